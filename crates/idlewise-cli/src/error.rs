@@ -1,0 +1,43 @@
+//! How a command fails: one line on standard error, exit status 2. Status 1 means that the command
+//! worked and its answer is "no" (a mismatch, a check that failed).
+
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+/// A failed command.
+#[derive(Debug)]
+pub enum Failure {
+    /// Something to tell the user.
+    Message(String),
+    /// The reader of our output went away, as `head` does. Not an error.
+    ClosedPipe,
+}
+
+impl Failure {
+    /// A failure that says `message`: where, what was found, what to do.
+    pub fn new(message: impl Display) -> Self {
+        Failure::Message(message.to_string())
+    }
+
+    /// Prints the failure and gives the exit status.
+    pub fn report(self) -> ExitCode {
+        match self {
+            Failure::Message(message) => {
+                eprintln!("idlewise: {message}");
+                ExitCode::from(2)
+            }
+            Failure::ClosedPipe => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// For writing to standard output; errors of named files are wrapped with the name instead.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ClosedPipe,
+            _ => Failure::new(format_args!("cannot write output: {error}")),
+        }
+    }
+}
