@@ -1,0 +1,532 @@
+//! The gap builder: events in, idle gaps out. Every importer feeds this one.
+//!
+//! # What a gap is made of
+//!
+//! ```text
+//! entry      tick      entry        interrupt  exit         task
+//!   ├──idle───┤▒▒▒▒▒▒▒▒▒├────idle────────┤▒▒▒▒▒▒▒┤▒▒▒▒▒▒▒▒▒▒▒▒▒├──────
+//!   │◄──────────────── one gap ─────────►│
+//! ```
+//!
+//! From an idle entry on, everything that happens on the CPU is evidence until either a task runs
+//! or the CPU goes idle again. Then the evidence says what ended the stay. If it was only the
+//! tick, or nothing at all (a polling limit, a promotion timer), and no task ran, the stay was cut
+//! by the recording kernel's own policy: the next stay belongs to the same gap.
+//!
+//! # When the wake event was
+//!
+//! A timer's wake is its hard expiry; of several that fired together, the earliest. For other
+//! causes it is the first sign of the wake-up, less the exit latency of the recorded state where
+//! that is known, and never before the entry: the table's worst case would otherwise put the cause
+//! before its effect.
+//!
+//! # What cannot be known
+//!
+//! * Timers armed before the trace are found when they expire, and noted in the gaps before. That
+//!   reaches back as far as the gaps that are still held, [`HELD_GAP_COUNT`] of all CPUs together.
+//! * hrtimers on CLOCK_BOOTTIME are taken as monotonic: they differ only after a suspend.
+//! * Without interrupt events every stay is a gap of its own, and its reason is unknown.
+//! * Without `sched_switch` every gap counts as having run a task before it.
+
+use std::collections::VecDeque;
+
+use crate::tick::{Tick, TickFinder};
+use crate::timers::{Expired, TimerId, Timers, wheel_target};
+use crate::{Event, EventKind, IdleGap, Tracepoints, WakeReason};
+
+/// How many gaps are held at most, over all CPUs, to be completed by what comes later.
+pub const HELD_GAP_COUNT: usize = 1 << 20;
+/// The fewest gaps held for one CPU, however many CPUs there are.
+const HELD_GAP_COUNT_MIN: usize = 4_096;
+/// The most gaps held for one CPU: enough for a long reach, few enough to stay in the cache's reach.
+const HELD_GAP_COUNT_MAX: usize = 65_536;
+/// How much of the trace the tick is looked for in before the first gap is built.
+const PRELUDE_EVENT_COUNT: usize = 1 << 18;
+
+/// Where finished gaps go: runs of one CPU each, in order of time.
+pub trait GapSink {
+    /// Why a gap can't be taken.
+    type Error;
+
+    /// Takes gaps of one CPU, later than all that came for it before.
+    ///
+    /// # Errors
+    /// Whatever stops the writing.
+    fn take(&mut self, cpu: u16, gaps: &[IdleGap]) -> Result<(), Self::Error>;
+}
+
+impl GapSink for Vec<IdleGap> {
+    type Error = std::convert::Infallible;
+
+    fn take(&mut self, _cpu: u16, gaps: &[IdleGap]) -> Result<(), Self::Error> {
+        self.extend_from_slice(gaps);
+        Ok(())
+    }
+}
+
+/// What was seen of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuSummary {
+    /// The CPU.
+    pub cpu: u16,
+    /// Time of its first event.
+    pub first_at_ns: i64,
+    /// Time of its last event.
+    pub last_at_ns: i64,
+    /// Finished gaps.
+    pub gap_count: u64,
+    /// Idle entries seen, those joined into one gap included.
+    pub idle_entry_count: u64,
+    /// Wake-ups by the tick or by a timeout of the idle state that were joined.
+    pub joined_wake_count: u64,
+    /// Events lost before or within the recording.
+    pub lost_event_count: u64,
+    /// Gaps given up because events were lost in them.
+    pub broken_gap_count: u64,
+    /// Idle exits without an entry, after the first entry.
+    pub stray_exit_count: u64,
+}
+
+impl CpuSummary {
+    /// Whether the CPU's idle task was recorded at all. If not, nothing is known about when it was
+    /// idle, and it must count neither as busy nor as idle.
+    pub fn is_observed(&self) -> bool {
+        self.idle_entry_count > 0
+    }
+}
+
+/// What the builder learned besides the gaps.
+#[derive(Clone, Debug, Default)]
+pub struct GapSummary {
+    /// The tick.
+    pub tick: Tick,
+    /// CPUs that had any event, in order.
+    pub cpus: Vec<CpuSummary>,
+    /// Timers that expired on another CPU than the one they were armed on.
+    pub migrated_timer_count: u64,
+    /// Timers that expired although their start was not in the trace, while others' were.
+    pub unknown_timer_count: u64,
+    /// Events that came earlier than one before them.
+    pub out_of_order_count: u64,
+}
+
+/// Turns a time-ordered stream of events into gaps.
+pub struct GapBuilder<S> {
+    sink: S,
+    tracepoints: Tracepoints,
+    exit_latencies_ns: Vec<u64>,
+    prelude: VecDeque<Event>,
+    finder: Option<TickFinder>,
+    tick: Tick,
+    timers: Timers,
+    cpus: Vec<Option<Box<Cpu>>>,
+    held_max: usize,
+    last_at_ns: i64,
+    unknown_timer_count: u64,
+    out_of_order_count: u64,
+}
+
+#[derive(Default)]
+struct Cpu {
+    summary: CpuSummary,
+    /// Finished, in order, waiting for timers from before the trace.
+    held: Vec<IdleGap>,
+    /// Expiries of timers that were armed before the trace.
+    armed_before_ns: Vec<i64>,
+    open: Option<OpenGap>,
+    evidence: Evidence,
+    is_tick_stopped: bool,
+    ran_task: bool,
+}
+
+struct OpenGap {
+    gap: IdleGap,
+    /// Entry of the stay that is going on or that ended last.
+    entered_at_ns: i64,
+    is_idle: bool,
+}
+
+/// What happened since the last idle entry.
+#[derive(Clone, Copy, Default)]
+struct Evidence {
+    exit_at_ns: Option<i64>,
+    /// The first interrupt, and what it was.
+    interrupt: Option<(i64, WakeReason)>,
+    /// The earliest expiry among the timers that fired, the tick excluded.
+    timer_at_ns: Option<i64>,
+    tick_fired: bool,
+}
+
+/// Whether a stay's end was an event of the workload.
+enum End {
+    Event {
+        at_ns: i64,
+        reason: WakeReason,
+    },
+    /// Only the tick, or nothing: the recording kernel's policy.
+    Policy,
+}
+
+impl<S: GapSink> GapBuilder<S> {
+    /// A builder for a trace with these tracepoints. `exit_latencies_ns` are those of the recorded
+    /// machine's states by index, empty if they are unknown.
+    pub fn new(sink: S, tracepoints: Tracepoints, exit_latencies_ns: Vec<u64>) -> Self {
+        GapBuilder {
+            sink,
+            tracepoints,
+            exit_latencies_ns,
+            prelude: VecDeque::new(),
+            finder: Some(TickFinder::default()),
+            tick: Tick::default(),
+            timers: Timers::default(),
+            cpus: Vec::new(),
+            held_max: HELD_GAP_COUNT_MAX,
+            last_at_ns: i64::MIN,
+            unknown_timer_count: 0,
+            out_of_order_count: 0,
+        }
+    }
+
+    /// Takes the next events. They must be in order of time; one that is not is counted and taken
+    /// as simultaneous with the one before it.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn push(&mut self, events: &[Event]) -> Result<(), S::Error> {
+        let Some(finder) = &mut self.finder else {
+            return self.build(events);
+        };
+        for event in events {
+            finder.push(event);
+        }
+        self.prelude.extend(events);
+        if finder.is_sure() || self.prelude.len() >= PRELUDE_EVENT_COUNT {
+            self.end_prelude()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the trace: gaps still open are dropped, for their end is not known.
+    ///
+    /// # Errors
+    /// The sink's.
+    pub fn finish(mut self) -> Result<(S, GapSummary), S::Error> {
+        self.end_prelude()?;
+        let mut cpus = Vec::new();
+        for (id, cpu) in self.cpus.iter_mut().enumerate() {
+            if let Some(cpu) = cpu {
+                cpu.flush(id as u16, &mut self.sink)?;
+                cpus.push(cpu.summary.clone());
+            }
+        }
+        let summary = GapSummary {
+            tick: self.tick,
+            cpus,
+            migrated_timer_count: self.timers.migrated_count,
+            unknown_timer_count: self.unknown_timer_count,
+            out_of_order_count: self.out_of_order_count,
+        };
+        Ok((self.sink, summary))
+    }
+
+    fn end_prelude(&mut self) -> Result<(), S::Error> {
+        let Some(finder) = self.finder.take() else { return Ok(()) };
+        self.tick = finder.finish();
+        let prelude = std::mem::take(&mut self.prelude);
+        let (front, back) = prelude.as_slices();
+        self.build(front)?;
+        self.build(back)
+    }
+
+    fn build(&mut self, events: &[Event]) -> Result<(), S::Error> {
+        for event in events {
+            let mut event = *event;
+            if event.at_ns < self.last_at_ns {
+                self.out_of_order_count += 1;
+                event.at_ns = self.last_at_ns;
+            }
+            self.last_at_ns = event.at_ns;
+            self.step(event)?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, event: Event) -> Result<(), S::Error> {
+        let Event { at_ns, cpu: id, kind } = event;
+        self.note_timer(event);
+        let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, id, at_ns);
+        cpu.summary.last_at_ns = at_ns;
+        match kind {
+            EventKind::IdleEntry { state } => {
+                cpu.summary.idle_entry_count += 1;
+                let end = cpu.evidence.end(self.tracepoints, cpu.open.as_ref());
+                cpu.evidence = Evidence::default();
+                match (&mut cpu.open, end) {
+                    (Some(open), End::Policy) => {
+                        cpu.summary.joined_wake_count += 1;
+                        open.entered_at_ns = at_ns;
+                        open.is_idle = true;
+                        return Ok(());
+                    }
+                    (Some(_), End::Event { at_ns, reason }) => {
+                        let latency_ns = cpu.recorded_exit_latency_ns(&self.exit_latencies_ns);
+                        cpu.close(at_ns, reason, latency_ns);
+                    }
+                    (None, _) => {}
+                }
+                let next_timer_at_ns = self.timers.next_at_ns(id);
+                let ran_task =
+                    cpu.ran_task || !self.tracepoints.contains(Tracepoints::SCHED_SWITCH);
+                let gap = IdleGap {
+                    cpu: id,
+                    start_ns: at_ns,
+                    gap_ns: 0,
+                    sleep_length_ns: next_timer_at_ns
+                        .map(|timer_at_ns| timer_at_ns.saturating_sub(at_ns).max(0) as u64),
+                    next_tick_ns: self.tick.next_boundary_ns(id, at_ns),
+                    tick_stopped: cpu.is_tick_stopped,
+                    ran_task,
+                    wake_reason: WakeReason::Unknown,
+                    latency_limit_ns: None,
+                    recorded_state: u8::try_from(state).ok(),
+                    recorded_idle_ns: Some(0),
+                };
+                cpu.open = Some(OpenGap { gap, entered_at_ns: at_ns, is_idle: true });
+                cpu.ran_task = false;
+                if cpu.held.len() >= self.held_max {
+                    cpu.flush(id, &mut self.sink)?;
+                }
+            }
+            EventKind::IdleExit => cpu.exit_idle(at_ns),
+            EventKind::SwitchToTask => {
+                // A switch from one task to another ends nothing: the gap is closed already.
+                if cpu.open.is_some() {
+                    cpu.exit_idle_silently(at_ns);
+                    let (at_ns, reason) =
+                        match cpu.evidence.end(self.tracepoints, cpu.open.as_ref()) {
+                            End::Event { at_ns, reason } => (at_ns, reason),
+                            End::Policy => cpu.evidence.task_without_event(at_ns),
+                        };
+                    let latency_ns = cpu.recorded_exit_latency_ns(&self.exit_latencies_ns);
+                    cpu.close(at_ns, reason, latency_ns);
+                    cpu.evidence = Evidence::default();
+                }
+                cpu.ran_task = true;
+                cpu.is_tick_stopped = false;
+            }
+            EventKind::TickStop => cpu.is_tick_stopped = true,
+            EventKind::TimerInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Timer),
+            EventKind::RescheduleInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Resched),
+            EventKind::IpiInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Ipi),
+            EventKind::DeviceInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Irq),
+            EventKind::Lost { event_count } => {
+                cpu.summary.lost_event_count += event_count;
+                if cpu.open.take().is_some() {
+                    cpu.summary.broken_gap_count += 1;
+                }
+                cpu.evidence = Evidence::default();
+                self.timers.forget_cpu(id);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Keeps the set of armed timers, and notes expiries as evidence.
+    fn note_timer(&mut self, event: Event) {
+        let Event { at_ns, cpu, kind } = event;
+        match kind {
+            EventKind::HrtimerStart { timer, function, expires_at_ns, .. } => {
+                let id = TimerId::Hrtimer(timer);
+                if Some(function) == self.tick.function {
+                    return;
+                }
+                match self.tick.on_trace_clock_ns(expires_at_ns, at_ns) {
+                    Some(expires_at_ns) => self.timers.start(id, cpu, expires_at_ns),
+                    None => self.timers.cancel(id),
+                }
+            }
+            EventKind::HrtimerCancel { timer } => self.timers.cancel(TimerId::Hrtimer(timer)),
+            EventKind::HrtimerExpire { function, .. } if Some(function) == self.tick.function => {
+                cpu_mut(&mut self.cpus, &mut self.held_max, cpu, at_ns).evidence.tick_fired = true;
+            }
+            EventKind::HrtimerExpire { timer, .. } => {
+                self.expire(TimerId::Hrtimer(timer), cpu, at_ns, None);
+            }
+            EventKind::WheelStart { timer, bucket_jiffies, flags, .. } => {
+                let id = TimerId::Wheel(timer);
+                match (wheel_target(flags), self.tick.jiffies_at_ns(bucket_jiffies)) {
+                    ((target_cpu, true), Some(at_ns)) => self.timers.start(id, target_cpu, at_ns),
+                    _ => self.timers.cancel(id),
+                }
+            }
+            EventKind::WheelCancel { timer } => self.timers.cancel(TimerId::Wheel(timer)),
+            EventKind::WheelExpire { timer, now_jiffies } => {
+                let due_at_ns = self.tick.jiffies_at_ns(now_jiffies);
+                self.expire(TimerId::Wheel(timer), cpu, at_ns, due_at_ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// `due_at_ns` is the best guess at the expiry of a timer whose start we didn't see.
+    fn expire(&mut self, id: TimerId, cpu_id: u16, at_ns: i64, due_at_ns: Option<i64>) {
+        let expired = self.timers.expire(id, cpu_id);
+        let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, cpu_id, at_ns);
+        let guess_ns = due_at_ns.filter(|&due_ns| due_ns <= at_ns).unwrap_or(at_ns);
+        let expires_at_ns = match expired {
+            Expired::At { expires_at_ns } => expires_at_ns,
+            Expired::ArmedBeforeTrace => {
+                cpu.armed_before_ns.push(guess_ns);
+                guess_ns
+            }
+            Expired::Unknown => {
+                self.unknown_timer_count += 1;
+                guess_ns
+            }
+        };
+        // A timer within its slack fires with an earlier one; it did not cause the interrupt.
+        let evidence = &mut cpu.evidence;
+        let earliest_ns = evidence.timer_at_ns.unwrap_or(i64::MAX).min(expires_at_ns.min(at_ns));
+        evidence.timer_at_ns = Some(earliest_ns);
+    }
+}
+
+/// The record of a CPU; a new CPU lowers what each may hold.
+fn cpu_mut<'a>(
+    cpus: &'a mut Vec<Option<Box<Cpu>>>,
+    held_max: &mut usize,
+    id: u16,
+    at_ns: i64,
+) -> &'a mut Cpu {
+    let index = usize::from(id);
+    if cpus.len() <= index {
+        cpus.resize_with(index + 1, || None);
+    }
+    if cpus[index].is_none() {
+        let summary = CpuSummary { cpu: id, first_at_ns: at_ns, ..CpuSummary::default() };
+        // A task may have run just before the trace began, and on a CPU that we first see go idle
+        // it did.
+        cpus[index] = Some(Box::new(Cpu { summary, ran_task: true, ..Cpu::default() }));
+        let cpu_count = cpus.iter().flatten().count();
+        *held_max = (HELD_GAP_COUNT / cpu_count).clamp(HELD_GAP_COUNT_MIN, HELD_GAP_COUNT_MAX);
+    }
+    cpus[index].as_mut().expect("filled above")
+}
+
+impl Cpu {
+    fn exit_idle(&mut self, at_ns: i64) {
+        match &mut self.open {
+            Some(open) if open.is_idle => {
+                open.is_idle = false;
+                let stay_ns = at_ns.saturating_sub(open.entered_at_ns) as u64;
+                let idle_ns = open.gap.recorded_idle_ns.get_or_insert(0);
+                *idle_ns = idle_ns.saturating_add(stay_ns);
+                self.evidence.exit_at_ns = Some(at_ns);
+            }
+            _ if self.summary.idle_entry_count > 0 => self.summary.stray_exit_count += 1,
+            _ => {}
+        }
+    }
+
+    /// A task runs although no exit was recorded: then the stay ended here at the latest.
+    fn exit_idle_silently(&mut self, at_ns: i64) {
+        if self.open.as_ref().is_some_and(|open| open.is_idle) {
+            self.exit_idle(at_ns);
+        }
+    }
+
+    fn recorded_exit_latency_ns(&self, exit_latencies_ns: &[u64]) -> u64 {
+        let state = self.open.as_ref().and_then(|open| open.gap.recorded_state);
+        state.and_then(|state| exit_latencies_ns.get(usize::from(state)).copied()).unwrap_or(0)
+    }
+
+    fn close(&mut self, at_ns: i64, reason: WakeReason, exit_latency_ns: u64) {
+        let Some(OpenGap { mut gap, entered_at_ns, .. }) = self.open.take() else { return };
+        let wake_at_ns = match reason {
+            // Overdue at entry: the gap is empty, not negative.
+            WakeReason::Timer => at_ns.max(gap.start_ns),
+            _ => at_ns.saturating_sub_unsigned(exit_latency_ns).max(entered_at_ns),
+        };
+        gap.gap_ns = wake_at_ns.saturating_sub(gap.start_ns) as u64;
+        gap.wake_reason = reason;
+        self.held.push(gap);
+        self.summary.gap_count += 1;
+    }
+
+    /// Completes the held gaps with the timers from before the trace, and gives them away.
+    fn flush<S: GapSink>(&mut self, id: u16, sink: &mut S) -> Result<(), S::Error> {
+        self.armed_before_ns.sort_unstable();
+        let mut later = self.armed_before_ns.iter().rev().peekable();
+        let mut next_at_ns = None;
+        for gap in self.held.iter_mut().rev() {
+            while let Some(&&at_ns) = later.peek() {
+                if at_ns < gap.start_ns {
+                    break;
+                }
+                next_at_ns = Some(at_ns);
+                later.next();
+            }
+            if let Some(at_ns) = next_at_ns {
+                let ahead_ns = at_ns.saturating_sub(gap.start_ns) as u64;
+                gap.sleep_length_ns = Some(gap.sleep_length_ns.unwrap_or(u64::MAX).min(ahead_ns));
+            }
+        }
+        self.armed_before_ns.clear();
+        sink.take(id, &self.held)?;
+        self.held.clear();
+        Ok(())
+    }
+}
+
+impl Evidence {
+    fn interrupt(&mut self, at_ns: i64, reason: WakeReason) {
+        self.interrupt.get_or_insert((at_ns, reason));
+    }
+
+    /// Judges a stay that the CPU went on from without running a task.
+    fn end(&self, tracepoints: Tracepoints, open: Option<&OpenGap>) -> End {
+        let entered_at_ns = open.map_or(i64::MIN, |open| open.entered_at_ns);
+        // What happened first is the cause: a timer that expired while an IPI was being served
+        // did not end the stay.
+        let first_sign_ns = match (self.interrupt, self.exit_at_ns) {
+            (Some((at_ns, _)), Some(exit_at_ns)) => Some(at_ns.min(exit_at_ns)),
+            (Some((at_ns, _)), None) => Some(at_ns),
+            (None, exit_at_ns) => exit_at_ns,
+        };
+        match self.interrupt {
+            Some((_, reason)) if reason != WakeReason::Timer => {
+                let at_ns = first_sign_ns.unwrap_or(entered_at_ns);
+                End::Event { at_ns, reason }
+            }
+            _ => match self.timer_at_ns {
+                Some(at_ns) => End::Event { at_ns, reason: WakeReason::Timer },
+                None if self.is_policy(tracepoints) => End::Policy,
+                None => {
+                    let at_ns = first_sign_ns.unwrap_or(entered_at_ns);
+                    let reason = self.interrupt.map_or(WakeReason::Unknown, |(_, reason)| reason);
+                    End::Event { at_ns, reason }
+                }
+            },
+        }
+    }
+
+    /// Whether nothing but the tick, or nothing at all, ended the stay: only a trace with the
+    /// events that would show otherwise can tell.
+    fn is_policy(&self, tracepoints: Tracepoints) -> bool {
+        match self.interrupt {
+            None => tracepoints.contains(Tracepoints::INTERRUPTS),
+            Some(_) => self.tick_fired || tracepoints.contains(Tracepoints::HRTIMER_EXPIRE),
+        }
+    }
+
+    /// A task ran, yet the trace shows no event that would have ended the stay.
+    fn task_without_event(&self, at_ns: i64) -> (i64, WakeReason) {
+        match self.interrupt {
+            // The tick's own work made it runnable: load balancing, RCU.
+            Some((interrupt_at_ns, _)) => (interrupt_at_ns, WakeReason::Softirq),
+            // Somebody set the flag that a polling idle loop watches.
+            None => (self.exit_at_ns.unwrap_or(at_ns), WakeReason::Resched),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The idle gap: one row of the idle log.
+
+use std::fmt;
+
+/// The time from when a CPU went idle until the first event that would have ended it whatever
+/// the governor had done. Wake-ups by the scheduler tick alone are inside a gap, not its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleGap {
+    /// The CPU.
+    pub cpu: u16,
+    /// When it went idle, on the trace's clock.
+    pub start_ns: i64,
+    /// From there to the wake event: a timer's expiry, an interrupt's arrival. The exit path is
+    /// not part of it.
+    pub gap_ns: u64,
+    /// From the start to the next timer that was armed at that moment, the tick excluded. `None`
+    /// if no timer was known.
+    pub sleep_length_ns: Option<u64>,
+    /// From the start to the next boundary of the CPU's tick grid, whether or not the tick ran.
+    pub next_tick_ns: Option<u32>,
+    /// The recording kernel had stopped the tick already.
+    pub tick_stopped: bool,
+    /// Something other than the idle task ran since the previous gap: only then does the kernel
+    /// restart the tick.
+    pub ran_task: bool,
+    /// What ended the gap.
+    pub wake_reason: WakeReason,
+    /// The PM QoS limit in force; `None` if unknown or unlimited.
+    pub latency_limit_ns: Option<u64>,
+    /// The state that the recording kernel entered first.
+    pub recorded_state: Option<u8>,
+    /// How long it stayed idle, all stays of the gap together; exit latencies are included where
+    /// the recording includes them.
+    pub recorded_idle_ns: Option<u64>,
+}
+
+/// What ended a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WakeReason {
+    /// A timer other than the tick: its expiry is the end of the gap, exactly.
+    Timer,
+    /// An inter-processor interrupt with work (function call, irq_work).
+    Ipi,
+    /// A request to reschedule, by interrupt or by a write that the idle CPU polls for.
+    Resched,
+    /// A device's interrupt.
+    Irq,
+    /// Deferred work, such as what the tick's softirq made runnable.
+    Softirq,
+    /// The trace doesn't tell.
+    Unknown,
+}
+
+impl WakeReason {
+    /// Every reason, in the order of the enum.
+    pub const ALL: [WakeReason; 6] =
+        [Self::Timer, Self::Ipi, Self::Resched, Self::Irq, Self::Softirq, Self::Unknown];
+
+    /// The reason's name in the idle log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timer => "timer",
+            Self::Ipi => "ipi",
+            Self::Resched => "resched",
+            Self::Irq => "irq",
+            Self::Softirq => "softirq",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The reason with that name.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.name().as_bytes() == name)
+    }
+}
+
+impl fmt::Display for WakeReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

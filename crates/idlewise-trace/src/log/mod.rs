@@ -1,0 +1,263 @@
+//! The idle log: gaps as a Parquet file.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `mod.rs` | the schema and the metadata |
+//! | `write.rs` | [`LogWriter`]: gaps in, sorted file out |
+//! | `read.rs` | [`IdleLog`]: metadata, and gaps by CPU |
+//!
+//! Rows are sorted by CPU, then by time; a row group holds gaps of one CPU, so that CPUs can be
+//! read side by side and memory stays flat. Columns are those of [`crate::IdleGap`], by the same
+//! names. What is not a row is JSON in the file's key-value metadata, under `idlewise`.
+
+mod read;
+mod write;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
+use parquet::schema::types::{Type, TypePtr};
+use serde::{Deserialize, Serialize};
+
+pub use read::{GapGroup, IdleLog};
+pub use write::LogWriter;
+
+/// The version of the schema and the metadata together. A reader refuses a newer one.
+pub const FORMAT_VERSION: u32 = 1;
+/// The key of the JSON in the file's key-value metadata.
+const METADATA_KEY: &str = "idlewise";
+
+/// The columns, in the order of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    Cpu,
+    Start,
+    Gap,
+    SleepLength,
+    NextTick,
+    TickStopped,
+    RanTask,
+    WakeReason,
+    LatencyLimit,
+    RecordedState,
+    RecordedIdle,
+}
+
+impl Column {
+    const ALL: [Column; 11] = [
+        Column::Cpu,
+        Column::Start,
+        Column::Gap,
+        Column::SleepLength,
+        Column::NextTick,
+        Column::TickStopped,
+        Column::RanTask,
+        Column::WakeReason,
+        Column::LatencyLimit,
+        Column::RecordedState,
+        Column::RecordedIdle,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Column::Cpu => "cpu",
+            Column::Start => "start_ns",
+            Column::Gap => "gap_ns",
+            Column::SleepLength => "sleep_length_ns",
+            Column::NextTick => "next_tick_ns",
+            Column::TickStopped => "tick_stopped",
+            Column::RanTask => "ran_task",
+            Column::WakeReason => "wake_reason",
+            Column::LatencyLimit => "latency_limit_ns",
+            Column::RecordedState => "recorded_state",
+            Column::RecordedIdle => "recorded_idle_ns",
+        }
+    }
+
+    const fn is_nullable(self) -> bool {
+        matches!(
+            self,
+            Column::SleepLength
+                | Column::NextTick
+                | Column::LatencyLimit
+                | Column::RecordedState
+                | Column::RecordedIdle
+        )
+    }
+
+    fn schema(self) -> TypePtr {
+        let integer = |bits, signed| LogicalType::integer(bits, signed);
+        let (physical, logical) = match self {
+            Column::Cpu => (PhysicalType::INT32, Some(integer(16, false))),
+            Column::Start => (PhysicalType::INT64, None),
+            Column::Gap | Column::SleepLength | Column::LatencyLimit | Column::RecordedIdle => {
+                (PhysicalType::INT64, Some(integer(64, false)))
+            }
+            Column::NextTick => (PhysicalType::INT32, Some(integer(32, false))),
+            Column::TickStopped | Column::RanTask => (PhysicalType::BOOLEAN, None),
+            Column::WakeReason => (PhysicalType::BYTE_ARRAY, Some(LogicalType::String)),
+            Column::RecordedState => (PhysicalType::INT32, Some(integer(8, false))),
+        };
+        let repetition =
+            if self.is_nullable() { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+        Arc::new(
+            Type::primitive_type_builder(self.name(), physical)
+                .with_repetition(repetition)
+                .with_converted_type(ConvertedType::NONE)
+                .with_logical_type(logical)
+                .build()
+                .expect("the schema is a constant"),
+        )
+    }
+}
+
+fn schema() -> TypePtr {
+    let fields = Column::ALL.into_iter().map(Column::schema).collect();
+    Arc::new(
+        Type::group_type_builder("idle_gap")
+            .with_fields(fields)
+            .build()
+            .expect("the schema is a constant"),
+    )
+}
+
+/// What a log says about itself besides its rows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LogMetadata {
+    /// See [`FORMAT_VERSION`].
+    pub format_version: u32,
+    /// What wrote the log.
+    pub created_by: String,
+    /// Where the gaps come from.
+    pub source: Source,
+    /// The kernel's release, as `uname -r`.
+    pub kernel: Option<String>,
+    /// CONFIG_HZ.
+    pub hz: Option<u32>,
+    /// The CPU's model name.
+    pub cpu_model: Option<String>,
+    /// The machine's architecture, as `uname -m`.
+    pub arch: Option<String>,
+    /// The cpuidle governor in use.
+    pub governor: Option<String>,
+    /// The cpuidle driver in use; `none` if the kernel had none.
+    pub driver: Option<String>,
+    /// The machine file (`machines/`, TOML) with the recorded idle states.
+    pub machine: Option<String>,
+    /// The clock of `start_ns`.
+    pub clock: Option<String>,
+    /// The CPUs, in order.
+    pub cpus: Vec<CpuMetadata>,
+    /// Columns that hold nothing because the trace lacked the events that they rest on.
+    pub unknown_columns: Vec<String>,
+    /// Reasons to distrust the log, as sentences.
+    pub doubts: Vec<String>,
+}
+
+/// Where a log's gaps come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// `perf.data`, or `replay`.
+    pub format: String,
+    /// The source file's length.
+    pub byte_count: u64,
+    /// BLAKE3 of the source file, in hex.
+    pub blake3: Option<String>,
+    /// Events decoded.
+    pub event_count: u64,
+    /// The command that recorded, if the trace names it.
+    pub command: Option<String>,
+}
+
+/// What a log knows of one CPU. Fields as in [`crate::CpuSummary`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the fields are those of CpuSummary")]
+pub struct CpuMetadata {
+    pub cpu: u16,
+    /// Whether the CPU's idle task was recorded; if not, nothing is known of its idle time.
+    pub observed: bool,
+    pub first_at_ns: i64,
+    pub last_at_ns: i64,
+    pub gap_count: u64,
+    pub idle_entry_count: u64,
+    pub joined_wake_count: u64,
+    pub lost_event_count: u64,
+    pub broken_gap_count: u64,
+    pub stray_exit_count: u64,
+    /// A boundary of the CPU's tick grid, less than one period from 0 on the trace's clock.
+    pub tick_phase_ns: Option<i64>,
+}
+
+impl LogMetadata {
+    /// The recorded time of one CPU, from its first to its last event.
+    pub fn span_ns(&self, cpu: u16) -> Option<u64> {
+        let cpu = self.cpus.iter().find(|c| c.cpu == cpu)?;
+        u64::try_from(cpu.last_at_ns.checked_sub(cpu.first_at_ns)?).ok()
+    }
+}
+
+/// Why a log can't be read or written.
+#[derive(Debug)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "every variant carries the file and what is said in its message")]
+pub enum LogError {
+    Io { path: PathBuf, error: std::io::Error },
+    Empty { path: PathBuf },
+    NotParquet { path: PathBuf },
+    NotIdleLog { path: PathBuf, missing: &'static str },
+    Newer { path: PathBuf, version: u32 },
+    Damaged { path: PathBuf, what: String },
+    Unsorted { path: PathBuf, row: u64 },
+    Exists { path: PathBuf },
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Empty { path } => write!(f, "{}: the file is empty", path.display()),
+            Self::NotParquet { path } => write!(
+                f,
+                "{}: not an idle log (no Parquet footer at the end); make one with `idlewise import`",
+                path.display()
+            ),
+            Self::NotIdleLog { path, missing } => write!(
+                f,
+                "{}: a Parquet file, but not an idle log: it has no {missing}; make one with \
+                 `idlewise import`",
+                path.display()
+            ),
+            Self::Newer { path, version } => write!(
+                f,
+                "{}: idle log version {version}, but this idlewise reads up to {FORMAT_VERSION}; \
+                 update idlewise",
+                path.display()
+            ),
+            Self::Damaged { path, what } => {
+                write!(f, "{}: damaged idle log: {what}; import it again", path.display())
+            }
+            Self::Unsorted { path, row } => write!(
+                f,
+                "{}: row {row} is out of order (rows go by CPU, then by time); import it again",
+                path.display()
+            ),
+            Self::Exists { path } => {
+                write!(f, "{}: exists; use --force to replace it", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
+impl LogError {
+    fn io(path: &Path, error: std::io::Error) -> Self {
+        LogError::Io { path: path.to_owned(), error }
+    }
+
+    fn damaged(path: &Path, what: impl fmt::Display) -> Self {
+        LogError::Damaged { path: path.to_owned(), what: what.to_string() }
+    }
+}

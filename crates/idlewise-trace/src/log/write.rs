@@ -1,0 +1,304 @@
+//! Writing an idle log. Gaps of a CPU arrive in order, but CPUs take turns, so row groups go to an
+//! unnamed scratch file as they fill and are copied, still compressed, into the final order at the
+//! end. Memory holds one row group; the output appears under its name only when it is whole.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use tempfile::NamedTempFile;
+
+use super::{Column, LogError, LogMetadata, METADATA_KEY, schema};
+use crate::{GapSink, IdleGap};
+
+/// Writes an idle log; a [`GapSink`] for the gap builder.
+pub struct LogWriter {
+    path: PathBuf,
+    replace: bool,
+    scratch: SerializedFileWriter<File>,
+    scratch_file: File,
+    output: NamedTempFile,
+    /// The CPU of each row group in the scratch file.
+    group_cpus: Vec<u16>,
+    buffers: Buffers,
+}
+
+/// Values of one column, reused from group to group.
+#[derive(Default)]
+struct Buffers {
+    int64: Vec<i64>,
+    int32: Vec<i32>,
+    bools: Vec<bool>,
+    names: Vec<ByteArray>,
+    levels: Vec<i16>,
+}
+
+fn properties(metadata: Option<String>) -> WriterProperties {
+    let mut builder = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_dictionary_enabled(false)
+        .set_offset_index_disabled(true)
+        .set_key_value_metadata(
+            metadata.map(|json| vec![KeyValue::new(METADATA_KEY.to_owned(), json)]),
+        );
+    for column in Column::ALL {
+        let name = column.name();
+        builder = match column {
+            Column::WakeReason | Column::RecordedState | Column::Cpu | Column::LatencyLimit => {
+                builder.set_column_dictionary_enabled(name.into(), true)
+            }
+            Column::TickStopped | Column::RanTask => {
+                builder.set_column_encoding(name.into(), Encoding::RLE)
+            }
+            _ => builder.set_column_encoding(name.into(), Encoding::DELTA_BINARY_PACKED),
+        };
+    }
+    builder
+        .set_column_statistics_enabled(Column::Cpu.name().into(), EnabledStatistics::Chunk)
+        .set_column_statistics_enabled(Column::Start.name().into(), EnabledStatistics::Chunk)
+        .build()
+}
+
+impl LogWriter {
+    /// Starts a log that will appear at `path`.
+    ///
+    /// # Errors
+    /// If `path` exists and `replace` is false, or its folder can't be written to.
+    pub fn create(path: &Path, replace: bool) -> Result<Self, LogError> {
+        if !replace && path.exists() {
+            return Err(LogError::Exists { path: path.to_owned() });
+        }
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let io = |error| LogError::io(path, error);
+        let output = tempfile::Builder::new()
+            .prefix(".idlewise-")
+            .suffix(".partial")
+            .permissions(default_permissions())
+            .tempfile_in(folder)
+            .map_err(io)?;
+        let scratch_file = tempfile::tempfile_in(folder).map_err(io)?;
+        let scratch = SerializedFileWriter::new(
+            scratch_file.try_clone().map_err(io)?,
+            schema(),
+            Arc::new(properties(None)),
+        )
+        .map_err(|error| write_error(path, error))?;
+        Ok(LogWriter {
+            path: path.to_owned(),
+            replace,
+            scratch,
+            scratch_file,
+            output,
+            group_cpus: Vec::new(),
+            buffers: Buffers::default(),
+        })
+    }
+
+    /// Puts the row groups in order, adds the metadata and gives the file its name.
+    ///
+    /// # Errors
+    /// If the disk is full, or `path` came into being meanwhile and may not be replaced. Nothing
+    /// is left behind.
+    pub fn finish(self, metadata: &LogMetadata) -> Result<(), LogError> {
+        let LogWriter { path, replace, scratch, scratch_file, output, group_cpus, .. } = self;
+        let fail = |error| write_error(&path, error);
+        scratch.close().map_err(fail)?;
+        let scratch = SerializedFileReader::new(
+            scratch_file.try_clone().map_err(|error| LogError::io(&path, error))?,
+        )
+        .map_err(fail)?;
+        let json = serde_json::to_string(metadata).expect("metadata has only string keys");
+        let file = output.as_file().try_clone().map_err(|error| LogError::io(&path, error))?;
+        let mut writer =
+            SerializedFileWriter::new(file, schema(), Arc::new(properties(Some(json))))
+                .map_err(fail)?;
+        let mut order: Vec<usize> = (0..group_cpus.len()).collect();
+        // Stable: the groups of one CPU stay in order of time.
+        order.sort_by_key(|&i| group_cpus[i]);
+        for index in order {
+            let group = scratch.metadata().row_group(index);
+            let mut out = writer.next_row_group().map_err(fail)?;
+            for column in group.columns() {
+                let close = ColumnCloseResult {
+                    bytes_written: column.compressed_size() as u64,
+                    rows_written: group.num_rows() as u64,
+                    metadata: column.clone(),
+                    bloom_filter: None,
+                    column_index: None,
+                    offset_index: None,
+                };
+                out.append_column(&scratch_file, close).map_err(fail)?;
+            }
+            out.close().map_err(fail)?;
+        }
+        writer.close().map_err(fail)?;
+        output.as_file().sync_all().map_err(|error| LogError::io(&path, error))?;
+        let persisted = if replace {
+            output.persist(&path).map_err(|error| error.error)
+        } else {
+            output.persist_noclobber(&path).map_err(|error| error.error)
+        };
+        match persisted {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(LogError::Exists { path })
+            }
+            Err(error) => Err(LogError::io(&path, error)),
+        }
+    }
+
+    fn write_group(&mut self, gaps: &[IdleGap]) -> Result<(), parquet::errors::ParquetError> {
+        let buffers = &mut self.buffers;
+        let mut group = self.scratch.next_row_group()?;
+        for column in Column::ALL {
+            match column {
+                Column::Cpu => buffers.int32(&mut group, gaps, |g| i32::from(g.cpu))?,
+                Column::Start => buffers.int64(&mut group, gaps, |g| g.start_ns)?,
+                Column::Gap => buffers.int64(&mut group, gaps, |g| g.gap_ns as i64)?,
+                Column::SleepLength => {
+                    buffers.optional_int64(&mut group, gaps, |g| g.sleep_length_ns)?;
+                }
+                Column::NextTick => {
+                    buffers.optional_int32(&mut group, gaps, |g| g.next_tick_ns)?;
+                }
+                Column::TickStopped => buffers.bool(&mut group, gaps, |g| g.tick_stopped)?,
+                Column::RanTask => buffers.bool(&mut group, gaps, |g| g.ran_task)?,
+                Column::WakeReason => buffers.wake_reason(&mut group, gaps)?,
+                Column::LatencyLimit => {
+                    buffers.optional_int64(&mut group, gaps, |g| g.latency_limit_ns)?;
+                }
+                Column::RecordedState => {
+                    buffers
+                        .optional_int32(&mut group, gaps, |g| g.recorded_state.map(u32::from))?;
+                }
+                Column::RecordedIdle => {
+                    buffers.optional_int64(&mut group, gaps, |g| g.recorded_idle_ns)?;
+                }
+            }
+        }
+        group.close()?;
+        Ok(())
+    }
+}
+
+impl GapSink for LogWriter {
+    type Error = LogError;
+
+    fn take(&mut self, cpu: u16, gaps: &[IdleGap]) -> Result<(), LogError> {
+        if gaps.is_empty() {
+            return Ok(());
+        }
+        self.group_cpus.push(cpu);
+        self.write_group(gaps).map_err(|error| write_error(&self.path, error))
+    }
+}
+
+type WriteResult = Result<(), parquet::errors::ParquetError>;
+type Group<'a> = SerializedRowGroupWriter<'a, File>;
+
+impl Buffers {
+    fn int64(
+        &mut self,
+        group: &mut Group<'_>,
+        gaps: &[IdleGap],
+        get: impl Fn(&IdleGap) -> i64,
+    ) -> WriteResult {
+        self.int64.clear();
+        self.int64.extend(gaps.iter().map(get));
+        write_column::<Int64Type>(group, &self.int64, None)
+    }
+
+    fn int32(
+        &mut self,
+        group: &mut Group<'_>,
+        gaps: &[IdleGap],
+        get: impl Fn(&IdleGap) -> i32,
+    ) -> WriteResult {
+        self.int32.clear();
+        self.int32.extend(gaps.iter().map(get));
+        write_column::<Int32Type>(group, &self.int32, None)
+    }
+
+    fn bool(
+        &mut self,
+        group: &mut Group<'_>,
+        gaps: &[IdleGap],
+        get: impl Fn(&IdleGap) -> bool,
+    ) -> WriteResult {
+        self.bools.clear();
+        self.bools.extend(gaps.iter().map(get));
+        write_column::<BoolType>(group, &self.bools, None)
+    }
+
+    fn wake_reason(&mut self, group: &mut Group<'_>, gaps: &[IdleGap]) -> WriteResult {
+        self.names.clear();
+        self.names.extend(gaps.iter().map(|g| ByteArray::from(g.wake_reason.name())));
+        write_column::<ByteArrayType>(group, &self.names, None)
+    }
+
+    fn optional_int64(
+        &mut self,
+        group: &mut Group<'_>,
+        gaps: &[IdleGap],
+        get: impl Fn(&IdleGap) -> Option<u64>,
+    ) -> WriteResult {
+        self.int64.clear();
+        self.int64.extend(gaps.iter().filter_map(|gap| get(gap).map(|value| value as i64)));
+        self.levels.clear();
+        self.levels.extend(gaps.iter().map(|gap| i16::from(get(gap).is_some())));
+        write_column::<Int64Type>(group, &self.int64, Some(&self.levels))
+    }
+
+    fn optional_int32(
+        &mut self,
+        group: &mut Group<'_>,
+        gaps: &[IdleGap],
+        get: impl Fn(&IdleGap) -> Option<u32>,
+    ) -> WriteResult {
+        self.int32.clear();
+        self.int32.extend(gaps.iter().filter_map(|gap| get(gap).map(|value| value as i32)));
+        self.levels.clear();
+        self.levels.extend(gaps.iter().map(|gap| i16::from(get(gap).is_some())));
+        write_column::<Int32Type>(group, &self.int32, Some(&self.levels))
+    }
+}
+
+fn write_column<T: DataType>(
+    group: &mut Group<'_>,
+    values: &[T::T],
+    levels: Option<&[i16]>,
+) -> WriteResult {
+    let mut column = group.next_column()?.expect("one call for each column of the schema");
+    column.typed::<T>().write_batch(values, levels, None)?;
+    column.close()
+}
+
+fn write_error(path: &Path, error: parquet::errors::ParquetError) -> LogError {
+    let error = match error {
+        parquet::errors::ParquetError::External(inner) => {
+            match inner.downcast::<std::io::Error>() {
+                Ok(io) => *io,
+                Err(inner) => std::io::Error::other(inner),
+            }
+        }
+        other => std::io::Error::other(other),
+    };
+    LogError::io(path, error)
+}
+
+/// What a new file gets without a umask; temporary files are private unless told otherwise.
+fn default_permissions() -> std::fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::Permissions::from_mode(0o666)
+}

@@ -1,0 +1,210 @@
+//! What the gap builder makes of small hand-written traces.
+
+use idlewise_trace::{Event, EventKind, GapBuilder, GapSummary, IdleGap, Tracepoints, WakeReason};
+
+const TICK_TIMER: u64 = 0xa0;
+const TICK_FUNCTION: u64 = 0xf0;
+const TICK_NS: i64 = 4_000_000;
+/// Where the traces begin: after twenty ticks that teach the builder the grid.
+const BEGIN_NS: i64 = 20 * TICK_NS;
+
+fn every_tracepoint() -> Tracepoints {
+    Tracepoints::CPU_IDLE
+        .union(Tracepoints::HRTIMER_START)
+        .union(Tracepoints::HRTIMER_EXPIRE)
+        .union(Tracepoints::INTERRUPTS)
+        .union(Tracepoints::SCHED_SWITCH)
+}
+
+/// A trace of CPU 0 that begins with a busy stretch of regular ticks.
+struct Trace(Vec<Event>);
+
+impl Trace {
+    fn new() -> Self {
+        let mut trace = Trace(Vec::new());
+        for i in 1..=20 {
+            trace.tick(i * TICK_NS);
+        }
+        trace
+    }
+
+    fn at(&mut self, at_ns: i64, kind: EventKind) -> &mut Self {
+        self.0.push(Event { at_ns, cpu: 0, kind });
+        self
+    }
+
+    fn tick(&mut self, at_ns: i64) -> &mut Self {
+        self.at(at_ns + 500, EventKind::TimerInterrupt);
+        self.expire(at_ns + 600, TICK_TIMER, TICK_FUNCTION);
+        self.start(at_ns + 700, TICK_TIMER, TICK_FUNCTION, at_ns + TICK_NS)
+    }
+
+    fn start(&mut self, at_ns: i64, timer: u64, function: u64, expires_at_ns: i64) -> &mut Self {
+        let has_slack = function != TICK_FUNCTION;
+        self.at(at_ns, EventKind::HrtimerStart { timer, function, expires_at_ns, has_slack })
+    }
+
+    fn expire(&mut self, at_ns: i64, timer: u64, function: u64) -> &mut Self {
+        self.at(at_ns, EventKind::HrtimerExpire { timer, function, now_ns: at_ns - 100 })
+    }
+
+    fn idle(&mut self, at_ns: i64) -> &mut Self {
+        self.at(at_ns, EventKind::IdleEntry { state: 1 })
+    }
+
+    fn exit(&mut self, at_ns: i64) -> &mut Self {
+        self.at(at_ns, EventKind::IdleExit)
+    }
+
+    fn build(&self) -> (Vec<IdleGap>, GapSummary) {
+        self.build_with(every_tracepoint(), Vec::new())
+    }
+
+    fn build_with(
+        &self,
+        tracepoints: Tracepoints,
+        exit_latencies_ns: Vec<u64>,
+    ) -> (Vec<IdleGap>, GapSummary) {
+        let mut builder = GapBuilder::new(Vec::new(), tracepoints, exit_latencies_ns);
+        builder.push(&self.0).unwrap();
+        builder.finish().unwrap()
+    }
+}
+
+const T: i64 = BEGIN_NS + 1_000_000;
+
+#[test]
+fn joins_stays_that_only_the_tick_ended() {
+    let mut trace = Trace::new();
+    trace.idle(T);
+    trace.tick(BEGIN_NS + TICK_NS).exit(BEGIN_NS + TICK_NS + 900);
+    trace.idle(BEGIN_NS + TICK_NS + 1_000);
+    trace.at(T + 5_000_000, EventKind::IpiInterrupt).exit(T + 5_000_200);
+    trace.at(T + 5_001_000, EventKind::SwitchToTask);
+    let (gaps, summary) = trace.build();
+    assert_eq!(gaps.len(), 1);
+    assert_eq!((gaps[0].start_ns, gaps[0].gap_ns), (T, 5_000_000));
+    assert_eq!(gaps[0].wake_reason, WakeReason::Ipi);
+    assert_eq!(gaps[0].next_tick_ns, Some(3_000_000));
+    assert_eq!(gaps[0].recorded_idle_ns, Some(3_000_900 + 1_999_200));
+    assert_eq!(summary.cpus[0].joined_wake_count, 1);
+    assert_eq!(summary.tick.hz, Some(250));
+}
+
+#[test]
+fn ends_a_gap_at_the_expiry_of_the_timer_and_not_at_the_interrupt() {
+    let mut trace = Trace::new();
+    trace.start(T - 10_000, 0xb0, 0xf1, T + 700_000);
+    trace.idle(T).at(T + 703_000, EventKind::TimerInterrupt);
+    trace.expire(T + 704_000, 0xb0, 0xf1).exit(T + 706_000).idle(T + 707_000);
+    trace.exit(T + 800_000).at(T + 801_000, EventKind::SwitchToTask);
+    let (gaps, _) = trace.build();
+    assert_eq!((gaps[0].gap_ns, gaps[0].wake_reason), (700_000, WakeReason::Timer));
+    assert_eq!(gaps[0].sleep_length_ns, Some(700_000));
+    // No task ran for that timer, so the next gap begins without one.
+    assert!(gaps[0].ran_task && !gaps[1].ran_task);
+    assert_eq!((gaps[1].start_ns, gaps[1].sleep_length_ns), (T + 707_000, None));
+    // It ended in a task without any interrupt: somebody wrote the flag that it polled.
+    assert_eq!((gaps[1].gap_ns, gaps[1].wake_reason), (93_000, WakeReason::Resched));
+}
+
+#[test]
+fn keeps_the_tick_stopped_until_a_task_runs() {
+    let mut trace = Trace::new();
+    trace.at(T - 1_000, EventKind::TickStop).idle(T);
+    trace.at(T + 500_000, EventKind::IpiInterrupt).exit(T + 500_100).idle(T + 501_000);
+    trace.at(T + 900_000, EventKind::IpiInterrupt).exit(T + 900_100);
+    trace.at(T + 901_000, EventKind::SwitchToTask).at(T + 950_000, EventKind::SwitchToIdle);
+    trace.idle(T + 951_000).exit(T + 960_000).at(T + 961_000, EventKind::SwitchToTask);
+    let (gaps, _) = trace.build();
+    let flags: Vec<_> = gaps.iter().map(|gap| (gap.tick_stopped, gap.ran_task)).collect();
+    assert_eq!(flags, [(true, true), (true, false), (false, true)]);
+}
+
+#[test]
+fn finds_timers_that_were_armed_before_the_trace_when_they_expire() {
+    let mut trace = Trace::new();
+    trace.idle(T).at(T + 100_000, EventKind::IpiInterrupt).exit(T + 100_100);
+    trace.idle(T + 200_000).at(T + 900_000, EventKind::TimerInterrupt);
+    trace.expire(T + 901_000, 0xc0, 0xf2).exit(T + 902_000).idle(T + 903_000);
+    trace.exit(T + 950_000).at(T + 951_000, EventKind::SwitchToTask);
+    let (gaps, _) = trace.build();
+    let lengths: Vec<_> = gaps.iter().map(|gap| gap.sleep_length_ns).collect();
+    assert_eq!(lengths, [Some(901_000), Some(701_000), None]);
+}
+
+#[test]
+fn counts_a_tick_that_ran_timer_wheel_timers_as_a_timer_wake() {
+    let mut trace = Trace::new();
+    let jiffies = |at_ns: i64| 1_000 + (at_ns / TICK_NS) as u64;
+    let due_at_ns = BEGIN_NS + TICK_NS;
+    let kind = EventKind::WheelStart {
+        timer: 0xd0,
+        bucket_jiffies: jiffies(due_at_ns),
+        ahead_jiffies: 1,
+        flags: 0,
+    };
+    trace.at(T - 2_000, kind).idle(T).tick(due_at_ns);
+    trace.at(
+        due_at_ns + 800,
+        EventKind::WheelExpire { timer: 0xd0, now_jiffies: jiffies(due_at_ns) },
+    );
+    trace.exit(due_at_ns + 900).idle(due_at_ns + 1_000);
+    trace.exit(due_at_ns + 5_000).at(due_at_ns + 6_000, EventKind::SwitchToTask);
+    let (gaps, _) = trace.build();
+    assert_eq!((gaps[0].gap_ns, gaps[0].wake_reason), (3_000_000, WakeReason::Timer));
+    assert_eq!(gaps[0].sleep_length_ns, Some(3_000_000));
+}
+
+#[test]
+fn takes_the_exit_latency_off_but_never_more_than_the_stay() {
+    let mut trace = Trace::new();
+    trace.idle(T).exit(T + 400_000).at(T + 400_100, EventKind::IpiInterrupt);
+    trace.at(T + 401_000, EventKind::SwitchToTask).idle(T + 500_000).exit(T + 510_000);
+    trace.at(T + 510_100, EventKind::IpiInterrupt).at(T + 511_000, EventKind::SwitchToTask);
+    let (gaps, _) = trace.build_with(every_tracepoint(), vec![0, 290_000]);
+    assert_eq!((gaps[0].gap_ns, gaps[1].gap_ns), (110_000, 0));
+}
+
+#[test]
+fn takes_each_stay_as_a_gap_when_only_idle_events_were_recorded() {
+    let mut trace = Trace(Vec::new());
+    trace.idle(1_000).exit(5_000).idle(6_000).exit(7_000).idle(8_000);
+    let (gaps, summary) = trace.build_with(Tracepoints::CPU_IDLE, Vec::new());
+    assert_eq!(gaps.len(), 2);
+    assert!(gaps.iter().all(|gap| gap.wake_reason == WakeReason::Unknown && gap.ran_task));
+    assert_eq!((gaps[0].sleep_length_ns, gaps[0].next_tick_ns), (None, None));
+    assert_eq!(summary.tick.hz, None);
+}
+
+#[test]
+fn reports_a_cpu_without_idle_events_as_unobserved() {
+    let mut trace = Trace::new();
+    trace.0.push(Event { at_ns: T, cpu: 1, kind: EventKind::SwitchToIdle });
+    trace.0.push(Event { at_ns: T + 9_000, cpu: 1, kind: EventKind::SwitchToTask });
+    trace.idle(T + 9_000);
+    let (gaps, summary) = trace.build();
+    assert!(gaps.is_empty());
+    let observed: Vec<_> = summary.cpus.iter().map(|cpu| (cpu.cpu, cpu.is_observed())).collect();
+    assert_eq!(observed, [(0, true), (1, false)]);
+}
+
+#[test]
+fn gives_up_the_gap_in_which_events_were_lost() {
+    let mut trace = Trace::new();
+    trace.idle(T).at(T + 1_000, EventKind::Lost { event_count: 7 }).exit(T + 5_000);
+    trace.at(T + 6_000, EventKind::SwitchToTask).idle(T + 7_000).exit(T + 8_000);
+    trace.at(T + 9_000, EventKind::SwitchToTask);
+    let (gaps, summary) = trace.build();
+    assert_eq!((gaps.len(), gaps[0].start_ns), (1, T + 7_000));
+    let cpu = &summary.cpus[0];
+    assert_eq!((cpu.lost_event_count, cpu.broken_gap_count, cpu.stray_exit_count), (7, 1, 1));
+}
+
+#[test]
+fn counts_events_that_step_back_in_time() {
+    let mut trace = Trace::new();
+    trace.idle(T).exit(T - 5_000).at(T + 10, EventKind::SwitchToTask);
+    let (gaps, summary) = trace.build();
+    assert_eq!((gaps.len(), gaps[0].gap_ns, summary.out_of_order_count), (1, 0, 1));
+}
