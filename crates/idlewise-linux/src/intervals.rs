@@ -1,0 +1,231 @@
+//! The last eight stays in microseconds, and whether they have a typical length.
+//!
+//! Interrupts that a device spaces evenly, or that it batches, show as stays of nearly one length,
+//! and no timer announces them. So menu asks: what is the mean of the last eight, and do they keep
+//! to it? They do if their standard deviation is at most 20 µs, or less than a sixth of the mean. If
+//! not, the longest are taken as exceptions and dropped, as long as six remain.
+//!
+//! The kernel walks the eight for the mean and again for the variance, on every try. Here the sum and
+//! the sum of squares follow each stay as it enters and leaves, since
+//!
+//! ```text
+//! Σ(v - m)² = Σv² - 2·m·Σv + n·m²        with m = ⌊Σv / n⌋, as the kernel has it
+//! ```
+//!
+//! holds for the rounded mean too. Σv² may exceed 64 bits, but the left side never does (at most
+//! 2^63 for eight values below 2^31), so wrapping arithmetic is exact. And neither
+//! comparison needs the variance ⌊V/n⌋ itself: ⌊V/n⌋ < c is V < n·c. Only dropping the longest reads
+//! the values, eight in a row without a branch. `tests` has the naive twin.
+
+/// How many stays are remembered.
+pub(crate) const INTERVAL_COUNT: usize = 8;
+/// Fewer must not remain when the longest stays are dropped: three quarters of all.
+const KEPT_COUNT_MIN: u64 = 6;
+/// Longer stays count as exceptions from the start; their squares would not fit either.
+const INTERVAL_LIMIT_US: u32 = i32::MAX as u32;
+/// A spread of 20 µs is steady whatever the mean. Squared, and one more, for a strict comparison.
+const STEADY_VARIANCE_END_US2: u64 = 20 * 20 + 1;
+/// The mean must exceed six standard deviations; squared.
+const MEAN_TO_DEVIATION_SQUARED: u64 = 6 * 6;
+
+/// The stays that still count: their number, sum and sum of squares (modulo 2^64).
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    count: u64,
+    sum_us: u64,
+    square_sum_us2: u64,
+}
+
+impl Sample {
+    #[inline]
+    fn add(&mut self, interval_us: u32) {
+        let counts = interval_us <= INTERVAL_LIMIT_US;
+        let value_us = if counts { u64::from(interval_us) } else { 0 };
+        self.count += u64::from(counts);
+        self.sum_us += value_us;
+        self.square_sum_us2 = self.square_sum_us2.wrapping_add(value_us * value_us);
+    }
+
+    #[inline]
+    fn remove(&mut self, interval_us: u32, copies: u64) {
+        let counts = interval_us <= INTERVAL_LIMIT_US;
+        let copies = if counts { copies } else { 0 };
+        let value_us = u64::from(interval_us);
+        self.count -= copies;
+        self.sum_us -= value_us * copies;
+        let square_us2 = value_us.wrapping_mul(value_us);
+        self.square_sum_us2 = self.square_sum_us2.wrapping_sub(square_us2.wrapping_mul(copies));
+    }
+
+    /// ⌊sum / count⌋ by a reciprocal: exact, because the sum is below 2^35 and a reciprocal is less
+    /// than 1 above 2^63 / count.
+    #[inline]
+    fn mean_us(&self) -> u64 {
+        const fn reciprocals() -> [u64; INTERVAL_COUNT + 1] {
+            let mut table = [0; INTERVAL_COUNT + 1];
+            let mut count = 1;
+            while count <= INTERVAL_COUNT {
+                table[count] = (1_u64 << 63).div_ceil(count as u64);
+                count += 1;
+            }
+            table
+        }
+        const RECIPROCALS: [u64; INTERVAL_COUNT + 1] = reciprocals();
+        let reciprocal = RECIPROCALS.get(self.count as usize).copied().unwrap_or(0);
+        ((u128::from(self.sum_us) * u128::from(reciprocal)) >> 63) as u64
+    }
+
+    /// The mean, if the sample keeps to it.
+    #[inline]
+    fn steady_mean_us(&self) -> Option<u32> {
+        let mean_us = self.mean_us();
+        let deviation_us2 = self
+            .square_sum_us2
+            .wrapping_sub((2 * mean_us).wrapping_mul(self.sum_us))
+            .wrapping_add((self.count * mean_us).wrapping_mul(mean_us));
+        // A few short stays out of eight prove nothing about proportions.
+        let relative_end_us2 = if self.count >= KEPT_COUNT_MIN {
+            (mean_us * mean_us).div_ceil(MEAN_TO_DEVIATION_SQUARED)
+        } else {
+            0
+        };
+        let variance_end_us2 = relative_end_us2.max(STEADY_VARIANCE_END_US2);
+        (deviation_us2 < self.count * variance_end_us2).then_some(mean_us as u32)
+    }
+}
+
+/// A ring of the last eight stays. All are 0 at first, as in memory that the kernel cleared.
+#[derive(Clone, Debug)]
+pub(crate) struct RecentIntervals {
+    intervals_us: [u32; INTERVAL_COUNT],
+    next: u8,
+    sample: Sample,
+}
+
+impl RecentIntervals {
+    pub(crate) const fn new() -> Self {
+        let sample = Sample { count: INTERVAL_COUNT as u64, sum_us: 0, square_sum_us2: 0 };
+        RecentIntervals { intervals_us: [0; INTERVAL_COUNT], next: 0, sample }
+    }
+
+    /// Forgets the oldest stay for this one.
+    #[inline]
+    pub(crate) fn push(&mut self, interval_us: u32) {
+        let slot = &mut self.intervals_us[usize::from(self.next) % INTERVAL_COUNT];
+        self.sample.remove(*slot, 1);
+        self.sample.add(interval_us);
+        *slot = interval_us;
+        self.next = (self.next + 1) % INTERVAL_COUNT as u8;
+    }
+
+    /// The length that stays typically have. Stays of 0 µs make a length only if `zero_counts`.
+    #[inline]
+    pub(crate) fn typical_us(&self, zero_counts: bool) -> Option<u32> {
+        let mut sample = self.sample;
+        let mut limit_us = INTERVAL_LIMIT_US;
+        loop {
+            let is_empty = if zero_counts { sample.count == 0 } else { sample.sum_us == 0 };
+            if is_empty {
+                return None;
+            }
+            if let Some(mean_us) = sample.steady_mean_us() {
+                return Some(mean_us);
+            }
+            if sample.count <= KEPT_COUNT_MIN {
+                return None;
+            }
+            let (longest_us, copies) = self.longest_within(limit_us);
+            sample.remove(longest_us, copies);
+            // A sample that isn't steady holds a value above 0.
+            limit_us = longest_us.saturating_sub(1);
+        }
+    }
+
+    /// The longest stay up to `limit_us`, and how often it occurs.
+    #[inline]
+    fn longest_within(&self, limit_us: u32) -> (u32, u64) {
+        let mut longest_us = 0;
+        for interval_us in self.intervals_us {
+            longest_us = longest_us.max(if interval_us <= limit_us { interval_us } else { 0 });
+        }
+        let copies: u32 = self.intervals_us.iter().map(|&us| u32::from(us == longest_us)).sum();
+        (longest_us, u64::from(copies))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The naive twin: two walks and two divisions per try.
+    fn naive_typical_us(intervals_us: [u32; INTERVAL_COUNT], zero_counts: bool) -> Option<u32> {
+        let mut limit_us = INTERVAL_LIMIT_US;
+        loop {
+            let kept = || intervals_us.into_iter().filter(|&us| us <= limit_us).map(u64::from);
+            let count = kept().count() as u64;
+            let longest_us = kept().max()?;
+            if longest_us == 0 && !zero_counts {
+                return None;
+            }
+            let mean_us = kept().sum::<u64>() / count;
+            let variance_us2 = kept().map(|us| us.abs_diff(mean_us).pow(2)).sum::<u64>() / count;
+            let is_proportionate = u128::from(mean_us * mean_us) > 36 * u128::from(variance_us2);
+            if variance_us2 <= 400 || count >= 6 && is_proportionate {
+                return Some(mean_us as u32);
+            }
+            if count <= 6 {
+                return None;
+            }
+            limit_us = longest_us as u32 - 1;
+        }
+    }
+
+    /// Lengths that meet the limits: small ones, neighbours of a few means, and the largest.
+    fn interval_us(random: u64) -> u32 {
+        let low = (random >> 32) as u32;
+        match random % 8 {
+            0 => 0,
+            1 => low % 64,
+            2 => 500 + low % 8,
+            3 => 1_000 + low % 400,
+            4 => i32::MAX as u32 - low % 3,
+            5 => i32::MAX as u32 + low % 3,
+            6 => u32::MAX - low % 2,
+            _ => low,
+        }
+    }
+
+    #[test]
+    fn agrees_with_its_naive_twin() {
+        let mut seed = 1_u64;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            seed ^ seed >> 29
+        };
+        let mut recent = RecentIntervals::new();
+        let mut kind = 0;
+        for row in 0..200_000 {
+            // A few rows of one kind, so that steady samples occur.
+            kind = if row % 11 == 0 { random() } else { kind };
+            let draw = random();
+            let draw = if draw % 4 == 0 { draw >> 3 } else { (draw & !7) | (kind % 8) };
+            recent.push(interval_us(draw));
+            for zero_counts in [false, true] {
+                let naive_us = naive_typical_us(recent.intervals_us, zero_counts);
+                assert_eq!(recent.typical_us(zero_counts), naive_us, "{:?}", recent.intervals_us);
+            }
+        }
+    }
+
+    #[test]
+    fn drops_two_long_stays_but_not_three() {
+        let typical_us = |long_count| {
+            let mut recent = RecentIntervals::new();
+            for index in 0..INTERVAL_COUNT {
+                recent.push(if index < long_count { 9_000 + index as u32 } else { 500 });
+            }
+            recent.typical_us(false)
+        };
+        assert_eq!((typical_us(2), typical_us(3)), (Some(500), None));
+    }
+}

@@ -1,0 +1,173 @@
+//! The ladder governor.
+//!
+//! The idea
+//! --------
+//! No forecast: the last stays say where the CPU belongs. It stands on one state and climbs a rung
+//! at a time. Four stays there that were longer than worth their exit make it step one deeper;
+//! a single short one makes it step one shallower. It suits machines whose tick never stops, since
+//! then every stay is short and the question is only how short.
+//!
+//! Steps
+//! -----
+//! 1. A limit of zero latency: state 0, at once.
+//! 2. The stay less the exit latency exceeds the state's threshold, and the next deeper state is
+//!    enabled and quick enough: count it; at the fourth, *ladder promotion*.
+//! 3. The state itself is disabled or too slow: down to the first quick one (which may be disabled).
+//! 4. The stay less the exit latency is below the threshold: *ladder demotion*.
+//! 5. Otherwise remain.
+//!
+//! Both thresholds are the state's exit latency: what it costs to leave is taken as the measure of
+//! what a stay must last. A table's target residency is not looked at. The lowest rung is the first
+//! state that doesn't poll; standing on it is what the kernel sets when the governor is enabled.
+//!
+//! Releases
+//! --------
+//! The same code in 6.1.192-2 and 6.12.117-1 (they differ in one comment).
+//!
+//! Known limitations
+//! -----------------
+//! - Stay less exit latency is signed, the threshold is not, and they are compared as unsigned: a
+//!   stay shorter than the exit latency counts as an enormous one. It is promoted, never demoted.
+//! - After a limit of zero latency the CPU stands on a polling state that has no thresholds set up, so
+//!   the first stay above zero leads back.
+//! - Entering state 0 does not move it: the place is kept for the next select.
+//! - It never lets the tick go on, and it ignores which states are disabled on the way down.
+
+use idlewise_core::{Context, Decision, Device, Governor, Outcome, STATE_COUNT_MAX, StateIndex};
+
+use crate::states::States;
+
+/// Long stays in a row (with no short one between) before a step deeper.
+const PROMOTION_STAY_COUNT: u32 = 4;
+/// Short stays before a step shallower.
+const DEMOTION_STAY_COUNT: u32 = 1;
+
+/// What the stays in one state amount to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rung {
+    long_stay_count: u32,
+    short_stay_count: u32,
+}
+
+/// The thresholds of the rung that the CPU stands on.
+#[derive(Clone, Copy)]
+struct Thresholds {
+    promotion_ns: u64,
+    promotion_stay_count: u32,
+    demotion_ns: u64,
+}
+
+/// The ladder governor of one CPU.
+#[derive(Clone, Debug, Default)]
+pub struct Ladder {
+    rungs: [Rung; STATE_COUNT_MAX],
+    is_enabled: bool,
+}
+
+impl Ladder {
+    /// A governor without history.
+    pub const fn new() -> Self {
+        let rung = Rung { long_stay_count: 0, short_stay_count: 0 };
+        Ladder { rungs: [rung; STATE_COUNT_MAX], is_enabled: false }
+    }
+
+    /// Where the CPU stands. The first time it is put on the lowest rung.
+    #[inline]
+    fn position(&mut self, lowest: StateIndex, device: &mut Device) -> StateIndex {
+        if !self.is_enabled {
+            self.is_enabled = true;
+            device.last_state = Some(lowest);
+        }
+        device.last_state.unwrap_or(lowest).min(STATE_COUNT_MAX - 1)
+    }
+
+    #[inline]
+    fn next_position(
+        &mut self,
+        position: StateIndex,
+        lowest: StateIndex,
+        states: States<'_>,
+        context: &Context<'_>,
+        device: &Device,
+    ) -> StateIndex {
+        let limit_ns = context.latency_limit_ns;
+        let latency_ns = states.exit_latency_ns(position);
+        let thresholds = thresholds(position, lowest, states);
+        // Below zero it wraps, and counts as enormous.
+        let asleep_ns = device.last_residency_ns.wrapping_sub(latency_ns as u64);
+        let can_demote = position > lowest;
+
+        let can_promote = position < states.deepest()
+            && !states.is_disabled(position + 1)
+            && states.exit_latency_ns(position + 1) <= limit_ns;
+        if can_promote && asleep_ns > thresholds.promotion_ns {
+            let count = self.count_long_stay(position);
+            if count >= thresholds.promotion_stay_count {
+                return position + 1;
+            }
+        }
+        if can_demote && (states.is_disabled(position) || latency_ns > limit_ns) {
+            let quick = |&index: &StateIndex| states.exit_latency_ns(index) <= limit_ns;
+            return (lowest + 1..position).rev().find(quick).unwrap_or(lowest);
+        }
+        if can_demote && asleep_ns < thresholds.demotion_ns {
+            let count = self.count_short_stay(position);
+            if count >= DEMOTION_STAY_COUNT {
+                return position - 1;
+            }
+        }
+        position
+    }
+
+    #[inline]
+    fn count_long_stay(&mut self, position: StateIndex) -> u32 {
+        let long_stay_count = self.rungs[position].long_stay_count.wrapping_add(1);
+        self.rungs[position] = Rung { long_stay_count, short_stay_count: 0 };
+        long_stay_count
+    }
+
+    #[inline]
+    fn count_short_stay(&mut self, position: StateIndex) -> u32 {
+        let short_stay_count = self.rungs[position].short_stay_count.wrapping_add(1);
+        self.rungs[position] = Rung { long_stay_count: 0, short_stay_count };
+        short_stay_count
+    }
+}
+
+#[inline]
+fn thresholds(position: StateIndex, lowest: StateIndex, states: States<'_>) -> Thresholds {
+    let latency_ns = states.exit_latency_ns(position) as u64;
+    let is_rung = position >= lowest;
+    Thresholds {
+        promotion_ns: if is_rung { latency_ns } else { 0 },
+        promotion_stay_count: if is_rung { PROMOTION_STAY_COUNT } else { 0 },
+        demotion_ns: latency_ns,
+    }
+}
+
+impl Governor for Ladder {
+    #[inline]
+    fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
+        let states = States::of(context);
+        let lowest = usize::from(states.is_polling(0));
+        let position = self.position(lowest, device);
+        let next = if context.latency_limit_ns == 0 {
+            0
+        } else {
+            self.next_position(position, lowest, states, context, device)
+        };
+        // A limit of zero latency starts the counts over even if the CPU stands on state 0 already.
+        if next != position || context.latency_limit_ns == 0 {
+            self.rungs[position] = Rung::default();
+            device.last_state = Some(next);
+        }
+        Decision { state: next.min(states.deepest()), stop_tick: true }
+    }
+
+    #[inline]
+    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
+        if outcome.entered > 0 {
+            device.last_state = Some(outcome.entered);
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! The timer events oriented governor, TEO (Rafael J. Wysocki, 2018).
+//!
+//! Observation
+//! -----------
+//! On most machines timers end far more stays than anything else, and when the next timer fires is
+//! known. So the deepest state that the next timer allows is right, except where other interrupts come
+//! first. What counts is then not how long such stays are on average but which state they would have
+//! paid for; a rare long stay does not outweigh many short ones.
+//!
+//! Terms
+//! -----
+//! - *Bin* i holds lengths from state i's target residency up to the next state's. The last is open.
+//! - The *sleep length* is the time to the next timer.
+//! - A stay is a *hit* of bin i if stay and sleep length fall into i: the timer ended it, or as good as.
+//! - It is an *intercept* of bin i if the stay falls into i and the sleep length into a deeper bin:
+//!   something else came first.
+//! - *Metrics*: hits and intercepts of each bin, each a sum of pulses of 1,024 that fades by an eighth with
+//!   every stay. Their *total* therefore never exceeds 8,192 or so.
+//!
+//! Learning
+//! --------
+//! Before a selection the last stay enters the metrics. Its length is measured, less half of the exit
+//! latency, since wake-ups are rarely as slow as the worst case. If the tick or polling's time limit ended it, or it
+//! lasted as long as the timer promised, the timer is taken to have ended it: a hit.
+//!
+//! Selecting
+//! ---------
+//! 1. The candidate is the deepest enabled state (6.1: that the sleep length allows).
+//! 2. If intercepts above the candidate outnumber all stays that were not hits above it,
+//!    the CPU will likely wake early. Then go up, state by state, until more than half of those
+//!    intercepts lie in between: stays mostly lasted that long.
+//! 3. A state slower than the latency limit gives way to the deepest quick one.
+//! 4. 6.12 reads the timers only here, and not if the candidate is shallow anyway.
+//! 5. The tick goes on if the state polls or less than a tick is expected; a state that this tick would
+//!    cut short gives way to a shallower one.
+//!
+//! Releases
+//! --------
+//! 6.1.192 reads the timers each time, first. It also keeps the bins of the last nine stays that were
+//! intercepts: five of nine above the candidate are a reason to go up even if the metrics, which
+//! fade slowly, say nothing yet. And it takes the middle of a bin as the expected length.
+//!
+//! 6.12.117 reads the timers last, drops the nine, and counts hits beyond one tick in a bin of their own
+//! (*tick hits*) if the deepest state's residency is below a tick: with them the metrics tell whether
+//! stopping the tick pays.
+//!
+//! Known limitations
+//! -----------------
+//! - With the kernel's zeroed device the first selection learns from a stay that never was: a hit.
+//! - The latency limit may lead to state 0 although that is disabled.
+//! - A stopped tick is respected by not going up to states below one tick, but step 3 doesn't look.
+
+use idlewise_core::{
+    Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, STATE_COUNT_MAX, SleepLength,
+    StateIndex,
+};
+
+use crate::menu::SHORT_STAY_NS;
+use crate::states::States;
+
+/// What one stay adds to a metric.
+const PULSE: u32 = 1_024;
+/// A metric loses an eighth with each stay.
+const FADE_SHIFT: u32 = 3;
+/// How many of the last stays 6.1 remembers one by one.
+const RECENT_COUNT: usize = 9;
+
+/// A release of teo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TeoRelease {
+    /// Debian's 6.1.192-2: timers first, and the last nine stays one by one.
+    V6_1,
+    /// Debian's 6.12.117-1: timers last, and hits beyond one tick.
+    V6_12,
+}
+
+/// Pulses per bin, faded; bins beyond the table stay at 0.
+#[derive(Clone, Debug)]
+struct Metrics {
+    hits: [u32; STATE_COUNT_MAX],
+    intercepts: [u32; STATE_COUNT_MAX],
+    /// 6.12: hits beyond one tick, if the deepest state's residency is below that.
+    tick_hits: u32,
+    total: u32,
+}
+
+/// 6.1: which of the last nine stays were intercepts, and of which bin.
+#[derive(Clone, Debug)]
+struct RecentIntercepts {
+    bins: [Option<u8>; RECENT_COUNT],
+    next: u8,
+    counts: [u32; STATE_COUNT_MAX],
+}
+
+/// The timer events oriented governor of one CPU.
+#[derive(Clone, Debug)]
+pub struct Teo {
+    release: TeoRelease,
+    tick_period_ns: i64,
+    metrics: Metrics,
+    recent: RecentIntercepts,
+    /// At the last selection; [`FAR_AWAY_NS`] if the timers were not read.
+    sleep_length_ns: i64,
+    span: Span,
+}
+
+/// The time from selection to reflection, the loop's own work included. The kernel keeps both in one
+/// field; a selection without reflection is never learnt from.
+#[derive(Clone, Copy, Debug)]
+enum Span {
+    SelectedAt { clock_ns: u64 },
+    Lasted { span_ns: i64 },
+}
+
+/// Sums over the bins above a state.
+#[derive(Clone, Copy, Default)]
+struct Above {
+    hits: u32,
+    intercepts: u32,
+    recent: u32,
+}
+
+/// What a walk down the enabled states found.
+#[derive(Clone, Copy)]
+struct Candidate {
+    shallowest: StateIndex,
+    deepest: StateIndex,
+    /// The deepest within the latency limit; 0 if none is, even if 0 is disabled.
+    deepest_quick: StateIndex,
+    /// Above `deepest`.
+    above: Above,
+}
+
+/// A state, and how long the CPU is expected to stay.
+#[derive(Clone, Copy)]
+struct Choice {
+    state: StateIndex,
+    /// The shallowest that a correction may lead to.
+    shallowest: StateIndex,
+    expected_ns: i64,
+    /// To the nearer of timer and tick.
+    next_event_ns: i64,
+}
+
+impl Metrics {
+    const fn new() -> Self {
+        let zero = [0; STATE_COUNT_MAX];
+        Metrics { hits: zero, intercepts: zero, tick_hits: 0, total: 0 }
+    }
+
+    #[inline]
+    fn fade(&mut self) {
+        for metric in self.hits.iter_mut().chain(&mut self.intercepts) {
+            *metric -= *metric >> FADE_SHIFT;
+        }
+        self.tick_hits -= self.tick_hits >> FADE_SHIFT;
+    }
+
+    #[inline]
+    fn sum(&self) -> u32 {
+        let bins: u32 = self.hits.iter().zip(&self.intercepts).map(|(a, b)| a + b).sum();
+        bins + self.tick_hits
+    }
+}
+
+impl RecentIntercepts {
+    const fn new() -> Self {
+        RecentIntercepts { bins: [None; RECENT_COUNT], next: 0, counts: [0; STATE_COUNT_MAX] }
+    }
+
+    #[inline]
+    fn push(&mut self, bin: Option<StateIndex>) {
+        let slot = &mut self.bins[usize::from(self.next) % RECENT_COUNT];
+        let newest = bin.map(|bin| bin as u8);
+        if let Some(oldest) = core::mem::replace(slot, newest) {
+            self.counts[usize::from(oldest) % STATE_COUNT_MAX] -= 1;
+        }
+        if let Some(newest) = newest {
+            self.counts[usize::from(newest) % STATE_COUNT_MAX] += 1;
+        }
+        self.next = (self.next + 1) % RECENT_COUNT as u8;
+    }
+}
+
+impl Teo {
+    /// A governor without history. `tick_period_ns` as [`crate::tick_period_ns`] gives it.
+    pub const fn new(release: TeoRelease, tick_period_ns: u32) -> Self {
+        Teo {
+            release,
+            tick_period_ns: tick_period_ns as i64,
+            metrics: Metrics::new(),
+            recent: RecentIntercepts::new(),
+            sleep_length_ns: 0,
+            span: Span::Lasted { span_ns: 0 },
+        }
+    }
+
+    /// Enters the stay in `entered` into the metrics.
+    #[inline]
+    fn learn(&mut self, states: States<'_>, entered: StateIndex, last_residency_ns: u64) {
+        let stay_ns = self.stay_ns(states, entered, last_residency_ns);
+        let mut timer_bin = 0;
+        let mut stay_bin = 0;
+        for (bin, state) in states.slots().iter().enumerate() {
+            // Signed against the sleep length, which may be overdue; unsigned against the stay.
+            if state.target_residency_ns as i64 <= self.sleep_length_ns {
+                timer_bin = bin;
+                stay_bin = if state.target_residency_ns <= stay_ns { bin } else { stay_bin };
+            }
+        }
+        self.metrics.fade();
+        match self.release {
+            TeoRelease::V6_1 => {
+                let is_hit = timer_bin == stay_bin;
+                self.count(is_hit, stay_bin);
+                self.recent.push((!is_hit).then_some(stay_bin));
+            }
+            TeoRelease::V6_12 => {
+                let has_tick_bin =
+                    states.target_residency_ns(states.deepest()) < self.tick_period_ns;
+                let timer_is_beyond = has_tick_bin && self.sleep_length_ns >= self.tick_period_ns;
+                if timer_is_beyond && stay_ns >= self.tick_period_ns as u64 {
+                    self.metrics.tick_hits += PULSE;
+                } else {
+                    self.count(timer_bin == stay_bin && !timer_is_beyond, stay_bin);
+                }
+            }
+        }
+        self.metrics.total = self.metrics.sum();
+    }
+
+    #[inline]
+    fn count(&mut self, is_hit: bool, bin: StateIndex) {
+        let metric = if is_hit { &mut self.metrics.hits } else { &mut self.metrics.intercepts };
+        metric[bin % STATE_COUNT_MAX] += PULSE;
+    }
+
+    /// How long the CPU was asleep; `u64::MAX` if the timer may be taken to have ended it.
+    #[inline]
+    fn stay_ns(&self, states: States<'_>, entered: StateIndex, last_residency_ns: u64) -> u64 {
+        let span_ns = match self.span {
+            Span::Lasted { span_ns } => span_ns,
+            Span::SelectedAt { clock_ns } => clock_ns as i64,
+        };
+        if span_ns >= self.sleep_length_ns {
+            return u64::MAX;
+        }
+        let latency_ns = states.exit_latency_ns(entered) as u64;
+        if last_residency_ns >= latency_ns {
+            last_residency_ns - latency_ns / 2
+        } else {
+            last_residency_ns / 2
+        }
+    }
+
+    /// The enabled states whose target residency is at most `span_ns`; of those beyond, at most the
+    /// shallowest enabled one. `None` if all states are disabled.
+    #[inline]
+    fn candidate(
+        &self,
+        states: States<'_>,
+        latency_limit_ns: i64,
+        span_ns: i64,
+    ) -> Option<Candidate> {
+        let start =
+            Candidate { shallowest: 0, deepest: 0, deepest_quick: 0, above: Above::default() };
+        let mut candidate = (!states.is_disabled(0)).then_some(start);
+        let mut above = Above::default();
+        for (index, state) in states.slots().iter().enumerate().skip(1) {
+            above.hits += self.metrics.hits[index - 1];
+            above.intercepts += self.metrics.intercepts[index - 1];
+            above.recent += self.recent.counts[index - 1];
+            if states.is_disabled(index) {
+                continue;
+            }
+            let found =
+                candidate.get_or_insert(Candidate { shallowest: index, deepest: index, ..start });
+            if state.target_residency_ns as i64 > span_ns {
+                break;
+            }
+            found.deepest = index;
+            found.above = above;
+            if state.exit_latency_ns as i64 <= latency_limit_ns {
+                found.deepest_quick = index;
+            }
+        }
+        candidate
+    }
+
+    /// Intercepts above the candidate outnumber all stays but the hits above it.
+    #[inline]
+    fn is_often_intercepted(&self, above: Above) -> bool {
+        2 * above.intercepts > self.metrics.total.wrapping_sub(above.hits)
+    }
+
+    /// Goes up from `candidate` to the first state down to which most intercepts lie (`is_majority`
+    /// of the sums in between). If that is disabled or not `is_deep_enough` for a stopped tick, the
+    /// last state on the way that was both.
+    #[inline]
+    fn intercepting_state(
+        &self,
+        states: States<'_>,
+        candidate: StateIndex,
+        is_majority: impl Fn(Above) -> bool,
+        is_deep_enough: impl Fn(StateIndex) -> bool,
+    ) -> StateIndex {
+        let mut between = Above::default();
+        let mut suitable = candidate;
+        for index in (0..candidate.min(STATE_COUNT_MAX)).rev() {
+            between.intercepts += self.metrics.intercepts[index];
+            between.recent += self.recent.counts[index];
+            let is_enabled = !states.is_disabled(index);
+            if is_majority(between) {
+                return if is_enabled && is_deep_enough(index) { index } else { suitable };
+            }
+            if is_enabled && is_deep_enough(index) {
+                suitable = index;
+            } else if is_enabled && suitable == candidate {
+                // States further up are shallower still.
+                break;
+            }
+        }
+        candidate
+    }
+
+    /// 6.1: the timers are read first, and the metrics may only make the answer shallower.
+    #[inline]
+    fn select_timers_first(&mut self, states: States<'_>, context: &Context<'_>) -> Decision {
+        let SleepLength { sleep_length_ns, next_event_ns } = context.sleep_length();
+        self.sleep_length_ns = sleep_length_ns;
+        let mut choice =
+            Choice { state: 0, shallowest: 0, expected_ns: sleep_length_ns, next_event_ns };
+        if let Some(found) = self.candidate(states, context.latency_limit_ns, sleep_length_ns) {
+            choice.shallowest = found.shallowest;
+            choice.state = found.deepest;
+            if found.deepest != found.shallowest {
+                choice = self.heed_intercepts(states, context, found, choice);
+                // The expected length stays as it was.
+                choice.state = choice.state.min(found.deepest_quick);
+            }
+        }
+        self.settle_tick(states, context, choice)
+    }
+
+    /// 6.1: a shallower choice if intercepts are likely, by the metrics or by the last nine stays.
+    #[inline]
+    fn heed_intercepts(
+        &self,
+        states: States<'_>,
+        context: &Context<'_>,
+        found: Candidate,
+        choice: Choice,
+    ) -> Choice {
+        let above = found.above;
+        let often = self.is_often_intercepted(above);
+        let recently = above.recent > RECENT_COUNT as u32 / 2;
+        if !often && !recently {
+            return choice;
+        }
+        let is_majority = |between: Above| {
+            (!recently || 2 * between.recent > above.recent)
+                && (!often || 2 * between.intercepts > above.intercepts)
+        };
+        let middle_ns = |bin: StateIndex| {
+            (states.target_residency_ns(bin) + states.target_residency_ns(bin + 1)) / 2
+        };
+        let is_deep_enough =
+            |bin: StateIndex| !context.tick_stopped || middle_ns(bin) >= self.tick_period_ns;
+        let state = self.intercepting_state(states, found.deepest, is_majority, is_deep_enough);
+        if state == found.deepest {
+            choice
+        } else {
+            Choice { state, expected_ns: middle_ns(state), ..choice }
+        }
+    }
+
+    /// 6.12: the metrics first; the timers only if a state deep enough to matter is left.
+    #[inline]
+    fn select_timers_last(&mut self, states: States<'_>, context: &Context<'_>) -> Decision {
+        self.sleep_length_ns = FAR_AWAY_NS;
+        let found = if states.len() < 2 {
+            None
+        } else {
+            self.candidate(states, context.latency_limit_ns, FAR_AWAY_NS)
+        };
+        let Some(found) = found else {
+            return Decision { state: 0, stop_tick: false };
+        };
+        let tick_half_ns = self.tick_period_ns / 2;
+        if found.deepest == found.shallowest {
+            // Nothing to choose: only the tick, for which a state that pays soon expects little.
+            let expected_ns = states.target_residency_ns(found.deepest);
+            let state = found.deepest;
+            let choice =
+                Choice { state, shallowest: state, expected_ns, next_event_ns: tick_half_ns };
+            return self.settle_tick(states, context, choice);
+        }
+        let uncapped = self.likely_state(states, context, found);
+        let state = uncapped.min(found.deepest_quick);
+        let is_shallow = states.is_polling(0) && states.target_residency_ns(state) < SHORT_STAY_NS;
+        if uncapped == 0 {
+            // Intercepts led here. Without the sleep length nobody could tell afterwards whether
+            // they were right.
+            self.sleep_length_ns = context.sleep_length().sleep_length_ns;
+        }
+        if state == 0 || is_shallow {
+            return Decision { state, stop_tick: false };
+        }
+        let choice = self.fit_to_timers(states, context, found.shallowest, state);
+        self.settle_tick(states, context, choice)
+    }
+
+    /// 6.12: the candidate, or a shallower state if intercepts are likely.
+    #[inline]
+    fn likely_state(
+        &self,
+        states: States<'_>,
+        context: &Context<'_>,
+        found: Candidate,
+    ) -> StateIndex {
+        if !self.is_often_intercepted(found.above) {
+            return found.deepest;
+        }
+        let is_majority = |between: Above| 2 * between.intercepts > found.above.intercepts;
+        let is_deep_enough = |state: StateIndex| {
+            !context.tick_stopped || states.target_residency_ns(state) >= self.tick_period_ns
+        };
+        self.intercepting_state(states, found.deepest, is_majority, is_deep_enough)
+    }
+
+    /// 6.12: reads the timers, and gives way to them.
+    #[inline]
+    fn fit_to_timers(
+        &mut self,
+        states: States<'_>,
+        context: &Context<'_>,
+        shallowest: StateIndex,
+        candidate: StateIndex,
+    ) -> Choice {
+        let SleepLength { sleep_length_ns, next_event_ns } = context.sleep_length();
+        self.sleep_length_ns = sleep_length_ns;
+        let is_cut_short = states.target_residency_ns(candidate) > sleep_length_ns;
+        let state = if is_cut_short {
+            states.shallower_within(candidate, sleep_length_ns)
+        } else {
+            candidate
+        };
+        let intercepts: u32 = self.metrics.intercepts.iter().sum();
+        let total = self.metrics.total;
+        // More than five in eight stays end before the tick would: stopping it is in vain.
+        let ends_before_tick = states.target_residency_ns(state) < self.tick_period_ns
+            && intercepts > total / 2 + total / 8;
+        let expected_ns = if ends_before_tick { self.tick_period_ns / 2 } else { sleep_length_ns };
+        Choice { state, shallowest, expected_ns, next_event_ns }
+    }
+
+    /// Decides on the tick, and gives way to a shallower state if the tick would cut this one short.
+    #[inline]
+    fn settle_tick(&self, states: States<'_>, context: &Context<'_>, choice: Choice) -> Decision {
+        let Choice { state, shallowest, expected_ns, next_event_ns } = choice;
+        let stays_on = states.is_polling(state) || expected_ns < self.tick_period_ns;
+        if context.tick_stopped || !stays_on {
+            return Decision { state, stop_tick: true };
+        }
+        let is_cut_short = state > shallowest && states.target_residency_ns(state) > next_event_ns;
+        let state =
+            if is_cut_short { states.shallower_within(state, next_event_ns) } else { state };
+        Decision { state, stop_tick: false }
+    }
+}
+
+impl Governor for Teo {
+    #[inline]
+    fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
+        let states = States::of(context);
+        // A refused entry leaves nothing to learn from.
+        if let Some(entered) = device.last_state.take() {
+            self.learn(states, entered, device.last_residency_ns);
+        }
+        self.span = Span::SelectedAt { clock_ns: context.now_ns };
+        match self.release {
+            TeoRelease::V6_1 => self.select_timers_first(states, context),
+            TeoRelease::V6_12 => self.select_timers_last(states, context),
+        }
+    }
+
+    #[inline]
+    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
+        device.last_state = Some(outcome.entered);
+        // The tick, or polling's time limit, ended the stay for want of anything else: the CPU
+        // might have slept until the timer.
+        let was_rescued = device.poll_time_limit
+            || outcome.got_tick && self.sleep_length_ns > self.tick_period_ns;
+        let span_ns = if was_rescued {
+            device.poll_time_limit = false;
+            self.sleep_length_ns
+        } else {
+            let started_ns = match self.span {
+                Span::SelectedAt { clock_ns } => clock_ns,
+                Span::Lasted { span_ns } => span_ns as u64,
+            };
+            outcome.now_ns.wrapping_sub(started_ns) as i64
+        };
+        self.span = Span::Lasted { span_ns };
+    }
+}
