@@ -1,1 +1,23 @@
-//! Placeholder
+//! Replay of idle logs in virtual time: machines, costs, the oracle, studies.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `replay/` | [`replay::Lane`]: a governor over the gaps of a CPU, and what it tallies |
+//! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap that is known |
+//! | `cost.rs` | [`CostModel`]: energy, and delay at a price |
+//! | `machine/` | [`Machine`]: a state table with names, powers, sources and doubts |
+//!
+//! What this crate does not do: open files, read a clock, or draw unseeded random numbers.
+#![forbid(unsafe_code)]
+
+mod cost;
+mod machine;
+mod oracle;
+pub mod replay;
+
+pub use cost::CostModel;
+pub use machine::{
+    Arch, Basis, DomainState, Flag, Machine, MachineError, MachineState, Power, PowerFigure,
+    RUNNING_POWER_ARM_MW, RUNNING_POWER_MW, Topology, UmwaitState,
+};
+pub use oracle::{Oracle, OracleLane};

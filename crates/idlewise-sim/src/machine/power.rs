@@ -1,0 +1,201 @@
+//! What a state's power is, and where the figure comes from.
+//!
+//! # The default shape
+//!
+//! Almost nobody publishes the power of an idle state, yet every cost needs one. Where a machine's
+//! file gives none, the power is a ratio of running power that depends on target residency alone:
+//!
+//! | target residency | ratio | from |
+//! | --- | --- | --- |
+//! | polling | 1.0 | a loop runs instructions |
+//! | UMWAIT C0.1 | 0.9 | between POLL and C0.2; it was seen to save less |
+//! | UMWAIT C0.2 | 0.82 | -18 % package power by RAPL against POLL (linux-pm, 10 July 2023) |
+//! | 1 us and less | 0.36 | C1, 1.44 W |
+//! | 4 us | 0.22 | C1E, 0.88 W |
+//! | 600 us and more | 0.025 | C6, 0.1 W |
+//!
+//! The last three are the Skylake server core of AgileWatts (Yahya et al., 2022), whose C0 takes
+//! 4.0 W; between them the line is straight in logarithms of both. The paper gives powers of named
+//! states; the target residencies they are placed at are those of recent Xeon tables.
+//!
+//! A deeper state must take less, or entering it could never pay: where the shape would not fall
+//! from one state to the next, the deeper one takes [`STEP_RATIO`] of the shallower one's power.
+//!
+//! # Known limitations
+//!
+//! One curve for phones and servers is crude: ratios are wrong by factors, absolute powers by more.
+//! What it gives is the right order, so results that rest on it are marked assumed.
+
+use idlewise_core::IdleState;
+
+use super::file::{Arch, UmwaitState};
+
+/// Where a figure comes from, strongest first: a later one is a weaker reason to believe it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Basis {
+    /// Measured on the machine that it is about.
+    Measured,
+    /// Follows from a simulation of recorded or generated events.
+    Simulated,
+    /// From a published figure.
+    Calibrated,
+    /// Nobody published it; a documented default stands in.
+    Assumed,
+}
+
+impl Basis {
+    /// All of them, strongest first.
+    pub const ALL: [Basis; 4] =
+        [Basis::Measured, Basis::Simulated, Basis::Calibrated, Basis::Assumed];
+
+    /// The word for it in columns and footers.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Basis::Measured => "measured",
+            Basis::Simulated => "simulated",
+            Basis::Calibrated => "calibrated",
+            Basis::Assumed => "assumed",
+        }
+    }
+
+    /// The basis of what follows from several figures: that of the weakest. None for no figures.
+    pub fn weakest(bases: impl IntoIterator<Item = Basis>) -> Option<Basis> {
+        bases.into_iter().max()
+    }
+}
+
+impl std::fmt::Display for Basis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Power of one core, and where the figure comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Power {
+    /// Milliwatts.
+    pub mw: f64,
+    /// Where that comes from.
+    pub basis: Basis,
+}
+
+/// A power that a machine's file gives, with its source.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PowerFigure {
+    /// Milliwatts of one core.
+    pub mw: f64,
+    /// How the source came by it: measured, published fit, declared, paper, assumed.
+    pub kind: Option<String>,
+    /// Where to look it up.
+    pub source: Option<String>,
+    /// The frequency it holds at, where it depends on that.
+    pub at_khz: Option<u64>,
+    /// Least and greatest over all frequencies.
+    pub range_mw: Option<[f64; 2]>,
+    /// Somebody read it in its source; false if it is quoted second-hand.
+    pub is_checked: bool,
+}
+
+impl PowerFigure {
+    /// Measured and assumed if the file says so; assumed too if it names no source.
+    pub fn basis(&self) -> Basis {
+        match self.kind.as_deref() {
+            Some("measured") => Basis::Measured,
+            Some("assumed") => Basis::Assumed,
+            _ if self.source.is_none() => Basis::Assumed,
+            _ => Basis::Calibrated,
+        }
+    }
+
+    fn power(&self) -> Power {
+        Power { mw: self.mw, basis: self.basis() }
+    }
+}
+
+/// Assumed running power of an x86 or POWER core, milliwatts: AgileWatts' Skylake C0.
+pub const RUNNING_POWER_MW: f64 = 4000.0;
+
+/// Assumed running power of an Arm core in a phone or an embedded board, milliwatts: amid the five
+/// published cores at a middle frequency, 128 mW (`pixel6-a55`) to 744 mW (`sm8750-c1`).
+pub const RUNNING_POWER_ARM_MW: f64 = 400.0;
+
+/// What a state takes of its shallower neighbour's power when the shape would not fall.
+const STEP_RATIO: f64 = 0.9;
+
+/// Target residency in nanoseconds and ratio of running power; see the table above.
+const SHAPE: [(f64, f64); 3] = [(1_000.0, 0.36), (4_000.0, 0.22), (600_000.0, 0.025)];
+
+const UMWAIT_C01_RATIO: f64 = 0.9;
+const UMWAIT_C02_RATIO: f64 = 0.82;
+
+/// The running power of a machine: its file's figure, else the default.
+pub(super) fn running_power(arch: Arch, figure: Option<&PowerFigure>) -> Power {
+    let default_mw = match arch {
+        Arch::X86 | Arch::Power => RUNNING_POWER_MW,
+        Arch::Arm => RUNNING_POWER_ARM_MW,
+    };
+    figure.map_or(Power { mw: default_mw, basis: Basis::Assumed }, PowerFigure::power)
+}
+
+/// What the powers of a table depend on, one per state.
+pub(super) struct PowerInput<'a> {
+    pub idle: IdleState,
+    pub umwait_state: Option<UmwaitState>,
+    pub figure: Option<&'a PowerFigure>,
+}
+
+/// The powers of a table's states: published where there is a figure, else the default shape, kept
+/// below the shallower state and above published deeper ones.
+pub(super) fn state_powers(running: Power, inputs: &[PowerInput<'_>]) -> Vec<Power> {
+    let mut powers: Vec<Power> = Vec::with_capacity(inputs.len());
+    for (index, input) in inputs.iter().enumerate() {
+        let power = match input.figure {
+            Some(figure) => figure.power(),
+            None if input.idle.is_polling => running,
+            None => {
+                let shape_mw = running.mw * shape_ratio(input);
+                let ceiling_mw = match powers.last() {
+                    Some(shallower) => shallower.mw,
+                    None => running.mw,
+                };
+                let published = inputs[index..].iter().filter_map(|deeper| deeper.figure);
+                let floor_mw = published.map(|figure| figure.mw).fold(0.0, f64::max);
+                Power { mw: between(shape_mw, ceiling_mw, floor_mw), basis: Basis::Assumed }
+            }
+        };
+        powers.push(power);
+    }
+    powers
+}
+
+/// The shape's power if it lies strictly between floor and ceiling, else something that does;
+/// never above the ceiling, even where a published deeper state is.
+fn between(shape_mw: f64, ceiling_mw: f64, floor_mw: f64) -> f64 {
+    let mw = if shape_mw < ceiling_mw { shape_mw } else { ceiling_mw * STEP_RATIO };
+    if mw > floor_mw || floor_mw >= ceiling_mw { mw } else { (ceiling_mw * floor_mw).sqrt() }
+}
+
+fn shape_ratio(input: &PowerInput<'_>) -> f64 {
+    match input.umwait_state {
+        Some(UmwaitState::C01) => UMWAIT_C01_RATIO,
+        Some(UmwaitState::C02) => UMWAIT_C02_RATIO,
+        None => residency_ratio(input.idle.target_residency_ns as f64),
+    }
+}
+
+/// Straight lines through [`SHAPE`] in logarithms of both, flat beyond its ends.
+fn residency_ratio(target_residency_ns: f64) -> f64 {
+    let (first, last) = (SHAPE[0], SHAPE[SHAPE.len() - 1]);
+    if target_residency_ns <= first.0 {
+        return first.1;
+    }
+    for pair in SHAPE.windows(2) {
+        let ((short_ns, high), (long_ns, low)) = (pair[0], pair[1]);
+        if target_residency_ns < long_ns {
+            let share = (target_residency_ns / short_ns).ln() / (long_ns / short_ns).ln();
+            return high * (low / high).powf(share);
+        }
+    }
+    last.1
+}

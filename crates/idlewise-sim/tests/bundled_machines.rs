@@ -1,0 +1,167 @@
+//! What must hold for every file in machines/. (Tests may read files; the crate does not.)
+
+use std::fs;
+use std::path::PathBuf;
+
+use idlewise_sim::{Basis, Machine, MachineError};
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines"))
+}
+
+/// File name without its ending, and text, of every machine file.
+fn files() -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder()).expect("machines/ is there") {
+        let path = entry.expect("a readable folder").path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let stem = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            files.push((stem, fs::read_to_string(path).unwrap()));
+        }
+    }
+    files.sort();
+    files
+}
+
+fn machines() -> Vec<Machine> {
+    let parse = |(name, text): (String, String)| {
+        Machine::from_toml(&text).unwrap_or_else(|error| panic!("machines/{name}.toml: {error}"))
+    };
+    files().into_iter().map(parse).collect()
+}
+
+fn machine(id: &str) -> Machine {
+    let path = folder().join(format!("{id}.toml"));
+    Machine::from_toml(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn every_file_parses_and_is_named_by_its_id_and_source() {
+    let files = files();
+    assert!(files.len() >= 168, "{} files", files.len());
+    for (name, text) in files {
+        let machine = Machine::from_toml(&text)
+            .unwrap_or_else(|error| panic!("machines/{name}.toml: {error}"));
+        assert_eq!(machine.id, name);
+        assert!(!machine.title.is_empty(), "{name}");
+        let kinds = ["captured", "kernel table", "device tree", "paper"];
+        assert!(kinds.contains(&machine.source.as_str()), "{name}: {}", machine.source);
+        assert!(machine.source_ref.is_some_and(|source| !source.is_empty()), "{name}");
+        assert!(text.starts_with("# "), "{name}: begin with what it is and where from");
+    }
+}
+
+#[test]
+fn every_machine_but_cwf_has_a_table() {
+    for machine in machines() {
+        match machine.table() {
+            Ok(table) => assert_eq!(table.len(), machine.states.len()),
+            Err(error) => {
+                assert_eq!(error, MachineError::NoStates { id: "cwf".to_owned() });
+            }
+        }
+    }
+}
+
+#[test]
+fn every_published_power_has_a_source() {
+    for machine in machines() {
+        let states = machine.states.iter().filter_map(|state| state.power_figure.as_ref());
+        for figure in states.chain(&machine.running_power_figure) {
+            assert!(figure.source.is_some() && figure.kind.is_some(), "{}", machine.id);
+        }
+    }
+}
+
+#[test]
+fn powers_fall_from_state_to_state() {
+    for machine in machines() {
+        let id = &machine.id;
+        let mut shallower_mw = machine.running_power.mw;
+        for state in &machine.states {
+            let mw = state.power.mw;
+            if state.idle.is_polling {
+                assert_eq!(mw, shallower_mw, "{id} {}", state.name);
+            } else if shallower_mw > 0.0 {
+                assert!(mw < shallower_mw, "{id} {}: {mw} mW after {shallower_mw} mW", state.name);
+            } else {
+                assert_eq!(mw, 0.0, "{id} {}", state.name);
+            }
+            shallower_mw = mw;
+        }
+    }
+}
+
+/// `e[i] = e[i-1] + (p[i-1] - p[i]) T[i]`, `e[0] = 0`: the cost model's energy of one transition.
+#[test]
+fn transition_energies_are_never_negative() {
+    for machine in machines() {
+        let mut energy_uj = 0.0;
+        for pair in machine.states.windows(2) {
+            let target_residency_s = pair[1].idle.target_residency_ns as f64 * 1e-9;
+            energy_uj += (pair[0].power.mw - pair[1].power.mw) * 1e3 * target_residency_s;
+            assert!(energy_uj >= 0.0, "{} {}: {energy_uj} uJ", machine.id, pair[1].name);
+        }
+    }
+}
+
+#[test]
+fn the_manuals_example_is_a_machine() {
+    let manual = fs::read_to_string(folder().join("README.md")).unwrap();
+    let (_, rest) = manual.split_once("```toml\n").expect("the manual has an example");
+    let (example, _) = rest.split_once("```").expect("the example ends");
+    let machine = Machine::from_toml(example).unwrap_or_else(|error| panic!("README.md: {error}"));
+    assert_eq!(machine.states[3].power.basis, Basis::Measured);
+}
+
+/// Name, exit latency and target residency of every state, in microseconds.
+fn times_us(machine: &Machine) -> Vec<(&str, f64, f64)> {
+    let us = |ns: u64| ns as f64 / 1000.0;
+    let states = machine.states.iter();
+    states.map(|s| (&*s.name, us(s.idle.exit_latency_ns), us(s.idle.target_residency_ns))).collect()
+}
+
+#[test]
+fn key_figures_survive_the_way_from_their_source() {
+    assert_eq!(
+        times_us(&machine("spr")),
+        [("POLL", 0.0, 0.0), ("C1", 1.0, 1.0), ("C1E", 2.0, 4.0), ("C6", 290.0, 800.0)]
+    );
+    let milan = machine("milan");
+    assert_eq!(times_us(&milan)[2], ("C2", 30.0, 60.0));
+    assert_eq!(milan.states[2].io_port.as_deref(), Some("0x414"));
+    assert_eq!(milan.topology.thread_count, Some(128));
+    assert_eq!(times_us(&machine("spr-c02"))[1], ("C0.2", 0.1, 0.1));
+
+    let power9 = machine("power9");
+    assert_eq!(times_us(&power9)[8], ("stop11", 10_000.0, 100_000.0));
+    assert_eq!(power9.disabled_by_default().bits(), 0b1_1000_0000);
+    assert!(power9.states.iter().all(|state| !state.idle.is_auto_promoted));
+
+    let promoted = machine("power9-stop0lite");
+    let promoted: Vec<bool> = promoted.states.iter().map(|s| s.idle.is_auto_promoted).collect();
+    assert_eq!(promoted, [false, true, false, false]);
+}
+
+#[test]
+fn published_powers_are_taken_as_they_are() {
+    let powers_mw = |machine: &Machine| -> Vec<f64> {
+        machine.states.iter().map(|state| state.power.mw).collect()
+    };
+    for (id, running_mw, wfi_mw) in
+        [("pixel6-a55", 127.65, 1.92), ("pixel6-a76", 146.82, 9.6), ("pixel6-x1", 613.51, 36.01)]
+    {
+        let machine = machine(id);
+        assert_eq!(machine.running_power.mw, running_mw, "{id}");
+        assert_eq!(machine.running_power.basis, Basis::Calibrated, "{id}");
+        assert_eq!(powers_mw(&machine), [wfi_mw, 0.0], "{id}");
+        assert_eq!(machine.power_basis(), Basis::Calibrated, "{id}");
+    }
+    for id in ["skx", "skx-table"] {
+        let machine = machine(id);
+        assert_eq!(powers_mw(&machine), [4000.0, 1440.0, 880.0, 100.0], "{id}");
+        assert!(machine.doubts().iter().any(|doubt| doubt.contains("second-hand")), "{id}");
+    }
+    assert_eq!(powers_mw(&machine("calxeda-highbank"))[1], 50.0);
+    assert_eq!(machine("spr").power_basis(), Basis::Assumed);
+}
