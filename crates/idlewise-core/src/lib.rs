@@ -10,6 +10,7 @@
 //! | `verdict.rs` | too deep, too shallow or fit: the kernel's own rule on one stay |
 //! | `latency.rs` | latency limits as PM QoS combines them |
 //! | `promotion.rs` | when a timer gets a CPU out of a shallow state |
+//! | `bounds.rs` | [`Fixed`], [`TimerOnly`]: governors that bound the others |
 //! | `boot.rs` | which idle routine an x86 CPU gets when no cpuidle driver is loaded |
 //!
 //! What this crate does not do: allocate, read a clock, use floating point, or know where its
@@ -18,12 +19,14 @@
 #![forbid(unsafe_code)]
 
 pub mod boot;
+mod bounds;
 mod governor;
 mod latency;
 mod promotion;
 mod state;
 mod verdict;
 
+pub use bounds::{Fixed, TimerOnly};
 pub use governor::{Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, SleepLength};
 pub use latency::{CpuLatencyLimit, LatencyLimit, NO_LATENCY_LIMIT_NS};
 pub use promotion::{auto_promotion_delay_ns, auto_promotion_target};

@@ -21,6 +21,9 @@ use crate::{IdleGap, WakeReason};
 
 /// Row groups larger than this are refused: one must fit in memory.
 const GROUP_ROW_COUNT_MAX: i64 = 16 << 20;
+/// Gaps longer than this, 104 days, are refused: no recording is that long, and a replay that
+/// ticks through one would not end in any patient person's time.
+const GAP_MAX_NS: i64 = 1 << 53;
 
 /// An open idle log. Reading needs only `&self`, so that threads can share it.
 pub struct IdleLog {
@@ -273,7 +276,7 @@ impl IdleLog {
                     Some(())
                 })?,
                 Column::Gap => cursor.read(reader, &mut int64, |i, &v| {
-                    gaps[i].gap_ns = u64::try_from(v).ok()?;
+                    gaps[i].gap_ns = u64::try_from(v).ok().filter(|_| v <= GAP_MAX_NS)?;
                     Some(())
                 })?,
                 Column::SleepLength => cursor.read(reader, &mut int64, |i, &v| {

@@ -1,0 +1,119 @@
+//! What a tally costs: energy, and delay at a price.
+//!
+//! State i has exit latency L, target residency T and power p. Nobody publishes what a transition
+//! costs, but the target residency says it: a stay of length T breaks even with the next shallower
+//! state. So `e[i] = e[i-1] + (p[i-1] − p[i])·T[i]`, `e[0] = 0`; a stay of length d costs
+//! `p[i]·d + e[i]`, and an event's delay costs `λ·delay`. λ, a power, is the price of latency.
+//!
+//! For one state and one alternative, no online policy can promise to stay below twice the
+//! oracle's cost, or e/(e−1) ≈ 1.58 times if it may toss coins (Karlin et al., 1994).
+
+use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable};
+
+use crate::replay::Tally;
+
+/// A milliwatt for a nanosecond is a picojoule.
+pub const UJ_PER_MW_NS: f64 = 1e-6;
+
+/// Powers and transition energies of a machine's states.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CostModel {
+    powers_mw: [f64; STATE_COUNT_MAX],
+    transitions_uj: [f64; STATE_COUNT_MAX],
+    /// The states, for their latencies.
+    states: StateTable,
+    /// Power of a CPU that runs.
+    pub running_mw: f64,
+}
+
+impl CostModel {
+    /// The model for `states` with these powers, shallowest first; missing ones are as the last.
+    pub fn new(states: StateTable, powers_mw: &[f64], running_mw: f64) -> Self {
+        let power_mw = |i: usize| powers_mw.get(i).or(powers_mw.last()).copied().unwrap_or(0.0);
+        let mut transitions_uj = [0.0; STATE_COUNT_MAX];
+        for i in 1..states.len() {
+            let saved_mw = power_mw(i - 1) - power_mw(i);
+            let break_even_ns = states.get(i).target_residency_ns as f64;
+            transitions_uj[i] = transitions_uj[i - 1] + saved_mw * break_even_ns * UJ_PER_MW_NS;
+        }
+        CostModel { powers_mw: std::array::from_fn(power_mw), transitions_uj, states, running_mw }
+    }
+
+    /// Power of state `index`.
+    pub fn power_mw(&self, index: StateIndex) -> f64 {
+        self.powers_mw[index]
+    }
+
+    /// Energy of entering and leaving state `index`.
+    pub fn transition_uj(&self, index: StateIndex) -> f64 {
+        self.transitions_uj[index]
+    }
+
+    /// The price of latency that counts as 1: the power of a polling CPU, or of a running one
+    /// where no state polls.
+    pub fn full_price_mw(&self) -> f64 {
+        if self.states.get(0).is_polling { self.powers_mw[0] } else { self.running_mw }
+    }
+
+    /// Cost of spending a whole gap in one state, with the delay of its end.
+    pub fn gap_uj(&self, index: StateIndex, gap_ns: u64, lambda_mw: f64) -> f64 {
+        let delay_ns = self.states.get(index).exit_latency_ns as f64;
+        let stay_uj = self.powers_mw[index] * gap_ns as f64 * UJ_PER_MW_NS;
+        stay_uj + self.transitions_uj[index] + lambda_mw * delay_ns * UJ_PER_MW_NS
+    }
+
+    /// Energy of everything in a tally.
+    pub fn energy_uj(&self, tally: &Tally) -> f64 {
+        let states: f64 = (0..self.states.len())
+            .map(|i| {
+                let state = &tally.states[i];
+                self.powers_mw[i] * state.stay_ns as f64 * UJ_PER_MW_NS
+                    + self.transitions_uj[i] * state.entry_count as f64
+            })
+            .sum();
+        states + self.running_mw * tally.work_ns as f64 * UJ_PER_MW_NS
+    }
+
+    /// Energy and priced delay of everything in a tally.
+    pub fn cost_uj(&self, tally: &Tally, lambda_mw: f64) -> f64 {
+        let delay_ns = tally.delays(&self.states).sum_ns() as f64;
+        self.energy_uj(tally) + lambda_mw * delay_ns * UJ_PER_MW_NS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use idlewise_core::IdleState;
+
+    fn model() -> CostModel {
+        let c1 = IdleState::new(1_000, 1_000);
+        let c6 = IdleState::new(290_000, 800_000);
+        let states = StateTable::new(&[IdleState::POLL, c1, c6]).unwrap();
+        CostModel::new(states, &[4_000.0, 1_000.0, 100.0], 4_000.0)
+    }
+
+    #[test]
+    fn neighbours_break_even_at_the_deeper_ones_target_residency() {
+        let model = model();
+        for (i, gap_ns) in [(1, 1_000), (2, 800_000)] {
+            let (shallow, deep) = (model.gap_uj(i - 1, gap_ns, 0.0), model.gap_uj(i, gap_ns, 0.0));
+            assert!((shallow - deep).abs() < 1e-9, "{shallow} {deep}");
+        }
+        // By hand: (4000 − 1000) mW · 1 µs = 3 µJ, and (1000 − 100) mW · 800 µs = 720 µJ more.
+        assert!((model.transition_uj(2) - 723.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn adds_up_stays_transitions_work_and_delay() {
+        let mut tally = Tally { work_ns: 10_000, ..Tally::default() };
+        tally.states[2].entry_count = 2;
+        tally.states[2].stay_ns = 5_000_000;
+        tally.states[2].wake_count = 1;
+        tally.overruns.record(20_000);
+        // 100 mW · 5 ms + 2 · 723 µJ + 4 W · 10 µs
+        assert!((model().energy_uj(&tally) - (500.0 + 1_446.0 + 40.0)).abs() < 1e-9);
+        // and 1 W · (290 + 20) µs
+        assert!((model().cost_uj(&tally, 1_000.0) - (1_986.0 + 310.0)).abs() < 1e-9);
+    }
+}

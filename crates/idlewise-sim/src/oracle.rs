@@ -1,0 +1,147 @@
+//! The oracle: the cheapest state for each gap, known in advance.
+//!
+//! In state i a gap of length g costs `p[i]·g + e[i] + λ·L[i]`, a line in g. Slopes fall from state
+//! to state, so the cheapest state as a function of g is the lower envelope of the lines: at most
+//! one breakpoint a state. They are worked out once; picking a state is then a few comparisons.
+//!
+//! It is not a [`idlewise_core::Governor`]: it sees the future, and a type says so better than a
+//! check at run time. It never needs the tick.
+
+use idlewise_core::StateIndex;
+use idlewise_trace::{IdleGap, WakeReason};
+
+use crate::cost::CostModel;
+use crate::replay::{Lane, Setting, Tally};
+
+/// The cheapest state by gap length, at one price of latency.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Oracle {
+    /// Shortest gap of each segment, ascending, and its state.
+    segments: Vec<(u64, StateIndex)>,
+}
+
+impl Oracle {
+    /// The oracle over the states that `setting` allows. If the latency limit forbids all of
+    /// them, the shallowest enabled state it is, as for the governors.
+    pub fn new(
+        costs: &CostModel,
+        setting: &Setting,
+        latency_limit_ns: i64,
+        lambda_mw: f64,
+    ) -> Self {
+        let states = &setting.states;
+        let enabled = |i: &StateIndex| !setting.disabled.contains(*i);
+        let within = |i: &StateIndex| {
+            states.get(*i).exit_latency_ns as i64 <= latency_limit_ns && enabled(i)
+        };
+        let mut allowed: Vec<StateIndex> = (0..states.len()).filter(within).collect();
+        if allowed.is_empty() {
+            allowed.push((0..states.len()).find(enabled).unwrap_or(0));
+        }
+        let mut segments: Vec<(u64, StateIndex)> = Vec::new();
+        let mut from_ns = 0;
+        // Walk along the envelope: from the current state, the next one is that whose line is
+        // crossed first.
+        let mut current = cheapest_at(costs, lambda_mw, &allowed, 0);
+        loop {
+            segments.push((from_ns, current));
+            let next = allowed
+                .iter()
+                .filter(|&&i| costs.power_mw(i) < costs.power_mw(current))
+                .map(|&i| (crossing_ns(costs, lambda_mw, current, i), i))
+                .min_by(|a, b| {
+                    // At the same crossing the flatter line wins from there on.
+                    a.0.cmp(&b.0).then(costs.power_mw(a.1).total_cmp(&costs.power_mw(b.1)))
+                });
+            let Some((crossing_ns, state)) = next.filter(|&(ns, _)| ns < u64::MAX) else { break };
+            from_ns = crossing_ns.max(from_ns);
+            current = state;
+        }
+        Oracle { segments }
+    }
+
+    /// The cheapest state for a gap.
+    #[inline]
+    pub fn state(&self, gap_ns: u64) -> StateIndex {
+        let segment = self.segments.iter().rev().find(|&&(from_ns, _)| from_ns <= gap_ns);
+        segment.map_or(self.segments[0].1, |&(_, state)| state)
+    }
+}
+
+fn cheapest_at(
+    costs: &CostModel,
+    lambda_mw: f64,
+    allowed: &[StateIndex],
+    gap_ns: u64,
+) -> StateIndex {
+    let cost = |i: StateIndex| costs.gap_uj(i, gap_ns, lambda_mw);
+    let cheaper = |&a: &StateIndex, &b: &StateIndex| {
+        cost(a).total_cmp(&cost(b)).then(costs.power_mw(a).total_cmp(&costs.power_mw(b)))
+    };
+    allowed.iter().copied().min_by(cheaper).unwrap_or(0)
+}
+
+/// The shortest gap for which `deeper` costs no more than `shallower`.
+fn crossing_ns(
+    costs: &CostModel,
+    lambda_mw: f64,
+    shallower: StateIndex,
+    deeper: StateIndex,
+) -> u64 {
+    let fixed_uj = costs.gap_uj(deeper, 0, lambda_mw) - costs.gap_uj(shallower, 0, lambda_mw);
+    let saving_mw = costs.power_mw(shallower) - costs.power_mw(deeper);
+    let crossing_ns = (fixed_uj / saving_mw / crate::cost::UJ_PER_MW_NS).ceil();
+    if crossing_ns.is_finite() { crossing_ns.max(0.0) as u64 } else { u64::MAX }
+}
+
+/// The oracle as a lane, so that it is counted like the governors beside it.
+pub struct OracleLane {
+    costs: CostModel,
+    setting: Setting,
+    lambda_mw: f64,
+    unlimited: Oracle,
+    /// For the latency limit that a gap had last, if it had one.
+    limited: Option<(u64, Oracle)>,
+    tally: Tally,
+}
+
+impl OracleLane {
+    /// The oracle at price `lambda_mw` of latency.
+    pub fn new(costs: CostModel, setting: Setting, lambda_mw: f64) -> Self {
+        let unlimited = Oracle::new(&costs, &setting, setting.latency_limit_ns, lambda_mw);
+        OracleLane { costs, setting, lambda_mw, unlimited, limited: None, tally: Tally::default() }
+    }
+
+    fn oracle_for(&mut self, gap: &IdleGap) -> &Oracle {
+        let Some(limit_ns) = gap.latency_limit_ns else { return &self.unlimited };
+        if self.limited.as_ref().is_none_or(|(known_ns, _)| *known_ns != limit_ns) {
+            let effective_ns = i64::try_from(limit_ns)
+                .map_or(self.setting.latency_limit_ns, |ns| ns.min(self.setting.latency_limit_ns));
+            let oracle = Oracle::new(&self.costs, &self.setting, effective_ns, self.lambda_mw);
+            self.limited = Some((limit_ns, oracle));
+        }
+        self.limited.as_ref().map_or(&self.unlimited, |(_, oracle)| oracle)
+    }
+}
+
+impl Lane for OracleLane {
+    fn replay(&mut self, gaps: &[IdleGap]) {
+        for gap in gaps {
+            let index = self.oracle_for(gap).state(gap.gap_ns);
+            let is_ipi = matches!(gap.wake_reason, WakeReason::Ipi | WakeReason::Resched);
+            let is_free = is_ipi && self.setting.states.get(index).wakes_on_store;
+            let state = &mut self.tally.states[index];
+            state.entry_count += 1;
+            state.stay_ns += gap.gap_ns;
+            state.wake_count += 1;
+            state.free_ipi_count += u64::from(is_free);
+            self.tally.gap_count += 1;
+            self.tally.gap_ns += gap.gap_ns;
+            self.tally.timerless_gap_count += u64::from(gap.sleep_length_ns.is_none());
+        }
+    }
+
+    fn tally(&self) -> &Tally {
+        &self.tally
+    }
+}
