@@ -106,6 +106,8 @@ pub enum EventKind {
 pub struct Tracepoints(u32);
 
 impl Tracepoints {
+    /// None of them.
+    pub const EMPTY: Self = Self(0);
     /// `power:cpu_idle`.
     pub const CPU_IDLE: Self = Self(1);
     /// `timer:hrtimer_start`.

@@ -1,0 +1,304 @@
+//! perf.data, as `perf record` writes it: to a file or to a pipe, of either byte order, compressed
+//! or not.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `head.rs` | attributes, event formats and machine, and whether there is something to import |
+//! | `sample.rs` | where the parts of a sample lie, and which event it belongs to |
+//! | `walk.rs` | from bytes to events, record by record |
+//! | `order.rs` | from the file's order to the order of time |
+//!
+//! One thread reads, hashes and decodes; the caller's own puts the events in order and gives them
+//! to the sink. Between them go a few batches, whose buffers go round in a circle, so memory does
+//! not grow with the file: only with the largest of perf's rounds (`order.rs`). The file is read in
+//! blocks and never mapped: mapped pages would count as our memory.
+//!
+//! Not in here: directories of files (`perf record --threads`), symbols, processes, and every
+//! event that an idle log does not need.
+
+mod head;
+mod order;
+mod sample;
+mod walk;
+
+use std::fs::File;
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+
+use super::{ImportError, ReadSummary, TraceInfo, Truncation, TruncationReason};
+use crate::byte_order::ByteOrder;
+use crate::event::{Event, EventKind};
+use head::Head;
+use order::Orderer;
+use sample::SampleReader;
+use walk::{Batch, MAX_RECORD_BYTE_COUNT, Stop, Walk, WalkCounts};
+
+/// How much is read at a time: small enough to stay in a core's own cache until it is decoded.
+const BLOCK_BYTE_COUNT: usize = 1 << 18;
+
+/// How many batches may wait for the sink.
+const WAITING_BATCH_COUNT: usize = 4;
+
+/// Where a trace is read from.
+trait Source: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Source for T {}
+
+/// A perf.data file whose head has been read.
+///
+/// ```no_run
+/// use idlewise_trace::import::perf::PerfData;
+///
+/// let data = PerfData::open("perf.data".as_ref())?;
+/// println!("recorded by {:?}", data.info().cmdline);
+/// let mut event_count = 0;
+/// let summary = data.read(&|_byte_count| {}, &mut |events| event_count += events.len())?;
+/// println!("{event_count} events, {} too late to be put in order", summary.out_of_order_count);
+/// # Ok::<(), idlewise_trace::import::ImportError>(())
+/// ```
+pub struct PerfData {
+    source: Box<dyn Source>,
+    order: ByteOrder,
+    info: TraceInfo,
+    samples: SampleReader,
+    data_start: u64,
+    data_end: Option<u64>,
+    stated_end: u64,
+}
+
+impl PerfData {
+    /// Opens a file and reads its head.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, is no perf.data, or has no idle events that we can read.
+    pub fn open(path: &Path) -> Result<Self, ImportError> {
+        let open = |source| ImportError::Open { path: path.to_owned(), source };
+        let file = File::open(path).map_err(open)?;
+        if file.metadata().map_err(open)?.is_dir() {
+            return Err(ImportError::Unsupported {
+                at_byte: 0,
+                found: "a directory of perf.data files".to_owned(),
+                todo: "record without perf's option --threads",
+            });
+        }
+        Self::from_source(Box::new(file))
+    }
+
+    /// Reads the head of a file that is in memory.
+    ///
+    /// # Errors
+    /// As [`PerfData::open`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
+        Self::from_source(Box::new(Cursor::new(bytes)))
+    }
+
+    fn from_source(mut source: Box<dyn Source>) -> Result<Self, ImportError> {
+        let head = Head::read(&mut *source)?;
+        let Head { order, info, attrs, data_start, data_end, stated_end } = head;
+        let samples = SampleReader::new(attrs, order)?;
+        Ok(Self { source, order, info, samples, data_start, data_end, stated_end })
+    }
+
+    /// What the trace says about itself.
+    pub fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    /// Reads all events. `sink` gets them in slices, in the order of time over all CPUs; events of
+    /// the same time are in the file's order. `progress` is told how many bytes of the file have
+    /// been read. Both are called on this thread.
+    ///
+    /// # Errors
+    /// Fails only if the file cannot be read; what is damaged is told in the summary.
+    pub fn read(
+        self,
+        progress: &dyn Fn(u64),
+        sink: &mut dyn FnMut(&[Event]),
+    ) -> Result<ReadSummary, ImportError> {
+        let (full_sender, full) = sync_channel::<Batch>(WAITING_BATCH_COUNT);
+        let (empty_sender, empty) = channel::<Batch>();
+        let mut orderer = Orderer::default();
+        let outcome = thread::scope(|scope| {
+            let reader = thread::Builder::new()
+                .name("perf-data".to_owned())
+                .spawn_scoped(scope, || self.read_blocks(full_sender, empty))
+                .map_err(|source| ImportError::Io { at_byte: 0, source })?;
+            order_batches(full, &empty_sender, &mut orderer, progress, sink);
+            match reader.join() {
+                Ok(outcome) => outcome,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })?;
+        let ReadOutcome { counts, truncated, source_blake3 } = outcome;
+
+        // What perf counted beyond the kernel's own records was lost after the last of them.
+        let mut lost_event_counts = counts.lost_event_counts;
+        let mut lost_at_end = Vec::new();
+        for (cpu, sum) in counts.lost_event_sums {
+            let told = lost_event_counts.entry(cpu).or_default();
+            if let Some(event_count) = sum.checked_sub(*told).filter(|&count| count > 0) {
+                *told = sum;
+                let at_ns = orderer.latest_ns().unwrap_or(0);
+                lost_at_end.push(Event { at_ns, cpu, kind: EventKind::Lost { event_count } });
+            }
+        }
+        orderer.push(&lost_at_end, sink);
+        orderer.finish(sink);
+        lost_event_counts.retain(|_, count| *count > 0);
+
+        Ok(ReadSummary {
+            event_count: orderer.event_count,
+            record_count: counts.record_count,
+            lost_event_counts,
+            lost_event_count_without_cpu: counts.lost_event_count_without_cpu,
+            out_of_order_count: orderer.out_of_order_count,
+            undecodable_count: counts.undecodable_count,
+            truncated,
+            source_blake3,
+            first_at_ns: orderer.first_at_ns,
+            last_at_ns: orderer.last_at_ns,
+        })
+    }
+
+    /// Reads the file from its first byte to its last: all of it for the hash, the records to
+    /// decode them.
+    fn read_blocks(
+        mut self,
+        full: SyncSender<Batch>,
+        empty: Receiver<Batch>,
+    ) -> Result<ReadOutcome, ImportError> {
+        let mut walk = Walk::new(self.order, &self.samples, |batch: &mut Batch| {
+            let mut next = empty.try_recv().unwrap_or_default();
+            next.clear();
+            full.send(std::mem::replace(batch, next)).is_ok()
+        });
+        let mut hasher = blake3::Hasher::new();
+        let mut stopped = None;
+        // The unwalked rest of the last block, then the block.
+        let mut buffer = vec![0; MAX_RECORD_BYTE_COUNT + BLOCK_BYTE_COUNT];
+        let mut rest_byte_count = 0;
+        let mut block_at = 0;
+        let data_end = self.data_end.unwrap_or(u64::MAX);
+        seek_to_start(&mut *self.source)?;
+        loop {
+            let block = buffer.get_mut(rest_byte_count..).unwrap_or_default();
+            let byte_count = read_some(&mut *self.source, block, block_at)?;
+            let Some(block) = block.get(..byte_count).filter(|block| !block.is_empty()) else {
+                break;
+            };
+            hasher.update(block);
+            let filled = rest_byte_count + byte_count;
+            let buffer_at = block_at - rest_byte_count as u64;
+            block_at += byte_count as u64;
+            // The records that are in the buffer; before and behind them the file has other things.
+            let start = index_in(buffer_at, self.data_start, filled);
+            let end = index_in(buffer_at, data_end, filled);
+            rest_byte_count = 0;
+            if stopped.is_some() {
+                continue;
+            }
+            let records = buffer.get(start..end).unwrap_or_default();
+            let records_at = buffer_at + start as u64;
+            let result = walk.walk(records, records_at).and_then(|walked| {
+                walk.batch.byte_offset = records_at + walked as u64;
+                walk.flush().map(|()| walked)
+            });
+            match result {
+                Ok(walked) if end < filled || records_at + records.len() as u64 == data_end => {
+                    if walked < records.len() {
+                        let at_byte = records_at + walked as u64;
+                        stopped = Some((at_byte, TruncationReason::CutShort));
+                    }
+                }
+                Ok(walked) => {
+                    rest_byte_count = records.len() - walked;
+                    buffer.copy_within(start + walked..end, 0);
+                }
+                Err(Stop::Broken { at, reason }) => {
+                    stopped = Some((records_at + at as u64, reason));
+                }
+                // The sink has panicked, and the thread that called it will tell.
+                Err(Stop::NobodyListens) => break,
+            }
+        }
+        if rest_byte_count > 0 {
+            stopped = Some((block_at - rest_byte_count as u64, TruncationReason::CutShort));
+        }
+        // A walk that was stopped has handed over only its full batches.
+        let _ = walk.flush();
+        let missing_byte_count = walk.missing_byte_count();
+        let truncated = if let Some((at_byte, reason)) = stopped {
+            let end = self.data_end.unwrap_or(block_at);
+            Some(Truncation { at_byte, lost_byte_count: end.saturating_sub(at_byte), reason })
+        } else if missing_byte_count > 0 || walk.has_packed_rest() {
+            let at_byte = data_end.min(block_at);
+            let reason = TruncationReason::CutShort;
+            Some(Truncation { at_byte, lost_byte_count: missing_byte_count, reason })
+        } else if self.stated_end > block_at {
+            let lost_byte_count = self.stated_end - block_at;
+            let reason = TruncationReason::CutShort;
+            Some(Truncation { at_byte: block_at, lost_byte_count, reason })
+        } else {
+            None
+        };
+        Ok(ReadOutcome {
+            counts: walk.counts,
+            truncated,
+            source_blake3: hasher.finalize().to_hex().to_string(),
+        })
+    }
+}
+
+/// What the reading thread knows at the end.
+struct ReadOutcome {
+    counts: WalkCounts,
+    truncated: Option<Truncation>,
+    source_blake3: String,
+}
+
+/// Puts batches in order until the reading thread has no more, and gives it their buffers back.
+fn order_batches(
+    full: Receiver<Batch>,
+    empty: &Sender<Batch>,
+    orderer: &mut Orderer,
+    progress: &dyn Fn(u64),
+    sink: &mut dyn FnMut(&[Event]),
+) {
+    for batch in full {
+        let mut start = 0;
+        for &end in &batch.round_ends {
+            orderer.push(batch.events.get(start..end).unwrap_or_default(), sink);
+            orderer.end_round(sink);
+            start = end;
+        }
+        orderer.push(batch.events.get(start..).unwrap_or_default(), sink);
+        progress(batch.byte_offset);
+        // The reading thread may have ended, and needs no more buffers then.
+        let _ = empty.send(batch);
+    }
+}
+
+/// Where a place of the file is in a buffer that lies at `buffer_at` and has `byte_count` bytes;
+/// its beginning or end if it is outside.
+fn index_in(buffer_at: u64, place: u64, byte_count: usize) -> usize {
+    let index = usize::try_from(place.saturating_sub(buffer_at)).unwrap_or(usize::MAX);
+    index.min(byte_count)
+}
+
+fn seek_to_start(source: &mut dyn Source) -> Result<(), ImportError> {
+    let sought = source.seek(SeekFrom::Start(0));
+    sought.map(drop).map_err(|source| ImportError::Io { at_byte: 0, source })
+}
+
+/// Reads what one call gives; no bytes at the file's end.
+fn read_some(source: &mut dyn Source, into: &mut [u8], at_byte: u64) -> Result<usize, ImportError> {
+    loop {
+        match source.read(into) {
+            Ok(byte_count) => return Ok(byte_count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(source) => return Err(ImportError::Io { at_byte, source }),
+        }
+    }
+}

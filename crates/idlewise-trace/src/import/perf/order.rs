@@ -1,0 +1,106 @@
+//! Putting events in the order of time.
+//!
+//! perf copies the buffer of one CPU after the other into its file, again and again, and marks the
+//! end of each such round:
+//!
+//! ```text
+//!   round 1           | round 2           | round 3
+//!   cpu 0 ──► cpu 1 ─►| cpu 0 ──► cpu 1 ─►| cpu 0 ──► ...
+//!   latest: 70        | latest: 95        |
+//!                     at this mark all up to 70 is in order
+//! ```
+//!
+//! What round 2 holds of CPU 1 was recorded after round 1 left CPU 1, but perhaps before the latest
+//! event of round 1. All that round 3 holds is later than that event. So at the end of a round,
+//! what is not later than the latest event of the round before can go on. It is how perf orders
+//! its own output. The parts of a round are sorted runs, which a stable sort merges.
+
+use crate::event::Event;
+
+/// How many events a file may hold back before its first round's end: as many as a file without
+/// rounds, whose writer has put it more or less in order, is sorted by.
+const MAX_PENDING_BEFORE_ROUNDS: usize = 1 << 20;
+
+/// How many events one round may have: the buffers of a hundred CPUs, a megabyte and a half each.
+/// Beyond it, memory is worth more than the order of a recording that has already dropped events.
+const MAX_PENDING_IN_ROUND: usize = 1 << 23;
+
+/// Sorts events within the bounds that the rounds give.
+#[derive(Default)]
+pub(super) struct Orderer {
+    pending: Vec<Event>,
+    /// How many of `pending`, at its beginning, are sorted.
+    sorted_count: usize,
+    /// The latest event of the rounds before this one.
+    previous_round_latest_ns: Option<i64>,
+    latest_ns: Option<i64>,
+    pub(super) event_count: u64,
+    pub(super) out_of_order_count: u64,
+    pub(super) first_at_ns: Option<i64>,
+    pub(super) last_at_ns: Option<i64>,
+}
+
+impl Orderer {
+    /// Takes events of one round as the file has them.
+    pub(super) fn push(&mut self, events: &[Event], sink: &mut dyn FnMut(&[Event])) {
+        self.latest_ns = self.latest_ns.max(events.iter().map(|event| event.at_ns).max());
+        self.pending.extend_from_slice(events);
+        let limit = match self.previous_round_latest_ns {
+            None => MAX_PENDING_BEFORE_ROUNDS,
+            Some(_) => MAX_PENDING_IN_ROUND,
+        };
+        if self.pending.len() > limit {
+            self.sort();
+            self.emit(self.pending.len() / 2, sink);
+        }
+    }
+
+    /// Ends a round, and passes on what no later record can precede.
+    pub(super) fn end_round(&mut self, sink: &mut dyn FnMut(&[Event])) {
+        if let Some(bound) = self.previous_round_latest_ns {
+            self.sort();
+            let ready_count = self.pending.partition_point(|event| event.at_ns <= bound);
+            self.emit(ready_count, sink);
+        }
+        self.previous_round_latest_ns = self.latest_ns;
+    }
+
+    /// Passes on all that is left.
+    pub(super) fn finish(&mut self, sink: &mut dyn FnMut(&[Event])) {
+        self.sort();
+        self.emit(self.pending.len(), sink);
+    }
+
+    /// The latest event so far.
+    pub(super) fn latest_ns(&self) -> Option<i64> {
+        self.latest_ns
+    }
+
+    fn sort(&mut self) {
+        if self.sorted_count < self.pending.len() {
+            self.pending.sort_by_key(|event| event.at_ns);
+            self.sorted_count = self.pending.len();
+        }
+    }
+
+    /// Passes on the first of the sorted events.
+    fn emit(&mut self, ready_count: usize, sink: &mut dyn FnMut(&[Event])) {
+        let Some(ready) = self.pending.get_mut(..ready_count) else { return };
+        let Some(last) = ready.last() else { return };
+        let last_at_ns = self.last_at_ns.max(Some(last.at_ns));
+        if let Some(last_at_ns) = self.last_at_ns {
+            // A CPU whose event we left out would seem idle when it is not; one that is a little
+            // late does less harm.
+            for late in ready.iter_mut().take_while(|event| event.at_ns < last_at_ns) {
+                late.at_ns = last_at_ns;
+                self.out_of_order_count += 1;
+            }
+        }
+        self.first_at_ns = self.first_at_ns.or(ready.first().map(|event| event.at_ns));
+        self.last_at_ns = last_at_ns;
+        self.event_count += ready.len() as u64;
+        sink(ready);
+        self.pending.drain(..ready_count);
+        self.sorted_count -= ready_count;
+    }
+}
