@@ -5,12 +5,14 @@
 //! | `replay/` | [`replay::Lane`]: a governor over the gaps of a CPU, and what it tallies |
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap that is known |
 //! | `cost.rs` | [`CostModel`]: energy, and delay at a price |
+//! | `decision_log.rs` | [`decision_log`]: a governor against what a real kernel's answered |
 //! | `machine/` | [`Machine`]: a state table with names, powers, sources and doubts |
 //!
 //! What this crate does not do: open files, read a clock, or draw unseeded random numbers.
 #![forbid(unsafe_code)]
 
 mod cost;
+pub mod decision_log;
 mod machine;
 mod oracle;
 pub mod replay;
