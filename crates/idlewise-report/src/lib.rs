@@ -1,1 +1,24 @@
-//! Placeholder
+//! Tables and sentences made from results: the only maker of text that users read.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `columns.rs` | [`Column`]: a number we print, defined once; all that exist; docs/columns.md |
+//! | `table.rs` | [`Table`] of [`Row`]s of [`Value`]s; CSV and JSON, which have everything |
+//! | `text.rs` | a table as text: fits a width, one unit per column, the best value marked |
+//! | `scale.rs` | which unit and how many decimals a column of numbers is printed with |
+//! | `notes.rs` | [`Notes`]: basis and doubts, the lines under a table |
+//!
+//! What this crate does not do: measure, simulate, open files, or look at a terminal other than to
+//! ask whether standard output is one ([`TextStyle::for_stdout`]).
+#![forbid(unsafe_code)]
+
+pub mod columns;
+mod notes;
+mod scale;
+mod table;
+mod text;
+
+pub use columns::{Better, Column, Priority, Unit, columns_markdown};
+pub use notes::{Notes, wrap};
+pub use table::{Row, Table, Value};
+pub use text::{TextStyle, WIDTH_DEFAULT};

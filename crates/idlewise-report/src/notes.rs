@@ -1,0 +1,145 @@
+//! The lines under a table: on what basis its numbers stand, and reasons to doubt them.
+
+use std::fmt::Write as _;
+
+use idlewise_sim::Basis;
+
+/// Basis and doubts of a result. Duplicates are merged, so every part of a computation may add its
+/// own.
+///
+/// ```
+/// use idlewise_report::Notes;
+/// use idlewise_sim::Basis;
+///
+/// let mut notes = Notes::default();
+/// notes.basis(Basis::Simulated, "delays");
+/// notes.basis(Basis::Assumed, "powers of C1");
+/// notes.basis(Basis::Simulated, "energy");
+/// notes.doubt("the trace has no timer events");
+/// notes.doubt("the trace has no timer events");
+/// assert_eq!(
+///     notes.to_text(80),
+///     "Simulated: delays, energy. Assumed: powers of C1.\n\
+///      Doubts:\n- the trace has no timer events (2 times)\n"
+/// );
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    bases: Vec<(Basis, String)>,
+    doubts: Vec<(String, u64)>,
+}
+
+impl Notes {
+    /// Says on what basis some numbers stand; `what` names them.
+    pub fn basis(&mut self, basis: Basis, what: impl Into<String>) {
+        let entry = (basis, what.into());
+        if !self.bases.contains(&entry) {
+            self.bases.push(entry);
+        }
+    }
+
+    /// Adds a reason to distrust the result, best with a next step.
+    pub fn doubt(&mut self, doubt: impl Into<String>) {
+        let doubt = doubt.into();
+        match self.doubts.iter_mut().find(|(known, _)| *known == doubt) {
+            Some((_, count)) => *count += 1,
+            None => self.doubts.push((doubt, 1)),
+        }
+    }
+
+    /// The doubts in the order they were first added, each with how often it was.
+    pub fn doubts(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.doubts.iter().map(|(doubt, count)| (doubt.as_str(), *count))
+    }
+
+    /// What was said about basis, in order.
+    pub fn bases(&self) -> impl Iterator<Item = (Basis, &str)> {
+        self.bases.iter().map(|(basis, what)| (*basis, what.as_str()))
+    }
+
+    /// The lines, wrapped at `width`; empty if there is nothing to say.
+    pub fn to_text(&self, width: usize) -> String {
+        let mut text = String::new();
+        let sentences: Vec<String> = Basis::ALL
+            .into_iter()
+            .filter_map(|basis| {
+                let of_basis = self.bases.iter().filter(|(b, _)| *b == basis);
+                let whats: Vec<&str> = of_basis.map(|(_, what)| what.as_str()).collect();
+                (!whats.is_empty())
+                    .then(|| format!("{}: {}.", capitalized(basis.as_str()), whats.join(", ")))
+            })
+            .collect();
+        if !sentences.is_empty() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{}", wrap(&sentences.join(" "), width, 0));
+        }
+        if !self.doubts.is_empty() {
+            text.push_str("Doubts:\n");
+        }
+        for (doubt, count) in &self.doubts {
+            let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
+            let _ = writeln!(text, "{}", wrap(&format!("- {doubt}{times}"), width, 2));
+        }
+        text
+    }
+}
+
+fn capitalized(word: &str) -> String {
+    let (head, tail) = word.split_at(word.len().min(1));
+    head.to_ascii_uppercase() + tail
+}
+
+/// Breaks `text` at spaces into lines of at most `width` characters, the second and later ones
+/// indented by `indent` spaces. A longer word stands alone. There is no newline at the end.
+pub fn wrap(text: &str, width: usize, indent: usize) -> String {
+    let mut wrapped = String::new();
+    let mut line_width = 0;
+    for word in text.split_whitespace() {
+        let word_width = word.chars().count();
+        if wrapped.is_empty() {
+            line_width = word_width;
+        } else if line_width + 1 + word_width <= width {
+            wrapped.push(' ');
+            line_width += 1 + word_width;
+        } else {
+            wrapped.push('\n');
+            wrapped.extend(std::iter::repeat_n(' ', indent));
+            line_width = indent + word_width;
+        }
+        wrapped.push_str(word);
+    }
+    wrapped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wraps_with_a_hanging_indent() {
+        assert_eq!(wrap("- one two three", 9, 2), "- one two\n  three");
+        assert_eq!(wrap("an unbreakable word", 4, 0), "an\nunbreakable\nword");
+        assert_eq!(wrap("", 4, 0), "");
+    }
+
+    #[test]
+    fn bases_are_in_order_of_strength_and_doubts_in_order_of_arrival() {
+        let mut notes = Notes::default();
+        assert_eq!(notes.to_text(40), "");
+        notes.basis(Basis::Assumed, "powers");
+        notes.basis(Basis::Measured, "gaps");
+        notes.basis(Basis::Assumed, "powers");
+        notes.doubt("events were lost: record with a larger buffer");
+        notes.doubt("short");
+        notes.doubt("short");
+        assert_eq!(
+            notes.to_text(40),
+            "Measured: gaps. Assumed: powers.\n\
+             Doubts:\n\
+             - events were lost: record with a larger\n\
+             \u{20} buffer\n\
+             - short (2 times)\n"
+        );
+        assert_eq!(notes.doubts().collect::<Vec<_>>()[1], ("short", 2));
+    }
+}

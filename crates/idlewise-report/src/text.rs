@@ -1,0 +1,403 @@
+//! A table as text.
+//!
+//! ```text
+//! Governors on spr
+//!            too   delay        <- headings, wrapped at spaces
+//!           deep     p99
+//! governor     %      us        <- the unit of every number below
+//! --------  -----  ------
+//! menu      43.1   290.0
+//! teo        3.1*    1.5*       <- the best of each column
+//! haltpoll     -    12.0        <- absent, not zero
+//! Not shown at this width: stays that fit, note (--json and --csv have all).
+//! ```
+//!
+//! A table that is too wide has its longest texts cut with `…`; if that is not enough, it gives up
+//! columns by [`Priority`], the rightmost first. The best value of a column has a trailing `*`; a column whose ranked rows
+//! all say the same has no best.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+
+use crate::columns::{Better, Column, Priority, Unit};
+use crate::scale::Scale;
+use crate::table::{Table, Value};
+
+/// How wide a table may be if nobody says otherwise.
+pub const WIDTH_DEFAULT: usize = 100;
+
+/// Words are not cut below this width to save a column of the answer.
+const TEXT_WIDTH_MIN: usize = 12;
+
+const GAP: &str = "  ";
+
+/// How to print a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextStyle {
+    /// The longest line allowed, in characters.
+    pub width: usize,
+    /// Whether the best values are coloured too.
+    pub colour: bool,
+}
+
+impl Default for TextStyle {
+    /// [`WIDTH_DEFAULT`], no colour.
+    fn default() -> Self {
+        TextStyle { width: WIDTH_DEFAULT, colour: false }
+    }
+}
+
+impl TextStyle {
+    /// Colour if standard output is a terminal and `NO_COLOR` is not set (<https://no-color.org>).
+    pub fn for_stdout() -> Self {
+        let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        TextStyle { colour: is_wanted && std::io::stdout().is_terminal(), ..Self::default() }
+    }
+}
+
+/// A column on its way to text.
+struct Layout {
+    column: &'static Column,
+    unit: &'static str,
+    cells: Vec<String>,
+    is_best: Vec<bool>,
+    /// What the longest cell needs.
+    natural_width: usize,
+    /// What it gets.
+    width: usize,
+}
+
+pub(crate) fn table_text(table: &Table, style: &TextStyle) -> String {
+    let mut layouts: Vec<Layout> =
+        (0..table.columns.len()).map(|index| Layout::new(table, index)).collect();
+    let hidden = fit(&mut layouts, style.width);
+
+    let mut text = String::new();
+    if !table.title.is_empty() {
+        text.push_str(&crate::wrap(&table.title, style.width, 0));
+        text.push('\n');
+    }
+    write_headings(&mut text, &layouts);
+    for row in 0..table.rows.len() {
+        let cells = layouts.iter().map(|layout| layout.cell(row, style.colour));
+        write_line(&mut text, cells);
+    }
+    if !hidden.is_empty() {
+        let note =
+            format!("Not shown at this width: {} (--json and --csv have all).", hidden.join(", "));
+        text.push_str(&crate::wrap(&note, style.width, 0));
+        text.push('\n');
+    }
+    text
+}
+
+impl Layout {
+    fn new(table: &Table, index: usize) -> Self {
+        let column = table.columns[index];
+        let values = || table.rows.iter().map(|row| &row.values[index]);
+        let scale = Scale::new(column.unit, values().filter_map(Value::number));
+        let cells: Vec<String> = values()
+            .map(|value| match (value, value.number()) {
+                (Value::Text(text), _) => one_line(text),
+                (_, Some(number)) => scale.print(number),
+                (_, None) => "-".to_owned(),
+            })
+            .collect();
+        let is_best = best(table, index);
+        let mut layout =
+            Layout { column, unit: scale.unit, cells, is_best, natural_width: 0, width: 0 };
+        let cells = layout.cells.iter().map(|cell| chars(cell) + layout.mark_width());
+        let words = column.heading.split(' ').map(chars);
+        layout.natural_width = cells.chain(words).chain([chars(layout.unit)]).max().unwrap_or(0);
+        layout.width = layout.natural_width;
+        layout
+    }
+
+    /// One if any value of the column is marked: the others then leave room for the mark.
+    fn mark_width(&self) -> usize {
+        usize::from(self.is_best.contains(&true))
+    }
+
+    fn is_text(&self) -> bool {
+        self.column.unit == Unit::Text
+    }
+
+    fn pad(&self, text: &str) -> String {
+        let width = self.width;
+        if self.is_text() { format!("{text:<width$}") } else { format!("{text:>width$}") }
+    }
+
+    /// A cell at the column's width. Colour comes after padding: escapes have no width.
+    fn cell(&self, row: usize, colour: bool) -> String {
+        let mut text = shorten(&self.cells[row], self.width - self.mark_width());
+        if self.mark_width() == 0 {
+            return self.pad(&text);
+        }
+        text.push(if self.is_best[row] { '*' } else { ' ' });
+        let padded = self.pad(&text);
+        if colour && self.is_best[row] { format!("\u{1b}[1;32m{padded}\u{1b}[0m") } else { padded }
+    }
+
+    /// A heading or unit, over the digits rather than over the mark.
+    fn head(&self, text: &str) -> String {
+        let has_room = chars(text) + self.mark_width() <= self.width;
+        if self.mark_width() == 1 && !self.is_text() && has_room {
+            return self.pad(&format!("{text} "));
+        }
+        self.pad(text)
+    }
+}
+
+/// Which rows hold the best value of a column. None do if there is nothing to choose.
+fn best(table: &Table, index: usize) -> Vec<bool> {
+    let number = |row: &crate::Row| row.values[index].number().filter(|_| row.is_ranked);
+    let ranked = || table.rows.iter().filter_map(number);
+    let (least, greatest) =
+        ranked().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, g), n| (l.min(n), g.max(n)));
+    let best = match table.columns[index].better {
+        Some(Better::Lower) if least < greatest => Some(least),
+        Some(Better::Higher) if least < greatest => Some(greatest),
+        _ => None,
+    };
+    table.rows.iter().map(|row| best.is_some() && number(row) == best).collect()
+}
+
+/// Makes the columns fit and returns the headings of those that had to go, in their order.
+fn fit(layouts: &mut Vec<Layout>, width: usize) -> Vec<&'static str> {
+    let mut hidden: Vec<(usize, &'static str)> = Vec::new();
+    let mut places: Vec<usize> = (0..layouts.len()).collect();
+    loop {
+        shrink(layouts, width);
+        if total_width(layouts) <= width {
+            break;
+        }
+        let lowest = layouts.iter().map(|layout| layout.column.priority).max();
+        let Some(priority) = lowest.filter(|priority| *priority > Priority::Key) else {
+            break;
+        };
+        let last = layouts.iter().rposition(|layout| layout.column.priority == priority);
+        let last = last.expect("the priority was taken from the list");
+        hidden.push((places.remove(last), layouts.remove(last).column.heading));
+    }
+    hidden.sort_unstable();
+    hidden.into_iter().map(|(_, heading)| heading).collect()
+}
+
+/// Narrows the widest column of words, step by step, until the table fits or no words can be cut.
+fn shrink(layouts: &mut [Layout], width: usize) {
+    for layout in layouts.iter_mut() {
+        layout.width = layout.natural_width;
+    }
+    while total_width(layouts) > width {
+        let texts = layouts.iter_mut().filter(|l| l.is_text() && l.column.priority > Priority::Key);
+        match texts.max_by_key(|layout| layout.width) {
+            Some(widest) if widest.width > TEXT_WIDTH_MIN => widest.width -= 1,
+            _ => break,
+        }
+    }
+}
+
+fn total_width(layouts: &[Layout]) -> usize {
+    let gaps = layouts.len().saturating_sub(1) * GAP.len();
+    layouts.iter().map(|layout| layout.width).sum::<usize>() + gaps
+}
+
+/// Headings from below: unit line at the bottom, words of short headings next to it.
+fn write_headings(text: &mut String, layouts: &[Layout]) {
+    let stacks: Vec<Vec<String>> = layouts
+        .iter()
+        .map(|layout| {
+            let wrapped = crate::wrap(layout.column.heading, layout.width, 0);
+            let mut lines: Vec<String> = wrapped.lines().map(str::to_owned).collect();
+            if !layout.unit.is_empty() {
+                lines.push(layout.unit.to_owned());
+            }
+            lines
+        })
+        .collect();
+    let height = stacks.iter().map(Vec::len).max().unwrap_or(0);
+    for line in 0..height {
+        let cells = layouts.iter().zip(&stacks).map(|(layout, stack)| {
+            let empty_count = height - stack.len();
+            layout.head(line.checked_sub(empty_count).map_or("", |line| &stack[line]))
+        });
+        write_line(text, cells);
+    }
+    write_line(text, layouts.iter().map(|layout| "-".repeat(layout.width)));
+}
+
+fn write_line(text: &mut String, cells: impl Iterator<Item = String>) {
+    let line = cells.collect::<Vec<String>>().join(GAP);
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{}", line.trim_end());
+}
+
+fn chars(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Text from files and users must not break a line or drive the terminal.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn shorten(text: &str, width: usize) -> String {
+    if chars(text) <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Row;
+
+    static GOVERNOR: Column =
+        Column::text("governor", "governor", "Who decides.").priority(Priority::Key);
+    static TOO_DEEP: Column =
+        Column::number("too_deep_ratio", "too deep", Unit::Ratio, "Share.").better(Better::Lower);
+    static DELAY: Column = Column::number("delay_p99_ns", "delay p99", Unit::Nanoseconds, "Delay.")
+        .better(Better::Lower);
+    static FIT: Column = Column::number("fit_count", "stays that fit", Unit::Count, "Fits.")
+        .better(Better::Higher)
+        .priority(Priority::Detail);
+    static NOTE: Column = Column::text("note", "note", "Words.").priority(Priority::Detail);
+
+    fn table() -> Table {
+        let columns = [&GOVERNOR, &TOO_DEEP, &DELAY, &FIT, &NOTE];
+        let mut table = Table::new("Governors on spr", &columns);
+        let mut add =
+            |row: fn(Vec<Value>) -> Row, values: [Value; 5]| table.push(row(values.into()));
+        let none = Value::Absent;
+        add(
+            Row::new,
+            [
+                "menu".into(),
+                0.431.into(),
+                290_000_u64.into(),
+                9_000_u64.into(),
+                "slow in the morning".into(),
+            ],
+        );
+        add(
+            Row::new,
+            ["teo".into(), 0.031.into(), 1_500_u64.into(), 9_000_u64.into(), none.clone()],
+        );
+        add(Row::new, ["haltpoll".into(), none.clone(), 0_u64.into(), 12_u64.into(), none.clone()]);
+        add(Row::unranked, ["oracle".into(), 0.0.into(), 0_u64.into(), 10_000_u64.into(), none]);
+        table
+    }
+
+    fn style(width: usize) -> TextStyle {
+        TextStyle { width, colour: false }
+    }
+
+    #[test]
+    fn marks_the_best_of_ranked_rows_and_tells_absent_from_zero() {
+        assert_eq!(
+            table().to_text(&style(100)),
+            "\
+Governors on spr
+           too   delay   stays
+          deep     p99    that
+governor     %      us     fit   note
+--------  -----  ------  ------  -------------------
+menu      43.1   290.0    9000*  slow in the morning
+teo        3.1*    1.5    9000*  -
+haltpoll     -       0*     12   -
+oracle       0       0   10000   -
+"
+        );
+    }
+
+    #[test]
+    fn colour_is_added_to_the_mark() {
+        let text = table().to_text(&TextStyle { width: 100, colour: true });
+        assert!(text.contains("\u{1b}[1;32m 3.1*\u{1b}[0m"), "{text:?}");
+        let plain = text.replace("\u{1b}[1;32m", "").replace("\u{1b}[0m", "");
+        assert_eq!(plain, table().to_text(&style(100)));
+    }
+
+    #[test]
+    fn cuts_words_before_it_drops_columns() {
+        assert_eq!(
+            table().to_text(&style(47)),
+            "\
+Governors on spr
+           too   delay   stays
+          deep     p99    that
+governor     %      us     fit   note
+--------  -----  ------  ------  --------------
+menu      43.1   290.0    9000*  slow in the m…
+teo        3.1*    1.5    9000*  -
+haltpoll     -       0*     12   -
+oracle       0       0   10000   -
+"
+        );
+    }
+
+    #[test]
+    fn drops_details_from_the_right_and_says_so() {
+        assert_eq!(
+            table().to_text(&style(30)),
+            "\
+Governors on spr
+           too   delay
+          deep     p99
+governor     %      us
+--------  -----  ------
+menu      43.1   290.0
+teo        3.1*    1.5
+haltpoll     -       0*
+oracle       0       0
+Not shown at this width: stays
+that fit, note (--json and
+--csv have all).
+"
+        );
+    }
+
+    #[test]
+    fn keeps_the_key_however_narrow() {
+        let text = table().to_text(&style(5));
+        assert!(text.contains("\ngovernor\n--------\nmenu\nteo\nhaltpoll\noracle\n"), "{text}");
+    }
+
+    #[test]
+    fn a_dropped_column_gives_its_room_to_the_words_that_were_cut() {
+        static WORDS: Column = Column::text("words", "words", "Words.");
+        let mut table = Table::new("", &[&GOVERNOR, &WORDS, &NOTE]);
+        table.push(Row::new(["a".into(), "twenty characters ok".into(), "x".repeat(40).into()]));
+        assert_eq!(
+            table.to_text(&style(32)).lines().nth(2),
+            Some("a         twenty characters ok"),
+        );
+    }
+
+    #[test]
+    fn nothing_is_best_where_all_say_the_same() {
+        let mut table = Table::new("", &[&GOVERNOR, &TOO_DEEP]);
+        for name in ["menu", "teo"] {
+            table.push(Row::new([name.into(), 0.5.into()]));
+        }
+        assert!(!table.to_text(&style(100)).contains('*'));
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let mut table = Table::new("", &[&GOVERNOR]);
+        table.push(Row::new(["a\u{1b}[2Jb\nc".into()]));
+        assert_eq!(table.to_text(&style(100)), "governor\n--------\na [2Jb c\n");
+    }
+
+    #[test]
+    fn a_table_without_rows_still_has_headings() {
+        let table = Table::new("", &[&GOVERNOR, &DELAY]);
+        assert_eq!(
+            table.to_text(&style(100)),
+            "          delay\n            p99\ngovernor     ns\n--------  -----\n"
+        );
+    }
+}
