@@ -227,6 +227,7 @@ impl PerfData {
             stopped = Some((block_at - rest_byte_count as u64, TruncationReason::CutShort));
         }
         // A walk that was stopped has handed over only its full batches.
+        walk.batch.byte_offset = block_at;
         let _ = walk.flush();
         let missing_byte_count = walk.missing_byte_count();
         let truncated = if let Some((at_byte, reason)) = stopped {
