@@ -29,7 +29,7 @@ Examples:
 
 Exit status: 0 if all decisions agree, 1 if any differs, 2 if a file can't be used.";
 
-/// How long the name of an xz file's first bytes is: `FD 37 7A 58 5A 00`.
+/// What every xz file begins with.
 const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 
 /// Compare our governors with the logged decisions of real kernels, row by row
@@ -194,9 +194,10 @@ fn find_table<'a>(
 
 /// The candidate that `name` was probably meant to be, if any is close.
 fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = candidates.map(|candidate| (strsim::jaro_winkler(name, candidate), candidate));
-    let best = scored.max_by(|(a, _), (b, _)| a.total_cmp(b));
-    best.filter(|&(likeness, _)| likeness > 0.7).map(|(_, candidate)| candidate)
+    let scored = candidates
+        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .filter(|&(edit_count, _)| edit_count <= name.len().div_ceil(3));
+    scored.min_by_key(|&(edit_count, _)| edit_count).map(|(_, candidate)| candidate)
 }
 
 fn read_tables(path: &Path) -> Result<DecisionTables, Failure> {

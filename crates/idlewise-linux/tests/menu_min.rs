@@ -1,0 +1,98 @@
+//! The two sides of the proposed `min()` for menu (January 2026, not merged), on the states that the
+//! proposal names: Sapphire Rapids with package C6.
+//!
+//! With the tick stopped nothing corrects a forecast that was too short. The release therefore goes by
+//! the timer, and pays C6's exit for each interrupt that comes earlier; `min()` goes by the forecast,
+//! and if no interrupt comes it waits in a shallow state for the timer.
+
+use idlewise_core::{
+    Context, Decision, Device, Governor, IdleState, Outcome, SleepLength, StateTable,
+};
+use idlewise_linux::{Menu, MenuRelease, tick_period_ns};
+
+const POLL: usize = 0;
+const C1E: usize = 2;
+const C6: usize = 3;
+
+fn sapphire_rapids() -> StateTable {
+    let c1 = IdleState::new(1_000, 1_000);
+    let c1e = IdleState::new(2_000, 4_000);
+    let c6 = IdleState::new(290_000, 800_000);
+    StateTable::new(&[IdleState::POLL, c1, c1e, c6]).expect("the table is valid")
+}
+
+/// One CPU with its tick stopped.
+struct Cpu {
+    states: StateTable,
+    governor: Menu,
+    device: Device,
+}
+
+impl Cpu {
+    /// A CPU whose last eight stays lasted `stay_ns`, with a timer at `timer_ns` each time.
+    fn with_history(release: MenuRelease, hz: u32, timer_ns: i64, stay_ns: u64) -> Self {
+        let governor = Menu::new(release, tick_period_ns(hz));
+        let mut cpu = Cpu { states: sapphire_rapids(), governor, device: Device::default() };
+        for _ in 0..8 {
+            cpu.select(timer_ns);
+            // Polling has no exit latency to deduct, so the stay is learnt as it is.
+            cpu.woken_after(POLL, stay_ns);
+        }
+        cpu
+    }
+
+    fn select(&mut self, timer_ns: i64) -> Decision {
+        let timers = SleepLength { sleep_length_ns: timer_ns, next_event_ns: timer_ns };
+        let mut context = Context::new(&self.states, timers);
+        context.tick_stopped = true;
+        self.governor.select(&context, &mut self.device)
+    }
+
+    fn woken_after(&mut self, entered: usize, residency_ns: u64) {
+        self.device.last_residency_ns = residency_ns;
+        let outcome = Outcome { entered, got_tick: false, now_ns: 0 };
+        self.governor.reflect(&outcome, &mut self.device);
+    }
+}
+
+#[test]
+fn min_avoids_c6_for_interrupts_every_500_us_before_a_timer_in_10_ms() {
+    let timer_ns = 10_000_000;
+    let stay_ns = 500_000;
+    assert!(stay_ns < u64::from(tick_period_ns(250)), "the forecast is below one tick");
+    let mut release = Cpu::with_history(MenuRelease::V6_12, 250, timer_ns, stay_ns);
+    let mut min = Cpu::with_history(MenuRelease::V6_12_MIN, 250, timer_ns, stay_ns);
+    let mut safe_range = Cpu::with_history(MenuRelease::V6_12_SAFE_RANGE, 250, timer_ns, stay_ns);
+
+    assert_eq!(release.select(timer_ns).state, C6);
+    assert_eq!(min.select(timer_ns).state, C1E);
+    // 10 ms are more than two ticks of 4 ms away, so this variant still goes by the timer.
+    assert_eq!(safe_range.select(timer_ns).state, C6);
+}
+
+#[test]
+fn safe_range_avoids_c6_only_while_the_timer_is_near() {
+    let deepest_for = |timer_ns| {
+        let mut cpu = Cpu::with_history(MenuRelease::V6_12_SAFE_RANGE, 250, timer_ns, 500_000);
+        cpu.select(timer_ns).state
+    };
+    assert_eq!(deepest_for(8_000_000), C1E);
+    assert_eq!(deepest_for(8_000_001), C6);
+}
+
+#[test]
+fn min_stays_shallow_until_a_timer_seconds_away() {
+    let timer_ns = 5_000_000_000;
+    let stay_ns = 50_000;
+    let mut release = Cpu::with_history(MenuRelease::V6_12, 250, timer_ns, stay_ns);
+    let mut min = Cpu::with_history(MenuRelease::V6_12_MIN, 250, timer_ns, stay_ns);
+
+    // The interrupts end here. The released rule sleeps deeply; min() waits five seconds in C1E, since
+    // a stopped tick can't end the stay and nothing else will.
+    assert_eq!(release.select(timer_ns), Decision { state: C6, stop_tick: true });
+    assert_eq!(min.select(timer_ns), Decision { state: C1E, stop_tick: true });
+
+    // And it takes more than one such stay to unlearn: the second is no shorter.
+    min.woken_after(C1E, timer_ns as u64);
+    assert_eq!(min.select(timer_ns).state, C1E);
+}
