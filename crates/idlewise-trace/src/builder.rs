@@ -104,6 +104,8 @@ pub struct GapSummary {
     pub cpus: Vec<CpuSummary>,
     /// Timers that expired on another CPU than the one they were armed on.
     pub migrated_timer_count: u64,
+    /// Timers that were due, and of which the trace shows neither expiry nor cancellation.
+    pub vanished_timer_count: u64,
     /// Timers that expired although their start was not in the trace, while others' were.
     pub unknown_timer_count: u64,
     /// Events that came earlier than one before them.
@@ -223,6 +225,7 @@ impl<S: GapSink> GapBuilder<S> {
             tick: self.tick,
             cpus,
             migrated_timer_count: self.timers.migrated_count,
+            vanished_timer_count: self.timers.vanished_count,
             unknown_timer_count: self.unknown_timer_count,
             out_of_order_count: self.out_of_order_count,
         };
@@ -274,7 +277,7 @@ impl<S: GapSink> GapBuilder<S> {
                     }
                     (None, _) => {}
                 }
-                let next_timer_at_ns = self.timers.next_at_ns(id);
+                let next_timer_at_ns = self.timers.next_at_ns(id, at_ns);
                 let ran_task =
                     cpu.ran_task || !self.tracepoints.contains(Tracepoints::SCHED_SWITCH);
                 let gap = IdleGap {
@@ -341,12 +344,10 @@ impl<S: GapSink> GapBuilder<S> {
                 if Some(function) == self.tick.function {
                     return;
                 }
-                match self.tick.on_trace_clock_ns(expires_at_ns, at_ns) {
-                    Some(expires_at_ns) => self.timers.start(id, cpu, expires_at_ns),
-                    None => self.timers.cancel(id),
-                }
+                let wakes_at_ns = self.tick.on_trace_clock_ns(expires_at_ns, at_ns);
+                self.timers.start(id, cpu, wakes_at_ns);
             }
-            EventKind::HrtimerCancel { timer } => self.timers.cancel(TimerId::Hrtimer(timer)),
+            EventKind::HrtimerCancel { timer } => self.timers.cancel(TimerId::Hrtimer(timer), cpu),
             EventKind::HrtimerExpire { function, .. } if Some(function) == self.tick.function => {
                 cpu_mut(&mut self.cpus, &mut self.held_max, cpu, at_ns).evidence.tick_fired = true;
             }
@@ -354,13 +355,11 @@ impl<S: GapSink> GapBuilder<S> {
                 self.expire(TimerId::Hrtimer(timer), cpu, at_ns, None);
             }
             EventKind::WheelStart { timer, bucket_jiffies, flags, .. } => {
-                let id = TimerId::Wheel(timer);
-                match (wheel_target(flags), self.tick.jiffies_at_ns(bucket_jiffies)) {
-                    ((target_cpu, true), Some(at_ns)) => self.timers.start(id, target_cpu, at_ns),
-                    _ => self.timers.cancel(id),
-                }
+                let (target_cpu, wakes_cpu) = wheel_target(flags);
+                let at_ns = self.tick.jiffies_at_ns(bucket_jiffies).filter(|_| wakes_cpu);
+                self.timers.start(TimerId::Wheel(timer), target_cpu, at_ns);
             }
-            EventKind::WheelCancel { timer } => self.timers.cancel(TimerId::Wheel(timer)),
+            EventKind::WheelCancel { timer } => self.timers.cancel(TimerId::Wheel(timer), cpu),
             EventKind::WheelExpire { timer, now_jiffies } => {
                 let due_at_ns = self.tick.jiffies_at_ns(now_jiffies);
                 self.expire(TimerId::Wheel(timer), cpu, at_ns, due_at_ns);
@@ -376,6 +375,7 @@ impl<S: GapSink> GapBuilder<S> {
         let guess_ns = due_at_ns.filter(|&due_ns| due_ns <= at_ns).unwrap_or(at_ns);
         let expires_at_ns = match expired {
             Expired::At { expires_at_ns } => expires_at_ns,
+            Expired::WithAnother => return,
             Expired::ArmedBeforeTrace => {
                 cpu.armed_before_ns.push(guess_ns);
                 guess_ns

@@ -16,6 +16,9 @@ const FLAG_DEFERRABLE: u32 = 0x0008_0000;
 const FLAG_CPU_MASK: u32 = 0x0003_ffff;
 /// Heaps smaller than this are never compacted.
 const COMPACT_MIN: usize = 1_024;
+/// A timer overdue by this much is gone. A CPU that goes idle has just had its interrupts on, so it
+/// misses an expiry by microseconds at most.
+const OVERDUE_MAX_NS: i64 = 20_000;
 /// Beyond this many distinct timers we stop telling old ones from new ones.
 const SEEN_MAX: usize = 1 << 20;
 
@@ -30,7 +33,9 @@ pub(crate) enum TimerId {
 #[derive(Clone, Copy)]
 struct Armed {
     cpu: u16,
-    expires_at_ns: i64,
+    /// `None` for a timer that doesn't wake its CPU: a deferrable one, or on a clock that we can't
+    /// place.
+    wakes_at_ns: Option<i64>,
 }
 
 /// What is known of a timer when it expires.
@@ -38,6 +43,8 @@ struct Armed {
 pub(crate) enum Expired {
     /// We saw it armed, for this time.
     At { expires_at_ns: i64 },
+    /// We saw it armed, and it wakes no CPU: it ran because something else did.
+    WithAnother,
     /// Its first appearance: it was armed before the trace began.
     ArmedBeforeTrace,
     /// Seen before, but not armed: its start is missing from the trace.
@@ -50,8 +57,13 @@ pub(crate) struct Timers {
     queues: Vec<BinaryHeap<Reverse<(i64, TimerId)>>>,
     armed_counts: Vec<usize>,
     seen: HashSet<TimerId, BuildHasherDefault<FxHasher>>,
+    /// The last cancellation and its CPU. The kernel takes a timer off its queue before it runs
+    /// it, and many versions trace that as a cancellation of its own.
+    cancelled: Option<(u16, TimerId, Armed)>,
     /// Timers that expired on another CPU than the one they were armed on.
     pub(crate) migrated_count: u64,
+    /// Timers that were due and neither expired nor were cancelled in the trace.
+    pub(crate) vanished_count: u64,
 }
 
 /// The CPU that a timer-wheel timer is queued on, and whether the kernel wakes that CPU for it.
@@ -61,57 +73,69 @@ pub(crate) fn wheel_target(flags: u32) -> (u16, bool) {
 }
 
 impl Timers {
-    pub(crate) fn start(&mut self, id: TimerId, cpu: u16, expires_at_ns: i64) {
+    /// Arms a timer on `cpu`, which it wakes at `wakes_at_ns`, if it does.
+    pub(crate) fn start(&mut self, id: TimerId, cpu: u16, wakes_at_ns: Option<i64>) {
         self.note(id);
+        self.disarm(id);
+        self.armed.insert(id, Armed { cpu, wakes_at_ns });
+        let Some(at_ns) = wakes_at_ns else { return };
         let index = usize::from(cpu);
         if self.queues.len() <= index {
             self.queues.resize_with(index + 1, BinaryHeap::new);
             self.armed_counts.resize(index + 1, 0);
         }
-        if let Some(previous) = self.armed.insert(id, Armed { cpu, expires_at_ns }) {
-            self.armed_counts[usize::from(previous.cpu)] -= 1;
-        }
         self.armed_counts[index] += 1;
-        self.queues[index].push(Reverse((expires_at_ns, id)));
+        self.queues[index].push(Reverse((at_ns, id)));
         self.compact(index);
     }
 
-    pub(crate) fn cancel(&mut self, id: TimerId) {
+    pub(crate) fn cancel(&mut self, id: TimerId, cpu: u16) {
         self.note(id);
-        if let Some(previous) = self.armed.remove(&id) {
-            self.armed_counts[usize::from(previous.cpu)] -= 1;
+        if let Some(armed) = self.disarm(id) {
+            self.cancelled = Some((cpu, id, armed));
         }
     }
 
     pub(crate) fn expire(&mut self, id: TimerId, cpu: u16) -> Expired {
         let is_new = self.note(id);
-        match self.armed.remove(&id) {
-            Some(armed) => {
-                self.armed_counts[usize::from(armed.cpu)] -= 1;
-                if armed.cpu != cpu {
-                    self.migrated_count += 1;
-                }
-                Expired::At { expires_at_ns: armed.expires_at_ns }
+        let cancelled = self.cancelled.take_if(|(on, which, _)| (*on, *which) == (cpu, id));
+        match self.disarm(id).or(cancelled.map(|(_, _, armed)| armed)) {
+            Some(Armed { wakes_at_ns: None, .. }) => Expired::WithAnother,
+            Some(Armed { cpu: armed_on, wakes_at_ns: Some(expires_at_ns) }) => {
+                self.migrated_count += u64::from(armed_on != cpu);
+                Expired::At { expires_at_ns }
             }
             None if is_new => Expired::ArmedBeforeTrace,
             None => Expired::Unknown,
         }
     }
 
-    /// The earliest expiry on `cpu`.
-    pub(crate) fn next_at_ns(&mut self, cpu: u16) -> Option<i64> {
-        let queue = self.queues.get_mut(usize::from(cpu))?;
-        while let Some(&Reverse((expires_at_ns, id))) = queue.peek() {
+    /// The earliest expiry on `cpu` that is still to come at `now_ns`. One that is overdue by more
+    /// than the CPU could have missed was taken care of elsewhere, by a CPU that wasn't recorded.
+    pub(crate) fn next_at_ns(&mut self, cpu: u16, now_ns: i64) -> Option<i64> {
+        loop {
+            let &Reverse((at_ns, id)) = self.queues.get_mut(usize::from(cpu))?.peek()?;
             let is_current = self
                 .armed
                 .get(&id)
-                .is_some_and(|a| a.cpu == cpu && a.expires_at_ns == expires_at_ns);
-            if is_current {
-                return Some(expires_at_ns);
+                .is_some_and(|a| a.cpu == cpu && a.wakes_at_ns == Some(at_ns));
+            if is_current && at_ns >= now_ns.saturating_sub(OVERDUE_MAX_NS) {
+                return Some(at_ns);
             }
-            queue.pop();
+            if is_current {
+                self.vanished_count += 1;
+                self.disarm(id);
+            }
+            self.queues[usize::from(cpu)].pop();
         }
-        None
+    }
+
+    fn disarm(&mut self, id: TimerId) -> Option<Armed> {
+        let armed = self.armed.remove(&id)?;
+        if armed.wakes_at_ns.is_some() {
+            self.armed_counts[usize::from(armed.cpu)] -= 1;
+        }
+        Some(armed)
     }
 
     /// Forgets the timers of a CPU whose events were lost: what we know of them may be wrong.
@@ -137,7 +161,7 @@ impl Timers {
         let cpu = index as u16;
         let mut entries = std::mem::take(queue).into_vec();
         entries.retain(|&Reverse((at_ns, id))| {
-            self.armed.get(&id).is_some_and(|a| a.cpu == cpu && a.expires_at_ns == at_ns)
+            self.armed.get(&id).is_some_and(|a| a.cpu == cpu && a.wakes_at_ns == Some(at_ns))
         });
         // A timer armed twice for the same time stands in the heap twice.
         entries.sort_unstable();
@@ -156,15 +180,15 @@ mod tests {
     #[test]
     fn gives_the_earliest_armed_timer() {
         let mut timers = Timers::default();
-        timers.start(A, 0, 500);
-        timers.start(B, 0, 300);
-        assert_eq!(timers.next_at_ns(0), Some(300));
-        timers.cancel(B);
-        assert_eq!(timers.next_at_ns(0), Some(500));
-        timers.start(A, 0, 900);
-        assert_eq!(timers.next_at_ns(0), Some(900));
+        timers.start(A, 0, Some(500));
+        timers.start(B, 0, Some(300));
+        assert_eq!(timers.next_at_ns(0, 0), Some(300));
+        timers.cancel(B, 0);
+        assert_eq!(timers.next_at_ns(0, 0), Some(500));
+        timers.start(A, 0, Some(900));
+        assert_eq!(timers.next_at_ns(0, 0), Some(900));
         assert_eq!(timers.expire(A, 0), Expired::At { expires_at_ns: 900 });
-        assert_eq!(timers.next_at_ns(0), None);
+        assert_eq!(timers.next_at_ns(0, 0), None);
     }
 
     #[test]
@@ -177,9 +201,9 @@ mod tests {
     #[test]
     fn moves_a_timer_that_is_armed_on_another_cpu() {
         let mut timers = Timers::default();
-        timers.start(A, 0, 500);
-        timers.start(A, 3, 600);
-        assert_eq!((timers.next_at_ns(0), timers.next_at_ns(3)), (None, Some(600)));
+        timers.start(A, 0, Some(500));
+        timers.start(A, 3, Some(600));
+        assert_eq!((timers.next_at_ns(0, 0), timers.next_at_ns(3, 0)), (None, Some(600)));
         timers.expire(A, 1);
         assert_eq!(timers.migrated_count, 1);
     }
@@ -188,10 +212,37 @@ mod tests {
     fn stays_small_when_one_timer_is_armed_again_and_again() {
         let mut timers = Timers::default();
         for i in 0..100_000 {
-            timers.start(A, 0, 1_000_000 + i);
+            timers.start(A, 0, Some(1_000_000 + i));
         }
         assert!(timers.queues[0].len() <= COMPACT_MIN);
-        assert_eq!(timers.next_at_ns(0), Some(1_099_999));
+        assert_eq!(timers.next_at_ns(0, 0), Some(1_099_999));
+    }
+
+    #[test]
+    fn takes_a_cancellation_just_before_the_expiry_as_part_of_it() {
+        let mut timers = Timers::default();
+        timers.start(B, 0, Some(500));
+        timers.cancel(B, 0);
+        assert_eq!(timers.expire(B, 0), Expired::At { expires_at_ns: 500 });
+        assert_eq!(timers.expire(B, 0), Expired::Unknown);
+    }
+
+    #[test]
+    fn drops_a_timer_that_is_long_overdue() {
+        let mut timers = Timers::default();
+        timers.start(A, 0, Some(500));
+        timers.start(B, 0, Some(900_000));
+        assert_eq!(timers.next_at_ns(0, 20_500), Some(500));
+        assert_eq!(timers.next_at_ns(0, 20_501), Some(900_000));
+        assert_eq!(timers.vanished_count, 1);
+    }
+
+    #[test]
+    fn knows_a_deferrable_timer_when_it_runs_with_another() {
+        let mut timers = Timers::default();
+        timers.start(B, 0, None);
+        assert_eq!(timers.next_at_ns(0, 0), None);
+        assert_eq!(timers.expire(B, 0), Expired::WithAnother);
     }
 
     #[test]

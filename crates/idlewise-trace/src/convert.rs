@@ -1,0 +1,219 @@
+//! From a trace to a log: an importer's events through the gap builder, and what both learned as
+//! the log's metadata.
+
+use crate::import::perf::PerfData;
+use crate::import::{ImportError, ReadSummary, TraceInfo, TruncationReason};
+use crate::log::{CpuMetadata, FORMAT_VERSION, LogMetadata, Source};
+use crate::{CpuSummary, GapBuilder, GapSink, GapSummary, Tracepoints};
+
+/// What the caller knows of the recorded machine and the trace doesn't say.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedMachine {
+    /// Its machine file, as text.
+    pub machine: Option<String>,
+    /// The exit latencies of its states by index, taken off the recorded exits; empty if unknown.
+    pub exit_latencies_ns: Vec<u64>,
+    /// The governor that was in use.
+    pub governor: Option<String>,
+}
+
+/// Why a trace did not become a log.
+#[derive(Debug)]
+pub enum ConvertError<E> {
+    /// The trace can't be read.
+    Import(ImportError),
+    /// The gaps can't be written.
+    Sink(E),
+}
+
+/// Reads a whole trace into `sink`, and gives it back with the metadata of the log. `progress` is
+/// told how many bytes have been read.
+///
+/// # Errors
+/// The importer's, or the sink's. A damaged trace is not an error: the metadata says what is
+/// missing.
+pub fn convert<S: GapSink>(
+    data: PerfData,
+    sink: S,
+    recorded: &RecordedMachine,
+    progress: &dyn Fn(u64),
+) -> Result<(S, LogMetadata), ConvertError<S::Error>> {
+    let info = data.info().clone();
+    let mut builder = GapBuilder::new(sink, info.tracepoints, recorded.exit_latencies_ns.clone());
+    let mut failure = None;
+    let summary = data.read(progress, &mut |events| {
+        // There is no way to stop the reader; after a failure the rest is read past.
+        if failure.is_none() {
+            failure = builder.push(events).err();
+        }
+    });
+    if let Some(error) = failure {
+        return Err(ConvertError::Sink(error));
+    }
+    let summary = summary.map_err(ConvertError::Import)?;
+    let (sink, gaps) = builder.finish().map_err(ConvertError::Sink)?;
+    Ok((sink, metadata(info, &summary, &gaps, recorded)))
+}
+
+fn metadata(
+    info: TraceInfo,
+    summary: &ReadSummary,
+    gaps: &GapSummary,
+    recorded: &RecordedMachine,
+) -> LogMetadata {
+    let doubts = doubts(&info, summary, gaps);
+    let unknown_columns = unknown_columns(info.tracepoints, gaps, recorded);
+    LogMetadata {
+        format_version: FORMAT_VERSION,
+        created_by: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
+        source: Source {
+            format: "perf.data".to_owned(),
+            byte_count: info.file_byte_count,
+            blake3: Some(summary.source_blake3.clone()),
+            event_count: summary.event_count,
+            command: info.cmdline,
+        },
+        kernel: info.kernel,
+        hz: gaps.tick.hz,
+        cpu_model: info.cpu_model,
+        arch: info.arch,
+        governor: recorded.governor.clone(),
+        driver: None,
+        machine: recorded.machine.clone(),
+        clock: info.clock,
+        cpus: gaps.cpus.iter().map(|cpu| cpu_metadata(cpu, gaps)).collect(),
+        unknown_columns,
+        doubts,
+    }
+}
+
+fn cpu_metadata(cpu: &CpuSummary, gaps: &GapSummary) -> CpuMetadata {
+    CpuMetadata {
+        cpu: cpu.cpu,
+        observed: cpu.is_observed(),
+        first_at_ns: cpu.first_at_ns,
+        last_at_ns: cpu.last_at_ns,
+        gap_count: cpu.gap_count,
+        idle_entry_count: cpu.idle_entry_count,
+        joined_wake_count: cpu.joined_wake_count,
+        lost_event_count: cpu.lost_event_count,
+        broken_gap_count: cpu.broken_gap_count,
+        stray_exit_count: cpu.stray_exit_count,
+        tick_phase_ns: gaps.tick.hz.map(|_| gaps.tick.phase_ns(cpu.cpu)),
+    }
+}
+
+fn unknown_columns(
+    tracepoints: Tracepoints,
+    gaps: &GapSummary,
+    recorded: &RecordedMachine,
+) -> Vec<String> {
+    let has = |wanted| tracepoints.contains(wanted);
+    let known = [
+        ("sleep_length_ns", has(Tracepoints::HRTIMER_START) || has(Tracepoints::WHEEL_START)),
+        ("next_tick_ns", gaps.tick.hz.is_some()),
+        ("tick_stopped", has(Tracepoints::TICK_STOP)),
+        ("ran_task", has(Tracepoints::SCHED_SWITCH)),
+        ("wake_reason", has(Tracepoints::INTERRUPTS)),
+        ("latency_limit_ns", false),
+        ("recorded_state", recorded.machine.is_some() || has(Tracepoints::CPU_IDLE)),
+    ];
+    known.into_iter().filter(|(_, known)| !known).map(|(name, _)| name.to_owned()).collect()
+}
+
+fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let mut say = |condition: bool, text: String| {
+        if condition {
+            doubts.push(text);
+        }
+    };
+    let unobserved: Vec<String> =
+        gaps.cpus.iter().filter(|cpu| !cpu.is_observed()).map(|cpu| cpu.cpu.to_string()).collect();
+    say(
+        !unobserved.is_empty(),
+        format!(
+            "CPU {}: unobserved: the recording has events of it but none of its idle task, so \
+             nothing is known of its idle time",
+            unobserved.join(", ")
+        ),
+    );
+    let lost: u64 = summary.lost_event_counts.values().sum::<u64>();
+    say(
+        lost + summary.lost_event_count_without_cpu > 0,
+        format!(
+            "{} events were lost while recording; gaps around them were given up; record with \
+             larger buffers (perf record -m)",
+            lost + summary.lost_event_count_without_cpu
+        ),
+    );
+    if let Some(cut) = summary.truncated {
+        let cause = match cut.reason {
+            TruncationReason::CutShort => "the file is cut short",
+            TruncationReason::BrokenRecord => "a record is broken",
+            TruncationReason::BrokenCompression => "a compressed block is broken",
+        };
+        say(
+            true,
+            format!(
+                "{cause} at byte {}; {} bytes from there on were not read",
+                cut.at_byte, cut.lost_byte_count
+            ),
+        );
+    }
+    say(
+        summary.undecodable_count > 0,
+        format!("{} records could not be decoded and were left out", summary.undecodable_count),
+    );
+    let out_of_order = summary.out_of_order_count + gaps.out_of_order_count;
+    say(
+        out_of_order > 0,
+        format!(
+            "{out_of_order} events came out of order (the clock stepped back, or the CPUs' clocks \
+             differ) and were moved to the time of the one before; record with -k CLOCK_MONOTONIC"
+        ),
+    );
+    for unreadable in &info.unreadable_tracepoints {
+        say(true, format!("recorded but unreadable: {unreadable}"));
+    }
+    say(
+        gaps.tick.hz.is_none(),
+        "the tick was not found, so HZ and the tick grid are assumed in a replay; record \
+         timer:hrtimer_start and timer:hrtimer_expire_entry too"
+            .to_owned(),
+    );
+    let has_timers = info.tracepoints.contains(Tracepoints::HRTIMER_START)
+        && info.tracepoints.contains(Tracepoints::HRTIMER_EXPIRE);
+    say(
+        !has_timers,
+        "no hrtimer events: next timers are unknown, and governors that read them see none"
+            .to_owned(),
+    );
+    say(
+        !info.tracepoints.contains(Tracepoints::SCHED_SWITCH),
+        "no sched_switch events: every gap counts as having run a task before it, which restarts \
+         the tick"
+            .to_owned(),
+    );
+    say(
+        !info.tracepoints.contains(Tracepoints::INTERRUPTS),
+        "no interrupt events: wake reasons are unknown, and wake-ups by the tick alone are not \
+         joined"
+            .to_owned(),
+    );
+    say(
+        gaps.unknown_timer_count > 0,
+        format!("{} timers expired whose start was not recorded", gaps.unknown_timer_count),
+    );
+    say(
+        gaps.migrated_timer_count > 0,
+        format!(
+            "{} timers expired on another CPU than the one that armed them; until then they \
+             counted for the CPU that did",
+            gaps.migrated_timer_count
+        ),
+    );
+    let strays: u64 = gaps.cpus.iter().map(|cpu| cpu.stray_exit_count).sum();
+    say(strays > 0, format!("{strays} idle exits had no entry before them and were left out"));
+    doubts
+}
