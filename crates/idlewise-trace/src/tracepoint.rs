@@ -88,7 +88,7 @@ impl EventFormat {
 }
 
 impl Field {
-    /// Reads a line as `field:__data_loc char[] name;	offset:12;	size:4;	signed:0;`.
+    /// Reads a line as `field:__data_loc char[] name; offset:12; size:4; signed:0;`.
     fn parse(line: &str) -> Option<Self> {
         let mut parts = line.split(';').map(str::trim);
         let (_, declaration) = parts.next()?.split_once(':')?;
@@ -579,5 +579,234 @@ fn jiffies_between(now: u64, later: u64, width: Width) -> i64 {
     match width {
         Width::Eight => distance as i64,
         _ => i64::from(distance as i32),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CPU: u16 = 3;
+
+    fn decoder(system: &str, text: &str, order: ByteOrder) -> Decoder {
+        let format = EventFormat::parse(text.as_bytes()).unwrap();
+        Decoder::compile(system, &format, order).unwrap().unwrap()
+    }
+
+    fn decode(system: &str, text: &str, record: &[u8]) -> Decoded {
+        decoder(system, text, ByteOrder::Little).decode(record, CPU)
+    }
+
+    fn event(kind: EventKind) -> Decoded {
+        Decoded::Event { cpu: CPU, kind }
+    }
+
+    /// A record of eight bytes that we don't read, then words.
+    fn record(words: &[u64]) -> Vec<u8> {
+        std::iter::once(&0).chain(words).flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn format_text_is_read_as_the_kernel_writes_it() {
+        let text = b"name: sched_switch\nID: 372\nformat:\n\
+            \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+            \tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+            \tfield:__data_loc char[] name;\toffset:24;\tsize:4;\tsigned:0;\n\
+            \tfield:const char * reason;\toffset:28;\tsize:8;\tsigned:0;\n\
+            \tfield:void *timer;\toffset:36;\tsize:8;\tsigned:0;\n\
+            \tfield:unsigned long args[6 * 2];\toffset:44;\tsize:96;\tsigned:0;\n\
+            \tfield:long prev_state;\toffset:140;\tsize:8;\tsigned:1;\n\
+            \tfield:int broken;\toffset:x;\tsize:4;\tsigned:1;\n\
+            something else\n\nprint fmt: \"field:int a; offset:1; size:4;\", REC->a\n";
+        let format = EventFormat::parse(text).unwrap();
+        assert_eq!((format.name.as_str(), format.id), ("sched_switch", 372));
+        let names: Vec<_> = format.fields.iter().map(|field| field.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["common_type", "prev_comm", "name", "reason", "timer", "args", "prev_state"]
+        );
+        let name = format.field("name").unwrap();
+        assert_eq!((name.offset, name.byte_count, name.is_data_loc), (24, 4, true));
+        assert!(format.field("prev_state").unwrap().is_signed);
+        assert!(format.optional_int("args").is_none());
+    }
+
+    #[test]
+    fn format_without_name_or_id_is_none() {
+        assert_eq!(EventFormat::parse(b"name: a\n"), None);
+        assert_eq!(EventFormat::parse(b"ID: 1\n"), None);
+        assert_eq!(EventFormat::parse(b"\xff\xfe\n\0"), None);
+    }
+
+    #[test]
+    fn missing_field_is_named() {
+        let format = EventFormat::parse(b"name: tick_stop\nID: 1\n").unwrap();
+        let unreadable = Decoder::compile("timer", &format, ByteOrder::Little).unwrap_err();
+        assert_eq!(
+            unreadable.to_string(),
+            "the format of tick_stop has no integer field `success`"
+        );
+    }
+
+    #[test]
+    fn unknown_tracepoint_has_no_decoder() {
+        let format = EventFormat::parse(b"name: timer_init\nID: 1\n").unwrap();
+        assert!(Decoder::compile("timer", &format, ByteOrder::Little).unwrap().is_none());
+        let format = EventFormat::parse(b"name: cpu_idle\nID: 1\n").unwrap();
+        assert!(Decoder::compile("other", &format, ByteOrder::Little).unwrap().is_none());
+    }
+
+    #[test]
+    fn fields_are_read_where_the_format_says_in_both_byte_orders() {
+        let text = "name: cpu_idle\nID: 1\nfield:u32 cpu_id; offset:3; size:2; signed:0;\n\
+            field:u32 state; offset:9; size:4; signed:0;";
+        let little = [0, 0, 0, 7, 0, 0, 0, 0, 0, 2, 0, 0, 0];
+        let big = [0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2];
+        let expected = Decoded::Event { cpu: 7, kind: EventKind::IdleEntry { state: 2 } };
+        assert_eq!(decoder("power", text, ByteOrder::Little).decode(&little, CPU), expected);
+        assert_eq!(decoder("power", text, ByteOrder::Big).decode(&big, CPU), expected);
+        let cut = &little[..12];
+        assert_eq!(decode("power", text, cut), Decoded::Malformed);
+    }
+
+    #[test]
+    fn cpu_idle_without_cpu_is_on_the_samples_cpu() {
+        let text = "name: cpu_idle\nID: 1\nfield:u32 state; offset:8; size:4; signed:0;";
+        assert_eq!(decode("power", text, &record(&[0xffff_ffff])), event(EventKind::IdleExit));
+    }
+
+    #[test]
+    fn hrtimer_has_slack_only_where_its_expiries_differ() {
+        let text = "name: hrtimer_start\nID: 1\nfield:void * hrtimer; offset:8; size:8;\n\
+            field:void * function; offset:16; size:8;\nfield:s64 expires; offset:24; size:8;\n";
+        let newer = format!("{text}field:s64 softexpires; offset:32; size:8; signed:1;");
+        let start = |has_slack| {
+            event(EventKind::HrtimerStart { timer: 1, function: 2, expires_at_ns: 50, has_slack })
+        };
+        assert_eq!(decode("timer", text, &record(&[1, 2, 50])), start(false));
+        assert_eq!(decode("timer", &newer, &record(&[1, 2, 50, 50])), start(false));
+        assert_eq!(decode("timer", &newer, &record(&[1, 2, 50, 49])), start(true));
+    }
+
+    const OLD_TIMER_START: &str = "name: timer_start\nID: 1\nfield:void * timer; offset:8; size:8;\n\
+        field:unsigned long expires; offset:16; size:8;\n\
+        field:unsigned long now; offset:24; size:8;\n";
+
+    #[test]
+    fn wheel_timer_of_an_old_kernel_gets_bucket_and_flags() {
+        let start = |bucket_jiffies, ahead_jiffies, flags| {
+            event(EventKind::WheelStart { timer: 1, bucket_jiffies, ahead_jiffies, flags })
+        };
+        let fields = record(&[1, 1_100, 1_000, 1]);
+        assert_eq!(decode("timer", OLD_TIMER_START, &fields), start(1_104, 104, CPU.into()));
+        let with_flags = format!("{OLD_TIMER_START}field:unsigned int flags; offset:32; size:4;");
+        assert_eq!(decode("timer", &with_flags, &fields), start(1_104, 104, 1));
+        let older = format!("{OLD_TIMER_START}field:int deferrable; offset:32; size:4;");
+        let flags = TIMER_DEFERRABLE | u32::from(CPU);
+        assert_eq!(decode("timer", &older, &fields), start(1_104, 104, flags));
+    }
+
+    #[test]
+    fn wheel_timer_of_a_new_kernel_has_its_bucket() {
+        let text =
+            format!("{OLD_TIMER_START}field:unsigned long bucket_expiry; offset:32; size:8;\n");
+        let kind = EventKind::WheelStart {
+            timer: 1,
+            bucket_jiffies: 990,
+            ahead_jiffies: -10,
+            flags: CPU.into(),
+        };
+        assert_eq!(decode("timer", &text, &record(&[1, 980, 1_000, 990])), event(kind));
+    }
+
+    #[test]
+    fn jiffies_of_a_32_bit_kernel_wrap_around() {
+        let text = "name: timer_start\nID: 1\nfield:void * timer; offset:8; size:4;\n\
+            field:unsigned long expires; offset:12; size:4;\n\
+            field:unsigned long now; offset:16; size:4;\n\
+            field:unsigned int flags; offset:20; size:4;";
+        let mut fields = vec![0; 8];
+        for word in [1u32, 5, u32::MAX - 4, 0] {
+            fields.extend(word.to_le_bytes());
+        }
+        let (bucket_jiffies, ahead_jiffies) = (6, 11);
+        let kind = EventKind::WheelStart { timer: 1, bucket_jiffies, ahead_jiffies, flags: 0 };
+        assert_eq!(decode("timer", text, &fields), event(kind));
+    }
+
+    /// `timer_start` events of Linux 6.18, which says the bucket itself: traces/a-idle and b-redis.
+    #[test]
+    fn wheel_bucket_is_the_kernels() {
+        for (expires, now, bucket) in [
+            (4_295_416_609, 4_295_416_608, 4_295_416_610),
+            (4_295_416_618, 4_295_416_608, 4_295_416_619),
+            (4_295_416_845, 4_295_416_720, 4_295_416_848),
+            (4_295_416_853, 4_295_416_728, 4_295_416_856),
+            (4_295_418_750, 4_295_417_536, 4_295_418_752),
+            (4_295_418_850, 4_295_417_600, 4_295_418_880),
+            (4_295_442_233, 4_295_440_983, 4_295_442_240),
+            (4_295_842_407, 4_295_827_407, 4_295_842_816),
+            (4_295_517_432, 4_295_442_432, 4_295_520_256),
+        ] {
+            assert_eq!(wheel_bucket(expires, now, Width::Eight), bucket);
+            assert_eq!(wheel_bucket(expires, now, Width::Four), bucket & 0xffff_ffff);
+        }
+        // Overdue: at once. Beyond the last level: its last bucket, 48 days ahead at 250 Hz.
+        assert_eq!(wheel_bucket(900, 1_000, Width::Eight), 1_000);
+        assert_eq!(wheel_bucket(1 << 40, 0, Width::Eight), 63 << 24);
+    }
+
+    #[test]
+    fn interrupts_are_told_by_event_and_by_name() {
+        let plain = |name: &str| format!("name: {name}\nID: 1\n");
+        for (system, name, kind) in [
+            ("irq_vectors", "local_timer_entry", EventKind::TimerInterrupt),
+            ("irq_vectors", "reschedule_entry", EventKind::RescheduleInterrupt),
+            ("irq_vectors", "call_function_single_entry", EventKind::IpiInterrupt),
+            ("irq_vectors", "irq_work_entry", EventKind::IpiInterrupt),
+            ("irq_vectors", "thermal_apic_entry", EventKind::DeviceInterrupt),
+            ("ipi", "ipi_entry", EventKind::IpiInterrupt),
+            ("powerpc", "timer_interrupt_entry", EventKind::TimerInterrupt),
+        ] {
+            assert_eq!(decode(system, &plain(name), &record(&[])), event(kind), "{name}");
+        }
+        let format = EventFormat::parse(plain("local_timer_exit").as_bytes()).unwrap();
+        assert!(Decoder::compile("irq_vectors", &format, ByteOrder::Little).unwrap().is_none());
+
+        let handler = "name: irq_handler_entry\nID: 1\n\
+            field:__data_loc char[] name; offset:8; size:4; signed:0;";
+        let named = |name: &[u8]| {
+            let data_loc = (name.len() as u64) << 16 | 16;
+            let bytes = [record(&[data_loc]), name.to_vec()].concat();
+            decode("irq", handler, &bytes)
+        };
+        assert_eq!(named(b"arch_timer\0"), event(EventKind::TimerInterrupt));
+        assert_eq!(named(b"nvme0q1\0"), event(EventKind::DeviceInterrupt));
+        assert_eq!(named(b""), event(EventKind::DeviceInterrupt));
+        assert_eq!(decode("irq", handler, &record(&[0xffff_0010])), Decoded::Malformed);
+    }
+
+    #[test]
+    fn scheduler_and_softirq_events_are_read() {
+        let text = "name: sched_switch\nID: 1\nfield:pid_t next_pid; offset:8; size:4; signed:1;";
+        assert_eq!(decode("sched", text, &record(&[0])), event(EventKind::SwitchToIdle));
+        assert_eq!(decode("sched", text, &record(&[9])), event(EventKind::SwitchToTask));
+
+        let text = "name: sched_wakeup\nID: 1\nfield:int target_cpu; offset:8; size:4; signed:1;";
+        let wakeup = event(EventKind::Wakeup { target_cpu: 5 });
+        assert_eq!(decode("sched", text, &record(&[5])), wakeup);
+        // Minus one is no CPU.
+        assert_eq!(decode("sched", text, &record(&[0xffff_ffff])), Decoded::Malformed);
+
+        let text =
+            "name: softirq_entry\nID: 1\nfield:unsigned int vec; offset:8; size:4; signed:0;";
+        assert_eq!(decode("irq", text, &record(&[1])), event(EventKind::Softirq { vector: 1 }));
+    }
+
+    #[test]
+    fn failed_tick_stop_is_nothing() {
+        let text = "name: tick_stop\nID: 1\nfield:int success; offset:8; size:4; signed:1;";
+        assert_eq!(decode("timer", text, &record(&[0])), Decoded::Nothing);
+        assert_eq!(decode("timer", text, &record(&[1])), event(EventKind::TickStop));
     }
 }

@@ -104,3 +104,58 @@ impl Orderer {
         self.sorted_count -= ready_count;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::EventKind;
+
+    fn event(at_ns: i64) -> Event {
+        Event { at_ns, cpu: 0, kind: EventKind::IdleExit }
+    }
+
+    #[test]
+    fn a_round_waits_for_the_next_ones_end() {
+        let seen = std::cell::RefCell::new(Vec::new());
+        let sink = &mut |events: &[Event]| {
+            seen.borrow_mut().extend(events.iter().map(|event| event.at_ns));
+        };
+        let mut orderer = Orderer::default();
+        orderer.push(&[event(50), event(70), event(10)], sink);
+        orderer.end_round(sink);
+        assert!(seen.borrow().is_empty());
+        orderer.push(&[event(95), event(60)], sink);
+        orderer.end_round(sink);
+        assert_eq!(*seen.borrow(), [10, 50, 60, 70]);
+        orderer.finish(sink);
+        assert_eq!(*seen.borrow(), [10, 50, 60, 70, 95]);
+        assert_eq!((orderer.event_count, orderer.out_of_order_count), (5, 0));
+    }
+
+    #[test]
+    fn a_file_without_rounds_is_sorted_within_a_bound() {
+        let pending_count = (MAX_PENDING_BEFORE_ROUNDS / 2) as i64;
+        let mut last_at_ns = 0;
+        let mut event_count = 0;
+        let sink = &mut |events: &[Event]| {
+            for event in events {
+                assert!(event.at_ns >= last_at_ns);
+                last_at_ns = event.at_ns;
+                event_count += 1;
+            }
+        };
+        let mut orderer = Orderer::default();
+        // Each thousand is in falling order.
+        for start in (0..3 * pending_count).step_by(1_000) {
+            let events: Vec<Event> = (start..start + 1_000).rev().map(event).collect();
+            orderer.push(&events, sink);
+            assert!(orderer.pending.len() <= MAX_PENDING_BEFORE_ROUNDS);
+        }
+        // One that is older than all that went on.
+        orderer.push(&[event(1)], sink);
+        orderer.finish(sink);
+        assert_eq!(orderer.out_of_order_count, 1);
+        assert_eq!(event_count, orderer.event_count);
+        assert_eq!(orderer.event_count, (3 * pending_count as u64).next_multiple_of(1_000) + 1);
+    }
+}

@@ -90,6 +90,19 @@ pub(super) enum Stop {
     NobodyListens,
 }
 
+/// One record, with its header taken apart.
+struct Record<'a> {
+    kind: u32,
+    misc: u16,
+    body: &'a [u8],
+}
+
+impl Record<'_> {
+    fn byte_count(&self) -> usize {
+        RECORD_HEADER_BYTE_COUNT + self.body.len()
+    }
+}
+
 /// Walks the records of one file.
 pub(super) struct Walk<'a, F> {
     order: ByteOrder,
@@ -127,23 +140,22 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
     pub(super) fn walk(&mut self, bytes: &[u8], at_byte: u64) -> Result<usize, Stop> {
         let mut at = self.skip(bytes.len());
         while self.skip_byte_count == 0 {
-            let Some((kind, misc, record)) = self.record_at(bytes, at)? else { break };
+            let Some(record) = self.record_at(bytes, at)? else { break };
             self.counts.record_count += 1;
-            let body = record.get(RECORD_HEADER_BYTE_COUNT..).unwrap_or_default();
-            if matches!(kind, COMPRESSED | COMPRESSED2) {
+            if matches!(record.kind, COMPRESSED | COMPRESSED2) {
                 self.batch.byte_offset = at_byte + at as u64;
-                self.unpack(kind, body).map_err(|stop| match stop {
+                self.unpack(&record).map_err(|stop| match stop {
                     Stop::Broken { reason, .. } => Stop::Broken { at, reason },
                     Stop::NobodyListens => stop,
                 })?;
             } else {
-                self.read_record(kind, misc, body);
+                self.read_record(&record);
             }
             if self.batch.is_full() {
                 self.batch.byte_offset = at_byte + at as u64;
                 self.flush()?;
             }
-            at += record.len();
+            at += record.byte_count();
             at += self.skip(bytes.len() - at);
         }
         Ok(at)
@@ -173,11 +185,7 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
 
     /// The record that begins at `at`, if it is whole.
     #[inline]
-    fn record_at<'b>(
-        &self,
-        bytes: &'b [u8],
-        at: usize,
-    ) -> Result<Option<(u32, u16, &'b [u8])>, Stop> {
+    fn record_at<'b>(&self, bytes: &'b [u8], at: usize) -> Result<Option<Record<'b>>, Stop> {
         let Some(rest) = bytes.get(at..) else { return Ok(None) };
         let (Some(kind), Some(misc), Some(byte_count)) =
             (self.order.u32_at(rest, 0), self.order.u16_at(rest, 4), self.order.u16_at(rest, 6))
@@ -187,11 +195,13 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
         if usize::from(byte_count) < RECORD_HEADER_BYTE_COUNT {
             return Err(Stop::Broken { at, reason: TruncationReason::BrokenRecord });
         }
-        Ok(rest.get(..byte_count.into()).map(|record| (kind, misc, record)))
+        let body = rest.get(RECORD_HEADER_BYTE_COUNT..byte_count.into());
+        Ok(body.map(|body| Record { kind, misc, body }))
     }
 
     #[inline]
-    fn read_record(&mut self, kind: u32, misc: u16, body: &[u8]) {
+    fn read_record(&mut self, record: &Record<'_>) {
+        let &Record { kind, misc, body } = record;
         match kind {
             SAMPLE => self.read_sample(body),
             FINISHED_ROUND => self.batch.round_ends.push(self.batch.events.len()),
@@ -248,9 +258,10 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
     }
 
     /// Unpacks what a compressed record holds and walks it as far as it is whole.
-    fn unpack(&mut self, kind: u32, body: &[u8]) -> Result<(), Stop> {
+    fn unpack(&mut self, record: &Record<'_>) -> Result<(), Stop> {
         const BROKEN: Stop = Stop::Broken { at: 0, reason: TruncationReason::BrokenCompression };
-        let packed = match kind {
+        let body = record.body;
+        let packed = match record.kind {
             COMPRESSED => body,
             // The length in front leaves out the padding behind.
             _ => {
@@ -274,10 +285,9 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
         loop {
             let Unpacker { context, plain } = unpacker;
             let kept = plain.len();
-            let mut output = OutBuffer::around_pos(plain, kept);
             let unread = input.pos();
+            let mut output = OutBuffer::around_pos(plain, kept);
             context.decompress_stream(&mut output, &mut input).ok()?;
-            drop(output);
             let has_room = plain.len() < plain.capacity();
             if plain.len() == kept && input.pos() == unread {
                 // No room would mean a record that never becomes whole; there is none so long.
@@ -296,20 +306,19 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
     /// As `walk`, for unpacked bytes; `None` if they are broken.
     fn walk_plain(&mut self, plain: &[u8]) -> Option<Result<usize, Stop>> {
         let mut at = 0;
-        while let Some((kind, misc, record)) = self.record_at(plain, at).ok()? {
+        while let Some(record) = self.record_at(plain, at).ok()? {
             self.counts.record_count += 1;
             // Such records never go through the compressor, and we could not find their ends.
-            if matches!(kind, COMPRESSED | COMPRESSED2 | AUXTRACE | HEADER_TRACING_DATA) {
+            if matches!(record.kind, COMPRESSED | COMPRESSED2 | AUXTRACE | HEADER_TRACING_DATA) {
                 return None;
             }
-            let body = record.get(RECORD_HEADER_BYTE_COUNT..).unwrap_or_default();
-            self.read_record(kind, misc, body);
-            if self.batch.is_full() {
-                if let Err(stop) = self.flush() {
-                    return Some(Err(stop));
-                }
+            self.read_record(&record);
+            if self.batch.is_full()
+                && let Err(stop) = self.flush()
+            {
+                return Some(Err(stop));
             }
-            at += record.len();
+            at += record.byte_count();
         }
         Some(Ok(at))
     }
