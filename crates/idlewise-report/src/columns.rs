@@ -163,10 +163,6 @@ pub static SOURCE: Column = Column::text(
     "What kind of source the states come from: captured, kernel table, device tree or paper.",
 );
 
-/// Where to look a machine up.
-pub static SOURCE_REF: Column =
-    Column::text("source_ref", "reference", "Where to look the machine up.");
-
 /// Index of a state.
 pub static STATE_INDEX: Column =
     Column::number("state_index", "#", Unit::Count, "The state's place in its table, from 0.")
@@ -204,8 +200,8 @@ pub static BASIS: Column = Column::text(
 );
 
 /// Whether a state is off by default.
-pub static DEFAULT_DISABLED: Column = Column::text(
-    "default_disabled",
+pub static DEFAULT: Column = Column::text(
+    "default",
     "default",
     "off if the state is disabled unless somebody turns it on, else on.",
 );
@@ -226,8 +222,12 @@ pub static FLAGS: Column = Column::text(
 )
 .priority(Priority::Detail);
 
+/// Description of a state.
+pub static DESC: Column = Column::text("desc", "description", "What the driver says about it.")
+    .priority(Priority::Detail);
+
 /// The list of machines.
-pub static MACHINE_LIST: [&Column; 8] = [
+pub static MACHINE_LIST: [&Column; 7] = [
     &MACHINE,
     &TITLE,
     &STATES,
@@ -235,20 +235,20 @@ pub static MACHINE_LIST: [&Column; 8] = [
     &DEEPEST_TARGET_RESIDENCY,
     &POWER_BASIS,
     &SOURCE,
-    &SOURCE_REF,
 ];
 
 /// The states of one machine.
-pub static STATE_LIST: [&Column; 9] = [
+pub static STATE_LIST: [&Column; 10] = [
     &STATE_INDEX,
     &STATE,
     &EXIT_LATENCY,
     &TARGET_RESIDENCY,
     &POWER,
     &BASIS,
-    &DEFAULT_DISABLED,
+    &DEFAULT,
     &ENTRY,
     &FLAGS,
+    &DESC,
 ];
 
 /// Markdown that defines the columns of several tables, one section each: docs/columns.md.

@@ -16,8 +16,8 @@ pub(crate) struct Scale {
 /// More decimals than this are noise in a table.
 const DECIMALS_MAX: usize = 3;
 
-/// The least value of a column should not fall below this when the unit is chosen.
-const LEAST: f64 = 0.01;
+/// A smaller number than this wants a smaller unit.
+const LEAST: f64 = 1.0;
 
 /// A larger number than this wants a larger unit.
 const GREATEST: f64 = 100_000.0;
@@ -39,8 +39,8 @@ impl Scale {
     /// The scale for a column's numbers.
     ///
     /// The largest unit in which the greatest number is at least 1, then smaller ones while the
-    /// least would fall below a hundredth and the greatest stays below 100,000. Counts stay whole
-    /// up to 100,000.
+    /// least is below 1 and the greatest stays below 100,000: whole numbers are easier to compare
+    /// than fractions. Counts stay whole up to 100,000.
     pub(crate) fn new(unit: Unit, numbers: impl Iterator<Item = f64>) -> Self {
         let numbers: Vec<f64> = numbers.filter(|number| *number != 0.0).map(f64::abs).collect();
         let greatest = numbers.iter().copied().fold(0.0, f64::max);
@@ -117,7 +117,7 @@ mod tests {
         );
         assert_eq!(
             printed(Unit::Nanoseconds, &[2_430e6, 648e6, 21e6]),
-            ("s", vec!["2.430".into(), "0.648".into(), "0.021".into()])
+            ("ms", vec!["2430".into(), "648".into(), "21".into()])
         );
         assert_eq!(
             printed(Unit::Microjoules, &[1_234_000.0, 2_000_000.0]),
@@ -125,7 +125,15 @@ mod tests {
         );
         assert_eq!(
             printed(Unit::Milliwatts, &[1_440.0, 100.0]),
-            ("W", vec!["1.44".into(), "0.10".into()])
+            ("mW", vec!["1440".into(), "100".into()])
+        );
+    }
+
+    #[test]
+    fn a_range_too_wide_for_whole_numbers_gets_decimals() {
+        assert_eq!(
+            printed(Unit::Nanoseconds, &[100.0, 800_000.0]),
+            ("us", vec!["0.10".into(), "800.00".into()])
         );
     }
 

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A table that is too wide has its longest texts cut with `…`; if that is not enough, it gives up
-//! columns by [`Priority`], the rightmost first. The best value of a column has a trailing `*`; a column whose ranked rows
+//! columns by [`Priority`], the rightmost first. A detail that no row has is not shown at all. The best value of a column has a trailing `*`; a column whose ranked rows
 //! all say the same has no best.
 
 use std::fmt::Write as _;
@@ -68,8 +68,8 @@ struct Layout {
 }
 
 pub(crate) fn table_text(table: &Table, style: &TextStyle) -> String {
-    let mut layouts: Vec<Layout> =
-        (0..table.columns.len()).map(|index| Layout::new(table, index)).collect();
+    let shown = (0..table.columns.len()).filter(|index| !is_empty_detail(table, *index));
+    let mut layouts: Vec<Layout> = shown.map(|index| Layout::new(table, index)).collect();
     let hidden = fit(&mut layouts, style.width);
 
     let mut text = String::new();
@@ -89,6 +89,13 @@ pub(crate) fn table_text(table: &Table, style: &TextStyle) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Whether a column is a detail that no row has: then there is nothing to leave out either.
+fn is_empty_detail(table: &Table, index: usize) -> bool {
+    table.columns[index].priority == Priority::Detail
+        && !table.rows.is_empty()
+        && table.rows.iter().all(|row| row.values[index] == Value::Absent)
 }
 
 impl Layout {
@@ -374,6 +381,13 @@ that fit, note (--json and
             table.to_text(&style(32)).lines().nth(2),
             Some("a         twenty characters ok"),
         );
+    }
+
+    #[test]
+    fn a_detail_that_no_row_has_is_not_shown() {
+        let mut table = Table::new("", &[&GOVERNOR, &NOTE]);
+        table.push(Row::new(["menu".into(), Value::Absent]));
+        assert_eq!(table.to_text(&style(100)), "governor\n--------\nmenu\n");
     }
 
     #[test]

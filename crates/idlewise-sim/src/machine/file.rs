@@ -4,8 +4,8 @@
 use std::fmt;
 
 use idlewise_core::{IdleState, StateTable, StateTableError};
-use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Unexpected, Visitor};
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::power::{PowerFigure, PowerInput, running_power, state_powers};
@@ -55,6 +55,17 @@ pub enum Flag {
     StopDeep,
 }
 
+impl Arch {
+    /// The spelling in machine files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Arch::X86 => "x86",
+            Arch::Arm => "arm",
+            Arch::Power => "power",
+        }
+    }
+}
+
 impl Flag {
     /// The spelling in machine files.
     pub const fn as_str(self) -> &'static str {
@@ -97,7 +108,7 @@ impl UmwaitState {
 }
 
 /// How many of what a machine has; none where unknown.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Topology {

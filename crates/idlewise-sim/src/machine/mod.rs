@@ -218,13 +218,23 @@ impl Machine {
         doubts
     }
 
+    /// The state's name, with its index where another state has the same.
+    ///
+    /// # Panics
+    /// If there is no such state.
+    pub fn state_label(&self, index: StateIndex) -> String {
+        let name = &self.states[index].name;
+        let is_unique = self.states.iter().filter(|state| state.name == *name).count() == 1;
+        if is_unique { name.clone() } else { format!("{name} (state {index})") }
+    }
+
     fn table_doubts(&self) -> Vec<String> {
         let Ok(table) = self.table() else {
             return vec!["no idle states: it cannot be replayed on".to_owned()];
         };
         table
             .doubts()
-            .map(|doubt| format!("{}: {doubt}", self.states[doubt.index()].name))
+            .map(|doubt| format!("{}: {doubt}", self.state_label(doubt.index())))
             .collect()
     }
 
@@ -243,10 +253,10 @@ impl Machine {
         let running_mw = self.running_power.mw;
         let names = |wanted: &dyn Fn(&MachineState) -> bool| -> String {
             let mut list = String::new();
-            for state in self.states.iter().filter(|state| wanted(state)) {
+            for (index, _) in self.states.iter().enumerate().filter(|(_, state)| wanted(state)) {
                 let separator = if list.is_empty() { "" } else { ", " };
                 // Writing to a string cannot fail.
-                let _ = write!(list, "{separator}{}", state.name);
+                let _ = write!(list, "{separator}{}", self.state_label(index));
             }
             list
         };
@@ -260,7 +270,7 @@ impl Machine {
             doubts.push(format!(
                 "power of {assumed} assumed: default shape, ratios of {running} of {running_mw} mW"
             ));
-        } else if self.running_power.basis == Basis::Assumed {
+        } else if self.running_power.basis == Basis::Assumed && !self.states.is_empty() {
             doubts.push(format!("running power of {running_mw} mW assumed"));
         }
 
@@ -269,7 +279,11 @@ impl Machine {
             doubts
                 .push(format!("power of {unsourced} counts as assumed: its file names no source"));
         }
-        let unchecked = names(&|state| has_figure(state, |f| !f.is_checked));
+        let mut unchecked = names(&|state| has_figure(state, |f| !f.is_checked));
+        if self.running_power_figure.as_ref().is_some_and(|figure| !figure.is_checked) {
+            let separator = if unchecked.is_empty() { "" } else { ", " };
+            unchecked = format!("a running core{separator}{unchecked}");
+        }
         if !unchecked.is_empty() {
             doubts.push(format!(
                 "power of {unchecked} quoted second-hand: read its source before relying on it"
