@@ -1,6 +1,7 @@
 //! The `idlewise` command: flags and glue. The work is in the libraries; one file per subcommand
 //! is in `cmd/`.
 
+mod bundled;
 mod cmd;
 mod error;
 

@@ -1,0 +1,316 @@
+//! `idlewise machines`: which machines come with idlewise, and what is known about one.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use idlewise_report::{Notes, Row, Table, TextStyle, Value, columns, wrap};
+use idlewise_sim::{Machine, MachineState, Power, PowerFigure, Topology};
+use serde_json::json;
+
+use crate::bundled;
+use crate::error::Failure;
+
+const EXAMPLES: &str = "\
+Examples:
+  # All machines
+  idlewise machines
+
+  # One machine: its states, powers, sources and doubts
+  idlewise machines spr
+
+  # Those with \"skylake\" in their id or title
+  idlewise machines skylake
+
+  # A file of your own; machines/README.md explains the format
+  idlewise machines ./my-server.toml
+
+  # For programs: times in nanoseconds, powers in milliwatts
+  idlewise machines spr --json
+
+Exit status: 0, or 2 if no machine has that name or a file can't be used.";
+
+/// List the machines whose idle states idlewise knows, or show one
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Machines {
+    /// A machine's id, a part of an id or title, or the path of a machine file (with a / or .toml)
+    name: Option<String>,
+
+    /// Print JSON instead of text
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+
+    /// Print the table as CSV instead of text
+    #[arg(long)]
+    csv: bool,
+}
+
+impl Machines {
+    /// Prints the list, or one machine.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let style = TextStyle::for_stdout();
+        let text = match self.one_machine()? {
+            Some(machine) if self.json => machine_json(&machine),
+            Some(machine) if self.csv => state_table(&machine).to_csv(),
+            Some(machine) => machine_text(&machine, &style),
+            None => {
+                let machines = self.matching()?;
+                let table = machine_table(&machines);
+                if self.json {
+                    table.to_json()
+                } else if self.csv {
+                    table.to_csv()
+                } else {
+                    list_text(&table, &style)
+                }
+            }
+        };
+        io::stdout().lock().write_all(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The machine that was named exactly, or whose file was given.
+    fn one_machine(&self) -> Result<Option<Machine>, Failure> {
+        match self.name.as_deref() {
+            Some(name) if bundled::is_path(name) => bundled::machine(name).map(Some),
+            Some(name) => bundled::bundled_machine(name).transpose(),
+            None => Ok(None),
+        }
+    }
+
+    /// The machines with the name in their id or title; all if none was given.
+    fn matching(&self) -> Result<Vec<Machine>, Failure> {
+        let mut machines = bundled::machines()?;
+        if let Some(name) = &self.name {
+            let wanted = name.to_lowercase();
+            machines.retain(|machine| {
+                machine.id.contains(&wanted) || machine.title.to_lowercase().contains(&wanted)
+            });
+            if machines.is_empty() {
+                return Err(bundled::unknown_machine(name));
+            }
+        }
+        Ok(machines)
+    }
+}
+
+fn machine_table(machines: &[Machine]) -> Table {
+    let mut table = Table::new("", &columns::MACHINE_LIST);
+    for machine in machines {
+        let names: Vec<&str> = machine.states.iter().map(|state| state.name.as_str()).collect();
+        let states = (!names.is_empty()).then(|| names.join(" "));
+        let deepest = machine.states.last();
+        table.push(Row::new([
+            machine.id.clone().into(),
+            machine.title.clone().into(),
+            states.into(),
+            deepest.map(|state| state.idle.exit_latency_ns).into(),
+            deepest.map(|state| state.idle.target_residency_ns).into(),
+            deepest.map(|_| machine.power_basis().as_str()).into(),
+            machine.source.clone().into(),
+        ]));
+    }
+    table
+}
+
+fn list_text(table: &Table, style: &TextStyle) -> String {
+    let count = table.row_count();
+    let machines = if count == 1 { "1 machine".to_owned() } else { format!("{count} machines") };
+    let hint = format!("{machines}; `idlewise machines NAME` shows one with its sources.");
+    format!("{}\n{}\n", table.to_text(style), wrap(&hint, style.width, 0))
+}
+
+fn state_table(machine: &Machine) -> Table {
+    let mut table = Table::new("", &columns::STATE_LIST);
+    for (index, state) in machine.states.iter().enumerate() {
+        let flags: Vec<&str> = state.flags.iter().map(|flag| flag.as_str()).collect();
+        table.push(Row::new([
+            Value::Count(index as u64),
+            state.name.clone().into(),
+            state.idle.exit_latency_ns.into(),
+            state.idle.target_residency_ns.into(),
+            state.power.mw.into(),
+            state.power.basis.as_str().into(),
+            if state.is_disabled_by_default { "off" } else { "on" }.into(),
+            entered_by(state).into(),
+            (!flags.is_empty()).then(|| flags.join(" ")).into(),
+            state.desc.clone().into(),
+        ]));
+    }
+    table
+}
+
+/// How a state is asked for, if the file says so.
+fn entered_by(state: &MachineState) -> Option<String> {
+    let mwait = state.mwait_hint.as_ref().map(|hint| format!("MWAIT {hint}"));
+    let umwait = state.umwait_state.map(|umwait| format!("UMWAIT {}", umwait.as_str()));
+    let port = state.io_port.as_ref().map(|port| format!("port {port}"));
+    mwait.or(umwait).or(port)
+}
+
+fn machine_text(machine: &Machine, style: &TextStyle) -> String {
+    let mut text = format!("{}: {}\n", machine.id, machine.title);
+    let mut line = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            let indent = name.len() + 2;
+            text.push_str(&wrap(&format!("{name}: {value}"), style.width, indent));
+            text.push('\n');
+        }
+    };
+    line("CPU", cpu_words(machine));
+    line("Topology", topology_words(&machine.topology));
+    line("Driver", driver_words(machine));
+    let source_ref = machine.source_ref.as_deref().unwrap_or("no reference given");
+    line("Source", Some(format!("{}, {source_ref}", machine.source)));
+    let figure = machine.running_power_figure.as_ref();
+    line("Running power", Some(power_words(machine.running_power, figure)));
+    for (source, names) in power_sources(&machine.states) {
+        line("Power figures", Some(format!("{} from {source}", names.join(", "))));
+    }
+
+    text.push('\n');
+    if !machine.states.is_empty() {
+        text.push_str(&state_table(machine).to_text(style));
+        text.push('\n');
+    }
+    let mut list = |title: &str, items: Vec<String>| {
+        if !items.is_empty() {
+            text.push_str(&format!("{title}:\n"));
+        }
+        for item in items {
+            text.push_str(&wrap(&format!("- {item}"), style.width, 2));
+            text.push('\n');
+        }
+    };
+    list("Power domains above the core", domain_words(machine));
+    list("Facts", machine.quirks.clone());
+    let mut notes = Notes::default();
+    for doubt in machine.doubts() {
+        notes.doubt(doubt);
+    }
+    text + &notes.to_text(style.width)
+}
+
+fn cpu_words(machine: &Machine) -> Option<String> {
+    let number = |name: &str, value: Option<u32>| value.map(|value| format!("{name} {value}"));
+    let words = [
+        machine.vendor.clone(),
+        Some(machine.arch.as_str().to_owned()),
+        machine.model_name.clone(),
+        machine.part_of.as_ref().map(|whole| format!("part of {whole}")),
+        number("family", machine.family),
+        number("model", machine.model),
+        number("stepping", machine.stepping),
+        (!machine.cpu_models.is_empty()).then(|| machine.cpu_models.join(" ")),
+    ];
+    joined(words)
+}
+
+fn topology_words(topology: &Topology) -> Option<String> {
+    let count = |count: Option<u32>, one: &str, many: &str| {
+        count.map(|count| format!("{count} {}", if count == 1 { one } else { many }))
+    };
+    joined([
+        count(topology.package_count, "package", "packages"),
+        count(topology.numa_node_count, "NUMA node", "NUMA nodes"),
+        count(topology.core_count, "core", "cores"),
+        count(topology.thread_count, "thread", "threads"),
+        count(topology.threads_per_core, "thread per core", "threads per core"),
+        count(topology.p_thread_count, "of them on P-cores", "of them on P-cores"),
+        count(topology.e_thread_count, "of them on E-cores", "of them on E-cores"),
+    ])
+}
+
+fn driver_words(machine: &Machine) -> Option<String> {
+    joined([
+        machine.driver.clone(),
+        machine.kernel_table.as_ref().map(|table| format!("table {table}")),
+        machine.kernel.as_ref().map(|kernel| format!("kernel {kernel}")),
+    ])
+}
+
+fn power_words(power: Power, figure: Option<&PowerFigure>) -> String {
+    let khz = figure.and_then(|figure| figure.at_khz).map(|khz| format!(" at {khz} kHz"));
+    let source = figure.and_then(|figure| figure.source.as_ref()).map(|s| format!(", {s}"));
+    let (khz, source) = (khz.unwrap_or_default(), source.unwrap_or_default());
+    format!("{} mW{khz}, {}{source}", power.mw, power.basis)
+}
+
+/// The sources of published powers, each with the states that it gives.
+fn power_sources(states: &[MachineState]) -> Vec<(&str, Vec<&str>)> {
+    let mut sources: Vec<(&str, Vec<&str>)> = Vec::new();
+    for state in states {
+        let Some(source) = state.power_figure.as_ref().and_then(|f| f.source.as_deref()) else {
+            continue;
+        };
+        match sources.iter_mut().find(|(known, _)| *known == source) {
+            Some((_, names)) => names.push(&state.name),
+            None => sources.push((source, vec![&state.name])),
+        }
+    }
+    sources
+}
+
+fn domain_words(machine: &Machine) -> Vec<String> {
+    let us = |ns: u64| ns as f64 / 1000.0;
+    let states = machine.domain_states.iter().map(|state| {
+        let (latency_us, residency_us) = (us(state.exit_latency_ns), us(state.target_residency_ns));
+        format!("{}: exit latency {latency_us} us, target residency {residency_us} us", state.name)
+    });
+    states.collect()
+}
+
+fn joined<const N: usize>(words: [Option<String>; N]) -> Option<String> {
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+fn machine_json(machine: &Machine) -> String {
+    let figure = |figure: &Option<PowerFigure>| {
+        figure.as_ref().map(|figure| {
+            json!({
+                "kind": figure.kind,
+                "source": figure.source,
+                "at_khz": figure.at_khz,
+                "range_mw": figure.range_mw,
+                "is_checked": figure.is_checked,
+            })
+        })
+    };
+    let domain_states = machine.domain_states.iter().map(|state| {
+        json!({
+            "state": state.name,
+            "desc": state.desc,
+            "exit_latency_ns": state.exit_latency_ns,
+            "target_residency_ns": state.target_residency_ns,
+        })
+    });
+    let power_figures = machine.states.iter().map(|state| figure(&state.power_figure));
+    let document = json!({
+        "machine": machine.id,
+        "title": machine.title,
+        "arch": machine.arch.as_str(),
+        "vendor": machine.vendor,
+        "model_name": machine.model_name,
+        "family": machine.family,
+        "model": machine.model,
+        "stepping": machine.stepping,
+        "cpu_models": machine.cpu_models,
+        "part_of": machine.part_of,
+        "driver": machine.driver,
+        "kernel": machine.kernel,
+        "kernel_table": machine.kernel_table,
+        "source": machine.source,
+        "source_ref": machine.source_ref,
+        "topology": machine.topology,
+        "running_power_mw": machine.running_power.mw,
+        "running_power_basis": machine.running_power.basis.as_str(),
+        "running_power_figure": figure(&machine.running_power_figure),
+        "states": state_table(machine),
+        "power_figures": power_figures.collect::<Vec<_>>(),
+        "domain_states": domain_states.collect::<Vec<_>>(),
+        "quirks": machine.quirks,
+        "doubts": machine.doubts(),
+    });
+    format!("{document:#}\n")
+}

@@ -1,0 +1,169 @@
+//! `idlewise machines`, end to end: what a user sees, exit status included.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// Columns must fit this, however long names and titles are.
+const WIDTH: usize = 100;
+
+fn idlewise(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_idlewise")).args(arguments).output().expect("it starts")
+}
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = idlewise(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a failing command says, with its status.
+fn failure(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = idlewise(arguments);
+    assert!(output.stdout.is_empty(), "nothing but the error");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// A file of the user's, gone when the test ends.
+struct OwnFile(PathBuf);
+
+impl OwnFile {
+    fn new(name: &str, text: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::write(&path, text).unwrap();
+        OwnFile(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn the_list_has_every_machine_and_fits() {
+    let text = stdout(&["machines"]);
+    for line in text.lines() {
+        assert!(line.chars().count() <= WIDTH, "{line}");
+    }
+    assert!(text.contains("168 machines; `idlewise machines NAME` shows one"), "{text}");
+    assert!(!text.contains("Not shown"), "all columns are there");
+    let row = text.lines().find(|line| line.starts_with("spr ")).expect("spr is listed");
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(
+        words[words.len() - 8..],
+        ["POLL", "C1", "C1E", "C6", "290", "0.800", "assumed", "captured"]
+    );
+}
+
+#[test]
+fn a_machine_without_states_has_dashes() {
+    let text = stdout(&["machines", "forest"]);
+    let row = text.lines().find(|line| line.starts_with("cwf ")).expect("cwf is listed");
+    assert_eq!(row.split_whitespace().filter(|word| *word == "-").count(), 4, "{row}");
+}
+
+#[test]
+fn an_exact_id_shows_the_machine() {
+    assert_eq!(
+        stdout(&["machines", "skx"]),
+        "\
+skx: Skylake, Xeon Platinum 8170M
+CPU: Intel, x86, Intel(R) Xeon(R) Platinum 8170M CPU @ 2.10GHz, family 6, model 85, stepping 4
+Topology: 2 packages, 4 NUMA nodes, 52 cores, 104 threads
+Driver: intel_idle, table skx-table, kernel 6.18.8-200.fc43.x86_64
+Source: captured, intel/pepc tests/emul-data/sklep0
+Running power: 4000 mW, calibrated, AgileWatts (Yahya et al., 2022), Skylake server core, C0 at base
+               frequency
+Power figures: C1 from AgileWatts (Yahya et al., 2022), Skylake server core, at the voltage of base
+               frequency
+Power figures: C1E from AgileWatts (Yahya et al., 2022), Skylake server core, at the voltage of the
+               lowest frequency
+Power figures: C6 from AgileWatts (Yahya et al., 2022), Skylake server core
+
+             exit     target
+          latency  residency  power
+#  state       us         us     mW  basis       default  entered by  flags
+-  -----  -------  ---------  -----  ----------  -------  ----------  ----------------
+0  POLL         0          0   4000  calibrated  on       -           polling
+1  C1           2          2   1440  calibrated  on       MWAIT 0x00  irq-enable
+2  C1E         10         20    880  calibrated  on       MWAIT 0x01  always-enable
+3  C6         133        600    100  calibrated  on       MWAIT 0x20  tlb-flushed ibrs
+
+Doubts:
+- power of a running core, C1, C1E, C6 quoted second-hand: read its source before relying on it
+"
+    );
+}
+
+#[test]
+fn a_machine_without_a_driver_says_that_it_cannot_be_replayed_on() {
+    let text = stdout(&["machines", "cwf"]);
+    assert!(text.ends_with("\n\nDoubts:\n- no idle states: it cannot be replayed on\n"), "{text}");
+}
+
+#[test]
+fn a_part_of_a_title_filters_in_any_case() {
+    let text = stdout(&["machines", "SKYLAKE", "--csv"]);
+    let ids: Vec<&str> = text.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
+    assert_eq!(ids, ["skl-client", "skx", "skx-d", "skx-nopc6-table", "skx-table"]);
+}
+
+#[test]
+fn json_has_base_units_and_null() {
+    let list: serde_json::Value = serde_json::from_str(&stdout(&["machines", "--json"])).unwrap();
+    let list = list.as_array().unwrap();
+    let machine = |id: &str| list.iter().find(|machine| machine["machine"] == id).unwrap();
+    assert_eq!(machine("spr")["deepest_exit_latency_ns"], 290_000);
+    assert_eq!(machine("cwf")["deepest_exit_latency_ns"], serde_json::Value::Null);
+    assert_eq!(machine("sdm630-perf")["title"], "SDM630/660, Cortex-A53 (performance cluster)");
+
+    let one: serde_json::Value =
+        serde_json::from_str(&stdout(&["machines", "pixel6-x1", "--json"])).unwrap();
+    assert_eq!(one["running_power_mw"], 613.51);
+    assert_eq!(one["states"][0]["power_mw"], 36.01);
+    assert_eq!(one["states"][1]["power_mw"], 0.0);
+    assert_eq!(one["topology"]["core_count"], 2);
+    assert_eq!(one["doubts"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn an_unknown_name_suggests_the_nearest() {
+    let (status, error) = failure(&["machines", "skz"]);
+    assert_eq!(status, Some(2));
+    assert_eq!(
+        error,
+        "idlewise: no machine skz: the nearest name is skx; `idlewise machines` lists all, and a \
+         file of your own needs a / or .toml in its name\n"
+    );
+}
+
+#[test]
+fn a_file_of_ones_own_is_shown() {
+    let spr = include_str!("../../../machines/spr.toml").replace("\"spr\"", "\"mine\"");
+    let file = OwnFile::new("mine.toml", &spr);
+    assert!(stdout(&["machines", file.path()]).starts_with("mine: Sapphire Rapids"));
+}
+
+#[test]
+fn a_wrong_file_is_one_line_with_file_line_and_cause() {
+    let spr = include_str!("../../../machines/spr.toml");
+    let file =
+        OwnFile::new("typo.toml", &spr.replace("exit_latency_us = 290", "exit_latency = 290"));
+    let (status, error) = failure(&["machines", file.path()]);
+    assert_eq!(status, Some(2));
+    let start =
+        format!("idlewise: {}: line 50: unknown field `exit_latency`, expected", file.path());
+    assert!(error.starts_with(&start), "{error}");
+    assert_eq!(error.lines().count(), 1);
+
+    let (status, error) = failure(&["machines", "/nowhere/mine.toml"]);
+    assert_eq!(status, Some(2));
+    assert!(error.starts_with("idlewise: cannot read /nowhere/mine.toml: "), "{error}");
+}
