@@ -425,3 +425,27 @@ proptest! {
         prop_assert_eq!(summary.out_of_order_count, 0);
     }
 }
+
+#[test]
+#[ignore = "writes the fuzzer's seeds: run it after a change of the writer"]
+fn write_fuzz_seeds() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/perf_data");
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(folder.join(name), bytes).unwrap();
+    for (order, name) in [(ByteOrder::Little, "little"), (ByteOrder::Big, "big")] {
+        let mut writer = two_rounds(order);
+        writer.lost(310, 0, 7);
+        writer.lost_samples(0, 0, 1, 9);
+        writer.auxtrace(b"payload.");
+        write(&format!("{name}_file"), writer.file().0);
+        write(&format!("{name}_pipe"), writer.pipe().0);
+        for (kind, kind_name) in [(COMPRESSED, "compressed"), (COMPRESSED2, "compressed2")] {
+            let mut writer = two_rounds(order);
+            writer.compress(kind, 100);
+            write(&format!("{name}_{kind_name}"), writer.pipe().0);
+        }
+        let mut writer = PerfWriter::new(order);
+        writer.sample_type = SAMPLE_TYPE | READ | CALLCHAIN;
+        write_two_rounds(&mut writer);
+        write(&format!("{name}_chains"), writer.file().0);
+    }
+}
