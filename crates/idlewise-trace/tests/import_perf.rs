@@ -120,6 +120,18 @@ fn info_tells_machine_and_clock() {
 }
 
 #[test]
+fn tracepoints_that_were_only_sampled_are_named() {
+    let mut writer = two_rounds(ByteOrder::Little);
+    let sampled = |writer: &PerfWriter| {
+        PerfData::from_bytes(writer.file().0).unwrap().info().sampled_tracepoints.clone()
+    };
+    assert!(sampled(&writer).is_empty());
+    writer.sample_period = 100;
+    let names = ["power:cpu_idle", "timer:hrtimer_start", "irq:irq_handler_entry"];
+    assert_eq!(sampled(&writer), names);
+}
+
+#[test]
 fn compressed_records_may_straddle_frames() {
     for order in ORDERS {
         for kind in [COMPRESSED, COMPRESSED2] {

@@ -41,6 +41,9 @@ pub struct TraceInfo {
     pub tracepoints: Tracepoints,
     /// The tracepoints that were recorded, are known, and can't be read.
     pub unreadable_tracepoints: Vec<UnreadableTracepoint>,
+    /// The tracepoints of which only every n-th event was recorded, so that states and timers
+    /// rebuilt from them are wrong.
+    pub sampled_tracepoints: Vec<String>,
     /// The size of the file.
     pub file_byte_count: u64,
 }

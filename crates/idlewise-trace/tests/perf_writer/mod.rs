@@ -84,6 +84,8 @@ pub struct PerfWriter {
     pub sample_type: u64,
     pub read_format: u64,
     pub has_sample_id_all: bool,
+    /// One of how many events is recorded.
+    pub sample_period: u64,
     /// The kernel's clock that was asked for.
     pub clock_id: Option<i32>,
     pub formats: Vec<(&'static str, String)>,
@@ -107,6 +109,7 @@ impl PerfWriter {
             sample_type: SAMPLE_TYPE,
             read_format: READ_FORMAT,
             has_sample_id_all: true,
+            sample_period: 1,
             clock_id: Some(1),
             formats: TRACEPOINTS.iter().map(|t| (t.system, t.format.to_owned())).collect(),
             recorded: 0..TRACEPOINTS.len(),
@@ -282,6 +285,7 @@ impl PerfWriter {
         put(0, &self.u32(2));
         put(4, &self.u32(128));
         put(8, &self.u64(TRACEPOINTS[event].id));
+        put(16, &self.u64(self.sample_period));
         put(24, &self.u64(self.sample_type));
         put(32, &self.u64(self.read_format));
         let flags =

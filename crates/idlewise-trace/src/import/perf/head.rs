@@ -34,7 +34,7 @@ const SECTION_BYTE_COUNT: usize = 16;
 const MAX_ATTR_BYTE_COUNT: usize = 4096;
 const MAX_ATTR_COUNT: usize = 1 << 14;
 const MAX_ID_COUNT: usize = 1 << 21;
-const MAX_TRACING_DATA_BYTE_COUNT: u64 = 64 << 20;
+const MAX_TRACING_DATA_BYTE_COUNT: u64 = 32 << 20;
 const MAX_FEATURE_BYTE_COUNT: u64 = 1 << 16;
 
 const FEATURE_TRACING_DATA: u64 = 1;
@@ -47,6 +47,7 @@ const FEATURE_CMDLINE: u64 = 11;
 const FEATURE_BIT_COUNT: u64 = 256;
 
 const ATTR_TYPE_TRACEPOINT: u32 = 2;
+const ATTR_FLAG_FREQUENCY: u32 = 10;
 const ATTR_FLAG_SAMPLE_ID_ALL: u32 = 18;
 const ATTR_FLAG_USE_CLOCKID: u32 = 25;
 
@@ -195,13 +196,22 @@ impl Draft {
 
     fn push_attr(&mut self, at_byte: u64, attr: &[u8], ids: &[u8]) {
         let order = self.order;
-        let (Some(kind), Some(config), Some(sample_type), Some(read_format), Some(flags)) = (
+        let (
+            Some(kind),
+            Some(config),
+            Some(sample_period),
+            Some(sample_type),
+            Some(read_format),
+            Some(flags),
+        ) = (
             order.u32_at(attr, 0),
             order.u64_at(attr, 8),
+            order.u64_at(attr, 16),
             order.u64_at(attr, 24),
             order.u64_at(attr, 32),
             order.u64_at(attr, 40),
-        ) else {
+        )
+        else {
             return;
         };
         // Bit fields begin at the most significant bit where numbers do.
@@ -222,6 +232,7 @@ impl Draft {
             sample_type,
             read_format,
             has_sample_id_all: flag(ATTR_FLAG_SAMPLE_ID_ALL),
+            is_sampled: flag(ATTR_FLAG_FREQUENCY) || sample_period > 1,
             ids,
             decoder: None,
         });
@@ -345,6 +356,9 @@ impl Draft {
                 Ok(None) => {}
                 Ok(Some(decoder)) => {
                     attr.check_sample_type(&format.name)?;
+                    if attr.is_sampled {
+                        self.info.sampled_tracepoints.push(format!("{system}:{}", format.name));
+                    }
                     self.info.tracepoints = self.info.tracepoints.union(decoder.provides());
                     attr.decoder = Some(decoder);
                 }

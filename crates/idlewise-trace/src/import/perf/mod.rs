@@ -76,11 +76,19 @@ impl PerfData {
     pub fn open(path: &Path) -> Result<Self, ImportError> {
         let open = |source| ImportError::Open { path: path.to_owned(), source };
         let file = File::open(path).map_err(open)?;
-        if file.metadata().map_err(open)?.is_dir() {
+        let kind = file.metadata().map_err(open)?.file_type();
+        if kind.is_dir() {
             return Err(ImportError::Unsupported {
                 at_byte: 0,
                 found: "a directory of perf.data files".to_owned(),
                 todo: "record without perf's option --threads",
+            });
+        }
+        if !kind.is_file() {
+            return Err(ImportError::Unsupported {
+                at_byte: 0,
+                found: "a pipe or a device".to_owned(),
+                todo: "save what it gives to a file, and import that",
             });
         }
         Self::from_source(Box::new(file))

@@ -41,6 +41,8 @@ pub(super) struct Attr {
     pub(super) sample_type: u64,
     pub(super) read_format: u64,
     pub(super) has_sample_id_all: bool,
+    /// Whether the kernel recorded only some of its occurrences.
+    pub(super) is_sampled: bool,
     /// The ids that its records carry, one for each CPU.
     pub(super) ids: Vec<u64>,
     /// How to read it; `None` if no idle log needs it.
@@ -252,7 +254,7 @@ impl IdIndex {
     const NONE: u16 = u16::MAX;
 
     /// How many table entries we spend on one id before we sort instead.
-    const MAX_ENTRIES_PER_ID: u64 = 64;
+    const MAX_ENTRIES_PER_ID: u64 = 16;
 
     fn new(attrs: &[Attr]) -> Self {
         let mut pairs: Vec<(u64, u16)> = Vec::new();
