@@ -13,16 +13,16 @@
 //! ```
 //!
 //! holds for the rounded mean too. Σv² may exceed 64 bits, but the left side never does (at most
-//! 2^63 for eight values below 2^31), so wrapping arithmetic is exact. And neither
-//! comparison needs the variance ⌊V/n⌋ itself: ⌊V/n⌋ < c is V < n·c. Only dropping the longest reads
-//! the values, eight in a row without a branch. `tests` has the naive twin.
+//! 2^63 for eight values below 2^31), so wrapping arithmetic is exact. And neither comparison needs the
+//! variance ⌊V/n⌋ itself: ⌊V/n⌋ < c is V < n·c. Only dropping the longest reads the values. They are
+//! kept as signed numbers: what has bit 31 set is longer than any stay that counts (the kernel's first
+//! limit is `INT_MAX`), and as a negative number it loses every search for a maximum without being looked
+//! at. `tests` has the naive twin.
 
 /// How many stays are remembered.
 pub(crate) const INTERVAL_COUNT: usize = 8;
 /// Fewer must not remain when the longest stays are dropped: three quarters of all.
 const KEPT_COUNT_MIN: u64 = 6;
-/// Longer stays count as exceptions from the start; their squares would not fit either.
-const INTERVAL_LIMIT_US: u32 = i32::MAX as u32;
 /// A spread of 20 µs is steady whatever the mean. Squared, and one more, for a strict comparison.
 const STEADY_VARIANCE_END_US2: u64 = 20 * 20 + 1;
 /// The mean must exceed six standard deviations; squared.
@@ -38,23 +38,33 @@ struct Sample {
 
 impl Sample {
     #[inline]
-    fn add(&mut self, interval_us: u32) {
-        let counts = interval_us <= INTERVAL_LIMIT_US;
-        let value_us = if counts { u64::from(interval_us) } else { 0 };
-        self.count += u64::from(counts);
+    fn add(&mut self, interval_us: i32) {
+        // 1 if it counts, and 0 if it is negative; so is the value.
+        let copies = u64::from(interval_us >= 0);
+        let value_us = interval_us.max(0) as u64;
+        self.count += copies;
         self.sum_us += value_us;
         self.square_sum_us2 = self.square_sum_us2.wrapping_add(value_us * value_us);
     }
 
     #[inline]
-    fn remove(&mut self, interval_us: u32, copies: u64) {
-        let counts = interval_us <= INTERVAL_LIMIT_US;
-        let copies = if counts { copies } else { 0 };
-        let value_us = u64::from(interval_us);
-        self.count -= copies;
-        self.sum_us -= value_us * copies;
-        let square_us2 = value_us.wrapping_mul(value_us);
-        self.square_sum_us2 = self.square_sum_us2.wrapping_sub(square_us2.wrapping_mul(copies));
+    fn remove(&mut self, interval_us: i32) {
+        let value_us = interval_us.max(0) as u64;
+        self.count -= u64::from(interval_us >= 0);
+        self.sum_us -= value_us;
+        self.square_sum_us2 = self.square_sum_us2.wrapping_sub(value_us * value_us);
+    }
+
+    /// The sample without the longest stays.
+    #[inline]
+    fn without(self, Longest { interval_us, copies }: Longest) -> Self {
+        let (value_us, copies) = (interval_us as u64, copies as u64);
+        let square_us2 = value_us * value_us;
+        Sample {
+            count: self.count - copies,
+            sum_us: self.sum_us - value_us * copies,
+            square_sum_us2: self.square_sum_us2.wrapping_sub(square_us2.wrapping_mul(copies)),
+        }
     }
 
     /// ⌊sum / count⌋ by a reciprocal: exact, because the sum is below 2^35 and a reciprocal is less
@@ -83,9 +93,10 @@ impl Sample {
             .square_sum_us2
             .wrapping_sub((2 * mean_us).wrapping_mul(self.sum_us))
             .wrapping_add((self.count * mean_us).wrapping_mul(mean_us));
-        // A few short stays out of eight prove nothing about proportions.
+        // A few stays out of eight prove nothing about proportions. Rounded up, since a whole number is
+        // below a fraction if it is below the next whole number.
         let relative_end_us2 = if self.count >= KEPT_COUNT_MIN {
-            (mean_us * mean_us).div_ceil(MEAN_TO_DEVIATION_SQUARED)
+            (mean_us * mean_us + (MEAN_TO_DEVIATION_SQUARED - 1)) / MEAN_TO_DEVIATION_SQUARED
         } else {
             0
         };
@@ -94,10 +105,18 @@ impl Sample {
     }
 }
 
+/// The longest stay of a sample, and how often it occurs.
+#[derive(Clone, Copy)]
+struct Longest {
+    interval_us: i32,
+    copies: i32,
+}
+
 /// A ring of the last eight stays. All are 0 at first, as in memory that the kernel cleared.
 #[derive(Clone, Debug)]
 pub(crate) struct RecentIntervals {
-    intervals_us: [u32; INTERVAL_COUNT],
+    /// Negative: too long to count.
+    intervals_us: [i32; INTERVAL_COUNT],
     next: u8,
     sample: Sample,
 }
@@ -112,9 +131,9 @@ impl RecentIntervals {
     #[inline]
     pub(crate) fn push(&mut self, interval_us: u32) {
         let slot = &mut self.intervals_us[usize::from(self.next) % INTERVAL_COUNT];
-        self.sample.remove(*slot, 1);
-        self.sample.add(interval_us);
-        *slot = interval_us;
+        self.sample.remove(*slot);
+        *slot = interval_us as i32;
+        self.sample.add(*slot);
         self.next = (self.next + 1) % INTERVAL_COUNT as u8;
     }
 
@@ -122,7 +141,7 @@ impl RecentIntervals {
     #[inline]
     pub(crate) fn typical_us(&self, zero_counts: bool) -> Option<u32> {
         let mut sample = self.sample;
-        let mut limit_us = INTERVAL_LIMIT_US;
+        let mut intervals_us = self.intervals_us;
         loop {
             let is_empty = if zero_counts { sample.count == 0 } else { sample.sum_us == 0 };
             if is_empty {
@@ -134,28 +153,30 @@ impl RecentIntervals {
             if sample.count <= KEPT_COUNT_MIN {
                 return None;
             }
-            let (longest_us, copies) = self.longest_within(limit_us);
-            sample.remove(longest_us, copies);
-            // A sample that isn't steady holds a value above 0.
-            limit_us = longest_us.saturating_sub(1);
+            let longest = Longest::of(&intervals_us);
+            sample = sample.without(longest);
+            // Dropped stays turn negative, and lose from here on.
+            intervals_us = intervals_us.map(|us| us | -i32::from(us == longest.interval_us));
         }
     }
+}
 
-    /// The longest stay up to `limit_us`, and how often it occurs.
+impl Longest {
     #[inline]
-    fn longest_within(&self, limit_us: u32) -> (u32, u64) {
-        let mut longest_us = 0;
-        for interval_us in self.intervals_us {
-            longest_us = longest_us.max(if interval_us <= limit_us { interval_us } else { 0 });
-        }
-        let copies: u32 = self.intervals_us.iter().map(|&us| u32::from(us == longest_us)).sum();
-        (longest_us, u64::from(copies))
+    fn of(intervals_us: &[i32; INTERVAL_COUNT]) -> Self {
+        // As a tournament a comparison waits for two others, in a chain for six.
+        let [a, b, c, d, e, f, g, h] = *intervals_us;
+        let interval_us = a.max(b).max(c.max(d)).max(e.max(f).max(g.max(h)));
+        let copies = intervals_us.iter().map(|&us| i32::from(us == interval_us)).sum();
+        Longest { interval_us, copies }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const INTERVAL_LIMIT_US: u32 = i32::MAX as u32;
 
     /// The naive twin: two walks and two divisions per try.
     fn naive_typical_us(intervals_us: [u32; INTERVAL_COUNT], zero_counts: bool) -> Option<u32> {
@@ -210,9 +231,10 @@ mod tests {
             let draw = random();
             let draw = if draw % 4 == 0 { draw >> 3 } else { (draw & !7) | (kind % 8) };
             recent.push(interval_us(draw));
+            let intervals_us = recent.intervals_us.map(|us| us as u32);
             for zero_counts in [false, true] {
-                let naive_us = naive_typical_us(recent.intervals_us, zero_counts);
-                assert_eq!(recent.typical_us(zero_counts), naive_us, "{:?}", recent.intervals_us);
+                let naive_us = naive_typical_us(intervals_us, zero_counts);
+                assert_eq!(recent.typical_us(zero_counts), naive_us, "{intervals_us:?}");
             }
         }
     }

@@ -37,38 +37,22 @@ use idlewise_core::{Context, Decision, Device, Governor, Outcome, STATE_COUNT_MA
 
 use crate::states::States;
 
-/// Long stays in a row (with no short one between) before a step deeper.
+/// Long stays in one state before a step deeper. (The kernel counts short stays too, up to one: the
+/// first leads a step up and starts both counts over, so there is nothing to count.)
 const PROMOTION_STAY_COUNT: u32 = 4;
-/// Short stays before a step shallower.
-const DEMOTION_STAY_COUNT: u32 = 1;
-
-/// What the stays in one state amount to.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rung {
-    long_stay_count: u32,
-    short_stay_count: u32,
-}
-
-/// The thresholds of the rung that the CPU stands on.
-#[derive(Clone, Copy)]
-struct Thresholds {
-    promotion_ns: u64,
-    promotion_stay_count: u32,
-    demotion_ns: u64,
-}
 
 /// The ladder governor of one CPU.
 #[derive(Clone, Debug, Default)]
 pub struct Ladder {
-    rungs: [Rung; STATE_COUNT_MAX],
+    /// For each state; stepping off it starts its count over.
+    long_stay_counts: [u32; STATE_COUNT_MAX],
     is_enabled: bool,
 }
 
 impl Ladder {
     /// A governor without history.
     pub const fn new() -> Self {
-        let rung = Rung { long_stay_count: 0, short_stay_count: 0 };
-        Ladder { rungs: [rung; STATE_COUNT_MAX], is_enabled: false }
+        Ladder { long_stay_counts: [0; STATE_COUNT_MAX], is_enabled: false }
     }
 
     /// Where the CPU stands. The first time it is put on the lowest rung.
@@ -92,56 +76,30 @@ impl Ladder {
     ) -> StateIndex {
         let limit_ns = context.latency_limit_ns;
         let latency_ns = states.exit_latency_ns(position);
-        let thresholds = thresholds(position, lowest, states);
         // Below zero it wraps, and counts as enormous.
         let asleep_ns = device.last_residency_ns.wrapping_sub(latency_ns as u64);
         let can_demote = position > lowest;
 
-        let can_promote = position < states.deepest()
+        if let Some(deeper) = states.slots().get(position + 1)
             && !states.is_disabled(position + 1)
-            && states.exit_latency_ns(position + 1) <= limit_ns;
-        if can_promote && asleep_ns > thresholds.promotion_ns {
-            let count = self.count_long_stay(position);
-            if count >= thresholds.promotion_stay_count {
-                return position + 1;
+            && deeper.exit_latency_ns as i64 <= limit_ns
+        {
+            // Below the lowest rung nothing was set up: one stay above zero is enough.
+            let is_rung = position >= lowest;
+            let threshold_ns = if is_rung { latency_ns as u64 } else { 0 };
+            if asleep_ns > threshold_ns {
+                let long_stay_count = &mut self.long_stay_counts[position];
+                *long_stay_count += 1;
+                if !is_rung || *long_stay_count >= PROMOTION_STAY_COUNT {
+                    return position + 1;
+                }
             }
         }
         if can_demote && (states.is_disabled(position) || latency_ns > limit_ns) {
             let quick = |&index: &StateIndex| states.exit_latency_ns(index) <= limit_ns;
             return (lowest + 1..position).rev().find(quick).unwrap_or(lowest);
         }
-        if can_demote && asleep_ns < thresholds.demotion_ns {
-            let count = self.count_short_stay(position);
-            if count >= DEMOTION_STAY_COUNT {
-                return position - 1;
-            }
-        }
-        position
-    }
-
-    #[inline]
-    fn count_long_stay(&mut self, position: StateIndex) -> u32 {
-        let long_stay_count = self.rungs[position].long_stay_count.wrapping_add(1);
-        self.rungs[position] = Rung { long_stay_count, short_stay_count: 0 };
-        long_stay_count
-    }
-
-    #[inline]
-    fn count_short_stay(&mut self, position: StateIndex) -> u32 {
-        let short_stay_count = self.rungs[position].short_stay_count.wrapping_add(1);
-        self.rungs[position] = Rung { long_stay_count: 0, short_stay_count };
-        short_stay_count
-    }
-}
-
-#[inline]
-fn thresholds(position: StateIndex, lowest: StateIndex, states: States<'_>) -> Thresholds {
-    let latency_ns = states.exit_latency_ns(position) as u64;
-    let is_rung = position >= lowest;
-    Thresholds {
-        promotion_ns: if is_rung { latency_ns } else { 0 },
-        promotion_stay_count: if is_rung { PROMOTION_STAY_COUNT } else { 0 },
-        demotion_ns: latency_ns,
+        if can_demote && asleep_ns < latency_ns as u64 { position - 1 } else { position }
     }
 }
 
@@ -156,9 +114,9 @@ impl Governor for Ladder {
         } else {
             self.next_position(position, lowest, states, context, device)
         };
-        // A limit of zero latency starts the counts over even if the CPU stands on state 0 already.
+        // A limit of zero latency starts the count over even if the CPU stands on state 0 already.
         if next != position || context.latency_limit_ns == 0 {
-            self.rungs[position] = Rung::default();
+            self.long_stay_counts[position] = 0;
             device.last_state = Some(next);
         }
         Decision { state: next.min(states.deepest()), stop_tick: true }

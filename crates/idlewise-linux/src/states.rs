@@ -31,8 +31,9 @@ impl<'a> States<'a> {
         self.slots.len().saturating_sub(1)
     }
 
+    /// The state at `index`, or a state of zeros.
     #[inline]
-    fn get(self, index: StateIndex) -> &'a IdleState {
+    pub(crate) fn get(self, index: StateIndex) -> &'a IdleState {
         self.slots.get(index).unwrap_or(&EMPTY_SLOT)
     }
 

@@ -74,11 +74,17 @@ pub enum TeoRelease {
     V6_12,
 }
 
-/// Pulses per bin, faded; bins beyond the table stay at 0.
+/// The metrics of one bin.
+#[derive(Clone, Copy, Debug)]
+struct Bin {
+    hits: u32,
+    intercepts: u32,
+}
+
+/// The metrics of all bins; those beyond the table stay at 0.
 #[derive(Clone, Debug)]
 struct Metrics {
-    hits: [u32; STATE_COUNT_MAX],
-    intercepts: [u32; STATE_COUNT_MAX],
+    bins: [Bin; STATE_COUNT_MAX],
     /// 6.12: hits beyond one tick, if the deepest state's residency is below that.
     tick_hits: u32,
     total: u32,
@@ -144,22 +150,8 @@ struct Choice {
 
 impl Metrics {
     const fn new() -> Self {
-        let zero = [0; STATE_COUNT_MAX];
-        Metrics { hits: zero, intercepts: zero, tick_hits: 0, total: 0 }
-    }
-
-    #[inline]
-    fn fade(&mut self) {
-        for metric in self.hits.iter_mut().chain(&mut self.intercepts) {
-            *metric -= *metric >> FADE_SHIFT;
-        }
-        self.tick_hits -= self.tick_hits >> FADE_SHIFT;
-    }
-
-    #[inline]
-    fn sum(&self) -> u32 {
-        let bins: u32 = self.hits.iter().zip(&self.intercepts).map(|(a, b)| a + b).sum();
-        bins + self.tick_hits
+        let bins = [Bin { hits: 0, intercepts: 0 }; STATE_COUNT_MAX];
+        Metrics { bins, tick_hits: 0, total: 0 }
     }
 }
 
@@ -199,40 +191,40 @@ impl Teo {
     #[inline]
     fn learn(&mut self, states: States<'_>, entered: StateIndex, last_residency_ns: u64) {
         let stay_ns = self.stay_ns(states, entered, last_residency_ns);
+        let Metrics { bins, tick_hits, total } = &mut self.metrics;
         let mut timer_bin = 0;
         let mut stay_bin = 0;
-        for (bin, state) in states.slots().iter().enumerate() {
+        let mut sum = 0;
+        for (index, (bin, state)) in bins.iter_mut().zip(states.slots()).enumerate() {
+            bin.hits -= bin.hits >> FADE_SHIFT;
+            bin.intercepts -= bin.intercepts >> FADE_SHIFT;
+            sum += bin.hits + bin.intercepts;
             // Signed against the sleep length, which may be overdue; unsigned against the stay.
-            if state.target_residency_ns as i64 <= self.sleep_length_ns {
-                timer_bin = bin;
-                stay_bin = if state.target_residency_ns <= stay_ns { bin } else { stay_bin };
-            }
+            let timer_reaches = state.target_residency_ns as i64 <= self.sleep_length_ns;
+            let stay_reaches = timer_reaches & (state.target_residency_ns <= stay_ns);
+            timer_bin = if timer_reaches { index } else { timer_bin };
+            stay_bin = if stay_reaches { index } else { stay_bin };
         }
-        self.metrics.fade();
-        match self.release {
-            TeoRelease::V6_1 => {
-                let is_hit = timer_bin == stay_bin;
-                self.count(is_hit, stay_bin);
-                self.recent.push((!is_hit).then_some(stay_bin));
-            }
-            TeoRelease::V6_12 => {
-                let has_tick_bin =
-                    states.target_residency_ns(states.deepest()) < self.tick_period_ns;
-                let timer_is_beyond = has_tick_bin && self.sleep_length_ns >= self.tick_period_ns;
-                if timer_is_beyond && stay_ns >= self.tick_period_ns as u64 {
-                    self.metrics.tick_hits += PULSE;
-                } else {
-                    self.count(timer_bin == stay_bin && !timer_is_beyond, stay_bin);
-                }
-            }
-        }
-        self.metrics.total = self.metrics.sum();
-    }
+        *tick_hits -= *tick_hits >> FADE_SHIFT;
+        // The pulse that follows is in already.
+        *total = sum + *tick_hits + PULSE;
 
-    #[inline]
-    fn count(&mut self, is_hit: bool, bin: StateIndex) {
-        let metric = if is_hit { &mut self.metrics.hits } else { &mut self.metrics.intercepts };
-        metric[bin % STATE_COUNT_MAX] += PULSE;
+        let counts_ticks = self.release == TeoRelease::V6_12
+            && states.target_residency_ns(states.deepest()) < self.tick_period_ns;
+        let timer_is_beyond = counts_ticks && self.sleep_length_ns >= self.tick_period_ns;
+        let is_tick_hit = timer_is_beyond && stay_ns >= self.tick_period_ns as u64;
+        let is_hit = timer_bin == stay_bin && !timer_is_beyond;
+        let bin = &mut bins[stay_bin % STATE_COUNT_MAX];
+        if is_tick_hit {
+            *tick_hits += PULSE;
+        } else if is_hit {
+            bin.hits += PULSE;
+        } else {
+            bin.intercepts += PULSE;
+        }
+        if self.release == TeoRelease::V6_1 {
+            self.recent.push((!is_hit).then_some(stay_bin));
+        }
     }
 
     /// How long the CPU was asleep; `u64::MAX` if the timer may be taken to have ended it.
@@ -267,8 +259,9 @@ impl Teo {
         let mut candidate = (!states.is_disabled(0)).then_some(start);
         let mut above = Above::default();
         for (index, state) in states.slots().iter().enumerate().skip(1) {
-            above.hits += self.metrics.hits[index - 1];
-            above.intercepts += self.metrics.intercepts[index - 1];
+            let bin = self.metrics.bins[index - 1];
+            above.hits += bin.hits;
+            above.intercepts += bin.intercepts;
             above.recent += self.recent.counts[index - 1];
             if states.is_disabled(index) {
                 continue;
@@ -307,7 +300,7 @@ impl Teo {
         let mut between = Above::default();
         let mut suitable = candidate;
         for index in (0..candidate.min(STATE_COUNT_MAX)).rev() {
-            between.intercepts += self.metrics.intercepts[index];
+            between.intercepts += self.metrics.bins[index].intercepts;
             between.recent += self.recent.counts[index];
             let is_enabled = !states.is_disabled(index);
             if is_majority(between) {
@@ -445,7 +438,7 @@ impl Teo {
         } else {
             candidate
         };
-        let intercepts: u32 = self.metrics.intercepts.iter().sum();
+        let intercepts: u32 = self.metrics.bins.iter().map(|bin| bin.intercepts).sum();
         let total = self.metrics.total;
         // More than five in eight stays end before the tick would: stopping it is in vain.
         let ends_before_tick = states.target_residency_ns(state) < self.tick_period_ns
