@@ -7,6 +7,7 @@ use idlewise_sim::Machine;
 use include_dir::{Dir, include_dir};
 
 use crate::error::Failure;
+use crate::input::NamedLog;
 
 static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
 
@@ -15,13 +16,22 @@ static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
 /// # Errors
 /// A file that can't be read or is no machine; an id that is not there, with the nearest one.
 pub fn machine(name_or_path: &str) -> Result<Machine, Failure> {
+    let text = machine_text(name_or_path)?;
+    Machine::from_toml(&text).map_err(|error| Failure::new(format_args!("{name_or_path}: {error}")))
+}
+
+/// The text of that machine's file.
+///
+/// # Errors
+/// A file that can't be read; an id that is not there, with the nearest one.
+pub fn machine_text(name_or_path: &str) -> Result<String, Failure> {
     if is_path(name_or_path) {
-        let text = fs::read_to_string(name_or_path)
-            .map_err(|error| Failure::new(format_args!("cannot read {name_or_path}: {error}")))?;
-        return Machine::from_toml(&text)
-            .map_err(|error| Failure::new(format_args!("{name_or_path}: {error}")));
+        return fs::read_to_string(name_or_path)
+            .map_err(|error| Failure::new(format_args!("cannot read {name_or_path}: {error}")));
     }
-    bundled_machine(name_or_path).unwrap_or_else(|| Err(unknown_machine(name_or_path)))
+    let file = MACHINES.get_file(format!("{}.toml", name_or_path.to_ascii_lowercase()));
+    let file = file.ok_or_else(|| unknown_machine(name_or_path))?;
+    Ok(String::from_utf8_lossy(file.contents()).into_owned())
 }
 
 /// The bundled machine of that id, in any case; none if there is none.
@@ -38,6 +48,20 @@ pub fn machines() -> Result<Vec<Machine>, Failure> {
     let mut machines = parsed.collect::<Result<Vec<_>, _>>()?;
     machines.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(machines)
+}
+
+/// The bundled logs: `traces/MANIFEST.toml` says where they come from.
+const LOGS: [(&str, &[u8]); 5] = [
+    ("a-idle", include_bytes!("../../../traces/a-idle.parquet")),
+    ("b-redis", include_bytes!("../../../traces/b-redis.parquet")),
+    ("e-hackbench", include_bytes!("../../../traces/e-hackbench.parquet")),
+    ("h-pingpong", include_bytes!("../../../traces/h-pingpong.parquet")),
+    ("s-softirq500", include_bytes!("../../../traces/s-softirq500.parquet")),
+];
+
+/// The logs that come with idlewise.
+pub fn logs() -> Result<Vec<NamedLog>, Failure> {
+    LOGS.iter().map(|(name, bytes)| NamedLog::bundled(name, bytes)).collect()
 }
 
 /// Whether what the user typed is a path: it has a slash or ends in `.toml`.

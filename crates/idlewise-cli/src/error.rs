@@ -41,3 +41,11 @@ impl From<io::Error> for Failure {
         }
     }
 }
+
+/// The candidate that `name` was probably meant to be, if any is close.
+pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = candidates
+        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .filter(|&(edit_count, _)| edit_count <= name.len().div_ceil(3));
+    scored.min_by_key(|&(edit_count, _)| edit_count).map(|(_, candidate)| candidate)
+}

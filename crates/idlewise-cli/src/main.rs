@@ -4,6 +4,9 @@
 mod bundled;
 mod cmd;
 mod error;
+mod governors;
+mod input;
+mod progress;
 
 use std::process::ExitCode;
 

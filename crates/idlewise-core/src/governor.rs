@@ -136,3 +136,13 @@ pub trait Governor: Send {
     /// Notes how the last decision went.
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device);
 }
+
+impl<G: Governor + ?Sized> Governor for &mut G {
+    fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
+        (**self).select(context, device)
+    }
+
+    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
+        (**self).reflect(outcome, device);
+    }
+}

@@ -6,6 +6,8 @@
 //! | `table.rs` | [`Table`] of [`Row`]s of [`Value`]s; CSV and JSON, which have everything |
 //! | `text.rs` | a table as text: fits a width, one unit per column, the best value marked |
 //! | `scale.rs` | which unit and how many decimals a column of numbers is printed with |
+//! | `info.rs` | what a log holds, CPU by CPU |
+//! | `replay.rs` | what a replay says: its columns, tables and sentences |
 //! | `notes.rs` | [`Notes`]: basis and doubts, the lines under a table |
 //!
 //! What this crate does not do: measure, simulate, open files, or look at a terminal other than to
@@ -13,7 +15,9 @@
 #![forbid(unsafe_code)]
 
 pub mod columns;
+pub mod info;
 mod notes;
+pub mod replay;
 mod scale;
 mod table;
 mod text;

@@ -1,6 +1,9 @@
 //! The list of subcommands; each has a file of its own.
 
+mod import;
+mod info;
 mod machines;
+mod replay;
 mod verify_decisions;
 
 use std::process::ExitCode;
@@ -10,6 +13,9 @@ use crate::error::Failure;
 /// What idlewise can do.
 #[derive(clap::Subcommand)]
 pub enum Command {
+    Import(import::Import),
+    Info(info::Info),
+    Replay(replay::Replay),
     Machines(machines::Machines),
     VerifyDecisions(verify_decisions::VerifyDecisions),
 }
@@ -17,6 +23,9 @@ pub enum Command {
 /// Runs one subcommand.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
+        Command::Import(arguments) => arguments.run(),
+        Command::Info(arguments) => arguments.run(),
+        Command::Replay(arguments) => arguments.run(),
         Command::Machines(arguments) => arguments.run(),
         Command::VerifyDecisions(arguments) => arguments.run(),
     }

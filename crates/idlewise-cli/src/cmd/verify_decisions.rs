@@ -14,7 +14,7 @@ use idlewise_sim::decision_log::{
 use liblzma::read::XzDecoder;
 use serde_json::json;
 
-use crate::error::Failure;
+use crate::error::{Failure, nearest};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -190,14 +190,6 @@ fn find_table<'a>(
         };
         Failure::new(format_args!("{}: no table '{name}'; {hint}", path.display()))
     })
-}
-
-/// The candidate that `name` was probably meant to be, if any is close.
-fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = candidates
-        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .filter(|&(edit_count, _)| edit_count <= name.len().div_ceil(3));
-    scored.min_by_key(|&(edit_count, _)| edit_count).map(|(_, candidate)| candidate)
 }
 
 fn read_tables(path: &Path) -> Result<DecisionTables, Failure> {

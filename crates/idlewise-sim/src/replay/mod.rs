@@ -205,9 +205,9 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         }
     }
 
-    /// The observer, after the last gap.
-    pub fn into_observer(self) -> O {
-        self.observer
+    /// The observer.
+    pub fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
     }
 
     fn decide(&mut self, context: &Context<'_>) -> Decision {

@@ -1,0 +1,116 @@
+//! `idlewise import`: a recording becomes an idle log.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use idlewise_report::{Notes, wrap};
+use idlewise_trace::RecordedMachine;
+
+use crate::bundled;
+use crate::error::Failure;
+use crate::governors::Choice;
+use crate::input;
+
+const EXAMPLES: &str = "\
+Examples:
+  # Record what the import can use, then make a log of it
+  perf record -a -k CLOCK_MONOTONIC -e power:cpu_idle,sched:sched_switch,irq_vectors:*_entry,\\
+irq:irq_handler_entry,timer:hrtimer_*,timer:timer_*,timer:tick_stop -- sleep 10
+  idlewise import perf.data -o machine.parquet
+
+  # Say which machine was recorded, so that exit latencies are taken off its wake-ups
+  idlewise import perf.data --recorded-machine spr --recorded-governor menu -o machine.parquet
+
+  # A compressed recording, replacing an older log
+  idlewise import server.perf.data.xz --force
+
+Exit status: 0, or 2 if the recording can't be used or the log can't be written.";
+
+/// Make an idle log of a perf recording
+///
+/// What the recording lacks is said, and is null in the log. With only power:cpu_idle recorded the
+/// gaps are there, but neither timers nor wake reasons.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Import {
+    /// The recording: a perf.data file, plain or in .xz
+    file: PathBuf,
+
+    /// The log to write [default: the recording's name with .parquet, in the current folder]
+    #[arg(short, long, value_name = "LOG")]
+    output: Option<PathBuf>,
+
+    /// Replace the log if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// The machine that was recorded: an id of `idlewise machines` or a machine file
+    #[arg(long, value_name = "NAME|FILE")]
+    recorded_machine: Option<String>,
+
+    /// The cpuidle governor that was in use while recording
+    #[arg(long, value_name = "NAME")]
+    recorded_governor: Option<String>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+impl Import {
+    /// Converts, and says what became of it.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let recorded = self.recorded()?;
+        let output = match self.output {
+            Some(output) => output,
+            None => PathBuf::from(format!("{}.parquet", input::short_name(&self.file))),
+        };
+        let metadata = input::import(&self.file, &output, self.force, &recorded)?;
+        let byte_count = output.metadata()?.len();
+        let mut out = io::stdout().lock();
+        if self.json {
+            let document = serde_json::json!({
+                "log": output,
+                "byte_count": byte_count,
+                "metadata": metadata,
+            });
+            writeln!(out, "{document:#}")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let gap_count: u64 = metadata.cpus.iter().map(|cpu| cpu.gap_count).sum();
+        let observed_count = metadata.cpus.iter().filter(|cpu| cpu.observed).count();
+        let source = &metadata.source;
+        let line = format!(
+            "{}: {gap_count} gaps of {observed_count} CPU{}, {byte_count} bytes, 1/{:.0} of the \
+             recording",
+            output.display(),
+            if observed_count == 1 { "" } else { "s" },
+            source.byte_count as f64 / byte_count as f64,
+        );
+        writeln!(out, "{}", wrap(&line, 100, 2))?;
+        let mut notes = Notes::default();
+        for doubt in &metadata.doubts {
+            notes.doubt(doubt.as_str());
+        }
+        out.write_all(notes.to_text(100).as_bytes())?;
+        writeln!(out, "Next: idlewise info {0}; idlewise replay {0}", output.display())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn recorded(&self) -> Result<RecordedMachine, Failure> {
+        let mut recorded = RecordedMachine::default();
+        if let Some(name) = &self.recorded_machine {
+            let machine = bundled::machine(name)?;
+            machine.table().map_err(Failure::new)?;
+            recorded.exit_latencies_ns =
+                machine.states.iter().map(|state| state.idle.exit_latency_ns).collect();
+            recorded.machine = Some(bundled::machine_text(name)?);
+        }
+        if let Some(name) = &self.recorded_governor {
+            Choice::parse(name)?;
+            recorded.governor = Some(name.clone());
+        }
+        Ok(recorded)
+    }
+}

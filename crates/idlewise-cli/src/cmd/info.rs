@@ -1,0 +1,117 @@
+//! `idlewise info`: what an idle log holds and how far it can be trusted.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use idlewise_report::info::{CpuInfo, info_table};
+use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_sim::replay::GroupReader;
+use idlewise_trace::log::LogMetadata;
+use serde_json::json;
+
+use crate::error::Failure;
+use crate::input::NamedLog;
+
+const EXAMPLES: &str = "\
+Examples:
+  # What a log holds, CPU by CPU
+  idlewise info machine.parquet
+
+  # The same of a recording, without keeping a log
+  idlewise info perf.data
+
+  # For programs: all columns, times in nanoseconds, and the log's metadata
+  idlewise info machine.parquet --json
+
+Exit status: 0, or 2 if the file can't be used.";
+
+/// Show what an idle log or a recording holds, CPU by CPU
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Info {
+    /// An idle log, or a recording
+    log: PathBuf,
+
+    /// Print JSON instead of text
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+
+    /// Print the table as CSV instead of text
+    #[arg(long)]
+    csv: bool,
+}
+
+impl Info {
+    /// Prints the log's metadata and a line for each CPU.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let named = NamedLog::open(&self.log)?;
+        let mut cpus: BTreeMap<u16, CpuInfo> =
+            named.log.metadata.cpus.iter().map(|cpu| (cpu.cpu, CpuInfo::new(cpu))).collect();
+        let mut reader = GroupReader::new(&named.log);
+        for group in named.log.groups() {
+            for gap in reader.read(group)? {
+                cpus.entry(gap.cpu).or_default().add(gap);
+            }
+        }
+        let table = info_table(&cpus);
+        let metadata = &named.log.metadata;
+        let mut out = io::stdout().lock();
+        if self.csv {
+            out.write_all(table.to_csv().as_bytes())?;
+        } else if self.json {
+            let gap_count = named.log.gap_count();
+            let document = json!({ "gap_count": gap_count, "cpus": table, "metadata": metadata });
+            writeln!(out, "{document:#}")?;
+        } else {
+            let style = TextStyle::for_stdout();
+            writeln!(out, "{}\n", header(&named.name, metadata, style.width))?;
+            out.write_all(table.to_text(&style).as_bytes())?;
+            let mut notes = Notes::default();
+            if !metadata.unknown_columns.is_empty() {
+                let names = metadata.unknown_columns.join(", ");
+                notes.doubt(format!("columns that the recording could not fill: {names}"));
+            }
+            for doubt in &metadata.doubts {
+                notes.doubt(doubt.as_str());
+            }
+            writeln!(out, "\n{}", notes.to_text(style.width).trim_end())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn header(name: &str, metadata: &LogMetadata, width: usize) -> String {
+    let source = &metadata.source;
+    let or_unknown = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let hz = metadata.hz.map_or("unknown".to_owned(), |hz| hz.to_string());
+    let blake3 = source.blake3.as_deref().unwrap_or("unknown");
+    let mut lines = vec![
+        format!(
+            "{name}: from {} of {} bytes, {} events, BLAKE3 {}",
+            source.format,
+            source.byte_count,
+            source.event_count,
+            blake3.get(..16).unwrap_or(blake3),
+        ),
+        format!(
+            "Kernel {}, HZ {hz}, {}, clock {}",
+            or_unknown(&metadata.kernel),
+            or_unknown(&metadata.cpu_model),
+            or_unknown(&metadata.clock),
+        ),
+        format!(
+            "cpuidle driver {}, governor {}",
+            or_unknown(&metadata.driver),
+            or_unknown(&metadata.governor),
+        ),
+    ];
+    if let Some(command) = &source.command {
+        const SHOWN: usize = 160;
+        let shown: String = command.chars().take(SHOWN).collect();
+        let rest = if shown.len() < command.len() { "…" } else { "" };
+        lines.push(format!("Recorded by: {shown}{rest}"));
+    }
+    lines.iter().map(|line| wrap(line, width, 2)).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,258 @@
+//! The recording's own decisions: comparing a replay with them, and writing a replay as a log that
+//! has some.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use idlewise_report::wrap;
+use idlewise_sim::Machine;
+use idlewise_sim::replay::{FirstDecision, GovernorLane, GroupReader, Lane, Observer};
+use idlewise_trace::log::{LogMetadata, LogWriter, Source};
+use idlewise_trace::{GapSink, IdleGap};
+
+use super::{Bench, Replay};
+use crate::bundled;
+use crate::error::Failure;
+use crate::governors::Choice;
+use crate::input::NamedLog;
+
+/// The state that the kernel's default idle routine reports, and 0 that a polling one does
+/// (`kernel/sched/idle.c`: `default_idle_call`, `cpu_idle_poll`).
+const STATES_WITHOUT_DRIVER: [u8; 2] = [0, 1];
+
+/// Compares recorded first decisions with replayed ones.
+#[derive(Default)]
+struct Comparison {
+    compared_count: u64,
+    agreed_count: u64,
+    /// The first that differ: start of the gap, recorded state, replayed state.
+    first_difference: Option<(i64, u8, usize)>,
+}
+
+impl Observer for &mut Comparison {
+    fn gap(&mut self, gap: &IdleGap, first: FirstDecision, _idle_ns: u64) {
+        let Some(recorded) = gap.recorded_state else { return };
+        self.compared_count += 1;
+        if usize::from(recorded) == first.state {
+            self.agreed_count += 1;
+        } else {
+            self.first_difference.get_or_insert((gap.start_ns, recorded, first.state));
+        }
+    }
+}
+
+/// Collects the gaps with the replay's decisions in place of the recorded ones.
+#[derive(Default)]
+struct Rewrite(Vec<IdleGap>);
+
+impl Observer for Rewrite {
+    fn gap(&mut self, gap: &IdleGap, first: FirstDecision, idle_ns: u64) {
+        self.0.push(IdleGap {
+            tick_stopped: first.tick_stopped,
+            recorded_state: u8::try_from(first.state).ok(),
+            recorded_idle_ns: Some(idle_ns),
+            ..*gap
+        });
+    }
+}
+
+/// `--check-recorded`: for each log, how often its own governor, replayed on its own table, decides
+/// as the recording says. One decision a gap is compared, the first.
+pub fn check(logs: &[NamedLog], options: &Replay) -> Result<ExitCode, Failure> {
+    let mut out = io::stdout().lock();
+    let mut all_agree = true;
+    for named in logs {
+        let name = &named.name;
+        let line = match recorded_governor(named, options)? {
+            Err(reason) => format!("{name}: {reason}"),
+            Ok((bench, choice)) => {
+                let comparison = compare(named, options, &bench, &choice)?;
+                let Comparison { compared_count, agreed_count, first_difference } = comparison;
+                all_agree &= agreed_count == compared_count;
+                let percent = 100.0 * agreed_count as f64 / compared_count.max(1) as f64;
+                let difference = match first_difference {
+                    Some((start_ns, recorded, replayed)) => format!(
+                        "; the first that differs begins at {start_ns} ns: recorded {}, replayed {}",
+                        state_name(&bench, usize::from(recorded)),
+                        state_name(&bench, replayed),
+                    ),
+                    None => String::new(),
+                };
+                format!(
+                    "{name}: {} on {}: {agreed_count} of {compared_count} decisions agree \
+                     ({percent:.2} %), one a gap{difference}",
+                    choice.name(),
+                    bench.machine.id,
+                )
+            }
+        };
+        writeln!(out, "{}", wrap(&line, 100, 2))?;
+    }
+    Ok(if all_agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn state_name(bench: &Bench, index: usize) -> &str {
+    bench.state_names.get(index).map_or("a state that the machine doesn't have", String::as_str)
+}
+
+/// The governor and the table of a recording; or, in words, why there is nothing to compare.
+fn recorded_governor(
+    named: &NamedLog,
+    options: &Replay,
+) -> Result<Result<(Bench, Choice), String>, Failure> {
+    let metadata = &named.log.metadata;
+    let governor = options.governors.first().or(metadata.governor.as_ref());
+    let machine = match (options.machines.first(), &metadata.machine) {
+        (Some(name), _) => Some(bundled::machine(name)?),
+        (None, Some(text)) => Some(Machine::from_toml(text).map_err(|error| {
+            Failure::new(format_args!("{}: recorded machine: {error}", named.log.path().display()))
+        })?),
+        (None, None) => None,
+    };
+    if metadata.driver.as_deref() == Some("none") {
+        return Ok(Err("its kernel had no cpuidle driver, so it asked no governor".to_owned()));
+    }
+    match (governor, machine) {
+        (Some(governor), Some(machine)) => {
+            Ok(Ok((Bench::new(machine, &options.disabled)?, Choice::parse(governor)?)))
+        }
+        (governor, machine) if governor.is_none() && machine.is_none() && is_driverless(named)? => {
+            Ok(Err(
+                "its kernel asked no governor: every entry has the state that the default idle \
+                    routine reports, as without a cpuidle driver; nothing to compare"
+                    .to_owned(),
+            ))
+        }
+        (governor, machine) => {
+            let flag = match (governor, machine) {
+                (None, None) => "--governor NAME --machine NAME",
+                (None, _) => "--governor NAME",
+                _ => "--machine NAME",
+            };
+            Ok(Err(format!("the log doesn't say what decided; name it with {flag} and ask again")))
+        }
+    }
+}
+
+/// Whether all recorded states are what a kernel without a driver reports.
+fn is_driverless(named: &NamedLog) -> Result<bool, Failure> {
+    let mut reader = GroupReader::new(&named.log);
+    for group in named.log.groups() {
+        let gaps = reader.read(group)?;
+        let is_default =
+            |gap: &IdleGap| gap.recorded_state.is_some_and(|s| STATES_WITHOUT_DRIVER.contains(&s));
+        let same = |gap: &IdleGap| gap.recorded_state == gaps[0].recorded_state;
+        if !gaps.iter().all(|gap| is_default(gap) && same(gap)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn compare(
+    named: &NamedLog,
+    options: &Replay,
+    bench: &Bench,
+    choice: &Choice,
+) -> Result<Comparison, Failure> {
+    let mut comparison = Comparison::default();
+    each_cpu(named, |cpu_gaps| {
+        let setting = options.setting(bench, named);
+        let mut governor = choice.governor(&bench.machine, setting.tick_period_ns);
+        let mut lane = GovernorLane::with_observer(&mut *governor, setting, &mut comparison);
+        cpu_gaps(&mut |gaps| {
+            lane.replay(gaps);
+            Ok(())
+        })
+    })?;
+    Ok(comparison)
+}
+
+type GapFn<'a> = &'a mut dyn FnMut(&[IdleGap]) -> Result<(), Failure>;
+type CpuFn<'a> = &'a mut dyn FnMut(GapFn<'_>) -> Result<(), Failure>;
+
+/// Calls `cpu` once for each CPU of a log, with a function that passes on its gaps.
+fn each_cpu(
+    named: &NamedLog,
+    mut cpu: impl FnMut(CpuFn<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Some(cpus) = named.log.groups_by_cpu() else {
+        return Err(Failure::new(format_args!(
+            "{}: row groups mix CPUs; import the recording again",
+            named.log.path().display()
+        )));
+    };
+    for (_, groups) in cpus {
+        let mut reader = GroupReader::new(&named.log);
+        cpu(&mut |take| {
+            for &group in &groups {
+                take(reader.read(group)?)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// `--write-log`: the replay of one governor on one machine as a log with its decisions.
+pub fn write(
+    logs: &[NamedLog],
+    options: &Replay,
+    benches: &[Bench],
+    choices: &[Choice],
+    path: &Path,
+) -> Result<ExitCode, Failure> {
+    let ([named], [machine], [choice], [_]) =
+        (logs, options.machines.as_slice(), choices, options.governors.as_slice())
+    else {
+        return Err(Failure::new(
+            "--write-log takes exactly one log, one --machine and one --governor",
+        ));
+    };
+    if matches!(choice, Choice::Oracle) {
+        return Err(Failure::new("--write-log needs a governor that decides; the oracle knows"));
+    }
+    let bench = &benches[0];
+    let setting = options.setting(bench, named);
+    let mut writer = LogWriter::create(path, options.force)?;
+    each_cpu(named, |cpu_gaps| {
+        let mut governor = choice.governor(&bench.machine, setting.tick_period_ns);
+        let mut lane = GovernorLane::with_observer(&mut *governor, setting, Rewrite::default());
+        cpu_gaps(&mut |gaps| {
+            lane.observer_mut().0.clear();
+            lane.replay(gaps);
+            let rewritten = &mut lane.observer_mut().0;
+            if options.latency_limit_us.is_some() {
+                for gap in rewritten.iter_mut() {
+                    gap.latency_limit_ns = u64::try_from(setting.latency_limit_ns)
+                        .ok()
+                        .map(|ns| ns.min(gap.latency_limit_ns.unwrap_or(u64::MAX)));
+                }
+            }
+            match rewritten.first() {
+                Some(first) => Ok(writer.take(first.cpu, rewritten)?),
+                None => Ok(()),
+            }
+        })
+    })?;
+    let source = &named.log.metadata.source;
+    let metadata = LogMetadata {
+        hz: options.hz.or(named.log.metadata.hz).or(Some(super::HZ_DEFAULT)),
+        governor: Some(choice.name()),
+        driver: Some("replay".to_owned()),
+        machine: Some(bundled::machine_text(machine)?),
+        source: Source { format: format!("replay of {}", source.format), ..source.clone() },
+        ..named.log.metadata.clone()
+    };
+    writer.finish(&metadata)?;
+    writeln!(
+        io::stdout().lock(),
+        "{}: {} gaps as {} decided them on {}",
+        path.display(),
+        named.log.gap_count(),
+        choice.name(),
+        bench.machine.id,
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

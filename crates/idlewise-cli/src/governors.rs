@@ -1,0 +1,181 @@
+//! Every governor that a user can name, and the lanes that replay it.
+
+use idlewise_core::{Fixed, Governor, TimerOnly};
+use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor, resolve};
+use idlewise_report::replay::{Price, Role};
+use idlewise_sim::replay::{GovernorLane, Lane, Setting};
+use idlewise_sim::{CostModel, Machine, OracleLane};
+
+use crate::error::{Failure, nearest};
+
+/// Names of the governors that are no port.
+const BOUNDS: [&str; 4] = ["deepest", "shallowest", "timer-only", "oracle"];
+
+/// What `--governor` names.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// A port of a kernel governor, under the name that the user gave it.
+    Linux(&'static GovernorSpec, String),
+    /// `deepest`.
+    Deepest,
+    /// `shallowest`.
+    Shallowest,
+    /// `fixed=STATE`, a name or an index on each machine.
+    Fixed(String),
+    /// `timer-only`.
+    TimerOnly,
+    /// `oracle`, at each price of latency.
+    Oracle,
+}
+
+impl Choice {
+    /// Reads a governor's name.
+    pub fn parse(name: &str) -> Result<Self, Failure> {
+        if let Some(spec) = resolve(name) {
+            return Ok(Choice::Linux(spec, name.to_owned()));
+        }
+        match name {
+            "deepest" => Ok(Choice::Deepest),
+            "shallowest" => Ok(Choice::Shallowest),
+            "timer-only" => Ok(Choice::TimerOnly),
+            "oracle" => Ok(Choice::Oracle),
+            _ => match name.strip_prefix("fixed=") {
+                Some(state) if !state.is_empty() => Ok(Choice::Fixed(state.to_owned())),
+                _ => Err(unknown(name)),
+            },
+        }
+    }
+
+    /// What is replayed if the user names nothing.
+    pub fn standard() -> Vec<Self> {
+        let names =
+            ["menu", "menu+min", "teo", "ladder", "deepest", "shallowest", "timer-only", "oracle"];
+        names.iter().map(|name| Choice::parse(name).expect("these are known")).collect()
+    }
+
+    /// The name in results.
+    pub fn name(&self) -> String {
+        match self {
+            Choice::Linux(_, name) => name.clone(),
+            Choice::Deepest => "deepest".to_owned(),
+            Choice::Shallowest => "shallowest".to_owned(),
+            Choice::Fixed(state) => format!("fixed={state}"),
+            Choice::TimerOnly => "timer-only".to_owned(),
+            Choice::Oracle => "oracle".to_owned(),
+        }
+    }
+
+    /// Whether it takes part in the ranking.
+    pub fn role(&self) -> Role {
+        match self {
+            Choice::Linux(..) => Role::Governor,
+            Choice::Oracle => Role::Oracle,
+            _ => Role::Bound,
+        }
+    }
+
+    /// A line on what exactly was replayed.
+    pub fn provenance(&self) -> Option<String> {
+        let Choice::Linux(spec, name) = self else { return None };
+        Some(format!("{name} as in Linux {} (Debian {})", spec.series, spec.release))
+    }
+
+    /// Checks that the choice makes sense on a machine.
+    pub fn check(&self, machine: &Machine) -> Result<(), Failure> {
+        match self {
+            Choice::Fixed(state) => machine.state_index(state).map(|_| ()).map_err(Failure::new),
+            _ => Ok(()),
+        }
+    }
+
+    /// A governor for one CPU. [`Choice::check`] came first.
+    pub fn governor(&self, machine: &Machine, tick_period_ns: u32) -> Box<dyn Governor> {
+        match self {
+            Choice::Linux(spec, _) => Box::new(spec.build(tick_period_ns)),
+            Choice::TimerOnly => Box::new(TimerOnly::new(u64::from(tick_period_ns))),
+            Choice::Deepest | Choice::Oracle => Box::new(Fixed::Deepest),
+            Choice::Shallowest => Box::new(Fixed::Shallowest),
+            Choice::Fixed(state) => {
+                Box::new(Fixed::State(machine.state_index(state).unwrap_or_default()))
+            }
+        }
+    }
+
+    /// A lane for one CPU; the oracle's is at that price of latency. Each kernel governor has a
+    /// lane of its own type, so that its decisions are inlined into the replay.
+    pub fn lane(
+        &self,
+        machine: &Machine,
+        costs: &CostModel,
+        setting: Setting,
+        price: Price,
+    ) -> Box<dyn Lane> {
+        let tick_period_ns = setting.tick_period_ns;
+        match self {
+            Choice::Oracle => {
+                let lambda_mw = price.lambda_mw(costs);
+                Box::new(OracleLane::new(costs.clone(), setting, lambda_mw))
+            }
+            Choice::Linux(spec, _) => match spec.build(tick_period_ns) {
+                LinuxGovernor::Menu(governor) => Box::new(GovernorLane::new(governor, setting)),
+                LinuxGovernor::Teo(governor) => Box::new(GovernorLane::new(governor, setting)),
+                LinuxGovernor::Ladder(governor) => Box::new(GovernorLane::new(governor, setting)),
+                LinuxGovernor::Haltpoll(governor) => Box::new(GovernorLane::new(governor, setting)),
+            },
+            Choice::TimerOnly => {
+                let governor = TimerOnly::new(u64::from(tick_period_ns));
+                Box::new(GovernorLane::new(governor, setting))
+            }
+            Choice::Deepest => Box::new(GovernorLane::new(Fixed::Deepest, setting)),
+            Choice::Shallowest => Box::new(GovernorLane::new(Fixed::Shallowest, setting)),
+            Choice::Fixed(state) => {
+                let index = machine.state_index(state).unwrap_or_default();
+                Box::new(GovernorLane::new(Fixed::State(index), setting))
+            }
+        }
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    let ids = GOVERNORS.iter().flat_map(|spec| [spec.name, spec.id]);
+    let known = ids.chain(BOUNDS);
+    let hint = match nearest(name, known) {
+        Some(nearest) => format!("did you mean '{nearest}'?"),
+        None => "`idlewise replay --help` lists them".to_owned(),
+    };
+    Failure::new(format_args!("no governor '{name}'; {hint}"))
+}
+
+/// The governors with one line each, for `--help`.
+pub fn list() -> String {
+    let mut text = String::from("Governors (the bare name means the newest kernel's):\n");
+    for spec in GOVERNORS {
+        text += &format!("  {:21} {}\n", spec.id, spec.meaning.replace("  ", " "));
+    }
+    text + "  deepest, shallowest   the deepest or shallowest state that is enabled and allowed\n\
+            \x20 fixed=STATE           one state by name or index, or the next shallower allowed one\n\
+            \x20 timer-only            the deepest state that the next timer leaves room for\n\
+            \x20 oracle                the cheapest state for each gap, known in advance\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggests_the_nearest_name() {
+        let Err(Failure::Message(message)) = Choice::parse("meun") else { panic!() };
+        assert_eq!(message, "no governor 'meun'; did you mean 'menu'?");
+        assert!(Choice::parse("fixed=").is_err());
+    }
+
+    #[test]
+    fn knows_every_name_in_the_list() {
+        for line in list().lines().skip(1) {
+            let names = line.split("  ").find(|part| !part.is_empty()).unwrap();
+            for name in names.split(", ") {
+                Choice::parse(name.trim()).unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A progress bar on standard error, for work that takes long and only where somebody watches.
+
+use std::io::IsTerminal;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar that draws nothing unless standard error is a terminal.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// For reading a file.
+    pub fn bytes(what: &'static str, byte_count: u64) -> Self {
+        Progress::new(
+            what,
+            byte_count,
+            "{msg} {bar:32} {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
+        )
+    }
+
+    /// For replaying.
+    pub fn gaps(what: &'static str, gap_count: u64) -> Self {
+        Progress::new(what, gap_count, "{msg} {bar:32} {human_pos}/{human_len} gaps {eta} left")
+    }
+
+    fn new(what: &'static str, length: u64, template: &str) -> Self {
+        let is_watched = std::io::stderr().is_terminal();
+        let target =
+            if is_watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(length), target).with_message(what);
+        bar.set_style(ProgressStyle::with_template(template).expect("templates are constants"));
+        Progress(bar)
+    }
+
+    /// So much is done.
+    pub fn set(&self, position: u64) {
+        self.0.set_position(position);
+    }
+
+    /// So much more is done.
+    pub fn add(&self, count: u64) {
+        self.0.inc(count);
+    }
+
+    /// Removes the bar.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

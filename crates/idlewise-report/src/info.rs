@@ -1,0 +1,181 @@
+//! What `idlewise info` says of each CPU of a log.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use idlewise_trace::log::CpuMetadata;
+use idlewise_trace::{IdleGap, WakeReason};
+
+use crate::columns::{Column, Priority, Unit};
+use crate::{Row, Table, Value};
+
+static CPU: Column = Column::number("cpu", "CPU", Unit::Count, "The CPU.").priority(Priority::Key);
+static OBSERVED: Column = Column::text(
+    "observed",
+    "idle task",
+    "Whether the CPU's idle task was recorded. If not, nothing is known of its idle time.",
+);
+static GAP_COUNT: Column = Column::number("gap_count", "gaps", Unit::Count, "Finished idle gaps.");
+static IDLE: Column = Column::number(
+    "idle_ratio",
+    "idle",
+    Unit::Ratio,
+    "Time in gaps, as a share of the time from the CPU's first to its last event.",
+);
+static GAP_P10: Column =
+    Column::number("gap_p10_ns", "gap p10", Unit::Nanoseconds, "10th percentile of the gaps.");
+static GAP_P50: Column = Column::number("gap_p50_ns", "gap p50", Unit::Nanoseconds, "Median gap.");
+static GAP_P90: Column =
+    Column::number("gap_p90_ns", "gap p90", Unit::Nanoseconds, "90th percentile of the gaps.");
+static GAP_P99: Column =
+    Column::number("gap_p99_ns", "gap p99", Unit::Nanoseconds, "99th percentile of the gaps.");
+static GAP_MAX: Column =
+    Column::number("gap_max_ns", "gap max", Unit::Nanoseconds, "The longest gap.")
+        .priority(Priority::Detail);
+static SPAN: Column =
+    Column::number("span_ns", "span", Unit::Nanoseconds, "From the CPU's first to its last event.")
+        .priority(Priority::Detail);
+static JOINED: Column = Column::number(
+    "joined_wake_count",
+    "joined ticks",
+    Unit::Count,
+    "Wake-ups by the tick alone, or by a limit of the idle state, that were joined into gaps.",
+);
+static NO_TASK: Column = Column::number(
+    "no_task_ratio",
+    "no task before",
+    Unit::Ratio,
+    "Share of gaps before which no task ran, so that a stopped tick stays stopped.",
+);
+static TIMER_KNOWN: Column = Column::number(
+    "timer_known_ratio",
+    "timer known",
+    Unit::Ratio,
+    "Share of gaps whose next timer is known.",
+);
+static WOKEN_BY: Column = Column::text(
+    "woken_by",
+    "woken by",
+    "What ended the gaps, the commonest first, in percent of the gaps.",
+);
+static LOST: Column = Column::number(
+    "lost_event_count",
+    "lost events",
+    Unit::Count,
+    "Events of the CPU that the recorder lost.",
+);
+static BROKEN: Column = Column::number(
+    "broken_gap_count",
+    "broken gaps",
+    Unit::Count,
+    "Gaps given up because events were lost in them.",
+)
+.priority(Priority::Detail);
+
+/// The columns of `idlewise info`.
+pub static INFO: [&Column; 16] = [
+    &CPU,
+    &OBSERVED,
+    &GAP_COUNT,
+    &IDLE,
+    &GAP_P10,
+    &GAP_P50,
+    &GAP_P90,
+    &GAP_P99,
+    &GAP_MAX,
+    &SPAN,
+    &JOINED,
+    &NO_TASK,
+    &TIMER_KNOWN,
+    &LOST,
+    &BROKEN,
+    &WOKEN_BY,
+];
+
+/// What a log holds of one CPU. Memory does not grow with the gaps.
+pub struct CpuInfo {
+    metadata: CpuMetadata,
+    gaps: Histogram<u64>,
+    gap_sum_ns: u64,
+    gap_max_ns: Option<u64>,
+    no_task_count: u64,
+    timer_known_count: u64,
+    reasons: BTreeMap<WakeReason, u64>,
+}
+
+impl Default for CpuInfo {
+    fn default() -> Self {
+        CpuInfo::new(&CpuMetadata::default())
+    }
+}
+
+impl CpuInfo {
+    /// Nothing but the metadata.
+    pub fn new(metadata: &CpuMetadata) -> Self {
+        CpuInfo {
+            metadata: metadata.clone(),
+            gaps: Histogram::new(3).expect("three digits are in range"),
+            gap_sum_ns: 0,
+            gap_max_ns: None,
+            no_task_count: 0,
+            timer_known_count: 0,
+            reasons: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a gap.
+    pub fn add(&mut self, gap: &IdleGap) {
+        self.gaps.saturating_record(gap.gap_ns);
+        self.gap_sum_ns = self.gap_sum_ns.saturating_add(gap.gap_ns);
+        self.gap_max_ns = self.gap_max_ns.max(Some(gap.gap_ns));
+        self.no_task_count += u64::from(!gap.ran_task);
+        self.timer_known_count += u64::from(gap.sleep_length_ns.is_some());
+        *self.reasons.entry(gap.wake_reason).or_default() += 1;
+    }
+
+    fn row(&self, cpu: u16) -> Row {
+        let gap_count = self.gaps.len();
+        let is_observed = self.metadata.observed || gap_count > 0;
+        let share = |count: u64| (gap_count > 0).then(|| count as f64 / gap_count as f64);
+        let quantile_ns = |q: f64| (gap_count > 0).then(|| self.gaps.value_at_quantile(q));
+        let span_ns = self.metadata.last_at_ns.saturating_sub(self.metadata.first_at_ns);
+        let span_ns = u64::try_from(span_ns).ok().filter(|&ns| ns > 0);
+        let idle = span_ns.map(|ns| self.gap_sum_ns as f64 / ns as f64).filter(|_| is_observed);
+        Row::new([
+            Value::Count(u64::from(cpu)),
+            if is_observed { "recorded" } else { "unobserved" }.into(),
+            Some(gap_count).filter(|_| is_observed).into(),
+            idle.into(),
+            quantile_ns(0.1).into(),
+            quantile_ns(0.5).into(),
+            quantile_ns(0.9).into(),
+            quantile_ns(0.99).into(),
+            self.gap_max_ns.into(),
+            span_ns.into(),
+            Some(self.metadata.joined_wake_count).filter(|_| is_observed).into(),
+            share(self.no_task_count).into(),
+            share(self.timer_known_count).into(),
+            self.metadata.lost_event_count.into(),
+            self.metadata.broken_gap_count.into(),
+            self.woken_by(gap_count).into(),
+        ])
+    }
+
+    fn woken_by(&self, gap_count: u64) -> Option<String> {
+        let mut reasons: Vec<_> = self.reasons.iter().collect();
+        reasons.sort_by_key(|&(reason, count)| (std::cmp::Reverse(count), reason));
+        let words = reasons.iter().map(|&(reason, &count)| {
+            format!("{reason} {:.1}", 100.0 * count as f64 / gap_count as f64)
+        });
+        (gap_count > 0).then(|| words.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A line for each CPU.
+pub fn info_table(cpus: &BTreeMap<u16, CpuInfo>) -> Table {
+    let mut table = Table::new("", &INFO);
+    for (&cpu, info) in cpus {
+        table.push(info.row(cpu));
+    }
+    table
+}

@@ -1,0 +1,591 @@
+//! What a replay says: its columns, its tables, and the sentences under them.
+
+use idlewise_core::{STATE_COUNT_MAX, StateTable};
+use idlewise_sim::CostModel;
+use idlewise_sim::replay::{Delays, Tally};
+
+use crate::columns::{Better, Column, MACHINE, Priority, Unit};
+use crate::{Row, Table, Value};
+
+/// Name of a log.
+pub static LOG: Column =
+    Column::text("log", "log", "The log that was replayed; `all` for all of them together.")
+        .priority(Priority::Key);
+/// Name of a governor.
+pub static GOVERNOR: Column = Column::text(
+    "governor",
+    "governor",
+    "The governor. `deepest`, `shallowest`, `timer-only` and `fixed=STATE` are bounds; an oracle \
+     knows each gap in advance and picks the cheapest state at its λ.",
+)
+.priority(Priority::Key);
+static GAP_COUNT: Column = Column::number("gap_count", "gaps", Unit::Count, "Idle gaps replayed.")
+    .priority(Priority::Detail);
+static DECISION_COUNT: Column =
+    Column::number("decision_count", "decisions", Unit::Count, "Decisions taken, one a stay.")
+        .priority(Priority::Detail);
+static TOO_DEEP: Column = Column::number(
+    "too_deep_ratio",
+    "too deep",
+    Unit::Ratio,
+    "Share of stays shorter than the state's target residency while a shallower state was enabled \
+     (the kernel's `above`).",
+)
+.better(Better::Lower);
+static TOO_SHALLOW: Column = Column::number(
+    "too_shallow_ratio",
+    "too shallow",
+    Unit::Ratio,
+    "Share of stays long enough, less the exit latency, for the next deeper enabled state (the \
+     kernel's `below`).",
+)
+.better(Better::Lower);
+static FIT: Column = Column::number(
+    "fit_ratio",
+    "fit",
+    Unit::Ratio,
+    "Share of stays neither too deep nor too shallow.",
+)
+.better(Better::Higher)
+.priority(Priority::Detail);
+static DELAY_P50: Column = Column::number(
+    "delay_p50_ns",
+    "delay p50",
+    Unit::Nanoseconds,
+    "Median delay of the wake events by the exit latency of the state they found, or by the tick.",
+)
+.better(Better::Lower)
+.priority(Priority::Detail);
+static DELAY_P90: Column =
+    Column::number("delay_p90_ns", "delay p90", Unit::Nanoseconds, "90th percentile of the delay.")
+        .better(Better::Lower)
+        .priority(Priority::Detail);
+static DELAY_P99: Column =
+    Column::number("delay_p99_ns", "delay p99", Unit::Nanoseconds, "99th percentile of the delay.")
+        .better(Better::Lower);
+static DELAY_P999: Column = Column::number(
+    "delay_p999_ns",
+    "delay p99.9",
+    Unit::Nanoseconds,
+    "99.9th percentile of the delay.",
+)
+.better(Better::Lower)
+.priority(Priority::Detail);
+static DELAY_MAX: Column =
+    Column::number("delay_max_ns", "delay max", Unit::Nanoseconds, "The longest delay.")
+        .better(Better::Lower)
+        .priority(Priority::Detail);
+static DELAY_SUM: Column =
+    Column::number("delay_sum_ns", "delay sum", Unit::Nanoseconds, "All delays together.")
+        .better(Better::Lower);
+static ENERGY: Column = Column::number(
+    "energy_uj",
+    "energy",
+    Unit::Microjoules,
+    "Energy of one core in its gaps: stays, transitions, and running for ticks.",
+)
+.better(Better::Lower);
+static REGRET_FREE: Column = Column::number(
+    "regret_free_ratio",
+    "regret λ=0",
+    Unit::Ratio,
+    "Cost above the oracle's, as a share of it, if delay is free: energy alone.",
+)
+.better(Better::Lower);
+static REGRET_QUARTER: Column = Column::number(
+    "regret_quarter_ratio",
+    "regret λ=¼",
+    Unit::Ratio,
+    "The same if a second of delay costs a quarter of what a second of polling does.",
+)
+.better(Better::Lower);
+static REGRET_FULL: Column = Column::number(
+    "regret_full_ratio",
+    "regret λ=1",
+    Unit::Ratio,
+    "The same if a second of delay costs what a second of polling does.",
+)
+.better(Better::Lower);
+static REGRET_GIVEN: Column = Column::number(
+    "regret_given_ratio",
+    "regret λ given",
+    Unit::Ratio,
+    "Cost above the oracle's, as a share of it, at the λ of --lambda-mw.",
+)
+.better(Better::Lower);
+static TICK_WAKES: Column =
+    Column::number("tick_wake_count", "ticks", Unit::Count, "Stays that the scheduler tick ended.");
+static PROMOTIONS: Column = Column::number(
+    "auto_promotion_count",
+    "promo-tions",
+    Unit::Count,
+    "Stays that a promotion timer ended.",
+)
+.priority(Priority::Detail);
+static FREE_IPIS: Column = Column::number(
+    "free_ipi_count",
+    "free IPIs",
+    Unit::Count,
+    "Wake-up IPIs that found a polling or MWAIT state: a write to memory would have done.",
+)
+.priority(Priority::Detail);
+static TIMER_READS: Column = Column::number(
+    "timer_read_count",
+    "timer reads",
+    Unit::Count,
+    "How often the governor asked for the sleep length, which costs a walk of the timer wheel.",
+)
+.priority(Priority::Detail);
+static USAGE: Column =
+    Column::text("usage", "usage", "Entries of each state, shallowest first, as NAME=COUNT.")
+        .priority(Priority::Detail);
+
+/// The columns of a replay with the three standard prices of latency.
+pub static REPLAY: [&Column; 23] = [
+    &LOG,
+    &MACHINE,
+    &GOVERNOR,
+    &GAP_COUNT,
+    &DECISION_COUNT,
+    &TOO_DEEP,
+    &TOO_SHALLOW,
+    &FIT,
+    &DELAY_P50,
+    &DELAY_P90,
+    &DELAY_P99,
+    &DELAY_P999,
+    &DELAY_MAX,
+    &DELAY_SUM,
+    &ENERGY,
+    &REGRET_FREE,
+    &REGRET_QUARTER,
+    &REGRET_FULL,
+    &TICK_WAKES,
+    &PROMOTIONS,
+    &FREE_IPIS,
+    &TIMER_READS,
+    &USAGE,
+];
+
+static NEAREST: Column = Column::text(
+    "nearest",
+    "nearest to the oracle",
+    "The governor with the least regret; bounds don't count.",
+);
+static NEAREST_REGRET: Column =
+    Column::number("nearest_regret_ratio", "its regret", Unit::Ratio, "Its regret.");
+static FURTHEST: Column =
+    Column::text("furthest", "furthest", "The governor with the most regret; bounds don't count.");
+static FURTHEST_REGRET: Column =
+    Column::number("furthest_regret_ratio", "its regret", Unit::Ratio, "Its regret.");
+
+/// The columns of the summary by log.
+pub static BY_LOG: [&Column; 7] =
+    [&LOG, &MACHINE, &GAP_COUNT_KEY, &NEAREST, &NEAREST_REGRET, &FURTHEST, &FURTHEST_REGRET];
+static GAP_COUNT_KEY: Column =
+    Column::number("gap_count", "gaps", Unit::Count, "Idle gaps replayed.");
+
+/// A price of latency.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Price {
+    /// This part of the power of a polling CPU: 0, ¼ or 1.
+    Part(f64),
+    /// Milliwatts, as the user said.
+    Given(f64),
+}
+
+impl Price {
+    /// The prices that are reported if the user names none.
+    pub const STANDARD: [Price; 3] = [Price::Part(0.0), Price::Part(0.25), Price::Part(1.0)];
+
+    /// λ on a machine.
+    pub fn lambda_mw(self, costs: &CostModel) -> f64 {
+        match self {
+            Price::Part(part) => part * costs.full_price_mw(),
+            Price::Given(lambda_mw) => lambda_mw,
+        }
+    }
+
+    /// How the oracle at this price is called.
+    pub fn oracle_name(self) -> String {
+        match self {
+            Price::Part(part) if part == 0.25 => "oracle λ=¼".to_owned(),
+            Price::Part(part) => format!("oracle λ={part}"),
+            Price::Given(lambda_mw) => format!("oracle λ={lambda_mw} mW"),
+        }
+    }
+
+    fn column(self) -> &'static Column {
+        match self {
+            Price::Part(0.0) => &REGRET_FREE,
+            Price::Part(1.0) => &REGRET_FULL,
+            Price::Part(_) => &REGRET_QUARTER,
+            Price::Given(_) => &REGRET_GIVEN,
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Price::Part(0.0) => "if delay is free (λ=0)".to_owned(),
+            Price::Part(1.0) => "at λ=1 × polling power".to_owned(),
+            Price::Part(_) => "at λ=¼ × polling power".to_owned(),
+            Price::Given(lambda_mw) => format!("at λ={lambda_mw} mW"),
+        }
+    }
+}
+
+/// What a governor is to the ranking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Takes part.
+    Governor,
+    /// Stands beside: no prediction at all.
+    Bound,
+    /// Stands beside: knows the future.
+    Oracle,
+}
+
+/// One governor on one machine over one log, or over several that were added up.
+#[derive(Clone, Debug)]
+pub struct Outcome<'a> {
+    /// The log's name.
+    pub log: String,
+    /// The machine's id.
+    pub machine: String,
+    /// Names of the machine's states.
+    pub state_names: &'a [String],
+    /// The machine's states.
+    pub states: StateTable,
+    /// What they cost.
+    pub costs: &'a CostModel,
+    /// The governor's name.
+    pub governor: String,
+    /// What it is to the ranking.
+    pub role: Role,
+    /// What it did.
+    pub tally: Tally,
+    /// The oracle's cost at each price that is reported.
+    pub oracle_costs_uj: Vec<f64>,
+}
+
+impl Outcome<'_> {
+    /// Cost above the oracle's as a share of it, at the price of that index.
+    pub fn regret(&self, price_index: usize, prices: &[Price]) -> Option<f64> {
+        let price = prices.get(price_index)?;
+        let least_uj = *self.oracle_costs_uj.get(price_index)?;
+        let cost_uj = self.costs.cost_uj(&self.tally, price.lambda_mw(self.costs));
+        // The oracle's own regret would be rounding noise.
+        let regret = (cost_uj - least_uj) / least_uj;
+        (least_uj > 0.0).then(|| if regret.abs() < 1e-9 { 0.0 } else { regret })
+    }
+
+    fn delays(&self) -> Delays {
+        self.tally.delays(&self.states)
+    }
+
+    fn usage(&self) -> String {
+        let names = self.state_names.iter().zip(&self.tally.states);
+        let usage = names.map(|(name, state)| format!("{name}={}", state.entry_count));
+        usage.collect::<Vec<_>>().join(" ")
+    }
+
+    fn value(&self, column: &Column, delays: &Delays, prices: &[Price]) -> Value {
+        let decisions = self.tally.decision_count();
+        let share = |count: u64| (decisions > 0).then(|| count as f64 / decisions as f64);
+        let (too_deep, too_shallow) = (self.tally.too_deep_count(), self.tally.too_shallow_count());
+        // The oracle's stays are whole gaps: the kernel's rule has nothing to say about them.
+        let judged = self.role != Role::Oracle;
+        match column.id {
+            "log" => self.log.clone().into(),
+            "machine" => self.machine.clone().into(),
+            "governor" => self.governor.clone().into(),
+            "gap_count" => self.tally.gap_count.into(),
+            "decision_count" => decisions.into(),
+            "too_deep_ratio" => share(too_deep).filter(|_| judged).into(),
+            "too_shallow_ratio" => share(too_shallow).filter(|_| judged).into(),
+            "fit_ratio" => share(decisions - too_deep - too_shallow).filter(|_| judged).into(),
+            "delay_p50_ns" => delays.quantile_ns(0.5).into(),
+            "delay_p90_ns" => delays.quantile_ns(0.9).into(),
+            "delay_p99_ns" => delays.quantile_ns(0.99).into(),
+            "delay_p999_ns" => delays.quantile_ns(0.999).into(),
+            "delay_max_ns" => delays.max_ns().into(),
+            "delay_sum_ns" => delays.sum_ns().into(),
+            "energy_uj" => self.costs.energy_uj(&self.tally).into(),
+            "tick_wake_count" => self.tally.tick_wake_count.into(),
+            "auto_promotion_count" => self.tally.auto_promotion_count.into(),
+            "free_ipi_count" => self.tally.free_ipi_count().into(),
+            "timer_read_count" => self.tally.timer_read_count.into(),
+            "usage" => self.usage().into(),
+            _ => {
+                let index = prices.iter().position(|price| price.column().id == column.id);
+                index.and_then(|index| self.regret(index, prices)).into()
+            }
+        }
+    }
+}
+
+/// One row for each outcome. Columns that say the same in every row of a single log and machine
+/// are for CSV and JSON; in text the title says it.
+pub fn replay_table(
+    title: &str,
+    outcomes: &[Outcome<'_>],
+    prices: &[Price],
+    leave_out: &[&str],
+) -> Table {
+    let is_price = |column: &Column| column.id.starts_with("regret_");
+    let mut columns: Vec<&'static Column> = Vec::new();
+    for column in REPLAY {
+        if !is_price(column) && !leave_out.contains(&column.id) {
+            columns.push(column);
+        }
+        if column.id == ENERGY.id {
+            columns.extend(prices.iter().map(|price| price.column()));
+        }
+    }
+    let mut table = Table::new(title, &columns);
+    for outcome in outcomes {
+        let delays = outcome.delays();
+        let values = columns.iter().map(|column| outcome.value(column, &delays, prices));
+        table.push(match outcome.role {
+            Role::Governor => Row::new(values),
+            Role::Bound | Role::Oracle => Row::unranked(values),
+        });
+    }
+    table
+}
+
+/// One row for each log and machine: which governor was nearest to the oracle, which furthest.
+pub fn by_log_table(title: &str, outcomes: &[Outcome<'_>], prices: &[Price]) -> Table {
+    let mut table = Table::new(title, &BY_LOG);
+    let index = reference_price(prices);
+    for group in groups(outcomes) {
+        let Some((nearest, furthest)) = extremes(group, index, prices) else { continue };
+        table.push(Row::new([
+            group[0].log.clone().into(),
+            group[0].machine.clone().into(),
+            group[0].tally.gap_count.into(),
+            nearest.governor.clone().into(),
+            nearest.regret(index, prices).into(),
+            furthest.governor.clone().into(),
+            furthest.regret(index, prices).into(),
+        ]));
+    }
+    table
+}
+
+/// The price that sentences are about: the middle one.
+fn reference_price(prices: &[Price]) -> usize {
+    prices.len() / 2
+}
+
+/// Outcomes of the same log and machine stand together.
+fn groups<'o, 'a>(outcomes: &'o [Outcome<'a>]) -> impl Iterator<Item = &'o [Outcome<'a>]> {
+    outcomes.chunk_by(|a, b| a.log == b.log && a.machine == b.machine)
+}
+
+/// The governors with the least and the most regret; none if there are fewer than two.
+fn extremes<'o, 'a>(
+    group: &'o [Outcome<'a>],
+    price_index: usize,
+    prices: &[Price],
+) -> Option<(&'o Outcome<'a>, &'o Outcome<'a>)> {
+    let mut ranked: Vec<(f64, &Outcome<'_>)> = group
+        .iter()
+        .filter(|outcome| outcome.role == Role::Governor)
+        .filter_map(|outcome| Some((outcome.regret(price_index, prices)?, outcome)))
+        .collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    match ranked[..] {
+        [(_, first), .., (_, last)] => Some((first, last)),
+        _ => None,
+    }
+}
+
+/// What the tables show, in a few sentences: worked out from the outcomes, which hold one group a
+/// log and machine. `pooled` are the same with all logs added up.
+pub fn findings(outcomes: &[Outcome<'_>], pooled: &[Outcome<'_>], prices: &[Price]) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let index = reference_price(prices);
+    for group in groups(pooled) {
+        let Some((nearest, furthest)) = extremes(group, index, prices) else { continue };
+        let percent = |outcome: &Outcome<'_>| outcome.regret(index, prices).unwrap_or(0.0) * 100.0;
+        sentences.push(format!(
+            "On {}, {} comes nearest to the oracle {}: it costs {:.0} % more, {} {:.0} % more.",
+            nearest.machine,
+            nearest.governor,
+            prices[index].words(),
+            percent(nearest),
+            furthest.governor,
+            percent(furthest),
+        ));
+    }
+    sentences.extend(costliest_exits(outcomes));
+    sentences.extend(variant_effects(outcomes));
+    sentences
+}
+
+/// Which governor lost most time to which state's exit, and where.
+fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<String> {
+    let losses = outcomes.iter().filter(|outcome| outcome.role == Role::Governor).flat_map(|o| {
+        let states = (0..o.states.len().min(STATE_COUNT_MAX)).map(move |i| (o, i));
+        states.map(|(o, i)| (o, i, o.tally.states[i].wake_count * o.states.get(i).exit_latency_ns))
+    });
+    let (outcome, state, loss_ns) = losses.max_by_key(|&(_, _, loss_ns)| loss_ns)?;
+    let tally = &outcome.tally.states[state];
+    if loss_ns == 0 || tally.entry_count == 0 {
+        return None;
+    }
+    Some(format!(
+        "Most time was lost by {} on {} ({}): {} of {} wake events found it in {} and waited \
+         {}, {:.0} ms in all; {:.0} % of those stays were too deep.",
+        outcome.governor,
+        outcome.log,
+        outcome.machine,
+        tally.wake_count,
+        outcome.tally.gap_count,
+        outcome.state_names.get(state).map_or("?", String::as_str),
+        span_words(outcome.states.get(state).exit_latency_ns),
+        loss_ns as f64 / 1e6,
+        100.0 * tally.too_deep_count as f64 / tally.entry_count as f64,
+    ))
+}
+
+/// What a variant (`menu+min`) changes against its base (`menu`), where most, and where not.
+fn variant_effects(outcomes: &[Outcome<'_>]) -> Vec<String> {
+    let mut variants: Vec<&str> = Vec::new();
+    for outcome in outcomes {
+        if outcome.governor.contains('+') && !variants.contains(&outcome.governor.as_str()) {
+            variants.push(&outcome.governor);
+        }
+    }
+    variants.into_iter().filter_map(|variant| variant_effect(outcomes, variant)).collect()
+}
+
+fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<String> {
+    let (base, _) = variant.split_once('+')?;
+    struct Change<'o, 'a> {
+        base: &'o Outcome<'a>,
+        variant: &'o Outcome<'a>,
+        ratio: f64,
+    }
+    let mut changes: Vec<Change<'_, '_>> = groups(outcomes)
+        .filter_map(|group| {
+            let named = |name: &str| group.iter().find(|outcome| outcome.governor == name);
+            let (base, variant) = (named(base)?, named(variant)?);
+            let (base_ns, variant_ns) = (base.delays().sum_ns(), variant.delays().sum_ns());
+            let ratio = variant_ns as f64 / (base_ns as f64).max(1.0) - 1.0;
+            Some(Change { base, variant, ratio })
+        })
+        .collect();
+    changes.sort_by(|a, b| b.ratio.abs().total_cmp(&a.ratio.abs()));
+    let largest = changes.first()?;
+    const SAME: f64 = 0.01;
+    if largest.ratio.abs() < SAME {
+        return Some(format!(
+            "{variant} delays as much as {base} on every log, to within 1 %: the rule that it \
+             changes did not matter here."
+        ));
+    }
+    let energy_mj = |outcome: &Outcome<'_>| outcome.costs.energy_uj(&outcome.tally) / 1e3;
+    let mut sentence = format!(
+        "{variant} changes {base} most on {} ({}): delay {:.0} ms instead of {:.0} ({:+.0} %), \
+         energy {:+.1} %",
+        largest.base.log,
+        largest.base.machine,
+        largest.variant.delays().sum_ns() as f64 / 1e6,
+        largest.base.delays().sum_ns() as f64 / 1e6,
+        largest.ratio * 100.0,
+        (energy_mj(largest.variant) / energy_mj(largest.base) - 1.0) * 100.0,
+    );
+    let same_count = changes.iter().filter(|change| change.ratio.abs() < SAME).count();
+    if same_count > 0 {
+        let cases = if changes.len() > 1 { "cases" } else { "case" };
+        sentence += &format!("; in {same_count} of {} {cases} by less than 1 %", changes.len());
+    }
+    Some(sentence + ".")
+}
+
+fn span_words(span_ns: u64) -> String {
+    match span_ns {
+        0..1_000 => format!("{span_ns} ns"),
+        1_000..10_000_000 => format!("{} µs", span_ns as f64 / 1e3),
+        _ => format!("{} ms", span_ns as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use idlewise_core::IdleState;
+
+    fn states() -> StateTable {
+        StateTable::new(&[IdleState::POLL, IdleState::new(290_000, 800_000)]).unwrap()
+    }
+
+    /// `c6_wakes` of ten wake events found C6, the others a polling CPU.
+    fn outcome<'a>(
+        costs: &'a CostModel,
+        names: &'a [String],
+        log: &str,
+        governor: &str,
+        c6_wakes: u64,
+    ) -> Outcome<'a> {
+        let mut tally = Tally { gap_count: 10, gap_ns: 5_000_000, ..Tally::default() };
+        for (i, count) in [(0, 10 - c6_wakes), (1, c6_wakes)] {
+            tally.states[i].entry_count = count;
+            tally.states[i].wake_count = count;
+            tally.states[i].stay_ns = count * 500_000;
+            tally.states[i].too_deep_count = count * i as u64;
+        }
+        Outcome {
+            log: log.to_owned(),
+            machine: "toy".to_owned(),
+            state_names: names,
+            states: states(),
+            costs,
+            governor: governor.to_owned(),
+            role: Role::Governor,
+            tally,
+            oracle_costs_uj: vec![1_000.0; 3],
+        }
+    }
+
+    #[test]
+    fn says_where_a_variant_matters_and_where_it_does_not() {
+        let costs = CostModel::new(states(), &[4_000.0, 100.0], 4_000.0);
+        let names = ["POLL".to_owned(), "C6".to_owned()];
+        let make = |log, governor, wakes| outcome(&costs, &names, log, governor, wakes);
+        let outcomes = [
+            make("a", "menu", 8),
+            make("a", "menu+min", 2),
+            make("b", "menu", 5),
+            make("b", "menu+min", 5),
+        ];
+        let sentences = findings(&outcomes, &[], &Price::STANDARD);
+        assert_eq!(
+            sentences,
+            [
+                "Most time was lost by menu on a (toy): 8 of 10 wake events found it in C6 and \
+                 waited 290 µs, 2 ms in all; 100 % of those stays were too deep.",
+                "menu+min changes menu most on a (toy): delay 1 ms instead of 2 (-75 %), energy \
+                 -23.9 %; in 1 of 2 cases by less than 1 %.",
+            ]
+        );
+    }
+
+    #[test]
+    fn ranks_governors_only() {
+        let costs = CostModel::new(states(), &[4_000.0, 100.0], 4_000.0);
+        let names = ["POLL".to_owned(), "C6".to_owned()];
+        let bound = Outcome { role: Role::Bound, ..outcome(&costs, &names, "a", "deepest", 0) };
+        let outcomes = [
+            outcome(&costs, &names, "a", "menu", 8),
+            outcome(&costs, &names, "a", "teo", 1),
+            bound,
+        ];
+        let table = by_log_table("", &outcomes, &Price::STANDARD);
+        let csv = table.to_csv();
+        assert!(csv.contains("a,toy,10,teo,"), "{csv}");
+        assert!(csv.contains(",menu,"), "{csv}");
+    }
+}
