@@ -93,10 +93,10 @@ impl Sample {
             .square_sum_us2
             .wrapping_sub((2 * mean_us).wrapping_mul(self.sum_us))
             .wrapping_add((self.count * mean_us).wrapping_mul(mean_us));
-        // A few stays out of eight prove nothing about proportions. Rounded up, since a whole number is
-        // below a fraction if it is below the next whole number.
+        // A few stays out of eight prove nothing about proportions. `⌊V/n⌋ < m²/36` in whole numbers;
+        // what comes out for a mean of 0 is below the other limit.
         let relative_end_us2 = if self.count >= KEPT_COUNT_MIN {
-            (mean_us * mean_us + (MEAN_TO_DEVIATION_SQUARED - 1)) / MEAN_TO_DEVIATION_SQUARED
+            (mean_us * mean_us).saturating_sub(1) / MEAN_TO_DEVIATION_SQUARED + 1
         } else {
             0
         };

@@ -96,11 +96,24 @@ impl Ladder {
             }
         }
         if can_demote && (states.is_disabled(position) || latency_ns > limit_ns) {
-            let quick = |&index: &StateIndex| states.exit_latency_ns(index) <= limit_ns;
-            return (lowest + 1..position).rev().find(quick).unwrap_or(lowest);
+            return quick_position(position, lowest, states, limit_ns);
         }
         if can_demote && asleep_ns < latency_ns as u64 { position - 1 } else { position }
     }
+}
+
+/// The first quick state on the way up, or the lowest rung. Out of line because it is rare: a latency
+/// limit or a switch in sysfs has changed.
+#[cold]
+#[inline(never)]
+fn quick_position(
+    position: StateIndex,
+    lowest: StateIndex,
+    states: States<'_>,
+    limit_ns: i64,
+) -> StateIndex {
+    let is_quick = |&index: &StateIndex| states.exit_latency_ns(index) <= limit_ns;
+    (lowest + 1..position).rev().find(is_quick).unwrap_or(lowest)
 }
 
 impl Governor for Ladder {

@@ -55,6 +55,8 @@
 //! Microseconds are cut to 32 bits: an interval of 71 minutes and 35 seconds counts as almost none, and
 //! a corrected sleep length wraps twice, once in 64 and once in 32 bits. Kept, bit for bit.
 
+use core::hint::select_unpredictable;
+
 use idlewise_core::{
     Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, SleepLength, StateIndex,
 };
@@ -167,6 +169,16 @@ struct Timers {
     were_read: bool,
     /// To the nearer of timer and tick.
     next_event_ns: i64,
+    /// Looked for, if whether to read the timers depended on it.
+    habit: Habit,
+}
+
+/// The typical length of recent stays. Looking for it takes half of the time that a decision takes,
+/// so nobody looks before it matters.
+#[derive(Clone, Copy)]
+enum Habit {
+    Unsought,
+    Sought { typical_ns: Option<u64> },
 }
 
 /// What the choice of a state rests on.
@@ -221,19 +233,16 @@ impl Menu {
         // may never have reached the state, so its latency is a guess: half of the stay.
         let exit_latency_ns = states.exit_latency_ns(entered) as u64;
         let measured_ns = device.last_residency_ns;
-        if measured_ns > 2 * exit_latency_ns {
-            measured_ns - exit_latency_ns
-        } else {
-            measured_ns / 2
-        }
+        let is_long = measured_ns > 2 * exit_latency_ns;
+        let asleep_ns = measured_ns.wrapping_sub(exit_latency_ns);
+        // As random as the stays: a wrong guess of the branch costs more than the sum.
+        select_unpredictable(is_long, asleep_ns, measured_ns / 2)
     }
 
     #[inline]
     fn adjust_factor(&mut self, stay_ns: u64) {
         let share = if self.next_timer_ns > 0 && stay_ns < LONG_STAY_NS {
-            let scaled_ns = FULL_SHARE * stay_ns;
-            // Mostly a division is in vain: the timer was unread, or a thousand stays away.
-            if scaled_ns < self.next_timer_ns { 0 } else { scaled_ns / self.next_timer_ns }
+            FULL_SHARE * stay_ns / self.next_timer_ns
         } else {
             FULL_SHARE
         };
@@ -242,12 +251,22 @@ impl Menu {
         }
     }
 
-    /// Reads the timers, unless the typical interval makes that superfluous: then no timer is
+    fn typical_ns(&self) -> Option<u64> {
+        let typical_us = self.intervals.typical_us(self.release.zero_is_typical);
+        typical_us.map(|us| u64::from(us) * NS_PER_US)
+    }
+
+    /// Reads the timers, unless a short typical interval makes that superfluous: then no timer is
     /// assumed, and a tick half a period away.
     #[inline]
-    fn watch_timers(&mut self, context: &Context<'_>, typical_ns: Option<u64>) -> Timers {
-        let is_short = typical_ns.is_some_and(|ns| ns <= SHORT_STAY_NS as u64);
-        let were_read = !(self.release.skips_timers && is_short && !context.tick_stopped);
+    fn watch_timers(&mut self, context: &Context<'_>) -> Timers {
+        let (were_read, habit) = if self.release.skips_timers && !context.tick_stopped {
+            let typical_ns = self.typical_ns();
+            let is_short = typical_ns.is_some_and(|ns| ns <= SHORT_STAY_NS as u64);
+            (!is_short, Habit::Sought { typical_ns })
+        } else {
+            (true, Habit::Unsought)
+        };
         let timers = if were_read { context.sleep_length() } else { self.no_timer() };
         // An overdue timer fires as soon as interrupts are on.
         let is_overdue = timers.sleep_length_ns < 0;
@@ -255,7 +274,8 @@ impl Menu {
         let decade = DECADE_START_NS.iter().filter(|&&ns| self.next_timer_ns >= ns).count();
         let has_iowait = self.release.weighs_iowait && context.iowait_count > 0;
         self.factor_index = decade + if has_iowait { DECADE_COUNT } else { 0 };
-        Timers { were_read, next_event_ns: if is_overdue { 0 } else { timers.next_event_ns } }
+        let next_event_ns = if is_overdue { 0 } else { timers.next_event_ns };
+        Timers { were_read, next_event_ns, habit }
     }
 
     fn no_timer(&self) -> SleepLength {
@@ -274,8 +294,17 @@ impl Menu {
     }
 
     #[inline]
-    fn forecast(&self, context: &Context<'_>, typical_ns: Option<u64>, timers: Timers) -> Forecast {
+    fn forecast(&self, context: &Context<'_>, timers: Timers) -> Forecast {
         let timer_ns = if timers.were_read { self.corrected_timer_ns() } else { u64::MAX };
+        // The released rule puts the timer in place of any short forecast.
+        let is_habit_moot = context.tick_stopped
+            && timer_ns < self.tick_period_ns
+            && self.release.stopped_tick_rule == StoppedTickRule::NextTimer;
+        let typical_ns = match timers.habit {
+            Habit::Sought { typical_ns } => typical_ns,
+            Habit::Unsought if is_habit_moot => None,
+            Habit::Unsought => self.typical_ns(),
+        };
         let mut predicted_ns = timer_ns.min(typical_ns.unwrap_or(u64::MAX));
         if context.tick_stopped && predicted_ns < self.tick_period_ns {
             predicted_ns = self.instead_of_short(predicted_ns);
@@ -322,14 +351,14 @@ impl Menu {
     ) -> (StateIndex, u64) {
         let predicted_ns = forecast.predicted_ns;
         let mut chosen = None;
-        for index in 0..states.len() {
+        for (index, state) in states.slots().iter().enumerate() {
             if states.is_disabled(index) {
                 continue;
             }
             // The shallowest enabled state needs no reason.
             let current = *chosen.get_or_insert(index);
-            let is_too_slow = states.exit_latency_ns(index) > forecast.latency_limit_ns;
-            let pays = states.target_residency_ns(index) as u64 <= predicted_ns;
+            let is_too_slow = state.exit_latency_ns as i64 > forecast.latency_limit_ns;
+            let pays = state.target_residency_ns <= predicted_ns;
             if is_too_slow && (pays || self.release.checks_latency_first) {
                 break;
             }
@@ -417,13 +446,11 @@ impl Governor for Menu {
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
         let states = States::of(context);
         self.learn(states, device);
-        let typical_us = self.intervals.typical_us(self.release.zero_is_typical);
-        let typical_ns = typical_us.map(|us| u64::from(us) * NS_PER_US);
-        let timers = self.watch_timers(context, typical_ns);
+        let timers = self.watch_timers(context);
         if self.is_shallowest_forced(states, context) {
             Decision { state: 0, stop_tick: !states.is_polling(0) }
         } else {
-            let forecast = self.forecast(context, typical_ns, timers);
+            let forecast = self.forecast(context, timers);
             let choice = self.choose(states, context, forecast);
             self.settle_tick(choice, states, context, timers.next_event_ns)
         }

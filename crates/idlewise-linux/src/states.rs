@@ -28,7 +28,8 @@ impl<'a> States<'a> {
 
     #[inline]
     pub(crate) fn deepest(self) -> StateIndex {
-        self.slots.len().saturating_sub(1)
+        // A table is never empty.
+        self.slots.len() - 1
     }
 
     /// The state at `index`, or a state of zeros.

@@ -50,6 +50,8 @@
 //! - The latency limit may lead to state 0 although that is disabled.
 //! - A stopped tick is respected by not going up to states below one tick, but step 3 doesn't look.
 
+use core::hint::select_unpredictable;
+
 use idlewise_core::{
     Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, STATE_COUNT_MAX, SleepLength,
     StateIndex,
@@ -238,11 +240,8 @@ impl Teo {
             return u64::MAX;
         }
         let latency_ns = states.exit_latency_ns(entered) as u64;
-        if last_residency_ns >= latency_ns {
-            last_residency_ns - latency_ns / 2
-        } else {
-            last_residency_ns / 2
-        }
+        let asleep_ns = last_residency_ns.wrapping_sub(latency_ns / 2);
+        select_unpredictable(last_residency_ns >= latency_ns, asleep_ns, last_residency_ns / 2)
     }
 
     /// The enabled states whose target residency is at most `span_ns`; of those beyond, at most the
