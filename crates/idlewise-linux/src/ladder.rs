@@ -105,7 +105,6 @@ impl Ladder {
 /// The first quick state on the way up, or the lowest rung. Out of line because it is rare: a latency
 /// limit or a switch in sysfs has changed.
 #[cold]
-#[inline(never)]
 fn quick_position(
     position: StateIndex,
     lowest: StateIndex,
