@@ -74,12 +74,6 @@ impl Choice {
         }
     }
 
-    /// A line on what exactly was replayed.
-    pub fn provenance(&self) -> Option<String> {
-        let Choice::Linux(spec, name) = self else { return None };
-        Some(format!("{name} as in Linux {} (Debian {})", spec.series, spec.release))
-    }
-
     /// Checks that the choice makes sense on a machine.
     pub fn check(&self, machine: &Machine) -> Result<(), Failure> {
         match self {
@@ -134,6 +128,27 @@ impl Choice {
             }
         }
     }
+}
+
+/// Which kernels' governors were replayed, a phrase for each release.
+pub fn provenance(choices: &[Choice]) -> Vec<String> {
+    let mut releases: Vec<(&GovernorSpec, Vec<&str>)> = Vec::new();
+    for choice in choices {
+        let Choice::Linux(spec, name) = choice else { continue };
+        match releases.iter_mut().find(|(known, _)| known.release == spec.release) {
+            Some((_, names)) => names.push(name),
+            None => releases.push((spec, vec![name])),
+        }
+    }
+    let phrase = |(spec, names): (&GovernorSpec, Vec<&str>)| {
+        format!(
+            "decisions of {} as in Linux {} (Debian {}; +RULE marks a variant)",
+            names.join(", "),
+            spec.series,
+            spec.release
+        )
+    };
+    releases.into_iter().map(phrase).collect()
 }
 
 fn unknown(name: &str) -> Failure {

@@ -68,6 +68,14 @@ pub fn import(
         convert(data, writer, recorded, &|done| bar.set(done)).map_err(|error| match error {
             ConvertError::Import(error) => fail(error),
             ConvertError::Sink(error) => error.into(),
+            ConvertError::UnknownState(unknown) => Failure::new(format_args!(
+                "{}: CPU {} enters state {} at {} ns, which the recorded machine doesn't have; \
+                 name the right one with --recorded-machine",
+                path.display(),
+                unknown.cpu,
+                unknown.state,
+                unknown.at_ns
+            )),
         })?;
     bar.finish();
     if metadata.cpus.iter().all(|cpu| !cpu.observed) {

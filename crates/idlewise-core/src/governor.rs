@@ -16,6 +16,14 @@ use crate::{DisabledMask, StateIndex, StateTable};
 /// A time that never comes, as `KTIME_MAX` in `include/vdso/ktime.h`.
 pub const FAR_AWAY_NS: i64 = i64::MAX;
 
+/// The tick's period in nanoseconds on a kernel built with this CONFIG_HZ, rounded as `TICK_NSEC`.
+///
+/// # Panics
+/// If `hz` is 0.
+pub const fn tick_period_ns(hz: u32) -> u32 {
+    (1_000_000_000 + hz / 2) / hz
+}
+
 /// What the timers say at one idle entry (`tick_nohz_get_sleep_length` in `kernel/time/tick-sched.c`).
 /// Both may be negative when a timer is overdue, and [`FAR_AWAY_NS`] when there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +137,8 @@ pub struct Outcome {
 /// fields, then calls `reflect`; if the entry was refused it writes 0 and skips `reflect`. A loop
 /// keeps the table the same for the life of a governor.
 pub trait Governor: Send {
-    /// Picks the state to enter now. The answer is an index into `context.states`; it may be a
-    /// disabled state only if all are.
+    /// Picks the state to enter now, an index into `context.states`. A good governor answers a
+    /// disabled state only if all are; Linux's do it in a few cases more, as each port says.
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision;
 
     /// Notes how the last decision went.
@@ -144,5 +152,18 @@ impl<G: Governor + ?Sized> Governor for &mut G {
 
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         (**self).reflect(outcome, device);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_the_tick_as_the_kernel() {
+        assert_eq!(
+            [100, 250, 300, 1000].map(tick_period_ns),
+            [10_000_000, 4_000_000, 3_333_333, 1_000_000]
+        );
     }
 }

@@ -27,7 +27,9 @@ mod state;
 mod verdict;
 
 pub use bounds::{Fixed, TimerOnly};
-pub use governor::{Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, SleepLength};
+pub use governor::{
+    Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, SleepLength, tick_period_ns,
+};
 pub use latency::{CpuLatencyLimit, LatencyLimit, NO_LATENCY_LIMIT_NS};
 pub use promotion::{auto_promotion_delay_ns, auto_promotion_target};
 pub use state::{

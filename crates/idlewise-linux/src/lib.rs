@@ -27,7 +27,7 @@
 //! let states = StateTable::new(&[IdleState::POLL, IdleState::new(1_000, 2_000)])?;
 //! let timer = SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: 3_000_000 };
 //! let spec = idlewise_linux::resolve("teo").expect("teo is in the list");
-//! let mut governor = spec.build(idlewise_linux::tick_period_ns(250));
+//! let mut governor = spec.build(idlewise_core::tick_period_ns(250));
 //! let decision = governor.select(&Context::new(&states, timer), &mut Device::default());
 //! assert_eq!(decision.state, 1);
 //! # Ok::<(), idlewise_core::StateTableError>(())
@@ -48,14 +48,6 @@ pub use haltpoll::{Haltpoll, HaltpollRelease};
 pub use ladder::Ladder;
 pub use menu::{Menu, MenuRelease, StoppedTickRule};
 pub use teo::{Teo, TeoRelease};
-
-/// The tick's period in nanoseconds on a kernel built with this CONFIG_HZ, rounded as `TICK_NSEC`.
-///
-/// # Panics
-/// If `hz` is 0.
-pub const fn tick_period_ns(hz: u32) -> u32 {
-    (1_000_000_000 + hz / 2) / hz
-}
 
 /// One entry of [`GOVERNORS`].
 #[derive(Clone, Copy, Debug)]
@@ -233,13 +225,5 @@ mod tests {
             assert_eq!(rest.strip_prefix('+').unwrap_or(rest), variant, "{}", spec.id);
             assert!(spec.release.starts_with(spec.series), "{}", spec.id);
         }
-    }
-
-    #[test]
-    fn rounds_the_tick_as_the_kernel() {
-        assert_eq!(
-            [100, 250, 300, 1000].map(tick_period_ns),
-            [10_000_000, 4_000_000, 3_333_333, 1_000_000]
-        );
     }
 }

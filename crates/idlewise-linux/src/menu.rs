@@ -191,7 +191,7 @@ struct Forecast {
 }
 
 impl Menu {
-    /// A governor without history. `tick_period_ns` as [`crate::tick_period_ns`] gives it.
+    /// A governor without history. `tick_period_ns` as [`idlewise_core::tick_period_ns`] gives it.
     pub const fn new(release: MenuRelease, tick_period_ns: u32) -> Self {
         Menu {
             release,

@@ -177,7 +177,7 @@ impl RecentIntercepts {
 }
 
 impl Teo {
-    /// A governor without history. `tick_period_ns` as [`crate::tick_period_ns`] gives it.
+    /// A governor without history. `tick_period_ns` as [`idlewise_core::tick_period_ns`] gives it.
     pub const fn new(release: TeoRelease, tick_period_ns: u32) -> Self {
         Teo {
             release,

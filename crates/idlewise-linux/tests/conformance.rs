@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use idlewise_linux::{GOVERNORS, GovernorSpec, tick_period_ns};
+use idlewise_core::tick_period_ns;
+use idlewise_linux::{GOVERNORS, GovernorSpec};
 use idlewise_sim::decision_log::{DecisionReplay, DecisionTables, replay_decisions};
 use liblzma::read::XzDecoder;
 

@@ -5,10 +5,11 @@
 //! the timer, and pays C6's exit for each interrupt that comes earlier; `min()` goes by the forecast,
 //! and if no interrupt comes it waits in a shallow state for the timer.
 
+use idlewise_core::tick_period_ns;
 use idlewise_core::{
     Context, Decision, Device, Governor, IdleState, Outcome, SleepLength, StateTable,
 };
-use idlewise_linux::{Menu, MenuRelease, tick_period_ns};
+use idlewise_linux::{Menu, MenuRelease};
 
 const POLL: usize = 0;
 const C1E: usize = 2;

@@ -1,11 +1,12 @@
 //! What holds for any input: no panic, and an answer from the table that is enabled where the kernel
 //! promises that.
 
+use idlewise_core::tick_period_ns;
 use idlewise_core::{
     Context, Device, DisabledMask, Governor, IdleState, Outcome, SleepLength, StateIndex,
     StateTable,
 };
-use idlewise_linux::{GOVERNORS, GovernorSpec, tick_period_ns};
+use idlewise_linux::{GOVERNORS, GovernorSpec};
 use proptest::prelude::*;
 
 /// One call of select and what came of it. Fields that the kernel would never see are included.

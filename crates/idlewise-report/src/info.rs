@@ -112,9 +112,11 @@ impl Default for CpuInfo {
 impl CpuInfo {
     /// Nothing but the metadata.
     pub fn new(metadata: &CpuMetadata) -> Self {
+        let mut gaps = Histogram::new(3).expect("three digits are in range");
+        gaps.auto(true);
         CpuInfo {
             metadata: metadata.clone(),
-            gaps: Histogram::new(3).expect("three digits are in range"),
+            gaps,
             gap_sum_ns: 0,
             gap_max_ns: None,
             no_task_count: 0,
@@ -125,7 +127,7 @@ impl CpuInfo {
 
     /// Adds a gap.
     pub fn add(&mut self, gap: &IdleGap) {
-        self.gaps.saturating_record(gap.gap_ns);
+        self.gaps.record(gap.gap_ns).expect("the histogram grows");
         self.gap_sum_ns = self.gap_sum_ns.saturating_add(gap.gap_ns);
         self.gap_max_ns = self.gap_max_ns.max(Some(gap.gap_ns));
         self.no_task_count += u64::from(!gap.ran_task);
@@ -178,4 +180,35 @@ pub fn info_table(cpus: &BTreeMap<u16, CpuInfo>) -> Table {
         table.push(info.row(cpu));
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_gaps() {
+        let gap = |gap_ns| IdleGap {
+            cpu: 0,
+            start_ns: 0,
+            gap_ns,
+            sleep_length_ns: None,
+            next_tick_ns: None,
+            tick_stopped: false,
+            ran_task: true,
+            wake_reason: WakeReason::Irq,
+            latency_limit_ns: None,
+            recorded_state: None,
+            recorded_idle_ns: None,
+        };
+        let mut info = CpuInfo::default();
+        for gap_ns in 1..=1_000 {
+            info.add(&gap(gap_ns * 1_000));
+        }
+        let csv = info_table(&BTreeMap::from([(0, info)])).to_csv();
+        let row: Vec<&str> = csv.lines().nth(1).unwrap().split(',').collect();
+        let p50_ns: u64 = row[5].parse().unwrap();
+        assert!((499_000..=501_000).contains(&p50_ns), "{csv}");
+        assert_eq!(row[8], "1000000");
+    }
 }

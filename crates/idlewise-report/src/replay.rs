@@ -209,7 +209,7 @@ impl Price {
     /// How the oracle at this price is called.
     pub fn oracle_name(self) -> String {
         match self {
-            Price::Part(part) if part == 0.25 => "oracle λ=¼".to_owned(),
+            Price::Part(0.25) => "oracle λ=¼".to_owned(),
             Price::Part(part) => format!("oracle λ={part}"),
             Price::Given(lambda_mw) => format!("oracle λ={lambda_mw} mW"),
         }

@@ -47,7 +47,7 @@ impl Scale {
         let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
 
         let units = units(unit);
-        let is_count = unit == Unit::Count;
+        let (is_count, is_ratio) = (unit == Unit::Count, unit == Unit::Ratio);
         let wanted = if is_count { GREATEST / 1e3 } else { 1.0 };
         let mut index =
             units.iter().rposition(|(_, factor)| greatest / factor >= wanted).unwrap_or(0);
@@ -62,10 +62,12 @@ impl Scale {
         let is_whole = |number: &f64| ((number / factor).round() - number / factor).abs() < 1e-9;
         let decimals = if numbers.iter().all(is_whole) {
             0
+        } else if is_ratio {
+            1
         } else {
-            // Three digits of the greatest number, and at least two of the least.
+            // Three digits of the greatest number; of the least, one decimal tells it from zero.
             let of_greatest = 2 - digits_before_point(greatest / factor);
-            let of_least = 1 - digits_before_point(least / factor);
+            let of_least = (1 - digits_before_point(least / factor)).min(1);
             usize::try_from(of_greatest.max(of_least)).unwrap_or(0).min(DECIMALS_MAX)
         };
         Scale { unit, factor, decimals }
@@ -133,7 +135,7 @@ mod tests {
     fn a_range_too_wide_for_whole_numbers_gets_decimals() {
         assert_eq!(
             printed(Unit::Nanoseconds, &[100.0, 800_000.0]),
-            ("us", vec!["0.10".into(), "800.00".into()])
+            ("us", vec!["0.1".into(), "800.0".into()])
         );
     }
 
@@ -160,7 +162,7 @@ mod tests {
     fn what_rounds_to_zero_is_not_printed_as_zero() {
         assert_eq!(
             printed(Unit::Ratio, &[0.5, 0.000_000_1, -0.000_000_1, 0.0]),
-            ("%", vec!["50.000".into(), "<0.001".into(), ">-0.001".into(), "0".into()])
+            ("%", vec!["50.0".into(), "<0.1".into(), ">-0.1".into(), "0".into()])
         );
     }
 

@@ -95,6 +95,17 @@ impl CpuSummary {
     }
 }
 
+/// An idle entry into a state that the recorded machine doesn't have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownState {
+    /// The state's index.
+    pub state: u32,
+    /// The CPU that entered it.
+    pub cpu: u16,
+    /// When, on the trace's clock.
+    pub at_ns: i64,
+}
+
 /// What the builder learned besides the gaps.
 #[derive(Clone, Debug, Default)]
 pub struct GapSummary {
@@ -108,6 +119,10 @@ pub struct GapSummary {
     pub vanished_timer_count: u64,
     /// Timers that expired although their start was not in the trace, while others' were.
     pub unknown_timer_count: u64,
+    /// All expiries, the tick's excluded.
+    pub timer_expiry_count: u64,
+    /// Idle entries into a state that the recorded machine doesn't have: the first of them.
+    pub unknown_state: Option<UnknownState>,
     /// Events that came earlier than one before them.
     pub out_of_order_count: u64,
 }
@@ -125,6 +140,8 @@ pub struct GapBuilder<S> {
     held_max: usize,
     last_at_ns: i64,
     unknown_timer_count: u64,
+    timer_expiry_count: u64,
+    unknown_state: Option<UnknownState>,
     out_of_order_count: u64,
 }
 
@@ -185,6 +202,8 @@ impl<S: GapSink> GapBuilder<S> {
             held_max: HELD_GAP_COUNT_MAX,
             last_at_ns: i64::MIN,
             unknown_timer_count: 0,
+            timer_expiry_count: 0,
+            unknown_state: None,
             out_of_order_count: 0,
         }
     }
@@ -227,6 +246,8 @@ impl<S: GapSink> GapBuilder<S> {
             migrated_timer_count: self.timers.migrated_count,
             vanished_timer_count: self.timers.vanished_count,
             unknown_timer_count: self.unknown_timer_count,
+            timer_expiry_count: self.timer_expiry_count,
+            unknown_state: self.unknown_state,
             out_of_order_count: self.out_of_order_count,
         };
         Ok((self.sink, summary))
@@ -236,6 +257,13 @@ impl<S: GapSink> GapBuilder<S> {
         let Some(finder) = self.finder.take() else { return Ok(()) };
         self.tick = finder.finish();
         let prelude = std::mem::take(&mut self.prelude);
+        for event in &prelude {
+            if let EventKind::WheelStart { timer, flags, .. } = event.kind
+                && !wheel_target(flags).1
+            {
+                self.timers.know_deferrable(TimerId::Wheel(timer));
+            }
+        }
         let (front, back) = prelude.as_slices();
         self.build(front)?;
         self.build(back)
@@ -262,6 +290,14 @@ impl<S: GapSink> GapBuilder<S> {
         match kind {
             EventKind::IdleEntry { state } => {
                 cpu.summary.idle_entry_count += 1;
+                let state_count = match self.exit_latencies_ns.len() {
+                    // Not told: any index that the log has room for.
+                    0 => usize::from(u8::MAX) + 1,
+                    count => count,
+                };
+                if state as usize >= state_count {
+                    self.unknown_state.get_or_insert(UnknownState { state, cpu: id, at_ns });
+                }
                 let end = cpu.evidence.end(self.tracepoints, cpu.open.as_ref());
                 cpu.evidence = Evidence::default();
                 match (&mut cpu.open, end) {
@@ -371,8 +407,11 @@ impl<S: GapSink> GapBuilder<S> {
     /// `due_at_ns` is the best guess at the expiry of a timer whose start we didn't see.
     fn expire(&mut self, id: TimerId, cpu_id: u16, at_ns: i64, due_at_ns: Option<i64>) {
         let expired = self.timers.expire(id, cpu_id);
+        self.timer_expiry_count += 1;
         let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, cpu_id, at_ns);
-        let guess_ns = due_at_ns.filter(|&due_ns| due_ns <= at_ns).unwrap_or(at_ns);
+        // It was due no later than the interrupt that served it.
+        let served_at_ns = cpu.evidence.interrupt.map_or(at_ns, |(interrupt_ns, _)| interrupt_ns);
+        let guess_ns = due_at_ns.filter(|&due_ns| due_ns <= at_ns).unwrap_or(served_at_ns);
         let expires_at_ns = match expired {
             Expired::At { expires_at_ns } => expires_at_ns,
             Expired::WithAnother => return,

@@ -4,7 +4,7 @@
 use crate::import::perf::PerfData;
 use crate::import::{ImportError, ReadSummary, TraceInfo, TruncationReason};
 use crate::log::{CpuMetadata, FORMAT_VERSION, LogMetadata, Source};
-use crate::{CpuSummary, GapBuilder, GapSink, GapSummary, Tracepoints};
+use crate::{CpuSummary, GapBuilder, GapSink, GapSummary, Tracepoints, UnknownState};
 
 /// What the caller knows of the recorded machine and the trace doesn't say.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,8 @@ pub enum ConvertError<E> {
     Import(ImportError),
     /// The gaps can't be written.
     Sink(E),
+    /// The trace enters a state that the recorded machine doesn't have.
+    UnknownState(UnknownState),
 }
 
 /// Reads a whole trace into `sink`, and gives it back with the metadata of the log. `progress` is
@@ -52,6 +54,9 @@ pub fn convert<S: GapSink>(
     }
     let summary = summary.map_err(ConvertError::Import)?;
     let (sink, gaps) = builder.finish().map_err(ConvertError::Sink)?;
+    if let Some(unknown) = gaps.unknown_state {
+        return Err(ConvertError::UnknownState(unknown));
+    }
     Ok((sink, metadata(info, &summary, &gaps, recorded)))
 }
 
@@ -176,6 +181,12 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
     for unreadable in &info.unreadable_tracepoints {
         say(true, format!("recorded but unreadable: {unreadable}"));
     }
+    for sampled in &info.sampled_tracepoints {
+        say(
+            true,
+            format!("{sampled} was recorded only now and then; record with a period of 1 (-c 1)"),
+        );
+    }
     say(
         gaps.tick.hz.is_none(),
         "the tick was not found, so HZ and the tick grid are assumed in a replay; record \
@@ -201,16 +212,30 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
          joined"
             .to_owned(),
     );
+    // A few are in every trace; they matter when they are more than that.
+    let is_many = |count: u64| count * 100 > gaps.timer_expiry_count;
+    let share = |count: u64| 100.0 * count as f64 / gaps.timer_expiry_count.max(1) as f64;
     say(
-        gaps.unknown_timer_count > 0,
-        format!("{} timers expired whose start was not recorded", gaps.unknown_timer_count),
+        is_many(gaps.unknown_timer_count),
+        format!(
+            "{:.0} % of the timers that expired have no start in the recording",
+            share(gaps.unknown_timer_count)
+        ),
     );
     say(
-        gaps.migrated_timer_count > 0,
+        is_many(gaps.migrated_timer_count),
         format!(
-            "{} timers expired on another CPU than the one that armed them; until then they \
-             counted for the CPU that did",
-            gaps.migrated_timer_count
+            "{:.0} % of the timers expired on another CPU than the one that armed them; until then \
+             they counted for the CPU that did",
+            share(gaps.migrated_timer_count)
+        ),
+    );
+    say(
+        is_many(gaps.vanished_timer_count),
+        format!(
+            "{:.0} % as many timers as expired were due but show neither expiry nor cancellation: \
+             CPUs that were not recorded took care of them",
+            share(gaps.vanished_timer_count)
         ),
     );
     let strays: u64 = gaps.cpus.iter().map(|cpu| cpu.stray_exit_count).sum();

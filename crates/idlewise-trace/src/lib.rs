@@ -2,13 +2,21 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `tracepoint.rs` | [`tracepoint::Decoder`]: the kernel's event formats, compiled |
 //! | `import/` | the importers: [`import::perf`] |
+//! | `tracepoint.rs` | [`tracepoint::Decoder`]: the kernel's event formats, compiled |
 //! | `event.rs` | [`Event`]: what every importer hands to the gap builder |
+//! | `builder.rs` | [`GapBuilder`]: events in, gaps out; the semantics of a gap |
+//! | `tick.rs`, `timers.rs` | finding the tick in a trace; which timers are armed where |
+//! | `gap.rs` | [`IdleGap`]: a row of the idle log |
+//! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
+//! | `convert.rs` | [`convert()`]: from a trace to a log with its metadata |
+//!
+//! What this crate does not do: look at this machine, or panic on any input.
 #![forbid(unsafe_code)]
 
 mod builder;
 mod byte_order;
+mod convert;
 mod event;
 mod gap;
 pub mod import;
@@ -17,8 +25,9 @@ mod tick;
 mod timers;
 pub mod tracepoint;
 
+pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT, UnknownState};
 pub use byte_order::ByteOrder;
-pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT};
+pub use convert::{ConvertError, RecordedMachine, convert};
 pub use event::{Event, EventKind, Tracepoints};
 pub use gap::{IdleGap, WakeReason};
-pub use tick::{Tick, tick_period_ns};
+pub use tick::Tick;

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
+use idlewise_core::tick_period_ns;
 use rustc_hash::FxHasher;
 
 use crate::{Event, EventKind};
@@ -23,11 +24,6 @@ const TICK_STOP_VOTES: u32 = 1_000;
 const ENOUGH_VOTES: u32 = 100;
 /// A year: clocks that differ by more are not the same clock.
 const YEAR_NS: i64 = 31_536_000_000_000_000;
-
-/// The tick's length in nanoseconds, rounded as the kernel's `TICK_NSEC`.
-pub const fn tick_period_ns(hz: u32) -> u32 {
-    (1_000_000_000 + hz / 2) / hz
-}
 
 /// What a trace tells about its tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -38,6 +38,15 @@ struct Armed {
     wakes_at_ns: Option<i64>,
 }
 
+#[derive(Clone, Copy)]
+struct Cancelled {
+    cpu: u16,
+    id: TimerId,
+    armed: Option<Armed>,
+    /// The cancellation was the timer's first appearance.
+    is_new: bool,
+}
+
 /// What is known of a timer when it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expired {
@@ -57,9 +66,11 @@ pub(crate) struct Timers {
     queues: Vec<BinaryHeap<Reverse<(i64, TimerId)>>>,
     armed_counts: Vec<usize>,
     seen: HashSet<TimerId, BuildHasherDefault<FxHasher>>,
+    /// Timers that are known to wake nobody before the trace says so.
+    deferrable: HashSet<TimerId, BuildHasherDefault<FxHasher>>,
     /// The last cancellation and its CPU. The kernel takes a timer off its queue before it runs
     /// it, and many versions trace that as a cancellation of its own.
-    cancelled: Option<(u16, TimerId, Armed)>,
+    cancelled: Option<Cancelled>,
     /// Timers that expired on another CPU than the one they were armed on.
     pub(crate) migrated_count: u64,
     /// Timers that were due and neither expired nor were cancelled in the trace.
@@ -89,22 +100,32 @@ impl Timers {
         self.compact(index);
     }
 
+    /// Tells in advance that a timer is deferrable: one that was armed before the trace shows it
+    /// only when it is armed again, after it has run.
+    pub(crate) fn know_deferrable(&mut self, id: TimerId) {
+        self.deferrable.insert(id);
+    }
+
     pub(crate) fn cancel(&mut self, id: TimerId, cpu: u16) {
-        self.note(id);
-        if let Some(armed) = self.disarm(id) {
-            self.cancelled = Some((cpu, id, armed));
-        }
+        let is_new = self.note(id);
+        let armed = self.disarm(id);
+        self.cancelled = Some(Cancelled { cpu, id, armed, is_new });
     }
 
     pub(crate) fn expire(&mut self, id: TimerId, cpu: u16) -> Expired {
-        let is_new = self.note(id);
-        let cancelled = self.cancelled.take_if(|(on, which, _)| (*on, *which) == (cpu, id));
-        match self.disarm(id).or(cancelled.map(|(_, _, armed)| armed)) {
+        let mut is_new = self.note(id);
+        let mut armed = self.disarm(id);
+        if let Some(cancelled) = self.cancelled.take_if(|c| (c.cpu, c.id) == (cpu, id)) {
+            is_new |= cancelled.is_new;
+            armed = armed.or(cancelled.armed);
+        }
+        match armed {
             Some(Armed { wakes_at_ns: None, .. }) => Expired::WithAnother,
             Some(Armed { cpu: armed_on, wakes_at_ns: Some(expires_at_ns) }) => {
                 self.migrated_count += u64::from(armed_on != cpu);
                 Expired::At { expires_at_ns }
             }
+            None if is_new && self.deferrable.contains(&id) => Expired::WithAnother,
             None if is_new => Expired::ArmedBeforeTrace,
             None => Expired::Unknown,
         }
@@ -115,10 +136,8 @@ impl Timers {
     pub(crate) fn next_at_ns(&mut self, cpu: u16, now_ns: i64) -> Option<i64> {
         loop {
             let &Reverse((at_ns, id)) = self.queues.get_mut(usize::from(cpu))?.peek()?;
-            let is_current = self
-                .armed
-                .get(&id)
-                .is_some_and(|a| a.cpu == cpu && a.wakes_at_ns == Some(at_ns));
+            let is_current =
+                self.armed.get(&id).is_some_and(|a| a.cpu == cpu && a.wakes_at_ns == Some(at_ns));
             if is_current && at_ns >= now_ns.saturating_sub(OVERDUE_MAX_NS) {
                 return Some(at_ns);
             }
@@ -225,6 +244,8 @@ mod tests {
         timers.cancel(B, 0);
         assert_eq!(timers.expire(B, 0), Expired::At { expires_at_ns: 500 });
         assert_eq!(timers.expire(B, 0), Expired::Unknown);
+        timers.cancel(A, 0);
+        assert_eq!(timers.expire(A, 0), Expired::ArmedBeforeTrace);
     }
 
     #[test]
@@ -243,6 +264,9 @@ mod tests {
         timers.start(B, 0, None);
         assert_eq!(timers.next_at_ns(0, 0), None);
         assert_eq!(timers.expire(B, 0), Expired::WithAnother);
+        let armed_before = TimerId::Wheel(0x20);
+        timers.know_deferrable(armed_before);
+        assert_eq!(timers.expire(armed_before, 0), Expired::WithAnother);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_core::StateTable;
-use idlewise_linux::{GOVERNORS, GovernorSpec, resolve, tick_period_ns};
+use idlewise_core::{StateTable, tick_period_ns};
+use idlewise_linux::{GOVERNORS, GovernorSpec, resolve};
 use idlewise_sim::decision_log::{
     DecisionMismatch, DecisionReplay, DecisionTables, replay_decisions,
 };

@@ -210,19 +210,6 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         &mut self.observer
     }
 
-    fn decide(&mut self, context: &Context<'_>) -> Decision {
-        // With a single state the kernel asks nobody (`cpuidle_idle_call` in `kernel/sched/idle.c`).
-        if self.setting.states.len() == 1 {
-            return Decision { state: 0, stop_tick: true };
-        }
-        let mut decision = self.governor.select(context, &mut self.device);
-        if decision.state > self.setting.states.deepest() {
-            self.tally.invalid_count += 1;
-            decision.state = self.setting.states.deepest();
-        }
-        decision
-    }
-
     #[inline]
     fn gap(&mut self, gap: &IdleGap) {
         let period_ns = u64::from(self.setting.tick_period_ns);
@@ -230,7 +217,11 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             self.tick_stopped = false;
         }
         let first_tick_ns = match gap.next_tick_ns {
-            Some(next_tick_ns) => (u64::from(next_tick_ns).max(1) - 1) % period_ns + 1,
+            // A division takes as long as a simple governor's decision, and most need none.
+            Some(next_tick_ns) => match u64::from(next_tick_ns).max(1) {
+                next_ns if next_ns <= period_ns => next_ns,
+                next_ns => (next_ns - 1) % period_ns + 1,
+            },
             None => period_ns - gap.start_ns.rem_euclid(period_ns as i64) as u64,
         };
         let log_limit_ns = gap.latency_limit_ns.and_then(|ns| i64::try_from(ns).ok());
@@ -259,18 +250,24 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             };
             let next_event_ns =
                 timer_left_ns.min(i64::try_from(tick_left_ns).unwrap_or(FAR_AWAY_NS));
-            let decision = {
-                let states = self.setting.states;
-                let timers = SleepLength { sleep_length_ns: timer_left_ns, next_event_ns };
-                let mut context = Context::new(&states, timers);
-                context.disabled = self.setting.disabled;
-                context.latency_limit_ns = latency_limit_ns;
-                context.tick_stopped = self.tick_stopped;
-                context.now_ns = start_ns.wrapping_add(at_ns);
-                let decision = self.decide(&context);
-                self.tally.timer_read_count += u64::from(context.sleep_length_calls());
-                decision
+            let timers = SleepLength { sleep_length_ns: timer_left_ns, next_event_ns };
+            let mut context = Context::new(&self.setting.states, timers);
+            context.disabled = self.setting.disabled;
+            context.latency_limit_ns = latency_limit_ns;
+            context.tick_stopped = self.tick_stopped;
+            context.now_ns = start_ns.wrapping_add(at_ns);
+            // With a single state the kernel asks nobody (`cpuidle_idle_call` in
+            // `kernel/sched/idle.c`).
+            let mut decision = match self.setting.states.len() {
+                1 => Decision { state: 0, stop_tick: true },
+                _ => self.governor.select(&context, &mut self.device),
             };
+            self.tally.timer_read_count += u64::from(context.sleep_length_calls());
+            let deepest = self.setting.states.deepest();
+            if decision.state > deepest {
+                self.tally.invalid_count += 1;
+                decision.state = deepest;
+            }
             first.get_or_insert(FirstDecision {
                 state: decision.state,
                 tick_stopped: self.tick_stopped,
@@ -354,9 +351,13 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
     /// Whether a timer ended the gap just where the tick grid has a line.
     #[inline]
     fn is_on_grid(&self, gap: &IdleGap, first_tick_ns: u64) -> bool {
+        let period_ns = u64::from(self.setting.tick_period_ns);
         gap.wake_reason == WakeReason::Timer
-            && gap.gap_ns >= first_tick_ns
-            && (gap.gap_ns - first_tick_ns).is_multiple_of(u64::from(self.setting.tick_period_ns))
+            && match gap.gap_ns.checked_sub(first_tick_ns) {
+                None => false,
+                Some(rest_ns) if rest_ns < period_ns => rest_ns == 0,
+                Some(rest_ns) => rest_ns.is_multiple_of(period_ns),
+            }
     }
 }
 

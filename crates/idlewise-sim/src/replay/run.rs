@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use idlewise_trace::IdleGap;
-use idlewise_trace::log::{GapGroup, IdleLog, LogError};
+use idlewise_trace::log::{ColumnSet, GapGroup, IdleLog, LogError};
 use rayon::prelude::*;
 
 use super::{Lane, Tally};
@@ -16,7 +16,8 @@ pub type MakeLane<'a> = dyn Fn() -> Box<dyn Lane> + Sync + 'a;
 const GAPS_AT_ONCE: usize = 256;
 
 /// Replays every CPU of a log through one lane of each kind; `progress` is told how many gaps were
-/// done since it was last called. The answer has a tally for each kind of lane.
+/// done since it was last called. The answer has a tally for each kind of lane. Lanes see no
+/// columns of what the recording kernel did ([`ColumnSet::WithoutRecorded`]).
 ///
 /// # Errors
 /// If the log is damaged.
@@ -33,7 +34,7 @@ pub fn replay_log(
         .into_par_iter()
         .map(|(_, groups)| {
             let mut lanes = make();
-            let mut reader = GroupReader::new(log);
+            let mut reader = GroupReader::with_columns(log, ColumnSet::WithoutRecorded);
             for group in groups {
                 feed(&mut lanes, reader.read(group)?);
                 progress(group.gap_count);
@@ -51,7 +52,7 @@ fn replay_in_order(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Vec<Tally>, LogError> {
     let mut cpus: BTreeMap<u16, Vec<Box<dyn Lane>>> = BTreeMap::new();
-    let mut reader = GroupReader::new(log);
+    let mut reader = GroupReader::with_columns(log, ColumnSet::WithoutRecorded);
     for group in log.groups() {
         let gaps = reader.read(group)?;
         for run in gaps.chunk_by(|a, b| a.cpu == b.cpu) {
@@ -83,6 +84,7 @@ fn add_up<'a>(lane_count: usize, cpus: impl Iterator<Item = &'a Vec<Box<dyn Lane
 /// Reads groups in order, with one buffer, and remembers the last gap for the check of order.
 pub struct GroupReader<'a> {
     log: &'a IdleLog,
+    columns: ColumnSet,
     gaps: Vec<IdleGap>,
     last: Option<IdleGap>,
 }
@@ -90,7 +92,12 @@ pub struct GroupReader<'a> {
 impl<'a> GroupReader<'a> {
     /// A reader at the beginning of a log or of one of its CPUs.
     pub fn new(log: &'a IdleLog) -> Self {
-        GroupReader { log, gaps: Vec::new(), last: None }
+        GroupReader::with_columns(log, ColumnSet::All)
+    }
+
+    /// A reader of some columns.
+    pub fn with_columns(log: &'a IdleLog, columns: ColumnSet) -> Self {
+        GroupReader { log, columns, gaps: Vec::new(), last: None }
     }
 
     /// The gaps of the next group.
@@ -98,7 +105,8 @@ impl<'a> GroupReader<'a> {
     /// # Errors
     /// If the log is damaged.
     pub fn read(&mut self, group: GapGroup) -> Result<&[IdleGap], LogError> {
-        self.log.read_group(group, self.last.as_ref(), &mut self.gaps)?;
+        let Self { log, columns, gaps, last } = self;
+        log.read_group_columns(group, *columns, last.as_ref(), gaps)?;
         self.last = self.gaps.last().copied();
         Ok(&self.gaps)
     }

@@ -5,11 +5,13 @@
 //! | `mod.rs` | the schema and the metadata |
 //! | `write.rs` | [`LogWriter`]: gaps in, sorted file out |
 //! | `read.rs` | [`IdleLog`]: metadata, and gaps by CPU |
+//! | `file_at.rs` | a file that threads read side by side |
 //!
 //! Rows are sorted by CPU, then by time; a row group holds gaps of one CPU, so that CPUs can be
 //! read side by side and memory stays flat. Columns are those of [`crate::IdleGap`], by the same
 //! names. What is not a row is JSON in the file's key-value metadata, under `idlewise`.
 
+mod file_at;
 mod read;
 mod write;
 
@@ -21,7 +23,7 @@ use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalTyp
 use parquet::schema::types::{Type, TypePtr};
 use serde::{Deserialize, Serialize};
 
-pub use read::{GapGroup, IdleLog};
+pub use read::{ColumnSet, GapGroup, IdleLog};
 pub use write::LogWriter;
 
 /// The version of the schema and the metadata together. A reader refuses a newer one.

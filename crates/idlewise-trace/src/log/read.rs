@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::column::reader::get_typed_column_reader;
+use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{BoolType, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::file::metadata::page_index::RowGroupPageIndex;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
@@ -16,6 +16,7 @@ use parquet::file::reader::{ChunkReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedRowGroupReader;
 use parquet::file::statistics::Statistics;
 
+use super::file_at::SharedFile;
 use super::{Column, FORMAT_VERSION, LogError, LogMetadata, METADATA_KEY};
 use crate::{IdleGap, WakeReason};
 
@@ -24,6 +25,8 @@ const GROUP_ROW_COUNT_MAX: i64 = 16 << 20;
 /// Gaps longer than this, 104 days, are refused: no recording is that long, and a replay that
 /// ticks through one would not end in any patient person's time.
 const GAP_MAX_NS: i64 = 1 << 53;
+/// How many rows all columns are read for before the next ones: they stay in the L2 cache.
+const ROWS_AT_ONCE: usize = 1_024;
 
 /// An open idle log. Reading needs only `&self`, so that threads can share it.
 pub struct IdleLog {
@@ -37,8 +40,26 @@ pub struct IdleLog {
 }
 
 enum Data {
-    File(Arc<File>),
+    File(SharedFile),
     Memory(Bytes),
+}
+
+/// Which columns are read. Of the others, gaps say what an empty log would: nothing known, false.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnSet {
+    /// All of them.
+    All,
+    /// Those that a governor's fate depends on: not what the recording kernel did itself
+    /// (`tick_stopped`, `recorded_state`, `recorded_idle_ns`).
+    WithoutRecorded,
+}
+
+impl ColumnSet {
+    fn contains(self, column: Column) -> bool {
+        let is_recorded =
+            matches!(column, Column::TickStopped | Column::RecordedState | Column::RecordedIdle);
+        self == ColumnSet::All || !is_recorded
+    }
 }
 
 /// A row group: gaps of one CPU, if the log is one of ours.
@@ -63,7 +84,11 @@ impl IdleLog {
             return Err(LogError::Empty { path: path.to_owned() });
         }
         let parquet = ParquetMetaDataReader::new().parse_and_finish(&file);
-        Self::with_parquet(path, Data::File(Arc::new(file)), parquet)
+        Self::with_parquet(
+            path,
+            Data::File(SharedFile { file: Arc::new(file), byte_count }),
+            parquet,
+        )
     }
 
     /// Opens a log that is in memory; `name` stands for its path in messages.
@@ -105,7 +130,7 @@ impl IdleLog {
     ) -> Result<Self, LogError> {
         let parquet = parquet.map_err(|_| LogError::NotParquet { path: path.to_owned() })?;
         let end = match &data {
-            Data::File(file) => file.metadata().map_err(|error| LogError::io(path, error))?.len(),
+            Data::File(file) => file.byte_count,
             Data::Memory(bytes) => bytes.len() as u64,
         };
         Self::check_ranges(path, &parquet, end)?;
@@ -201,14 +226,30 @@ impl IdleLog {
         previous: Option<&IdleGap>,
         gaps: &mut Vec<IdleGap>,
     ) -> Result<(), LogError> {
+        self.read_group_columns(group, ColumnSet::All, previous, gaps)
+    }
+
+    /// As [`IdleLog::read_group`], for some of the columns; damage in the others goes unseen.
+    ///
+    /// # Errors
+    /// If what is read is damaged or out of order.
+    pub fn read_group_columns(
+        &self,
+        group: GapGroup,
+        columns: ColumnSet,
+        previous: Option<&IdleGap>,
+        gaps: &mut Vec<IdleGap>,
+    ) -> Result<(), LogError> {
         gaps.clear();
         let metadata = self.parquet.row_group(group.index);
         if metadata.num_rows() > GROUP_ROW_COUNT_MAX {
             return Err(LogError::damaged(&self.path, "a row group is larger than 16 Mi rows"));
         }
         match &self.data {
-            Data::File(file) => self.read_rows(Arc::clone(file), group, gaps)?,
-            Data::Memory(bytes) => self.read_rows(Arc::new(bytes.clone()), group, gaps)?,
+            Data::File(file) => self.read_rows(Arc::new(file.clone()), group, columns, gaps)?,
+            Data::Memory(bytes) => {
+                self.read_rows(Arc::new(bytes.clone()), group, columns, gaps)?;
+            }
         }
         self.check_order(group, previous, gaps)
     }
@@ -235,6 +276,7 @@ impl IdleLog {
         &self,
         data: Arc<R>,
         group: GapGroup,
+        columns: ColumnSet,
         gaps: &mut Vec<IdleGap>,
     ) -> Result<(), LogError> {
         let metadata = self.parquet.row_group(group.index);
@@ -258,135 +300,174 @@ impl IdleLog {
             recorded_idle_ns: None,
         };
         gaps.resize(row_count, EMPTY);
-        let mut int64 = Values::<Int64Type>::default();
-        let mut int32 = Values::<Int32Type>::default();
-        let mut bools = Values::<BoolType>::default();
-        for column in Column::ALL {
-            let Some(index) = self.columns[column as usize] else { continue };
-            let cursor = Cursor { log: self, column, index, row_count };
-            match column {
-                Column::Cpu => {
-                    cursor.read(reader, &mut int32, |i, &v| {
-                        gaps[i].cpu = u16::try_from(v).ok()?;
-                        Some(())
-                    })?;
-                }
-                Column::Start => cursor.read(reader, &mut int64, |i, &v| {
-                    gaps[i].start_ns = v;
-                    Some(())
-                })?,
-                Column::Gap => cursor.read(reader, &mut int64, |i, &v| {
-                    gaps[i].gap_ns = u64::try_from(v).ok().filter(|_| v <= GAP_MAX_NS)?;
-                    Some(())
-                })?,
-                Column::SleepLength => cursor.read(reader, &mut int64, |i, &v| {
-                    gaps[i].sleep_length_ns = Some(v as u64);
-                    Some(())
-                })?,
-                Column::NextTick => cursor.read(reader, &mut int32, |i, &v| {
-                    gaps[i].next_tick_ns = Some(v as u32);
-                    Some(())
-                })?,
-                Column::TickStopped => cursor.read(reader, &mut bools, |i, &v| {
-                    gaps[i].tick_stopped = v;
-                    Some(())
-                })?,
-                Column::RanTask => cursor.read(reader, &mut bools, |i, &v| {
-                    gaps[i].ran_task = v;
-                    Some(())
-                })?,
-                Column::WakeReason => {
-                    let mut names = Values::<ByteArrayType>::default();
-                    cursor.read(reader, &mut names, |i, name| {
-                        gaps[i].wake_reason = WakeReason::from_name(name.data())?;
-                        Some(())
-                    })?;
-                }
-                Column::LatencyLimit => cursor.read(reader, &mut int64, |i, &v| {
-                    gaps[i].latency_limit_ns = Some(v as u64);
-                    Some(())
-                })?,
-                Column::RecordedState => cursor.read(reader, &mut int32, |i, &v| {
-                    gaps[i].recorded_state = Some(u8::try_from(v).ok()?);
-                    Some(())
-                })?,
-                Column::RecordedIdle => cursor.read(reader, &mut int64, |i, &v| {
-                    gaps[i].recorded_idle_ns = Some(v as u64);
-                    Some(())
-                })?,
-            }
+        let rows = Rows { log: self, reader, columns, row_count };
+        let mut cpu = rows.cursor::<Int32Type>(Column::Cpu)?;
+        let mut start = rows.cursor::<Int64Type>(Column::Start)?;
+        let mut length = rows.cursor::<Int64Type>(Column::Gap)?;
+        let mut sleep_length = rows.cursor::<Int64Type>(Column::SleepLength)?;
+        let mut next_tick = rows.cursor::<Int32Type>(Column::NextTick)?;
+        let mut tick_stopped = rows.cursor::<BoolType>(Column::TickStopped)?;
+        let mut ran_task = rows.cursor::<BoolType>(Column::RanTask)?;
+        let mut wake_reason = rows.cursor::<ByteArrayType>(Column::WakeReason)?;
+        let mut latency_limit = rows.cursor::<Int64Type>(Column::LatencyLimit)?;
+        let mut recorded_state = rows.cursor::<Int32Type>(Column::RecordedState)?;
+        let mut recorded_idle = rows.cursor::<Int64Type>(Column::RecordedIdle)?;
+        for gaps in gaps.chunks_mut(ROWS_AT_ONCE) {
+            cpu.read(gaps, |gap, &v| {
+                gap.cpu = u16::try_from(v).ok()?;
+                Some(())
+            })?;
+            start.read(gaps, |gap, &v| {
+                gap.start_ns = v;
+                Some(())
+            })?;
+            length.read(gaps, |gap, &v| {
+                gap.gap_ns = u64::try_from(v).ok().filter(|_| v <= GAP_MAX_NS)?;
+                Some(())
+            })?;
+            sleep_length.read(gaps, |gap, &v| {
+                gap.sleep_length_ns = Some(v as u64);
+                Some(())
+            })?;
+            next_tick.read(gaps, |gap, &v| {
+                gap.next_tick_ns = Some(v as u32);
+                Some(())
+            })?;
+            tick_stopped.read(gaps, |gap, &v| {
+                gap.tick_stopped = v;
+                Some(())
+            })?;
+            ran_task.read(gaps, |gap, &v| {
+                gap.ran_task = v;
+                Some(())
+            })?;
+            wake_reason.read(gaps, |gap, name| {
+                gap.wake_reason = WakeReason::from_name(name.data())?;
+                Some(())
+            })?;
+            latency_limit.read(gaps, |gap, &v| {
+                gap.latency_limit_ns = Some(v as u64);
+                Some(())
+            })?;
+            recorded_state.read(gaps, |gap, &v| {
+                gap.recorded_state = Some(u8::try_from(v).ok()?);
+                Some(())
+            })?;
+            recorded_idle.read(gaps, |gap, &v| {
+                gap.recorded_idle_ns = Some(v as u64);
+                Some(())
+            })?;
         }
         Ok(())
     }
 }
 
-/// Buffers for one type of column, reused.
-struct Values<T: DataType> {
+/// What cursors of one row group share.
+struct Rows<'a, R: ChunkReader> {
+    log: &'a IdleLog,
+    reader: &'a SerializedRowGroupReader<'a, R>,
+    columns: ColumnSet,
+    row_count: usize,
+}
+
+impl<'a, R: ChunkReader + 'static> Rows<'a, R> {
+    /// A cursor at the first row of a column.
+    fn cursor<T: DataType>(&self, column: Column) -> Result<Cursor<'a, T>, LogError> {
+        let index = self.log.columns[column as usize].filter(|_| self.columns.contains(column));
+        let reader = match index {
+            Some(index) => {
+                let reader = self.reader.get_column_reader(index).map_err(|error| {
+                    let what = format!("column {}: {error}", column.name());
+                    LogError::damaged(&self.log.path, what)
+                })?;
+                Some(get_typed_column_reader::<T>(reader))
+            }
+            None => None,
+        };
+        Ok(Cursor {
+            log: self.log,
+            column,
+            reader,
+            row_count: self.row_count,
+            row: 0,
+            values: Vec::new(),
+            levels: Vec::new(),
+        })
+    }
+}
+
+/// A place in one column of one row group; the column may be missing or unwanted.
+struct Cursor<'a, T: DataType> {
+    log: &'a IdleLog,
+    column: Column,
+    reader: Option<ColumnReaderImpl<T>>,
+    /// Of the whole group.
+    row_count: usize,
+    /// How many of them are read.
+    row: usize,
     values: Vec<T::T>,
     levels: Vec<i16>,
 }
 
-impl<T: DataType> Default for Values<T> {
-    fn default() -> Self {
-        Values { values: Vec::new(), levels: Vec::new() }
-    }
-}
-
-/// One column of one row group.
-struct Cursor<'a> {
-    log: &'a IdleLog,
-    column: Column,
-    index: usize,
-    row_count: usize,
-}
-
-impl Cursor<'_> {
-    /// Calls `set` with each row and its value, nulls left out. `set` answers `None` to a value
-    /// that the column can't hold.
-    fn read<T: DataType, R: ChunkReader + 'static>(
-        &self,
-        reader: &SerializedRowGroupReader<'_, R>,
-        buffer: &mut Values<T>,
-        mut set: impl FnMut(usize, &T::T) -> Option<()>,
+impl<T: DataType> Cursor<'_, T> {
+    /// Calls `set` with each of the next gaps and its value, nulls left out. `set` answers `None`
+    /// to a value that the column can't hold.
+    #[inline]
+    fn read(
+        &mut self,
+        gaps: &mut [IdleGap],
+        mut set: impl FnMut(&mut IdleGap, &T::T) -> Option<()>,
     ) -> Result<(), LogError> {
-        let name = self.column.name();
-        let damaged = |what: String| LogError::damaged(&self.log.path, what);
-        let column = reader
-            .get_column_reader(self.index)
-            .map_err(|error| damaged(format!("column {name}: {error}")))?;
-        let mut column = get_typed_column_reader::<T>(column);
-        let is_nullable = self.column.is_nullable();
-        buffer.values.clear();
-        buffer.levels.clear();
-        let mut row_count = 0;
-        while row_count < self.row_count {
-            let levels = is_nullable.then_some(&mut buffer.levels);
-            let left = self.row_count - row_count;
-            let (records, _, _) = column
-                .read_records(left, levels, None, &mut buffer.values)
-                .map_err(|error| damaged(format!("column {name}: {error}")))?;
-            if records == 0 {
-                return Err(damaged(format!(
-                    "column {name} has {row_count} rows instead of {}",
-                    self.row_count
-                )));
-            }
-            row_count += records;
+        if self.reader.is_none() {
+            return Ok(());
         }
-        let bad_value =
-            |row: usize| damaged(format!("column {name}, row {row} of a group: impossible value"));
-        if !is_nullable {
-            for (row, value) in buffer.values.iter().enumerate().take(self.row_count) {
-                set(row, value).ok_or_else(|| bad_value(row))?;
+        self.fetch(gaps.len())?;
+        let first_row = self.row;
+        self.row += gaps.len();
+        let (log, name) = (self.log, self.column.name());
+        let bad_value = |index: usize| {
+            let row = first_row + index;
+            let what = format!("column {name}, row {row} of a group: impossible value");
+            LogError::damaged(&log.path, what)
+        };
+        if !self.column.is_nullable() {
+            for (index, (gap, value)) in gaps.iter_mut().zip(&self.values).enumerate() {
+                set(gap, value).ok_or_else(|| bad_value(index))?;
             }
             return Ok(());
         }
-        let mut values = buffer.values.iter();
-        for (row, &level) in buffer.levels.iter().enumerate().take(self.row_count) {
+        let mut values = self.values.iter();
+        for (index, (gap, &level)) in gaps.iter_mut().zip(&self.levels).enumerate() {
             if level == 1 {
-                let value = values.next().ok_or_else(|| bad_value(row))?;
-                set(row, value).ok_or_else(|| bad_value(row))?;
+                let value = values.next().ok_or_else(|| bad_value(index))?;
+                set(gap, value).ok_or_else(|| bad_value(index))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Decodes the values of the next rows.
+    fn fetch(&mut self, wanted_count: usize) -> Result<(), LogError> {
+        self.values.clear();
+        self.levels.clear();
+        let Some(reader) = &mut self.reader else { return Ok(()) };
+        let name = self.column.name();
+        let damaged = |what: String| LogError::damaged(&self.log.path, what);
+        let mut fetched_count = 0;
+        while fetched_count < wanted_count {
+            let levels = self.column.is_nullable().then_some(&mut self.levels);
+            let left = wanted_count - fetched_count;
+            let (records, _, _) = reader
+                .read_records(left, levels, None, &mut self.values)
+                .map_err(|error| damaged(format!("column {name}: {error}")))?;
+            if records == 0 {
+                return Err(damaged(format!(
+                    "column {name} has {} rows instead of {}",
+                    self.row + fetched_count,
+                    self.row_count
+                )));
+            }
+            fetched_count += records;
         }
         Ok(())
     }

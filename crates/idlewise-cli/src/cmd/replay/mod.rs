@@ -6,8 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable};
-use idlewise_linux::tick_period_ns;
+use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
 use idlewise_report::replay::{Outcome, Price, Role, by_log_table, findings, replay_table};
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Lane, MakeLane, Setting, Tally, replay_log};
@@ -327,7 +326,7 @@ impl Replay {
         let shown = if self.by_log || logs.len() == 1 { outcomes } else { &pooled };
         for group in shown.chunk_by(|a, b| a.log == b.log && a.machine == b.machine) {
             let title = title(&group[0], benches, logs.len());
-            let table = replay_table(&title, group, prices, &["log", "machine"]);
+            let table = replay_table(&title, group, prices, &SAID_IN_TITLE);
             writeln!(out, "{}", table.to_text(&style))?;
         }
         if logs.len() > 1 && !self.by_log {
@@ -347,9 +346,8 @@ impl Replay {
     fn notes(&self, logs: &[NamedLog], benches: &[Bench], choices: &[Choice]) -> Notes {
         let mut notes = Notes::default();
         notes.basis(Basis::Simulated, "misses, delays and ticks, with worst-case exit latencies");
-        let provenance: Vec<String> = choices.iter().filter_map(Choice::provenance).collect();
-        if !provenance.is_empty() {
-            notes.basis(Basis::Simulated, provenance.join("; "));
+        for provenance in governors::provenance(choices) {
+            notes.basis(Basis::Simulated, provenance);
         }
         notes.basis(Basis::Assumed, format!("{} ns of work for each tick", self.tick_work_ns));
         for bench in benches {
@@ -388,6 +386,9 @@ fn title(outcome: &Outcome<'_>, benches: &[Bench], log_count: usize) -> String {
         outcome.tally.gap_ns as f64 / 1e9,
     )
 }
+
+/// Columns that a table of one log and machine doesn't need.
+const SAID_IN_TITLE: [&str; 4] = ["log", "machine", "gap_count", "decision_count"];
 
 /// The name of all logs added up.
 const ALL_LOGS: &str = "all";

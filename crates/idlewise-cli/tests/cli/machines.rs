@@ -1,50 +1,6 @@
 //! `idlewise machines`, end to end: what a user sees, exit status included.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output};
-
-/// Columns must fit this, however long names and titles are.
-const WIDTH: usize = 100;
-
-fn idlewise(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_idlewise")).args(arguments).output().expect("it starts")
-}
-
-fn stdout(arguments: &[&str]) -> String {
-    let output = idlewise(arguments);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {stderr}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// What a failing command says, with its status.
-fn failure(arguments: &[&str]) -> (Option<i32>, String) {
-    let output = idlewise(arguments);
-    assert!(output.stdout.is_empty(), "nothing but the error");
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
-}
-
-/// A file of the user's, gone when the test ends.
-struct OwnFile(PathBuf);
-
-impl OwnFile {
-    fn new(name: &str, text: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::write(&path, text).unwrap();
-        OwnFile(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for OwnFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
+use crate::{OwnFile, WIDTH, failure, stdout};
 
 #[test]
 fn the_list_has_every_machine_and_fits() {
@@ -58,7 +14,7 @@ fn the_list_has_every_machine_and_fits() {
     let words: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(
         words[words.len() - 8..],
-        ["POLL", "C1", "C1E", "C6", "290", "0.800", "assumed", "captured"]
+        ["POLL", "C1", "C1E", "C6", "290", "0.8", "assumed", "captured"]
     );
 }
 
@@ -146,14 +102,14 @@ fn an_unknown_name_suggests_the_nearest() {
 
 #[test]
 fn a_file_of_ones_own_is_shown() {
-    let spr = include_str!("../../../machines/spr.toml").replace("\"spr\"", "\"mine\"");
+    let spr = include_str!("../../../../machines/spr.toml").replace("\"spr\"", "\"mine\"");
     let file = OwnFile::new("mine.toml", &spr);
     assert!(stdout(&["machines", file.path()]).starts_with("mine: Sapphire Rapids"));
 }
 
 #[test]
 fn a_wrong_file_is_one_line_with_file_line_and_cause() {
-    let spr = include_str!("../../../machines/spr.toml");
+    let spr = include_str!("../../../../machines/spr.toml");
     let file =
         OwnFile::new("typo.toml", &spr.replace("exit_latency_us = 290", "exit_latency = 290"));
     let (status, error) = failure(&["machines", file.path()]);

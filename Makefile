@@ -1,0 +1,62 @@
+# The one entrance for people who build idlewise. `make help` lists what there is.
+#
+# Everything works as the first command on a fresh Debian machine with a Rust toolchain: what a
+# target needs from the system it installs by `make setup` where it may, and says so where not.
+
+CARGO ?= cargo
+IDLEWISE = $(CARGO) run --quiet --release --package idlewise-cli --
+
+# What building needs besides Rust: a C compiler, for zstd and xz. Tests and the benchmark also have
+# perf read recordings.
+BUILD_PACKAGES = gcc libc6-dev
+PACKAGES = $(BUILD_PACKAGES) linux-perf xz-utils
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint unit-test front-door golden bench conformance fuzz
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+setup: ## install the Debian packages that tests need, if they are missing and we may
+	@./scripts/setup $(PACKAGES)
+
+demo: ## the main job on the bundled recordings: import one, then replay all
+	@./scripts/setup $(BUILD_PACKAGES)
+	@$(CARGO) build --release --package idlewise-cli
+	@echo '$$ idlewise import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet'
+	@mkdir -p target
+	@$(IDLEWISE) import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet --force
+	@echo
+	@echo '$$ idlewise replay'
+	@$(IDLEWISE) replay
+
+test: setup lint unit-test front-door ## everything that CI runs
+
+lint: ## formatting, clippy, licences and sources of dependencies
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check licenses bans sources; \
+	else echo 'SKIPPED: cargo deny is not installed (cargo install cargo-deny); licences were not checked'; fi
+
+unit-test: ## unit, property, golden and end-to-end tests
+	$(CARGO) test --workspace
+
+front-door: ## run the README's first command and look at what it prints
+	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
+	$$command | grep 'comes nearest to the oracle' && echo 'README: it prints what it promises'
+
+conformance: ## replay the decisions of real kernels that come with idlewise
+	$(IDLEWISE) verify-decisions conformance/decisions/*.csv.xz
+
+# Twice, because the bundled logs are part of the binary whose output is expected.
+golden: ## rewrite expected outputs and generated documents; review the diff
+	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
+	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
+
+bench: ## speed and memory, side by side with other tools, as figures (asserts nothing)
+	$(CARGO) bench --package idlewise-cli --bench figures
+
+fuzz: ## ten minutes of fuzzing for each parser (needs a nightly toolchain and cargo-fuzz)
+	@for crate in trace sim; do cd $(CURDIR)/crates/idlewise-$$crate && \
+	for target in $$($(CARGO) +nightly fuzz list); do \
+	$(CARGO) +nightly fuzz run $$target -- -max_total_time=600 -rss_limit_mb=2048 || exit 1; done; done

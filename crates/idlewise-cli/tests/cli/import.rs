@@ -1,0 +1,269 @@
+//! `idlewise import`: recordings become logs, bad ones are refused, and an independent reading of
+//! the same recording finds the same gaps.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::process::Command;
+
+use idlewise_trace::log::IdleLog;
+use idlewise_trace::{IdleGap, WakeReason};
+
+use crate::{OwnFile, assert_refused, folder, idlewise, recording, root, stdout};
+
+fn gaps(log: &IdleLog) -> Vec<IdleGap> {
+    let (mut all, mut some) = (Vec::new(), Vec::new());
+    for group in log.groups() {
+        log.read_group(group, all.last(), &mut some).unwrap();
+        all.extend_from_slice(&some);
+    }
+    all
+}
+
+#[test]
+fn makes_the_bundled_logs_of_the_bundled_recordings() {
+    for name in ["a-idle", "b-redis", "e-hackbench", "h-pingpong", "s-softirq500"] {
+        let folder = folder();
+        let output = folder.path().join("log.parquet");
+        let recording = format!("traces/{name}.perf.data.xz");
+        stdout(&["import", &recording, "-o", output.to_str().unwrap()]);
+        let bundled = IdleLog::open(&root().join(format!("traces/{name}.parquet"))).unwrap();
+        let made = IdleLog::open(&output).unwrap();
+        // Same gaps and same metadata; bytes may differ with the version of the compressor.
+        assert_eq!(gaps(&made), gaps(&bundled), "{name}: run `make golden`");
+        assert_eq!(made.metadata, bundled.metadata, "{name}: run `make golden`");
+        let ratio = made.metadata.source.byte_count / fs::metadata(&output).unwrap().len();
+        assert!(ratio >= 20, "{name}: a log is to be 1/20 of its recording, this is 1/{ratio}");
+    }
+}
+
+/// A stay of CPU 0 as `perf script` prints it, by string matching alone: nothing is shared with
+/// the importer. What it knows of the kernel's functions it has from traces/symbols.tsv.
+#[derive(Default)]
+struct NaiveGap {
+    start_ns: i64,
+    exit_ns: Option<i64>,
+    interrupt: Option<(i64, bool)>,
+    timer_fired: bool,
+}
+
+#[derive(Default)]
+struct Naive {
+    stay_count: u64,
+    stay_sum_ns: i64,
+    gaps: Vec<(i64, i64)>,
+    open: Option<NaiveGap>,
+    entered_ns: i64,
+}
+
+impl Naive {
+    fn close(&mut self) {
+        let Some(gap) = self.open.take() else { return };
+        let signs = [gap.exit_ns, gap.interrupt.map(|(at_ns, _)| at_ns)];
+        let end_ns = signs.into_iter().flatten().min().unwrap_or(gap.start_ns);
+        self.gaps.push((gap.start_ns, end_ns.max(self.entered_ns)));
+    }
+
+    fn read(text: &str) -> Naive {
+        const TICK: &str = "function=0xffffffff814330e0";
+        // tcp_orphan_update: the one deferrable timer in these recordings.
+        const DEFERRABLE: &str = "function=0xffffffff82010e10";
+        const TIMER_VECTOR: &str = "irq_vectors:local_timer_entry:";
+        let mut naive = Naive::default();
+        for line in text.lines().filter(|line| line.contains(" [000] ")) {
+            let (_, rest) = line.split_once("[000]").unwrap();
+            let (time, event) = rest.trim().split_once(": ").unwrap();
+            let (seconds, nanos) = time.split_once('.').unwrap();
+            let at_ns =
+                seconds.parse::<i64>().unwrap() * 1_000_000_000 + nanos.parse::<i64>().unwrap();
+            let event = event.trim();
+            if event.starts_with("power:cpu_idle:") && event.contains("state=4294967295") {
+                if let Some(gap) = &mut naive.open {
+                    gap.exit_ns = gap.exit_ns.or(Some(at_ns));
+                    naive.stay_sum_ns += at_ns - naive.entered_ns;
+                }
+            } else if event.starts_with("power:cpu_idle:") {
+                naive.stay_count += 1;
+                match naive.open.as_mut() {
+                    // Only the tick: the same gap goes on.
+                    Some(gap)
+                        if gap.interrupt.is_none_or(|(_, timer)| timer) && !gap.timer_fired =>
+                    {
+                        gap.exit_ns = None;
+                        gap.interrupt = None;
+                    }
+                    Some(_) => naive.close(),
+                    None => {}
+                }
+                naive.open.get_or_insert(NaiveGap { start_ns: at_ns, ..NaiveGap::default() });
+                naive.entered_ns = at_ns;
+            } else if event.starts_with("sched:sched_switch:") && !event.contains("next_pid=0 ") {
+                naive.close();
+            } else if let Some(gap) = &mut naive.open {
+                let is_timer = event.starts_with(TIMER_VECTOR);
+                if event.starts_with("irq_vectors:") || event.starts_with("irq:irq_handler_entry:")
+                {
+                    gap.interrupt.get_or_insert((at_ns, is_timer));
+                }
+                let fired = event.starts_with("timer:hrtimer_expire_entry:")
+                    && !event.contains(TICK)
+                    || event.starts_with("timer:timer_expire_entry:")
+                        && !event.contains(DEFERRABLE);
+                gap.timer_fired |= fired;
+            }
+        }
+        naive
+    }
+}
+
+#[test]
+fn agrees_with_an_independent_reading_of_perf_script() {
+    if Command::new("perf").arg("--version").output().is_err() {
+        // `make setup` installs it; see the Makefile.
+        eprintln!("SKIPPED: perf is not installed, so nothing independent read the recording");
+        return;
+    }
+    for name in ["s-softirq500", "h-pingpong", "a-idle"] {
+        let data = OwnFile::new("perf.data", recording(name));
+        let script = Command::new("perf")
+            .args(["script", "--ns", "-F", "comm,pid,cpu,time,event,trace", "-i", data.path()])
+            .output()
+            .unwrap();
+        let naive = Naive::read(&String::from_utf8_lossy(&script.stdout));
+        let log = IdleLog::open(&root().join(format!("traces/{name}.parquet"))).unwrap();
+        let ours = gaps(&log);
+        let cpu = &log.metadata.cpus[0];
+
+        assert_eq!(naive.stay_count, cpu.idle_entry_count, "{name}: idle entries");
+        let starts_ns: Vec<i64> = ours.iter().map(|gap| gap.start_ns).collect();
+        let naive_starts_ns: Vec<i64> = naive.gaps.iter().map(|gap| gap.0).collect();
+        assert_eq!(starts_ns, naive_starts_ns, "{name}: where gaps start");
+        let mut timer_lateness_ns = Vec::new();
+        for (gap, &(start_ns, end_ns)) in ours.iter().zip(&naive.gaps) {
+            let gap_end_ns = gap.start_ns + gap.gap_ns as i64;
+            match gap.wake_reason {
+                // The expiry comes before the interrupt that tells of it.
+                WakeReason::Timer => timer_lateness_ns.push(end_ns - gap_end_ns),
+                _ => assert_eq!(gap_end_ns, end_ns, "{name}: gap from {start_ns}"),
+            }
+        }
+        timer_lateness_ns.sort_unstable();
+        let median_ns = timer_lateness_ns[timer_lateness_ns.len() / 2];
+        // One interrupt serves all timers that are due when it looks, microseconds after its entry.
+        assert!(timer_lateness_ns[0] > -20_000, "{name}: {}", timer_lateness_ns[0]);
+        assert!((0..100_000).contains(&median_ns), "{name}: {median_ns}");
+        let ours_sum_ns: i64 = ours.iter().map(|gap| gap.recorded_idle_ns.unwrap() as i64).sum();
+        // The last stay may be open when the recording ends.
+        assert!((naive.stay_sum_ns - ours_sum_ns).abs() < 50_000_000, "{name}: idle time");
+    }
+}
+
+/// For each gap that a timer ended, the sleep length rebuilt at its start must be the expiry.
+#[test]
+fn rebuilds_the_expiries_that_followed() {
+    let shares: HashMap<&str, f64> = ["b-redis", "s-softirq500", "h-pingpong", "a-idle"]
+        .into_iter()
+        .map(|name| {
+            let log = IdleLog::open(&root().join(format!("traces/{name}.parquet"))).unwrap();
+            let gaps = gaps(&log);
+            let by_timer: Vec<&IdleGap> =
+                gaps.iter().filter(|gap| gap.wake_reason == WakeReason::Timer).collect();
+            let same =
+                by_timer.iter().filter(|gap| gap.sleep_length_ns == Some(gap.gap_ns)).count();
+            (name, same as f64 / by_timer.len() as f64)
+        })
+        .collect();
+    // The rest are timers that were armed within the gap, by an interrupt or by another CPU.
+    assert!(shares["b-redis"] > 0.99 && shares["s-softirq500"] > 0.97, "{shares:?}");
+    assert!(shares["h-pingpong"] > 0.85 && shares["a-idle"] > 0.85, "{shares:?}");
+}
+
+#[test]
+fn refuses_what_is_no_recording_with_one_line() {
+    for (name, content, found) in [
+        ("empty.data", &b""[..], "empty"),
+        ("text.data", &b"swapper     0 [000]  4095.340497: power:cpu_idle: state=1"[..], "found"),
+        ("elf.data", &b"\x7fELF\x02\x01\x01"[..], "ELF"),
+    ] {
+        let file = OwnFile::new(name, content);
+        let output = file.0.with_extension("parquet");
+        assert_refused(&["import", file.path(), "-o", output.to_str().unwrap()], &[name, found]);
+        assert!(!output.exists(), "nothing half-written");
+    }
+    assert_refused(&["import", "no-such-file"], &["no-such-file", "No such file"]);
+}
+
+#[test]
+fn imports_what_is_whole_of_a_truncated_recording() {
+    let whole = recording("s-softirq500");
+    let folder = folder();
+    let output = folder.path().join("log.parquet");
+    // The event formats are at the end of a perf.data: without them nothing can be decoded, which
+    // must be said. With them, a hole in the records is survived: see the importer's own tests.
+    let cut = OwnFile::new("cut.perf.data", &whole[..whole.len() / 2]);
+    assert_refused(&["import", cut.path(), "-o", output.to_str().unwrap()], &["cut.perf.data"]);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing half-written");
+}
+
+#[test]
+fn keeps_an_existing_log_without_force() {
+    let log = OwnFile::new("log.parquet", "precious");
+    let recording = "traces/a-idle.perf.data.xz";
+    assert_refused(&["import", recording, "-o", log.path()], &["log.parquet", "--force"]);
+    assert_eq!(fs::read(&log.0).unwrap(), b"precious");
+    stdout(&["import", recording, "-o", log.path(), "--force"]);
+    assert!(IdleLog::open(&log.0).is_ok());
+}
+
+/// A limit on file sizes stands in for a full disk: the write fails half-way in the same place.
+#[test]
+fn leaves_nothing_behind_when_the_disk_is_full() {
+    let folder = folder();
+    let output = folder.path().join("log.parquet");
+    let recording = OwnFile::new("perf.data", recording("s-softirq500"));
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 16; exec '{}' import '{}' -o '{}'",
+        env!("CARGO_BIN_EXE_idlewise"),
+        recording.path(),
+        output.display(),
+    );
+    let result = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let message = String::from_utf8_lossy(&result.stderr).into_owned();
+    assert_eq!(result.status.code(), Some(2), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.contains("log.parquet"), "{message}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing half-written");
+}
+
+#[test]
+fn refuses_a_recorded_machine_that_lacks_a_recorded_state() {
+    let one_state = "id = \"one\"\ntitle = \"One state\"\narch = \"x86\"\nsource = \"invented\"\n\
+                     [[states]]\nname = \"POLL\"\nexit_latency_us = 0\n\
+                     target_residency_us = 0\nflags = [\"polling\"]\n";
+    let machine = OwnFile::new("one.toml", one_state);
+    let folder = folder();
+    let output = folder.path().join("log.parquet");
+    assert_refused(
+        &[
+            "import",
+            "traces/a-idle.perf.data.xz",
+            "--recorded-machine",
+            machine.path(),
+            "-o",
+            output.to_str().unwrap(),
+        ],
+        &["a-idle.perf.data.xz", "enters state 1", "--recorded-machine"],
+    );
+}
+
+#[test]
+fn output_is_the_same_each_time() {
+    let runs: HashSet<Vec<u8>> = (0..2)
+        .map(|_| {
+            let folder = folder();
+            let output = folder.path().join("log.parquet");
+            idlewise(&["import", "traces/b-redis.perf.data.xz", "-o", output.to_str().unwrap()]);
+            fs::read(output).unwrap()
+        })
+        .collect();
+    assert_eq!(runs.len(), 1);
+}

@@ -1,0 +1,75 @@
+//! Expected output, byte for byte, and documents made by the program. `make golden` rewrites them;
+//! the diff is for review.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use idlewise_report::{columns, columns_markdown, info, replay};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn rewrites() -> bool {
+    std::env::var("IDLEWISE_GOLDEN").is_ok_and(|value| value == "rewrite")
+}
+
+fn assert_golden(path: &Path, found: &str) {
+    if rewrites() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, found).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        expected == found,
+        "{} is not what the program makes; `make golden` rewrites it\n--- expected\n{expected}\n\
+         --- found\n{found}",
+        path.display()
+    );
+}
+
+fn idlewise(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    let output = command.current_dir(root()).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// One test, because the logs that are rewritten are part of the binary that the others run: after
+/// a change of the importer, `make golden` is needed twice.
+#[test]
+fn outputs_are_as_expected() {
+    if rewrites() {
+        for name in ["a-idle", "b-redis", "e-hackbench", "h-pingpong", "s-softirq500"] {
+            let recording = format!("traces/{name}.perf.data.xz");
+            let log = format!("traces/{name}.parquet");
+            idlewise(&["import", &recording, "-o", &log, "--force"]);
+        }
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    assert_golden(&folder.join("replay.txt"), &idlewise(&["replay"]));
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, shown) = readme.split_once("```text\n").unwrap();
+    let (shown, _) = shown.split_once("```\n").unwrap();
+    let demo = fs::read_to_string(folder.join("replay.txt")).unwrap();
+    for line in shown.lines().filter(|line| *line != "...") {
+        assert!(demo.lines().any(|found| found == line), "README shows {line:?}, not so the demo");
+    }
+    assert_golden(&folder.join("replay-by-log.csv"), &idlewise(&["replay", "--csv"]));
+    let softirq = "traces/s-softirq500.parquet";
+    assert_golden(&folder.join("info-s-softirq500.txt"), &idlewise(&["info", softirq]));
+}
+
+#[test]
+fn the_list_of_columns_is_in_the_documentation() {
+    let text = columns_markdown(&[
+        ("`idlewise replay`", &replay::REPLAY),
+        ("`idlewise replay` of several logs, log by log", &replay::BY_LOG),
+        ("`idlewise info`", &info::INFO),
+        ("`idlewise machines`", &columns::MACHINE_LIST),
+        ("`idlewise machines NAME`", &columns::STATE_LIST),
+    ]);
+    assert_golden(&root().join("docs/columns.md"), &text);
+}

@@ -1,0 +1,331 @@
+//! What an idle log needs of a Parquet footer, checked against the file's length.
+//!
+//! Our own reader and not the Parquet crate's: that one panics on some damaged footers (an integer
+//! type of 7 bits) and hangs on others. What a footer says beyond [`Footer`] is ignored.
+
+use std::ops::{Range, RangeInclusive};
+
+use parquet::basic::Type as PhysicalType;
+
+use super::thrift::{Kind, Reader};
+use super::{Column, METADATA_KEY};
+
+/// The length of the footer, and the magic.
+pub(super) const TAIL_BYTE_COUNT: u64 = 8;
+/// Far more than any log has: ours take about 1 KiB for 65,536 gaps.
+const FOOTER_BYTE_COUNT_MAX: u64 = 64 << 20;
+/// Row groups larger than this are refused: one is held in memory whole. Ours have 65,536 gaps;
+/// this is the largest that other writers make unless told otherwise.
+pub(super) const GROUP_ROW_COUNT_MAX: u64 = 1 << 20;
+
+/// Where in the file a footer of `byte_count` bytes is said to be; `None` if this is no Parquet.
+pub(super) fn place(tail: [u8; TAIL_BYTE_COUNT as usize], byte_count: u64) -> Option<Range<u64>> {
+    let [a, b, c, d, magic @ ..] = tail;
+    let end = byte_count.checked_sub(TAIL_BYTE_COUNT)?;
+    let footer_byte_count = u64::from(u32::from_le_bytes([a, b, c, d]));
+    let start = end.checked_sub(footer_byte_count)?;
+    (magic == *b"PAR1" && footer_byte_count <= FOOTER_BYTE_COUNT_MAX).then_some(start..end)
+}
+
+pub(super) struct Footer {
+    pub row_count: u64,
+    pub groups: Vec<Group>,
+    /// The columns in the order of the file; every group has as many.
+    pub columns: Vec<Leaf>,
+    /// What stands under our key; `None` if nothing does.
+    pub json: Option<String>,
+}
+
+/// A column of the schema.
+#[derive(Default)]
+pub(super) struct Leaf {
+    name: String,
+    physical_type: i64,
+    repetition: i64,
+}
+
+pub(super) struct Group {
+    pub row_count: u64,
+    pub chunks: Vec<Chunk>,
+}
+
+/// A column of a row group.
+pub(super) struct Chunk {
+    pub bytes: Range<u64>,
+    pub is_compressed: bool,
+    /// Least and greatest value, of 32-bit columns only; what is outside is damage.
+    pub int32_range: Option<RangeInclusive<i32>>,
+}
+
+impl Leaf {
+    pub(super) fn is(&self, column: Column) -> bool {
+        self.name == column.name()
+    }
+
+    /// Whether it has the type that we write. Logical types say nothing new and are not looked at.
+    pub(super) fn has_type_of(&self, column: Column) -> bool {
+        let physical_type = match column.schema().get_physical_type() {
+            PhysicalType::BOOLEAN => 0,
+            PhysicalType::INT32 => 1,
+            PhysicalType::INT64 => 2,
+            _ => 6,
+        };
+        self.physical_type == physical_type && self.repetition == i64::from(column.is_nullable())
+    }
+}
+
+impl Footer {
+    /// Reads a footer of a file in which the row groups have `data_byte_count` bytes at most. The
+    /// error says what is damaged.
+    pub(super) fn read(bytes: &[u8], data_byte_count: u64) -> Result<Footer, &'static str> {
+        let mut raw = RawFooter::default();
+        raw.read(&mut Reader::new(bytes)).ok_or("the footer can't be decoded")?;
+        let mut schema = raw.schema.into_iter();
+        let root = schema.next().ok_or("the footer has no schema")?;
+        let schema: Vec<SchemaElement> = schema.collect();
+        if root.child_count != schema.len() as i64 || schema.iter().any(|e| e.child_count != 0) {
+            return Err("a column has columns inside");
+        }
+        let mut row_count = 0_u64;
+        let mut chunks_byte_count = 0_u64;
+        let mut groups = Vec::with_capacity(raw.groups.len());
+        for group in raw.groups {
+            let group_row_count =
+                u64::try_from(group.row_count).map_err(|_| "a row group has no row count")?;
+            if group_row_count > GROUP_ROW_COUNT_MAX {
+                return Err("a row group is larger than 1 Mi rows");
+            }
+            if group.chunks.len() != schema.len() {
+                return Err("a row group has not all columns");
+            }
+            let mut chunks = Vec::with_capacity(group.chunks.len());
+            for chunk in group.chunks {
+                let chunk = chunk.check(group.row_count, data_byte_count)?;
+                chunks_byte_count = chunks_byte_count.saturating_add(chunk.byte_count());
+                chunks.push(chunk);
+            }
+            // Cannot overflow: there are fewer groups than bytes in the file.
+            row_count += group_row_count;
+            groups.push(Group { row_count: group_row_count, chunks });
+        }
+        // Else a short file could repeat a chunk until nobody waits for the end.
+        if chunks_byte_count > data_byte_count {
+            return Err("row groups share bytes");
+        }
+        if raw.row_count != row_count as i64 {
+            return Err("the row groups have not as many rows as the file");
+        }
+        let columns = schema.into_iter().map(|element| element.leaf).collect();
+        Ok(Footer { row_count, groups, columns, json: raw.json })
+    }
+}
+
+impl Chunk {
+    fn byte_count(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+}
+
+/// The footer as it stands in the file. What is missing is 0 or -1, and refused later.
+#[derive(Default)]
+struct RawFooter {
+    schema: Vec<SchemaElement>,
+    row_count: i64,
+    groups: Vec<RawGroup>,
+    json: Option<String>,
+}
+
+#[derive(Default)]
+struct SchemaElement {
+    leaf: Leaf,
+    child_count: i64,
+}
+
+struct RawGroup {
+    row_count: i64,
+    chunks: Vec<RawChunk>,
+}
+
+#[derive(Default)]
+struct RawChunk {
+    is_elsewhere: bool,
+    codec: i64,
+    value_count: i64,
+    byte_count: i64,
+    data_offset: i64,
+    dictionary_offset: Option<i64>,
+    /// The least and the greatest value, each in an old and a new field.
+    old_range: [Option<i32>; 2],
+    new_range: [Option<i32>; 2],
+}
+
+impl RawChunk {
+    fn check(&self, row_count: i64, data_byte_count: u64) -> Result<Chunk, &'static str> {
+        if self.is_elsewhere {
+            return Err("a column is in another file");
+        }
+        if self.value_count != row_count {
+            return Err("a column has not as many rows as its row group");
+        }
+        let is_compressed = match self.codec {
+            0 => false,
+            6 => true,
+            _ => return Err("a column is compressed, but not with Zstandard"),
+        };
+        // Some writers put 0 where there is no dictionary.
+        let start = self.dictionary_offset.filter(|&offset| offset > 0).unwrap_or(self.data_offset);
+        let bytes = u64::try_from(start)
+            .ok()
+            .zip(u64::try_from(self.byte_count).ok())
+            .and_then(|(start, byte_count)| Some(start..start.checked_add(byte_count)?))
+            .filter(|bytes| bytes.end <= data_byte_count)
+            .ok_or("the footer points outside the file")?;
+        let [min, max] = match self.new_range {
+            [None, None] => self.old_range,
+            range => range,
+        };
+        let int32_range = min.zip(max).map(|(min, max)| min..=max);
+        Ok(Chunk { bytes, is_compressed, int32_range })
+    }
+}
+
+// Numbers are the fields' ids in parquet-format's `parquet.thrift`, by the name of the struct.
+
+impl RawFooter {
+    /// `FileMetaData`.
+    fn read(&mut self, reader: &mut Reader<'_>) -> Option<()> {
+        reader.fields(|reader, id, kind| {
+            match id {
+                2 => reader.list(kind, |reader, kind| {
+                    self.schema.push(SchemaElement::read(reader, kind)?);
+                    Some(())
+                })?,
+                3 => self.row_count = reader.int(kind)?,
+                4 => reader.list(kind, |reader, kind| {
+                    self.groups.push(RawGroup::read(reader, kind)?);
+                    Some(())
+                })?,
+                5 => reader.list(kind, |reader, kind| {
+                    if let Some(json) = read_our_value(reader, kind)? {
+                        self.json.get_or_insert(json);
+                    }
+                    Some(())
+                })?,
+                _ => reader.skip(kind)?,
+            }
+            Some(())
+        })
+    }
+}
+
+/// Reads a `KeyValue`; the value, if the key is ours.
+fn read_our_value(reader: &mut Reader<'_>, kind: Kind) -> Option<Option<String>> {
+    let (mut is_ours, mut value) = (false, None);
+    read_struct(reader, kind, |reader, id, kind| {
+        match id {
+            1 => is_ours = reader.bytes(kind)? == METADATA_KEY.as_bytes(),
+            2 => value = Some(reader.bytes(kind)?),
+            _ => reader.skip(kind)?,
+        }
+        Some(())
+    })?;
+    match value.filter(|_| is_ours) {
+        Some(value) => Some(Some(str::from_utf8(value).ok()?.to_owned())),
+        None => Some(None),
+    }
+}
+
+fn read_struct<'a>(
+    reader: &mut Reader<'a>,
+    kind: Kind,
+    field: impl FnMut(&mut Reader<'a>, i16, Kind) -> Option<()>,
+) -> Option<()> {
+    if kind == Kind::Struct { reader.fields(field) } else { None }
+}
+
+impl SchemaElement {
+    /// `SchemaElement`.
+    fn read(reader: &mut Reader<'_>, kind: Kind) -> Option<Self> {
+        let mut element = SchemaElement::default();
+        read_struct(reader, kind, |reader, id, kind| {
+            match id {
+                1 => element.leaf.physical_type = reader.int(kind)?,
+                3 => element.leaf.repetition = reader.int(kind)?,
+                4 => element.leaf.name = String::from_utf8_lossy(reader.bytes(kind)?).into_owned(),
+                5 => element.child_count = reader.int(kind)?,
+                _ => reader.skip(kind)?,
+            }
+            Some(())
+        })?;
+        Some(element)
+    }
+}
+
+impl RawGroup {
+    /// `RowGroup`.
+    fn read(reader: &mut Reader<'_>, kind: Kind) -> Option<Self> {
+        let mut group = RawGroup { row_count: -1, chunks: Vec::new() };
+        read_struct(reader, kind, |reader, id, kind| {
+            match id {
+                1 => reader.list(kind, |reader, kind| {
+                    group.chunks.push(RawChunk::read(reader, kind)?);
+                    Some(())
+                })?,
+                3 => group.row_count = reader.int(kind)?,
+                _ => reader.skip(kind)?,
+            }
+            Some(())
+        })?;
+        Some(group)
+    }
+}
+
+impl RawChunk {
+    /// `ColumnChunk`.
+    fn read(reader: &mut Reader<'_>, kind: Kind) -> Option<Self> {
+        let mut chunk = RawChunk { value_count: -1, byte_count: -1, ..RawChunk::default() };
+        read_struct(reader, kind, |reader, id, kind| {
+            match id {
+                1 => {
+                    reader.bytes(kind)?;
+                    chunk.is_elsewhere = true;
+                }
+                3 => chunk.read_metadata(reader, kind)?,
+                _ => reader.skip(kind)?,
+            }
+            Some(())
+        })?;
+        Some(chunk)
+    }
+
+    /// `ColumnMetaData`.
+    fn read_metadata(&mut self, reader: &mut Reader<'_>, kind: Kind) -> Option<()> {
+        read_struct(reader, kind, |reader, id, kind| {
+            match id {
+                4 => self.codec = reader.int(kind)?,
+                5 => self.value_count = reader.int(kind)?,
+                7 => self.byte_count = reader.int(kind)?,
+                9 => self.data_offset = reader.int(kind)?,
+                11 => self.dictionary_offset = Some(reader.int(kind)?),
+                12 => self.read_statistics(reader, kind)?,
+                _ => reader.skip(kind)?,
+            }
+            Some(())
+        })
+    }
+
+    /// `Statistics`.
+    fn read_statistics(&mut self, reader: &mut Reader<'_>, kind: Kind) -> Option<()> {
+        read_struct(reader, kind, |reader, id, kind| {
+            let slot = match id {
+                1 => &mut self.old_range[1],
+                2 => &mut self.old_range[0],
+                5 => &mut self.new_range[1],
+                6 => &mut self.new_range[0],
+                _ => return reader.skip(kind),
+            };
+            *slot = reader.bytes(kind)?.try_into().ok().map(i32::from_le_bytes);
+            Some(())
+        })
+    }
+}
