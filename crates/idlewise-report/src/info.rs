@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use idlewise_trace::log::CpuMetadata;
-use idlewise_trace::{IdleGap, WakeReason};
+use idlewise_trace::{CpuSummary, IdleGap, WakeReason};
 
 use crate::columns::{Column, Priority, Unit};
 use crate::{Row, Table, Value};
@@ -94,7 +93,7 @@ pub static INFO: [&Column; 16] = [
 
 /// What a log holds of one CPU. Memory does not grow with the gaps.
 pub struct CpuInfo {
-    metadata: CpuMetadata,
+    metadata: CpuSummary,
     gaps: Histogram<u64>,
     gap_sum_ns: u64,
     gap_max_ns: Option<u64>,
@@ -105,13 +104,13 @@ pub struct CpuInfo {
 
 impl Default for CpuInfo {
     fn default() -> Self {
-        CpuInfo::new(&CpuMetadata::default())
+        CpuInfo::new(&CpuSummary::default())
     }
 }
 
 impl CpuInfo {
     /// Nothing but the metadata.
-    pub fn new(metadata: &CpuMetadata) -> Self {
+    pub fn new(metadata: &CpuSummary) -> Self {
         let mut gaps = Histogram::new(3).expect("three digits are in range");
         gaps.auto(true);
         CpuInfo {

@@ -30,6 +30,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::tick::{Tick, TickFinder};
 use crate::timers::{Expired, TimerId, Timers, wheel_target};
 use crate::{Event, EventKind, IdleGap, Tracepoints, WakeReason};
@@ -64,11 +66,14 @@ impl GapSink for Vec<IdleGap> {
     }
 }
 
-/// What was seen of one CPU.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What was seen of one CPU; part of a log's metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuSummary {
     /// The CPU.
     pub cpu: u16,
+    /// Whether the CPU's idle task was recorded at all. If not, nothing is known about when it was
+    /// idle, and it must count neither as busy nor as idle.
+    pub observed: bool,
     /// Time of its first event.
     pub first_at_ns: i64,
     /// Time of its last event.
@@ -85,14 +90,8 @@ pub struct CpuSummary {
     pub broken_gap_count: u64,
     /// Idle exits without an entry, after the first entry.
     pub stray_exit_count: u64,
-}
-
-impl CpuSummary {
-    /// Whether the CPU's idle task was recorded at all. If not, nothing is known about when it was
-    /// idle, and it must count neither as busy nor as idle.
-    pub fn is_observed(&self) -> bool {
-        self.idle_entry_count > 0
-    }
+    /// A boundary of the CPU's tick grid, less than one period from 0 on the trace's clock.
+    pub tick_phase_ns: Option<i64>,
 }
 
 /// An idle entry into a state that the recorded machine doesn't have.
@@ -237,6 +236,7 @@ impl<S: GapSink> GapBuilder<S> {
         for (id, cpu) in self.cpus.iter_mut().enumerate() {
             if let Some(cpu) = cpu {
                 cpu.flush(id as u16, &mut self.sink)?;
+                cpu.summary.tick_phase_ns = self.tick.hz.map(|_| self.tick.phase_ns(id as u16));
                 cpus.push(cpu.summary.clone());
             }
         }
@@ -289,6 +289,7 @@ impl<S: GapSink> GapBuilder<S> {
         cpu.summary.last_at_ns = at_ns;
         match kind {
             EventKind::IdleEntry { state } => {
+                cpu.summary.observed = true;
                 cpu.summary.idle_entry_count += 1;
                 let state_count = match self.exit_latencies_ns.len() {
                     // Not told: any index that the log has room for.

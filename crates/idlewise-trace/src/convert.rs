@@ -3,8 +3,8 @@
 
 use crate::import::perf::PerfData;
 use crate::import::{ImportError, ReadSummary, TraceInfo, TruncationReason};
-use crate::log::{CpuMetadata, FORMAT_VERSION, LogMetadata, Source};
-use crate::{CpuSummary, GapBuilder, GapSink, GapSummary, Tracepoints, UnknownState};
+use crate::log::{FORMAT_VERSION, LogMetadata, Source};
+use crate::{GapBuilder, GapSink, GapSummary, Tracepoints, UnknownState};
 
 /// What the caller knows of the recorded machine and the trace doesn't say.
 #[derive(Clone, Debug, Default)]
@@ -86,25 +86,9 @@ fn metadata(
         driver: None,
         machine: recorded.machine.clone(),
         clock: info.clock,
-        cpus: gaps.cpus.iter().map(|cpu| cpu_metadata(cpu, gaps)).collect(),
+        cpus: gaps.cpus.clone(),
         unknown_columns,
         doubts,
-    }
-}
-
-fn cpu_metadata(cpu: &CpuSummary, gaps: &GapSummary) -> CpuMetadata {
-    CpuMetadata {
-        cpu: cpu.cpu,
-        observed: cpu.is_observed(),
-        first_at_ns: cpu.first_at_ns,
-        last_at_ns: cpu.last_at_ns,
-        gap_count: cpu.gap_count,
-        idle_entry_count: cpu.idle_entry_count,
-        joined_wake_count: cpu.joined_wake_count,
-        lost_event_count: cpu.lost_event_count,
-        broken_gap_count: cpu.broken_gap_count,
-        stray_exit_count: cpu.stray_exit_count,
-        tick_phase_ns: gaps.tick.hz.map(|_| gaps.tick.phase_ns(cpu.cpu)),
     }
 }
 
@@ -134,7 +118,7 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
         }
     };
     let unobserved: Vec<String> =
-        gaps.cpus.iter().filter(|cpu| !cpu.is_observed()).map(|cpu| cpu.cpu.to_string()).collect();
+        gaps.cpus.iter().filter(|cpu| !cpu.observed).map(|cpu| cpu.cpu.to_string()).collect();
     say(
         !unobserved.is_empty(),
         format!(

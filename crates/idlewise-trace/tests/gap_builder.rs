@@ -187,7 +187,7 @@ fn reports_a_cpu_without_idle_events_as_unobserved() {
     trace.idle(T + 9_000);
     let (gaps, summary) = trace.build();
     assert!(gaps.is_empty());
-    let observed: Vec<_> = summary.cpus.iter().map(|cpu| (cpu.cpu, cpu.is_observed())).collect();
+    let observed: Vec<_> = summary.cpus.iter().map(|cpu| (cpu.cpu, cpu.observed)).collect();
     assert_eq!(observed, [(0, true), (1, false)]);
 }
 

@@ -5,6 +5,9 @@
 //! | `mod.rs` | the schema and the metadata |
 //! | `write.rs` | [`LogWriter`]: gaps in, sorted file out |
 //! | `read.rs` | [`IdleLog`]: metadata, and gaps by CPU |
+//! | `footer.rs` | where in the file which column of which row group is |
+//! | `pages.rs` | a column's pages, unpacked and checked |
+//! | `thrift.rs` | the encoding of the footer and of the pages' headers |
 //! | `file_at.rs` | a file that threads read side by side |
 //!
 //! Rows are sorted by CPU, then by time; a row group holds gaps of one CPU, so that CPUs can be
@@ -12,7 +15,10 @@
 //! names. What is not a row is JSON in the file's key-value metadata, under `idlewise`.
 
 mod file_at;
+mod footer;
+mod pages;
 mod read;
+mod thrift;
 mod write;
 
 use std::fmt;
@@ -22,6 +28,8 @@ use std::sync::Arc;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
 use parquet::schema::types::{Type, TypePtr};
 use serde::{Deserialize, Serialize};
+
+use crate::CpuSummary;
 
 pub use read::{ColumnSet, GapGroup, IdleLog};
 pub use write::LogWriter;
@@ -151,7 +159,7 @@ pub struct LogMetadata {
     /// The clock of `start_ns`.
     pub clock: Option<String>,
     /// The CPUs, in order.
-    pub cpus: Vec<CpuMetadata>,
+    pub cpus: Vec<CpuSummary>,
     /// Columns that hold nothing because the trace lacked the events that they rest on.
     pub unknown_columns: Vec<String>,
     /// Reasons to distrust the log, as sentences.
@@ -171,25 +179,6 @@ pub struct Source {
     pub event_count: u64,
     /// The command that recorded, if the trace names it.
     pub command: Option<String>,
-}
-
-/// What a log knows of one CPU. Fields as in [`crate::CpuSummary`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of CpuSummary")]
-pub struct CpuMetadata {
-    pub cpu: u16,
-    /// Whether the CPU's idle task was recorded; if not, nothing is known of its idle time.
-    pub observed: bool,
-    pub first_at_ns: i64,
-    pub last_at_ns: i64,
-    pub gap_count: u64,
-    pub idle_entry_count: u64,
-    pub joined_wake_count: u64,
-    pub lost_event_count: u64,
-    pub broken_gap_count: u64,
-    pub stray_exit_count: u64,
-    /// A boundary of the CPU's tick grid, less than one period from 0 on the trace's clock.
-    pub tick_phase_ns: Option<i64>,
 }
 
 impl LogMetadata {

@@ -472,8 +472,16 @@ fn not_perf_data(first: &[u8]) -> ImportError {
     const RECORD_AGAIN: &str = "give a file that `perf record` wrote";
     let known: [(&[u8], &str, &'static str); 9] = [
         (MAGIC_OLD, "perf.data of the first version", "record with a perf from 2010 or later"),
-        (b"\x17\x08\x44tracing", "a trace.dat of trace-cmd", "import it as trace.dat"),
-        (b"# tracer:", "the text of tracefs", "import it as ftrace text"),
+        (
+            b"\x17\x08\x44tracing",
+            "a trace.dat of trace-cmd",
+            "record with `perf record` instead: trace.dat can not be imported yet",
+        ),
+        (
+            b"# tracer:",
+            "the text of tracefs",
+            "record with `perf record` instead: text can not be imported yet",
+        ),
         (b"\x7fELF", "an ELF program", RECORD_AGAIN),
         (b"\x1f\x8b", "gzip data", "unpack it with gunzip"),
         (b"\xfd7zXZ", "xz data", "unpack it with `xz -dk`"),
