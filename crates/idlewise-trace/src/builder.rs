@@ -288,88 +288,91 @@ impl<S: GapSink> GapBuilder<S> {
         let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, id, at_ns);
         cpu.summary.last_at_ns = at_ns;
         match kind {
-            EventKind::IdleEntry { state } => {
-                cpu.summary.observed = true;
-                cpu.summary.idle_entry_count += 1;
-                let state_count = match self.exit_latencies_ns.len() {
-                    // Not told: any index that the log has room for.
-                    0 => usize::from(u8::MAX) + 1,
-                    count => count,
-                };
-                if state as usize >= state_count {
-                    self.unknown_state.get_or_insert(UnknownState { state, cpu: id, at_ns });
-                }
-                let end = cpu.evidence.end(self.tracepoints, cpu.open.as_ref());
-                cpu.evidence = Evidence::default();
-                match (&mut cpu.open, end) {
-                    (Some(open), End::Policy) => {
-                        cpu.summary.joined_wake_count += 1;
-                        open.entered_at_ns = at_ns;
-                        open.is_idle = true;
-                        return Ok(());
-                    }
-                    (Some(_), End::Event { at_ns, reason }) => {
-                        let latency_ns = cpu.recorded_exit_latency_ns(&self.exit_latencies_ns);
-                        cpu.close(at_ns, reason, latency_ns);
-                    }
-                    (None, _) => {}
-                }
-                let next_timer_at_ns = self.timers.next_at_ns(id, at_ns);
-                let ran_task =
-                    cpu.ran_task || !self.tracepoints.contains(Tracepoints::SCHED_SWITCH);
-                let gap = IdleGap {
-                    cpu: id,
-                    start_ns: at_ns,
-                    gap_ns: 0,
-                    sleep_length_ns: next_timer_at_ns
-                        .map(|timer_at_ns| timer_at_ns.saturating_sub(at_ns).max(0) as u64),
-                    next_tick_ns: self.tick.next_boundary_ns(id, at_ns),
-                    tick_stopped: cpu.is_tick_stopped,
-                    ran_task,
-                    wake_reason: WakeReason::Unknown,
-                    latency_limit_ns: None,
-                    recorded_state: u8::try_from(state).ok(),
-                    recorded_idle_ns: Some(0),
-                };
-                cpu.open = Some(OpenGap { gap, entered_at_ns: at_ns, is_idle: true });
-                cpu.ran_task = false;
-                if cpu.held.len() >= self.held_max {
-                    cpu.flush(id, &mut self.sink)?;
-                }
-            }
+            EventKind::IdleEntry { state } => return self.enter_idle(id, at_ns, state),
             EventKind::IdleExit => cpu.exit_idle(at_ns),
-            EventKind::SwitchToTask => {
-                // A switch from one task to another ends nothing: the gap is closed already.
-                if cpu.open.is_some() {
-                    cpu.exit_idle_silently(at_ns);
-                    let (at_ns, reason) =
-                        match cpu.evidence.end(self.tracepoints, cpu.open.as_ref()) {
-                            End::Event { at_ns, reason } => (at_ns, reason),
-                            End::Policy => cpu.evidence.task_without_event(at_ns),
-                        };
-                    let latency_ns = cpu.recorded_exit_latency_ns(&self.exit_latencies_ns);
-                    cpu.close(at_ns, reason, latency_ns);
-                    cpu.evidence = Evidence::default();
-                }
-                cpu.ran_task = true;
-                cpu.is_tick_stopped = false;
-            }
+            EventKind::SwitchToTask => self.run_task(id, at_ns),
             EventKind::TickStop => cpu.is_tick_stopped = true,
             EventKind::TimerInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Timer),
             EventKind::RescheduleInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Resched),
             EventKind::IpiInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Ipi),
             EventKind::DeviceInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Irq),
             EventKind::Lost { event_count } => {
-                cpu.summary.lost_event_count += event_count;
-                if cpu.open.take().is_some() {
-                    cpu.summary.broken_gap_count += 1;
-                }
-                cpu.evidence = Evidence::default();
+                cpu.lose(event_count);
                 self.timers.forget_cpu(id);
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// A CPU goes idle: the gap goes on if only policy ended the last stay, else a new one begins.
+    fn enter_idle(&mut self, id: u16, at_ns: i64, state: u32) -> Result<(), S::Error> {
+        self.check_state(id, at_ns, state);
+        let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, id, at_ns);
+        cpu.summary.observed = true;
+        cpu.summary.idle_entry_count += 1;
+        let end = cpu.evidence.end(self.tracepoints, cpu.open.as_ref());
+        cpu.evidence = Evidence::default();
+        match (&mut cpu.open, end) {
+            (Some(open), End::Policy) => {
+                cpu.summary.joined_wake_count += 1;
+                open.entered_at_ns = at_ns;
+                open.is_idle = true;
+                return Ok(());
+            }
+            (Some(_), End::Event { at_ns, reason }) => {
+                cpu.close(at_ns, reason, &self.exit_latencies_ns);
+            }
+            (None, _) => {}
+        }
+        let next_timer_at_ns = self.timers.next_at_ns(id, at_ns);
+        let gap = IdleGap {
+            cpu: id,
+            start_ns: at_ns,
+            gap_ns: 0,
+            sleep_length_ns: next_timer_at_ns
+                .map(|timer_at_ns| timer_at_ns.saturating_sub(at_ns).max(0) as u64),
+            next_tick_ns: self.tick.next_boundary_ns(id, at_ns),
+            tick_stopped: cpu.is_tick_stopped,
+            ran_task: cpu.ran_task || !self.tracepoints.contains(Tracepoints::SCHED_SWITCH),
+            wake_reason: WakeReason::Unknown,
+            latency_limit_ns: None,
+            recorded_state: u8::try_from(state).ok(),
+            recorded_idle_ns: Some(0),
+        };
+        cpu.open = Some(OpenGap { gap, entered_at_ns: at_ns, is_idle: true });
+        cpu.ran_task = false;
+        if cpu.held.len() >= self.held_max {
+            cpu.flush(id, &mut self.sink)?;
+        }
+        Ok(())
+    }
+
+    /// A task runs: the gap is over. A switch from one task to another finds it closed already.
+    fn run_task(&mut self, id: u16, at_ns: i64) {
+        let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, id, at_ns);
+        if cpu.open.is_some() {
+            cpu.exit_idle_silently(at_ns);
+            let (at_ns, reason) = match cpu.evidence.end(self.tracepoints, cpu.open.as_ref()) {
+                End::Event { at_ns, reason } => (at_ns, reason),
+                End::Policy => cpu.evidence.task_without_event(at_ns),
+            };
+            cpu.close(at_ns, reason, &self.exit_latencies_ns);
+            cpu.evidence = Evidence::default();
+        }
+        cpu.ran_task = true;
+        cpu.is_tick_stopped = false;
+    }
+
+    /// Remembers the first state that the recorded machine doesn't have, or that no log can hold.
+    fn check_state(&mut self, cpu: u16, at_ns: i64, state: u32) {
+        let state_count = match self.exit_latencies_ns.len() {
+            0 => usize::from(u8::MAX) + 1,
+            count => count,
+        };
+        if state as usize >= state_count {
+            self.unknown_state.get_or_insert(UnknownState { state, cpu, at_ns });
+        }
     }
 
     /// Keeps the set of armed timers, and notes expiries as evidence.
@@ -476,13 +479,19 @@ impl Cpu {
         }
     }
 
-    fn recorded_exit_latency_ns(&self, exit_latencies_ns: &[u64]) -> u64 {
-        let state = self.open.as_ref().and_then(|open| open.gap.recorded_state);
-        state.and_then(|state| exit_latencies_ns.get(usize::from(state)).copied()).unwrap_or(0)
+    /// Events were lost: what is open can't be trusted any more.
+    fn lose(&mut self, event_count: u64) {
+        self.summary.lost_event_count += event_count;
+        if self.open.take().is_some() {
+            self.summary.broken_gap_count += 1;
+        }
+        self.evidence = Evidence::default();
     }
 
-    fn close(&mut self, at_ns: i64, reason: WakeReason, exit_latency_ns: u64) {
+    fn close(&mut self, at_ns: i64, reason: WakeReason, exit_latencies_ns: &[u64]) {
         let Some(OpenGap { mut gap, entered_at_ns, .. }) = self.open.take() else { return };
+        let state = gap.recorded_state.map(usize::from);
+        let exit_latency_ns = state.and_then(|i| exit_latencies_ns.get(i)).copied().unwrap_or(0);
         let wake_at_ns = match reason {
             // Overdue at entry: the gap is empty, not negative.
             WakeReason::Timer => at_ns.max(gap.start_ns),
