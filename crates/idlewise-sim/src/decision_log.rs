@@ -187,6 +187,7 @@ impl fmt::Display for DecisionLogError {
                  the columns"
             ),
             Self::NotANumber { line, column, found } => {
+                let found = Shown(found);
                 write!(f, "line {line}, column '{column}': '{found}' is not a whole number")
             }
             Self::OutOfRange { line, column, found, min, max } => {
@@ -205,11 +206,31 @@ impl fmt::Display for DecisionLogError {
             Self::Empty => write!(f, "line 1: no rows; is the file complete?"),
             Self::StateOrder { line, table, expected } => write!(
                 f,
-                "line {line}, column 'index': state {expected} of table '{table}' should be here; \
-                 number a table's states from 0"
+                "line {line}, column 'index': state {expected} of table '{}' should be here; \
+                 number a table's states from 0",
+                Shown(table)
             ),
-            Self::InvalidTable { table, error } => write!(f, "table '{table}': {error}"),
+            Self::InvalidTable { table, error } => {
+                write!(f, "table '{}': {error}", Shown(table))
+            }
         }
+    }
+}
+
+/// A field as a message has it: on one line and short, even if a lost quotation mark made a field
+/// of the rest of the file.
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const CHAR_COUNT_MAX: usize = 40;
+        let mut rest = self.0.chars();
+        for char in rest.by_ref().take(CHAR_COUNT_MAX) {
+            // Also the separators of lines and paragraphs, which are no control characters.
+            let is_plain = !char.is_control() && !('\u{2028}'..='\u{202e}').contains(&char);
+            if is_plain { write!(f, "{char}")? } else { write!(f, "{}", char.escape_unicode())? }
+        }
+        if rest.next().is_some() { f.write_str("…") } else { Ok(()) }
     }
 }
 

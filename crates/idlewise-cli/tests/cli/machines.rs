@@ -111,7 +111,7 @@ fn a_file_of_ones_own_is_shown() {
 fn a_wrong_file_is_one_line_with_file_line_and_cause() {
     let spr = include_str!("../../../../machines/spr.toml");
     let file =
-        OwnFile::new("typo.toml", &spr.replace("exit_latency_us = 290", "exit_latency = 290"));
+        OwnFile::new("typo.toml", spr.replace("exit_latency_us = 290", "exit_latency = 290"));
     let (status, error) = failure(&["machines", file.path()]);
     assert_eq!(status, Some(2));
     let start =

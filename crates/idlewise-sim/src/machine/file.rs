@@ -209,11 +209,13 @@ struct DomainStateFile {
 /// A time in the file's microseconds, held in nanoseconds.
 struct Microseconds(u64);
 
-/// A power, finite and not negative.
+/// A power, not negative.
 struct Milliwatts(f64);
 
 /// Far beyond the day that a state table allows, and small enough to be exact in nanoseconds.
 const MICROSECONDS_MAX: f64 = 1e12;
+/// A core of a megawatt. The mean of two powers of 1e200 would be infinite.
+const MILLIWATTS_MAX: f64 = 1e9;
 
 impl<'de> Deserialize<'de> for Microseconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -230,7 +232,11 @@ impl<'de> Deserialize<'de> for Microseconds {
 impl<'de> Deserialize<'de> for Milliwatts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let expected = "milliwatts as a number, at least 0, such as 1440 or 1.92";
-        deserializer.deserialize_any(NumberVisitor(expected)).map(Milliwatts)
+        let mw = deserializer.deserialize_any(NumberVisitor(expected))?;
+        if mw > MILLIWATTS_MAX {
+            return Err(D::Error::custom(format_args!("{mw} mW is too much: check the unit")));
+        }
+        Ok(Milliwatts(mw))
     }
 }
 

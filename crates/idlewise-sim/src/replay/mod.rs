@@ -228,20 +228,13 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         let latency_limit_ns = log_limit_ns
             .map_or(self.setting.latency_limit_ns, |ns| ns.min(self.setting.latency_limit_ns));
         let start_ns = gap.start_ns as u64;
-        self.tally.gap_count += 1;
-        self.tally.gap_ns += gap.gap_ns;
-        self.tally.timerless_gap_count += u64::from(gap.sleep_length_ns.is_none());
         let mut first = None;
         let mut idle_ns = 0;
-        // How far into the gap we are.
+        // How far into the gap we are, and the next line of the tick grid after that.
         let mut at_ns = 0_u64;
+        let mut next_tick_at_ns = first_tick_ns;
         loop {
-            let tick_left_ns = match at_ns {
-                _ if self.tick_stopped => u64::MAX,
-                0 => first_tick_ns,
-                _ if at_ns < first_tick_ns => first_tick_ns - at_ns,
-                _ => period_ns - (at_ns - first_tick_ns) % period_ns,
-            };
+            let tick_left_ns = if self.tick_stopped { u64::MAX } else { next_tick_at_ns - at_ns };
             let timer_left_ns = match gap.sleep_length_ns {
                 Some(length_ns) if length_ns >= at_ns => {
                     i64::try_from(length_ns - at_ns).unwrap_or(FAR_AWAY_NS)
@@ -278,22 +271,25 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
 
             let rule = self.rules[decision.state];
             let event_left_ns = gap.gap_ns - at_ns;
-            let (mut stay_ns, mut end) = (event_left_ns, End::Event);
-            if tick_left_ns < stay_ns {
-                (stay_ns, end) = (tick_left_ns, End::Tick);
-            }
-            if rule.is_polling {
-                self.device.poll_time_limit = false;
-                if self.device.poll_limit_ns == 0 {
-                    self.device.poll_limit_ns = self.poll_limit_ns;
-                }
-                if self.device.poll_limit_ns < stay_ns {
-                    (stay_ns, end) = (self.device.poll_limit_ns, End::PollLimit);
-                    self.device.poll_time_limit = true;
-                }
-            } else if rule.promotion_ns < stay_ns {
-                (stay_ns, end) = (rule.promotion_ns, End::Promotion);
-            }
+            let poll_limit_ns = match self.device.poll_limit_ns {
+                0 => self.poll_limit_ns,
+                limit_ns => limit_ns,
+            };
+            let own_limit_ns = if rule.is_polling { poll_limit_ns } else { rule.promotion_ns };
+            let others_ns = event_left_ns.min(tick_left_ns);
+            let stay_ns = others_ns.min(own_limit_ns);
+            let device = &mut self.device;
+            device.poll_limit_ns =
+                if rule.is_polling { poll_limit_ns } else { device.poll_limit_ns };
+            device.poll_time_limit =
+                if rule.is_polling { own_limit_ns < others_ns } else { device.poll_time_limit };
+            // At the same time, the event comes before the tick, and the tick before our timers.
+            let end = match stay_ns {
+                _ if stay_ns == event_left_ns => End::Event,
+                _ if stay_ns == tick_left_ns => End::Tick,
+                _ if rule.is_polling => End::PollLimit,
+                _ => End::Promotion,
+            };
             let residency_ns = stay_ns + rule.exit_latency_ns;
             idle_ns += residency_ns;
             let state = &mut self.tally.states[decision.state];
@@ -342,6 +338,10 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             if at_ns >= gap.gap_ns {
                 break;
             }
+            if let Some(passed_ns) = at_ns.checked_sub(next_tick_at_ns) {
+                let passed_count = if passed_ns < period_ns { 0 } else { passed_ns / period_ns };
+                next_tick_at_ns += (passed_count + 1) * period_ns;
+            }
         }
         let overrun_ns = at_ns - gap.gap_ns;
         self.tally.overruns.record(overrun_ns);
@@ -363,7 +363,10 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
 
 impl<G: Governor, O: Observer> Lane for GovernorLane<G, O> {
     fn replay(&mut self, gaps: &[IdleGap]) {
+        self.tally.gap_count += gaps.len() as u64;
         for gap in gaps {
+            self.tally.gap_ns += gap.gap_ns;
+            self.tally.timerless_gap_count += u64::from(gap.sleep_length_ns.is_none());
             self.gap(gap);
         }
     }

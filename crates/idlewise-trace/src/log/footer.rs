@@ -1,7 +1,7 @@
 //! What an idle log needs of a Parquet footer, checked against the file's length.
 //!
-//! Our own reader and not the Parquet crate's: that one panics on some damaged footers (an integer
-//! type of 7 bits) and hangs on others. What a footer says beyond [`Footer`] is ignored.
+//! Our own reader and not the Parquet crate's: that one does not come to an end with some damaged
+//! footers (see `thrift.rs`). What a footer says beyond [`Footer`] is ignored.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -19,12 +19,12 @@ const FOOTER_BYTE_COUNT_MAX: u64 = 64 << 20;
 pub(super) const GROUP_ROW_COUNT_MAX: u64 = 1 << 20;
 
 /// Where in the file a footer of `byte_count` bytes is said to be; `None` if this is no Parquet.
-pub(super) fn place(tail: [u8; TAIL_BYTE_COUNT as usize], byte_count: u64) -> Option<Range<u64>> {
-    let [a, b, c, d, magic @ ..] = tail;
+pub(super) fn place(tail: &[u8], byte_count: u64) -> Option<Range<u64>> {
+    let &[a, b, c, d, ref magic @ ..] = tail else { return None };
     let end = byte_count.checked_sub(TAIL_BYTE_COUNT)?;
     let footer_byte_count = u64::from(u32::from_le_bytes([a, b, c, d]));
     let start = end.checked_sub(footer_byte_count)?;
-    (magic == *b"PAR1" && footer_byte_count <= FOOTER_BYTE_COUNT_MAX).then_some(start..end)
+    (magic == b"PAR1" && footer_byte_count <= FOOTER_BYTE_COUNT_MAX).then_some(start..end)
 }
 
 pub(super) struct Footer {
@@ -32,8 +32,6 @@ pub(super) struct Footer {
     pub groups: Vec<Group>,
     /// The columns in the order of the file; every group has as many.
     pub columns: Vec<Leaf>,
-    /// What stands under our key; `None` if nothing does.
-    pub json: Option<String>,
 }
 
 /// A column of the schema.
@@ -74,13 +72,34 @@ impl Leaf {
     }
 }
 
-impl Footer {
-    /// Reads a footer of a file in which the row groups have `data_byte_count` bytes at most. The
+impl Chunk {
+    fn byte_count(&self) -> u64 {
+        self.bytes.end - self.bytes.start
+    }
+}
+
+/// The footer as it stands in the file. What is missing is 0 or -1, and refused later.
+#[derive(Default)]
+pub(super) struct RawFooter {
+    schema: Vec<SchemaElement>,
+    row_count: i64,
+    groups: Vec<RawGroup>,
+    /// What stands under our key; `None` if nothing does.
+    pub json: Option<String>,
+}
+
+impl RawFooter {
+    /// `None` if it can't be decoded.
+    pub(super) fn decode(bytes: &[u8]) -> Option<RawFooter> {
+        let mut footer = RawFooter::default();
+        footer.read(&mut Reader::new(bytes))?;
+        Some(footer)
+    }
+
+    /// Checks a footer of a file in which the row groups have `data_byte_count` bytes at most. The
     /// error says what is damaged.
-    pub(super) fn read(bytes: &[u8], data_byte_count: u64) -> Result<Footer, &'static str> {
-        let mut raw = RawFooter::default();
-        raw.read(&mut Reader::new(bytes)).ok_or("the footer can't be decoded")?;
-        let mut schema = raw.schema.into_iter();
+    pub(super) fn check(self, data_byte_count: u64) -> Result<Footer, &'static str> {
+        let mut schema = self.schema.into_iter();
         let root = schema.next().ok_or("the footer has no schema")?;
         let schema: Vec<SchemaElement> = schema.collect();
         if root.child_count != schema.len() as i64 || schema.iter().any(|e| e.child_count != 0) {
@@ -88,8 +107,8 @@ impl Footer {
         }
         let mut row_count = 0_u64;
         let mut chunks_byte_count = 0_u64;
-        let mut groups = Vec::with_capacity(raw.groups.len());
-        for group in raw.groups {
+        let mut groups = Vec::with_capacity(self.groups.len());
+        for group in self.groups {
             let group_row_count =
                 u64::try_from(group.row_count).map_err(|_| "a row group has no row count")?;
             if group_row_count > GROUP_ROW_COUNT_MAX {
@@ -112,27 +131,12 @@ impl Footer {
         if chunks_byte_count > data_byte_count {
             return Err("row groups share bytes");
         }
-        if raw.row_count != row_count as i64 {
+        if self.row_count != row_count as i64 {
             return Err("the row groups have not as many rows as the file");
         }
         let columns = schema.into_iter().map(|element| element.leaf).collect();
-        Ok(Footer { row_count, groups, columns, json: raw.json })
+        Ok(Footer { row_count, groups, columns })
     }
-}
-
-impl Chunk {
-    fn byte_count(&self) -> u64 {
-        self.bytes.end - self.bytes.start
-    }
-}
-
-/// The footer as it stands in the file. What is missing is 0 or -1, and refused later.
-#[derive(Default)]
-struct RawFooter {
-    schema: Vec<SchemaElement>,
-    row_count: i64,
-    groups: Vec<RawGroup>,
-    json: Option<String>,
 }
 
 #[derive(Default)]

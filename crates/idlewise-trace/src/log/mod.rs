@@ -8,13 +8,11 @@
 //! | `footer.rs` | where in the file which column of which row group is |
 //! | `pages.rs` | a column's pages, unpacked and checked |
 //! | `thrift.rs` | the encoding of the footer and of the pages' headers |
-//! | `file_at.rs` | a file that threads read side by side |
 //!
 //! Rows are sorted by CPU, then by time; a row group holds gaps of one CPU, so that CPUs can be
 //! read side by side and memory stays flat. Columns are those of [`crate::IdleGap`], by the same
 //! names. What is not a row is JSON in the file's key-value metadata, under `idlewise`.
 
-mod file_at;
 mod footer;
 mod pages;
 mod read;

@@ -74,8 +74,8 @@ impl Pages {
         let (Ok(unpacked_byte_count), Ok(packed_byte_count), Ok(value_count)) = counts else {
             return damaged("a page header lacks a count");
         };
-        if value_count == 0 || u64::from(value_count) > self.row_count_left {
-            return damaged("a page has too many or no values");
+        if u64::from(value_count) > self.row_count_left {
+            return damaged("a page has more values than its row group has rows");
         }
         let most = u64::from(value_count) * VALUE_BYTE_COUNT_MAX + PREFIX_BYTE_COUNT_MAX;
         if packed_byte_count > reader.len() || unpacked_byte_count > most {
@@ -109,7 +109,8 @@ impl Pages {
     }
 
     fn dictionary_page(&mut self, header: &Header, value_count: u32, buf: Bytes) -> Result<Page> {
-        let is_known = matches!(header.encoding, 0 | 2) && self.physical_type != PhysicalType::BOOLEAN;
+        let is_known =
+            matches!(header.encoding, 0 | 2) && self.physical_type != PhysicalType::BOOLEAN;
         if !is_known || self.has_dictionary {
             return damaged("a second dictionary, or one of an unknown kind");
         }
@@ -122,6 +123,10 @@ impl Pages {
     }
 
     fn data_page(&mut self, header: &Header, row_count: u32, buf: Bytes) -> Result<Page> {
+        if row_count == 0 {
+            // The Parquet crate would take it for the end.
+            return damaged("a page has no values");
+        }
         let mut values = Reader::new(&buf);
         let mut value_count = u64::from(row_count);
         if self.column.is_nullable() {
@@ -263,6 +268,10 @@ fn has_plain_values(physical_type: PhysicalType, bytes: &[u8], value_count: u64)
 fn check_runs(bytes: &[u8], width: u8, value_count: u64) -> Option<u64> {
     let mut reader = Reader::new(bytes);
     let (mut left, mut ones) = (value_count, 0);
+    if left == 0 && !bytes.is_empty() {
+        // The decoder reads the head of the first run in any case.
+        reader.varint()?;
+    }
     while left > 0 {
         let head = reader.varint().filter(|&head| head > 1 && head <= u64::from(u32::MAX))?;
         if head & 1 == 0 {

@@ -2,26 +2,21 @@
 //! read: order, ranges and known names.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
+use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{BoolType, ByteArrayType, DataType, Int32Type, Int64Type};
-use parquet::file::metadata::page_index::RowGroupPageIndex;
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
-use parquet::file::properties::ReaderProperties;
-use parquet::file::reader::{ChunkReader, RowGroupReader};
-use parquet::file::serialized_reader::SerializedRowGroupReader;
-use parquet::file::statistics::Statistics;
+use parquet::schema::types::SchemaDescriptor;
 
-use super::file_at::SharedFile;
-use super::{Column, FORMAT_VERSION, LogError, LogMetadata, METADATA_KEY};
+use super::footer::{self, Chunk, Group, RawFooter, TAIL_BYTE_COUNT};
+use super::pages::Pages;
+use super::{Column, FORMAT_VERSION, LogError, LogMetadata, schema};
 use crate::{IdleGap, WakeReason};
 
-/// Row groups larger than this are refused: one must fit in memory.
-const GROUP_ROW_COUNT_MAX: i64 = 16 << 20;
 /// Gaps longer than this, 104 days, are refused: no recording is that long, and a replay that
 /// ticks through one would not end in any patient person's time.
 const GAP_MAX_NS: i64 = 1 << 53;
@@ -32,7 +27,8 @@ const ROWS_AT_ONCE: usize = 1_024;
 pub struct IdleLog {
     path: PathBuf,
     data: Data,
-    parquet: ParquetMetaData,
+    row_count: u64,
+    groups: Vec<Group>,
     /// Where each of our columns is in the file; the nullable ones may be missing.
     columns: [Option<usize>; Column::ALL.len()],
     /// The metadata.
@@ -40,8 +36,30 @@ pub struct IdleLog {
 }
 
 enum Data {
-    File(SharedFile),
+    File(File),
     Memory(Bytes),
+}
+
+impl Data {
+    fn byte_count(&self) -> io::Result<u64> {
+        match self {
+            Data::File(file) => Ok(file.metadata()?.len()),
+            Data::Memory(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    /// Reads bytes that the file had when it was opened. Every read says its place, since threads
+    /// that share a file share one position.
+    fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
+        match self {
+            Data::File(file) => {
+                let mut bytes = vec![0; (range.end - range.start) as usize];
+                file.read_exact_at(&mut bytes, range.start)?;
+                Ok(bytes.into())
+            }
+            Data::Memory(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+        }
+    }
 }
 
 /// Which columns are read. Of the others, gaps say what an empty log would: nothing known, false.
@@ -83,12 +101,7 @@ impl IdleLog {
         if byte_count == 0 {
             return Err(LogError::Empty { path: path.to_owned() });
         }
-        let parquet = ParquetMetaDataReader::new().parse_and_finish(&file);
-        Self::with_parquet(
-            path,
-            Data::File(SharedFile { file: Arc::new(file), byte_count }),
-            parquet,
-        )
+        Self::from_data(path, Data::File(file))
     }
 
     /// Opens a log that is in memory; `name` stands for its path in messages.
@@ -96,78 +109,43 @@ impl IdleLog {
     /// # Errors
     /// As [`IdleLog::open`].
     pub fn from_bytes(name: &str, bytes: impl Into<Bytes>) -> Result<Self, LogError> {
-        let bytes = bytes.into();
-        let parquet = ParquetMetaDataReader::new().parse_and_finish(&bytes);
-        Self::with_parquet(Path::new(name), Data::Memory(bytes), parquet)
+        Self::from_data(Path::new(name), Data::Memory(bytes.into()))
     }
 
-    /// Offsets of a damaged footer must not reach the Parquet crate, which takes them on trust.
-    fn check_ranges(path: &Path, parquet: &ParquetMetaData, end: u64) -> Result<(), LogError> {
-        let inside = |start: i64, len: i64| {
-            let (Ok(start), Ok(len)) = (u64::try_from(start), u64::try_from(len)) else {
-                return false;
-            };
-            start.checked_add(len).is_some_and(|column_end| column_end <= end)
-        };
-        for group in parquet.row_groups() {
-            let chunks_are_inside = group.columns().iter().all(|column| {
-                let first = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
-                inside(first, column.compressed_size())
-                    && inside(column.data_page_offset(), 0)
-                    && column.num_values() == group.num_rows()
-            });
-            if group.num_rows() < 0 || !chunks_are_inside {
-                return Err(LogError::damaged(path, "the footer points outside the file"));
-            }
-        }
-        Ok(())
-    }
-
-    fn with_parquet(
-        path: &Path,
-        data: Data,
-        parquet: Result<ParquetMetaData, parquet::errors::ParquetError>,
-    ) -> Result<Self, LogError> {
-        let parquet = parquet.map_err(|_| LogError::NotParquet { path: path.to_owned() })?;
-        let end = match &data {
-            Data::File(file) => file.byte_count,
-            Data::Memory(bytes) => bytes.len() as u64,
-        };
-        Self::check_ranges(path, &parquet, end)?;
+    fn from_data(path: &Path, data: Data) -> Result<Self, LogError> {
+        let io = |error| LogError::io(path, error);
+        let not_parquet = || LogError::NotParquet { path: path.to_owned() };
         let not_ours = |missing| LogError::NotIdleLog { path: path.to_owned(), missing };
-        let json = parquet
-            .file_metadata()
-            .key_value_metadata()
-            .and_then(|pairs| pairs.iter().find(|pair| pair.key == METADATA_KEY))
-            .and_then(|pair| pair.value.as_deref())
-            .ok_or_else(|| not_ours("metadata under the key `idlewise`"))?;
+        let byte_count = data.byte_count().map_err(io)?;
+        let tail_at = byte_count.checked_sub(TAIL_BYTE_COUNT).ok_or_else(not_parquet)?;
+        let tail = data.read(&(tail_at..byte_count)).map_err(io)?;
+        let place = footer::place(&tail, byte_count).ok_or_else(not_parquet)?;
+        let footer = RawFooter::decode(&data.read(&place).map_err(io)?)
+            .ok_or_else(|| LogError::damaged(path, "the footer can't be decoded"))?;
+        let json = footer.json.as_deref();
+        let json = json.ok_or_else(|| not_ours("metadata under the key `idlewise`"))?;
         let metadata: LogMetadata = serde_json::from_str(json)
             .map_err(|error| LogError::damaged(path, format_args!("metadata: {error}")))?;
         if metadata.format_version > FORMAT_VERSION {
             let version = metadata.format_version;
             return Err(LogError::Newer { path: path.to_owned(), version });
         }
-        let schema = parquet.file_metadata().schema_descr();
+        let footer = footer.check(place.start).map_err(|what| LogError::damaged(path, what))?;
         let mut columns = [None; Column::ALL.len()];
         for (slot, column) in columns.iter_mut().zip(Column::ALL) {
-            *slot = schema.columns().iter().position(|c| c.name() == column.name());
+            *slot = footer.columns.iter().position(|leaf| leaf.is(column));
             match *slot {
-                Some(index) => {
-                    let wanted = column.schema();
-                    let found = schema.column(index);
-                    let same = found.physical_type() == wanted.get_physical_type()
-                        && found.max_rep_level() == 0
-                        && found.max_def_level() == i16::from(column.is_nullable());
-                    if !same {
-                        let what = format!("column {} has another type", column.name());
-                        return Err(LogError::damaged(path, what));
-                    }
+                Some(index) if footer.columns[index].has_type_of(column) => {}
+                Some(_) => {
+                    let what = format!("column {} has another type", column.name());
+                    return Err(LogError::damaged(path, what));
                 }
                 None if column.is_nullable() => {}
                 None => return Err(not_ours(column.name())),
             }
         }
-        Ok(IdleLog { path: path.to_owned(), data, parquet, columns, metadata })
+        let (row_count, groups) = (footer.row_count, footer.groups);
+        Ok(IdleLog { path: path.to_owned(), data, row_count, groups, columns, metadata })
     }
 
     /// The file, for messages.
@@ -177,20 +155,18 @@ impl IdleLog {
 
     /// How many gaps the log holds.
     pub fn gap_count(&self) -> u64 {
-        self.parquet.file_metadata().num_rows().max(0) as u64
+        self.row_count
     }
 
     /// The row groups in order of the file.
     pub fn groups(&self) -> Vec<GapGroup> {
         let mut first_row = 0;
-        self.parquet
-            .row_groups()
+        self.groups
             .iter()
             .enumerate()
             .map(|(index, group)| {
-                let gap_count = group.num_rows().max(0) as u64;
-                let group = GapGroup { index, gap_count, first_row };
-                first_row += gap_count;
+                let group = GapGroup { index, gap_count: group.row_count, first_row };
+                first_row += group.gap_count;
                 group
             })
             .collect()
@@ -199,13 +175,11 @@ impl IdleLog {
     /// The row groups of each CPU, for reading CPUs side by side. `None` if a group mixes CPUs or
     /// lacks statistics: then only reading in order will do.
     pub fn groups_by_cpu(&self) -> Option<Vec<(u16, Vec<GapGroup>)>> {
-        let cpu_column = self.columns[Column::Cpu as usize]?;
         let mut cpus: Vec<(u16, Vec<GapGroup>)> = Vec::new();
         for group in self.groups().into_iter().filter(|group| group.gap_count > 0) {
-            let statistics = self.parquet.row_group(group.index).column(cpu_column).statistics()?;
-            let Statistics::Int32(values) = statistics else { return None };
-            let (min, max) = (*values.min_opt()?, *values.max_opt()?);
-            let cpu = u16::try_from(min).ok().filter(|_| min == max)?;
+            let range = self.chunk(group, Column::Cpu)?.int32_range.as_ref()?;
+            let cpu =
+                u16::try_from(*range.start()).ok().filter(|_| range.start() == range.end())?;
             match cpus.last_mut() {
                 Some((last, groups)) if *last == cpu => groups.push(group),
                 Some((last, _)) if *last > cpu => return None,
@@ -213,6 +187,11 @@ impl IdleLog {
             }
         }
         Some(cpus)
+    }
+
+    /// A column of a row group; `None` if the file lacks it.
+    fn chunk(&self, group: GapGroup, column: Column) -> Option<&Chunk> {
+        Some(&self.groups[group.index].chunks[self.columns[column as usize]?])
     }
 
     /// Reads one row group into `gaps`, which is cleared first. Order is checked within the group
@@ -241,16 +220,7 @@ impl IdleLog {
         gaps: &mut Vec<IdleGap>,
     ) -> Result<(), LogError> {
         gaps.clear();
-        let metadata = self.parquet.row_group(group.index);
-        if metadata.num_rows() > GROUP_ROW_COUNT_MAX {
-            return Err(LogError::damaged(&self.path, "a row group is larger than 16 Mi rows"));
-        }
-        match &self.data {
-            Data::File(file) => self.read_rows(Arc::new(file.clone()), group, columns, gaps)?,
-            Data::Memory(bytes) => {
-                self.read_rows(Arc::new(bytes.clone()), group, columns, gaps)?;
-            }
-        }
+        self.read_rows(group, columns, gaps)?;
         self.check_order(group, previous, gaps)
     }
 
@@ -272,20 +242,13 @@ impl IdleLog {
         Ok(())
     }
 
-    fn read_rows<R: ChunkReader + 'static>(
+    fn read_rows(
         &self,
-        data: Arc<R>,
         group: GapGroup,
         columns: ColumnSet,
         gaps: &mut Vec<IdleGap>,
     ) -> Result<(), LogError> {
-        let metadata = self.parquet.row_group(group.index);
-        let properties = Arc::new(ReaderProperties::builder().build());
-        let page_index = RowGroupPageIndex::new(group.index, None);
-        let reader = SerializedRowGroupReader::new(data, metadata, page_index, properties)
-            .map_err(|error| LogError::damaged(&self.path, error))?;
-        let reader = &reader;
-        let row_count = reader.metadata().num_rows().max(0) as usize;
+        let row_count = self.groups[group.index].row_count as usize;
         const EMPTY: IdleGap = IdleGap {
             cpu: 0,
             start_ns: 0,
@@ -300,7 +263,9 @@ impl IdleLog {
             recorded_idle_ns: None,
         };
         gaps.resize(row_count, EMPTY);
-        let rows = Rows { log: self, reader, columns, row_count };
+        let schema = SchemaDescriptor::new(schema());
+        let rows = Rows { log: self, schema: &schema, group, columns, row_count };
+        let cpu_range = self.chunk(group, Column::Cpu).and_then(|chunk| chunk.int32_range.as_ref());
         let mut cpu = rows.cursor::<Int32Type>(Column::Cpu)?;
         let mut start = rows.cursor::<Int64Type>(Column::Start)?;
         let mut length = rows.cursor::<Int64Type>(Column::Gap)?;
@@ -314,6 +279,8 @@ impl IdleLog {
         let mut recorded_idle = rows.cursor::<Int64Type>(Column::RecordedIdle)?;
         for gaps in gaps.chunks_mut(ROWS_AT_ONCE) {
             cpu.read(gaps, |gap, &v| {
+                // Else `groups_by_cpu` would give gaps to a CPU that has others.
+                cpu_range.is_none_or(|range| range.contains(&v)).then_some(())?;
                 gap.cpu = u16::try_from(v).ok()?;
                 Some(())
             })?;
@@ -363,24 +330,25 @@ impl IdleLog {
 }
 
 /// What cursors of one row group share.
-struct Rows<'a, R: ChunkReader> {
+struct Rows<'a> {
     log: &'a IdleLog,
-    reader: &'a SerializedRowGroupReader<'a, R>,
+    schema: &'a SchemaDescriptor,
+    group: GapGroup,
     columns: ColumnSet,
     row_count: usize,
 }
 
-impl<'a, R: ChunkReader + 'static> Rows<'a, R> {
+impl<'a> Rows<'a> {
     /// A cursor at the first row of a column.
     fn cursor<T: DataType>(&self, column: Column) -> Result<Cursor<'a, T>, LogError> {
-        let index = self.log.columns[column as usize].filter(|_| self.columns.contains(column));
-        let reader = match index {
-            Some(index) => {
-                let reader = self.reader.get_column_reader(index).map_err(|error| {
-                    let what = format!("column {}: {error}", column.name());
-                    LogError::damaged(&self.log.path, what)
-                })?;
-                Some(get_typed_column_reader::<T>(reader))
+        let chunk = self.log.chunk(self.group, column).filter(|_| self.columns.contains(column));
+        let reader = match chunk {
+            Some(Chunk { bytes, is_compressed, .. }) => {
+                let bytes = self.log.data.read(bytes);
+                let bytes = bytes.map_err(|error| LogError::io(&self.log.path, error))?;
+                let pages = Pages::new(column, bytes, *is_compressed, self.row_count as u64);
+                let descriptor = self.schema.column(column as usize);
+                Some(ColumnReaderImpl::<T>::new(descriptor, Box::new(pages)))
             }
             None => None,
         };

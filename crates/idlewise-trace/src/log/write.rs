@@ -15,6 +15,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use tempfile::NamedTempFile;
 
+use super::footer::GROUP_ROW_COUNT_MAX;
 use super::{Column, LogError, LogMetadata, METADATA_KEY, schema};
 use crate::{GapSink, IdleGap};
 
@@ -196,11 +197,12 @@ impl GapSink for LogWriter {
     type Error = LogError;
 
     fn take(&mut self, cpu: u16, gaps: &[IdleGap]) -> Result<(), LogError> {
-        if gaps.is_empty() {
-            return Ok(());
+        // Larger groups would be refused when they are read.
+        for gaps in gaps.chunks(GROUP_ROW_COUNT_MAX as usize) {
+            self.group_cpus.push(cpu);
+            self.write_group(gaps).map_err(|error| write_error(&self.path, error))?;
         }
-        self.group_cpus.push(cpu);
-        self.write_group(gaps).map_err(|error| write_error(&self.path, error))
+        Ok(())
     }
 }
 

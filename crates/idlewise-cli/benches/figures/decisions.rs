@@ -1,0 +1,365 @@
+//! What one decision (select and reflect) takes, without the replay around it.
+//!
+//! A governor is replayed once over the gaps of the bundled logs while a wrapper writes down what
+//! it is asked and told. Then the same questions are put to a fresh governor, in order, and only
+//! that is timed. A note fits a cache line, and reading it is part of the time, as reading the
+//! timers is in a kernel.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::time::Duration;
+
+use idlewise_core::tick_period_ns;
+use idlewise_core::{
+    Context, Decision, Device, Fixed, Governor, NO_LATENCY_LIMIT_NS, Outcome, SleepLength,
+    StateTable, TimerOnly,
+};
+use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor};
+use idlewise_report::{Column, Priority, Row, Table, TextStyle, Unit};
+use idlewise_sim::replay::{GovernorLane, Lane, Setting};
+use idlewise_sim::{CostModel, Machine, Oracle, OracleLane};
+use idlewise_trace::IdleGap;
+use idlewise_trace::log::IdleLog;
+
+use crate::figure::{cpu_time, median};
+use crate::{RECORDINGS, traces};
+
+/// The tick of the bundled recordings.
+pub const HZ: u32 = 250;
+const ROUND_COUNT: usize = 15;
+
+/// The spr table and what the gaps of the bundled logs are replayed with.
+pub struct World {
+    pub setting: Setting,
+    pub costs: CostModel,
+    /// The gaps of each CPU of each bundled log.
+    pub streams: Vec<Vec<IdleGap>>,
+}
+
+impl World {
+    pub fn load() -> Result<Self, Box<dyn Error>> {
+        let machines = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
+        let text = std::fs::read_to_string(format!("{machines}/spr.toml"))?;
+        let machine = Machine::from_toml(&text)?;
+        let states = machine.table()?;
+        let powers_mw: Vec<f64> = machine.states.iter().map(|state| state.power.mw).collect();
+        let setting = Setting {
+            disabled: machine.disabled_by_default(),
+            ..Setting::new(states, tick_period_ns(HZ))
+        };
+        let costs = CostModel::new(states, &powers_mw, machine.running_power.mw);
+        let mut streams = Vec::new();
+        for name in RECORDINGS {
+            let log = IdleLog::open(&traces().join(format!("{name}.parquet")))?;
+            let mut gaps = Vec::new();
+            for group in log.groups() {
+                let mut group_gaps = Vec::new();
+                log.read_group(group, None, &mut group_gaps)?;
+                gaps.append(&mut group_gaps);
+            }
+            streams.extend(gaps.chunk_by(|a, b| a.cpu == b.cpu).map(<[_]>::to_vec));
+        }
+        Ok(World { setting, costs, streams })
+    }
+}
+
+/// A governor that is timed: those of `idlewise replay` that need no argument.
+#[derive(Clone, Copy)]
+pub enum Subject {
+    Linux(&'static GovernorSpec),
+    Deepest,
+    Shallowest,
+    TimerOnly,
+    /// At this part of a polling CPU's power as the price of latency. Its lookup counts as its
+    /// decision; there is nothing to reflect on.
+    Oracle(f64),
+}
+
+impl Subject {
+    pub fn all() -> Vec<Self> {
+        let bounds = [Subject::Deepest, Subject::Shallowest, Subject::TimerOnly];
+        let linux = GOVERNORS.iter().map(Subject::Linux);
+        linux.chain(bounds).chain([Subject::Oracle(0.25)]).collect()
+    }
+
+    /// What `idlewise replay` replays if nobody names a governor.
+    pub fn standard() -> Vec<Self> {
+        let linux = ["menu", "menu+min", "teo", "ladder"].iter();
+        let linux = linux.filter_map(|name| idlewise_linux::resolve(name)).map(Subject::Linux);
+        let bounds = [Subject::Deepest, Subject::Shallowest, Subject::TimerOnly];
+        linux.chain(bounds).chain([0.0, 0.25, 1.0].map(Subject::Oracle)).collect()
+    }
+
+    pub fn name(self) -> String {
+        match self {
+            Subject::Linux(spec) => spec.id.to_owned(),
+            Subject::Deepest => "deepest".to_owned(),
+            Subject::Shallowest => "shallowest".to_owned(),
+            Subject::TimerOnly => "timer-only".to_owned(),
+            Subject::Oracle(_) => "oracle (lookup)".to_owned(),
+        }
+    }
+
+    pub fn lane(self, world: &World) -> Box<dyn Lane> {
+        let setting = world.setting;
+        let period_ns = setting.tick_period_ns;
+        match self {
+            Subject::Linux(spec) => match spec.build(period_ns) {
+                LinuxGovernor::Menu(governor) => Box::new(GovernorLane::new(governor, setting)),
+                LinuxGovernor::Teo(governor) => Box::new(GovernorLane::new(governor, setting)),
+                LinuxGovernor::Ladder(governor) => Box::new(GovernorLane::new(governor, setting)),
+                LinuxGovernor::Haltpoll(governor) => Box::new(GovernorLane::new(governor, setting)),
+            },
+            Subject::Deepest => Box::new(GovernorLane::new(Fixed::Deepest, setting)),
+            Subject::Shallowest => Box::new(GovernorLane::new(Fixed::Shallowest, setting)),
+            Subject::TimerOnly => {
+                Box::new(GovernorLane::new(TimerOnly::new(period_ns.into()), setting))
+            }
+            Subject::Oracle(part) => {
+                let lambda_mw = part * world.costs.full_price_mw();
+                Box::new(OracleLane::new(world.costs.clone(), setting, lambda_mw))
+            }
+        }
+    }
+
+    /// The subject with its questions, ready to be timed.
+    pub fn prepare(self, world: &World) -> Box<dyn Timed + '_> {
+        let period_ns = world.setting.tick_period_ns;
+        match self {
+            Subject::Linux(spec) => match spec.build(period_ns) {
+                LinuxGovernor::Menu(governor) => Captured::boxed(governor, world),
+                LinuxGovernor::Teo(governor) => Captured::boxed(governor, world),
+                LinuxGovernor::Ladder(governor) => Captured::boxed(governor, world),
+                LinuxGovernor::Haltpoll(governor) => Captured::boxed(governor, world),
+            },
+            Subject::Deepest => Captured::boxed(Fixed::Deepest, world),
+            Subject::Shallowest => Captured::boxed(Fixed::Shallowest, world),
+            Subject::TimerOnly => Captured::boxed(TimerOnly::new(period_ns.into()), world),
+            Subject::Oracle(part) => {
+                let lambda_mw = part * world.costs.full_price_mw();
+                let setting = &world.setting;
+                let oracle =
+                    Oracle::new(&world.costs, setting, setting.latency_limit_ns, lambda_mw);
+                Box::new(Lookups { oracle, world })
+            }
+        }
+    }
+}
+
+/// Something whose decisions can be timed again and again.
+pub trait Timed {
+    fn decision_count(&self) -> u64;
+
+    /// All decisions once.
+    fn pass(&self) -> Duration;
+
+    fn ns_per_decision(&self) -> f64 {
+        self.pass().as_nanos() as f64 / self.decision_count() as f64
+    }
+}
+
+/// What a governor was asked, what came of it, and what it was told.
+#[derive(Clone, Copy, Default)]
+struct Note {
+    sleep_length_ns: i64,
+    next_event_ns: i64,
+    select_at_ns: u64,
+    reflect_at_ns: u64,
+    residency_ns: u64,
+    poll_limit_ns: u64,
+    tick_stopped: bool,
+    poll_time_limit: bool,
+    got_tick: bool,
+    entered: u8,
+}
+
+/// Passes everything through and writes it down.
+struct Recorder<G> {
+    governor: G,
+    notes: Vec<Note>,
+}
+
+impl<G: Governor> Governor for Recorder<G> {
+    fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
+        // The replay's count of timer reads is wrong by this one, and nobody looks.
+        let timers = context.sleep_length();
+        self.notes.push(Note {
+            sleep_length_ns: timers.sleep_length_ns,
+            next_event_ns: timers.next_event_ns,
+            select_at_ns: context.now_ns,
+            tick_stopped: context.tick_stopped,
+            ..Note::default()
+        });
+        self.governor.select(context, device)
+    }
+
+    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
+        if let Some(note) = self.notes.last_mut() {
+            note.reflect_at_ns = outcome.now_ns;
+            note.residency_ns = device.last_residency_ns;
+            note.poll_limit_ns = device.poll_limit_ns;
+            note.poll_time_limit = device.poll_time_limit;
+            note.got_tick = outcome.got_tick;
+            note.entered = outcome.entered as u8;
+        }
+        self.governor.reflect(outcome, device);
+    }
+}
+
+/// A governor without history, and the notes of each stream of gaps.
+struct Captured<'a, G> {
+    fresh: G,
+    world: &'a World,
+    streams: Vec<Vec<Note>>,
+}
+
+impl<'a, G: Governor + Clone + 'a> Captured<'a, G> {
+    fn boxed(fresh: G, world: &'a World) -> Box<dyn Timed + 'a> {
+        let streams = world.streams.iter().map(|gaps| {
+            let mut recorder = Recorder { governor: fresh.clone(), notes: Vec::new() };
+            GovernorLane::new(&mut recorder, world.setting).replay(gaps);
+            recorder.notes
+        });
+        let captured = Captured { streams: streams.collect(), fresh, world };
+        // A governor that answers otherwise than in the replay would be timed at other work.
+        let states = &world.setting.states;
+        let same = captured.streams.iter().all(|notes| captured.ask(states, notes).1);
+        assert!(same, "a governor's decisions depend on its questions alone");
+        Box::new(captured)
+    }
+
+    /// Puts one stream's questions to a fresh governor; the sum keeps the answers alive.
+    #[inline]
+    fn ask(&self, states: &StateTable, notes: &[Note]) -> (usize, bool) {
+        let mut governor = self.fresh.clone();
+        let mut device = Device::default();
+        let (mut sum, mut same) = (0, true);
+        for note in notes {
+            let timers = SleepLength {
+                sleep_length_ns: note.sleep_length_ns,
+                next_event_ns: note.next_event_ns,
+            };
+            let mut context = Context::new(states, timers);
+            context.disabled = self.world.setting.disabled;
+            context.latency_limit_ns = NO_LATENCY_LIMIT_NS;
+            context.tick_stopped = note.tick_stopped;
+            context.now_ns = note.select_at_ns;
+            let decision = governor.select(&context, &mut device);
+            sum += decision.state + usize::from(decision.stop_tick);
+            same &= decision.state == usize::from(note.entered);
+            device.last_residency_ns = note.residency_ns;
+            device.poll_limit_ns = note.poll_limit_ns;
+            device.poll_time_limit = note.poll_time_limit;
+            let outcome = Outcome {
+                entered: note.entered.into(),
+                got_tick: note.got_tick,
+                now_ns: note.reflect_at_ns,
+            };
+            governor.reflect(&outcome, &mut device);
+        }
+        (sum, same)
+    }
+}
+
+impl<G: Governor + Clone> Timed for Captured<'_, G> {
+    fn decision_count(&self) -> u64 {
+        self.streams.iter().map(|notes| notes.len() as u64).sum()
+    }
+
+    fn pass(&self) -> Duration {
+        let states = black_box(&self.world.setting.states);
+        let ask_all = || self.streams.iter().map(|notes| self.ask(states, notes).0).sum::<usize>();
+        let (duration, sum) = cpu_time(ask_all);
+        black_box(sum);
+        duration
+    }
+}
+
+struct Lookups<'a> {
+    oracle: Oracle,
+    world: &'a World,
+}
+
+impl Timed for Lookups<'_> {
+    fn decision_count(&self) -> u64 {
+        self.world.streams.iter().map(|gaps| gaps.len() as u64).sum()
+    }
+
+    fn pass(&self) -> Duration {
+        let gaps = || self.world.streams.iter().flatten();
+        let (duration, sum) =
+            cpu_time(|| gaps().map(|gap| self.oracle.state(gap.gap_ns)).sum::<usize>());
+        black_box(sum);
+        duration
+    }
+}
+
+static GOVERNOR: Column = Column {
+    id: "governor",
+    heading: "governor",
+    unit: Unit::Text,
+    meaning: "The governor.",
+    better: None,
+    priority: Priority::Key,
+};
+static DECISIONS: Column = Column {
+    id: "decision_count",
+    heading: "decisions",
+    unit: Unit::Count,
+    meaning: "Decisions timed in one round.",
+    ..GOVERNOR
+};
+static DECISION: Column = Column {
+    id: "decision_ns",
+    heading: "one decision",
+    unit: Unit::Nanoseconds,
+    meaning: "Select and reflect, median of the rounds.",
+    ..GOVERNOR
+};
+static DECISION_RATE: Column = Column {
+    id: "decisions_per_second",
+    heading: "decisions per second",
+    unit: Unit::PerSecond,
+    meaning: "On one CPU.",
+    ..GOVERNOR
+};
+static BEST: Column = Column {
+    id: "decision_least_ns",
+    heading: "least",
+    unit: Unit::Nanoseconds,
+    meaning: "Of the fastest round: what a quiet machine may give.",
+    ..GOVERNOR
+};
+
+/// Times every governor.
+pub fn run() -> Result<(), Box<dyn Error>> {
+    let world = World::load()?;
+    let subjects = Subject::all();
+    let timed: Vec<_> = subjects.iter().map(|subject| subject.prepare(&world)).collect();
+    let mut rounds = vec![Vec::with_capacity(ROUND_COUNT); timed.len()];
+    for _ in 0..ROUND_COUNT {
+        for (timed, rounds) in timed.iter().zip(&mut rounds) {
+            rounds.push(timed.ns_per_decision());
+        }
+    }
+    let gap_count: usize = world.streams.iter().map(Vec::len).sum();
+    let title = format!(
+        "decisions: {gap_count} gaps of the bundled logs on spr, {ROUND_COUNT} rounds in turns; \
+         measured; the goal is against the kernel's C and not checked here"
+    );
+    let columns = [&GOVERNOR, &DECISIONS, &DECISION, &BEST, &DECISION_RATE];
+    let mut table = Table::new(title, &columns);
+    for ((subject, timed), rounds) in subjects.iter().zip(&timed).zip(&rounds) {
+        let decision_ns = median(rounds.iter().copied());
+        let least_ns = rounds.iter().copied().fold(f64::INFINITY, f64::min);
+        table.push(Row::unranked([
+            subject.name().into(),
+            timed.decision_count().into(),
+            decision_ns.into(),
+            least_ns.into(),
+            (1e9 / decision_ns).into(),
+        ]));
+    }
+    print!("{}", table.to_text(&TextStyle::for_stdout()));
+    Ok(())
+}

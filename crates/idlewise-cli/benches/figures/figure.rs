@@ -1,0 +1,115 @@
+//! A figure beside its goal, and the statistics of a handful of rounds.
+
+use std::time::{Duration, Instant};
+
+use idlewise_report::{Column, Priority, Row, Table, TextStyle, Unit, Value};
+
+/// A figure's goal. Only ratios have one: times depend on the machine.
+#[derive(Clone, Copy)]
+pub enum Goal {
+    None,
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// One line of a report.
+pub struct Figure {
+    pub what: String,
+    pub unit: &'static str,
+    pub measured: f64,
+    pub goal: Goal,
+}
+
+const fn text_column(id: &'static str, heading: &'static str, meaning: &'static str) -> Column {
+    let (unit, better, priority) = (Unit::Text, None, Priority::Key);
+    Column { id, heading, unit, meaning, better, priority }
+}
+
+static WHAT: Column = text_column("figure", "figure", "What was measured.");
+static MEASURED: Column = text_column("measured", "measured", "With its unit; × is a ratio.");
+static GOAL: Column = text_column("goal", "goal", "What we want it to be.");
+static REACHED: Column = text_column("reached", "reached", "Whether it is.");
+
+/// Prints figures as a table.
+pub fn print(title: &str, figures: &[Figure]) {
+    let mut table = Table::new(title, &[&WHAT, &MEASURED, &GOAL, &REACHED]);
+    for figure in figures {
+        let Figure { what, unit, measured, goal } = figure;
+        let (goal, reached) = match *goal {
+            Goal::None => (Value::Absent, Value::Absent),
+            Goal::AtMost(most) => (format!("≤ {most} {unit}").into(), yes_or_no(*measured <= most)),
+            Goal::AtLeast(least) => {
+                (format!("≥ {least} {unit}").into(), yes_or_no(*measured >= least))
+            }
+        };
+        let decimals = match measured.abs() {
+            100.0.. => 0,
+            10.0.. => 1,
+            1.0.. => 2,
+            _ => 4,
+        };
+        let measured = format!("{measured:.decimals$} {unit}");
+        table.push(Row::unranked([what.as_str().into(), measured.into(), goal, reached]));
+    }
+    print!("{}", table.to_text(&TextStyle::for_stdout()));
+}
+
+fn yes_or_no(is_reached: bool) -> Value {
+    if is_reached { "yes" } else { "NO" }.into()
+}
+
+/// How long a call takes.
+pub fn time<T>(call: impl FnOnce() -> T) -> (Duration, T) {
+    let start = Instant::now();
+    let result = call();
+    (start.elapsed(), result)
+}
+
+/// Of whom CPU time is asked.
+#[derive(Clone, Copy)]
+pub enum Whose {
+    /// This process, all its threads.
+    Own,
+    /// The children that ended and were waited for.
+    Children,
+}
+
+/// CPU time taken so far.
+pub fn cpu_time_of(whose: Whose) -> Duration {
+    let who = match whose {
+        Whose::Own => libc::RUSAGE_SELF,
+        Whose::Children => libc::RUSAGE_CHILDREN,
+    };
+    // SAFETY: all of `rusage` is plain numbers, for which zeros are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live local of the right type.
+    unsafe { libc::getrusage(who, &mut usage) };
+    let of = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+    };
+    of(usage.ru_utime) + of(usage.ru_stime)
+}
+
+/// How much CPU time a call takes, that of other threads included.
+pub fn cpu_time<T>(call: impl FnOnce() -> T) -> (Duration, T) {
+    let before = cpu_time_of(Whose::Own);
+    let result = call();
+    (cpu_time_of(Whose::Own) - before, result)
+}
+
+/// The value in the middle; of an even number, the mean of the two there.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let upper = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        count if count % 2 == 1 => values[upper],
+        _ => (values[upper - 1] + values[upper]) / 2.0,
+    }
+}
+
+/// The median of the rounds' ratios: both sides of one round met the same machine.
+pub fn median_ratio(above: &[f64], below: &[f64]) -> f64 {
+    median(above.iter().zip(below).map(|(above, below)| above / below))
+}

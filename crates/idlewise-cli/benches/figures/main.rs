@@ -1,0 +1,85 @@
+//! The figures of this project's goals, measured here and now: `make bench`, or
+//! `cargo bench -p idlewise-cli --bench figures -- SECTION ...` for some of them.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `main.rs` | which sections run, and the machine they run on |
+//! | `figure.rs` | a figure beside its goal; medians; printing |
+//! | `decisions.rs` | what one decision takes, without the replay around it |
+//! | `replay.rs` | a whole replay against the sum of its decisions; scaling over threads |
+//! | `import.rs` | importing against `perf script` and a bare walk; memory; log sizes |
+//! | `perf_data.rs` | long recordings made of a short one |
+//!
+//! Everything that is compared is measured in turns (A B A B) within one run, and a ratio is the
+//! median of the rounds' ratios, so that a busy machine disturbs both sides. A goal that is missed
+//! is reported and fails nothing.
+//!
+//! What is not here: decisions against the kernel's own C, for which its sources are needed.
+
+mod decisions;
+mod figure;
+mod import;
+mod perf_data;
+mod replay;
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What a section prints goes out as it is measured; an error means that it could not be.
+type Section = fn() -> Result<(), Box<dyn Error>>;
+
+const SECTIONS: [(&str, Section); 5] = [
+    ("decisions", decisions::run),
+    ("replay", replay::run),
+    ("import", import::run_throughput),
+    ("memory", import::run_memory),
+    ("sizes", import::run_sizes),
+];
+
+fn main() -> ExitCode {
+    // cargo adds `--bench`; whatever looks like an option is not for us.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    if let Some(unknown) = wanted.iter().find(|name| SECTIONS.iter().all(|(s, _)| s != name)) {
+        let names = SECTIONS.map(|(name, _)| name).join(", ");
+        eprintln!("no section '{unknown}'; there are: {names}");
+        return ExitCode::from(2);
+    }
+    print_machine();
+    let mut exit = ExitCode::SUCCESS;
+    for (name, run) in SECTIONS {
+        if !wanted.is_empty() && wanted.iter().all(|w| w != name) {
+            continue;
+        }
+        println!();
+        if let Err(error) = run() {
+            println!("BROKEN: {name}: {error}");
+            exit = ExitCode::FAILURE;
+        }
+    }
+    exit
+}
+
+fn print_machine() {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown CPU", |(_, model)| model);
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let line_of = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let kernel = line_of("/proc/sys/kernel/osrelease");
+    let load = line_of("/proc/loadavg");
+    let load: Vec<&str> = load.split(' ').take(3).collect();
+    println!("idlewise {}: figures against their goals, all measured", env!("CARGO_PKG_VERSION"));
+    println!("{cores} CPUs, {model}, Linux {kernel}, load average {}", load.join(" "));
+    if load.first().and_then(|load| load.parse().ok()).is_some_and(|load: f64| load > 0.5) {
+        println!("doubt: others use this machine too; times are longer than on an idle one");
+    }
+}
+
+/// A bundled recording's name, and its log.
+const RECORDINGS: [&str; 5] = ["a-idle", "b-redis", "e-hackbench", "h-pingpong", "s-softirq500"];
+
+fn traces() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces"))
+}

@@ -1,0 +1,163 @@
+//! A whole replay, from opening the log to the tallies, against the sum of its decisions; and how
+//! it scales over threads.
+//!
+//! One thread's work is measured in CPU time: a replay of half a second is interrupted where a pass
+//! over decisions, a thousand times shorter, is not, and on a busy machine that would be all that is
+//! measured. Both logs and decisions are in memory, so there is nothing else to wait for.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use idlewise_sim::replay::{Lane, MakeLane, Tally, replay_log};
+use idlewise_trace::log::{FORMAT_VERSION, IdleLog, LogMetadata, LogWriter};
+use idlewise_trace::{GapSink, IdleGap};
+use rayon::ThreadPoolBuilder;
+
+use crate::decisions::{HZ, Subject, World};
+use crate::figure::{
+    Figure, Goal, Whose, cpu_time, cpu_time_of, median, median_ratio, print, time,
+};
+
+/// Gaps of the log that is replayed, at least.
+const GAP_COUNT_MIN: usize = 1_000_000;
+/// Its CPUs; all have the same gaps, so that threads can share them evenly.
+const CPU_COUNT: u16 = 8;
+/// Gaps of a row group, as the importer's row groups at their largest.
+const GROUP_GAP_COUNT: usize = 65_536;
+const ROUND_COUNT: usize = 7;
+
+/// Times replays of one large log.
+pub fn run() -> Result<(), Box<dyn Error>> {
+    let world = World::load()?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("large.parquet");
+    let gap_count = write_log(&path, &world)?;
+    let byte_count = path.metadata()?.len();
+
+    let subjects = Subject::standard();
+    let timed: Vec<_> = subjects.iter().map(|subject| subject.prepare(&world)).collect();
+    let one_thread = ThreadPoolBuilder::new().num_threads(1).build()?;
+    let two_threads = ThreadPoolBuilder::new().num_threads(2).build()?;
+    let mut seconds: [Vec<f64>; 7] = Default::default();
+    let [wholes, whole_works, read_works, sum_works, pairs, pair_works, process_works] =
+        &mut seconds;
+    let mut decision_count = 0;
+    for _ in 0..ROUND_COUNT {
+        let run = || one_thread.install(|| replay(&path, &subjects, &world));
+        let (whole, (work, tallies)) = time(|| cpu_time(run));
+        let tallies = tallies?;
+        wholes.push(whole.as_secs_f64());
+        whole_works.push(work.as_secs_f64());
+        decision_count = tallies.iter().map(Tally::decision_count).sum();
+        let decisions = timed
+            .iter()
+            .zip(&tallies)
+            .map(|(timed, tally)| timed.ns_per_decision() * 1e-9 * tally.decision_count() as f64);
+        sum_works.push(decisions.sum());
+        let (work, tallies) = cpu_time(|| one_thread.install(|| replay(&path, &[], &world)));
+        tallies?;
+        read_works.push(work.as_secs_f64());
+        let run = || two_threads.install(|| replay(&path, &subjects, &world));
+        let (pair, (work, tallies)) = time(|| cpu_time(run));
+        tallies?;
+        pairs.push(pair.as_secs_f64());
+        pair_works.push(work.as_secs_f64());
+        process_works.push(replay_by_binary(&path)?);
+    }
+    let per_gap_ns = |seconds: &[f64]| median(seconds.iter().copied()) * 1e9 / gap_count as f64;
+    let halves: Vec<f64> = pairs.iter().map(|seconds| 2.0 * seconds).collect();
+    let figure =
+        |what: &str, unit, measured, goal| Figure { what: what.into(), unit, measured, goal };
+    print(
+        &format!(
+            "replay: {gap_count} gaps, {CPU_COUNT} CPUs, {:.1} MB of Parquet, standard governors \
+             and oracles on spr, {decision_count} decisions, {ROUND_COUNT} rounds in turns, CPU time",
+            byte_count as f64 / 1e6,
+        ),
+        &[
+            figure("whole replay, one thread", "ns a gap", per_gap_ns(whole_works), Goal::None),
+            figure("  of that, reading the log", "ns a gap", per_gap_ns(read_works), Goal::None),
+            figure("sum of its decisions", "ns a gap", per_gap_ns(sum_works), Goal::None),
+            figure("whole / sum", "×", median_ratio(whole_works, sum_works), Goal::AtMost(2.0)),
+            figure("  whole by the clock / sum", "×", median_ratio(wholes, sum_works), Goal::None),
+            figure(
+                "  `idlewise replay --csv` with its start / sum",
+                "×",
+                median_ratio(process_works, sum_works),
+                Goal::None,
+            ),
+            figure(
+                "two threads: speed-up / 2",
+                "×",
+                median_ratio(wholes, &halves),
+                Goal::AtLeast(0.9),
+            ),
+            // What the speed-up would come to on a machine with nothing else to do.
+            figure(
+                "two threads: CPU time of one / of two",
+                "×",
+                median_ratio(whole_works, pair_works),
+                Goal::AtLeast(0.9),
+            ),
+        ],
+    );
+    Ok(())
+}
+
+fn replay(
+    path: &Path,
+    subjects: &[Subject],
+    world: &World,
+) -> Result<Vec<Tally>, idlewise_trace::log::LogError> {
+    let log = IdleLog::open(path)?;
+    let makers: Vec<_> =
+        subjects.iter().map(|s| move || -> Box<dyn Lane> { s.lane(world) }).collect();
+    let makers: Vec<&MakeLane<'_>> = makers.iter().map(|make| make as &MakeLane<'_>).collect();
+    replay_log(&log, &makers, &|_| {})
+}
+
+/// CPU time of the built binary on the same work, with its start and its table.
+fn replay_by_binary(path: &Path) -> Result<f64, Box<dyn Error>> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    command.arg("replay").arg(path).args(["--machine", "spr", "--csv"]);
+    command.env("RAYON_NUM_THREADS", "1").stdout(Stdio::null());
+    let before = cpu_time_of(Whose::Children);
+    if !command.status()?.success() {
+        return Err("`idlewise replay` failed".into());
+    }
+    Ok((cpu_time_of(Whose::Children) - before).as_secs_f64())
+}
+
+/// Writes a log whose CPUs each have all gaps of all bundled logs, one log after the other and all
+/// again until there are enough. Returns how many gaps it has.
+fn write_log(path: &Path, world: &World) -> Result<usize, Box<dyn Error>> {
+    // Whole ticks, so that each gap keeps its place on the grid.
+    let tick_ns = i64::from(world.setting.tick_period_ns);
+    let mut gaps: Vec<IdleGap> = Vec::new();
+    let mut at_ns = 0;
+    while gaps.len() * usize::from(CPU_COUNT) < GAP_COUNT_MIN {
+        for stream in &world.streams {
+            let (Some(first), Some(last)) = (stream.first(), stream.last()) else { continue };
+            let shift_ns = at_ns - first.start_ns.div_euclid(tick_ns) * tick_ns;
+            gaps.extend(
+                stream.iter().map(|gap| IdleGap { start_ns: gap.start_ns + shift_ns, ..*gap }),
+            );
+            let end_ns = last.start_ns + shift_ns + last.gap_ns as i64;
+            at_ns = (end_ns / tick_ns + 2) * tick_ns;
+        }
+    }
+    let mut writer = LogWriter::create(path, true)?;
+    for cpu in 0..CPU_COUNT {
+        gaps.iter_mut().for_each(|gap| gap.cpu = cpu);
+        for group in gaps.chunks(GROUP_GAP_COUNT) {
+            writer.take(cpu, group)?;
+        }
+    }
+    writer.finish(&LogMetadata {
+        format_version: FORMAT_VERSION,
+        hz: Some(HZ),
+        ..LogMetadata::default()
+    })?;
+    Ok(gaps.len() * usize::from(CPU_COUNT))
+}

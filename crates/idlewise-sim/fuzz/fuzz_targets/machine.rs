@@ -1,0 +1,31 @@
+//! Any text, taken for a machine: one line that says what is wrong, or a machine that a replay can
+//! be run on.
+#![no_main]
+
+use idlewise_sim::{Machine, MachineError};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let machine = match Machine::from_toml(text) {
+        Ok(machine) => machine,
+        Err(error) => {
+            assert_eq!(error.to_string().lines().count(), 1, "{error}");
+            return;
+        }
+    };
+    match machine.table() {
+        Ok(table) => assert_eq!(table.len(), machine.states.len()),
+        Err(error) => assert!(matches!(error, MachineError::NoStates { .. })),
+    }
+    let is_power = |mw: f64| mw.is_finite() && mw >= 0.0;
+    assert!(is_power(machine.running_power.mw));
+    assert!(machine.states.iter().all(|state| is_power(state.power.mw)));
+    let _ = (machine.disabled_by_default(), machine.power_basis(), machine.doubts());
+    for (index, state) in machine.states.iter().enumerate() {
+        match machine.state_index(&state.name) {
+            Ok(found) => assert_eq!(found, index),
+            Err(error) => assert!(matches!(error, MachineError::AmbiguousState { .. })),
+        }
+        assert!(!machine.state_label(index).is_empty());
+    }
+});
