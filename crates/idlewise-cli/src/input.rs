@@ -5,8 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use idlewise_trace::import::ImportError;
-use idlewise_trace::import::perf::PerfData;
+use idlewise_trace::import::{self, ImportError};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
 use idlewise_trace::{ConvertError, RecordedMachine, convert};
 use liblzma::read::XzDecoder;
@@ -62,10 +61,10 @@ pub fn import(
     let unpacked = unpack(path)?;
     let data_path = unpacked.as_ref().map_or(path, |(_, unpacked)| unpacked);
     let fail = |error| import_failure(path, &error);
-    let data = PerfData::open(data_path).map_err(fail)?;
-    let bar = Progress::bytes("importing", data.info().file_byte_count);
-    let (writer, metadata) =
-        convert(data, writer, recorded, &|done| bar.set(done)).map_err(|error| match error {
+    let recording = import::open(data_path).map_err(fail)?;
+    let bar = Progress::bytes("importing", recording.info().file_byte_count);
+    let (writer, metadata) = convert(recording, writer, recorded, &|done| bar.set(done)).map_err(
+        |error| match error {
             ConvertError::Import(error) => fail(error),
             ConvertError::Sink(error) => error.into(),
             ConvertError::UnknownState(unknown) => Failure::new(format_args!(
@@ -76,12 +75,13 @@ pub fn import(
                 unknown.state,
                 unknown.at_ns
             )),
-        })?;
+        },
+    )?;
     bar.finish();
     if metadata.cpus.iter().all(|cpu| !cpu.observed) {
         return Err(Failure::new(format_args!(
             "{}: no idle entries in it although power:cpu_idle was recorded; record all CPUs \
-             (perf record -a) for longer",
+             (perf record -a; trace-cmd record without -M) for longer",
             path.display()
         )));
     }

@@ -1,8 +1,7 @@
 //! From a trace to a log: an importer's events through the gap builder, and what both learned as
 //! the log's metadata.
 
-use crate::import::perf::PerfData;
-use crate::import::{ImportError, ReadSummary, TraceInfo, TruncationReason};
+use crate::import::{ImportError, ReadSummary, Recording, TraceInfo, TruncationReason};
 use crate::log::{FORMAT_VERSION, LogMetadata, Source};
 use crate::{GapBuilder, GapSink, GapSummary, Tracepoints, UnknownState};
 
@@ -35,15 +34,16 @@ pub enum ConvertError<E> {
 /// The importer's, or the sink's. A damaged trace is not an error: the metadata says what is
 /// missing.
 pub fn convert<S: GapSink>(
-    data: PerfData,
+    recording: Box<dyn Recording>,
     sink: S,
     recorded: &RecordedMachine,
     progress: &dyn Fn(u64),
 ) -> Result<(S, LogMetadata), ConvertError<S::Error>> {
-    let info = data.info().clone();
+    let format_name = recording.format_name();
+    let info = recording.info().clone();
     let mut builder = GapBuilder::new(sink, info.tracepoints, recorded.exit_latencies_ns.clone());
     let mut failure = None;
-    let summary = data.read(progress, &mut |events| {
+    let summary = recording.read(progress, &mut |events| {
         // There is no way to stop the reader; after a failure the rest is read past.
         if failure.is_none() {
             failure = builder.push(events).err();
@@ -57,10 +57,11 @@ pub fn convert<S: GapSink>(
     if let Some(unknown) = gaps.unknown_state {
         return Err(ConvertError::UnknownState(unknown));
     }
-    Ok((sink, metadata(info, &summary, &gaps, recorded)))
+    Ok((sink, metadata(format_name, info, &summary, &gaps, recorded)))
 }
 
 fn metadata(
+    format_name: &str,
     info: TraceInfo,
     summary: &ReadSummary,
     gaps: &GapSummary,
@@ -72,7 +73,7 @@ fn metadata(
         format_version: FORMAT_VERSION,
         created_by: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
         source: Source {
-            format: "perf.data".to_owned(),
+            format: format_name.to_owned(),
             byte_count: info.file_byte_count,
             blake3: Some(summary.source_blake3.clone()),
             event_count: summary.event_count,
@@ -132,7 +133,7 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
         lost + summary.lost_event_count_without_cpu > 0,
         format!(
             "{} events were lost while recording; gaps around them were given up; record with \
-             larger buffers (perf record -m)",
+             larger buffers (perf record -m, trace-cmd record -b)",
             lost + summary.lost_event_count_without_cpu
         ),
     );
@@ -159,7 +160,8 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
         out_of_order > 0,
         format!(
             "{out_of_order} events came out of order (the clock stepped back, or the CPUs' clocks \
-             differ) and were moved to the time of the one before; record with -k CLOCK_MONOTONIC"
+             differ) and were moved to the time of the one before; record with perf's -k \
+             CLOCK_MONOTONIC or trace-cmd's -C mono"
         ),
     );
     for unreadable in &info.unreadable_tracepoints {

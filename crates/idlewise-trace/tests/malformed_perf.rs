@@ -17,7 +17,7 @@ use perf_writer::{CPU, IDENTIFIER, PerfWriter, RAW, SAMPLE, SAMPLE_TYPE, TIME, T
 #[derive(Debug, PartialEq)]
 enum Variant {
     Empty,
-    NotPerfData,
+    NotARecording,
     BrokenHeader,
     Unsupported,
     NoTracingData,
@@ -63,7 +63,8 @@ fn patched(at: usize, word: u64) -> Vec<u8> {
 
 fn cases() -> Vec<Case> {
     use Variant::{
-        BrokenHeader, Empty, NoCpuIdle, NoTracingData, NotPerfData, UnreadableCpuIdle, Unsupported,
+        BrokenHeader, Empty, NoCpuIdle, NoTracingData, NotARecording, UnreadableCpuIdle,
+        Unsupported,
     };
     let (whole, layout) = recording().file();
     let case = |reason, variant, at_byte, bytes| Case { reason, bytes, variant, at_byte };
@@ -74,13 +75,12 @@ fn cases() -> Vec<Case> {
     let (pipe, pipe_data_at) = recording().pipe();
     vec![
         case("empty", Empty, 0, Vec::new()),
-        case("text", NotPerfData, 0, b"# perf script output\n".to_vec()),
-        case("random_bytes", NotPerfData, 0, vec![0xff; 200]),
-        case("magic_cut", NotPerfData, 0, b"PERFILE".to_vec()),
-        case("first_version", NotPerfData, 0, [b"PERFFILE", &whole[8..]].concat()),
-        case("is_trace_dat", NotPerfData, 0, b"\x17\x08\x44tracing6\0\0\x08".to_vec()),
-        case("is_elf", NotPerfData, 0, b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec()),
-        case("is_xz", NotPerfData, 0, b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4\x46".to_vec()),
+        case("text", NotARecording, 0, b"# perf script output\n".to_vec()),
+        case("random_bytes", NotARecording, 0, vec![0xff; 200]),
+        case("magic_cut", NotARecording, 0, b"PERFILE".to_vec()),
+        case("first_version", NotARecording, 0, [b"PERFFILE", &whole[8..]].concat()),
+        case("is_elf", NotARecording, 0, b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec()),
+        case("is_xz", NotARecording, 0, b"\xfd7zXZ\0\0\x04\xe6\xd6\xb4\x46".to_vec()),
         case("ends_after_magic", BrokenHeader, 8, whole[..8].to_vec()),
         case("header_of_odd_size", BrokenHeader, 8, patched(HEADER_SIZE_AT, 96)),
         case("header_cut", BrokenHeader, 60, whole[..60].to_vec()),
@@ -139,7 +139,7 @@ fn path(reason: &str) -> PathBuf {
 fn variant_and_place(error: &ImportError) -> Option<(Variant, u64)> {
     Some(match *error {
         ImportError::Empty => (Variant::Empty, 0),
-        ImportError::NotPerfData { .. } => (Variant::NotPerfData, 0),
+        ImportError::NotARecording { .. } => (Variant::NotARecording, 0),
         ImportError::BrokenHeader { at_byte, .. } => (Variant::BrokenHeader, at_byte),
         ImportError::Unsupported { at_byte, .. } => (Variant::Unsupported, at_byte),
         ImportError::NoTracingData { at_byte } => (Variant::NoTracingData, at_byte),

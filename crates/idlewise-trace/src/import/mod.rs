@@ -4,19 +4,119 @@
 //! A recording that is damaged is still imported as far as it is whole; an [`ImportError`] means
 //! that there is nothing to import at all.
 //!
+//! Each format is a row of `FORMATS`, and [`open`] tells them by their first bytes.
+//!
 //! [`Event`]: crate::Event
 
 pub mod perf;
+mod source;
 mod tracing_data;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::event::Tracepoints;
+use crate::event::{Event, Tracepoints};
 use crate::tracepoint::UnreadableTracepoint;
 
+use perf::PerfData;
 pub use tracing_data::TracingData;
+
+/// A recording whose head has been read, of any format.
+pub trait Recording {
+    /// The name of its format, as the log's metadata has it.
+    fn format_name(&self) -> &'static str;
+
+    /// What the trace says about itself.
+    fn info(&self) -> &TraceInfo;
+
+    /// Reads all events. `sink` gets them in slices, in the order of time over all CPUs.
+    /// `progress` is told how many bytes of the file have been read. Both are called on this
+    /// thread.
+    ///
+    /// # Errors
+    /// Fails only if the file cannot be read; what is damaged is told in the summary.
+    fn read(
+        self: Box<Self>,
+        progress: &dyn Fn(u64),
+        sink: &mut dyn FnMut(&[Event]),
+    ) -> Result<ReadSummary, ImportError>;
+}
+
+/// A format that we import.
+struct Format {
+    /// What a file of it begins with: one of these.
+    magics: &'static [&'static [u8]],
+    open: fn(File) -> Result<Box<dyn Recording>, ImportError>,
+}
+
+/// Every format that we import.
+const FORMATS: &[Format] =
+    &[Format { magics: perf::MAGICS, open: |file| Ok(Box::new(PerfData::from_file(file)?)) }];
+
+/// How many of a file's first bytes are looked at to tell what it is.
+const FIRST_BYTE_COUNT: u64 = 64;
+
+/// Opens a recording of any format, which its first bytes tell, and reads its head.
+///
+/// ```no_run
+/// let recording = idlewise_trace::import::open("recording".as_ref())?;
+/// println!("{} of kernel {:?}", recording.format_name(), recording.info().kernel);
+/// let mut event_count = 0;
+/// let summary = recording.read(&|_byte_count| {}, &mut |events| event_count += events.len())?;
+/// println!("{event_count} events, the last at {:?} ns", summary.last_at_ns);
+/// # Ok::<(), idlewise_trace::import::ImportError>(())
+/// ```
+///
+/// # Errors
+/// Fails if the file cannot be read, is of no format that we import, or has no idle events that we
+/// can read.
+pub fn open(path: &Path) -> Result<Box<dyn Recording>, ImportError> {
+    let file = source::open(path)?;
+    let first = source::bytes_at(&file, 0, FIRST_BYTE_COUNT)?;
+    let begins = |magic: &&[u8]| first.starts_with(magic);
+    match FORMATS.iter().find(|format| format.magics.iter().any(begins)) {
+        Some(format) => (format.open)(file),
+        None => Err(unknown_format(&first)),
+    }
+}
+
+/// What a file is that begins with none of the bytes that we know how to import.
+fn unknown_format(first: &[u8]) -> ImportError {
+    const RECORD_AGAIN: &str = "give a file that `perf record` or `trace-cmd record` wrote";
+    let known: [(&[u8], &str, &'static str); 8] = [
+        (b"PERFFILE", "perf.data of the first version", "record with a perf from 2010 or later"),
+        (
+            b"# tracer:",
+            "the text of tracefs",
+            "record with `trace-cmd record` instead: text can not be imported yet",
+        ),
+        (b"\x7fELF", "an ELF program", RECORD_AGAIN),
+        (b"\x1f\x8b", "gzip data", "unpack it with gunzip"),
+        (b"\xfd7zXZ", "xz data", "unpack it with `xz -dk`"),
+        (b"\x28\xb5\x2f\xfd", "zstd data", "unpack it with `zstd -d`"),
+        (b"PAR1", "a Parquet file", "an idle log needs no import"),
+        (b"BZh", "bzip2 data", "unpack it with bunzip2"),
+    ];
+    if first.is_empty() {
+        return ImportError::Empty;
+    }
+    for (magic, found, todo) in known {
+        if first.starts_with(magic) {
+            return ImportError::NotARecording { found: found.to_owned(), todo };
+        }
+    }
+    let is_text = first.iter().all(|&byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~'));
+    let found = match first {
+        text if is_text => {
+            let start: String = text.iter().take(16).map(|&byte| char::from(byte)).collect();
+            format!("text that begins with {start:?}")
+        }
+        bytes => format!("the bytes {:02x?}", bytes.get(..8).unwrap_or(bytes)),
+    };
+    ImportError::NotARecording { found, todo: RECORD_AGAIN }
+}
 
 /// What a trace says about itself and the machine that it was recorded on. What a recorder did not
 /// write is `None`.
@@ -75,7 +175,8 @@ pub struct ReadSummary {
     pub last_at_ns: Option<i64>,
 }
 
-/// The place from which a trace could not be read.
+/// The place from which a trace could not be read. Where the parts of a file can be read without
+/// each other, as in trace.dat, this is the first such place, and what was not read is the sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
     /// The place in the file of the first record that is not whole.
@@ -118,11 +219,11 @@ pub enum ImportError {
         source: io::Error,
     },
     /// The file has no bytes.
-    #[error("byte 0: the file is empty, expected perf.data; record again")]
+    #[error("byte 0: the file is empty, expected perf.data or trace.dat; record again")]
     Empty,
     /// The file is something else.
-    #[error("byte 0: found {found}, expected perf.data (`PERFILE2`); {todo}")]
-    NotPerfData {
+    #[error("byte 0: found {found}, expected perf.data or trace.dat; {todo}")]
+    NotARecording {
         /// What the first bytes look like.
         found: String,
         /// What to do about it.
@@ -152,8 +253,8 @@ pub enum ImportError {
     },
     /// The descriptions of the events are missing, so that no event can be read.
     #[error(
-        "byte {at_byte}: the file ends without event formats, as when perf was killed or the file \
-         was cut; record again and stop perf with ctrl-c"
+        "byte {at_byte}: the file ends without event formats, as when the recorder was killed or \
+         the file was cut; record again and stop the recorder with ctrl-c"
     )]
     NoTracingData {
         /// Where they should be.
@@ -162,13 +263,15 @@ pub enum ImportError {
     /// The trace has no idle events.
     #[error(
         "byte {at_byte}: power:cpu_idle is not among the {recorded_count} recorded events; record \
-         with `perf record -a -k CLOCK_MONOTONIC -e power:cpu_idle,'timer:*',sched:sched_switch`"
+         with `{todo}`"
     )]
     NoCpuIdle {
         /// Where the list of recorded events is.
         at_byte: u64,
         /// How many events were recorded.
         recorded_count: usize,
+        /// The recorder's command that records them.
+        todo: &'static str,
     },
     /// Idle events were recorded, but their description lacks a field.
     #[error("byte {at_byte}: {unreadable}; report this kernel to us, with the file")]

@@ -167,7 +167,7 @@ pub struct LogMetadata {
 /// Where a log's gaps come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// `perf.data`, or `replay`.
+    /// `perf.data`, `trace.dat`, or `replay`.
     pub format: String,
     /// The source file's length.
     pub byte_count: u64,

@@ -17,12 +17,14 @@ use super::walk::{
 };
 use crate::byte_order::ByteOrder;
 use crate::event::Tracepoints;
-use crate::import::{ImportError, TraceInfo, TracingData};
+use crate::import::{ImportError, TraceInfo, TracingData, unknown_format};
 use crate::tracepoint::Decoder;
 
-const MAGIC_LITTLE: &[u8] = b"PERFILE2";
-const MAGIC_BIG: &[u8] = b"2ELIFREP";
-const MAGIC_OLD: &[u8] = b"PERFFILE";
+pub(super) const MAGIC_LITTLE: &[u8] = b"PERFILE2";
+pub(super) const MAGIC_BIG: &[u8] = b"2ELIFREP";
+
+const RECORD_COMMAND: &str =
+    "perf record -a -k CLOCK_MONOTONIC -e power:cpu_idle,'timer:*',sched:sched_switch";
 
 const FILE_HEADER_BYTE_COUNT: usize = 104;
 const PIPE_HEADER_BYTE_COUNT: usize = 16;
@@ -73,7 +75,7 @@ impl Head {
         let order = match first.first_chunk::<8>().map(<[u8; 8]>::as_slice) {
             Some(MAGIC_LITTLE) => ByteOrder::Little,
             Some(MAGIC_BIG) => ByteOrder::Big,
-            _ => return Err(not_perf_data(&first)),
+            _ => return Err(unknown_format(&first)),
         };
         let mut draft = Draft {
             order,
@@ -373,6 +375,7 @@ impl Draft {
             return Err(ImportError::NoCpuIdle {
                 at_byte: self.attrs_at_byte,
                 recorded_count: self.attrs.len(),
+                todo: RECORD_COMMAND,
             });
         }
         Ok(Head {
@@ -466,44 +469,4 @@ fn clock_name(clock_id: Option<i32>) -> String {
         Some(11) => "CLOCK_TAI".to_owned(),
         Some(other) => format!("clock {other}"),
     }
-}
-
-fn not_perf_data(first: &[u8]) -> ImportError {
-    const RECORD_AGAIN: &str = "give a file that `perf record` wrote";
-    let known: [(&[u8], &str, &'static str); 9] = [
-        (MAGIC_OLD, "perf.data of the first version", "record with a perf from 2010 or later"),
-        (
-            b"\x17\x08\x44tracing",
-            "a trace.dat of trace-cmd",
-            "record with `perf record` instead: trace.dat can not be imported yet",
-        ),
-        (
-            b"# tracer:",
-            "the text of tracefs",
-            "record with `perf record` instead: text can not be imported yet",
-        ),
-        (b"\x7fELF", "an ELF program", RECORD_AGAIN),
-        (b"\x1f\x8b", "gzip data", "unpack it with gunzip"),
-        (b"\xfd7zXZ", "xz data", "unpack it with `xz -dk`"),
-        (b"\x28\xb5\x2f\xfd", "zstd data", "unpack it with `zstd -d`"),
-        (b"PAR1", "a Parquet file", "an idle log needs no import"),
-        (b"BZh", "bzip2 data", "unpack it with bunzip2"),
-    ];
-    if first.is_empty() {
-        return ImportError::Empty;
-    }
-    for (magic, found, todo) in known {
-        if first.starts_with(magic) {
-            return ImportError::NotPerfData { found: found.to_owned(), todo };
-        }
-    }
-    let is_text = first.iter().all(|&byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~'));
-    let found = match first {
-        text if is_text => {
-            let start: String = text.iter().take(16).map(|&byte| char::from(byte)).collect();
-            format!("text that begins with {start:?}")
-        }
-        bytes => format!("the bytes {:02x?}", bytes.get(..8).unwrap_or(bytes)),
-    };
-    ImportError::NotPerfData { found, todo: RECORD_AGAIN }
 }

@@ -27,13 +27,16 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
-use super::{ImportError, ReadSummary, TraceInfo, Truncation, TruncationReason};
+use super::{ImportError, ReadSummary, Recording, TraceInfo, Truncation, TruncationReason, source};
 use crate::byte_order::ByteOrder;
 use crate::event::{Event, EventKind};
 use head::Head;
 use order::Orderer;
 use sample::SampleReader;
 use walk::{Batch, MAX_RECORD_BYTE_COUNT, Stop, Walk, WalkCounts};
+
+/// What a file begins with, of either byte order.
+pub(super) const MAGICS: &[&[u8]] = &[head::MAGIC_LITTLE, head::MAGIC_BIG];
 
 /// How much is read at a time: small enough to stay in a core's own cache until it is decoded.
 const BLOCK_BYTE_COUNT: usize = 1 << 18;
@@ -74,23 +77,10 @@ impl PerfData {
     /// # Errors
     /// Fails if the file cannot be read, is no perf.data, or has no idle events that we can read.
     pub fn open(path: &Path) -> Result<Self, ImportError> {
-        let open = |source| ImportError::Open { path: path.to_owned(), source };
-        let file = File::open(path).map_err(open)?;
-        let kind = file.metadata().map_err(open)?.file_type();
-        if kind.is_dir() {
-            return Err(ImportError::Unsupported {
-                at_byte: 0,
-                found: "a directory of perf.data files".to_owned(),
-                todo: "record without perf's option --threads",
-            });
-        }
-        if !kind.is_file() {
-            return Err(ImportError::Unsupported {
-                at_byte: 0,
-                found: "a pipe or a device".to_owned(),
-                todo: "save what it gives to a file, and import that",
-            });
-        }
+        Self::from_file(source::open(path)?)
+    }
+
+    pub(super) fn from_file(file: File) -> Result<Self, ImportError> {
         Self::from_source(Box::new(file))
     }
 
@@ -257,6 +247,24 @@ impl PerfData {
             truncated,
             source_blake3: hasher.finalize().to_hex().to_string(),
         })
+    }
+}
+
+impl Recording for PerfData {
+    fn format_name(&self) -> &'static str {
+        "perf.data"
+    }
+
+    fn info(&self) -> &TraceInfo {
+        &self.info
+    }
+
+    fn read(
+        self: Box<Self>,
+        progress: &dyn Fn(u64),
+        sink: &mut dyn FnMut(&[Event]),
+    ) -> Result<ReadSummary, ImportError> {
+        PerfData::read(*self, progress, sink)
     }
 }
 
