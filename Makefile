@@ -12,15 +12,18 @@ BUILD_PACKAGES = gcc libc6-dev
 PACKAGES = $(BUILD_PACKAGES) linux-perf xz-utils
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit-test front-door golden bench conformance fuzz
+.PHONY: help setup toolchain demo test lint unit-test front-door golden bench conformance fuzz
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-setup: ## install the Debian packages that tests need, if they are missing and we may
+setup: toolchain ## install what tests need, the pinned Rust and Debian packages, where we may
 	@./scripts/setup $(PACKAGES)
 
-demo: ## the main job on the bundled recordings: import one, then replay all
+toolchain:
+	@./scripts/toolchain
+
+demo: toolchain ## the main job on the bundled recordings: import one, then replay all
 	@./scripts/setup $(BUILD_PACKAGES)
 	@$(CARGO) build --release --package idlewise-cli
 	@echo '$$ idlewise import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet'
@@ -45,15 +48,15 @@ front-door: ## run the README's first command and look at what it prints
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
 	$$command | grep 'comes nearest to the oracle' && echo 'README: it prints what it promises'
 
-conformance: ## replay the decisions of real kernels that come with idlewise
+conformance: toolchain ## replay the decisions of real kernels that come with idlewise
 	$(IDLEWISE) verify-decisions conformance/decisions/*.csv.xz
 
 # Twice, because the bundled logs are part of the binary whose output is expected.
-golden: ## rewrite expected outputs and generated documents; review the diff
+golden: toolchain ## rewrite expected outputs and generated documents; review the diff
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
 
-bench: ## speed and memory, side by side with other tools, as figures (asserts nothing)
+bench: setup ## speed and memory, side by side with other tools, as figures (asserts nothing)
 	$(CARGO) bench --package idlewise-cli --bench figures
 
 fuzz: ## ten minutes of fuzzing for each parser (needs a nightly toolchain and cargo-fuzz)
