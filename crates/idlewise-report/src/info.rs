@@ -22,7 +22,8 @@ static IDLE: Column = Column::number(
     "Time in gaps, as a share of the time from the CPU's first to its last event.",
 );
 static GAP_P10: Column =
-    Column::number("gap_p10_ns", "gap p10", Unit::Nanoseconds, "10th percentile of the gaps.");
+    Column::number("gap_p10_ns", "gap p10", Unit::Nanoseconds, "10th percentile of the gaps.")
+        .priority(Priority::Detail);
 static GAP_P50: Column = Column::number("gap_p50_ns", "gap p50", Unit::Nanoseconds, "Median gap.");
 static GAP_P90: Column =
     Column::number("gap_p90_ns", "gap p90", Unit::Nanoseconds, "90th percentile of the gaps.");
@@ -52,6 +53,13 @@ static TIMER_KNOWN: Column = Column::number(
     Unit::Ratio,
     "Share of gaps whose next timer is known.",
 );
+static TIMER_PROVEN: Column = Column::number(
+    "timer_proven_ratio",
+    "timer proven",
+    Unit::Ratio,
+    "Of the gaps that a timer ended, the share whose sleep length, rebuilt when the gap began, is \
+     that timer's expiry.",
+);
 static WOKEN_BY: Column = Column::text(
     "woken_by",
     "woken by",
@@ -72,7 +80,7 @@ static BROKEN: Column = Column::number(
 .priority(Priority::Detail);
 
 /// The columns of `idlewise info`.
-pub static INFO: [&Column; 16] = [
+pub static INFO: [&Column; 17] = [
     &CPU,
     &OBSERVED,
     &GAP_COUNT,
@@ -86,6 +94,7 @@ pub static INFO: [&Column; 16] = [
     &JOINED,
     &NO_TASK,
     &TIMER_KNOWN,
+    &TIMER_PROVEN,
     &LOST,
     &BROKEN,
     &WOKEN_BY,
@@ -99,6 +108,7 @@ pub struct CpuInfo {
     gap_max_ns: Option<u64>,
     no_task_count: u64,
     timer_known_count: u64,
+    timer_proven_count: u64,
     reasons: BTreeMap<WakeReason, u64>,
 }
 
@@ -120,6 +130,7 @@ impl CpuInfo {
             gap_max_ns: None,
             no_task_count: 0,
             timer_known_count: 0,
+            timer_proven_count: 0,
             reasons: BTreeMap::new(),
         }
     }
@@ -131,6 +142,7 @@ impl CpuInfo {
         self.gap_max_ns = self.gap_max_ns.max(Some(gap.gap_ns));
         self.no_task_count += u64::from(!gap.ran_task);
         self.timer_known_count += u64::from(gap.sleep_length_ns.is_some());
+        self.timer_proven_count += u64::from(gap.ended_by_known_timer());
         *self.reasons.entry(gap.wake_reason).or_default() += 1;
     }
 
@@ -142,6 +154,9 @@ impl CpuInfo {
         let span_ns = self.metadata.last_at_ns.saturating_sub(self.metadata.first_at_ns);
         let span_ns = u64::try_from(span_ns).ok().filter(|&ns| ns > 0);
         let idle = span_ns.map(|ns| self.gap_sum_ns as f64 / ns as f64).filter(|_| is_observed);
+        let timer_wake_count = self.reasons.get(&WakeReason::Timer);
+        let timer_proven =
+            timer_wake_count.map(|&count| self.timer_proven_count as f64 / count as f64);
         Row::new([
             Value::Count(u64::from(cpu)),
             if is_observed { "recorded" } else { "unobserved" }.into(),
@@ -156,6 +171,7 @@ impl CpuInfo {
             Some(self.metadata.joined_wake_count).filter(|_| is_observed).into(),
             share(self.no_task_count).into(),
             share(self.timer_known_count).into(),
+            timer_proven.into(),
             self.metadata.lost_event_count.into(),
             self.metadata.broken_gap_count.into(),
             self.woken_by(gap_count).into(),

@@ -8,6 +8,7 @@
 //! | `scale.rs` | which unit and how many decimals a column of numbers is printed with |
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `replay.rs` | what a replay says: its columns, tables and sentences |
+//! | `validate.rs` | what is wrong or doubtful in a log |
 //! | `notes.rs` | [`Notes`]: basis and doubts, the lines under a table |
 //!
 //! What this crate does not do: measure, simulate, open files, or look at a terminal other than to
@@ -21,6 +22,7 @@ pub mod replay;
 mod scale;
 mod table;
 mod text;
+pub mod validate;
 
 pub use columns::{Better, Column, Priority, Unit, columns_markdown};
 pub use notes::{Notes, wrap};

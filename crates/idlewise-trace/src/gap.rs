@@ -34,6 +34,15 @@ pub struct IdleGap {
     pub recorded_idle_ns: Option<u64>,
 }
 
+impl IdleGap {
+    /// Whether a timer ended the gap that was known when it began: the proof of a rebuilt timer. If
+    /// not, though a timer ended it, that timer was armed within the gap, by an interrupt or by
+    /// another CPU, or the trace doesn't show its start.
+    pub fn ended_by_known_timer(&self) -> bool {
+        self.wake_reason == WakeReason::Timer && self.sleep_length_ns == Some(self.gap_ns)
+    }
+}
+
 /// What ended a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WakeReason {

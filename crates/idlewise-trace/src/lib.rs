@@ -10,6 +10,7 @@
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
 //! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
 //! | `convert.rs` | [`convert()`]: from a trace to a log with its metadata |
+//! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //!
 //! What this crate does not do: look at this machine, or panic on any input.
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod log;
 mod tick;
 mod timers;
 pub mod tracepoint;
+pub mod validate;
 
 pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT, UnknownState};
 pub use byte_order::ByteOrder;

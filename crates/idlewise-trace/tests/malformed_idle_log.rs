@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
+use idlewise_trace::validate::{Check, CheckResult, RecordedStates, validate};
 use idlewise_trace::{GapSink, IdleGap, WakeReason};
 use parquet_writer::{
     BIT_PACKED, DATA_PAGE_V2, DELTA, DICTIONARY, Log, PLAIN, RLE, dictionary, page, prefixed,
@@ -412,4 +413,15 @@ fn write_files() {
         log.page("tick_stopped").body = prefixed(&[2, 0, 4, 1]);
     });
     fs::write(seeds.join("runs.parquet"), unpacked).unwrap();
+}
+
+/// A file may lack columns that can be null; whoever checks it is told.
+#[test]
+fn names_the_columns_that_a_file_lacks() {
+    let log = IdleLog::from_bytes("x", Log::new().bytes()).unwrap();
+    let missing = ["next_tick_ns", "latency_limit_ns", "recorded_idle_ns"];
+    assert_eq!(log.missing_columns(), missing);
+    let findings = validate(&log, RecordedStates::Unnamed, &|_| {}).unwrap();
+    let finding = findings.iter().find(|finding| finding.check == Check::Columns).unwrap();
+    assert_eq!((finding.result(), finding.found_count), (CheckResult::Doubt, 3));
 }

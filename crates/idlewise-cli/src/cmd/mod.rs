@@ -4,6 +4,7 @@ mod import;
 mod info;
 mod machines;
 mod replay;
+mod validate;
 mod verify_decisions;
 
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ pub enum Command {
     Import(import::Import),
     Info(info::Info),
     Replay(replay::Replay),
+    Validate(validate::Validate),
     Machines(machines::Machines),
     VerifyDecisions(verify_decisions::VerifyDecisions),
 }
@@ -26,6 +28,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Import(arguments) => arguments.run(),
         Command::Info(arguments) => arguments.run(),
         Command::Replay(arguments) => arguments.run(),
+        Command::Validate(arguments) => arguments.run(),
         Command::Machines(arguments) => arguments.run(),
         Command::VerifyDecisions(arguments) => arguments.run(),
     }

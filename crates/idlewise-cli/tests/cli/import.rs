@@ -10,7 +10,7 @@ use idlewise_trace::{IdleGap, WakeReason};
 
 use crate::{OwnFile, assert_refused, folder, idlewise, recording, root, stdout};
 
-fn gaps(log: &IdleLog) -> Vec<IdleGap> {
+pub fn gaps(log: &IdleLog) -> Vec<IdleGap> {
     let (mut all, mut some) = (Vec::new(), Vec::new());
     for group in log.groups() {
         log.read_group(group, all.last(), &mut some).unwrap();

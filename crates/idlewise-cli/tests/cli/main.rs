@@ -6,6 +6,7 @@ mod info;
 mod machines;
 mod manifest;
 mod replay;
+mod validate;
 mod verify_decisions;
 
 use std::fs;

@@ -224,6 +224,25 @@ impl IdleLog {
         self.check_order(group, previous, gaps)
     }
 
+    /// As [`IdleLog::read_group`], for who checks the order himself.
+    ///
+    /// # Errors
+    /// If the file is damaged.
+    pub fn read_group_unordered(
+        &self,
+        group: GapGroup,
+        gaps: &mut Vec<IdleGap>,
+    ) -> Result<(), LogError> {
+        gaps.clear();
+        self.read_rows(group, ColumnSet::All, gaps)
+    }
+
+    /// The names of columns that the file lacks; reading says of them that nothing is known.
+    pub fn missing_columns(&self) -> Vec<&'static str> {
+        let missing = Column::ALL.into_iter().zip(self.columns).filter(|(_, at)| at.is_none());
+        missing.map(|(column, _)| column.name()).collect()
+    }
+
     fn check_order<'a>(
         &self,
         group: GapGroup,

@@ -1,0 +1,132 @@
+//! `idlewise validate`: may the numbers of a log be trusted?
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use idlewise_report::validate::validate_table;
+use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_sim::Machine;
+use idlewise_trace::validate::{Check, CheckResult, Finding, RecordedStates, validate};
+use serde_json::json;
+
+use crate::error::Failure;
+use crate::input::NamedLog;
+use crate::progress::Progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  # May I trust the log that somebody sent me?
+  idlewise validate server.parquet
+
+  # Would an import of this recording be a good log?
+  idlewise validate perf.data
+
+  # For scripts: the exit status alone, or all findings
+  idlewise validate server.parquet >/dev/null && idlewise replay server.parquet
+  idlewise validate server.parquet --json
+
+Exit status: 0 if nothing is wrong (doubts may be), 1 if something is, 2 if the file can't be read.";
+
+/// Check an idle log before trusting it
+///
+/// Looks at every row and at the metadata, and says of each check whether it holds, how often it
+/// doesn't and where first. `wrong`: the log contradicts itself; import the recording again or ask
+/// its sender. `doubt`: the log is sound, but mind what it says.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Validate {
+    /// An idle log, or a recording
+    log: PathBuf,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+impl Validate {
+    /// Checks the log and prints a line for each check.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let named = NamedLog::open(&self.log)?;
+        let metadata = &named.log.metadata;
+        let states = match &metadata.machine {
+            None => RecordedStates::Unnamed,
+            Some(text) => match Machine::from_toml(text) {
+                Ok(machine) => RecordedStates::Count(machine.states.len()),
+                Err(_) => RecordedStates::Unreadable,
+            },
+        };
+        let bar = Progress::gaps("validating", named.log.gap_count());
+        let findings = validate(&named.log, states, &|done| bar.set(done))?;
+        bar.finish();
+        let is_wrong = findings.iter().any(|finding| finding.result() == CheckResult::Wrong);
+        let mut out = io::stdout().lock();
+        if self.json {
+            let document = json!({
+                "log": named.name,
+                "format_version": metadata.format_version,
+                "gap_count": named.log.gap_count(),
+                "is_wrong": is_wrong,
+                "checks": validate_table(&findings),
+                "missing_columns": named.log.missing_columns(),
+                "doubts": metadata.doubts,
+            });
+            writeln!(out, "{document:#}")?;
+        } else {
+            let style = TextStyle::for_stdout();
+            let verdict = verdict(&named, &findings);
+            writeln!(out, "{}\n", wrap(&verdict, style.width, 2))?;
+            out.write_all(validate_table(&findings).to_text(&style).as_bytes())?;
+            let notes = notes(&named, &findings).to_text(style.width);
+            if !notes.is_empty() {
+                writeln!(out, "\n{}", notes.trim_end())?;
+            }
+        }
+        Ok(if is_wrong { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    }
+}
+
+fn verdict(named: &NamedLog, findings: &[Finding]) -> String {
+    let count = |result| findings.iter().filter(|finding| finding.result() == result).count();
+    let wrong = match count(CheckResult::Wrong) {
+        0 => "nothing is wrong".to_owned(),
+        count => format!("{count} of {} checks found it wrong; don't trust it", findings.len()),
+    };
+    let doubt = match count(CheckResult::Doubt) {
+        0 => "no doubts".to_owned(),
+        1 => "1 check in doubt".to_owned(),
+        count => format!("{count} checks in doubt"),
+    };
+    let cpu_count = named.log.metadata.cpus.iter().filter(|cpu| cpu.observed).count();
+    format!(
+        "{}: idle log version {}, {} gaps of {cpu_count} CPU{}: {wrong}, {doubt}",
+        named.name,
+        named.log.metadata.format_version,
+        named.log.gap_count(),
+        if cpu_count == 1 { "" } else { "s" },
+    )
+}
+
+/// What the importer said when it made the log, and the share that proves its timers.
+fn notes(named: &NamedLog, findings: &[Finding]) -> Notes {
+    let mut notes = Notes::default();
+    let missing = named.log.missing_columns();
+    if !missing.is_empty() {
+        notes.doubt(format!("columns that the file lacks: {}", missing.join(", ")));
+    }
+    let timer = findings.iter().find(|finding| finding.check == Check::TimerKnown);
+    if let Some(Finding { checked_count, found_count, .. }) = timer
+        && *checked_count > 0
+        && *found_count > 0
+    {
+        let percent = 100.0 * *found_count as f64 / *checked_count as f64;
+        notes.doubt(format!(
+            "{percent:.1} % of the gaps that a timer ended show another sleep length: their timer \
+             was armed within the gap, by an interrupt or by another CPU, or its start is missing"
+        ));
+    }
+    for doubt in &named.log.metadata.doubts {
+        notes.doubt(doubt.as_str());
+    }
+    notes
+}

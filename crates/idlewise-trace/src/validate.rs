@@ -1,0 +1,411 @@
+//! What an idle log must satisfy before its numbers are trusted: logs get mailed around, are made
+//! by other versions and other writers, and a replay of a wrong one looks like any other.
+//!
+//! Reading a log has refused what can't be read at all (no Parquet file, a newer version, damaged
+//! pages, values that a column can't hold). Here is what a readable log can still have wrong. Memory
+//! does not grow with the gaps.
+
+use std::collections::BTreeMap;
+
+use idlewise_core::{STATE_COUNT_MAX, tick_period_ns};
+
+use crate::log::{IdleLog, LogError, LogMetadata};
+use crate::{CpuSummary, IdleGap, WakeReason};
+
+/// Of the gaps that a timer ended, so many may have been ended by a timer that was armed within the
+/// gap, by an interrupt or by another CPU, before one must doubt that timers were rebuilt at all.
+const TIMER_ARMED_LATER_RATIO: f64 = 0.2;
+/// So many gaps may outlast their next timer: another CPU took the timer away, or an interrupt came
+/// just before it and was recorded after it.
+const TIMER_OUTLASTED_RATIO: f64 = 0.02;
+/// An interrupt that comes together with a timer may be recorded this much later.
+const TIMER_OUTLASTED_NS: u64 = 20_000;
+
+/// One thing that is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Check {
+    /// All columns are there.
+    Columns,
+    /// Rows go by CPU, then by time.
+    Order,
+    /// A gap ends before the next one on its CPU begins.
+    Overlap,
+    /// Gaps lie between the first and the last event of their CPU.
+    Span,
+    /// No time is negative; the next tick is at most one period away.
+    Range,
+    /// The recorded machine's file can be read, and it has the recorded states.
+    States,
+    /// Next ticks lie on one grid for each CPU, at 1/HZ and at the phase that the metadata says.
+    TickGrid,
+    /// If a timer ended a gap, it was known when the gap began.
+    TimerKnown,
+    /// No gap outlasts its next timer.
+    TimerOutlasted,
+    /// Columns that are said to hold nothing hold nothing.
+    UnknownColumns,
+    /// The metadata counts the gaps of each CPU as the rows do.
+    Counts,
+    /// No events were lost.
+    Lost,
+    /// The importer had no doubts.
+    Doubts,
+}
+
+impl Check {
+    /// Every check.
+    pub const ALL: [Check; 13] = [
+        Check::Columns,
+        Check::Order,
+        Check::Overlap,
+        Check::Span,
+        Check::Range,
+        Check::States,
+        Check::TickGrid,
+        Check::TimerKnown,
+        Check::TimerOutlasted,
+        Check::UnknownColumns,
+        Check::Counts,
+        Check::Lost,
+        Check::Doubts,
+    ];
+
+    /// The check's name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Check::Columns => "columns",
+            Check::Order => "order",
+            Check::Overlap => "overlap",
+            Check::Span => "span",
+            Check::Range => "range",
+            Check::States => "states",
+            Check::TickGrid => "tick grid",
+            Check::TimerKnown => "timer known",
+            Check::TimerOutlasted => "timer outlasted",
+            Check::UnknownColumns => "unknown columns",
+            Check::Counts => "counts",
+            Check::Lost => "lost events",
+            Check::Doubts => "doubts",
+        }
+    }
+
+    /// What must hold.
+    pub const fn rule(self) -> &'static str {
+        match self {
+            Check::Columns => "all columns are there",
+            Check::Order => "rows go by CPU, then by time",
+            Check::Overlap => "a gap ends before the CPU's next one",
+            Check::Span => "gaps lie between the CPU's first and last event",
+            Check::Range => "no time is negative, no tick further than 1/HZ",
+            Check::States => "the recorded machine has the recorded states",
+            Check::TickGrid => "each CPU's next ticks lie on one grid of 1/HZ",
+            Check::TimerKnown => "a timer that ended a gap was known at its start",
+            Check::TimerOutlasted => "no gap outlasts its next timer",
+            Check::UnknownColumns => "columns said to hold nothing do",
+            Check::Counts => "metadata counts the gaps that there are",
+            Check::Lost => "the recorder lost no events",
+            Check::Doubts => "the importer had no doubts",
+        }
+    }
+
+    /// Whether a single finding contradicts what a log is; else it is a reason to doubt it.
+    const fn is_fatal(self) -> bool {
+        !matches!(
+            self,
+            Check::Columns
+                | Check::TimerKnown
+                | Check::TimerOutlasted
+                | Check::Lost
+                | Check::Doubts
+        )
+    }
+
+    /// The share that is normal.
+    const fn allowed_ratio(self) -> f64 {
+        match self {
+            Check::TimerKnown => TIMER_ARMED_LATER_RATIO,
+            Check::TimerOutlasted => TIMER_OUTLASTED_RATIO,
+            _ => 0.0,
+        }
+    }
+}
+
+/// What became of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CheckResult {
+    /// The log has nothing to check.
+    Unchecked,
+    /// It holds.
+    Ok,
+    /// Reason to be careful.
+    Doubt,
+    /// The log contradicts itself.
+    Wrong,
+}
+
+impl CheckResult {
+    /// The result as a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CheckResult::Unchecked => "unchecked",
+            CheckResult::Ok => "ok",
+            CheckResult::Doubt => "doubt",
+            CheckResult::Wrong => "wrong",
+        }
+    }
+}
+
+/// Where something was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The CPU, if it is about one.
+    pub cpu: Option<u16>,
+    /// The file's row, from 0, if it is about one.
+    pub row: Option<u64>,
+}
+
+/// What one check found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The check.
+    pub check: Check,
+    /// How many rows, CPUs or columns were looked at.
+    pub checked_count: u64,
+    /// In how many of them the rule does not hold; of lost events and doubts, how many there are.
+    pub found_count: u64,
+    /// The first of them.
+    pub first: Option<Place>,
+}
+
+impl Finding {
+    /// What it means.
+    pub fn result(&self) -> CheckResult {
+        let allowed_count = self.checked_count as f64 * self.check.allowed_ratio();
+        match self.found_count {
+            _ if self.checked_count == 0 => CheckResult::Unchecked,
+            found_count if found_count as f64 <= allowed_count => CheckResult::Ok,
+            _ if self.check.is_fatal() => CheckResult::Wrong,
+            _ => CheckResult::Doubt,
+        }
+    }
+
+    fn see(&mut self, holds: bool, place: Place) {
+        self.checked_count += 1;
+        if !holds {
+            self.found_count += 1;
+            self.first.get_or_insert(place);
+        }
+    }
+}
+
+/// What is known of the states that the recorded machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordedStates {
+    /// The log names no machine.
+    Unnamed,
+    /// The machine's file in the log can't be read.
+    Unreadable,
+    /// So many.
+    Count(usize),
+}
+
+/// Checks a log, row by row.
+///
+/// # Errors
+/// If the log can't be read to its end.
+pub fn validate(
+    log: &IdleLog,
+    states: RecordedStates,
+    progress: &dyn Fn(u64),
+) -> Result<Vec<Finding>, LogError> {
+    let mut validator = Validator::new(&log.metadata, states);
+    let missing = log.missing_columns();
+    validator.finding(Check::Columns).checked_count = 1;
+    validator.finding(Check::Columns).found_count = missing.len() as u64;
+    let mut gaps = Vec::new();
+    for group in log.groups() {
+        log.read_group_unordered(group, &mut gaps)?;
+        for (row, gap) in (group.first_row..).zip(&gaps) {
+            validator.gap(row, gap);
+        }
+        progress(group.rows().end);
+    }
+    Ok(validator.finish())
+}
+
+struct Validator<'a> {
+    metadata: &'a LogMetadata,
+    states: RecordedStates,
+    period_ns: Option<u32>,
+    is_unknown: UnknownColumns,
+    findings: [Finding; Check::ALL.len()],
+    cpus: BTreeMap<u16, Cpu<'a>>,
+    previous: Option<(u16, i64)>,
+}
+
+/// Which columns are said to hold nothing.
+struct UnknownColumns {
+    sleep_length: bool,
+    next_tick: bool,
+    tick_stopped: bool,
+    ran_task: bool,
+    latency_limit: bool,
+    recorded_state: bool,
+}
+
+#[derive(Default)]
+struct Cpu<'a> {
+    summary: Option<&'a CpuSummary>,
+    row_count: u64,
+    first_row: Option<u64>,
+    last_end_ns: Option<i64>,
+    phase_ns: Option<i64>,
+}
+
+impl<'a> Validator<'a> {
+    fn new(metadata: &'a LogMetadata, states: RecordedStates) -> Self {
+        let is_unknown = |name: &str| metadata.unknown_columns.iter().any(|column| column == name);
+        let finding = |check| Finding { check, checked_count: 0, found_count: 0, first: None };
+        let cpu = |summary: &'a CpuSummary| {
+            let cpu =
+                Cpu { summary: Some(summary), phase_ns: summary.tick_phase_ns, ..Cpu::default() };
+            (summary.cpu, cpu)
+        };
+        Validator {
+            metadata,
+            states,
+            // An HZ of 0 is found as a tick that is never on the grid.
+            period_ns: metadata.hz.map(|hz| tick_period_ns(hz.max(1))),
+            is_unknown: UnknownColumns {
+                sleep_length: is_unknown("sleep_length_ns"),
+                next_tick: is_unknown("next_tick_ns"),
+                tick_stopped: is_unknown("tick_stopped"),
+                ran_task: is_unknown("ran_task"),
+                latency_limit: is_unknown("latency_limit_ns"),
+                recorded_state: is_unknown("recorded_state"),
+            },
+            findings: Check::ALL.map(finding),
+            cpus: metadata.cpus.iter().map(cpu).collect(),
+            previous: None,
+        }
+    }
+
+    fn finding(&mut self, check: Check) -> &mut Finding {
+        &mut self.findings[check as usize]
+    }
+
+    fn gap(&mut self, row: u64, gap: &IdleGap) {
+        let place = Place { cpu: Some(gap.cpu), row: Some(row) };
+        let is_in_order = self.previous.is_none_or(|previous| previous <= (gap.cpu, gap.start_ns));
+        self.previous = Some((gap.cpu, gap.start_ns));
+        self.finding(Check::Order).see(is_in_order, place);
+
+        let end_ns = gap.start_ns.saturating_add_unsigned(gap.gap_ns);
+        let cpu = self.cpus.entry(gap.cpu).or_default();
+        cpu.row_count += 1;
+        cpu.first_row.get_or_insert(row);
+        let is_apart = cpu.last_end_ns.is_none_or(|last_end_ns| last_end_ns <= gap.start_ns);
+        cpu.last_end_ns = Some(end_ns);
+        let is_in_span = cpu
+            .summary
+            .map(|summary| gap.start_ns >= summary.first_at_ns && end_ns <= summary.last_at_ns);
+        let is_on_grid = match (self.period_ns, gap.next_tick_ns) {
+            (Some(period_ns), Some(next_tick_ns)) => {
+                let tick_at_ns = gap.start_ns.wrapping_add(i64::from(next_tick_ns));
+                let phase_ns = tick_at_ns.rem_euclid(i64::from(period_ns));
+                Some(*cpu.phase_ns.get_or_insert(phase_ns) == phase_ns)
+            }
+            _ => None,
+        };
+        self.finding(Check::Overlap).see(is_apart, place);
+        if let Some(is_in_span) = is_in_span {
+            self.finding(Check::Span).see(is_in_span, place);
+        }
+        if let Some(is_on_grid) = is_on_grid {
+            self.finding(Check::TickGrid).see(is_on_grid, place);
+        }
+        self.ranges(gap, place);
+        self.timers(gap, place);
+    }
+
+    fn ranges(&mut self, gap: &IdleGap, place: Place) {
+        let is_positive = |ns: Option<u64>| ns.is_none_or(|ns| i64::try_from(ns).is_ok());
+        let period_ns = self.period_ns.unwrap_or(u32::MAX);
+        let is_in_range = is_positive(gap.sleep_length_ns)
+            && is_positive(gap.latency_limit_ns)
+            && is_positive(gap.recorded_idle_ns)
+            && gap.next_tick_ns.is_none_or(|ns| (1..=period_ns).contains(&ns));
+        self.finding(Check::Range).see(is_in_range, place);
+
+        if let Some(state) = gap.recorded_state {
+            let state_count = match self.states {
+                RecordedStates::Count(count) => count,
+                RecordedStates::Unnamed => STATE_COUNT_MAX,
+                RecordedStates::Unreadable => 0,
+            };
+            self.finding(Check::States).see(usize::from(state) < state_count, place);
+        }
+
+        let UnknownColumns {
+            sleep_length,
+            next_tick,
+            tick_stopped,
+            ran_task,
+            latency_limit,
+            recorded_state,
+        } = self.is_unknown;
+        let is_filled = sleep_length && gap.sleep_length_ns.is_some()
+            || next_tick && gap.next_tick_ns.is_some()
+            || tick_stopped && gap.tick_stopped
+            || ran_task && !gap.ran_task
+            || latency_limit && gap.latency_limit_ns.is_some()
+            || recorded_state && gap.recorded_state.is_some();
+        if !self.metadata.unknown_columns.is_empty() {
+            self.finding(Check::UnknownColumns).see(!is_filled, place);
+        }
+    }
+
+    fn timers(&mut self, gap: &IdleGap, place: Place) {
+        if self.is_unknown.sleep_length {
+            return;
+        }
+        if gap.wake_reason == WakeReason::Timer {
+            let is_known = gap.ended_by_known_timer();
+            self.finding(Check::TimerKnown).see(is_known, place);
+        }
+        let Some(sleep_length_ns) = gap.sleep_length_ns else { return };
+        let is_outlasted = gap.gap_ns > sleep_length_ns.saturating_add(TIMER_OUTLASTED_NS);
+        self.finding(Check::TimerOutlasted).see(!is_outlasted, place);
+    }
+
+    fn finish(mut self) -> Vec<Finding> {
+        let metadata = self.metadata;
+        let mut summary_counts: BTreeMap<u16, u64> = BTreeMap::new();
+        for summary in &metadata.cpus {
+            *summary_counts.entry(summary.cpu).or_default() += 1;
+        }
+        for (id, cpu) in std::mem::take(&mut self.cpus) {
+            let is_listed_once = summary_counts.get(&id) == Some(&1);
+            let is_as_counted = cpu.summary.is_some_and(|summary| {
+                summary.gap_count == cpu.row_count && (summary.observed || cpu.row_count == 0)
+            });
+            let place = Place { cpu: Some(id), row: cpu.first_row };
+            self.finding(Check::Counts).see(is_listed_once && is_as_counted, place);
+        }
+        if self.states == RecordedStates::Unreadable {
+            let finding = self.finding(Check::States);
+            finding.checked_count = finding.checked_count.max(1);
+            finding.found_count = finding.found_count.max(1);
+        }
+        let lost = self.finding(Check::Lost);
+        lost.checked_count = metadata.source.event_count.max(1);
+        for summary in metadata.cpus.iter().filter(|summary| summary.lost_event_count > 0) {
+            lost.found_count = lost.found_count.saturating_add(summary.lost_event_count);
+            lost.first.get_or_insert(Place { cpu: Some(summary.cpu), row: None });
+        }
+        let doubts = self.finding(Check::Doubts);
+        doubts.checked_count = 1;
+        doubts.found_count = metadata.doubts.len() as u64;
+        self.findings.to_vec()
+    }
+}
