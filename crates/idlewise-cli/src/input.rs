@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use idlewise_trace::import::perf::{self, PerfData};
 use idlewise_trace::import::{self, ImportError};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
 use idlewise_trace::{ConvertError, RecordedMachine, convert};
@@ -44,24 +45,32 @@ impl NamedLog {
         }
         let scratch = scratch_folder()?;
         let log_path = scratch.path().join("log.parquet");
-        import(path, &log_path, false, &RecordedMachine::default())?;
+        import(path, &log_path, false, None, &RecordedMachine::default())?;
         Ok(NamedLog { name, log: IdleLog::open(&log_path)?, _scratch: Some(scratch) })
     }
 }
 
-/// Converts a recording at `path` to a log at `output`.
+/// Converts a recording at `path` to a log at `output`. If it lacks event formats, those of the
+/// recording at `formats_from` are used.
 pub fn import(
     path: &Path,
     output: &Path,
     replace: bool,
+    formats_from: Option<&Path>,
     recorded: &RecordedMachine,
 ) -> Result<LogMetadata, Failure> {
     // Before hours of reading, not after.
     let writer = LogWriter::create(output, replace)?;
-    let unpacked = unpack(path)?;
-    let data_path = unpacked.as_ref().map_or(path, |(_, unpacked)| unpacked);
+    let data = Unpacked::new(path)?;
     let fail = |error| import_failure(path, &error);
-    let recording = import::open(data_path).map_err(fail)?;
+    let recording = match formats_from {
+        None => import::open(&data.path()).map_err(fail)?,
+        Some(other) => {
+            let formats = perf::formats(&Unpacked::new(other)?.path())
+                .map_err(|error| import_failure(other, &error))?;
+            Box::new(PerfData::open_with_formats(&data.path(), formats).map_err(fail)?)
+        }
+    };
     let bar = Progress::bytes("importing", recording.info().file_byte_count);
     let (writer, metadata) = convert(recording, writer, recorded, &|done| bar.set(done)).map_err(
         |error| match error {
@@ -89,19 +98,34 @@ pub fn import(
     Ok(metadata)
 }
 
-/// The recording in an xz file, unpacked into a folder that goes when the value does.
-fn unpack(path: &Path) -> Result<Option<(TempDir, PathBuf)>, Failure> {
-    if !begins_with(path, XZ_MAGIC)? {
-        return Ok(None);
+/// A recording that can be read: the file itself, or what was in an xz file, unpacked into a folder
+/// that goes when the value does.
+enum Unpacked<'a> {
+    Plain(&'a Path),
+    Packed(TempDir),
+}
+
+impl<'a> Unpacked<'a> {
+    fn new(path: &'a Path) -> Result<Self, Failure> {
+        if !begins_with(path, XZ_MAGIC)? {
+            return Ok(Unpacked::Plain(path));
+        }
+        let unpacked = Unpacked::Packed(scratch_folder()?);
+        let fail = |error: io::Error| {
+            Failure::new(format_args!("{}: cannot unpack: {error}", path.display()))
+        };
+        let mut packed = XzDecoder::new(File::open(path).map_err(fail)?);
+        let mut output = File::create(unpacked.path()).map_err(fail)?;
+        io::copy(&mut packed, &mut output).map_err(fail)?;
+        Ok(unpacked)
     }
-    let scratch = scratch_folder()?;
-    let unpacked = scratch.path().join("recording");
-    let fail =
-        |error: io::Error| Failure::new(format_args!("{}: cannot unpack: {error}", path.display()));
-    let mut packed = XzDecoder::new(File::open(path).map_err(fail)?);
-    let mut output = File::create(&unpacked).map_err(fail)?;
-    io::copy(&mut packed, &mut output).map_err(fail)?;
-    Ok(Some((scratch, unpacked)))
+
+    fn path(&self) -> PathBuf {
+        match self {
+            Unpacked::Plain(path) => path.to_path_buf(),
+            Unpacked::Packed(scratch) => scratch.path().join("recording"),
+        }
+    }
 }
 
 fn scratch_folder() -> Result<TempDir, Failure> {

@@ -164,6 +164,12 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
              CLOCK_MONOTONIC or trace-cmd's -C mono"
         ),
     );
+    say(
+        info.has_foreign_formats,
+        "the event formats are those of another recording, for this one has none: events are right \
+         only if both were recorded on the same kernel"
+            .to_owned(),
+    );
     for unreadable in &info.unreadable_tracepoints {
         say(true, format!("recorded but unreadable: {unreadable}"));
     }

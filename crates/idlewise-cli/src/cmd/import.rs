@@ -22,6 +22,11 @@ irq:irq_handler_entry,timer:hrtimer_*,timer:timer_*,timer:tick_stop -- sleep 10
   # Say which machine was recorded, so that exit latencies are taken off its wake-ups
   idlewise import perf.data --recorded-machine spr --recorded-governor menu -o machine.parquet
 
+  # A recording that was cut, with the event formats of another one of the same kernel
+  perf record -a -e power:cpu_idle,sched:sched_switch,irq_vectors:*_entry,irq:irq_handler_entry,\
+timer:hrtimer_*,timer:timer_*,timer:tick_stop -o short.perf.data -- sleep 1
+  idlewise import cut.perf.data --formats-from short.perf.data
+
   # A compressed recording, replacing an older log
   idlewise import server.perf.data.xz --force
 
@@ -45,6 +50,11 @@ pub struct Import {
     #[arg(long)]
     force: bool,
 
+    /// Another perf recording of the same kernel, whose event formats are used if this one has none:
+    /// perf writes them last, so a recording that was cut or killed lacks them
+    #[arg(long, value_name = "FILE")]
+    formats_from: Option<PathBuf>,
+
     /// The machine that was recorded: an id of `idlewise machines` or a machine file
     #[arg(long, value_name = "NAME|FILE")]
     recorded_machine: Option<String>,
@@ -66,7 +76,13 @@ impl Import {
             Some(output) => output,
             None => PathBuf::from(format!("{}.parquet", input::short_name(&self.file))),
         };
-        let metadata = input::import(&self.file, &output, self.force, &recorded)?;
+        let metadata = input::import(
+            &self.file,
+            &output,
+            self.force,
+            self.formats_from.as_deref(),
+            &recorded,
+        )?;
         let byte_count = output.metadata()?.len();
         let mut out = io::stdout().lock();
         if self.json {

@@ -197,11 +197,31 @@ fn imports_what_is_whole_of_a_truncated_recording() {
     let whole = recording("s-softirq500");
     let folder = folder();
     let output = folder.path().join("log.parquet");
-    // The event formats are at the end of a perf.data: without them nothing can be decoded, which
-    // must be said. With them, a hole in the records is survived: see the importer's own tests.
+    // perf writes the event formats last: without them nothing can be decoded, which must be said.
     let cut = OwnFile::new("cut.perf.data", &whole[..whole.len() / 2]);
-    assert_refused(&["import", cut.path(), "-o", output.to_str().unwrap()], &["cut.perf.data"]);
+    let output_path = output.to_str().unwrap();
+    let import = ["import", cut.path(), "-o", output_path];
+    assert_refused(&import, &["cut.perf.data", "--formats-from"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing half-written");
+
+    // Those of another recording of the same kernel will do.
+    let other = "traces/a-idle.perf.data.xz";
+    let said = stdout(&[&import[..], &["--formats-from", other]].concat());
+    assert!(said.contains("cut short at byte") && said.contains("another recording"), "{said}");
+    let whole = IdleLog::open(&root().join("traces/s-softirq500.parquet")).unwrap();
+    let (whole, cut) = (gaps(&whole), gaps(&IdleLog::open(&output).unwrap()));
+    // All but the last gaps, whose timers' events are lost, are those of the whole file.
+    let is_same =
+        |gap: &IdleGap| whole.iter().any(|w| (w.start_ns, w.gap_ns) == (gap.start_ns, gap.gap_ns));
+    let same_count = cut.iter().filter(|gap| is_same(gap)).count();
+    assert!(cut.len() > 1_000 && cut.len() <= whole.len(), "{} gaps", cut.len());
+    assert!(same_count + 10 >= cut.len(), "{same_count} of {} gaps", cut.len());
+
+    // A file of another kind has no formats to give.
+    assert_refused(
+        &[&import[..], &["--force", "--formats-from", "README.md"]].concat(),
+        &["README.md", "found text"],
+    );
 }
 
 #[test]

@@ -144,6 +144,8 @@ pub struct TraceInfo {
     /// The tracepoints of which only every n-th event was recorded, so that states and timers
     /// rebuilt from them are wrong.
     pub sampled_tracepoints: Vec<String>,
+    /// Whether the event formats are those of another recording.
+    pub has_foreign_formats: bool,
     /// The size of the file.
     pub file_byte_count: u64,
 }
@@ -254,7 +256,8 @@ pub enum ImportError {
     /// The descriptions of the events are missing, so that no event can be read.
     #[error(
         "byte {at_byte}: the file ends without event formats, as when the recorder was killed or \
-         the file was cut; record again and stop the recorder with ctrl-c"
+         the file was cut; record a second more on the same kernel, and import with --formats-from \
+         that recording"
     )]
     NoTracingData {
         /// Where they should be.

@@ -67,7 +67,43 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) fn read(source: &mut dyn Source) -> Result<Self, ImportError> {
+    /// Reads a head. A file that was cut, or whose perf was killed, has no event formats of its own;
+    /// `formats` are used instead.
+    pub(super) fn read(
+        source: &mut dyn Source,
+        formats: Option<TracingData>,
+    ) -> Result<Self, ImportError> {
+        let (mut draft, data_start, data_end) = Draft::read(source)?;
+        if let (None, Some(formats)) = (&draft.tracing_data, formats) {
+            draft.tracing_data = Some(formats);
+            draft.info.has_foreign_formats = true;
+        }
+        draft.finish(data_start, data_end)
+    }
+
+    /// Reads a head for its event formats alone.
+    pub(super) fn read_formats(source: &mut dyn Source) -> Result<TracingData, ImportError> {
+        let (draft, ..) = Draft::read(source)?;
+        draft.into_formats().map(|(formats, _)| formats)
+    }
+}
+
+/// A head that is being read.
+struct Draft {
+    order: ByteOrder,
+    file_byte_count: u64,
+    info: TraceInfo,
+    attrs: Vec<Attr>,
+    id_count: usize,
+    attrs_at_byte: u64,
+    tracing_data: Option<TracingData>,
+    tracing_data_at_byte: u64,
+    stated_end: u64,
+}
+
+impl Draft {
+    /// Returns also where the records begin and end.
+    fn read(source: &mut dyn Source) -> Result<(Self, u64, Option<u64>), ImportError> {
         let file_byte_count = source
             .seek(SeekFrom::End(0))
             .map_err(|source| ImportError::Io { at_byte: 0, source })?;
@@ -92,11 +128,11 @@ impl Head {
         match header_byte_count {
             Some(size) if size == PIPE_HEADER_BYTE_COUNT as u64 => {
                 draft.read_pipe(source)?;
-                draft.finish(PIPE_HEADER_BYTE_COUNT as u64, None)
+                Ok((draft, PIPE_HEADER_BYTE_COUNT as u64, None))
             }
             Some(size) if size == FILE_HEADER_BYTE_COUNT as u64 => {
                 let (data_start, data_end) = draft.read_file(source, &first)?;
-                draft.finish(data_start, data_end)
+                Ok((draft, data_start, data_end))
             }
             _ => Err(ImportError::BrokenHeader {
                 at_byte: 8,
@@ -108,22 +144,7 @@ impl Head {
             }),
         }
     }
-}
 
-/// A head that is being read.
-struct Draft {
-    order: ByteOrder,
-    file_byte_count: u64,
-    info: TraceInfo,
-    attrs: Vec<Attr>,
-    id_count: usize,
-    attrs_at_byte: u64,
-    tracing_data: Option<TracingData>,
-    tracing_data_at_byte: u64,
-    stated_end: u64,
-}
-
-impl Draft {
     /// Returns where the records begin and end.
     fn read_file(
         &mut self,
@@ -336,8 +357,16 @@ impl Draft {
         }
     }
 
+    /// The formats, if there are any, and the rest.
+    fn into_formats(mut self) -> Result<(TracingData, Self), ImportError> {
+        match self.tracing_data.take().filter(|data| !data.events.is_empty()) {
+            Some(formats) => Ok((formats, self)),
+            None => Err(ImportError::NoTracingData { at_byte: self.tracing_data_at_byte }),
+        }
+    }
+
     /// Joins attributes and formats, and checks that there is something to import.
-    fn finish(mut self, data_start: u64, data_end: Option<u64>) -> Result<Head, ImportError> {
+    fn finish(self, data_start: u64, data_end: Option<u64>) -> Result<Head, ImportError> {
         if self.attrs.is_empty() {
             return Err(ImportError::BrokenHeader {
                 at_byte: self.attrs_at_byte,
@@ -345,12 +374,10 @@ impl Draft {
                 expected: "one for each recorded event",
             });
         }
-        let Some(tracing_data) = self.tracing_data.filter(|data| !data.events.is_empty()) else {
-            return Err(ImportError::NoTracingData { at_byte: self.tracing_data_at_byte });
-        };
+        let (tracing_data, mut draft) = self.into_formats()?;
         let events: HashMap<u64, _> =
             tracing_data.events.iter().map(|event| (event.1.id, event)).collect();
-        for attr in &mut self.attrs {
+        for attr in &mut draft.attrs {
             let Some((system, format)) = attr.tracepoint_id.and_then(|id| events.get(&id)) else {
                 continue;
             };
@@ -359,32 +386,32 @@ impl Draft {
                 Ok(Some(decoder)) => {
                     attr.check_sample_type(&format.name)?;
                     if attr.is_sampled {
-                        self.info.sampled_tracepoints.push(format!("{system}:{}", format.name));
+                        draft.info.sampled_tracepoints.push(format!("{system}:{}", format.name));
                     }
-                    self.info.tracepoints = self.info.tracepoints.union(decoder.provides());
+                    draft.info.tracepoints = draft.info.tracepoints.union(decoder.provides());
                     attr.decoder = Some(decoder);
                 }
                 Err(unreadable) if unreadable.tracepoint == "cpu_idle" => {
-                    let at_byte = self.tracing_data_at_byte;
+                    let at_byte = draft.tracing_data_at_byte;
                     return Err(ImportError::UnreadableCpuIdle { at_byte, unreadable });
                 }
-                Err(unreadable) => self.info.unreadable_tracepoints.push(unreadable),
+                Err(unreadable) => draft.info.unreadable_tracepoints.push(unreadable),
             }
         }
-        if !self.info.tracepoints.contains(Tracepoints::CPU_IDLE) {
+        if !draft.info.tracepoints.contains(Tracepoints::CPU_IDLE) {
             return Err(ImportError::NoCpuIdle {
-                at_byte: self.attrs_at_byte,
-                recorded_count: self.attrs.len(),
+                at_byte: draft.attrs_at_byte,
+                recorded_count: draft.attrs.len(),
                 todo: RECORD_COMMAND,
             });
         }
         Ok(Head {
-            order: self.order,
-            info: self.info,
-            attrs: self.attrs,
-            data_start: data_start.min(self.file_byte_count),
+            order: draft.order,
+            info: draft.info,
+            attrs: draft.attrs,
+            data_start: data_start.min(draft.file_byte_count),
             data_end,
-            stated_end: self.stated_end,
+            stated_end: draft.stated_end,
         })
     }
 }

@@ -27,7 +27,10 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
-use super::{ImportError, ReadSummary, Recording, TraceInfo, Truncation, TruncationReason, source};
+use super::{
+    ImportError, ReadSummary, Recording, TraceInfo, TracingData, Truncation, TruncationReason,
+    source,
+};
 use crate::byte_order::ByteOrder;
 use crate::event::{Event, EventKind};
 use head::Head;
@@ -71,6 +74,14 @@ pub struct PerfData {
     stated_end: u64,
 }
 
+/// The event formats in a file, for [`PerfData::open_with_formats`].
+///
+/// # Errors
+/// Fails if the file cannot be read, is no perf.data, or has no event formats.
+pub fn formats(path: &Path) -> Result<TracingData, ImportError> {
+    Head::read_formats(&mut source::open(path)?)
+}
+
 impl PerfData {
     /// Opens a file and reads its head.
     ///
@@ -80,8 +91,17 @@ impl PerfData {
         Self::from_file(source::open(path)?)
     }
 
+    /// Opens a file as [`PerfData::open`] does. If it has no event formats of its own, because it was
+    /// cut or its perf was killed, `formats` are used: those of another recording of the same kernel.
+    ///
+    /// # Errors
+    /// As [`PerfData::open`].
+    pub fn open_with_formats(path: &Path, formats: TracingData) -> Result<Self, ImportError> {
+        Self::from_source(Box::new(source::open(path)?), Some(formats))
+    }
+
     pub(super) fn from_file(file: File) -> Result<Self, ImportError> {
-        Self::from_source(Box::new(file))
+        Self::from_source(Box::new(file), None)
     }
 
     /// Reads the head of a file that is in memory.
@@ -89,11 +109,14 @@ impl PerfData {
     /// # Errors
     /// As [`PerfData::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
-        Self::from_source(Box::new(Cursor::new(bytes)))
+        Self::from_source(Box::new(Cursor::new(bytes)), None)
     }
 
-    fn from_source(mut source: Box<dyn Source>) -> Result<Self, ImportError> {
-        let head = Head::read(&mut *source)?;
+    fn from_source(
+        mut source: Box<dyn Source>,
+        formats: Option<TracingData>,
+    ) -> Result<Self, ImportError> {
+        let head = Head::read(&mut *source, formats)?;
         let Head { order, info, attrs, data_start, data_end, stated_end } = head;
         let samples = SampleReader::new(attrs, order)?;
         Ok(Self { source, order, info, samples, data_start, data_end, stated_end })
