@@ -229,6 +229,8 @@ fn keeps_an_existing_log_without_force() {
     let log = OwnFile::new("log.parquet", "precious");
     let recording = "traces/a-idle.perf.data.xz";
     assert_refused(&["import", recording, "-o", log.path()], &["log.parquet", "--force"]);
+    let nowhere = "no-such-folder/log.parquet";
+    assert_refused(&["import", recording, "-o", nowhere], &[nowhere, "folder does not exist"]);
     assert_eq!(fs::read(&log.0).unwrap(), b"precious");
     stdout(&["import", recording, "-o", log.path(), "--force"]);
     assert!(IdleLog::open(&log.0).is_ok());

@@ -200,6 +200,7 @@ pub enum LogError {
     Damaged { path: PathBuf, what: String },
     Unsorted { path: PathBuf, row: u64 },
     Exists { path: PathBuf },
+    NoFolder { path: PathBuf },
 }
 
 impl fmt::Display for LogError {
@@ -232,6 +233,9 @@ impl fmt::Display for LogError {
                 "{}: row {row} is out of order (rows go by CPU, then by time); import it again",
                 path.display()
             ),
+            Self::NoFolder { path } => {
+                write!(f, "{}: its folder does not exist; make it, or name another", path.display())
+            }
             Self::Exists { path } => {
                 write!(f, "{}: exists; use --force to replace it", path.display())
             }

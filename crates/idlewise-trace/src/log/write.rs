@@ -81,6 +81,9 @@ impl LogWriter {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
+        if !folder.is_dir() {
+            return Err(LogError::NoFolder { path: path.to_owned() });
+        }
         let io = |error| LogError::io(path, error);
         let output = tempfile::Builder::new()
             .prefix(".idlewise-")
