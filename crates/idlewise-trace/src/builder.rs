@@ -20,6 +20,21 @@
 //! that is known, and never before the entry: the table's worst case would otherwise put the cause
 //! before its effect.
 //!
+//! # The proof of the timers
+//!
+//! If a timer ended a gap, the sleep length that was rebuilt when the gap began must be that timer's
+//! expiry ([`IdleGap::ended_by_known_timer`]; `idlewise info` and `validate` show the share). In the
+//! five bundled recordings it is in 5109 of 5144 cases. The other 35:
+//!
+//! * 12 are timer-wheel timers armed for the other CPU and run by this one: since 6.9 an idle CPU's
+//!   timers are run by one that is awake or wakes first. The kernel knows of them if all others
+//!   sleep; whether they do is not in every trace.
+//! * 16 outlasted an earlier timer that was known. Of the same kind, seen from the other side (the
+//!   other CPU ran it); or the tick came just before the jiffies were advanced, and the timer ran
+//!   one tick later.
+//! * 5 have no start in the recording.
+//! * 2 ran early, within their slack, because the tick came by.
+//!
 //! # What cannot be known
 //!
 //! * Timers armed before the trace are found when they expire, and noted in the gaps before. That
@@ -33,7 +48,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::tick::{Tick, TickFinder};
-use crate::timers::{Expired, TimerId, Timers, wheel_target};
+use crate::timers::{Expired, TimerId, Timers, WheelLook, wheel_target};
 use crate::{Event, EventKind, IdleGap, Tracepoints, WakeReason};
 
 /// How many gaps are held at most, over all CPUs, to be completed by what comes later.
@@ -44,6 +59,10 @@ const HELD_GAP_COUNT_MIN: usize = 4_096;
 const HELD_GAP_COUNT_MAX: usize = 65_536;
 /// How much of the trace the tick is looked for in before the first gap is built.
 const PRELUDE_EVENT_COUNT: usize = 1 << 18;
+
+/// A timer's handler runs within this time of the interrupt that serves it, or was held up by
+/// others that tell nothing about when it was due.
+const SERVED_WITHIN_NS: i64 = 100_000;
 
 /// Where finished gaps go: runs of one CPU each, in order of time.
 pub trait GapSink {
@@ -153,6 +172,8 @@ struct Cpu {
     armed_before_ns: Vec<i64>,
     open: Option<OpenGap>,
     evidence: Evidence,
+    /// The last timer interrupt.
+    timer_interrupt_at_ns: Option<i64>,
     is_tick_stopped: bool,
     ran_task: bool,
 }
@@ -292,7 +313,10 @@ impl<S: GapSink> GapBuilder<S> {
             EventKind::IdleExit => cpu.exit_idle(at_ns),
             EventKind::SwitchToTask => self.run_task(id, at_ns),
             EventKind::TickStop => cpu.is_tick_stopped = true,
-            EventKind::TimerInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Timer),
+            EventKind::TimerInterrupt => {
+                cpu.timer_interrupt_at_ns = Some(at_ns);
+                cpu.evidence.interrupt(at_ns, WakeReason::Timer);
+            }
             EventKind::RescheduleInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Resched),
             EventKind::IpiInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Ipi),
             EventKind::DeviceInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Irq),
@@ -325,14 +349,23 @@ impl<S: GapSink> GapBuilder<S> {
             }
             (None, _) => {}
         }
-        let next_timer_at_ns = self.timers.next_at_ns(id, at_ns);
+        let next_tick_ns = self.tick.next_boundary_ns(id, at_ns);
+        let next_look = match (next_tick_ns, self.tick.period_ns()) {
+            (Some(next_tick_ns), Some(period_ns)) if !cpu.is_tick_stopped => {
+                let last_at_ns = cpu.timer_interrupt_at_ns;
+                let at_ns = at_ns.saturating_add(next_tick_ns.into());
+                Some(WheelLook { at_ns, period_ns, last_at_ns })
+            }
+            _ => None,
+        };
+        let next_timer_at_ns = self.timers.next_at_ns(id, at_ns, next_look);
         let gap = IdleGap {
             cpu: id,
             start_ns: at_ns,
             gap_ns: 0,
             sleep_length_ns: next_timer_at_ns
                 .map(|timer_at_ns| timer_at_ns.saturating_sub(at_ns).max(0) as u64),
-            next_tick_ns: self.tick.next_boundary_ns(id, at_ns),
+            next_tick_ns,
             tick_stopped: cpu.is_tick_stopped,
             ran_task: cpu.ran_task || !self.tracepoints.contains(Tracepoints::SCHED_SWITCH),
             wake_reason: WakeReason::Unknown,
@@ -408,13 +441,17 @@ impl<S: GapSink> GapBuilder<S> {
         }
     }
 
-    /// `due_at_ns` is the best guess at the expiry of a timer whose start we didn't see.
+    /// Notes what a timer's expiry says about the end of the stay. `due_at_ns` is when it was due as
+    /// far as the expiry itself tells.
     fn expire(&mut self, id: TimerId, cpu_id: u16, at_ns: i64, due_at_ns: Option<i64>) {
         let expired = self.timers.expire(id, cpu_id);
         self.timer_expiry_count += 1;
         let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, cpu_id, at_ns);
         // It was due no later than the interrupt that served it.
-        let served_at_ns = cpu.evidence.interrupt.map_or(at_ns, |(interrupt_ns, _)| interrupt_ns);
+        let served_at_ns = cpu
+            .timer_interrupt_at_ns
+            .filter(|&ns| at_ns.saturating_sub(ns) < SERVED_WITHIN_NS)
+            .unwrap_or(at_ns);
         let guess_ns = due_at_ns.filter(|&due_ns| due_ns <= at_ns).unwrap_or(served_at_ns);
         let expires_at_ns = match expired {
             Expired::At { expires_at_ns } => expires_at_ns,
@@ -427,6 +464,14 @@ impl<S: GapSink> GapBuilder<S> {
                 self.unknown_timer_count += 1;
                 guess_ns
             }
+        };
+        // Overdue when the CPU went idle, a timer of the wheel had to wait for the next tick.
+        let started_at_ns = cpu.open.as_ref().map_or(i64::MIN, |open| open.gap.start_ns);
+        let expires_at_ns = match id {
+            TimerId::Wheel(_) if expires_at_ns < started_at_ns => {
+                self.tick.last_boundary_ns(cpu_id, served_at_ns).unwrap_or(served_at_ns)
+            }
+            _ => expires_at_ns,
         };
         // A timer within its slack fires with an earlier one; it did not cause the interrupt.
         let evidence = &mut cpu.evidence;

@@ -62,6 +62,13 @@ impl Tick {
         Some((period_ns - into_ns) as u32)
     }
 
+    /// The tick boundary of `cpu` at or before `at_ns`.
+    pub(crate) fn last_boundary_ns(&self, cpu: u16, at_ns: i64) -> Option<i64> {
+        let period_ns = i64::from(self.period_ns()?);
+        let into_ns = at_ns.wrapping_sub(self.phase_ns(cpu)).rem_euclid(period_ns);
+        at_ns.checked_sub(into_ns)
+    }
+
     /// When `jiffies` begins on the trace's clock.
     pub(crate) fn jiffies_at_ns(&self, jiffies: u64) -> Option<i64> {
         let since_ns = (jiffies as i64).checked_mul(i64::from(self.period_ns()?))?;

@@ -36,6 +36,28 @@ struct Armed {
     /// `None` for a timer that doesn't wake its CPU: a deferrable one, or on a clock that we can't
     /// place.
     wakes_at_ns: Option<i64>,
+    /// The tick that should have served it didn't.
+    is_late: bool,
+}
+
+/// The next tick of a CPU whose tick runs: it looks at the timer wheel.
+///
+/// The jiffies are advanced by one CPU. Another that ticks at the same moment may look at its wheel
+/// just before that; then it serves what was due one tick late.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WheelLook {
+    pub(crate) at_ns: i64,
+    pub(crate) period_ns: u32,
+    /// The CPU's last timer interrupt.
+    pub(crate) last_at_ns: Option<i64>,
+}
+
+impl WheelLook {
+    /// Whether what was due at `due_at_ns` was looked at only once before.
+    fn is_second_for(self, due_at_ns: i64) -> bool {
+        due_at_ns >= self.at_ns.saturating_sub(self.period_ns.into())
+            && self.last_at_ns.is_some_and(|last_at_ns| due_at_ns <= last_at_ns)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -88,7 +110,12 @@ impl Timers {
     pub(crate) fn start(&mut self, id: TimerId, cpu: u16, wakes_at_ns: Option<i64>) {
         self.note(id);
         self.disarm(id);
-        self.armed.insert(id, Armed { cpu, wakes_at_ns });
+        self.arm(id, Armed { cpu, wakes_at_ns, is_late: false });
+    }
+
+    fn arm(&mut self, id: TimerId, armed: Armed) {
+        let Armed { cpu, wakes_at_ns, .. } = armed;
+        self.armed.insert(id, armed);
         let Some(at_ns) = wakes_at_ns else { return };
         let index = usize::from(cpu);
         if self.queues.len() <= index {
@@ -121,7 +148,7 @@ impl Timers {
         }
         match armed {
             Some(Armed { wakes_at_ns: None, .. }) => Expired::WithAnother,
-            Some(Armed { cpu: armed_on, wakes_at_ns: Some(expires_at_ns) }) => {
+            Some(Armed { cpu: armed_on, wakes_at_ns: Some(expires_at_ns), .. }) => {
                 self.migrated_count += u64::from(armed_on != cpu);
                 Expired::At { expires_at_ns }
             }
@@ -132,20 +159,37 @@ impl Timers {
     }
 
     /// The earliest expiry on `cpu` that is still to come at `now_ns`. One that is overdue by more
-    /// than the CPU could have missed was taken care of elsewhere, by a CPU that wasn't recorded.
-    pub(crate) fn next_at_ns(&mut self, cpu: u16, now_ns: i64) -> Option<i64> {
+    /// than the CPU could have missed was taken care of elsewhere, by a CPU that wasn't recorded;
+    /// except that a tick that runs looks at the wheel again.
+    pub(crate) fn next_at_ns(
+        &mut self,
+        cpu: u16,
+        now_ns: i64,
+        next_look: Option<WheelLook>,
+    ) -> Option<i64> {
         loop {
             let &Reverse((at_ns, id)) = self.queues.get_mut(usize::from(cpu))?.peek()?;
-            let is_current =
-                self.armed.get(&id).is_some_and(|a| a.cpu == cpu && a.wakes_at_ns == Some(at_ns));
-            if is_current && at_ns >= now_ns.saturating_sub(OVERDUE_MAX_NS) {
+            let armed = self.armed.get(&id).copied();
+            let current = armed.filter(|a| a.cpu == cpu && a.wakes_at_ns == Some(at_ns));
+            let waits_for = next_look.filter(|look| {
+                matches!(id, TimerId::Wheel(_))
+                    && current.is_some_and(|armed| !armed.is_late)
+                    && look.is_second_for(at_ns)
+            });
+            let is_due = at_ns >= now_ns.saturating_sub(OVERDUE_MAX_NS);
+            if current.is_some() && is_due && waits_for.is_none() {
                 return Some(at_ns);
             }
-            if is_current {
-                self.vanished_count += 1;
-                self.disarm(id);
-            }
             self.queues[usize::from(cpu)].pop();
+            let Some(armed) = current else { continue };
+            self.disarm(id);
+            match waits_for {
+                Some(look) => {
+                    let wakes_at_ns = Some(look.at_ns);
+                    self.arm(id, Armed { wakes_at_ns, is_late: true, ..armed });
+                }
+                None => self.vanished_count += 1,
+            }
         }
     }
 
@@ -201,13 +245,13 @@ mod tests {
         let mut timers = Timers::default();
         timers.start(A, 0, Some(500));
         timers.start(B, 0, Some(300));
-        assert_eq!(timers.next_at_ns(0, 0), Some(300));
+        assert_eq!(timers.next_at_ns(0, 0, None), Some(300));
         timers.cancel(B, 0);
-        assert_eq!(timers.next_at_ns(0, 0), Some(500));
+        assert_eq!(timers.next_at_ns(0, 0, None), Some(500));
         timers.start(A, 0, Some(900));
-        assert_eq!(timers.next_at_ns(0, 0), Some(900));
+        assert_eq!(timers.next_at_ns(0, 0, None), Some(900));
         assert_eq!(timers.expire(A, 0), Expired::At { expires_at_ns: 900 });
-        assert_eq!(timers.next_at_ns(0, 0), None);
+        assert_eq!(timers.next_at_ns(0, 0, None), None);
     }
 
     #[test]
@@ -222,7 +266,10 @@ mod tests {
         let mut timers = Timers::default();
         timers.start(A, 0, Some(500));
         timers.start(A, 3, Some(600));
-        assert_eq!((timers.next_at_ns(0, 0), timers.next_at_ns(3, 0)), (None, Some(600)));
+        assert_eq!(
+            (timers.next_at_ns(0, 0, None), timers.next_at_ns(3, 0, None)),
+            (None, Some(600))
+        );
         timers.expire(A, 1);
         assert_eq!(timers.migrated_count, 1);
     }
@@ -234,7 +281,7 @@ mod tests {
             timers.start(A, 0, Some(1_000_000 + i));
         }
         assert!(timers.queues[0].len() <= COMPACT_MIN);
-        assert_eq!(timers.next_at_ns(0, 0), Some(1_099_999));
+        assert_eq!(timers.next_at_ns(0, 0, None), Some(1_099_999));
     }
 
     #[test]
@@ -253,16 +300,46 @@ mod tests {
         let mut timers = Timers::default();
         timers.start(A, 0, Some(500));
         timers.start(B, 0, Some(900_000));
-        assert_eq!(timers.next_at_ns(0, 20_500), Some(500));
-        assert_eq!(timers.next_at_ns(0, 20_501), Some(900_000));
+        assert_eq!(timers.next_at_ns(0, 20_500, None), Some(500));
+        assert_eq!(timers.next_at_ns(0, 20_501, None), Some(900_000));
         assert_eq!(timers.vanished_count, 1);
+    }
+
+    #[test]
+    fn expects_an_overdue_wheel_timer_at_the_next_tick_once() {
+        let mut timers = Timers::default();
+        let look = |at_ns| {
+            let last_at_ns = Some(at_ns - 3_999_000);
+            Some(WheelLook { at_ns, period_ns: 4_000_000, last_at_ns })
+        };
+        timers.start(B, 0, Some(4_000_000));
+        assert_eq!(timers.next_at_ns(0, 4_100_000, look(8_000_000)), Some(8_000_000));
+        assert_eq!(timers.next_at_ns(0, 5_000_000, look(8_000_000)), Some(8_000_000));
+        assert_eq!(timers.next_at_ns(0, 8_100_000, look(12_000_000)), None);
+        assert_eq!(timers.vanished_count, 1);
+        timers.start(B, 0, Some(4_000_000));
+        timers.next_at_ns(0, 4_100_000, look(8_000_000));
+        assert_eq!(timers.expire(B, 0), Expired::At { expires_at_ns: 8_000_000 });
+        // The tick had looked twice, or does not run at all: somebody else took it.
+        timers.start(B, 0, Some(4_000_000));
+        assert_eq!(timers.next_at_ns(0, 8_100_000, look(12_000_000)), None);
+        timers.start(B, 0, Some(4_000_000));
+        assert_eq!(timers.next_at_ns(0, 4_100_000, None), None);
+        // Missed by less than what counts as overdue, but the tick had looked.
+        timers.start(B, 0, Some(4_000_000));
+        assert_eq!(timers.next_at_ns(0, 4_002_000, look(8_000_000)), Some(8_000_000));
+        timers.cancel(B, 0);
+        // The interrupt is still to come.
+        timers.start(B, 0, Some(4_000_000));
+        let pending = look(8_000_000).map(|look| WheelLook { last_at_ns: None, ..look });
+        assert_eq!(timers.next_at_ns(0, 4_002_000, pending), Some(4_000_000));
     }
 
     #[test]
     fn knows_a_deferrable_timer_when_it_runs_with_another() {
         let mut timers = Timers::default();
         timers.start(B, 0, None);
-        assert_eq!(timers.next_at_ns(0, 0), None);
+        assert_eq!(timers.next_at_ns(0, 0, None), None);
         assert_eq!(timers.expire(B, 0), Expired::WithAnother);
         let armed_before = TimerId::Wheel(0x20);
         timers.know_deferrable(armed_before);
