@@ -1,0 +1,162 @@
+//! What can be wrong with a decision log or a file of tables.
+
+use std::fmt;
+use std::io;
+
+use idlewise_core::StateTableError;
+
+/// Why a log or a table file can't be used. Lines count from 1.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DecisionLogError {
+    /// The file can't be read, or unpacked, from here on.
+    Unreadable {
+        /// Where reading stood.
+        line: u64,
+        /// What the reader said.
+        error: io::Error,
+    },
+    /// A line has more or fewer fields than the header.
+    FieldCount {
+        /// The line.
+        line: u64,
+        /// How many fields it has.
+        found: u64,
+        /// How many the header has.
+        expected: u64,
+    },
+    /// The header lacks a column.
+    MissingColumn {
+        /// The column.
+        column: &'static str,
+    },
+    /// A field is not a whole number.
+    NotANumber {
+        /// The line.
+        line: u64,
+        /// The column.
+        column: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// A number is outside of what its column can hold.
+    OutOfRange {
+        /// The line.
+        line: u64,
+        /// The column.
+        column: &'static str,
+        /// What is there.
+        found: i128,
+        /// The smallest number that is allowed.
+        min: i128,
+        /// The largest.
+        max: i128,
+    },
+    /// A state does not exist in the table.
+    NoSuchState {
+        /// The line.
+        line: u64,
+        /// The column.
+        column: &'static str,
+        /// The state's index.
+        found: i128,
+        /// How many states the table has.
+        state_count: usize,
+    },
+    /// Only row 0 may enable the governor, and it must.
+    Enable {
+        /// The line.
+        line: u64,
+    },
+    /// There is a header at most.
+    Empty,
+    /// In a table file, a table's states are not numbered 0, 1, 2, …
+    StateOrder {
+        /// The line.
+        line: u64,
+        /// The table.
+        table: String,
+        /// The index that should stand there.
+        expected: usize,
+    },
+    /// A table in a table file is not valid.
+    InvalidTable {
+        /// The table.
+        table: String,
+        /// The rule that it breaks.
+        error: StateTableError,
+    },
+}
+
+impl fmt::Display for DecisionLogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { line, error } => {
+                write!(f, "line {line}: cannot read on: {error}; is the file complete?")
+            }
+            Self::FieldCount { line, found, expected } => write!(
+                f,
+                "line {line}: {found} fields where the header has {expected}; is the line cut off?"
+            ),
+            Self::MissingColumn { column } => write!(
+                f,
+                "line 1: no column '{column}' in the header; conformance/decisions/README.md lists \
+                 the columns"
+            ),
+            Self::NotANumber { line, column, found } => {
+                let found = Shown(found);
+                write!(f, "line {line}, column '{column}': '{found}' is not a whole number")
+            }
+            Self::OutOfRange { line, column, found, min, max } => {
+                write!(f, "line {line}, column '{column}': {found} is not in {min} to {max}")
+            }
+            Self::NoSuchState { line, column, found, state_count } => write!(
+                f,
+                "line {line}, column '{column}': no state {found} in a table of {state_count} \
+                 states; is this the log's table?"
+            ),
+            Self::Enable { line } => write!(
+                f,
+                "line {line}, column 'enable': row 0 must have 1 and all others 0; split the log \
+                 where the governor starts anew"
+            ),
+            Self::Empty => write!(f, "line 1: no rows; is the file complete?"),
+            Self::StateOrder { line, table, expected } => write!(
+                f,
+                "line {line}, column 'index': state {expected} of table '{}' should be here; \
+                 number a table's states from 0",
+                Shown(table)
+            ),
+            Self::InvalidTable { table, error } => {
+                write!(f, "table '{}': {error}", Shown(table))
+            }
+        }
+    }
+}
+
+/// A field as a message has it: on one line and short, even if a lost quotation mark made a field
+/// of the rest of the file.
+struct Shown<'a>(&'a str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const CHAR_COUNT_MAX: usize = 40;
+        let mut rest = self.0.chars();
+        for char in rest.by_ref().take(CHAR_COUNT_MAX) {
+            // Also the separators of lines and paragraphs, which are no control characters.
+            let is_plain = !char.is_control() && !('\u{2028}'..='\u{202e}').contains(&char);
+            if is_plain { write!(f, "{char}")? } else { write!(f, "{}", char.escape_unicode())? }
+        }
+        if rest.next().is_some() { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+impl std::error::Error for DecisionLogError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreadable { error, .. } => Some(error),
+            Self::InvalidTable { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
