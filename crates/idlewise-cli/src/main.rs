@@ -7,6 +7,7 @@ mod error;
 mod governors;
 mod input;
 mod progress;
+mod unpack;
 
 use std::process::ExitCode;
 

@@ -118,6 +118,9 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
             doubts.push(text);
         }
     };
+    for doubt in info.doubts.iter().chain(&summary.doubts) {
+        say(true, doubt.clone());
+    }
     let unobserved: Vec<String> =
         gaps.cpus.iter().filter(|cpu| !cpu.observed).map(|cpu| cpu.cpu.to_string()).collect();
     say(

@@ -303,13 +303,10 @@ enum WheelFlags {
 
 /// `TIMER_DEFERRABLE` of include/linux/timer.h since Linux 4.8. From 4.2 to 4.7 the bits lie one
 /// place higher, which the description does not tell; we read them as if they did not.
-const TIMER_DEFERRABLE: u32 = 1 << 19;
+pub(crate) const TIMER_DEFERRABLE: u32 = 1 << 19;
 
 /// `cpu_idle`'s state where a CPU leaves idle.
-const STATE_RUNNING: u32 = u32::MAX;
-
-/// The names that architectures without a vector for it give their timer's interrupt.
-const TIMER_INTERRUPT_NAMES: [&[u8]; 2] = [b"arch_timer", b"riscv-timer"];
+pub(crate) const STATE_RUNNING: u32 = u32::MAX;
 
 impl Plan {
     fn cpu_idle(format: &EventFormat) -> Result<Self, UnreadableTracepoint> {
@@ -439,18 +436,18 @@ impl Plan {
                 now_ns: now.read(record, order)? as i64,
             },
             Self::WheelStart { timer, expires, bucket, now, flags } => {
-                let now_jiffies = now.read(record, order)?;
-                let bucket_jiffies = match bucket {
-                    Some(bucket) => bucket.read(record, order)?,
-                    None => wheel_bucket(expires.read(record, order)?, now_jiffies, now.width),
+                let bucket_expiry = match bucket {
+                    Some(bucket) => Some(bucket.read(record, order)?),
+                    None => None,
                 };
-                let ahead = jiffies_between(now_jiffies, bucket_jiffies, now.width);
-                EventKind::WheelStart {
-                    timer: timer.read(record, order)?,
-                    bucket_jiffies,
-                    ahead_jiffies: ahead.clamp(i32::MIN.into(), i32::MAX.into()) as i32,
-                    flags: flags.read(record, order, sample_cpu)?,
-                }
+                wheel_start(
+                    timer.read(record, order)?,
+                    now.read(record, order)?,
+                    expires.read(record, order)?,
+                    bucket_expiry,
+                    flags.read(record, order, sample_cpu)?,
+                    now.width,
+                )
             }
             Self::WheelCancel { timer } => {
                 EventKind::WheelCancel { timer: timer.read(record, order)? }
@@ -464,10 +461,8 @@ impl Plan {
                 _ => EventKind::TickStop,
             },
             Self::IrqHandler { name } => match name {
-                Some(name) if is_timer_interrupt(name.read(record, order)?, record)? => {
-                    EventKind::TimerInterrupt
-                }
-                _ => EventKind::DeviceInterrupt,
+                Some(name) => interrupt_by_name(string_at(name.read(record, order)?, record)?),
+                None => EventKind::DeviceInterrupt,
             },
             Self::Softirq { vector } => {
                 EventKind::Softirq { vector: u8::try_from(vector.read(record, order)?).ok()? }
@@ -491,22 +486,39 @@ impl WheelFlags {
     fn read(self, record: &[u8], order: ByteOrder, sample_cpu: u16) -> Option<u32> {
         Some(match self {
             Self::Whole(flags) => flags.read(record, order)? as u32,
-            Self::Deferrable(deferrable) if deferrable.read(record, order)? != 0 => {
-                TIMER_DEFERRABLE | u32::from(sample_cpu)
+            Self::Deferrable(deferrable) => {
+                wheel_flags_without_cpu(deferrable.read(record, order)? != 0, sample_cpu)
             }
-            Self::Deferrable(_) | Self::Absent => sample_cpu.into(),
+            Self::Absent => wheel_flags_without_cpu(false, sample_cpu),
         })
     }
 }
 
-/// Whether the string that a `__data_loc` points to (length in the high half, place in the low
-/// one) is the name of a timer's interrupt; `None` if it lies outside of the record.
-fn is_timer_interrupt(data_loc: u64, record: &[u8]) -> Option<bool> {
+/// The flags of a timer whose event does not say on which CPU it is queued: taken to be the one
+/// that started it.
+pub(crate) fn wheel_flags_without_cpu(is_deferrable: bool, cpu: u16) -> u32 {
+    if is_deferrable { TIMER_DEFERRABLE | u32::from(cpu) } else { cpu.into() }
+}
+
+/// The string that a `__data_loc` points to (length in the high half, place in the low one);
+/// `None` if it lies outside of the record.
+fn string_at(data_loc: u64, record: &[u8]) -> Option<&[u8]> {
     let start = (data_loc & 0xffff) as usize;
     let byte_count = (data_loc >> 16 & 0xffff) as usize;
     let name = record.get(start..start.checked_add(byte_count)?)?;
-    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-    Some(TIMER_INTERRUPT_NAMES.contains(&name))
+    name.split(|&byte| byte == 0).next()
+}
+
+/// What an interrupt is by the name that its driver gave it. Where the processor has no vectors,
+/// timers and IPIs come this way too.
+pub(crate) fn interrupt_by_name(name: &[u8]) -> EventKind {
+    match name {
+        // Arm's architected timer and the one before it, RISC-V's, Exynos's.
+        b"arch_timer" | b"twd" | b"riscv-timer" | b"MCT" => EventKind::TimerInterrupt,
+        name if name.starts_with(b"mct_tick") => EventKind::TimerInterrupt,
+        b"IPI" => EventKind::IpiInterrupt,
+        _ => EventKind::DeviceInterrupt,
+    }
 }
 
 /// An integer field's place.
@@ -518,7 +530,7 @@ struct Int {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Width {
+pub(crate) enum Width {
     One,
     Two,
     Four,
@@ -540,6 +552,21 @@ impl Int {
             (Width::One, true) => *record.get(offset)? as i8 as u64,
         })
     }
+}
+
+/// The start of a timer-wheel timer: times in jiffies, of the kernel's `long`.
+pub(crate) fn wheel_start(
+    timer: u64,
+    now: u64,
+    expires: u64,
+    bucket_expiry: Option<u64>,
+    flags: u32,
+    width: Width,
+) -> EventKind {
+    let bucket_jiffies = bucket_expiry.unwrap_or_else(|| wheel_bucket(expires, now, width));
+    let ahead = jiffies_between(now, bucket_jiffies, width);
+    let ahead_jiffies = ahead.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+    EventKind::WheelStart { timer, bucket_jiffies, ahead_jiffies, flags }
 }
 
 /// How many buckets each level of the timer wheel has.

@@ -139,14 +139,14 @@ fn unpacked(name: &str) -> Result<Vec<u8>, Box<dyn Error>> {
 }
 
 /// What one run of `idlewise import` took.
-struct ImportRun {
-    seconds: f64,
-    peak_byte_count: u64,
+pub struct ImportRun {
+    pub seconds: f64,
+    pub peak_byte_count: u64,
     log_byte_count: u64,
     event_count: String,
 }
 
-fn import(path: &Path, folder: &Path) -> Result<ImportRun, Box<dyn Error>> {
+pub fn import(path: &Path, folder: &Path) -> Result<ImportRun, Box<dyn Error>> {
     let log = folder.join("long.parquet");
     let start = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));

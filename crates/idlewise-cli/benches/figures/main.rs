@@ -8,6 +8,7 @@
 //! | `decisions.rs` | what one decision takes, without the replay around it |
 //! | `replay.rs` | a whole replay against the sum of its decisions; scaling over threads |
 //! | `import.rs` | importing against `perf script` and a bare walk; memory; log sizes |
+//! | `text.rs` | importing ftrace's text |
 //! | `perf_data.rs` | long recordings made of a short one |
 //!
 //! Everything that is compared is measured in turns (A B A B) within one run, and a ratio is the
@@ -21,6 +22,7 @@ mod figure;
 mod import;
 mod perf_data;
 mod replay;
+mod text;
 
 use std::error::Error;
 use std::fs;
@@ -30,10 +32,11 @@ use std::process::ExitCode;
 /// What a section prints goes out as it is measured; an error means that it could not be.
 type Section = fn() -> Result<(), Box<dyn Error>>;
 
-const SECTIONS: [(&str, Section); 5] = [
+const SECTIONS: [(&str, Section); 6] = [
     ("decisions", decisions::run),
     ("replay", replay::run),
     ("import", import::run_throughput),
+    ("text", text::run),
     ("memory", import::run_memory),
     ("sizes", import::run_sizes),
 ];

@@ -4,13 +4,15 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use idlewise_report::{Notes, wrap};
 use idlewise_trace::RecordedMachine;
+use idlewise_trace::import;
 
 use crate::bundled;
 use crate::error::Failure;
 use crate::governors::Choice;
-use crate::input;
+use crate::input::{self, Reading};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,17 +32,25 @@ timer:hrtimer_*,timer:timer_*,timer:tick_stop -o short.perf.data -- sleep 1
   # A compressed recording, replacing an older log
   idlewise import server.perf.data.xz --force
 
+  # The text of a tracefs that is recording now, or of a trace.dat
+  cat /sys/kernel/tracing/trace > trace.txt; idlewise import trace.txt
+  trace-cmd report -t > report.txt; idlewise import report.txt
+
 Exit status: 0, or 2 if the recording can't be used or the log can't be written.";
 
-/// Make an idle log of a perf recording
+/// Make an idle log of a recording
 ///
-/// What the recording lacks is said, and is null in the log. With only power:cpu_idle recorded the
-/// gaps are there, but neither timers nor wake reasons.
+/// The recording's first bytes tell its format. What it lacks is said, and is null in the log. With
+/// only power:cpu_idle recorded the gaps are there, but neither timers nor wake reasons.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Import {
-    /// The recording: a perf.data file, plain or in .xz
+    /// The recording, plain or in .xz, .gz or .zst
     file: PathBuf,
+
+    /// The recording's format, where its first bytes do not tell
+    #[arg(long, value_name = "NAME", value_parser = format_parser(), conflicts_with = "formats_from")]
+    format: Option<String>,
 
     /// The log to write [default: the recording's name with .parquet, in the current folder]
     #[arg(short, long, value_name = "LOG")]
@@ -68,6 +78,12 @@ pub struct Import {
     json: bool,
 }
 
+/// The formats' names, each with what it is in the long help.
+fn format_parser() -> PossibleValuesParser {
+    let formats = import::formats();
+    PossibleValuesParser::new(formats.map(|(name, what)| PossibleValue::new(name).help(what)))
+}
+
 impl Import {
     /// Converts, and says what became of it.
     pub fn run(self) -> Result<ExitCode, Failure> {
@@ -76,13 +92,9 @@ impl Import {
             Some(output) => output,
             None => PathBuf::from(format!("{}.parquet", input::short_name(&self.file))),
         };
-        let metadata = input::import(
-            &self.file,
-            &output,
-            self.force,
-            self.formats_from.as_deref(),
-            &recorded,
-        )?;
+        let reading =
+            Reading { format: self.format.as_deref(), formats_from: self.formats_from.as_deref() };
+        let metadata = input::import(&self.file, &output, self.force, &reading, &recorded)?;
         let byte_count = output.metadata()?.len();
         let mut out = io::stdout().lock();
         if self.json {

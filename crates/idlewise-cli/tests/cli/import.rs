@@ -3,12 +3,16 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::{Read, Write};
 use std::process::Command;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use idlewise_trace::log::IdleLog;
 use idlewise_trace::{IdleGap, WakeReason};
+use liblzma::read::XzDecoder;
 
-use crate::{OwnFile, assert_refused, folder, idlewise, recording, root, stdout};
+use crate::{OwnFile, assert_refused, failure, folder, idlewise, recording, root, stdout};
 
 pub fn gaps(log: &IdleLog) -> Vec<IdleGap> {
     let (mut all, mut some) = (Vec::new(), Vec::new());
@@ -284,4 +288,76 @@ fn output_is_the_same_each_time() {
         })
         .collect();
     assert_eq!(runs.len(), 1);
+}
+
+/// The text of each bundled recording in text, and how often CPU 0 goes idle in it, counted from
+/// the lines alone.
+fn texts() -> [(String, usize); 2] {
+    ["k-pingpong-v7.trace-cmd-report", "l-pingpong.tracefs"].map(|name| {
+        let packed = fs::File::open(root().join(format!("traces/{name}.txt.xz"))).unwrap();
+        let mut text = String::new();
+        XzDecoder::new(packed).read_to_string(&mut text).unwrap();
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines = text.lines().map(words);
+        let entry_count = lines.filter(|line| line.ends_with("cpu_idle: state=1 cpu_id=0")).count();
+        (text, entry_count)
+    })
+}
+
+#[test]
+fn reads_texts_packed_in_every_way() {
+    for (text, entry_count) in texts() {
+        let packed = [
+            ("plain.txt", text.clone().into_bytes()),
+            ("gzip.txt.gz", {
+                let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+                encoder.write_all(text.as_bytes()).unwrap();
+                encoder.finish().unwrap()
+            }),
+            ("zstd.txt.zst", zstd::encode_all(text.as_bytes(), 1).unwrap()),
+        ];
+        let logs = packed.map(|(name, content)| {
+            let file = OwnFile::new(name, content);
+            let output = file.0.with_extension("parquet");
+            stdout(&["import", file.path(), "-o", output.to_str().unwrap()]);
+            let log = IdleLog::open(&output).unwrap();
+            assert_eq!(log.metadata.source.format, "ftrace-text");
+            assert_eq!(log.metadata.hz, Some(250));
+            assert_eq!(log.metadata.cpus[0].idle_entry_count, entry_count as u64, "{name}");
+            assert!(!log.metadata.cpus[1].observed, "{name}");
+            (log.metadata.clone(), gaps(&log))
+        });
+        assert!(logs.iter().all(|log| *log == logs[0]));
+    }
+}
+
+#[test]
+fn a_packed_file_that_is_cut_is_refused() {
+    let packed = fs::read(root().join("traces/l-pingpong.tracefs.txt.xz")).unwrap();
+    let gzip = [b"\x1f\x8b\x08\0\0\0\0\0\0\xff".as_slice(), &[0xff; 20]].concat();
+    for (name, content) in [("cut.xz", &packed[..packed.len() / 2]), ("broken.gz", &gzip)] {
+        let file = OwnFile::new(name, content);
+        let output = file.0.with_extension("parquet");
+        let arguments = ["import", file.path(), "-o", output.to_str().unwrap()];
+        assert_refused(&arguments, &[name, "cannot unpack", "copy the file again"]);
+        assert!(!output.exists());
+    }
+}
+
+#[test]
+fn a_format_can_be_named() {
+    // Nothing in the first lines tells what this is.
+    let (text, _) = &texts()[1];
+    let noise = "something that a script has printed\n".repeat(200);
+    let file = OwnFile::new("log.txt", format!("{noise}{text}"));
+    let output = file.0.with_extension("parquet");
+    let output = output.to_str().unwrap();
+    assert_refused(
+        &["import", file.path(), "-o", output],
+        &["text that begins with \"something that ", "expected perf.data", "ftrace-text"],
+    );
+    stdout(&["import", file.path(), "--format", "ftrace-text", "-o", output]);
+    let (status, message) = failure(&["import", file.path(), "--format", "ftrace"]);
+    assert_eq!(status, Some(2));
+    assert!(message.contains("[possible values: perf.data, ftrace-text"), "{message}");
 }

@@ -6,10 +6,18 @@
 //!
 //! Each format is a row of `FORMATS`, and [`open`] tells them by their first bytes.
 //!
+//! | module | reads |
+//! | --- | --- |
+//! | [`perf`] | perf.data |
+//! | [`text`] | the text of tracefs and trace-cmd, and systrace |
+//! | `named.rs` | events whose fields come by name, for those that are no binary records |
+//!
 //! [`Event`]: crate::Event
 
+mod named;
 pub mod perf;
 mod source;
+pub mod text;
 mod tracing_data;
 
 use std::collections::BTreeMap;
@@ -21,6 +29,7 @@ use crate::event::{Event, Tracepoints};
 use crate::tracepoint::UnreadableTracepoint;
 
 use perf::PerfData;
+use text::FtraceText;
 pub use tracing_data::TracingData;
 
 /// A recording whose head has been read, of any format.
@@ -46,17 +55,38 @@ pub trait Recording {
 
 /// A format that we import.
 struct Format {
-    /// What a file of it begins with: one of these.
-    magics: &'static [&'static [u8]],
+    /// Its name, as the log's metadata has it.
+    name: &'static str,
+    /// What a file of it is, for people.
+    meaning: &'static str,
+    /// Whether a file that begins with these bytes is of it.
+    recognizes: fn(&[u8]) -> bool,
     open: fn(File) -> Result<Box<dyn Recording>, ImportError>,
 }
 
-/// Every format that we import.
-const FORMATS: &[Format] =
-    &[Format { magics: perf::MAGICS, open: |file| Ok(Box::new(PerfData::from_file(file)?)) }];
+/// Every format that we import; the first that recognizes a file takes it.
+const FORMATS: &[Format] = &[
+    Format {
+        name: perf::FORMAT_NAME,
+        meaning: "what `perf record` writes",
+        recognizes: |first| perf::MAGICS.iter().any(|magic| first.starts_with(magic)),
+        open: |file| Ok(Box::new(PerfData::from_file(file)?)),
+    },
+    Format {
+        name: text::FORMAT_NAME,
+        meaning: "the text of tracefs's trace or of `trace-cmd report`; Android's systrace page",
+        recognizes: text::recognizes,
+        open: |file| Ok(Box::new(FtraceText::from_file(file)?)),
+    },
+];
 
-/// How many of a file's first bytes are looked at to tell what it is.
-const FIRST_BYTE_COUNT: u64 = 64;
+/// The names of all formats, with what each is.
+pub fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FORMATS.iter().map(|format| (format.name, format.meaning))
+}
+
+/// How many of a file's first bytes are looked at to tell what it is: several lines, if it is text.
+const FIRST_BYTE_COUNT: u64 = 1 << 12;
 
 /// Opens a recording of any format, which its first bytes tell, and reads its head.
 ///
@@ -75,10 +105,30 @@ const FIRST_BYTE_COUNT: u64 = 64;
 pub fn open(path: &Path) -> Result<Box<dyn Recording>, ImportError> {
     let file = source::open(path)?;
     let first = source::bytes_at(&file, 0, FIRST_BYTE_COUNT)?;
-    let begins = |magic: &&[u8]| first.starts_with(magic);
-    match FORMATS.iter().find(|format| format.magics.iter().any(begins)) {
+    match FORMATS.iter().find(|format| (format.recognizes)(&first)) {
         Some(format) => (format.open)(file),
         None => Err(unknown_format(&first)),
+    }
+}
+
+/// As [`open`], for a file whose first bytes do not tell its format: `name` is one of
+/// [`formats`].
+///
+/// # Errors
+/// As [`open`], and if there is no format of that name.
+pub fn open_as(path: &Path, name: &str) -> Result<Box<dyn Recording>, ImportError> {
+    let Some(format) = FORMATS.iter().find(|format| format.name == name) else {
+        return Err(ImportError::NoSuchFormat { name: name.to_owned() });
+    };
+    (format.open)(source::open(path)?)
+}
+
+/// The names of all formats as the end of a list: `a, b or c`.
+fn format_list() -> String {
+    let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -87,15 +137,11 @@ fn unknown_format(first: &[u8]) -> ImportError {
     const RECORD_AGAIN: &str = "give a file that `perf record` or `trace-cmd record` wrote";
     let known: [(&[u8], &str, &'static str); 8] = [
         (b"PERFFILE", "perf.data of the first version", "record with a perf from 2010 or later"),
-        (
-            b"# tracer:",
-            "the text of tracefs",
-            "record with `trace-cmd record` instead: text can not be imported yet",
-        ),
         (b"\x7fELF", "an ELF program", RECORD_AGAIN),
         (b"\x1f\x8b", "gzip data", "unpack it with gunzip"),
         (b"\xfd7zXZ", "xz data", "unpack it with `xz -dk`"),
         (b"\x28\xb5\x2f\xfd", "zstd data", "unpack it with `zstd -d`"),
+        (b"TRACE:\n", "a compressed atrace", "trace with atrace's option -z left out"),
         (b"PAR1", "a Parquet file", "an idle log needs no import"),
         (b"BZh", "bzip2 data", "unpack it with bunzip2"),
     ];
@@ -107,8 +153,9 @@ fn unknown_format(first: &[u8]) -> ImportError {
             return ImportError::NotARecording { found: found.to_owned(), todo };
         }
     }
-    let is_text = first.iter().all(|&byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~'));
-    let found = match first {
+    let start = first.get(..64).unwrap_or(first);
+    let is_text = start.iter().all(|&byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~'));
+    let found = match start {
         text if is_text => {
             let start: String = text.iter().take(16).map(|&byte| char::from(byte)).collect();
             format!("text that begins with {start:?}")
@@ -146,6 +193,8 @@ pub struct TraceInfo {
     pub sampled_tracepoints: Vec<String>,
     /// Whether the event formats are those of another recording.
     pub has_foreign_formats: bool,
+    /// Reasons to doubt what comes of it that are its format's own, as sentences.
+    pub doubts: Vec<String>,
     /// The size of the file.
     pub file_byte_count: u64,
 }
@@ -169,6 +218,8 @@ pub struct ReadSummary {
     pub undecodable_count: u64,
     /// Where the trace ends before its time.
     pub truncated: Option<Truncation>,
+    /// More reasons to doubt, as those of [`TraceInfo`].
+    pub doubts: Vec<String>,
     /// The BLAKE3 hash of the whole file, in hexadecimal.
     pub source_blake3: String,
     /// The time of the first event.
@@ -221,15 +272,21 @@ pub enum ImportError {
         source: io::Error,
     },
     /// The file has no bytes.
-    #[error("byte 0: the file is empty, expected perf.data or trace.dat; record again")]
+    #[error("byte 0: the file is empty, expected {}; record again", format_list())]
     Empty,
     /// The file is something else.
-    #[error("byte 0: found {found}, expected perf.data or trace.dat; {todo}")]
+    #[error("byte 0: found {found}, expected {}; {todo}", format_list())]
     NotARecording {
         /// What the first bytes look like.
         found: String,
         /// What to do about it.
         todo: &'static str,
+    },
+    /// There is no format of that name.
+    #[error("there is no format `{name}`; name {}", format_list())]
+    NoSuchFormat {
+        /// The name.
+        name: String,
     },
     /// The head of the file contradicts itself, or is cut.
     #[error(

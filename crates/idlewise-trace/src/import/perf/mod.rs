@@ -38,6 +38,9 @@ use order::Orderer;
 use sample::SampleReader;
 use walk::{Batch, MAX_RECORD_BYTE_COUNT, Stop, Walk, WalkCounts};
 
+/// The format's name.
+pub(super) const FORMAT_NAME: &str = "perf.data";
+
 /// What a file begins with, of either byte order.
 pub(super) const MAGICS: &[&[u8]] = &[head::MAGIC_LITTLE, head::MAGIC_BIG];
 
@@ -177,6 +180,7 @@ impl PerfData {
             out_of_order_count: orderer.out_of_order_count,
             undecodable_count: counts.undecodable_count,
             truncated,
+            doubts: Vec::new(),
             source_blake3,
             first_at_ns: orderer.first_at_ns,
             last_at_ns: orderer.last_at_ns,
@@ -275,7 +279,7 @@ impl PerfData {
 
 impl Recording for PerfData {
     fn format_name(&self) -> &'static str {
-        "perf.data"
+        FORMAT_NAME
     }
 
     fn info(&self) -> &TraceInfo {
