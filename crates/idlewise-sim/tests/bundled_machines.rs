@@ -165,3 +165,26 @@ fn published_powers_are_taken_as_they_are() {
     assert_eq!(powers_mw(&machine("calxeda-highbank"))[1], 50.0);
     assert_eq!(machine("spr").power_basis(), Basis::Assumed);
 }
+
+#[test]
+fn an_anonymous_machine_has_the_same_states_and_no_names() {
+    for machine in machines() {
+        let text = machine.anonymous_toml();
+        let anonymous = Machine::from_toml(&text).unwrap();
+        assert_eq!(anonymous.running_power, machine.running_power, "{}", machine.id);
+        assert_eq!(anonymous.states.len(), machine.states.len());
+        for (a, b) in anonymous.states.iter().zip(&machine.states) {
+            let what = |state: &idlewise_sim::MachineState| {
+                (state.name.clone(), state.idle, state.power, state.is_disabled_by_default)
+            };
+            assert_eq!(what(a), what(b), "{}", machine.id);
+        }
+        for name in [Some(&machine.id), Some(&machine.title), machine.model_name.as_ref()] {
+            assert!(name.is_none_or(|name| !text.contains(name)), "{text}");
+        }
+        let sources = machine.states.iter().filter_map(|state| state.power_figure.as_ref());
+        for source in sources.filter_map(|figure| figure.source.as_ref()) {
+            assert!(!text.contains(source.as_str()), "{text}");
+        }
+    }
+}

@@ -10,11 +10,13 @@
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
 //! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
 //! | `convert.rs` | [`convert()`]: from a trace to a log with its metadata |
+//! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without what identifies |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //!
 //! What this crate does not do: look at this machine, or panic on any input.
 #![forbid(unsafe_code)]
 
+pub mod anonymize;
 mod builder;
 mod byte_order;
 mod convert;

@@ -1,5 +1,6 @@
 //! The list of subcommands; each has a file of its own.
 
+mod anonymize;
 mod import;
 mod info;
 mod machines;
@@ -18,6 +19,7 @@ pub enum Command {
     Info(info::Info),
     Replay(replay::Replay),
     Validate(validate::Validate),
+    Anonymize(anonymize::Anonymize),
     Machines(machines::Machines),
     VerifyDecisions(verify_decisions::VerifyDecisions),
 }
@@ -29,6 +31,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Info(arguments) => arguments.run(),
         Command::Replay(arguments) => arguments.run(),
         Command::Validate(arguments) => arguments.run(),
+        Command::Anonymize(arguments) => arguments.run(),
         Command::Machines(arguments) => arguments.run(),
         Command::VerifyDecisions(arguments) => arguments.run(),
     }

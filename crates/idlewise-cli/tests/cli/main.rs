@@ -1,6 +1,7 @@
 //! The binary, end to end: what a user types and sees, exit status included. One module for each
 //! subcommand.
 
+mod anonymize;
 mod import;
 mod info;
 mod machines;

@@ -5,10 +5,12 @@
 //! | `mod.rs` | [`Machine`], lookup of states, doubts |
 //! | `file.rs` | the TOML form of a machine (`machines/README.md` is its manual) |
 //! | `power.rs` | [`Basis`], [`Power`], and the default shape where nobody published a figure |
+//! | `anonymous.rs` | a machine's file without what tells which machine it is |
 //! | `error.rs` | [`MachineError`] |
 //!
 //! Opening files is the caller's: a machine is made from text.
 
+mod anonymous;
 mod error;
 mod file;
 mod power;

@@ -1,0 +1,156 @@
+//! `idlewise anonymize`: a log that can be mailed around.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use idlewise_report::wrap;
+use idlewise_sim::Machine;
+use idlewise_sim::replay::GroupReader;
+use idlewise_trace::GapSink;
+use idlewise_trace::anonymize::{Anonymized, Field, REMAINS};
+use idlewise_trace::log::{IdleLog, LogWriter};
+use serde_json::json;
+
+use crate::error::{Failure, nearest};
+use crate::input::NamedLog;
+use crate::progress::Progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  # Before mailing a log: what is dropped, and what remains that could still identify
+  idlewise anonymize server.parquet -o mail.parquet
+
+  # The CPU's model matters to the reader, and is no secret
+  idlewise anonymize server.parquet --keep cpu-model -o mail.parquet
+
+  # A recording at once; the log that it makes is anonymous
+  idlewise anonymize perf.data -o mail.parquet
+
+Exit status: 0, or 2 if the log can't be read or written.";
+
+/// Drop from a log what identifies its machine or its workload
+///
+/// A replay of the result gives the same numbers. Dropped are: command (the command that recorded),
+/// source (hash and size of the recording), kernel (the release beyond its version), cpu-model,
+/// machine (all of the machine's file but its idle states), time (the log begins in its first tick)
+/// and doubts (those whose words may name something). What remains, and what it could tell, is
+/// printed.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Anonymize {
+    /// An idle log, or a recording
+    log: PathBuf,
+
+    /// The log to write
+    #[arg(short, long, value_name = "LOG")]
+    output: PathBuf,
+
+    /// Replace the log if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// Something not to drop: command, source, kernel, cpu-model, machine, time or doubts; may be
+    /// repeated
+    #[arg(long, value_name = "FIELD")]
+    keep: Vec<String>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+impl Anonymize {
+    /// Writes the log and says what was dropped and what remains.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let keep: Vec<Field> =
+            self.keep.iter().map(|name| field(name)).collect::<Result<_, _>>()?;
+        let named = NamedLog::open(&self.log)?;
+        let log = &named.log;
+        let mut writer = LogWriter::create(&self.output, self.force)?;
+        let bar = Progress::gaps("anonymizing", 2 * log.gap_count());
+        let mut first_at_ns = i64::MAX;
+        each_run(log, &bar, |gaps| {
+            first_at_ns = gaps.iter().map(|gap| gap.start_ns).fold(first_at_ns, i64::min);
+            Ok(())
+        })?;
+        // A machine's file that can't be read goes altogether.
+        let machine = log.metadata.machine.as_deref().map(Machine::from_toml);
+        let states = machine.and_then(Result::ok).map(|machine| machine.anonymous_toml());
+        let anonymized = Anonymized::new(&log.metadata, first_at_ns, states, &keep);
+        let mut shifted = Vec::new();
+        each_run(log, &bar, |gaps| {
+            shifted.clear();
+            for gap in gaps {
+                shifted.push(anonymized.gap(gap).ok_or_else(|| {
+                    Failure::new(format_args!(
+                        "{}: times are too far apart to be shifted; check it with `idlewise validate`",
+                        log.path().display()
+                    ))
+                })?);
+            }
+            Ok(writer.take(gaps[0].cpu, &shifted)?)
+        })?;
+        bar.finish();
+        writer.finish(&anonymized.metadata)?;
+        self.report(log, &anonymized)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn report(&self, log: &IdleLog, anonymized: &Anonymized) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            let document = json!({
+                "log": self.output,
+                "gap_count": log.gap_count(),
+                "dropped": anonymized.dropped.iter().map(|field| field.name()).collect::<Vec<_>>(),
+                "remains": REMAINS,
+            });
+            writeln!(out, "{document:#}")?;
+            return Ok(());
+        }
+        writeln!(out, "{}: {} gaps", self.output.display(), log.gap_count())?;
+        let mut list = |title: &str, lines: &[String]| -> io::Result<()> {
+            writeln!(out, "{title}")?;
+            for line in lines {
+                writeln!(out, "{}", wrap(&format!("- {line}"), 100, 2))?;
+            }
+            Ok(())
+        };
+        let named = |field: &Field| format!("{}: {}", field.name(), field.meaning());
+        let dropped: Vec<String> = anonymized.dropped.iter().map(named).collect();
+        match dropped.is_empty() {
+            true => list("Dropped: nothing, there was nothing to drop", &[])?,
+            false => list("Dropped:", &dropped)?,
+        }
+        list("Remains, and could still identify:", &REMAINS.map(str::to_owned))?;
+        Ok(())
+    }
+}
+
+/// Calls `take` with the gaps of a log in order, those of one CPU at a time.
+fn each_run(
+    log: &IdleLog,
+    bar: &Progress,
+    mut take: impl FnMut(&[idlewise_trace::IdleGap]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut reader = GroupReader::new(log);
+    for group in log.groups() {
+        for gaps in reader.read(group)?.chunk_by(|a, b| a.cpu == b.cpu) {
+            take(gaps)?;
+        }
+        bar.add(group.gap_count);
+    }
+    Ok(())
+}
+
+fn field(name: &str) -> Result<Field, Failure> {
+    let names = || Field::ALL.into_iter().map(Field::name);
+    Field::ALL.into_iter().find(|field| field.name() == name).ok_or_else(|| {
+        let hint = match nearest(name, names()) {
+            Some(nearest) => format!("did you mean '{nearest}'?"),
+            None => format!("it is one of {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        Failure::new(format_args!("--keep: nothing is called '{name}'; {hint}"))
+    })
+}
