@@ -74,7 +74,7 @@ impl EventFormat {
     }
 
     /// An integer field that some kernels lack.
-    fn optional_int(&self, name: &str) -> Option<Int> {
+    pub(crate) fn optional_int(&self, name: &str) -> Option<Int> {
         let field = self.field(name)?;
         let width = match field.byte_count {
             1 => Width::One,
@@ -89,7 +89,7 @@ impl EventFormat {
 
 impl Field {
     /// Reads a line as `field:__data_loc char[] name; offset:12; size:4; signed:0;`.
-    fn parse(line: &str) -> Option<Self> {
+    pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut parts = line.split(';').map(str::trim);
         let (_, declaration) = parts.next()?.split_once(':')?;
         let (mut offset, mut byte_count, mut is_signed) = (None, None, false);
@@ -523,7 +523,7 @@ pub(crate) fn interrupt_by_name(name: &[u8]) -> EventKind {
 
 /// An integer field's place.
 #[derive(Clone, Copy, Debug)]
-struct Int {
+pub(crate) struct Int {
     offset: usize,
     width: Width,
     is_signed: bool,
@@ -540,7 +540,7 @@ pub(crate) enum Width {
 impl Int {
     /// The field's value, sign-extended if it is signed; `None` past the record's end.
     #[inline]
-    fn read(self, record: &[u8], order: ByteOrder) -> Option<u64> {
+    pub(crate) fn read(self, record: &[u8], order: ByteOrder) -> Option<u64> {
         let Self { offset, width, is_signed } = self;
         Some(match (width, is_signed) {
             (Width::Eight, _) => order.u64_at(record, offset)?,

@@ -9,6 +9,7 @@
 //! | module | reads |
 //! | --- | --- |
 //! | [`perf`] | perf.data |
+//! | [`trace_dat`] | trace.dat of versions 6 and 7 |
 //! | [`text`] | the text of tracefs and trace-cmd, and systrace |
 //! | `named.rs` | events whose fields come by name, for those that are no binary records |
 //!
@@ -18,6 +19,7 @@ mod named;
 pub mod perf;
 mod source;
 pub mod text;
+pub mod trace_dat;
 mod tracing_data;
 
 use std::collections::BTreeMap;
@@ -30,6 +32,7 @@ use crate::tracepoint::UnreadableTracepoint;
 
 use perf::PerfData;
 use text::FtraceText;
+use trace_dat::TraceDat;
 pub use tracing_data::TracingData;
 
 /// A recording whose head has been read, of any format.
@@ -71,6 +74,12 @@ const FORMATS: &[Format] = &[
         meaning: "what `perf record` writes",
         recognizes: |first| perf::MAGICS.iter().any(|magic| first.starts_with(magic)),
         open: |file| Ok(Box::new(PerfData::from_file(file)?)),
+    },
+    Format {
+        name: trace_dat::FORMAT_NAME,
+        meaning: "what `trace-cmd record` writes",
+        recognizes: |first| first.starts_with(trace_dat::MAGIC),
+        open: |file| Ok(Box::new(TraceDat::from_file(file)?)),
     },
     Format {
         name: text::FORMAT_NAME,
@@ -179,8 +188,9 @@ pub struct TraceInfo {
     pub arch: Option<String>,
     /// How many CPUs were online when the recording ended.
     pub cpu_count: Option<u32>,
-    /// The clock of the timestamps: the name of a POSIX clock, or `perf` for perf's own (the
-    /// scheduler's clock, which does not run at the rate of the timers' clock).
+    /// The clock of the timestamps: the name of a POSIX clock, `perf` for perf's own (the
+    /// scheduler's clock, which does not run at the rate of the timers' clock), or another name
+    /// that the tracer has for its clocks.
     pub clock: Option<String>,
     /// The recorder's command line, words joined by spaces.
     pub cmdline: Option<String>,

@@ -7,7 +7,7 @@
 use crate::byte_order::ByteOrder;
 use crate::tracepoint::EventFormat;
 
-const MAGIC: &[u8] = b"\x17\x08\x44tracing";
+pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
 /// No kernel has near as many events; a block that promises more is cut there.
 const MAX_EVENT_COUNT: usize = 1 << 16;
@@ -19,8 +19,14 @@ pub struct TracingData {
     pub order: ByteOrder,
     /// How many bytes a `long` had in its kernel.
     pub long_byte_count: u8,
+    /// How many bytes a page of its memory had; zero where that is not told.
+    pub page_byte_count: u32,
+    /// The description of a page of the kernel's ring buffer.
+    pub header_page: Vec<u8>,
     /// The descriptions, each with its system's name.
     pub events: Vec<(String, EventFormat)>,
+    /// How far they reach in the block, in bytes from its beginning.
+    pub byte_count: usize,
     /// Whether the block ends before its last event.
     pub is_cut: bool,
 }
@@ -29,29 +35,67 @@ impl TracingData {
     /// Reads a block, up to where it is cut; `None` if it has no whole head.
     pub fn parse(block: &[u8]) -> Option<Self> {
         let mut cursor = Cursor { rest: block.strip_prefix(MAGIC)?, order: ByteOrder::Little };
-        cursor.string()?; // The version: "0.5" or "0.6", the same up to the events' end.
+        cursor.string()?; // The version: "0.5", "0.6" or "6", the same up to the events' end.
         cursor.order = match cursor.bytes(1)? {
             [0] => ByteOrder::Little,
             _ => ByteOrder::Big,
         };
         let long_byte_count = *cursor.bytes(1)?.first()?;
-        let mut data =
-            Self { order: cursor.order, long_byte_count, events: Vec::new(), is_cut: false };
+        let mut data = Self::empty(cursor.order, long_byte_count);
         data.is_cut = data.read_events(&mut cursor).is_none();
+        data.byte_count = block.len() - cursor.rest.len();
         Some(data)
     }
 
-    /// `None` where the block ends too early.
-    fn read_events(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
-        let _page_byte_count = cursor.u32()?;
-        for _head in ["header_page", "header_event"] {
-            cursor.string()?;
-            cursor.text()?;
+    /// No descriptions yet.
+    pub(super) fn empty(order: ByteOrder, long_byte_count: u8) -> Self {
+        Self {
+            order,
+            long_byte_count,
+            page_byte_count: 0,
+            header_page: Vec::new(),
+            events: Vec::new(),
+            byte_count: 0,
+            is_cut: false,
         }
-        let ftrace_event_count = cursor.u32()?;
-        for _ in 0..ftrace_event_count {
+    }
+
+    /// Adds a part that stands alone, as in version 7 of trace.dat.
+    pub(super) fn add(&mut self, part: Part, bytes: &[u8]) {
+        let mut cursor = Cursor { rest: bytes, order: self.order };
+        let read = match part {
+            Part::Headers => self.read_headers(&mut cursor),
+            Part::FtraceEvents => self.read_ftrace_events(&mut cursor),
+            Part::Systems => self.read_systems(&mut cursor),
+        };
+        self.is_cut |= read.is_none();
+    }
+
+    /// `None` where the block ends too early, as in the parts of it below.
+    fn read_events(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
+        self.page_byte_count = cursor.u32()?;
+        self.read_headers(cursor)?;
+        self.read_ftrace_events(cursor)?;
+        self.read_systems(cursor)
+    }
+
+    fn read_headers(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
+        cursor.string()?;
+        self.header_page = cursor.text()?.to_owned();
+        cursor.string()?;
+        cursor.text()?;
+        Some(())
+    }
+
+    fn read_ftrace_events(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
+        let event_count = cursor.u32()?;
+        for _ in 0..event_count {
             self.push("ftrace", cursor.text()?)?;
         }
+        Some(())
+    }
+
+    fn read_systems(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
         let system_count = cursor.u32()?;
         for _ in 0..system_count {
             let system = String::from_utf8_lossy(cursor.string()?).into_owned();
@@ -70,6 +114,17 @@ impl TracingData {
         self.events.extend(EventFormat::parse(text).map(|format| (system.to_owned(), format)));
         Some(())
     }
+}
+
+/// A part of a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    /// What the ring buffer's pages and records look like.
+    Headers,
+    /// The events of the function tracer and its kin.
+    FtraceEvents,
+    /// All other events, system by system.
+    Systems,
 }
 
 struct Cursor<'a> {
