@@ -42,10 +42,13 @@ fn idlewise(arguments: &[&str]) -> String {
 #[test]
 fn outputs_are_as_expected() {
     if rewrites() {
-        for name in ["a-idle", "b-redis", "e-hackbench", "h-pingpong", "s-softirq500"] {
-            let recording = format!("traces/{name}.perf.data.xz");
-            let log = format!("traces/{name}.parquet");
-            idlewise(&["import", &recording, "-o", &log, "--force"]);
+        let text = fs::read_to_string(root().join("traces/MANIFEST.toml")).unwrap();
+        let manifest: toml::Table = text.parse().unwrap();
+        for row in manifest["recording"].as_array().unwrap() {
+            let path = |name: &str| Some(format!("traces/{}", row.get(name)?.as_str()?));
+            if let (Some(recording), Some(log)) = (path("file"), path("log")) {
+                idlewise(&["import", &recording, "-o", &log, "--force"]);
+            }
         }
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");

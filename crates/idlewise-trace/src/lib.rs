@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `import/` | the importers: [`import::perf`] |
+//! | `import/` | the importers: [`import::perf`], [`import::trace_dat`] |
 //! | `tracepoint.rs` | [`tracepoint::Decoder`]: the kernel's event formats, compiled |
 //! | `event.rs` | [`Event`]: what every importer hands to the gap builder |
 //! | `builder.rs` | [`GapBuilder`]: events in, gaps out; the semantics of a gap |

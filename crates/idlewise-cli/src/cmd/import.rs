@@ -21,6 +21,11 @@ Examples:
 irq:irq_handler_entry,timer:hrtimer_*,timer:timer_*,timer:tick_stop -- sleep 10
   idlewise import perf.data -o machine.parquet
 
+  # The same with trace-cmd
+  trace-cmd record -C mono -e power:cpu_idle -e sched:sched_switch -e irq_vectors \
+-e irq:irq_handler_entry -e timer sleep 10
+  idlewise import trace.dat -o machine.parquet
+
   # Say which machine was recorded, so that exit latencies are taken off its wake-ups
   idlewise import perf.data --recorded-machine spr --recorded-governor menu -o machine.parquet
 

@@ -20,7 +20,7 @@ Examples:
   idlewise info machine.parquet
 
   # The same of a recording, without keeping a log
-  idlewise info perf.data
+  idlewise info trace.dat
 
   # For programs: all columns, times in nanoseconds, and the log's metadata
   idlewise info machine.parquet --json
@@ -31,7 +31,7 @@ Exit status: 0, or 2 if the file can't be used.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
-    /// An idle log, or a recording
+    /// An idle log, or a recording: perf.data or trace.dat, plain or in .xz
     log: PathBuf,
 
     /// Print JSON instead of text

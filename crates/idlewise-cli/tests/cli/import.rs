@@ -12,7 +12,10 @@ use idlewise_trace::log::IdleLog;
 use idlewise_trace::{IdleGap, WakeReason};
 use liblzma::read::XzDecoder;
 
-use crate::{OwnFile, assert_refused, failure, folder, idlewise, recording, root, stdout};
+use crate::{
+    OwnFile, assert_refused, failure, folder, idlewise, manifest_rows, recording, root, stdout,
+    unpacked,
+};
 
 pub fn gaps(log: &IdleLog) -> Vec<IdleGap> {
     let (mut all, mut some) = (Vec::new(), Vec::new());
@@ -25,18 +28,20 @@ pub fn gaps(log: &IdleLog) -> Vec<IdleGap> {
 
 #[test]
 fn makes_the_bundled_logs_of_the_bundled_recordings() {
-    for name in ["a-idle", "b-redis", "e-hackbench", "h-pingpong", "s-softirq500"] {
+    for (name, log) in manifest_rows() {
         let folder = folder();
         let output = folder.path().join("log.parquet");
-        let recording = format!("traces/{name}.perf.data.xz");
+        let recording = format!("traces/{name}");
         stdout(&["import", &recording, "-o", output.to_str().unwrap()]);
-        let bundled = IdleLog::open(&root().join(format!("traces/{name}.parquet"))).unwrap();
+        let bundled = IdleLog::open(&root().join("traces").join(log)).unwrap();
         let made = IdleLog::open(&output).unwrap();
         // Same gaps and same metadata; bytes may differ with the version of the compressor.
         assert_eq!(gaps(&made), gaps(&bundled), "{name}: run `make golden`");
         assert_eq!(made.metadata, bundled.metadata, "{name}: run `make golden`");
         let ratio = made.metadata.source.byte_count / fs::metadata(&output).unwrap().len();
-        assert!(ratio >= 20, "{name}: a log is to be 1/20 of its recording, this is 1/{ratio}");
+        // The pages in version 7 of trace.dat are packed themselves.
+        let least = if name.contains("-v7.") { 5 } else { 20 };
+        assert!(ratio >= least, "{name}: a log is to be 1/{least} of its recording, not 1/{ratio}");
     }
 }
 
@@ -132,33 +137,69 @@ fn agrees_with_an_independent_reading_of_perf_script() {
             .args(["script", "--ns", "-F", "comm,pid,cpu,time,event,trace", "-i", data.path()])
             .output()
             .unwrap();
-        let naive = Naive::read(&String::from_utf8_lossy(&script.stdout));
-        let log = IdleLog::open(&root().join(format!("traces/{name}.parquet"))).unwrap();
-        let ours = gaps(&log);
-        let cpu = &log.metadata.cpus[0];
-
-        assert_eq!(naive.stay_count, cpu.idle_entry_count, "{name}: idle entries");
-        let starts_ns: Vec<i64> = ours.iter().map(|gap| gap.start_ns).collect();
-        let naive_starts_ns: Vec<i64> = naive.gaps.iter().map(|gap| gap.0).collect();
-        assert_eq!(starts_ns, naive_starts_ns, "{name}: where gaps start");
-        let mut timer_lateness_ns = Vec::new();
-        for (gap, &(start_ns, end_ns)) in ours.iter().zip(&naive.gaps) {
-            let gap_end_ns = gap.start_ns + gap.gap_ns as i64;
-            match gap.wake_reason {
-                // The expiry comes before the interrupt that tells of it.
-                WakeReason::Timer => timer_lateness_ns.push(end_ns - gap_end_ns),
-                _ => assert_eq!(gap_end_ns, end_ns, "{name}: gap from {start_ns}"),
-            }
-        }
-        timer_lateness_ns.sort_unstable();
-        let median_ns = timer_lateness_ns[timer_lateness_ns.len() / 2];
-        // One interrupt serves all timers that are due when it looks, microseconds after its entry.
-        assert!(timer_lateness_ns[0] > -20_000, "{name}: {}", timer_lateness_ns[0]);
-        assert!((0..100_000).contains(&median_ns), "{name}: {median_ns}");
-        let ours_sum_ns: i64 = ours.iter().map(|gap| gap.recorded_idle_ns.unwrap() as i64).sum();
-        // The last stay may be open when the recording ends.
-        assert!((naive.stay_sum_ns - ours_sum_ns).abs() < 50_000_000, "{name}: idle time");
+        assert_agrees(name, &Naive::read(&String::from_utf8_lossy(&script.stdout)));
     }
+}
+
+#[test]
+fn agrees_with_an_independent_reading_of_trace_cmd_report() {
+    if Command::new("trace-cmd").arg("--version").output().is_err() {
+        // `make setup` installs it; see the Makefile.
+        eprintln!("SKIPPED: trace-cmd is not installed, so nothing independent read the recording");
+        return;
+    }
+    for name in ["k-pingpong-v6", "k-pingpong-v7"] {
+        let data = OwnFile::new("trace.dat", unpacked(&format!("{name}.trace.dat")));
+        // Nanoseconds, and fields as they are.
+        let report = Command::new("trace-cmd")
+            .args(["report", "-t", "-R", "-i", data.path()])
+            .output()
+            .unwrap();
+        let report = String::from_utf8_lossy(&report.stdout);
+        let events = report.lines().filter_map(|line| {
+            let (head, event) = line.split_once(": ")?;
+            let (name, fields) = event.trim_start().split_once(':')?;
+            let system = match name {
+                "cpu_idle" => "power",
+                "sched_switch" => "sched",
+                "irq_handler_entry" => "irq",
+                name if name.starts_with("hrtimer_") || name.starts_with("timer_") => "timer",
+                name if name.ends_with("_entry") => "irq_vectors",
+                _ => "other",
+            };
+            Some(format!("{head}: {system}:{name}:{fields}\n"))
+        });
+        assert_agrees(name, &Naive::read(&events.collect::<String>()));
+    }
+}
+
+/// Asserts that the bundled log of a recording has the gaps that a naive reading of it found.
+fn assert_agrees(name: &str, naive: &Naive) {
+    let log = IdleLog::open(&root().join(format!("traces/{name}.parquet"))).unwrap();
+    let ours = gaps(&log);
+    let cpu = &log.metadata.cpus[0];
+
+    assert_eq!(naive.stay_count, cpu.idle_entry_count, "{name}: idle entries");
+    let starts_ns: Vec<i64> = ours.iter().map(|gap| gap.start_ns).collect();
+    let naive_starts_ns: Vec<i64> = naive.gaps.iter().map(|gap| gap.0).collect();
+    assert_eq!(starts_ns, naive_starts_ns, "{name}: where gaps start");
+    let mut timer_lateness_ns = Vec::new();
+    for (gap, &(start_ns, end_ns)) in ours.iter().zip(&naive.gaps) {
+        let gap_end_ns = gap.start_ns + gap.gap_ns as i64;
+        match gap.wake_reason {
+            // The expiry comes before the interrupt that tells of it.
+            WakeReason::Timer => timer_lateness_ns.push(end_ns - gap_end_ns),
+            _ => assert_eq!(gap_end_ns, end_ns, "{name}: gap from {start_ns}"),
+        }
+    }
+    timer_lateness_ns.sort_unstable();
+    let median_ns = timer_lateness_ns[timer_lateness_ns.len() / 2];
+    // One interrupt serves all timers that are due when it looks, microseconds after its entry.
+    assert!(timer_lateness_ns[0] > -20_000, "{name}: {}", timer_lateness_ns[0]);
+    assert!((0..100_000).contains(&median_ns), "{name}: {median_ns}");
+    let ours_sum_ns: i64 = ours.iter().map(|gap| gap.recorded_idle_ns.unwrap() as i64).sum();
+    // The last stay may be open when the recording ends.
+    assert!((naive.stay_sum_ns - ours_sum_ns).abs() < 50_000_000, "{name}: idle time");
 }
 
 /// For each gap that a timer ended, the sleep length rebuilt at its start must be the expiry. The

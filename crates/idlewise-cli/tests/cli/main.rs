@@ -54,9 +54,23 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A bundled recording, unpacked.
+/// A bundled recording of perf, unpacked.
 fn recording(name: &str) -> Vec<u8> {
-    let packed = fs::File::open(root().join(format!("traces/{name}.perf.data.xz"))).unwrap();
+    unpacked(&format!("{name}.perf.data"))
+}
+
+/// The names of every bundled recording that has a log, and of the log.
+fn manifest_rows() -> Vec<(String, String)> {
+    let text = fs::read_to_string(root().join("traces/MANIFEST.toml")).unwrap();
+    let manifest: toml::Table = text.parse().unwrap();
+    let rows = manifest["recording"].as_array().unwrap().iter();
+    let field = |row: &toml::Value, name: &str| Some(row.get(name)?.as_str()?.to_owned());
+    rows.filter_map(|row| Some((field(row, "file")?, field(row, "log")?))).collect()
+}
+
+/// A file of traces/, unpacked.
+fn unpacked(name: &str) -> Vec<u8> {
+    let packed = fs::File::open(root().join(format!("traces/{name}.xz"))).unwrap();
     let mut bytes = Vec::new();
     std::io::copy(&mut liblzma::read::XzDecoder::new(packed), &mut bytes).unwrap();
     bytes

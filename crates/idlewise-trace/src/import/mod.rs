@@ -144,8 +144,9 @@ fn format_list() -> String {
 /// What a file is that begins with none of the bytes that we know how to import.
 fn unknown_format(first: &[u8]) -> ImportError {
     const RECORD_AGAIN: &str = "give a file that `perf record` or `trace-cmd record` wrote";
-    let known: [(&[u8], &str, &'static str); 8] = [
+    let known: [(&[u8], &str, &'static str); 9] = [
         (b"PERFFILE", "perf.data of the first version", "record with a perf from 2010 or later"),
+        (tracing_data::MAGIC, "trace.dat", "leave out --formats-from: it has its own formats"),
         (b"\x7fELF", "an ELF program", RECORD_AGAIN),
         (b"\x1f\x8b", "gzip data", "unpack it with gunzip"),
         (b"\xfd7zXZ", "xz data", "unpack it with `xz -dk`"),

@@ -52,7 +52,7 @@ Exit status: 0; 1 if --check-recorded found decisions that differ; 2 on bad inpu
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
 pub struct Replay {
-    /// Idle logs or recordings [default: the bundled logs]
+    /// Idle logs or recordings (perf.data, trace.dat) [default: the bundled logs]
     logs: Vec<PathBuf>,
 
     /// A machine's id or file; may be repeated [default: spr, milan]
