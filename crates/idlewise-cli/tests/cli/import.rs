@@ -400,5 +400,5 @@ fn a_format_can_be_named() {
     stdout(&["import", file.path(), "--format", "ftrace-text", "-o", output]);
     let (status, message) = failure(&["import", file.path(), "--format", "ftrace"]);
     assert_eq!(status, Some(2));
-    assert!(message.contains("[possible values: perf.data, ftrace-text"), "{message}");
+    assert!(message.contains("[possible values: perf.data, trace.dat, ftrace-text"), "{message}");
 }
