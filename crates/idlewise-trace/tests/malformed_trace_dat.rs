@@ -69,8 +69,8 @@ fn cases() -> Vec<Case> {
     let headers_at = 37;
     vec![
         case("magic_cut", six.bytes[..8].to_vec(), {
-            "byte 0: found the bytes [17, 08, 44, 74, 72, 61, 63, 69], expected perf.data or \
-             trace.dat; give a file that `perf record` or `trace-cmd record` wrote"
+            "byte 0: found the bytes [17, 08, 44, 74, 72, 61, 63, 69], expected perf.data, \
+             trace.dat or ftrace-text; give a file that `perf record` or `trace-cmd record` wrote"
                 .to_owned()
         }),
         case("ends_after_magic", six.bytes[..10].to_vec(), {
