@@ -1,7 +1,10 @@
 //! Every governor that a user can name, and the lanes that replay it.
 
+use std::env;
+
 use idlewise_core::{Fixed, Governor, TimerOnly};
 use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor, resolve};
+use idlewise_plugin::{Compiler, Plugin, PluginError, Source, WorkerCommand};
 use idlewise_report::replay::{Price, Role};
 use idlewise_sim::replay::{GovernorLane, Lane, Setting};
 use idlewise_sim::{CostModel, Machine, OracleLane};
@@ -26,9 +29,37 @@ pub enum Choice {
     TimerOnly,
     /// `oracle`, at each price of latency.
     Oracle,
+    /// A file of the user's.
+    File(FileChoice),
+}
+
+/// A governor from a C file or a shared object.
+#[derive(Clone, Debug)]
+pub struct FileChoice {
+    plugin: Plugin,
+    name: String,
+    /// What was compiled, for the notes.
+    origin: String,
 }
 
 impl Choice {
+    /// Compiles and loads a governor's file under a name.
+    pub fn load(source: &Source, name: String, origin: String) -> Result<Self, Failure> {
+        let program = env::current_exe()
+            .map_err(|error| Failure::new(format_args!("cannot find idlewise itself: {error}")))?;
+        let command = WorkerCommand { program, arguments: vec!["plugin-worker".into()] };
+        let plugin = Plugin::new(source, &Compiler::system(), command)?;
+        Ok(Choice::File(FileChoice { plugin, name, origin }))
+    }
+
+    /// What a governor of the user's did wrong, if it did: its tallies are empty then.
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            Choice::File(file) => Some(format!("{} {}", file.name, file.plugin.failure()?)),
+            _ => None,
+        }
+    }
+
     /// Reads a governor's name.
     pub fn parse(name: &str) -> Result<Self, Failure> {
         if let Some(spec) = resolve(name) {
@@ -62,13 +93,14 @@ impl Choice {
             Choice::Fixed(state) => format!("fixed={state}"),
             Choice::TimerOnly => "timer-only".to_owned(),
             Choice::Oracle => "oracle".to_owned(),
+            Choice::File(file) => file.name.clone(),
         }
     }
 
     /// Whether it takes part in the ranking.
     pub fn role(&self) -> Role {
         match self {
-            Choice::Linux(..) => Role::Governor,
+            Choice::Linux(..) | Choice::File(_) => Role::Governor,
             Choice::Oracle => Role::Oracle,
             _ => Role::Bound,
         }
@@ -86,6 +118,10 @@ impl Choice {
     pub fn governor(&self, machine: &Machine, tick_period_ns: u32) -> Box<dyn Governor> {
         match self {
             Choice::Linux(spec, _) => Box::new(spec.build(tick_period_ns)),
+            Choice::File(file) => {
+                let states = machine.table().expect("the machine was made ready for replay");
+                Box::new(file.plugin.governor(&states, tick_period_ns))
+            }
             Choice::TimerOnly => Box::new(TimerOnly::new(u64::from(tick_period_ns))),
             Choice::Deepest | Choice::Oracle => Box::new(Fixed::Deepest),
             Choice::Shallowest => Box::new(Fixed::Shallowest),
@@ -96,9 +132,11 @@ impl Choice {
     }
 
     /// A lane for one CPU; the oracle's is at that price of latency. Each kernel governor has a
-    /// lane of its own type, so that its decisions are inlined into the replay.
+    /// lane of its own type, so that its decisions are inlined into the replay; a file's lane runs
+    /// in a process of its own, and names `log` if it fails.
     pub fn lane(
         &self,
+        log: &str,
         machine: &Machine,
         costs: &CostModel,
         setting: Setting,
@@ -116,6 +154,9 @@ impl Choice {
                 LinuxGovernor::Ladder(governor) => Box::new(GovernorLane::new(governor, setting)),
                 LinuxGovernor::Haltpoll(governor) => Box::new(GovernorLane::new(governor, setting)),
             },
+            Choice::File(file) => {
+                Box::new(file.plugin.lane(setting, format!("{log} on {}", machine.id)))
+            }
             Choice::TimerOnly => {
                 let governor = TimerOnly::new(u64::from(tick_period_ns));
                 Box::new(GovernorLane::new(governor, setting))
@@ -148,7 +189,17 @@ pub fn provenance(choices: &[Choice]) -> Vec<String> {
             spec.release
         )
     };
-    releases.into_iter().map(phrase).collect()
+    let files = choices.iter().filter_map(|choice| match choice {
+        Choice::File(file) => Some(format!("decisions of {}: {}", file.name, file.origin)),
+        _ => None,
+    });
+    releases.into_iter().map(phrase).chain(files).collect()
+}
+
+impl From<PluginError> for Failure {
+    fn from(error: PluginError) -> Self {
+        Failure::new(error)
+    }
 }
 
 fn unknown(name: &str) -> Failure {
@@ -170,7 +221,10 @@ pub fn list() -> String {
     text + "  deepest, shallowest   the deepest or shallowest state that is enabled and allowed\n\
             \x20 fixed=STATE           one state by name or index, or the next shallower allowed one\n\
             \x20 timer-only            the deepest state that the next timer leaves room for\n\
-            \x20 oracle                the cheapest state for each gap, known in advance\n"
+            \x20 oracle                the cheapest state for each gap, known in advance\n\
+            \x20 FILE.c                a kernel governor's C file, as it is or with --patch; or one\n\
+            \x20                       that includes <idlewise_governor.h> (docs/plugins.md)\n\
+            \x20 FILE.so               the same, compiled by you\n"
 }
 
 #[cfg(test)]
@@ -186,7 +240,7 @@ mod tests {
 
     #[test]
     fn knows_every_name_in_the_list() {
-        for line in list().lines().skip(1) {
+        for line in list().lines().skip(1).take_while(|line| !line.contains("FILE.c")) {
             let names = line.split("  ").find(|part| !part.is_empty()).unwrap();
             for name in names.split(", ") {
                 Choice::parse(name.trim()).unwrap();

@@ -4,6 +4,7 @@
 mod bundled;
 mod cmd;
 mod error;
+mod governor_arguments;
 mod governors;
 mod input;
 mod progress;

@@ -77,3 +77,20 @@ fn the_list_of_columns_is_in_the_documentation() {
     ]);
     assert_golden(&root().join("docs/columns.md"), &text);
 }
+
+/// The headers define what the document lists.
+#[test]
+fn the_list_of_kernel_interfaces_is_in_the_documentation() {
+    let path = root().join("docs/plugins.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let marker = "<!-- generated: `make golden` -->\n";
+    let (before, _) = text.split_once(marker).expect("the marker is there");
+    let topics: Vec<String> = idlewise_plugin::interfaces()
+        .into_iter()
+        .map(|(topic, names)| {
+            let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+            format!("\n**{topic}:** {}\n", names.join(", "))
+        })
+        .collect();
+    assert_golden(&path, &format!("{before}{marker}{}", topics.concat()));
+}

@@ -76,6 +76,19 @@ impl<'a> Context<'a> {
         self.sleep_length
     }
 
+    /// The timers without counting, for who passes a question on to code elsewhere, and counts what
+    /// that read with [`Context::count_sleep_length_calls`].
+    #[inline]
+    pub fn timers(&self) -> SleepLength {
+        self.sleep_length
+    }
+
+    /// Counts reads that others made.
+    #[inline]
+    pub fn count_sleep_length_calls(&self, count: u32) {
+        self.sleep_length_calls.set(self.sleep_length_calls.get().saturating_add(count));
+    }
+
     /// How often the timers were read.
     #[inline]
     pub fn sleep_length_calls(&self) -> u32 {

@@ -4,6 +4,7 @@ mod anonymize;
 mod import;
 mod info;
 mod machines;
+mod plugin_worker;
 mod replay;
 mod validate;
 mod verify_decisions;
@@ -22,6 +23,8 @@ pub enum Command {
     Anonymize(anonymize::Anonymize),
     Machines(machines::Machines),
     VerifyDecisions(verify_decisions::VerifyDecisions),
+    #[command(hide = true)]
+    PluginWorker(plugin_worker::PluginWorker),
 }
 
 /// Runs one subcommand.
@@ -34,5 +37,6 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Anonymize(arguments) => arguments.run(),
         Command::Machines(arguments) => arguments.run(),
         Command::VerifyDecisions(arguments) => arguments.run(),
+        Command::PluginWorker(arguments) => arguments.run(),
     }
 }

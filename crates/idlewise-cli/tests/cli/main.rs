@@ -6,6 +6,7 @@ mod import;
 mod info;
 mod machines;
 mod manifest;
+mod plugins;
 mod replay;
 mod validate;
 mod verify_decisions;

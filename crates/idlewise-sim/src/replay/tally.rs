@@ -77,6 +77,11 @@ impl Delays {
         *self.counts.entry(key).or_default() += count;
     }
 
+    /// Each distinct delay with how often it occurred, shortest first.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.counts.iter().map(|(&delay_ns, &count)| (delay_ns, count))
+    }
+
     /// How many there are.
     pub fn count(&self) -> u64 {
         self.counts.values().sum()

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::bundled;
 use crate::error::Failure;
+use crate::governor_arguments::GovernorArguments;
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::progress::Progress;
@@ -37,13 +38,18 @@ Examples:
   idlewise replay server.parquet --machine ./mine.toml --governor menu --governor teo \\
       --disable C6 --latency-limit-us 50
 
+  # What a patch for menu would do, beside the kernel's menu.c as it is
+  idlewise replay server.parquet --kernel-source ~/linux --governor menu.c \\
+      --governor menu.c --patch my.patch
+
   # Every figure, for a program
   idlewise replay server.parquet --json
 
   # Did the recording kernel's governor decide as ours does?
   idlewise replay server.parquet --check-recorded
 
-Exit status: 0; 1 if --check-recorded found decisions that differ; 2 on bad input.";
+Exit status: 0; 1 if --check-recorded found decisions that differ, or a governor's file crashed,
+looped or answered what is no state; 2 on bad input.";
 
 /// Replay recorded idle gaps under any governor, on any machine's idle states
 ///
@@ -59,9 +65,8 @@ pub struct Replay {
     #[arg(long = "machine", value_name = "NAME|FILE")]
     machines: Vec<String>,
 
-    /// A governor; may be repeated [default: menu, menu+min, teo, ladder and the bounds]
-    #[arg(long = "governor", value_name = "NAME")]
-    governors: Vec<String>,
+    #[command(flatten)]
+    governors: GovernorArguments,
 
     /// The kernel's CONFIG_HZ [default: the recording's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
@@ -146,13 +151,13 @@ impl Replay {
     /// Replays everything that was asked for and prints it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         // Names are checked before anything is read.
-        let choices = match self.governors.as_slice() {
-            [] => Choice::standard(),
-            names => names.iter().map(|name| Choice::parse(name)).collect::<Result<_, _>>()?,
+        let choices = match self.governors.is_empty() {
+            true => Choice::standard(),
+            false => self.governors.choices()?,
         };
         let benches = self.benches(&choices)?;
         if self.check_recorded {
-            return recorded::check(&self.open_logs()?, &self);
+            return recorded::check(&self.open_logs()?, &self, &choices);
         }
         if let Some(path) = &self.write_log {
             return recorded::write(&self.open_logs()?, &self, &benches, &choices, path);
@@ -162,9 +167,17 @@ impl Replay {
             Some(lambda_mw) => vec![Price::Given(lambda_mw)],
             None => Price::STANDARD.to_vec(),
         };
-        let outcomes = self.outcomes(&logs, &benches, &choices, &prices)?;
+        let mut outcomes = self.outcomes(&logs, &benches, &choices, &prices)?;
+        // A file that failed takes nothing down but its own rows.
+        let failed = |choice: &Choice| choice.failure().is_some();
+        outcomes.retain(|outcome| {
+            !choices.iter().any(|choice| failed(choice) && choice.name() == outcome.governor)
+        });
         self.print(&logs, &benches, &choices, &prices, &outcomes)?;
-        Ok(ExitCode::SUCCESS)
+        for failure in choices.iter().filter_map(Choice::failure) {
+            eprintln!("idlewise: {failure}; its rows are left out");
+        }
+        Ok(if choices.iter().any(failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
     fn benches(&self, choices: &[Choice]) -> Result<Vec<Bench>, Failure> {
@@ -241,6 +254,7 @@ impl Replay {
                 for index in 0..lane_count {
                     makers.push(Box::new(move || {
                         choice.lane(
+                            &named.name,
                             &bench.machine,
                             &bench.costs,
                             setting,
@@ -307,6 +321,9 @@ impl Replay {
         if self.json {
             let document = json!({
                 "rows": replay_table("", outcomes, prices, &[]),
+                "failures": choices.iter().filter_map(|choice| {
+                    Some(json!({"governor": choice.name(), "message": choice.failure()?}))
+                }).collect::<Vec<_>>(),
                 "states": state_rows(outcomes),
                 "findings": sentences,
                 "bases": notes.bases().map(|(basis, what)| json!({

@@ -59,12 +59,12 @@ impl Observer for Rewrite {
 
 /// `--check-recorded`: for each log, how often its own governor, replayed on its own table, decides
 /// as the recording says. One decision a gap is compared, the first.
-pub fn check(logs: &[NamedLog], options: &Replay) -> Result<ExitCode, Failure> {
+pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<ExitCode, Failure> {
     let mut out = io::stdout().lock();
     let mut all_agree = true;
     for named in logs {
         let name = &named.name;
-        let line = match recorded_governor(named, options)? {
+        let line = match recorded_governor(named, options, choices)? {
             Err(reason) => format!("{name}: {reason}"),
             Ok((bench, choice)) => {
                 let comparison = compare(named, options, &bench, &choice)?;
@@ -100,9 +100,15 @@ fn state_name(bench: &Bench, index: usize) -> &str {
 fn recorded_governor(
     named: &NamedLog,
     options: &Replay,
+    choices: &[Choice],
 ) -> Result<Result<(Bench, Choice), String>, Failure> {
     let metadata = &named.log.metadata;
-    let governor = options.governors.first().or(metadata.governor.as_ref());
+    let named_choice = choices.first().filter(|_| !options.governors.is_empty());
+    let governor = match (named_choice, &metadata.governor) {
+        (Some(choice), _) => Some(choice.clone()),
+        (None, Some(name)) => Some(Choice::parse(name)?),
+        (None, None) => None,
+    };
     let machine = match (options.machines.first(), &metadata.machine) {
         (Some(name), _) => Some(bundled::machine(name)?),
         (None, Some(text)) => Some(Machine::from_toml(text).map_err(|error| {
@@ -115,7 +121,7 @@ fn recorded_governor(
     }
     match (governor, machine) {
         (Some(governor), Some(machine)) => {
-            Ok(Ok((Bench::new(machine, &options.disabled)?, Choice::parse(governor)?)))
+            Ok(Ok((Bench::new(machine, &options.disabled)?, governor)))
         }
         (governor, machine) if governor.is_none() && machine.is_none() && is_driverless(named)? => {
             Ok(Err(
@@ -166,7 +172,10 @@ fn compare(
             Ok(())
         })
     })?;
-    Ok(comparison)
+    match choice.failure() {
+        Some(failure) => Err(Failure::new(failure)),
+        None => Ok(comparison),
+    }
 }
 
 type GapFn<'a> = &'a mut dyn FnMut(&[IdleGap]) -> Result<(), Failure>;
@@ -203,8 +212,8 @@ pub fn write(
     choices: &[Choice],
     path: &Path,
 ) -> Result<ExitCode, Failure> {
-    let ([named], [machine], [choice], [_]) =
-        (logs, options.machines.as_slice(), choices, options.governors.as_slice())
+    let ([named], [machine], [choice], 1) =
+        (logs, options.machines.as_slice(), choices, options.governors.len())
     else {
         return Err(Failure::new(
             "--write-log takes exactly one log, one --machine and one --governor",
@@ -236,6 +245,9 @@ pub fn write(
             }
         })
     })?;
+    if let Some(failure) = choice.failure() {
+        return Err(Failure::new(format_args!("{failure}; no log was written")));
+    }
     let source = &named.log.metadata.source;
     let metadata = LogMetadata {
         hz: options.hz.or(named.log.metadata.hz).or(Some(super::HZ_DEFAULT)),

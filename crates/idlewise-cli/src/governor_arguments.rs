@@ -1,0 +1,244 @@
+//! `--governor` and what belongs to it: an option after a `--governor` is about that one, an option
+//! before all of them is about each file.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use idlewise_plugin::{Kernel, Source};
+
+use crate::error::Failure;
+use crate::governors::Choice;
+
+/// The governors that the user named, in order.
+#[derive(Clone, Debug, Default)]
+pub struct GovernorArguments {
+    asked: Vec<Asked>,
+}
+
+/// One `--governor`.
+#[derive(Clone, Debug, Default)]
+struct Asked {
+    name: String,
+    patch: Option<String>,
+    kernel: Option<String>,
+    kernel_source: Option<String>,
+}
+
+impl GovernorArguments {
+    /// Whether the user named none.
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// How many the user named.
+    pub fn len(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Finds or compiles each.
+    pub fn choices(&self) -> Result<Vec<Choice>, Failure> {
+        let labels = labels(&self.asked);
+        let choices = self.asked.iter().zip(labels).map(|(asked, label)| asked.choice(label));
+        choices.collect()
+    }
+}
+
+impl Asked {
+    fn is_file(&self) -> bool {
+        Source::is_path(&self.name)
+    }
+
+    fn choice(&self, label: String) -> Result<Choice, Failure> {
+        if !self.is_file() {
+            if self.patch.is_some() {
+                return Err(Failure::new(format_args!(
+                    "--patch goes with a governor's file, and {} is built in; name the file: \
+                     --governor menu.c --patch FILE",
+                    self.name
+                )));
+            }
+            return Choice::parse(&self.name);
+        }
+        let is_library = self.name.ends_with(".so");
+        if is_library && self.patch.is_some() {
+            return Err(Failure::new(format_args!(
+                "{}: --patch needs the .c file; a shared object is compiled already",
+                self.name
+            )));
+        }
+        let path = |text: &Option<String>| text.as_ref().map(PathBuf::from);
+        let source = Source {
+            path: PathBuf::from(&self.name),
+            patch: path(&self.patch),
+            kernel: self.kernel.as_deref().map(Kernel::parse).transpose()?,
+            kernel_source: path(&self.kernel_source),
+            fixed_hz: None,
+        };
+        let mut origin = self.name.clone();
+        if let Some(patch) = &self.patch {
+            origin += &format!(" with {patch}");
+        }
+        if !is_library {
+            origin += ", compiled here";
+        }
+        Choice::load(&source, label, origin)
+    }
+
+    /// The name in results, with `depth` folders of the path.
+    fn label(&self, depth: usize) -> String {
+        if !self.is_file() {
+            return self.name.clone();
+        }
+        let parts: Vec<&str> = self.name.split('/').filter(|part| *part != ".").collect();
+        let mut label = parts[parts.len().saturating_sub(1 + depth)..].join("/");
+        if let Some(patch) = &self.patch {
+            let stem = Path::new(patch).file_stem().unwrap_or_default();
+            label += &format!("+{}", stem.to_string_lossy());
+        }
+        label
+    }
+}
+
+/// A short name for each, no two of files alike: folders are added as far as they are needed, then
+/// the kernel, then a number.
+fn labels(asked: &[Asked]) -> Vec<String> {
+    let longest = asked.iter().map(|asked| asked.name.matches('/').count()).max().unwrap_or(0);
+    let with = |label: &dyn Fn(usize) -> String| (0..asked.len()).map(label).collect::<Vec<_>>();
+    let is_twin = |labels: &[String], i: usize| {
+        asked[i].is_file() && labels.iter().filter(|label| **label == labels[i]).count() > 1
+    };
+    let mut labels = with(&|i| asked[i].label(0));
+    for depth in 1..=longest {
+        labels =
+            with(&|i| if is_twin(&labels, i) { asked[i].label(depth) } else { labels[i].clone() });
+    }
+    labels = with(&|i| match &asked[i].kernel {
+        Some(kernel) if is_twin(&labels, i) => format!("{}@{kernel}", labels[i]),
+        _ => labels[i].clone(),
+    });
+    with(&|i| {
+        let earlier = labels[..i].iter().filter(|label| **label == labels[i]).count();
+        if is_twin(&labels, i) && earlier > 0 {
+            format!("{}#{}", labels[i], earlier + 1)
+        } else {
+            labels[i].clone()
+        }
+    })
+}
+
+impl clap::FromArgMatches for GovernorArguments {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let values = |id: &'static str| {
+            let indices = matches.indices_of(id).into_iter().flatten();
+            let texts = matches.get_many::<String>(id).into_iter().flatten().cloned();
+            indices.zip(texts).map(move |(index, text)| (index, id, text))
+        };
+        let mut all: Vec<_> =
+            ["governor", "patch", "kernel", "kernel-source"].into_iter().flat_map(values).collect();
+        all.sort_by_key(|&(index, ..)| index);
+        let mut before = Asked::default();
+        let mut asked: Vec<Asked> = Vec::new();
+        for (_, id, text) in all {
+            if id == "governor" {
+                let is_file = Source::is_path(&text);
+                let common = if is_file { before.clone() } else { Asked::default() };
+                asked.push(Asked { name: text, ..common });
+                continue;
+            }
+            let to = asked.last_mut().unwrap_or(&mut before);
+            match id {
+                "patch" => to.patch = Some(text),
+                "kernel" => to.kernel = Some(text),
+                _ => to.kernel_source = Some(text),
+            }
+        }
+        Ok(GovernorArguments { asked })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for GovernorArguments {
+    fn augment_args(command: Command) -> Command {
+        let option = |id: &'static str, value: &'static str, help: &'static str| {
+            Arg::new(id).long(id).value_name(value).help(help).action(ArgAction::Append)
+        };
+        command
+            .arg(option(
+                "governor",
+                "NAME|FILE",
+                "A governor, or a C file of one; may be repeated [default: menu, menu+min, teo, \
+                 ladder and the bounds]",
+            ))
+            .arg(
+                option("patch", "FILE", "Apply a patch to a copy of the C file before it")
+                    .requires("governor"),
+            )
+            .arg(
+                option(
+                    "kernel",
+                    "VERSION",
+                    "The kernel that the C file before it is for: 6.1, 6.6, 6.12 or 6.18 [default: \
+                     6.12]",
+                )
+                .requires("governor"),
+            )
+            .arg(
+                option(
+                    "kernel-source",
+                    "DIR",
+                    "That kernel's source, for a C file that needs more of it, or is in it",
+                )
+                .requires("governor"),
+            )
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+
+    use super::*;
+
+    fn parse(line: &str) -> GovernorArguments {
+        let command = GovernorArguments::augment_args(Command::new("x").no_binary_name(true));
+        let matches = command.try_get_matches_from(line.split(' ')).unwrap();
+        GovernorArguments::from_arg_matches(&matches).unwrap()
+    }
+
+    #[test]
+    fn options_are_about_the_governor_before_them() {
+        let arguments = parse(
+            "--kernel 6.1 --governor a.c --patch p --governor menu --governor b.c --kernel 6.12",
+        );
+        let [a, menu, b] = arguments.asked.try_into().unwrap();
+        assert_eq!((a.patch.as_deref(), a.kernel.as_deref()), (Some("p"), Some("6.1")));
+        assert_eq!((menu.patch, menu.kernel), (None, None));
+        assert_eq!((b.patch, b.kernel.as_deref()), (None, Some("6.12")));
+    }
+
+    #[test]
+    fn names_are_short_and_different() {
+        let named = |line| labels(&parse(line).asked);
+        assert_eq!(named("--governor ./x/menu.c --governor menu"), ["menu.c", "menu"]);
+        assert_eq!(
+            named(
+                "--governor a/menu.c --governor b/menu.c --governor b/menu.c --patch d/min.patch"
+            ),
+            ["a/menu.c", "b/menu.c", "menu.c+min"]
+        );
+        assert_eq!(
+            named(
+                "--governor m.c --kernel 6.1 --governor m.c --kernel 6.12 --governor m.c --kernel 6.1"
+            ),
+            ["m.c@6.1", "m.c@6.12", "m.c@6.1#2"]
+        );
+    }
+}

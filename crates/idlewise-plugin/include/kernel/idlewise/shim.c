@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Makes a kernel governor one of idlewise: compiled together with it, it puts as much of the
+ * kernel's idle loop around it as a governor can see.
+ */
+#include <idlewise/kernel.h>
+
+struct idlewise_kernel_now idlewise_now;
+
+static struct cpuidle_governor *governor;
+static struct cpuidle_driver driver = { .name = "idlewise" };
+static struct cpuidle_device device = { .registered = 1, .enabled = 1 };
+static uint32_t disabled;
+
+int idlewise_governor_init(void);
+
+int cpuidle_register_governor(struct cpuidle_governor *gov)
+{
+	/* Of several in a file the kernel would use the one rated highest. */
+	if (!governor || gov->rating > governor->rating)
+		governor = gov;
+	return 0;
+}
+
+static void take(const struct idlewise_device *from)
+{
+	device.last_residency_ns = from->last_residency_ns;
+	device.poll_limit_ns = from->poll_limit_ns;
+	device.last_state_idx = from->last_state;
+	device.poll_time_limit = from->poll_time_limit;
+}
+
+static void give(struct idlewise_device *to)
+{
+	to->last_residency_ns = device.last_residency_ns;
+	to->poll_limit_ns = device.poll_limit_ns;
+	to->last_state = device.last_state_idx;
+	to->poll_time_limit = device.poll_time_limit;
+}
+
+static void enable(const struct idlewise_machine *machine, struct idlewise_device *shared)
+{
+	idlewise_now.tick_nsec = machine->tick_period_ns;
+	driver.state_count = machine->state_count;
+	for (uint32_t i = 0; i < machine->state_count; i++) {
+		const struct idlewise_state *from = &machine->states[i];
+		struct cpuidle_state *state = &driver.states[i];
+		state->name[0] = state->desc[0] = 'S';
+		state->name[1] = state->desc[1] = '0' + i;
+		state->exit_latency_ns = from->exit_latency_ns;
+		state->target_residency_ns = from->target_residency_ns;
+		state->exit_latency = from->exit_latency_ns / NSEC_PER_USEC;
+		state->target_residency = from->target_residency_ns / NSEC_PER_USEC;
+		state->flags = from->is_polling ? CPUIDLE_FLAG_POLLING : 0;
+	}
+	idlewise_governor_init();
+	take(shared);
+	if (governor && governor->enable)
+		governor->enable(&driver, &device);
+	give(shared);
+}
+
+static int select_state(struct idlewise_context *context, struct idlewise_device *shared,
+			bool *stop_tick)
+{
+	int state;
+
+	if (!governor)
+		return -1;
+	take(shared);
+	if (context->disabled != disabled) {
+		disabled = context->disabled;
+		for (int i = 0; i < CPUIDLE_STATE_MAX; i++)
+			device.states_usage[i].disable = (disabled >> i) & 1;
+	}
+	idlewise_now.context = context;
+	idlewise_now.clock_ns = context->now_ns;
+	idlewise_now.latency_limit_ns = context->latency_limit_ns;
+	idlewise_now.iowait_count = context->iowait_count;
+	idlewise_now.tick_stopped = context->tick_stopped;
+	idlewise_now.idle_calls++;
+	idlewise_now.next_hrtimer_ns = KTIME_MAX;
+	if (context->sleep_length_ns != IDLEWISE_FAR_AWAY_NS)
+		idlewise_now.next_hrtimer_ns = context->now_ns + context->sleep_length_ns;
+	device.next_hrtimer = idlewise_now.next_hrtimer_ns;
+	state = governor->select(&driver, &device, stop_tick);
+	idlewise_now.context = NULL;
+	give(shared);
+	return state;
+}
+
+static void reflect(const struct idlewise_outcome *outcome, struct idlewise_device *shared)
+{
+	if (!governor->reflect)
+		return;
+	take(shared);
+	idlewise_now.clock_ns = outcome->now_ns;
+	idlewise_now.got_tick = outcome->got_tick;
+	governor->reflect(&device, outcome->entered);
+	give(shared);
+}
+
+IDLEWISE_GOVERNOR(.enable = enable, .select = select_state, .reflect = reflect);

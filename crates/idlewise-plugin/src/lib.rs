@@ -1,0 +1,131 @@
+//! Governors from C files: a kernel's own `menu.c`, unmodified or patched, or a file that was never
+//! in a kernel, replayed like a built-in governor.
+//!
+//! ```text
+//! menu.c ─ patch ─► compiler ─► cache ─► idlewise process ─► one private copy per replayed CPU
+//!                     ▲                     (worker)            │ select, reflect
+//!              include/, our headers                            ▼
+//!                                                          idlewise-sim's lane
+//! ```
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `source.rs` | [`Source`]: what the user asked for; patches; which kernel |
+//! | `compile.rs` | the system's C compiler and its cache |
+//! | `diagnose.rs` | a failed compiler's words, shortened |
+//! | `instance.rs` | [`Instance`]: a loaded governor, behind `idlewise_core::Governor` |
+//! | `worker/` | the process that replays foreign code, so that its crash is only its own |
+//! | `include/` | `idlewise_governor.h`, the stable interface, and the kernel's, on top of it |
+//!
+//! # State
+//!
+//! Each replayed CPU loads a copy of the library of its own (a memory file, so that the dynamic
+//! linker takes it for another one). All variables of the file exist once per CPU then: per-CPU data
+//! costs no indirection, versions of one file replay side by side, and CPUs on several threads share
+//! nothing. What a kernel governor shares between CPUs on purpose is per CPU here: a replay must not
+//! depend on which thread was faster.
+//!
+//! # Isolation
+//!
+//! Foreign code runs in a child process that replays whole lanes: it is sent gaps and answers with a
+//! tally, so that no decision crosses a process boundary. The child itself reports a signal or an
+//! endless loop with the gap where it happened ([`Failure`]), then ends.
+//!
+//! What this crate does not do: know governors by name, or depend on the GPL-2.0 ports.
+
+mod compile;
+mod diagnose;
+mod error;
+mod instance;
+mod plugin;
+mod source;
+mod worker;
+
+pub use compile::{Compiler, cache_folder};
+pub use error::PluginError;
+pub use instance::Instance;
+pub use plugin::{Plugin, PluginLane, RemoteGovernor};
+pub use source::{KERNELS, Kernel, Source};
+pub use worker::{Failure, FailureCause, WorkerCommand, serve};
+
+use include_dir::{Dir, include_dir};
+
+/// The headers that governors are compiled with.
+static INCLUDE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/include");
+
+/// Every name that the headers define for kernel governors, by topic, in the header's order.
+pub fn interfaces() -> Vec<(&'static str, Vec<&'static str>)> {
+    let file = INCLUDE.get_file("kernel/idlewise/kernel.h");
+    let text = file.and_then(|file| file.contents_utf8()).unwrap_or_default();
+    let mut topics: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut previous = "";
+    for line in text.lines() {
+        // A topic is a comment after an empty line.
+        if let Some(topic) = line.strip_prefix("/* ").filter(|_| previous.is_empty()) {
+            topics.push((topic.split([':', '.', '*']).next().unwrap_or(topic).trim(), Vec::new()));
+        }
+        previous = line;
+        let Some(name) = defined_name(line) else { continue };
+        let is_ours = name.contains("idlewise") || name.contains("IDLEWISE");
+        let is_hidden = name.starts_with('_') && !name.starts_with("__");
+        if let Some((_, names)) = topics.last_mut()
+            && !is_ours
+            && !is_hidden
+            && !names.contains(&name)
+        {
+            names.push(name);
+        }
+    }
+    topics.retain(|(_, names)| !names.is_empty());
+    topics
+}
+
+/// What a line of the header defines: a macro, a type, a function or a variable.
+fn defined_name(line: &'static str) -> Option<&'static str> {
+    if let Some(rest) = line.strip_prefix("#define ") {
+        return rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next();
+    }
+    if let Some(rest) = line.strip_prefix("struct ") {
+        return rest.strip_suffix(" {");
+    }
+    if let Some(rest) = line.strip_prefix("typedef ") {
+        return rest.strip_suffix(';')?.rsplit(' ').next();
+    }
+    if let Some(rest) = line.strip_prefix("static const ") {
+        return rest.split(' ').nth(1);
+    }
+    let line = line
+        .strip_prefix("__attribute__((visibility(\"hidden\"))) ")
+        .or_else(|| line.strip_prefix("static inline "))?;
+    line.split('(').next()?.rsplit(' ').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_what_governors_use() {
+        let topics = interfaces();
+        let names: Vec<&str> = topics.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        for name in [
+            "u64",
+            "min",
+            "div_u64",
+            "TICK_NSEC",
+            "local_clock",
+            "tick_nohz_get_sleep_length",
+            "tick_nohz_enabled",
+            "DEFINE_PER_CPU",
+            "cpuidle_governor_latency_req",
+            "cpuidle_register_governor",
+            "cpuidle_device",
+            "postcore_initcall",
+            "module_param",
+            "kvm_para_available",
+        ] {
+            assert!(names.contains(&name), "{name} is not in {names:?}");
+        }
+        assert!(names.iter().all(|name| !name.is_empty() && !name.contains(' ')), "{names:?}");
+    }
+}

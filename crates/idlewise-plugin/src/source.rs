@@ -1,0 +1,244 @@
+//! What the user asked for: a file, a patch for it, and the kernel that it is for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::PluginError;
+
+/// A kernel that there are headers for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Its stable series.
+    pub name: &'static str,
+    /// As `KERNEL_VERSION` in the headers.
+    pub(crate) code: u32,
+}
+
+/// Oldest first.
+pub const KERNELS: [Kernel; 4] = [
+    Kernel { name: "6.1", code: 0x06_01_00 },
+    Kernel { name: "6.6", code: 0x06_06_00 },
+    Kernel { name: "6.12", code: 0x06_0c_00 },
+    Kernel { name: "6.18", code: 0x06_12_00 },
+];
+
+impl Kernel {
+    /// The flavour for a version such as `6.12` or `6.12.117-1`.
+    ///
+    /// # Errors
+    /// If there are no headers for that series.
+    pub fn parse(version: &str) -> Result<Self, PluginError> {
+        let mut parts = version.split(['.', '-']);
+        let series = match (parts.next(), parts.next()) {
+            (Some(major), Some(minor)) => format!("{major}.{minor}"),
+            _ => version.to_owned(),
+        };
+        let found = KERNELS.into_iter().find(|kernel| kernel.name == series);
+        found.ok_or_else(|| PluginError::UnknownKernel { version: version.to_owned() })
+    }
+
+    /// The kernel whose sources these are, the newest flavour that is not newer than they are.
+    ///
+    /// # Errors
+    /// If it is not a kernel's source, or of a kernel older than all flavours.
+    pub fn of_source(folder: &Path) -> Result<Self, PluginError> {
+        let missing = |missing| PluginError::NotAKernelSource { path: folder.into(), missing };
+        let makefile =
+            fs::read_to_string(folder.join("Makefile")).map_err(|_| missing("Makefile"))?;
+        let value = |name: &str| -> Option<u32> {
+            let mut values = makefile.lines().filter_map(|line| line.split_once('='));
+            values.find(|(key, _)| key.trim() == name)?.1.trim().parse().ok()
+        };
+        let (Some(major), Some(minor)) = (value("VERSION"), value("PATCHLEVEL")) else {
+            return Err(missing("VERSION and PATCHLEVEL in its Makefile"));
+        };
+        let code = major.min(0xff) << 16 | minor.min(0xff) << 8;
+        let found = KERNELS.into_iter().rev().find(|kernel| kernel.code <= code);
+        found.ok_or_else(|| PluginError::UnknownKernel { version: format!("{major}.{minor}") })
+    }
+}
+
+/// A governor's file and how to build it.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The `.c` or `.so` file.
+    pub path: PathBuf,
+    /// A patch to apply to a copy of it.
+    pub patch: Option<PathBuf>,
+    /// The headers' flavour; that of `kernel_source`, or 6.12, if it is not said.
+    pub kernel: Option<Kernel>,
+    /// A kernel's source tree, for a governor that needs more than our headers have.
+    pub kernel_source: Option<PathBuf>,
+    /// Build for this CONFIG_HZ alone, as a kernel is; otherwise any HZ can be replayed.
+    pub fixed_hz: Option<u32>,
+}
+
+impl Source {
+    /// A file by itself.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Source { path: path.into(), patch: None, kernel: None, kernel_source: None, fixed_hz: None }
+    }
+
+    /// Whether a name is that of a governor's file.
+    pub fn is_path(name: &str) -> bool {
+        name.contains('/') || name.ends_with(".c") || name.ends_with(".so")
+    }
+
+    /// The file: as named, or else in the kernel source's folder of governors.
+    pub(crate) fn file(&self) -> PathBuf {
+        let in_tree = self.kernel_source.as_ref().map(|tree| governors(tree).join(&self.path));
+        match in_tree {
+            Some(in_tree) if !self.path.exists() && in_tree.exists() => in_tree,
+            _ => self.path.clone(),
+        }
+    }
+
+    pub(crate) fn kernel(&self) -> Result<Kernel, PluginError> {
+        match (self.kernel, &self.kernel_source) {
+            (Some(kernel), _) => Ok(kernel),
+            (None, Some(tree)) => Kernel::of_source(tree),
+            (None, None) => Kernel::parse("6.12"),
+        }
+    }
+
+    /// The C text, patched.
+    pub(crate) fn text(&self) -> Result<String, PluginError> {
+        let path = self.file();
+        let text = read(&path)?;
+        match &self.patch {
+            None => Ok(text),
+            Some(patch) => {
+                let failed = |reason| PluginError::Patch {
+                    patch: patch.clone(),
+                    path: path.clone(),
+                    reason,
+                };
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                apply(&text, &read(patch)?, &name).map_err(failed)
+            }
+        }
+    }
+}
+
+/// Where a kernel's source has its governors.
+pub(crate) fn governors(tree: &Path) -> PathBuf {
+    tree.join("drivers/cpuidle/governors")
+}
+
+fn read(path: &Path) -> Result<String, PluginError> {
+    let fail = |error| PluginError::Io { path: path.into(), doing: "cannot read", error };
+    let bytes = fs::read(path).map_err(fail)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Applies the part of a patch that is about the file called `name`. Hunks may have moved; their
+/// context must be there as it is.
+fn apply(text: &str, patch: &str, name: &str) -> Result<String, String> {
+    let parts = file_parts(patch);
+    if parts.is_empty() {
+        return Err(
+            "it has no hunk ('--- ', '+++ ', '@@ ' lines); is it a unified diff?".to_owned()
+        );
+    }
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let Some((_, part)) = parts.iter().find(|(path, _)| base(path) == name) else {
+        let paths: Vec<&str> = parts.iter().map(|(path, _)| path.as_str()).collect();
+        return Err(format!("it is about {}", paths.join(", ")));
+    };
+    let part = diffy::Patch::from_str(part).map_err(|error| error.to_string())?;
+    diffy::apply(text, &part).map_err(|error| {
+        let hunk = error.to_string();
+        let number = hunk.chars().filter(char::is_ascii_digit).collect::<String>();
+        let at = number.parse::<usize>().ok().and_then(|n| part.hunks().get(n.checked_sub(1)?));
+        match at {
+            Some(hunk) => format!(
+                "hunk {number}, about line {}, has other lines around it; is the patch for another \
+                 version?",
+                hunk.old_range().start()
+            ),
+            None => hunk,
+        }
+    })
+}
+
+/// The files that a patch is about, each with its own unified diff: mail headers, signatures and
+/// git's lines are left out.
+fn file_parts(patch: &str) -> Vec<(String, String)> {
+    let mut parts: Vec<(String, String)> = Vec::new();
+    let mut lines = patch.lines().peekable();
+    // How many lines of the old and the new file the hunk still has.
+    let mut left = (0_u64, 0_u64);
+    while let Some(line) = lines.next() {
+        if left != (0, 0) {
+            match line.as_bytes().first() {
+                Some(b'-') => left.0 = left.0.saturating_sub(1),
+                Some(b'+') => left.1 = left.1.saturating_sub(1),
+                Some(b'\\') => {}
+                _ => left = (left.0.saturating_sub(1), left.1.saturating_sub(1)),
+            }
+        } else if let (Some(old), Some(new)) =
+            (line.strip_prefix("--- "), lines.peek().and_then(|next| next.strip_prefix("+++ ")))
+        {
+            let path = if new.starts_with("/dev/null") { old } else { new };
+            let path = path.split('\t').next().unwrap_or(path).trim_end();
+            parts.push((path.trim_start_matches("b/").to_owned(), format!("{line}\n+++ {new}\n")));
+            lines.next();
+            continue;
+        } else if line.starts_with("@@ ") && !parts.is_empty() {
+            left = hunk_lengths(line).unwrap_or_default();
+        } else if !line.starts_with('\\') {
+            continue;
+        }
+        if let Some((_, text)) = parts.last_mut() {
+            // Mailers strip the blank of an empty line.
+            text.push_str(if line.is_empty() { " " } else { line });
+            text.push('\n');
+        }
+    }
+    parts.retain(|(_, text)| text.contains("\n@@ "));
+    parts
+}
+
+/// The lengths in `@@ -5,7 +5,8 @@`.
+fn hunk_lengths(line: &str) -> Option<(u64, u64)> {
+    let mut ranges = line.split(' ').skip(1).map(|range| match range.split_once(',') {
+        Some((_, length)) => length.parse().ok(),
+        None => Some(1),
+    });
+    Some((ranges.next()??, ranges.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "one\ntwo\nthree\nfour\n\nfive\n";
+
+    #[test]
+    fn applies_what_a_mail_says_about_one_of_its_files() {
+        let mail = "From: a\n---\n other.c | 2 +-\n\ndiff --git a/x/other.c b/x/other.c\n\
+                    --- a/x/other.c\n+++ b/x/other.c\n@@ -1 +1 @@\n-zero\n+null\n\
+                    --- a/x/menu.c\n+++ b/x/menu.c\n@@ -2,5 +2,5 @@ one\n two\n-three\n+THREE\n four\n\n five\n\
+                    -- \n2.39.0\n";
+        assert_eq!(apply(TEXT, mail, "menu.c").unwrap(), TEXT.replace("three", "THREE"));
+        assert_eq!(apply(TEXT, mail, "teo.c").unwrap_err(), "it is about x/other.c, x/menu.c");
+    }
+
+    #[test]
+    fn says_which_hunk_does_not_fit() {
+        let patch = "--- a/menu.c\n+++ b/menu.c\n@@ -2,2 +2,2 @@\n two\n-drei\n+THREE\n";
+        let error = apply(TEXT, patch, "menu.c").unwrap_err();
+        assert!(error.contains("hunk 1, about line 2"), "{error}");
+        assert!(apply(TEXT, "hello\n", "menu.c").unwrap_err().contains("no hunk"));
+    }
+
+    #[test]
+    fn finds_the_headers_for_a_version() {
+        assert_eq!(Kernel::parse("6.12.117-1").unwrap().name, "6.12");
+        assert_eq!(
+            Kernel::parse("5.4").unwrap_err().to_string(),
+            "no headers for Linux '5.4'; there are 6.1, 6.6, 6.12, 6.18"
+        );
+        assert!(KERNELS.is_sorted_by_key(|kernel| kernel.code));
+    }
+}
