@@ -7,9 +7,9 @@ CARGO ?= cargo
 IDLEWISE = $(CARGO) run --quiet --release --package idlewise-cli --
 
 # What building needs besides Rust: a C compiler, for zstd and xz. Tests and the benchmark also have
-# perf and trace-cmd read recordings.
+# perf and trace-cmd read recordings, and protoc read what we export.
 BUILD_PACKAGES = gcc libc6-dev
-PACKAGES = $(BUILD_PACKAGES) linux-perf trace-cmd xz-utils
+PACKAGES = $(BUILD_PACKAGES) linux-perf trace-cmd xz-utils protobuf-compiler
 
 .DEFAULT_GOAL := help
 .PHONY: help setup toolchain demo test lint unit-test front-door golden bench conformance fuzz

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use idlewise_report::{columns, columns_markdown, info, replay, validate};
+use idlewise_report::{columns, columns_markdown, export, info, replay, validate};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -71,6 +71,7 @@ fn the_list_of_columns_is_in_the_documentation() {
         ("`idlewise replay`", &replay::REPLAY),
         ("`idlewise replay` of several logs, log by log", &replay::BY_LOG),
         ("`idlewise info`", &info::INFO),
+        ("`idlewise export`", &export::EXPORT),
         ("`idlewise validate`", &validate::VALIDATE),
         ("`idlewise machines`", &columns::MACHINE_LIST),
         ("`idlewise machines NAME`", &columns::STATE_LIST),

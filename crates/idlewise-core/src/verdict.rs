@@ -24,6 +24,17 @@ pub enum Verdict {
     TooShallow,
 }
 
+impl Verdict {
+    /// The verdict as one word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verdict::Fit => "fit",
+            Verdict::TooDeep => "too_deep",
+            Verdict::TooShallow => "too_shallow",
+        }
+    }
+}
+
 impl Stay {
     /// Judges the stay.
     ///

@@ -8,6 +8,7 @@
 //! | `scale.rs` | which unit and how many decimals a column of numbers is printed with |
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `replay.rs` | what a replay says: its columns, tables and sentences |
+//! | `export.rs` | what the columns of an export mean |
 //! | `validate.rs` | what is wrong or doubtful in a log |
 //! | `notes.rs` | [`Notes`]: basis and doubts, the lines under a table |
 //!
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod columns;
+pub mod export;
 pub mod info;
 mod notes;
 pub mod replay;

@@ -9,6 +9,8 @@
 //! | `tick.rs`, `timers.rs` | finding the tick in a trace; which timers are armed where |
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
 //! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
+//! | `export/` | [`export`]: logs in other programs' formats |
+//! | `output.rs` | [`OutputFile`]: appears under its name only when it is whole |
 //! | `convert.rs` | [`convert()`]: from a trace to a log with its metadata |
 //! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without what identifies |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
@@ -21,9 +23,11 @@ mod builder;
 mod byte_order;
 mod convert;
 mod event;
+pub mod export;
 mod gap;
 pub mod import;
 pub mod log;
+mod output;
 mod tick;
 mod timers;
 pub mod tracepoint;
@@ -34,4 +38,5 @@ pub use byte_order::ByteOrder;
 pub use convert::{ConvertError, RecordedMachine, convert};
 pub use event::{Event, EventKind, Tracepoints};
 pub use gap::{IdleGap, WakeReason};
+pub use output::OutputFile;
 pub use tick::Tick;

@@ -1,6 +1,7 @@
 //! The list of subcommands; each has a file of its own.
 
 mod anonymize;
+mod export;
 mod import;
 mod info;
 mod machines;
@@ -19,6 +20,7 @@ pub enum Command {
     Import(import::Import),
     Info(info::Info),
     Replay(replay::Replay),
+    Export(export::Export),
     Validate(validate::Validate),
     Anonymize(anonymize::Anonymize),
     Machines(machines::Machines),
@@ -33,6 +35,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Import(arguments) => arguments.run(),
         Command::Info(arguments) => arguments.run(),
         Command::Replay(arguments) => arguments.run(),
+        Command::Export(arguments) => arguments.run(),
         Command::Validate(arguments) => arguments.run(),
         Command::Anonymize(arguments) => arguments.run(),
         Command::Machines(arguments) => arguments.run(),

@@ -2,6 +2,7 @@
 //! subcommand.
 
 mod anonymize;
+mod export;
 mod import;
 mod info;
 mod machines;

@@ -40,7 +40,8 @@ mod tally;
 
 use idlewise_core::{
     Context, Decision, Device, DisabledMask, FAR_AWAY_NS, Governor, IdleState, NO_LATENCY_LIMIT_NS,
-    Outcome, STATE_COUNT_MAX, SleepLength, StateIndex, StateTable, auto_promotion_delay_ns,
+    Outcome, STATE_COUNT_MAX, SleepLength, StateIndex, StateTable, Verdict,
+    auto_promotion_delay_ns,
 };
 use idlewise_trace::{IdleGap, WakeReason};
 
@@ -109,6 +110,35 @@ pub trait Observer: Send {
     /// `first_state` is the governor's first decision in the gap, `idle_ns` all its stays together
     /// with their exit latencies.
     fn gap(&mut self, gap: &IdleGap, first: FirstDecision, idle_ns: u64);
+
+    /// Sees each stay of a gap before [`Observer::gap`] sees all of it.
+    #[inline]
+    fn stay(&mut self, _gap: &IdleGap, _stay: ReplayedStay) {}
+}
+
+/// One stay of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayedStay {
+    /// The state.
+    pub state: StateIndex,
+    /// From the gap's start to the entry.
+    pub at_ns: u64,
+    /// From the entry to what ended the stay; the exit latency follows.
+    pub stay_ns: u64,
+    /// The state's.
+    pub exit_latency_ns: u64,
+    /// What the kernel would count it as.
+    pub verdict: Verdict,
+    /// What ended it.
+    pub end: StayEnd,
+}
+
+impl ReplayedStay {
+    /// How long the gap's wake event was delayed by the exit latency; `None` if the stay did not
+    /// last until then.
+    pub fn delay_ns(&self) -> Option<u64> {
+        (self.end == StayEnd::Event).then_some(self.exit_latency_ns)
+    }
 }
 
 /// The governor's first decision in a gap.
@@ -170,14 +200,39 @@ impl StateRule {
             wakes_on_store: state.wakes_on_store,
         }
     }
+
+    #[inline]
+    fn is_too_deep(&self, residency_ns: u64) -> bool {
+        residency_ns < self.too_deep_below_ns
+    }
+
+    #[inline]
+    fn is_too_shallow(&self, stay_ns: u64) -> bool {
+        stay_ns >= self.too_shallow_from_ns
+    }
+
+    #[inline]
+    fn verdict(&self, stay_ns: u64, residency_ns: u64) -> Verdict {
+        if self.is_too_deep(residency_ns) {
+            Verdict::TooDeep
+        } else if self.is_too_shallow(stay_ns) {
+            Verdict::TooShallow
+        } else {
+            Verdict::Fit
+        }
+    }
 }
 
 /// Why a stay ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub enum StayEnd {
+    /// The gap's wake event.
     Event,
+    /// The scheduler tick.
     Tick,
+    /// The limit of a polling state.
     PollLimit,
+    /// The promotion timer.
     Promotion,
 }
 
@@ -285,23 +340,32 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                 if rule.is_polling { own_limit_ns < others_ns } else { device.poll_time_limit };
             // At the same time, the event comes before the tick, and the tick before our timers.
             let end = match stay_ns {
-                _ if stay_ns == event_left_ns => End::Event,
-                _ if stay_ns == tick_left_ns => End::Tick,
-                _ if rule.is_polling => End::PollLimit,
-                _ => End::Promotion,
+                _ if stay_ns == event_left_ns => StayEnd::Event,
+                _ if stay_ns == tick_left_ns => StayEnd::Tick,
+                _ if rule.is_polling => StayEnd::PollLimit,
+                _ => StayEnd::Promotion,
             };
             let residency_ns = stay_ns + rule.exit_latency_ns;
             idle_ns += residency_ns;
             let state = &mut self.tally.states[decision.state];
             state.entry_count += 1;
             state.stay_ns += stay_ns;
-            state.too_deep_count += u64::from(residency_ns < rule.too_deep_below_ns);
-            state.too_shallow_count += u64::from(stay_ns >= rule.too_shallow_from_ns);
+            state.too_deep_count += u64::from(rule.is_too_deep(residency_ns));
+            state.too_shallow_count += u64::from(rule.is_too_shallow(stay_ns));
+            let stay = ReplayedStay {
+                state: decision.state,
+                at_ns,
+                stay_ns,
+                exit_latency_ns: rule.exit_latency_ns,
+                verdict: rule.verdict(stay_ns, residency_ns),
+                end,
+            };
+            self.observer.stay(gap, stay);
 
             let tick_ran = match end {
-                End::Tick => true,
-                End::Event => tick_left_ns == stay_ns || self.is_on_grid(gap, first_tick_ns),
-                End::PollLimit | End::Promotion => false,
+                StayEnd::Tick => true,
+                StayEnd::Event => tick_left_ns == stay_ns || self.is_on_grid(gap, first_tick_ns),
+                StayEnd::PollLimit | StayEnd::Promotion => false,
             };
             self.device.last_residency_ns = residency_ns;
             let outcome = Outcome {
@@ -313,7 +377,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                 self.governor.reflect(&outcome, &mut self.device);
             }
             match end {
-                End::Event => {
+                StayEnd::Event => {
                     let state = &mut self.tally.states[decision.state];
                     state.wake_count += 1;
                     let is_ipi = matches!(gap.wake_reason, WakeReason::Ipi | WakeReason::Resched);
@@ -321,15 +385,15 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                     self.observer.gap(gap, first.expect("set above"), idle_ns);
                     return;
                 }
-                End::Tick => {
+                StayEnd::Tick => {
                     let work_ns = rule.exit_latency_ns + self.setting.tick_work_ns;
                     self.tally.tick_wake_count += 1;
                     self.tally.work_ns += work_ns;
                     at_ns += stay_ns + work_ns;
                 }
                 // A limit of 0 must not stop the clock.
-                End::PollLimit => at_ns += stay_ns.max(1),
-                End::Promotion => {
+                StayEnd::PollLimit => at_ns += stay_ns.max(1),
+                StayEnd::Promotion => {
                     self.tally.auto_promotion_count += 1;
                     self.tally.work_ns += rule.exit_latency_ns;
                     at_ns += residency_ns.max(1);

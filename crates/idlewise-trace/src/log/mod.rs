@@ -35,7 +35,7 @@ pub use write::LogWriter;
 /// The version of the schema and the metadata together. A reader refuses a newer one.
 pub const FORMAT_VERSION: u32 = 1;
 /// The key of the JSON in the file's key-value metadata.
-const METADATA_KEY: &str = "idlewise";
+pub(crate) const METADATA_KEY: &str = "idlewise";
 
 /// The columns, in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +119,11 @@ impl Column {
                 .expect("the schema is a constant"),
         )
     }
+}
+
+/// The names of the columns, in the order of the file.
+pub fn column_names() -> [&'static str; 11] {
+    Column::ALL.map(Column::name)
 }
 
 fn schema() -> TypePtr {
@@ -246,7 +251,7 @@ impl fmt::Display for LogError {
 impl std::error::Error for LogError {}
 
 impl LogError {
-    fn io(path: &Path, error: std::io::Error) -> Self {
+    pub(crate) fn io(path: &Path, error: std::io::Error) -> Self {
         LogError::Io { path: path.to_owned(), error }
     }
 

@@ -13,19 +13,17 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use tempfile::NamedTempFile;
 
 use super::footer::GROUP_ROW_COUNT_MAX;
 use super::{Column, LogError, LogMetadata, METADATA_KEY, schema};
-use crate::{GapSink, IdleGap};
+use crate::{GapSink, IdleGap, OutputFile};
 
 /// Writes an idle log; a [`GapSink`] for the gap builder.
 pub struct LogWriter {
     path: PathBuf,
-    replace: bool,
     scratch: SerializedFileWriter<File>,
     scratch_file: File,
-    output: NamedTempFile,
+    output: OutputFile,
     /// The CPU of each row group in the scratch file.
     group_cpus: Vec<u16>,
     buffers: Buffers,
@@ -74,24 +72,9 @@ impl LogWriter {
     /// # Errors
     /// If `path` exists and `replace` is false, or its folder can't be written to.
     pub fn create(path: &Path, replace: bool) -> Result<Self, LogError> {
-        if !replace && path.exists() {
-            return Err(LogError::Exists { path: path.to_owned() });
-        }
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        if !folder.is_dir() {
-            return Err(LogError::NoFolder { path: path.to_owned() });
-        }
         let io = |error| LogError::io(path, error);
-        let output = tempfile::Builder::new()
-            .prefix(".idlewise-")
-            .suffix(".partial")
-            .permissions(default_permissions())
-            .tempfile_in(folder)
-            .map_err(io)?;
-        let scratch_file = tempfile::tempfile_in(folder).map_err(io)?;
+        let output = OutputFile::create(path, replace)?;
+        let scratch_file = output.scratch()?;
         let scratch = SerializedFileWriter::new(
             scratch_file.try_clone().map_err(io)?,
             schema(),
@@ -100,7 +83,6 @@ impl LogWriter {
         .map_err(|error| write_error(path, error))?;
         Ok(LogWriter {
             path: path.to_owned(),
-            replace,
             scratch,
             scratch_file,
             output,
@@ -115,7 +97,7 @@ impl LogWriter {
     /// If the disk is full, or `path` came into being meanwhile and may not be replaced. Nothing
     /// is left behind.
     pub fn finish(self, metadata: &LogMetadata) -> Result<(), LogError> {
-        let LogWriter { path, replace, scratch, scratch_file, output, group_cpus, .. } = self;
+        let LogWriter { path, scratch, scratch_file, output, group_cpus, .. } = self;
         let fail = |error| write_error(&path, error);
         scratch.close().map_err(fail)?;
         let scratch = SerializedFileReader::new(
@@ -123,7 +105,7 @@ impl LogWriter {
         )
         .map_err(fail)?;
         let json = serde_json::to_string(metadata).expect("metadata has only string keys");
-        let file = output.as_file().try_clone().map_err(|error| LogError::io(&path, error))?;
+        let file = output.file().try_clone().map_err(|error| LogError::io(&path, error))?;
         let mut writer =
             SerializedFileWriter::new(file, schema(), Arc::new(properties(Some(json))))
                 .map_err(fail)?;
@@ -147,19 +129,7 @@ impl LogWriter {
             out.close().map_err(fail)?;
         }
         writer.close().map_err(fail)?;
-        output.as_file().sync_all().map_err(|error| LogError::io(&path, error))?;
-        let persisted = if replace {
-            output.persist(&path).map_err(|error| error.error)
-        } else {
-            output.persist_noclobber(&path).map_err(|error| error.error)
-        };
-        match persisted {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                Err(LogError::Exists { path })
-            }
-            Err(error) => Err(LogError::io(&path, error)),
-        }
+        output.finish()
     }
 
     fn write_group(&mut self, gaps: &[IdleGap]) -> Result<(), parquet::errors::ParquetError> {
@@ -300,10 +270,4 @@ fn write_error(path: &Path, error: parquet::errors::ParquetError) -> LogError {
         other => std::io::Error::other(other),
     };
     LogError::io(path, error)
-}
-
-/// What a new file gets without a umask; temporary files are private unless told otherwise.
-fn default_permissions() -> std::fs::Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::Permissions::from_mode(0o666)
 }

@@ -21,10 +21,12 @@ use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::progress::Progress;
 
+pub(super) use recorded::each_cpu;
+
 /// What is replayed on if the user names no machine: a server of each x86 maker.
-const MACHINES_DEFAULT: [&str; 2] = ["spr", "milan"];
+pub(super) const MACHINES_DEFAULT: [&str; 2] = ["spr", "milan"];
 /// HZ if neither the user nor the log says it: Debian's.
-const HZ_DEFAULT: u32 = 250;
+pub(super) const HZ_DEFAULT: u32 = 250;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,16 +121,16 @@ fn parse_power(text: &str) -> Result<f64, String> {
 }
 
 /// A machine made ready for replay.
-struct Bench {
-    machine: Machine,
-    states: StateTable,
-    state_names: Vec<String>,
-    disabled: DisabledMask,
+pub(super) struct Bench {
+    pub(super) machine: Machine,
+    pub(super) states: StateTable,
+    pub(super) state_names: Vec<String>,
+    pub(super) disabled: DisabledMask,
     costs: CostModel,
 }
 
 impl Bench {
-    fn new(machine: Machine, disable: &[String]) -> Result<Self, Failure> {
+    pub(super) fn new(machine: Machine, disable: &[String]) -> Result<Self, Failure> {
         let states = machine.table().map_err(Failure::new)?;
         let mut disabled = machine.disabled_by_default();
         for state in disable {

@@ -178,11 +178,11 @@ fn compare(
     }
 }
 
-type GapFn<'a> = &'a mut dyn FnMut(&[IdleGap]) -> Result<(), Failure>;
-type CpuFn<'a> = &'a mut dyn FnMut(GapFn<'_>) -> Result<(), Failure>;
+pub type GapFn<'a> = &'a mut dyn FnMut(&[IdleGap]) -> Result<(), Failure>;
+pub type CpuFn<'a> = &'a mut dyn FnMut(GapFn<'_>) -> Result<(), Failure>;
 
 /// Calls `cpu` once for each CPU of a log, with a function that passes on its gaps.
-fn each_cpu(
+pub fn each_cpu(
     named: &NamedLog,
     mut cpu: impl FnMut(CpuFn<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {

@@ -1,0 +1,219 @@
+//! `idlewise export`: a log, and what governors would have done with it, for other programs.
+
+mod perfetto;
+mod rows;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use idlewise_core::tick_period_ns;
+use idlewise_sim::Machine;
+use idlewise_sim::replay::Setting;
+use idlewise_trace::OutputFile;
+use serde_json::json;
+
+use super::replay::{Bench, HZ_DEFAULT, MACHINES_DEFAULT};
+use crate::bundled;
+use crate::error::Failure;
+use crate::governors::{self, Choice};
+use crate::input::NamedLog;
+
+const EXAMPLES: &str = "\
+Examples:
+  # For https://ui.perfetto.dev: the recorded idle states, and what menu and teo would have done
+  idlewise export server.parquet --format perfetto --governor menu --governor teo --machine spr
+
+  # For a spreadsheet; docs/columns.md explains the columns
+  idlewise export server.parquet --format csv -o server.csv
+
+  # For pandas, Polars or DuckDB, with menu's first choice in each gap and whether it fitted
+  idlewise export server.parquet --format arrow --governor menu
+
+  # Through a pipe
+  idlewise export perf.data --format csv -o - | head
+
+Exit status: 0, or 2 if the log can't be read or the file can't be written.";
+
+/// Write a log for other programs: Perfetto, CSV or Arrow
+///
+/// csv and arrow have a row for each gap, with the log's columns (docs/columns.md); each --governor
+/// adds the state it selects first and whether that fitted. perfetto has a group of tracks for each
+/// CPU: the recorded idle states, and for each --governor its stays, with ticks and misses; a
+/// slice's name says if it was too deep or too shallow, which gives it a colour of its own.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
+pub struct Export {
+    /// An idle log, or a recording
+    log: PathBuf,
+
+    /// What to write
+    #[arg(long, value_enum)]
+    format: Format,
+
+    /// The file to write, - for standard output [default: the log's name with the format's ending,
+    /// in the current folder]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// A governor to replay; may be repeated
+    #[arg(long = "governor", value_name = "NAME")]
+    governors: Vec<String>,
+
+    /// The machine to replay on, an id or a file [default: the recorded one, else spr]
+    #[arg(long, value_name = "NAME|FILE")]
+    machine: Option<String>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A trace for ui.perfetto.dev and trace_processor
+    Perfetto,
+    /// Rows as text
+    Csv,
+    /// Rows as an Arrow IPC file
+    Arrow,
+}
+
+impl Format {
+    const fn ending(self) -> &'static str {
+        match self {
+            Format::Perfetto => "pftrace",
+            Format::Csv => "csv",
+            Format::Arrow => "arrow",
+        }
+    }
+}
+
+/// The governors to replay, with their world.
+struct Replays {
+    bench: Bench,
+    setting: Setting,
+    choices: Vec<Choice>,
+}
+
+impl Export {
+    /// Writes the file and says what it holds.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        // Names are checked before anything is read.
+        let choices: Vec<Choice> =
+            self.governors.iter().map(|name| Choice::parse(name)).collect::<Result<_, _>>()?;
+        if choices.iter().any(|choice| matches!(choice, Choice::Oracle)) {
+            return Err(Failure::new("export needs governors that decide; the oracle knows"));
+        }
+        let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
+        let named = NamedLog::open(&self.log)?;
+        let machine = match (machine, &named.log.metadata.machine) {
+            (Some(machine), _) => machine,
+            (None, Some(text)) => Machine::from_toml(text).map_err(|error| {
+                Failure::new(format_args!("{}: recorded machine: {error}", self.log.display()))
+            })?,
+            (None, None) => bundled::machine(MACHINES_DEFAULT[0])?,
+        };
+        let bench = Bench::new(machine, &[])?;
+        for choice in &choices {
+            choice.check(&bench.machine)?;
+        }
+        let hz = named.log.metadata.hz.unwrap_or(HZ_DEFAULT);
+        let setting =
+            Setting { disabled: bench.disabled, ..Setting::new(bench.states, tick_period_ns(hz)) };
+        let replays = Replays { bench, setting, choices };
+        let path = self
+            .output
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(format!("{}.{}", named.name, self.format.ending())));
+        let output = Output::create(&path, self.force)?;
+        match self.format {
+            Format::Perfetto => perfetto::write(&named, &replays, &output)?,
+            Format::Csv | Format::Arrow => {
+                rows::write(&named, &replays, self.format == Format::Arrow, &output)?;
+            }
+        }
+        output.finish()?;
+        if path != Path::new(STDOUT) {
+            self.report(&path, &named, &replays)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn report(&self, path: &Path, named: &NamedLog, replays: &Replays) -> Result<(), Failure> {
+        let byte_count = path.metadata()?.len();
+        let gap_count = named.log.gap_count();
+        let machine = &replays.bench.machine.id;
+        let governors: Vec<String> = replays.choices.iter().map(Choice::name).collect();
+        let mut out = io::stdout().lock();
+        if self.json {
+            let document = json!({
+                "file": path,
+                "byte_count": byte_count,
+                "gap_count": gap_count,
+                "governors": governors,
+                "machine": (!governors.is_empty()).then_some(machine),
+            });
+            writeln!(out, "{document:#}")?;
+            return Ok(());
+        }
+        let replayed = match governors.as_slice() {
+            [] => String::new(),
+            names => format!(", with {} on {machine} (simulated)", names.join(", ")),
+        };
+        writeln!(out, "{}: {gap_count} gaps, {byte_count} bytes{replayed}", path.display())?;
+        if self.format == Format::Perfetto {
+            writeln!(out, "Next: open it at https://ui.perfetto.dev")?;
+        }
+        Ok(())
+    }
+}
+
+const STDOUT: &str = "-";
+
+/// Where the export goes.
+enum Output {
+    File(OutputFile),
+    Stdout,
+}
+
+impl Output {
+    fn create(path: &Path, force: bool) -> Result<Self, Failure> {
+        match path == Path::new(STDOUT) {
+            true => Ok(Output::Stdout),
+            false => Ok(Output::File(OutputFile::create(path, force)?)),
+        }
+    }
+
+    fn writer(&self) -> Result<Box<dyn Write + Send>, Failure> {
+        Ok(match self {
+            Output::File(output) => {
+                let file: File = output.file().try_clone().map_err(|error| self.failure(error))?;
+                Box::new(BufWriter::with_capacity(1 << 16, file))
+            }
+            Output::Stdout => Box::new(BufWriter::with_capacity(1 << 16, io::stdout())),
+        })
+    }
+
+    /// What to say of an error of the writer.
+    fn failure(&self, error: io::Error) -> Failure {
+        match self {
+            Output::File(output) => {
+                Failure::new(format_args!("{}: {error}", output.path().display()))
+            }
+            Output::Stdout => error.into(),
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        match self {
+            Output::File(output) => Ok(output.finish()?),
+            Output::Stdout => Ok(()),
+        }
+    }
+}

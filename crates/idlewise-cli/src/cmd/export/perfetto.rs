@@ -1,0 +1,244 @@
+//! Tracks: for each CPU a group with its recorded idle states and each governor's stays.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use idlewise_core::{Governor, Verdict};
+use idlewise_sim::Machine;
+use idlewise_sim::replay::{FirstDecision, GovernorLane, Lane, Observer, ReplayedStay, StayEnd};
+use idlewise_trace::IdleGap;
+use idlewise_trace::export::perfetto::{Annotation, EventName, Names, Slice, TraceWriter, Track};
+
+use super::{Output, Replays};
+use crate::cmd::replay::each_cpu;
+use crate::error::Failure;
+use crate::governors::Choice;
+use crate::input::NamedLog;
+
+/// How many gaps one governor replays before the next one does.
+const GAPS_AT_ONCE: usize = 1 << 12;
+/// As many states as a log can name.
+const RECORDED_STATE_COUNT: usize = 1 << 8;
+
+const CATEGORIES: [&str; 5] = ["fit", "too_deep", "too_shallow", "recorded", "tick"];
+const RECORDED: usize = 3;
+const TICK: usize = 4;
+const ANNOTATIONS: [&str; 5] =
+    ["gap_ns", "sleep_length_ns", "residency_ns", "delay_ns", "recorded_idle_ns"];
+
+/// Which name has which place: the recorded states, the tick, then for each state of the machine
+/// one name for each verdict.
+const TICK_NAME: EventName = EventName(RECORDED_STATE_COUNT);
+const VERDICT_NAMES: [&str; 3] = ["", " too deep", " too shallow"];
+
+fn verdict_index(verdict: Verdict) -> usize {
+    match verdict {
+        Verdict::Fit => 0,
+        Verdict::TooDeep => 1,
+        Verdict::TooShallow => 2,
+    }
+}
+
+fn stay_name(stay: &ReplayedStay) -> EventName {
+    EventName(TICK_NAME.0 + 1 + VERDICT_NAMES.len() * stay.state + verdict_index(stay.verdict))
+}
+
+fn names(named: &NamedLog, replays: &Replays) -> Names {
+    let recorded = named.log.metadata.machine.as_deref().map(Machine::from_toml);
+    let recorded = recorded.and_then(Result::ok);
+    let recorded_name = |index: usize| {
+        let state = recorded.as_ref().and_then(|machine| machine.states.get(index));
+        state.map_or_else(|| format!("state {index}"), |state| state.name.clone())
+    };
+    let mut events: Vec<String> = (0..RECORDED_STATE_COUNT).map(recorded_name).collect();
+    events.push("tick".to_owned());
+    for state in &replays.bench.state_names {
+        events.extend(VERDICT_NAMES.map(|verdict| format!("{state}{verdict}")));
+    }
+    Names {
+        events,
+        categories: CATEGORIES.map(str::to_owned).to_vec(),
+        annotations: ANNOTATIONS.map(str::to_owned).to_vec(),
+    }
+}
+
+/// The trace, which all lanes write to in turn, and the first error of a lane, which can't return
+/// it.
+struct Shared {
+    writer: TraceWriter<Box<dyn Write + Send>>,
+    error: Option<io::Error>,
+}
+
+/// Lanes of one thread never hold it at the same time, and none panics with it.
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tracks of a governor on one CPU.
+struct Stays {
+    shared: Arc<Mutex<Shared>>,
+    track: Track,
+    too_deep: Track,
+    too_shallow: Track,
+    too_deep_count: u64,
+    too_shallow_count: u64,
+    last_end_ns: u64,
+}
+
+impl Observer for Stays {
+    fn gap(&mut self, _gap: &IdleGap, _first: FirstDecision, _idle_ns: u64) {}
+
+    fn stay(&mut self, gap: &IdleGap, stay: ReplayedStay) {
+        let shared = Arc::clone(&self.shared);
+        let mut shared = lock(&shared);
+        if shared.error.is_none() {
+            shared.error = self.write(&mut shared.writer, gap, stay).err();
+        }
+    }
+}
+
+impl Stays {
+    fn new(shared: &Arc<Mutex<Shared>>, group: Track, name: &str) -> io::Result<Self> {
+        let writer = &mut lock(shared).writer;
+        Ok(Stays {
+            shared: Arc::clone(shared),
+            track: writer.slices(group, name)?,
+            too_deep: writer.counter(group, &format!("{name}: too deep"))?,
+            too_shallow: writer.counter(group, &format!("{name}: too shallow"))?,
+            too_deep_count: 0,
+            too_shallow_count: 0,
+            last_end_ns: 0,
+        })
+    }
+
+    fn write<W: Write>(
+        &mut self,
+        writer: &mut TraceWriter<W>,
+        gap: &IdleGap,
+        stay: ReplayedStay,
+    ) -> io::Result<()> {
+        let begin_ns = (gap.start_ns.max(0) as u64).saturating_add(stay.at_ns);
+        // Gaps that overlap are a damaged log's; slices that do would nest.
+        let begin_ns = begin_ns.max(self.last_end_ns);
+        let end_ns = begin_ns.saturating_add(stay.stay_ns);
+        self.last_end_ns = end_ns;
+        let residency_ns = stay.stay_ns.saturating_add(stay.exit_latency_ns);
+        let values = [Some(gap.gap_ns), gap.sleep_length_ns, Some(residency_ns), stay.delay_ns()];
+        let category = verdict_index(stay.verdict);
+        write_slice(writer, self.track, begin_ns..end_ns, stay_name(&stay), category, &values)?;
+        if stay.end == StayEnd::Tick {
+            writer.instant(self.track, end_ns, TICK_NAME, TICK)?;
+        }
+        match stay.verdict {
+            Verdict::Fit => Ok(()),
+            Verdict::TooDeep => {
+                self.too_deep_count += 1;
+                writer.count(self.too_deep, end_ns, self.too_deep_count)
+            }
+            Verdict::TooShallow => {
+                self.too_shallow_count += 1;
+                writer.count(self.too_shallow, end_ns, self.too_shallow_count)
+            }
+        }
+    }
+}
+
+/// `values` are those of [`ANNOTATIONS`], as far as there are any.
+fn write_slice<W: Write>(
+    writer: &mut TraceWriter<W>,
+    track: Track,
+    span_ns: std::ops::Range<u64>,
+    name: EventName,
+    category: usize,
+    values: &[Option<u64>],
+) -> io::Result<()> {
+    let mut annotations = [Annotation { name: 0, value: 0 }; ANNOTATIONS.len()];
+    let mut count = 0;
+    for (name, value) in values.iter().enumerate() {
+        if let Some(value) = *value {
+            annotations[count] = Annotation { name, value };
+            count += 1;
+        }
+    }
+    let (begin_ns, end_ns) = (span_ns.start, span_ns.end);
+    let annotations = &annotations[..count];
+    writer.slice(track, Slice { begin_ns, end_ns, name, category, annotations })
+}
+
+/// The recorded tracks of one CPU.
+struct Recorded {
+    track: Track,
+    depth: Track,
+    last_end_ns: u64,
+}
+
+impl Recorded {
+    fn write<W: Write>(&mut self, writer: &mut TraceWriter<W>, gap: &IdleGap) -> io::Result<()> {
+        let begin_ns = (gap.start_ns.max(0) as u64).max(self.last_end_ns);
+        let end_ns = begin_ns.saturating_add(gap.gap_ns);
+        self.last_end_ns = end_ns;
+        let Some(state) = gap.recorded_state else { return Ok(()) };
+        let values = [Some(gap.gap_ns), gap.sleep_length_ns, None, None, gap.recorded_idle_ns];
+        let name = EventName(usize::from(state));
+        write_slice(writer, self.track, begin_ns..end_ns, name, RECORDED, &values)?;
+        writer.count(self.depth, begin_ns, 1 + u64::from(state))?;
+        writer.count(self.depth, end_ns, 0)
+    }
+}
+
+/// Writes the whole trace.
+pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(), Failure> {
+    let fail = |error| output.failure(error);
+    let writer = TraceWriter::new(output.writer()?, &names(named, replays)).map_err(fail)?;
+    let shared = Arc::new(Mutex::new(Shared { writer, error: None }));
+    let machine = &replays.bench.machine;
+    each_cpu(named, |cpu_gaps| {
+        let tick_period_ns = replays.setting.tick_period_ns;
+        let governor = |choice: &Choice| choice.governor(machine, tick_period_ns);
+        let mut governors: Vec<Box<dyn Governor>> = replays.choices.iter().map(governor).collect();
+        // Tracks are made when the first gap tells the CPU.
+        let mut recorded = None;
+        let mut lanes = Vec::new();
+        let mut waiting = governors.iter_mut().zip(&replays.choices);
+        cpu_gaps(&mut |gaps| {
+            let Some(first) = gaps.first() else { return Ok(()) };
+            if gaps.iter().any(|gap| gap.start_ns < 0) {
+                return Err(Failure::new(format_args!(
+                    "{}: times before 0, which Perfetto has not; shift them with `idlewise \
+                     anonymize`",
+                    named.log.path().display()
+                )));
+            }
+            if recorded.is_none() {
+                let group = lock(&shared).writer.group(&format!("CPU {}", first.cpu));
+                let group = group.map_err(fail)?;
+                let mut guard = lock(&shared);
+                let track = guard.writer.slices(group, "recorded").map_err(fail)?;
+                let depth = guard.writer.counter(group, "recorded: state + 1, 0 if running");
+                let depth = depth.map_err(fail)?;
+                drop(guard);
+                recorded = Some(Recorded { track, depth, last_end_ns: 0 });
+                for (governor, choice) in waiting.by_ref() {
+                    let name = format!("{} on {}", choice.name(), machine.id);
+                    let stays = Stays::new(&shared, group, &name).map_err(fail)?;
+                    let setting = replays.setting;
+                    lanes.push(GovernorLane::with_observer(&mut **governor, setting, stays));
+                }
+            }
+            for gaps in gaps.chunks(GAPS_AT_ONCE) {
+                if let Some(recorded) = &mut recorded {
+                    let writer = &mut lock(&shared).writer;
+                    gaps.iter().try_for_each(|gap| recorded.write(writer, gap)).map_err(fail)?;
+                }
+                lanes.iter_mut().for_each(|lane| lane.replay(gaps));
+                if let Some(error) = lock(&shared).error.take() {
+                    return Err(fail(error));
+                }
+            }
+            Ok(())
+        })
+    })?;
+    let shared = Arc::into_inner(shared).expect("all lanes are gone");
+    let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    shared.writer.finish().map_err(fail)
+}

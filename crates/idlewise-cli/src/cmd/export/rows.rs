@@ -1,0 +1,76 @@
+//! Rows: a gap each, with the governors' first stays in it.
+
+use idlewise_core::{Governor, Verdict};
+use idlewise_sim::replay::{FirstDecision, GovernorLane, Lane, Observer, ReplayedStay};
+use idlewise_trace::IdleGap;
+use idlewise_trace::export::{ArrowWriter, CsvWriter, FirstStay, RowWriter};
+
+use super::{Output, Replays};
+use crate::cmd::replay::each_cpu;
+use crate::error::Failure;
+use crate::governors::Choice;
+use crate::input::NamedLog;
+
+/// How many gaps are replayed before they are written.
+const GAPS_AT_ONCE: usize = 1 << 14;
+
+/// Collects the first stay of each gap.
+#[derive(Default)]
+struct FirstStays {
+    stays: Vec<FirstStay>,
+    first: Option<FirstStay>,
+}
+
+impl Observer for FirstStays {
+    fn gap(&mut self, _gap: &IdleGap, first: FirstDecision, _idle_ns: u64) {
+        let state = first.state as u8;
+        let stay = self.first.take().unwrap_or(FirstStay { state, verdict: Verdict::Fit });
+        self.stays.push(stay);
+    }
+
+    fn stay(&mut self, _gap: &IdleGap, stay: ReplayedStay) {
+        let ReplayedStay { state, verdict, .. } = stay;
+        self.first.get_or_insert(FirstStay { state: state as u8, verdict });
+    }
+}
+
+/// Writes all rows.
+pub fn write(
+    named: &NamedLog,
+    replays: &Replays,
+    is_arrow: bool,
+    output: &Output,
+) -> Result<(), Failure> {
+    let names: Vec<String> = replays.choices.iter().map(Choice::name).collect();
+    let fail = |error| output.failure(error);
+    let mut writer: Box<dyn RowWriter> = match is_arrow {
+        true => {
+            let writer = ArrowWriter::new(output.writer()?, &named.log.metadata, &names);
+            Box::new(writer.map_err(fail)?)
+        }
+        false => Box::new(CsvWriter::new(output.writer()?, &names).map_err(fail)?),
+    };
+    each_cpu(named, |cpu_gaps| {
+        let tick_period_ns = replays.setting.tick_period_ns;
+        let governor = |choice: &Choice| choice.governor(&replays.bench.machine, tick_period_ns);
+        let mut governors: Vec<Box<dyn Governor>> = replays.choices.iter().map(governor).collect();
+        let lane = |governor| {
+            GovernorLane::with_observer(governor, replays.setting, FirstStays::default())
+        };
+        let mut lanes: Vec<_> =
+            governors.iter_mut().map(|governor| lane(&mut **governor)).collect();
+        cpu_gaps(&mut |gaps| {
+            for gaps in gaps.chunks(GAPS_AT_ONCE) {
+                for lane in &mut lanes {
+                    lane.observer_mut().stays.clear();
+                    lane.replay(gaps);
+                }
+                let stays: Vec<&[FirstStay]> =
+                    lanes.iter_mut().map(|lane| &*lane.observer_mut().stays).collect();
+                writer.write(gaps, &stays).map_err(fail)?;
+            }
+            Ok(())
+        })
+    })?;
+    writer.finish().map_err(fail)
+}
