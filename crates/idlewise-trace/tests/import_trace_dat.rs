@@ -340,6 +340,27 @@ fn impossible_cpus_and_shared_places_are_counted_as_lost() {
     );
 }
 
+#[test]
+fn what_would_not_fit_into_bounded_memory_is_refused() {
+    for (packing, cpu_count, page_byte_count, hint) in [
+        (Packing::None, 300, 1 << 20, "smaller sub-buffers"),
+        (Packing::Zstd, 1_100, 1 << 16, "trace-cmd convert --compression none"),
+    ] {
+        let mut writer = TraceDatWriter::new(LITTLE, "7");
+        writer.packing = packing;
+        let page = [Page::new(LITTLE, 100).idle_entry(100, 0, 1)];
+        writer.buffer("", &vec![&page[..]; cpu_count]);
+        writer.buffers[0].page_byte_count = page_byte_count;
+        match TraceDat::from_bytes(writer.file().bytes) {
+            Err(ImportError::Unsupported { found, todo, .. }) => {
+                assert!(found.starts_with(&format!("{cpu_count} CPUs")), "{found}");
+                assert!(todo.contains(hint), "{todo}");
+            }
+            other => panic!("{packing:?}: {:?}", other.err()),
+        }
+    }
+}
+
 /// What a cut file says: one clear line, or that it is cut and how much is missing.
 fn assert_cut_is_told(whole: &[u8], byte_count: usize) {
     match TraceDat::from_bytes(whole[..byte_count].to_vec()) {

@@ -15,7 +15,7 @@ use crate::perf_data::Recording;
 use crate::{RECORDINGS, traces};
 
 /// What long recordings are made of.
-const SOURCE: &str = "e-hackbench";
+const SOURCE: &str = "e-hackbench.perf.data";
 const THROUGHPUT_BYTE_COUNT: u64 = 100_000_000;
 const MEMORY_BYTE_COUNT: u64 = 1_000_000_000;
 /// Three times the file: the recording, the log with its scratch file, and room to breathe.
@@ -116,7 +116,7 @@ pub fn run_sizes() -> Result<(), Box<dyn Error>> {
     let mut figures = Vec::new();
     for name in RECORDINGS {
         let path = folder.path().join(format!("{name}.perf.data"));
-        fs::write(&path, unpacked(name)?)?;
+        fs::write(&path, unpacked(&format!("{name}.perf.data"))?)?;
         let byte_count = path.metadata()?.len();
         let log_byte_count = import(&path, folder.path())?.log_byte_count;
         figures.push(Figure {
@@ -130,9 +130,9 @@ pub fn run_sizes() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A bundled recording.
-fn unpacked(name: &str) -> Result<Vec<u8>, Box<dyn Error>> {
-    let path = traces().join(format!("{name}.perf.data.xz"));
+/// A bundled recording: a file's name without .xz.
+pub fn unpacked(name: &str) -> Result<Vec<u8>, Box<dyn Error>> {
+    let path = traces().join(format!("{name}.xz"));
     let mut bytes = Vec::new();
     XzDecoder::new(File::open(path)?).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -143,7 +143,7 @@ pub struct ImportRun {
     pub seconds: f64,
     pub peak_byte_count: u64,
     log_byte_count: u64,
-    event_count: String,
+    pub event_count: String,
 }
 
 pub fn import(path: &Path, folder: &Path) -> Result<ImportRun, Box<dyn Error>> {

@@ -8,6 +8,7 @@
 //! | `decisions.rs` | what one decision takes, without the replay around it |
 //! | `replay.rs` | a whole replay against the sum of its decisions; scaling over threads |
 //! | `import.rs` | importing against `perf script` and a bare walk; memory; log sizes |
+//! | `trace_dat.rs` | importing trace.dat against `trace-cmd report`; its memory |
 //! | `text.rs` | importing ftrace's text |
 //! | `perf_data.rs` | long recordings made of a short one |
 //!
@@ -23,6 +24,7 @@ mod import;
 mod perf_data;
 mod replay;
 mod text;
+mod trace_dat;
 
 use std::error::Error;
 use std::fs;
@@ -32,10 +34,11 @@ use std::process::ExitCode;
 /// What a section prints goes out as it is measured; an error means that it could not be.
 type Section = fn() -> Result<(), Box<dyn Error>>;
 
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 7] = [
     ("decisions", decisions::run),
     ("replay", replay::run),
     ("import", import::run_throughput),
+    ("trace-dat", trace_dat::run),
     ("text", text::run),
     ("memory", import::run_memory),
     ("sizes", import::run_sizes),

@@ -37,16 +37,16 @@ const TIME_AT: usize = 32;
 const RAW_AT: usize = 60;
 
 /// The tick of our recordings; copies are whole ticks apart, so that they share its grid.
-const TICK_NS: u64 = 4_000_000;
+pub const TICK_NS: u64 = 4_000_000;
 
 #[derive(Clone, Copy)]
-enum FieldUnit {
+pub enum FieldUnit {
     Nanoseconds,
     Jiffies,
 }
 
 /// Points in time within the raw data of timer tracepoints; formats without a field don't mind.
-const TIME_FIELDS: [(&str, &str, FieldUnit); 8] = [
+pub const TIME_FIELDS: [(&str, &str, FieldUnit); 8] = [
     ("hrtimer_start", "expires", FieldUnit::Nanoseconds),
     ("hrtimer_start", "softexpires", FieldUnit::Nanoseconds),
     ("hrtimer_expire_entry", "now", FieldUnit::Nanoseconds),
@@ -58,9 +58,9 @@ const TIME_FIELDS: [(&str, &str, FieldUnit); 8] = [
 ];
 
 /// A number to be moved: where it is in the copied records, and what a tick is in it.
-struct Moved {
-    at: usize,
-    per_tick: u64,
+pub struct Moved {
+    pub at: usize,
+    pub per_tick: u64,
 }
 
 /// A recording taken apart for copying.
@@ -202,7 +202,7 @@ fn time_fields(file: &[u8], tail: &[u8]) -> Result<TimeFields, Box<dyn Error>> {
 }
 
 /// Where a field is in an event's raw data, by the format that is among `formats` as text.
-fn field_offset(formats: &[u8], event: &str, tracepoint_id: u64, field: &str) -> Option<usize> {
+pub fn field_offset(formats: &[u8], event: &str, tracepoint_id: u64, field: &str) -> Option<usize> {
     let start = find(formats, format!("name: {event}\nID: {tracepoint_id}\n").as_bytes())?;
     let format = &formats[start..];
     let format = &format[..find(format, b"print fmt:")?];
@@ -212,7 +212,7 @@ fn field_offset(formats: &[u8], event: &str, tracepoint_id: u64, field: &str) ->
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+pub fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len()).position(|window| window == wanted)
 }
 
@@ -221,15 +221,15 @@ fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
     found.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> io::Result<u16> {
+pub fn u16_at(bytes: &[u8], at: usize) -> io::Result<u16> {
     bytes_at(bytes, at).map(u16::from_le_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> io::Result<u32> {
+pub fn u32_at(bytes: &[u8], at: usize) -> io::Result<u32> {
     bytes_at(bytes, at).map(u32::from_le_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> io::Result<u64> {
+pub fn u64_at(bytes: &[u8], at: usize) -> io::Result<u64> {
     bytes_at(bytes, at).map(u64::from_le_bytes)
 }
 
@@ -237,7 +237,7 @@ fn usize_at(bytes: &[u8], at: usize) -> io::Result<usize> {
     usize::try_from(u64_at(bytes, at)?).map_err(io::Error::other)
 }
 
-fn add_at(bytes: &mut [u8], at: usize, amount: u64) -> io::Result<()> {
+pub fn add_at(bytes: &mut [u8], at: usize, amount: u64) -> io::Result<()> {
     let sum = u64_at(bytes, at)?.wrapping_add(amount);
     bytes[at..at + 8].copy_from_slice(&sum.to_le_bytes());
     Ok(())

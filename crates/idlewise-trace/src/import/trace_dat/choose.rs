@@ -1,6 +1,6 @@
 //! Whether there is something to import, and which of a file's buffers: those on one clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::{self, CycleScale, Use};
 use super::head::{Draft, Head, SECTION_HEADER_BYTE_COUNT, SECTION_IS_PACKED};
@@ -18,6 +18,8 @@ const RECORD_MONO: &str = "record with trace-cmd's -C mono";
 
 /// All CPUs' chunks together.
 const MAX_CHUNKS_BYTE_COUNT: u64 = 1 << 30;
+/// One page of each CPU, with its events.
+const MAX_PAGES_BYTE_COUNT: u64 = 1 << 28;
 /// How many of a CPU's pages are looked at to find out what a buffer has.
 const LOOK_PAGE_COUNT: usize = 16;
 
@@ -174,16 +176,16 @@ impl Draft {
             has_idle_events(stream, unpacker.as_mut(), layout, ids)
         });
         chosen = idle.map_or(chosen, clock_of);
-        let mut left_out: Vec<String> = Vec::new();
-        for region in regions.iter().filter(|region| clock_of(region) != chosen) {
-            let name = match self.buffers.get(usize::from(region.buffer)) {
-                Some(buffer) if !buffer.name.is_empty() => format!("buffer {:?}", buffer.name),
-                _ => "the main buffer".to_owned(),
-            };
-            if !left_out.contains(&name) {
-                left_out.push(name);
-            }
-        }
+        let left_out: BTreeSet<u16> = regions
+            .iter()
+            .filter(|region| clock_of(region) != chosen)
+            .map(|region| region.buffer)
+            .collect();
+        let name = |&index: &u16| match self.buffers.get(usize::from(index)) {
+            Some(buffer) if !buffer.name.is_empty() => format!("buffer {:?}", buffer.name),
+            _ => "the main buffer".to_owned(),
+        };
+        let left_out: Vec<String> = left_out.iter().map(name).collect();
         doubts.push(format!(
             "the file's buffers are on several clocks: only those on `{}` were imported, and {} \
              left out; record all with trace-cmd's -C mono",
@@ -222,18 +224,27 @@ impl Draft {
         }
     }
 
-    /// Refuses what can not be read in bounded memory: each CPU needs a chunk's room.
+    /// Refuses what can not be read in bounded memory: each CPU needs room for a page, or for a
+    /// chunk of them.
     fn check_memory(&self, regions: &[Region]) -> Result<(), ImportError> {
+        let refuse = |what, todo| {
+            let at_byte = self.buffers.first().map_or(0, |buffer| buffer.section_at);
+            let found = format!("{} CPUs with {what} of this size", regions.len());
+            Err(ImportError::Unsupported { at_byte, found, todo })
+        };
         let packed = regions.iter().filter(|region| region.is_packed);
         let chunks: u64 = packed.map(|region| region.page_byte_count * MAX_CHUNK_PAGE_COUNT).sum();
-        if chunks <= MAX_CHUNKS_BYTE_COUNT {
-            return Ok(());
+        let pages: u64 = regions.iter().map(|region| region.page_byte_count).sum();
+        if pages > MAX_PAGES_BYTE_COUNT {
+            return refuse("pages", "record with smaller sub-buffers");
         }
-        Err(ImportError::Unsupported {
-            at_byte: self.buffers.first().map_or(0, |buffer| buffer.section_at),
-            found: format!("{} CPUs with packed pages of this size", regions.len()),
-            todo: "unpack the file with `trace-cmd convert --compression none -i IN -o OUT`",
-        })
+        if chunks > MAX_CHUNKS_BYTE_COUNT {
+            return refuse(
+                "packed pages",
+                "unpack the file with `trace-cmd convert --compression none -i IN -o OUT`",
+            );
+        }
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@
 
 use super::clock::{self, CycleScale};
 use super::ids::Ids;
-use super::options::{Buffer, CpuData, Next, Options, Section};
+use super::options::{Buffer, CpuData, MAX_PLACE_COUNT, Next, Options, Section};
 use super::pack::{Algorithm, Unpacker};
 use super::page::PageLayout;
 use super::stream::{Damage, Region};
@@ -240,6 +240,11 @@ fn read_places(
         return Err(file.broken(format!("{cpu_count} CPUs"), "65536 at most"));
     }
     for cpu in 0..cpu_count {
+        if options.place_count == MAX_PLACE_COUNT {
+            let found = format!("more than {MAX_PLACE_COUNT} places of CPUs' data");
+            return Err(file.broken(found, "some for each CPU"));
+        }
+        options.place_count += 1;
         let at_byte = file.u64("the place of a CPU's data")?;
         let byte_count = file.u64("the size of a CPU's data")?;
         buffer.cpus.push(CpuData { cpu, at_byte, byte_count });

@@ -17,6 +17,11 @@ const HEADER_INFO: u16 = 16;
 const FTRACE_EVENTS: u16 = 17;
 const EVENT_FORMATS: u16 = 18;
 
+/// Bounds on what a hostile file can make us hold: of buffers, and of the places of CPUs' data in
+/// all of them.
+const MAX_BUFFER_COUNT: usize = 1 << 12;
+pub(super) const MAX_PLACE_COUNT: usize = 1 << 18;
+
 /// The number and size in front of each.
 pub(super) const OPTION_HEADER_BYTE_COUNT: usize = 6;
 
@@ -32,6 +37,8 @@ pub(super) struct Options {
     pub(super) has_clock: bool,
     pub(super) cycle_scale: Option<CycleScale>,
     pub(super) buffers: Vec<Buffer>,
+    /// How many places of CPUs' data all buffers have together.
+    pub(super) place_count: usize,
     pub(super) sections: Vec<(Section, u64)>,
 }
 
@@ -86,8 +93,13 @@ impl Options {
         match number {
             DONE => return Next::End(order.u64_at(data, 0).filter(|&place| place != 0)),
             BUFFER | BUFFER_TEXT => {
-                let buffer = Buffer::parse(data, order, has_sections, number == BUFFER_TEXT);
-                self.buffers.extend(buffer);
+                let is_text = number == BUFFER_TEXT;
+                let room = MAX_PLACE_COUNT - self.place_count;
+                let buffer = Buffer::parse(data, order, has_sections, is_text, room);
+                if let Some(buffer) = buffer.filter(|_| self.buffers.len() < MAX_BUFFER_COUNT) {
+                    self.place_count += buffer.cpus.len();
+                    self.buffers.push(buffer);
+                }
             }
             TRACE_CLOCK => {
                 self.has_clock = true;
@@ -149,8 +161,15 @@ impl Options {
 }
 
 impl Buffer {
-    /// `None` if the option is cut; what the CPUs' list lacks is left out.
-    fn parse(data: &[u8], order: ByteOrder, has_sections: bool, is_text: bool) -> Option<Self> {
+    /// `None` if the option is cut; what the CPUs' list lacks is left out, and what is more than
+    /// there is room for.
+    fn parse(
+        data: &[u8],
+        order: ByteOrder,
+        has_sections: bool,
+        is_text: bool,
+        room: usize,
+    ) -> Option<Self> {
         let section_at = order.u64_at(data, 0)?;
         let mut strings = data.get(8..)?.split(|&byte| byte == 0);
         let name = strings.next()?;
@@ -173,7 +192,7 @@ impl Buffer {
         let list = rest.get(8..).unwrap_or_default();
         buffer.cpus = list
             .chunks_exact(20)
-            .take(cpu_count)
+            .take(cpu_count.min(room))
             .filter_map(|entry| {
                 Some(CpuData {
                     cpu: order.u32_at(entry, 0)?,
