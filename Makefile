@@ -11,8 +11,13 @@ IDLEWISE = $(CARGO) run --quiet --release --package idlewise-cli --
 BUILD_PACKAGES = gcc libc6-dev
 PACKAGES = $(BUILD_PACKAGES) linux-perf trace-cmd xz-utils protobuf-compiler
 
+# The modules' tests also need QEMU and the headers of Debian's kernels (6.12's from backports).
+KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod make xz-utils \
+	linux-headers-amd64
+KERNEL_BACKPORTS = linux-headers-6.12-amd64
+
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain demo test lint unit-test front-door golden bench conformance fuzz
+.PHONY: help setup toolchain demo test lint unit-test front-door golden bench conformance fuzz test-kernel
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -47,6 +52,11 @@ unit-test: ## unit, property, golden and end-to-end tests
 front-door: ## run the README's first command and look at what it prints
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
 	$$command | grep 'comes nearest to the oracle' && echo 'README: it prints what it promises'
+
+test-kernel: ## the kernel modules in real kernels, in QEMU
+	@./scripts/setup $(KERNEL_PACKAGES)
+	@./scripts/setup $(KERNEL_BACKPORTS)
+	@./kernel/tests/run
 
 conformance: toolchain ## replay the decisions of real kernels that come with idlewise
 	$(IDLEWISE) verify-decisions conformance/decisions/*.csv.xz

@@ -5,6 +5,7 @@ mod anonymize;
 mod export;
 mod import;
 mod info;
+mod kernel_governor;
 mod machines;
 mod manifest;
 mod plugins;

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What differs between the kernels that we build for: Debian's 6.1 and 6.12, and later ones.
+ * Version switches stand here and nowhere else.
+ */
+#ifndef IDLEWISE_COMPAT_H
+#define IDLEWISE_COMPAT_H
+
+#include <linux/cpuidle.h>
+#include <linux/hrtimer.h>
+#include <linux/kprobes.h>
+#include <linux/version.h>
+
+/* Before 6.3 a driver that handles RCU itself told context tracking alone. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+#include <linux/context_tracking.h>
+#define idlewise_rcu_idle_enter()	ct_idle_enter()
+#define idlewise_rcu_idle_exit()	ct_idle_exit()
+#else
+#define idlewise_rcu_idle_enter()	ct_cpuidle_enter()
+#define idlewise_rcu_idle_exit()	ct_cpuidle_exit()
+#endif
+
+static inline void idlewise_timer_setup(struct hrtimer *timer,
+					enum hrtimer_restart (*function)(struct hrtimer *))
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+	timer->function = function;
+#else
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+#endif
+}
+
+/*
+ * The address of a function that is not exported, or NULL. A kprobe knows it, but behind the
+ * landing pad of indirect calls, if the function begins with one.
+ */
+static inline void *idlewise_function(const char *name)
+{
+	static const u8 endbr[] = { 0xf3, 0x0f, 0x1e, 0xfa };
+	struct kprobe probe = { .symbol_name = name };
+	u8 *at;
+
+	if (register_kprobe(&probe))
+		return NULL;
+	at = (u8 *)probe.addr;
+	unregister_kprobe(&probe);
+	if (IS_ENABLED(CONFIG_X86_KERNEL_IBT) && !memcmp(at - sizeof(endbr), endbr, sizeof(endbr)))
+		at -= sizeof(endbr);
+	return at;
+}
+
+#endif /* IDLEWISE_COMPAT_H */

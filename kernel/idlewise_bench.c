@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * idlewise_bench: what waking an idle CPU costs the one that waits and the one that wakes.
+ *
+ * Write `SOURCE TARGET COUNT GAP_US` to debugfs' idlewise_bench/run, read idlewise_bench/samples: a
+ * line of CSV for each of COUNT wakes of CPU TARGET by CPU SOURCE, GAP_US apart, in TSC cycles:
+ *
+ *   wake_cycles    from before the function call was sent to its first instruction on TARGET, idle
+ *                  until then: exit latency and delivery (Karny's measurement, 2022)
+ *   idle_cycles    what sending that call took the sender
+ *   waking_cycles  what sending a second one took, right behind the first: TARGET is waking
+ *   busy_cycles    what sending one took while TARGET runs a loop
+ *
+ * The calls don't wait (Pallipadi's measurement, 2012). Which idle state TARGET is in is for the
+ * reader of these figures to force: disable the others in sysfs.
+ *
+ * Not in here: statistics, and a common clock for CPUs whose TSCs differ (refused).
+ */
+
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/completion.h>
+#include <linux/cpu.h>
+#include <linux/debugfs.h>
+#include <linux/delay.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+#include <linux/smp.h>
+#include <linux/uaccess.h>
+#include <linux/vmalloc.h>
+
+#include <asm/tsc.h>
+
+#include "compat.h"
+
+#define COUNT_MAX	1000000
+#define GAP_MAX_US	1000000
+/* How long to wait for the target to go idle before a sample is given up. */
+#define IDLE_WAIT_MAX_US	100000
+
+struct sample {
+	u64 wake_cycles;
+	u32 idle_cycles;
+	u32 waking_cycles;
+	u32 busy_cycles;
+};
+
+struct request {
+	unsigned int source, target, count, gap_us;
+	struct completion done;
+	int error;
+};
+
+/* One run at a time; also guards the samples. */
+static DEFINE_MUTEX(lock);
+static struct sample *samples;
+static unsigned int sample_count, given_up_count;
+static struct dentry *folder;
+static int (*cpu_is_idle)(int cpu);
+
+struct call {
+	call_single_data_t data;
+	u64 arrived_at;
+	int is_pending;
+};
+
+static void arrive(void *info)
+{
+	struct call *call = info;
+
+	WRITE_ONCE(call->arrived_at, rdtsc_ordered());
+	/* The time is there before the sender, in await(), sees that it is. */
+	smp_store_release(&call->is_pending, 0);
+}
+
+/* Sends a call that nobody waits for; returns what sending took. */
+static u32 send(struct call *call, unsigned int target, u64 *sent_at)
+{
+	u64 start;
+
+	call->is_pending = 1;
+	INIT_CSD(&call->data, arrive, call);
+	start = rdtsc_ordered();
+	smp_call_function_single_async(target, &call->data);
+	*sent_at = start;
+	return (u32)(rdtsc_ordered() - start);
+}
+
+static void await(struct call *call)
+{
+	/* Pairs with arrive(). */
+	while (smp_load_acquire(&call->is_pending))
+		cpu_relax();
+}
+
+static bool await_idle(unsigned int target, unsigned int gap_us)
+{
+	unsigned int waited_us = 0;
+
+	usleep_range(gap_us, gap_us + 1);
+	while (!cpu_is_idle(target)) {
+		if (waited_us++ > IDLE_WAIT_MAX_US || kthread_should_stop())
+			return false;
+		udelay(1);
+	}
+	/* From idle task to idle state. */
+	udelay(5);
+	return true;
+}
+
+static struct call first, second;
+static int spin_until;
+
+static int spin(void *unused)
+{
+	while (!READ_ONCE(spin_until))
+		cpu_relax();
+	return 0;
+}
+
+/* The call that finds the target in a loop of ours. */
+static int measure_busy(const struct request *request)
+{
+	struct task_struct *task;
+	unsigned int i;
+	u64 sent_at;
+
+	WRITE_ONCE(spin_until, 0);
+	task = kthread_create_on_cpu(spin, NULL, request->target, "idlewise_spin/%u");
+	if (IS_ERR(task))
+		return PTR_ERR(task);
+	get_task_struct(task);
+	wake_up_process(task);
+	while (cpu_is_idle(request->target))
+		usleep_range(50, 100);
+	for (i = 0; i < sample_count; i++) {
+		preempt_disable();
+		samples[i].busy_cycles = send(&first, request->target, &sent_at);
+		await(&first);
+		preempt_enable();
+		if (!(i % 1024))
+			cond_resched();
+	}
+	WRITE_ONCE(spin_until, 1);
+	kthread_stop(task);
+	put_task_struct(task);
+	return 0;
+}
+
+static int measure(void *data)
+{
+	struct request *request = data;
+	unsigned int i;
+
+	sample_count = 0;
+	given_up_count = 0;
+	for (i = 0; i < request->count; i++) {
+		struct sample *sample = &samples[sample_count];
+		u64 sent_at, second_sent_at;
+
+		if (!cpu_online(request->target)) {
+			request->error = -ENODEV;
+			break;
+		}
+		if (!await_idle(request->target, request->gap_us)) {
+			given_up_count++;
+			continue;
+		}
+		preempt_disable();
+		sample->idle_cycles = send(&first, request->target, &sent_at);
+		sample->waking_cycles = send(&second, request->target, &second_sent_at);
+		await(&first);
+		await(&second);
+		preempt_enable();
+		sample->wake_cycles = first.arrived_at - sent_at;
+		sample_count++;
+	}
+	if (!request->error)
+		request->error = measure_busy(request);
+	complete(&request->done);
+	return 0;
+}
+
+static int check(const struct request *request)
+{
+	if (request->source >= nr_cpu_ids || request->target >= nr_cpu_ids ||
+	    !cpu_online(request->source) || !cpu_online(request->target)) {
+		pr_err("run: CPU %u or %u is not online\n", request->source, request->target);
+		return -ENODEV;
+	}
+	if (request->source == request->target) {
+		pr_err("run: source and target are both CPU %u; name two\n", request->source);
+		return -EINVAL;
+	}
+	if (!request->count || request->count > COUNT_MAX || !request->gap_us ||
+	    request->gap_us > GAP_MAX_US) {
+		pr_err("run: expected 1 to %u wakes, 1 to %u us apart\n", COUNT_MAX, GAP_MAX_US);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static ssize_t run_write(struct file *file, const char __user *from, size_t length, loff_t *at)
+{
+	struct request request = { 0 };
+	struct task_struct *task;
+	char text[64];
+	int error;
+
+	if (length >= sizeof(text))
+		return -EINVAL;
+	if (copy_from_user(text, from, length))
+		return -EFAULT;
+	text[length] = '\0';
+	if (sscanf(text, "%u %u %u %u", &request.source, &request.target, &request.count,
+		   &request.gap_us) != 4) {
+		pr_err("run: expected SOURCE TARGET COUNT GAP_US, such as 0 1 10000 200\n");
+		return -EINVAL;
+	}
+	error = check(&request);
+	if (error)
+		return error;
+	if (mutex_lock_interruptible(&lock))
+		return -EINTR;
+	vfree(samples);
+	sample_count = 0;
+	samples = vzalloc(array_size(request.count, sizeof(*samples)));
+	error = samples ? 0 : -ENOMEM;
+	if (!error) {
+		init_completion(&request.done);
+		task = kthread_create_on_cpu(measure, &request, request.source,
+					     "idlewise_bench/%u");
+		error = PTR_ERR_OR_ZERO(task);
+		if (!error) {
+			wake_up_process(task);
+			wait_for_completion(&request.done);
+			error = request.error;
+		}
+	}
+	mutex_unlock(&lock);
+	return error ? error : length;
+}
+
+static const struct file_operations run_fops = {
+	.owner = THIS_MODULE,
+	.write = run_write,
+};
+
+static int samples_show(struct seq_file *file, void *data)
+{
+	unsigned int i;
+
+	mutex_lock(&lock);
+	seq_printf(file, "# tsc_khz %u, given up %u (the target did not go idle)\n", tsc_khz,
+		   given_up_count);
+	seq_puts(file, "wake_cycles,idle_cycles,waking_cycles,busy_cycles\n");
+	for (i = 0; i < sample_count; i++)
+		seq_printf(file, "%llu,%u,%u,%u\n", samples[i].wake_cycles, samples[i].idle_cycles,
+			   samples[i].waking_cycles, samples[i].busy_cycles);
+	mutex_unlock(&lock);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(samples);
+
+static int __init idlewise_bench_init(void)
+{
+	if (check_tsc_unstable()) {
+		pr_err("the CPUs' TSCs don't agree, so no span between two CPUs can be measured\n");
+		return -ENODEV;
+	}
+	cpu_is_idle = idlewise_function("idle_cpu");
+	if (!cpu_is_idle) {
+		pr_err("cannot find idle_cpu; this needs a kernel with kprobes\n");
+		return -EOPNOTSUPP;
+	}
+	folder = debugfs_create_dir("idlewise_bench", NULL);
+	if (IS_ERR(folder)) {
+		pr_err("no debugfs; mount -t debugfs none /sys/kernel/debug\n");
+		return PTR_ERR(folder);
+	}
+	debugfs_create_file("run", 0200, folder, NULL, &run_fops);
+	debugfs_create_file("samples", 0400, folder, NULL, &samples_fops);
+	return 0;
+}
+
+static void __exit idlewise_bench_exit(void)
+{
+	/* Waits for writers and readers. */
+	debugfs_remove_recursive(folder);
+	vfree(samples);
+}
+
+module_init(idlewise_bench_init);
+module_exit(idlewise_bench_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_AUTHOR("The idlewise developers");
+MODULE_DESCRIPTION("What waking an idle CPU costs: wake-up latency and the sender's cost");
+MODULE_VERSION("0.1.0");

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The `states=` parameter, and the rule for the boot-time idle routine. Plain C: the driver
+ * includes it in the kernel, tests/states_test.c in user space.
+ *
+ *   states=POLL,C0.2:0.1/0.1,C1:2/2,C6@0x20:290/800
+ *          name[@method]:exit latency/target residency, microseconds, up to three decimals
+ *
+ * method: hlt, an MWAIT hint (0x20), or in test builds soft (a loop with MWAIT's semantics). POLL,
+ * C0.1, C0.2, C1 and C1E need none.
+ */
+#ifndef IDLEWISE_STATES_H
+#define IDLEWISE_STATES_H
+
+#ifdef __KERNEL__
+#include <linux/string.h>
+#include <linux/types.h>
+#else
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+typedef uint32_t u32;
+typedef uint64_t u64;
+#endif
+
+#define IDLEWISE_STATE_COUNT_MAX	10
+#define IDLEWISE_NAME_LENGTH_MAX	15
+/* A day: what is longer is a mistake in the unit. */
+#define IDLEWISE_SPAN_MAX_NS		86400000000000ULL
+
+enum idlewise_method {
+	IDLEWISE_POLL,
+	IDLEWISE_UMWAIT,	/* hint: IDLEWISE_C01 or IDLEWISE_C02 */
+	IDLEWISE_C1,		/* MWAIT C1, or HLT where that does not exist */
+	IDLEWISE_MWAIT,		/* hint: EAX of MWAIT */
+	IDLEWISE_HLT,
+	IDLEWISE_SOFT,		/* test builds: a loop with MWAIT's semantics */
+};
+
+/* Bit 0 of UMWAIT's register. */
+#define IDLEWISE_C02	0
+#define IDLEWISE_C01	1
+
+struct idlewise_state {
+	char name[IDLEWISE_NAME_LENGTH_MAX + 1];
+	enum idlewise_method method;
+	u32 hint;
+	u64 exit_latency_ns;
+	u64 target_residency_ns;
+};
+
+struct idlewise_table {
+	struct idlewise_state states[IDLEWISE_STATE_COUNT_MAX];
+	int state_count;
+};
+
+/* Where a table is wrong, as an offset into the text, and why. */
+struct idlewise_error {
+	int at;
+	const char *why;
+};
+
+/* Microseconds with up to three decimals as nanoseconds; advances *text. */
+static inline bool idlewise_parse_span(const char **text, u64 *span_ns)
+{
+	const char *at = *text;
+	u64 whole = 0, part = 0, unit = 1000;
+
+	if (*at < '0' || *at > '9')
+		return false;
+	for (; *at >= '0' && *at <= '9'; at++) {
+		whole = whole * 10 + (u64)(*at - '0');
+		if (whole > IDLEWISE_SPAN_MAX_NS / 1000)
+			return false;
+	}
+	if (*at == '.') {
+		at++;
+		if (*at < '0' || *at > '9')
+			return false;
+		for (; *at >= '0' && *at <= '9' && unit > 1; at++) {
+			unit /= 10;
+			part += (u64)(*at - '0') * unit;
+		}
+		if (*at >= '0' && *at <= '9')
+			return false;
+	}
+	*span_ns = whole * 1000 + part;
+	*text = at;
+	return true;
+}
+
+static inline bool idlewise_parse_hint(const char **text, u32 *hint)
+{
+	const char *at = *text + 2;
+	u32 value = 0;
+	int digit_count = 0;
+
+	if (strncmp(*text, "0x", 2))
+		return false;
+	for (;; at++, digit_count++) {
+		if (*at >= '0' && *at <= '9')
+			value = value << 4 | (u32)(*at - '0');
+		else if (*at >= 'a' && *at <= 'f')
+			value = value << 4 | (u32)(*at - 'a' + 10);
+		else
+			break;
+	}
+	if (digit_count < 1 || digit_count > 2)
+		return false;
+	*hint = value;
+	*text = at;
+	return true;
+}
+
+/* The method that a name stands for without one being given. */
+static inline bool idlewise_method_of_name(struct idlewise_state *state)
+{
+	static const struct {
+		const char *name;
+		enum idlewise_method method;
+		u32 hint;
+	} known[] = {
+		{ "POLL", IDLEWISE_POLL, 0 },
+		{ "C0.1", IDLEWISE_UMWAIT, IDLEWISE_C01 },
+		{ "C0.2", IDLEWISE_UMWAIT, IDLEWISE_C02 },
+		{ "C1", IDLEWISE_C1, 0x00 },
+		{ "C1E", IDLEWISE_MWAIT, 0x01 },
+	};
+	unsigned int i;
+
+	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		if (!strcmp(state->name, known[i].name)) {
+			state->method = known[i].method;
+			state->hint = known[i].hint;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* One state; advances *text to the comma or the end behind it. Returns why not, or NULL. */
+static inline const char *idlewise_parse_state(const char **text, struct idlewise_state *state)
+{
+	const char *at = *text;
+	size_t length = strcspn(at, "@:,");
+
+	if (!length || length > IDLEWISE_NAME_LENGTH_MAX)
+		return "a state's name has 1 to 15 characters";
+	memcpy(state->name, at, length);
+	state->name[length] = '\0';
+	at += length;
+
+	if (*at == '@') {
+		*text = ++at;
+		if (!strncmp(at, "hlt", 3)) {
+			state->method = IDLEWISE_HLT;
+			at += 3;
+		} else if (!strncmp(at, "soft", 4)) {
+			state->method = IDLEWISE_SOFT;
+			at += 4;
+		} else if (idlewise_parse_hint(&at, &state->hint)) {
+			state->method = IDLEWISE_MWAIT;
+		} else {
+			return "expected hlt or an MWAIT hint such as 0x20 behind the @";
+		}
+	} else if (!idlewise_method_of_name(state)) {
+		return "no known state; give it a method: NAME@0x20 (an MWAIT hint) or NAME@hlt";
+	}
+
+	*text = at;
+	if (*at == ':') {
+		*text = ++at;
+		if (!idlewise_parse_span(&at, &state->exit_latency_ns) || *at != '/')
+			return "expected EXIT_LATENCY/TARGET_RESIDENCY in us, such as 290/800";
+		*text = ++at;
+		if (!idlewise_parse_span(&at, &state->target_residency_ns))
+			return "expected a target residency in microseconds, such as 800";
+		*text = at;
+	} else if (state->method != IDLEWISE_POLL) {
+		return "expected :EXIT_LATENCY/TARGET_RESIDENCY in microseconds, such as C1:2/2";
+	}
+	if (*at && *at != ',')
+		return "expected a comma or the end";
+	return NULL;
+}
+
+/* Fills `table` from `text`; false and `error` if it makes no sense. */
+static inline bool idlewise_parse_table(const char *text, struct idlewise_table *table,
+					struct idlewise_error *error)
+{
+	const char *at = text;
+	struct idlewise_table parsed;
+
+	memset(&parsed, 0, sizeof(parsed));
+	for (;;) {
+		struct idlewise_state *state = &parsed.states[parsed.state_count];
+		const char *start = at;
+		int i;
+
+		if (parsed.state_count == IDLEWISE_STATE_COUNT_MAX) {
+			error->why = "more than 10 states";
+			goto wrong;
+		}
+		error->why = idlewise_parse_state(&at, state);
+		if (error->why)
+			goto wrong;
+		error->why = NULL;
+		if (state->method == IDLEWISE_POLL && parsed.state_count)
+			error->why = "only the first state may poll";
+		for (i = 0; i < parsed.state_count; i++)
+			if (!strcmp(state->name, parsed.states[i].name))
+				error->why = "a name that an earlier state has";
+		if (!error->why && parsed.state_count &&
+		    (state->exit_latency_ns < state[-1].exit_latency_ns ||
+		     state->target_residency_ns < state[-1].target_residency_ns))
+			error->why = "a figure below the earlier state's; order states from shallow on";
+		if (error->why) {
+			at = start;
+			goto wrong;
+		}
+		parsed.state_count++;
+		if (!*at)
+			break;
+		at++;
+	}
+	*table = parsed;
+	return true;
+wrong:
+	error->at = (int)(at - text);
+	return false;
+}
+
+/* How an idle CPU waits without a cpuidle driver, as idlewise-core's boot.rs decides it. */
+struct idlewise_boot_facts {
+	bool poll_requested;
+	bool halt_requested;
+	bool mwait_forbidden;
+	bool has_driver;
+	bool mwait_supported;
+	bool mwait_broken;
+	bool enumerates_extensions;
+	u32 c1_substate_count;
+};
+
+struct idlewise_boot_answer {
+	const char *routine;
+	const char *reason;
+};
+
+static inline struct idlewise_boot_answer idlewise_default_idle(struct idlewise_boot_facts facts)
+{
+#define IDLEWISE_ANSWER(routine, reason) ((struct idlewise_boot_answer){ routine, reason })
+	if (facts.poll_requested)
+		return IDLEWISE_ANSWER("poll", "idle=poll is on the command line");
+	if (facts.has_driver)
+		return IDLEWISE_ANSWER("cpuidle driver", "a cpuidle driver is registered");
+	if (facts.halt_requested)
+		return IDLEWISE_ANSWER("HLT", "idle=halt is on the command line");
+	if (facts.mwait_forbidden)
+		return IDLEWISE_ANSWER("HLT", "idle=nomwait is on the command line");
+	if (!facts.mwait_supported)
+		return IDLEWISE_ANSWER("HLT", "the CPU has no MWAIT");
+	if (facts.mwait_broken)
+		return IDLEWISE_ANSWER("HLT", "an erratum forbids MWAIT on this CPU");
+	if (!facts.enumerates_extensions)
+		return IDLEWISE_ANSWER("MWAIT C1", "CPUID leaf 5 lists no extensions");
+	if (facts.c1_substate_count)
+		return IDLEWISE_ANSWER("MWAIT C1", "CPUID leaf 5 lists C1 substates");
+	return IDLEWISE_ANSWER("HLT", "CPUID leaf 5 lists extensions but no C1 substate");
+#undef IDLEWISE_ANSWER
+}
+
+#endif /* IDLEWISE_STATES_H */
