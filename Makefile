@@ -17,10 +17,10 @@ KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod mak
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
 
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain demo test lint unit-test front-door golden bench conformance fuzz test-kernel
+.PHONY: help setup toolchain demo test lint unit-test front-door golden bench conformance conformance-short fuzz test-kernel
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
 
 setup: toolchain ## install what tests need, the pinned Rust and Debian packages, where we may
 	@./scripts/setup $(PACKAGES)
@@ -38,7 +38,7 @@ demo: toolchain ## the main job on the bundled recordings: import one, then repl
 	@echo '$$ idlewise replay'
 	@$(IDLEWISE) replay
 
-test: setup lint unit-test front-door ## everything that CI runs
+test: setup lint unit-test front-door conformance-short ## everything that CI runs
 
 lint: ## formatting, clippy, licences and sources of dependencies
 	$(CARGO) fmt --all --check
@@ -58,8 +58,18 @@ test-kernel: ## the kernel modules in real kernels, in QEMU
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@./kernel/tests/run
 
-conformance: toolchain ## replay the decisions of real kernels that come with idlewise
+# Kernels' own governors, taken from Debian's source packages.
+KERNEL_SOURCES = target/kernel-sources
+
+conformance: toolchain ## our ports against the C files of Debian's kernels, and against logged decisions
+	@./scripts/kernel-sources $(KERNEL_SOURCES)
+	$(IDLEWISE) verify-sources $(KERNEL_SOURCES)/6.*/
 	$(IDLEWISE) verify-decisions conformance/decisions/*.csv.xz
+
+# Where the packages can't be had, the script has said so and the rest is skipped.
+conformance-short: toolchain ## the same on fewer decisions
+	@if ./scripts/kernel-sources $(KERNEL_SOURCES); then \
+	$(IDLEWISE) verify-sources --decisions 500000 $(KERNEL_SOURCES)/6.*/; fi
 
 # Twice, because the bundled logs are part of the binary whose output is expected.
 golden: toolchain ## rewrite expected outputs and generated documents; review the diff

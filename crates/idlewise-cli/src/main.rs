@@ -3,6 +3,7 @@
 
 mod bundled;
 mod cmd;
+mod conformance;
 mod error;
 mod governor_arguments;
 mod governors;

@@ -95,3 +95,55 @@ fn the_list_of_kernel_interfaces_is_in_the_documentation() {
         .collect();
     assert_golden(&path, &format!("{before}{marker}{}", topics.concat()));
 }
+
+/// The three rules that menu may follow with the tick stopped, on every bundled log and three
+/// servers, as a table for people.
+#[test]
+fn the_menu_rules_are_compared_in_the_documentation() {
+    const COLUMNS: [(&str, &str, f64); 9] = [
+        ("log", "log", 0.0),
+        ("machine", "machine", 0.0),
+        ("governor", "rule", 0.0),
+        ("too_deep_ratio", "too deep, %", 100.0),
+        ("too_shallow_ratio", "too shallow, %", 100.0),
+        ("delay_sum_ns", "delay, ms", 1e-6),
+        ("energy_uj", "energy, J", 1e-6),
+        ("regret_quarter_ratio", "regret at λ=¼, %", 100.0),
+        ("tick_wake_count", "ticks", 1.0),
+    ];
+    let arguments = "replay --machine spr --machine milan --machine icx --governor menu --governor \
+                     menu+min --governor menu+safe-range";
+    let mut words: Vec<&str> = arguments.split_whitespace().collect();
+    words.push("--csv");
+    let csv = idlewise(&words);
+    let mut lines = csv.lines();
+    let header: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let places = COLUMNS.map(|(name, ..)| header.iter().position(|c| *c == name).expect(name));
+    let mut table = format!("| {} |\n", COLUMNS.map(|(_, title, _)| title).join(" | "));
+    table += &format!("|{}\n", " --- |".repeat(3) + &" ---: |".repeat(6));
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        let cells = COLUMNS.iter().zip(places).map(|(&(name, _, scale), place)| {
+            let field = fields[place];
+            match (name, field.parse::<f64>()) {
+                ("tick_wake_count", _) | (_, Err(_)) => field.to_owned(),
+                ("energy_uj", Ok(number)) => format!("{:.2}", number * scale),
+                (_, Ok(number)) => format!("{:.1}", number * scale),
+            }
+        });
+        table += &format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "));
+    }
+    let text = format!(
+        "# menu with the tick stopped: three rules\n\n\
+         If the tick is stopped and menu predicts a short stay, menu as released takes the next timer\n\
+         instead; `+min` takes the nearer of the two; `+safe-range` keeps the prediction unless the\n\
+         timer is more than two ticks away. As patches for Linux 6.12's `menu.c`:\n\
+         [min](patches/min.patch), [safe-range](patches/safe-range.patch); `make conformance` shows\n\
+         that the patched file decides as `menu+min` and `menu+safe-range` do.\n\n\
+         Simulated, on the bundled logs; powers, so energy and regret, are assumed where nobody\n\
+         published them (`idlewise machines NAME`). Made by `make golden` from\n\n    \
+         idlewise replay --machine spr --machine milan --machine icx \\\n        \
+         --governor menu --governor menu+min --governor menu+safe-range --csv\n\n{table}"
+    );
+    assert_golden(&root().join("docs/menu-rules.md"), &text);
+}

@@ -61,11 +61,12 @@ impl Compiler {
 
     /// The library for a source: from the cache, or compiled now. A `.so` is copied there, so that
     /// a rebuild does not change it under a replay.
-    pub(crate) fn library(
-        &self,
-        source: &Source,
-        extra: Option<&str>,
-    ) -> Result<PathBuf, PluginError> {
+    ///
+    /// `extra` is more C text to compile into it, for benchmarks.
+    ///
+    /// # Errors
+    /// If it can't be compiled.
+    pub fn library(&self, source: &Source, extra: Option<&str>) -> Result<PathBuf, PluginError> {
         let path = source.file();
         match path.extension().and_then(OsStr::to_str) {
             Some("so") => {

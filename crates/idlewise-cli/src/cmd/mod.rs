@@ -9,6 +9,7 @@ mod plugin_worker;
 mod replay;
 mod validate;
 mod verify_decisions;
+mod verify_sources;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,7 @@ pub enum Command {
     Anonymize(anonymize::Anonymize),
     Machines(machines::Machines),
     VerifyDecisions(verify_decisions::VerifyDecisions),
+    VerifySources(verify_sources::VerifySources),
     #[command(hide = true)]
     PluginWorker(plugin_worker::PluginWorker),
 }
@@ -40,6 +42,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Anonymize(arguments) => arguments.run(),
         Command::Machines(arguments) => arguments.run(),
         Command::VerifyDecisions(arguments) => arguments.run(),
+        Command::VerifySources(arguments) => arguments.run(),
         Command::PluginWorker(arguments) => arguments.run(),
     }
 }

@@ -12,6 +12,7 @@ mod plugins;
 mod replay;
 mod validate;
 mod verify_decisions;
+mod verify_sources;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,326 @@
+//! `idlewise verify-sources`: do our ports decide as the kernel's own C files do, decision by
+//! decision? The files run in this process: they are the kernel's.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+
+use idlewise_core::{Governor, StateTable, tick_period_ns};
+use idlewise_linux::{GovernorSpec, resolve};
+use idlewise_plugin::{Compiler, Instance, Kernel, Source};
+use idlewise_sim::Machine;
+use idlewise_sim::decision_log::DecisionAnswer;
+use idlewise_sim::replay::{GovernorLane, GroupReader, Lane, Setting};
+use rayon::prelude::*;
+
+use crate::bundled;
+use crate::conformance::{Generator, Pair, Row, first_difference, random_table, shrink};
+use crate::error::Failure;
+use crate::progress::Progress;
+
+const GOVERNORS: [&str; 4] = ["menu", "teo", "ladder", "haltpoll"];
+/// Rules of menu that no kernel has: the kernel's file with our patch must be our variant.
+const PATCHED: [(&str, &str); 2] = [
+    ("+min", include_str!("../../../../docs/patches/min.patch")),
+    ("+safe-range", include_str!("../../../../docs/patches/safe-range.patch")),
+];
+const HZ: [u32; 4] = [100, 250, 300, 1_000];
+/// Rows in which one table at one HZ is followed.
+const STREAM_ROW_COUNT: u64 = 1_000;
+/// Tables that no machine has, for each seed.
+const RANDOM_TABLE_COUNT: u64 = 32;
+
+const EXAMPLES: &str = "\
+Examples:
+  # Every governor of a kernel's source that we have a port of
+  idlewise verify-sources ~/linux-6.12
+
+  # Only menu, for longer
+  idlewise verify-sources ~/linux-6.12 --governor menu --decisions 50000000
+
+Exit status: 0; 1 if a decision differs; 2 on bad input.";
+
+/// Compare our ports with a kernel's own C files, decision by decision
+///
+/// The governors of a kernel's source are compiled unmodified and asked the same as our ports: in
+/// replays of the bundled logs on every machine, and in generated rows with every machine's states
+/// and more, at 100, 250, 300 and 1000 HZ. A difference is shrunk to the fewest rows that show it.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct VerifySources {
+    /// Top folders of kernel sources
+    #[arg(required = true, value_name = "DIR")]
+    sources: Vec<PathBuf>,
+
+    /// Only this governor; may be repeated
+    #[arg(long = "governor", value_name = "NAME", value_parser = GOVERNORS)]
+    governors: Vec<String>,
+
+    /// Generated decisions for each governor, at least
+    #[arg(long, value_name = "N", default_value_t = 5_000_000)]
+    decisions: u64,
+
+    /// The generator's first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// A port and the file that it must be like.
+struct Subject {
+    release: String,
+    spec: &'static GovernorSpec,
+    library: PathBuf,
+}
+
+/// Where two governors differ.
+struct Difference {
+    place: String,
+    states: StateTable,
+    hz: u32,
+    rows: Vec<Row>,
+}
+
+impl VerifySources {
+    /// Compares and prints a line for each governor.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let mut subjects = Vec::new();
+        for source in &self.sources {
+            self.add_subjects(source, &mut subjects)?;
+        }
+        let mut out = io::stdout().lock();
+        writeln!(
+            out,
+            "{:38} {:20} {:>12} {:>12} {:>12}",
+            "kernel's file", "our port", "generated", "on traces", "differences"
+        )?;
+        let mut exit = ExitCode::SUCCESS;
+        for subject in &subjects {
+            let bar = Progress::gaps(subject.spec.id, self.decisions);
+            let (generated, first) = self.generated(subject, &bar)?;
+            let (on_traces, second) = on_traces(subject)?;
+            let difference = first.or(second);
+            drop(bar);
+            writeln!(
+                out,
+                "{:38} {:20} {generated:>12} {on_traces:>12} {:>12}",
+                subject.release,
+                subject.spec.id,
+                if difference.is_some() { "yes" } else { "0" },
+            )?;
+            out.flush()?;
+            if let Some(difference) = difference {
+                exit = ExitCode::FAILURE;
+                subject.print(difference, &mut out)?;
+            }
+        }
+        Ok(exit)
+    }
+
+    fn add_subjects(&self, folder: &Path, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
+        let kernel = Kernel::of_source(folder)?;
+        let release = release(folder)?;
+        let mut add = |name: &str, rule: &str, source: &Source| -> Result<(), Failure> {
+            let Some(spec) = resolve(&format!("{name}-{}{rule}", kernel.name)) else {
+                return Err(Failure::new(format_args!(
+                    "{}: there are no ports of Linux {}'s governors to compare with; there are 6.1 \
+                     and 6.12",
+                    folder.display(),
+                    kernel.name
+                )));
+            };
+            let library = Compiler::system().library(source, None)?;
+            let release = format!("{release} {name}.c{rule}");
+            subjects.push(Subject { release, spec, library });
+            Ok(())
+        };
+        for name in GOVERNORS {
+            if !self.governors.is_empty() && self.governors.iter().all(|wanted| wanted != name) {
+                continue;
+            }
+            let source = Source {
+                kernel_source: Some(folder.to_owned()),
+                ..Source::new(format!("{name}.c"))
+            };
+            add(name, "", &source)?;
+            if name == "menu" && kernel.name == "6.12" {
+                for (rule, patch) in PATCHED {
+                    let file = tempfile::NamedTempFile::new()?;
+                    fs::write(file.path(), patch)?;
+                    let patch = Some(file.path().to_owned());
+                    add(name, rule, &Source { patch, ..source.clone() })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many generated decisions were compared, and the first difference.
+    fn generated(
+        &self,
+        subject: &Subject,
+        bar: &Progress,
+    ) -> Result<(u64, Option<Difference>), Failure> {
+        let mut tables: Vec<(String, StateTable)> = Vec::new();
+        for machine in machines()? {
+            tables.push((machine.id.clone(), machine.table().map_err(Failure::new)?));
+        }
+        let mut row_count = 0;
+        let mut seed = self.seed;
+        while row_count < self.decisions {
+            let random = (0..RANDOM_TABLE_COUNT)
+                .map(|i| (format!("random table {i}"), random_table(seed * 64 + i)));
+            let worlds: Vec<_> = tables.iter().cloned().chain(random).collect();
+            // A short run sees every table, with fewer rows of each.
+            let stream_count = (worlds.len() * HZ.len()) as u64;
+            let rows = self.decisions.div_ceil(stream_count).clamp(1, STREAM_ROW_COUNT);
+            let found: Mutex<Option<Difference>> = Mutex::default();
+            worlds.par_iter().enumerate().try_for_each(|(index, (name, states))| {
+                for hz in HZ {
+                    let stream_seed = seed << 32 | (index as u64) << 16 | u64::from(hz);
+                    let place = || format!("generated rows, {name}, {hz} HZ, seed {seed}");
+                    if let Some(rows) = subject.stream(states, hz, stream_seed, rows)? {
+                        let mut found = found.lock().expect("nobody panics with it");
+                        *found = Some(Difference { place: place(), states: *states, hz, rows });
+                    }
+                    bar.add(rows);
+                }
+                Ok::<(), Failure>(())
+            })?;
+            row_count += rows * stream_count;
+            seed += 1;
+            if let Some(found) = found.into_inner().expect("nobody panics with it") {
+                return Ok((row_count, Some(found)));
+            }
+        }
+        Ok((row_count, None))
+    }
+}
+
+impl Subject {
+    /// Rows up to the first that differs; none if none does.
+    fn stream(
+        &self,
+        states: &StateTable,
+        hz: u32,
+        seed: u64,
+        row_count: u64,
+    ) -> Result<Option<Vec<Row>>, Failure> {
+        let tick_ns = tick_period_ns(hz);
+        let mut rows = Vec::with_capacity(row_count as usize);
+        let mut leader = self.spec.build(tick_ns);
+        Generator::new(seed, *states, tick_ns).run(row_count, &mut leader, &mut |row, _| {
+            rows.push(*row);
+        });
+        let mut theirs = self.theirs(hz)?;
+        let first = first_difference(states, &rows, &mut self.spec.build(tick_ns), &mut theirs);
+        Ok(first.map(|(index, _)| {
+            rows.truncate(index + 1);
+            rows
+        }))
+    }
+
+    fn theirs(&self, hz: u32) -> Result<Instance, Failure> {
+        Ok(Instance::load(&self.library, tick_period_ns(hz))?)
+    }
+
+    fn print(&self, difference: Difference, out: &mut impl Write) -> Result<(), Failure> {
+        let Difference { place, states, hz, rows } = difference;
+        let row_count = rows.len();
+        let compare = |rows: &[Row]| -> Option<(usize, [DecisionAnswer; 2])> {
+            let mut theirs = self.theirs(hz).ok()?;
+            first_difference(&states, rows, &mut self.spec.build(tick_period_ns(hz)), &mut theirs)
+        };
+        let rows = shrink(rows, &mut |rows| compare(rows).map(|(index, _)| index));
+        writeln!(
+            out,
+            "\n{}: {place}: {row_count} rows, shrunk to these {}, show a difference",
+            self.spec.id,
+            rows.len()
+        )?;
+        for state in states.as_slice() {
+            writeln!(out, "  {state:?}")?;
+        }
+        for row in &rows {
+            writeln!(out, "  {row:?}")?;
+        }
+        if let Some((_, [ours, theirs])) = compare(&rows) {
+            writeln!(out, "  {:20} {:>20} {:>20}", "answers", "our port", "the kernel's C")?;
+            for ((name, ours), (_, theirs)) in ours.columns().into_iter().zip(theirs.columns()) {
+                let mark = if ours == theirs { "" } else { "  differs" };
+                writeln!(out, "  {name:20} {ours:>20} {theirs:>20}{mark}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bundled machines that have idle states.
+fn machines() -> Result<Vec<Machine>, Failure> {
+    let mut machines = bundled::machines()?;
+    machines.retain(|machine| !machine.states.is_empty());
+    Ok(machines)
+}
+
+/// Replays the bundled logs on every machine with both governors.
+fn on_traces(subject: &Subject) -> Result<(u64, Option<Difference>), Failure> {
+    let logs = bundled::logs()?;
+    let mut streams = Vec::new();
+    for named in &logs {
+        for (cpu, groups) in named.log.groups_by_cpu().into_iter().flatten() {
+            let mut reader = GroupReader::new(&named.log);
+            let mut gaps = Vec::new();
+            for group in groups {
+                gaps.extend_from_slice(reader.read(group)?);
+            }
+            let hz = named.log.metadata.hz.unwrap_or(250);
+            streams.push((format!("{}, CPU {cpu}", named.name), hz, gaps));
+        }
+    }
+    let machines = machines()?;
+    let compared: Vec<(u64, Option<Difference>)> = machines
+        .par_iter()
+        .map(|machine| {
+            let states = machine.table().map_err(Failure::new)?;
+            let mut count = 0;
+            for (name, hz, gaps) in &streams {
+                let mut ours = subject.spec.build(tick_period_ns(*hz));
+                let mut theirs = subject.theirs(*hz)?;
+                let ours: &mut dyn Governor = &mut ours;
+                let mut pair = Pair::new(ours, &mut theirs);
+                let setting = Setting {
+                    disabled: machine.disabled_by_default(),
+                    ..Setting::new(states, tick_period_ns(*hz))
+                };
+                GovernorLane::new(&mut pair, setting).replay(gaps);
+                count += pair.decision_count;
+                if pair.differs {
+                    let place = format!("{name} on {}", machine.id);
+                    let rows = std::mem::take(&mut pair.rows);
+                    return Ok((count, Some(Difference { place, states, hz: *hz, rows })));
+                }
+            }
+            Ok((count, None))
+        })
+        .collect::<Result<_, Failure>>()?;
+    let count = compared.iter().map(|(count, _)| count).sum();
+    Ok((count, compared.into_iter().find_map(|(_, difference)| difference)))
+}
+
+/// The exact release: what the file `release` says, which `scripts/kernel-sources` writes, or the
+/// Makefile.
+fn release(folder: &Path) -> Result<String, Failure> {
+    if let Ok(text) = fs::read_to_string(folder.join("release")) {
+        return Ok(text.trim().to_owned());
+    }
+    let path = folder.join("Makefile");
+    let text = fs::read_to_string(&path)
+        .map_err(|error| Failure::new(format_args!("cannot read {}: {error}", path.display())))?;
+    let value = |name: &str| {
+        let mut pairs = text.lines().filter_map(|line| line.split_once('='));
+        pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
+    };
+    let parts = ["VERSION", "PATCHLEVEL", "SUBLEVEL"].map(|name| value(name).unwrap_or_default());
+    Ok(parts.join(".") + &value("EXTRAVERSION").unwrap_or_default())
+}

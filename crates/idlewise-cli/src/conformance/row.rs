@@ -1,0 +1,103 @@
+//! One decision: what is asked and told, and what a governor answers.
+
+use idlewise_core::{
+    Context, Device, DisabledMask, Governor, Outcome, SleepLength, StateIndex, StateTable,
+};
+use idlewise_sim::decision_log::DecisionAnswer;
+
+/// What a governor is asked, and what comes of it. The feedback is part of the row, so that a
+/// governor that decides differently in one row meets the same next row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub timers: SleepLength,
+    pub disabled: DisabledMask,
+    pub latency_limit_ns: i64,
+    pub tick_stopped: bool,
+    pub iowait_count: u32,
+    pub select_at_ns: u64,
+    /// `None`: the entry was refused, and nobody is told.
+    pub entered: Option<StateIndex>,
+    pub residency_ns: u64,
+    /// `None`: left as it was.
+    pub poll_time_limit: Option<bool>,
+    /// The loop's choice where the governor has made none.
+    pub poll_limit_ns: u64,
+    pub got_tick: bool,
+    pub reflect_at_ns: u64,
+}
+
+/// A governor and its device.
+pub struct Side<'a> {
+    pub governor: &'a mut dyn Governor,
+    pub device: Device,
+}
+
+impl<'a> Side<'a> {
+    pub fn new(governor: &'a mut dyn Governor) -> Self {
+        Side { governor, device: Device::default() }
+    }
+
+    /// Asks; the answer's device fields are those of this moment. A state beyond the table is taken
+    /// as its deepest, as a kernel that runs off its table is followed no further.
+    pub fn select(&mut self, states: &StateTable, row: &Row) -> DecisionAnswer {
+        let mut context = Context::new(states, row.timers);
+        context.disabled = row.disabled;
+        context.latency_limit_ns = row.latency_limit_ns;
+        context.tick_stopped = row.tick_stopped;
+        context.now_ns = row.select_at_ns;
+        context.iowait_count = row.iowait_count;
+        let decision = self.governor.select(&context, &mut self.device);
+        DecisionAnswer {
+            state: decision.state.min(states.deepest()),
+            stop_tick: decision.stop_tick,
+            sleep_length_calls: context.sleep_length_calls(),
+            last_state: self.device.last_state,
+            poll_time_limit: self.device.poll_time_limit,
+            poll_limit_ns: self.device.poll_limit_ns,
+        }
+    }
+
+    /// Tells what came of it; gives the device after that.
+    pub fn reflect(&mut self, row: &Row) -> Device {
+        if let Some(poll_time_limit) = row.poll_time_limit {
+            self.device.poll_time_limit = poll_time_limit;
+        }
+        if self.device.poll_limit_ns == 0 {
+            self.device.poll_limit_ns = row.poll_limit_ns;
+        }
+        match row.entered {
+            Some(entered) => {
+                self.device.last_residency_ns = row.residency_ns;
+                let outcome =
+                    Outcome { entered, got_tick: row.got_tick, now_ns: row.reflect_at_ns };
+                self.governor.reflect(&outcome, &mut self.device);
+            }
+            None => self.device.last_residency_ns = 0,
+        }
+        self.device
+    }
+}
+
+/// The first row in which two governors without history differ, with both answers.
+pub fn first_difference(
+    states: &StateTable,
+    rows: &[Row],
+    ours: &mut dyn Governor,
+    theirs: &mut dyn Governor,
+) -> Option<(usize, [DecisionAnswer; 2])> {
+    let (mut ours, mut theirs) = (Side::new(ours), Side::new(theirs));
+    for (index, row) in rows.iter().enumerate() {
+        let mut answers = [ours.select(states, row), theirs.select(states, row)];
+        let devices = [ours.reflect(row), theirs.reflect(row)];
+        let differs = answers[0] != answers[1] || devices[0] != devices[1];
+        if differs {
+            for (answer, device) in answers.iter_mut().zip(devices) {
+                answer.last_state = device.last_state;
+                answer.poll_time_limit = device.poll_time_limit;
+                answer.poll_limit_ns = device.poll_limit_ns;
+            }
+            return Some((index, answers));
+        }
+    }
+    None
+}
