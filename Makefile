@@ -17,7 +17,8 @@ KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod mak
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
 
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain demo test lint unit-test front-door golden bench conformance conformance-short fuzz test-kernel
+.PHONY: help setup toolchain demo test lint unit-test front-door golden bench conformance conformance-short fuzz test-kernel \
+	loom loom-bounded miri stress test-arm bare-metal
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -38,7 +39,7 @@ demo: toolchain ## the main job on the bundled recordings: import one, then repl
 	@echo '$$ idlewise replay'
 	@$(IDLEWISE) replay
 
-test: setup lint unit-test front-door conformance-short ## everything that CI runs
+test: setup lint unit-test loom-bounded bare-metal test-arm front-door conformance-short ## everything that CI runs
 
 lint: ## formatting, clippy, licences and sources of dependencies
 	$(CARGO) fmt --all --check
@@ -48,6 +49,45 @@ lint: ## formatting, clippy, licences and sources of dependencies
 
 unit-test: ## unit, property, golden and end-to-end tests
 	$(CARGO) test --workspace
+
+# A folder of its own, because --cfg loom rebuilds everything; without LTO, because that takes minutes.
+LOOM = RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --quiet --release \
+	--package idlewise-core --test loom --target-dir "$${CARGO_TARGET_DIR:-target}/loom" -- --nocapture
+
+loom: toolchain ## explore the waiting protocols exhaustively, and print how many executions (an hour)
+	@$(LOOM)
+
+# Three preemptions find every break that the tests make on purpose; seconds instead of an hour.
+loom-bounded:
+	@LOOM_MAX_PREEMPTIONS=3 $(LOOM)
+
+miri: ## run the waiting protocols' tests under miri (needs a nightly toolchain with miri)
+	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
+	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-core --lib doorbell idle_set; \
+	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-park --lib --test stress_parker; \
+	else echo 'SKIPPED: miri is not installed (rustup component add miri --toolchain nightly)'; fi
+
+stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours; STRESS_COUNT=N for fewer)
+	IDLEWISE_STRESS_COUNT=$(or $(STRESS_COUNT),1000000000) $(CARGO) test --release --package idlewise-park --test stress_parker
+
+# The waiting crates on Arm: built for it and run by an emulator.
+test-arm: ## test idlewise-core and idlewise-park for AArch64 under qemu-user
+	@if ! rustup target list --installed 2>/dev/null | grep -q aarch64-unknown-linux-gnu; then \
+	echo 'SKIPPED: no AArch64 target (rustup target add aarch64-unknown-linux-gnu)'; \
+	elif ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null; then \
+	echo 'SKIPPED: AArch64 needs the packages qemu-user and gcc-aarch64-linux-gnu'; \
+	else CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' \
+	$(CARGO) test --quiet --package idlewise-core --package idlewise-park --lib --test stress_parker --test parker \
+	--target aarch64-unknown-linux-gnu; fi
+
+BARE_METAL = thumbv7em-none-eabi riscv64imac-unknown-none-elf
+
+bare-metal: ## build idlewise-core for a machine without an operating system
+	@for target in $(BARE_METAL); do \
+	if rustup target list --installed 2>/dev/null | grep -q $$target; then \
+	$(CARGO) build --quiet --package idlewise-core --target $$target && echo "bare metal: idlewise-core builds for $$target" || exit 1; \
+	else echo "SKIPPED: no bare-metal target (rustup target add $$target)"; fi; done
 
 front-door: ## run the README's first command and look at what it prints
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \

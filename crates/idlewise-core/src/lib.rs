@@ -11,26 +11,49 @@
 //! | `latency.rs` | latency limits as PM QoS combines them |
 //! | `promotion.rs` | when a timer gets a CPU out of a shallow state |
 //! | `bounds.rs` | [`Fixed`], [`TimerOnly`]: governors that bound the others |
+//! | `poll_limit.rs` | [`PollLimit`]: a governor for waiters that pay for polling themselves |
 //! | `boot.rs` | which idle routine an x86 CPU gets when no cpuidle driver is loaded |
+//! | `doorbell.rs` | [`Doorbell`]: the word between a waiter and its wakers, and why no wake-up is lost |
+//! | `bells.rs` | [`Marks`]: several bells for one waiter |
+//! | `idle_set.rs` | [`IdleSet`]: a scheduler's idle workers, each to be woken by one |
+//! | `sync.rs` | atomics, or loom's in a model; protocols broken on purpose |
+//!
+//! [`Marks`] and [`IdleSet`] need atomics of 64 bits, which a few bare-metal targets lack.
 //!
 //! What this crate does not do: allocate, read a clock, use floating point, or know where its
 //! inputs came from. Ports of kernel governors are in `idlewise-linux`, for their licence.
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(target_has_atomic = "64")]
+mod bells;
 pub mod boot;
 mod bounds;
+mod doorbell;
 mod governor;
+#[cfg(target_has_atomic = "64")]
+mod idle_set;
 mod latency;
+mod poll_limit;
 mod promotion;
 mod state;
+#[cfg(not(loom))]
+mod sync;
+#[cfg(loom)]
+pub mod sync;
 mod verdict;
 
+#[cfg(target_has_atomic = "64")]
+pub use bells::Marks;
 pub use bounds::{Fixed, TimerOnly};
+pub use doorbell::{Doorbell, DoorbellState, Ring};
 pub use governor::{
     Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, SleepLength, tick_period_ns,
 };
+#[cfg(target_has_atomic = "64")]
+pub use idle_set::IdleSet;
 pub use latency::{CpuLatencyLimit, LatencyLimit, NO_LATENCY_LIMIT_NS};
+pub use poll_limit::{PollLimit, WaitCost};
 pub use promotion::{auto_promotion_delay_ns, auto_promotion_target};
 pub use state::{
     DisabledMask, IdleState, STATE_COUNT_MAX, StateIndex, StateTable, StateTableError, TableDoubt,

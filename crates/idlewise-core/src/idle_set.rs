@@ -1,0 +1,129 @@
+//! Which workers of a scheduler are idle, so that somebody with work can wake just one of them.
+//!
+//! ```text
+//!   worker i                                submitter
+//!   1. enlist(i): set bit i                 a. push work
+//!   2.   fence(SeqCst)              ◄─────► b. claim():   fence(SeqCst)
+//!   3. look for work once more              c.   find a bit, clear it: that worker is mine
+//!   4. wait on the own doorbell             d. ring that worker's doorbell
+//!   5. withdraw(i), if nobody claimed
+//! ```
+//!
+//! Each side writes one place and then reads the other's, and at least one must see the other: else
+//! work lies in the queue, nobody looks, and all sleep. Only a SeqCst fence between each write and
+//! read forbids that both miss (acquire and release order nothing here). Whichever fence is second
+//! in their common order, what follows it sees what came before the first.
+//!
+//! Clearing a bit is an atomic `fetch_and`, so that one of several submitters gets the worker: each
+//! wakes a worker of its own, or none (no thundering herd). A worker whose bit was cleared while
+//! it left by itself (step 5 finds the bit gone) has a ring coming that it did not need; it ends
+//! one later wait early.
+
+use crate::sync::{AtomicU64, Ordering, breaks, fence};
+
+/// Idle workers, by number below `WORDS * 64`.
+#[derive(Debug)]
+pub struct IdleSet<const WORDS: usize> {
+    idle: [AtomicU64; WORDS],
+}
+
+impl<const WORDS: usize> IdleSet<WORDS> {
+    /// How many workers it has room for.
+    pub const WORKER_COUNT_MAX: usize = WORDS * 64;
+
+    /// A set in which nobody is idle.
+    pub fn new() -> Self {
+        IdleSet { idle: core::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    /// Says that a worker is about to wait. It must look for work once more afterwards.
+    ///
+    /// # Panics
+    /// If there is no room for a worker of that number.
+    #[inline]
+    pub fn enlist(&self, worker: usize) {
+        // Relaxed: the fence orders it before the last look for work.
+        self.idle[worker / 64].fetch_or(1 << (worker % 64), Ordering::Relaxed);
+        if !breaks!(EnlistWithoutFence) {
+            fence(Ordering::SeqCst); // with the one in `claim`
+        }
+    }
+
+    /// Says that a worker runs again. `false`: somebody claimed it, and has rung or will ring.
+    #[inline]
+    pub fn withdraw(&self, worker: usize) -> bool {
+        let bit = 1 << (worker % 64);
+        // Relaxed: the atomic decides who cleared the bit; work is passed by queue and doorbell.
+        self.idle[worker / 64].fetch_and(!bit, Ordering::Relaxed) & bit != 0
+    }
+
+    /// Up to `count` idle workers, each handed to `wake` and to nobody else's claim. Returns how
+    /// many there were. Call it after the work can be found.
+    #[inline]
+    pub fn claim(&self, count: usize, mut wake: impl FnMut(usize)) -> usize {
+        if !breaks!(ClaimWithoutFence) {
+            fence(Ordering::SeqCst); // with the one in `enlist`
+        }
+        let mut claimed = 0;
+        for (index, word) in self.idle.iter().enumerate() {
+            let mut idle = word.load(Ordering::Relaxed);
+            while idle != 0 && claimed < count {
+                let bit = idle & idle.wrapping_neg();
+                idle &= !bit;
+                let was_idle = if breaks!(ClaimInTwoSteps) {
+                    let seen = word.load(Ordering::Relaxed);
+                    word.store(seen & !bit, Ordering::Relaxed);
+                    seen & bit != 0
+                } else {
+                    word.fetch_and(!bit, Ordering::Relaxed) & bit != 0
+                };
+                if was_idle {
+                    claimed += 1;
+                    wake(index * 64 + bit.trailing_zeros() as usize);
+                }
+            }
+        }
+        claimed
+    }
+
+    /// How many are idle, as a hint.
+    pub fn len(&self) -> usize {
+        self.idle.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum()
+    }
+
+    /// Whether nobody is idle, as a hint.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<const WORDS: usize> Default for IdleSet<WORDS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn hands_out_each_idle_worker_once() {
+        let set = IdleSet::<2>::new();
+        for worker in [3, 64, 100] {
+            set.enlist(worker);
+        }
+        assert_eq!(set.len(), 3);
+        let mut woken = Vec::new();
+        assert_eq!(set.claim(2, |worker| woken.push(worker)), 2);
+        assert_eq!(woken, [3, 64]);
+        assert!(!set.withdraw(64), "claimed");
+        assert!(set.withdraw(100));
+        assert_eq!(set.claim(9, |_| unreachable!("nobody is idle")), 0);
+        assert!(set.is_empty());
+    }
+}

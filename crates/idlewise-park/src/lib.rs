@@ -1,0 +1,51 @@
+//! The idle loop for threads: park without paying.
+//!
+//! A waiting thread is an idle CPU in small. Too shallow a wait burns power and the sibling's
+//! cycles, too deep a one pays a system call and a late wake-up on each side. This crate waits the
+//! way a kernel idles: it knows what each state costs here, learns each waiter's gaps, picks a
+//! state, and moves on to a deeper one when a wait lasts longer than expected.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `parker.rs` | [`Parker`], [`Unparker`]: one thread waits, any number wake it |
+//! | `wait_set.rs` | [`WaitSet`]: one thread waits for any of several bells |
+//! | `channel.rs` | [`channel`]: bounded, many senders, one receiver |
+//! | `idle.rs` | [`Idle`]: a scheduler's idle workers: park one, wake one, wake many |
+//! | `event_bell.rs` | `EventBell`: a doorbell for threads that sleep in epoll (Linux) |
+//! | `waiter.rs` | the idle loop: select, enter, be woken, reflect |
+//! | `table.rs` | [`WaitTable`]: the states of this machine, [`ASSUMED`] costs, the environment |
+//! | `calibrate.rs` | what they cost here |
+//! | `load.rs` | when not to poll: oversubscription, preemption, a CPU budget |
+//! | `stats.rs` | [`WaitStats`] |
+//! | `clock.rs` | the clock: the CPU's counter where it is steady |
+//! | `wait/` | [`wait::WaitMethod`]s, one file per platform |
+//!
+//! The protocol between waiter and wakers is `idlewise_core::Doorbell`, explored by loom there.
+//!
+//! What this crate does not do: read sysfs beyond the OS's limits on UMWAIT, pin threads, or start
+//! any (but for the few milliseconds of calibration).
+
+mod calibrate;
+pub mod channel;
+mod clock;
+#[cfg(target_os = "linux")]
+mod event_bell;
+mod idle;
+mod load;
+mod parker;
+mod stats;
+mod table;
+pub mod wait;
+mod wait_set;
+mod waiter;
+
+#[cfg(target_os = "linux")]
+pub use event_bell::{EventBell, EventUnparker};
+pub use idle::{Idle, IdleWorker};
+pub use parker::{ParkOutcome, Parker, ParkerBuilder, Unparker};
+pub use stats::WaitStats;
+pub use table::{
+    ASSUMED, Basis, CALIBRATE_VARIABLE, LATENCY_PRICE_DEFAULT, STATES_VARIABLE, WaitState,
+    WaitTable, WaitTableError,
+};
+pub use wait_set::{Bell, Rung, WaitSet};

@@ -1,0 +1,253 @@
+//! [`Parker`] and [`Unparker`]: one thread waits, any number wake it.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use idlewise_core::{Doorbell, Ring};
+
+use crate::clock;
+use crate::load::{self, Budget};
+use crate::stats::WaitStats;
+use crate::table::WaitTable;
+use crate::wait::WaitMethod;
+use crate::waiter::Waiter;
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParkOutcome {
+    /// Somebody called [`Unparker::unpark`].
+    Woken,
+    /// The deadline came.
+    TimedOut,
+}
+
+impl ParkOutcome {
+    /// Whether somebody called [`Unparker::unpark`].
+    pub fn is_woken(self) -> bool {
+        self == ParkOutcome::Woken
+    }
+}
+
+/// What a waiter and its wakers share. A pair of cache lines of its own, because hardware fetches
+/// lines in pairs and a monitored line should be touched by wakers alone.
+#[repr(align(128))]
+pub(crate) struct Shared {
+    pub(crate) bell: Doorbell,
+    /// How its deepest state is woken.
+    sleep: &'static dyn WaitMethod,
+    /// Counted by the wakers, on the line that they have just written.
+    wake_calls: AtomicU64,
+    free_rides: AtomicU64,
+}
+
+impl Shared {
+    #[inline]
+    pub(crate) fn ring(&self) {
+        match self.bell.ring() {
+            Ring::Deposited | Ring::StoreWakes => {}
+            Ring::FreeRide => {
+                self.free_rides.fetch_add(1, Ordering::Relaxed);
+            }
+            Ring::MustWake => {
+                self.wake_calls.fetch_add(1, Ordering::Relaxed);
+                self.sleep.wake(&self.bell);
+            }
+        }
+    }
+}
+
+/// Waits until somebody calls [`Unparker::unpark`], in the state that fits what its waits were like.
+///
+/// As crossbeam's: it holds at most one token, which `unpark` leaves and the next `park` takes.
+/// `park` never returns without one. It can be sent to another thread, but not shared.
+///
+/// ```
+/// use idlewise_park::Parker;
+///
+/// let parker = Parker::new();
+/// let unparker = parker.unparker().clone();
+/// let worker = std::thread::spawn(move || unparker.unpark());
+/// parker.park();
+/// worker.join().unwrap();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn is_sync<T: Sync>() {}
+/// is_sync::<idlewise_park::Parker>();
+/// ```
+pub struct Parker {
+    unparker: Unparker,
+    waiter: RefCell<Waiter>,
+}
+
+/// Wakes a [`Parker`]'s thread. Clones wake the same one.
+#[derive(Clone)]
+pub struct Unparker {
+    shared: Arc<Shared>,
+}
+
+/// How a [`Parker`] is to wait.
+///
+/// ```
+/// use idlewise_park::{Parker, WaitTable};
+///
+/// let parker = Parker::builder()
+///     .table(WaitTable::assumed("spin,condvar")?.with_latency_price(4))
+///     .latency_limit_ns(50_000)
+///     .cpu_budget_permille(100)
+///     .build();
+/// # assert_eq!(parker.stats().waits, 0);
+/// # Ok::<(), idlewise_park::WaitTableError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ParkerBuilder {
+    table: Option<WaitTable>,
+    latency_limit_ns: Option<u64>,
+    cpu_budget_permille: Option<u32>,
+}
+
+impl ParkerBuilder {
+    /// The states to choose from; default: [`WaitTable::host`].
+    #[must_use]
+    pub fn table(mut self, table: WaitTable) -> Self {
+        self.table = Some(table);
+        self
+    }
+
+    /// The longest exit latency that a state may have, in nanoseconds. If only polling is that
+    /// fast, it polls.
+    #[must_use]
+    pub fn latency_limit_ns(mut self, latency_limit_ns: u64) -> Self {
+        self.latency_limit_ns = Some(latency_limit_ns);
+        self
+    }
+
+    /// How much of the time that passes may be spent waiting with a CPU, in thousandths; 0: always
+    /// sleep. A latency limit that no sleep keeps goes before.
+    #[must_use]
+    pub fn cpu_budget_permille(mut self, cpu_budget_permille: u32) -> Self {
+        self.cpu_budget_permille = Some(cpu_budget_permille);
+        self
+    }
+
+    /// A parker with these settings.
+    pub fn build(self) -> Parker {
+        load::forget_after_fork();
+        let table = self.table.unwrap_or_else(|| WaitTable::host().clone());
+        let sleep = table.states().last().expect("a table ends with a sleep").method.imp();
+        let budget = self.cpu_budget_permille.map(|share| Budget::new(share, clock::now_ns()));
+        let shared = Arc::new(Shared {
+            bell: Doorbell::new(),
+            sleep,
+            wake_calls: AtomicU64::new(0),
+            free_rides: AtomicU64::new(0),
+        });
+        let waiter = RefCell::new(Waiter::new(table, self.latency_limit_ns, budget));
+        Parker { unparker: Unparker { shared }, waiter }
+    }
+}
+
+impl Parker {
+    /// A parker for this machine. The first one of a process measures what waiting costs, in at
+    /// most 20 ms ([`WaitTable::host`]).
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A parker with other settings.
+    pub fn builder() -> ParkerBuilder {
+        ParkerBuilder::default()
+    }
+
+    /// Waits for a token and takes it.
+    #[inline]
+    pub fn park(&self) {
+        let woken = self.park_until_ns(None);
+        debug_assert!(woken.is_woken());
+    }
+
+    /// Waits for a token, but not longer than this.
+    #[inline]
+    pub fn park_timeout(&self, timeout: Duration) -> ParkOutcome {
+        if self.take_token() {
+            return ParkOutcome::Woken;
+        }
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        // A deadline that no clock reaches is none.
+        self.park_until_ns(clock::now_ns().checked_add(timeout_ns))
+    }
+
+    /// Waits for a token, but not beyond this moment; one that is past takes a token that is there.
+    #[inline]
+    pub fn park_deadline(&self, deadline: Instant) -> ParkOutcome {
+        if self.take_token() {
+            return ParkOutcome::Woken;
+        }
+        self.park_until_ns(Some(clock::at_ns(deadline)))
+    }
+
+    /// The token, if it is there: two instructions that matter, no clock.
+    #[inline]
+    fn take_token(&self) -> bool {
+        let bell = &self.unparker.shared.bell;
+        bell.is_rung() && bell.take()
+    }
+
+    #[inline]
+    pub(crate) fn park_until_ns(&self, until_ns: Option<u64>) -> ParkOutcome {
+        if self.take_token() {
+            return ParkOutcome::Woken;
+        }
+        self.waiter.borrow_mut().wait(&self.unparker.shared.bell, until_ns)
+    }
+
+    /// What wakes this parker.
+    pub fn unparker(&self) -> &Unparker {
+        &self.unparker
+    }
+
+    /// What its waits were like so far. Tokens that were there already are no waits.
+    pub fn stats(&self) -> WaitStats {
+        let shared = &self.unparker.shared;
+        WaitStats {
+            wake_calls: shared.wake_calls.load(Ordering::Relaxed),
+            free_rides: shared.free_rides.load(Ordering::Relaxed),
+            ..self.waiter.borrow().stats()
+        }
+    }
+
+    /// The states that it chooses from.
+    pub fn table(&self) -> WaitTable {
+        self.waiter.borrow().table().clone()
+    }
+}
+
+impl Default for Parker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Parker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parker").field("state", &self.unparker.shared.bell.state()).finish()
+    }
+}
+
+impl Unparker {
+    /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is
+    /// waking it. All that the caller wrote before is seen after the `park` that takes the token.
+    #[inline]
+    pub fn unpark(&self) {
+        self.shared.ring();
+    }
+}
+
+impl fmt::Debug for Unparker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unparker").field("state", &self.shared.bell.state()).finish()
+    }
+}

@@ -1,0 +1,323 @@
+//! Which ways to wait a process uses, and what each costs: the state table of its waiters.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use idlewise_core::{IdleState, PollLimit, STATE_COUNT_MAX, StateTable, WaitCost};
+
+use crate::calibrate;
+use crate::wait::{METHODS, Method};
+
+/// The variable that names the states: `IDLEWISE_PARK_STATES=spin,futex`.
+pub const STATES_VARIABLE: &str = "IDLEWISE_PARK_STATES";
+/// The variable that, set to 0, makes the process start with assumed costs.
+pub const CALIBRATE_VARIABLE: &str = "IDLEWISE_PARK_CALIBRATE";
+
+/// Where a cost comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// Measured in this process when it first waited.
+    Calibrated,
+    /// A figure that fits many machines.
+    Assumed,
+}
+
+/// One way to wait with its costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitState {
+    /// How it waits.
+    pub method: Method,
+    /// From the waker's store to the waiter's next instruction.
+    pub exit_latency_ns: u64,
+    /// CPU time of entering and leaving, the waker's part included.
+    pub transition_ns: u64,
+    /// How much of a CPU waiting burns, in thousandths. Always assumed.
+    pub power_permille: u32,
+    /// Where the times come from.
+    pub basis: Basis,
+}
+
+/// Costs of each method before anything is measured: round figures of current x86 servers. Spin
+/// burns a CPU by definition; the powers of C0.1 and C0.2 are what "Sapphire Rapids C0.x idle
+/// states support" (Artem Bityutskiy, 2023) saw, half-way between polling and C1, for C0.2.
+pub const ASSUMED: [WaitState; METHODS.len()] = [
+    assumed(Method::Spin, 0, 0, 1000),
+    assumed(Method::Tpause, 300, 50, 750),
+    assumed(Method::UmwaitC01, 200, 100, 650),
+    assumed(Method::UmwaitC02, 500, 150, 500),
+    assumed(Method::Mwaitx, 1_000, 500, 500),
+    assumed(Method::Wfe, 200, 100, 650),
+    assumed(Method::Wfet, 200, 100, 650),
+    assumed(Method::Futex, 5_000, 5_000, 0),
+    assumed(Method::Condvar, 6_000, 7_000, 0),
+];
+
+const fn assumed(
+    method: Method,
+    exit_latency_ns: u64,
+    transition_ns: u64,
+    power_permille: u32,
+) -> WaitState {
+    let basis = Basis::Assumed;
+    WaitState { method, exit_latency_ns, transition_ns, power_permille, basis }
+}
+
+/// How much CPU time, in nanoseconds, a nanosecond of a late wake-up is worth, if nobody says
+/// otherwise. With a sleep of 5 µs in and out this polls for gaps up to some 80 µs.
+pub const LATENCY_PRICE_DEFAULT: u32 = 16;
+
+/// The states of a process's waiters, shallowest first; the last one sleeps.
+#[derive(Clone, Debug)]
+pub struct WaitTable {
+    states: Vec<WaitState>,
+    table: StateTable,
+    costs: [WaitCost; STATE_COUNT_MAX],
+    latency_price: u32,
+    doubts: Vec<String>,
+}
+
+/// Why a list of ways to wait is not a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitTableError {
+    /// There is no method of that name.
+    UnknownMethod {
+        /// The name.
+        name: String,
+    },
+    /// This machine does not have it.
+    Unavailable {
+        /// The method.
+        method: Method,
+        /// What is missing.
+        reason: &'static str,
+    },
+    /// The last state does not sleep, or another one does.
+    NoSleepAtTheEnd,
+    /// Methods must be in the order of [`METHODS`], each once.
+    Unordered {
+        /// The first that is out of order.
+        method: Method,
+    },
+}
+
+impl fmt::Display for WaitTableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownMethod { name } => {
+                let names: Vec<_> = METHODS.iter().map(|(_, name)| *name).collect();
+                write!(f, "no way to wait is called '{name}': choose from {}", names.join(", "))
+            }
+            Self::Unavailable { method, reason } => {
+                write!(f, "'{}' does not work here: {reason}", method.name())
+            }
+            Self::NoSleepAtTheEnd => write!(
+                f,
+                "the last way to wait, and only that, must be a sleep: end with 'futex' or 'condvar'"
+            ),
+            Self::Unordered { method } => {
+                write!(f, "'{}' is out of order: name states from shallow to deep", method.name())
+            }
+        }
+    }
+}
+
+impl std::error::Error for WaitTableError {}
+
+impl WaitTable {
+    /// This machine's states: those it has, calibrated once per process in at most 20 ms. What the
+    /// environment says ([`STATES_VARIABLE`], [`CALIBRATE_VARIABLE`]) goes before; a mistake there
+    /// is a doubt, and the default is used.
+    pub fn host() -> &'static WaitTable {
+        static HOST: OnceLock<WaitTable> = OnceLock::new();
+        HOST.get_or_init(|| {
+            let mut doubts = Vec::new();
+            let named = std::env::var(STATES_VARIABLE).ok().and_then(|list| {
+                parse(&list)
+                    .and_then(|methods| check(&methods).map(|()| methods))
+                    .inspect_err(|error| doubts.push(format!("{STATES_VARIABLE}: {error}")))
+                    .ok()
+            });
+            let methods = named.unwrap_or_else(default_methods);
+            let mut states: Vec<_> = methods.into_iter().map(assumed_state).collect();
+            if std::env::var(CALIBRATE_VARIABLE).as_deref() == Ok("0") {
+                doubts.push("costs are assumed: calibration is switched off".to_owned());
+            } else {
+                calibrate::calibrate(&mut states, &mut doubts);
+            }
+            WaitTable::build(states, LATENCY_PRICE_DEFAULT, doubts)
+        })
+    }
+
+    /// A table of these states, as they are: nothing is measured and nothing asked of the machine's
+    /// environment. With rows of [`ASSUMED`] it is the same on every machine.
+    ///
+    /// # Errors
+    /// If a method does not work here, the order is wrong, or the last one does not sleep.
+    pub fn new(states: &[WaitState]) -> Result<WaitTable, WaitTableError> {
+        let methods: Vec<_> = states.iter().map(|state| state.method).collect();
+        check(&methods)?;
+        Ok(Self::build(states.to_vec(), LATENCY_PRICE_DEFAULT, Vec::new()))
+    }
+
+    /// As [`WaitTable::new`] with [`ASSUMED`] costs, from names such as `spin,futex`.
+    ///
+    /// # Errors
+    /// As [`WaitTable::new`], and if there is no method of a name.
+    pub fn assumed(list: &str) -> Result<WaitTable, WaitTableError> {
+        let states: Vec<_> = parse(list)?.into_iter().map(assumed_state).collect();
+        Self::new(&states)
+    }
+
+    /// The same table without looking whether the machine has its methods: for tests that emulate
+    /// them.
+    #[doc(hidden)]
+    pub fn emulated(list: &str) -> WaitTable {
+        let states = parse(list).expect("names").into_iter().map(assumed_state).collect();
+        Self::build(states, LATENCY_PRICE_DEFAULT, Vec::new())
+    }
+
+    /// The same table for waiters to whom a nanosecond of a late wake-up is worth this many
+    /// nanoseconds of CPU time ([`LATENCY_PRICE_DEFAULT`]): more polls longer, 0 saves CPU time.
+    pub fn with_latency_price(self, latency_price: u32) -> WaitTable {
+        Self::build(self.states, latency_price, self.doubts)
+    }
+
+    fn build(states: Vec<WaitState>, latency_price: u32, doubts: Vec<String>) -> WaitTable {
+        let mut costs = [WaitCost { transition_ns: 0, power_permille: 1000 }; STATE_COUNT_MAX];
+        let mut rows = Vec::new();
+        let mut previous_ns = 0;
+        for (index, state) in states.iter().enumerate() {
+            let WaitState { transition_ns, power_permille, exit_latency_ns, .. } = *state;
+            costs[index] = WaitCost { transition_ns, power_permille };
+            // Break-even with polling: where what it saves while waiting has paid for its
+            // transition and for the priced latency.
+            let saved_permille = u64::from(1000u32.saturating_sub(power_permille).max(1));
+            let cost_ns = transition_ns + exit_latency_ns * u64::from(latency_price);
+            let target_residency_ns = (cost_ns * 1000 / saved_permille).max(previous_ns);
+            previous_ns = target_residency_ns;
+            rows.push(IdleState {
+                exit_latency_ns,
+                target_residency_ns,
+                is_polling: state.method == Method::Spin,
+                wakes_on_store: !state.method.is_sleep(),
+                is_auto_promoted: !state.method.is_sleep(),
+            });
+        }
+        let table = StateTable::new(&rows).expect("ordered by construction, and few");
+        WaitTable { states, table, costs, latency_price, doubts }
+    }
+
+    /// The states, shallowest first.
+    pub fn states(&self) -> &[WaitState] {
+        &self.states
+    }
+
+    /// The same as governors see them.
+    pub fn state_table(&self) -> &StateTable {
+        &self.table
+    }
+
+    /// What is doubtful about it: each a sentence.
+    pub fn doubts(&self) -> &[String] {
+        &self.doubts
+    }
+
+    pub(crate) fn governor(&self) -> PollLimit {
+        PollLimit::new(self.costs, self.latency_price)
+    }
+}
+
+fn parse(list: &str) -> Result<Vec<Method>, WaitTableError> {
+    list.split(',')
+        .map(str::trim)
+        .map(|name| {
+            Method::from_name(name)
+                .ok_or_else(|| WaitTableError::UnknownMethod { name: name.to_owned() })
+        })
+        .collect()
+}
+
+fn assumed_state(method: Method) -> WaitState {
+    let rank = METHODS.iter().position(|(listed, _)| *listed == method).unwrap_or(0);
+    ASSUMED[rank]
+}
+
+fn check(methods: &[Method]) -> Result<(), WaitTableError> {
+    let rank = |method| METHODS.iter().position(|(listed, _)| *listed == method);
+    for pair in methods.windows(2) {
+        if rank(pair[0]) >= rank(pair[1]) {
+            return Err(WaitTableError::Unordered { method: pair[1] });
+        }
+    }
+    for &method in methods {
+        if let Some(reason) = method.unavailable_because() {
+            return Err(WaitTableError::Unavailable { method, reason });
+        }
+    }
+    let sleeps = methods.iter().filter(|method| method.is_sleep()).count();
+    if sleeps != 1 || !methods.last().is_some_and(|method| method.is_sleep()) {
+        return Err(WaitTableError::NoSleepAtTheEnd);
+    }
+    Ok(())
+}
+
+/// What a machine has, less what another state of it makes pointless: TPAUSE where UMWAIT watches
+/// the line, WFE where WFET has a deadline, a second sleep.
+fn default_methods() -> Vec<Method> {
+    let mut methods: Vec<_> =
+        METHODS.iter().map(|(method, _)| *method).filter(|method| method.is_available()).collect();
+    let has = |method| methods.contains(&method);
+    let (umwait, wfet, futex) = (has(Method::UmwaitC01), has(Method::Wfet), has(Method::Futex));
+    methods.retain(|method| match method {
+        Method::Tpause => !umwait,
+        Method::Wfe => !wfet,
+        Method::Condvar => !futex,
+        _ => true,
+    });
+    methods
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_each_method_once_in_the_order_of_its_costs() {
+        for (state, (method, name)) in ASSUMED.iter().zip(METHODS) {
+            assert_eq!(state.method, method);
+            assert_eq!(Method::from_name(name), Some(method));
+        }
+    }
+
+    #[test]
+    fn a_machine_polls_first_and_sleeps_last() {
+        let methods = default_methods();
+        assert_eq!(methods[0], Method::Spin);
+        assert_eq!(check(&methods), Ok(()));
+    }
+
+    #[test]
+    fn prices_latency_into_the_target_residency() {
+        let table = WaitTable::assumed("spin,condvar").unwrap();
+        assert_eq!(table.state_table().get(1).target_residency_ns, 7_000 + 16 * 6_000);
+        let table = table.with_latency_price(0);
+        assert_eq!(table.state_table().get(1).target_residency_ns, 7_000);
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_a_list() {
+        let message = |list| WaitTable::assumed(list).unwrap_err().to_string();
+        assert!(
+            message("spin,hlt").starts_with("no way to wait is called 'hlt': choose from spin, ")
+        );
+        assert!(
+            message("spin").starts_with("the last way to wait, and only that, must be a sleep")
+        );
+        assert_eq!(
+            message("condvar,spin"),
+            "'spin' is out of order: name states from shallow to deep"
+        );
+        assert!(message("spin,spin,condvar").starts_with("'spin' is out of order"));
+    }
+}

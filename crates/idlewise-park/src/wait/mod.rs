@@ -1,0 +1,141 @@
+//! Ways to wait: one trait, one file per platform, one list.
+//!
+//! A method knows the CPU or the kernel and nothing else: not why it waits, nor for how long it
+//! should. Each file says on which machines it works and asks CPUID, the auxiliary vector or the OS.
+
+mod condvar;
+#[cfg(target_os = "linux")]
+mod futex;
+#[cfg(target_arch = "x86_64")]
+pub mod mwaitx;
+mod spin;
+#[cfg(target_arch = "x86_64")]
+pub mod waitpkg;
+#[cfg(target_arch = "aarch64")]
+mod wfe;
+
+use idlewise_core::Doorbell;
+
+/// The number of `wfet x0`: written as such, because assemblers want the extension switched on for
+/// a whole function.
+pub const WFET_X0: u32 = 0xd503_1000;
+
+/// Waits on a doorbell in one way.
+pub trait WaitMethod: Sync {
+    /// Waits until the doorbell is rung or the clock ([`crate::clock`]) says `until_ns`, but may
+    /// return earlier for no reason: the caller looks and calls again.
+    ///
+    /// Called by the doorbell's waiter only, with the word POLLING, or SLEEPING if
+    /// [`Method::is_sleep`]. It writes neither.
+    fn wait(&self, bell: &Doorbell, until_ns: Option<u64>);
+
+    /// Ends the `wait` of a doorbell whose word is not SLEEPING any more. Does nothing where the
+    /// store did it. The doorbell's memory may be another's by then: it must not be read.
+    fn wake(&self, _bell: &Doorbell) {}
+}
+
+/// Every way to wait that exists, shallowest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Method {
+    /// Looks again and again: PAUSE, YIELD or ISB between looks. Works everywhere.
+    Spin,
+    /// Looks every few hundred nanoseconds and rests with TPAUSE, in C0.1 (x86, WAITPKG).
+    Tpause,
+    /// UMWAIT in C0.1: the CPU watches the cache line (x86, WAITPKG).
+    UmwaitC01,
+    /// UMWAIT in C0.2: deeper, slower to leave (x86, WAITPKG, if the OS allows it).
+    UmwaitC02,
+    /// MWAITX in C1 (x86, AMD).
+    Mwaitx,
+    /// WFE: the core watches the cache line; the kernel's event stream ends it now and then (Arm).
+    Wfe,
+    /// WFET: WFE with a deadline (Arm v8.7).
+    Wfet,
+    /// A futex sleep (Linux).
+    Futex,
+    /// A condition variable. Works everywhere.
+    Condvar,
+}
+
+/// All methods with their names, shallowest first.
+pub const METHODS: [(Method, &str); 9] = [
+    (Method::Spin, "spin"),
+    (Method::Tpause, "tpause"),
+    (Method::UmwaitC01, "umwait-c01"),
+    (Method::UmwaitC02, "umwait-c02"),
+    (Method::Mwaitx, "mwaitx"),
+    (Method::Wfe, "wfe"),
+    (Method::Wfet, "wfet"),
+    (Method::Futex, "futex"),
+    (Method::Condvar, "condvar"),
+];
+
+impl Method {
+    /// Its name in messages, statistics and `IDLEWISE_PARK_STATES`.
+    pub fn name(self) -> &'static str {
+        METHODS.iter().find(|(method, _)| *method == self).map_or("?", |(_, name)| name)
+    }
+
+    /// The method of this name.
+    pub fn from_name(name: &str) -> Option<Method> {
+        METHODS.iter().find(|(_, known)| *known == name).map(|(method, _)| *method)
+    }
+
+    /// Whether the thread gives up its CPU: such a state costs wakers a call, and only such a
+    /// state can be the last one of a table.
+    pub fn is_sleep(self) -> bool {
+        matches!(self, Method::Futex | Method::Condvar)
+    }
+
+    /// Whether this machine and its OS have it.
+    pub fn is_available(self) -> bool {
+        self.unavailable_because().is_none()
+    }
+
+    /// What is missing, if this machine or its OS does not have it.
+    pub fn unavailable_because(self) -> Option<&'static str> {
+        match self {
+            Method::Spin | Method::Condvar => None,
+            #[cfg(target_arch = "x86_64")]
+            Method::Tpause | Method::UmwaitC01 => waitpkg::missing(),
+            #[cfg(target_arch = "x86_64")]
+            Method::UmwaitC02 => waitpkg::missing().or_else(waitpkg::c02_missing),
+            #[cfg(target_arch = "x86_64")]
+            Method::Mwaitx => mwaitx::missing(),
+            #[cfg(target_arch = "aarch64")]
+            Method::Wfe => wfe::missing(),
+            #[cfg(target_arch = "aarch64")]
+            Method::Wfet => wfe::wfet_missing(),
+            #[cfg(target_os = "linux")]
+            Method::Futex => None,
+            #[allow(
+                unreachable_patterns,
+                reason = "which methods are left depends on the platform"
+            )]
+            _ => Some("not of this platform"),
+        }
+    }
+
+    /// How it is done. One that is not available is done by the nearest portable one.
+    pub(crate) fn imp(self) -> &'static dyn WaitMethod {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Method::Tpause => &waitpkg::Tpause,
+            #[cfg(target_arch = "x86_64")]
+            Method::UmwaitC01 => &waitpkg::Umwait { is_c01: true },
+            #[cfg(target_arch = "x86_64")]
+            Method::UmwaitC02 => &waitpkg::Umwait { is_c01: false },
+            #[cfg(target_arch = "x86_64")]
+            Method::Mwaitx => &mwaitx::Mwaitx,
+            #[cfg(target_arch = "aarch64")]
+            Method::Wfe => &wfe::Wfe,
+            #[cfg(target_arch = "aarch64")]
+            Method::Wfet => &wfe::Wfet,
+            #[cfg(target_os = "linux")]
+            Method::Futex => &futex::Futex,
+            method if method.is_sleep() => &condvar::Buckets,
+            _ => &spin::Spin,
+        }
+    }
+}

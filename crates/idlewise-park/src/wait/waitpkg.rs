@@ -1,0 +1,199 @@
+//! UMONITOR, UMWAIT and TPAUSE (Intel since Tremont and Sapphire Rapids, AMD since Zen 6): a CPU
+//! watches a cache line from user space, in C0.1 or the deeper C0.2.
+//!
+//! The OS bounds each wait: `IA32_UMWAIT_CONTROL` holds the longest time (0: none), and a bit that
+//! turns C0.2 into C0.1. Linux shows both in `/sys/devices/system/cpu/umwait_control/`. A wait that
+//! the bound ended sets the carry flag and is counted ([`os_bound_count`]); the caller looks and
+//! waits again.
+
+use core::arch::asm;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use idlewise_core::Doorbell;
+
+use super::WaitMethod;
+use crate::clock;
+
+/// The instructions, with the registers that they are used with: what an assembler is asked about.
+pub const ENCODINGS: [(&str, &[u8]); 3] = [
+    ("umonitor %rdi", &[0xf3, 0x0f, 0xae, 0xf7]),
+    ("umwait %ecx", &[0xf2, 0x0f, 0xae, 0xf1]),
+    ("tpause %ecx", &[0x66, 0x0f, 0xae, 0xf1]),
+];
+
+/// What the OS allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UmwaitControl {
+    /// The longest wait in ticks of the time stamp counter; `None`: unbounded.
+    pub tick_count_max: Option<u64>,
+    /// Whether C0.2 is allowed; else it is C0.1.
+    pub is_c02_enabled: bool,
+}
+
+/// The OS's settings, read once; `None` where it does not tell.
+pub fn umwait_control() -> Option<UmwaitControl> {
+    static CONTROL: OnceLock<Option<UmwaitControl>> = OnceLock::new();
+    *CONTROL.get_or_init(|| read_umwait_control("/sys/devices/system/cpu/umwait_control"))
+}
+
+fn read_umwait_control(folder: &str) -> Option<UmwaitControl> {
+    let read = |name: &str| {
+        std::fs::read_to_string(format!("{folder}/{name}")).ok()?.trim().parse::<u64>().ok()
+    };
+    let tick_count_max = read("max_time")?;
+    Some(UmwaitControl {
+        tick_count_max: Some(tick_count_max).filter(|&count| count != 0),
+        is_c02_enabled: read("enable_c02")? != 0,
+    })
+}
+
+static OS_BOUND_COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// How many waits of this process the OS's bound has ended: many mean that `max_time` is shorter
+/// than the gaps.
+pub fn os_bound_count() -> u64 {
+    OS_BOUND_COUNT.load(Ordering::Relaxed)
+}
+
+fn count_os_bound(is_bound: bool) {
+    if is_bound {
+        OS_BOUND_COUNT.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub(super) fn missing() -> Option<&'static str> {
+    let leaf = raw_cpuid::CpuId::new().get_extended_feature_info();
+    if !leaf.is_some_and(|leaf| leaf.has_waitpkg()) {
+        return Some("the CPU has no WAITPKG");
+    }
+    if !clock::is_tsc() {
+        return Some("the time stamp counter is not the clock");
+    }
+    None
+}
+
+pub(super) fn c02_missing() -> Option<&'static str> {
+    match umwait_control() {
+        Some(UmwaitControl { is_c02_enabled: false, .. }) => {
+            Some("the OS has switched C0.2 off (umwait_control/enable_c02)")
+        }
+        _ => None,
+    }
+}
+
+/// Arms the monitor on the line of `address`.
+///
+/// # Safety
+/// The CPU has WAITPKG (or traps, and something emulates it). The address need not be valid.
+#[inline(always)]
+unsafe fn umonitor(address: *const u32) {
+    // SAFETY: it only reads the line; the caller says that the instruction exists.
+    unsafe { asm!("umonitor rdi", in("rdi") address, options(nostack, preserves_flags)) };
+}
+
+/// Waits for a store to the monitored line, or until the counter says `until_ticks`. Returns
+/// whether the OS's bound ended it.
+///
+/// # Safety
+/// As for [`umonitor`].
+#[inline(always)]
+unsafe fn umwait(is_c01: bool, until_ticks: u64) -> bool {
+    let is_bound: u8;
+    // SAFETY: touches registers and flags only; the caller says that the instruction exists.
+    unsafe {
+        asm!(
+            "umwait ecx",
+            "setc {is_bound}",
+            is_bound = out(reg_byte) is_bound,
+            in("ecx") u32::from(is_c01),
+            in("eax") until_ticks as u32,
+            in("edx") (until_ticks >> 32) as u32,
+            options(nostack),
+        );
+    }
+    is_bound != 0
+}
+
+/// Rests until the counter says `until_ticks`. Returns whether the OS's bound ended it.
+///
+/// # Safety
+/// As for [`umonitor`].
+#[inline(always)]
+unsafe fn tpause(is_c01: bool, until_ticks: u64) -> bool {
+    let is_bound: u8;
+    // SAFETY: touches registers and flags only; the caller says that the instruction exists.
+    unsafe {
+        asm!(
+            "tpause ecx",
+            "setc {is_bound}",
+            is_bound = out(reg_byte) is_bound,
+            in("ecx") u32::from(is_c01),
+            in("eax") until_ticks as u32,
+            in("edx") (until_ticks >> 32) as u32,
+            options(nostack),
+        );
+    }
+    is_bound != 0
+}
+
+/// Waits on the line, in one of two depths.
+pub struct Umwait {
+    /// The shallower one.
+    pub is_c01: bool,
+}
+
+impl WaitMethod for Umwait {
+    #[inline]
+    fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
+        // SAFETY: a table has this method only where `missing` found nothing missing, or where a
+        // test emulates it.
+        unsafe {
+            umonitor(std::ptr::from_ref(bell.word()).cast());
+            // A ring before the monitor was armed does not trigger it: look once more.
+            if !bell.is_rung() {
+                let until_ticks = until_ns.map_or(u64::MAX, clock::ticks_at);
+                count_os_bound(umwait(self.is_c01, until_ticks));
+            }
+        }
+    }
+}
+
+/// Rests without watching the line.
+pub struct Tpause;
+
+/// How late TPAUSE may notice a ring: it is the state's exit latency.
+pub const TPAUSE_REST_NS: u64 = 300;
+
+impl WaitMethod for Tpause {
+    #[inline]
+    fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
+        if bell.is_rung() {
+            return;
+        }
+        let rest_ns = clock::now_ns() + TPAUSE_REST_NS;
+        let until_ns = until_ns.map_or(rest_ns, |until_ns| until_ns.min(rest_ns));
+        // SAFETY: as in `Umwait`.
+        count_os_bound(unsafe { tpause(true, clock::ticks_at(until_ns)) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_settings_of_the_os() {
+        let folder = std::env::temp_dir().join(format!("idlewise-umwait-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.to_str().unwrap();
+        assert_eq!(read_umwait_control(path), None);
+        std::fs::write(folder.join("max_time"), "100000\n").unwrap();
+        std::fs::write(folder.join("enable_c02"), "0\n").unwrap();
+        let control = UmwaitControl { tick_count_max: Some(100_000), is_c02_enabled: false };
+        assert_eq!(read_umwait_control(path), Some(control));
+        std::fs::write(folder.join("max_time"), "0\n").unwrap();
+        assert_eq!(read_umwait_control(path).unwrap().tick_count_max, None);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,87 @@
+//! WFE and WFET (Arm): the core waits for an event, and a store to a line that it has reserved by
+//! a load-exclusive is one.
+//!
+//! A WFE without a deadline relies on the kernel's event stream, a timer that sends an event every
+//! 100 µs or so; without it (and without WFET, of Arm v8.7) a deadline could pass unnoticed.
+
+use core::arch::asm;
+
+use idlewise_core::Doorbell;
+
+use super::{WFET_X0, WaitMethod};
+use crate::clock;
+
+/// `HWCAP_EVTSTRM` and `HWCAP2_WFXT` of the kernel's `asm/hwcap.h`.
+#[cfg(target_os = "linux")]
+const EVENT_STREAM: u64 = 1 << 2;
+#[cfg(target_os = "linux")]
+const WFXT: u64 = 1 << 31;
+
+#[cfg(target_os = "linux")]
+fn hwcap(which: libc::c_ulong, bit: u64) -> bool {
+    // SAFETY: reads the process's auxiliary vector.
+    unsafe { libc::getauxval(which) & bit != 0 }
+}
+
+pub(super) fn missing() -> Option<&'static str> {
+    #[cfg(target_os = "linux")]
+    if hwcap(libc::AT_HWCAP, EVENT_STREAM) {
+        return None;
+    }
+    Some("the kernel sends no event stream")
+}
+
+pub(super) fn wfet_missing() -> Option<&'static str> {
+    #[cfg(target_os = "linux")]
+    if hwcap(libc::AT_HWCAP2, WFXT) {
+        return None;
+    }
+    Some("the CPU has no WFET")
+}
+
+/// Reserves the line and returns the word: any store to the line is now an event.
+///
+/// # Safety
+/// `word` can be read.
+#[inline(always)]
+unsafe fn load_exclusive(word: *const u32) -> u32 {
+    let value: u32;
+    // SAFETY: the caller says that it can be read.
+    unsafe {
+        asm!("ldxr {value:w}, [{word}]", value = out(reg) value, word = in(reg) word,
+            options(nostack, preserves_flags));
+    }
+    value
+}
+
+/// Waits on the line, the kernel's event stream being the only deadline.
+pub struct Wfe;
+
+impl WaitMethod for Wfe {
+    #[inline]
+    fn wait(&self, bell: &Doorbell, _until_ns: Option<u64>) {
+        // SAFETY: the word is ours to read; WFE touches nothing.
+        unsafe {
+            if load_exclusive(std::ptr::from_ref(bell.word()).cast()) == Doorbell::POLLING_WORD {
+                asm!("wfe", options(nostack, preserves_flags));
+            }
+        }
+    }
+}
+
+/// Waits on the line, or until a time.
+pub struct Wfet;
+
+impl WaitMethod for Wfet {
+    #[inline]
+    fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
+        let until_ticks = until_ns.map_or(u64::MAX, clock::ticks_at);
+        // SAFETY: the word is ours to read; WFET touches nothing.
+        unsafe {
+            if load_exclusive(std::ptr::from_ref(bell.word()).cast()) == Doorbell::POLLING_WORD {
+                asm!(".inst {wfet}", wfet = const WFET_X0, in("x0") until_ticks,
+                    options(nostack, preserves_flags));
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! An emulator of instructions that this CPU lacks, in the handlers of the signals that they raise.
+//!
+//! UMONITOR, UMWAIT, TPAUSE, MONITORX and MWAITX raise #UD, hence SIGILL; RDTSC and RDTSCP raise #GP,
+//! hence SIGSEGV, in a thread that asked for it ([`trap_tsc`]). The handler decodes the bytes at the
+//! instruction pointer, does what Intel's and AMD's manuals say that the instruction does, and goes
+//! on behind it. So the library's own machine code runs, not a stand-in for it.
+//!
+//! The monitored line is compared with a copy made when the monitor was armed; hardware sees
+//! stores that don't change it, too, which a doorbell has none of.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// What was executed, and how often.
+#[derive(Debug)]
+pub struct Log {
+    pub umonitor: AtomicU64,
+    pub umwait_c01: AtomicU64,
+    pub umwait_c02: AtomicU64,
+    pub tpause: AtomicU64,
+    pub monitorx: AtomicU64,
+    pub mwaitx: AtomicU64,
+    pub rdtsc: AtomicU64,
+    /// The bytes of the last one of each kind, little-endian, in the order of the fields above.
+    pub bytes: [AtomicU32; 7],
+    /// Operands for which hardware would have raised #GP.
+    pub faults: AtomicU64,
+}
+
+pub static LOG: Log = Log {
+    umonitor: AtomicU64::new(0),
+    umwait_c01: AtomicU64::new(0),
+    umwait_c02: AtomicU64::new(0),
+    tpause: AtomicU64::new(0),
+    monitorx: AtomicU64::new(0),
+    mwaitx: AtomicU64::new(0),
+    rdtsc: AtomicU64::new(0),
+    bytes: [const { AtomicU32::new(0) }; 7],
+    faults: AtomicU64::new(0),
+};
+
+/// `IA32_UMWAIT_CONTROL`: the longest wait in ticks; 0: unbounded.
+pub static OS_BOUND_TICKS: AtomicU64 = AtomicU64::new(0);
+/// Every so many waits end at once for no reason, as an interrupt makes them do; 0: none.
+pub static SPURIOUS_EVERY: AtomicU64 = AtomicU64::new(0);
+/// What the emulated time stamp counter is ahead of the real one.
+pub static TSC_OFFSET: AtomicI64 = AtomicI64::new(0);
+
+thread_local! {
+    /// The armed line and what was in it.
+    static MONITOR: Cell<Option<(usize, [u64; 8])>> = const { Cell::new(None) };
+    static IS_TSC_TRAPPED: Cell<bool> = const { Cell::new(false) };
+}
+
+type Registers = libc::ucontext_t;
+
+fn register(context: &mut Registers, which: libc::c_int) -> &mut i64 {
+    &mut context.uc_mcontext.gregs[which as usize]
+}
+
+/// Handles the instructions from here on, in all threads.
+pub fn install() {
+    for (signal, handler) in [
+        (libc::SIGILL, on_sigill as extern "C" fn(_, _, _)),
+        (libc::SIGSEGV, on_sigsegv as extern "C" fn(_, _, _)),
+    ] {
+        // SAFETY: an all-zero sigaction is a valid one; the handler has the signature of SA_SIGINFO.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as *const () as usize;
+            // A wait in the handler may be interrupted by the same signal's instruction elsewhere.
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+            assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
+        }
+    }
+}
+
+/// Makes RDTSC trap in this thread, or not any more. `false`: the kernel refuses.
+pub fn trap_tsc(is_trapped: bool) -> bool {
+    let mode = if is_trapped { libc::PR_TSC_SIGSEGV } else { libc::PR_TSC_ENABLE };
+    IS_TSC_TRAPPED.set(is_trapped);
+    // SAFETY: changes this thread's own mode.
+    unsafe { libc::prctl(libc::PR_SET_TSC, mode, 0, 0, 0) == 0 }
+}
+
+/// The emulated counter, whether or not it traps here.
+fn ticks() -> u64 {
+    let was_trapped = IS_TSC_TRAPPED.get();
+    if was_trapped {
+        trap_tsc(false);
+    }
+    // SAFETY: it does not trap.
+    let ticks = unsafe { std::arch::x86_64::_rdtsc() };
+    if was_trapped {
+        trap_tsc(true);
+    }
+    ticks.wrapping_add_signed(TSC_OFFSET.load(Ordering::Relaxed))
+}
+
+extern "C" fn on_sigill(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes the interrupted thread's registers, ours until we return.
+    let context = unsafe { &mut *context.cast::<Registers>() };
+    if !execute(context) {
+        give_up(signal);
+    }
+}
+
+extern "C" fn on_sigsegv(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: as above.
+    let context = unsafe { &mut *context.cast::<Registers>() };
+    if !IS_TSC_TRAPPED.get() || !execute(context) {
+        give_up(signal);
+    }
+}
+
+/// A real fault: back to the default, so that the instruction runs again and ends the process.
+fn give_up(signal: libc::c_int) {
+    // SAFETY: restores the default action.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Does what the instruction at the instruction pointer does. `false`: it is none of ours.
+fn execute(context: &mut Registers) -> bool {
+    let address = *register(context, libc::REG_RIP) as usize as *const u8;
+    // SAFETY: the CPU has just fetched an instruction there; longer ones are not read, because
+    // comparing stops at the first byte that differs.
+    let byte = |index: usize| unsafe { address.add(index).read() };
+    let (kind, length, counter) = match byte(0) {
+        0x0f if byte(1) == 0x31 => (6, 2, &LOG.rdtsc),
+        0x0f if byte(1) == 0x01 && byte(2) == 0xf9 => (6, 3, &LOG.rdtsc),
+        0x0f if byte(1) == 0x01 && byte(2) == 0xfa => (4, 3, &LOG.monitorx),
+        0x0f if byte(1) == 0x01 && byte(2) == 0xfb => (5, 3, &LOG.mwaitx),
+        // The library uses registers that need no REX prefix: RDI and ECX.
+        prefix if byte(1) == 0x0f && byte(2) == 0xae => match (prefix, byte(3)) {
+            (0xf3, 0xf7) => (0, 4, &LOG.umonitor),
+            (0xf2, 0xf1) if *register(context, libc::REG_RCX) as u32 == 1 => {
+                (1, 4, &LOG.umwait_c01)
+            }
+            (0xf2, 0xf1) => (2, 4, &LOG.umwait_c02),
+            (0x66, 0xf1) => (3, 4, &LOG.tpause),
+            _ => return false,
+        },
+        _ => return false,
+    };
+    let bytes = (0..length).fold(0, |bytes, index| bytes | u32::from(byte(index)) << (8 * index));
+    LOG.bytes[kind].store(bytes, Ordering::Relaxed);
+    let count = counter.fetch_add(1, Ordering::Relaxed) + 1;
+    let ecx = *register(context, libc::REG_RCX) as u32;
+    let eax = *register(context, libc::REG_RAX) as u32;
+    let edx = *register(context, libc::REG_RDX) as u32;
+    match kind {
+        0 => arm(*register(context, libc::REG_RDI) as usize),
+        1..=3 => {
+            // ECX has one bit that means something; others raise #GP.
+            LOG.faults.fetch_add(u64::from(ecx > 1), Ordering::Relaxed);
+            let until_ticks = u64::from(edx) << 32 | u64::from(eax);
+            let is_bound = wait(kind != 3, Some(until_ticks), count);
+            // CF: the OS's bound ended it. OF, SF, ZF, AF and PF: cleared.
+            const FLAGS: i64 = 0x8d5;
+            let flags = register(context, libc::REG_EFL);
+            *flags = *flags & !FLAGS | i64::from(is_bound);
+        }
+        4 => {
+            LOG.faults.fetch_add(u64::from(ecx != 0), Ordering::Relaxed);
+            arm(*register(context, libc::REG_RAX) as usize);
+        }
+        5 => {
+            LOG.faults.fetch_add(u64::from(ecx & !0b11 != 0), Ordering::Relaxed);
+            let ebx = *register(context, libc::REG_RBX) as u32;
+            let until = (ecx & 0b10 != 0).then(|| ticks() + u64::from(ebx));
+            wait(true, until, count);
+        }
+        _ => {
+            let ticks = ticks();
+            *register(context, libc::REG_RAX) = (ticks & 0xffff_ffff) as i64;
+            *register(context, libc::REG_RDX) = (ticks >> 32) as i64;
+            if length == 3 {
+                *register(context, libc::REG_RCX) = 0;
+            }
+        }
+    }
+    *register(context, libc::REG_RIP) += length as i64;
+    true
+}
+
+fn line(address: usize) -> [u64; 8] {
+    let line = (address & !63) as *const u64;
+    // SAFETY: the line holds the monitored word, so all of it is mapped.
+    std::array::from_fn(|index| unsafe { line.add(index).read_volatile() })
+}
+
+fn arm(address: usize) {
+    MONITOR.set(Some((address, line(address))));
+}
+
+/// Waits for a store to the armed line if `is_monitored`, the counter, or the OS's bound. Returns
+/// whether it was the bound.
+fn wait(is_monitored: bool, until_ticks: Option<u64>, count: u64) -> bool {
+    let monitor = MONITOR.take();
+    let spurious_every = SPURIOUS_EVERY.load(Ordering::Relaxed);
+    if is_monitored && monitor.is_none()
+        || spurious_every > 0 && count.is_multiple_of(spurious_every)
+    {
+        return false; // without an armed monitor there is no wait
+    }
+    let start_ticks = ticks();
+    let bound_ticks = Some(OS_BOUND_TICKS.load(Ordering::Relaxed)).filter(|&bound| bound > 0);
+    loop {
+        if let Some((address, before)) = monitor.filter(|_| is_monitored)
+            && line(address) != before
+        {
+            return false;
+        }
+        let now_ticks = ticks();
+        if until_ticks.is_some_and(|until| now_ticks >= until) {
+            return false;
+        }
+        if bound_ticks.is_some_and(|bound| now_ticks.wrapping_sub(start_ticks) >= bound) {
+            return true;
+        }
+        // Somebody must run to store: give the CPU away, as hardware has no need to.
+        // SAFETY: no arguments.
+        unsafe { libc::sched_yield() };
+    }
+}

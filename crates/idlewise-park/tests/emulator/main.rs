@@ -1,0 +1,272 @@
+//! The instruction paths, run on CPUs that lack the instructions: the library's own machine code,
+//! its encodings and its flag handling, by an emulator in a signal handler. On a CPU that has them
+//! they run for real.
+#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+
+mod machine;
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use idlewise_core::Doorbell;
+use idlewise_park::wait::waitpkg::{self, Tpause, Umwait};
+use idlewise_park::wait::{Method, WFET_X0, WaitMethod, mwaitx};
+use idlewise_park::{ParkOutcome, Parker, WaitTable};
+use machine::LOG;
+
+/// The emulator's settings and counters are the process's: one test at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn with_emulator(test: impl FnOnce()) {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    machine::install();
+    machine::OS_BOUND_TICKS.store(0, Ordering::Relaxed);
+    machine::SPURIOUS_EVERY.store(0, Ordering::Relaxed);
+    test();
+    assert_eq!(LOG.faults.load(Ordering::Relaxed), 0, "operands that raise #GP");
+}
+
+/// Whether this CPU has it, so that nothing is emulated. Says so.
+fn is_real(method: Method) -> bool {
+    let is_real = method.is_available();
+    if is_real {
+        println!("SKIPPED: the CPU has {}: it ran for real, not emulated", method.name());
+    }
+    is_real
+}
+
+/// Two threads wake each other many times, both waiting in this state only.
+fn play_ping_pong(states: &str, rounds: u32) {
+    let parker = || {
+        // A limit that no sleep keeps: the first state is the only one.
+        Parker::builder().table(WaitTable::emulated(states)).latency_limit_ns(2_000).build()
+    };
+    let (ping, ball) = (parker(), AtomicU32::new(0));
+    let ping_unparker = ping.unparker().clone();
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let ball = &ball;
+        let other = scope.spawn(move || {
+            let pong = parker();
+            send.send(pong.unparker().clone()).unwrap();
+            for round in 0..rounds {
+                pong.park();
+                assert_eq!(ball.load(Ordering::Relaxed), 2 * round + 1);
+                ball.store(2 * round + 2, Ordering::Relaxed);
+                ping_unparker.unpark();
+            }
+            pong.stats()
+        });
+        let pong = receive.recv().unwrap();
+        for round in 0..rounds {
+            ball.store(2 * round + 1, Ordering::Relaxed);
+            pong.unpark();
+            ping.park();
+            assert_eq!(ball.load(Ordering::Relaxed), 2 * round + 2);
+        }
+        let stats = [ping.stats(), other.join().unwrap()];
+        for stats in stats {
+            assert_eq!(stats.wake_calls, 0, "a store is all that it takes");
+            assert_eq!(stats.entered[0], stats.waits);
+            assert_eq!(stats.store_wakes, stats.waits);
+        }
+        let waits: u64 = stats.iter().map(|stats| stats.waits).sum();
+        assert!(waits > 0, "no wait in {rounds} rounds");
+    });
+}
+
+#[test]
+fn stores_end_umwait_in_both_depths() {
+    with_emulator(|| {
+        machine::SPURIOUS_EVERY.store(7, Ordering::Relaxed);
+        play_ping_pong("umwait-c01,futex", 500);
+        play_ping_pong("umwait-c02,futex", 500);
+        if !is_real(Method::UmwaitC01) {
+            let counts = [&LOG.umonitor, &LOG.umwait_c01, &LOG.umwait_c02];
+            assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) > 0), "{LOG:?}");
+        }
+    });
+}
+
+#[test]
+fn stores_end_mwaitx() {
+    with_emulator(|| {
+        machine::SPURIOUS_EVERY.store(7, Ordering::Relaxed);
+        play_ping_pong("mwaitx,futex", 500);
+        if !is_real(Method::Mwaitx) {
+            assert!(LOG.monitorx.load(Ordering::Relaxed) >= LOG.mwaitx.load(Ordering::Relaxed));
+            assert!(LOG.mwaitx.load(Ordering::Relaxed) > 0);
+        }
+    });
+}
+
+#[test]
+fn tpause_looks_again() {
+    with_emulator(|| {
+        play_ping_pong("tpause,futex", 500);
+        if !is_real(Method::Tpause) {
+            assert!(LOG.tpause.load(Ordering::Relaxed) > 0);
+        }
+    });
+}
+
+#[test]
+fn deadlines_end_every_instruction() {
+    with_emulator(|| {
+        for states in ["umwait-c01,futex", "umwait-c02,futex", "mwaitx,futex", "tpause,futex"] {
+            let table = WaitTable::emulated(states);
+            let parker = Parker::builder().table(table).latency_limit_ns(2_000).build();
+            let timeout = Duration::from_micros(300);
+            let start = Instant::now();
+            assert_eq!(parker.park_timeout(timeout), ParkOutcome::TimedOut, "{states}");
+            assert!(start.elapsed() >= timeout, "{states}: too early");
+        }
+    });
+}
+
+#[test]
+fn waits_are_promoted_to_the_sleep() {
+    with_emulator(|| {
+        let parker = Parker::builder().table(WaitTable::emulated("umwait-c02,futex")).build();
+        parker.park_timeout(Duration::from_millis(5));
+        let stats = parker.stats();
+        // Where more waiters run than there are CPUs, it sleeps at once.
+        assert!(stats.promotions == 1 || stats.oversubscribed == 1, "{stats:?}");
+        assert_eq!(stats.entered[1], 1);
+    });
+}
+
+#[test]
+fn the_bound_of_the_os_sets_the_carry_flag() {
+    with_emulator(|| {
+        if is_real(Method::UmwaitC01) {
+            return;
+        }
+        let bell = Doorbell::new();
+        assert!(bell.start_polling());
+        let counted = |wait: &dyn Fn()| {
+            let before = waitpkg::os_bound_count();
+            wait();
+            waitpkg::os_bound_count() - before
+        };
+        machine::OS_BOUND_TICKS.store(1_000, Ordering::Relaxed);
+        assert_eq!(counted(&|| Umwait { is_c01: true }.wait(&bell, None)), 1);
+        assert_eq!(counted(&|| Umwait { is_c01: false }.wait(&bell, None)), 1);
+        machine::OS_BOUND_TICKS.store(0, Ordering::Relaxed);
+        assert_eq!(counted(&|| Umwait { is_c01: true }.wait(&bell, Some(0))), 0, "the deadline");
+        assert_eq!(counted(&|| Tpause.wait(&bell, None)), 0, "the rest");
+    });
+}
+
+#[test]
+fn a_ring_before_the_monitor_is_armed_is_not_slept_over() {
+    with_emulator(|| {
+        let bell = Doorbell::new();
+        assert!(bell.start_polling());
+        let _ = bell.ring();
+        // None of these has a deadline: sleeping over the ring would hang.
+        Umwait { is_c01: true }.wait(&bell, None);
+        mwaitx::Mwaitx.wait(&bell, None);
+        Tpause.wait(&bell, None);
+        assert!(bell.take());
+    });
+}
+
+/// The library's clock reads the time stamp counter; here it is trapped, and jumps an hour ahead in
+/// the middle of a wait, as after a suspend.
+#[test]
+fn a_counter_that_jumps_ahead_ends_a_wait_and_breaks_nothing() {
+    with_emulator(|| {
+        let table = WaitTable::assumed("spin,futex").unwrap();
+        let parker = Parker::builder().table(table).latency_limit_ns(0).build();
+        parker.unparker().unpark();
+        parker.park();
+        assert_eq!(parker.park_timeout(Duration::from_micros(1)), ParkOutcome::TimedOut);
+        if !machine::trap_tsc(true) {
+            println!("SKIPPED: the kernel does not let RDTSC trap");
+            return;
+        }
+        let before = LOG.rdtsc.load(Ordering::Relaxed);
+        let outcome = std::thread::scope(|scope| {
+            let is_waiting = || LOG.rdtsc.load(Ordering::Relaxed) > before + 8;
+            scope.spawn(move || {
+                while !is_waiting() {
+                    std::thread::yield_now();
+                }
+                machine::TSC_OFFSET.store(1 << 44, Ordering::Relaxed);
+            });
+            parker.park_timeout(Duration::from_secs(1200))
+        });
+        machine::trap_tsc(false);
+        machine::TSC_OFFSET.store(0, Ordering::Relaxed);
+        assert_eq!(outcome, ParkOutcome::TimedOut);
+        // Back again by an hour: a token is still a token.
+        parker.unparker().unpark();
+        assert_eq!(parker.park_timeout(Duration::from_secs(3600)), ParkOutcome::Woken);
+    });
+}
+
+/// What an assembler of GNU's makes of an instruction, as objdump prints it; `None` if there is none.
+fn assemble(prefix: &str, options: &[&str], text: &str) -> Option<String> {
+    let (assembler, objdump) = (format!("{prefix}as"), format!("{prefix}objdump"));
+    if Command::new(&assembler).arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("SKIPPED: no assembler to ask: {assembler} (binutils)");
+        return None;
+    }
+    let name = format!("idlewise-{}-{text}.o", std::process::id()).replace(['%', ' '], "-");
+    let object = std::env::temp_dir().join(name);
+    let mut child = Command::new(&assembler)
+        .args(options)
+        .arg("-o")
+        .arg(&object)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writeln!(child.stdin.take().unwrap(), "{text}").unwrap();
+    assert!(child.wait().unwrap().success(), "{text}");
+    let dump = Command::new(&objdump).arg("-d").arg(&object).output().unwrap();
+    std::fs::remove_file(&object).unwrap();
+    let dump = String::from_utf8(dump.stdout).unwrap();
+    let line = dump.lines().find_map(|line| line.split_once("   0:\t")).expect("one line").1;
+    Some(line.trim_start().to_owned())
+}
+
+/// The numbers that the library's assembler chose are those of GNU's.
+#[test]
+fn encodings_are_those_of_another_assembler() {
+    for (text, expected) in waitpkg::ENCODINGS.iter().chain(&mwaitx::ENCODINGS) {
+        let hex: Vec<_> = expected.iter().map(|byte| format!("{byte:02x}")).collect();
+        if let Some(line) = assemble("", &["--64"], text) {
+            assert!(line.starts_with(&hex.join(" ")), "{text}: {line}");
+        }
+    }
+    if let Some(line) = assemble("aarch64-linux-gnu-", &["-march=armv8.7-a"], "wfet x0") {
+        assert!(line.starts_with(&format!("{WFET_X0:08x}")), "{line}");
+    }
+}
+
+/// What ran is what that assembler was asked about.
+#[test]
+fn executed_bytes_are_the_listed_encodings() {
+    with_emulator(|| {
+        if is_real(Method::UmwaitC01) || is_real(Method::Mwaitx) {
+            return;
+        }
+        let bell = Doorbell::new();
+        assert!(bell.start_polling());
+        // Nobody rings; as if interrupted at once.
+        machine::SPURIOUS_EVERY.store(1, Ordering::Relaxed);
+        Umwait { is_c01: true }.wait(&bell, Some(0));
+        Tpause.wait(&bell, Some(0));
+        mwaitx::Mwaitx.wait(&bell, None);
+        let executed = |kind: usize| LOG.bytes[kind].load(Ordering::Relaxed).to_le_bytes();
+        for (kind, (text, expected)) in
+            [0, 1, 3, 4, 5].into_iter().zip(waitpkg::ENCODINGS.iter().chain(&mwaitx::ENCODINGS))
+        {
+            assert!(executed(kind).starts_with(expected), "{text}: {:x?}", executed(kind));
+        }
+    });
+}

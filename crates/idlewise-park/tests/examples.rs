@@ -1,0 +1,30 @@
+//! The examples do what they say: they are run as their own programs, beside this test's.
+
+use std::process::Command;
+
+fn run(example: &str) -> String {
+    // Cargo builds examples with the tests, into a folder beside theirs.
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().unwrap().parent().unwrap().join("examples");
+    let program = folder.join(format!("{example}{}", std::env::consts::EXE_SUFFIX));
+    let output = Command::new(&program).output().unwrap_or_else(|error| {
+        panic!("{}: {error}; cargo test --examples builds it", program.display())
+    });
+    assert!(output.status.success(), "{example}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn request_response_answers_all() {
+    assert!(run("request_response").starts_with("4000 requests answered"));
+}
+
+#[test]
+fn thread_pool_does_all_tasks() {
+    assert!(run("thread_pool").starts_with("10000 tasks done"));
+}
+
+#[test]
+fn replace_crossbeam_passes_work() {
+    assert_eq!(run("replace_crossbeam"), "woken with the work: 42\n");
+}

@@ -1,0 +1,256 @@
+//! What a parker promises, through everything that happens to real threads.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use idlewise_park::{ParkOutcome, Parker, Unparker, WaitTable};
+
+/// Tables that work everywhere, so that each way through the idle loop is taken.
+const TABLES: [&str; 3] = ["spin,condvar", "condvar", HOST];
+#[cfg(target_os = "linux")]
+const HOST: &str = "futex";
+#[cfg(not(target_os = "linux"))]
+const HOST: &str = "spin,condvar";
+
+fn parkers() -> impl Iterator<Item = Parker> {
+    let mut tables = Vec::from(TABLES.map(|list| WaitTable::assumed(list).unwrap()));
+    if cfg!(target_arch = "aarch64") {
+        // Every such CPU has WFE, and a spurious end is what the emulator makes of it.
+        tables.push(WaitTable::emulated("wfe,condvar"));
+    }
+    tables.into_iter().map(|table| Parker::builder().table(table).build())
+}
+
+#[test]
+fn a_token_is_one_however_often_it_is_left() {
+    for parker in parkers() {
+        assert_eq!(parker.park_timeout(Duration::ZERO), ParkOutcome::TimedOut);
+        parker.unparker().unpark();
+        parker.unparker().unpark();
+        parker.park();
+        assert_eq!(parker.park_timeout(Duration::from_micros(10)), ParkOutcome::TimedOut);
+        assert_eq!(parker.stats().free_rides, 1);
+    }
+}
+
+#[test]
+fn a_deadline_in_the_past_takes_only_a_token_that_is_there() {
+    let past = Instant::now();
+    for parker in parkers() {
+        assert_eq!(parker.park_deadline(past), ParkOutcome::TimedOut);
+        parker.unparker().unpark();
+        assert_eq!(parker.park_deadline(past), ParkOutcome::Woken);
+        let soon = Instant::now() + Duration::from_micros(50);
+        assert_eq!(parker.park_deadline(soon), ParkOutcome::TimedOut);
+        assert!(Instant::now() >= soon);
+    }
+}
+
+#[test]
+fn a_timeout_beyond_all_clocks_is_none() {
+    for parker in parkers() {
+        let unparker = parker.unparker().clone();
+        thread::scope(|scope| {
+            scope.spawn(move || unparker.unpark());
+            assert_eq!(parker.park_timeout(Duration::MAX), ParkOutcome::Woken);
+        });
+    }
+}
+
+#[test]
+fn can_be_sent_and_shared_as_crossbeams() {
+    fn is_send<T: Send>() {}
+    fn is_sync<T: Sync>() {}
+    is_send::<Parker>();
+    is_send::<Unparker>();
+    is_sync::<Unparker>();
+    // That Parker is not Sync: see the compile_fail test of `Parker`'s docs.
+}
+
+/// The thread is gone, its parker with it, while others still wake it.
+#[test]
+fn a_waiter_may_go_while_it_is_woken() {
+    let rounds = if cfg!(miri) { 20 } else { 300 };
+    for round in 0..rounds {
+        for parker in parkers() {
+            let unparkers = [parker.unparker().clone(), parker.unparker().clone()];
+            let waiter = thread::spawn(move || {
+                if round % 2 == 0 {
+                    parker.park();
+                }
+            });
+            let wakers = unparkers.map(|unparker| thread::spawn(move || unparker.unpark()));
+            waiter.join().unwrap();
+            wakers.into_iter().for_each(|waker| waker.join().unwrap());
+        }
+    }
+}
+
+#[test]
+fn no_budget_means_no_polling() {
+    let table = WaitTable::assumed("spin,condvar").unwrap();
+    let parker = Parker::builder().table(table).cpu_budget_permille(0).build();
+    for _ in 0..20 {
+        parker.park_timeout(Duration::from_micros(200));
+    }
+    let stats = parker.stats();
+    // What it was given to begin with is soon used up.
+    assert!(stats.entered[1] > stats.entered[0], "{stats:?}");
+}
+
+#[test]
+fn a_latency_limit_that_no_sleep_keeps_means_polling() {
+    let table = WaitTable::assumed("spin,condvar").unwrap();
+    let parker = Parker::builder().table(table).latency_limit_ns(1_000).build();
+    for _ in 0..20 {
+        parker.park_timeout(Duration::from_micros(200));
+    }
+    let stats = parker.stats();
+    assert_eq!((stats.entered[0], stats.entered[1]), (stats.waits, 0), "{stats:?}");
+}
+
+/// A thread that never finds a free CPU: as many waiters as CPUs run, and one more.
+#[test]
+fn more_runnable_waiters_than_cpus_do_not_poll() {
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let table = WaitTable::assumed("spin,condvar").unwrap();
+    let parker = || Parker::builder().table(table.clone()).build();
+    let others: Vec<_> = (0..cpus).map(|_| parker()).collect();
+    for other in &others {
+        other.park_timeout(Duration::from_nanos(1));
+        other.park_timeout(Duration::from_micros(100));
+    }
+    let last = parker();
+    last.park_timeout(Duration::from_micros(100));
+    let stats = last.stats();
+    assert_eq!((stats.oversubscribed, stats.entered[0], stats.entered[1]), (1, 0, 1), "{stats:?}");
+}
+
+#[cfg(unix)]
+mod unix {
+    use super::*;
+
+    extern "C" fn on_signal(_: libc::c_int) {}
+
+    /// Signals interrupt the sleep (EINTR), and change nothing.
+    #[test]
+    fn signals_do_not_end_a_wait() {
+        // SAFETY: a handler that does nothing, without SA_RESTART.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_signal as *const () as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+        }
+        for parker in parkers() {
+            let unparker = parker.unparker().clone();
+            let (is_rung, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
+            // SAFETY: no arguments.
+            let waiter = unsafe { libc::pthread_self() };
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        // SAFETY: the waiter lives until the scope ends.
+                        unsafe { libc::pthread_kill(waiter, libc::SIGUSR1) };
+                        thread::yield_now();
+                    }
+                    is_rung.store(true, Ordering::Relaxed);
+                    unparker.unpark();
+                    while !is_done.load(Ordering::Acquire) {
+                        thread::yield_now();
+                    }
+                });
+                parker.park();
+                assert!(is_rung.load(Ordering::Relaxed), "woken by nobody");
+                is_done.store(true, Ordering::Release);
+            });
+        }
+    }
+
+    /// A child has its parent's parkers, but no other threads: its waits work.
+    #[test]
+    fn a_forked_child_can_wait() {
+        for parker in parkers() {
+            parker.unparker().unpark();
+            // SAFETY: the child calls only what allocates nothing and takes no lock that another
+            // thread may hold: it parks, and exits.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0);
+            if child == 0 {
+                parker.park();
+                let timed_out = parker.park_timeout(Duration::from_micros(200));
+                parker.unparker().unpark();
+                let woken = parker.park_timeout(Duration::from_secs(60));
+                let is_right = !timed_out.is_woken() && woken.is_woken();
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(!is_right)) };
+            }
+            let mut status = 0;
+            // SAFETY: writes `status`.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0, "the child");
+            parker.park();
+        }
+    }
+
+    const CHILD: &str = "IDLEWISE_PARK_TEST_CHILD";
+
+    /// A process that is stopped and continued at any moment loses no wake-up.
+    #[test]
+    fn a_process_may_be_frozen_and_continued() {
+        if std::env::var_os(CHILD).is_some() {
+            return ping_pong(2_000);
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "unix::a_process_may_be_frozen_and_continued"])
+            .env(CHILD, "1")
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = child.id() as libc::pid_t;
+        let mut freezes = 0;
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            // SAFETY: our own child, which is not reaped yet.
+            unsafe {
+                libc::kill(pid, libc::SIGSTOP);
+                thread::yield_now();
+                libc::kill(pid, libc::SIGCONT);
+            }
+            freezes += 1;
+            // Let it get on: a process that is always stopped never ends.
+            (0..50).for_each(|_| thread::yield_now());
+        };
+        if status.code() == Some(127) {
+            println!("SKIPPED: this program cannot be started from itself (under an emulator?)");
+            return;
+        }
+        assert!(status.success(), "after {freezes} freezes: {status}");
+    }
+
+    fn ping_pong(rounds: u32) {
+        for (ping, pong) in parkers().zip(parkers()) {
+            let (to_ping, to_pong) = (ping.unparker().clone(), pong.unparker().clone());
+            let ball = AtomicU32::new(0);
+            thread::scope(|scope| {
+                let ball = &ball;
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        pong.park();
+                        assert_eq!(ball.load(Ordering::Relaxed), round * 2 + 1);
+                        ball.store(round * 2 + 2, Ordering::Relaxed);
+                        to_ping.unpark();
+                    }
+                });
+                for round in 0..rounds {
+                    ball.store(round * 2 + 1, Ordering::Relaxed);
+                    to_pong.unpark();
+                    ping.park();
+                    assert_eq!(ball.load(Ordering::Relaxed), round * 2 + 2);
+                }
+            });
+        }
+    }
+}

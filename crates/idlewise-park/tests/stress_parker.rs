@@ -1,0 +1,95 @@
+//! Wake-ups by the million with random timeouts and cancellations: none is lost.
+//!
+//! Two waiters, two wakers each. `make stress` runs 10⁹ (`IDLEWISE_STRESS_COUNT`).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use idlewise_park::{Parker, WaitTable};
+
+/// A small generator (xorshift64*): the seed is printed with a failure.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+}
+
+/// A wait this long means that its wake-up was lost.
+const LOST: Duration = Duration::from_secs(120);
+
+fn stress(list: &str, ring_count: u64, seed: u64) {
+    let published = [const { AtomicU64::new(0) }; 2];
+    let seen = [const { AtomicU64::new(0) }; 2];
+    let is_over = AtomicBool::new(false);
+    let parker = Parker::builder().table(WaitTable::assumed(list).unwrap()).build();
+    thread::scope(|scope| {
+        for (waker, (published, seen)) in published.iter().zip(&seen).enumerate() {
+            let unparker = parker.unparker().clone();
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let mut random = Random(seed + 1 + waker as u64);
+                for n in 1..=ring_count {
+                    published.store(n, Ordering::Relaxed);
+                    unparker.unpark();
+                    // Often wait for the answer, so that the waiter really waits; if it gave up
+                    // (a cancelled wait) the other waker's ring may have brought it.
+                    let is_patient = random.below(4) != 0;
+                    while is_patient
+                        && seen.load(Ordering::Acquire) < n
+                        && !is_over.load(Ordering::Relaxed)
+                    {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        let mut random = Random(seed);
+        loop {
+            let before: Vec<_> = seen.iter().map(|seen| seen.load(Ordering::Relaxed)).collect();
+            for (published, seen) in published.iter().zip(&seen) {
+                seen.store(published.load(Ordering::Relaxed), Ordering::Release);
+            }
+            if seen.iter().all(|seen| seen.load(Ordering::Relaxed) == ring_count) {
+                break;
+            }
+            let is_woken = match random.below(4) {
+                0 => parker.park_timeout(Duration::ZERO).is_woken(),
+                1 => parker.park_timeout(Duration::from_nanos(random.below(60_000))).is_woken(),
+                _ => {
+                    let is_woken = parker.park_timeout(LOST).is_woken();
+                    is_over.store(!is_woken, Ordering::Relaxed);
+                    assert!(is_woken, "{list}, seed {seed}: lost a wake-up after {before:?}");
+                    true
+                }
+            };
+            std::hint::black_box(is_woken);
+        }
+    });
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    let count = std::env::var("IDLEWISE_STRESS_COUNT").ok().and_then(|count| count.parse().ok());
+    let count: u64 = count.unwrap_or(if cfg!(miri) { 400 } else { 80_000 });
+    let lists: &[&str] = if cfg!(target_os = "linux") && !cfg!(miri) {
+        &["spin,futex", "futex", "spin,condvar", "condvar"]
+    } else {
+        &["spin,condvar", "condvar"]
+    };
+    // Pairs of waiters at once, two wakers each: six threads.
+    for pair in lists.chunks(2) {
+        thread::scope(|scope| {
+            for (index, list) in pair.iter().enumerate() {
+                scope.spawn(move || {
+                    stress(list, count / (2 * lists.len() as u64), 7 + index as u64)
+                });
+            }
+        });
+    }
+}
