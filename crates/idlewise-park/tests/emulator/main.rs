@@ -130,12 +130,14 @@ fn deadlines_end_every_instruction() {
 #[test]
 fn waits_are_promoted_to_the_sleep() {
     with_emulator(|| {
-        let parker = Parker::builder().table(WaitTable::emulated("umwait-c02,futex")).build();
-        parker.park_timeout(Duration::from_millis(5));
-        let stats = parker.stats();
-        // Where more waiters run than there are CPUs, it sleeps at once.
-        assert!(stats.promotions == 1 || stats.oversubscribed == 1, "{stats:?}");
-        assert_eq!(stats.entered[1], 1);
+        // A thread that gets no CPU for the whole wait sees its deadline first: try again.
+        let is_promoted = (0..200).any(|_| {
+            let parker = Parker::builder().table(WaitTable::emulated("umwait-c02,futex")).build();
+            parker.park_timeout(Duration::from_millis(5));
+            let stats = parker.stats();
+            stats.promotions == 1 && stats.entered[..2] == [1, 1]
+        });
+        assert!(is_promoted, "no wait of 5 ms went on to the sleep");
     });
 }
 
