@@ -110,6 +110,13 @@ fn a_latency_limit_that_no_sleep_keeps_means_polling() {
     assert_eq!((stats.entered[0], stats.entered[1]), (stats.waits, 0), "{stats:?}");
 }
 
+/// One wait that times out; a thread that gets no CPU may find its deadline past already.
+fn wait_once(parker: &Parker) {
+    while parker.stats().waits == 0 {
+        parker.park_timeout(Duration::from_micros(100));
+    }
+}
+
 /// A thread that never finds a free CPU: as many waiters as CPUs run, and one more.
 #[test]
 fn more_runnable_waiters_than_cpus_do_not_poll() {
@@ -118,11 +125,10 @@ fn more_runnable_waiters_than_cpus_do_not_poll() {
     let parker = || Parker::builder().table(table.clone()).build();
     let others: Vec<_> = (0..cpus).map(|_| parker()).collect();
     for other in &others {
-        other.park_timeout(Duration::from_nanos(1));
-        other.park_timeout(Duration::from_micros(100));
+        wait_once(other);
     }
     let last = parker();
-    last.park_timeout(Duration::from_micros(100));
+    wait_once(&last);
     let stats = last.stats();
     assert_eq!((stats.oversubscribed, stats.entered[0], stats.entered[1]), (1, 0, 1), "{stats:?}");
 }
