@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use idlewise_report::{columns, columns_markdown, export, info, replay, validate};
+use idlewise_report::{columns, columns_markdown, export, info, replay, simulate, validate};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -70,6 +70,9 @@ fn the_list_of_columns_is_in_the_documentation() {
     let text = columns_markdown(&[
         ("`idlewise replay`", &replay::REPLAY),
         ("`idlewise replay` of several logs, log by log", &replay::BY_LOG),
+        ("`idlewise simulate`, runs", &simulate::RUNS),
+        ("`idlewise simulate`, spans", &simulate::SPANS),
+        ("`idlewise simulate`, states", &simulate::STATES),
         ("`idlewise info`", &info::INFO),
         ("`idlewise export`", &export::EXPORT),
         ("`idlewise validate`", &validate::VALIDATE),

@@ -9,6 +9,7 @@
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `replay.rs` | what a replay says: its columns, tables and sentences |
 //! | `export.rs` | what the columns of an export mean |
+//! | `simulate.rs` | what a simulated run says |
 //! | `validate.rs` | what is wrong or doubtful in a log |
 //! | `notes.rs` | [`Notes`]: basis and doubts, the lines under a table |
 //!
@@ -22,6 +23,7 @@ pub mod info;
 mod notes;
 pub mod replay;
 mod scale;
+pub mod simulate;
 mod table;
 mod text;
 pub mod validate;

@@ -3,6 +3,9 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `replay/` | [`replay::Lane`]: a governor over the gaps of a CPU, and what it tallies |
+//! | `idle_loop.rs` | the loop around a governor, as replay and simulation share it |
+//! | `simulate/` | [`simulate::simulate`]: a whole machine in discrete events |
+//! | `workload/` | [`workload::Workload`]: what runs on it |
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap that is known |
 //! | `cost.rs` | [`CostModel`]: energy, and delay at a price |
 //! | `decision_log.rs` | [`decision_log`]: a governor against what a real kernel's answered |
@@ -13,9 +16,12 @@
 
 mod cost;
 pub mod decision_log;
+mod idle_loop;
 mod machine;
 mod oracle;
 pub mod replay;
+pub mod simulate;
+pub mod workload;
 
 pub use cost::CostModel;
 pub use machine::{

@@ -7,6 +7,7 @@ mod info;
 mod machines;
 mod plugin_worker;
 mod replay;
+mod simulate;
 mod validate;
 mod verify_decisions;
 mod verify_sources;
@@ -22,6 +23,7 @@ pub enum Command {
     Info(info::Info),
     Replay(replay::Replay),
     Export(export::Export),
+    Simulate(simulate::Simulate),
     Validate(validate::Validate),
     Anonymize(anonymize::Anonymize),
     Machines(machines::Machines),
@@ -38,6 +40,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Info(arguments) => arguments.run(),
         Command::Replay(arguments) => arguments.run(),
         Command::Export(arguments) => arguments.run(),
+        Command::Simulate(arguments) => arguments.run(),
         Command::Validate(arguments) => arguments.run(),
         Command::Anonymize(arguments) => arguments.run(),
         Command::Machines(arguments) => arguments.run(),

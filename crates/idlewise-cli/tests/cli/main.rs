@@ -10,6 +10,7 @@ mod machines;
 mod manifest;
 mod plugins;
 mod replay;
+mod simulate;
 mod validate;
 mod verify_decisions;
 mod verify_sources;

@@ -38,63 +38,14 @@
 mod run;
 mod tally;
 
-use idlewise_core::{
-    Context, Decision, Device, DisabledMask, FAR_AWAY_NS, Governor, IdleState, NO_LATENCY_LIMIT_NS,
-    Outcome, STATE_COUNT_MAX, SleepLength, StateIndex, StateTable, Verdict,
-    auto_promotion_delay_ns,
-};
+use idlewise_core::{FAR_AWAY_NS, Governor, StateIndex, Verdict};
 use idlewise_trace::{IdleGap, WakeReason};
 
+use crate::idle_loop::{IdleLoop, Outlook, Stayed};
+
+pub use crate::idle_loop::{DEFAULT_TICK_WORK_NS, Setting, StayEnd};
 pub use run::{GroupReader, MakeLane, replay_log};
 pub use tally::{Delays, StateTally, Tally};
-
-/// How long the tick's work takes if nothing else is said: interrupt to idle exit took 2 to 4 µs
-/// in our recordings on a virtual machine. Assumed.
-pub const DEFAULT_TICK_WORK_NS: u64 = 3_000;
-/// The shortest target residency that bounds polling, as `CPUIDLE_POLL_MIN` in
-/// `drivers/cpuidle/cpuidle.c`.
-const POLL_LIMIT_MIN_NS: u64 = 10_000;
-/// A CPU polls at most this part of a tick, as `CPUIDLE_POLL_MAX`.
-const POLL_LIMIT_TICK_PART: u64 = 16;
-
-/// The world that a governor is replayed in.
-#[derive(Clone, Copy, Debug)]
-pub struct Setting {
-    /// The machine's states.
-    pub states: StateTable,
-    /// Those that are switched off.
-    pub disabled: DisabledMask,
-    /// Longest exit latency allowed; a tighter limit in the log counts too.
-    pub latency_limit_ns: i64,
-    /// The tick's period, that of the recording or another.
-    pub tick_period_ns: u32,
-    /// How long the tick's handler keeps the CPU running.
-    pub tick_work_ns: u64,
-}
-
-impl Setting {
-    /// All states enabled, no latency limit.
-    pub fn new(states: StateTable, tick_period_ns: u32) -> Self {
-        Setting {
-            states,
-            disabled: DisabledMask::NONE,
-            latency_limit_ns: NO_LATENCY_LIMIT_NS,
-            tick_period_ns,
-            tick_work_ns: DEFAULT_TICK_WORK_NS,
-        }
-    }
-
-    /// How long a polling state spins (`cpuidle_poll_time` in `drivers/cpuidle/cpuidle.c`): to the
-    /// target residency of the shallowest enabled state that is worth the wait.
-    fn poll_limit_ns(&self) -> u64 {
-        let max_ns = u64::from(self.tick_period_ns) / POLL_LIMIT_TICK_PART;
-        (1..self.states.len())
-            .filter(|&i| !self.disabled.contains(i))
-            .map(|i| self.states.get(i).target_residency_ns)
-            .find(|&residency_ns| residency_ns >= POLL_LIMIT_MIN_NS)
-            .map_or(max_ns, |residency_ns| residency_ns.min(max_ns))
-    }
-}
 
 /// Something that is fed the gaps of one CPU, in order of time.
 pub trait Lane: Send {
@@ -157,83 +108,9 @@ impl Observer for () {
 
 /// A governor in a [`Setting`].
 pub struct GovernorLane<G, O = ()> {
-    governor: G,
+    idle: IdleLoop<G>,
     observer: O,
-    setting: Setting,
-    device: Device,
-    tick_stopped: bool,
-    poll_limit_ns: u64,
-    rules: [StateRule; STATE_COUNT_MAX],
     tally: Tally,
-}
-
-/// What follows from the table and the disabled states for one state, worked out once.
-#[derive(Clone, Copy, Debug)]
-struct StateRule {
-    exit_latency_ns: u64,
-    /// A shorter residency is too deep; 0 if nothing shallower is enabled.
-    too_deep_below_ns: u64,
-    /// A stay this long is too shallow (`core::verdict` on the stay plus the exit latency).
-    too_shallow_from_ns: u64,
-    /// When the promotion timer ends a stay.
-    promotion_ns: u64,
-    is_polling: bool,
-    wakes_on_store: bool,
-}
-
-impl StateRule {
-    fn new(setting: &Setting, index: StateIndex) -> Self {
-        let Setting { states, disabled, .. } = setting;
-        let state: &IdleState = states.get(index);
-        let shallower_is_enabled = (0..index).any(|i| !disabled.contains(i));
-        let deeper = (index + 1..states.len()).find(|&i| !disabled.contains(i));
-        StateRule {
-            exit_latency_ns: state.exit_latency_ns,
-            too_deep_below_ns: if shallower_is_enabled { state.target_residency_ns } else { 0 },
-            // The stay must also be longer than nothing, and the residency reach the state's own.
-            too_shallow_from_ns: deeper.map_or(u64::MAX, |i| {
-                let own_ns = state.target_residency_ns.saturating_sub(state.exit_latency_ns);
-                states.get(i).target_residency_ns.max(own_ns).max(1)
-            }),
-            promotion_ns: auto_promotion_delay_ns(states, *disabled, index).unwrap_or(u64::MAX),
-            is_polling: state.is_polling,
-            wakes_on_store: state.wakes_on_store,
-        }
-    }
-
-    #[inline]
-    fn is_too_deep(&self, residency_ns: u64) -> bool {
-        residency_ns < self.too_deep_below_ns
-    }
-
-    #[inline]
-    fn is_too_shallow(&self, stay_ns: u64) -> bool {
-        stay_ns >= self.too_shallow_from_ns
-    }
-
-    #[inline]
-    fn verdict(&self, stay_ns: u64, residency_ns: u64) -> Verdict {
-        if self.is_too_deep(residency_ns) {
-            Verdict::TooDeep
-        } else if self.is_too_shallow(stay_ns) {
-            Verdict::TooShallow
-        } else {
-            Verdict::Fit
-        }
-    }
-}
-
-/// Why a stay ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StayEnd {
-    /// The gap's wake event.
-    Event,
-    /// The scheduler tick.
-    Tick,
-    /// The limit of a polling state.
-    PollLimit,
-    /// The promotion timer.
-    Promotion,
 }
 
 impl<G: Governor> GovernorLane<G> {
@@ -246,18 +123,7 @@ impl<G: Governor> GovernorLane<G> {
 impl<G: Governor, O: Observer> GovernorLane<G, O> {
     /// A lane that shows each gap to `observer`.
     pub fn with_observer(governor: G, setting: Setting, observer: O) -> Self {
-        let rules =
-            std::array::from_fn(|i| StateRule::new(&setting, i.min(setting.states.deepest())));
-        GovernorLane {
-            governor,
-            observer,
-            setting,
-            device: Device::default(),
-            tick_stopped: false,
-            poll_limit_ns: setting.poll_limit_ns(),
-            rules,
-            tally: Tally::default(),
-        }
+        GovernorLane { idle: IdleLoop::new(governor, setting), observer, tally: Tally::default() }
     }
 
     /// The observer.
@@ -267,9 +133,9 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
 
     #[inline]
     fn gap(&mut self, gap: &IdleGap) {
-        let period_ns = u64::from(self.setting.tick_period_ns);
+        let period_ns = u64::from(self.idle.setting.tick_period_ns);
         if gap.ran_task {
-            self.tick_stopped = false;
+            self.idle.tick_stopped = false;
         }
         let first_tick_ns = match gap.next_tick_ns {
             // A division takes as long as a simple governor's decision, and most need none.
@@ -280,8 +146,9 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             None => period_ns - gap.start_ns.rem_euclid(period_ns as i64) as u64,
         };
         let log_limit_ns = gap.latency_limit_ns.and_then(|ns| i64::try_from(ns).ok());
-        let latency_limit_ns = log_limit_ns
-            .map_or(self.setting.latency_limit_ns, |ns| ns.min(self.setting.latency_limit_ns));
+        let latency_limit_ns = log_limit_ns.map_or(self.idle.setting.latency_limit_ns, |ns| {
+            ns.min(self.idle.setting.latency_limit_ns)
+        });
         let start_ns = gap.start_ns as u64;
         let mut first = None;
         let mut idle_ns = 0;
@@ -289,96 +156,53 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         let mut at_ns = 0_u64;
         let mut next_tick_at_ns = first_tick_ns;
         loop {
-            let tick_left_ns = if self.tick_stopped { u64::MAX } else { next_tick_at_ns - at_ns };
             let timer_left_ns = match gap.sleep_length_ns {
                 Some(length_ns) if length_ns >= at_ns => {
                     i64::try_from(length_ns - at_ns).unwrap_or(FAR_AWAY_NS)
                 }
                 _ => FAR_AWAY_NS,
             };
-            let next_event_ns =
-                timer_left_ns.min(i64::try_from(tick_left_ns).unwrap_or(FAR_AWAY_NS));
-            let timers = SleepLength { sleep_length_ns: timer_left_ns, next_event_ns };
-            let mut context = Context::new(&self.setting.states, timers);
-            context.disabled = self.setting.disabled;
-            context.latency_limit_ns = latency_limit_ns;
-            context.tick_stopped = self.tick_stopped;
-            context.now_ns = start_ns.wrapping_add(at_ns);
-            // With a single state the kernel asks nobody (`cpuidle_idle_call` in
-            // `kernel/sched/idle.c`).
-            let mut decision = match self.setting.states.len() {
-                1 => Decision { state: 0, stop_tick: true },
-                _ => self.governor.select(&context, &mut self.device),
-            };
-            self.tally.timer_read_count += u64::from(context.sleep_length_calls());
-            let deepest = self.setting.states.deepest();
-            if decision.state > deepest {
-                self.tally.invalid_count += 1;
-                decision.state = deepest;
-            }
-            first.get_or_insert(FirstDecision {
-                state: decision.state,
-                tick_stopped: self.tick_stopped,
-            });
-            let stops = decision.stop_tick && timer_left_ns > period_ns as i64;
-            self.tick_stopped |= stops;
-            let tick_left_ns = if self.tick_stopped { u64::MAX } else { tick_left_ns };
+            let tick_stopped = self.idle.tick_stopped;
+            let now_ns = start_ns.wrapping_add(at_ns);
+            let tick_left_ns = next_tick_at_ns - at_ns;
+            let outlook = Outlook { now_ns, timer_left_ns, tick_left_ns, latency_limit_ns };
+            let entry = self.idle.select(outlook, &mut self.tally);
+            first.get_or_insert(FirstDecision { state: entry.state, tick_stopped });
 
-            let rule = self.rules[decision.state];
+            let rule = entry.rule;
             let event_left_ns = gap.gap_ns - at_ns;
-            let poll_limit_ns = match self.device.poll_limit_ns {
-                0 => self.poll_limit_ns,
-                limit_ns => limit_ns,
-            };
-            let own_limit_ns = if rule.is_polling { poll_limit_ns } else { rule.promotion_ns };
-            let others_ns = event_left_ns.min(tick_left_ns);
-            let stay_ns = others_ns.min(own_limit_ns);
-            let device = &mut self.device;
-            device.poll_limit_ns =
-                if rule.is_polling { poll_limit_ns } else { device.poll_limit_ns };
-            device.poll_time_limit =
-                if rule.is_polling { own_limit_ns < others_ns } else { device.poll_time_limit };
+            let stay_ns = event_left_ns.min(entry.tick_left_ns).min(entry.own_limit_ns);
             // At the same time, the event comes before the tick, and the tick before our timers.
             let end = match stay_ns {
                 _ if stay_ns == event_left_ns => StayEnd::Event,
-                _ if stay_ns == tick_left_ns => StayEnd::Tick,
+                _ if stay_ns == entry.tick_left_ns => StayEnd::Tick,
                 _ if rule.is_polling => StayEnd::PollLimit,
                 _ => StayEnd::Promotion,
             };
-            let residency_ns = stay_ns + rule.exit_latency_ns;
+            let tick_ran = match end {
+                StayEnd::Tick => true,
+                StayEnd::Event => {
+                    entry.tick_left_ns == stay_ns || self.is_on_grid(gap, first_tick_ns)
+                }
+                StayEnd::PollLimit | StayEnd::Promotion | StayEnd::Deadline => false,
+            };
+            let exit_ns = rule.exit_latency_ns;
+            let now_ns = now_ns.wrapping_add(stay_ns + exit_ns);
+            let stayed = Stayed { stay_ns, exit_ns, end, tick_ran, now_ns };
+            let residency_ns = self.idle.reflect(&entry, stayed, &mut self.tally);
             idle_ns += residency_ns;
-            let state = &mut self.tally.states[decision.state];
-            state.entry_count += 1;
-            state.stay_ns += stay_ns;
-            state.too_deep_count += u64::from(rule.is_too_deep(residency_ns));
-            state.too_shallow_count += u64::from(rule.is_too_shallow(stay_ns));
             let stay = ReplayedStay {
-                state: decision.state,
+                state: entry.state,
                 at_ns,
                 stay_ns,
-                exit_latency_ns: rule.exit_latency_ns,
+                exit_latency_ns: exit_ns,
                 verdict: rule.verdict(stay_ns, residency_ns),
                 end,
             };
             self.observer.stay(gap, stay);
-
-            let tick_ran = match end {
-                StayEnd::Tick => true,
-                StayEnd::Event => tick_left_ns == stay_ns || self.is_on_grid(gap, first_tick_ns),
-                StayEnd::PollLimit | StayEnd::Promotion => false,
-            };
-            self.device.last_residency_ns = residency_ns;
-            let outcome = Outcome {
-                entered: decision.state,
-                got_tick: tick_ran,
-                now_ns: start_ns.wrapping_add(at_ns).wrapping_add(residency_ns),
-            };
-            if self.setting.states.len() > 1 {
-                self.governor.reflect(&outcome, &mut self.device);
-            }
             match end {
                 StayEnd::Event => {
-                    let state = &mut self.tally.states[decision.state];
+                    let state = &mut self.tally.states[entry.state];
                     state.wake_count += 1;
                     let is_ipi = matches!(gap.wake_reason, WakeReason::Ipi | WakeReason::Resched);
                     state.free_ipi_count += u64::from(is_ipi && rule.wakes_on_store);
@@ -386,7 +210,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                     return;
                 }
                 StayEnd::Tick => {
-                    let work_ns = rule.exit_latency_ns + self.setting.tick_work_ns;
+                    let work_ns = rule.exit_latency_ns + self.idle.setting.tick_work_ns;
                     self.tally.tick_wake_count += 1;
                     self.tally.work_ns += work_ns;
                     at_ns += stay_ns + work_ns;
@@ -398,6 +222,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                     self.tally.work_ns += rule.exit_latency_ns;
                     at_ns += residency_ns.max(1);
                 }
+                StayEnd::Deadline => unreachable!("replay has no such deadline"),
             }
             if at_ns >= gap.gap_ns {
                 break;
@@ -415,7 +240,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
     /// Whether a timer ended the gap just where the tick grid has a line.
     #[inline]
     fn is_on_grid(&self, gap: &IdleGap, first_tick_ns: u64) -> bool {
-        let period_ns = u64::from(self.setting.tick_period_ns);
+        let period_ns = u64::from(self.idle.setting.tick_period_ns);
         gap.wake_reason == WakeReason::Timer
             && match gap.gap_ns.checked_sub(first_tick_ns) {
                 None => false,

@@ -107,7 +107,8 @@ impl Delays {
         })
     }
 
-    fn merge(&mut self, other: &Delays) {
+    /// Adds the delays of another multiset.
+    pub fn merge(&mut self, other: &Delays) {
         for (&delay_ns, &count) in &other.counts {
             self.add(delay_ns, count);
         }

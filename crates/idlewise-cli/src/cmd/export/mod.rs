@@ -104,6 +104,14 @@ struct Replays {
 impl Export {
     /// Writes the file and says what it holds.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        let (path, named, replays) = self.write()?;
+        if path != Path::new(STDOUT) {
+            self.report(&path, &named, &replays)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn write(&self) -> Result<(PathBuf, NamedLog, Replays), Failure> {
         // Names are checked before anything is read.
         let choices: Vec<Choice> =
             self.governors.iter().map(|name| Choice::parse(name)).collect::<Result<_, _>>()?;
@@ -139,10 +147,7 @@ impl Export {
             }
         }
         output.finish()?;
-        if path != Path::new(STDOUT) {
-            self.report(&path, &named, &replays)?;
-        }
-        Ok(ExitCode::SUCCESS)
+        Ok((path, named, replays))
     }
 
     fn report(&self, path: &Path, named: &NamedLog, replays: &Replays) -> Result<(), Failure> {
@@ -172,6 +177,20 @@ impl Export {
         }
         Ok(())
     }
+}
+
+/// Writes a log as a trace for the Perfetto UI.
+pub fn write_perfetto(log: &Path, output: &Path, force: bool) -> Result<(), Failure> {
+    let export = Export {
+        log: log.to_owned(),
+        format: Format::Perfetto,
+        output: Some(output.to_owned()),
+        force,
+        governors: Vec::new(),
+        machine: None,
+        json: false,
+    };
+    export.write().map(|_| ())
 }
 
 const STDOUT: &str = "-";

@@ -1,0 +1,402 @@
+//! `idlewise simulate`: a workload on a simulated machine.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use idlewise_core::{Governor, NO_LATENCY_LIMIT_NS, tick_period_ns};
+use idlewise_report::simulate::{run_table, span_table, state_table};
+use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_sim::replay::GroupReader;
+use idlewise_sim::simulate::{Hardware, ParameterInfo, Report, Setup, Shape, simulate_replicates};
+use idlewise_sim::workload::{Recorded, WORKLOADS, Workload};
+use idlewise_sim::{Basis, Machine};
+use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, Source};
+use idlewise_trace::{CpuSummary, GapSink, IdleGap, OutputFile};
+use serde_json::{Map, Value, json};
+
+use crate::bundled;
+use crate::cmd::export;
+use crate::error::Failure;
+use crate::governors::{self, Choice};
+use crate::input::NamedLog;
+
+/// Simulated time if the user says nothing.
+const DURATION_DEFAULT_MS: u64 = 1_000;
+/// A year of simulated milliseconds would not end either.
+const DURATION_MAX_MS: u64 = 31_536_000_000;
+
+const EXAMPLES: &str = "\
+Examples:
+  # Request and response over TCP on a Sapphire Rapids, menu against teo
+  idlewise simulate spr tcp-lat --governor menu --governor teo
+
+  # The same with the card's interrupts on the next CPU, and 500 us between requests
+  idlewise simulate spr tcp-lat --set irq_offset=1 --set think_ns=500000
+
+  # Wake-ups by IPI instead of by a store to the monitored line
+  idlewise simulate spr wakes --set ipi_less=false
+
+  # A workload of your own, and what it did as an idle log that can be replayed
+  idlewise simulate ./machine.toml ./workload.toml --trace run.parquet
+  idlewise replay run.parquet --machine ./machine.toml
+
+  # The gaps of a recording
+  idlewise simulate spr traces/h-pingpong.parquet
+
+  # All workloads and parameters
+  idlewise simulate --list
+
+Exit status: 0, or 2 on bad input or a run that would never end.";
+
+/// Run a workload on a simulated machine
+///
+/// Discrete events in virtual time: idle states, timers, ticks, interrupts, IPIs, run queues, SMT,
+/// package states and the power limit. The same machine, workload, governor and seed give the same
+/// bytes.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
+pub struct Simulate {
+    /// The machine: an id of `idlewise machines` or a machine file
+    #[arg(required_unless_present = "list")]
+    machine: Option<String>,
+
+    /// The workload: a name, a TOML file, or an idle log or recording whose gaps are played
+    #[arg(required_unless_present = "list")]
+    workload: Option<String>,
+
+    /// List workloads and parameters, with their defaults
+    #[arg(long)]
+    list: bool,
+
+    /// A governor; may be repeated [default: menu, teo]
+    #[arg(long = "governor", value_name = "NAME")]
+    governors: Vec<String>,
+
+    /// Set a parameter of the workload or of the hardware; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+
+    /// Switch a state off, by name or index; may be repeated
+    #[arg(long = "disable", value_name = "STATE")]
+    disabled: Vec<String>,
+
+    /// Longest exit latency allowed, in us
+    #[arg(long, value_name = "T")]
+    latency_limit_us: Option<u32>,
+
+    /// Simulated time in ms [default: 1000, or a recording's length]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=DURATION_MAX_MS))]
+    duration_ms: Option<u64>,
+
+    /// Seed of the random numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Runs with seeds that follow, side by side, added up
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    replicates: u64,
+
+    /// Write what the one governor named did as an idle log, and beside it as a trace for the
+    /// Perfetto UI (.pftrace)
+    #[arg(long, value_name = "LOG", conflicts_with = "replicates")]
+    trace: Option<PathBuf>,
+
+    /// Replace the files of --trace if they exist
+    #[arg(long, requires = "trace")]
+    force: bool,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that was asked for, checked.
+struct Plan {
+    machine: Machine,
+    machine_text: String,
+    hardware: Hardware,
+    shape: Shape,
+    workload: Workload,
+    choices: Vec<Choice>,
+    duration_ns: u64,
+}
+
+impl Simulate {
+    /// Simulates everything that was asked for and prints it.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        if self.list {
+            io::stdout().lock().write_all(list().as_bytes())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let plan = self.plan()?;
+        // Before minutes of simulating, not after.
+        let writer = match &self.trace {
+            Some(path) => {
+                drop(OutputFile::create(&perfetto_path(path), self.force)?);
+                Some(LogWriter::create(path, self.force)?)
+            }
+            None => None,
+        };
+        let mut runs = Vec::new();
+        for choice in &plan.choices {
+            runs.push((choice.name(), self.simulate(&plan, choice)?));
+        }
+        let mut out = io::stdout().lock();
+        if let (Some(writer), Some(path)) = (writer, &self.trace) {
+            write_log(writer, &plan, &runs[0])?;
+            let perfetto = perfetto_path(path);
+            export::write_perfetto(path, &perfetto, self.force)?;
+            if !self.json {
+                let gap_count = runs[0].1.gaps.len();
+                writeln!(out, "{}: {gap_count} gaps; {}", path.display(), perfetto.display())?;
+            }
+        }
+        self.print(&mut out, &plan, &runs)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn plan(&self) -> Result<Plan, Failure> {
+        let name = self.machine.as_deref().unwrap_or_default();
+        let machine = bundled::machine(name)?;
+        machine.table().map_err(Failure::new)?;
+        let mut hardware = Hardware::of(&machine);
+        let choices: Vec<Choice> = match self.governors.as_slice() {
+            [] if self.trace.is_some() => vec![Choice::parse("menu")?],
+            [] => vec![Choice::parse("menu")?, Choice::parse("teo")?],
+            names => names.iter().map(|name| Choice::parse(name)).collect::<Result<_, _>>()?,
+        };
+        for choice in &choices {
+            choice.check(&machine)?;
+            if matches!(choice, Choice::Oracle) {
+                return Err(Failure::new(
+                    "the oracle knows each gap in advance, which a simulated machine can't; \
+                     replay the log of --trace with it",
+                ));
+            }
+        }
+        if self.trace.is_some() && choices.len() != 1 {
+            return Err(Failure::new("--trace takes exactly one --governor"));
+        }
+        let mut workload = self.workload(&mut hardware)?;
+        for set in &self.sets {
+            let Some((key, value)) = set.split_once('=') else {
+                return Err(Failure::new(format_args!("--set {set}: expected KEY=VALUE")));
+            };
+            workload
+                .set(&mut hardware, key.trim(), value.trim())
+                .map_err(|error| Failure::new(format_args!("--set {error}")))?;
+        }
+        let shape = hardware.shape().map_err(Failure::new)?;
+        let duration_ns = match (self.duration_ms, &workload) {
+            (Some(ms), _) => ms * 1_000_000,
+            (None, Workload::Recorded(recorded)) => recorded.end_ns() + 1,
+            (None, _) => DURATION_DEFAULT_MS * 1_000_000,
+        };
+        let machine_text = bundled::machine_text(name)?;
+        Ok(Plan { machine, machine_text, hardware, shape, workload, choices, duration_ns })
+    }
+
+    fn workload(&self, hardware: &mut Hardware) -> Result<Workload, Failure> {
+        let name = self.workload.as_deref().unwrap_or_default();
+        let path = Path::new(name);
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Failure::new(format_args!("cannot read {name}: {error}")))?;
+            return Workload::from_toml(&text, hardware)
+                .map_err(|error| Failure::new(format_args!("{name}: {error}")));
+        }
+        if !path.is_file() {
+            return Workload::named(name).map_err(Failure::new);
+        }
+        let named = NamedLog::open(path)?;
+        if let Some(hz) = named.log.metadata.hz {
+            hardware.hz = u64::from(hz);
+        }
+        let mut reader = GroupReader::new(&named.log);
+        let mut gaps: Vec<IdleGap> = Vec::new();
+        for group in named.log.groups() {
+            gaps.extend_from_slice(reader.read(group)?);
+        }
+        let hz = hardware.hz.clamp(10, 10_000) as u32;
+        let recorded = Recorded::new(&gaps, tick_period_ns(hz));
+        // The recording's CPUs, each a core of its own: whose sibling was whose, no log says.
+        hardware.package_count = 1;
+        hardware.core_count = recorded.cpu_count().max(1) as u64;
+        hardware.thread_count = 1;
+        Ok(Workload::Recorded(recorded))
+    }
+
+    fn simulate(&self, plan: &Plan, choice: &Choice) -> Result<Report, Failure> {
+        let period_ns = tick_period_ns(plan.hardware.hz as u32);
+        let make = || -> Box<dyn Governor> { choice.governor(&plan.machine, period_ns) };
+        let mut setup = Setup::new(&plan.machine, &make);
+        setup.hardware = plan.hardware.clone();
+        for state in &self.disabled {
+            let index = plan.machine.state_index(state).map_err(Failure::new)?;
+            setup.disabled = setup.disabled.with(index);
+        }
+        let all_disabled =
+            (0..plan.machine.states.len()).all(|index| setup.disabled.contains(index));
+        if all_disabled {
+            return Err(Failure::new("every state is disabled; leave at least one on"));
+        }
+        setup.latency_limit_ns =
+            self.latency_limit_us.map_or(NO_LATENCY_LIMIT_NS, |us| i64::from(us) * 1_000);
+        setup.keeps_gaps = self.trace.is_some();
+        let load = |_| plan.workload.load(&plan.shape, &plan.hardware);
+        let reports =
+            simulate_replicates(&setup, &load, plan.duration_ns, self.seed, self.replicates)
+                .map_err(Failure::new)?;
+        let mut sum = Report::default();
+        for report in &reports {
+            sum.merge(report);
+        }
+        Ok(sum)
+    }
+
+    fn print(
+        &self,
+        out: &mut impl Write,
+        plan: &Plan,
+        runs: &[(String, Report)],
+    ) -> Result<(), Failure> {
+        let names: Vec<String> =
+            plan.machine.states.iter().map(|state| state.name.clone()).collect();
+        let Shape { package_count, core_count, thread_count, .. } = plan.shape;
+        let title = format!(
+            "{} on {} ({package_count} × {core_count} × {thread_count} CPUs): {} ms simulated, seed \
+             {}{}",
+            plan.workload.name(),
+            plan.machine.id,
+            plan.duration_ns / 1_000_000,
+            self.seed,
+            if self.replicates > 1 { format!(", {} runs", self.replicates) } else { String::new() },
+        );
+        let tables = [run_table(&title, runs), span_table(runs), state_table(&names, runs)];
+        let notes = self.notes(plan);
+        if self.json {
+            let doubts: Vec<&str> = notes.doubts().map(|(doubt, _)| doubt).collect();
+            let bases: Vec<Value> =
+                notes.bases().map(|(basis, what)| json!({ basis.as_str(): what })).collect();
+            let document = json!({
+                "machine": plan.machine.id,
+                "workload": plan.workload.name(),
+                "seed": self.seed,
+                "run_count": self.replicates,
+                "duration_ns": plan.duration_ns,
+                "hardware": values(&plan.hardware.values()),
+                "parameters": values(&plan.workload.values()),
+                "runs": tables[0],
+                "spans": tables[1],
+                "states": tables[2],
+                "bases": bases,
+                "doubts": doubts,
+            });
+            writeln!(out, "{document:#}")?;
+            return Ok(());
+        }
+        let style = TextStyle::for_stdout();
+        for table in tables.iter().filter(|table| table.row_count() > 0) {
+            writeln!(out, "{}", table.to_text(&style))?;
+        }
+        out.write_all(notes.to_text(style.width).as_bytes())?;
+        Ok(())
+    }
+
+    fn notes(&self, plan: &Plan) -> Notes {
+        let mut notes = Notes::default();
+        notes.basis(Basis::Simulated, "all figures above");
+        notes.basis(plan.machine.power_basis(), format!("powers of {}", plan.machine.id));
+        notes.basis(
+            Basis::Assumed,
+            "costs of interrupts, IPIs, stores and switches (`idlewise simulate --list`)",
+        );
+        for phrase in governors::provenance(&plan.choices) {
+            notes.basis(Basis::Calibrated, phrase);
+        }
+        for doubt in plan.machine.doubts() {
+            notes.doubt(format!("{}: {doubt}", plan.machine.id));
+        }
+        notes
+    }
+}
+
+fn perfetto_path(log: &Path) -> PathBuf {
+    log.with_extension("pftrace")
+}
+
+fn values(values: &[(&'static str, String)]) -> Value {
+    let mut map = Map::new();
+    for (key, text) in values {
+        let value = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.clone()));
+        map.insert((*key).to_owned(), value);
+    }
+    Value::Object(map)
+}
+
+fn write_log(
+    mut writer: LogWriter,
+    plan: &Plan,
+    (governor, report): &(String, Report),
+) -> Result<(), Failure> {
+    let mut cpus = Vec::new();
+    for gaps in report.gaps.chunk_by(|a, b| a.cpu == b.cpu) {
+        writer.take(gaps[0].cpu, gaps)?;
+    }
+    for cpu in 0..plan.shape.cpu_count() {
+        let gap_count = report.gaps.iter().filter(|gap| usize::from(gap.cpu) == cpu).count();
+        cpus.push(CpuSummary {
+            cpu: cpu as u16,
+            observed: true,
+            gap_count: gap_count as u64,
+            first_at_ns: 0,
+            last_at_ns: plan.duration_ns as i64,
+            ..CpuSummary::default()
+        });
+    }
+    writer.finish(&LogMetadata {
+        format_version: FORMAT_VERSION,
+        created_by: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
+        source: Source {
+            format: "simulate".to_owned(),
+            event_count: report.event_count,
+            command: Some(format!(
+                "idlewise simulate {} {}",
+                plan.machine.id,
+                plan.workload.name()
+            )),
+            ..Source::default()
+        },
+        hz: Some(plan.hardware.hz as u32),
+        governor: Some(governor.clone()),
+        driver: Some("simulated".to_owned()),
+        machine: Some(plan.machine_text.clone()),
+        clock: Some("simulated".to_owned()),
+        cpus,
+        ..LogMetadata::default()
+    })?;
+    Ok(())
+}
+
+/// Workloads and parameters for `--list`.
+fn list() -> String {
+    let mut text = String::from("Workloads, with their parameters and defaults:\n");
+    for spec in WORKLOADS {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\n{}: {}", spec.name, spec.meaning);
+        let values = Workload::named(spec.name).map(|workload| workload.values());
+        write_parameters(&mut text, spec.parameters, &values.unwrap_or_default());
+    }
+    text.push_str("\nHardware, for every workload (assumed unless the machine's file says it):\n");
+    write_parameters(&mut text, Hardware::PARAMETERS, &Hardware::default().values());
+    text
+}
+
+fn write_parameters(text: &mut String, infos: &[ParameterInfo], values: &[(&str, String)]) {
+    for (info, (_, value)) in infos.iter().zip(values) {
+        let line = format!("  {:20} {:>10}  {}", info.key, value, info.meaning);
+        let _ = writeln!(text, "{}", wrap(&line, 100, 35));
+    }
+}

@@ -1,0 +1,132 @@
+//! `idlewise simulate`.
+
+use serde_json::Value;
+
+use crate::{OwnFile, WIDTH, assert_refused, folder, json, stdout};
+
+const SHORT: [&str; 2] = ["--duration-ms", "20"];
+
+/// One row's value.
+fn row<'a>(document: &'a Value, table: &str, wanted: &[(&str, &str)]) -> &'a Value {
+    let rows = document[table].as_array().unwrap();
+    rows.iter()
+        .find(|row| wanted.iter().all(|(key, value)| row[*key] == *value))
+        .unwrap_or_else(|| panic!("no {wanted:?} in {rows:?}"))
+}
+
+#[test]
+fn prints_governors_side_by_side_and_fits_the_screen() {
+    let text = stdout(&[&["simulate", "spr", "tcp-lat"][..], &SHORT].concat());
+    for line in text.lines() {
+        assert!(line.chars().count() <= WIDTH, "{line}");
+    }
+    for part in ["tcp-lat on spr (4 × 40 × 2 CPUs)", "menu", "teo", "latency", "C6", "Assumed:"] {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let base = [&["simulate", "milan", "nearly-idle", "--json"][..], &SHORT].concat();
+    let run = |seed| stdout(&[&base[..], &["--seed", seed, "--replicates", "3"]].concat());
+    assert_eq!(run("5"), run("5"));
+    assert_ne!(run("5"), run("6"));
+}
+
+#[test]
+fn a_store_is_cheaper_than_an_ipi() {
+    let base =
+        [&["simulate", "spr", "wakes", "--governor", "deepest", "--json"][..], &SHORT].concat();
+    let ipi = json(&[&base[..], &["--set", "ipi_less=false"]].concat());
+    let store = json(&base);
+    let wake_ns =
+        |document: &Value| row(document, "spans", &[("span", "wake")])["p50_ns"].as_u64().unwrap();
+    assert!(wake_ns(&store) < wake_ns(&ipi));
+    let count = |document: &Value, key: &str| document["runs"][0][key].as_u64().unwrap();
+    assert_eq!(count(&store, "ipi_sent_count"), 0);
+    assert_eq!(count(&ipi, "ipi_elided_count"), 0);
+    assert!(count(&ipi, "ipi_sent_count") > 100);
+    assert_eq!(store["hardware"]["ipi_less"], true);
+}
+
+#[test]
+fn a_trace_is_an_idle_log_that_replays_like_a_real_one() {
+    let folder = folder();
+    let log = folder.path().join("run.parquet");
+    let log = log.to_str().unwrap();
+    let run = ["simulate", "spr", "periodic", "--governor", "teo", "--trace", log];
+    let text = stdout(&[&run[..], &SHORT].concat());
+    assert!(text.contains(" gaps"), "{text}");
+    assert!(folder.path().join("run.pftrace").metadata().unwrap().len() > 1_000);
+    // It exits with 1 if anything is wrong.
+    stdout(&["validate", log]);
+    let replayed = json(&["replay", log, "--machine", "spr", "--governor", "teo", "--json"]);
+    assert!(replayed["rows"][0]["gap_count"].as_u64().unwrap() > 100);
+    assert_refused(&[&run[..], &SHORT].concat(), &["exists", "--force"]);
+}
+
+/// The gaps of a recording whose CPU had time between them.
+#[test]
+fn plays_the_gaps_of_a_recording() {
+    let log = "traces/a-idle.parquet";
+    let base = ["--governor", "shallowest", "--json"];
+    let played = json(&[&["simulate", "spr", log][..], &base].concat());
+    let replayed = json(&[&["replay", log, "--machine", "spr"][..], &base].concat());
+    let late = row(&played, "spans", &[("span", "late_start")]);
+    assert!(late["p99_ns"].as_u64().unwrap() < 10_000, "{late}");
+    let entries = row(&played, "states", &[("state", "POLL")])["entry_count"].as_u64().unwrap();
+    let decisions = replayed["rows"][0]["decision_count"].as_u64().unwrap();
+    assert!(entries.abs_diff(decisions) * 100 < decisions, "{entries} {decisions}");
+}
+
+#[test]
+fn a_workload_file_sets_workload_and_hardware() {
+    let file = OwnFile::new("mine.toml", "workload = \"poisson\"\nservice_ns = 7000\nhz = 1000\n");
+    let document = json(&[&["simulate", "spr", file.path(), "--json"][..], &SHORT].concat());
+    assert_eq!(document["parameters"]["service_ns"], 7000);
+    assert_eq!(document["hardware"]["hz"], 1000);
+}
+
+#[test]
+fn lists_every_parameter() {
+    let text = stdout(&["simulate", "--list"]);
+    for part in ["tcp-lat:", "hackbench:", "irq_offset", "ipi_send_ns", "tdp_mw"] {
+        assert!(text.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn refuses_what_cannot_be_with_one_line() {
+    let refused = |extra: &[&str], parts: &[&str]| {
+        assert_refused(&[&["simulate", "spr"][..], extra].concat(), parts);
+    };
+    refused(&["tcp-lta"], &["no workload 'tcp-lta'", "did you mean 'tcp-lat'?"]);
+    refused(&["poisson", "--set", "servce_ns=1"], &["did you mean 'service_ns'?"]);
+    refused(&["poisson", "--set", "service_ns"], &["expected KEY=VALUE"]);
+    refused(&["poisson", "--set", "service_ns=x"], &["service_ns = x", "whole number"]);
+    refused(&["tcp-lat", "--set", "server_cpu=9999"], &["CPU 9999", "core_count"]);
+    refused(&["tcp-lat", "--set", "core_count=0"], &["at least one"]);
+    refused(&["tcp-lat", "--set", "core_count=99999"], &["more than 8192"]);
+    refused(&["tcp-lat", "--governor", "oracle"], &["knows each gap in advance"]);
+    refused(
+        &["hackbench", "--set", "event_limit=1000"],
+        &["ended after 1000 events", "--duration"],
+    );
+    refused(
+        &[
+            "poisson",
+            "--set",
+            "interval_ns=0",
+            "--set",
+            "service_ns=0",
+            "--set",
+            "event_limit=5000",
+        ],
+        &["ended after 5000 events"],
+    );
+    let file = OwnFile::new("mine.toml", "workload = \"poisson\"\nservise_ns = 1\n");
+    refused(&[file.path()], &["line 2", "did you mean 'service_ns'?"]);
+    let file = OwnFile::new("mine.toml", "workload = \n");
+    refused(&[file.path()], &["line 1"]);
+    refused(&["no-such.toml"], &["cannot read no-such.toml"]);
+}

@@ -1,0 +1,258 @@
+//! The idle loop around a governor, as replay and the simulated machine share it: the governor is
+//! asked, its answer is brought into line with the tick and the limits, and it hears how the stay
+//! went. When a stay ends is the world's business.
+
+use idlewise_core::{
+    Context, Decision, Device, DisabledMask, FAR_AWAY_NS, Governor, IdleState, NO_LATENCY_LIMIT_NS,
+    Outcome, STATE_COUNT_MAX, SleepLength, StateIndex, StateTable, Verdict,
+    auto_promotion_delay_ns,
+};
+
+use crate::replay::{StateTally, Tally};
+
+/// How long the tick's work takes if nothing else is said: interrupt to idle exit took 2 to 4 µs
+/// in our recordings on a virtual machine. Assumed.
+pub const DEFAULT_TICK_WORK_NS: u64 = 3_000;
+/// The shortest target residency that bounds polling, as `CPUIDLE_POLL_MIN` in
+/// `drivers/cpuidle/cpuidle.c`.
+const POLL_LIMIT_MIN_NS: u64 = 10_000;
+/// A CPU polls at most this part of a tick, as `CPUIDLE_POLL_MAX`.
+const POLL_LIMIT_TICK_PART: u64 = 16;
+
+/// The world that a governor is asked in.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// The machine's states.
+    pub states: StateTable,
+    /// Those that are switched off.
+    pub disabled: DisabledMask,
+    /// Longest exit latency allowed; a tighter limit in the log counts too.
+    pub latency_limit_ns: i64,
+    /// The tick's period, that of the recording or another.
+    pub tick_period_ns: u32,
+    /// How long the tick's handler keeps the CPU running.
+    pub tick_work_ns: u64,
+}
+
+impl Setting {
+    /// All states enabled, no latency limit.
+    pub fn new(states: StateTable, tick_period_ns: u32) -> Self {
+        Setting {
+            states,
+            disabled: DisabledMask::NONE,
+            latency_limit_ns: NO_LATENCY_LIMIT_NS,
+            tick_period_ns,
+            tick_work_ns: DEFAULT_TICK_WORK_NS,
+        }
+    }
+
+    /// How long a polling state spins (`cpuidle_poll_time` in `drivers/cpuidle/cpuidle.c`): to the
+    /// target residency of the shallowest enabled state that is worth the wait.
+    fn poll_limit_ns(&self) -> u64 {
+        let max_ns = u64::from(self.tick_period_ns) / POLL_LIMIT_TICK_PART;
+        (1..self.states.len())
+            .filter(|&i| !self.disabled.contains(i))
+            .map(|i| self.states.get(i).target_residency_ns)
+            .find(|&residency_ns| residency_ns >= POLL_LIMIT_MIN_NS)
+            .map_or(max_ns, |residency_ns| residency_ns.min(max_ns))
+    }
+}
+
+/// What follows from the table and the disabled states for one state, worked out once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StateRule {
+    pub(crate) exit_latency_ns: u64,
+    /// A shorter residency is too deep; 0 if nothing shallower is enabled.
+    too_deep_below_ns: u64,
+    /// A stay this long is too shallow (`core::verdict` on the stay plus the exit latency).
+    too_shallow_from_ns: u64,
+    /// When the promotion timer ends a stay.
+    promotion_ns: u64,
+    pub(crate) is_polling: bool,
+    pub(crate) wakes_on_store: bool,
+}
+
+impl StateRule {
+    fn new(setting: &Setting, index: StateIndex) -> Self {
+        let Setting { states, disabled, .. } = setting;
+        let state: &IdleState = states.get(index);
+        let shallower_is_enabled = (0..index).any(|i| !disabled.contains(i));
+        let deeper = (index + 1..states.len()).find(|&i| !disabled.contains(i));
+        StateRule {
+            exit_latency_ns: state.exit_latency_ns,
+            too_deep_below_ns: if shallower_is_enabled { state.target_residency_ns } else { 0 },
+            // The stay must also be longer than nothing, and the residency reach the state's own.
+            too_shallow_from_ns: deeper.map_or(u64::MAX, |i| {
+                let own_ns = state.target_residency_ns.saturating_sub(state.exit_latency_ns);
+                states.get(i).target_residency_ns.max(own_ns).max(1)
+            }),
+            promotion_ns: auto_promotion_delay_ns(states, *disabled, index).unwrap_or(u64::MAX),
+            is_polling: state.is_polling,
+            wakes_on_store: state.wakes_on_store,
+        }
+    }
+
+    #[inline]
+    fn is_too_deep(&self, residency_ns: u64) -> bool {
+        residency_ns < self.too_deep_below_ns
+    }
+
+    #[inline]
+    fn is_too_shallow(&self, stay_ns: u64) -> bool {
+        stay_ns >= self.too_shallow_from_ns
+    }
+
+    #[inline]
+    pub(crate) fn verdict(&self, stay_ns: u64, residency_ns: u64) -> Verdict {
+        if self.is_too_deep(residency_ns) {
+            Verdict::TooDeep
+        } else if self.is_too_shallow(stay_ns) {
+            Verdict::TooShallow
+        } else {
+            Verdict::Fit
+        }
+    }
+}
+
+/// Why a stay ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StayEnd {
+    /// The gap's wake event.
+    Event,
+    /// The scheduler tick.
+    Tick,
+    /// The limit of a polling state.
+    PollLimit,
+    /// The promotion timer.
+    Promotion,
+    /// UMWAIT's deadline (`umwait_control/max_time`); a replay has none.
+    Deadline,
+}
+
+/// What the timers and requests of a CPU say at the time of asking.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outlook {
+    /// The CPU's clock.
+    pub now_ns: u64,
+    /// To the next timer, [`FAR_AWAY_NS`] if there is none.
+    pub timer_left_ns: i64,
+    /// To the next line of the tick grid, whether or not the tick runs.
+    pub tick_left_ns: u64,
+    /// The tightest request.
+    pub latency_limit_ns: i64,
+}
+
+/// A decision as the loop carries it out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub state: StateIndex,
+    pub rule: StateRule,
+    /// To the next tick; `u64::MAX` if the tick is stopped.
+    pub tick_left_ns: u64,
+    /// When the polling limit or the promotion timer ends the stay; `u64::MAX` if nothing does.
+    pub own_limit_ns: u64,
+}
+
+/// How a stay went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stayed {
+    pub stay_ns: u64,
+    /// What leaving took.
+    pub exit_ns: u64,
+    pub end: StayEnd,
+    /// The tick's handler ran at the end of the stay.
+    pub tick_ran: bool,
+    /// The CPU's clock after leaving.
+    pub now_ns: u64,
+}
+
+/// One CPU's idle loop.
+pub(crate) struct IdleLoop<G> {
+    governor: G,
+    pub(crate) setting: Setting,
+    device: Device,
+    pub(crate) tick_stopped: bool,
+    poll_limit_ns: u64,
+    rules: [StateRule; STATE_COUNT_MAX],
+}
+
+impl<G: Governor> IdleLoop<G> {
+    pub(crate) fn new(governor: G, setting: Setting) -> Self {
+        let rules =
+            std::array::from_fn(|i| StateRule::new(&setting, i.min(setting.states.deepest())));
+        IdleLoop {
+            governor,
+            setting,
+            device: Device::default(),
+            tick_stopped: false,
+            poll_limit_ns: setting.poll_limit_ns(),
+            rules,
+        }
+    }
+
+    /// Asks the governor and applies its answer to the tick.
+    #[inline]
+    pub(crate) fn select(&mut self, outlook: Outlook, tally: &mut Tally) -> Entry {
+        let Outlook { timer_left_ns, tick_left_ns, .. } = outlook;
+        let tick_left_ns = if self.tick_stopped { u64::MAX } else { tick_left_ns };
+        let next_event_ns = timer_left_ns.min(i64::try_from(tick_left_ns).unwrap_or(FAR_AWAY_NS));
+        let timers = SleepLength { sleep_length_ns: timer_left_ns, next_event_ns };
+        let mut context = Context::new(&self.setting.states, timers);
+        context.disabled = self.setting.disabled;
+        context.latency_limit_ns = outlook.latency_limit_ns;
+        context.tick_stopped = self.tick_stopped;
+        context.now_ns = outlook.now_ns;
+        // With a single state the kernel asks nobody (`cpuidle_idle_call` in
+        // `kernel/sched/idle.c`).
+        let mut decision = match self.setting.states.len() {
+            1 => Decision { state: 0, stop_tick: true },
+            _ => self.governor.select(&context, &mut self.device),
+        };
+        tally.timer_read_count += u64::from(context.sleep_length_calls());
+        let deepest = self.setting.states.deepest();
+        if decision.state > deepest {
+            tally.invalid_count += 1;
+            decision.state = deepest;
+        }
+        let period_ns = i64::from(self.setting.tick_period_ns);
+        self.tick_stopped |= decision.stop_tick && timer_left_ns > period_ns;
+        let rule = self.rules[decision.state];
+        let own_limit_ns = match (rule.is_polling, self.device.poll_limit_ns) {
+            (false, _) => rule.promotion_ns,
+            (true, 0) => {
+                self.device.poll_limit_ns = self.poll_limit_ns;
+                self.poll_limit_ns
+            }
+            (true, limit_ns) => limit_ns,
+        };
+        Entry {
+            state: decision.state,
+            rule,
+            tick_left_ns: if self.tick_stopped { u64::MAX } else { tick_left_ns },
+            own_limit_ns,
+        }
+    }
+
+    /// Judges the stay and tells the governor; returns its residency, exit included.
+    #[inline]
+    pub(crate) fn reflect(&mut self, entry: &Entry, stayed: Stayed, tally: &mut Tally) -> u64 {
+        let Stayed { stay_ns, exit_ns, end, tick_ran, now_ns } = stayed;
+        let rule = &entry.rule;
+        let residency_ns = stay_ns + exit_ns;
+        let state: &mut StateTally = &mut tally.states[entry.state];
+        state.entry_count += 1;
+        state.stay_ns += stay_ns;
+        state.too_deep_count += u64::from(rule.is_too_deep(residency_ns));
+        state.too_shallow_count += u64::from(rule.is_too_shallow(stay_ns));
+        if rule.is_polling {
+            self.device.poll_time_limit = end == StayEnd::PollLimit;
+        }
+        self.device.last_residency_ns = residency_ns;
+        let outcome = Outcome { entered: entry.state, got_tick: tick_ran, now_ns };
+        if self.setting.states.len() > 1 {
+            self.governor.reflect(&outcome, &mut self.device);
+        }
+        residency_ns
+    }
+}

@@ -1,0 +1,178 @@
+//! What the simulated hardware and kernel cost beyond the idle states' table, and the shape of the
+//! machine.
+
+use std::fmt;
+
+use super::parameter::parameters;
+use crate::replay::DEFAULT_TICK_WORK_NS;
+use crate::{Arch, Machine};
+
+parameters! {
+    /// The figures of the simulated machine. None is in a state table: each is assumed unless its
+    /// line names a source, and each can be set.
+    pub struct Hardware {
+        package_count: u64 = 1, "packages; from the machine file if it says";
+        core_count: u64 = 4, "cores of one package; from the machine file if it says";
+        thread_count: u64 = 1, "SMT threads of one core; from the machine file if it says";
+        hz: u64 = 250, "the kernel's CONFIG_HZ (Debian's)";
+        tick_work_ns: u64 = DEFAULT_TICK_WORK_NS, "what the tick's handler takes";
+        ipi_send_ns: u64 = 300, "what an IPI costs its sender within a package (x2APIC register write and what leads to it)";
+        ipi_send_remote_ns: u64 = 400, "the same to another package";
+        ipi_delivery_ns: u64 = 200, "from the sender's register write to the receiver's pin";
+        ipi_receive_ns: u64 = 400, "interrupt entry, acknowledgement and exit at the receiver; 0 for posted interrupts that the hardware delivers without one";
+        store_ns: u64 = 50, "what a store to a monitored line costs its sender";
+        store_remote_ns: u64 = 120, "the same to another package";
+        store_delivery_ns: u64 = 60, "from the store to the wake-up of the monitoring CPU";
+        ipi_less: bool = true, "a CPU idling in a state that monitors memory is woken by a store (Linux since 3.16)";
+        ring_check_ns: u64 = 40, "what looking whether the other CPU monitors costs with ipi_less, when it does not: the IPI comes on top";
+        irq_entry_ns: u64 = 400, "interrupt entry and exit of a device's or timer's interrupt";
+        switch_ns: u64 = 600, "from the end of an interrupt or of idling to the task's first instruction";
+        idle_loop_ns: u64 = 0, "what the idle loop itself takes before each stay: governor, timers, bookkeeping (0: part of the other costs)";
+        timer_slack_ns: u64 = 50_000, "timer slack of tasks (Linux's default)";
+        exit_ratio: f64 = 1.0, "wake-up latency as a share of the table's worst case";
+        entry_ratio: f64 = 0.0, "time to enter a state, as a share of its exit latency; an entry can't be aborted";
+        umwait_max_ns: u64 = 0, "deadline of UMWAIT states (umwait_control/max_time); 0: none";
+        package_exit_ns: u64 = 0, "exit latency that a package state adds; from the machine's domain states if it has any";
+        package_entry_ns: u64 = 0, "how long entering the package state takes; can't be aborted";
+        package_after_ns: u64 = 0, "how long all cores must have been in their deepest state before the package follows";
+        package_mw: f64 = 0.0, "power of a package besides its cores, awake";
+        package_idle_mw: f64 = 0.0, "the same in the package state";
+        smt2_speed: f64 = 0.62, "speed of each of 2 threads that share a core, of 1 alone";
+        smt4_speed: f64 = 0.36, "speed of each of 3 or 4 threads that share a core";
+        tdp_mw: f64 = 0.0, "power limit of one package; 0: no limit and a fixed frequency";
+        turbo_ratio: f64 = 1.4, "highest frequency over the nominal one";
+        power_exponent: f64 = 2.5, "running power grows with frequency to this power";
+        budget_period_ns: u64 = 1_000_000, "how often the frequency follows the power";
+        event_limit: u64 = 2_000_000_000, "a run with more events than this is ended with an error";
+    }
+}
+
+/// Packages, cores and threads. CPUs are numbered thread by thread, core by core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Packages.
+    pub package_count: usize,
+    /// Cores of one package.
+    pub core_count: usize,
+    /// Threads of one core.
+    pub thread_count: usize,
+}
+
+/// The most CPUs that a machine may have: what an idle log can number, and then some.
+const CPU_COUNT_MAX: u64 = 8_192;
+
+/// Why there can't be such a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// Some count is 0.
+    Nothing,
+    /// More CPUs than [`CPU_COUNT_MAX`].
+    TooMany {
+        /// How many.
+        cpu_count: u64,
+    },
+    /// More threads in a core than any speed is known for.
+    TooManyThreads {
+        /// How many.
+        thread_count: u64,
+    },
+    /// The tick's frequency is out of bounds.
+    Hz,
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str(
+                "a machine needs at least one package, core and thread: set package_count, \
+                 core_count and thread_count",
+            ),
+            Self::TooMany { cpu_count } => write!(
+                f,
+                "{cpu_count} CPUs, more than {CPU_COUNT_MAX}: set package_count, core_count and \
+                 thread_count"
+            ),
+            Self::TooManyThreads { thread_count } => {
+                write!(f, "{thread_count} threads in a core: at most 4; set thread_count")
+            }
+            Self::Hz => f.write_str("hz must be 10 to 10000"),
+        }
+    }
+}
+
+impl std::error::Error for ShapeError {}
+
+impl Hardware {
+    /// The defaults, with what the machine's file says: its topology as far as it divides evenly,
+    /// and its deepest domain state as the package state.
+    pub fn of(machine: &Machine) -> Self {
+        let mut hardware = Hardware::default();
+        let topology = &machine.topology;
+        let packages = topology.package_count.map_or(1, u64::from).max(1);
+        hardware.package_count = packages;
+        if let Some(cores) = topology.core_count.map(u64::from)
+            && cores >= packages
+        {
+            hardware.core_count = cores / packages;
+        }
+        let threads = topology.threads_per_core.map(u64::from);
+        let divided = topology.thread_count.zip(topology.core_count);
+        let divided = divided.filter(|(_, cores)| *cores > 0);
+        let divided = divided.map(|(threads, cores)| u64::from(threads / cores));
+        hardware.thread_count = threads.or(divided).unwrap_or(1).clamp(1, 4);
+        if machine.arch == Arch::Power {
+            // POWER9: SMT4 gives a thread less than x86's second thread leaves.
+            hardware.smt2_speed = 0.7;
+            hardware.smt4_speed = 0.45;
+        }
+        if let Some(deepest) = machine.domain_states.last() {
+            hardware.package_exit_ns = deepest.exit_latency_ns;
+            hardware.package_after_ns = deepest.target_residency_ns;
+        }
+        hardware
+    }
+
+    /// The shape, if it is possible.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn shape(&self) -> Result<Shape, ShapeError> {
+        let Hardware { package_count, core_count, thread_count, hz, .. } = *self;
+        if package_count == 0 || core_count == 0 || thread_count == 0 {
+            return Err(ShapeError::Nothing);
+        }
+        if thread_count > 4 {
+            return Err(ShapeError::TooManyThreads { thread_count });
+        }
+        let cpu_count = package_count.saturating_mul(core_count).saturating_mul(thread_count);
+        if cpu_count > CPU_COUNT_MAX {
+            return Err(ShapeError::TooMany { cpu_count });
+        }
+        if !(10..=10_000).contains(&hz) {
+            return Err(ShapeError::Hz);
+        }
+        Ok(Shape {
+            package_count: package_count as usize,
+            core_count: core_count as usize,
+            thread_count: thread_count as usize,
+        })
+    }
+}
+
+impl Shape {
+    /// Logical CPUs.
+    pub fn cpu_count(&self) -> usize {
+        self.package_count * self.core_count * self.thread_count
+    }
+
+    /// The core of a CPU.
+    pub fn core_of(&self, cpu: usize) -> usize {
+        cpu / self.thread_count
+    }
+
+    /// The package of a CPU.
+    pub fn package_of(&self, cpu: usize) -> usize {
+        self.core_of(cpu) / self.core_count
+    }
+}

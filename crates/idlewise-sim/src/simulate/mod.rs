@@ -1,0 +1,488 @@
+//! The simulated machine: discrete events in virtual time.
+//!
+//! A replay holds the world fixed. Here the world answers: a faster exit makes a closed loop turn
+//! faster, an IPI that isn't sent saves its sender's time, a state that keeps SMT resources slows
+//! the siblings. Each CPU's idle loop is the replay's own ([`crate::replay`]), with the same
+//! governors, promotion, polling limit, latency limit and tick.
+//!
+//! # A CPU
+//!
+//! ```text
+//!             nothing to do                event, tick or own limit
+//!  running ──────────────────► idle ──────────────────────────► exiting ──► running
+//!     ▲  select, stop tick?     core and package states follow    │ exit latency
+//!     └───────────────────────────── reflect ◄────────────────────┘
+//! ```
+//!
+//! * **Running** is a sequence of pieces of work: interrupts first, then functions that other CPUs
+//!   asked for, then tasks in turn. An interrupt suspends a task. Work takes its nominal time over the
+//!   speed of the moment: the package's frequency times what SMT leaves of a core.
+//! * **The tick** runs while a task does; its handler lets tasks take turns. On idle entry the
+//!   governor may have it stopped; it is restarted only when a task runs.
+//! * **Leaving** takes the table's exit latency (or a draw from given quantiles), at most that of the
+//!   core's state, since a core is as deep as its shallowest thread. An entry under way is finished
+//!   first. If the package slept, its exit comes on top, once for all who wait for it.
+//! * **Timers** fire at their hard expiry, or with an earlier timer's interrupt once their slack
+//!   allows it.
+//!
+//! # Waking another CPU
+//!
+//! A wish to interrupt a CPU becomes one of: an IPI (send cost, delivery, receive cost); a store, if the
+//! CPU idles in a state that monitors memory and `ipi_less` is on; a free ride, if it does and is
+//! being woken already; nothing, if the queue for the same purpose (tasks, function calls) already
+//! held an entry, whose IPI is then under way.
+//!
+//! # Energy
+//!
+//! A core takes the power of its state, a running one its running power times a power of the
+//! frequency; entering a state costs what makes it break even at its target residency
+//! ([`crate::CostModel`]). With a power limit, once in each period the frequency of what runs is set
+//! so that the last period's mix of states would have met the limit.
+//!
+//! # Known limitations
+//!
+//! Caches, memory and migration cost nothing. One run queue discipline: in turn, no preemption on
+//! wake-up. A polling CPU notices a store as fast as a monitoring one.
+
+mod cpu;
+mod event;
+mod hardware;
+pub(crate) mod parameter;
+mod power;
+mod quantiles;
+mod report;
+mod task;
+mod wake;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use fastrand::Rng;
+use idlewise_core::{DisabledMask, Governor, NO_LATENCY_LIMIT_NS, StateIndex, tick_period_ns};
+use rayon::prelude::*;
+
+use crate::idle_loop::{IdleLoop, Setting};
+use crate::{CostModel, Machine, MachineError};
+use cpu::{AnyGovernor, Cpu, Mode, Segment};
+use event::{Event, Queue};
+use power::{Core, Package};
+
+pub use hardware::{Hardware, Shape, ShapeError};
+pub(crate) use parameter::nearest_key;
+pub use parameter::{ParameterError, ParameterInfo};
+pub use quantiles::Quantiles;
+pub use report::{CoreTally, IpiCounts, Metrics, Report, TaskCounts};
+pub use task::{Fired, Irq, Op, Program, Source, Spawn, TaskId, View, exponential_ns};
+
+/// More steps than this without any time passing are a loop that never ends.
+const INSTANT_STEP_MAX: u64 = 1_000_000;
+
+/// Makes a governor for one CPU.
+pub type MakeGovernor<'a> = dyn Fn() -> Box<dyn Governor> + Sync + 'a;
+
+/// The machine that a workload runs on.
+pub struct Setup<'a> {
+    /// States, powers, architecture.
+    pub machine: &'a Machine,
+    /// Everything else that time and energy depend on.
+    pub hardware: Hardware,
+    /// States that are switched off.
+    pub disabled: DisabledMask,
+    /// Longest exit latency allowed.
+    pub latency_limit_ns: i64,
+    /// The governor of each CPU.
+    pub make_governor: &'a MakeGovernor<'a>,
+    /// Wake-up latencies by state, instead of the table's worst case.
+    pub exit_quantiles: BTreeMap<StateIndex, Quantiles>,
+    /// Whether [`Report::gaps`] is wanted.
+    pub keeps_gaps: bool,
+}
+
+impl<'a> Setup<'a> {
+    /// A machine with its default hardware and all states that are on by default.
+    pub fn new(machine: &'a Machine, make_governor: &'a MakeGovernor<'a>) -> Self {
+        Setup {
+            machine,
+            hardware: Hardware::of(machine),
+            disabled: machine.disabled_by_default(),
+            latency_limit_ns: NO_LATENCY_LIMIT_NS,
+            make_governor,
+            exit_quantiles: BTreeMap::new(),
+            keeps_gaps: false,
+        }
+    }
+}
+
+/// What runs on a machine.
+#[derive(Default)]
+pub struct Load {
+    /// Tasks; their numbers are their places here.
+    pub tasks: Vec<Spawn>,
+    /// Sources, each with the time at which it first acts.
+    pub sources: Vec<(u64, Box<dyn Source>)>,
+}
+
+/// Why a run failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SimulationError {
+    /// The machine has no states.
+    Machine(MachineError),
+    /// The machine can't be.
+    Shape(ShapeError),
+    /// A task or interrupt is on a CPU that doesn't exist.
+    NoCpu {
+        /// The CPU.
+        cpu: usize,
+        /// How many there are.
+        cpu_count: usize,
+    },
+    /// The log numbers CPUs with 16 bits.
+    TooManyCpusForLog,
+    /// A task goes on without time passing.
+    Stuck {
+        /// When.
+        at_ns: u64,
+    },
+    /// More events than allowed.
+    TooLong {
+        /// The limit.
+        event_limit: u64,
+        /// How far the run came.
+        at_ns: u64,
+        /// How far it should have come.
+        duration_ns: u64,
+    },
+}
+
+impl fmt::Display for SimulationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine(error) => write!(f, "{error}"),
+            Self::Shape(error) => write!(f, "{error}"),
+            Self::NoCpu { cpu, cpu_count } => write!(
+                f,
+                "the workload names CPU {cpu}, but the machine has CPUs 0 to {}: set core_count or \
+                 package_count",
+                cpu_count - 1
+            ),
+            Self::TooManyCpusForLog => f.write_str("an idle log numbers at most 65536 CPUs"),
+            Self::Stuck { at_ns } => write!(
+                f,
+                "the workload goes on without time passing at {at_ns} ns and would never end: give \
+                 its steps a duration"
+            ),
+            Self::TooLong { event_limit, at_ns, duration_ns } => write!(
+                f,
+                "ended after {event_limit} events at {at_ns} of {duration_ns} ns: shorten --duration \
+                 or raise event_limit"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SimulationError {}
+
+/// Runs a workload for `duration_ns` with the seed's random numbers.
+///
+/// # Errors
+/// A machine or workload that can't be, or a run that would never end.
+pub fn simulate(
+    setup: &Setup<'_>,
+    load: Load,
+    duration_ns: u64,
+    seed: u64,
+) -> Result<Report, SimulationError> {
+    let mut world = World::new(setup, load, duration_ns, seed)?;
+    world.run(duration_ns)?;
+    Ok(world.finish(duration_ns))
+}
+
+/// Runs replicates side by side, with seeds that follow from `seed`, and adds them up in order.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_replicates(
+    setup: &Setup<'_>,
+    make_load: &(dyn Fn(u64) -> Load + Sync),
+    duration_ns: u64,
+    seed: u64,
+    run_count: u64,
+) -> Result<Vec<Report>, SimulationError> {
+    let seeds = seed..seed.saturating_add(run_count.max(1));
+    let runs: Vec<u64> = seeds.collect();
+    runs.into_par_iter().map(|seed| simulate(setup, make_load(seed), duration_ns, seed)).collect()
+}
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskState {
+    Runnable,
+    Waiting,
+    Sleeping,
+    Exited,
+}
+
+struct Task {
+    program: Option<Box<dyn Program>>,
+    cpu: usize,
+    is_pinned: bool,
+    state: TaskState,
+    mailbox: VecDeque<u64>,
+    /// Tasks that wait for room in the mailbox.
+    senders: Vec<TaskId>,
+    /// Work that was under way when another task got its turn.
+    suspended: Option<Segment>,
+    /// What is tried again when the task runs.
+    retried: Option<Op>,
+    message: Option<u64>,
+    sender_cost_ns: u64,
+    /// It plays recorded gaps: no task in the kernel's sense.
+    is_recorded: bool,
+}
+
+/// A run under way.
+struct World<'a> {
+    setup: &'a Setup<'a>,
+    hardware: &'a Hardware,
+    shape: Shape,
+    now_ns: u64,
+    period_ns: u64,
+    queue: Queue,
+    rng: Rng,
+    cpus: Vec<Cpu>,
+    cores: Vec<Core>,
+    packages: Vec<Package>,
+    tasks: Vec<Task>,
+    sources: Vec<Box<dyn Source>>,
+    /// Interrupts on their way, by slot.
+    irqs: Vec<Irq>,
+    free_slots: Vec<u32>,
+    /// One bit for each idle CPU.
+    idle_cpus: Vec<u64>,
+    costs: CostModel,
+    /// Idle states whose power grows with frequency.
+    scales: [bool; idlewise_core::STATE_COUNT_MAX],
+    /// States asked for by UMWAIT.
+    is_umwait: [bool; idlewise_core::STATE_COUNT_MAX],
+    /// POWER: idle states that keep a thread's share of the core.
+    is_lite: [bool; idlewise_core::STATE_COUNT_MAX],
+    report: Report,
+    instant_step_count: u64,
+    error: Option<SimulationError>,
+}
+
+impl<'a> World<'a> {
+    fn new(
+        setup: &'a Setup<'a>,
+        load: Load,
+        duration_ns: u64,
+        seed: u64,
+    ) -> Result<Self, SimulationError> {
+        let hardware = &setup.hardware;
+        let shape = hardware.shape().map_err(SimulationError::Shape)?;
+        let states = setup.machine.table().map_err(SimulationError::Machine)?;
+        let cpu_count = shape.cpu_count();
+        if setup.keeps_gaps && cpu_count > usize::from(u16::MAX) + 1 {
+            return Err(SimulationError::TooManyCpusForLog);
+        }
+        let setting = Setting {
+            disabled: setup.disabled,
+            latency_limit_ns: setup.latency_limit_ns,
+            tick_work_ns: hardware.tick_work_ns,
+            ..Setting::new(states, tick_period_ns(hardware.hz as u32))
+        };
+        let cpus = (0..cpu_count)
+            .map(|_| Cpu::new(IdleLoop::new(AnyGovernor((setup.make_governor)()), setting)))
+            .collect();
+        let machine_states = &setup.machine.states;
+        let powers_mw: Vec<f64> = machine_states.iter().map(|state| state.power.mw).collect();
+        let running_mw = setup.machine.running_power.mw;
+        let of_states = |rule: &dyn Fn(&crate::MachineState) -> bool| {
+            std::array::from_fn(|i| machine_states.get(i).is_some_and(rule))
+        };
+        let mut world = World {
+            setup,
+            hardware,
+            shape,
+            now_ns: 0,
+            period_ns: u64::from(setting.tick_period_ns),
+            queue: Queue::default(),
+            rng: Rng::with_seed(seed),
+            cpus,
+            cores: vec![Core::default(); shape.package_count * shape.core_count],
+            packages: vec![Package::new(hardware); shape.package_count],
+            tasks: Vec::with_capacity(load.tasks.len()),
+            sources: Vec::new(),
+            irqs: Vec::new(),
+            free_slots: Vec::new(),
+            idle_cpus: vec![0; cpu_count.div_ceil(64)],
+            costs: CostModel::new(states, &powers_mw, running_mw),
+            scales: of_states(&|state| state.idle.is_polling || state.umwait_state.is_some()),
+            is_umwait: of_states(&|state| state.umwait_state.is_some()),
+            is_lite: of_states(&|state| {
+                setup.machine.arch == crate::Arch::Power && state.name.ends_with("_lite")
+            }),
+            report: Report {
+                duration_ns,
+                run_count: 1,
+                cpu_count: cpu_count as u64,
+                core_count: (shape.package_count * shape.core_count) as u64,
+                ..Report::default()
+            },
+            instant_step_count: 0,
+            error: None,
+        };
+        world.start(load)?;
+        Ok(world)
+    }
+
+    fn start(&mut self, load: Load) -> Result<(), SimulationError> {
+        self.report.tasks.spawned_count = load.tasks.len() as u64;
+        for (id, spawn) in load.tasks.into_iter().enumerate() {
+            self.check_cpu(spawn.cpu)?;
+            self.cpus[spawn.cpu].run_queue.push_back(id);
+            self.tasks.push(Task {
+                program: Some(spawn.program),
+                cpu: spawn.cpu,
+                is_pinned: spawn.is_pinned,
+                state: TaskState::Runnable,
+                mailbox: VecDeque::new(),
+                senders: Vec::new(),
+                suspended: None,
+                retried: None,
+                message: None,
+                sender_cost_ns: 0,
+                is_recorded: spawn.is_recorded,
+            });
+        }
+        for (at_ns, source) in load.sources {
+            self.queue.push(at_ns, Event::Source { source: self.sources.len() as u32 });
+            self.sources.push(source);
+        }
+        if self.hardware.tdp_mw > 0.0 {
+            self.queue.push(self.hardware.budget_period_ns.max(1), Event::Budget);
+        }
+        for cpu in 0..self.cpus.len() {
+            self.arm_tick(cpu);
+            self.proceed(cpu);
+        }
+        Ok(())
+    }
+
+    fn check_cpu(&self, cpu: usize) -> Result<(), SimulationError> {
+        let cpu_count = self.cpus.len();
+        if cpu < cpu_count { Ok(()) } else { Err(SimulationError::NoCpu { cpu, cpu_count }) }
+    }
+
+    fn run(&mut self, duration_ns: u64) -> Result<(), SimulationError> {
+        while let Some((at_ns, event)) = self.queue.pop_before(duration_ns) {
+            if at_ns > self.now_ns {
+                self.now_ns = at_ns;
+                self.instant_step_count = 0;
+            }
+            self.report.event_count += 1;
+            self.handle(event);
+            self.step_once();
+            if self.report.event_count >= self.hardware.event_limit {
+                let event_limit = self.hardware.event_limit;
+                return Err(SimulationError::TooLong { event_limit, at_ns, duration_ns });
+            }
+            if let Some(error) = self.error.take() {
+                return Err(error);
+            }
+        }
+        self.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Counts a step; too many without time passing are an error.
+    #[inline]
+    fn step_once(&mut self) -> bool {
+        self.instant_step_count += 1;
+        if self.instant_step_count > INSTANT_STEP_MAX {
+            self.error = Some(SimulationError::Stuck { at_ns: self.now_ns });
+        }
+        self.error.is_none()
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Source { source } => self.fire(source),
+            Event::Interrupt { cpu, slot } => {
+                let irq = self.irqs[slot as usize];
+                self.free_slots.push(slot);
+                self.device_interrupt(cpu as usize, irq);
+            }
+            Event::Ipi { cpu } => self.receive_ipi(cpu as usize),
+            Event::Store { cpu } => self.see_store(cpu as usize),
+            Event::Timer { cpu } => self.timer_interrupt(cpu as usize),
+            Event::Recorded { cpu } => self.recorded_event(cpu as usize),
+            Event::Tick { cpu, generation } => {
+                if self.cpus[cpu as usize].tick_generation == generation {
+                    self.tick(cpu as usize);
+                }
+            }
+            Event::IdleLimit { cpu, generation } => {
+                if self.cpus[cpu as usize].generation == generation {
+                    self.idle_limit(cpu as usize);
+                }
+            }
+            Event::Awake { cpu, generation } => {
+                if self.cpus[cpu as usize].generation == generation {
+                    self.awake(cpu as usize);
+                }
+            }
+            Event::Done { cpu, generation } => {
+                if self.cpus[cpu as usize].generation == generation {
+                    self.finish_work(cpu as usize);
+                }
+            }
+            Event::Budget => self.spend_budget(),
+        }
+    }
+
+    fn fire(&mut self, index: u32) {
+        let source = &mut self.sources[index as usize];
+        let fired = source.fire(self.now_ns, &mut self.rng, &mut self.report.metrics);
+        if let Some(at_ns) = fired.next_at_ns {
+            self.queue.push(at_ns.max(self.now_ns), Event::Source { source: index });
+        }
+        if let Some((cpu, irq)) = fired.irq {
+            match self.check_cpu(cpu) {
+                Ok(()) => self.device_interrupt(cpu, irq),
+                Err(error) => self.error = Some(error),
+            }
+        }
+    }
+
+    /// Brings all sums up to the end.
+    fn finish(mut self, duration_ns: u64) -> Report {
+        self.now_ns = duration_ns;
+        for cpu in 0..self.cpus.len() {
+            self.account_cpu(cpu);
+        }
+        for core in 0..self.cores.len() {
+            self.account_core(core);
+        }
+        for package in 0..self.packages.len() {
+            self.account_package(package);
+        }
+        let counts = &mut self.report.tasks;
+        for task in &self.tasks {
+            match task.state {
+                TaskState::Runnable => counts.runnable_count += 1,
+                TaskState::Waiting | TaskState::Sleeping => counts.blocked_count += 1,
+                TaskState::Exited => counts.exited_count += 1,
+            }
+            counts.left_count += task.mailbox.len() as u64;
+        }
+        self.report.metrics.account(duration_ns);
+        // Gaps were noted as they ended, CPUs mixed.
+        self.report.gaps.sort_by_key(|gap| (gap.cpu, gap.start_ns));
+        debug_assert!(
+            self.cpus.iter().all(|cpu| !matches!(cpu.mode, Mode::Idle(_)) || cpu.segment.is_none())
+        );
+        self.report
+    }
+}

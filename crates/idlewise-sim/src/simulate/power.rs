@@ -1,0 +1,268 @@
+//! Cores and packages: which state they are in, what that takes, how fast they run.
+
+use idlewise_core::StateIndex;
+
+use super::cpu::Mode;
+use super::{Event, Hardware, World};
+use crate::cost::UJ_PER_MW_NS;
+use crate::idle_loop::Entry;
+
+/// Frequency never falls below this share of nominal, however little power there is.
+const FREQUENCY_MIN_RATIO: f64 = 0.3;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Core {
+    /// The shallowest of the threads' states; none while one runs.
+    state: Option<StateIndex>,
+    since_ns: u64,
+    /// Threads that use the core's resources.
+    active_count: usize,
+}
+
+impl Default for Core {
+    fn default() -> Self {
+        Core { state: None, since_ns: 0, active_count: 1 }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Package {
+    /// Cores in the deepest state.
+    deep_core_count: usize,
+    /// Since when all are.
+    deep_since_ns: Option<u64>,
+    /// When a wake-up from the package state is over.
+    awake_at_ns: u64,
+    since_ns: u64,
+    frequency_ratio: f64,
+    /// Energy of the present period, at nominal frequency: what grows with it, and what doesn't.
+    scaled_uj: f64,
+    fixed_uj: f64,
+}
+
+impl Package {
+    pub(super) fn new(hardware: &Hardware) -> Self {
+        let frequency_ratio = if hardware.tdp_mw > 0.0 { hardware.turbo_ratio } else { 1.0 };
+        Package {
+            deep_core_count: 0,
+            deep_since_ns: None,
+            awake_at_ns: 0,
+            since_ns: 0,
+            frequency_ratio,
+            scaled_uj: 0.0,
+            fixed_uj: 0.0,
+        }
+    }
+}
+
+impl World<'_> {
+    fn has_package_state(&self) -> bool {
+        self.hardware.package_exit_ns > 0 || self.hardware.package_idle_mw > 0.0
+    }
+
+    /// A CPU's speed: frequency times what SMT leaves of the core.
+    #[inline]
+    pub(super) fn rate(&self, cpu: usize) -> f64 {
+        let core = &self.cores[self.shape.core_of(cpu)];
+        let smt = match core.active_count {
+            0 | 1 => 1.0,
+            2 => self.hardware.smt2_speed,
+            _ => self.hardware.smt4_speed,
+        };
+        // A speed of 0 would never end.
+        (smt * self.packages[self.shape.package_of(cpu)].frequency_ratio).max(1e-3)
+    }
+
+    /// A thread of the core changed its mode.
+    #[inline]
+    pub(super) fn update_core(&mut self, cpu: usize) {
+        let index = self.shape.core_of(cpu);
+        let threads = index * self.shape.thread_count..(index + 1) * self.shape.thread_count;
+        let mut state = Some(usize::MAX);
+        let mut active_count = 0;
+        for thread in &self.cpus[threads.clone()] {
+            let thread_state = thread.idle_state();
+            let is_active = match thread_state {
+                None => true,
+                Some(i) => thread.idle.setting.states.get(i).is_polling || self.is_lite[i],
+            };
+            active_count += usize::from(is_active);
+            state = state.zip(thread_state).map(|(a, b)| a.min(b));
+        }
+        let Core { state: old_state, active_count: old_count, .. } = self.cores[index];
+        if state != old_state {
+            self.account_core(index);
+            self.cores[index].state = state;
+            self.enter_core_state(index, old_state, state);
+        }
+        if active_count != old_count {
+            self.cores[index].active_count = active_count;
+            for thread in threads.filter(|thread| *thread != cpu) {
+                if matches!(self.cpus[thread].mode, Mode::Running) {
+                    self.change_rate(thread);
+                }
+            }
+        }
+    }
+
+    fn enter_core_state(&mut self, core: usize, old: Option<StateIndex>, new: Option<StateIndex>) {
+        if let Some(new) = new
+            && old.is_none_or(|old| old < new)
+        {
+            let paid_uj = old.map_or(0.0, |old| self.costs.transition_uj(old));
+            self.report.cores.idle_uj += self.costs.transition_uj(new) - paid_uj;
+            self.report.cores.entry_count[new] += 1;
+        }
+        let deepest = self.cpus[core * self.shape.thread_count].idle.setting.states.deepest();
+        let (was_deep, is_deep) = (old == Some(deepest), new == Some(deepest));
+        if was_deep == is_deep {
+            return;
+        }
+        let index = core / self.shape.core_count;
+        if is_deep {
+            self.packages[index].deep_core_count += 1;
+            if self.packages[index].deep_core_count == self.shape.core_count {
+                self.account_package(index);
+                self.packages[index].deep_since_ns = Some(self.now_ns);
+            }
+        } else {
+            self.account_package(index);
+            self.packages[index].deep_core_count -= 1;
+            self.packages[index].deep_since_ns = None;
+        }
+    }
+
+    /// How long leaving a state takes a CPU now.
+    pub(super) fn exit_ns(&mut self, cpu: usize, entry: &Entry, entered_at_ns: u64) -> u64 {
+        let own_ns = match self.setup.exit_quantiles.get(&entry.state) {
+            Some(quantiles) => quantiles.draw(&mut self.rng),
+            None => self.scaled_exit_ns(entry.rule.exit_latency_ns),
+        };
+        // Hardware enters no state that a sibling keeps the core from.
+        let own_ns = if self.shape.thread_count > 1 {
+            own_ns.min(self.core_exit_ns(cpu, entry.state))
+        } else {
+            own_ns
+        };
+        let entering_ns = entered_at_ns.saturating_sub(self.now_ns);
+        own_ns + entering_ns.max(self.package_exit_ns(self.shape.package_of(cpu)))
+    }
+
+    fn scaled_exit_ns(&self, exit_ns: u64) -> u64 {
+        match self.hardware.exit_ratio {
+            1.0 => exit_ns,
+            ratio => (exit_ns as f64 * ratio) as u64,
+        }
+    }
+
+    /// The exit latency of the state that the siblings let the core be in: at most that of a
+    /// halted thread beside a running one.
+    fn core_exit_ns(&self, cpu: usize, own: StateIndex) -> u64 {
+        let core = &self.cores[self.shape.core_of(cpu)];
+        let states = &self.cpus[cpu].idle.setting.states;
+        let first_halted = (0..states.len()).find(|i| !states.get(*i).is_polling).unwrap_or(0);
+        let reached = core.state.unwrap_or(0).max(first_halted).min(own);
+        self.scaled_exit_ns(states.get(reached).exit_latency_ns)
+    }
+
+    /// What waking the package takes; the second CPU to ask waits only for the rest.
+    fn package_exit_ns(&mut self, index: usize) -> u64 {
+        if !self.has_package_state() {
+            return 0;
+        }
+        let now_ns = self.now_ns;
+        let hardware = self.hardware;
+        let package = &mut self.packages[index];
+        let asleep_at_ns = package.deep_since_ns.map(|ns| ns + hardware.package_after_ns);
+        if let Some(asleep_at_ns) = asleep_at_ns.filter(|at_ns| *at_ns <= now_ns) {
+            let entered_at_ns = (asleep_at_ns + hardware.package_entry_ns).max(now_ns);
+            package.awake_at_ns = entered_at_ns + hardware.package_exit_ns;
+        }
+        package.awake_at_ns.saturating_sub(now_ns)
+    }
+
+    /// Adds the time since the last call to the core's state.
+    pub(super) fn account_core(&mut self, index: usize) {
+        let package = &mut self.packages[index / self.shape.core_count];
+        let core = &mut self.cores[index];
+        let span_ns = self.now_ns - core.since_ns;
+        core.since_ns = self.now_ns;
+        let tally = &mut self.report.cores;
+        let (power_mw, is_scaled) = match core.state {
+            None => (self.costs.running_mw, true),
+            Some(state) => (self.costs.power_mw(state), self.scales[state]),
+        };
+        let nominal_uj = power_mw * span_ns as f64 * UJ_PER_MW_NS;
+        let ratio = package.frequency_ratio;
+        let uj = if is_scaled && ratio != 1.0 {
+            nominal_uj * ratio.powf(self.hardware.power_exponent)
+        } else {
+            nominal_uj
+        };
+        if is_scaled {
+            package.scaled_uj += nominal_uj;
+        } else {
+            package.fixed_uj += nominal_uj;
+        }
+        match core.state {
+            None => {
+                tally.running_ns += span_ns;
+                tally.running_uj += uj;
+                tally.frequency_ns += ratio * span_ns as f64;
+            }
+            Some(state) => {
+                tally.residency_ns[state] += span_ns;
+                tally.idle_uj += uj;
+            }
+        }
+    }
+
+    /// Adds the time since the last call to the package's state.
+    pub(super) fn account_package(&mut self, index: usize) {
+        let hardware = self.hardware;
+        let has_state = self.has_package_state();
+        let package = &mut self.packages[index];
+        let asleep_at_ns = package.deep_since_ns.filter(|_| has_state);
+        let asleep_at_ns = asleep_at_ns.map(|ns| ns + hardware.package_after_ns);
+        let asleep_ns =
+            asleep_at_ns.map_or(0, |at_ns| self.now_ns.saturating_sub(at_ns.max(package.since_ns)));
+        let awake_ns = self.now_ns - package.since_ns - asleep_ns;
+        if asleep_at_ns.is_some_and(|at_ns| at_ns >= package.since_ns && at_ns < self.now_ns) {
+            self.report.cores.package_entry_count += 1;
+        }
+        package.since_ns = self.now_ns;
+        self.report.cores.package_idle_ns += asleep_ns;
+        let uj = hardware.package_mw * awake_ns as f64 * UJ_PER_MW_NS
+            + hardware.package_idle_mw * asleep_ns as f64 * UJ_PER_MW_NS;
+        self.report.cores.package_uj += uj;
+        package.fixed_uj += uj;
+    }
+
+    /// Sets each package's frequency so that the last period's mix would have met the power limit.
+    pub(super) fn spend_budget(&mut self) {
+        let hardware = self.hardware;
+        let period_ns = hardware.budget_period_ns.max(1);
+        for core in 0..self.cores.len() {
+            self.account_core(core);
+        }
+        for index in 0..self.packages.len() {
+            self.account_package(index);
+            let package = &mut self.packages[index];
+            let budget_uj = hardware.tdp_mw * period_ns as f64 * UJ_PER_MW_NS - package.fixed_uj;
+            let ratio = if package.scaled_uj > 0.0 {
+                (budget_uj.max(0.0) / package.scaled_uj)
+                    .powf(1.0 / hardware.power_exponent.max(1.0))
+            } else {
+                hardware.turbo_ratio
+            };
+            package.frequency_ratio =
+                ratio.clamp(FREQUENCY_MIN_RATIO, hardware.turbo_ratio.max(1.0));
+            package.scaled_uj = 0.0;
+            package.fixed_uj = 0.0;
+        }
+        for cpu in 0..self.cpus.len() {
+            self.change_rate(cpu);
+        }
+        self.queue.push(self.now_ns + period_ns, Event::Budget);
+    }
+}

@@ -1,0 +1,249 @@
+//! What a run counts.
+
+use std::collections::BTreeMap;
+
+use idlewise_core::STATE_COUNT_MAX;
+use idlewise_trace::IdleGap;
+
+use crate::replay::{Delays, Tally};
+
+/// What workloads note: spans by name, and counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics {
+    spans: BTreeMap<&'static str, Delays>,
+    /// Completed operations.
+    pub operation_count: u64,
+    /// Requests in flight now.
+    in_flight: u64,
+    /// Requests in flight, summed over time.
+    in_flight_ns: u128,
+    changed_at_ns: u64,
+}
+
+impl Metrics {
+    /// Notes a span.
+    #[inline]
+    pub fn record(&mut self, name: &'static str, span_ns: u64) {
+        self.spans.entry(name).or_default().record(span_ns);
+    }
+
+    /// A request enters the system.
+    pub fn begin(&mut self, now_ns: u64) {
+        self.account(now_ns);
+        self.in_flight += 1;
+    }
+
+    /// A request is answered.
+    pub fn complete(&mut self, now_ns: u64) {
+        self.account(now_ns);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.operation_count += 1;
+    }
+
+    pub(super) fn account(&mut self, now_ns: u64) {
+        let span_ns = now_ns.saturating_sub(self.changed_at_ns);
+        self.in_flight_ns += u128::from(self.in_flight) * u128::from(span_ns);
+        self.changed_at_ns = now_ns;
+    }
+
+    /// The mean number of requests in flight over `duration_ns`.
+    pub fn mean_in_flight(&self, duration_ns: u64) -> f64 {
+        self.in_flight_ns as f64 / duration_ns as f64
+    }
+
+    /// The spans of that name.
+    pub fn spans(&self, name: &str) -> Option<&Delays> {
+        self.spans.get(name)
+    }
+
+    /// All names with their spans.
+    pub fn all_spans(&self) -> impl Iterator<Item = (&'static str, &Delays)> {
+        self.spans.iter().map(|(name, spans)| (*name, spans))
+    }
+
+    fn merge(&mut self, other: &Metrics) {
+        for (name, spans) in &other.spans {
+            self.spans.entry(name).or_default().merge(spans);
+        }
+        self.operation_count += other.operation_count;
+        self.in_flight_ns += other.in_flight_ns;
+    }
+}
+
+/// What became of wishes to interrupt another CPU. Every wish is one of sent, stored, free ride,
+/// batched: `requested = sent + stored + free_ride + batched`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IpiCounts {
+    /// Wishes.
+    pub requested_count: u64,
+    /// IPIs sent.
+    pub sent_count: u64,
+    /// IPIs that arrived within the run.
+    pub received_count: u64,
+    /// Done by a store to a monitored line instead.
+    pub stored_count: u64,
+    /// Not needed: the CPU was being woken already.
+    pub free_ride_count: u64,
+    /// Not needed: the same queue held an entry whose IPI is under way.
+    pub batched_count: u64,
+    /// What all of them cost the senders.
+    pub sender_ns: u64,
+}
+
+impl IpiCounts {
+    /// Wishes for which no interrupt was sent.
+    pub fn elided_count(&self) -> u64 {
+        self.stored_count + self.free_ride_count
+    }
+
+    fn merge(&mut self, other: &IpiCounts) {
+        self.requested_count += other.requested_count;
+        self.sent_count += other.sent_count;
+        self.received_count += other.received_count;
+        self.stored_count += other.stored_count;
+        self.free_ride_count += other.free_ride_count;
+        self.batched_count += other.batched_count;
+        self.sender_ns += other.sender_ns;
+    }
+}
+
+/// Time and energy of all cores together, by core state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CoreTally {
+    /// Some thread ran.
+    pub running_ns: u64,
+    /// By the core's state, the shallowest of its threads'.
+    pub residency_ns: [u64; STATE_COUNT_MAX],
+    /// Entries of each state from a shallower one.
+    pub entry_count: [u64; STATE_COUNT_MAX],
+    /// Packages in their package state.
+    pub package_idle_ns: u64,
+    /// Package states entered.
+    pub package_entry_count: u64,
+    /// Energy of running, at the frequencies of the moment.
+    pub running_uj: f64,
+    /// Energy of idle states and of entering them.
+    pub idle_uj: f64,
+    /// Energy of packages besides their cores.
+    pub package_uj: f64,
+    /// Frequency over nominal, summed over the running time.
+    pub frequency_ns: f64,
+}
+
+impl CoreTally {
+    /// All energy.
+    pub fn energy_uj(&self) -> f64 {
+        self.running_uj + self.idle_uj + self.package_uj
+    }
+
+    /// Mean frequency over nominal while running.
+    pub fn mean_frequency_ratio(&self) -> f64 {
+        if self.running_ns == 0 { 1.0 } else { self.frequency_ns / self.running_ns as f64 }
+    }
+
+    fn merge(&mut self, other: &CoreTally) {
+        self.running_ns += other.running_ns;
+        for i in 0..STATE_COUNT_MAX {
+            self.residency_ns[i] += other.residency_ns[i];
+            self.entry_count[i] += other.entry_count[i];
+        }
+        self.package_idle_ns += other.package_idle_ns;
+        self.package_entry_count += other.package_entry_count;
+        self.running_uj += other.running_uj;
+        self.idle_uj += other.idle_uj;
+        self.package_uj += other.package_uj;
+        self.frequency_ns += other.frequency_ns;
+    }
+}
+
+/// Where the tasks are. `spawned = exited + blocked + runnable`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// Tasks there ever were.
+    pub spawned_count: u64,
+    /// Those that exited.
+    pub exited_count: u64,
+    /// Waiting or sleeping at the end.
+    pub blocked_count: u64,
+    /// Running or in a run queue at the end.
+    pub runnable_count: u64,
+    /// Messages put into mailboxes.
+    pub sent_count: u64,
+    /// Messages taken out.
+    pub taken_count: u64,
+    /// Messages left at the end.
+    pub left_count: u64,
+}
+
+/// What one run, or several replicates of it, did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Simulated time, all replicates together.
+    pub duration_ns: u64,
+    /// How many runs are in it.
+    pub run_count: u64,
+    /// Logical CPUs.
+    pub cpu_count: u64,
+    /// Physical cores.
+    pub core_count: u64,
+    /// Events handled.
+    pub event_count: u64,
+    /// What the idle loops counted, all CPUs together.
+    pub idle: Tally,
+    /// Time that CPUs ran something, the exits of idle states included.
+    pub busy_ns: u64,
+    /// Of that, leaving idle states.
+    pub exit_ns: u64,
+    /// Of that, interrupts: handlers and what they led to.
+    pub irq_ns: u64,
+    /// Time that CPUs were in each state.
+    pub idle_ns: u64,
+    /// Cores and packages.
+    pub cores: CoreTally,
+    /// Wishes to interrupt another CPU.
+    pub ipis: IpiCounts,
+    /// Tasks and messages.
+    pub tasks: TaskCounts,
+    /// What the workload noted.
+    pub metrics: Metrics,
+    /// Each gap, if they were asked for; by CPU, then by time.
+    pub gaps: Vec<IdleGap>,
+}
+
+impl Report {
+    /// Mean power of the machine.
+    pub fn power_mw(&self) -> f64 {
+        self.cores.energy_uj() / self.duration_ns as f64 * 1e6
+    }
+
+    /// Completed operations a second.
+    pub fn operations_per_s(&self) -> f64 {
+        self.metrics.operation_count as f64 * 1e9 / self.duration_ns as f64
+    }
+
+    /// Adds another run of the same machine and workload.
+    pub fn merge(&mut self, other: &Report) {
+        self.duration_ns += other.duration_ns;
+        self.run_count += other.run_count;
+        self.cpu_count = other.cpu_count;
+        self.core_count = other.core_count;
+        self.event_count += other.event_count;
+        self.idle.merge(&other.idle);
+        self.busy_ns += other.busy_ns;
+        self.exit_ns += other.exit_ns;
+        self.irq_ns += other.irq_ns;
+        self.idle_ns += other.idle_ns;
+        self.cores.merge(&other.cores);
+        self.ipis.merge(&other.ipis);
+        let (mine, theirs) = (&mut self.tasks, &other.tasks);
+        mine.spawned_count += theirs.spawned_count;
+        mine.exited_count += theirs.exited_count;
+        mine.blocked_count += theirs.blocked_count;
+        mine.runnable_count += theirs.runnable_count;
+        mine.sent_count += theirs.sent_count;
+        mine.taken_count += theirs.taken_count;
+        mine.left_count += theirs.left_count;
+        self.metrics.merge(&other.metrics);
+        self.gaps.extend_from_slice(&other.gaps);
+    }
+}

@@ -1,0 +1,137 @@
+//! What runs on the simulated CPUs: tasks, each a small state machine that says what it does next,
+//! and sources outside the CPUs that raise interrupts.
+
+use fastrand::Rng;
+
+use super::report::Metrics;
+use idlewise_trace::IdleGap;
+
+/// A task's number.
+pub type TaskId = usize;
+
+/// What a task does next.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Compute for so long at full speed.
+    Run {
+        /// Nanoseconds at nominal frequency, alone on the core.
+        ns: u64,
+    },
+    /// Be busy until a moment, at whatever speed.
+    RunUntil {
+        /// The moment.
+        at_ns: u64,
+    },
+    /// Put a message into another task's mailbox and wake it.
+    Send {
+        /// The receiver.
+        to: TaskId,
+        /// What the receiver finds in [`View::message`]; mostly the time of sending.
+        stamp_ns: u64,
+        /// Wait first, if so many messages are there already.
+        capacity: Option<u32>,
+    },
+    /// Wait for a message.
+    Wait,
+    /// Sleep until a moment.
+    SleepUntil {
+        /// When the timer may fire first; the task's slack allows it to be later.
+        at_ns: u64,
+        /// How much later.
+        slack_ns: u64,
+    },
+    /// Have a function run on another CPU, without waiting for it.
+    Call {
+        /// The other CPU.
+        cpu: usize,
+        /// What the function takes.
+        work_ns: u64,
+    },
+    /// Have a device interrupt a CPU later on.
+    Device {
+        /// How much later.
+        delay_ns: u64,
+        /// The CPU that the interrupt goes to.
+        cpu: usize,
+        /// What comes with it.
+        irq: Irq,
+    },
+    /// Idle exactly as recorded: from now on until the gap's end.
+    Gap(Box<IdleGap>),
+    /// Be gone.
+    Exit,
+}
+
+/// What a device's interrupt brings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Irq {
+    /// What handler and softirq take, entry excluded.
+    pub work_ns: u64,
+    /// Who gets a message.
+    pub to: Option<TaskId>,
+    /// That message.
+    pub stamp_ns: u64,
+}
+
+/// What a task sees when it is asked for its next step.
+pub struct View<'a> {
+    /// The time.
+    pub now_ns: u64,
+    /// The message that [`Op::Wait`] waited for.
+    pub message: Option<u64>,
+    /// What the last [`Op::Send`] or [`Op::Call`] cost the sender.
+    pub sender_cost_ns: u64,
+    /// How many messages wait in the mailbox.
+    pub waiting_count: usize,
+    /// The run's random numbers.
+    pub rng: &'a mut Rng,
+    /// Where latencies and counts are noted.
+    pub metrics: &'a mut Metrics,
+}
+
+/// A task's program.
+pub trait Program: Send {
+    /// The next step. It is asked again when that is done.
+    fn next(&mut self, view: &mut View<'_>) -> Op;
+}
+
+/// What a source does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fired {
+    /// Which CPU it interrupts, and with what.
+    pub irq: Option<(usize, Irq)>,
+    /// When it acts again.
+    pub next_at_ns: Option<u64>,
+}
+
+/// Something outside the CPUs that acts on its own.
+pub trait Source: Send {
+    /// Acts.
+    fn fire(&mut self, now_ns: u64, rng: &mut Rng, metrics: &mut Metrics) -> Fired;
+}
+
+/// A task before it runs.
+pub struct Spawn {
+    /// What it does.
+    pub program: Box<dyn Program>,
+    /// Where it begins.
+    pub cpu: usize,
+    /// Whether it stays there; else a wake-up may move it to an idle CPU of the package.
+    pub is_pinned: bool,
+    /// Whether it plays recorded gaps: then it is not a task in the kernel's sense, and the gaps say
+    /// when one ran.
+    pub is_recorded: bool,
+}
+
+impl Spawn {
+    /// A task that stays on its CPU.
+    pub fn pinned(cpu: usize, program: impl Program + 'static) -> Self {
+        Spawn { program: Box::new(program), cpu, is_pinned: true, is_recorded: false }
+    }
+}
+
+/// Draws from the exponential distribution.
+pub fn exponential_ns(mean_ns: f64, rng: &mut Rng) -> u64 {
+    // 1 - f64() is in (0, 1], so the logarithm is finite.
+    (-(1.0 - rng.f64()).ln() * mean_ns).round() as u64
+}

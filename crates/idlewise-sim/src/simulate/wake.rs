@@ -1,0 +1,148 @@
+//! Messages, wake-ups, and what it takes to have another CPU look.
+
+use idlewise_trace::WakeReason;
+
+use super::cpu::{Effect, Mode, Pending};
+use super::task::TaskId;
+use super::{Event, TaskState, World};
+
+/// Which queue of the other CPU got an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// A task to run.
+    Task,
+    /// A function to call.
+    Call,
+}
+
+impl World<'_> {
+    /// Puts a message into a mailbox and wakes who waits for it; what that costs the sender.
+    pub(super) fn send(&mut self, from: usize, to: TaskId, stamp_ns: u64) -> u64 {
+        self.report.tasks.sent_count += 1;
+        self.tasks[to].mailbox.push_back(stamp_ns);
+        let task = &self.tasks[to];
+        if task.state == TaskState::Waiting && matches!(task.retried, Some(super::Op::Wait)) {
+            return self.make_runnable(from, to);
+        }
+        0
+    }
+
+    /// Puts a task into a run queue, from CPU `from`; what that costs there.
+    pub(super) fn make_runnable(&mut self, from: usize, id: TaskId) -> u64 {
+        let target = self.choose_cpu(id);
+        let task = &mut self.tasks[id];
+        task.state = TaskState::Runnable;
+        task.cpu = target;
+        self.cpus[target].run_queue.push_back(id);
+        // A busy CPU finds it by itself.
+        if target == from || matches!(self.cpus[target].mode, Mode::Running) {
+            return 0;
+        }
+        self.ask(from, target, Purpose::Task)
+    }
+
+    /// Where a woken task runs: where it ran, if it must or if that CPU idles; else on an idle CPU
+    /// of the package, the nearest above; else where it ran.
+    fn choose_cpu(&self, id: TaskId) -> usize {
+        let task = &self.tasks[id];
+        let home = task.cpu;
+        let is_idle = |cpu: usize| {
+            self.idle_cpus[cpu / 64] >> (cpu % 64) & 1 != 0 && self.cpus[cpu].run_queue.is_empty()
+        };
+        if task.is_pinned || is_idle(home) {
+            return home;
+        }
+        let package_cpu_count = self.shape.core_count * self.shape.thread_count;
+        let first = self.shape.package_of(home) * package_cpu_count;
+        let end = first + package_cpu_count;
+        let above = self.first_idle(home + 1, end);
+        above.or_else(|| self.first_idle(first, home)).unwrap_or(home)
+    }
+
+    /// The first CPU of a range that idles and that nobody has given a task yet.
+    fn first_idle(&self, begin: usize, end: usize) -> Option<usize> {
+        let mut cpu = begin;
+        while cpu < end {
+            let word = self.idle_cpus[cpu / 64] >> (cpu % 64);
+            if word == 0 {
+                cpu = (cpu / 64 + 1) * 64;
+                continue;
+            }
+            cpu += word.trailing_zeros() as usize;
+            if cpu < end && self.cpus[cpu].run_queue.is_empty() {
+                return Some(cpu);
+            }
+            cpu += 1;
+        }
+        None
+    }
+
+    /// Queues a function for another CPU; what that costs the sender.
+    pub(super) fn call(&mut self, from: usize, target: usize, work_ns: u64) -> u64 {
+        if target == from {
+            return work_ns;
+        }
+        self.cpus[target].calls.push((work_ns, self.now_ns));
+        self.ask(from, target, Purpose::Call)
+    }
+
+    fn ask(&mut self, from: usize, target: usize, purpose: Purpose) -> u64 {
+        let hardware = self.hardware;
+        let is_remote = self.shape.package_of(from) != self.shape.package_of(target);
+        let store_ns = if is_remote { hardware.store_remote_ns } else { hardware.store_ns };
+        let send_ns = if is_remote { hardware.ipi_send_remote_ns } else { hardware.ipi_send_ns };
+        let cpu = &mut self.cpus[target];
+        let (monitors, is_woken) = match &cpu.mode {
+            Mode::Idle(stay) => (stay.entry.rule.wakes_on_store, cpu.is_being_woken),
+            Mode::Exiting(exit) => (exit.entry.rule.wakes_on_store, true),
+            Mode::Running => (false, false),
+        };
+        let monitors = monitors && hardware.ipi_less;
+        let is_pending = match purpose {
+            Purpose::Task => cpu.wake_ipi_pending,
+            Purpose::Call => cpu.call_ipi_pending,
+        };
+        let counts = &mut self.report.ipis;
+        counts.requested_count += 1;
+        let cost_ns = if is_pending {
+            counts.batched_count += 1;
+            store_ns
+        } else if monitors && is_woken {
+            counts.free_ride_count += 1;
+            store_ns
+        } else if monitors {
+            counts.stored_count += 1;
+            cpu.is_being_woken = true;
+            let at_ns = self.now_ns + store_ns + hardware.store_delivery_ns;
+            self.queue.push(at_ns, Event::Store { cpu: target as u32 });
+            store_ns
+        } else {
+            counts.sent_count += 1;
+            cpu.is_being_woken = true;
+            match purpose {
+                Purpose::Task => cpu.wake_ipi_pending = true,
+                Purpose::Call => cpu.call_ipi_pending = true,
+            }
+            let at_ns = self.now_ns + send_ns + hardware.ipi_delivery_ns;
+            self.queue.push(at_ns, Event::Ipi { cpu: target as u32 });
+            send_ns + if hardware.ipi_less { hardware.ring_check_ns } else { 0 }
+        };
+        self.report.ipis.sender_ns += cost_ns;
+        cost_ns
+    }
+
+    pub(super) fn receive_ipi(&mut self, cpu: usize) {
+        self.report.ipis.received_count += 1;
+        let pending = Pending { work_ns: self.hardware.ipi_receive_ns, effect: Effect::Ipi };
+        let reason =
+            if self.cpus[cpu].calls.is_empty() { WakeReason::Resched } else { WakeReason::Ipi };
+        self.interrupt(cpu, pending, reason);
+    }
+
+    /// The monitored line changed. A CPU that left its state meanwhile looks at its queues anyway.
+    pub(super) fn see_store(&mut self, cpu: usize) {
+        if !matches!(self.cpus[cpu].mode, Mode::Running) {
+            self.notice(cpu, WakeReason::Resched);
+        }
+    }
+}

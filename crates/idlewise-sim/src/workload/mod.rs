@@ -1,0 +1,366 @@
+//! What runs on the simulated machine: each workload a few small state machines with named numbers.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `mod.rs` | the list of workloads, and their TOML form |
+//! | `closed.rs` | loops that wait for answers: tcp-lat, context-switch2, hackbench |
+//! | `waking.rs` | CPUs that wake or call others: wakes, async-calls, third-cpu |
+//! | `timed.rs` | work that comes by the clock or by chance: poisson, periodic, burst-then-idle, nearly-idle |
+//! | `recorded.rs` | the gaps of an idle log |
+//!
+//! A file names its workload and sets any of its parameters, or of the hardware's:
+//!
+//! ```toml
+//! workload = "poisson"
+//! interval_ns = 200000
+//! irq_entry_ns = 300
+//! ```
+
+mod closed;
+mod recorded;
+mod timed;
+mod waking;
+
+use std::fmt;
+
+use crate::simulate::{Hardware, Load, ParameterError, ParameterInfo, Shape, nearest_key};
+
+pub use closed::{ContextSwitch2, Hackbench, TcpLat};
+pub use recorded::Recorded;
+pub use timed::{BurstThenIdle, NearlyIdle, Periodic, Poisson};
+pub use waking::{AsyncCalls, ThirdCpu, Wakes};
+
+/// A workload with its parameters.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each is documented where it is defined, and in `WORKLOADS`")]
+pub enum Workload {
+    TcpLat(TcpLat),
+    Wakes(Wakes),
+    ContextSwitch2(ContextSwitch2),
+    Hackbench(Hackbench),
+    AsyncCalls(AsyncCalls),
+    ThirdCpu(ThirdCpu),
+    BurstThenIdle(BurstThenIdle),
+    Poisson(Poisson),
+    Periodic(Periodic),
+    NearlyIdle(NearlyIdle),
+    Recorded(Recorded),
+}
+
+/// A row of the list of workloads.
+pub struct WorkloadSpec {
+    /// The name that users type.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub meaning: &'static str,
+    /// Its parameters.
+    pub parameters: &'static [ParameterInfo],
+    build: fn() -> Workload,
+}
+
+/// Every workload that needs no input.
+pub const WORKLOADS: &[WorkloadSpec] = &[
+    WorkloadSpec {
+        name: "tcp-lat",
+        meaning: "request and response between two CPUs over a wire, as qperf's tcp_lat",
+        parameters: TcpLat::PARAMETERS,
+        build: || Workload::TcpLat(TcpLat::default()),
+    },
+    WorkloadSpec {
+        name: "wakes",
+        meaning: "one CPU wakes another, both pinned, 10,000 times",
+        parameters: Wakes::PARAMETERS,
+        build: || Workload::Wakes(Wakes::default()),
+    },
+    WorkloadSpec {
+        name: "context-switch2",
+        meaning: "two tasks on two CPUs pass a byte to and fro over pipes",
+        parameters: ContextSwitch2::PARAMETERS,
+        build: || Workload::ContextSwitch2(ContextSwitch2::default()),
+    },
+    WorkloadSpec {
+        name: "hackbench",
+        meaning: "groups of senders and receivers, each sender to all receivers of its group",
+        parameters: Hackbench::PARAMETERS,
+        build: || Workload::Hackbench(Hackbench::default()),
+    },
+    WorkloadSpec {
+        name: "async-calls",
+        meaning: "one CPU has all others run a function, without waiting for them",
+        parameters: AsyncCalls::PARAMETERS,
+        build: || Workload::AsyncCalls(AsyncCalls::default()),
+    },
+    WorkloadSpec {
+        name: "third-cpu",
+        meaning: "a CPU wakes another; a third one wants it too while it is waking up",
+        parameters: ThirdCpu::PARAMETERS,
+        build: || Workload::ThirdCpu(ThirdCpu::default()),
+    },
+    WorkloadSpec {
+        name: "burst-then-idle",
+        meaning: "many short idles, then one long one that no history predicts",
+        parameters: BurstThenIdle::PARAMETERS,
+        build: || Workload::BurstThenIdle(BurstThenIdle::default()),
+    },
+    WorkloadSpec {
+        name: "poisson",
+        meaning: "jobs that arrive at random, served one after the other by one task",
+        parameters: Poisson::PARAMETERS,
+        build: || Workload::Poisson(Poisson::default()),
+    },
+    WorkloadSpec {
+        name: "periodic",
+        meaning: "a task on each CPU that wakes by its own timer, with jitter",
+        parameters: Periodic::PARAMETERS,
+        build: || Workload::Periodic(Periodic::default()),
+    },
+    WorkloadSpec {
+        name: "nearly-idle",
+        meaning: "rare timers on every CPU, and now and then a wake-up from another one",
+        parameters: NearlyIdle::PARAMETERS,
+        build: || Workload::NearlyIdle(NearlyIdle::default()),
+    },
+];
+
+/// Why a text is no workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// Not TOML.
+    Syntax {
+        /// Where, counted from 1.
+        line: Option<usize>,
+        /// What the parser says.
+        message: String,
+    },
+    /// `workload = "NAME"` is missing.
+    Unnamed,
+    /// No workload has that name.
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The name that is spelt most like it, if any is close.
+        nearest: Option<&'static str>,
+    },
+    /// A parameter.
+    Parameter {
+        /// Where, counted from 1.
+        line: Option<usize>,
+        /// What is wrong.
+        error: ParameterError,
+    },
+}
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let write_line = |f: &mut fmt::Formatter<'_>, line: &Option<usize>| {
+            line.map_or(Ok(()), |line| write!(f, "line {line}: "))
+        };
+        match self {
+            Self::Syntax { line, message } => {
+                write_line(f, line)?;
+                f.write_str(message)
+            }
+            Self::Unnamed => {
+                f.write_str("no line workload = \"NAME\"; `idlewise simulate --list` has the names")
+            }
+            Self::Unknown { name, nearest: Some(nearest) } => {
+                write!(f, "no workload '{name}'; did you mean '{nearest}'?")
+            }
+            Self::Unknown { name, nearest: None } => {
+                write!(f, "no workload '{name}'; `idlewise simulate --list` has the names")
+            }
+            Self::Parameter { line, error } => {
+                write_line(f, line)?;
+                write!(f, "{error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for WorkloadError {}
+
+impl Workload {
+    /// The workload of that name, with its defaults.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn named(name: &str) -> Result<Self, WorkloadError> {
+        let spec = WORKLOADS.iter().find(|spec| spec.name == name);
+        spec.map(|spec| (spec.build)()).ok_or_else(|| WorkloadError::Unknown {
+            name: name.to_owned(),
+            nearest: nearest_key(name, WORKLOADS.iter().map(|spec| spec.name)),
+        })
+    }
+
+    /// Reads a workload from TOML, and changes `hardware` as it says.
+    ///
+    /// # Errors
+    /// A text that is not TOML, a workload or parameter that is not known, a value that does not
+    /// suit.
+    pub fn from_toml(text: &str, hardware: &mut Hardware) -> Result<Self, WorkloadError> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let line_of = |offset: usize| 1 + text[..offset].matches('\n').count();
+            WorkloadError::Syntax {
+                line: error.span().map(|span| line_of(span.start.min(text.len()))),
+                message: error.message().replace('\n', ", "),
+            }
+        })?;
+        let name = table.get("workload").and_then(toml::Value::as_str);
+        let mut workload = Workload::named(name.ok_or(WorkloadError::Unnamed)?)?;
+        for (key, value) in table.iter().filter(|(key, _)| *key != "workload") {
+            let value = match value {
+                toml::Value::String(text) => text.clone(),
+                toml::Value::Integer(number) => number.to_string(),
+                toml::Value::Float(number) => number.to_string(),
+                toml::Value::Boolean(flag) => flag.to_string(),
+                _ => String::new(),
+            };
+            workload.set(hardware, key, &value).map_err(|error| {
+                let is_key = |line: &str| {
+                    line.trim_start()
+                        .strip_prefix(key)
+                        .is_some_and(|rest| rest.trim_start().starts_with('='))
+                };
+                let line = text.lines().position(is_key).map(|index| index + 1);
+                WorkloadError::Parameter { line, error }
+            })?;
+        }
+        Ok(workload)
+    }
+
+    /// Sets a parameter of the workload or else of the hardware.
+    ///
+    /// # Errors
+    /// If neither has it, or the value does not suit.
+    pub fn set(
+        &mut self,
+        hardware: &mut Hardware,
+        key: &str,
+        value: &str,
+    ) -> Result<(), ParameterError> {
+        if self.set_own(key, value)? || hardware.set(key, value)? {
+            return Ok(());
+        }
+        let known = self.spec().map_or(&[][..], |spec| spec.parameters);
+        let known = known.iter().chain(Hardware::PARAMETERS).map(|info| info.key);
+        Err(ParameterError::Unknown { key: key.to_owned(), nearest: nearest_key(key, known) })
+    }
+
+    fn set_own(&mut self, key: &str, value: &str) -> Result<bool, ParameterError> {
+        match self {
+            Workload::TcpLat(this) => this.set(key, value),
+            Workload::Wakes(this) => this.set(key, value),
+            Workload::ContextSwitch2(this) => this.set(key, value),
+            Workload::Hackbench(this) => this.set(key, value),
+            Workload::AsyncCalls(this) => this.set(key, value),
+            Workload::ThirdCpu(this) => this.set(key, value),
+            Workload::BurstThenIdle(this) => this.set(key, value),
+            Workload::Poisson(this) => this.set(key, value),
+            Workload::Periodic(this) => this.set(key, value),
+            Workload::NearlyIdle(this) => this.set(key, value),
+            Workload::Recorded(_) => Ok(false),
+        }
+    }
+
+    /// The parameters' present values.
+    pub fn values(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Workload::TcpLat(this) => this.values(),
+            Workload::Wakes(this) => this.values(),
+            Workload::ContextSwitch2(this) => this.values(),
+            Workload::Hackbench(this) => this.values(),
+            Workload::AsyncCalls(this) => this.values(),
+            Workload::ThirdCpu(this) => this.values(),
+            Workload::BurstThenIdle(this) => this.values(),
+            Workload::Poisson(this) => this.values(),
+            Workload::Periodic(this) => this.values(),
+            Workload::NearlyIdle(this) => this.values(),
+            Workload::Recorded(_) => Vec::new(),
+        }
+    }
+
+    fn spec(&self) -> Option<&'static WorkloadSpec> {
+        WORKLOADS.iter().find(|spec| spec.name == self.name())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Workload::TcpLat(_) => "tcp-lat",
+            Workload::Wakes(_) => "wakes",
+            Workload::ContextSwitch2(_) => "context-switch2",
+            Workload::Hackbench(_) => "hackbench",
+            Workload::AsyncCalls(_) => "async-calls",
+            Workload::ThirdCpu(_) => "third-cpu",
+            Workload::BurstThenIdle(_) => "burst-then-idle",
+            Workload::Poisson(_) => "poisson",
+            Workload::Periodic(_) => "periodic",
+            Workload::NearlyIdle(_) => "nearly-idle",
+            Workload::Recorded(_) => "recorded",
+        }
+    }
+
+    /// Its tasks and sources on a machine of that shape.
+    pub fn load(&self, shape: &Shape, hardware: &Hardware) -> Load {
+        match self {
+            Workload::TcpLat(this) => this.load(),
+            Workload::Wakes(this) => this.load(),
+            Workload::ContextSwitch2(this) => this.load(),
+            Workload::Hackbench(this) => this.load(shape),
+            Workload::AsyncCalls(this) => this.load(shape),
+            Workload::ThirdCpu(this) => this.load(),
+            Workload::BurstThenIdle(this) => this.load(),
+            Workload::Poisson(this) => this.load(),
+            Workload::Periodic(this) => this.load(shape, hardware),
+            Workload::NearlyIdle(this) => this.load(shape, hardware),
+            Workload::Recorded(this) => this.load(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_has_its_own_name_and_no_parameter_of_the_hardware() {
+        for spec in WORKLOADS {
+            assert_eq!((spec.build)().name(), spec.name);
+            let hardware: Vec<&str> = Hardware::PARAMETERS.iter().map(|info| info.key).collect();
+            for info in spec.parameters {
+                assert!(!hardware.contains(&info.key), "{}: {}", spec.name, info.key);
+            }
+        }
+    }
+
+    #[test]
+    fn reads_a_file_and_says_where_it_is_wrong() {
+        let mut hardware = Hardware::default();
+        let text = "workload = \"poisson\"\ninterval_ns = 5\nirq_entry_ns = 7\n";
+        let workload = Workload::from_toml(text, &mut hardware).unwrap();
+        assert!(matches!(workload, Workload::Poisson(Poisson { interval_ns: 5, .. })));
+        assert_eq!(hardware.irq_entry_ns, 7);
+        let message = |text: &str| {
+            Workload::from_toml(text, &mut Hardware::default()).unwrap_err().to_string()
+        };
+        assert_eq!(
+            message("workload = \"poisson\"\n\nintervall_ns = 5"),
+            "line 3: no parameter 'intervall_ns'; did you mean 'interval_ns'?"
+        );
+        assert_eq!(
+            message("workload = \"poison\""),
+            "no workload 'poison'; did you mean 'poisson'?"
+        );
+        assert_eq!(
+            message("workload = \"poisson\"\ninterval_ns = -1"),
+            "line 2: interval_ns = -1: expected a whole number, 0 or more"
+        );
+        assert_eq!(
+            message("interval_ns = 1"),
+            "no line workload = \"NAME\"; `idlewise simulate --list` has the names"
+        );
+        assert!(message("workload = ").starts_with("line 1: "));
+    }
+}
