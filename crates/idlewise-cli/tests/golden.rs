@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use idlewise_report::{columns, columns_markdown, export, info, replay, simulate, validate};
+use idlewise_report::{columns, columns_markdown, export, info, park, replay, simulate, validate};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -76,6 +76,7 @@ fn the_list_of_columns_is_in_the_documentation() {
         ("`idlewise info`", &info::INFO),
         ("`idlewise export`", &export::EXPORT),
         ("`idlewise validate`", &validate::VALIDATE),
+        ("`idlewise bench park`", &park::BENCH_PARK),
         ("`idlewise machines`", &columns::MACHINE_LIST),
         ("`idlewise machines NAME`", &columns::STATE_LIST),
     ]);

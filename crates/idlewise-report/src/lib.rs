@@ -8,6 +8,7 @@
 //! | `scale.rs` | which unit and how many decimals a column of numbers is printed with |
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `replay.rs` | what a replay says: its columns, tables and sentences |
+//! | `park.rs` | what `idlewise bench park` measured: table, goals, plot |
 //! | `export.rs` | what the columns of an export mean |
 //! | `simulate.rs` | what a simulated run says |
 //! | `validate.rs` | what is wrong or doubtful in a log |
@@ -21,6 +22,7 @@ pub mod columns;
 pub mod export;
 pub mod info;
 mod notes;
+pub mod park;
 pub mod replay;
 mod scale;
 pub mod simulate;

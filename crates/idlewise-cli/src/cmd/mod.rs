@@ -1,6 +1,8 @@
 //! The list of subcommands; each has a file of its own.
 
 mod anonymize;
+#[cfg(target_os = "linux")]
+mod bench;
 mod export;
 mod import;
 mod info;
@@ -26,6 +28,8 @@ pub enum Command {
     Simulate(simulate::Simulate),
     Validate(validate::Validate),
     Anonymize(anonymize::Anonymize),
+    #[cfg(target_os = "linux")]
+    Bench(bench::Bench),
     Machines(machines::Machines),
     VerifyDecisions(verify_decisions::VerifyDecisions),
     VerifySources(verify_sources::VerifySources),
@@ -43,6 +47,8 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Simulate(arguments) => arguments.run(),
         Command::Validate(arguments) => arguments.run(),
         Command::Anonymize(arguments) => arguments.run(),
+        #[cfg(target_os = "linux")]
+        Command::Bench(arguments) => arguments.run(),
         Command::Machines(arguments) => arguments.run(),
         Command::VerifyDecisions(arguments) => arguments.run(),
         Command::VerifySources(arguments) => arguments.run(),

@@ -2,6 +2,8 @@
 //! subcommand.
 
 mod anonymize;
+#[cfg(target_os = "linux")]
+mod bench;
 mod export;
 mod import;
 mod info;

@@ -1,0 +1,19 @@
+//! Ways to park a thread, measured side by side.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `contenders.rs` | [`contenders()`]: ours and all that it is compared with, behind one pair of traits |
+//! | `workload.rs` | [`Workload`]: when wakes are due |
+//! | `run.rs` | [`run()`]: all contenders on one workload, interleaved |
+//!
+//! What this crate does not do: print. Its dependencies are why it is a crate: nothing else
+//! of ours may depend on the libraries that it measures.
+#![cfg(target_os = "linux")]
+
+mod contenders;
+mod run;
+mod workload;
+
+pub use contenders::{Contender, FUTEX, OURS, contenders};
+pub use run::{Figures, Load, Settings, ready_token_ns, run};
+pub use workload::{Workload, WorkloadError};

@@ -1,0 +1,343 @@
+//! All contenders on one workload, interleaved: a short segment of each, then again, so that what the
+//! machine does meanwhile happens to all of them.
+//!
+//! One thread per contender waits, pinned to one CPU; the caller wakes, pinned to another, and spins
+//! until each wake is due. The schedule is open-loop: it doesn't wait for the waiter, and a latency
+//! counts from when a wake was due, not from when the waker got round to it. So a stall counts for
+//! every wake that it delayed (no coordinated omission).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use crate::contenders::{Wait, Wake, contenders};
+use crate::workload::Workload;
+
+/// What else the machine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Nothing of ours.
+    Idle,
+    /// One busy thread for each CPU: more runnable threads than CPUs.
+    Oversubscribed,
+}
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Wakes of each contender, all segments together.
+    pub wake_count: usize,
+    /// Seed of the schedules.
+    pub seed: u64,
+    /// What else runs.
+    pub load: Load,
+}
+
+/// What one contender did on one workload.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// The contender.
+    pub name: &'static str,
+    /// How long it spins, if that is fixed.
+    pub fixed_spin_ns: Option<u64>,
+    /// From when a wake was due to the waiter's next instruction, sorted.
+    pub latencies_ns: Vec<u64>,
+    /// What waking cost the waker, sorted.
+    pub send_costs_ns: Vec<u64>,
+    /// CPU time of the waiter as a share of the time that passed.
+    pub cpu_ratio: f64,
+    /// Context switches of the waiter for each wake.
+    pub switches_per_wake: f64,
+    /// Share of the wakes that the waker itself sent late, by more than [`LATE_NS`]: somebody else
+    /// had its CPU.
+    pub late_ratio: f64,
+}
+
+/// A waker that is later than this was not running when the wake was due.
+pub const LATE_NS: u64 = 10_000;
+
+impl Figures {
+    /// The value that this share of `sorted` keeps below; 0 of none.
+    pub fn quantile(sorted: &[u64], share: f64) -> u64 {
+        let rank = (sorted.len() as f64 * share) as usize;
+        sorted.get(rank.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
+    }
+}
+
+/// Wakes in a segment.
+const SEGMENT_COUNT: usize = 100;
+/// From a segment's beginning to its first gap: the waiter goes to wait.
+const SETTLE_NS: u64 = 200_000;
+
+struct Shared {
+    start: Instant,
+    /// When the segment's schedule begins, on `start`'s clock.
+    segment_at_ns: AtomicU64,
+    /// Wakes sent, over all segments.
+    sent: AtomicUsize,
+    /// Wakes answered, and the waiter's counters when all were.
+    answered: AtomicUsize,
+    cpu_ns: AtomicU64,
+    switches: AtomicU64,
+    is_over: AtomicBool,
+}
+
+struct Lane {
+    shared: Arc<Shared>,
+    waker: Box<dyn Wake>,
+    waiter: thread::JoinHandle<Vec<u64>>,
+    send_costs_ns: Vec<u64>,
+    wall_ns: u64,
+    late_count: u64,
+    /// The waiter's counters before its first segment.
+    before: Option<(u64, u64)>,
+    figures: Figures,
+}
+
+/// Measures all contenders on one workload. `progress` gets the share that is done.
+///
+/// The calling thread is pinned meanwhile; with one CPU nothing can be measured.
+pub fn run(workload: &Workload, settings: Settings, progress: &dyn Fn(f64)) -> Vec<Figures> {
+    let segments = settings.wake_count.div_ceil(SEGMENT_COUNT).max(1);
+    let schedule: Arc<Vec<u64>> =
+        Arc::new(workload.due_ns(segments * SEGMENT_COUNT, settings.seed));
+    let cpus = allowed_cpus();
+    let (waker_cpu, waiter_cpu) = (cpus[0], cpus[cpus.len() - 1]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let hogs: Vec<_> = cpus
+        .iter()
+        .filter(|_| settings.load == Load::Oversubscribed)
+        .map(|&cpu| {
+            let is_over = is_over.clone();
+            thread::spawn(move || {
+                pin(&[cpu]);
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        })
+        .collect();
+    let mut lanes: Vec<_> = contenders()
+        .into_iter()
+        .map(|contender| {
+            let (waiter, waker) = (contender.pair)(contender.fixed_spin_ns);
+            let shared = Arc::new(Shared {
+                start: Instant::now(),
+                segment_at_ns: AtomicU64::new(0),
+                sent: AtomicUsize::new(0),
+                answered: AtomicUsize::new(0),
+                cpu_ns: AtomicU64::new(0),
+                switches: AtomicU64::new(0),
+                is_over: AtomicBool::new(false),
+            });
+            let figures = Figures {
+                name: contender.name,
+                fixed_spin_ns: contender.fixed_spin_ns,
+                latencies_ns: Vec::new(),
+                send_costs_ns: Vec::new(),
+                cpu_ratio: 0.0,
+                switches_per_wake: 0.0,
+                late_ratio: 0.0,
+            };
+            let (theirs, times) = (shared.clone(), schedule.clone());
+            let waiter = thread::spawn(move || {
+                pin(&[waiter_cpu]);
+                answer(waiter, &theirs, &times)
+            });
+            let send_costs_ns = Vec::with_capacity(schedule.len());
+            Lane {
+                shared,
+                waker,
+                waiter,
+                send_costs_ns,
+                wall_ns: 0,
+                late_count: 0,
+                before: None,
+                figures,
+            }
+        })
+        .collect();
+    // The waiters have begun when each has answered a first wake, which is not measured.
+    pin(&[waker_cpu]);
+    for lane in &mut lanes {
+        while lane.shared.answered.load(Ordering::Acquire) == 0 {
+            thread::yield_now();
+        }
+    }
+    for segment in 0..segments {
+        for lane in &mut lanes {
+            lane.send(segment, &schedule);
+        }
+        progress((segment + 1) as f64 / segments as f64);
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for hog in hogs {
+        hog.join().expect("it only spins");
+    }
+    let figures = lanes.into_iter().map(Lane::finish).collect();
+    pin(&cpus);
+    figures
+}
+
+impl Lane {
+    /// Sends a segment's wakes when they are due, and waits until all are answered.
+    fn send(&mut self, segment: usize, schedule: &[u64]) {
+        let shared = &self.shared;
+        let counters =
+            || (shared.cpu_ns.load(Ordering::Acquire), shared.switches.load(Ordering::Relaxed));
+        self.before.get_or_insert_with(counters);
+        let first = segment * SEGMENT_COUNT;
+        let times = &schedule[first..first + SEGMENT_COUNT];
+        let base_ns = if first == 0 { 0 } else { schedule[first - 1] };
+        let begin_ns = elapsed_ns(shared.start);
+        let at_ns = begin_ns + SETTLE_NS;
+        // Modulo 2^64: what the waiter adds to a wake's place in the whole schedule.
+        shared.segment_at_ns.store(at_ns.wrapping_sub(base_ns), Ordering::Relaxed);
+        for (index, due_ns) in times.iter().enumerate() {
+            let due_at_ns = at_ns + due_ns - base_ns;
+            while elapsed_ns(shared.start) < due_at_ns {
+                std::hint::spin_loop();
+            }
+            shared.sent.store(first + index + 1, Ordering::Release);
+            let before_ns = elapsed_ns(shared.start);
+            self.late_count += u64::from(before_ns > due_at_ns + LATE_NS);
+            self.waker.wake();
+            self.send_costs_ns.push(elapsed_ns(shared.start) - before_ns);
+        }
+        while shared.answered.load(Ordering::Acquire) < first + SEGMENT_COUNT + 1 {
+            thread::yield_now();
+        }
+        self.wall_ns += elapsed_ns(shared.start) - begin_ns;
+    }
+
+    fn finish(self) -> Figures {
+        let shared = &self.shared;
+        let (cpu_ns, switches) =
+            (shared.cpu_ns.load(Ordering::Acquire), shared.switches.load(Ordering::Relaxed));
+        let (cpu_before_ns, switches_before) = self.before.unwrap_or_default();
+        shared.is_over.store(true, Ordering::Release);
+        self.waker.wake();
+        let mut latencies_ns = self.waiter.join().expect("the waiter only waits");
+        latencies_ns.sort_unstable();
+        let mut send_costs_ns = self.send_costs_ns;
+        send_costs_ns.sort_unstable();
+        let wakes = send_costs_ns.len().max(1) as f64;
+        Figures {
+            cpu_ratio: (cpu_ns - cpu_before_ns) as f64 / self.wall_ns.max(1) as f64,
+            switches_per_wake: (switches - switches_before) as f64 / wakes,
+            late_ratio: self.late_count as f64 / wakes,
+            latencies_ns,
+            send_costs_ns,
+            ..self.figures
+        }
+    }
+}
+
+/// The waiter: notes how late it is for each wake since the last time.
+fn answer(mut waiter: Box<dyn Wait>, shared: &Shared, schedule: &[u64]) -> Vec<u64> {
+    waiter.begin();
+    publish_counters(shared);
+    shared.answered.store(1, Ordering::Release);
+    let mut latencies_ns = Vec::with_capacity(schedule.len());
+    loop {
+        waiter.wait();
+        let now_ns = elapsed_ns(shared.start);
+        let sent = shared.sent.load(Ordering::Acquire);
+        let at_ns = shared.segment_at_ns.load(Ordering::Relaxed);
+        while latencies_ns.len() < sent {
+            let due_at_ns = at_ns.wrapping_add(schedule[latencies_ns.len()]);
+            latencies_ns.push(now_ns.saturating_sub(due_at_ns));
+        }
+        if sent.is_multiple_of(SEGMENT_COUNT) {
+            publish_counters(shared);
+        }
+        shared.answered.store(sent + 1, Ordering::Release);
+        if shared.is_over.load(Ordering::Acquire) {
+            return latencies_ns;
+        }
+    }
+}
+
+fn publish_counters(shared: &Shared) {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both calls write what they are given; all zero is a valid rusage.
+    let usage = unsafe {
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage
+    };
+    shared.switches.store((usage.ru_nvcsw + usage.ru_nivcsw) as u64, Ordering::Relaxed);
+    let cpu_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+    shared.cpu_ns.store(cpu_ns, Ordering::Release);
+}
+
+fn elapsed_ns(start: Instant) -> u64 {
+    start.elapsed().as_nanos() as u64
+}
+
+/// The CPUs that this process may use.
+fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: writes a set of the size given; all zero is a valid one.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
+        let cpus = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set));
+        let cpus: Vec<_> = cpus.collect();
+        if cpus.is_empty() { vec![0] } else { cpus }
+    }
+}
+
+fn pin(cpus: &[usize]) {
+    // SAFETY: reads a set of the size given. If the kernel refuses, the thread stays unpinned.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// What an unpark and a park of the token that it leaves cost together: the median of many.
+pub fn ready_token_ns() -> f64 {
+    const COUNT: u32 = 1_000;
+    let parker = idlewise_park::Parker::new();
+    let mut samples: Vec<_> = (0..101)
+        .map(|_| {
+            let start = Instant::now();
+            for _ in 0..COUNT {
+                parker.unparker().unpark();
+                parker.park();
+            }
+            start.elapsed().as_nanos() as f64 / f64::from(COUNT)
+        })
+        .collect();
+    samples.sort_unstable_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measures_every_wake_of_every_contender() {
+        let workload: Workload = "poisson:20".parse().unwrap();
+        let settings = Settings { wake_count: 200, seed: 1, load: Load::Idle };
+        let figures = run(&workload, settings, &|_| ());
+        assert_eq!(figures.len(), contenders().len());
+        for one in figures {
+            assert_eq!(one.latencies_ns.len(), 200, "{}", one.name);
+            assert_eq!(one.send_costs_ns.len(), 200, "{}", one.name);
+            assert!(one.cpu_ratio > 0.0, "{}", one.name);
+        }
+    }
+
+    #[test]
+    fn quantiles_are_values_of_the_sample() {
+        let sorted = [1, 2, 3, 4];
+        let quantiles = [0.0, 0.5, 0.99, 1.0].map(|share| Figures::quantile(&sorted, share));
+        assert_eq!(quantiles, [1, 3, 4, 4]);
+        assert_eq!(Figures::quantile(&[], 0.5), 0);
+    }
+}

@@ -1,0 +1,152 @@
+//! When wakes are due: an open-loop schedule, made before the run, that waits for nobody.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A pattern of gaps between wakes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// Gaps with an exponential distribution of this mean.
+    Poisson {
+        /// The mean gap.
+        mean_ns: u64,
+    },
+    /// Equal gaps.
+    Periodic {
+        /// The gap.
+        gap_ns: u64,
+    },
+    /// Eight wakes 5 µs apart, then this pause.
+    Bursty {
+        /// The pause.
+        pause_ns: u64,
+    },
+    /// The gaps of an idle log, in its order, again from the start when they are used up.
+    Recorded {
+        /// What the log is called.
+        name: String,
+        /// Its gaps.
+        gaps_ns: Vec<u64>,
+    },
+}
+
+/// A name that is no workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadError {
+    name: String,
+}
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "'{}' is no workload: name one as poisson:US, periodic:US or bursty:US, with the mean \
+             gap, the gap or the pause in microseconds (1 to 1000000)",
+            self.name
+        )
+    }
+}
+
+impl std::error::Error for WorkloadError {}
+
+const BURST_COUNT: usize = 8;
+const BURST_GAP_NS: u64 = 5_000;
+
+impl FromStr for Workload {
+    type Err = WorkloadError;
+
+    fn from_str(name: &str) -> Result<Self, WorkloadError> {
+        let error = || WorkloadError { name: name.to_owned() };
+        let (kind, span) = name.split_once(':').ok_or_else(error)?;
+        let span_us: u64 = span.parse().map_err(|_| error())?;
+        if !(1..=1_000_000).contains(&span_us) {
+            return Err(error());
+        }
+        let span_ns = span_us * 1000;
+        match kind {
+            "poisson" => Ok(Workload::Poisson { mean_ns: span_ns }),
+            "periodic" => Ok(Workload::Periodic { gap_ns: span_ns }),
+            "bursty" => Ok(Workload::Bursty { pause_ns: span_ns }),
+            _ => Err(error()),
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Workload::Poisson { mean_ns } => write!(f, "poisson:{}", mean_ns / 1000),
+            Workload::Periodic { gap_ns } => write!(f, "periodic:{}", gap_ns / 1000),
+            Workload::Bursty { pause_ns } => write!(f, "bursty:{}", pause_ns / 1000),
+            Workload::Recorded { name, .. } => write!(f, "{name}"),
+        }
+    }
+}
+
+impl Workload {
+    /// When each of `count` wakes is due, from the start. The same seed gives the same times.
+    pub fn due_ns(&self, count: usize, seed: u64) -> Vec<u64> {
+        let mut state = seed | 1;
+        let mut due_ns = 0;
+        let gap_ns = |index: usize, state: &mut u64| match self {
+            Workload::Poisson { mean_ns } => {
+                // xorshift64*, 53 bits of it as a number in (0, 1].
+                *state ^= *state >> 12;
+                *state ^= *state << 25;
+                *state ^= *state >> 27;
+                let bits = state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
+                let uniform = (bits + 1) as f64 / (1u64 << 53) as f64;
+                (-uniform.ln() * *mean_ns as f64) as u64
+            }
+            Workload::Periodic { gap_ns } => *gap_ns,
+            Workload::Bursty { pause_ns } if index.is_multiple_of(BURST_COUNT) => *pause_ns,
+            Workload::Bursty { .. } => BURST_GAP_NS,
+            Workload::Recorded { gaps_ns, .. } => gaps_ns[index % gaps_ns.len()],
+        };
+        (0..count)
+            .map(|index| {
+                due_ns += gap_ns(index, &mut state);
+                due_ns
+            })
+            .collect()
+    }
+
+    /// The time between wakes that half of them keep below.
+    pub fn gap_p50_ns(&self) -> u64 {
+        let due_ns = self.due_ns(1000, 1);
+        let mut gaps: Vec<_> = due_ns.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        gaps.sort_unstable();
+        gaps[gaps.len() / 2]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_written_alike() {
+        for name in ["poisson:50", "periodic:1000", "bursty:2000"] {
+            assert_eq!(name.parse::<Workload>().unwrap().to_string(), name);
+        }
+        for name in ["poisson", "poisson:0", "poisson:x", "storm:5", "periodic:1000001"] {
+            let error = name.parse::<Workload>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{name}' is no workload")), "{error}");
+        }
+    }
+
+    #[test]
+    fn schedules_have_the_gaps_they_are_named_for() {
+        let due = |name: &str| name.parse::<Workload>().unwrap().due_ns(10_000, 3);
+        assert_eq!(due("periodic:7")[..3], [7_000, 14_000, 21_000]);
+        let bursty = due("bursty:100");
+        assert_eq!(
+            (bursty[0], bursty[7] - bursty[6], bursty[8] - bursty[7]),
+            (100_000, 5_000, 100_000)
+        );
+        let mean_ns = due("poisson:50").last().unwrap() / 10_000;
+        assert!((45_000..55_000).contains(&mean_ns), "{mean_ns}");
+        let log = Workload::Recorded { name: "log".to_owned(), gaps_ns: vec![3, 4] };
+        assert_eq!(log.due_ns(3, 1), [3, 7, 10]);
+    }
+}

@@ -1,0 +1,233 @@
+//! `idlewise bench`: measurements on this machine.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use idlewise_bench::{FUTEX, Figures, Load, OURS, Settings, Workload, ready_token_ns, run};
+use idlewise_report::park::{
+    Goal, ParkFigures, ParkRole, bench_park_plot, bench_park_table, judge,
+};
+use idlewise_report::{TextStyle, wrap};
+use serde_json::json;
+
+use crate::error::Failure;
+use crate::input::NamedLog;
+use crate::progress::Progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  # All ways to park a thread, on four workloads (half a minute)
+  idlewise bench park
+
+  # One workload, more wakes, and a plot of latency against CPU time
+  idlewise bench park --workload poisson:20 --wakes 20000 --plot poisson.svg
+
+  # The gaps of a log, with more runnable threads than CPUs
+  idlewise bench park --log traces/s-softirq500.parquet --oversubscribed
+
+Only ratios within one run mean anything; pin nothing else to the CPUs meanwhile.";
+
+/// Measure ways to wait on this machine
+#[derive(clap::Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Park(Park),
+}
+
+/// Wake a parked thread, by idlewise-park and by all that it is compared with
+///
+/// All ways to park take turns in one run. Wakes are due at times fixed beforehand (open loop), and
+/// latency counts from then, so a stall counts for every wake that it delayed. Every figure is
+/// measured.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+struct Park {
+    /// poisson:US, periodic:US or bursty:US: mean gap, gap, or pause between bursts; repeatable
+    #[arg(long = "workload", value_name = "KIND:US")]
+    workloads: Vec<Workload>,
+
+    /// Also the gaps of this idle log or recording, as they come
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+
+    /// Wakes of each way to park, on each workload
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    wakes: u64,
+
+    /// Seed of the schedules
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Let a busy thread run on each CPU meanwhile
+    #[arg(long)]
+    oversubscribed: bool,
+
+    /// Write latency against CPU time as SVG, of the last workload
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+
+    /// Replace an existing plot
+    #[arg(long)]
+    force: bool,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is measured if nothing is named: gaps that polling should win, a mixture, gaps that it
+/// should leave alone.
+const DEFAULT_WORKLOADS: [&str; 4] = ["poisson:20", "periodic:50", "bursty:1000", "periodic:1000"];
+
+impl Bench {
+    /// Measures and prints.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let What::Park(park) = self.what;
+        park.run()
+    }
+}
+
+impl Park {
+    fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(path) = self.plot.as_deref().filter(|path| path.exists() && !self.force) {
+            return Err(Failure::new(format_args!(
+                "{}: exists already; --force replaces it",
+                path.display()
+            )));
+        }
+        let load = if self.oversubscribed { Load::Oversubscribed } else { Load::Idle };
+        let wake_count = self.wakes as usize;
+        let settings = Settings { wake_count, seed: self.seed, load };
+        let mut workloads = self.workloads.clone();
+        if workloads.is_empty() && self.log.is_none() {
+            let parse = |name: &&str| name.parse().expect("names are constants");
+            workloads = DEFAULT_WORKLOADS.iter().map(parse).collect();
+        }
+        if let Some(path) = &self.log {
+            workloads.push(recorded(path, wake_count)?);
+        }
+        let (mut results, mut doubts) = (Vec::new(), Vec::new());
+        for workload in &workloads {
+            let bar = Progress::gaps("measuring", 1000);
+            let figures = run(workload, settings, &|share| bar.set((share * 1000.0) as u64));
+            bar.finish();
+            let late = figures.iter().map(|one| one.late_ratio).fold(0.0, f64::max);
+            if late > 0.02 && load == Load::Idle {
+                doubts.push(format!(
+                    "{workload}: somebody else had the waker's CPU for up to {:.0} % of the wakes of \
+                     a way: its latencies are the neighbours'; run it again on two idle CPUs",
+                    late * 100.0
+                ));
+            }
+            results.push((workload, figures.iter().map(report_figures).collect::<Vec<_>>()));
+        }
+        let token = Goal {
+            goal: "unpark and park of a ready token, in ns",
+            measured: ready_token_ns(),
+            at_most: 10.0,
+        };
+        if let (Some(path), Some((workload, figures))) = (&self.plot, results.last()) {
+            write_plot(path, &bench_park_plot(&workload.to_string(), figures))?;
+        }
+        let mut out = io::stdout().lock();
+        if self.json {
+            let workloads: Vec<_> = results.iter().map(|(workload, figures)| json!({
+                "workload": workload.to_string(),
+                "ways": bench_park_table("", figures),
+                "goals": judge(figures, workload.gap_p50_ns()).iter().map(goal_json).collect::<Vec<_>>(),
+            })).collect();
+            let document = json!({
+                "basis": "measured",
+                "wake_count": wake_count,
+                "seed": self.seed,
+                "oversubscribed": self.oversubscribed,
+                "workloads": workloads,
+                "ready_token": goal_json(&token),
+                "doubts": doubts,
+            });
+            writeln!(out, "{document:#}")?;
+        } else {
+            let style = TextStyle::for_stdout();
+            for (workload, figures) in &results {
+                let title = format!("{workload}: {wake_count} wakes of each, measured");
+                writeln!(out, "{}", bench_park_table(&title, figures).to_text(&style).trim_end())?;
+                for goal in judge(figures, workload.gap_p50_ns()) {
+                    writeln!(out, "{}", goal_line(&goal))?;
+                }
+                writeln!(out)?;
+            }
+            writeln!(out, "{}", goal_line(&token))?;
+            for doubt in &doubts {
+                writeln!(out, "{}", wrap(&format!("doubt: {doubt}"), style.width, 2))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn goal_line(goal: &Goal) -> String {
+    let met = if goal.is_met() { "met" } else { "NOT met" };
+    format!("goal {met}: {}: {:.2} (at most {:.2})", goal.goal, goal.measured, goal.at_most)
+}
+
+fn goal_json(goal: &Goal) -> serde_json::Value {
+    json!({
+        "goal": goal.goal,
+        "measured": goal.measured,
+        "at_most": goal.at_most,
+        "is_met": goal.is_met(),
+    })
+}
+
+fn report_figures(figures: &Figures) -> ParkFigures {
+    let role = match (figures.name, figures.fixed_spin_ns) {
+        (_, Some(_)) => ParkRole::FixedSpin,
+        (OURS, None) => ParkRole::Ours,
+        (FUTEX, None) => ParkRole::Futex,
+        _ => ParkRole::Other,
+    };
+    let quantile = |share| Figures::quantile(&figures.latencies_ns, share);
+    ParkFigures {
+        way: figures.name.to_owned(),
+        role,
+        wake_latency_ns: [0.5, 0.99, 0.999].map(quantile),
+        send_cost_p50_ns: Figures::quantile(&figures.send_costs_ns, 0.5),
+        cpu_ratio: figures.cpu_ratio,
+        switches_per_wake: figures.switches_per_wake,
+    }
+}
+
+/// The first gaps of a log, of the CPU that its first rows belong to.
+fn recorded(path: &Path, count: usize) -> Result<Workload, Failure> {
+    let named = NamedLog::open(path)?;
+    let (mut gaps_ns, mut gaps) = (Vec::new(), Vec::new());
+    for group in named.log.groups() {
+        named.log.read_group(group, None, &mut gaps)?;
+        // A wake every nanosecond is no workload, and a run should end.
+        let spans = gaps.iter().map(|gap| gap.gap_ns.clamp(1_000, 100_000_000));
+        gaps_ns.extend(spans.take(count - gaps_ns.len()));
+        if gaps_ns.len() >= count {
+            break;
+        }
+    }
+    if gaps_ns.is_empty() {
+        return Err(Failure::new(format_args!("{}: it has no gaps", path.display())));
+    }
+    Ok(Workload::Recorded { name: named.name, gaps_ns })
+}
+
+fn write_plot(path: &Path, plot: &str) -> Result<(), Failure> {
+    let fail = |error: io::Error| Failure::new(format_args!("{}: {error}", path.display()));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
+    file.write_all(plot.as_bytes()).map_err(fail)?;
+    file.persist(path).map_err(|error| fail(error.error))?;
+    Ok(())
+}
