@@ -54,7 +54,7 @@ unit-test: ## unit, property, golden and end-to-end tests
 LOOM = RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --quiet --release \
 	--package idlewise-core --test loom --target-dir "$${CARGO_TARGET_DIR:-target}/loom" -- --nocapture
 
-loom: toolchain ## explore the waiting protocols exhaustively, and print how many executions (an hour)
+loom: toolchain ## explore the waiting protocols exhaustively, and print how many executions (hours)
 	@$(LOOM)
 
 # Three preemptions find every break that the tests make on purpose; seconds instead of an hour.
