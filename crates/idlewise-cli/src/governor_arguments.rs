@@ -170,8 +170,8 @@ impl clap::Args for GovernorArguments {
             .arg(option(
                 "governor",
                 "NAME|FILE",
-                "A governor, or a C file of one; may be repeated [default: menu, menu+min, teo, \
-                 ladder and the bounds]",
+                "A governor, or a C file of one; may be repeated [default of replay: menu, \
+                 menu+min, teo, ladder and the bounds; of diff: menu, menu+min]",
             ))
             .arg(
                 option("patch", "FILE", "Apply a patch to a copy of the C file before it")

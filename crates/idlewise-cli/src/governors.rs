@@ -6,6 +6,7 @@ use idlewise_core::{Fixed, Governor, TimerOnly};
 use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor, resolve};
 use idlewise_plugin::{Compiler, Plugin, PluginError, Source, WorkerCommand};
 use idlewise_report::replay::{Price, Role};
+use idlewise_sim::diff::{Side, governor_side, oracle_side};
 use idlewise_sim::replay::{GovernorLane, Lane, Setting};
 use idlewise_sim::{CostModel, Machine, OracleLane};
 
@@ -128,6 +129,21 @@ impl Choice {
             Choice::Fixed(state) => {
                 Box::new(Fixed::State(machine.state_index(state).unwrap_or_default()))
             }
+        }
+    }
+
+    /// A side of a comparison, for one CPU; the oracle's is at that price of latency.
+    /// [`Choice::check`] came first.
+    pub fn side(
+        &self,
+        machine: &Machine,
+        costs: &CostModel,
+        setting: Setting,
+        price: Price,
+    ) -> Box<dyn Side> {
+        match self {
+            Choice::Oracle => oracle_side(costs, setting, price.lambda_mw(costs)),
+            _ => governor_side(self.governor(machine, setting.tick_period_ns), setting, costs),
         }
     }
 

@@ -10,6 +10,7 @@ mod governors;
 mod input;
 mod progress;
 mod unpack;
+mod world;
 
 use std::process::ExitCode;
 

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use idlewise_report::{columns, columns_markdown, export, info, park, replay, simulate, validate};
+use idlewise_report::{
+    columns, columns_markdown, diff, export, info, park, replay, simulate, validate,
+};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -61,6 +63,7 @@ fn outputs_are_as_expected() {
         assert!(demo.lines().any(|found| found == line), "README shows {line:?}, not so the demo");
     }
     assert_golden(&folder.join("replay-by-log.csv"), &idlewise(&["replay", "--csv"]));
+    assert_golden(&folder.join("diff.txt"), &idlewise(&["diff", "--machine", "spr"]));
     let softirq = "traces/s-softirq500.parquet";
     assert_golden(&folder.join("info-s-softirq500.txt"), &idlewise(&["info", softirq]));
 }
@@ -73,6 +76,8 @@ fn the_list_of_columns_is_in_the_documentation() {
         ("`idlewise simulate`, runs", &simulate::RUNS),
         ("`idlewise simulate`, spans", &simulate::SPANS),
         ("`idlewise simulate`, states", &simulate::STATES),
+        ("`idlewise diff`, gaps in groups (`--csv`, and `groups` of `--json`)", &diff::GROUPS),
+        ("`idlewise diff`, the dearest gaps (`costly_gaps` of `--json`)", &diff::COSTLY),
         ("`idlewise info`", &info::INFO),
         ("`idlewise export`", &export::EXPORT),
         ("`idlewise validate`", &validate::VALIDATE),

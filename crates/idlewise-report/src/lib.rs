@@ -9,6 +9,7 @@
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `replay.rs` | what a replay says: its columns, tables and sentences |
 //! | `park.rs` | what `idlewise bench park` measured: table, goals, plot |
+//! | `diff/` | where two governors differ, and what it costs |
 //! | `export.rs` | what the columns of an export mean |
 //! | `simulate.rs` | what a simulated run says |
 //! | `validate.rs` | what is wrong or doubtful in a log |
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod columns;
+pub mod diff;
 pub mod export;
 pub mod info;
 mod notes;

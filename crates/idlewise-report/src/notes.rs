@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use idlewise_sim::Basis;
+use serde_json::json;
 
 /// Basis and doubts of a result. Duplicates are merged, so every part of a computation may add its
 /// own.
@@ -55,6 +56,16 @@ impl Notes {
     /// What was said about basis, in order.
     pub fn bases(&self) -> impl Iterator<Item = (Basis, &str)> {
         self.bases.iter().map(|(basis, what)| (*basis, what.as_str()))
+    }
+
+    /// The bases for a JSON document.
+    pub fn bases_json(&self) -> serde_json::Value {
+        self.bases().map(|(basis, what)| json!({ "basis": basis.as_str(), "what": what })).collect()
+    }
+
+    /// The doubts for a JSON document.
+    pub fn doubts_json(&self) -> serde_json::Value {
+        self.doubts().map(|(doubt, count)| json!({ "doubt": doubt, "count": count })).collect()
     }
 
     /// The lines, wrapped at `width`; empty if there is nothing to say.

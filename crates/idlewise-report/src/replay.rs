@@ -206,13 +206,18 @@ impl Price {
         }
     }
 
+    /// λ in few characters.
+    pub(crate) fn short(self) -> String {
+        match self {
+            Price::Part(0.25) => "λ=¼".to_owned(),
+            Price::Part(part) => format!("λ={part}"),
+            Price::Given(lambda_mw) => format!("λ={lambda_mw} mW"),
+        }
+    }
+
     /// How the oracle at this price is called.
     pub fn oracle_name(self) -> String {
-        match self {
-            Price::Part(0.25) => "oracle λ=¼".to_owned(),
-            Price::Part(part) => format!("oracle λ={part}"),
-            Price::Given(lambda_mw) => format!("oracle λ={lambda_mw} mW"),
-        }
+        format!("oracle {}", self.short())
     }
 
     fn column(self) -> &'static Column {

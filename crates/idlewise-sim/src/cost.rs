@@ -55,11 +55,22 @@ impl CostModel {
         if self.states.get(0).is_polling { self.powers_mw[0] } else { self.running_mw }
     }
 
+    /// Energy of one stay of that length, the way in and out included.
+    #[inline]
+    pub fn stay_uj(&self, index: StateIndex, stay_ns: u64) -> f64 {
+        self.powers_mw[index] * stay_ns as f64 * UJ_PER_MW_NS + self.transitions_uj[index]
+    }
+
+    /// Energy of running that long.
+    #[inline]
+    pub fn running_uj(&self, work_ns: u64) -> f64 {
+        self.running_mw * work_ns as f64 * UJ_PER_MW_NS
+    }
+
     /// Cost of spending a whole gap in one state, with the delay of its end.
     pub fn gap_uj(&self, index: StateIndex, gap_ns: u64, lambda_mw: f64) -> f64 {
         let delay_ns = self.states.get(index).exit_latency_ns as f64;
-        let stay_uj = self.powers_mw[index] * gap_ns as f64 * UJ_PER_MW_NS;
-        stay_uj + self.transitions_uj[index] + lambda_mw * delay_ns * UJ_PER_MW_NS
+        self.stay_uj(index, gap_ns) + lambda_mw * delay_ns * UJ_PER_MW_NS
     }
 
     /// Energy of everything in a tally.
@@ -71,7 +82,7 @@ impl CostModel {
                     + self.transitions_uj[i] * state.entry_count as f64
             })
             .sum();
-        states + self.running_mw * tally.work_ns as f64 * UJ_PER_MW_NS
+        states + self.running_uj(tally.work_ns)
     }
 
     /// Energy and priced delay of everything in a tally.

@@ -6,6 +6,7 @@
 //! | `idle_loop.rs` | the loop around a governor, as replay and simulation share it |
 //! | `simulate/` | [`simulate::simulate`]: a whole machine in discrete events |
 //! | `workload/` | [`workload::Workload`]: what runs on it |
+//! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap that is known |
 //! | `cost.rs` | [`CostModel`]: energy, and delay at a price |
 //! | `decision_log.rs` | [`decision_log`]: a governor against what a real kernel's answered |
@@ -17,6 +18,7 @@
 mod cost;
 pub mod decision_log;
 mod idle_loop;
+pub mod diff;
 mod machine;
 mod oracle;
 pub mod replay;

@@ -112,6 +112,11 @@ impl OracleLane {
         OracleLane { costs, setting, lambda_mw, unlimited, limited: None, tally: Tally::default() }
     }
 
+    /// The state for a gap.
+    pub fn state(&mut self, gap: &IdleGap) -> StateIndex {
+        self.oracle_for(gap).state(gap.gap_ns)
+    }
+
     fn oracle_for(&mut self, gap: &IdleGap) -> &Oracle {
         let Some(limit_ns) = gap.latency_limit_ns else { return &self.unlimited };
         if self.limited.as_ref().is_none_or(|(known_ns, _)| *known_ns != limit_ns) {
@@ -127,7 +132,7 @@ impl OracleLane {
 impl Lane for OracleLane {
     fn replay(&mut self, gaps: &[IdleGap]) {
         for gap in gaps {
-            let index = self.oracle_for(gap).state(gap.gap_ns);
+            let index = self.state(gap);
             let is_ipi = matches!(gap.wake_reason, WakeReason::Ipi | WakeReason::Resched);
             let is_free = is_ipi && self.setting.states.get(index).wakes_on_store;
             let state = &mut self.tally.states[index];

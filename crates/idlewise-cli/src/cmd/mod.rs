@@ -3,6 +3,7 @@
 mod anonymize;
 #[cfg(target_os = "linux")]
 mod bench;
+mod diff;
 mod export;
 mod import;
 mod info;
@@ -24,6 +25,7 @@ pub enum Command {
     Import(import::Import),
     Info(info::Info),
     Replay(replay::Replay),
+    Diff(diff::Diff),
     Export(export::Export),
     Simulate(simulate::Simulate),
     Validate(validate::Validate),
@@ -43,6 +45,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Import(arguments) => arguments.run(),
         Command::Info(arguments) => arguments.run(),
         Command::Replay(arguments) => arguments.run(),
+        Command::Diff(arguments) => arguments.run(),
         Command::Export(arguments) => arguments.run(),
         Command::Simulate(arguments) => arguments.run(),
         Command::Validate(arguments) => arguments.run(),

@@ -4,6 +4,7 @@
 mod anonymize;
 #[cfg(target_os = "linux")]
 mod bench;
+mod diff;
 mod export;
 mod import;
 mod info;

@@ -44,7 +44,7 @@ use idlewise_trace::{IdleGap, WakeReason};
 use crate::idle_loop::{IdleLoop, Outlook, Stayed};
 
 pub use crate::idle_loop::{DEFAULT_TICK_WORK_NS, Setting, StayEnd};
-pub use run::{GroupReader, MakeLane, replay_log};
+pub use run::{GroupReader, MakeLane, replay_cpus, replay_log};
 pub use tally::{Delays, StateTally, Tally};
 
 /// Something that is fed the gaps of one CPU, in order of time.
@@ -56,15 +56,30 @@ pub trait Lane: Send {
     fn tally(&self) -> &Tally;
 }
 
-/// Sees each gap's replay as it happens; for comparing with the recording or writing a new log.
+/// Sees each gap's replay as it happens; for comparing with the recording or with another governor,
+/// or for writing a new log.
 pub trait Observer: Send {
-    /// `first_state` is the governor's first decision in the gap, `idle_ns` all its stays together
-    /// with their exit latencies.
-    fn gap(&mut self, gap: &IdleGap, first: FirstDecision, idle_ns: u64);
-
     /// Sees each stay of a gap before [`Observer::gap`] sees all of it.
     #[inline]
     fn stay(&mut self, _gap: &IdleGap, _stay: ReplayedStay) {}
+
+    /// Time at running power within the gap ([`Tally::work_ns`]).
+    #[inline]
+    fn work(&mut self, _work_ns: u64) {}
+
+    /// The gap is over.
+    fn gap(&mut self, gap: &IdleGap, course: GapCourse);
+}
+
+/// How a gap went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GapCourse {
+    /// The governor's first decision in it.
+    pub first: FirstDecision,
+    /// All its stays together, with their exit latencies.
+    pub idle_ns: u64,
+    /// By how much its wake event was delayed: an exit latency, or an overrun of the tick's work.
+    pub delay_ns: u64,
 }
 
 /// One stay of a replay.
@@ -103,7 +118,7 @@ pub struct FirstDecision {
 
 impl Observer for () {
     #[inline]
-    fn gap(&mut self, _gap: &IdleGap, _first: FirstDecision, _idle_ns: u64) {}
+    fn gap(&mut self, _gap: &IdleGap, _course: GapCourse) {}
 }
 
 /// A governor in a [`Setting`].
@@ -206,13 +221,16 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                     state.wake_count += 1;
                     let is_ipi = matches!(gap.wake_reason, WakeReason::Ipi | WakeReason::Resched);
                     state.free_ipi_count += u64::from(is_ipi && rule.wakes_on_store);
-                    self.observer.gap(gap, first.expect("set above"), idle_ns);
+                    let first = first.expect("set above");
+                    let delay_ns = rule.exit_latency_ns;
+                    self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns });
                     return;
                 }
                 StayEnd::Tick => {
                     let work_ns = rule.exit_latency_ns + self.idle.setting.tick_work_ns;
                     self.tally.tick_wake_count += 1;
                     self.tally.work_ns += work_ns;
+                    self.observer.work(work_ns);
                     at_ns += stay_ns + work_ns;
                 }
                 // A limit of 0 must not stop the clock.
@@ -220,6 +238,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                 StayEnd::Promotion => {
                     self.tally.auto_promotion_count += 1;
                     self.tally.work_ns += rule.exit_latency_ns;
+                    self.observer.work(rule.exit_latency_ns);
                     at_ns += residency_ns.max(1);
                 }
                 StayEnd::Deadline => unreachable!("replay has no such deadline"),
@@ -234,7 +253,8 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         }
         let overrun_ns = at_ns - gap.gap_ns;
         self.tally.overruns.record(overrun_ns);
-        self.observer.gap(gap, first.expect("the loop runs at least once"), idle_ns);
+        let first = first.expect("the loop runs at least once");
+        self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns: overrun_ns });
     }
 
     /// Whether a timer ended the gap just where the tick grid has a line.

@@ -1,5 +1,5 @@
-//! Replaying a whole log: CPUs side by side, each with lanes of its own, tallies added up in the
-//! order of the CPUs so that the result doesn't depend on which thread was faster.
+//! Replaying a whole log: CPUs side by side, each with lanes of its own, results added up in the
+//! order of the CPUs so that they don't depend on which thread was faster.
 
 use std::collections::BTreeMap;
 
@@ -27,40 +27,61 @@ pub fn replay_log(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Vec<Tally>, LogError> {
     let make = || lanes.iter().map(|make| make()).collect::<Vec<_>>();
+    let done = replay_cpus(log, &make, &|lanes, gaps| feed(lanes, gaps), progress)?;
+    let mut tallies = vec![Tally::default(); lanes.len()];
+    for lanes in &done {
+        for (sum, lane) in tallies.iter_mut().zip(lanes) {
+            sum.merge(lane.tally());
+        }
+    }
+    Ok(tallies)
+}
+
+/// Makes a worker for each CPU of a log and gives it that CPU's gaps, in order; CPUs run side by
+/// side. The answer is the workers, in the order of the CPUs. `progress` and columns as for
+/// [`replay_log`].
+///
+/// # Errors
+/// If the log is damaged.
+pub fn replay_cpus<W: Send>(
+    log: &IdleLog,
+    make: &(dyn Fn() -> W + Sync),
+    take: &(dyn Fn(&mut W, &[IdleGap]) + Sync),
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Vec<W>, LogError> {
     let Some(cpus) = log.groups_by_cpu() else {
-        return replay_in_order(log, &make, progress);
+        return replay_in_order(log, make, take, progress);
     };
-    let done: Vec<Vec<Box<dyn Lane>>> = cpus
-        .into_par_iter()
+    cpus.into_par_iter()
         .map(|(_, groups)| {
-            let mut lanes = make();
+            let mut worker = make();
             let mut reader = GroupReader::with_columns(log, ColumnSet::WithoutRecorded);
             for group in groups {
-                feed(&mut lanes, reader.read(group)?);
+                take(&mut worker, reader.read(group)?);
                 progress(group.gap_count);
             }
-            Ok(lanes)
+            Ok(worker)
         })
-        .collect::<Result<_, LogError>>()?;
-    Ok(add_up(lanes.len(), done.iter()))
+        .collect()
 }
 
 /// For logs of other writers, whose row groups may mix CPUs.
-fn replay_in_order(
+fn replay_in_order<W>(
     log: &IdleLog,
-    make: &dyn Fn() -> Vec<Box<dyn Lane>>,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<Vec<Tally>, LogError> {
-    let mut cpus: BTreeMap<u16, Vec<Box<dyn Lane>>> = BTreeMap::new();
+    make: &dyn Fn() -> W,
+    take: &dyn Fn(&mut W, &[IdleGap]),
+    progress: &dyn Fn(u64),
+) -> Result<Vec<W>, LogError> {
+    let mut cpus: BTreeMap<u16, W> = BTreeMap::new();
     let mut reader = GroupReader::with_columns(log, ColumnSet::WithoutRecorded);
     for group in log.groups() {
         let gaps = reader.read(group)?;
         for run in gaps.chunk_by(|a, b| a.cpu == b.cpu) {
-            feed(cpus.entry(run[0].cpu).or_insert_with(make), run);
+            take(cpus.entry(run[0].cpu).or_insert_with(make), run);
         }
         progress(group.gap_count);
     }
-    Ok(add_up(make().len(), cpus.values()))
+    Ok(cpus.into_values().collect())
 }
 
 fn feed(lanes: &mut [Box<dyn Lane>], gaps: &[IdleGap]) {
@@ -69,16 +90,6 @@ fn feed(lanes: &mut [Box<dyn Lane>], gaps: &[IdleGap]) {
             lane.replay(gaps);
         }
     }
-}
-
-fn add_up<'a>(lane_count: usize, cpus: impl Iterator<Item = &'a Vec<Box<dyn Lane>>>) -> Vec<Tally> {
-    let mut tallies = vec![Tally::default(); lane_count];
-    for lanes in cpus {
-        for (sum, lane) in tallies.iter_mut().zip(lanes) {
-            sum.merge(lane.tally());
-        }
-    }
-    tallies
 }
 
 /// Reads groups in order, with one buffer, and remembers the last gap for the check of order.

@@ -14,11 +14,11 @@ use idlewise_sim::replay::Setting;
 use idlewise_trace::OutputFile;
 use serde_json::json;
 
-use super::replay::{Bench, HZ_DEFAULT, MACHINES_DEFAULT};
 use crate::bundled;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
+use crate::world::{Bench, HZ_DEFAULT, MACHINES_DEFAULT};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use idlewise_core::{Governor, Verdict};
 use idlewise_sim::Machine;
-use idlewise_sim::replay::{FirstDecision, GovernorLane, Lane, Observer, ReplayedStay, StayEnd};
+use idlewise_sim::replay::{GapCourse, GovernorLane, Lane, Observer, ReplayedStay, StayEnd};
 use idlewise_trace::IdleGap;
 use idlewise_trace::export::perfetto::{Annotation, EventName, Names, Slice, TraceWriter, Track};
 
@@ -86,7 +86,7 @@ struct Stays {
 }
 
 impl Observer for Stays {
-    fn gap(&mut self, _gap: &IdleGap, _first: FirstDecision, _idle_ns: u64) {}
+    fn gap(&mut self, _gap: &IdleGap, _course: GapCourse) {}
 
     fn stay(&mut self, gap: &IdleGap, stay: ReplayedStay) {
         let shared = Arc::clone(&self.shared);

@@ -1,7 +1,7 @@
 //! Rows: a gap each, with the governors' first stays in it.
 
 use idlewise_core::{Governor, Verdict};
-use idlewise_sim::replay::{FirstDecision, GovernorLane, Lane, Observer, ReplayedStay};
+use idlewise_sim::replay::{GapCourse, GovernorLane, Lane, Observer, ReplayedStay};
 use idlewise_trace::IdleGap;
 use idlewise_trace::export::{ArrowWriter, CsvWriter, FirstStay, RowWriter};
 
@@ -22,8 +22,8 @@ struct FirstStays {
 }
 
 impl Observer for FirstStays {
-    fn gap(&mut self, _gap: &IdleGap, first: FirstDecision, _idle_ns: u64) {
-        let state = first.state as u8;
+    fn gap(&mut self, _gap: &IdleGap, course: GapCourse) {
+        let state = course.first.state as u8;
         let stay = self.first.take().unwrap_or(FirstStay { state, verdict: Verdict::Fit });
         self.stays.push(stay);
     }

@@ -7,15 +7,16 @@ use std::process::ExitCode;
 
 use idlewise_report::wrap;
 use idlewise_sim::Machine;
-use idlewise_sim::replay::{FirstDecision, GovernorLane, GroupReader, Lane, Observer};
+use idlewise_sim::replay::{GapCourse, GovernorLane, GroupReader, Lane, Observer};
 use idlewise_trace::log::{LogMetadata, LogWriter, Source};
 use idlewise_trace::{GapSink, IdleGap};
 
-use super::{Bench, Replay};
+use super::Replay;
 use crate::bundled;
 use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::NamedLog;
+use crate::world::{Bench, HZ_DEFAULT};
 
 /// The state that the kernel's default idle routine reports, and 0 that a polling one does
 /// (`kernel/sched/idle.c`: `default_idle_call`, `cpu_idle_poll`).
@@ -31,13 +32,14 @@ struct Comparison {
 }
 
 impl Observer for &mut Comparison {
-    fn gap(&mut self, gap: &IdleGap, first: FirstDecision, _idle_ns: u64) {
+    fn gap(&mut self, gap: &IdleGap, course: GapCourse) {
         let Some(recorded) = gap.recorded_state else { return };
         self.compared_count += 1;
-        if usize::from(recorded) == first.state {
+        let replayed = course.first.state;
+        if usize::from(recorded) == replayed {
             self.agreed_count += 1;
         } else {
-            self.first_difference.get_or_insert((gap.start_ns, recorded, first.state));
+            self.first_difference.get_or_insert((gap.start_ns, recorded, replayed));
         }
     }
 }
@@ -47,11 +49,11 @@ impl Observer for &mut Comparison {
 struct Rewrite(Vec<IdleGap>);
 
 impl Observer for Rewrite {
-    fn gap(&mut self, gap: &IdleGap, first: FirstDecision, idle_ns: u64) {
+    fn gap(&mut self, gap: &IdleGap, course: GapCourse) {
         self.0.push(IdleGap {
-            tick_stopped: first.tick_stopped,
-            recorded_state: u8::try_from(first.state).ok(),
-            recorded_idle_ns: Some(idle_ns),
+            tick_stopped: course.first.tick_stopped,
+            recorded_state: u8::try_from(course.first.state).ok(),
+            recorded_idle_ns: Some(course.idle_ns),
             ..*gap
         });
     }
@@ -109,7 +111,7 @@ fn recorded_governor(
         (None, Some(name)) => Some(Choice::parse(name)?),
         (None, None) => None,
     };
-    let machine = match (options.machines.first(), &metadata.machine) {
+    let machine = match (options.world.machines.first(), &metadata.machine) {
         (Some(name), _) => Some(bundled::machine(name)?),
         (None, Some(text)) => Some(Machine::from_toml(text).map_err(|error| {
             Failure::new(format_args!("{}: recorded machine: {error}", named.log.path().display()))
@@ -121,7 +123,7 @@ fn recorded_governor(
     }
     match (governor, machine) {
         (Some(governor), Some(machine)) => {
-            Ok(Ok((Bench::new(machine, &options.disabled)?, governor)))
+            Ok(Ok((Bench::new(machine, &options.world.disabled)?, governor)))
         }
         (governor, machine) if governor.is_none() && machine.is_none() && is_driverless(named)? => {
             Ok(Err(
@@ -164,7 +166,7 @@ fn compare(
 ) -> Result<Comparison, Failure> {
     let mut comparison = Comparison::default();
     each_cpu(named, |cpu_gaps| {
-        let setting = options.setting(bench, named);
+        let setting = options.world.setting(bench, named);
         let mut governor = choice.governor(&bench.machine, setting.tick_period_ns);
         let mut lane = GovernorLane::with_observer(&mut *governor, setting, &mut comparison);
         cpu_gaps(&mut |gaps| {
@@ -213,7 +215,7 @@ pub fn write(
     path: &Path,
 ) -> Result<ExitCode, Failure> {
     let ([named], [machine], [choice], 1) =
-        (logs, options.machines.as_slice(), choices, options.governors.len())
+        (logs, options.world.machines.as_slice(), choices, options.governors.len())
     else {
         return Err(Failure::new(
             "--write-log takes exactly one log, one --machine and one --governor",
@@ -223,7 +225,7 @@ pub fn write(
         return Err(Failure::new("--write-log needs a governor that decides; the oracle knows"));
     }
     let bench = &benches[0];
-    let setting = options.setting(bench, named);
+    let setting = options.world.setting(bench, named);
     let mut writer = LogWriter::create(path, options.force)?;
     each_cpu(named, |cpu_gaps| {
         let mut governor = choice.governor(&bench.machine, setting.tick_period_ns);
@@ -232,7 +234,7 @@ pub fn write(
             lane.observer_mut().0.clear();
             lane.replay(gaps);
             let rewritten = &mut lane.observer_mut().0;
-            if options.latency_limit_us.is_some() {
+            if options.world.latency_limit_us.is_some() {
                 for gap in rewritten.iter_mut() {
                     gap.latency_limit_ns = u64::try_from(setting.latency_limit_ns)
                         .ok()
@@ -250,7 +252,7 @@ pub fn write(
     }
     let source = &named.log.metadata.source;
     let metadata = LogMetadata {
-        hz: options.hz.or(named.log.metadata.hz).or(Some(super::HZ_DEFAULT)),
+        hz: options.world.hz.or(named.log.metadata.hz).or(Some(HZ_DEFAULT)),
         governor: Some(choice.name()),
         driver: Some("replay".to_owned()),
         machine: Some(bundled::machine_text(machine)?),

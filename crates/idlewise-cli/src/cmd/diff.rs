@@ -1,0 +1,249 @@
+//! `idlewise diff`: where two governors differ, gap by gap, and what that costs.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use idlewise_report::diff::{
+    Difference, Direction, before_table, by_length_table, by_log_table, by_reason_table,
+    costly_rows, costly_table, group_rows,
+};
+use idlewise_report::{Table, TextStyle, wrap};
+use idlewise_sim::diff::Pair;
+use idlewise_sim::replay::replay_cpus;
+use rayon::prelude::*;
+use serde_json::json;
+
+use crate::error::Failure;
+use crate::governor_arguments::GovernorArguments;
+use crate::governors::{self, Choice};
+use crate::input::NamedLog;
+use crate::progress::Progress;
+use crate::world::{ALL_LOGS, Bench, World, title};
+
+/// What is compared if the user names nothing: the released rule and the one proposed for it.
+const GOVERNORS_DEFAULT: [&str; 2] = ["menu", "menu+min"];
+
+const EXAMPLES: &str = "\
+Examples:
+  # The released menu and the min() proposed for it, on the bundled recordings
+  idlewise diff
+
+  # What teo does better on a recording of yours, and what it does worse
+  idlewise diff perf.data --machine spr --governor menu --governor teo
+
+  # Where menu loses most against the best there is, if delay is free
+  idlewise diff server.parquet --governor menu --governor oracle --lambda-mw 0
+
+  # Every figure, and the dearest gaps of each log, for a program
+  idlewise diff server.parquet --governor menu-6.1 --governor menu-6.12 --json
+
+  # What a patch for menu changes, and in which gaps
+  idlewise diff perf.data --kernel-source ~/linux --governor menu.c --governor menu.c --patch my.patch
+
+Exit status: 0, also if they differ; 1 if a governor's file crashed, looped or answered what is no
+state; 2 on bad input.";
+
+/// Show where two governors differ, gap by gap, and what that costs
+///
+/// A is the governor named first, B the second; changes are B less A, so less than 0 means that B
+/// has less. Both are replayed over the same gaps in step, each with its own history and tick, and
+/// each gap is charged what they spend in it. Costs are energy + λ × delay, at λ=¼ × polling power
+/// unless --lambda-mw says otherwise. A gap may differ because of an earlier one: a tick that only one
+/// of them stopped, a stay that only one of them learnt from. --csv has the gaps in groups, --json also
+/// the dearest gaps.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
+pub struct Diff {
+    #[command(flatten)]
+    governors: GovernorArguments,
+
+    #[command(flatten)]
+    world: World,
+}
+
+impl Diff {
+    /// Compares and prints.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let choices = self.choices()?;
+        let benches = self.world.benches(&choices)?;
+        let logs = self.world.open_logs()?;
+        let differences = self.differences(&logs, &benches, &choices)?;
+        let failures: Vec<String> = choices.iter().filter_map(Choice::failure).collect();
+        if !failures.is_empty() {
+            for failure in failures {
+                eprintln!("idlewise: {failure}; so there is nothing to compare");
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+        self.print(&logs, &benches, &choices, &differences)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn choices(&self) -> Result<[Choice; 2], Failure> {
+        if self.governors.is_empty() {
+            return Ok([
+                Choice::parse(GOVERNORS_DEFAULT[0])?,
+                Choice::parse(GOVERNORS_DEFAULT[1])?,
+            ]);
+        }
+        <[Choice; 2]>::try_from(self.governors.choices()?).map_err(|choices| match &choices[..] {
+            [_, _, third, ..] => Failure::new(format_args!(
+                "a comparison has two governors, and '{}' is one too many; `idlewise replay` \
+                 takes any number",
+                third.name()
+            )),
+            one => Failure::new(format_args!(
+                "a comparison needs two governors, and '{}' is one; name the other with a second \
+                 --governor",
+                one.first().map(Choice::name).unwrap_or_default()
+            )),
+        })
+    }
+
+    /// For each log and machine, in that order.
+    fn differences<'a>(
+        &self,
+        logs: &[NamedLog],
+        benches: &'a [Bench],
+        choices: &[Choice; 2],
+    ) -> Result<Vec<Difference<'a>>, Failure> {
+        let gap_count: u64 = logs.iter().map(|named| named.log.gap_count()).sum();
+        let bar = Progress::gaps("comparing", gap_count);
+        let by_log: Vec<Vec<Difference<'a>>> = logs
+            .par_iter()
+            .enumerate()
+            .map(|(index, named)| self.log_differences(named, index, benches, choices, &bar))
+            .collect::<Result<_, Failure>>()?;
+        Ok(by_log.into_iter().flatten().collect())
+    }
+
+    fn log_differences<'a>(
+        &self,
+        named: &NamedLog,
+        log_index: usize,
+        benches: &'a [Bench],
+        choices: &[Choice; 2],
+        bar: &Progress,
+    ) -> Result<Vec<Difference<'a>>, Failure> {
+        let prices = self.world.prices();
+        let price = prices[prices.len() / 2];
+        let make = || -> Vec<Pair> {
+            let pair = |bench: &Bench| {
+                let setting = self.world.setting(bench, named);
+                let [a, b] = [0, 1]
+                    .map(|side| choices[side].side(&bench.machine, &bench.costs, setting, price));
+                Pair::new(a, b, &setting, price.lambda_mw(&bench.costs), log_index)
+            };
+            benches.iter().map(pair).collect()
+        };
+        let take = |pairs: &mut Vec<Pair>, gaps: &[_]| {
+            pairs.iter_mut().for_each(|pair| pair.replay(gaps));
+        };
+        let cpus = replay_cpus(&named.log, &make, &take, &|done| bar.add(done))?;
+        // A log without gaps has no CPUs, and its differences are none.
+        let mut diffs: Vec<_> = make().into_iter().map(Pair::into_diff).collect();
+        for pairs in cpus {
+            for (sum, pair) in diffs.iter_mut().zip(pairs) {
+                sum.merge(&pair.into_diff());
+            }
+        }
+        let difference = |(bench, diff): (&'a Bench, _)| Difference {
+            log: named.name.clone(),
+            machine: bench.machine.id.clone(),
+            state_names: &bench.state_names,
+            states: bench.states,
+            costs: &bench.costs,
+            governors: [choices[0].name(), choices[1].name()],
+            price,
+            diff,
+        };
+        Ok(benches.iter().zip(diffs).map(difference).collect())
+    }
+
+    fn print(
+        &self,
+        logs: &[NamedLog],
+        benches: &[Bench],
+        choices: &[Choice],
+        differences: &[Difference<'_>],
+    ) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        if self.world.csv {
+            out.write_all(group_rows(differences).to_csv().as_bytes())?;
+            return Ok(());
+        }
+        let notes = self.world.notes(logs, benches, choices);
+        let shown = match logs.len() {
+            1 => differences.to_vec(),
+            _ if self.world.by_log => differences.to_vec(),
+            _ => pool(differences, benches),
+        };
+        if self.world.json {
+            let (costly, before_ns) = costly_rows(differences);
+            let mut costly = json!(costly);
+            let rows = costly.as_array_mut().into_iter().flatten();
+            for (row, before_ns) in rows.zip(before_ns) {
+                row["before_ns"] = json!(before_ns);
+            }
+            let document = json!({
+                "groups": group_rows(differences),
+                "costly_gaps": costly,
+                "findings": shown.iter().map(|difference| json!({
+                    "log": difference.log,
+                    "machine": difference.machine,
+                    "sentences": difference.sentences(),
+                })).collect::<Vec<_>>(),
+                "bases": notes.bases_json(),
+                "doubts": notes.doubts_json(),
+                "logs": logs.iter().map(|named| json!({
+                    "log": named.name, "metadata": named.log.metadata,
+                })).collect::<Vec<_>>(),
+            });
+            writeln!(out, "{document:#}")?;
+            return Ok(());
+        }
+        let style = TextStyle::for_stdout();
+        let log_names: Vec<&str> = logs.iter().map(|named| named.name.as_str()).collect();
+        writeln!(out, "A is {}, B is {}.\n", choices[0].name(), choices[1].name())?;
+        for difference in &shown {
+            let Difference { log, machine, diff, .. } = difference;
+            let title = title(log, machine, benches, logs.len(), &diff.a);
+            writeln!(out, "{}\n", wrap(&title, style.width, 0))?;
+            for sentence in difference.sentences() {
+                writeln!(out, "{}", wrap(&sentence, style.width, 2))?;
+            }
+            writeln!(out)?;
+            if diff.all.differing_count == 0 {
+                continue;
+            }
+            let mut print = |table: Table| match table.row_count() {
+                0 => Ok(()),
+                _ => writeln!(out, "{}", table.to_text(&style)),
+            };
+            print(by_length_table(difference))?;
+            print(by_reason_table(difference))?;
+            if log == ALL_LOGS {
+                let parts: Vec<_> = differences.iter().filter(|d| d.machine == *machine).collect();
+                print(by_log_table(&parts))?;
+            }
+            let log_names = if log == ALL_LOGS { &log_names[..] } else { &[] };
+            for direction in Direction::ALL {
+                print(costly_table(difference, direction, log_names))?;
+                print(before_table(difference, direction))?;
+            }
+        }
+        out.write_all(notes.to_text(style.width).as_bytes())?;
+        Ok(())
+    }
+}
+
+/// All logs added up, for each machine.
+fn pool<'a>(differences: &[Difference<'a>], benches: &[Bench]) -> Vec<Difference<'a>> {
+    let of = |bench: &Bench| {
+        let mut parts = differences.iter().filter(|d| d.machine == bench.machine.id);
+        let mut sum = Difference { log: ALL_LOGS.to_owned(), ..parts.next()?.clone() };
+        parts.for_each(|part| sum.diff.merge(&part.diff));
+        Some(sum)
+    };
+    benches.iter().filter_map(of).collect()
+}

@@ -1,0 +1,193 @@
+//! What is replayed, in which world, and how it is printed: the options that `replay` and `diff`
+//! share.
+
+use std::path::PathBuf;
+
+use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
+use idlewise_report::Notes;
+use idlewise_report::replay::Price;
+use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, Tally};
+use idlewise_sim::{Basis, CostModel, Machine};
+
+use crate::bundled;
+use crate::error::Failure;
+use crate::governors::{self, Choice};
+use crate::input::NamedLog;
+
+/// What is replayed on if the user names no machine: a server of each x86 maker.
+pub const MACHINES_DEFAULT: [&str; 2] = ["spr", "milan"];
+/// HZ if neither the user nor the log says it: Debian's.
+pub const HZ_DEFAULT: u32 = 250;
+
+/// The name of all logs added up.
+pub const ALL_LOGS: &str = "all";
+
+#[derive(clap::Args)]
+pub struct World {
+    /// Idle logs or recordings (perf.data, trace.dat) [default: the bundled logs]
+    pub logs: Vec<PathBuf>,
+
+    /// A machine's id or file; may be repeated [default: spr, milan]
+    #[arg(long = "machine", value_name = "NAME|FILE")]
+    pub machines: Vec<String>,
+
+    /// The kernel's CONFIG_HZ [default: the recording's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    pub hz: Option<u32>,
+
+    /// The price of latency instead of 0, ¼ and 1 × polling power, in mW
+    #[arg(long, value_name = "P", value_parser = parse_power)]
+    pub lambda_mw: Option<f64>,
+
+    /// Longest exit latency allowed, in us; a tighter limit in the log counts too
+    #[arg(long, value_name = "T")]
+    pub latency_limit_us: Option<u32>,
+
+    /// Switch a state off, by name or index; may be repeated
+    #[arg(long = "disable", value_name = "STATE")]
+    pub disabled: Vec<String>,
+
+    /// How long the tick's handler keeps a CPU running, in ns (assumed)
+    #[arg(long, value_name = "NS", default_value_t = DEFAULT_TICK_WORK_NS)]
+    pub tick_work_ns: u64,
+
+    /// One table for each log instead of all logs together
+    #[arg(long)]
+    pub by_log: bool,
+
+    /// Print JSON instead of text
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+
+    /// Print the table as CSV instead of text
+    #[arg(long)]
+    pub csv: bool,
+}
+
+fn parse_power(text: &str) -> Result<f64, String> {
+    let power: f64 = text.parse().map_err(|_| "not a number of milliwatts".to_owned())?;
+    if power.is_finite() && power >= 0.0 { Ok(power) } else { Err("must be 0 or more".to_owned()) }
+}
+
+/// A machine made ready for replay.
+pub struct Bench {
+    pub machine: Machine,
+    pub states: StateTable,
+    pub state_names: Vec<String>,
+    pub disabled: DisabledMask,
+    pub costs: CostModel,
+}
+
+impl Bench {
+    pub fn new(machine: Machine, disable: &[String]) -> Result<Self, Failure> {
+        let states = machine.table().map_err(Failure::new)?;
+        let mut disabled = machine.disabled_by_default();
+        for state in disable {
+            disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
+        }
+        if (0..states.len()).all(|i| disabled.contains(i)) {
+            return Err(Failure::new(format_args!(
+                "{}: every state is disabled; leave at least one on",
+                machine.id
+            )));
+        }
+        let powers_mw: Vec<f64> = machine.states.iter().map(|state| state.power.mw).collect();
+        let costs = CostModel::new(states, &powers_mw, machine.running_power.mw);
+        let state_names = machine.states.iter().map(|state| state.name.clone()).collect();
+        Ok(Bench { machine, states, state_names, disabled, costs })
+    }
+}
+
+impl World {
+    /// The prices of latency to report.
+    pub fn prices(&self) -> Vec<Price> {
+        match self.lambda_mw {
+            Some(lambda_mw) => vec![Price::Given(lambda_mw)],
+            None => Price::STANDARD.to_vec(),
+        }
+    }
+
+    pub fn benches(&self, choices: &[Choice]) -> Result<Vec<Bench>, Failure> {
+        let names: Vec<&str> = match self.machines.as_slice() {
+            [] => MACHINES_DEFAULT.to_vec(),
+            names => names.iter().map(String::as_str).collect(),
+        };
+        let benches: Vec<Bench> = names
+            .into_iter()
+            .map(|name| Bench::new(bundled::machine(name)?, &self.disabled))
+            .collect::<Result<_, Failure>>()?;
+        for bench in &benches {
+            for choice in choices {
+                choice.check(&bench.machine)?;
+            }
+        }
+        Ok(benches)
+    }
+
+    pub fn open_logs(&self) -> Result<Vec<NamedLog>, Failure> {
+        if self.logs.is_empty() {
+            return bundled::logs();
+        }
+        self.logs.iter().map(|path| NamedLog::open(path)).collect()
+    }
+
+    pub fn setting(&self, bench: &Bench, log: &NamedLog) -> Setting {
+        let hz = self.hz.or(log.log.metadata.hz).unwrap_or(HZ_DEFAULT);
+        let limit_ns = self.latency_limit_us.map(|us| i64::from(us) * 1_000);
+        Setting {
+            disabled: bench.disabled,
+            latency_limit_ns: limit_ns.unwrap_or(NO_LATENCY_LIMIT_NS),
+            tick_work_ns: self.tick_work_ns,
+            ..Setting::new(bench.states, tick_period_ns(hz))
+        }
+    }
+
+    pub fn notes(&self, logs: &[NamedLog], benches: &[Bench], choices: &[Choice]) -> Notes {
+        let mut notes = Notes::default();
+        notes.basis(Basis::Simulated, "misses, delays and ticks, with worst-case exit latencies");
+        for provenance in governors::provenance(choices) {
+            notes.basis(Basis::Simulated, provenance);
+        }
+        notes.basis(Basis::Assumed, format!("{} ns of work for each tick", self.tick_work_ns));
+        for bench in benches {
+            let basis = bench.machine.power_basis();
+            let id = &bench.machine.id;
+            notes.basis(basis, format!("powers of {id}, so its energy and regret"));
+            for doubt in bench.machine.doubts() {
+                notes.doubt(format!("{id}: {doubt}"));
+            }
+        }
+        for named in logs {
+            let metadata = &named.log.metadata;
+            if self.hz.is_none() && metadata.hz.is_none() {
+                let name = &named.name;
+                notes.doubt(format!("{name}: HZ is unknown, {HZ_DEFAULT} was assumed; pass --hz"));
+            }
+            for doubt in &metadata.doubts {
+                notes.doubt(doubt.as_str());
+            }
+        }
+        notes
+    }
+}
+
+/// The line above the tables of a log, or of all of them, on a machine.
+pub fn title(
+    log: &str,
+    machine: &str,
+    benches: &[Bench],
+    log_count: usize,
+    tally: &Tally,
+) -> String {
+    let found = benches.iter().find(|bench| bench.machine.id == machine);
+    let machine_title = found.map_or("", |bench| bench.machine.title.as_str());
+    let log = match log {
+        ALL_LOGS => format!("all {log_count} logs together"),
+        log => log.to_owned(),
+    };
+    format!(
+        "{machine} ({machine_title}): {log}, {} gaps, {:.1} s idle",
+        tally.gap_count,
+        tally.gap_ns as f64 / 1e9,
+    )
+}

@@ -1,0 +1,166 @@
+//! `idlewise diff`.
+
+use serde_json::Value;
+
+use crate::{WIDTH, assert_refused, json, stdout};
+
+const SOFTIRQ: &str = "traces/s-softirq500.parquet";
+
+/// The row of one group of the document's `groups`.
+fn group<'d>(document: &'d Value, by: &str, group: &str) -> &'d Value {
+    let rows = document["groups"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["by"] == by && row["group"] == group);
+    row.unwrap_or_else(|| panic!("no {by} {group}"))
+}
+
+#[test]
+fn without_arguments_it_compares_menu_with_min_on_the_bundled_logs_and_fits_the_screen() {
+    let text = stdout(&["diff"]);
+    for line in text.lines() {
+        assert!(line.chars().count() <= WIDTH, "{line}");
+    }
+    for part in ["A is menu, B is menu+min.", "spr (", "milan (", "C6 → C1E", "By log:", "Assumed:"]
+    {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+}
+
+/// On each log and machine, what the gaps differ by is what `replay` says that the totals differ by.
+#[test]
+fn changes_are_those_of_replay() {
+    let pairs = [("menu", "menu+min"), ("teo", "ladder"), ("menu-6.1", "timer-only")];
+    for (a, b) in pairs {
+        let governors = ["--governor", a, "--governor", b, "--json"];
+        let replayed = json(&[&["replay"], &governors[..]].concat());
+        let compared = json(&[&["diff"], &governors[..]].concat());
+        let rows = compared["groups"].as_array().unwrap();
+        let alls: Vec<&Value> = rows.iter().filter(|row| row["by"] == "all").collect();
+        assert_eq!(alls.len(), 10);
+        for all in alls {
+            let of = |governor: &str, column: &str| {
+                let rows = replayed["rows"].as_array().unwrap();
+                let is_it = |row: &&Value| {
+                    row["governor"] == governor
+                        && row["log"] == all["log"]
+                        && row["machine"] == all["machine"]
+                };
+                rows.iter().find(is_it).unwrap()[column].as_f64().unwrap()
+            };
+            for (column, change) in
+                [("delay_sum_ns", "delay_change_ns"), ("energy_uj", "energy_change_uj")]
+            {
+                let expected = of(b, column) - of(a, column);
+                let found = all[change].as_f64().unwrap();
+                let size = of(a, column) + of(b, column);
+                assert!((found - expected).abs() <= 1e-9 * size, "{all}: {found}, {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn says_what_min_saves_and_in_which_gaps() {
+    let document = json(&["diff", SOFTIRQ, "--machine", "spr", "--json"]);
+    let all = group(&document, "all", "all");
+    let number = |row: &Value, column: &str| row[column].as_f64().unwrap();
+    // Seed s1: with the tick stopped, interrupts every 500 µs no longer pay for C6.
+    let short = group(&document, "gap length", "300 us to 1 ms");
+    let deep = group(&document, "first states", "C6 → C1E");
+    let stopped = group(&document, "tick", "stopped");
+    for part in [short, deep, stopped] {
+        assert!(number(part, "differing_share_ratio") > 0.99, "{part}");
+    }
+    assert!(number(all, "saved_uj") > 100.0 * number(all, "lost_uj"));
+    // It loses in the gaps that outlast C6's target residency after all.
+    let gaps = document["costly_gaps"].as_array().unwrap();
+    let is_lost = |gap: &&Value| gap["direction"] == "loses" && gap["state_a"] == "C6";
+    let losses: Vec<&Value> = gaps.iter().filter(is_lost).collect();
+    assert!(!losses.is_empty() && losses.iter().all(|gap| number(gap, "gap_ns") > 800_000.0));
+    for direction in ["loses", "saves"] {
+        let changes: Vec<f64> = gaps
+            .iter()
+            .filter(|gap| gap["direction"] == direction)
+            .map(|gap| number(gap, "cost_change_uj").abs())
+            .collect();
+        assert!(!changes.is_empty() && changes.len() <= 10);
+        assert!(changes.windows(2).all(|pair| pair[0] >= pair[1]), "{changes:?}");
+    }
+    assert!(gaps.iter().all(|gap| gap["before_ns"].as_array().unwrap().len() <= 8));
+}
+
+/// Which governor is A only turns signs around.
+#[test]
+fn gains_seen_from_the_other_side_are_losses() {
+    let all = |a: &str, b: &str| {
+        let arguments =
+            ["diff", SOFTIRQ, "--machine", "skx", "--governor", a, "--governor", b, "--json"];
+        group(&json(&arguments), "all", "all").clone()
+    };
+    let (ahead, back) = (all("menu", "teo"), all("teo", "menu"));
+    for (column, opposite) in
+        [("saved_uj", "lost_uj"), ("saved_count", "lost_count"), ("delay_a_ns", "delay_b_ns")]
+    {
+        assert_eq!(ahead[column], back[opposite]);
+    }
+}
+
+#[test]
+fn nothing_is_saved_against_the_oracle() {
+    let arguments =
+        ["diff", "--governor", "oracle", "--governor", "teo", "--lambda-mw", "500", "--json"];
+    let document = json(&arguments);
+    for row in document["groups"].as_array().unwrap() {
+        let (saved, lost) = (row["saved_uj"].as_f64().unwrap(), row["lost_uj"].as_f64().unwrap());
+        assert!(saved <= 1e-9 * lost, "{row}");
+        assert_eq!(row["lambda_mw"], 500.0);
+    }
+}
+
+#[test]
+fn says_so_if_they_decide_alike() {
+    let arguments = ["diff", SOFTIRQ, "--governor", "menu", "--governor", "menu-6.12"];
+    let text = stdout(&arguments);
+    let said = "menu and menu-6.12 take the same course in all 10144 gaps.";
+    assert_eq!(text.matches(said).count(), 2, "{text}");
+    assert!(!text.contains("By gap length"));
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes_on_any_number_of_threads() {
+    let runs = ["1", "2", "5"].map(|count| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        command.args(["diff", "--json"]).env("RAYON_NUM_THREADS", count);
+        command.output().unwrap().stdout
+    });
+    assert!(!runs[0].is_empty() && runs.windows(2).all(|pair| pair[0] == pair[1]));
+}
+
+#[test]
+fn disabled_states_and_latency_limits_are_kept() {
+    let base = ["diff", SOFTIRQ, "--machine", "spr", "--csv"];
+    let csv = |extra: &[&str]| stdout(&[&base[..], extra].concat());
+    assert!(csv(&[]).contains("C6"));
+    assert!(!csv(&["--disable", "c6"]).contains("C6"));
+    assert!(!csv(&["--latency-limit-us", "100"]).contains("C6"));
+}
+
+#[test]
+fn by_log_shows_each_log_alone() {
+    let arguments = ["diff", "--machine", "spr", "--governor", "menu", "--governor", "teo"];
+    let text = stdout(&[&arguments[..], &["--by-log"]].concat());
+    assert_eq!(text.matches("By gap length:").count(), 5, "{text}");
+    assert!(!text.contains("By log:"));
+}
+
+#[test]
+fn refuses_other_than_two_governors() {
+    let two = ["two governors", "'menu'", "second --governor"];
+    assert_refused(&["diff", "--governor", "menu"], &two);
+    let three = ["diff", "--governor", "menu", "--governor", "teo", "--governor", "ladder"];
+    assert_refused(&three, &["two governors", "'ladder'", "idlewise replay"]);
+    let unknown = ["diff", "--governor", "menu", "--governor", "tea"];
+    assert_refused(&unknown, &["no governor 'tea'", "did you mean 'teo'"]);
+    let fixed = ["diff", "--machine", "spr", "--governor", "menu", "--governor", "fixed=C9"];
+    assert_refused(&fixed, &["C9"]);
+    assert_refused(&["diff", "no-such.parquet"], &["no-such.parquet"]);
+}
