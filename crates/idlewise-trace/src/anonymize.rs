@@ -81,7 +81,7 @@ pub const REMAINS: [&str; 5] = [
 
 /// The doubts of our own importers that hold nothing but numbers, as `#`. Others may carry names
 /// from the recording.
-const NAMELESS_DOUBTS: [&str; 13] = [
+const NAMELESS_DOUBTS: [&str; 17] = [
     "CPU #: unobserved: the recording has events of it but none of its idle task, so nothing is \
      known of its idle time",
     "# events were lost while recording; gaps around them were given up; record with larger buffers \
@@ -101,6 +101,12 @@ const NAMELESS_DOUBTS: [&str; 13] = [
     "# % as many timers as expired were due but show neither expiry nor cancellation: CPUs that \
      were not recorded took care of them",
     "# idle exits had no entry before them and were left out",
+    "the text has times to the microsecond, so gaps are right to one at each end (the expiries of \
+     timers are exact); trace.dat and `trace-cmd report -t` have nanoseconds",
+    "the text says of each timer that it is deferrable, which trace-cmd's text does by mistake; all \
+     are taken as not deferrable; import the trace.dat instead",
+    "the machine was suspended # times: gaps over a suspend contain it",
+    "packets of events were lost # times: the trace's buffer was too small",
     "anonymized: # doubts were dropped",
 ];
 

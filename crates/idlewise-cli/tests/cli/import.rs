@@ -402,3 +402,29 @@ fn a_format_can_be_named() {
     assert_eq!(status, Some(2));
     assert!(message.contains("[possible values: perf.data, trace.dat, ftrace-text"), "{message}");
 }
+
+/// One recording as trace.dat, in nanoseconds, and as the text that trace-cmd makes of it, in
+/// microseconds. trace-cmd 3.1 prints all flags of every timer; the test prints those that the
+/// kernel's own text of the same workload has.
+#[test]
+fn the_text_of_a_recording_gives_the_gaps_of_its_trace_dat() {
+    let binary = gaps(&IdleLog::open(&root().join("traces/k-pingpong-v7.parquet")).unwrap());
+    let [(text, _), _] = texts();
+    let lines = text.lines().map(|line| match line.strip_suffix("flags=D|P|I") {
+        Some(line) if line.contains("function=tcp_orphan_update ") => format!("{line}flags=D\n"),
+        Some(line) => format!("{line}flags=\n"),
+        None => format!("{line}\n"),
+    });
+    let file = OwnFile::new("report.txt", lines.collect::<String>());
+    let output = file.0.with_extension("parquet");
+    stdout(&["import", file.path(), "-o", output.to_str().unwrap()]);
+    let text = gaps(&IdleLog::open(&output).unwrap());
+    assert_eq!(text.len(), binary.len());
+    for (text, binary) in text.iter().zip(&binary) {
+        let gap = format!("{text:?}\n{binary:?}");
+        assert_eq!((text.cpu, text.wake_reason), (binary.cpu, binary.wake_reason), "{gap}");
+        assert_eq!(text.recorded_state, binary.recorded_state, "{gap}");
+        assert!(text.start_ns.abs_diff(binary.start_ns) <= 1_000, "{gap}");
+        assert!(text.gap_ns.abs_diff(binary.gap_ns) <= 1_000, "{gap}");
+    }
+}

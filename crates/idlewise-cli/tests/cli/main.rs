@@ -11,6 +11,9 @@ mod info;
 mod kernel_governor;
 mod machines;
 mod manifest;
+mod perfetto;
+#[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
+mod perfetto_writer;
 mod plugins;
 mod replay;
 mod simulate;

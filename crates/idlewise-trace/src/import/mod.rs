@@ -11,12 +11,16 @@
 //! | [`perf`] | perf.data |
 //! | [`trace_dat`] | trace.dat of versions 6 and 7 |
 //! | [`text`] | the text of tracefs and trace-cmd, and systrace |
+//! | [`perfetto`] | Perfetto's protobuf |
+//! | `order.rs` | from the order of per-CPU buffers to the order of time |
 //! | `named.rs` | events whose fields come by name, for those that are no binary records |
 //!
 //! [`Event`]: crate::Event
 
 mod named;
+mod order;
 pub mod perf;
+pub mod perfetto;
 mod source;
 pub mod text;
 pub mod trace_dat;
@@ -31,6 +35,7 @@ use crate::event::{Event, Tracepoints};
 use crate::tracepoint::UnreadableTracepoint;
 
 use perf::PerfData;
+use perfetto::PerfettoTrace;
 use text::FtraceText;
 use trace_dat::TraceDat;
 pub use tracing_data::TracingData;
@@ -86,6 +91,12 @@ const FORMATS: &[Format] = &[
         meaning: "the text of tracefs's trace or of `trace-cmd report`; Android's systrace page",
         recognizes: text::recognizes,
         open: |file| Ok(Box::new(FtraceText::from_file(file)?)),
+    },
+    Format {
+        name: perfetto::FORMAT_NAME,
+        meaning: "Perfetto's protobuf, with events of ftrace",
+        recognizes: perfetto::recognizes,
+        open: |file| Ok(Box::new(PerfettoTrace::from_file(file)?)),
     },
 ];
 

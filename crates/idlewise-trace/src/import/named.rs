@@ -163,6 +163,21 @@ pub(super) fn event(number: usize) -> &'static NamedEvent {
     &EVENTS[number]
 }
 
+/// What to say of events that only came after those that showed what the trace has.
+pub(super) fn late_doubts(
+    seen: impl Iterator<Item = &'static NamedEvent>,
+    expected: Tracepoints,
+) -> Vec<String> {
+    let late = seen.filter(|event| !expected.contains(event.provides));
+    late.map(|event| {
+        format!(
+            "{} is not among the first events, so what rests on it is taken as unknown",
+            event.name
+        )
+    })
+    .collect()
+}
+
 impl NamedEvent {
     /// What the event says that happened on `cpu`.
     pub(super) fn decode(&self, fields: &Fields<'_>, cpu: u16) -> Decoded {

@@ -6,18 +6,16 @@
 //! | `head.rs` | attributes, event formats and machine, and whether there is something to import |
 //! | `sample.rs` | where the parts of a sample lie, and which event it belongs to |
 //! | `walk.rs` | from bytes to events, record by record |
-//! | `order.rs` | from the file's order to the order of time |
 //!
 //! One thread reads, hashes and decodes; the caller's own puts the events in order and gives them
 //! to the sink. Between them go a few batches, whose buffers go round in a circle, so memory does
-//! not grow with the file: only with the largest of perf's rounds (`order.rs`). The file is read in
+//! not grow with the file: only with the largest of perf's rounds (`../order.rs`). The file is read in
 //! blocks and never mapped: mapped pages would count as our memory.
 //!
 //! Not in here: directories of files (`perf record --threads`), symbols, processes, and every
 //! event that an idle log does not need.
 
 mod head;
-mod order;
 mod sample;
 mod walk;
 
@@ -27,6 +25,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
+use super::order::Orderer;
 use super::{
     ImportError, ReadSummary, Recording, TraceInfo, TracingData, Truncation, TruncationReason,
     source,
@@ -34,7 +33,6 @@ use super::{
 use crate::byte_order::ByteOrder;
 use crate::event::{Event, EventKind};
 use head::Head;
-use order::Orderer;
 use sample::SampleReader;
 use walk::{Batch, MAX_RECORD_BYTE_COUNT, Stop, Walk, WalkCounts};
 

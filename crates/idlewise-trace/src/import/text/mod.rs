@@ -229,15 +229,9 @@ impl FtraceText {
                 reason: TruncationReason::CutShort,
             });
         }
-        for (number, _) in is_seen.iter().enumerate().filter(|(_, is_seen)| **is_seen) {
-            let event = named::event(number);
-            if !self.info.tracepoints.contains(event.provides) {
-                summary.doubts.push(format!(
-                    "{} is not among the first events, so what rests on it is taken as unknown",
-                    event.name
-                ));
-            }
-        }
+        let seen = is_seen.iter().enumerate().filter(|(_, is_seen)| **is_seen);
+        let seen = seen.map(|(number, _)| named::event(number));
+        summary.doubts = named::late_doubts(seen, self.info.tracepoints);
         summary.source_blake3 = hasher.finalize().to_hex().to_string();
         Ok(summary)
     }

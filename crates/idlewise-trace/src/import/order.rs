@@ -13,7 +13,8 @@
 //! What round 2 holds of CPU 1 was recorded after round 1 left CPU 1, but perhaps before the latest
 //! event of round 1. All that round 3 holds is later than that event. So at the end of a round,
 //! what is not later than the latest event of the round before can go on. It is how perf orders
-//! its own output. The parts of a round are sorted runs, which a stable sort merges.
+//! its own output. The parts of a round are sorted runs, which a stable sort merges. Perfetto reads
+//! the kernel's buffers in such rounds too.
 
 use crate::event::Event;
 

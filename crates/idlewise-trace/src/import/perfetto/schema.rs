@@ -1,0 +1,116 @@
+//! The published messages that we read, by their fields' numbers (Perfetto's protos/perfetto/trace).
+
+use crate::import::named::Field;
+
+/// `TracePacket`.
+pub(super) mod packet {
+    pub(crate) const FTRACE_EVENTS: u32 = 1;
+    pub(crate) const CLOCK_SNAPSHOT: u32 = 6;
+    pub(crate) const FTRACE_STATS: u32 = 34;
+    pub(crate) const PREVIOUS_PACKET_DROPPED: u32 = 42;
+    pub(crate) const SYSTEM_INFO: u32 = 45;
+    pub(crate) const MACHINE_ID: u32 = 98;
+}
+
+/// `FtraceEventBundle`, with its compact scheduling events and its descriptions of events.
+pub(super) mod bundle {
+    pub(crate) const CPU: u32 = 1;
+    pub(crate) const EVENT: u32 = 2;
+    pub(crate) const LOST_EVENTS: u32 = 3;
+    pub(crate) const COMPACT_SCHED: u32 = 4;
+    pub(crate) const FTRACE_CLOCK: u32 = 5;
+    pub(crate) const GENERIC_EVENT_DESCRIPTORS: u32 = 11;
+
+    pub(crate) const SWITCH_TIMESTAMP: u32 = 1;
+    pub(crate) const SWITCH_NEXT_PID: u32 = 3;
+
+    pub(crate) const DESCRIPTOR_FIELD_ID: u32 = 1;
+    pub(crate) const DESCRIPTOR: u32 = 2;
+}
+
+/// `FtraceEvent` and `GenericFtraceEvent`.
+pub(super) mod event {
+    pub(crate) const TIMESTAMP: u32 = 1;
+    pub(crate) const GENERIC: u32 = 327;
+
+    pub(crate) const GENERIC_NAME: u32 = 1;
+    pub(crate) const GENERIC_FIELD: u32 = 2;
+    pub(crate) const GENERIC_FIELD_NAME: u32 = 1;
+    pub(crate) const GENERIC_FIELD_STRING: u32 = 3;
+}
+
+/// An event with a message of its own.
+pub(super) struct Typed {
+    /// Its field in `FtraceEvent`.
+    pub(super) number: u32,
+    pub(super) name: &'static str,
+    /// The integers that we read of it.
+    pub(super) fields: &'static [(u32, Field)],
+    /// The field of an interrupt's name or an IPI's reason.
+    pub(super) name_field: Option<u32>,
+}
+
+const fn row(number: u32, name: &'static str, fields: &'static [(u32, Field)]) -> Typed {
+    Typed { number, name, fields, name_field: None }
+}
+
+/// Every event with a message of its own that we read.
+pub(super) const TYPED: &[Typed] = &[
+    row(4, "sched_switch", &[(6, Field::NextPid)]),
+    row(13, "cpu_idle", &[(1, Field::State), (2, Field::CpuId)]),
+    row(17, "sched_wakeup", &[(5, Field::TargetCpu)]),
+    Typed { number: 21, name: "ipi_entry", fields: &[], name_field: Some(1) },
+    row(24, "softirq_entry", &[(1, Field::Vec)]),
+    Typed { number: 36, name: "irq_handler_entry", fields: &[], name_field: Some(2) },
+    row(114, "sched_wakeup_new", &[(5, Field::TargetCpu)]),
+    row(
+        551,
+        "hrtimer_start",
+        &[(1, Field::Hrtimer), (2, Field::Function), (3, Field::Expires), (4, Field::SoftExpires)],
+    ),
+    row(552, "hrtimer_cancel", &[(1, Field::Hrtimer)]),
+    row(553, "hrtimer_expire_entry", &[(1, Field::Hrtimer), (2, Field::Now), (3, Field::Function)]),
+    row(
+        555,
+        "timer_start",
+        &[
+            (1, Field::Timer),
+            (2, Field::Function),
+            (3, Field::Expires),
+            (4, Field::Now),
+            (5, Field::Deferrable),
+            (6, Field::Flags),
+            (7, Field::BucketExpiry),
+        ],
+    ),
+    row(556, "timer_cancel", &[(1, Field::Timer)]),
+    row(557, "timer_expire_entry", &[(1, Field::Timer), (2, Field::Now)]),
+    row(559, "local_timer_entry", &[]),
+];
+
+/// `ClockSnapshot`, and the clocks in it.
+pub(super) mod clock {
+    pub(crate) const CLOCKS: u32 = 1;
+    pub(crate) const CLOCK_ID: u32 = 1;
+    pub(crate) const TIMESTAMP: u32 = 2;
+    pub(crate) const MONOTONIC: u64 = 3;
+    pub(crate) const BOOTTIME: u64 = 6;
+}
+
+/// `FtraceStats` and `FtraceCpuStats`.
+pub(super) mod stats {
+    pub(crate) const PHASE: u32 = 1;
+    pub(crate) const CPU_STATS: u32 = 2;
+    pub(crate) const END_OF_TRACE: u64 = 2;
+    pub(crate) const CPU: u32 = 1;
+    pub(crate) const OVERRUN: u32 = 3;
+    pub(crate) const DROPPED_EVENTS: u32 = 8;
+}
+
+/// `SystemInfo` and `Utsname`.
+pub(super) mod system {
+    pub(crate) const UTSNAME: u32 = 1;
+    pub(crate) const CPU_COUNT: u32 = 8;
+    pub(crate) const RELEASE: u32 = 3;
+    pub(crate) const MACHINE: u32 = 4;
+}

@@ -1,0 +1,231 @@
+//! Perfetto traces of every shape, whole and damaged, as events. That a whole recording gives the
+//! same gaps in this format is shown by the command's own tests.
+
+mod perfetto_writer;
+
+use idlewise_trace::import::perfetto::PerfettoTrace;
+use idlewise_trace::import::{ReadSummary, TraceInfo, TruncationReason};
+use idlewise_trace::{Event, EventKind, Tracepoints};
+use perfetto_writer::{
+    CpuStats, FtraceStats, Packet, bundle, compact, compressed, event, file, snapshot, trace,
+};
+
+const IDLE: EventKind = EventKind::IdleEntry { state: 2 };
+
+fn at(at_ns: i64, cpu: u16, kind: EventKind) -> Event {
+    Event { at_ns, cpu, kind }
+}
+
+fn packet(cpu: u16, events: &[(i64, EventKind)]) -> Packet {
+    let events = events.iter().map(|&(at_ns, kind)| event(&at(at_ns, cpu, kind), at_ns as u64));
+    bundle(cpu, events.flatten().collect())
+}
+
+fn import(packets: &[Packet]) -> (Vec<Event>, TraceInfo, ReadSummary) {
+    import_bytes(file(packets))
+}
+
+fn import_bytes(bytes: Vec<u8>) -> (Vec<Event>, TraceInfo, ReadSummary) {
+    let trace = PerfettoTrace::from_bytes(bytes).unwrap();
+    let info = trace.info().clone();
+    let mut events = Vec::new();
+    let summary = trace.read(&|_| {}, &mut |some| events.extend_from_slice(some)).unwrap();
+    assert_eq!(summary.event_count, events.len() as u64);
+    assert!(events.is_sorted_by_key(|event| event.at_ns));
+    (events, info, summary)
+}
+
+fn has_doubt(doubts: &[String], words: &str) -> bool {
+    doubts.iter().any(|doubt| doubt.contains(words))
+}
+
+/// One event of each kind that the schema can carry.
+fn all_kinds() -> Vec<Event> {
+    let kinds = [
+        IDLE,
+        EventKind::TimerInterrupt,
+        EventKind::HrtimerExpire { timer: 7, function: 8, now_ns: 1_004_900 },
+        EventKind::IdleExit,
+        EventKind::HrtimerStart {
+            timer: 7,
+            function: 8,
+            expires_at_ns: 9_000_000,
+            has_slack: true,
+        },
+        EventKind::HrtimerCancel { timer: 7 },
+        EventKind::WheelStart { timer: 9, bucket_jiffies: 1_000, ahead_jiffies: 10, flags: 3 },
+        EventKind::WheelCancel { timer: 9 },
+        EventKind::WheelExpire { timer: 9, now_jiffies: 1_000 },
+        EventKind::TickStop,
+        EventKind::RescheduleInterrupt,
+        EventKind::IpiInterrupt,
+        EventKind::DeviceInterrupt,
+        EventKind::Softirq { vector: 1 },
+        EventKind::SwitchToTask,
+        EventKind::Wakeup { target_cpu: 1 },
+        EventKind::SwitchToIdle,
+    ];
+    let times = (0..).map(|i| 1_000_000 + 1_000 * i);
+    kinds.into_iter().zip(times).map(|(kind, at_ns)| at(at_ns, 0, kind)).collect()
+}
+
+#[test]
+fn every_kind_of_event_comes_back() {
+    let events = all_kinds();
+    let (read, info, summary) = import(&trace(&events, 0));
+    assert_eq!(read, events);
+    assert_eq!((summary.undecodable_count, summary.truncated), (0, None));
+    assert_eq!(info.kernel.as_deref(), Some("6.18.44"));
+    assert_eq!(info.arch.as_deref(), Some("x86_64"));
+    assert_eq!((info.cpu_count, info.clock.as_deref()), (Some(1), Some("CLOCK_BOOTTIME")));
+    assert_eq!(info.doubts, [""; 0]);
+
+    let mut packets = trace(&events, 0);
+    for bundle in packets.iter_mut().filter_map(|packet| packet.ftrace_events.as_mut()) {
+        compact(bundle);
+    }
+    assert_eq!(import(&packets).0, events, "with compact scheduling events");
+    for with_zstd in [false, true] {
+        assert_eq!(import(&compressed(&packets, with_zstd)).0, events, "compressed");
+    }
+}
+
+#[test]
+fn timers_are_moved_to_the_traces_clock() {
+    const SUSPENDED_NS: i64 = 7_200_000_000_123;
+    let (read, _, summary) = import(&trace(&all_kinds(), SUSPENDED_NS as u64));
+    for (read, mut expected) in read.into_iter().zip(all_kinds()) {
+        expected.at_ns += SUSPENDED_NS;
+        match &mut expected.kind {
+            EventKind::HrtimerStart { expires_at_ns, .. } => *expires_at_ns += SUSPENDED_NS,
+            EventKind::HrtimerExpire { now_ns, .. } => *now_ns += SUSPENDED_NS,
+            _ => {}
+        }
+        assert_eq!(read, expected);
+    }
+    assert_eq!(summary.doubts, [""; 0]);
+
+    // A timer on the clock of the day stays where it is.
+    let wall_ns = 1_790_000_000_000_000_000;
+    let kind = EventKind::HrtimerExpire { timer: 1, function: 2, now_ns: wall_ns };
+    let packets = [snapshot(20_000, 5_000), packet(0, &[(30_000, IDLE), (30_001, kind)])];
+    assert_eq!(import(&packets).0[1].kind, kind);
+}
+
+#[test]
+fn a_suspend_and_a_missing_snapshot_are_doubts() {
+    let expire = EventKind::HrtimerExpire { timer: 1, function: 2, now_ns: 2_000 };
+    let events = packet(0, &[(10_000, IDLE), (10_001, expire)]);
+    let (_, info, _) = import(std::slice::from_ref(&events));
+    assert!(has_doubt(&info.doubts, "no snapshot of its clocks"), "{:?}", info.doubts);
+    let packets =
+        [snapshot(20_000, 5_000), events, snapshot(9_000_000_000, 8_000_000_000), packet(0, &[])];
+    let (_, _, summary) = import(&packets);
+    assert!(has_doubt(&summary.doubts, "was suspended 1 times"), "{:?}", summary.doubts);
+}
+
+/// What most phones record: eight CPUs, idle states and switches, nothing of timers or interrupts.
+#[test]
+fn a_phone_with_few_events_says_what_it_cannot_know() {
+    let packets: Vec<Packet> = (0..40)
+        .map(|i| {
+            // A CPU that is off for a while has no bundles then.
+            let cpu = (i % 8) as u16;
+            let start = 1_000_000 * (i / 8) + 1_000 * i64::from(cpu);
+            let mut packet = packet(
+                cpu,
+                &[
+                    (start, IDLE),
+                    (start + 500, EventKind::IdleExit),
+                    (start + 600, EventKind::SwitchToTask),
+                ],
+            );
+            packet.ftrace_events.as_mut().map(compact);
+            packet
+        })
+        .filter(|packet| {
+            let bundle = packet.ftrace_events.as_ref().unwrap();
+            bundle.cpu != Some(5) || bundle.event[0].timestamp > Some(2_000_000)
+        })
+        .collect();
+    let (events, info, summary) = import(&packets);
+    assert_eq!(events.len(), 3 * packets.len());
+    assert_eq!(summary.out_of_order_count, 0);
+    let known = Tracepoints::CPU_IDLE.union(Tracepoints::SCHED_SWITCH);
+    assert_eq!(info.tracepoints, known);
+}
+
+#[test]
+fn losses_come_before_the_events_of_their_bundle() {
+    let mut lossy = packet(1, &[(5_000, EventKind::IdleExit)]);
+    lossy.ftrace_events.as_mut().unwrap().lost_events = Some(true);
+    let mut first = packet(1, &[(1_000, IDLE)]);
+    first.ftrace_events.as_mut().unwrap().lost_events = Some(true);
+    let stats = |phase, overrun| {
+        let cpu_stats = vec![CpuStats { cpu: Some(1), overrun: Some(overrun) }];
+        let stats = FtraceStats { phase: Some(phase), cpu_stats };
+        Packet { ftrace_stats: Some(stats), ..Packet::default() }
+    };
+    let (events, _, summary) = import(&[stats(1, 100), first, lossy, stats(2, 177)]);
+    let lost = EventKind::Lost { event_count: 1 };
+    assert_eq!(
+        events,
+        [at(1_000, 1, IDLE), at(5_000, 1, lost), at(5_000, 1, EventKind::IdleExit)],
+        "nothing can be missed before the first"
+    );
+    assert_eq!(summary.lost_event_counts.into_iter().collect::<Vec<_>>(), [(1, 77)]);
+
+    let mut dropped = packet(0, &[(9_000, IDLE)]);
+    dropped.previous_packet_dropped = Some(true);
+    let before = [packet(0, &[(1_000, IDLE)]), packet(1, &[(1_500, IDLE)])];
+    let (events, _, summary) = import(&[&before[..], &[dropped]].concat());
+    let lost_cpus: Vec<u16> =
+        events.iter().filter(|event| event.kind == lost).map(|event| event.cpu).collect();
+    assert_eq!((lost_cpus, summary.lost_event_count_without_cpu), (vec![0, 1], 1));
+}
+
+#[test]
+fn what_is_of_another_machine_is_left_out() {
+    let mut foreign = packet(0, &[(2_000, IDLE)]);
+    foreign.machine_id = Some(3);
+    let (events, _, summary) = import(&[packet(0, &[(1_000, IDLE)]), foreign]);
+    assert_eq!(events, [at(1_000, 0, IDLE)]);
+    assert!(has_doubt(&summary.doubts, "1 packets of other machines"), "{:?}", summary.doubts);
+}
+
+#[test]
+fn a_trace_that_is_cut_or_broken_is_read_up_to_there() {
+    let packets = [packet(0, &[(1_000, IDLE)]), packet(0, &[(2_000, IDLE)])];
+    let first_byte_count = file(&packets[..1]).len();
+    let whole = file(&packets);
+    for (bytes, reason) in [
+        (whole[..whole.len() - 3].to_vec(), TruncationReason::CutShort),
+        ([&whole[..first_byte_count], &[0xff; 40]].concat(), TruncationReason::BrokenRecord),
+        // A packet that claims to be longer than any.
+        (
+            [&whole[..first_byte_count], b"\x0a\xff\xff\xff\xff\x7f"].concat(),
+            TruncationReason::BrokenRecord,
+        ),
+    ] {
+        let lost_byte_count = (bytes.len() - first_byte_count) as u64;
+        let (events, _, summary) = import_bytes(bytes);
+        assert_eq!(events, [at(1_000, 0, IDLE)]);
+        let truncated = summary.truncated.unwrap();
+        assert_eq!(truncated.reason, reason);
+        assert_eq!(
+            (truncated.at_byte, truncated.lost_byte_count),
+            (first_byte_count as u64, lost_byte_count)
+        );
+    }
+}
+
+#[test]
+fn packets_that_cannot_be_unpacked_are_counted() {
+    let whole = packet(0, &[(1_000, IDLE)]);
+    let broken = Packet { compressed_packets: Some(vec![0x78; 50]), ..Packet::default() };
+    // Sixty-four mebibytes and a little of nothing, which pack to a few kilobytes.
+    let bomb = zstd::encode_all(&*vec![0; (1 << 26) + 1], 1).unwrap();
+    let bomb = Packet { zstd_compressed_packets: Some(bomb), ..Packet::default() };
+    let (events, _, summary) = import(&[whole, broken, bomb]);
+    assert_eq!((events.len(), summary.undecodable_count), (1, 2));
+}
