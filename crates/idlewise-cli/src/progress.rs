@@ -22,6 +22,17 @@ impl Progress {
         Progress::new(what, gap_count, "{msg} {bar:32} {human_pos}/{human_len} gaps {eta} left")
     }
 
+    /// For work that ends when it ends; says what [`Progress::say`] was told last.
+    pub fn open_ended() -> Self {
+        Progress::new("", 0, "{spinner} {msg}")
+    }
+
+    /// Says how far it is.
+    pub fn say(&self, text: String) {
+        self.0.set_message(text);
+        self.0.tick();
+    }
+
     fn new(what: &'static str, length: u64, template: &str) -> Self {
         let is_watched = std::io::stderr().is_terminal();
         let target =
@@ -29,6 +40,11 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(length), target).with_message(what);
         bar.set_style(ProgressStyle::with_template(template).expect("templates are constants"));
         Progress(bar)
+    }
+
+    /// There is so much to do.
+    pub fn set_length(&self, length: u64) {
+        self.0.set_length(length);
     }
 
     /// So much is done.

@@ -49,7 +49,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::tick::{Tick, TickFinder};
 use crate::timers::{Expired, TimerId, Timers, WheelLook, wheel_target};
-use crate::{Event, EventKind, IdleGap, Tracepoints, WakeReason};
+use crate::{CpuFacts, Event, EventKind, IdleGap, Tracepoints, WakeReason};
 
 /// How many gaps are held at most, over all CPUs, to be completed by what comes later.
 pub const HELD_GAP_COUNT: usize = 1 << 20;
@@ -149,7 +149,7 @@ pub struct GapSummary {
 pub struct GapBuilder<S> {
     sink: S,
     tracepoints: Tracepoints,
-    exit_latencies_ns: Vec<u64>,
+    facts: CpuFacts,
     prelude: VecDeque<Event>,
     finder: Option<TickFinder>,
     tick: Tick,
@@ -207,13 +207,12 @@ enum End {
 }
 
 impl<S: GapSink> GapBuilder<S> {
-    /// A builder for a trace with these tracepoints. `exit_latencies_ns` are those of the recorded
-    /// machine's states by index, empty if they are unknown.
-    pub fn new(sink: S, tracepoints: Tracepoints, exit_latencies_ns: Vec<u64>) -> Self {
+    /// A builder for a trace with these tracepoints, of a machine of which this is known.
+    pub fn new(sink: S, tracepoints: Tracepoints, facts: impl Into<CpuFacts>) -> Self {
         GapBuilder {
             sink,
             tracepoints,
-            exit_latencies_ns,
+            facts: facts.into(),
             prelude: VecDeque::new(),
             finder: Some(TickFinder::default()),
             tick: Tick::default(),
@@ -345,7 +344,7 @@ impl<S: GapSink> GapBuilder<S> {
                 return Ok(());
             }
             (Some(_), End::Event { at_ns, reason }) => {
-                cpu.close(at_ns, reason, &self.exit_latencies_ns);
+                cpu.close(at_ns, reason, self.facts.exit_latencies_ns(id));
             }
             (None, _) => {}
         }
@@ -369,7 +368,7 @@ impl<S: GapSink> GapBuilder<S> {
             tick_stopped: cpu.is_tick_stopped,
             ran_task: cpu.ran_task || !self.tracepoints.contains(Tracepoints::SCHED_SWITCH),
             wake_reason: WakeReason::Unknown,
-            latency_limit_ns: None,
+            latency_limit_ns: self.facts.latency_limits_ns.get(&id).copied(),
             recorded_state: u8::try_from(state).ok(),
             recorded_idle_ns: Some(0),
         };
@@ -390,7 +389,7 @@ impl<S: GapSink> GapBuilder<S> {
                 End::Event { at_ns, reason } => (at_ns, reason),
                 End::Policy => cpu.evidence.task_without_event(at_ns),
             };
-            cpu.close(at_ns, reason, &self.exit_latencies_ns);
+            cpu.close(at_ns, reason, self.facts.exit_latencies_ns(id));
             cpu.evidence = Evidence::default();
         }
         cpu.ran_task = true;
@@ -399,7 +398,7 @@ impl<S: GapSink> GapBuilder<S> {
 
     /// Remembers the first state that the recorded machine doesn't have, or that no log can hold.
     fn check_state(&mut self, cpu: u16, at_ns: i64, state: u32) {
-        let state_count = match self.exit_latencies_ns.len() {
+        let state_count = match self.facts.exit_latencies_ns(cpu).len() {
             0 => usize::from(u8::MAX) + 1,
             count => count,
         };

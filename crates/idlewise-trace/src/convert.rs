@@ -3,9 +3,10 @@
 
 use crate::import::{ImportError, ReadSummary, Recording, TraceInfo, TruncationReason};
 use crate::log::{FORMAT_VERSION, LogMetadata, Source};
-use crate::{GapBuilder, GapSink, GapSummary, Tracepoints, UnknownState};
+use crate::{CpuFacts, GapBuilder, GapSink, GapSummary, MachineNote, Tracepoints, UnknownState};
 
-/// What the caller knows of the recorded machine and the trace doesn't say.
+/// What the caller knows of the recorded machine and the trace doesn't say. It counts more than what
+/// the trace does say.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedMachine {
     /// Its machine file, as text.
@@ -41,7 +42,12 @@ pub fn convert<S: GapSink>(
 ) -> Result<(S, LogMetadata), ConvertError<S::Error>> {
     let format_name = recording.format_name();
     let info = recording.info().clone();
-    let mut builder = GapBuilder::new(sink, info.tracepoints, recorded.exit_latencies_ns.clone());
+    let mut facts = info.machine_note.as_ref().map_or_else(CpuFacts::default, CpuFacts::of_note);
+    if !recorded.exit_latencies_ns.is_empty() {
+        facts.exit_latencies_ns.clone_from(&recorded.exit_latencies_ns);
+        facts.exit_latencies_by_cpu_ns.clear();
+    }
+    let mut builder = GapBuilder::new(sink, info.tracepoints, facts);
     let mut failure = None;
     let summary = recording.read(progress, &mut |events| {
         // There is no way to stop the reader; after a failure the rest is read past.
@@ -54,7 +60,10 @@ pub fn convert<S: GapSink>(
     }
     let summary = summary.map_err(ConvertError::Import)?;
     let (sink, gaps) = builder.finish().map_err(ConvertError::Sink)?;
-    if let Some(unknown) = gaps.unknown_state {
+    // What a note says of the states is not the caller's mistake.
+    if let Some(unknown) = gaps.unknown_state
+        && (info.machine_note.is_none() || !recorded.exit_latencies_ns.is_empty())
+    {
         return Err(ConvertError::UnknownState(unknown));
     }
     Ok((sink, metadata(format_name, info, &summary, &gaps, recorded)))
@@ -68,7 +77,10 @@ fn metadata(
     recorded: &RecordedMachine,
 ) -> LogMetadata {
     let doubts = doubts(&info, summary, gaps);
-    let unknown_columns = unknown_columns(info.tracepoints, gaps, recorded);
+    let note = info.machine_note.unwrap_or_default();
+    let machine = recorded.machine.clone().or_else(|| note.tables.first()?.machine.clone());
+    let knows_limits = note.note_version > 0 && !note.limits_changed;
+    let unknown_columns = unknown_columns(info.tracepoints, gaps, machine.is_some(), knows_limits);
     LogMetadata {
         format_version: FORMAT_VERSION,
         created_by: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -77,15 +89,15 @@ fn metadata(
             byte_count: info.file_byte_count,
             blake3: Some(summary.source_blake3.clone()),
             event_count: summary.event_count,
-            command: info.cmdline,
+            command: info.cmdline.or_else(|| (!note.command.is_empty()).then_some(note.command)),
         },
-        kernel: info.kernel,
-        hz: gaps.tick.hz,
-        cpu_model: info.cpu_model,
-        arch: info.arch,
-        governor: recorded.governor.clone(),
-        driver: None,
-        machine: recorded.machine.clone(),
+        kernel: info.kernel.or(note.kernel),
+        hz: gaps.tick.hz.or(note.hz),
+        cpu_model: info.cpu_model.or(note.cpu_model),
+        arch: info.arch.or(note.arch),
+        governor: recorded.governor.clone().or(note.governor),
+        driver: note.driver,
+        machine,
         clock: info.clock,
         cpus: gaps.cpus.clone(),
         unknown_columns,
@@ -96,7 +108,8 @@ fn metadata(
 fn unknown_columns(
     tracepoints: Tracepoints,
     gaps: &GapSummary,
-    recorded: &RecordedMachine,
+    has_machine: bool,
+    knows_limits: bool,
 ) -> Vec<String> {
     let has = |wanted| tracepoints.contains(wanted);
     let known = [
@@ -105,14 +118,51 @@ fn unknown_columns(
         ("tick_stopped", has(Tracepoints::TICK_STOP)),
         ("ran_task", has(Tracepoints::SCHED_SWITCH)),
         ("wake_reason", has(Tracepoints::INTERRUPTS)),
-        ("latency_limit_ns", false),
-        ("recorded_state", recorded.machine.is_some() || has(Tracepoints::CPU_IDLE)),
+        ("latency_limit_ns", knows_limits),
+        ("recorded_state", has_machine || has(Tracepoints::CPU_IDLE)),
     ];
     known.into_iter().filter(|(_, known)| !known).map(|(name, _)| name.to_owned()).collect()
 }
 
+/// What speaks against a note.
+fn note_doubts(note: &MachineNote, gaps: &GapSummary) -> Vec<String> {
+    let mut doubts = note.doubts.clone();
+    if note.limits_changed {
+        doubts.push(
+            "a PM QoS latency limit changed while recording, so no gap has one in this log"
+                .to_owned(),
+        );
+    }
+    if let [first, _, ..] = note.tables.as_slice() {
+        doubts.push(format!(
+            "the machine's CPUs have {} kinds of idle states; the log's machine is that of the {} \
+             CPUs like CPU {}",
+            note.tables.len(),
+            first.cpus.len(),
+            first.cpus.first().copied().unwrap_or_default(),
+        ));
+    }
+    if let Some(UnknownState { state, cpu, .. }) = gaps.unknown_state {
+        doubts.push(format!(
+            "CPU {cpu} enters state {state}, which its idle driver didn't have when the recording \
+             began; its exit latency is taken as 0"
+        ));
+    }
+    if let (Some(found), Some(noted)) = (gaps.tick.hz, note.hz)
+        && found != noted
+    {
+        doubts.push(format!(
+            "the tick was found at {found} Hz, but the kernel was configured with HZ={noted}"
+        ));
+    }
+    doubts
+}
+
 fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<String> {
     let mut doubts = Vec::new();
+    if let Some(note) = &info.machine_note {
+        doubts.extend(note_doubts(note, gaps));
+    }
     let mut say = |condition: bool, text: String| {
         if condition {
             doubts.push(text);
@@ -183,7 +233,11 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
         );
     }
     say(
-        gaps.tick.hz.is_none(),
+        gaps.tick.hz.is_none() && info.machine_note.as_ref().is_some_and(|note| note.hz.is_some()),
+        "the tick was not found, so the tick grid is assumed in a replay".to_owned(),
+    );
+    say(
+        gaps.tick.hz.is_none() && info.machine_note.as_ref().is_none_or(|note| note.hz.is_none()),
         "the tick was not found, so HZ and the tick grid are assumed in a replay; record \
          timer:hrtimer_start and timer:hrtimer_expire_entry too"
             .to_owned(),

@@ -6,11 +6,14 @@
 //! | `tracepoint.rs` | [`tracepoint::Decoder`]: the kernel's event formats, compiled |
 //! | `event.rs` | [`Event`]: what every importer hands to the gap builder |
 //! | `builder.rs` | [`GapBuilder`]: events in, gaps out; the semantics of a gap |
+//! | `cpu_facts.rs` | [`CpuFacts`]: what is known of CPUs before the first event |
 //! | `tick.rs`, `timers.rs` | finding the tick in a trace; which timers are armed where |
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
 //! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
 //! | `export/` | [`export`]: logs in other programs' formats |
 //! | `output.rs` | [`OutputFile`]: appears under its name only when it is whole |
+//! | `machine_note.rs` | [`MachineNote`]: what our recorder writes about the machine |
+//! | `wanted.rs` | [`WANTED_EVENTS`]: what a recorder should record |
 //! | `convert.rs` | [`convert()`]: from a trace to a log with its metadata |
 //! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without what identifies |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
@@ -22,21 +25,27 @@ pub mod anonymize;
 mod builder;
 mod byte_order;
 mod convert;
+mod cpu_facts;
 mod event;
 pub mod export;
 mod gap;
 pub mod import;
 pub mod log;
+mod machine_note;
 mod output;
 mod tick;
 mod timers;
 pub mod tracepoint;
 pub mod validate;
+mod wanted;
 
 pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT, UnknownState};
 pub use byte_order::ByteOrder;
 pub use convert::{ConvertError, RecordedMachine, convert};
+pub use cpu_facts::CpuFacts;
 pub use event::{Event, EventKind, Tracepoints};
 pub use gap::{IdleGap, WakeReason};
+pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};
 pub use output::OutputFile;
 pub use tick::Tick;
+pub use wanted::{WANTED_EVENTS, WantedEvent};

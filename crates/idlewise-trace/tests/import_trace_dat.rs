@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 
 use idlewise_trace::import::trace_dat::TraceDat;
 use idlewise_trace::import::{ImportError, ReadSummary, TruncationReason};
-use idlewise_trace::{Event, EventKind, Tracepoints};
+use idlewise_trace::{
+    Event, EventKind, IdleGap, MachineNote, NOTE_VERSION, NotedTable, RecordedMachine, Tracepoints,
+    convert,
+};
 use proptest::prelude::*;
 use trace_dat_writer::{
     BIG, CYCLE_SCALE, LITTLE, Machine, OFFSET, Packing, Page, TRACE_CLOCK, TraceDatWriter,
@@ -469,4 +472,86 @@ proptest! {
         expected.sort_by_key(key);
         prop_assert_eq!(found, expected);
     }
+}
+
+/// The option in which a program that writes trace.dat files gives its name.
+const WRITER: u16 = 9;
+
+fn noted(note: &MachineNote) -> TraceDatWriter {
+    let mut writer = TraceDatWriter::new(LITTLE, "6");
+    let pages = |cpu: u32| {
+        let page = Page::new(LITTLE, 1_000_000);
+        let page = page.idle_entry(1_000_000, cpu, 1).irq_handler(1_900_000, "virtio0-input.0");
+        vec![page.idle_exit(1_900_010, cpu).idle_entry(2_000_000, cpu, 1)]
+    };
+    writer.buffer("", &[&pages(0), &pages(1)]);
+    writer.options.push((WRITER, note.to_bytes()));
+    writer
+}
+
+#[test]
+fn fills_the_log_from_the_note_of_our_recorder() {
+    let table = |cpu: u16, exit_latency_ns| NotedTable {
+        cpus: vec![cpu],
+        machine: Some(format!("id = \"recorded-cpu{cpu}\"")),
+        exit_latencies_ns: vec![0, exit_latency_ns],
+    };
+    let note = MachineNote {
+        note_version: NOTE_VERSION,
+        command: "idlewise record -d 1".to_owned(),
+        cpu_model: Some("A model".to_owned()),
+        hz: Some(300),
+        driver: Some("intel_idle".to_owned()),
+        governor: Some("teo".to_owned()),
+        tables: vec![table(0, 100_000), table(1, 250_000)],
+        latency_limits_ns: [(1, 20_000)].into(),
+        ..MachineNote::default()
+    };
+    let convert_with = |note: &MachineNote, recorded: &RecordedMachine| {
+        let data = TraceDat::from_bytes(noted(note).file().bytes).unwrap();
+        let (mut gaps, metadata) =
+            convert(Box::new(data), Vec::<IdleGap>::new(), recorded, &|_| {}).unwrap();
+        gaps.sort_by_key(|gap| (gap.cpu, gap.start_ns));
+        (gaps, metadata)
+    };
+    let (gaps, metadata) = convert_with(&note, &RecordedMachine::default());
+    // Each CPU's own exit latency is taken off, and its own limit counts.
+    let first: Vec<_> =
+        gaps.iter().map(|gap| (gap.cpu, gap.gap_ns, gap.latency_limit_ns)).collect();
+    assert_eq!(first, [(0, 800_000, None), (1, 650_000, Some(20_000))]);
+    assert_eq!(metadata.hz, Some(300));
+    assert_eq!(metadata.driver.as_deref(), Some("intel_idle"));
+    assert_eq!(metadata.governor.as_deref(), Some("teo"));
+    assert_eq!(metadata.cpu_model.as_deref(), Some("A model"));
+    assert_eq!(metadata.machine.as_deref(), Some("id = \"recorded-cpu0\""));
+    assert_eq!(metadata.source.command.as_deref(), Some("idlewise record -d 1"));
+    assert!(!metadata.unknown_columns.contains(&"latency_limit_ns".to_owned()));
+    let has_doubt = |words: &str| metadata.doubts.iter().any(|doubt| doubt.contains(words));
+    assert!(has_doubt("2 kinds of idle states"), "{:?}", metadata.doubts);
+
+    // What the caller says counts more than the note.
+    let said = RecordedMachine {
+        governor: Some("menu".to_owned()),
+        exit_latencies_ns: vec![0, 1_000],
+        machine: Some("id = \"said\"".to_owned()),
+    };
+    let (gaps, metadata) = convert_with(&note, &said);
+    assert_eq!(gaps.iter().map(|gap| gap.gap_ns).collect::<Vec<_>>(), [899_000; 2]);
+    assert_eq!(metadata.governor.as_deref(), Some("menu"));
+    assert_eq!(metadata.machine.as_deref(), Some("id = \"said\""));
+
+    // A limit that changed is none that is known.
+    let changed =
+        MachineNote { limits_changed: true, latency_limits_ns: Default::default(), ..note };
+    let (gaps, metadata) = convert_with(&changed, &RecordedMachine::default());
+    assert!(gaps.iter().all(|gap| gap.latency_limit_ns.is_none()));
+    assert!(metadata.unknown_columns.contains(&"latency_limit_ns".to_owned()));
+}
+
+#[test]
+fn takes_no_note_from_another_writer() {
+    let mut writer = noted(&MachineNote::default());
+    writer.options.retain(|(number, _)| *number != WRITER);
+    writer.options.push((WRITER, b"3.2.1 (a1b2c3)\0".to_vec()));
+    assert_eq!(TraceDat::from_bytes(writer.file().bytes).unwrap().info().machine_note, None);
 }

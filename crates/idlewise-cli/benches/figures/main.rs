@@ -10,6 +10,7 @@
 //! | `import.rs` | importing against `perf script` and a bare walk; memory; log sizes |
 //! | `trace_dat.rs` | importing trace.dat against `trace-cmd report`; its memory |
 //! | `text.rs` | importing ftrace's text |
+//! | `record.rs` | what recording costs a workload, beside other recorders |
 //! | `perf_data.rs` | long recordings made of a short one |
 //!
 //! Everything that is compared is measured in turns (A B A B) within one run, and a ratio is the
@@ -22,6 +23,7 @@ mod decisions;
 mod figure;
 mod import;
 mod perf_data;
+mod record;
 mod replay;
 mod text;
 mod trace_dat;
@@ -34,7 +36,7 @@ use std::process::ExitCode;
 /// What a section prints goes out as it is measured; an error means that it could not be.
 type Section = fn() -> Result<(), Box<dyn Error>>;
 
-const SECTIONS: [(&str, Section); 7] = [
+const SECTIONS: [(&str, Section); 8] = [
     ("decisions", decisions::run),
     ("replay", replay::run),
     ("import", import::run_throughput),
@@ -42,9 +44,20 @@ const SECTIONS: [(&str, Section); 7] = [
     ("text", text::run),
     ("memory", import::run_memory),
     ("sizes", import::run_sizes),
+    ("record", record::run),
 ];
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some(record::PING_PONG) {
+        return match record::run_ping_pong(&arguments.collect::<Vec<_>>()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     // cargo adds `--bench`; whatever looks like an option is not for us.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     if let Some(unknown) = wanted.iter().find(|name| SECTIONS.iter().all(|(s, _)| s != name)) {

@@ -9,6 +9,7 @@ mod import;
 mod info;
 mod machines;
 mod plugin_worker;
+mod record;
 mod replay;
 mod simulate;
 mod validate;
@@ -22,6 +23,7 @@ use crate::error::Failure;
 /// What idlewise can do.
 #[derive(clap::Subcommand)]
 pub enum Command {
+    Record(record::Record),
     Import(import::Import),
     Info(info::Info),
     Replay(replay::Replay),
@@ -42,6 +44,7 @@ pub enum Command {
 /// Runs one subcommand.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
+        Command::Record(arguments) => arguments.run(),
         Command::Import(arguments) => arguments.run(),
         Command::Info(arguments) => arguments.run(),
         Command::Replay(arguments) => arguments.run(),

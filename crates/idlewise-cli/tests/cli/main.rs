@@ -15,6 +15,7 @@ mod perfetto;
 #[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
 mod perfetto_writer;
 mod plugins;
+mod record;
 mod replay;
 mod simulate;
 mod validate;

@@ -31,6 +31,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::MachineNote;
 use crate::event::{Event, Tracepoints};
 use crate::tracepoint::UnreadableTracepoint;
 
@@ -206,6 +207,8 @@ pub struct TraceInfo {
     pub clock: Option<String>,
     /// The recorder's command line, words joined by spaces.
     pub cmdline: Option<String>,
+    /// What `idlewise record` noted about the machine; nothing of other recorders.
+    pub machine_note: Option<MachineNote>,
     /// The tracepoints that were recorded and can be read.
     pub tracepoints: Tracepoints,
     /// The tracepoints that were recorded, are known, and can't be read.

@@ -65,6 +65,7 @@ impl Draft {
             kernel,
             arch,
             cpu_count: self.options.cpu_count,
+            machine_note: self.options.machine_note,
             clock: clock.as_deref().map(clock::log_name),
             tracepoints,
             unreadable_tracepoints,

@@ -2,6 +2,7 @@
 //! not. `Options::take` is the list of those that we read; all others are passed over.
 
 use super::clock::{self, CycleScale};
+use crate::MachineNote;
 use crate::byte_order::ByteOrder;
 
 /// The numbers of the options (trace-cmd.dat.v7(5)).
@@ -10,6 +11,7 @@ const BUFFER: u16 = 3;
 const TRACE_CLOCK: u16 = 4;
 const UNAME: u16 = 5;
 const CPU_COUNT: u16 = 8;
+const WRITER: u16 = 9;
 const CYCLE_SCALE: u16 = 14;
 const BUFFER_TEXT: u16 = 22;
 // Those that are the places of sections, which have the same numbers.
@@ -32,6 +34,8 @@ pub(super) struct Options {
     /// As `uname` prints system, host, release and machine.
     pub(super) uname: Option<String>,
     pub(super) cpu_count: Option<u32>,
+    /// What our own recorder writes behind its name.
+    pub(super) machine_note: Option<MachineNote>,
     pub(super) clock: Option<String>,
     /// Whether there is an option of the clock, with or without its name.
     pub(super) has_clock: bool,
@@ -107,6 +111,7 @@ impl Options {
             }
             UNAME => self.uname = Some(text(data)),
             CPU_COUNT => self.cpu_count = order.u32_at(data, 0).or(self.cpu_count),
+            WRITER => self.machine_note = MachineNote::from_bytes(data),
             CYCLE_SCALE => self.cycle_scale = CycleScale::parse(data, order),
             HEADER_INFO => self.add_section(Section::HeaderInfo, data, order),
             FTRACE_EVENTS => self.add_section(Section::FtraceEvents, data, order),
@@ -125,6 +130,7 @@ impl Options {
                 | TRACE_CLOCK
                 | UNAME
                 | CPU_COUNT
+                | WRITER
                 | CYCLE_SCALE
                 | HEADER_INFO
                 | FTRACE_EVENTS

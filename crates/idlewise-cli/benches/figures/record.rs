@@ -1,0 +1,257 @@
+//! What recording costs: two workloads alone and while each recorder records the same events.
+//!
+//! The recorder runs the workload, which times itself, so that setting up and saving are not in
+//! the figure: what is left is the events' own cost and the reading of the buffers.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use idlewise_host::{Root, Tracefs};
+use idlewise_trace::WANTED_EVENTS;
+
+use crate::figure::{Figure, Goal, median, median_ratio, print};
+
+const ROUND_COUNT: usize = 9;
+/// The goal's rate of idle entries, of both CPUs together.
+const ENTRIES_PER_SECOND: f64 = 50_000.0;
+const PING_PONG_COUNT: u32 = 25_000;
+
+/// The argument by which this program, run by a recorder, knows that it is a workload.
+pub const PING_PONG: &str = "--ping-pong";
+
+/// What a recorder costs a workload may be at most.
+const GOAL: Goal = Goal::AtMost(1.02);
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Times the workloads without a recorder and with each, in turns.
+pub fn run() -> Outcome<()> {
+    if let Err(reason) = Tracefs::find(&Root::live()) {
+        println!("SKIPPED: record: {reason}");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let mut recorders = vec![Recorder::None, Recorder::Idlewise];
+    for other in [Recorder::Perf, Recorder::TraceCmd] {
+        match other.time(&["true".to_owned()], folder.path()) {
+            Ok(_) => recorders.push(other),
+            Err(error) => println!("SKIPPED: record: {}: {error}", other.name()),
+        }
+    }
+    let work_count = calibrate()?;
+    let this = std::env::current_exe()?.to_string_lossy().into_owned();
+    let ping_pong = [this, PING_PONG.into(), PING_PONG_COUNT.to_string(), work_count.to_string()];
+    let entries = 2.0 * f64::from(PING_PONG_COUNT);
+    let title = "record: two threads on two CPUs wake each other and work a little";
+    compare(title, &ping_pong, Some(entries), &recorders, folder.path())?;
+    let hackbench =
+        ["perf", "bench", "sched", "messaging", "-g", "5", "-l", "400"].map(str::to_owned);
+    if Command::new("perf").args(["bench", "sched", "messaging", "-l", "1"]).output().is_err() {
+        println!("SKIPPED: record: hackbench: perf is not installed (apt-get install linux-perf)");
+        return Ok(());
+    }
+    compare(
+        "record: hackbench (perf bench sched messaging)",
+        &hackbench,
+        None,
+        &recorders,
+        folder.path(),
+    )
+}
+
+fn compare(
+    title: &str,
+    workload: &[String],
+    idle_entry_count: Option<f64>,
+    recorders: &[Recorder],
+    folder: &Path,
+) -> Outcome<()> {
+    let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); recorders.len()];
+    // One of each to warm up.
+    for round in 0..=ROUND_COUNT {
+        for (recorder, seconds) in recorders.iter().zip(&mut seconds) {
+            let taken = recorder.time(workload, folder)?;
+            if round > 0 {
+                seconds.push(taken);
+            }
+        }
+    }
+    let alone = &seconds[0];
+    let mut figures = Vec::new();
+    if let Some(count) = idle_entry_count {
+        figures.push(Figure {
+            what: "idle entries alone".into(),
+            unit: "/s",
+            measured: count / median(alone.iter().copied()),
+            goal: Goal::None,
+        });
+    }
+    for (recorder, seconds) in recorders.iter().zip(&seconds) {
+        if let Recorder::None = recorder {
+            continue;
+        }
+        figures.push(Figure {
+            what: format!("{} / alone", recorder.name()),
+            unit: "×",
+            measured: median_ratio(seconds, alone),
+            goal: if let Recorder::Idlewise = recorder { GOAL } else { Goal::None },
+        });
+    }
+    print(&format!("{title}, {ROUND_COUNT} rounds in turns"), &figures);
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Recorder {
+    None,
+    Idlewise,
+    Perf,
+    TraceCmd,
+}
+
+impl Recorder {
+    fn name(self) -> &'static str {
+        match self {
+            Recorder::None => "alone",
+            Recorder::Idlewise => "`idlewise record`",
+            Recorder::Perf => "`perf record`, same events",
+            Recorder::TraceCmd => "`trace-cmd record`, same events",
+        }
+    }
+
+    /// Runs a workload and gives the time it says it took; 0 for one that says none.
+    fn time(self, workload: &[String], folder: &Path) -> Outcome<f64> {
+        let output = folder.join("recording");
+        let output = output.to_str().ok_or("TMPDIR is no UTF-8")?;
+        let events = wanted_events();
+        let mut words: Vec<String> = Vec::new();
+        let mut push = |some: &[&str]| words.extend(some.iter().map(|&word| word.to_owned()));
+        match self {
+            Recorder::None => {}
+            Recorder::Idlewise => {
+                push(&[env!("CARGO_BIN_EXE_idlewise"), "record", "--force", "-o", output, "--"]);
+            }
+            Recorder::Perf => {
+                push(&["perf", "record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-m", "2048"]);
+                for (event, filter) in &events {
+                    push(&["-e", event]);
+                    if let Some(filter) = filter {
+                        push(&["--filter", filter]);
+                    }
+                }
+                push(&["-o", output, "--"]);
+            }
+            Recorder::TraceCmd => {
+                let script =
+                    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plain_function_tracing.sh");
+                push(&["unshare", "-m", "sh", script]);
+                push(&["trace-cmd", "record", "-q", "-C", "mono", "-b", "8192"]);
+                for (event, filter) in &events {
+                    push(&["-e", event]);
+                    if let Some(filter) = filter {
+                        push(&["-f", filter]);
+                    }
+                }
+                push(&["-o", output]);
+            }
+        }
+        words.extend_from_slice(workload);
+        let result = Command::new(&words[0]).args(&words[1..]).current_dir(folder).output()?;
+        if !result.status.success() {
+            let stderr = String::from_utf8_lossy(&result.stderr);
+            return Err(stderr.lines().last().unwrap_or("it failed").to_owned().into());
+        }
+        let _ = fs::remove_file(output);
+        Ok(said_seconds(&String::from_utf8_lossy(&result.stdout)))
+    }
+}
+
+/// `system:name` and filter, of those that this kernel has.
+fn wanted_events() -> BTreeMap<String, Option<&'static str>> {
+    let available = Root::live().text("sys/kernel/tracing/available_events").unwrap_or_default();
+    let named = available.lines().filter_map(|line| {
+        let (system, name) = line.split_once(':')?;
+        let wanted = WANTED_EVENTS.iter().find(|w| w.system == system && w.matches(name))?;
+        Some((line.to_owned(), wanted.filter))
+    });
+    named.collect()
+}
+
+/// The time in `Total time: 0.123 [sec]`, as perf bench says it and we do too.
+fn said_seconds(text: &str) -> f64 {
+    let said = text.lines().find_map(|line| line.trim().strip_prefix("Total time:"));
+    said.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
+}
+
+/// How much work between two wake-ups gives the goal's rate.
+fn calibrate() -> Outcome<u32> {
+    let mut work_count = 0;
+    for _ in 0..8 {
+        let taken = (0..3).map(|_| ping_pong(2_000, work_count)).collect::<Result<Vec<_>, _>>()?;
+        let taken = median(taken.iter().map(Duration::as_secs_f64));
+        let wanted = 2.0 * 2_000.0 / ENTRIES_PER_SECOND;
+        // One unit of work takes a nanosecond or so; it is measured in the next round.
+        let missing_ns = (wanted - taken) * 1e9 / (2.0 * 2_000.0);
+        work_count = (f64::from(work_count) + missing_ns).max(0.0) as u32;
+    }
+    Ok(work_count)
+}
+
+/// The workload itself: `--ping-pong ROUNDS WORK`.
+pub fn run_ping_pong(arguments: &[String]) -> Outcome<()> {
+    let number = |index: usize| -> Outcome<u32> {
+        Ok(arguments.get(index).ok_or("--ping-pong takes rounds and work")?.parse()?)
+    };
+    let taken = ping_pong(number(0)?, number(1)?)?;
+    println!("Total time: {:.9} [sec]", taken.as_secs_f64());
+    Ok(())
+}
+
+/// Two threads on two CPUs, each waiting for the other: every wait is an idle entry.
+fn ping_pong(round_count: u32, work_count: u32) -> Outcome<Duration> {
+    let (mut here, mut there) = UnixStream::pair()?;
+    let partner = thread::spawn(move || -> std::io::Result<()> {
+        pin(1);
+        let mut byte = [0];
+        for _ in 0..round_count {
+            there.read_exact(&mut byte)?;
+            work(work_count);
+            there.write_all(&byte)?;
+        }
+        Ok(())
+    });
+    pin(0);
+    let mut byte = [0];
+    let start = Instant::now();
+    for _ in 0..round_count {
+        work(work_count);
+        here.write_all(&byte)?;
+        here.read_exact(&mut byte)?;
+    }
+    let taken = start.elapsed();
+    partner.join().map_err(|_| "the other thread panicked")??;
+    Ok(taken)
+}
+
+fn work(count: u32) {
+    for i in 0..count {
+        std::hint::black_box(i);
+    }
+}
+
+/// Keeps the thread on one CPU.
+fn pin(cpu: usize) {
+    // SAFETY: all of `cpu_set_t` is plain numbers, for which zeros are valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is a live local and the CPU is within its size.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the pointer is to a live local of the size given.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
+}

@@ -1,0 +1,358 @@
+//! `idlewise record`: this machine's idle events become a trace.dat.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use idlewise_host::{
+    IdleCounters, Progress as HostProgress, RecordError, RecordOptions, Recording,
+    RecordingSummary, Root, note,
+};
+use idlewise_report::{Notes, wrap};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+
+use crate::error::Failure;
+use crate::progress::Progress;
+
+const EXAMPLES: &str = "\
+Examples:
+  # Ten seconds of this machine, then what is in them
+  sudo idlewise record -d 10
+  idlewise info trace.dat
+
+  # While a workload runs; the exit status is the workload's
+  sudo idlewise record -o slow.dat -- ./workload --requests 10000
+
+  # Until ctrl-c, with a line each second
+  sudo idlewise record --follow
+
+  # The same decisions under other governors, on any machine
+  idlewise replay trace.dat --governor menu --governor teo --governor oracle
+
+The file is a trace.dat: trace-cmd and KernelShark read it too. Perfetto reads the text that
+`trace-cmd report` makes of it. It says which machine it is from: idle states, HZ, governor, CPU
+model, latency limits, the kernel's command line. Tracing goes on in an instance of its own, so
+other tracers are not disturbed; the instance goes when the recording ends, and one that a killed
+recorder left goes with the next recording.
+
+Exit status: that of COMMAND if it ended the recording or outlasted it; else 0, or 2 if nothing
+could be recorded.";
+
+/// Record what this machine's CPUs do when they are idle
+///
+/// Records until COMMAND ends, SECONDS have passed or ctrl-c is pressed, whichever comes first.
+/// COMMAND goes on after SECONDS, and idlewise waits for it.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Record {
+    /// Record for so many seconds
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+
+    /// The trace to write
+    #[arg(short, long, value_name = "FILE", default_value = "trace.dat")]
+    output: PathBuf,
+
+    /// Replace the trace if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// Print a line each second: idle entries by state, events, losses
+    #[arg(long)]
+    follow: bool,
+
+    /// Each CPU's buffer in KiB [default: 8192, less where that is much of the machine's memory]
+    #[arg(short, long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..))]
+    buffer_kb: Option<u64>,
+
+    /// Print JSON instead of text when done
+    #[arg(long)]
+    json: bool,
+
+    /// Run this while recording
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Longer than any machine runs, and far from where times overflow.
+const SECONDS_MAX: f64 = 1e9;
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err("give seconds above 0, such as 10 or 0.5".to_owned()),
+    }
+}
+
+/// How often to look whether all is well, and to say so.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What ended a recording.
+enum End {
+    Command(ExitStatus),
+    Signal,
+    Time,
+}
+
+impl Record {
+    /// Records, writes the file, and says what is in it.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let root = Root::live();
+        let words: Vec<_> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+        let machine = note(&root, words.join(" "));
+        let options = RecordOptions {
+            output: self.output.clone(),
+            replace: self.force,
+            buffer_kb: self.buffer_kb,
+        };
+        // Before there is an instance that a signal could leave behind.
+        let mut signals = Signals::catch()?;
+        let recording = Recording::start(&root, &options)?;
+        self.say_begin(&recording);
+        let mut child = self.start_command()?;
+        let end = self.watch(&root, &recording, &mut signals, child.as_mut())?;
+        recording.stop()?;
+        let bar = Progress::bytes("writing", 0);
+        let summary = recording.finish(machine, &|done, all| {
+            bar.set_length(all);
+            bar.set(done);
+        })?;
+        bar.finish();
+        self.say_end(&summary)?;
+        let status = match (end, &mut child) {
+            (End::Command(status), _) => status,
+            (End::Time, Some(child)) => child.wait()?,
+            (End::Signal, Some(child)) => {
+                // Ctrl-c reached it too, a SIGTERM to us did not.
+                let process = rustix::process::Pid::from_child(child);
+                let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+                child.wait()?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            (_, None) => return Ok(ExitCode::SUCCESS),
+        };
+        Ok(exit_code(status))
+    }
+
+    fn start_command(&self) -> Result<Option<Child>, Failure> {
+        let Some((program, arguments)) = self.command.split_first() else { return Ok(None) };
+        let child = std::process::Command::new(program).args(arguments).spawn();
+        child.map(Some).map_err(|error| {
+            Failure::new(format_args!(
+                "cannot start {}: {error}; nothing was recorded",
+                program.to_string_lossy()
+            ))
+        })
+    }
+
+    /// Waits for the end, and says how it goes.
+    fn watch(
+        &self,
+        root: &Root,
+        recording: &Recording,
+        signals: &mut Signals,
+        mut child: Option<&mut Child>,
+    ) -> Result<End, Failure> {
+        let spinner = Progress::open_ended();
+        let mut follow = self.follow.then(|| Follow::new(root, recording.cpus()));
+        let mut look_at = LOOK_EVERY;
+        loop {
+            if signals.has_ended() {
+                return Ok(End::Signal);
+            }
+            if let Some(child) = &mut child
+                && let Some(status) = child.try_wait()?
+            {
+                return Ok(End::Command(status));
+            }
+            let elapsed = recording.elapsed();
+            let left = self.duration.map_or(Duration::MAX, |all| all.saturating_sub(elapsed));
+            if left.is_zero() {
+                return Ok(End::Time);
+            }
+            if elapsed >= look_at {
+                look_at = elapsed + LOOK_EVERY;
+                let progress = recording.progress()?;
+                match &mut follow {
+                    Some(follow) => eprintln!("{}", follow.line(elapsed, progress)),
+                    None => spinner.say(format!(
+                        "{} s, {}",
+                        elapsed.as_secs(),
+                        amounts(
+                            progress.event_count,
+                            progress.byte_count,
+                            progress.lost_event_count
+                        )
+                    )),
+                }
+            }
+            signals.wait(left.min(look_at.saturating_sub(elapsed)))?;
+        }
+    }
+
+    fn say_begin(&self, recording: &Recording) {
+        let until = match (self.duration, self.command.is_empty()) {
+            (Some(duration), _) => format!("for {} s", duration.as_secs_f64()),
+            (None, true) => "until ctrl-c".to_owned(),
+            (None, false) => "until the command ends".to_owned(),
+        };
+        eprintln!(
+            "idlewise: recording {} with {} KiB of buffer each, {until}",
+            cpus(recording.cpus().len()),
+            recording.buffer_kb(),
+        );
+        match recording.removed_instance_count() {
+            0 => {}
+            count => {
+                eprintln!("idlewise: removed {count} tracing instance(s) of a killed recorder")
+            }
+        }
+    }
+
+    /// On standard error, so that the command's own output stays whole; JSON on standard output.
+    fn say_end(&self, summary: &RecordingSummary) -> Result<(), Failure> {
+        if self.json {
+            let json = serde_json::to_string_pretty(summary).expect("a summary's keys are strings");
+            return Ok(writeln!(io::stdout().lock(), "{json}")?);
+        }
+        let path = summary.output.display();
+        let lost: u64 = summary.lost_event_counts.values().sum();
+        let line = format!(
+            "{path}: {} of {} in {:.1} s",
+            amounts(summary.event_count, summary.byte_count, lost),
+            cpus(summary.cpus.len()),
+            summary.recorded_ns as f64 / 1e9,
+        );
+        eprintln!("{}", wrap(&line, 100, 2));
+        let mut notes = Notes::default();
+        if lost > 0 {
+            notes.doubt(format!(
+                "{lost} events were lost, and gaps around them will be given up; record with larger \
+                 buffers: -b {}",
+                summary.buffer_kb.saturating_mul(4)
+            ));
+        }
+        eprint!("{}", notes.to_text(100));
+        eprintln!("Next: idlewise info {path}; idlewise replay {path}");
+        Ok(())
+    }
+}
+
+/// A command's exit status, as a shell gives it.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+fn cpus(count: usize) -> String {
+    format!("{count} CPU{}", if count == 1 { "" } else { "s" })
+}
+
+fn amounts(event_count: u64, byte_count: u64, lost_count: u64) -> String {
+    let lost = if lost_count == 0 { "none".to_owned() } else { lost_count.to_string() };
+    format!("{event_count} events ({lost} lost), {:.1} MB", byte_count as f64 / 1e6)
+}
+
+/// The live summary.
+struct Follow {
+    counters: IdleCounters,
+    entry_counts: Vec<u64>,
+    at: Instant,
+    event_count: u64,
+}
+
+impl Follow {
+    fn new(root: &Root, cpus: &[u16]) -> Self {
+        let counters = IdleCounters::open(root, cpus);
+        let entry_counts = counters.entry_counts();
+        Follow { counters, entry_counts, at: Instant::now(), event_count: 0 }
+    }
+
+    /// What happened since the last line, per second.
+    fn line(&mut self, elapsed: Duration, progress: HostProgress) -> String {
+        let entry_counts = self.counters.entry_counts();
+        let seconds = self.at.elapsed().as_secs_f64().max(1e-3);
+        self.at = Instant::now();
+        // A CPU that goes offline takes its counts with it.
+        let new: Vec<u64> = entry_counts
+            .iter()
+            .zip(&self.entry_counts)
+            .map(|(n, o)| n.saturating_sub(*o))
+            .collect();
+        self.entry_counts = entry_counts;
+        let all: u64 = new.iter().sum();
+        let idle = if new.is_empty() {
+            "idle entries unknown (no idle driver counts them)".to_owned()
+        } else {
+            let share = |count: u64| 100.0 * count as f64 / all.max(1) as f64;
+            let states = self.counters.names().zip(&new);
+            let states = states.map(|(name, &count)| format!("{name} {:.0} %", share(count)));
+            let states: Vec<String> = states.collect();
+            format!("{:.0} idle entries/s ({})", all as f64 / seconds, states.join(", "))
+        };
+        let events = progress.event_count.saturating_sub(self.event_count) as f64 / seconds;
+        self.event_count = progress.event_count;
+        format!(
+            "{:5.0} s  {idle}, {events:.0} events/s, {} lost, {:.1} MB",
+            elapsed.as_secs_f64(),
+            progress.lost_event_count,
+            progress.byte_count as f64 / 1e6
+        )
+    }
+}
+
+/// Ctrl-c and the like, and a child's end, as something that can be waited for.
+struct Signals {
+    woken: UnixStream,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn catch() -> Result<Self, Failure> {
+        let fail = |error: io::Error| Failure::new(format_args!("cannot catch signals: {error}"));
+        let (woken, waker) = UnixStream::pair().map_err(fail)?;
+        let has_ended = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, has_ended.clone()).map_err(fail)?;
+        }
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGCHLD] {
+            let waker = waker.try_clone().map_err(fail)?;
+            signal_hook::low_level::pipe::register(signal, waker).map_err(fail)?;
+        }
+        Ok(Signals { woken, has_ended })
+    }
+
+    fn has_ended(&self) -> bool {
+        // Relaxed: the pipe that wakes us orders what matters, and the next look sees it anyway.
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a signal, or for so long.
+    fn wait(&mut self, at_most: Duration) -> Result<(), Failure> {
+        self.woken.set_read_timeout(Some(at_most.max(Duration::from_millis(1))))?;
+        // How many signals came is of no matter.
+        match self.woken.read(&mut [0; 64]).map(|_count| ()) {
+            Ok(()) => Ok(()),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::TimedOut
+                | io::ErrorKind::Interrupted => Ok(()),
+                _ => Err(error.into()),
+            },
+        }
+    }
+}
+
+impl From<RecordError> for Failure {
+    fn from(error: RecordError) -> Self {
+        Failure::new(error)
+    }
+}

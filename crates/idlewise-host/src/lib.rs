@@ -1,0 +1,27 @@
+//! This machine: what it is, and a recorder of what its CPUs do when they are idle. The only crate
+//! that looks at the machine it runs on.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `root.rs` | [`Root`]: the file system that everything is read under, the machine's or a captured one |
+//! | `cpuidle.rs` | idle states as sysfs shows them, and as a machine file |
+//! | `note.rs` | [`note()`]: all that a trace should say about the machine |
+//! | `live.rs` | [`IdleCounters`]: idle entries so far, for a live summary |
+//! | `tracefs.rs` | [`Tracefs`], and an instance of our own in it |
+//! | `record/` | [`Recording`]: from start to trace.dat |
+//!
+//! What this crate does not do: decode events, or change how the machine idles.
+#![forbid(unsafe_code)]
+
+mod cpuidle;
+mod live;
+mod note;
+mod record;
+mod root;
+mod tracefs;
+
+pub use live::IdleCounters;
+pub use note::note;
+pub use record::{Progress, RecordError, RecordOptions, Recording, RecordingSummary};
+pub use root::Root;
+pub use tracefs::Tracefs;

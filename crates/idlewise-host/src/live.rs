@@ -1,0 +1,55 @@
+//! Idle entries so far, as the kernel counts them in sysfs: a live summary that costs a few small
+//! reads a second and decodes nothing.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::Root;
+use crate::cpuidle::state_folder;
+
+/// The counters of all CPUs, by state.
+pub struct IdleCounters {
+    states: Vec<StateCounters>,
+}
+
+struct StateCounters {
+    name: String,
+    usages: Vec<File>,
+}
+
+impl IdleCounters {
+    /// Opens the counters of these CPUs; there are none without an idle driver.
+    pub fn open(root: &Root, cpus: &[u16]) -> Self {
+        let mut states: Vec<StateCounters> = Vec::new();
+        for &cpu in cpus {
+            for index in 0.. {
+                let folder = state_folder(cpu, index);
+                let Some(name) = root.text(&format!("{folder}/name")) else { break };
+                let Ok(usage) = File::open(root.path(&format!("{folder}/usage"))) else { break };
+                match states.iter_mut().find(|state| state.name == name) {
+                    Some(state) => state.usages.push(usage),
+                    None => states.push(StateCounters { name, usages: vec![usage] }),
+                }
+            }
+        }
+        IdleCounters { states }
+    }
+
+    /// The states' names, shallowest first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.states.iter().map(|state| state.name.as_str())
+    }
+
+    /// Entries since boot into each state, all CPUs together. A CPU that went offline counts 0.
+    pub fn entry_counts(&self) -> Vec<u64> {
+        let count = |state: &StateCounters| state.usages.iter().map(read_number).sum();
+        self.states.iter().map(count).collect()
+    }
+}
+
+fn read_number(file: &File) -> u64 {
+    let mut text = [0; 24];
+    let byte_count = file.read_at(&mut text, 0).unwrap_or(0);
+    let text = std::str::from_utf8(&text[..byte_count]).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}

@@ -1,0 +1,207 @@
+//! All that a trace should say about the machine it was recorded on.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+
+use flate2::read::GzDecoder;
+use idlewise_trace::{MachineNote, NOTE_VERSION, NotedTable};
+
+use crate::Root;
+use crate::cpuidle::{self, MachineHead, SysfsState};
+
+/// What `/dev/cpu_dma_latency` gives where nobody asked for a limit
+/// (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`, 2000 s).
+const UNLIMITED_US: i32 = 2_000_000_000;
+/// A kernel configuration has a quarter of a megabyte.
+const CONFIG_BYTE_COUNT_MAX: u64 = 16 << 20;
+
+/// Reads the machine under `root`. `command` is the recorder's own command line.
+///
+/// What the machine doesn't show is absent, and no error.
+pub fn note(root: &Root, command: String) -> MachineNote {
+    let cpus = root.online_cpus();
+    let kernel = root.text("proc/sys/kernel/osrelease");
+    let arch = arch(root);
+    let cpuinfo = CpuInfo(root.text("proc/cpuinfo").unwrap_or_default());
+    let driver = driver(root);
+    let has_driver = driver.as_deref().is_some_and(|driver| driver != "none");
+    let head = MachineHead {
+        arch: arch.as_deref().and_then(machine_arch).unwrap_or_default(),
+        vendor: cpuinfo.field("vendor_id"),
+        model_name: cpuinfo.model(root),
+        family: cpuinfo.number("cpu family"),
+        model: cpuinfo.number("model"),
+        stepping: cpuinfo.number("stepping"),
+        driver: driver.clone(),
+        kernel: kernel.clone(),
+        source: "captured",
+        source_ref: "/sys/devices/system/cpu, read by idlewise record".to_owned(),
+        ..MachineHead::default()
+    };
+    MachineNote {
+        note_version: NOTE_VERSION,
+        command,
+        hz: hz(root, kernel.as_deref()),
+        kernel_cmdline: root.text("proc/cmdline"),
+        governor: governor(root).filter(|_| has_driver),
+        tables: if has_driver { tables(root, &cpus, &head) } else { Vec::new() },
+        latency_limits_ns: latency_limits_ns(root, &cpus),
+        cpu_model: head.model_name,
+        kernel,
+        arch,
+        driver,
+        limits_changed: false,
+        doubts: Vec::new(),
+    }
+}
+
+/// What changed while recording, as doubts. A limit that changed is not known, so it goes.
+pub(crate) fn compare(before: &mut MachineNote, root: &Root) {
+    let now = latency_limits_ns(root, &root.online_cpus());
+    if now != before.latency_limits_ns {
+        before.latency_limits_ns.clear();
+        before.limits_changed = true;
+    }
+    let governor_now = governor(root);
+    if before.governor.is_some() && governor_now != before.governor {
+        before.doubts.push(format!(
+            "the cpuidle governor was changed while recording, to {}",
+            governor_now.as_deref().unwrap_or("none")
+        ));
+    }
+}
+
+fn arch(root: &Root) -> Option<String> {
+    // Linux shows it since 6.1.
+    root.text("proc/sys/kernel/arch").or_else(|| {
+        let is_live = root.path("") == std::path::Path::new("/");
+        is_live.then(|| rustix::system::uname().machine().to_string_lossy().into_owned())
+    })
+}
+
+/// A machine file's word for what `uname -m` says.
+fn machine_arch(uname: &str) -> Option<&'static str> {
+    match uname {
+        "x86_64" | "i386" | "i586" | "i686" => Some("x86"),
+        "aarch64" => Some("arm"),
+        _ if uname.starts_with("arm") => Some("arm"),
+        _ if uname.starts_with("ppc") => Some("power"),
+        _ => None,
+    }
+}
+
+/// `none` also where the kernel has no cpuidle at all.
+fn driver(root: &Root) -> Option<String> {
+    root.text("sys/devices/system/cpu/cpuidle/current_driver").or_else(|| {
+        let has_sysfs = root.path("sys/devices/system/cpu/online").exists();
+        has_sysfs.then(|| "none".to_owned())
+    })
+}
+
+fn governor(root: &Root) -> Option<String> {
+    let folder = "sys/devices/system/cpu/cpuidle";
+    // Until 5.9 the name that can be written was shown on request only.
+    root.text(&format!("{folder}/current_governor"))
+        .or_else(|| root.text(&format!("{folder}/current_governor_ro")))
+}
+
+/// The idle states of each kind of CPU, in the order of the CPUs.
+fn tables(root: &Root, cpus: &[u16], head: &MachineHead) -> Vec<NotedTable> {
+    let mut kinds: Vec<(Vec<SysfsState>, Vec<u16>)> = Vec::new();
+    for &cpu in cpus {
+        let states = cpuidle::states(root, cpu);
+        match kinds.iter_mut().find(|(known, _)| *known == states) {
+            Some((_, cpus)) => cpus.push(cpu),
+            None => kinds.push((states, vec![cpu])),
+        }
+    }
+    kinds.retain(|(states, _)| !states.is_empty());
+    let is_mixed = kinds.len() > 1;
+    let table = |(states, cpus): (Vec<SysfsState>, Vec<u16>)| {
+        let name = head.model_name.as_deref().unwrap_or("a machine without a name");
+        let first = cpus.first().copied().unwrap_or_default();
+        let head = match is_mixed {
+            true => MachineHead {
+                id: format!("recorded-cpu{first}"),
+                title: format!("{name}, CPU {first} and those like it"),
+                ..head.clone()
+            },
+            false => {
+                MachineHead { id: "recorded".to_owned(), title: name.to_owned(), ..head.clone() }
+            }
+        };
+        NotedTable {
+            machine: (!head.arch.is_empty()).then(|| cpuidle::to_toml(&head, &states)),
+            exit_latencies_ns: cpuidle::exit_latencies_ns(&states),
+            cpus,
+        }
+    };
+    kinds.into_iter().map(table).collect()
+}
+
+/// CONFIG_HZ of the running kernel, where its configuration can be found.
+fn hz(root: &Root, kernel: Option<&str>) -> Option<u32> {
+    let of =
+        |text: &str| text.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok());
+    let packed = File::open(root.path("proc/config.gz")).ok().and_then(|file| {
+        let mut text = String::new();
+        GzDecoder::new(file).take(CONFIG_BYTE_COUNT_MAX).read_to_string(&mut text).ok()?;
+        of(&text)
+    });
+    packed.or_else(|| {
+        let kernel = kernel?;
+        let files = [format!("boot/config-{kernel}"), format!("lib/modules/{kernel}/config")];
+        files.iter().find_map(|file| of(&root.text(file)?))
+    })
+}
+
+/// The smaller of the machine's limit and the CPU's own, for each CPU that has one.
+fn latency_limits_ns(root: &Root, cpus: &[u16]) -> BTreeMap<u16, u64> {
+    // Opening it asks for no limit: a request begins with the default.
+    let global_us = root
+        .bytes("dev/cpu_dma_latency")
+        .ok()
+        .and_then(|bytes| bytes.first_chunk().copied().map(i32::from_ne_bytes))
+        .filter(|&us| (0..UNLIMITED_US).contains(&us))
+        .map(|us| u64::from(us.unsigned_abs()));
+    let limit_us = |cpu: u16| {
+        let folder = format!("sys/devices/system/cpu/cpu{cpu}/power");
+        match root.text(&format!("{folder}/pm_qos_resume_latency_us"))?.as_str() {
+            "n/a" => Some(0),
+            "0" => None,
+            us => us.parse().ok(),
+        }
+    };
+    cpus.iter()
+        .filter_map(|&cpu| {
+            let limit_us = [global_us, limit_us(cpu)].into_iter().flatten().min()?;
+            Some((cpu, limit_us.saturating_mul(1_000)))
+        })
+        .collect()
+}
+
+/// The text of /proc/cpuinfo.
+struct CpuInfo(String);
+
+impl CpuInfo {
+    /// The first CPU's field of that name.
+    fn field(&self, name: &str) -> Option<String> {
+        self.0.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == name && !value.trim().is_empty()).then(|| value.trim().to_owned())
+        })
+    }
+
+    fn number(&self, name: &str) -> Option<u32> {
+        self.field(name)?.parse().ok()
+    }
+
+    /// x86 says `model name`, POWER `cpu`, Arm machines tell by device tree at best.
+    fn model(&self, root: &Root) -> Option<String> {
+        let device_tree = || root.text("proc/device-tree/model");
+        let name = self.field("model name").or_else(|| self.field("cpu"));
+        let name = name.or_else(device_tree).or_else(|| self.field("Hardware"))?;
+        Some(name.trim_end_matches('\0').to_owned())
+    }
+}

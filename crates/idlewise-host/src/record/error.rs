@@ -1,0 +1,88 @@
+//! Why a recording can't be made, in one line that says what to do.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Why a recording can't be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// tracefs is not mounted.
+    #[error(
+        "tracefs is not mounted; as root: `mount -t tracefs nodev /sys/kernel/tracing`, then record \
+         again"
+    )]
+    NotMounted,
+    /// The kernel has no tracefs, or a container hides it.
+    #[error(
+        "this kernel offers no tracefs (CONFIG_FTRACE, CONFIG_TRACING); record on a kernel with it, \
+         and from a container on the host"
+    )]
+    NoTracefs,
+    /// We may not use tracefs.
+    #[error(
+        "{}: {source}; record as root, or give idlewise the capability that lets it write there: \
+         `sudo setcap cap_dac_override+ep $(command -v idlewise)` (mounting tracefs with gid=GROUP \
+         lets a group read, which is not enough)", path.display()
+    )]
+    NotPermitted {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of tracefs refused.
+    #[error("{}: {source}; `dmesg` may say why, and -b sets smaller buffers", path.display())]
+    Tracefs {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel has no idle event.
+    #[error(
+        "this kernel has no power:cpu_idle event, without which nothing is known of idle CPUs; \
+         record on a kernel with CONFIG_CPU_IDLE or CONFIG_CPU_FREQ"
+    )]
+    NoCpuIdle,
+    /// sysfs names no CPU.
+    #[error("/sys/devices/system/cpu/online names no CPU; mount sysfs on /sys")]
+    NoCpus,
+    /// The output is there already.
+    #[error("{}: exists; use --force to replace it", path.display())]
+    Exists {
+        /// The output.
+        path: PathBuf,
+    },
+    /// The output's folder is not there.
+    #[error("{}: its folder does not exist; make it, or name another place with -o", path.display())]
+    NoFolder {
+        /// The output.
+        path: PathBuf,
+    },
+    /// The output can't be written.
+    #[error("{}: cannot write: {source}; nothing was kept", path.display())]
+    Write {
+        /// The output, or its folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A thread can't be started, or a pipe can't be made.
+    #[error("cannot start a reader: {source}; raise the limits on processes and open files")]
+    Reader {
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl RecordError {
+    /// An error of a file in tracefs.
+    pub(crate) fn tracefs(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            ErrorKind::PermissionDenied => RecordError::NotPermitted { path, source },
+            _ => RecordError::Tracefs { path, source },
+        }
+    }
+}

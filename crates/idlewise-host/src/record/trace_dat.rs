@@ -1,0 +1,252 @@
+//! trace.dat, version 6: a head with the descriptions of the events, then each CPU's pages as the
+//! kernel made them (trace-cmd's Documentation/trace-cmd/trace-cmd.dat.v6.5.txt).
+//!
+//! Version 6 and not 7: every trace-cmd and KernelShark since 2010 reads it, it has all that we
+//! need, and it can be written in one go. Version 7 adds compression, which would take time from
+//! the machine that is being recorded; what is mailed around is better packed with xz afterwards.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::fchown;
+use std::path::{Path, PathBuf};
+
+use idlewise_trace::MachineNote;
+
+use super::RecordError;
+use super::events::Events;
+
+/// `TRACECMD_OPTION_CPUSTAT`: what the kernel counted, for each CPU.
+const OPTION_CPU_STAT: u16 = 2;
+/// `TRACECMD_OPTION_TRACECLOCK`: the list of clocks, ours in brackets.
+const OPTION_TRACE_CLOCK: u16 = 4;
+/// `TRACECMD_OPTION_UNAME`.
+const OPTION_UNAME: u16 = 5;
+/// `TRACECMD_OPTION_VERSION`: what wrote the file; behind it our note.
+const OPTION_VERSION: u16 = 9;
+const OPTION_DONE: u16 = 0;
+
+/// What stands in front of the pages.
+pub(super) struct TraceDat<'a> {
+    pub(super) header_page: Vec<u8>,
+    pub(super) header_event: Vec<u8>,
+    pub(super) ftrace_formats: Vec<Vec<u8>>,
+    pub(super) events: &'a Events,
+    /// Names of processes.
+    pub(super) cmdlines: Vec<u8>,
+    pub(super) trace_clock: Vec<u8>,
+    /// How many CPUs the file has parts for; those that were not recorded are empty.
+    pub(super) cpu_count: usize,
+    pub(super) note: &'a MachineNote,
+}
+
+/// One CPU's part.
+pub(super) struct CpuPart {
+    pub(super) cpu: u16,
+    pub(super) pages: File,
+    /// The kernel's counts, as it prints them.
+    pub(super) stats: String,
+}
+
+/// The output: it has its name only when it is whole.
+#[derive(Debug)]
+pub(super) struct Output {
+    path: PathBuf,
+    replace: bool,
+}
+
+impl Output {
+    /// Will be `path`. What is wrong with its folder shows before the recording, when the CPUs'
+    /// files are made there.
+    pub(super) fn create(path: &Path, replace: bool) -> Result<Self, RecordError> {
+        if !replace && path.exists() {
+            return Err(RecordError::Exists { path: path.to_owned() });
+        }
+        if !folder_of(path).is_dir() {
+            return Err(RecordError::NoFolder { path: path.to_owned() });
+        }
+        Ok(Output { path: path.to_owned(), replace })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the output is, and unnamed files beside it.
+    pub(super) fn folder(&self) -> &Path {
+        folder_of(&self.path)
+    }
+
+    /// Writes all, gives the file its name, and returns its size.
+    pub(super) fn write(
+        self,
+        head: &TraceDat<'_>,
+        parts: Vec<CpuPart>,
+        progress: &dyn Fn(u64, u64),
+    ) -> Result<u64, RecordError> {
+        let Output { path, replace } = self;
+        let fail = |source| RecordError::Write { path: path.clone(), source };
+        // Readable by its owner alone, for it has addresses of the kernel's objects.
+        let mut file = tempfile::Builder::new()
+            .prefix(".idlewise-")
+            .suffix(".partial")
+            .tempfile_in(folder_of(&path))
+            .map_err(fail)?;
+        let byte_count = write(file.as_file_mut(), head, parts, progress).map_err(fail)?;
+        give_to_caller(file.as_file());
+        let kept = if replace { file.persist(&path) } else { file.persist_noclobber(&path) };
+        match kept {
+            Ok(_) => Ok(byte_count),
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(RecordError::Exists { path })
+            }
+            Err(error) => Err(RecordError::Write { path, source: error.error }),
+        }
+    }
+}
+
+/// Gives a file that root made through sudo to the user who called sudo.
+fn give_to_caller(file: &File) {
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    if let (true, Some(user), Some(group)) =
+        (rustix::process::geteuid().is_root(), number("SUDO_UID"), number("SUDO_GID"))
+    {
+        // Where that can't be done, on some network file systems, it stays root's.
+        let _ = fchown(file, Some(user), Some(group));
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+fn write(
+    file: &mut File,
+    head: &TraceDat<'_>,
+    mut parts: Vec<CpuPart>,
+    progress: &dyn Fn(u64, u64),
+) -> io::Result<u64> {
+    let page_byte_count = rustix::param::page_size() as u64;
+    let mut bytes = head.to_bytes(&parts, page_byte_count as u32);
+    // The table of the parts, for which all lengths are known by now.
+    let table_byte_count = 16 * head.cpu_count as u64;
+    let clock_byte_count = 8 + head.trace_clock.len() as u64;
+    let head_byte_count = bytes.len() as u64 + table_byte_count + clock_byte_count;
+    let mut at_byte = head_byte_count.next_multiple_of(page_byte_count);
+    let first_at_byte = at_byte;
+    let mut table = vec![(0_u64, 0_u64); head.cpu_count];
+    for part in &parts {
+        let length = part.pages.metadata()?.len();
+        table[usize::from(part.cpu)] = (at_byte, length);
+        at_byte = (at_byte + length).next_multiple_of(page_byte_count);
+    }
+    // A CPU without pages has a place too; some readers map it.
+    for (at_byte, _) in table.iter_mut().filter(|(at_byte, _)| *at_byte == 0) {
+        *at_byte = first_at_byte;
+    }
+    for (at_byte, length) in &table {
+        bytes.extend(at_byte.to_ne_bytes());
+        bytes.extend(length.to_ne_bytes());
+    }
+    // trace-cmd writes and expects the list of clocks here too.
+    bytes.extend((head.trace_clock.len() as u64).to_ne_bytes());
+    bytes.extend(&head.trace_clock);
+    bytes.resize(first_at_byte as usize, 0);
+    file.write_all(&bytes)?;
+    let end_at_byte = at_byte;
+    for part in &mut parts {
+        progress(file.stream_position()?, end_at_byte);
+        let (at_byte, _) = table[usize::from(part.cpu)];
+        file.seek(SeekFrom::Start(at_byte))?;
+        part.pages.seek(SeekFrom::Start(0))?;
+        // The kernel copies, or shares the blocks where the file system can.
+        io::copy(&mut part.pages, file)?;
+    }
+    file.set_len(end_at_byte)?;
+    Ok(end_at_byte)
+}
+
+impl TraceDat<'_> {
+    /// Everything up to the table of the CPUs' parts.
+    fn to_bytes(&self, parts: &[CpuPart], page_byte_count: u32) -> Vec<u8> {
+        let mut head = Head(Vec::new());
+        head.bytes(b"\x17\x08\x44tracing6\0");
+        head.bytes(&[u8::from(cfg!(target_endian = "big")), size_of::<usize>() as u8]);
+        head.u32(page_byte_count);
+        head.bytes(b"header_page\0");
+        head.sized(&self.header_page);
+        head.bytes(b"header_event\0");
+        head.sized(&self.header_event);
+        head.u32(self.ftrace_formats.len() as u32);
+        for format in &self.ftrace_formats {
+            head.sized(format);
+        }
+        head.u32(self.events.systems.len() as u32);
+        for system in &self.events.systems {
+            head.bytes(system.name.as_bytes());
+            head.bytes(b"\0");
+            head.u32(system.events.len() as u32);
+            for event in &system.events {
+                head.sized(&event.format);
+            }
+        }
+        // No symbols and no printk strings: none of our events has any.
+        head.u32(0);
+        head.u32(0);
+        head.sized(&self.cmdlines);
+        head.u32(self.cpu_count as u32);
+        head.bytes(b"options  \0");
+        for part in parts {
+            head.text_option(OPTION_CPU_STAT, &format!("CPU: {}\n{}", part.cpu, part.stats));
+        }
+        head.text_option(OPTION_TRACE_CLOCK, String::from_utf8_lossy(&self.trace_clock).trim());
+        head.text_option(OPTION_UNAME, &self.uname());
+        head.option(OPTION_VERSION, &self.note.to_bytes());
+        head.u16(OPTION_DONE);
+        head.bytes(b"flyrecord\0");
+        head.0
+    }
+
+    /// As `uname -srm` says it, with the kernel's own word for a machine without a name: nobody
+    /// needs to know the machine's.
+    fn uname(&self) -> String {
+        let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+        format!("Linux (none) {} {}", word(&self.note.kernel), word(&self.note.arch))
+    }
+}
+
+/// Bytes of the head, in this machine's byte order.
+struct Head(Vec<u8>);
+
+impl Head {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn u16(&mut self, number: u16) {
+        self.bytes(&number.to_ne_bytes());
+    }
+
+    fn u32(&mut self, number: u32) {
+        self.bytes(&number.to_ne_bytes());
+    }
+
+    /// A text with its length, eight bytes, in front.
+    fn sized(&mut self, text: &[u8]) {
+        self.bytes(&(text.len() as u64).to_ne_bytes());
+        self.bytes(text);
+    }
+
+    fn option(&mut self, id: u16, content: &[u8]) {
+        self.u16(id);
+        self.u32(content.len() as u32);
+        self.bytes(content);
+    }
+
+    /// trace-cmd takes these for C strings.
+    fn text_option(&mut self, id: u16, text: &str) {
+        self.option(id, format!("{text}\0").as_bytes());
+    }
+}

@@ -1,0 +1,80 @@
+//! The file system that a machine is read under.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The root folder of a machine: `/`, or a folder with a copy of another machine's files.
+#[derive(Clone, Debug)]
+pub struct Root(PathBuf);
+
+impl Root {
+    /// This machine.
+    pub fn live() -> Self {
+        Root("/".into())
+    }
+
+    /// A captured machine: a folder with `sys`, `proc`, `dev` and `boot` in it, as far as known.
+    pub fn at(folder: &Path) -> Self {
+        Root(folder.to_owned())
+    }
+
+    /// Where the file is that the machine knows as `/NAME`.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A small text file without the white space around it; `None` if it can't be read or is empty.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.bytes(name).ok().and_then(|bytes| {
+            let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+            (!text.is_empty()).then_some(text)
+        })
+    }
+
+    /// A file's bytes.
+    pub(crate) fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.path(name))
+    }
+
+    /// A file that holds a whole number.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.text(name)?.parse().ok()
+    }
+
+    /// The CPUs that the kernel says are online, in order; none if it doesn't say.
+    pub fn online_cpus(&self) -> Vec<u16> {
+        self.text("sys/devices/system/cpu/online").map_or_else(Vec::new, |list| cpu_list(&list))
+    }
+
+    /// How many CPU numbers the machine has room for: one more than the last possible CPU.
+    pub(crate) fn possible_cpu_count(&self) -> usize {
+        let possible = self.text("sys/devices/system/cpu/possible");
+        let last = possible.and_then(|list| cpu_list(&list).last().copied());
+        last.or(self.online_cpus().last().copied()).map_or(0, |cpu| usize::from(cpu) + 1)
+    }
+}
+
+/// Reads a list as `0-3,8,10-11`; what it can't read it leaves out.
+fn cpu_list(list: &str) -> Vec<u16> {
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
+            cpus.extend(first..=last);
+        }
+    }
+    cpus
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_lists_of_cpus() {
+        assert_eq!(cpu_list("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(cpu_list("0"), [0]);
+        assert!(cpu_list("").is_empty() && cpu_list("none").is_empty());
+    }
+}

@@ -1,0 +1,45 @@
+//! What is known of each CPU of a recorded machine before the first event.
+
+use std::collections::BTreeMap;
+
+use crate::{MachineNote, NotedTable};
+
+/// What is known of the CPUs besides their events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuFacts {
+    /// The exit latencies of the states by index, of CPUs that `exit_latencies_by_cpu_ns` does not
+    /// name; empty if unknown.
+    pub exit_latencies_ns: Vec<u64>,
+    /// The same for CPUs of another kind, as on a machine of large and small cores.
+    pub exit_latencies_by_cpu_ns: BTreeMap<u16, Vec<u64>>,
+    /// The PM QoS limits of the CPUs that have one.
+    pub latency_limits_ns: BTreeMap<u16, u64>,
+}
+
+impl CpuFacts {
+    /// What a note says. The first table is taken for CPUs that no table names.
+    pub(crate) fn of_note(note: &MachineNote) -> Self {
+        let mut facts =
+            CpuFacts { latency_limits_ns: note.latency_limits_ns.clone(), ..CpuFacts::default() };
+        if let [first, others @ ..] = note.tables.as_slice() {
+            facts.exit_latencies_ns.clone_from(&first.exit_latencies_ns);
+            for NotedTable { cpus, exit_latencies_ns, .. } in others {
+                let rows = cpus.iter().map(|&cpu| (cpu, exit_latencies_ns.clone()));
+                facts.exit_latencies_by_cpu_ns.extend(rows);
+            }
+        }
+        facts
+    }
+
+    /// The exit latencies of a CPU's states.
+    pub(crate) fn exit_latencies_ns(&self, cpu: u16) -> &[u64] {
+        self.exit_latencies_by_cpu_ns.get(&cpu).unwrap_or(&self.exit_latencies_ns)
+    }
+}
+
+impl From<Vec<u64>> for CpuFacts {
+    /// All CPUs have states with these exit latencies.
+    fn from(exit_latencies_ns: Vec<u64>) -> Self {
+        CpuFacts { exit_latencies_ns, ..CpuFacts::default() }
+    }
+}
