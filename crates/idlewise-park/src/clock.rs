@@ -151,13 +151,17 @@ mod tests {
         assert_eq!(counter.ticks_at(u64::MAX), u64::MAX);
     }
 
+    /// Readings of the OS's clock outside and inside ours, so that no pause between them matters.
     #[test]
     fn is_the_os_clock_in_other_units() {
-        let (start_ns, start) = (now_ns(), Instant::now());
-        while start.elapsed() < Duration::from_millis(1) {}
+        let before = Instant::now();
+        let start_ns = now_ns();
+        let after_start = Instant::now();
+        while after_start.elapsed().as_micros() < 1000 {}
+        let least_ns = after_start.elapsed().as_nanos() as u64 * 9 / 10;
         let elapsed_ns = now_ns() - start_ns;
-        let most_ns = start.elapsed().as_nanos() as u64 * 11 / 10 + 1_000_000;
-        assert!((900_000..=most_ns).contains(&elapsed_ns), "{elapsed_ns} ns for 1 ms");
-        assert_eq!(at_ns(start), 0, "a deadline in the past");
+        let most_ns = before.elapsed().as_nanos() as u64 * 11 / 10;
+        assert!((least_ns..=most_ns).contains(&elapsed_ns), "{least_ns} {elapsed_ns} {most_ns}");
+        assert_eq!(at_ns(before), 0, "a deadline in the past");
     }
 }

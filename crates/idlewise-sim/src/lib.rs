@@ -17,8 +17,8 @@
 
 mod cost;
 pub mod decision_log;
-mod idle_loop;
 pub mod diff;
+mod idle_loop;
 mod machine;
 mod oracle;
 pub mod replay;
