@@ -70,7 +70,7 @@ fn cases() -> Vec<Case> {
     vec![
         case("magic_cut", six.bytes[..8].to_vec(), {
             "byte 0: found the bytes [17, 08, 44, 74, 72, 61, 63, 69], expected perf.data, \
-             trace.dat or ftrace-text; give a file that `perf record` or `trace-cmd record` wrote"
+             trace.dat, ftrace-text or perfetto; give a file that `perf record` or `trace-cmd record` wrote"
                 .to_owned()
         }),
         case("ends_after_magic", six.bytes[..10].to_vec(), {
