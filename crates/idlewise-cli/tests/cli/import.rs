@@ -318,6 +318,24 @@ fn refuses_a_recorded_machine_that_lacks_a_recorded_state() {
     );
 }
 
+/// A damaged event is no reason to give up the rest, nor to name a machine.
+#[test]
+fn a_state_that_no_driver_has_is_a_doubt() {
+    let line =
+        |at, state| format!("<idle>-0 [000] d..1 1.{at}: cpu_idle: state={state} cpu_id=0\n");
+    let entries = [("100000", 1), ("300000", 4_096), ("500000", 1), ("700000", 1)];
+    let exits = ["200000", "400000", "600000"].map(|at| line(at, u32::MAX));
+    let lines = entries.iter().map(|&(at, state)| line(at, state)).zip(exits);
+    let text =
+        OwnFile::new("trace.txt", lines.map(|(entry, exit)| entry + &exit).collect::<String>());
+    let output = text.0.with_extension("parquet");
+    let said = stdout(&["import", text.path(), "-o", output.to_str().unwrap()]);
+    assert!(said.contains("enters state 4096 at 1300000000 ns"), "{said}");
+    let states: Vec<_> =
+        gaps(&IdleLog::open(&output).unwrap()).iter().map(|gap| gap.recorded_state).collect();
+    assert_eq!(states, [Some(1), None]);
+}
+
 #[test]
 fn output_is_the_same_each_time() {
     let runs: HashSet<Vec<u8>> = (0..2)
