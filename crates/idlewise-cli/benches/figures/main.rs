@@ -10,6 +10,7 @@
 //! | `import.rs` | importing against `perf script` and a bare walk; memory; log sizes |
 //! | `trace_dat.rs` | importing trace.dat against `trace-cmd report`; its memory |
 //! | `text.rs` | importing ftrace's text |
+//! | `perfetto.rs` | importing a Perfetto trace; its memory |
 //! | `record.rs` | what recording costs a workload, beside other recorders |
 //! | `perf_data.rs` | long recordings made of a short one |
 //!
@@ -23,6 +24,9 @@ mod decisions;
 mod figure;
 mod import;
 mod perf_data;
+mod perfetto;
+#[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
+mod perfetto_writer;
 mod record;
 mod replay;
 mod text;
@@ -36,12 +40,13 @@ use std::process::ExitCode;
 /// What a section prints goes out as it is measured; an error means that it could not be.
 type Section = fn() -> Result<(), Box<dyn Error>>;
 
-const SECTIONS: [(&str, Section); 8] = [
+const SECTIONS: [(&str, Section); 9] = [
     ("decisions", decisions::run),
     ("replay", replay::run),
     ("import", import::run_throughput),
     ("trace-dat", trace_dat::run),
     ("text", text::run),
+    ("perfetto", perfetto::run),
     ("memory", import::run_memory),
     ("sizes", import::run_sizes),
     ("record", record::run),
