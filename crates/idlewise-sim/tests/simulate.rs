@@ -147,20 +147,16 @@ fn littles_law_holds() {
     let machine = server();
     let setup = setup(&machine);
     for (workload, spans) in
-        [("tcp-lat", "latency_ns"), ("poisson", "latency_ns"), ("context-switch2", "")]
+        [("tcp-lat", "latency_ns"), ("poisson", "latency_ns"), ("context-switch2", "one_way_ns")]
     {
         let report = run(&setup, workload, &[], 500_000_000);
         let duration_ns = report.duration_ns;
         let mean_count = report.metrics.mean_in_flight(duration_ns);
         let count = report.metrics.operation_count as f64;
-        let mean_ns = match report.metrics.spans(spans) {
-            // tcp-lat notes half a round trip.
-            Some(spans) if workload == "tcp-lat" => {
-                2.0 * spans.sum_ns() as f64 / spans.count() as f64
-            }
-            Some(spans) => spans.sum_ns() as f64 / spans.count() as f64,
-            None => continue,
-        };
+        let spans = report.metrics.spans(spans).unwrap();
+        // tcp-lat notes half a round trip.
+        let share = if workload == "tcp-lat" { 2.0 } else { 1.0 };
+        let mean_ns = share * spans.sum_ns() as f64 / spans.count() as f64;
         let expected = count / duration_ns as f64 * mean_ns;
         assert!((mean_count / expected - 1.0).abs() < 0.01, "{workload}: {mean_count} {expected}");
     }
@@ -379,5 +375,19 @@ proptest! {
         assert_same(&power9, &gaps, by_timer);
         assert_same(&power9, &gaps, || Box::new(Fixed::State(1)));
         assert_same(&power9, &gaps, || Box::new(Fixed::Shallowest));
+    }
+}
+
+proptest! {
+    /// One line that says what is wrong, or a workload with a load.
+    #[test]
+    fn any_text_is_a_workload_or_one_line(
+        text in "(workload = \"(poisson|tcp-lat|wakes)\"\n)?([a-z_]{0,12} = ([0-9a-z.\"-]{0,8})\n){0,3}\\PC{0,12}",
+    ) {
+        let mut hardware = Hardware::default();
+        match Workload::from_toml(&text, &mut hardware) {
+            Ok(workload) => prop_assert!(!workload.values().is_empty()),
+            Err(error) => prop_assert_eq!(error.to_string().lines().count(), 1, "{}", error),
+        }
     }
 }

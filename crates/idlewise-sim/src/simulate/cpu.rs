@@ -94,7 +94,8 @@ pub(super) enum Mode {
 struct Timer {
     soft_at_ns: u64,
     hard_at_ns: u64,
-    task: TaskId,
+    /// The kernel's own timer has none, and comes again.
+    task: Option<TaskId>,
 }
 
 /// A gap that has not ended.
@@ -107,8 +108,9 @@ struct OpenGap {
     ran_task: bool,
     first_state: usize,
     idle_ns: u64,
-    /// Stays so far in the first state.
-    round_count: u64,
+    /// Since when the CPU has been in the shallowest state that doesn't poll, and how many stays.
+    shallow_since_ns: u64,
+    shallow_count: u64,
     /// An event came while the CPU was not asleep, and why.
     event: Option<(u64, WakeReason)>,
 }
@@ -396,7 +398,7 @@ impl World<'_> {
             Op::SleepUntil { at_ns, slack_ns } => {
                 self.block(cpu, id, TaskState::Sleeping);
                 let hard_at_ns = at_ns.max(self.now_ns).saturating_add(slack_ns);
-                self.cpus[cpu].timers.push(Timer { soft_at_ns: at_ns, hard_at_ns, task: id });
+                self.cpus[cpu].timers.push(Timer { soft_at_ns: at_ns, hard_at_ns, task: Some(id) });
                 self.queue.push(hard_at_ns, Event::Timer { cpu: cpu as u32 });
             }
             Op::Call { cpu: target, work_ns } => {
@@ -522,7 +524,8 @@ impl World<'_> {
             ran_task,
             first_state: entry.state,
             idle_ns: 0,
-            round_count: 0,
+            shallow_since_ns: 0,
+            shallow_count: 0,
             event: None,
         });
         self.note_round(cpu, entry.state);
@@ -545,16 +548,19 @@ impl World<'_> {
         }
     }
 
-    /// Notes how long a gap takes to get deeper than its first state.
+    /// Notes how long a CPU takes to get deeper than the shallowest state that doesn't poll.
     fn note_round(&mut self, cpu: usize, state: usize) {
         let now_ns = self.now_ns;
         let Some(gap) = &mut self.cpus[cpu].gap else { return };
-        if state <= gap.first_state {
-            gap.round_count += 1;
-        } else if gap.round_count > 0 {
-            let rounds = std::mem::take(&mut gap.round_count);
+        if state == self.shallow_state {
+            if gap.shallow_count == 0 {
+                gap.shallow_since_ns = now_ns;
+            }
+            gap.shallow_count += 1;
+        } else if state > self.shallow_state && gap.shallow_count > 0 {
+            let rounds = std::mem::take(&mut gap.shallow_count);
             let metrics = &mut self.report.metrics;
-            metrics.record("deeper_after_ns", now_ns - gap.start_ns);
+            metrics.record("deeper_after_ns", now_ns - gap.shallow_since_ns);
             metrics.record("deeper_after_rounds", rounds);
         }
     }
@@ -667,6 +673,10 @@ impl World<'_> {
         let Some(gap) = self.cpus[cpu].gap.take() else { return };
         self.cpus[cpu].recorded = None;
         let gap_ns = at_ns - gap.start_ns;
+        if gap.shallow_count > 0 {
+            let shallow_ns = at_ns.saturating_sub(gap.shallow_since_ns);
+            self.report.metrics.record("not_deeper_ns", shallow_ns);
+        }
         let tally = &mut self.report.idle;
         tally.gap_count += 1;
         tally.gap_ns += gap_ns;
@@ -782,9 +792,22 @@ impl World<'_> {
             self.cpus[cpu].timers.iter().position(|timer| timer.soft_at_ns <= now_ns)
         {
             let timer = self.cpus[cpu].timers.remove(index);
-            self.report.metrics.record("timer_delay_ns", now_ns - timer.soft_at_ns);
-            self.make_runnable(cpu, timer.task);
+            match timer.task {
+                Some(task) => {
+                    self.report.metrics.record("timer_delay_ns", now_ns - timer.soft_at_ns);
+                    self.make_runnable(cpu, task);
+                }
+                None => {
+                    let next_at_ns = timer.soft_at_ns + self.hardware.housekeeping_ns;
+                    self.arm_housekeeping(cpu, next_at_ns.max(now_ns + 1));
+                }
+            }
         }
+    }
+
+    pub(super) fn arm_housekeeping(&mut self, cpu: usize, at_ns: u64) {
+        self.cpus[cpu].timers.push(Timer { soft_at_ns: at_ns, hard_at_ns: at_ns, task: None });
+        self.queue.push(at_ns, Event::Timer { cpu: cpu as u32 });
     }
 
     /// Idles exactly as recorded.

@@ -29,6 +29,7 @@ parameters! {
         switch_ns: u64 = 600, "from the end of an interrupt or of idling to the task's first instruction";
         idle_loop_ns: u64 = 0, "what the idle loop itself takes before each stay: governor, timers, bookkeeping (0: part of the other costs)";
         timer_slack_ns: u64 = 50_000, "timer slack of tasks (Linux's default)";
+        housekeeping_ns: u64 = 1_000_000_000, "a timer of the kernel's own on each CPU, so often, handled without a task; 0: none";
         exit_ratio: f64 = 1.0, "wake-up latency as a share of the table's worst case";
         entry_ratio: f64 = 0.0, "time to enter a state, as a share of its exit latency; an entry can't be aborted";
         umwait_max_ns: u64 = 0, "deadline of UMWAIT states (umwait_control/max_time); 0: none";

@@ -261,6 +261,8 @@ struct World<'a> {
     /// One bit for each idle CPU.
     idle_cpus: Vec<u64>,
     costs: CostModel,
+    /// The shallowest enabled state that doesn't poll.
+    shallow_state: StateIndex,
     /// Idle states whose power grows with frequency.
     scales: [bool; idlewise_core::STATE_COUNT_MAX],
     /// States asked for by UMWAIT.
@@ -318,6 +320,9 @@ impl<'a> World<'a> {
             free_slots: Vec::new(),
             idle_cpus: vec![0; cpu_count.div_ceil(64)],
             costs: CostModel::new(states, &powers_mw, running_mw),
+            shallow_state: (0..states.len())
+                .find(|i| !states.get(*i).is_polling && !setup.disabled.contains(*i))
+                .unwrap_or(usize::MAX),
             scales: of_states(&|state| state.idle.is_polling || state.umwait_state.is_some()),
             is_umwait: of_states(&|state| state.umwait_state.is_some()),
             is_lite: of_states(&|state| {
@@ -339,6 +344,8 @@ impl<'a> World<'a> {
 
     fn start(&mut self, load: Load) -> Result<(), SimulationError> {
         self.report.tasks.spawned_count = load.tasks.len() as u64;
+        // Recorded gaps come with the timers of the machine that they are from.
+        let is_recorded = load.tasks.iter().any(|spawn| spawn.is_recorded);
         for (id, spawn) in load.tasks.into_iter().enumerate() {
             self.check_cpu(spawn.cpu)?;
             self.cpus[spawn.cpu].run_queue.push_back(id);
@@ -363,8 +370,15 @@ impl<'a> World<'a> {
         if self.hardware.tdp_mw > 0.0 {
             self.queue.push(self.hardware.budget_period_ns.max(1), Event::Budget);
         }
+        let cpu_count = self.cpus.len() as u64;
         for cpu in 0..self.cpus.len() {
             self.arm_tick(cpu);
+            let period_ns = self.hardware.housekeeping_ns;
+            if period_ns > 0 && !is_recorded {
+                // CPUs take turns.
+                let share_ns = u128::from(period_ns) * (cpu as u128 + 1) / u128::from(cpu_count);
+                self.arm_housekeeping(cpu, (share_ns as u64).max(1));
+            }
             self.proceed(cpu);
         }
         Ok(())

@@ -15,12 +15,14 @@ parameters! {
         wire_ns: u64 = 6_000, "from the send call's end to the interrupt at the other end";
         irq_work_ns: u64 = 3_000, "interrupt handler and softirq of one message";
         send_work_ns: u64 = 4_000, "from the task's first instruction to the message on the wire: receive call's end, and send call";
+        start_ns: u64 = 5_000_000, "when the client begins: by then CPUs without tasks have stopped their tick";
         think_ns: u64 = 0, "pause between an answer and the next request: sleep by timer";
     }
 }
 
 struct Client {
     peer: Peer,
+    start_ns: Option<u64>,
     think_ns: u64,
     sent_at_ns: u64,
     stage: u8,
@@ -49,6 +51,9 @@ impl Program for Client {
             view.metrics.complete(view.now_ns);
             view.metrics.record("latency_ns", (view.now_ns - self.sent_at_ns) / 2);
             self.stage = 0;
+        }
+        if let Some(at_ns) = self.start_ns.take() {
+            return Op::SleepUntil { at_ns, slack_ns: 0 };
         }
         self.stage += 1;
         match self.stage {
@@ -93,8 +98,13 @@ impl TcpLat {
             irq_work_ns: self.irq_work_ns,
             send_work_ns: self.send_work_ns,
         };
-        let client =
-            Client { peer: peer(1, server_cpu), think_ns: self.think_ns, sent_at_ns: 0, stage: 0 };
+        let client = Client {
+            peer: peer(1, server_cpu),
+            start_ns: Some(self.start_ns),
+            think_ns: self.think_ns,
+            sent_at_ns: 0,
+            stage: 0,
+        };
         let server = Server { peer: peer(0, client_cpu), stage: 2 };
         Load {
             tasks: vec![Spawn::pinned(client_cpu, client), Spawn::pinned(server_cpu, server)],
@@ -105,7 +115,7 @@ impl TcpLat {
 
 parameters! {
     /// Two pinned tasks pass a byte to and fro. An operation is one way: the benchmark counts two
-    /// for each round.
+    /// for each round. `one_way_ns` is from the wish to wake the other to its first instruction.
     pub struct ContextSwitch2 {
         first_cpu: u64 = 0, "CPU of one task";
         second_cpu: u64 = 1, "CPU of the other";
@@ -123,9 +133,10 @@ struct Passer {
 
 impl Program for Passer {
     fn next(&mut self, view: &mut View<'_>) -> Op {
-        if view.message.is_some() {
+        if let Some(sent_at_ns) = view.message {
             self.stage = 0;
             view.metrics.complete(view.now_ns);
+            view.metrics.record("one_way_ns", view.now_ns - sent_at_ns);
         }
         self.stage += 1;
         match self.stage {

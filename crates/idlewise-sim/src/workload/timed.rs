@@ -129,10 +129,12 @@ impl Periodic {
 parameters! {
     /// Many interrupts in a row, each waking the task for a moment; then nothing for long. What the
     /// governor learnt from the burst is wrong for what follows. `deeper_after_ns` is how long a CPU
-    /// then takes to get out of the state that it entered first.
+    /// takes to get out of the shallowest state that doesn't poll, `not_deeper_ns` how long it was
+    /// there if it never got out.
     pub struct BurstThenIdle {
         burst_count: u64 = 16, "interrupts of a burst";
         burst_gap_ns: u64 = 10_000, "time between them";
+        burst_jitter_ns: u64 = 0, "each is later by a random time up to this";
         work_ns: u64 = 1_000, "what the task does for each";
         quiet_ns: u64 = 1_500_000_000, "how long nothing comes after a burst";
         wakes_task: bool = true, "each interrupt wakes the task; else it is served without one, and the tick stays stopped";
@@ -143,6 +145,7 @@ parameters! {
 struct Bursts {
     burst_count: u64,
     burst_gap_ns: u64,
+    burst_jitter_ns: u64,
     quiet_ns: u64,
     done_count: u64,
     to: Option<TaskId>,
@@ -161,7 +164,11 @@ impl Source for Bursts {
         }
         // Bursts begin anywhere on the tick grid.
         let quiet_ns = self.quiet_ns + rng.u64(0..=self.quiet_ns / 8);
-        let gap_ns = if is_last { quiet_ns } else { self.burst_gap_ns };
+        let gap_ns = match (is_last, self.burst_jitter_ns) {
+            (true, _) => quiet_ns,
+            (false, 0) => self.burst_gap_ns,
+            (false, jitter_ns) => self.burst_gap_ns + rng.u64(0..=jitter_ns),
+        };
         let irq = Irq { work_ns: self.work_ns, to: self.to, stamp_ns: now_ns };
         Fired { irq: Some((0, irq)), next_at_ns: Some(now_ns + gap_ns.max(1)) }
     }
@@ -186,6 +193,7 @@ impl BurstThenIdle {
         let bursts = Bursts {
             burst_count: self.burst_count.max(1),
             burst_gap_ns: self.burst_gap_ns,
+            burst_jitter_ns: self.burst_jitter_ns,
             quiet_ns: self.quiet_ns,
             done_count: 0,
             to: self.wakes_task.then_some(0),
@@ -214,18 +222,21 @@ struct Rarely {
     call_work_ns: u64,
     slack_ns: u64,
     stage: u8,
+    rng: Option<Rng>,
 }
 
 impl Program for Rarely {
     fn next(&mut self, view: &mut View<'_>) -> Op {
+        // Numbers of its own: two machines that differ in nothing but a cost see the same load.
+        let rng = self.rng.get_or_insert_with(|| view.rng.fork());
         self.stage = (self.stage + 1) % 3;
         match self.stage {
             1 => {
-                let at_ns = view.now_ns + exponential_ns(self.interval_ns, view.rng).max(1);
+                let at_ns = view.now_ns + exponential_ns(self.interval_ns, rng).max(1);
                 Op::SleepUntil { at_ns, slack_ns: self.slack_ns }
             }
-            2 => Op::Run { ns: exponential_ns(self.work_ns, view.rng) },
-            _ if view.rng.f64() < self.wake_ratio => {
+            2 => Op::Run { ns: exponential_ns(self.work_ns, rng) },
+            _ if rng.f64() < self.wake_ratio => {
                 view.metrics.operation_count += 1;
                 Op::Call { cpu: self.next_cpu, work_ns: self.call_work_ns }
             }
@@ -246,6 +257,7 @@ impl NearlyIdle {
                 call_work_ns: self.call_work_ns,
                 slack_ns: hardware.timer_slack_ns,
                 stage: 0,
+                rng: None,
             };
             Spawn::pinned(cpu, program)
         });

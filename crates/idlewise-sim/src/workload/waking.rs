@@ -1,5 +1,7 @@
 //! CPUs that wake or call other CPUs.
 
+use fastrand::Rng;
+
 use crate::simulate::parameter::parameters;
 use crate::simulate::{Load, Op, Program, Shape, Spawn, TaskId, View, exponential_ns};
 
@@ -116,15 +118,18 @@ struct Alternating {
     busy_ns: f64,
     idle_ns: f64,
     is_busy: bool,
+    /// Its own, so that its times don't depend on what calls cost.
+    rng: Option<Rng>,
 }
 
 impl Program for Alternating {
     fn next(&mut self, view: &mut View<'_>) -> Op {
+        let rng = self.rng.get_or_insert_with(|| view.rng.fork());
         self.is_busy = !self.is_busy;
         if self.is_busy {
-            return Op::Run { ns: exponential_ns(self.busy_ns, view.rng).max(1) };
+            return Op::Run { ns: exponential_ns(self.busy_ns, rng).max(1) };
         }
-        let idle_ns = exponential_ns(self.idle_ns, view.rng).max(1);
+        let idle_ns = exponential_ns(self.idle_ns, rng).max(1);
         Op::SleepUntil { at_ns: view.now_ns + idle_ns, slack_ns: 0 }
     }
 }
@@ -150,6 +155,7 @@ impl AsyncCalls {
                     busy_ns: ALTERNATION_NS * busy_ratio,
                     idle_ns: ALTERNATION_NS * (1.0 - busy_ratio),
                     is_busy: false,
+                    rng: None,
                 };
                 Spawn::pinned(cpu, program)
             }));
