@@ -17,7 +17,7 @@ KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod mak
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
 
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain demo test lint unit-test front-door golden bench conformance conformance-short fuzz test-kernel \
+.PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz test-kernel \
 	loom loom-bounded miri stress test-arm bare-metal
 
 help: ## list the targets
@@ -115,6 +115,10 @@ conformance-short: toolchain ## the same on fewer decisions
 golden: toolchain ## rewrite expected outputs and generated documents; review the diff
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
+
+studies: toolchain ## run the five studies and rewrite docs/studies
+	@mkdir -p docs/studies
+	$(IDLEWISE) study --pages docs/studies --force
 
 bench: setup ## speed and memory, side by side with other tools, as figures (asserts nothing)
 	$(CARGO) bench --package idlewise-cli --bench figures

@@ -156,3 +156,18 @@ fn the_menu_rules_are_compared_in_the_documentation() {
     );
     assert_golden(&root().join("docs/menu-rules.md"), &text);
 }
+
+/// `make studies` rewrites them; so does `make golden`.
+#[test]
+fn pages_of_studies_are_what_the_command_makes() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    idlewise(&["study", "--pages", folder.path().to_str().unwrap()]);
+    let mut names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names.len(), 10, "a page and a plot for each of five studies");
+    for name in names {
+        let found = fs::read_to_string(folder.path().join(&name)).unwrap();
+        assert_golden(&root().join("docs/studies").join(&name), &found);
+    }
+}

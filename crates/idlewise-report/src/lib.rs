@@ -12,6 +12,7 @@
 //! | `diff/` | where two governors differ, and what it costs |
 //! | `export.rs` | what the columns of an export mean |
 //! | `simulate.rs` | what a simulated run says |
+//! | `study.rs` | a study as text, page, JSON and plot |
 //! | `validate.rs` | what is wrong or doubtful in a log |
 //! | `notes.rs` | [`Notes`]: basis and doubts, the lines under a table |
 //!
@@ -28,6 +29,7 @@ pub mod park;
 pub mod replay;
 mod scale;
 pub mod simulate;
+pub mod study;
 mod table;
 mod text;
 pub mod validate;

@@ -5,6 +5,7 @@
 //! | `replay/` | [`replay::Lane`]: a governor over the gaps of a CPU, and what it tallies |
 //! | `idle_loop.rs` | the loop around a governor, as replay and simulation share it |
 //! | `simulate/` | [`simulate::simulate`]: a whole machine in discrete events |
+//! | `study/` | [`study::STUDIES`]: published claims confronted with the simulated machine |
 //! | `workload/` | [`workload::Workload`]: what runs on it |
 //! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap that is known |
@@ -23,6 +24,7 @@ mod machine;
 mod oracle;
 pub mod replay;
 pub mod simulate;
+pub mod study;
 pub mod workload;
 
 pub use cost::CostModel;

@@ -7,10 +7,10 @@
 //! | `figure.rs` | a figure beside its goal; medians; printing |
 //! | `decisions.rs` | what one decision takes, without the replay around it |
 //! | `replay.rs` | a whole replay against the sum of its decisions; scaling over threads |
+//! | `simulate.rs` | simulated events a second, a large machine, the studies |
 //! | `import.rs` | importing against `perf script` and a bare walk; memory; log sizes |
 //! | `trace_dat.rs` | importing trace.dat against `trace-cmd report`; its memory |
 //! | `text.rs` | importing ftrace's text |
-//! | `perfetto.rs` | importing a Perfetto trace; its memory |
 //! | `record.rs` | what recording costs a workload, beside other recorders |
 //! | `perf_data.rs` | long recordings made of a short one |
 //!
@@ -24,11 +24,9 @@ mod decisions;
 mod figure;
 mod import;
 mod perf_data;
-mod perfetto;
-#[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
-mod perfetto_writer;
 mod record;
 mod replay;
+mod simulate;
 mod text;
 mod trace_dat;
 
@@ -43,10 +41,10 @@ type Section = fn() -> Result<(), Box<dyn Error>>;
 const SECTIONS: [(&str, Section); 9] = [
     ("decisions", decisions::run),
     ("replay", replay::run),
+    ("simulate", simulate::run_all),
     ("import", import::run_throughput),
     ("trace-dat", trace_dat::run),
     ("text", text::run),
-    ("perfetto", perfetto::run),
     ("memory", import::run_memory),
     ("sizes", import::run_sizes),
     ("record", record::run),

@@ -12,6 +12,7 @@ mod plugin_worker;
 mod record;
 mod replay;
 mod simulate;
+mod study;
 mod validate;
 mod verify_decisions;
 mod verify_sources;
@@ -30,6 +31,7 @@ pub enum Command {
     Diff(diff::Diff),
     Export(export::Export),
     Simulate(simulate::Simulate),
+    Study(study::Study),
     Validate(validate::Validate),
     Anonymize(anonymize::Anonymize),
     #[cfg(target_os = "linux")]
@@ -51,6 +53,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Diff(arguments) => arguments.run(),
         Command::Export(arguments) => arguments.run(),
         Command::Simulate(arguments) => arguments.run(),
+        Command::Study(arguments) => arguments.run(),
         Command::Validate(arguments) => arguments.run(),
         Command::Anonymize(arguments) => arguments.run(),
         #[cfg(target_os = "linux")]

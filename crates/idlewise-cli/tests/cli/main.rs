@@ -18,6 +18,7 @@ mod plugins;
 mod record;
 mod replay;
 mod simulate;
+mod study;
 mod validate;
 mod verify_decisions;
 mod verify_sources;
