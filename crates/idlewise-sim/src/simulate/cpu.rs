@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use idlewise_core::{Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome};
+use idlewise_core::{Context, Decision, Device, Doorbell, FAR_AWAY_NS, Governor, Outcome};
 use idlewise_trace::{IdleGap, WakeReason};
 
 use super::task::{Irq, Op, TaskId, View};
@@ -135,8 +135,8 @@ pub(super) struct Cpu {
     pub calls: Vec<(u64, u64)>,
     pub call_ipi_pending: bool,
     pub wake_ipi_pending: bool,
-    /// A store or an IPI is on its way to the idle CPU.
-    pub is_being_woken: bool,
+    /// What wakers look at: it polls while the CPU is in a state that monitors memory.
+    pub doorbell: Doorbell,
     ran_task: bool,
     /// The idle loop's own work before the stay is done.
     is_prepared: bool,
@@ -165,7 +165,7 @@ impl Cpu {
             calls: Vec::new(),
             call_ipi_pending: false,
             wake_ipi_pending: false,
-            is_being_woken: false,
+            doorbell: Doorbell::new(),
             ran_task: true,
             is_prepared: false,
             gap: None,
@@ -530,7 +530,9 @@ impl World<'_> {
         });
         self.note_round(cpu, entry.state);
         let this = &mut self.cpus[cpu];
-        this.is_being_woken = false;
+        if self.hardware.ipi_less && entry.rule.wakes_on_store {
+            this.doorbell.start_polling();
+        }
         let entry_ns = match self.hardware.entry_ratio {
             0.0 => 0,
             ratio => (entry.rule.exit_latency_ns as f64 * ratio) as u64,
@@ -624,7 +626,7 @@ impl World<'_> {
         self.set_mode(cpu, Mode::Running);
         let Exit { entry, stay_ns, exit_ns, end, tick_ran, reason, left_at_ns } = exit;
         let this = &mut self.cpus[cpu];
-        this.is_being_woken = false;
+        this.doorbell.take();
         let tally = &mut self.report.idle;
         let stayed = Stayed { stay_ns, exit_ns, end, tick_ran, now_ns: left_at_ns + exit_ns };
         let residency_ns = this.idle.reflect(&entry, stayed, tally);

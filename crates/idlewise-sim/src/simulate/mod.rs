@@ -28,8 +28,8 @@
 //! # Waking another CPU
 //!
 //! A wish to interrupt a CPU becomes one of: an IPI (send cost, delivery, receive cost); a store, if the
-//! CPU idles in a state that monitors memory and `ipi_less` is on; a free ride, if it does and is
-//! being woken already; nothing, if the queue for the same purpose (tasks, function calls) already
+//! CPU idles in a state that monitors memory and `ipi_less` is on: it then rings the same
+//! [`idlewise_core::Doorbell`] as threads do; a free ride, if somebody rang before; nothing, if the queue for the same purpose (tasks, function calls) already
 //! held an entry, whose IPI is then under way.
 //!
 //! # Energy

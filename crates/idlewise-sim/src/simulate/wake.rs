@@ -1,5 +1,6 @@
 //! Messages, wake-ups, and what it takes to have another CPU look.
 
+use idlewise_core::Ring;
 use idlewise_trace::WakeReason;
 
 use super::cpu::{Effect, Mode, Pending};
@@ -92,40 +93,44 @@ impl World<'_> {
         let store_ns = if is_remote { hardware.store_remote_ns } else { hardware.store_ns };
         let send_ns = if is_remote { hardware.ipi_send_remote_ns } else { hardware.ipi_send_ns };
         let cpu = &mut self.cpus[target];
-        let (monitors, is_woken) = match &cpu.mode {
-            Mode::Idle(stay) => (stay.entry.rule.wakes_on_store, cpu.is_being_woken),
-            Mode::Exiting(exit) => (exit.entry.rule.wakes_on_store, true),
-            Mode::Running => (false, false),
+        let monitors = match &cpu.mode {
+            Mode::Idle(stay) => stay.entry.rule.wakes_on_store,
+            Mode::Exiting(exit) => exit.entry.rule.wakes_on_store,
+            Mode::Running => false,
         };
-        let monitors = monitors && hardware.ipi_less;
         let is_pending = match purpose {
             Purpose::Task => cpu.wake_ipi_pending,
             Purpose::Call => cpu.call_ipi_pending,
         };
+        let rings = hardware.ipi_less && monitors && !is_pending;
+        let ring = rings.then(|| cpu.doorbell.ring());
         let counts = &mut self.report.ipis;
         counts.requested_count += 1;
-        let cost_ns = if is_pending {
-            counts.batched_count += 1;
-            store_ns
-        } else if monitors && is_woken {
-            counts.free_ride_count += 1;
-            store_ns
-        } else if monitors {
-            counts.stored_count += 1;
-            cpu.is_being_woken = true;
-            let at_ns = self.now_ns + store_ns + hardware.store_delivery_ns;
-            self.queue.push(at_ns, Event::Store { cpu: target as u32 });
-            store_ns
-        } else {
-            counts.sent_count += 1;
-            cpu.is_being_woken = true;
-            match purpose {
-                Purpose::Task => cpu.wake_ipi_pending = true,
-                Purpose::Call => cpu.call_ipi_pending = true,
+        let cost_ns = match ring {
+            _ if is_pending => {
+                counts.batched_count += 1;
+                store_ns
             }
-            let at_ns = self.now_ns + send_ns + hardware.ipi_delivery_ns;
-            self.queue.push(at_ns, Event::Ipi { cpu: target as u32 });
-            send_ns + if hardware.ipi_less { hardware.ring_check_ns } else { 0 }
+            Some(Ring::FreeRide) => {
+                counts.free_ride_count += 1;
+                store_ns
+            }
+            Some(Ring::StoreWakes) => {
+                counts.stored_count += 1;
+                let at_ns = self.now_ns + store_ns + hardware.store_delivery_ns;
+                self.queue.push(at_ns, Event::Store { cpu: target as u32 });
+                store_ns
+            }
+            Some(Ring::Deposited | Ring::MustWake) | None => {
+                counts.sent_count += 1;
+                match purpose {
+                    Purpose::Task => cpu.wake_ipi_pending = true,
+                    Purpose::Call => cpu.call_ipi_pending = true,
+                }
+                let at_ns = self.now_ns + send_ns + hardware.ipi_delivery_ns;
+                self.queue.push(at_ns, Event::Ipi { cpu: target as u32 });
+                send_ns + if hardware.ipi_less { hardware.ring_check_ns } else { 0 }
+            }
         };
         self.report.ipis.sender_ns += cost_ns;
         cost_ns
