@@ -8,6 +8,8 @@ use serde::de::{Deserializer, Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
+use crate::simulate::nearest_key;
+
 use super::power::{PowerFigure, PowerInput, running_power, state_powers};
 use super::{DomainState, Machine, MachineError, MachineState};
 
@@ -270,11 +272,25 @@ impl Visitor<'_> for NumberVisitor {
     }
 }
 
+/// Says what an unknown key or word was probably meant to be, instead of all that are known.
+fn with_nearest(message: &str) -> String {
+    let mut words = message.split('`').skip(1).step_by(2);
+    let (Some((found, _)), Some(unknown)) = (message.split_once(", expected"), words.next()) else {
+        return message.to_owned();
+    };
+    match nearest_key(unknown, words) {
+        Some(nearest) if message.starts_with("unknown ") => {
+            format!("{found}; did you mean `{nearest}`?")
+        }
+        _ => message.to_owned(),
+    }
+}
+
 /// Reads and checks a whole machine.
 pub(super) fn parse(text: &str) -> Result<Machine, MachineError> {
     let mut file: MachineFile = toml::from_str(text).map_err(|error| MachineError::Syntax {
         line: error.span().map(|span| line_of(text, span.start)),
-        message: error.message().replace('\n', ", "),
+        message: with_nearest(error.message()).replace('\n', ", "),
     })?;
     check_word(text, "id", &file.id)?;
     for state in &file.states {

@@ -107,12 +107,16 @@ fn errors_name_line_cause_and_expectation() {
     assert_eq!(error(&state("C6", "190", "1e300", "")).split(": ").last(), Some("check the unit"));
     assert_eq!(error("id = \"other\"\n"), "line 5: duplicate key");
     assert_eq!(
-        error(&state("C1", "1", "1", "exit_latency = 1")).split(", expected").next(),
-        Some("line 9: unknown field `exit_latency`")
+        error(&state("C1", "1", "1", "exit_latency = 1")),
+        "line 9: unknown field `exit_latency`; did you mean `exit_latency_us`?"
     );
     assert_eq!(
-        error(&state("C1", "1", "1", "flags = [\"poling\"]")).split(", expected").next(),
-        Some("line 9: unknown variant `poling`")
+        error(&state("C1", "1", "1", "colour = 1")).split(" one of").next(),
+        Some("line 9: unknown field `colour`, expected")
+    );
+    assert_eq!(
+        error(&state("C1", "1", "1", "flags = [\"poling\"]")),
+        "line 9: unknown variant `poling`; did you mean `polling`?"
     );
     assert_eq!(
         error(&state("C1", "1", "1", "power_source = \"a paper\"")),
