@@ -215,13 +215,15 @@ impl Workload {
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::Float(number) => number.to_string(),
                 toml::Value::Boolean(flag) => flag.to_string(),
-                _ => String::new(),
+                toml::Value::Datetime(date) => date.to_string(),
+                toml::Value::Array(_) => "a list".to_owned(),
+                toml::Value::Table(_) => "a table".to_owned(),
             };
             workload.set(hardware, key, &value).map_err(|error| {
                 let is_key = |line: &str| {
-                    line.trim_start()
-                        .strip_prefix(key)
-                        .is_some_and(|rest| rest.trim_start().starts_with('='))
+                    let line = line.trim_start();
+                    let rest = line.strip_prefix('[').unwrap_or(line).strip_prefix(key);
+                    rest.is_some_and(|rest| rest.trim_start().starts_with(['=', ']', '.']))
                 };
                 let line = text.lines().position(is_key).map(|index| index + 1);
                 WorkloadError::Parameter { line, error }
