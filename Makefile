@@ -121,6 +121,7 @@ studies: toolchain ## run the five studies and rewrite docs/studies
 	$(IDLEWISE) study --pages docs/studies --force
 
 bench: setup ## speed and memory, side by side with other tools, as figures (asserts nothing)
+	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
 	$(CARGO) bench --package idlewise-cli --bench figures
 
 fuzz: ## ten minutes of fuzzing for each parser (needs a nightly toolchain and cargo-fuzz)

@@ -144,9 +144,9 @@ impl Compiler {
         if !preprocessed.status.success() {
             return Err(failed(&preprocessed));
         }
-        let version = self.start().arg("--version").output().map(|output| output.stdout);
+        let version = self.version_text();
         let mut hasher = blake3::Hasher::new();
-        for part in [&preprocessed.stdout, &version.unwrap_or_default(), self.command.as_bytes()] {
+        for part in [&preprocessed.stdout, &version, self.command.as_bytes()] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
@@ -162,6 +162,15 @@ impl Compiler {
         }
         fs::rename(&library, &kept).map_err(io_error(&kept, "cannot write"))?;
         Ok(kept)
+    }
+
+    /// What the compiler says it is, in one line; empty if it can't be started.
+    pub fn version(&self) -> String {
+        String::from_utf8_lossy(&self.version_text()).lines().next().unwrap_or("").to_owned()
+    }
+
+    fn version_text(&self) -> Vec<u8> {
+        self.start().arg("--version").output().map(|output| output.stdout).unwrap_or_default()
     }
 
     /// `$CC` may carry arguments, as in `CC="ccache gcc"`.

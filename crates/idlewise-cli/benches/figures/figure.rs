@@ -20,28 +20,23 @@ pub struct Figure {
     pub goal: Goal,
 }
 
-const fn text_column(id: &'static str, heading: &'static str, meaning: &'static str) -> Column {
+/// A column of words.
+pub const fn text_column(id: &'static str, heading: &'static str, meaning: &'static str) -> Column {
     let (unit, better, priority) = (Unit::Text, None, Priority::Key);
     Column { id, heading, unit, meaning, better, priority }
 }
 
 static WHAT: Column = text_column("figure", "figure", "What was measured.");
 static MEASURED: Column = text_column("measured", "measured", "With its unit; × is a ratio.");
-static GOAL: Column = text_column("goal", "goal", "What we want it to be.");
-static REACHED: Column = text_column("reached", "reached", "Whether it is.");
+pub static GOAL: Column = text_column("goal", "goal", "What we want it to be.");
+pub static REACHED: Column = text_column("reached", "reached", "Whether it is.");
 
 /// Prints figures as a table.
 pub fn print(title: &str, figures: &[Figure]) {
     let mut table = Table::new(title, &[&WHAT, &MEASURED, &GOAL, &REACHED]);
     for figure in figures {
         let Figure { what, unit, measured, goal } = figure;
-        let (goal, reached) = match *goal {
-            Goal::None => (Value::Absent, Value::Absent),
-            Goal::AtMost(most) => (format!("≤ {most} {unit}").into(), yes_or_no(*measured <= most)),
-            Goal::AtLeast(least) => {
-                (format!("≥ {least} {unit}").into(), yes_or_no(*measured >= least))
-            }
-        };
+        let [goal, reached] = goal_values(*goal, *measured, unit);
         let decimals = match measured.abs() {
             100.0.. => 0,
             10.0.. => 1,
@@ -52,6 +47,15 @@ pub fn print(title: &str, figures: &[Figure]) {
         table.push(Row::unranked([what.as_str().into(), measured.into(), goal, reached]));
     }
     print!("{}", table.to_text(&TextStyle::for_stdout()));
+}
+
+/// A goal in words, and whether it is reached.
+pub fn goal_values(goal: Goal, measured: f64, unit: &str) -> [Value; 2] {
+    match goal {
+        Goal::None => [Value::Absent, Value::Absent],
+        Goal::AtMost(most) => [format!("≤ {most} {unit}").into(), yes_or_no(measured <= most)],
+        Goal::AtLeast(least) => [format!("≥ {least} {unit}").into(), yes_or_no(measured >= least)],
+    }
 }
 
 fn yes_or_no(is_reached: bool) -> Value {

@@ -6,6 +6,7 @@
 //! | `main.rs` | which sections run, and the machine they run on |
 //! | `figure.rs` | a figure beside its goal; medians; printing |
 //! | `decisions.rs` | what one decision takes, without the replay around it |
+//! | `kernel_c.rs`, `.c` | decisions and replays against the kernel's own C files |
 //! | `replay.rs` | a whole replay against the sum of its decisions; scaling over threads |
 //! | `simulate.rs` | simulated events a second, a large machine, the studies |
 //! | `import.rs` | importing against `perf script` and a bare walk; memory; log sizes |
@@ -17,12 +18,11 @@
 //! Everything that is compared is measured in turns (A B A B) within one run, and a ratio is the
 //! median of the rounds' ratios, so that a busy machine disturbs both sides. A goal that is missed
 //! is reported and fails nothing.
-//!
-//! What is not here: decisions against the kernel's own C, for which its sources are needed.
 
 mod decisions;
 mod figure;
 mod import;
+mod kernel_c;
 mod perf_data;
 mod record;
 mod replay;
@@ -40,6 +40,7 @@ type Section = fn() -> Result<(), Box<dyn Error>>;
 
 const SECTIONS: [(&str, Section); 9] = [
     ("decisions", decisions::run),
+    ("kernel-c", kernel_c::run),
     ("replay", replay::run),
     ("simulate", simulate::run_all),
     ("import", import::run_throughput),

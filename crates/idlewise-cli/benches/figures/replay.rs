@@ -131,7 +131,7 @@ fn replay_by_binary(path: &Path) -> Result<f64, Box<dyn Error>> {
 
 /// Writes a log whose CPUs each have all gaps of all bundled logs, one log after the other and all
 /// again until there are enough. Returns how many gaps it has.
-fn write_log(path: &Path, world: &World) -> Result<usize, Box<dyn Error>> {
+pub fn write_log(path: &Path, world: &World) -> Result<usize, Box<dyn Error>> {
     // Whole ticks, so that each gap keeps its place on the grid.
     let tick_ns = i64::from(world.setting.tick_period_ns);
     let mut gaps: Vec<IdleGap> = Vec::new();

@@ -42,6 +42,8 @@ static int __init own_init(void)
 	return cpuidle_register_governor(&own_governor);
 }
 postcore_initcall(own_init);
+MODULE_LICENSE(\"GPL\");
+MODULE_VERSION(\"1\");
 ";
 
 /// A folder with files of the user's and a cache.
@@ -111,6 +113,28 @@ fn a_kernel_style_file_decides_like_its_built_in_twin() {
     assert_eq!(nameless(&theirs, "states"), nameless(&ours, "states"));
     // Once more, from the cache.
     assert_eq!(place.rows(&["--governor", &file])["rows"], theirs["rows"]);
+}
+
+#[test]
+fn diff_takes_files() {
+    let place = Place::new();
+    let file = place.own("own.c", "barrier()");
+    let groups = |b: &str| -> Vec<serde_json::Value> {
+        let compare = ["diff", "traces/a-idle.parquet", "--machine", "spr", "--json"];
+        let output =
+            place.command().args(compare).args(["--governor", &file, "--governor", b]).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        document["groups"].as_array().unwrap().clone()
+    };
+    let differing = |groups: &[serde_json::Value]| {
+        let all = groups.iter().find(|group| group["by"] == "all").expect("a row of all gaps");
+        all["differing_count"].as_u64().unwrap()
+    };
+    assert_eq!(differing(&groups("fixed=1")), 0);
+    let (theirs, gap_count) = (groups("fixed=2"), 147);
+    assert_eq!(differing(&theirs), gap_count);
 }
 
 #[test]

@@ -316,6 +316,11 @@ static inline s64 cpuidle_governor_latency_req(unsigned int cpu)
 	return idlewise_now.latency_limit_ns;
 }
 
+/* Which of the file's governors is the one, and the machine and CPU that it is told: shim.c. */
+extern __attribute__((visibility("hidden"))) struct cpuidle_governor *idlewise_registered;
+extern __attribute__((visibility("hidden"))) struct cpuidle_driver idlewise_driver;
+extern __attribute__((visibility("hidden"))) struct cpuidle_device idlewise_cpu;
+
 /* Modules: the one that registers the governor is called when it is loaded. */
 #define idlewise_initcall(fn)                                                                      \
 	__attribute__((visibility("hidden"))) int idlewise_governor_init(void) { return fn(); }
@@ -332,6 +337,7 @@ static inline s64 cpuidle_governor_latency_req(unsigned int cpu)
 #define MODULE_LICENSE(text) _NOTHING()
 #define MODULE_AUTHOR(text) _NOTHING()
 #define MODULE_DESCRIPTION(text) _NOTHING()
+#define MODULE_VERSION(text) _NOTHING()
 #define EXPORT_SYMBOL(name) _NOTHING()
 #define EXPORT_SYMBOL_GPL(name) _NOTHING()
 #define THIS_MODULE NULL

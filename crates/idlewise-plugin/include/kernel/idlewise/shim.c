@@ -7,9 +7,9 @@
 
 struct idlewise_kernel_now idlewise_now;
 
-static struct cpuidle_governor *governor;
-static struct cpuidle_driver driver = { .name = "idlewise" };
-static struct cpuidle_device device = { .registered = 1, .enabled = 1 };
+struct cpuidle_governor *idlewise_registered;
+struct cpuidle_driver idlewise_driver = { .name = "idlewise" };
+struct cpuidle_device idlewise_cpu = { .registered = 1, .enabled = 1 };
 static uint32_t disabled;
 
 int idlewise_governor_init(void);
@@ -17,34 +17,34 @@ int idlewise_governor_init(void);
 int cpuidle_register_governor(struct cpuidle_governor *gov)
 {
 	/* Of several in a file the kernel would use the one rated highest. */
-	if (!governor || gov->rating > governor->rating)
-		governor = gov;
+	if (!idlewise_registered || gov->rating > idlewise_registered->rating)
+		idlewise_registered = gov;
 	return 0;
 }
 
 static void take(const struct idlewise_device *from)
 {
-	device.last_residency_ns = from->last_residency_ns;
-	device.poll_limit_ns = from->poll_limit_ns;
-	device.last_state_idx = from->last_state;
-	device.poll_time_limit = from->poll_time_limit;
+	idlewise_cpu.last_residency_ns = from->last_residency_ns;
+	idlewise_cpu.poll_limit_ns = from->poll_limit_ns;
+	idlewise_cpu.last_state_idx = from->last_state;
+	idlewise_cpu.poll_time_limit = from->poll_time_limit;
 }
 
 static void give(struct idlewise_device *to)
 {
-	to->last_residency_ns = device.last_residency_ns;
-	to->poll_limit_ns = device.poll_limit_ns;
-	to->last_state = device.last_state_idx;
-	to->poll_time_limit = device.poll_time_limit;
+	to->last_residency_ns = idlewise_cpu.last_residency_ns;
+	to->poll_limit_ns = idlewise_cpu.poll_limit_ns;
+	to->last_state = idlewise_cpu.last_state_idx;
+	to->poll_time_limit = idlewise_cpu.poll_time_limit;
 }
 
 static void enable(const struct idlewise_machine *machine, struct idlewise_device *shared)
 {
 	idlewise_now.tick_nsec = machine->tick_period_ns;
-	driver.state_count = machine->state_count;
+	idlewise_driver.state_count = machine->state_count;
 	for (uint32_t i = 0; i < machine->state_count; i++) {
 		const struct idlewise_state *from = &machine->states[i];
-		struct cpuidle_state *state = &driver.states[i];
+		struct cpuidle_state *state = &idlewise_driver.states[i];
 		state->name[0] = state->desc[0] = 'S';
 		state->name[1] = state->desc[1] = '0' + i;
 		state->exit_latency_ns = from->exit_latency_ns;
@@ -55,8 +55,8 @@ static void enable(const struct idlewise_machine *machine, struct idlewise_devic
 	}
 	idlewise_governor_init();
 	take(shared);
-	if (governor && governor->enable)
-		governor->enable(&driver, &device);
+	if (idlewise_registered && idlewise_registered->enable)
+		idlewise_registered->enable(&idlewise_driver, &idlewise_cpu);
 	give(shared);
 }
 
@@ -65,13 +65,13 @@ static int select_state(struct idlewise_context *context, struct idlewise_device
 {
 	int state;
 
-	if (!governor)
+	if (!idlewise_registered)
 		return -1;
 	take(shared);
 	if (context->disabled != disabled) {
 		disabled = context->disabled;
 		for (int i = 0; i < CPUIDLE_STATE_MAX; i++)
-			device.states_usage[i].disable = (disabled >> i) & 1;
+			idlewise_cpu.states_usage[i].disable = (disabled >> i) & 1;
 	}
 	idlewise_now.context = context;
 	idlewise_now.clock_ns = context->now_ns;
@@ -82,8 +82,8 @@ static int select_state(struct idlewise_context *context, struct idlewise_device
 	idlewise_now.next_hrtimer_ns = KTIME_MAX;
 	if (context->sleep_length_ns != IDLEWISE_FAR_AWAY_NS)
 		idlewise_now.next_hrtimer_ns = context->now_ns + context->sleep_length_ns;
-	device.next_hrtimer = idlewise_now.next_hrtimer_ns;
-	state = governor->select(&driver, &device, stop_tick);
+	idlewise_cpu.next_hrtimer = idlewise_now.next_hrtimer_ns;
+	state = idlewise_registered->select(&idlewise_driver, &idlewise_cpu, stop_tick);
 	idlewise_now.context = NULL;
 	give(shared);
 	return state;
@@ -91,12 +91,12 @@ static int select_state(struct idlewise_context *context, struct idlewise_device
 
 static void reflect(const struct idlewise_outcome *outcome, struct idlewise_device *shared)
 {
-	if (!governor->reflect)
+	if (!idlewise_registered->reflect)
 		return;
 	take(shared);
 	idlewise_now.clock_ns = outcome->now_ns;
 	idlewise_now.got_tick = outcome->got_tick;
-	governor->reflect(&device, outcome->entered);
+	idlewise_registered->reflect(&idlewise_cpu, outcome->entered);
 	give(shared);
 }
 

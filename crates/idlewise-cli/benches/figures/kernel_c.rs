@@ -1,0 +1,194 @@
+//! Our ports against the C that they were written from, on the same questions; and what a whole
+//! replay takes with a C file in place of the built-in governor.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use idlewise_core::Device;
+use idlewise_linux::{GOVERNORS, GovernorSpec};
+use idlewise_plugin::{Compiler, Instance, Kernel, Source};
+use idlewise_report::{Column, Row, Table, TextStyle, Unit};
+
+use crate::decisions::{HZ, Note, Subject, Timed, World};
+use crate::figure::{
+    Figure, GOAL, Goal, REACHED, Whose, cpu_time, cpu_time_of, goal_values, median, median_ratio,
+    print, text_column, time,
+};
+use crate::replay::write_log;
+
+const ROUND_COUNT: usize = 31;
+const REPLAY_ROUND_COUNT: usize = 7;
+const DRIVER: &str = include_str!("kernel_c.c");
+
+/// The C file of a port, with the variant's patch.
+fn source(sources: &Path, spec: &GovernorSpec) -> Result<Source, Box<dyn Error>> {
+    let (governor, variant) = match spec.name.split_once('+') {
+        Some((governor, variant)) => (governor, Some(variant)),
+        None => (spec.name, None),
+    };
+    let patches = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/patches");
+    Ok(Source {
+        patch: variant.map(|variant| PathBuf::from(format!("{patches}/{variant}.patch"))),
+        kernel: Some(Kernel::parse(spec.series)?),
+        kernel_source: Some(sources.join(spec.series)),
+        fixed_hz: Some(HZ),
+        ..Source::new(format!("{governor}.c"))
+    })
+}
+
+/// A kernel's governor that answers the questions of a port.
+struct KernelC {
+    /// Owns the code that `ask` is.
+    _instance: Instance,
+    ask: unsafe extern "C" fn(*const Note, usize, u32) -> u64,
+    disabled: u32,
+}
+
+impl KernelC {
+    fn load(source: &Source, world: &World) -> Result<Self, Box<dyn Error>> {
+        let library = Compiler::system().library(source, Some(DRIVER))?;
+        let mut instance = Instance::load(&library, world.setting.tick_period_ns)?;
+        instance.enable(&world.setting.states, &mut Device::default());
+        let ask = instance.symbol(c"idlewise_ask");
+        assert!(!ask.is_null(), "the driver was compiled in");
+        // SAFETY: the symbol is the driver's function, of this type (kernel_c.c).
+        let ask = unsafe { std::mem::transmute::<*mut _, unsafe extern "C" fn(_, _, _) -> _>(ask) };
+        let disabled = world.setting.disabled.bits().into();
+        Ok(KernelC { _instance: instance, ask, disabled })
+    }
+
+    /// All questions once; how long it took, and how many answers were others than the port's.
+    fn pass(&self, timed: &dyn Timed) -> (Duration, u64) {
+        cpu_time(|| {
+            // SAFETY: pointer and length are a slice's, and the instance is alive.
+            let ask = |n: &Vec<Note>| unsafe { (self.ask)(n.as_ptr(), n.len(), self.disabled) };
+            timed.streams().iter().map(ask).sum()
+        })
+    }
+}
+
+static PORT: Column = text_column("governor", "governor", "The port.");
+static RATIO: Column = Column {
+    unit: Unit::Count,
+    ..text_column("ratio", "ours / C", "Median of the rounds' ratios: × of the C's time.")
+};
+static OURS: Column = Column {
+    unit: Unit::Nanoseconds,
+    ..text_column("ours_ns", "ours", "A select and a reflect, median.")
+};
+static THEIRS: Column = Column {
+    unit: Unit::Nanoseconds,
+    ..text_column("c_ns", "C", "The same of the kernel's C file.")
+};
+
+/// Times each port beside its C file.
+pub fn run() -> Result<(), Box<dyn Error>> {
+    let sources = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/kernel-sources"));
+    if !GOVERNORS.iter().all(|spec| sources.join(spec.series).is_dir()) {
+        println!(
+            "SKIPPED: kernel-c: no C files to compare with (scripts/kernel-sources \
+             target/kernel-sources)"
+        );
+        return Ok(());
+    }
+    let world = World::load()?;
+    print_decisions(sources, &world)?;
+    println!();
+    print_replays(sources, &world)
+}
+
+fn print_decisions(sources: &Path, world: &World) -> Result<(), Box<dyn Error>> {
+    let mut pairs = Vec::new();
+    for spec in GOVERNORS {
+        let kernel_c = KernelC::load(&source(sources, spec)?, world)?;
+        pairs.push((spec, Subject::Linux(spec).prepare(world), kernel_c));
+    }
+    let mut rounds = vec![[Vec::new(), Vec::new()]; pairs.len()];
+    for _ in 0..ROUND_COUNT {
+        for ((spec, timed, kernel_c), [ours, theirs]) in pairs.iter().zip(&mut rounds) {
+            let count = timed.decision_count() as f64;
+            ours.push(timed.pass().as_nanos() as f64 / count);
+            let (duration, different) = kernel_c.pass(&**timed);
+            theirs.push(duration.as_nanos() as f64 / count);
+            if different > 0 {
+                return Err(
+                    format!("{different} decisions of {}'s C differ from ours", spec.id).into()
+                );
+            }
+        }
+    }
+    let title = format!(
+        "kernel-c: select and reflect over the gaps of the bundled logs on spr, our port and the \
+         kernel's C ({}) with the same answers, {ROUND_COUNT} rounds in turns, CPU time; measured",
+        Compiler::system().version(),
+    );
+    let mut table = Table::new(title, &[&PORT, &OURS, &THEIRS, &RATIO, &GOAL, &REACHED]);
+    for ((spec, ..), [ours, theirs]) in pairs.iter().zip(&rounds) {
+        let ratio = median_ratio(ours, theirs);
+        let goal = Goal::AtMost(if spec.name.starts_with("menu") { 0.6 } else { 1.0 });
+        let [goal, reached] = goal_values(goal, ratio, "×");
+        table.push(Row::unranked([
+            spec.id.into(),
+            median(ours.iter().copied()).into(),
+            median(theirs.iter().copied()).into(),
+            format!("{ratio:.2} ×").into(),
+            goal,
+            reached,
+        ]));
+    }
+    print!("{}", table.to_text(&TextStyle::for_stdout()));
+    Ok(())
+}
+
+fn print_replays(sources: &Path, world: &World) -> Result<(), Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("large.parquet");
+    let gap_count = write_log(&path, world)?;
+    let mut figures = Vec::new();
+    for name in ["menu", "teo", "ladder"] {
+        let mut seconds: [Vec<f64>; 4] = Default::default();
+        // The first compiles the file.
+        replay(&path, sources, &format!("{name}.c"))?;
+        for _ in 0..REPLAY_ROUND_COUNT {
+            let (built_in, built_in_work) = replay(&path, sources, name)?;
+            let (plugin, plugin_work) = replay(&path, sources, &format!("{name}.c"))?;
+            let row = [built_in, plugin, built_in_work, plugin_work];
+            seconds.iter_mut().zip(row).for_each(|(seconds, of)| seconds.push(of));
+        }
+        let [built_in, plugin, built_in_work, plugin_work] = &seconds;
+        let mut add = |what, measured, goal| {
+            figures.push(Figure {
+                what: format!("{name}.c / {name}{what}"),
+                unit: "×",
+                measured,
+                goal,
+            });
+        };
+        add("", median_ratio(plugin, built_in), Goal::AtMost(1.5));
+        add(", CPU time of all processes", median_ratio(plugin_work, built_in_work), Goal::None);
+    }
+    print(
+        &format!(
+            "kernel-c: `idlewise replay LOG --machine spr --governor ...` with the C file (compiled \
+             before) and with the built-in, {gap_count} gaps, {REPLAY_ROUND_COUNT} rounds in turns"
+        ),
+        &figures,
+    );
+    Ok(())
+}
+
+/// Seconds by the clock, and of CPU time, of one command.
+fn replay(path: &Path, sources: &Path, governor: &str) -> Result<(f64, f64), Box<dyn Error>> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    command.arg("replay").arg(path).args(["--machine", "spr", "--csv"]);
+    command.arg("--kernel-source").arg(sources.join("6.12")).args(["--governor", governor]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let before = cpu_time_of(Whose::Children);
+    let (duration, status) = time(|| command.status());
+    if !status?.success() {
+        return Err(format!("`idlewise replay --governor {governor}` failed").into());
+    }
+    Ok((duration.as_secs_f64(), (cpu_time_of(Whose::Children) - before).as_secs_f64()))
+}
