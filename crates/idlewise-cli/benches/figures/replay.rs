@@ -32,7 +32,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     let world = World::load()?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("large.parquet");
-    let gap_count = write_log(&path, &world)?;
+    let gap_count = write_log(&path, &world, GAP_COUNT_MIN)?;
     let byte_count = path.metadata()?.len();
 
     let subjects = Subject::standard();
@@ -131,12 +131,16 @@ fn replay_by_binary(path: &Path) -> Result<f64, Box<dyn Error>> {
 
 /// Writes a log whose CPUs each have all gaps of all bundled logs, one log after the other and all
 /// again until there are enough. Returns how many gaps it has.
-pub fn write_log(path: &Path, world: &World) -> Result<usize, Box<dyn Error>> {
+pub fn write_log(
+    path: &Path,
+    world: &World,
+    gap_count_min: usize,
+) -> Result<usize, Box<dyn Error>> {
     // Whole ticks, so that each gap keeps its place on the grid.
     let tick_ns = i64::from(world.setting.tick_period_ns);
     let mut gaps: Vec<IdleGap> = Vec::new();
     let mut at_ns = 0;
-    while gaps.len() * usize::from(CPU_COUNT) < GAP_COUNT_MIN {
+    while gaps.len() * usize::from(CPU_COUNT) < gap_count_min {
         for stream in &world.streams {
             let (Some(first), Some(last)) = (stream.first(), stream.last()) else { continue };
             let shift_ns = at_ns - first.start_ns.div_euclid(tick_ns) * tick_ns;
