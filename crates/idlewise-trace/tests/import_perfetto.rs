@@ -185,6 +185,20 @@ fn losses_come_before_the_events_of_their_bundle() {
 }
 
 #[test]
+fn a_clock_that_steps_back_is_counted_and_several_clocks_are_doubted() {
+    let round = |start_ns: i64| [0, 1].map(|cpu| packet(cpu, &[(start_ns + i64::from(cpu), IDLE)]));
+    let rounds = (1..10).map(|i| 1_000_000 * i).chain([500]).flat_map(round);
+    let (events, _, summary) = import(&rounds.collect::<Vec<_>>());
+    assert_eq!((events.len(), summary.out_of_order_count), (20, 2));
+    assert_eq!(events[0].at_ns, 1_000_000, "late ones are held where the clock was");
+
+    let mut other = packet(1, &[(2_000, IDLE)]);
+    other.ftrace_events.as_mut().unwrap().ftrace_clock = Some(2);
+    let (_, _, summary) = import(&[packet(0, &[(1_000, IDLE)]), other]);
+    assert!(has_doubt(&summary.doubts, "events of several clocks"), "{:?}", summary.doubts);
+}
+
+#[test]
 fn what_is_of_another_machine_is_left_out() {
     let mut foreign = packet(0, &[(2_000, IDLE)]);
     foreign.machine_id = Some(3);
