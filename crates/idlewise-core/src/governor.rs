@@ -69,6 +69,12 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Sets what the timers say, for who asks again and again in otherwise the same place.
+    #[inline]
+    pub fn set_timers(&mut self, sleep_length: SleepLength) {
+        self.sleep_length = sleep_length;
+    }
+
     /// Reads the timers; each call counts.
     #[inline]
     pub fn sleep_length(&self) -> SleepLength {

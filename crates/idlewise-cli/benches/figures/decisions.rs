@@ -240,14 +240,15 @@ impl<'a, G: Governor + Clone + 'a> Captured<'a, G> {
         let mut governor = self.fresh.clone();
         let mut device = Device::default();
         let (mut sum, mut same) = (0, true);
+        let mut context =
+            Context::new(states, SleepLength { sleep_length_ns: 0, next_event_ns: 0 });
+        context.disabled = self.world.setting.disabled;
+        context.latency_limit_ns = NO_LATENCY_LIMIT_NS;
         for note in notes {
-            let timers = SleepLength {
+            context.set_timers(SleepLength {
                 sleep_length_ns: note.sleep_length_ns,
                 next_event_ns: note.next_event_ns,
-            };
-            let mut context = Context::new(states, timers);
-            context.disabled = self.world.setting.disabled;
-            context.latency_limit_ns = NO_LATENCY_LIMIT_NS;
+            });
             context.tick_stopped = note.tick_stopped;
             context.now_ns = note.select_at_ns;
             let decision = governor.select(&context, &mut device);
