@@ -1,6 +1,8 @@
 //! What must hold of every replay: time is conserved, verdicts are the kernel's, the oracle is
 //! never beaten, and the fast ways agree with the naive ones.
 
+mod any;
+
 use idlewise_core::{
     Context, Decision, Device, DisabledMask, Fixed, Governor, IdleState, Outcome, StateTable, Stay,
     TimerOnly, Verdict,
@@ -9,6 +11,8 @@ use idlewise_sim::replay::{GovernorLane, Lane, Setting, Tally};
 use idlewise_sim::{CostModel, Oracle, OracleLane};
 use idlewise_trace::{IdleGap, WakeReason};
 use proptest::prelude::*;
+
+use any::{TICK_NS, any_gap, any_table};
 
 /// Decides by a fixed sequence of answers, sensible or not, and judges each stay by the rule in
 /// `idlewise-core`.
@@ -38,44 +42,6 @@ impl Governor for Scripted {
     }
 }
 
-prop_compose! {
-    fn any_table()(
-        polls in any::<bool>(),
-        promotes in any::<bool>(),
-        mut times in prop::collection::vec((0..2_000_000_u64, 0..9_000_000_u64), 1..9),
-    ) -> StateTable {
-        times.sort_by_key(|&(_, residency_ns)| residency_ns);
-        let mut states: Vec<IdleState> = times
-            .into_iter()
-            .map(|(latency_ns, residency_ns)| IdleState {
-                is_auto_promoted: promotes,
-                ..IdleState::new(latency_ns, residency_ns)
-            })
-            .collect();
-        if polls {
-            states.insert(0, IdleState::POLL);
-        }
-        StateTable::new(&states).unwrap()
-    }
-}
-
-prop_compose! {
-    fn any_gap()(
-        start_ns in 0..1_i64 << 40,
-        gap_ns in prop_oneof![0..50_000_u64, 0..60_000_000_u64],
-        sleep_length_ns in prop::option::of(0..100_000_000_u64),
-        next_tick_ns in prop::option::of(1..=4_000_000_u32),
-        ran_task in any::<bool>(),
-        reason in 0..6_usize,
-    ) -> IdleGap {
-        IdleGap {
-            cpu: 0, start_ns, gap_ns, sleep_length_ns, next_tick_ns, tick_stopped: false, ran_task,
-            wake_reason: WakeReason::ALL[reason], latency_limit_ns: None, recorded_state: None,
-            recorded_idle_ns: None,
-        }
-    }
-}
-
 fn powers_mw(states: &StateTable) -> Vec<f64> {
     (0..states.len()).map(|i| 4_000.0 / (1.0 + 3.0 * i as f64)).collect()
 }
@@ -98,7 +64,7 @@ proptest! {
         answers in prop::collection::vec((0..10_usize, any::<bool>()), 1..20),
     ) {
         let disabled = DisabledMask::from_bits(disabled_bits);
-        let setting = Setting { disabled, ..Setting::new(states, 4_000_000) };
+        let setting = Setting { disabled, ..Setting::new(states, TICK_NS) };
         let verdicts = std::sync::Arc::default();
         let scripted =
             Scripted { answers, next: 0, states, disabled, verdicts: std::sync::Arc::clone(&verdicts) };
@@ -118,7 +84,7 @@ proptest! {
         lambda_ratio in 0.0..=1.0_f64,
         answers in prop::collection::vec((0..10_usize, any::<bool>()), 1..20),
     ) {
-        let setting = Setting::new(states, 4_000_000);
+        let setting = Setting::new(states, TICK_NS);
         let costs = CostModel::new(states, &powers_mw(&states), 4_000.0);
         let lambda_mw = lambda_ratio * costs.full_price_mw();
         let mut oracle = OracleLane::new(costs.clone(), setting, lambda_mw);
@@ -131,7 +97,7 @@ proptest! {
             Box::new(GovernorLane::new(scripted, setting)),
             Box::new(GovernorLane::new(Fixed::Deepest, setting)),
             Box::new(GovernorLane::new(Fixed::Shallowest, setting)),
-            Box::new(GovernorLane::new(TimerOnly::new(4_000_000), setting)),
+            Box::new(GovernorLane::new(TimerOnly::new(TICK_NS.into()), setting)),
         ];
         for lane in &mut lanes {
             lane.replay(&gaps);
@@ -150,7 +116,7 @@ proptest! {
         gaps_ns in prop::collection::vec(0..80_000_000_u64, 1..200),
     ) {
         let disabled = DisabledMask::from_bits(disabled_bits);
-        let setting = Setting { disabled, ..Setting::new(states, 4_000_000) };
+        let setting = Setting { disabled, ..Setting::new(states, TICK_NS) };
         let costs = CostModel::new(states, &powers_mw(&states), 4_000.0);
         let oracle = Oracle::new(&costs, &setting, limit_ns, lambda_mw);
         let is_allowed = |i: &usize| {
@@ -187,7 +153,7 @@ fn puts_ticks_back_where_the_governor_keeps_them() {
         start_ns: 0,
         gap_ns: 9_000_000,
         sleep_length_ns: None,
-        next_tick_ns: Some(4_000_000),
+        next_tick_ns: Some(TICK_NS),
         tick_stopped: false,
         ran_task: true,
         wake_reason: WakeReason::Irq,
@@ -202,7 +168,7 @@ fn puts_ticks_back_where_the_governor_keeps_them() {
         disabled: DisabledMask::NONE,
         verdicts: std::sync::Arc::default(),
     };
-    let mut lane = GovernorLane::new(scripted(false), Setting::new(states, 4_000_000));
+    let mut lane = GovernorLane::new(scripted(false), Setting::new(states, TICK_NS));
     lane.replay(&[gap]);
     let tally = lane.tally();
     assert_eq!((tally.decision_count(), tally.tick_wake_count), (3, 2));
@@ -211,12 +177,12 @@ fn puts_ticks_back_where_the_governor_keeps_them() {
     assert_eq!(tally.delays(&states).sum_ns(), 100_000);
 
     // With the tick stopped it is one stay; and it stays stopped where no task runs.
-    let mut lane = GovernorLane::new(scripted(true), Setting::new(states, 4_000_000));
+    let mut lane = GovernorLane::new(scripted(true), Setting::new(states, TICK_NS));
     lane.replay(&[gap, IdleGap { ran_task: false, sleep_length_ns: Some(1), ..gap }]);
     assert_eq!((lane.tally().decision_count(), lane.tally().tick_wake_count), (2, 0));
 
     // An event during the tick's work waits for its end: 4.050 comes 53 µs before.
-    let mut lane = GovernorLane::new(scripted(false), Setting::new(states, 4_000_000));
+    let mut lane = GovernorLane::new(scripted(false), Setting::new(states, TICK_NS));
     lane.replay(&[IdleGap { gap_ns: 4_050_000, ..gap }]);
     assert_eq!(lane.tally().overruns.max_ns(), Some(53_000));
 }
@@ -229,7 +195,7 @@ fn stops_the_tick_only_for_timers_beyond_one_tick() {
         start_ns: 0,
         gap_ns: 10_000_000,
         sleep_length_ns: Some(sleep_length_ns),
-        next_tick_ns: Some(4_000_000),
+        next_tick_ns: Some(TICK_NS),
         tick_stopped: false,
         ran_task: true,
         wake_reason: WakeReason::Irq,
@@ -238,13 +204,13 @@ fn stops_the_tick_only_for_timers_beyond_one_tick() {
         recorded_idle_ns: None,
     };
     let ticks = |sleep_length_ns| {
-        let mut lane = GovernorLane::new(Fixed::Deepest, Setting::new(states, 4_000_000));
+        let mut lane = GovernorLane::new(Fixed::Deepest, Setting::new(states, TICK_NS));
         lane.replay(&[gap(sleep_length_ns)]);
         lane.tally().tick_wake_count
     };
     assert_eq!(ticks(4_000_001), 0);
     // Asked again after the first tick, that timer is past: then nothing keeps the tick.
-    assert_eq!(ticks(4_000_000), 1);
+    assert_eq!(ticks(TICK_NS.into()), 1);
 }
 
 #[test]
@@ -263,7 +229,7 @@ fn promotes_out_of_a_shallow_state_and_asks_again() {
         start_ns: 0,
         gap_ns: 500_000,
         sleep_length_ns: None,
-        next_tick_ns: Some(4_000_000),
+        next_tick_ns: Some(TICK_NS),
         tick_stopped: false,
         ran_task: true,
         wake_reason: WakeReason::Irq,
@@ -271,7 +237,7 @@ fn promotes_out_of_a_shallow_state_and_asks_again() {
         recorded_state: None,
         recorded_idle_ns: None,
     };
-    let mut lane = GovernorLane::new(scripted, Setting::new(states, 4_000_000));
+    let mut lane = GovernorLane::new(scripted, Setting::new(states, TICK_NS));
     lane.replay(&[gap]);
     let tally = lane.tally();
     // 24 µs in the lite state (20 + 2 · 2), 1 µs to leave it, the rest in the next.
