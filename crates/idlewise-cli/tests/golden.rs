@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use idlewise_report::{
-    columns, columns_markdown, diff, export, info, park, replay, simulate, validate,
+    columns, columns_markdown, diff, export, info, park, replay, simulate, study, validate,
 };
 
 fn root() -> PathBuf {
@@ -76,6 +76,11 @@ fn the_list_of_columns_is_in_the_documentation() {
         ("`idlewise simulate`, runs", &simulate::RUNS),
         ("`idlewise simulate`, spans", &simulate::SPANS),
         ("`idlewise simulate`, states", &simulate::STATES),
+        (
+            "`idlewise study`, figures (`--json` has `published_min`, `published_max` and \
+             `difference_ratio`)",
+            &study::FIGURES,
+        ),
         ("`idlewise diff`, gaps in groups (`--csv`, and `groups` of `--json`)", &diff::GROUPS),
         ("`idlewise diff`, the dearest gaps (`costly_gaps` of `--json`)", &diff::COSTLY),
         ("`idlewise info`", &info::INFO),

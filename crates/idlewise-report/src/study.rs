@@ -27,6 +27,9 @@ static ROLE: Column = Column::text(
 )
 .priority(Priority::Key);
 
+/// Columns of the table of figures.
+pub static FIGURES: [&Column; 6] = [&FIGURE, &UNIT, &PUBLISHED, &OURS, &DIFFERENCE, &ROLE];
+
 fn published(published: Published) -> String {
     match published {
         Published::Exactly(number) => number_text(number),
@@ -75,8 +78,7 @@ pub fn to_text(study: &Study, style: &TextStyle) -> String {
     paragraph(&mut text, &format!("{}: {}", study.name, study.claim));
     paragraph(&mut text, &format!("({})", study.source));
     text.push('\n');
-    let columns = [&FIGURE, &UNIT, &PUBLISHED, &OURS, &DIFFERENCE, &ROLE];
-    let mut table = Table::new("", &columns);
+    let mut table = Table::new("", &FIGURES);
     for figure in &study.figures {
         table.push(Row::unranked(figure_cells(figure).map(Into::into)));
     }
