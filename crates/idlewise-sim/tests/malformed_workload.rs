@@ -8,7 +8,10 @@ use std::path::Path;
 use idlewise_sim::simulate::Hardware;
 use idlewise_sim::workload::Workload;
 
-const MESSAGES: [(&str, &str); 12] = [
+const MESSAGES: [(&str, &str); 15] = [
+    ("key_of_two_lines", "no parameter 'inter\\nval_xyz'; did you mean 'interval_ns'?"),
+    ("value_of_two_lines", "line 2: interval_ns = a\\nb: expected a whole number, 0 or more"),
+    ("name_of_two_lines", "no workload 'pop\\nson'; did you mean 'poisson'?"),
     ("unknown_key", "line 3: no parameter 'intervall_ns'; did you mean 'interval_ns'?"),
     (
         "unknown_hardware_key",

@@ -36,15 +36,17 @@ pub enum ParameterError {
 
 impl fmt::Display for ParameterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Keys and values may be quoted, and then hold line ends.
         match self {
             Self::Unknown { key, nearest: Some(nearest) } => {
-                write!(f, "no parameter '{key}'; did you mean '{nearest}'?")
+                write!(f, "no parameter '{}'; did you mean '{nearest}'?", key.escape_debug())
             }
             Self::Unknown { key, nearest: None } => {
+                let key = key.escape_debug();
                 write!(f, "no parameter '{key}'; `idlewise simulate --list` shows all")
             }
             Self::Invalid { key, value, expected } => {
-                write!(f, "{key} = {value}: expected {expected}")
+                write!(f, "{key} = {}: expected {expected}", value.escape_debug())
             }
         }
     }

@@ -166,9 +166,10 @@ impl fmt::Display for WorkloadError {
                 f.write_str("no line workload = \"NAME\"; `idlewise simulate --list` has the names")
             }
             Self::Unknown { name, nearest: Some(nearest) } => {
-                write!(f, "no workload '{name}'; did you mean '{nearest}'?")
+                write!(f, "no workload '{}'; did you mean '{nearest}'?", name.escape_debug())
             }
             Self::Unknown { name, nearest: None } => {
+                let name = name.escape_debug();
                 write!(f, "no workload '{name}'; `idlewise simulate --list` has the names")
             }
             Self::Parameter { line, error } => {
