@@ -3,14 +3,15 @@
 //!
 //! `cargo test -p idlewise-trace --test malformed_perf -- --ignored` writes the files again.
 
+mod malformed_files;
 mod perf_writer;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use idlewise_trace::import::perf::PerfData;
 use idlewise_trace::import::{ImportError, TruncationReason};
 use idlewise_trace::{ByteOrder, Event};
+use malformed_files::MalformedFiles;
 use perf_writer::{CPU, IDENTIFIER, PerfWriter, RAW, SAMPLE, SAMPLE_TYPE, TIME, TRACEPOINTS};
 
 /// An error's kind, without what it says.
@@ -24,6 +25,8 @@ enum Variant {
     NoCpuIdle,
     UnreadableCpuIdle,
 }
+
+const FILES: MalformedFiles = MalformedFiles { format: "perf", extension: "perf.data" };
 
 struct Case {
     /// The file's name.
@@ -128,14 +131,6 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/malformed/perf")
-}
-
-fn path(reason: &str) -> PathBuf {
-    folder().join(format!("{reason}.perf.data"))
-}
-
 fn variant_and_place(error: &ImportError) -> Option<(Variant, u64)> {
     Some(match *error {
         ImportError::Empty => (Variant::Empty, 0),
@@ -152,7 +147,7 @@ fn variant_and_place(error: &ImportError) -> Option<(Variant, u64)> {
 #[test]
 fn each_fails_with_its_variant_at_its_place() {
     for Case { reason, variant, at_byte, .. } in cases() {
-        let error = match PerfData::open(&path(reason)) {
+        let error = match PerfData::open(&FILES.path(reason)) {
             Ok(_) => panic!("{reason}: imported"),
             Err(error) => error,
         };
@@ -165,32 +160,18 @@ fn each_fails_with_its_variant_at_its_place() {
 
 #[test]
 fn every_file_has_its_case() {
-    let mut on_disk: Vec<String> = fs::read_dir(folder())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    let mut listed: Vec<String> =
-        cases().iter().map(|case| format!("{}.perf.data", case.reason)).collect();
-    on_disk.sort();
-    listed.sort();
-    assert_eq!(on_disk, listed);
-    for case in cases() {
-        assert_eq!(fs::read(path(case.reason)).unwrap(), case.bytes, "{}", case.reason);
-    }
+    FILES.assert_are(cases().iter().map(|case| (case.reason, &case.bytes[..])));
 }
 
 #[test]
 #[ignore = "writes the files that the others read: run it after a change of the cases"]
 fn write_files() {
-    fs::create_dir_all(folder()).unwrap();
-    for case in cases() {
-        fs::write(path(case.reason), &case.bytes).unwrap();
-    }
+    FILES.write(cases().iter().map(|case| (case.reason, &case.bytes[..])));
 }
 
 #[test]
 fn a_directory_is_refused_with_a_hint() {
-    match PerfData::open(&folder()) {
+    match PerfData::open(Path::new(env!("CARGO_MANIFEST_DIR"))) {
         Err(ImportError::Unsupported { at_byte: 0, todo, .. }) => {
             assert!(todo.contains("--threads"))
         }
@@ -200,8 +181,8 @@ fn a_directory_is_refused_with_a_hint() {
 
 #[test]
 fn a_missing_file_is_named() {
-    match PerfData::open(&path("no_such_file")) {
-        Err(ImportError::Open { path: named, .. }) => assert_eq!(named, path("no_such_file")),
+    match PerfData::open(&FILES.path("no_such_file")) {
+        Err(ImportError::Open { path: named, .. }) => assert_eq!(named, FILES.path("no_such_file")),
         other => panic!("{:?}", other.err()),
     }
 }

@@ -3,17 +3,21 @@
 //!
 //! `cargo test -p idlewise-trace --test malformed_trace_dat -- --ignored` writes the files again.
 
+mod malformed_files;
 mod perf_writer;
 mod trace_dat_writer;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use idlewise_trace::import::trace_dat::TraceDat;
+use malformed_files::MalformedFiles;
 use perf_writer::TRACEPOINTS;
 use trace_dat_writer::{
     BIG, CPU_COUNT, LITTLE, Packing, Page, TRACE_CLOCK, TraceDatWriter, Written,
 };
+
+const FILES: MalformedFiles = MalformedFiles { format: "trace_dat", extension: "trace.dat" };
 
 struct Case {
     /// The file's name.
@@ -347,18 +351,10 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/malformed/trace_dat")
-}
-
-fn path(reason: &str) -> PathBuf {
-    folder().join(format!("{reason}.trace.dat"))
-}
-
 #[test]
 fn each_fails_with_its_message() {
     for Case { reason, message, .. } in cases() {
-        let error = match TraceDat::open(&path(reason)) {
+        let error = match TraceDat::open(&FILES.path(reason)) {
             Ok(_) => panic!("{reason}: imported"),
             Err(error) => error.to_string(),
         };
@@ -368,27 +364,13 @@ fn each_fails_with_its_message() {
 
 #[test]
 fn every_file_has_its_case() {
-    let mut on_disk: Vec<String> = fs::read_dir(folder())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    let mut listed: Vec<String> =
-        cases().iter().map(|case| format!("{}.trace.dat", case.reason)).collect();
-    on_disk.sort();
-    listed.sort();
-    assert_eq!(on_disk, listed);
-    for case in cases() {
-        assert_eq!(fs::read(path(case.reason)).unwrap(), case.bytes, "{}", case.reason);
-    }
+    FILES.assert_are(cases().iter().map(|case| (case.reason, &case.bytes[..])));
 }
 
 #[test]
 #[ignore = "writes the files that the others and the fuzz target read: run it after a change of the cases"]
 fn write_files() {
-    fs::create_dir_all(folder()).unwrap();
-    for case in cases() {
-        fs::write(path(case.reason), &case.bytes).unwrap();
-    }
+    FILES.write(cases().iter().map(|case| (case.reason, &case.bytes[..])));
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/trace_dat");
     fs::create_dir_all(&seeds).unwrap();
     for machine in [LITTLE, BIG] {

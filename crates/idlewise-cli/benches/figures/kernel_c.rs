@@ -112,6 +112,8 @@ fn print_decisions(sources: &Path, world: &World) -> Result<(), Box<dyn Error>> 
     for _ in 0..ROUND_COUNT {
         for ((spec, timed, kernel_c), [ours, theirs]) in pairs.iter().zip(&mut rounds) {
             let count = timed.decision_count() as f64;
+            // Both find the questions in the cache: whoever came first would fetch them for the other.
+            kernel_c.pass(&**timed);
             ours.push(timed.pass().as_nanos() as f64 / count);
             let (duration, different) = kernel_c.pass(&**timed);
             theirs.push(duration.as_nanos() as f64 / count);

@@ -33,7 +33,7 @@ mod trace_dat;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// What a section prints goes out as it is measured; an error means that it could not be.
 type Section = fn() -> Result<(), Box<dyn Error>>;
@@ -50,6 +50,15 @@ const SECTIONS: &[(&str, Section)] = &[
     ("sizes", import::run_sizes),
     ("record", record::run),
 ];
+
+/// Set for a process that runs one section of several.
+const PART: &str = "IDLEWISE_FIGURES_PART";
+
+fn run_apart(section: &str) -> Result<(), Box<dyn Error>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let status = command.arg(section).env(PART, "1").status()?;
+    if status.success() { Ok(()) } else { Err(format!("{status}").into()) }
+}
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -70,14 +79,23 @@ fn main() -> ExitCode {
         eprintln!("no section '{unknown}'; there are: {names}");
         return ExitCode::from(2);
     }
-    print_machine();
+    if std::env::var_os(PART).is_none() {
+        print_machine();
+    }
+    let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
+    let chosen: Vec<_> = SECTIONS.iter().filter(|(name, _)| chosen(name)).collect();
     let mut exit = ExitCode::SUCCESS;
-    for (name, run) in SECTIONS {
-        if !wanted.is_empty() && wanted.iter().all(|w| w != name) {
-            continue;
-        }
-        println!();
-        if let Err(error) = run() {
+    for (name, run) in &chosen {
+        // Each in a process of its own: Linux counts what a program had before it became another as
+        // that one's peak memory, so the tools of one section would look as large as the last one's.
+        let result = match chosen[..] {
+            [_] => {
+                println!();
+                run()
+            }
+            _ => run_apart(name),
+        };
+        if let Err(error) = result {
             println!("BROKEN: {name}: {error}");
             exit = ExitCode::FAILURE;
         }
