@@ -39,11 +39,11 @@
 //!
 //! * Timers armed before the trace are found when they expire, and noted in the gaps before. That
 //!   reaches back as far as the gaps that are still held, [`HELD_GAP_COUNT`] of all CPUs together.
+//! * A deferrable timer armed before the trace looks like any other, unless it is armed again within
+//!   the first [`PRELUDE_EVENT_COUNT`] events: only its start has the flag.
 //! * hrtimers on CLOCK_BOOTTIME are taken as monotonic: they differ only after a suspend.
 //! * Without interrupt events every stay is a gap of its own, and its reason is unknown.
 //! * Without `sched_switch` every gap counts as having run a task before it.
-
-use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,9 @@ pub const HELD_GAP_COUNT: usize = 1 << 20;
 const HELD_GAP_COUNT_MIN: usize = 4_096;
 /// The most gaps held for one CPU: enough for a long reach, few enough to stay in the cache's reach.
 const HELD_GAP_COUNT_MAX: usize = 65_536;
-/// How much of the trace the tick is looked for in before the first gap is built.
+/// How much of the trace is looked at before the first gap is built: for the tick, and for timers
+/// that show only when they are armed again that they wake nobody. A number of events and nothing
+/// else, so that a log does not depend on how many of them an importer gives at once.
 const PRELUDE_EVENT_COUNT: usize = 1 << 18;
 
 /// A timer's handler runs within this time of the interrupt that serves it, or was held up by
@@ -150,8 +152,8 @@ pub struct GapBuilder<S> {
     sink: S,
     tracepoints: Tracepoints,
     facts: CpuFacts,
-    prelude: VecDeque<Event>,
-    finder: Option<TickFinder>,
+    /// `None` once it has been looked at.
+    prelude: Option<Vec<Event>>,
     tick: Tick,
     timers: Timers,
     cpus: Vec<Option<Box<Cpu>>>,
@@ -213,8 +215,7 @@ impl<S: GapSink> GapBuilder<S> {
             sink,
             tracepoints,
             facts: facts.into(),
-            prelude: VecDeque::new(),
-            finder: Some(TickFinder::default()),
+            prelude: Some(Vec::new()),
             tick: Tick::default(),
             timers: Timers::default(),
             cpus: Vec::new(),
@@ -227,23 +228,21 @@ impl<S: GapSink> GapBuilder<S> {
         }
     }
 
-    /// Takes the next events. They must be in order of time; one that is not is counted and taken
-    /// as simultaneous with the one before it.
+    /// Takes the next events, as many at once as suits the caller. They must be in order of time; one
+    /// that is not is counted and taken as simultaneous with the one before it.
     ///
     /// # Errors
     /// The sink's.
     pub fn push(&mut self, events: &[Event]) -> Result<(), S::Error> {
-        let Some(finder) = &mut self.finder else {
-            return self.build(events);
-        };
-        for event in events {
-            finder.push(event);
+        let Some(prelude) = &mut self.prelude else { return self.build(events) };
+        let room = PRELUDE_EVENT_COUNT - prelude.len();
+        let (events, later) = events.split_at(room.min(events.len()));
+        prelude.extend_from_slice(events);
+        if prelude.len() < PRELUDE_EVENT_COUNT {
+            return Ok(());
         }
-        self.prelude.extend(events);
-        if finder.is_sure() || self.prelude.len() >= PRELUDE_EVENT_COUNT {
-            self.end_prelude()?;
-        }
-        Ok(())
+        self.end_prelude()?;
+        self.build(later)
     }
 
     /// Ends the trace: gaps still open are dropped, for their end is not known.
@@ -274,19 +273,18 @@ impl<S: GapSink> GapBuilder<S> {
     }
 
     fn end_prelude(&mut self) -> Result<(), S::Error> {
-        let Some(finder) = self.finder.take() else { return Ok(()) };
-        self.tick = finder.finish();
-        let prelude = std::mem::take(&mut self.prelude);
+        let Some(prelude) = self.prelude.take() else { return Ok(()) };
+        let mut finder = TickFinder::default();
         for event in &prelude {
+            finder.push(event);
             if let EventKind::WheelStart { timer, flags, .. } = event.kind
                 && !wheel_target(flags).1
             {
                 self.timers.know_deferrable(TimerId::Wheel(timer));
             }
         }
-        let (front, back) = prelude.as_slices();
-        self.build(front)?;
-        self.build(back)
+        self.tick = finder.finish();
+        self.build(&prelude)
     }
 
     fn build(&mut self, events: &[Event]) -> Result<(), S::Error> {

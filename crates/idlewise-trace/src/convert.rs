@@ -60,9 +60,9 @@ pub fn convert<S: GapSink>(
     }
     let summary = summary.map_err(ConvertError::Import)?;
     let (sink, gaps) = builder.finish().map_err(ConvertError::Sink)?;
-    // What a note says of the states is not the caller's mistake.
+    // What a note says of the states, or a damaged event, is not the caller's mistake.
     if let Some(unknown) = gaps.unknown_state
-        && (info.machine_note.is_none() || !recorded.exit_latencies_ns.is_empty())
+        && !recorded.exit_latencies_ns.is_empty()
     {
         return Err(ConvertError::UnknownState(unknown));
     }
@@ -170,6 +170,17 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
     };
     for doubt in info.doubts.iter().chain(&summary.doubts) {
         say(true, doubt.clone());
+    }
+    if let (None, Some(UnknownState { state, cpu, at_ns })) =
+        (&info.machine_note, gaps.unknown_state)
+    {
+        say(
+            true,
+            format!(
+                "CPU {cpu} enters state {state} at {at_ns} ns, which no idle driver has: the \
+                 recording is damaged there, and such states are unknown"
+            ),
+        );
     }
     let unobserved: Vec<String> =
         gaps.cpus.iter().filter(|cpu| !cpu.observed).map(|cpu| cpu.cpu.to_string()).collect();

@@ -50,8 +50,11 @@ impl OutputFile {
         self.file.as_file()
     }
 
-    /// An unnamed file on the same disk.
-    pub(crate) fn scratch(&self) -> Result<File, LogError> {
+    /// An unnamed file on the same disk, gone when it is closed.
+    ///
+    /// # Errors
+    /// If the folder can't be written to.
+    pub fn scratch(&self) -> Result<File, LogError> {
         tempfile::tempfile_in(folder(&self.path)).map_err(|error| LogError::io(&self.path, error))
     }
 

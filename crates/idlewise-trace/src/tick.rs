@@ -20,8 +20,6 @@ type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FxHasher>>;
 const KNOWN_HZ: [u32; 5] = [100, 250, 300, 1000, 1024];
 /// How much more a `tick_stop` proves than one re-arming.
 const TICK_STOP_VOTES: u32 = 1_000;
-/// Enough re-armings to stop looking: a second of one CPU's ticks at the lowest HZ.
-const ENOUGH_VOTES: u32 = 100;
 /// A year: clocks that differ by more are not the same clock.
 const YEAR_NS: i64 = 31_536_000_000_000_000;
 
@@ -86,7 +84,7 @@ impl Tick {
     }
 }
 
-/// Watches the first part of a trace until the tick is known.
+/// Watches the first part of a trace.
 #[derive(Default)]
 pub(crate) struct TickFinder {
     timers: FastMap<u64, Arming>,
@@ -158,12 +156,6 @@ impl TickFinder {
         *self.votes.entry(function).or_default() += 1;
         *self.periods.entry((function, hz)).or_default() += 1;
         self.phases.insert((cpu, function), expires_at_ns);
-    }
-
-    /// Whether more events would hardly change the answer.
-    pub(crate) fn is_sure(&self) -> bool {
-        let best = self.periods.values().copied().max().unwrap_or(0);
-        best >= ENOUGH_VOTES && self.jiffies.len() >= 8
     }
 
     pub(crate) fn finish(&self) -> Tick {

@@ -210,3 +210,50 @@ fn counts_events_that_step_back_in_time() {
     let (gaps, summary) = trace.build();
     assert_eq!((gaps.len(), gaps[0].gap_ns, summary.out_of_order_count), (1, 0, 1));
 }
+
+/// A deferrable timer that was armed before the trace says so only when it is armed again. Whether
+/// that is known in time must not depend on how an importer cuts a trace into pieces.
+#[test]
+fn gives_the_same_gaps_however_many_events_come_at_once() {
+    const DEFERRABLE: u64 = 0xd0;
+    let mut trace = Trace::new();
+    for jiffies in 21..300 {
+        let at_ns = jiffies * TICK_NS;
+        let tick = |trace: &mut Trace| {
+            trace.tick(at_ns);
+        };
+        let wheel_start = |timer, flags| {
+            let bucket_jiffies = jiffies as u64 + 5;
+            EventKind::WheelStart { timer, bucket_jiffies, ahead_jiffies: 5, flags }
+        };
+        match jiffies {
+            200 => {
+                trace.idle(at_ns - 2_000_000);
+                tick(&mut trace);
+                let now_jiffies = jiffies as u64;
+                trace.at(at_ns + 1_000, EventKind::WheelExpire { timer: DEFERRABLE, now_jiffies });
+                trace.exit(at_ns + 2_000).idle(at_ns + 3_000);
+                trace.at(at_ns + 900_000, EventKind::IpiInterrupt).exit(at_ns + 901_000);
+                trace.at(at_ns + 902_000, EventKind::SwitchToTask);
+            }
+            290 => {
+                tick(&mut trace);
+                trace.at(at_ns + 1_000, wheel_start(DEFERRABLE, 0x0008_0000));
+            }
+            _ => {
+                tick(&mut trace);
+                trace.at(at_ns + 1_000, wheel_start(0xe0, 0));
+            }
+        }
+    }
+    let (at_once, _) = trace.build();
+    assert_eq!(at_once.len(), 1);
+    assert_eq!((at_once[0].gap_ns, at_once[0].wake_reason), (2_900_000, WakeReason::Ipi));
+    for piece in [1, 7, 1_000] {
+        let mut builder = GapBuilder::new(Vec::new(), every_tracepoint(), Vec::new());
+        for events in trace.0.chunks(piece) {
+            builder.push(events).unwrap();
+        }
+        assert_eq!(builder.finish().unwrap().0, at_once, "{piece} at once");
+    }
+}

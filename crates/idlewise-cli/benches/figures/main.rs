@@ -12,6 +12,7 @@
 //! | `import.rs` | importing against `perf script` and a bare walk; memory; log sizes |
 //! | `trace_dat.rs` | importing trace.dat against `trace-cmd report`; its memory |
 //! | `text.rs` | importing ftrace's text |
+//! | `perfetto.rs` | importing a Perfetto trace; its memory |
 //! | `record.rs` | what recording costs a workload, beside other recorders |
 //! | `perf_data.rs` | long recordings made of a short one |
 //!
@@ -24,6 +25,9 @@ mod figure;
 mod import;
 mod kernel_c;
 mod perf_data;
+mod perfetto;
+#[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
+mod perfetto_writer;
 mod record;
 mod replay;
 mod simulate;
@@ -46,6 +50,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("import", import::run_throughput),
     ("trace-dat", trace_dat::run),
     ("text", text::run),
+    ("perfetto", perfetto::run),
     ("memory", import::run_memory),
     ("sizes", import::run_sizes),
     ("record", record::run),

@@ -55,3 +55,14 @@ fn a_recording_gives_the_same_gaps_as_a_perfetto_trace() {
         assert_eq!(metadata.kernel.as_deref(), Some("6.18.44"));
     }
 }
+
+/// Rounds of a Perfetto trace are shorter than those of the perf.data that it was made of, so the
+/// importers give their events in other pieces. Here as a packed file.
+#[test]
+fn a_busy_recording_gives_the_same_gaps_too() {
+    let bundled = IdleLog::open(&root().join("traces/h-pingpong.parquet")).unwrap();
+    let packed = zstd::encode_all(&*file(&trace(&events("h-pingpong"), 0)), 1).unwrap();
+    let (log, gaps) = imported(packed);
+    assert!(gaps == *crate::import::gaps(&bundled), "not the bundled log's");
+    assert_eq!(log.metadata.doubts, bundled.metadata.doubts);
+}

@@ -3,6 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use idlewise_trace::log::LogError;
+
 /// Why a recording can't be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -48,18 +50,9 @@ pub enum RecordError {
     /// sysfs names no CPU.
     #[error("/sys/devices/system/cpu/online names no CPU; mount sysfs on /sys")]
     NoCpus,
-    /// The output is there already.
-    #[error("{}: exists; use --force to replace it", path.display())]
-    Exists {
-        /// The output.
-        path: PathBuf,
-    },
-    /// The output's folder is not there.
-    #[error("{}: its folder does not exist; make it, or name another place with -o", path.display())]
-    NoFolder {
-        /// The output.
-        path: PathBuf,
-    },
+    /// The output is there already, or has no place.
+    #[error(transparent)]
+    Output(#[from] LogError),
     /// The output can't be written.
     #[error("{}: cannot write: {source}; nothing was kept", path.display())]
     Write {

@@ -21,11 +21,10 @@ mod reader;
 mod trace_dat;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use idlewise_trace::MachineNote;
+use idlewise_trace::{MachineNote, OutputFile};
 use serde::Serialize;
 
 pub use error::RecordError;
@@ -35,7 +34,7 @@ use crate::tracefs::Instance;
 use crate::{Root, Tracefs};
 use events::Events;
 use reader::Readers;
-use trace_dat::{CpuPart, Output, TraceDat};
+use trace_dat::{CpuPart, TraceDat};
 
 /// The clock of the timestamps: that of the kernel's timers, so that expiries need no conversion.
 const CLOCK: &str = "mono";
@@ -65,7 +64,7 @@ pub struct Recording {
     instance: Instance,
     tracefs: Tracefs,
     root: Root,
-    output: Output,
+    output: OutputFile,
     events: Events,
     cpus: Vec<u16>,
     buffer_kb: u64,
@@ -111,7 +110,7 @@ impl Recording {
     /// # Errors
     /// If the output can't be written, or the kernel does not let us record.
     pub fn start(root: &Root, options: &RecordOptions) -> Result<Self, RecordError> {
-        let output = Output::create(&options.output, options.replace)?;
+        let output = trace_dat::create(&options.output, options.replace)?;
         let tracefs = Tracefs::find(root)?;
         let cpus = root.online_cpus();
         if cpus.is_empty() {
@@ -234,7 +233,7 @@ impl Recording {
         // Before the long copy, so that a kill in it leaves no instance.
         instance.remove()?;
         let path = output.path().to_owned();
-        let byte_count = output.write(&head, parts, progress)?;
+        let byte_count = trace_dat::finish(output, &head, parts, progress)?;
         Ok(RecordingSummary {
             output: path,
             byte_count,
@@ -291,12 +290,6 @@ impl Stats {
             text,
         }
     }
-}
-
-/// Opens a file of a page's worth that goes with the process.
-fn unnamed_file(folder: &Path) -> Result<File, RecordError> {
-    tempfile::tempfile_in(folder)
-        .map_err(|source| RecordError::Write { path: folder.to_owned(), source })
 }
 
 #[cfg(test)]

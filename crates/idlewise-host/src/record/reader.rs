@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
+use idlewise_trace::OutputFile;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-use super::trace_dat::Output;
-use super::{RecordError, unnamed_file};
+use super::RecordError;
 use crate::tracefs::Instance;
 
 /// How many CPUs a thread serves: a CPU that records 20 MB/s takes a few percent of a reader.
@@ -69,7 +69,7 @@ impl Readers {
     pub(super) fn start(
         instance: &Instance,
         cpus: &[u16],
-        output: &Output,
+        output: &OutputFile,
     ) -> Result<Self, RecordError> {
         let fail = |error: Errno| RecordError::Reader { source: error.into() };
         let shared = Arc::new(Shared::default());
@@ -89,7 +89,7 @@ impl Readers {
                     .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
                     .open(&path)
                     .map_err(|source| RecordError::tracefs(&path, source))?;
-                Ok(CpuReader { cpu, ring, pages: unnamed_file(output.folder())? })
+                Ok(CpuReader { cpu, ring, pages: output.scratch()? })
             };
             let cpus = cpus.iter().map(open).collect::<Result<Vec<_>, _>>()?;
             let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(fail)?;

@@ -5,12 +5,12 @@
 //! need, and it can be written in one go. Version 7 adds compression, which would take time from
 //! the machine that is being recorded; what is mailed around is better packed with xz afterwards.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::fchown;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{PermissionsExt, fchown};
+use std::path::Path;
 
-use idlewise_trace::MachineNote;
+use idlewise_trace::{MachineNote, OutputFile};
 
 use super::RecordError;
 use super::events::Events;
@@ -47,61 +47,28 @@ pub(super) struct CpuPart {
     pub(super) stats: String,
 }
 
-/// The output: it has its name only when it is whole.
-#[derive(Debug)]
-pub(super) struct Output {
-    path: PathBuf,
-    replace: bool,
+/// Starts the output. It is readable by its owner alone, for it has addresses of the kernel's objects.
+pub(super) fn create(path: &Path, replace: bool) -> Result<OutputFile, RecordError> {
+    let output = OutputFile::create(path, replace)?;
+    let private = Permissions::from_mode(0o600);
+    let set = output.file().set_permissions(private);
+    set.map_err(|source| RecordError::Write { path: path.to_owned(), source })?;
+    Ok(output)
 }
 
-impl Output {
-    /// Will be `path`. What is wrong with its folder shows before the recording, when the CPUs'
-    /// files are made there.
-    pub(super) fn create(path: &Path, replace: bool) -> Result<Self, RecordError> {
-        if !replace && path.exists() {
-            return Err(RecordError::Exists { path: path.to_owned() });
-        }
-        if !folder_of(path).is_dir() {
-            return Err(RecordError::NoFolder { path: path.to_owned() });
-        }
-        Ok(Output { path: path.to_owned(), replace })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Where the output is, and unnamed files beside it.
-    pub(super) fn folder(&self) -> &Path {
-        folder_of(&self.path)
-    }
-
-    /// Writes all, gives the file its name, and returns its size.
-    pub(super) fn write(
-        self,
-        head: &TraceDat<'_>,
-        parts: Vec<CpuPart>,
-        progress: &dyn Fn(u64, u64),
-    ) -> Result<u64, RecordError> {
-        let Output { path, replace } = self;
-        let fail = |source| RecordError::Write { path: path.clone(), source };
-        // Readable by its owner alone, for it has addresses of the kernel's objects.
-        let mut file = tempfile::Builder::new()
-            .prefix(".idlewise-")
-            .suffix(".partial")
-            .tempfile_in(folder_of(&path))
-            .map_err(fail)?;
-        let byte_count = write(file.as_file_mut(), head, parts, progress).map_err(fail)?;
-        give_to_caller(file.as_file());
-        let kept = if replace { file.persist(&path) } else { file.persist_noclobber(&path) };
-        match kept {
-            Ok(_) => Ok(byte_count),
-            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-                Err(RecordError::Exists { path })
-            }
-            Err(error) => Err(RecordError::Write { path, source: error.error }),
-        }
-    }
+/// Writes all, gives the file its name, and returns its size.
+pub(super) fn finish(
+    output: OutputFile,
+    head: &TraceDat<'_>,
+    parts: Vec<CpuPart>,
+    progress: &dyn Fn(u64, u64),
+) -> Result<u64, RecordError> {
+    let written = write(output.file(), head, parts, progress);
+    let byte_count =
+        written.map_err(|source| RecordError::Write { path: output.path().to_owned(), source })?;
+    give_to_caller(output.file());
+    output.finish()?;
+    Ok(byte_count)
 }
 
 /// Gives a file that root made through sudo to the user who called sudo.
@@ -115,15 +82,8 @@ fn give_to_caller(file: &File) {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
-}
-
 fn write(
-    file: &mut File,
+    mut file: &File,
     head: &TraceDat<'_>,
     mut parts: Vec<CpuPart>,
     progress: &dyn Fn(u64, u64),
@@ -162,7 +122,7 @@ fn write(
         file.seek(SeekFrom::Start(at_byte))?;
         part.pages.seek(SeekFrom::Start(0))?;
         // The kernel copies, or shares the blocks where the file system can.
-        io::copy(&mut part.pages, file)?;
+        io::copy(&mut part.pages, &mut file)?;
     }
     file.set_len(end_at_byte)?;
     Ok(end_at_byte)
