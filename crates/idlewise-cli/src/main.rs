@@ -8,6 +8,7 @@ mod error;
 mod governor_arguments;
 mod governors;
 mod input;
+mod output;
 mod progress;
 mod unpack;
 mod world;

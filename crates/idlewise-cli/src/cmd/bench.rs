@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::error::Failure;
 use crate::input::NamedLog;
+use crate::output::write_text;
 use crate::progress::Progress;
 
 const EXAMPLES: &str = "\
@@ -133,7 +134,7 @@ impl Park {
             at_most: 10.0,
         };
         if let (Some(path), Some((workload, figures))) = (&self.plot, results.last()) {
-            write_plot(path, &bench_park_plot(&workload.to_string(), figures))?;
+            write_text(path, &bench_park_plot(&workload.to_string(), figures))?;
         }
         let mut out = io::stdout().lock();
         if self.json {
@@ -220,14 +221,4 @@ fn recorded(path: &Path, count: usize) -> Result<Workload, Failure> {
         return Err(Failure::new(format_args!("{}: it has no gaps", path.display())));
     }
     Ok(Workload::Recorded { name: named.name, gaps_ns })
-}
-
-fn write_plot(path: &Path, plot: &str) -> Result<(), Failure> {
-    let fail = |error: io::Error| Failure::new(format_args!("{}: {error}", path.display()));
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
-    file.write_all(plot.as_bytes()).map_err(fail)?;
-    file.persist(path).map_err(|error| fail(error.error))?;
-    Ok(())
 }

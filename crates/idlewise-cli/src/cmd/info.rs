@@ -31,7 +31,7 @@ Exit status: 0, or 2 if the file can't be used.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
-    /// An idle log, or a recording: perf.data or trace.dat, plain or in .xz
+    /// An idle log, or a recording of any format that `idlewise import` reads
     log: PathBuf,
 
     /// Print JSON instead of text

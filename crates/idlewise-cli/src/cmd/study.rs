@@ -9,12 +9,12 @@ use idlewise_linux::resolve;
 use idlewise_report::{TextStyle, study};
 use idlewise_sim::Machine;
 use idlewise_sim::study::{STUDIES, Shelf, Study as Outcome, StudySpec};
-use idlewise_trace::OutputFile;
 use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::bundled;
 use crate::error::{Failure, nearest};
+use crate::output::write_text;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,9 +79,9 @@ impl Study {
         if let Some(folder) = &self.pages {
             for outcome in &outcomes {
                 let markdown = study::to_markdown(outcome);
-                write_page(&folder.join(format!("{}.md", outcome.name)), &markdown)?;
+                write_text(&folder.join(format!("{}.md", outcome.name)), &markdown)?;
                 let svg = study::to_svg(&outcome.plot);
-                write_page(&folder.join(format!("{}.svg", outcome.name)), &svg)?;
+                write_text(&folder.join(format!("{}.svg", outcome.name)), &svg)?;
                 writeln!(out, "{}", folder.join(format!("{}.md", outcome.name)).display())?;
             }
         } else if self.json {
@@ -122,12 +122,4 @@ fn check_pages(folder: &Path, specs: &[&StudySpec], replace: bool) -> Result<(),
         }
         _ => Ok(()),
     }
-}
-
-fn write_page(path: &Path, text: &str) -> Result<(), Failure> {
-    let output = OutputFile::create(path, true)?;
-    let mut file = output.file();
-    file.write_all(text.as_bytes())
-        .map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))?;
-    Ok(output.finish()?)
 }
