@@ -68,7 +68,7 @@ miri: ## run the waiting protocols' tests under miri (needs a nightly toolchain 
 	else echo 'SKIPPED: miri is not installed (rustup component add miri --toolchain nightly)'; fi
 
 stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours; STRESS_COUNT=N for fewer)
-	IDLEWISE_STRESS_COUNT=$(or $(STRESS_COUNT),1000000000) $(CARGO) test --release --package idlewise-park --test stress_parker
+	IDLEWISE_STRESS_COUNT=$(or $(STRESS_COUNT),1000000000) $(CARGO) test --release --package idlewise-park --test stress_parker -- --nocapture
 
 # The waiting crates on Arm: built for it and run by an emulator.
 test-arm: ## test idlewise-core and idlewise-park for AArch64 under qemu-user
