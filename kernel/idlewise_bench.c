@@ -111,6 +111,16 @@ static bool await_idle(unsigned int target, unsigned int gap_us)
 	return true;
 }
 
+/*
+ * Whether both CPUs are still what they were. Until preemption is enabled again it stays so: a CPU
+ * goes offline by stopping all others. A call to one that is gone would never arrive.
+ */
+static bool in_place(const struct request *request)
+{
+	lockdep_assert_preemption_disabled();
+	return cpu_online(request->target) && smp_processor_id() == request->source;
+}
+
 static struct call first, second;
 static int spin_until;
 
@@ -126,6 +136,7 @@ static int measure_busy(const struct request *request)
 {
 	struct task_struct *task;
 	unsigned int i;
+	int error = 0;
 	u64 sent_at;
 
 	WRITE_ONCE(spin_until, 0);
@@ -134,10 +145,15 @@ static int measure_busy(const struct request *request)
 		return PTR_ERR(task);
 	get_task_struct(task);
 	wake_up_process(task);
-	while (cpu_is_idle(request->target))
+	while (cpu_is_idle(request->target) && cpu_online(request->target))
 		usleep_range(50, 100);
 	for (i = 0; i < sample_count; i++) {
 		preempt_disable();
+		if (!in_place(request)) {
+			preempt_enable();
+			error = -ENODEV;
+			break;
+		}
 		samples[i].busy_cycles = send(&first, request->target, &sent_at);
 		await(&first);
 		preempt_enable();
@@ -147,7 +163,7 @@ static int measure_busy(const struct request *request)
 	WRITE_ONCE(spin_until, 1);
 	kthread_stop(task);
 	put_task_struct(task);
-	return 0;
+	return error;
 }
 
 static int measure(void *data)
@@ -161,15 +177,16 @@ static int measure(void *data)
 		struct sample *sample = &samples[sample_count];
 		u64 sent_at, second_sent_at;
 
-		if (!cpu_online(request->target)) {
-			request->error = -ENODEV;
-			break;
-		}
 		if (!await_idle(request->target, request->gap_us)) {
 			given_up_count++;
 			continue;
 		}
 		preempt_disable();
+		if (!in_place(request)) {
+			preempt_enable();
+			request->error = -ENODEV;
+			break;
+		}
 		sample->idle_cycles = send(&first, request->target, &sent_at);
 		sample->waking_cycles = send(&second, request->target, &second_sent_at);
 		await(&first);
@@ -180,6 +197,8 @@ static int measure(void *data)
 	}
 	if (!request->error)
 		request->error = measure_busy(request);
+	if (request->error == -ENODEV)
+		pr_err("run: CPU %u or %u went offline\n", request->source, request->target);
 	complete(&request->done);
 	return 0;
 }
