@@ -10,6 +10,7 @@ mod governors;
 mod input;
 mod output;
 mod progress;
+mod signals;
 mod unpack;
 mod world;
 

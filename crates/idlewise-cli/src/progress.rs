@@ -22,6 +22,11 @@ impl Progress {
         Progress::new(what, gap_count, "{msg} {bar:32} {human_pos}/{human_len} gaps {eta} left")
     }
 
+    /// For measuring.
+    pub fn wakes(what: &'static str, wake_count: u64) -> Self {
+        Progress::new(what, wake_count, "{msg} {bar:32} {human_pos}/{human_len} wakes {eta} left")
+    }
+
     /// For work that ends when it ends; says what [`Progress::say`] was told last.
     pub fn open_ended() -> Self {
         Progress::new("", 0, "{spinner} {msg}")

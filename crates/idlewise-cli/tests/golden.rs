@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use idlewise_report::{
-    columns, columns_markdown, diff, export, info, park, replay, simulate, study, validate,
+    columns, columns_markdown, diff, export, info, ipi, park, replay, simulate, study, validate,
 };
 
 fn root() -> PathBuf {
@@ -87,6 +87,8 @@ fn the_list_of_columns_is_in_the_documentation() {
         ("`idlewise export`", &export::EXPORT),
         ("`idlewise validate`", &validate::VALIDATE),
         ("`idlewise bench park`", &park::BENCH_PARK),
+        ("`idlewise measure ipi`, a CPU and a state", &ipi::MEASURE_IPI),
+        ("`idlewise measure ipi`, all of them", &ipi::MEASURE_IPI_ALL),
         ("`idlewise machines`", &columns::MACHINE_LIST),
         ("`idlewise machines NAME`", &columns::STATE_LIST),
     ]);

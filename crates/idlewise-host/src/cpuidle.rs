@@ -14,10 +14,10 @@ const STATE_COUNT_MAX: usize = 10;
 /// One idle state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct SysfsState {
-    name: String,
+    pub(crate) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     desc: Option<String>,
-    exit_latency_us: u64,
+    pub(crate) exit_latency_us: u64,
     target_residency_us: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     flags: Vec<&'static str>,
@@ -29,7 +29,7 @@ pub(crate) struct SysfsState {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     inferred: Vec<&'static str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    default_disabled: bool,
+    pub(crate) default_disabled: bool,
 }
 
 /// What of a machine goes around its states.

@@ -8,20 +8,25 @@
 //! | `note.rs` | [`note()`]: all that a trace should say about the machine |
 //! | `live.rs` | [`IdleCounters`]: idle entries so far, for a live summary |
 //! | `tracefs.rs` | [`Tracefs`], and an instance of our own in it |
+//! | `topology.rs` | [`Relation`]: how far apart two CPUs are |
+//! | `ipi/` | what waking an idle CPU costs, by the kernel module idlewise_bench ([`ipi::measure`]) |
 //! | `record/` | [`Recording`]: from start to trace.dat |
 //!
-//! What this crate does not do: decode events, or change how the machine idles.
+//! What this crate does not do: decode events, statistics, or leave changed how the machine idles.
 #![forbid(unsafe_code)]
 
 mod cpuidle;
+pub mod ipi;
 mod live;
 mod note;
 mod record;
 mod root;
+mod topology;
 mod tracefs;
 
 pub use live::IdleCounters;
 pub use note::note;
 pub use record::{Progress, RecordError, RecordOptions, Recording, RecordingSummary};
 pub use root::Root;
+pub use topology::{Relation, is_virtual_machine};
 pub use tracefs::Tracefs;

@@ -23,7 +23,7 @@ pub fn note(root: &Root, command: String) -> MachineNote {
     let cpus = root.online_cpus();
     let kernel = root.text("proc/sys/kernel/osrelease");
     let arch = arch(root);
-    let cpuinfo = CpuInfo(root.text("proc/cpuinfo").unwrap_or_default());
+    let cpuinfo = CpuInfo::read(root);
     let driver = driver(root);
     let has_driver = driver.as_deref().is_some_and(|driver| driver != "none");
     let head = MachineHead {
@@ -157,7 +157,7 @@ fn hz(root: &Root, kernel: Option<&str>) -> Option<u32> {
 }
 
 /// The smaller of the machine's limit and the CPU's own, for each CPU that has one.
-fn latency_limits_ns(root: &Root, cpus: &[u16]) -> BTreeMap<u16, u64> {
+pub(crate) fn latency_limits_ns(root: &Root, cpus: &[u16]) -> BTreeMap<u16, u64> {
     // Opening it asks for no limit: a request begins with the default.
     let global_us = root
         .bytes("dev/cpu_dma_latency")
@@ -182,11 +182,15 @@ fn latency_limits_ns(root: &Root, cpus: &[u16]) -> BTreeMap<u16, u64> {
 }
 
 /// The text of /proc/cpuinfo.
-struct CpuInfo(String);
+pub(crate) struct CpuInfo(String);
 
 impl CpuInfo {
+    pub(crate) fn read(root: &Root) -> Self {
+        CpuInfo(root.text("proc/cpuinfo").unwrap_or_default())
+    }
+
     /// The first CPU's field of that name.
-    fn field(&self, name: &str) -> Option<String> {
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
         self.0.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;
             (key.trim() == name && !value.trim().is_empty()).then(|| value.trim().to_owned())

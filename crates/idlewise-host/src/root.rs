@@ -1,7 +1,7 @@
 //! The file system that a machine is read under.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The root folder of a machine: `/`, or a folder with a copy of another machine's files.
@@ -42,21 +42,32 @@ impl Root {
         self.text(name)?.parse().ok()
     }
 
+    /// Writes a file that is there already: the kernel's files appear when the kernel wants them.
+    pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).truncate(true).open(self.path(name))?;
+        file.write_all(text.as_bytes())
+    }
+
     /// The CPUs that the kernel says are online, in order; none if it doesn't say.
     pub fn online_cpus(&self) -> Vec<u16> {
-        self.text("sys/devices/system/cpu/online").map_or_else(Vec::new, |list| cpu_list(&list))
+        self.cpus_in("sys/devices/system/cpu/online").unwrap_or_default()
+    }
+
+    /// The CPUs in a file that lists them.
+    pub(crate) fn cpus_in(&self, name: &str) -> Option<Vec<u16>> {
+        self.text(name).map(|list| cpu_list(&list))
     }
 
     /// How many CPU numbers the machine has room for: one more than the last possible CPU.
     pub(crate) fn possible_cpu_count(&self) -> usize {
-        let possible = self.text("sys/devices/system/cpu/possible");
-        let last = possible.and_then(|list| cpu_list(&list).last().copied());
+        let possible = self.cpus_in("sys/devices/system/cpu/possible");
+        let last = possible.and_then(|cpus| cpus.last().copied());
         last.or(self.online_cpus().last().copied()).map_or(0, |cpu| usize::from(cpu) + 1)
     }
 }
 
 /// Reads a list as `0-3,8,10-11`; what it can't read it leaves out.
-fn cpu_list(list: &str) -> Vec<u16> {
+pub(crate) fn cpu_list(list: &str) -> Vec<u16> {
     let mut cpus = Vec::new();
     for part in list.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -15,6 +15,8 @@ pub enum Unit {
     Ratio,
     /// Time.
     Nanoseconds,
+    /// Time, as the processor's TSC counts it.
+    Cycles,
     /// Energy.
     Microjoules,
     /// Power.
@@ -31,6 +33,7 @@ impl Unit {
             Unit::Count => "count",
             Unit::Ratio => "ratio",
             Unit::Nanoseconds => "ns",
+            Unit::Cycles => "cycles",
             Unit::Microjoules => "uJ",
             Unit::Milliwatts => "mW",
             Unit::PerSecond => "1/s",

@@ -9,6 +9,7 @@
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `replay.rs` | what a replay says: its columns, tables and sentences |
 //! | `park.rs` | what `idlewise bench park` measured: table, goals, plot |
+//! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
 //! | `diff/` | where two governors differ, and what it costs |
 //! | `export.rs` | what the columns of an export mean |
 //! | `simulate.rs` | what a simulated run says |
@@ -24,6 +25,7 @@ pub mod columns;
 pub mod diff;
 pub mod export;
 pub mod info;
+pub mod ipi;
 mod notes;
 pub mod park;
 pub mod replay;

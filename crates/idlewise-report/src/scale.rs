@@ -29,6 +29,7 @@ fn units(unit: Unit) -> &'static [(&'static str, f64)] {
         Unit::Count => &[("", 1.0), ("k", 1e3), ("M", 1e6)],
         Unit::Ratio => &[("%", 0.01)],
         Unit::Nanoseconds => &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)],
+        Unit::Cycles => &[("cycles", 1.0)],
         Unit::Microjoules => &[("uJ", 1.0), ("mJ", 1e3), ("J", 1e6)],
         Unit::Milliwatts => &[("mW", 1.0), ("W", 1e3)],
         Unit::PerSecond => &[("1/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)],

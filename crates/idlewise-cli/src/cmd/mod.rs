@@ -8,6 +8,7 @@ mod export;
 mod import;
 mod info;
 mod machines;
+mod measure;
 mod plugin_worker;
 mod record;
 mod replay;
@@ -36,6 +37,7 @@ pub enum Command {
     Anonymize(anonymize::Anonymize),
     #[cfg(target_os = "linux")]
     Bench(bench::Bench),
+    Measure(measure::Measure),
     Machines(machines::Machines),
     VerifyDecisions(verify_decisions::VerifyDecisions),
     VerifySources(verify_sources::VerifySources),
@@ -58,6 +60,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Anonymize(arguments) => arguments.run(),
         #[cfg(target_os = "linux")]
         Command::Bench(arguments) => arguments.run(),
+        Command::Measure(arguments) => arguments.run(),
         Command::Machines(arguments) => arguments.run(),
         Command::VerifyDecisions(arguments) => arguments.run(),
         Command::VerifySources(arguments) => arguments.run(),

@@ -1,13 +1,10 @@
 //! `idlewise record`: this machine's idle events become a trace.dat.
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ExitCode, ExitStatus};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use idlewise_host::{
@@ -15,10 +12,10 @@ use idlewise_host::{
     RecordingSummary, Root, note,
 };
 use idlewise_report::{Notes, wrap};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::Failure;
 use crate::progress::Progress;
+use crate::signals::Signals;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -306,48 +303,6 @@ impl Follow {
             progress.lost_event_count,
             progress.byte_count as f64 / 1e6
         )
-    }
-}
-
-/// Ctrl-c and the like, and a child's end, as something that can be waited for.
-struct Signals {
-    woken: UnixStream,
-    has_ended: Arc<AtomicBool>,
-}
-
-impl Signals {
-    fn catch() -> Result<Self, Failure> {
-        let fail = |error: io::Error| Failure::new(format_args!("cannot catch signals: {error}"));
-        let (woken, waker) = UnixStream::pair().map_err(fail)?;
-        let has_ended = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, has_ended.clone()).map_err(fail)?;
-        }
-        for signal in [SIGINT, SIGTERM, SIGHUP, SIGCHLD] {
-            let waker = waker.try_clone().map_err(fail)?;
-            signal_hook::low_level::pipe::register(signal, waker).map_err(fail)?;
-        }
-        Ok(Signals { woken, has_ended })
-    }
-
-    fn has_ended(&self) -> bool {
-        // Relaxed: the pipe that wakes us orders what matters, and the next look sees it anyway.
-        self.has_ended.load(Ordering::Relaxed)
-    }
-
-    /// Waits for a signal, or for so long.
-    fn wait(&mut self, at_most: Duration) -> Result<(), Failure> {
-        self.woken.set_read_timeout(Some(at_most.max(Duration::from_millis(1))))?;
-        // How many signals came is of no matter.
-        match self.woken.read(&mut [0; 64]).map(|_count| ()) {
-            Ok(()) => Ok(()),
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock
-                | io::ErrorKind::TimedOut
-                | io::ErrorKind::Interrupted => Ok(()),
-                _ => Err(error.into()),
-            },
-        }
     }
 }
 

@@ -11,6 +11,7 @@ mod info;
 mod kernel_governor;
 mod machines;
 mod manifest;
+mod measure;
 mod perfetto;
 #[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
 mod perfetto_writer;

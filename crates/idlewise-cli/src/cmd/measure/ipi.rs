@@ -1,0 +1,327 @@
+//! `idlewise measure ipi`: what waking an idle CPU costs, out of each idle state.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use idlewise_host::ipi::{Case, IpiError, Plan, Sample, StateWish, Watch, Wishes, measure};
+use idlewise_host::{Relation, Root, is_virtual_machine};
+use idlewise_report::ipi::{
+    FORCED_RATIO_MIN, IpiFigures, SortedCycles, measure_ipi_all_table, measure_ipi_histogram,
+    measure_ipi_table,
+};
+use idlewise_report::{Notes, TextStyle};
+use idlewise_sim::Basis;
+use idlewise_trace::OutputFile;
+use serde_json::json;
+
+use crate::error::Failure;
+use crate::progress::Progress;
+use crate::signals::Signals;
+
+const EXAMPLES: &str = "\
+Examples:
+  # From the first CPU to one of each relation (SMT sibling, shared cache, package, another
+  # package), out of each idle state
+  sudo modprobe idlewise_bench
+  sudo idlewise measure ipi
+
+  # Two states of one CPU, with a histogram
+  sudo idlewise measure ipi --source 0 --target 2 --state C1,C6 --histogram
+
+  # Deep states want longer gaps; every wake for tools of yours
+  sudo idlewise measure ipi --state C6 --gap-us 5000 --samples c6.csv
+
+  # What the governor makes of it, nothing forced
+  sudo idlewise measure ipi --state configured
+
+A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, on
+errors, ctrl-c and SIGTERM; only after a SIGKILL you have to: write 0 to cpuN/cpuidle/stateM/disable.
+The kernel may refuse a state all the same, so `in state` says how often it was really entered.
+
+Needs the kernel module idlewise_bench (kernel/README.md) and root. Measure on an idle machine.
+
+Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
+
+/// Wake an idle CPU by a function call of the kernel, out of each idle state
+///
+/// Prints percentiles of the wake latency (from before the call is sent to its first instruction on
+/// the CPU) and of what sending cost: to the CPU while it is idle, while it is waking, and while it is
+/// busy. All are measured by the kernel module idlewise_bench, in cycles of the TSC.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Ipi {
+    /// The CPU that wakes [default: the first that this process may run on]
+    #[arg(long, value_name = "CPU")]
+    source: Option<u16>,
+
+    /// The CPUs that are woken [default: the first of each relation to the source]
+    #[arg(long, value_name = "CPU", value_delimiter = ',')]
+    target: Vec<u16>,
+
+    /// Idle states to force, one after the other; all: each that is enabled; configured: none is
+    /// forced
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
+    state: Vec<String>,
+
+    /// Wakes of each CPU out of each state
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    count: u64,
+
+    /// Microseconds between wakes, in which the CPU goes idle
+    #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    gap_us: u32,
+
+    /// Show the wake latencies as bars too
+    #[arg(long)]
+    histogram: bool,
+
+    /// Write every wake to this CSV file
+    #[arg(long, value_name = "FILE")]
+    samples: Option<PathBuf>,
+
+    /// Replace the file of --samples if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// Print JSON instead of text
+    #[arg(long, conflicts_with = "histogram")]
+    json: bool,
+
+    /// Print the line of each CPU and state as CSV
+    #[arg(long, conflicts_with_all = ["json", "histogram"])]
+    csv: bool,
+
+    /// The folder that the machine's files are under
+    #[arg(long, value_name = "DIR", hide = true)]
+    sysroot: Option<PathBuf>,
+}
+
+/// What a shell gives for a command that ctrl-c ended.
+const STATUS_STOPPED: u8 = 130;
+
+impl Ipi {
+    /// Measures and prints.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let root = self.sysroot.as_deref().map_or_else(Root::live, Root::at);
+        let output = match &self.samples {
+            Some(path) => Some(OutputFile::create(path, self.force)?),
+            None => None,
+        };
+        let plan = Plan::new(&root, &self.wishes()?)?;
+        let bar = Progress::wakes("measuring", plan.total_wake_count());
+        // Before a state is forced that a signal could leave so.
+        let watch = Follow { bar, signals: Signals::catch()? };
+        let cases = match measure(&root, &plan, &watch) {
+            Err(error @ IpiError::Stopped) => {
+                watch.bar.finish();
+                eprintln!("idlewise: {error}");
+                return Ok(ExitCode::from(STATUS_STOPPED));
+            }
+            outcome => outcome?,
+        };
+        watch.bar.finish();
+        let is_guest = is_virtual_machine(&root);
+        let notes = notes(&plan, &cases, is_guest);
+        let figures: Vec<IpiFigures> = cases.iter().map(figures).collect();
+        // A full disk takes the file, and not what is to be printed too.
+        let written = output.map_or(Ok(()), |output| write_samples(output, &plan, &cases));
+        match (self.json, self.csv) {
+            (true, _) => print_json(&plan, &cases, &figures, &notes, is_guest)?,
+            (_, true) => print_csv(&figures, &notes)?,
+            _ => self.print_text(&plan, &figures, &notes)?,
+        }
+        written.map(|()| ExitCode::SUCCESS)
+    }
+
+    fn wishes(&self) -> Result<Wishes, Failure> {
+        let states = match &self.state.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["all"] => StateWish::All,
+            ["configured"] => StateWish::Configured,
+            names if names.contains(&"all") || names.contains(&"configured") => {
+                return Err(Failure::new("--state: `all` and `configured` stand alone"));
+            }
+            names => StateWish::Named(names.iter().map(|&name| name.to_owned()).collect()),
+        };
+        Ok(Wishes {
+            source: self.source,
+            targets: self.target.clone(),
+            states,
+            wake_count: self.count,
+            gap_us: self.gap_us,
+        })
+    }
+
+    fn print_text(&self, plan: &Plan, figures: &[IpiFigures], notes: &Notes) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        let style = TextStyle::for_stdout();
+        let Plan { source, wake_count, gap_us, .. } = plan;
+        let how = format!("{wake_count} wakes by CPU {source}, {gap_us} us apart, measured");
+        for one in figures {
+            let title = format!("{}: {how}", one.title());
+            writeln!(out, "{}", measure_ipi_table(&title, one).to_text(&style))?;
+            if self.histogram {
+                writeln!(out, "{}", measure_ipi_histogram(one))?;
+            }
+        }
+        let title = format!("All of them: {how}; table's exit: declared by the driver");
+        write!(out, "{}", measure_ipi_all_table(&title, figures).to_text(&style))?;
+        write!(out, "{}", notes.to_text(style.width))
+    }
+}
+
+/// Doubts go to standard error, so that the CSV stays one.
+fn print_csv(figures: &[IpiFigures], notes: &Notes) -> io::Result<()> {
+    write!(io::stdout().lock(), "{}", measure_ipi_all_table("", figures).to_csv())?;
+    eprint!("{}", notes.to_text(TextStyle::for_stdout().width));
+    Ok(())
+}
+
+fn print_json(
+    plan: &Plan,
+    cases: &[Case],
+    figures: &[IpiFigures],
+    notes: &Notes,
+    is_guest: bool,
+) -> io::Result<()> {
+    let case = |(case, figures): (&Case, &IpiFigures)| {
+        let entry_counts: serde_json::Map<_, _> =
+            case.entry_counts.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
+        json!({
+            "target": case.target,
+            "relation": figures.relation,
+            "state": figures.state,
+            "is_forced": case.state.index.is_some(),
+            "exit_latency_ns": figures.exit_latency_ns,
+            "tsc_khz": figures.tsc_khz,
+            "wake_count": case.samples.samples.len(),
+            "given_up_count": figures.given_up_count,
+            "idle_entry_counts": entry_counts,
+            "forced_entry_ratio": figures.forced_entry_ratio,
+            "percentiles": measure_ipi_table("", figures),
+        })
+    };
+    let document = json!({
+        "basis": notes.bases_json(),
+        "source": plan.source,
+        "gap_us": plan.gap_us,
+        "is_virtual_machine": is_guest,
+        "cases": cases.iter().zip(figures).map(case).collect::<Vec<_>>(),
+        "all": measure_ipi_all_table("", figures),
+        "doubts": notes.doubts_json(),
+    });
+    writeln!(io::stdout().lock(), "{document:#}")
+}
+
+/// The bar, and ctrl-c.
+struct Follow {
+    bar: Progress,
+    signals: Signals,
+}
+
+impl Watch for Follow {
+    fn wakes(&self, count: u64) {
+        self.bar.add(count);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.signals.has_ended()
+    }
+}
+
+fn figures(case: &Case) -> IpiFigures {
+    let sorted =
+        |field: fn(&Sample) -> u64| SortedCycles::new(case.samples.samples.iter().map(field));
+    IpiFigures {
+        target: case.target,
+        relation: case.relation.map(Relation::as_str),
+        state: case.state.name.clone(),
+        exit_latency_ns: case.state.exit_latency_ns,
+        forced_entry_ratio: case.forced_entry_ratio(),
+        given_up_count: case.samples.given_up_count,
+        tsc_khz: case.samples.tsc_khz,
+        cycles: [
+            sorted(|sample| sample.wake_cycles),
+            sorted(|sample| sample.idle_cycles.into()),
+            sorted(|sample| sample.waking_cycles.into()),
+            sorted(|sample| sample.busy_cycles.into()),
+        ],
+    }
+}
+
+fn notes(plan: &Plan, cases: &[Case], is_guest: bool) -> Notes {
+    let mut notes = Notes::default();
+    notes.basis(Basis::Measured, "wake latencies, what sending cost, idle entries");
+    if is_guest {
+        notes.doubt(
+            "this is a virtual machine: the figures are a guest's, with its hypervisor in them, and \
+             say nothing of the processor's idle states",
+        );
+    }
+    for doubt in &plan.doubts {
+        notes.doubt(doubt);
+    }
+    for case in cases {
+        let (cpu, state) = (case.target, &case.state.name);
+        match case.forced_entry_ratio() {
+            Some(ratio) if ratio < FORCED_RATIO_MIN => {
+                let entered = case.entry_counts.iter().filter(|(_, count)| *count > 0);
+                let entered: Vec<String> =
+                    entered.map(|(name, count)| format!("{name} {count}")).collect();
+                notes.doubt(format!(
+                    "CPU {cpu}: only {:.1} % of its idle entries were into {state} (entries: {}), so \
+                     its figures are not that state's: the driver, the governor or a latency limit \
+                     refused it",
+                    100.0 * ratio,
+                    entered.join(", ")
+                ));
+            }
+            None if case.state.index.is_some() => notes.doubt(format!(
+                "CPU {cpu}: the kernel counted no idle entry while {state} was forced, so nobody knows \
+                 whether it was entered"
+            )),
+            _ => {}
+        }
+        match case.samples.given_up_count {
+            0 => {}
+            count => notes.doubt(format!(
+                "CPU {cpu}: {count} more wakes out of {state} were given up, for it did not go idle; \
+                 free it of other work"
+            )),
+        }
+    }
+    notes
+}
+
+fn write_samples(output: OutputFile, plan: &Plan, cases: &[Case]) -> Result<(), Failure> {
+    write_lines(&output, plan, cases)
+        .map_err(|error| Failure::new(format_args!("{}: {error}", output.path().display())))?;
+    Ok(output.finish()?)
+}
+
+/// A line for each wake, in cycles, with what it takes to make times of them.
+fn write_lines(output: &OutputFile, plan: &Plan, cases: &[Case]) -> io::Result<()> {
+    let mut file = BufWriter::new(output.file());
+    writeln!(
+        file,
+        "source,target,state,tsc_khz,wake_cycles,send_idle_cycles,send_waking_cycles,send_busy_cycles"
+    )?;
+    for case in cases {
+        let (target, state, tsc_khz) = (case.target, &case.state.name, case.samples.tsc_khz);
+        for sample in &case.samples.samples {
+            let Sample { wake_cycles, idle_cycles, waking_cycles, busy_cycles } = sample;
+            writeln!(
+                file,
+                "{},{target},{state},{tsc_khz},{wake_cycles},{idle_cycles},{waking_cycles},{busy_cycles}",
+                plan.source
+            )?;
+        }
+    }
+    file.flush()
+}
+
+impl From<IpiError> for Failure {
+    fn from(error: IpiError) -> Self {
+        Failure::new(error)
+    }
+}

@@ -1,0 +1,440 @@
+//! `idlewise measure ipi`: on a machine of files, where two pipes stand for the kernel module, so that
+//! each request is answered when the test wants it. The module itself runs in `kernel/tests`.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::{OwnFile, assert_refused, folder};
+
+const CPUS: &str = "sys/devices/system/cpu";
+
+/// CPUs 0 to 3 are online, 1 is 0's sibling, 2 and 3 are in another package; each has POLL, C1, and C6,
+/// which is disabled.
+struct Machine(tempfile::TempDir);
+
+impl Machine {
+    fn new() -> Self {
+        Machine::within(folder())
+    }
+
+    fn within(folder: tempfile::TempDir) -> Self {
+        let machine = Machine(folder);
+        machine.write(&format!("{CPUS}/online"), "0-3");
+        machine.write("proc/mounts", "none /sys/kernel/debug debugfs rw 0 0");
+        machine.write("proc/self/status", "Name:\tidlewise\nCpus_allowed_list:\t0-3");
+        machine.write("proc/sys/kernel/osrelease", "6.12.1");
+        machine.write("proc/cpuinfo", "flags\t\t: fpu tsc hypervisor");
+        for cpu in 0..4 {
+            let folder = format!("{CPUS}/cpu{cpu}");
+            let siblings = if cpu < 2 { "0-1" } else { "2-3" };
+            machine.write(&format!("{folder}/topology/thread_siblings_list"), siblings);
+            machine.write(&format!("{folder}/topology/core_siblings_list"), siblings);
+            let states = [("POLL", 0, 0), ("C1", 2, 0), ("C6", 290, 1)];
+            for (index, (name, latency_us, disable)) in states.into_iter().enumerate() {
+                let state = format!("{folder}/cpuidle/state{index}");
+                machine.write(&format!("{state}/name"), name);
+                machine.write(&format!("{state}/latency"), &latency_us.to_string());
+                machine.write(&format!("{state}/disable"), &disable.to_string());
+                machine.write(&format!("{state}/usage"), "0");
+            }
+        }
+        machine
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{content}\n")).unwrap();
+    }
+
+    /// What the `disable` files of a CPU hold, in one word.
+    fn disabled(&self, cpu: u16) -> String {
+        let file = |index| self.path(&format!("{CPUS}/cpu{cpu}/cpuidle/state{index}/disable"));
+        let texts = (0..3).map(|index| fs::read_to_string(file(index)).unwrap());
+        texts.map(|text| text.trim().to_owned()).collect()
+    }
+
+    fn module(&self, file: &str) -> PathBuf {
+        self.path(&format!("sys/kernel/debug/idlewise_bench/{file}"))
+    }
+
+    fn arguments<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        [&["measure", "ipi", "--sysroot", self.0.path().to_str().unwrap()], more].concat()
+    }
+
+    /// Asserts that the command fails with one line, and leaves the idle states alone.
+    fn assert_refused(&self, more: &[&str], parts: &[&str]) {
+        assert_refused(&self.arguments(more), parts);
+        assert!((0..4).all(|cpu| self.disabled(cpu) == "001"));
+    }
+
+    /// Starts the command with a module to talk to.
+    fn start(&self, more: &[&str]) -> Running<'_> {
+        fs::create_dir_all(self.module("")).unwrap();
+        for file in ["run", "samples"] {
+            assert!(Command::new("mkfifo").arg(self.module(file)).status().unwrap().success());
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        command.args(self.arguments(more)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        // A command that ends too soon must not leave the test waiting for it.
+        let mut options = File::options();
+        let run = options.read(true).custom_flags(libc::O_NONBLOCK).open(self.module("run"));
+        Running { machine: self, child, run: BufReader::new(run.unwrap()) }
+    }
+}
+
+/// The command, and the test in the module's place.
+struct Running<'a> {
+    machine: &'a Machine,
+    child: Child,
+    run: BufReader<File>,
+}
+
+impl Running<'_> {
+    /// The next request: source, target, wakes, gap; `None` if the command has ended.
+    fn request(&mut self) -> Option<[u64; 4]> {
+        let mut line = String::new();
+        // Nothing there: the command has not opened it, has closed it, or does something else.
+        while !matches!(self.run.read_line(&mut line), Ok(1..)) {
+            if self.child.try_wait().unwrap().is_some() {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        numbers.try_into().ok()
+    }
+
+    fn answer(&self, text: &str) {
+        let mut samples = File::options().write(true).open(self.samples()).unwrap();
+        samples.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Counts idle entries into the states that are enabled.
+    fn enter(&self, cpu: u64, count: u64) {
+        let file = |i, name| self.machine.path(&format!("{CPUS}/cpu{cpu}/cpuidle/state{i}/{name}"));
+        let number = |path| fs::read_to_string(path).unwrap().trim().parse::<u64>().unwrap();
+        for index in (0..3).filter(|i| file(*i, "disable").exists()) {
+            if number(file(index, "disable")) == 0 {
+                let usage = number(file(index, "usage")) + count;
+                fs::write(file(index, "usage"), format!("{usage}\n")).unwrap();
+            }
+        }
+    }
+
+    fn samples(&self) -> PathBuf {
+        self.machine.module("samples")
+    }
+
+    /// Answers every request; of its wakes so many are given up, but one is measured.
+    fn answer_all(mut self, given_up_count: u64) -> Output {
+        while let Some([_, target, wake_count, _]) = self.request() {
+            let given_up_count = given_up_count.min(wake_count - 1);
+            self.enter(target, wake_count);
+            self.answer(&samples(target, wake_count - given_up_count, given_up_count));
+        }
+        self.child.wait_with_output().unwrap()
+    }
+
+    fn end(self) -> Output {
+        self.child.wait_with_output().unwrap()
+    }
+}
+
+/// At 2 GHz: wakes of 1000 cycles for each CPU number, and 0 to 9 more in turn.
+fn samples(target: u64, wake_count: u64, given_up_count: u64) -> String {
+    let head = format!(
+        "# tsc_khz 2000000, given up {given_up_count} (the target did not go idle)\n\
+         wake_cycles,idle_cycles,waking_cycles,busy_cycles\n"
+    );
+    let line = |i: u64| format!("{},{},200,400\n", target * 1000 + i % 10, target * 100);
+    head + &(0..wake_count).map(line).collect::<String>()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn wakes_one_cpu_of_each_relation_out_of_each_enabled_state() {
+    let machine = Machine::new();
+    let output = machine.start(&["--count", "1000", "--json"]).answer_all(0);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cases = document["cases"].as_array().unwrap();
+    let names = cases.iter().map(|case| {
+        let words = ["relation", "state"].map(|key| case[key].as_str().unwrap().to_owned());
+        (case["target"].as_u64().unwrap(), words)
+    });
+    let names: Vec<String> =
+        names.map(|(cpu, words)| format!("{cpu} {}", words.join(" "))).collect();
+    let expected = [
+        "1 SMT sibling POLL",
+        "1 SMT sibling C1",
+        "2 another package POLL",
+        "2 another package C1",
+    ];
+    assert_eq!(names, expected);
+    for case in cases {
+        assert_eq!(case["wake_count"], 1000);
+        let target = case["target"].as_u64().unwrap();
+        let median = &case["percentiles"][2];
+        assert_eq!(median["percentile"], "50");
+        assert_eq!(median["wake_cycles"], target * 1000 + 4);
+        assert_eq!(median["wake_latency_ns"], target * 500 + 2);
+        assert_eq!(median["send_idle_ns"], target * 50);
+        assert_eq!(case["forced_entry_ratio"], 1.0);
+        assert_eq!(case["idle_entry_counts"][case["state"].as_str().unwrap()], 1000);
+    }
+    let c1 = &document["all"][1];
+    assert_eq!(c1["exit_latency_ns"], 2000);
+    assert_eq!(c1["wake_latency_p99_to_exit_latency_ratio"], 504.0 / 2000.0);
+    assert_eq!(document["all"][0]["exit_latency_ns"], serde_json::Value::Null);
+    assert_eq!(document["is_virtual_machine"], true);
+    let doubts = document["doubts"].to_string();
+    for doubt in ["a guest's", "C6 is disabled and was not measured"] {
+        assert!(doubts.contains(doubt), "{doubts}");
+    }
+    assert!((0..4).all(|cpu| machine.disabled(cpu) == "001"));
+}
+
+#[test]
+fn prints_tables_in_the_published_shape_and_writes_every_wake() {
+    let machine = Machine::new();
+    let file = machine.path("wakes.csv");
+    let more = ["--source", "3", "--target", "1", "--state", "c6", "--count", "400", "--histogram"];
+    let more = [&more[..], &["--samples", file.to_str().unwrap()]].concat();
+    let mut running = machine.start(&more);
+    let first = running.request().unwrap();
+    assert_eq!(first, [3, 1, 10, 200]);
+    assert_eq!(machine.disabled(1), "110", "C6 alone is enabled while it is measured");
+    running.answer(&samples(1, 10, 0));
+    let output = running.answer_all(1);
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(
+        shown.starts_with("CPU 1 (another package), C6: 400 wakes by CPU 3, 200 us"),
+        "{shown}"
+    );
+    let rows = ["least", "25", "50", "75", "90", "95", "99", "99.5", "99.9", "99.95", "greatest"];
+    let mut lines = shown.lines();
+    for row in rows {
+        assert!(lines.any(|line| line.split(' ').next() == Some(row)), "no {row}: {shown}");
+    }
+    assert!(shown.contains("more wakes out of C6 were given up"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= crate::WIDTH), "{shown}");
+    let csv = fs::read_to_string(&file).unwrap();
+    assert_eq!(csv.lines().count(), 401);
+    assert_eq!(csv.lines().nth(1), Some("3,1,C6,2000000,1000,100,200,400"));
+    assert_eq!(machine.disabled(1), "001");
+    machine.assert_refused(&["--samples", file.to_str().unwrap()], &["wakes.csv", "--force"]);
+}
+
+/// Its driver, governor or a latency limit may refuse a state.
+#[test]
+fn doubts_a_state_that_was_not_entered() {
+    let machine = Machine::new();
+    machine.write(&format!("{CPUS}/cpu1/power/pm_qos_resume_latency_us"), "20");
+    let mut running = machine.start(&["--target", "1", "--state", "C6,C1", "--count", "20"]);
+    let mut usage = 0;
+    while let Some([_, _, wake_count, _]) = running.request() {
+        usage += wake_count;
+        machine.write(&format!("{CPUS}/cpu1/cpuidle/state0/usage"), &usage.to_string());
+        running.answer(&samples(1, wake_count, 0));
+    }
+    let output = running.end();
+    let shown = text(&output.stdout).replace("\n  ", " ");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for doubt in [
+        "CPU 1: PM QoS allows 20 us of latency, less than C6's exit latency",
+        "CPU 1: only 0.0 % of its idle entries were into C6 (entries: POLL 20)",
+        "CPU 1: only 0.0 % of its idle entries were into C1 (entries: POLL 20)",
+    ] {
+        assert!(shown.contains(doubt), "no {doubt}: {shown}");
+    }
+}
+
+#[test]
+fn a_run_that_fails_half_way_leaves_the_states_as_they_were() {
+    let wrong = [
+        (
+            "# tsc_khz 2000000, given up 0 (…)\nwake_cycles,idle_cycles,waking_cycles,busy_cycles\n5,6\n",
+            "line 3",
+        ),
+        ("no such thing\n", "line 1"),
+        (&samples(1, 0, 0), "0 wakes, measured or given up, where"),
+    ];
+    for (answer, part) in wrong {
+        let machine = Machine::new();
+        let mut running = machine.start(&["--target", "1"]);
+        let [_, _, wake_count, _] = running.request().unwrap();
+        running.answer(&samples(1, wake_count, 0));
+        running.request().unwrap();
+        assert_eq!(machine.disabled(1), "011");
+        running.answer(answer);
+        let output = running.end();
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(message.contains(part) && message.contains("idlewise_bench/samples"), "{message}");
+        assert_eq!(machine.disabled(1), "001");
+    }
+}
+
+#[test]
+fn signals_end_it_with_the_states_as_they_were() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let machine = Machine::new();
+        let file = machine.path("wakes.csv");
+        let mut running =
+            machine.start(&["--target", "2", "--samples", file.to_str().unwrap(), "--state", "C1"]);
+        running.request().unwrap();
+        assert_eq!(machine.disabled(2), "101");
+        let process = running.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
+        running.answer(&samples(2, 10, 0));
+        let output = running.answer_all(0);
+        assert_eq!(output.status.code(), Some(130));
+        let message = text(&output.stderr);
+        assert!(message.contains("stopped before the end") && message.lines().count() == 1);
+        assert!(output.stdout.is_empty() && !file.exists());
+        assert_eq!(machine.disabled(2), "001");
+    }
+}
+
+#[test]
+fn says_what_to_write_where_it_can_not_restore() {
+    let machine = Machine::new();
+    let mut running = machine.start(&["--target", "1", "--state", "POLL"]);
+    running.request().unwrap();
+    // The CPU's files go, as they do with a driver that is removed meanwhile.
+    let file = machine.path(&format!("{CPUS}/cpu1/cpuidle/state1/disable"));
+    fs::remove_file(&file).unwrap();
+    running.answer("cut");
+    let output = running.end();
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.trim_end().ends_with(&format!("echo 0 > {}", file.display())), "{message}");
+}
+
+#[test]
+fn a_target_that_never_idles_is_not_waited_for() {
+    let machine = Machine::new();
+    let mut running = machine.start(&["--target", "1"]);
+    while let Some([_, target, wake_count, _]) = running.request() {
+        running.answer(&samples(target, 0, wake_count));
+    }
+    let output = running.end();
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(message.contains("CPU 1 did not go idle in"), "{message}");
+    assert_eq!(machine.disabled(1), "001");
+}
+
+#[test]
+fn one_measurement_at_a_time() {
+    let machine = Machine::new();
+    let mut running = machine.start(&["--target", "1", "--count", "10"]);
+    running.request().unwrap();
+    let output = crate::idlewise(&machine.arguments(&["--target", "2"]));
+    assert!(text(&output.stderr).contains("another `idlewise measure ipi` is running"));
+    assert_eq!(output.status.code(), Some(2));
+    running.answer(&samples(1, 10, 0));
+    assert!(running.answer_all(0).status.success());
+}
+
+#[test]
+fn refuses_what_it_can_not_do_with_one_line() {
+    let machine = Machine::new();
+    machine.assert_refused(&[], &["not installed for kernel 6.12.1", "make -C kernel deb"]);
+    machine.write("lib/modules/6.12.1/modules.dep", "updates/dkms/idlewise_bench.ko:");
+    machine.assert_refused(&[], &["idlewise_bench is not loaded", "modprobe idlewise_bench"]);
+    machine.write("proc/mounts", "none /sys sysfs rw 0 0");
+    machine.assert_refused(&[], &["mount -t debugfs none /sys/kernel/debug"]);
+
+    machine.assert_refused(&["--target", "7"], &["CPU 7 is not online (0-3 are)", "cpu7/online"]);
+    machine.assert_refused(&["--source", "4"], &["CPU 4 is not online"]);
+    machine.assert_refused(&["--target", "1,0"], &["source and target are both CPU 0"]);
+    machine.assert_refused(&["--state", "C9"], &["no idle state C9; it has POLL, C1, C6"]);
+    machine.assert_refused(&["--state", "all,C1"], &["stand alone"]);
+    machine.assert_refused(&["--samples", "/no-such-folder/x"], &["no-such-folder"]);
+
+    let clocks = "sys/devices/system/clocksource/clocksource0/available_clocksource";
+    machine.write(clocks, "hpet acpi_pm");
+    machine.assert_refused(&[], &["given up the TSC", "hpet acpi_pm", "dmesg"]);
+    machine.write(clocks, "tsc hpet");
+    machine.assert_refused(&[], &["debugfs is not mounted"]);
+
+    machine.write(&format!("{CPUS}/online"), "0");
+    machine.assert_refused(&[], &["CPU 0 is the only one online"]);
+    let nothing = folder();
+    let sysroot = nothing.path().to_str().unwrap();
+    assert_refused(&["measure", "ipi", "--sysroot", sysroot], &["names no CPU"]);
+    let kept = OwnFile::new("wakes.csv", "precious");
+    machine.assert_refused(&["--samples", kept.path()], &["wakes.csv", "--force"]);
+}
+
+/// A module that refuses: a file that takes no writes, whoever writes.
+#[test]
+fn passes_on_that_the_module_refused() {
+    let machine = Machine::new();
+    fs::create_dir_all(machine.module("")).unwrap();
+    std::os::unix::fs::symlink("/dev/full", machine.module("run")).unwrap();
+    machine.assert_refused(&[], &["idlewise_bench/run: No space left on device", "dmesg"]);
+}
+
+#[test]
+fn without_a_driver_it_measures_what_the_kernel_does() {
+    let machine = Machine::new();
+    for cpu in 0..4 {
+        fs::remove_dir_all(machine.path(&format!("{CPUS}/cpu{cpu}/cpuidle"))).unwrap();
+    }
+    let refused = machine.arguments(&["--state", "C1"]);
+    assert_refused(&refused, &["no cpuidle driver", "--state configured"]);
+    let output = machine.start(&["--target", "1", "--count", "100"]).answer_all(0);
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(shown.starts_with("CPU 1 (SMT sibling), no driver: 100 wakes"), "{shown}");
+    assert!(!shown.contains("counted no idle entry"), "{shown}");
+}
+
+#[test]
+fn a_user_without_rights_is_told_to_be_root() {
+    // Where others may look too.
+    let machine = Machine::within(tempfile::tempdir().unwrap());
+    machine.write("sys/kernel/debug/idlewise_bench/run", "");
+    let all = |path: &Path, mode| {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    all(machine.0.path(), 0o755);
+    all(&machine.path("sys/kernel/debug"), 0o700);
+    let binary = machine.path("idlewise");
+    fs::copy(env!("CARGO_BIN_EXE_idlewise"), &binary).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&binary)
+        .args(machine.arguments(&[]))
+        .output();
+    let test = "a_user_without_rights_is_told_to_be_root";
+    match output {
+        Err(error) => eprintln!("SKIPPED: {test}: setpriv: {error}"),
+        Ok(output) => {
+            let message = text(&output.stderr);
+            match message.starts_with("setpriv:") {
+                true => eprintln!("SKIPPED: {test}: {message}"),
+                false => {
+                    assert!(message.contains("Permission denied (os error 13); run it as root"))
+                }
+            }
+        }
+    }
+}

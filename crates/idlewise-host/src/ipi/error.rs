@@ -1,0 +1,182 @@
+//! Why a measurement can't be made, in one line that says what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::SamplesError;
+
+/// Why a measurement can't be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IpiError {
+    /// debugfs is not mounted.
+    #[error("debugfs is not mounted; as root: mount -t debugfs none /sys/kernel/debug")]
+    NoDebugfs,
+    /// The module is there, but not in the kernel.
+    #[error("the kernel module idlewise_bench is not loaded; as root: modprobe idlewise_bench")]
+    NotLoaded,
+    /// The kernel that runs has no such module.
+    #[error(
+        "the kernel module idlewise_bench is not installed for kernel {kernel}; build its package with \
+         `make -C kernel deb`, install that, then as root: modprobe idlewise_bench (kernel/README.md)"
+    )]
+    NotInstalled {
+        /// The running kernel.
+        kernel: String,
+    },
+    /// We may not look into debugfs.
+    #[error("{}: {source}; run it as root", path.display())]
+    NotPermitted {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel keeps even root out of debugfs.
+    #[error(
+        "{}: {source}; the kernel is locked down (Secure Boot; /sys/kernel/security/lockdown says how \
+         far), which closes debugfs: measure with Secure Boot off", path.display()
+    )]
+    LockedDown {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A second measurement would take the first one's states for the machine's own.
+    #[error("another `idlewise measure ipi` is running; wait until it ends")]
+    Busy,
+    /// The kernel does not trust the TSC.
+    #[error(
+        "the kernel has given up the TSC ({}: {found}), so no span between two CPUs can be measured; \
+         `dmesg | grep -i tsc` says why", file.display()
+    )]
+    UnstableTsc {
+        /// The list of clocks.
+        file: PathBuf,
+        /// What is on it.
+        found: String,
+    },
+    /// A CPU that can't take part.
+    #[error(
+        "CPU {cpu} is not online ({online} are); name another, or as root: \
+         echo 1 > /sys/devices/system/cpu/cpu{cpu}/online"
+    )]
+    Offline {
+        /// The CPU.
+        cpu: u16,
+        /// Those that are.
+        online: String,
+    },
+    /// A CPU can't wake itself.
+    #[error("source and target are both CPU {cpu}; name two by --source and --target")]
+    SameCpu {
+        /// The CPU.
+        cpu: u16,
+    },
+    /// There is nobody to wake.
+    #[error("CPU {cpu} is the only one online; waking one from another needs two")]
+    OneCpu {
+        /// The CPU.
+        cpu: u16,
+    },
+    /// sysfs names no CPU.
+    #[error("/sys/devices/system/cpu/online names no CPU; mount sysfs on /sys")]
+    NoCpus,
+    /// A state that the target does not have.
+    #[error("CPU {cpu} has no idle state {name}; it has {states}")]
+    NoSuchState {
+        /// The CPU.
+        cpu: u16,
+        /// The name.
+        name: String,
+        /// Those that it has.
+        states: String,
+    },
+    /// There are no states to force.
+    #[error(
+        "CPU {cpu} has no idle states to force, for no cpuidle driver is in place; measure what the \
+         kernel does without one: --state configured"
+    )]
+    NoStates {
+        /// The CPU.
+        cpu: u16,
+    },
+    /// A state can't be forced.
+    #[error("{}: {source}; the idle state can't be forced", path.display())]
+    Force {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The module refused.
+    #[error("{}: {source}; {}", path.display(), kernel_words(kernel_line.as_deref()))]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+        /// What the module said.
+        kernel_line: Option<String>,
+    },
+    /// The module's text is not what it should be.
+    #[error("{}: {source}", path.display())]
+    Samples {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: SamplesError,
+    },
+    /// Somebody else wrote to the module meanwhile.
+    #[error(
+        "{}: {found_count} wakes, measured or given up, where {expected_count} were asked for; somebody \
+         else used idlewise_bench at the same time: run it again", path.display()
+    )]
+    WrongCount {
+        /// The file.
+        path: PathBuf,
+        /// In it.
+        found_count: u64,
+        /// Asked for.
+        expected_count: u64,
+    },
+    /// The target has other things to do.
+    #[error(
+        "CPU {cpu} did not go idle in {given_up_count} of {tried_count} tries; free it of other work \
+         (taskset, isolcpus), or choose another by --target"
+    )]
+    NeverIdle {
+        /// The CPU.
+        cpu: u16,
+        /// Tries without success.
+        given_up_count: u64,
+        /// All tries.
+        tried_count: u64,
+    },
+    /// A signal or the caller ended it.
+    #[error("stopped before the end; the idle states are enabled and disabled as they were")]
+    Stopped,
+    /// The machine is not as it was.
+    #[error("{}the idle states are not as they were; as root: {}", before(cause.as_deref()), echoes(files))]
+    NotRestored {
+        /// What to write to which file.
+        files: Vec<(PathBuf, String)>,
+        /// What went wrong before.
+        cause: Option<Box<IpiError>>,
+    },
+}
+
+fn kernel_words(line: Option<&str>) -> String {
+    line.map_or_else(|| "`dmesg` may say why".to_owned(), |line| format!("the kernel says: {line}"))
+}
+
+fn before(cause: Option<&IpiError>) -> String {
+    cause.map_or_else(String::new, |cause| format!("{cause}; and "))
+}
+
+/// Commands that put things right.
+pub(super) fn echoes(files: &[(PathBuf, String)]) -> String {
+    let echo = |(path, value): &(PathBuf, String)| format!("echo {value} > {}", path.display());
+    files.iter().map(echo).collect::<Vec<_>>().join("; ")
+}

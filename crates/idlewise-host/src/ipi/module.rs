@@ -1,0 +1,164 @@
+//! The kernel module idlewise_bench, as debugfs shows it: a request goes in, samples come out.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use super::{IpiError, Samples};
+use crate::Root;
+
+/// The longest line of samples: three counts of 32 bits, one of 64, commas, the end; and to spare.
+const LINE_BYTE_COUNT_MAX: u64 = 64;
+/// The two lines above them.
+const HEAD_BYTE_COUNT_MAX: u64 = 1024;
+
+/// Wakes to measure at one go. The kernel can't be stopped in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) source: u16,
+    pub(super) target: u16,
+    pub(super) wake_count: u64,
+    pub(super) gap_us: u32,
+}
+
+/// The module, ours alone as long as this lives.
+#[derive(Debug)]
+pub(super) struct Module {
+    run: File,
+    run_path: PathBuf,
+    samples_path: PathBuf,
+    log_path: PathBuf,
+}
+
+impl Module {
+    pub(super) fn open(root: &Root) -> Result<Self, IpiError> {
+        check_tsc(root)?;
+        let folder = root.path("sys/kernel/debug/idlewise_bench");
+        let run_path = folder.join("run");
+        let opened = OpenOptions::new().write(true).open(&run_path);
+        let run = opened.map_err(|source| match source.kind() {
+            ErrorKind::NotFound => absence(root),
+            _ => denied(&run_path, source),
+        })?;
+        match flock(&run, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(IpiError::Busy),
+            Err(error) => return Err(denied(&run_path, error.into())),
+        }
+        let samples_path = folder.join("samples");
+        Ok(Module { run, run_path, samples_path, log_path: root.path("dev/kmsg") })
+    }
+
+    /// Measures, which takes about `wake_count` times `gap_us`.
+    pub(super) fn measure(&mut self, request: Request) -> Result<Samples, IpiError> {
+        let Request { source, target, wake_count, gap_us } = request;
+        let log = KernelLog::from_here(&self.log_path);
+        let words = format!("{source} {target} {wake_count} {gap_us}\n");
+        // One write is one request, and never a part of one.
+        let written = retried(|| self.run.write(words.as_bytes()));
+        written.map_err(|source| IpiError::Refused {
+            path: self.run_path.clone(),
+            source,
+            kernel_line: log.and_then(KernelLog::last_line),
+        })?;
+        let text = self.samples_text(wake_count)?;
+        let samples = Samples::parse(&text)
+            .map_err(|source| IpiError::Samples { path: self.samples_path.clone(), source })?;
+        let found_count = samples.samples.len() as u64 + samples.given_up_count;
+        if found_count != wake_count {
+            let path = self.samples_path.clone();
+            return Err(IpiError::WrongCount { path, found_count, expected_count: wake_count });
+        }
+        Ok(samples)
+    }
+
+    fn samples_text(&self, wake_count: u64) -> Result<String, IpiError> {
+        let fail = |source| denied(&self.samples_path, source);
+        let limit = HEAD_BYTE_COUNT_MAX + wake_count.saturating_mul(LINE_BYTE_COUNT_MAX);
+        let mut bytes = Vec::new();
+        let file = File::open(&self.samples_path).map_err(fail)?;
+        file.take(limit).read_to_end(&mut bytes).map_err(fail)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// A signal does not cut a write short here: none of a request has been read yet.
+fn retried(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Refuses where the kernel has stopped trusting the TSC, before or after the module was loaded.
+pub(super) fn check_tsc(root: &Root) -> Result<(), IpiError> {
+    let name = "sys/devices/system/clocksource/clocksource0/available_clocksource";
+    match root.text(name) {
+        Some(found) if !found.split(' ').any(|clock| clock == "tsc") => {
+            Err(IpiError::UnstableTsc { file: root.path(name), found })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why the module's files aren't there.
+fn absence(root: &Root) -> IpiError {
+    let mounts = root.text("proc/mounts").unwrap_or_default();
+    if !mounts.lines().any(|line| line.split(' ').nth(2) == Some("debugfs")) {
+        return IpiError::NoDebugfs;
+    }
+    let kernel = root.text("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
+    let list = fs::read(root.path(&format!("lib/modules/{kernel}/modules.dep")));
+    let is_installed =
+        list.is_ok_and(|list| String::from_utf8_lossy(&list).contains("/idlewise_bench.ko"));
+    if is_installed { IpiError::NotLoaded } else { IpiError::NotInstalled { kernel } }
+}
+
+fn denied(path: &Path, source: io::Error) -> IpiError {
+    let path = path.to_owned();
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ACCESS) => IpiError::NotPermitted { path, source },
+        Some(Errno::PERM) => IpiError::LockedDown { path, source },
+        _ => IpiError::Refused { path, source, kernel_line: None },
+    }
+}
+
+/// The kernel's log from a moment on.
+struct KernelLog(File);
+
+impl KernelLog {
+    /// `None` where it can't be read: then nobody knows what the kernel says.
+    fn from_here(path: &Path) -> Option<Self> {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let mut log = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+        log.seek(SeekFrom::End(0)).ok()?;
+        Some(KernelLog(log))
+    }
+
+    /// The module's last line since then, without its name.
+    fn last_line(mut self) -> Option<String> {
+        let mut last = None;
+        // A read gives a record: numbers, a semicolon, the text, and lines about devices.
+        let mut record = [0; 8192];
+        loop {
+            match self.0.read(&mut record) {
+                Ok(0) => return last,
+                Ok(byte_count) => {
+                    let text = String::from_utf8_lossy(&record[..byte_count]);
+                    let line = text.lines().next().unwrap_or_default();
+                    let words = line.split_once(';').map_or(line, |(_, words)| words);
+                    last = words.strip_prefix("idlewise_bench: ").map(str::to_owned).or(last);
+                }
+                // It overran us: some are lost, and the next read goes on.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+                Err(_) => return last,
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What to measure: which CPU wakes which others, out of which states.
+
+use super::IpiError;
+use crate::cpuidle::{self, SysfsState};
+use crate::note::latency_limits_ns;
+use crate::{Relation, Root};
+
+/// What the caller wants measured.
+#[derive(Clone, Debug)]
+pub struct Wishes {
+    /// The CPU that wakes; `None` for the first one that this process may run on.
+    pub source: Option<u16>,
+    /// The CPUs that are woken; none for one of each relation to the source.
+    pub targets: Vec<u16>,
+    /// Out of which states.
+    pub states: StateWish,
+    /// Wakes of each target out of each state.
+    pub wake_count: u64,
+    /// Time between them, in which the target goes idle.
+    pub gap_us: u32,
+}
+
+/// Out of which states a target is woken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateWish {
+    /// Each that is enabled, alone; without a driver, what the kernel does.
+    All,
+    /// What the governor chooses.
+    Configured,
+    /// These, by name, even if they are disabled.
+    Named(Vec<String>),
+}
+
+/// What will be measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The CPU that wakes.
+    pub source: u16,
+    /// The CPUs that are woken, the nearest first unless they were named.
+    pub targets: Vec<Target>,
+    /// Wakes of each target out of each state.
+    pub wake_count: u64,
+    /// Microseconds between them.
+    pub gap_us: u32,
+    /// What was left out or may stand in the way, in sentences.
+    pub doubts: Vec<String>,
+}
+
+/// A CPU that is woken.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its number.
+    pub cpu: u16,
+    /// How far it is from the source, if the machine says.
+    pub relation: Option<Relation>,
+    /// Out of which states.
+    pub states: Vec<State>,
+    /// States that must be enabled or disabled for that: all of the CPU, or none.
+    pub(super) forced_count: usize,
+}
+
+/// A state that is forced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Its place in the driver's table; `None` if nothing is forced.
+    pub index: Option<usize>,
+    /// Its name, or in words what happens if nothing is forced.
+    pub name: String,
+    /// What the table says; `None` where sysfs, which has whole microseconds, says 0.
+    pub exit_latency_ns: Option<u64>,
+}
+
+impl Plan {
+    /// Finds out what the machine has.
+    ///
+    /// # Errors
+    /// If a CPU or state is not there, or a CPU would have to wake itself.
+    pub fn new(root: &Root, wishes: &Wishes) -> Result<Self, IpiError> {
+        let online = root.online_cpus();
+        let allowed = allowed_cpus(root);
+        let is_allowed = |cpu: &&u16| allowed.as_ref().is_none_or(|cpus| cpus.contains(cpu));
+        let default = online.iter().find(is_allowed).or(online.first()).copied();
+        let source = wishes.source.or(default).ok_or(IpiError::NoCpus)?;
+        let check_online = |cpu: u16| match online.contains(&cpu) {
+            true => Ok(()),
+            false => Err(IpiError::Offline { cpu, online: list(&online) }),
+        };
+        check_online(source)?;
+        let targets = match wishes.targets.is_empty() {
+            true => one_of_each_relation(root, source, &online),
+            false => wishes.targets.clone(),
+        };
+        if targets.is_empty() {
+            return Err(IpiError::OneCpu { cpu: source });
+        }
+        let mut doubts = Vec::new();
+        let mut target = |cpu: u16| {
+            check_online(cpu)?;
+            if cpu == source {
+                return Err(IpiError::SameCpu { cpu });
+            }
+            let table = cpuidle::states(root, cpu);
+            let states = wanted(&table, cpu, &wishes.states, &mut doubts)?;
+            doubt_limits(root, cpu, &states, &mut doubts);
+            let relation = Relation::of(root, source, cpu);
+            let is_forced = states.iter().any(|state| state.index.is_some());
+            let forced_count = if is_forced { table.len() } else { 0 };
+            Ok(Target { cpu, relation, states, forced_count })
+        };
+        let targets = targets.into_iter().map(&mut target).collect::<Result<_, _>>()?;
+        let Wishes { wake_count, gap_us, .. } = *wishes;
+        Ok(Plan { source, targets, wake_count, gap_us, doubts })
+    }
+
+    /// All wakes of all targets and states.
+    pub fn total_wake_count(&self) -> u64 {
+        let case_count: usize = self.targets.iter().map(|target| target.states.len()).sum();
+        self.wake_count.saturating_mul(case_count as u64)
+    }
+}
+
+/// The CPUs that this process may run on.
+fn allowed_cpus(root: &Root) -> Option<Vec<u16>> {
+    let status = root.text("proc/self/status")?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(crate::root::cpu_list(list))
+}
+
+fn one_of_each_relation(root: &Root, source: u16, online: &[u16]) -> Vec<u16> {
+    let mut nearest: Vec<(Option<Relation>, u16)> = Vec::new();
+    for &cpu in online.iter().filter(|cpu| **cpu != source) {
+        let relation = Relation::of(root, source, cpu);
+        if nearest.iter().all(|(known, _)| *known != relation) {
+            nearest.push((relation, cpu));
+        }
+    }
+    nearest.sort_unstable();
+    nearest.into_iter().map(|(_, cpu)| cpu).collect()
+}
+
+fn wanted(
+    table: &[SysfsState],
+    cpu: u16,
+    wish: &StateWish,
+    doubts: &mut Vec<String>,
+) -> Result<Vec<State>, IpiError> {
+    let state = |index: usize| State {
+        index: Some(index),
+        name: table[index].name.clone(),
+        exit_latency_ns: match table[index].exit_latency_us {
+            0 => None,
+            us => Some(us.saturating_mul(1_000)),
+        },
+    };
+    match wish {
+        StateWish::All if !table.is_empty() => {
+            let (disabled, enabled): (Vec<usize>, Vec<usize>) =
+                (0..table.len()).partition(|index| table[*index].default_disabled);
+            for index in disabled {
+                let name = &table[index].name;
+                doubts.push(format!(
+                    "CPU {cpu}: {name} is disabled and was not measured; --state {name} does it"
+                ));
+            }
+            Ok(enabled.into_iter().map(state).collect())
+        }
+        StateWish::All | StateWish::Configured => {
+            let name = if table.is_empty() { "no driver" } else { "as configured" }.to_owned();
+            Ok(vec![State { index: None, name, exit_latency_ns: None }])
+        }
+        StateWish::Named(_) if table.is_empty() => Err(IpiError::NoStates { cpu }),
+        StateWish::Named(names) => {
+            let find = |name: &String| {
+                let place = table.iter().position(|state| state.name.eq_ignore_ascii_case(name));
+                place.map(state).ok_or_else(|| IpiError::NoSuchState {
+                    cpu,
+                    name: name.clone(),
+                    states: table.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", "),
+                })
+            };
+            names.iter().map(find).collect()
+        }
+    }
+}
+
+/// A state whose exit latency is above the CPU's limit can be enabled as one likes: governors keep
+/// out of it.
+fn doubt_limits(root: &Root, cpu: u16, states: &[State], doubts: &mut Vec<String>) {
+    let Some(limit_ns) = latency_limits_ns(root, &[cpu]).get(&cpu).copied() else { return };
+    for state in states.iter().filter(|state| state.exit_latency_ns > Some(limit_ns)) {
+        doubts.push(format!(
+            "CPU {cpu}: PM QoS allows {} us of latency, less than {}'s exit latency: governors may \
+             refuse it (`lsof /dev/cpu_dma_latency`, pm_qos_resume_latency_us)",
+            limit_ns / 1_000,
+            state.name
+        ));
+    }
+}
+
+/// CPUs as a kernel's list.
+fn list(cpus: &[u16]) -> String {
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let range = |&(first, last): &(u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_cpus_as_the_kernel_does() {
+        assert_eq!(list(&[0, 1, 2, 8, 10, 11]), "0-2,8,10-11");
+    }
+}

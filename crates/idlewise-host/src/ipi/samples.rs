@@ -1,0 +1,173 @@
+//! What the module's `samples` holds:
+//!
+//! ```text
+//! # tsc_khz 2100000, given up 0 (the target did not go idle)
+//! wake_cycles,idle_cycles,waking_cycles,busy_cycles
+//! 4120,1430,310,1502
+//! ```
+
+/// One wake, in cycles of the TSC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// From before the call was sent to its first instruction on the target, idle until then.
+    pub wake_cycles: u64,
+    /// What sending it took the sender.
+    pub idle_cycles: u32,
+    /// What sending a second one took, right behind the first: the target is waking.
+    pub waking_cycles: u32,
+    /// What sending one took while the target runs a loop.
+    pub busy_cycles: u32,
+}
+
+/// The wakes of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Samples {
+    /// The TSC's frequency; not 0.
+    pub tsc_khz: u32,
+    /// Wakes that were not measured because the target did not go idle.
+    pub given_up_count: u64,
+    /// In the order of time.
+    pub samples: Vec<Sample>,
+}
+
+/// What is wrong with a text of samples, and in which line, from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SamplesError {
+    /// The first line is not what it should be.
+    #[error(
+        "line 1: expected `# tsc_khz N, given up N …`, found '{found}'; load the module of this \
+         idlewise's version"
+    )]
+    Head {
+        /// What is there.
+        found: String,
+    },
+    /// The TSC has no frequency.
+    #[error("line 1: a TSC of 0 kHz; the kernel could not calibrate it, so cycles are no time")]
+    NoFrequency,
+    /// The second line is not the columns' names.
+    #[error(
+        "line 2: expected '{COLUMNS}', found '{found}'; load the module of this idlewise's version"
+    )]
+    Columns {
+        /// What is there.
+        found: String,
+    },
+    /// A line of samples has too few fields or too many.
+    #[error(
+        "line {line}: expected 4 counts of cycles, found '{found}'; the text was cut or edited"
+    )]
+    FieldCount {
+        /// The line.
+        line: usize,
+        /// What is there.
+        found: String,
+    },
+    /// A field is no number, or too large for its column.
+    #[error("line {line}, column '{column}': '{found}' is no count of cycles")]
+    Number {
+        /// The line.
+        line: usize,
+        /// The column.
+        column: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// The call arrived before it was sent.
+    #[error(
+        "line {line}: the call arrived before it was sent: the CPUs' TSCs don't agree, and spans \
+         between them can't be measured on this machine"
+    )]
+    Backwards {
+        /// The line.
+        line: usize,
+    },
+}
+
+const COLUMNS: &str = "wake_cycles,idle_cycles,waking_cycles,busy_cycles";
+/// As much of a wrong field as a message shows.
+const SHOWN_CHARS_MAX: usize = 40;
+
+impl Samples {
+    /// Reads the module's text. Takes memory in proportion to it.
+    ///
+    /// # Errors
+    /// If it is not the module's, with the line.
+    pub fn parse(text: &str) -> Result<Self, SamplesError> {
+        let mut lines = text.lines();
+        let head = lines.next().unwrap_or_default();
+        let (tsc_khz, given_up_count) =
+            head_numbers(head).ok_or_else(|| SamplesError::Head { found: shown(head) })?;
+        if tsc_khz == 0 {
+            return Err(SamplesError::NoFrequency);
+        }
+        let columns = lines.next().unwrap_or_default();
+        if columns != COLUMNS {
+            return Err(SamplesError::Columns { found: shown(columns) });
+        }
+        let samples = lines.enumerate().map(|(index, text)| sample(index + 3, text));
+        Ok(Samples { tsc_khz, given_up_count, samples: samples.collect::<Result<_, _>>()? })
+    }
+}
+
+fn head_numbers(head: &str) -> Option<(u32, u64)> {
+    let (tsc_khz, rest) = head.strip_prefix("# tsc_khz ")?.split_once(", given up ")?;
+    let given_up_count = rest.split(' ').next()?;
+    Some((tsc_khz.parse().ok()?, given_up_count.parse().ok()?))
+}
+
+fn sample(line: usize, text: &str) -> Result<Sample, SamplesError> {
+    let mut fields = text.split(',');
+    let four = [(); 4].map(|()| fields.next());
+    let ([Some(wake), Some(idle), Some(waking), Some(busy)], None) = (four, fields.next()) else {
+        return Err(SamplesError::FieldCount { line, found: shown(text) });
+    };
+    let wrong = |column, field| move |_| SamplesError::Number { line, column, found: shown(field) };
+    let wake_cycles: u64 = wake.parse().map_err(wrong("wake_cycles", wake))?;
+    // The kernel subtracts without a sign.
+    if wake_cycles.cast_signed() < 0 {
+        return Err(SamplesError::Backwards { line });
+    }
+    Ok(Sample {
+        wake_cycles,
+        idle_cycles: idle.parse().map_err(wrong("idle_cycles", idle))?,
+        waking_cycles: waking.parse().map_err(wrong("waking_cycles", waking))?,
+        busy_cycles: busy.parse().map_err(wrong("busy_cycles", busy))?,
+    })
+}
+
+/// The beginning of a text, in one line.
+fn shown(text: &str) -> String {
+    let mut chars = text.chars();
+    let mut shown: String =
+        chars.by_ref().take(SHOWN_CHARS_MAX).flat_map(char::escape_default).collect();
+    if chars.next().is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_the_module_writes() {
+        let text = "# tsc_khz 2100000, given up 2 (the target did not go idle)\n\
+                    wake_cycles,idle_cycles,waking_cycles,busy_cycles\n\
+                    4120,1430,310,1502\n9223372036854775807,0,0,4294967295\n";
+        let samples = Samples::parse(text).unwrap();
+        assert_eq!((samples.tsc_khz, samples.given_up_count), (2_100_000, 2));
+        let [one, other] = samples.samples[..] else { panic!("two wakes") };
+        let cycles = (one.wake_cycles, one.idle_cycles, one.waking_cycles, one.busy_cycles);
+        assert_eq!(cycles, (4120, 1430, 310, 1502));
+        assert_eq!(other.busy_cycles, u32::MAX);
+    }
+
+    #[test]
+    fn a_run_without_wakes_is_no_error() {
+        let text = format!("# tsc_khz 1, given up 7 (the target did not go idle)\n{COLUMNS}\n");
+        assert_eq!(Samples::parse(&text).unwrap().samples, []);
+    }
+}

@@ -1,0 +1,103 @@
+//! How far apart two CPUs are, as sysfs has it.
+
+use crate::Root;
+use crate::note::CpuInfo;
+
+/// What two CPUs share, the nearest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Relation {
+    /// One core.
+    SmtSibling,
+    /// The last cache that isn't a package's memory: a core complex.
+    SharedCache,
+    /// The package, but no cache.
+    SamePackage,
+    /// Nothing: a signal crosses sockets.
+    OtherPackage,
+}
+
+/// More caches than any CPU lists.
+const CACHE_COUNT_MAX: usize = 10;
+
+impl Relation {
+    /// Of two CPUs; `None` if the machine doesn't say.
+    pub fn of(root: &Root, one: u16, other: u16) -> Option<Self> {
+        let folder = format!("sys/devices/system/cpu/cpu{one}");
+        let has = |file: &str| Some(root.cpus_in(&format!("{folder}/{file}"))?.contains(&other));
+        if has("topology/thread_siblings_list")? {
+            return Some(Relation::SmtSibling);
+        }
+        let level = |index: usize| root.number(&format!("{folder}/cache/index{index}/level"));
+        let last = (0..CACHE_COUNT_MAX).filter_map(|index| Some((level(index)?, index))).max();
+        let shares_cache =
+            last.and_then(|(_, index)| has(&format!("cache/index{index}/shared_cpu_list")));
+        if shares_cache == Some(true) {
+            return Some(Relation::SharedCache);
+        }
+        match has("topology/core_siblings_list")? {
+            true => Some(Relation::SamePackage),
+            false => Some(Relation::OtherPackage),
+        }
+    }
+
+    /// In words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Relation::SmtSibling => "SMT sibling",
+            Relation::SharedCache => "shared cache",
+            Relation::SamePackage => "same package",
+            Relation::OtherPackage => "another package",
+        }
+    }
+}
+
+/// Whether the machine says that it is a virtual one: the processor does on x86, the kernel under Xen.
+pub fn is_virtual_machine(root: &Root) -> bool {
+    let flags = CpuInfo::read(root).field("flags").unwrap_or_default();
+    flags.split(' ').any(|flag| flag == "hypervisor") || root.text("sys/hypervisor/type").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let root = Root::at(folder.path());
+        (folder, root)
+    }
+
+    #[test]
+    fn the_nearest_relation_counts() {
+        let cpu = "sys/devices/system/cpu/cpu0";
+        let (_folder, root) = machine(&[
+            (&format!("{cpu}/topology/thread_siblings_list"), "0,8\n"),
+            (&format!("{cpu}/topology/core_siblings_list"), "0-3,8-11\n"),
+            (&format!("{cpu}/cache/index0/level"), "1\n"),
+            (&format!("{cpu}/cache/index0/shared_cpu_list"), "0,8\n"),
+            (&format!("{cpu}/cache/index3/level"), "3\n"),
+            (&format!("{cpu}/cache/index3/shared_cpu_list"), "0-1,8-9\n"),
+        ]);
+        let relations = [8, 1, 2, 4].map(|other| Relation::of(&root, 0, other).unwrap());
+        assert_eq!(
+            relations.map(Relation::as_str),
+            ["SMT sibling", "shared cache", "same package", "another package"]
+        );
+        assert!(relations.is_sorted());
+    }
+
+    #[test]
+    fn a_machine_that_does_not_say_has_no_relation() {
+        let (_folder, root) = machine(&[("proc/cpuinfo", "flags\t\t: fpu hypervisor tsc\n")]);
+        assert_eq!(Relation::of(&root, 0, 1), None);
+        assert!(is_virtual_machine(&root));
+        assert!(!is_virtual_machine(&machine(&[("proc/cpuinfo", "flags : fpu tsc\n")]).1));
+    }
+}

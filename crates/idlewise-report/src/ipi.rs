@@ -1,0 +1,388 @@
+//! What `idlewise measure ipi` says: for each CPU and idle state the percentiles of waking it, in
+//! cycles and nanoseconds (the shape of Karny's table of 2022), with what sending the wake cost
+//! (Pallipadi's figures of 2012), all of them on one line each, and a histogram.
+
+use std::fmt::Write as _;
+
+use crate::columns::{Better, Column, Priority, Unit};
+use crate::{Row, Table, Value};
+
+static PERCENTILE: Column = Column::text(
+    "percentile",
+    "percentile",
+    "The percentile, by nearest rank; absent figures are of percentiles beyond which not half a wake \
+     is expected.",
+)
+.priority(Priority::Key);
+static WAKE_CYCLES: Column =
+    cycles("wake_cycles", "wake", "Wake latency in cycles of the TSC; measured.");
+static WAKE: Column = span(
+    "wake_latency_ns",
+    "wake",
+    "Wake latency: from before the call was sent to its first instruction on the CPU, which was idle; \
+     measured.",
+);
+static IDLE_CYCLES: Column = cycles(
+    "send_idle_cycles",
+    "send: idle",
+    "What sending a call to the idle CPU cost the sender, in cycles of the TSC; measured.",
+);
+static IDLE: Column =
+    span("send_idle_ns", "send: idle", "What sending a call to the idle CPU cost; measured.");
+static WAKING_CYCLES: Column = cycles(
+    "send_waking_cycles",
+    "send: waking",
+    "The same for a second call right behind the first, while the CPU is waking; measured.",
+);
+static WAKING: Column = span(
+    "send_waking_ns",
+    "send: waking",
+    "What sending a second call cost, right behind the first; measured.",
+);
+static BUSY_CYCLES: Column = cycles(
+    "send_busy_cycles",
+    "send: busy",
+    "The same for a call to the CPU while it runs a loop; measured.",
+);
+static BUSY: Column = span(
+    "send_busy_ns",
+    "send: busy",
+    "What sending a call cost while the CPU ran a loop; measured.",
+);
+
+static TARGET: Column =
+    Column::text("target", "target", "The CPU that was woken.").priority(Priority::Key);
+static RELATION: Column = Column::text(
+    "relation",
+    "relation",
+    "How far it is from the CPU that woke it: SMT sibling, shared cache, same package or another.",
+);
+static STATE: Column = Column::text(
+    "state",
+    "state",
+    "The idle state that was forced: all others of the CPU were disabled.",
+)
+.priority(Priority::Key);
+static WAKES: Column = Column::number("wake_count", "wakes", Unit::Count, "Wakes measured.");
+static FORCED: Column = Column::number(
+    "forced_entry_ratio",
+    "in state",
+    Unit::Ratio,
+    "Share of the CPU's idle entries meanwhile that were into the forced state, as the kernel \
+     counted; measured.",
+)
+.better(Better::Higher);
+static WAKE_P50: Column =
+    span("wake_latency_p50_ns", "wake p50", "Median of the wake latency; measured.");
+static WAKE_P99: Column =
+    span("wake_latency_p99_ns", "wake p99", "99th percentile of the wake latency; measured.");
+static TABLE_EXIT: Column = Column::number(
+    "exit_latency_ns",
+    "table's exit",
+    Unit::Nanoseconds,
+    "The state's exit latency in the driver's table: declared, not measured. Absent where sysfs, \
+     which has whole microseconds, says 0.",
+);
+static OF_TABLE: Column = Column::number(
+    "wake_latency_p99_to_exit_latency_ratio",
+    "p99 of table's",
+    Unit::Ratio,
+    "The measured 99th percentile of the wake latency as a share of the table's exit latency; the \
+     measured one has the sending and the interrupt in it. Absent unless the CPU was in the forced \
+     state.",
+);
+static IDLE_P50: Column =
+    span("send_idle_p50_ns", "send: idle p50", "Median of what sending to it cost; measured.");
+static WAKING_P50: Column = span(
+    "send_waking_p50_ns",
+    "send: waking p50",
+    "Median of what sending a second call cost, while it was waking; measured.",
+);
+static BUSY_P50: Column = span(
+    "send_busy_p50_ns",
+    "send: busy p50",
+    "Median of what sending cost while it ran a loop; measured.",
+);
+
+const fn cycles(id: &'static str, heading: &'static str, meaning: &'static str) -> Column {
+    Column::number(id, heading, Unit::Cycles, meaning)
+}
+
+const fn span(id: &'static str, heading: &'static str, meaning: &'static str) -> Column {
+    Column::number(id, heading, Unit::Nanoseconds, meaning)
+}
+
+/// The columns of a CPU woken out of a state.
+pub static MEASURE_IPI: [&Column; 9] = [
+    &PERCENTILE,
+    &WAKE_CYCLES,
+    &WAKE,
+    &IDLE_CYCLES,
+    &IDLE,
+    &WAKING_CYCLES,
+    &WAKING,
+    &BUSY_CYCLES,
+    &BUSY,
+];
+
+/// The columns of all of them together.
+pub static MEASURE_IPI_ALL: [&Column; 12] = [
+    &TARGET,
+    &RELATION,
+    &STATE,
+    &WAKES,
+    &FORCED,
+    &WAKE_P50,
+    &WAKE_P99,
+    &TABLE_EXIT,
+    &OF_TABLE,
+    &IDLE_P50,
+    &WAKING_P50,
+    &BUSY_P50,
+];
+
+/// With a smaller share of idle entries into the forced state, figures are not that state's.
+pub const FORCED_RATIO_MIN: f64 = 0.95;
+
+/// The percentiles of Karny's table, in hundredths of a percent.
+const PERCENTILES: [u64; 10] = [2500, 5000, 7500, 9000, 9500, 9900, 9950, 9990, 9995, 9999];
+
+/// What was measured of one CPU woken out of one state.
+#[derive(Clone, Debug)]
+pub struct IpiFigures {
+    /// The CPU.
+    pub target: u16,
+    /// How far it is from the one that woke it.
+    pub relation: Option<&'static str>,
+    /// The state.
+    pub state: String,
+    /// Its exit latency in the driver's table.
+    pub exit_latency_ns: Option<u64>,
+    /// The share of idle entries that were into the state.
+    pub forced_entry_ratio: Option<f64>,
+    /// Wakes that could not be measured.
+    pub given_up_count: u64,
+    /// Cycles of the TSC in a millisecond.
+    pub tsc_khz: u32,
+    /// Wake latency, and the cost of sending to the CPU idle, waking and busy: in cycles of the TSC.
+    pub cycles: [SortedCycles; 4],
+}
+
+/// Measured cycles, sorted.
+#[derive(Clone, Debug)]
+pub struct SortedCycles(Vec<u64>);
+
+impl SortedCycles {
+    /// Sorts them.
+    pub fn new(cycles: impl Iterator<Item = u64>) -> Self {
+        let mut cycles: Vec<u64> = cycles.collect();
+        cycles.sort_unstable();
+        SortedCycles(cycles)
+    }
+
+    /// A percentile by nearest rank, in hundredths of a percent; `None` if not half a sample is
+    /// expected beyond it.
+    fn percentile(&self, hundredths: u64) -> Option<u64> {
+        let count = self.0.len() as u64;
+        if count * (10_000 - hundredths) < 5_000 {
+            return None;
+        }
+        let rank = (count * hundredths).div_ceil(10_000).max(1);
+        self.0.get(rank as usize - 1).copied()
+    }
+}
+
+impl IpiFigures {
+    fn ns(&self, cycles: u64) -> u64 {
+        // At most 2^64 × 10^6.
+        (u128::from(cycles) * 1_000_000 / u128::from(self.tsc_khz.max(1))) as u64
+    }
+
+    fn percentile_ns(&self, which: usize, hundredths: u64) -> Option<u64> {
+        self.cycles[which].percentile(hundredths).map(|cycles| self.ns(cycles))
+    }
+
+    /// `CPU 1 (shared cache), C6`.
+    pub fn title(&self) -> String {
+        let relation = self.relation.map_or_else(String::new, |relation| format!(" ({relation})"));
+        format!("CPU {}{relation}, {}", self.target, self.state)
+    }
+}
+
+/// The percentiles of a CPU woken out of a state.
+pub fn measure_ipi_table(title: &str, figures: &IpiFigures) -> Table {
+    let mut table = Table::new(title, &MEASURE_IPI);
+    let mut push = |name: String, of: &dyn Fn(&SortedCycles) -> Option<u64>| {
+        let pair = |cycles: &SortedCycles| {
+            let cycles = of(cycles);
+            [cycles.into(), cycles.map(|cycles| figures.ns(cycles)).into()]
+        };
+        let pairs = figures.cycles.iter().flat_map(pair);
+        table.push(Row::new(std::iter::once(Value::Text(name)).chain(pairs)));
+    };
+    push("least".to_owned(), &|cycles| cycles.0.first().copied());
+    for hundredths in PERCENTILES {
+        let name = format!("{}", hundredths as f64 / 100.0);
+        push(name, &|cycles| cycles.percentile(hundredths));
+    }
+    push("greatest".to_owned(), &|cycles| cycles.0.last().copied());
+    table
+}
+
+/// A line for each CPU and state.
+pub fn measure_ipi_all_table(title: &str, all: &[IpiFigures]) -> Table {
+    let mut table = Table::new(title, &MEASURE_IPI_ALL);
+    for figures in all {
+        let p99_ns = figures.percentile_ns(0, 9900);
+        let was_forced = figures.forced_entry_ratio.is_some_and(|ratio| ratio >= FORCED_RATIO_MIN);
+        let exit_latency_ns = figures.exit_latency_ns.filter(|_| was_forced);
+        let ratio = p99_ns.zip(exit_latency_ns).map(|(p99, exit)| p99 as f64 / exit as f64);
+        table.push(Row::new([
+            format!("CPU {}", figures.target).into(),
+            figures.relation.into(),
+            figures.state.as_str().into(),
+            (figures.cycles[0].0.len() as u64).into(),
+            figures.forced_entry_ratio.into(),
+            figures.percentile_ns(0, 5000).into(),
+            p99_ns.into(),
+            figures.exit_latency_ns.into(),
+            ratio.into(),
+            figures.percentile_ns(1, 5000).into(),
+            figures.percentile_ns(2, 5000).into(),
+            figures.percentile_ns(3, 5000).into(),
+        ]));
+    }
+    table
+}
+
+const BAR_COUNT_MAX: u64 = 24;
+const BAR_WIDTH: u64 = 60;
+
+/// Wake latencies as bars: a line for each span of equal length, to the 99.5th percentile, and one for
+/// what is above.
+pub fn measure_ipi_histogram(figures: &IpiFigures) -> String {
+    let cycles = &figures.cycles[0];
+    let (Some(&least), Some(&greatest)) = (cycles.0.first(), cycles.0.last()) else {
+        return String::new();
+    };
+    let (least, greatest) = (figures.ns(least), figures.ns(greatest));
+    let top = figures.percentile_ns(0, 9950).unwrap_or(greatest);
+    let step = round_up((top - least) / BAR_COUNT_MAX + 1);
+    let first = least / step;
+    let bar_count = (top / step - first + 1) as usize;
+    let mut counts = vec![0_u64; bar_count + 1];
+    for &cycles in &cycles.0 {
+        let place = figures.ns(cycles) / step - first;
+        counts[(place as usize).min(bar_count)] += 1;
+    }
+    let most = counts.iter().copied().max().unwrap_or(0).max(1);
+    let mut text = String::from("   wake ns from   wakes\n");
+    for (place, &count) in counts.iter().enumerate() {
+        let from = (first + place as u64) * step;
+        if place == bar_count && count == 0 {
+            break;
+        }
+        let sign = if place == bar_count { "≥" } else { " " };
+        let bar = "#".repeat((count * BAR_WIDTH).div_ceil(most) as usize);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", format!("{sign} {from:13} {count:7}  {bar}").trim_end());
+    }
+    text
+}
+
+/// The next of 1, 2, 5, 10, 20, 50, …
+fn round_up(number: u64) -> u64 {
+    let mut power = 1_u64;
+    loop {
+        for step in [1, 2, 5].map(|step| power.saturating_mul(step)) {
+            if step >= number {
+                return step;
+            }
+        }
+        power = power.saturating_mul(10);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TextStyle;
+
+    /// 1 to `count` cycles at 2 GHz.
+    fn figures(count: u64) -> IpiFigures {
+        let cycles = |factor: u64| SortedCycles::new((1..=count).rev().map(move |i| i * factor));
+        IpiFigures {
+            target: 3,
+            relation: Some("another package"),
+            state: "C6".to_owned(),
+            exit_latency_ns: Some(50_000),
+            forced_entry_ratio: Some(1.0),
+            given_up_count: 0,
+            tsc_khz: 2_000_000,
+            cycles: [cycles(20), cycles(4), cycles(1), cycles(2)],
+        }
+    }
+
+    #[test]
+    fn percentiles_are_values_of_the_sample_in_cycles_and_nanoseconds() {
+        let csv = measure_ipi_table("", &figures(10_000)).to_csv();
+        let line = |name: &str| csv.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert_eq!(line("least,"), "least,20,10,4,2,1,0,2,1");
+        assert_eq!(line("25,"), "25,50000,25000,10000,5000,2500,1250,5000,2500");
+        assert_eq!(line("99.99,"), "99.99,199980,99990,39996,19998,9999,4999,19998,9999");
+        assert_eq!(line("greatest,"), "greatest,200000,100000,40000,20000,10000,5000,20000,10000");
+        assert_eq!(csv.lines().count(), 13);
+    }
+
+    #[test]
+    fn a_percentile_that_the_wakes_are_too_few_for_is_absent() {
+        let csv = measure_ipi_table("", &figures(500)).to_csv();
+        assert!(csv.contains("\n99.9,10000,5000,"), "{csv}");
+        assert!(csv.contains("\n99.95,,,,,,,,\n99.99,,,,,,,,\n"), "{csv}");
+    }
+
+    #[test]
+    fn the_measured_latency_stands_beside_the_tables() {
+        let table = measure_ipi_all_table("", &[figures(10_000)]);
+        let csv = table.to_csv();
+        let expected = "CPU 3,another package,C6,10000,1,50000,99000,50000,1.98,10000,2500,5000";
+        assert_eq!(csv.lines().nth(1), Some(expected));
+        assert!(table.to_text(&TextStyle::default()).lines().all(|line| line.len() <= 100));
+    }
+
+    #[test]
+    fn what_was_not_the_state_is_not_compared_with_its_exit_latency() {
+        for forced_entry_ratio in [Some(0.5), None] {
+            let not_forced = IpiFigures { forced_entry_ratio, ..figures(100) };
+            let csv = measure_ipi_all_table("", &[not_forced]).to_csv();
+            assert!(csv.contains(",990,50000,,"), "{csv}");
+        }
+    }
+
+    #[test]
+    fn every_wake_is_in_the_histogram_once() {
+        for count in [1, 2, 100, 10_000] {
+            let text = measure_ipi_histogram(&figures(count));
+            let counts = text.lines().skip(1).map(|line| {
+                let words: Vec<&str> = line.trim_start_matches('≥').split_whitespace().collect();
+                words[1].parse::<u64>().unwrap()
+            });
+            assert_eq!(counts.sum::<u64>(), count, "{text}");
+            assert!(text.lines().count() <= 28, "{text}");
+        }
+    }
+
+    #[test]
+    fn ids_end_in_their_unit() {
+        for column in MEASURE_IPI.iter().chain(&MEASURE_IPI_ALL) {
+            let suffix = match column.unit {
+                Unit::Nanoseconds => "_ns",
+                Unit::Cycles => "_cycles",
+                Unit::Ratio => "_ratio",
+                Unit::Count => "_count",
+                _ => "",
+            };
+            assert!(column.id.ends_with(suffix), "{}", column.id);
+        }
+    }
+}
