@@ -8,11 +8,11 @@ use crate::note::CpuInfo;
 pub enum Relation {
     /// One core.
     SmtSibling,
-    /// The last cache that isn't a package's memory: a core complex.
+    /// The last level of cache: a core complex, on many processors the whole package.
     SharedCache,
     /// The package, but no cache.
     SamePackage,
-    /// Nothing: a signal crosses sockets.
+    /// Nothing: a wake crosses sockets.
     OtherPackage,
 }
 
