@@ -63,7 +63,7 @@ loom-bounded:
 
 miri: ## run the waiting protocols' tests under miri (needs a nightly toolchain with miri)
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
-	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-core --lib doorbell idle_set; \
+	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-core --lib -- doorbell idle_set && \
 	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-park --lib --test stress_parker; \
 	else echo 'SKIPPED: miri is not installed (rustup component add miri --toolchain nightly)'; fi
 

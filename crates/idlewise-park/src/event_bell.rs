@@ -157,6 +157,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no poll")]
     fn writes_for_a_sleeper_only_and_once() {
         let bell = EventBell::new().unwrap();
         let unparker = bell.unparker();
@@ -173,6 +174,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no poll")]
     fn loses_no_ring() {
         const COUNT: u32 = 20_000;
         let bell = EventBell::new().unwrap();

@@ -97,6 +97,9 @@ impl Method {
     pub fn unavailable_because(self) -> Option<&'static str> {
         match self {
             Method::Spin | Method::Condvar => None,
+            #[cfg(target_os = "linux")]
+            Method::Futex => None,
+            _ if cfg!(miri) => Some("miri runs no CPU's own instructions"),
             #[cfg(target_arch = "x86_64")]
             Method::Tpause | Method::UmwaitC01 => waitpkg::missing(),
             #[cfg(target_arch = "x86_64")]
@@ -107,8 +110,6 @@ impl Method {
             Method::Wfe => wfe::missing(),
             #[cfg(target_arch = "aarch64")]
             Method::Wfet => wfe::wfet_missing(),
-            #[cfg(target_os = "linux")]
-            Method::Futex => None,
             #[allow(
                 unreachable_patterns,
                 reason = "which methods are left depends on the platform"
