@@ -125,6 +125,6 @@ bench: setup ## speed and memory, side by side with other tools, as figures (ass
 	$(CARGO) bench --package idlewise-cli --bench figures
 
 fuzz: ## ten minutes of fuzzing for each parser (needs a nightly toolchain and cargo-fuzz)
-	@for crate in trace sim; do cd $(CURDIR)/crates/idlewise-$$crate && \
+	@for crate in trace sim host; do cd $(CURDIR)/crates/idlewise-$$crate && \
 	for target in $$($(CARGO) +nightly fuzz list); do \
 	$(CARGO) +nightly fuzz run $$target -- -max_total_time=600 -rss_limit_mb=2048 || exit 1; done; done
