@@ -58,6 +58,10 @@ static char *promote = "";
 module_param(promote, charp, 0444);
 MODULE_PARM_DESC(promote, "Names of the states that a timer gets a CPU out of, comma-separated, or all (default: none)");
 
+static char *disable = "";
+module_param(disable, charp, 0444);
+MODULE_PARM_DESC(disable, "Names of the states that are disabled until sysfs enables them, comma-separated (default: none), e.g. C0.2");
+
 enum idlewise_wake {
 	IDLEWISE_WAKE_STORE,
 	IDLEWISE_WAKE_IPI,
@@ -86,7 +90,7 @@ struct idlewise_cpu {
 static struct idlewise_table table;
 static struct cpuidle_driver driver = { .name = "idlewise" };
 static struct idlewise_cpu __percpu *cpus;
-static unsigned long promoted_states;
+static unsigned long promoted_states, disabled_states;
 static enum cpuhp_state hotplug_state;
 static struct dentry *debugfs_folder;
 static struct idlewise_boot_answer boot_answer;
@@ -348,10 +352,10 @@ static int settle_methods(bool mwait_is_c1)
 	return 0;
 }
 
-/* Which states `promote=` names. */
-static int settle_promotion(void)
+/* The states that a list names, as bits; `all` are those that don't poll. */
+static int named_states(const char *parameter, const char *list, unsigned long *named)
 {
-	const char *at = promote;
+	const char *at = list;
 
 	while (*at) {
 		size_t length = strcspn(at, ",");
@@ -364,19 +368,26 @@ static int settle_promotion(void)
 					!strncmp(at, state->name, length);
 
 			if (state->method != IDLEWISE_POLL && (found || is_named))
-				promoted_states |= BIT(index);
+				*named |= BIT(index);
 			if (is_named)
 				found = true;
 		}
 		if (!found) {
-			pr_err("promote: no state %.*s in the table; name states or all\n",
+			pr_err("%s: no state %.*s in the table; name states or all\n", parameter,
 			       (int)length, at);
 			return -EINVAL;
 		}
 		at += length + (at[length] == ',');
 	}
-	if (!promoted_states)
-		return 0;
+	return 0;
+}
+
+static int settle_promotion(void)
+{
+	int error = named_states("promote", promote, &promoted_states);
+
+	if (error || !promoted_states)
+		return error;
 	latency_limit = idlewise_function("cpuidle_governor_latency_req");
 	if (!latency_limit) {
 		pr_err("promote: needs kprobes to ask for PM QoS limits, and this kernel has none; load without promote=\n");
@@ -417,6 +428,8 @@ static void fill_driver(void)
 		if (from->method == IDLEWISE_MWAIT && MWAIT_HINT2CSTATE(from->hint) &&
 		    !boot_cpu_has(X86_FEATURE_ARAT))
 			to->flags |= CPUIDLE_FLAG_TIMER_STOP;
+		if (test_bit(index, &disabled_states))
+			to->flags |= CPUIDLE_FLAG_OFF;
 		to->enter = idlewise_enter;
 	}
 	driver.state_count = table.state_count;
@@ -480,10 +493,11 @@ static void report_table(void)
 	for (index = 0; index < driver.state_count; index++) {
 		const struct cpuidle_state *state = &driver.states[index];
 
-		pr_info("state %d: %s (%s), exit latency %lld ns, target residency %lld ns%s\n",
+		pr_info("state %d: %s (%s), exit latency %lld ns, target residency %lld ns%s%s\n",
 			index, state->name, state->desc, state->exit_latency_ns,
 			state->target_residency_ns,
-			test_bit(index, &promoted_states) ? ", promoted" : "");
+			test_bit(index, &promoted_states) ? ", promoted" : "",
+			test_bit(index, &disabled_states) ? ", disabled until sysfs enables it" : "");
 	}
 	report_umwait_control();
 }
@@ -508,6 +522,8 @@ static int __init idlewise_init(void)
 	error = settle_methods(c1_is_mwait(facts));
 	if (!error)
 		error = settle_promotion();
+	if (!error)
+		error = named_states("disable", disable, &disabled_states);
 	if (error)
 		return error;
 	fill_driver();

@@ -105,12 +105,15 @@ pub fn import(
     Ok(metadata)
 }
 
-/// The file's name up to its first ending.
+/// The file's name up to its first ending, which begins with a letter: `menu-6.12.dat` is menu-6.12.
 pub fn short_name(path: &Path) -> String {
     let name = path.file_name().map_or_else(Default::default, |name| name.to_string_lossy());
-    match name.split_once('.') {
-        Some((stem, _)) if !stem.is_empty() => stem.to_owned(),
-        _ => name.into_owned(),
+    let begins_ending = |&(at, _): &(usize, &str)| {
+        at > 0 && name[at + 1..].starts_with(|first: char| first.is_ascii_alphabetic())
+    };
+    match name.match_indices('.').find(begins_ending) {
+        Some((at, _)) => name[..at].to_owned(),
+        None => name.into_owned(),
     }
 }
 

@@ -25,9 +25,9 @@ fn unpacked(path: &Path) -> String {
     text
 }
 
-/// The governor and the table of `<series>-<governor>-<table>-hz250`.
+/// The governor and the table of `<series>-<governor>-<table>-hz250`, which a CPU may follow.
 fn spec_and_table(stem: &str) -> (&'static GovernorSpec, &str) {
-    let stem = stem.strip_suffix("-hz250").expect("all logs here have HZ = 250");
+    let (stem, _cpu) = stem.split_once("-hz250").expect("all logs here have HZ = 250");
     let candidates = GOVERNORS.iter().filter_map(|spec| {
         let prefix = format!("{}-{}-", spec.series, spec.name);
         stem.strip_prefix(&prefix).map(|table| (spec, table))
@@ -52,7 +52,9 @@ fn decides_as_the_kernel_in_every_log() {
         let Some(stem) = name.strip_suffix(".csv.xz") else { continue };
         let replay = replay(stem, &unpacked(&path));
         assert_eq!(replay.first_mismatch, None, "{name}");
-        assert_eq!(replay.row_count, 3_000, "{name}");
+        // Those of kernels that ran have as many as these decided.
+        let is_generated = stem.ends_with("-hz250");
+        assert!(replay.row_count == 3_000 || !is_generated && replay.row_count > 1_500, "{name}");
         seen.push(spec_and_table(stem).0.id);
     }
     for spec in GOVERNORS {

@@ -31,7 +31,7 @@ static NEXT_TICK: Column = Column::number(
 static TICK_STOPPED: Column = Column::text(
     "tick_stopped",
     "",
-    "true or false: the recording kernel had stopped the tick already.",
+    "true or false: the recording kernel had stopped the tick before it decided.",
 );
 static RAN_TASK: Column =
     Column::text("ran_task", "", "true or false: something ran since the previous gap.");

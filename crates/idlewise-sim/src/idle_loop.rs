@@ -195,6 +195,8 @@ impl<G: Governor> IdleLoop<G> {
     #[inline]
     pub(crate) fn select(&mut self, outlook: Outlook, tally: &mut Tally) -> Entry {
         let Outlook { timer_left_ns, tick_left_ns, .. } = outlook;
+        // A timer of the wheel: hrtimers keep no tick.
+        let next_tick_serves_timer = i64::try_from(tick_left_ns) == Ok(timer_left_ns);
         let tick_left_ns = if self.tick_stopped { u64::MAX } else { tick_left_ns };
         let next_event_ns = timer_left_ns.min(i64::try_from(tick_left_ns).unwrap_or(FAR_AWAY_NS));
         let timers = SleepLength { sleep_length_ns: timer_left_ns, next_event_ns };
@@ -215,9 +217,14 @@ impl<G: Governor> IdleLoop<G> {
             tally.invalid_count += 1;
             decision.state = deepest;
         }
-        let period_ns = i64::from(self.setting.tick_period_ns);
-        self.tick_stopped |= decision.stop_tick && timer_left_ns > period_ns;
-        let rule = self.rules[decision.state];
+        self.tick_stopped |= decision.stop_tick && !next_tick_serves_timer;
+        let tick_left_ns = if self.tick_stopped { u64::MAX } else { tick_left_ns };
+        self.enter(decision.state, tick_left_ns)
+    }
+
+    #[inline]
+    fn enter(&mut self, state: StateIndex, tick_left_ns: u64) -> Entry {
+        let rule = self.rules[state];
         let own_limit_ns = match (rule.is_polling, self.device.poll_limit_ns) {
             (false, _) => rule.promotion_ns,
             (true, 0) => {
@@ -226,12 +233,13 @@ impl<G: Governor> IdleLoop<G> {
             }
             (true, limit_ns) => limit_ns,
         };
-        Entry {
-            state: decision.state,
-            rule,
-            tick_left_ns: if self.tick_stopped { u64::MAX } else { tick_left_ns },
-            own_limit_ns,
-        }
+        Entry { state, rule, tick_left_ns, own_limit_ns }
+    }
+
+    /// The entry with another state than the governor's.
+    #[inline]
+    pub(crate) fn enter_instead(&mut self, entry: Entry, state: StateIndex) -> Entry {
+        self.enter(state.min(self.setting.states.deepest()), entry.tick_left_ns)
     }
 
     /// Judges the stay and tells the governor; returns its residency, exit included.

@@ -177,6 +177,9 @@ struct Cpu {
     /// The last timer interrupt.
     timer_interrupt_at_ns: Option<i64>,
     is_tick_stopped: bool,
+    /// The tick was stopped since the last idle entry: by the decision that the next entry carries
+    /// out, so it still ran when that was made.
+    stops_tick: bool,
     ran_task: bool,
 }
 
@@ -309,7 +312,7 @@ impl<S: GapSink> GapBuilder<S> {
             EventKind::IdleEntry { state } => return self.enter_idle(id, at_ns, state),
             EventKind::IdleExit => cpu.exit_idle(at_ns),
             EventKind::SwitchToTask => self.run_task(id, at_ns),
-            EventKind::TickStop => cpu.is_tick_stopped = true,
+            EventKind::TickStop => cpu.stops_tick = true,
             EventKind::TimerInterrupt => {
                 cpu.timer_interrupt_at_ns = Some(at_ns);
                 cpu.evidence.interrupt(at_ns, WakeReason::Timer);
@@ -334,6 +337,8 @@ impl<S: GapSink> GapBuilder<S> {
         cpu.summary.idle_entry_count += 1;
         let end = cpu.evidence.end(self.tracepoints, cpu.open.as_ref());
         cpu.evidence = Evidence::default();
+        let tick_was_stopped = cpu.is_tick_stopped;
+        cpu.is_tick_stopped |= std::mem::take(&mut cpu.stops_tick);
         match (&mut cpu.open, end) {
             (Some(open), End::Policy) => {
                 cpu.summary.joined_wake_count += 1;
@@ -363,7 +368,7 @@ impl<S: GapSink> GapBuilder<S> {
             sleep_length_ns: next_timer_at_ns
                 .map(|timer_at_ns| timer_at_ns.saturating_sub(at_ns).max(0) as u64),
             next_tick_ns,
-            tick_stopped: cpu.is_tick_stopped,
+            tick_stopped: tick_was_stopped,
             ran_task: cpu.ran_task || !self.tracepoints.contains(Tracepoints::SCHED_SWITCH),
             wake_reason: WakeReason::Unknown,
             latency_limit_ns: self.facts.latency_limits_ns.get(&id).copied(),
@@ -392,6 +397,7 @@ impl<S: GapSink> GapBuilder<S> {
         }
         cpu.ran_task = true;
         cpu.is_tick_stopped = false;
+        cpu.stops_tick = false;
     }
 
     /// Remembers the first state that the recorded machine doesn't have, or that no log can hold.
@@ -462,11 +468,15 @@ impl<S: GapSink> GapBuilder<S> {
                 guess_ns
             }
         };
-        // Overdue when the CPU went idle, a timer of the wheel had to wait for the next tick.
-        let started_at_ns = cpu.open.as_ref().map_or(i64::MIN, |open| open.gap.start_ns);
-        let expires_at_ns = match id {
-            TimerId::Wheel(_) if expires_at_ns < started_at_ns => {
+        // Overdue when the CPU went idle, a timer of the wheel had to wait for the next tick, and an
+        // hrtimer was what the CPU had not noticed yet.
+        let expires_at_ns = match (id, &mut cpu.open) {
+            (TimerId::Wheel(_), Some(open)) if expires_at_ns < open.gap.start_ns => {
                 self.tick.last_boundary_ns(cpu_id, served_at_ns).unwrap_or(served_at_ns)
+            }
+            (TimerId::Hrtimer(_), Some(open)) if expires_at_ns < open.gap.start_ns => {
+                open.gap.sleep_length_ns = Some(0);
+                expires_at_ns
             }
             _ => expires_at_ns,
         };

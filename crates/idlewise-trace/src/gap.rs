@@ -18,7 +18,7 @@ pub struct IdleGap {
     pub sleep_length_ns: Option<u64>,
     /// From the start to the next boundary of the CPU's tick grid, whether or not the tick ran.
     pub next_tick_ns: Option<u32>,
-    /// The recording kernel had stopped the tick already.
+    /// The recording kernel had stopped the tick before it decided.
     pub tick_stopped: bool,
     /// Something other than the idle task ran since the previous gap: only then does the kernel
     /// restart the tick.

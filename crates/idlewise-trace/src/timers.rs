@@ -16,8 +16,9 @@ const FLAG_DEFERRABLE: u32 = 0x0008_0000;
 const FLAG_CPU_MASK: u32 = 0x0003_ffff;
 /// Heaps smaller than this are never compacted.
 const COMPACT_MIN: usize = 1_024;
-/// A timer overdue by this much is gone. A CPU that goes idle has just had its interrupts on, so it
-/// misses an expiry by microseconds at most.
+/// A timer overdue by this much is gone, unless it expires after all. A CPU that goes idle has just
+/// had its interrupts on, so it misses an expiry by microseconds at most; a virtual one by as long as
+/// its host lets it wait.
 const OVERDUE_MAX_NS: i64 = 20_000;
 /// Beyond this many distinct timers we stop telling old ones from new ones.
 const SEEN_MAX: usize = 1 << 20;
@@ -90,6 +91,8 @@ pub(crate) struct Timers {
     seen: HashSet<TimerId, BuildHasherDefault<FxHasher>>,
     /// Timers that are known to wake nobody before the trace says so.
     deferrable: HashSet<TimerId, BuildHasherDefault<FxHasher>>,
+    /// hrtimers taken to have vanished, with their expiries; some expire late.
+    overdue: HashMap<TimerId, i64, BuildHasherDefault<FxHasher>>,
     /// The last cancellation and its CPU. The kernel takes a timer off its queue before it runs
     /// it, and many versions trace that as a cancellation of its own.
     cancelled: Option<Cancelled>,
@@ -110,6 +113,7 @@ impl Timers {
     pub(crate) fn start(&mut self, id: TimerId, cpu: u16, wakes_at_ns: Option<i64>) {
         self.note(id);
         self.disarm(id);
+        self.overdue.remove(&id);
         self.arm(id, Armed { cpu, wakes_at_ns, is_late: false });
     }
 
@@ -135,13 +139,13 @@ impl Timers {
 
     pub(crate) fn cancel(&mut self, id: TimerId, cpu: u16) {
         let is_new = self.note(id);
-        let armed = self.disarm(id);
+        let armed = self.disarm(id).or_else(|| self.take_overdue(id, cpu));
         self.cancelled = Some(Cancelled { cpu, id, armed, is_new });
     }
 
     pub(crate) fn expire(&mut self, id: TimerId, cpu: u16) -> Expired {
         let mut is_new = self.note(id);
-        let mut armed = self.disarm(id);
+        let mut armed = self.disarm(id).or_else(|| self.take_overdue(id, cpu));
         if let Some(cancelled) = self.cancelled.take_if(|c| (c.cpu, c.id) == (cpu, id)) {
             is_new |= cancelled.is_new;
             armed = armed.or(cancelled.armed);
@@ -188,7 +192,12 @@ impl Timers {
                     let wakes_at_ns = Some(look.at_ns);
                     self.arm(id, Armed { wakes_at_ns, is_late: true, ..armed });
                 }
-                None => self.vanished_count += 1,
+                None => {
+                    self.vanished_count += 1;
+                    if matches!(id, TimerId::Hrtimer(_)) && self.overdue.len() < SEEN_MAX {
+                        self.overdue.insert(id, at_ns);
+                    }
+                }
             }
         }
     }
@@ -199,6 +208,13 @@ impl Timers {
             self.armed_counts[usize::from(armed.cpu)] -= 1;
         }
         Some(armed)
+    }
+
+    /// A timer that had not vanished after all.
+    fn take_overdue(&mut self, id: TimerId, cpu: u16) -> Option<Armed> {
+        let at_ns = self.overdue.remove(&id)?;
+        self.vanished_count -= 1;
+        Some(Armed { cpu, wakes_at_ns: Some(at_ns), is_late: false })
     }
 
     /// Forgets the timers of a CPU whose events were lost: what we know of them may be wrong.
@@ -303,6 +319,8 @@ mod tests {
         assert_eq!(timers.next_at_ns(0, 20_500, None), Some(500));
         assert_eq!(timers.next_at_ns(0, 20_501, None), Some(900_000));
         assert_eq!(timers.vanished_count, 1);
+        assert_eq!(timers.expire(A, 0), Expired::At { expires_at_ns: 500 });
+        assert_eq!((timers.vanished_count, timers.expire(A, 0)), (0, Expired::Unknown));
     }
 
     #[test]

@@ -118,7 +118,19 @@ fn keeps_the_tick_stopped_until_a_task_runs() {
     trace.idle(T + 951_000).exit(T + 960_000).at(T + 961_000, EventKind::SwitchToTask);
     let (gaps, _) = trace.build();
     let flags: Vec<_> = gaps.iter().map(|gap| (gap.tick_stopped, gap.ran_task)).collect();
-    assert_eq!(flags, [(true, true), (true, false), (false, true)]);
+    // It still ran when the decision to stop it was made.
+    assert_eq!(flags, [(false, true), (true, false), (false, true)]);
+}
+
+#[test]
+fn a_timer_that_is_late_at_the_entry_and_expires_was_due_at_once() {
+    let mut trace = Trace::new();
+    trace.start(T - 90_000, 0xb0, 0xf1, T - 50_000).idle(T);
+    trace.at(T + 3_000, EventKind::TimerInterrupt).expire(T + 3_100, 0xb0, 0xf1).exit(T + 3_200);
+    trace.at(T + 3_300, EventKind::SwitchToTask);
+    let (gaps, summary) = trace.build();
+    assert_eq!((gaps[0].sleep_length_ns, gaps[0].gap_ns), (Some(0), 0));
+    assert_eq!((gaps[0].wake_reason, summary.vanished_timer_count), (WakeReason::Timer, 0));
 }
 
 #[test]

@@ -107,6 +107,31 @@ fn says_that_the_bundled_recordings_kernel_asked_no_governor() {
     assert_eq!(text.matches("asked no governor").count(), 5, "{text}");
 }
 
+/// Recordings of Debian's kernels in QEMU (docs/agreement.md). The floor is what docs promise of any
+/// recording; what these have is in the table there.
+#[test]
+fn decides_as_real_kernels_did_from_their_recordings_alone() {
+    for (name, at_least) in [
+        ("q-menu-6.12", 98.0),
+        ("q-ladder-6.12", 98.0),
+        ("q-menu-6.1", 95.0),
+        ("q-ladder-6.1", 96.0),
+    ] {
+        let recording = format!("traces/{name}.trace.dat.xz");
+        let output = idlewise(&["replay", &recording, "--check-recorded"]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.starts_with(&format!("{name}: ")), "{text}");
+        let percent =
+            text.split_once("decisions agree (").and_then(|(_, rest)| rest.split_once(" %"));
+        let percent: f64 = percent.unwrap_or_else(|| panic!("{text}")).0.parse().unwrap();
+        assert!((at_least..100.0).contains(&percent), "{text}");
+        assert!(text.contains("goes its own way") && text.contains("most often it"), "{text}");
+        // Not all agree, and the exit status says so.
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
 #[test]
 fn a_log_made_by_a_replay_agrees_with_it_in_every_decision() {
     let folder = folder();

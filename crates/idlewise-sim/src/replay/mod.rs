@@ -15,8 +15,10 @@
 //!
 //! 1. If a task ran before the gap the tick runs; else it is as the last gap left it. Ticks lie on
 //!    the recorded grid of the CPU.
-//! 2. The governor is asked. "Stop the tick" counts only if the next timer is more than a tick
-//!    away.
+//! 2. The governor is asked. "Stop the tick" counts unless the next timer is due at the very next
+//!    line of the grid: the timer wheel's expire there, and the tick serves them. An hrtimer has an
+//!    interrupt of its own and keeps no tick (`tick_nohz_next_event` in
+//!    `kernel/time/tick-sched.c`; seen on real kernels, `docs/agreement.md`).
 //! 3. The stay ends with the first of: the wake event, the tick, the polling limit, the promotion
 //!    timer. Its length and the state's exit latency together are the residency that the governor
 //!    reflects on and that the verdict is about.
@@ -69,6 +71,24 @@ pub trait Observer: Send {
 
     /// The gap is over.
     fn gap(&mut self, gap: &IdleGap, course: GapCourse);
+
+    /// What really happened in the gap, if the governor is to learn from that instead of from its
+    /// own decision.
+    #[inline]
+    fn feedback(&mut self, _gap: &IdleGap) -> Option<Feedback> {
+        None
+    }
+}
+
+/// What the recording says of a gap, where a replay follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feedback {
+    /// Whether the tick was stopped before the first decision.
+    pub tick_stopped: bool,
+    /// The state that was entered first, whatever the governor would have chosen.
+    pub state: StateIndex,
+    /// What leaving took each time.
+    pub exit_ns: u64,
 }
 
 /// How a gap went.
@@ -164,6 +184,10 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         let latency_limit_ns = log_limit_ns.map_or(self.idle.setting.latency_limit_ns, |ns| {
             ns.min(self.idle.setting.latency_limit_ns)
         });
+        let feedback = self.observer.feedback(gap);
+        if let Some(feedback) = feedback {
+            self.idle.tick_stopped = feedback.tick_stopped;
+        }
         let start_ns = gap.start_ns as u64;
         let mut first = None;
         let mut idle_ns = 0;
@@ -181,8 +205,13 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             let now_ns = start_ns.wrapping_add(at_ns);
             let tick_left_ns = next_tick_at_ns - at_ns;
             let outlook = Outlook { now_ns, timer_left_ns, tick_left_ns, latency_limit_ns };
-            let entry = self.idle.select(outlook, &mut self.tally);
-            first.get_or_insert(FirstDecision { state: entry.state, tick_stopped });
+            let mut entry = self.idle.select(outlook, &mut self.tally);
+            if first.is_none() {
+                first = Some(FirstDecision { state: entry.state, tick_stopped });
+                if let Some(feedback) = feedback {
+                    entry = self.idle.enter_instead(entry, feedback.state);
+                }
+            }
 
             let rule = entry.rule;
             let event_left_ns = gap.gap_ns - at_ns;
@@ -201,7 +230,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                 }
                 StayEnd::PollLimit | StayEnd::Promotion | StayEnd::Deadline => false,
             };
-            let exit_ns = rule.exit_latency_ns;
+            let exit_ns = feedback.map_or(rule.exit_latency_ns, |feedback| feedback.exit_ns);
             let now_ns = now_ns.wrapping_add(stay_ns + exit_ns);
             let stayed = Stayed { stay_ns, exit_ns, end, tick_ran, now_ns };
             let residency_ns = self.idle.reflect(&entry, stayed, &mut self.tally);
@@ -227,7 +256,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                     return;
                 }
                 StayEnd::Tick => {
-                    let work_ns = rule.exit_latency_ns + self.idle.setting.tick_work_ns;
+                    let work_ns = exit_ns + self.idle.setting.tick_work_ns;
                     self.tally.tick_wake_count += 1;
                     self.tally.work_ns += work_ns;
                     self.observer.work(work_ns);

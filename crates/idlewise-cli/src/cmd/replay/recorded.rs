@@ -1,13 +1,15 @@
 //! The recording's own decisions: comparing a replay with them, and writing a replay as a log that
 //! has some.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use idlewise_report::wrap;
 use idlewise_sim::Machine;
-use idlewise_sim::replay::{GapCourse, GovernorLane, GroupReader, Lane, Observer};
+use idlewise_sim::replay::{Feedback, GapCourse, GovernorLane, GroupReader, Lane, Observer};
 use idlewise_trace::log::{LogMetadata, LogWriter, Source};
 use idlewise_trace::{GapSink, IdleGap};
 
@@ -22,13 +24,36 @@ use crate::world::{Bench, HZ_DEFAULT};
 /// (`kernel/sched/idle.c`: `default_idle_call`, `cpu_idle_poll`).
 const STATES_WITHOUT_DRIVER: [u8; 2] = [0, 1];
 
+/// What a recording's driver is called if a replay wrote it.
+const REPLAY_DRIVER: &str = "replay";
+
+/// What a governor learns from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Course {
+    /// What the recording's own governor decided, and how long that took: each decision is asked
+    /// for with the history that the recording's had.
+    Recorded,
+    /// Its own decisions, on the machine's figures.
+    #[default]
+    Own,
+}
+
 /// Compares recorded first decisions with replayed ones.
 #[derive(Default)]
 struct Comparison {
+    course: Course,
     compared_count: u64,
     agreed_count: u64,
     /// The first that differ: start of the gap, recorded state, replayed state.
     first_difference: Option<(i64, u8, usize)>,
+    /// How often each pair of states differed.
+    differences: BTreeMap<(u8, usize), u64>,
+}
+
+impl Comparison {
+    fn agreed_percent(&self) -> f64 {
+        100.0 * self.agreed_count as f64 / self.compared_count.max(1) as f64
+    }
 }
 
 impl Observer for &mut Comparison {
@@ -40,7 +65,18 @@ impl Observer for &mut Comparison {
             self.agreed_count += 1;
         } else {
             self.first_difference.get_or_insert((gap.start_ns, recorded, replayed));
+            *self.differences.entry((recorded, replayed)).or_default() += 1;
         }
+    }
+
+    fn feedback(&mut self, gap: &IdleGap) -> Option<Feedback> {
+        let state = gap.recorded_state.filter(|_| self.course == Course::Recorded)?;
+        let idle_ns = gap.recorded_idle_ns.unwrap_or(gap.gap_ns);
+        Some(Feedback {
+            tick_stopped: gap.tick_stopped,
+            state: usize::from(state),
+            exit_ns: idle_ns.saturating_sub(gap.gap_ns),
+        })
     }
 }
 
@@ -60,7 +96,9 @@ impl Observer for Rewrite {
 }
 
 /// `--check-recorded`: for each log, how often its own governor, replayed on its own table, decides
-/// as the recording says. One decision a gap is compared, the first.
+/// as the recording says. One decision a gap is compared, the first. A governor that once decided
+/// differently has another history from then on; so each decision is asked for with the recorded
+/// one, and what a replay on its own does is told beside it.
 pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<ExitCode, Failure> {
     let mut out = io::stdout().lock();
     let mut all_agree = true;
@@ -69,29 +107,68 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
         let line = match recorded_governor(named, options, choices)? {
             Err(reason) => format!("{name}: {reason}"),
             Ok((bench, choice)) => {
-                let comparison = compare(named, options, &bench, &choice)?;
-                let Comparison { compared_count, agreed_count, first_difference } = comparison;
-                all_agree &= agreed_count == compared_count;
-                let percent = 100.0 * agreed_count as f64 / compared_count.max(1) as f64;
-                let difference = match first_difference {
-                    Some((start_ns, recorded, replayed)) => format!(
-                        "; the first that differs begins at {start_ns} ns: recorded {}, replayed {}",
-                        state_name(&bench, usize::from(recorded)),
-                        state_name(&bench, replayed),
-                    ),
-                    None => String::new(),
+                let own = compare(named, options, &bench, &choice, Course::Own)?;
+                // A replay's log was made by one that went its own way.
+                let is_replay = named.log.metadata.driver.as_deref() == Some(REPLAY_DRIVER);
+                let judged = match is_replay {
+                    true => None,
+                    false => Some(compare(named, options, &bench, &choice, Course::Recorded)?),
                 };
-                format!(
-                    "{name}: {} on {}: {agreed_count} of {compared_count} decisions agree \
-                     ({percent:.2} %), one a gap{difference}",
-                    choice.name(),
-                    bench.machine.id,
-                )
+                let line = summary(&bench, &choice, judged.as_ref(), &own);
+                let judged = judged.unwrap_or(own);
+                all_agree &= judged.agreed_count == judged.compared_count;
+                format!("{name}: {line}")
             }
         };
         writeln!(out, "{}", wrap(&line, 100, 2))?;
     }
     Ok(if all_agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How the comparison of one log came out. `judged` is that in which each decision followed the
+/// recorded ones, if there is one beside the replay that went its own way.
+fn summary(
+    bench: &Bench,
+    choice: &Choice,
+    judged: Option<&Comparison>,
+    own: &Comparison,
+) -> String {
+    let shown = judged.unwrap_or(own);
+    let mut text = format!(
+        "{} on {}: {} of {} decisions agree ({:.2} %), one a gap",
+        choice.name(),
+        bench.machine.id,
+        shown.agreed_count,
+        shown.compared_count,
+        shown.agreed_percent(),
+    );
+    if judged.is_some() {
+        let percent = own.agreed_percent();
+        text += &format!(
+            ", each asked for after what the recording's governor did before; {percent:.2} % if the \
+             replay goes its own way, on the machine's figures"
+        );
+    }
+    let name = |state| state_name(bench, state);
+    if let Some((start_ns, recorded, replayed)) = shown.first_difference {
+        let (recorded, replayed) = (name(usize::from(recorded)), name(replayed));
+        text += &format!(
+            "; the first that differs begins at {start_ns} ns: recorded {recorded}, replayed {replayed}"
+        );
+    }
+    let mut pairs: Vec<_> = shown.differences.iter().collect();
+    pairs.sort_by_key(|&(pair, &count)| (Reverse(count), *pair));
+    if pairs.len() > 1 {
+        let most: Vec<_> = pairs
+            .iter()
+            .take(3)
+            .map(|&(&(recorded, replayed), count)| {
+                format!("{} for {} {count} times", name(replayed), name(usize::from(recorded)))
+            })
+            .collect();
+        text += &format!("; most often it chose {}", most.join(", "));
+    }
+    text
 }
 
 fn state_name(bench: &Bench, index: usize) -> &str {
@@ -163,8 +240,9 @@ fn compare(
     options: &Replay,
     bench: &Bench,
     choice: &Choice,
+    course: Course,
 ) -> Result<Comparison, Failure> {
-    let mut comparison = Comparison::default();
+    let mut comparison = Comparison { course, ..Comparison::default() };
     each_cpu(named, |cpu_gaps| {
         let setting = options.world.setting(bench, named);
         let mut governor = choice.governor(&bench.machine, setting.tick_period_ns);
@@ -254,7 +332,7 @@ pub fn write(
     let metadata = LogMetadata {
         hz: options.world.hz.or(named.log.metadata.hz).or(Some(HZ_DEFAULT)),
         governor: Some(choice.name()),
-        driver: Some("replay".to_owned()),
+        driver: Some(REPLAY_DRIVER.to_owned()),
         machine: Some(bundled::machine_text(machine)?),
         source: Source { format: format!("replay of {}", source.format), ..source.clone() },
         ..named.log.metadata.clone()
