@@ -39,7 +39,7 @@ demo: toolchain ## the main job on the bundled recordings: import one, then repl
 	@echo '$$ idlewise replay'
 	@$(IDLEWISE) replay
 
-test: setup lint unit-test loom-bounded bare-metal test-arm front-door conformance-short ## everything that CI runs
+test: setup lint unit-test loom-bounded bare-metal test-arm front-door conformance-short test-kernel ## everything that CI runs
 
 lint: ## formatting, clippy, licences and sources of dependencies
 	$(CARGO) fmt --all --check
@@ -93,10 +93,11 @@ front-door: ## run the README's first command and look at what it prints
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
 	$$command | grep 'comes nearest to the oracle' && echo 'README: it prints what it promises'
 
-test-kernel: ## the kernel modules in real kernels, in QEMU
+test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these as judges of the replay
 	@./scripts/setup $(KERNEL_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS)
-	@./kernel/tests/run
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/run
 
 # Kernels' own governors, taken from Debian's source packages.
 KERNEL_SOURCES = target/kernel-sources
