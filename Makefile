@@ -12,7 +12,7 @@ BUILD_PACKAGES = gcc libc6-dev
 PACKAGES = $(BUILD_PACKAGES) linux-perf trace-cmd xz-utils protobuf-compiler
 
 # The modules' tests also need QEMU and the headers of Debian's kernels (6.12's from backports).
-KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod make xz-utils \
+KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod make sparse xz-utils \
 	linux-headers-amd64
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
 

@@ -13,12 +13,14 @@
 #define IDLEWISE_STATES_H
 
 #ifdef __KERNEL__
+#include <linux/kernel.h>
 #include <linux/string.h>
 #include <linux/types.h>
 #else
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 typedef uint32_t u32;
 typedef uint64_t u64;
 #endif
@@ -128,7 +130,7 @@ static inline bool idlewise_method_of_name(struct idlewise_state *state)
 	};
 	unsigned int i;
 
-	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+	for (i = 0; i < ARRAY_SIZE(known); i++) {
 		if (!strcmp(state->name, known[i].name)) {
 			state->method = known[i].method;
 			state->hint = known[i].hint;

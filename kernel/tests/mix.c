@@ -58,8 +58,8 @@ static void run(int cpu, double until_s, int from, int to)
 
 			if (ppoll(&bell, 1, &span, NULL) == 1 && read(from, bytes, sizeof(bytes)) < 1)
 				err(2, "read");
-			for (volatile uint64_t i = random_below(20000); i; i--)
-				;
+			for (uint64_t i = random_below(20000); i; i--)
+				__asm__("" : : "r"(i));
 			if (!random_below(8) && write(to, bytes, 1) != 1)
 				err(2, "write");
 		}
