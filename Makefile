@@ -18,7 +18,7 @@ KERNEL_BACKPORTS = linux-headers-6.12-amd64
 
 .DEFAULT_GOAL := help
 .PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz test-kernel \
-	loom loom-bounded miri stress test-arm bare-metal
+	loom loom-bounded miri tsan stress test-arm bare-metal
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -66,6 +66,12 @@ miri: ## run the waiting protocols' tests under miri (needs a nightly toolchain 
 	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-core --lib -- doorbell idle_set && \
 	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-park --lib --test stress_parker; \
 	else echo 'SKIPPED: miri is not installed (rustup component add miri --toolchain nightly)'; fi
+
+tsan: ## run idlewise-park's tests under ThreadSanitizer (needs a nightly toolchain with rust-src)
+	@if $(CARGO) +nightly --version >/dev/null 2>&1 && [ -d "$$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ]; then \
+	RUSTFLAGS='-Zsanitizer=thread' $(CARGO) +nightly test -Zbuild-std --target "$$(rustc -vV | sed -n 's/^host: //p')" \
+	--package idlewise-park --lib --test stress_parker --test parker --target-dir "$${CARGO_TARGET_DIR:-target}/tsan"; \
+	else echo 'SKIPPED: the standard library must be built too (rustup component add rust-src --toolchain nightly)'; fi
 
 stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours; STRESS_COUNT=N for fewer)
 	IDLEWISE_STRESS_COUNT=$(or $(STRESS_COUNT),1000000000) $(CARGO) test --release --package idlewise-park --test stress_parker -- --nocapture

@@ -21,6 +21,9 @@ pub enum Load {
     Idle,
     /// One busy thread for each CPU: more runnable threads than CPUs.
     Oversubscribed,
+    /// A busy thread on this CPU, the SMT sibling of the waiter's: what polling takes from it, it
+    /// takes from polling.
+    BusySibling(usize),
 }
 
 /// How much to measure.
@@ -49,6 +52,9 @@ pub struct Figures {
     pub cpu_ratio: f64,
     /// Context switches of the waiter for each wake.
     pub switches_per_wake: f64,
+    /// Median cost of the wakes that found the waiter asleep: of the dearest ones, as many as there
+    /// were sleeps.
+    pub sleeper_send_cost_ns: u64,
     /// Share of the wakes that the waker itself sent late, by more than [`LATE_NS`]: somebody else
     /// had its CPU.
     pub late_ratio: f64,
@@ -58,6 +64,14 @@ pub struct Figures {
 pub const LATE_NS: u64 = 10_000;
 
 impl Figures {
+    /// The mean of the 99 % shortest latencies: what a way to wait trades for CPU time is their sum, but
+    /// the longest are the machine's other users'.
+    pub fn mean_latency_ns(&self) -> f64 {
+        let count = (self.latencies_ns.len() * 99).div_ceil(100);
+        let sum: u64 = self.latencies_ns.iter().take(count).sum();
+        sum as f64 / count.max(1) as f64
+    }
+
     /// The value that this share of `sorted` keeps below; 0 of none.
     pub fn quantile(sorted: &[u64], share: f64) -> u64 {
         let rank = (sorted.len() as f64 * share) as usize;
@@ -103,12 +117,16 @@ pub fn run(workload: &Workload, settings: Settings, progress: &dyn Fn(f64)) -> V
     let schedule: Arc<Vec<u64>> =
         Arc::new(workload.due_ns(segments * SEGMENT_COUNT, settings.seed));
     let cpus = allowed_cpus();
-    let (waker_cpu, waiter_cpu) = (cpus[0], cpus[cpus.len() - 1]);
+    let (waker_cpu, waiter_cpu) = (cpus[0], waiter_cpu());
     let is_over = Arc::new(AtomicBool::new(false));
-    let hogs: Vec<_> = cpus
-        .iter()
-        .filter(|_| settings.load == Load::Oversubscribed)
-        .map(|&cpu| {
+    let busy_cpus = match settings.load {
+        Load::Idle => Vec::new(),
+        Load::Oversubscribed => cpus.clone(),
+        Load::BusySibling(cpu) => vec![cpu],
+    };
+    let hogs: Vec<_> = busy_cpus
+        .into_iter()
+        .map(|cpu| {
             let is_over = is_over.clone();
             thread::spawn(move || {
                 pin(&[cpu]);
@@ -138,6 +156,7 @@ pub fn run(workload: &Workload, settings: Settings, progress: &dyn Fn(f64)) -> V
                 send_costs_ns: Vec::new(),
                 cpu_ratio: 0.0,
                 switches_per_wake: 0.0,
+                sleeper_send_cost_ns: 0,
                 late_ratio: 0.0,
             };
             let (theirs, times) = (shared.clone(), schedule.clone());
@@ -223,9 +242,12 @@ impl Lane {
         let mut send_costs_ns = self.send_costs_ns;
         send_costs_ns.sort_unstable();
         let wakes = send_costs_ns.len().max(1) as f64;
+        let switches_per_wake = (switches - switches_before) as f64 / wakes;
+        let sleeper_share = switches_per_wake.min(1.0);
         Figures {
+            sleeper_send_cost_ns: Figures::quantile(&send_costs_ns, 1.0 - sleeper_share / 2.0),
             cpu_ratio: (cpu_ns - cpu_before_ns) as f64 / self.wall_ns.max(1) as f64,
-            switches_per_wake: (switches - switches_before) as f64 / wakes,
+            switches_per_wake,
             late_ratio: self.late_count as f64 / wakes,
             latencies_ns,
             send_costs_ns,
@@ -277,8 +299,13 @@ fn elapsed_ns(start: Instant) -> u64 {
     start.elapsed().as_nanos() as u64
 }
 
+/// The CPU that waiters are pinned to.
+pub fn waiter_cpu() -> usize {
+    *allowed_cpus().last().expect("a process may use a CPU")
+}
+
 /// The CPUs that this process may use.
-fn allowed_cpus() -> Vec<usize> {
+pub(crate) fn allowed_cpus() -> Vec<usize> {
     // SAFETY: writes a set of the size given; all zero is a valid one.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();

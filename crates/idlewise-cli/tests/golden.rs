@@ -87,6 +87,7 @@ fn the_list_of_columns_is_in_the_documentation() {
         ("`idlewise export`", &export::EXPORT),
         ("`idlewise validate`", &validate::VALIDATE),
         ("`idlewise bench park`", &park::BENCH_PARK),
+        ("`idlewise bench park --oversubscribed`", &park::BENCH_PARK_THROUGHPUT),
         ("`idlewise measure ipi`, a CPU and a state", &ipi::MEASURE_IPI),
         ("`idlewise measure ipi`, all of them", &ipi::MEASURE_IPI_ALL),
         ("`idlewise machines`", &columns::MACHINE_LIST),

@@ -146,11 +146,12 @@ impl Doorbell {
     /// Wakes the waiter, now or when it waits next. All that the caller wrote before is seen by the
     /// waiter afterwards.
     ///
-    /// The first look costs a shared copy of the cache line; a blind swap would save it but not
-    /// know a sleeper from a wake-up in flight.
+    /// It guesses instead of looking first: a wrong guess brings the cache line as its own, so that the
+    /// second try is local, where a look would bring a shared copy and be paid for on top. A blind
+    /// swap would do with one try but not know a sleeper from a wake-up in flight.
     #[inline]
     pub fn ring(&self) -> Ring {
-        let mut seen = self.word.load(Ordering::Relaxed);
+        let mut seen = RUNNING;
         loop {
             let (next, met) = match seen {
                 // 3. RUNNING => WOKEN

@@ -4,9 +4,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_bench::{FUTEX, Figures, Load, OURS, Settings, Workload, ready_token_ns, run};
+use idlewise_bench::{
+    FUTEX, Figures, Load, OURS, Settings, Workload, ready_token_ns, run, throughput, waiter_cpu,
+};
+use idlewise_host::{Relation, Root};
 use idlewise_report::park::{
-    Goal, ParkFigures, ParkRole, bench_park_plot, bench_park_table, judge,
+    Goal, ParkFigures, ParkRole, bench_park_plot, bench_park_table, bench_park_throughput_table,
+    judge,
 };
 use idlewise_report::{TextStyle, wrap};
 use serde_json::json;
@@ -65,9 +69,13 @@ struct Park {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Let a busy thread run on each CPU meanwhile
+    /// Let a busy thread run on each CPU meanwhile; also count round trips with more threads than CPUs
     #[arg(long)]
     oversubscribed: bool,
+
+    /// Let a busy thread run on the SMT sibling of the waiter's CPU meanwhile
+    #[arg(long, conflicts_with = "oversubscribed")]
+    busy_sibling: bool,
 
     /// Write latency against CPU time as SVG, of the last workload
     #[arg(long, value_name = "FILE")]
@@ -81,6 +89,9 @@ struct Park {
     #[arg(long)]
     json: bool,
 }
+
+/// Turns of each way in the count of round trips: a second each.
+const THROUGHPUT_TURN_COUNT: u32 = 20;
 
 /// What is measured if nothing is named: gaps that polling should win, a mixture, gaps that it
 /// should leave alone.
@@ -102,7 +113,7 @@ impl Park {
                 path.display()
             )));
         }
-        let load = if self.oversubscribed { Load::Oversubscribed } else { Load::Idle };
+        let load = self.load()?;
         let wake_count = self.wakes as usize;
         let settings = Settings { wake_count, seed: self.seed, load };
         let mut workloads = self.workloads.clone();
@@ -128,6 +139,32 @@ impl Park {
             }
             results.push((workload, figures.iter().map(report_figures).collect::<Vec<_>>()));
         }
+        let rates = match load {
+            Load::Oversubscribed => {
+                let bar = Progress::gaps("measuring round trips", 1000);
+                let rates = throughput(THROUGHPUT_TURN_COUNT, &|share| {
+                    bar.set((share * 1000.0) as u64);
+                });
+                bar.finish();
+                rates
+            }
+            _ => Vec::new(),
+        };
+        let rate =
+            |name| rates.iter().find(|one| one.name == name).map(|one| one.round_trips_per_s);
+        let against_futex = rate(OURS).zip(rate(FUTEX)).map(|(ours, futex)| Goal {
+            goal: "a futex's round trips with more threads than CPUs, against ours",
+            measured: futex / ours,
+            at_most: 1.0 / 0.95,
+        });
+        let round_trips = rate(FUTEX).map(|futex_per_s| {
+            let rates = rates.iter().map(|one| (one.name, one.round_trips_per_s));
+            bench_park_throughput_table(
+                "Round trips, two pairs of threads for each CPU, measured",
+                rates,
+                futex_per_s,
+            )
+        });
         let token = Goal {
             goal: "unpark and park of a ready token, in ns",
             measured: ready_token_ns(),
@@ -141,14 +178,17 @@ impl Park {
             let workloads: Vec<_> = results.iter().map(|(workload, figures)| json!({
                 "workload": workload.to_string(),
                 "ways": bench_park_table("", figures),
-                "goals": judge(figures, workload.gap_p50_ns()).iter().map(goal_json).collect::<Vec<_>>(),
+                "goals": judge(figures, workload.mean_gap_ns()).iter().map(goal_json).collect::<Vec<_>>(),
             })).collect();
             let document = json!({
                 "basis": "measured",
                 "wake_count": wake_count,
                 "seed": self.seed,
                 "oversubscribed": self.oversubscribed,
+                "busy_sibling": self.busy_sibling,
                 "workloads": workloads,
+                "round_trips": round_trips,
+                "round_trips_goal": against_futex.as_ref().map(goal_json),
                 "ready_token": goal_json(&token),
                 "doubts": doubts,
             });
@@ -158,10 +198,14 @@ impl Park {
             for (workload, figures) in &results {
                 let title = format!("{workload}: {wake_count} wakes of each, measured");
                 writeln!(out, "{}", bench_park_table(&title, figures).to_text(&style).trim_end())?;
-                for goal in judge(figures, workload.gap_p50_ns()) {
+                for goal in judge(figures, workload.mean_gap_ns()) {
                     writeln!(out, "{}", goal_line(&goal))?;
                 }
                 writeln!(out)?;
+            }
+            if let (Some(table), Some(goal)) = (&round_trips, &against_futex) {
+                writeln!(out, "{}", table.to_text(&style).trim_end())?;
+                writeln!(out, "{}\n", goal_line(goal))?;
             }
             writeln!(out, "{}", goal_line(&token))?;
             for doubt in &doubts {
@@ -172,9 +216,31 @@ impl Park {
     }
 }
 
+impl Park {
+    fn load(&self) -> Result<Load, Failure> {
+        if self.oversubscribed {
+            return Ok(Load::Oversubscribed);
+        }
+        if !self.busy_sibling {
+            return Ok(Load::Idle);
+        }
+        let (root, waiter_cpu) = (Root::live(), waiter_cpu() as u16);
+        let is_sibling = |&cpu: &u16| {
+            cpu != waiter_cpu && Relation::of(&root, waiter_cpu, cpu) == Some(Relation::SmtSibling)
+        };
+        match root.online_cpus().into_iter().find(is_sibling) {
+            Some(cpu) => Ok(Load::BusySibling(cpu.into())),
+            None => Err(Failure::new(format_args!(
+                "CPU {waiter_cpu} has no SMT sibling, so --busy-sibling measures nothing here; \
+                 leave it out, or run it on a machine with SMT"
+            ))),
+        }
+    }
+}
+
 fn goal_line(goal: &Goal) -> String {
     let met = if goal.is_met() { "met" } else { "NOT met" };
-    format!("goal {met}: {}: {:.2} (at most {:.2})", goal.goal, goal.measured, goal.at_most)
+    format!("goal {met}: {}: {:.3} (at most {:.3})", goal.goal, goal.measured, goal.at_most)
 }
 
 fn goal_json(goal: &Goal) -> serde_json::Value {
@@ -199,6 +265,8 @@ fn report_figures(figures: &Figures) -> ParkFigures {
         role,
         wake_latency_ns: [0.5, 0.99, 0.999].map(quantile),
         send_cost_p50_ns: Figures::quantile(&figures.send_costs_ns, 0.5),
+        mean_latency_ns: figures.mean_latency_ns(),
+        sleeper_send_cost_ns: figures.sleeper_send_cost_ns,
         cpu_ratio: figures.cpu_ratio,
         switches_per_wake: figures.switches_per_wake,
     }

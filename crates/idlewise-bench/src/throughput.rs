@@ -1,0 +1,105 @@
+//! Round trips a second with more threads than CPUs: the closed loop beside [`crate::run()`]'s open one.
+//!
+//! Pairs of threads pass a token to and fro, two pairs for each CPU, so that as many threads as twice
+//! the CPUs want to run all the time. Whoever spins there keeps the one from running that it waits
+//! for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::contenders::{Contender, contenders};
+use crate::run::allowed_cpus;
+
+/// Round trips of one contender.
+#[derive(Clone, Copy, Debug)]
+pub struct Throughput {
+    /// The contender.
+    pub name: &'static str,
+    /// Round trips of all pairs in a second.
+    pub round_trips_per_s: f64,
+}
+
+/// Pairs for each CPU: one of each is always runnable.
+const PAIRS_PER_CPU: usize = 2;
+/// How long a contender runs before the next has its turn.
+const TURN: Duration = Duration::from_millis(50);
+
+/// Measures all contenders in turns, `turn_count` each. `progress` gets the share that is done.
+pub fn throughput(turn_count: u32, progress: &dyn Fn(f64)) -> Vec<Throughput> {
+    let contenders = contenders();
+    let pair_count = PAIRS_PER_CPU * allowed_cpus().len();
+    let mut sums = vec![(0_u64, Duration::ZERO); contenders.len()];
+    for turn in 0..turn_count {
+        for (contender, (round_trips, time)) in contenders.iter().zip(&mut sums) {
+            let (more, took) = take_turn(contender, pair_count);
+            *round_trips += more;
+            *time += took;
+        }
+        progress(f64::from(turn + 1) / f64::from(turn_count));
+    }
+    let rate = |(contender, (round_trips, time)): (&Contender, (u64, Duration))| Throughput {
+        name: contender.name,
+        round_trips_per_s: round_trips as f64 / time.as_secs_f64(),
+    };
+    contenders.iter().zip(sums).map(rate).collect()
+}
+
+fn take_turn(contender: &Contender, pair_count: usize) -> (u64, Duration) {
+    let (round_trips, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let begun = Barrier::new(2 * pair_count + 1);
+    let took = thread::scope(|scope| {
+        for _ in 0..pair_count {
+            let (mut ball, hit) = (contender.pair)(contender.fixed_spin_ns);
+            let (mut answer, hit_back) = (contender.pair)(contender.fixed_spin_ns);
+            let is_last = Arc::new(AtomicBool::new(false));
+            let sees_last = is_last.clone();
+            let (round_trips, is_over, begun) = (&round_trips, &is_over, &begun);
+            scope.spawn(move || {
+                answer.begin();
+                begun.wait();
+                let mut count = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    hit.wake();
+                    answer.wait();
+                    count += 1;
+                }
+                // The other side waits once more, and only this side knows when that is the last time.
+                is_last.store(true, Ordering::Relaxed);
+                hit.wake();
+                round_trips.fetch_add(count, Ordering::Relaxed);
+            });
+            scope.spawn(move || {
+                ball.begin();
+                begun.wait();
+                loop {
+                    ball.wait();
+                    if sees_last.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    hit_back.wake();
+                }
+            });
+        }
+        begun.wait();
+        let start = Instant::now();
+        #[expect(clippy::disallowed_methods, reason = "a turn is a span of time")]
+        thread::sleep(TURN);
+        is_over.store(true, Ordering::Relaxed);
+        start.elapsed()
+    });
+    (round_trips.into_inner(), took)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_contender_passes_the_token() {
+        for one in throughput(1, &|_| ()) {
+            assert!(one.round_trips_per_s > 0.0, "{}", one.name);
+        }
+    }
+}
