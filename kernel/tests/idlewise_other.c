@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0
+/* A cpuidle driver that is in the way, as the distribution's is on bare metal; for tests. */
+
+#include <linux/cpuidle.h>
+#include <linux/module.h>
+
+static int enter(struct cpuidle_device *device, struct cpuidle_driver *driver, int index)
+{
+	return index;
+}
+
+static struct cpuidle_driver other = {
+	.name = "other",
+	.states = { { .name = "C1", .desc = "NOTHING", .enter = enter } },
+	.state_count = 1,
+};
+
+static int __init other_init(void)
+{
+	return cpuidle_register_driver(&other);
+}
+
+static void __exit other_exit(void)
+{
+	cpuidle_unregister_driver(&other);
+}
+
+module_init(other_init);
+module_exit(other_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("A cpuidle driver that is in the way, for tests");
