@@ -60,6 +60,10 @@ pub struct Replay {
     world: World,
 
     /// Compare the recorded decisions with those of the recording's own governor on its own table
+    ///
+    /// One decision a gap, asked for after what the recording's governor did before; beside it, how
+    /// often a replay that goes its own way decides alike. docs/agreement.md has the figures of real
+    /// kernels.
     #[arg(long, conflicts_with_all = ["json", "csv", "write_log"])]
     check_recorded: bool,
 
