@@ -281,8 +281,21 @@ pub fn columns_markdown(tables: &[(&str, &[&Column])]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// What the name of a column must end in, for tests of every table's columns.
+    pub(crate) fn assert_id_ends_in_unit(column: &Column) {
+        let suffix = match column.unit {
+            Unit::Nanoseconds => "_ns",
+            Unit::Cycles => "_cycles",
+            Unit::Microjoules => "_uj",
+            Unit::Milliwatts => "_mw",
+            Unit::Ratio => "_ratio",
+            _ => "",
+        };
+        assert!(column.id.ends_with(suffix), "{}", column.id);
+    }
 
     static SHARE: Column =
         Column::number("fit_ratio", "fit", Unit::Ratio, "Share of stays that fit.")
@@ -309,14 +322,7 @@ mod tests {
     #[test]
     fn ids_end_in_their_unit() {
         for column in MACHINE_LIST.iter().chain(&STATE_LIST) {
-            let suffix = match column.unit {
-                Unit::Nanoseconds => "_ns",
-                Unit::Microjoules => "_uj",
-                Unit::Milliwatts => "_mw",
-                Unit::Ratio => "_ratio",
-                _ => "",
-            };
-            assert!(column.id.ends_with(suffix), "{}", column.id);
+            assert_id_ends_in_unit(column);
         }
     }
 }

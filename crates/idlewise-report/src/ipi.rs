@@ -307,6 +307,7 @@ fn round_up(number: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::TextStyle;
+    use crate::columns::tests::assert_id_ends_in_unit;
 
     /// 1 to `count` cycles at 2 GHz.
     fn figures(count: u64) -> IpiFigures {
@@ -375,14 +376,8 @@ mod tests {
     #[test]
     fn ids_end_in_their_unit() {
         for column in MEASURE_IPI.iter().chain(&MEASURE_IPI_ALL) {
-            let suffix = match column.unit {
-                Unit::Nanoseconds => "_ns",
-                Unit::Cycles => "_cycles",
-                Unit::Ratio => "_ratio",
-                Unit::Count => "_count",
-                _ => "",
-            };
-            assert!(column.id.ends_with(suffix), "{}", column.id);
+            assert_id_ends_in_unit(column);
+            assert!(column.unit != Unit::Count || column.id.ends_with("_count"), "{}", column.id);
         }
     }
 }
