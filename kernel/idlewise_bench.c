@@ -50,7 +50,7 @@ struct sample {
 
 struct request {
 	unsigned int source, target, count, gap_us;
-	struct completion done;
+	struct completion spins, done;
 	int error;
 };
 
@@ -122,31 +122,40 @@ static bool in_place(const struct request *request)
 }
 
 static struct call first, second;
-static int spin_until;
 
-static int spin(void *unused)
+/*
+ * Keeps the target busy, and no other CPU: where that one is offline the thread runs elsewhere, even
+ * on the source's CPU, which in a kernel without preemption would not run anything else again.
+ */
+static int spin(void *data)
 {
-	while (!READ_ONCE(spin_until))
+	struct request *request = data;
+
+	complete(&request->spins);
+	while (!kthread_should_stop()) {
+		if (raw_smp_processor_id() != request->target)
+			return -ENODEV;
 		cpu_relax();
+		cond_resched();
+	}
 	return 0;
 }
 
 /* The call that finds the target in a loop of ours. */
-static int measure_busy(const struct request *request)
+static int measure_busy(struct request *request)
 {
 	struct task_struct *task;
 	unsigned int i;
-	int error = 0;
+	int error = 0, spin_error;
 	u64 sent_at;
 
-	WRITE_ONCE(spin_until, 0);
-	task = kthread_create_on_cpu(spin, NULL, request->target, "idlewise_spin/%u");
+	init_completion(&request->spins);
+	task = kthread_create_on_cpu(spin, request, request->target, "idlewise_spin/%u");
 	if (IS_ERR(task))
 		return PTR_ERR(task);
 	get_task_struct(task);
 	wake_up_process(task);
-	while (cpu_is_idle(request->target) && cpu_online(request->target))
-		usleep_range(50, 100);
+	wait_for_completion(&request->spins);
 	for (i = 0; i < sample_count; i++) {
 		preempt_disable();
 		if (!in_place(request)) {
@@ -157,13 +166,11 @@ static int measure_busy(const struct request *request)
 		samples[i].busy_cycles = send(&first, request->target, &sent_at);
 		await(&first);
 		preempt_enable();
-		if (!(i % 1024))
-			cond_resched();
+		cond_resched();
 	}
-	WRITE_ONCE(spin_until, 1);
-	kthread_stop(task);
+	spin_error = kthread_stop(task);
 	put_task_struct(task);
-	return error;
+	return error ? error : spin_error;
 }
 
 static int measure(void *data)
