@@ -17,7 +17,7 @@ KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod mak
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
 
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz test-kernel \
+.PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz test-kernel test-kernel-newest \
 	loom loom-bounded miri tsan stress test-arm bare-metal
 
 help: ## list the targets
@@ -104,6 +104,12 @@ test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/run
+
+# By hand: what is newest tomorrow must not fail a change of today.
+test-kernel-newest: toolchain ## the same with Debian's newest kernel, in a Debian of its own (root, 600 MB of downloads)
+	@./scripts/setup $(BUILD_PACKAGES) debootstrap
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/newest target/debian-stable
 
 # Kernels' own governors, taken from Debian's source packages.
 KERNEL_SOURCES = target/kernel-sources

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What differs between the kernels that we build for: Debian's 6.1 and 6.12, and later ones.
- * Version switches stand here and nowhere else.
+ * What differs between the kernels that we build for: Debian's 6.1, 6.12 and 7.3, and others between.
+ * Version switches stand here and nowhere else; Kbuild looks for what no version is known of.
  */
 #ifndef IDLEWISE_COMPAT_H
 #define IDLEWISE_COMPAT_H
@@ -9,7 +9,17 @@
 #include <linux/cpuidle.h>
 #include <linux/hrtimer.h>
 #include <linux/kprobes.h>
+#include <linux/percpu.h>
 #include <linux/version.h>
+
+#include <asm/hardirq.h>
+#include <asm/msr.h>
+#include <asm/mwait.h>
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 16, 0)
+#include <asm/processor.h>
+#else
+#include <asm/cpuid/api.h>
+#endif
 
 /* Before 6.3 a driver that handles RCU itself told context tracking alone. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
@@ -29,6 +39,28 @@ static inline void idlewise_timer_setup(struct hrtimer *timer,
 	timer->function = function;
 #else
 	hrtimer_setup(timer, function, CLOCK_MONOTONIC, HRTIMER_MODE_REL_PINNED_HARD);
+#endif
+}
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 16, 0)
+#define idlewise_read_msr_safe(msr, value)	rdmsrl_safe(msr, value)
+#else
+#define idlewise_read_msr_safe(msr, value)	rdmsrq_safe(msr, value)
+#endif
+
+/* CPUID's leaf 5 was renamed. */
+#ifndef CPUID_LEAF_MWAIT
+#define CPUID_LEAF_MWAIT	CPUID_MWAIT_LEAF
+#endif
+
+/* The interrupts by which another CPU wakes this one, so far. */
+static __always_inline unsigned int idlewise_ipi_count(void)
+{
+#ifdef IDLEWISE_IRQ_COUNTS
+	return this_cpu_read(irq_stat.counts[IRQ_COUNT_RESCHEDULE]) +
+	       this_cpu_read(irq_stat.counts[IRQ_COUNT_CALL_FUNCTION]);
+#else
+	return this_cpu_read(irq_stat.irq_resched_count) + this_cpu_read(irq_stat.irq_call_count);
 #endif
 }
 

@@ -37,7 +37,6 @@
 #include <linux/tracepoint.h>
 
 #include <asm/apic.h>
-#include <asm/hardirq.h>
 #include <asm/irq_vectors.h>
 #include <asm/msr.h>
 #include <asm/mwait.h>
@@ -100,11 +99,6 @@ static s64 (*latency_limit)(unsigned int cpu);
 static u32 mwait_breaks_on_interrupt;
 
 /* Waiting */
-
-static __always_inline unsigned int ipi_count(void)
-{
-	return this_cpu_read(irq_stat.irq_resched_count) + this_cpu_read(irq_stat.irq_call_count);
-}
 
 /* Whether a reschedule or call IPI waits for interrupts to be let in; their vectors adjoin. */
 static bool ipi_is_pending(void)
@@ -191,7 +185,7 @@ static int idlewise_enter(struct cpuidle_device *device, struct cpuidle_driver *
 	const struct idlewise_state *state = &table.states[index];
 	long silent_wakes = atomic_long_read(&cpu->silent_wake_count);
 	u64 promotion_ns = promotion_span_ns(device, index);
-	unsigned int ipis = ipi_count();
+	unsigned int ipis = idlewise_ipi_count();
 	u64 start_ns = local_clock(), stay_ns;
 	enum idlewise_wake wake;
 	bool deadline;
@@ -211,7 +205,7 @@ static int idlewise_enter(struct cpuidle_device *device, struct cpuidle_driver *
 	if (silent_wakes > 0) {
 		wake = IDLEWISE_WAKE_STORE;
 		cpu->free_ride_count += silent_wakes - 1;
-	} else if (ipi_count() != ipis || ipi_is_pending()) {
+	} else if (idlewise_ipi_count() != ipis || ipi_is_pending()) {
 		wake = IDLEWISE_WAKE_IPI;
 	} else if (promotion_ns && stay_ns >= promotion_ns) {
 		/* By the clock: the handler may not have run yet. */
@@ -272,9 +266,9 @@ static bool mwait_hint_exists(u32 hint)
 	u32 eax, ebx, ecx, edx;
 	unsigned int substate_count;
 
-	if (!boot_cpu_has(X86_FEATURE_MWAIT) || boot_cpu_data.cpuid_level < CPUID_MWAIT_LEAF)
+	if (!boot_cpu_has(X86_FEATURE_MWAIT) || boot_cpu_data.cpuid_level < CPUID_LEAF_MWAIT)
 		return false;
-	cpuid(CPUID_MWAIT_LEAF, &eax, &ebx, &ecx, &edx);
+	cpuid(CPUID_LEAF_MWAIT, &eax, &ebx, &ecx, &edx);
 	if (ecx & CPUID5_ECX_INTERRUPT_BREAK)
 		mwait_breaks_on_interrupt = MWAIT_ECX_INTERRUPT_BREAK;
 	if (!(ecx & CPUID5_ECX_EXTENSIONS_SUPPORTED))
@@ -296,8 +290,8 @@ static struct idlewise_boot_facts boot_facts(void)
 	};
 	u32 eax, ebx, ecx, edx;
 
-	if (boot_cpu_data.cpuid_level >= CPUID_MWAIT_LEAF) {
-		cpuid(CPUID_MWAIT_LEAF, &eax, &ebx, &ecx, &edx);
+	if (boot_cpu_data.cpuid_level >= CPUID_LEAF_MWAIT) {
+		cpuid(CPUID_LEAF_MWAIT, &eax, &ebx, &ecx, &edx);
 		facts.enumerates_extensions = ecx & CPUID5_ECX_EXTENSIONS_SUPPORTED;
 		facts.c1_substate_count = (edx & MWAIT_C1_SUBSTATE_MASK) >> 4;
 	}

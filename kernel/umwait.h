@@ -66,7 +66,7 @@ static inline u32 idlewise_umwait_control(void)
 {
 	u64 control;
 
-	return rdmsrl_safe(MSR_IA32_UMWAIT_CONTROL, &control) ? 0 : (u32)control;
+	return idlewise_read_msr_safe(MSR_IA32_UMWAIT_CONTROL, &control) ? 0 : (u32)control;
 }
 
 static inline int idlewise_umwait_start(void)
