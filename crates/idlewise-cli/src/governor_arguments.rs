@@ -181,8 +181,8 @@ impl clap::Args for GovernorArguments {
                 option(
                     "kernel",
                     "VERSION",
-                    "The kernel that the C file before it is for: 6.1, 6.6, 6.12 or 6.18 [default: \
-                     6.12]",
+                    "The kernel that the C file before it is for: 6.1, 6.6, 6.12, 6.18 or 7.2 \
+                     [default: 6.12]",
                 )
                 .requires("governor"),
             )

@@ -3,7 +3,7 @@
 use std::env;
 
 use idlewise_core::{Fixed, Governor, TimerOnly};
-use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor, resolve};
+use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor, resolve, resolve_for};
 use idlewise_plugin::{Compiler, Plugin, PluginError, Source, WorkerCommand};
 use idlewise_report::replay::{Price, Role};
 use idlewise_sim::diff::{Side, governor_side, oracle_side};
@@ -78,6 +78,14 @@ impl Choice {
         }
     }
 
+    /// The governor that a recording's kernel called by this name.
+    pub fn of_kernel(name: &str, kernel: Option<&str>) -> Result<Self, Failure> {
+        match kernel.and_then(|kernel| resolve_for(name, kernel)) {
+            Some(spec) => Ok(Choice::Linux(spec, spec.id.to_owned())),
+            None => Self::parse(name),
+        }
+    }
+
     /// What is replayed if the user names nothing.
     pub fn standard() -> Vec<Self> {
         let names =
@@ -95,6 +103,14 @@ impl Choice {
             Choice::TimerOnly => "timer-only".to_owned(),
             Choice::Oracle => "oracle".to_owned(),
             Choice::File(file) => file.name.clone(),
+        }
+    }
+
+    /// The name that no other governor has, of another kernel either.
+    pub fn id(&self) -> String {
+        match self {
+            Choice::Linux(spec, _) => spec.id.to_owned(),
+            _ => self.name(),
         }
     }
 

@@ -162,6 +162,10 @@ pub trait Governor: Send {
 
     /// Notes how the last decision went.
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device);
+
+    /// Takes `state` for what the last `select` answered. For replays that follow a recording: a
+    /// governor that remembers its answers must remember those that were given.
+    fn overrule(&mut self, _state: StateIndex, _device: &mut Device) {}
 }
 
 impl<G: Governor + ?Sized> Governor for &mut G {
@@ -171,6 +175,10 @@ impl<G: Governor + ?Sized> Governor for &mut G {
 
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         (**self).reflect(outcome, device);
+    }
+
+    fn overrule(&mut self, state: StateIndex, device: &mut Device) {
+        (**self).overrule(state, device);
     }
 }
 

@@ -3,9 +3,10 @@
 //! Interrupts that a device spaces evenly, or that it batches, show as stays of nearly one length,
 //! and no timer announces them. So menu asks: what is the mean of the last eight, and do they keep
 //! to it? They do if their standard deviation is at most 20 µs, or less than a sixth of the mean. If
-//! not, the longest are taken as exceptions and dropped, as long as six remain.
+//! not, some are taken as exceptions and dropped, as long as six remain: the longest in 6.1 and 6.12; in
+//! 7.2 the longest or the shortest, whichever are farther from the mean.
 //!
-//! The kernel walks the eight for the mean and again for the variance, on every try. Here the sum and
+//! The older kernels walk the eight for the mean and again for the variance, on every try. Here the sum and
 //! the sum of squares follow each stay as it enters and leaves, since
 //!
 //! ```text
@@ -18,6 +19,9 @@
 //! kept as signed numbers: what has bit 31 set is longer than any stay that counts (the kernel's first
 //! limit is `INT_MAX`), and as a negative number it loses every search for a maximum without being looked
 //! at. `tests` has the naive twin.
+//!
+//! 7.2 has another sum, ⌊Σv² / n⌋ - m², with squares that wrap, and lets all lengths count but `UINT_MAX`.
+//! It walks the eight once for each try; so does the port.
 
 /// How many stays are remembered.
 pub(crate) const INTERVAL_COUNT: usize = 8;
@@ -27,6 +31,15 @@ const KEPT_COUNT_MIN: u64 = 6;
 const STEADY_VARIANCE_END_US2: u64 = 20 * 20 + 1;
 /// The mean must exceed six standard deviations; squared.
 const MEAN_TO_DEVIATION_SQUARED: u64 = 6 * 6;
+
+/// How a release looks for a typical length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TypicalRule {
+    /// 6.1 and 6.12: the longest are exceptions. Stays of 0 µs make a length only if `zero_counts`.
+    LongestDropped { zero_counts: bool },
+    /// 7.2: those farthest from the mean are, the longest if it is a draw.
+    FarthestDropped,
+}
 
 /// The stays that still count: their number, sum and sum of squares (modulo 2^64).
 #[derive(Clone, Copy, Debug)]
@@ -137,9 +150,17 @@ impl RecentIntervals {
         self.next = (self.next + 1) % INTERVAL_COUNT as u8;
     }
 
-    /// The length that stays typically have. Stays of 0 µs make a length only if `zero_counts`.
+    /// The length that stays typically have.
     #[inline]
-    pub(crate) fn typical_us(&self, zero_counts: bool) -> Option<u32> {
+    pub(crate) fn typical_us(&self, rule: TypicalRule) -> Option<u32> {
+        match rule {
+            TypicalRule::LongestDropped { zero_counts } => self.without_longest_us(zero_counts),
+            TypicalRule::FarthestDropped => self.without_farthest_us(),
+        }
+    }
+
+    #[inline]
+    fn without_longest_us(&self, zero_counts: bool) -> Option<u32> {
         let mut sample = self.sample;
         let mut intervals_us = self.intervals_us;
         loop {
@@ -157,6 +178,49 @@ impl RecentIntervals {
             sample = sample.without(longest);
             // Dropped stays turn negative, and lose from here on.
             intervals_us = intervals_us.map(|us| us | -i32::from(us == longest.interval_us));
+        }
+    }
+
+    fn without_farthest_us(&self) -> Option<u32> {
+        // What counts lies between these.
+        let (mut low_us, mut high_us) = (-1_i64, i64::from(u32::MAX));
+        loop {
+            let (mut count, mut sum_us, mut square_sum_us2) = (0, 0, 0_u64);
+            let (mut shortest_us, mut longest_us) = (high_us, 0);
+            for interval_us in self.intervals_us.map(|us| i64::from(us as u32)) {
+                if interval_us <= low_us || interval_us >= high_us {
+                    continue;
+                }
+                let value_us = interval_us as u64;
+                count += 1;
+                sum_us += value_us;
+                square_sum_us2 = square_sum_us2.wrapping_add(value_us.wrapping_mul(value_us));
+                shortest_us = shortest_us.min(interval_us);
+                longest_us = longest_us.max(interval_us);
+            }
+            if longest_us == 0 {
+                return None;
+            }
+            let mean_us = sum_us / count;
+            let mean_square_us2 = mean_us * mean_us;
+            let variance_us2 = (square_sum_us2 / count).wrapping_sub(mean_square_us2);
+            // Of squares that wrapped comes a variance beyond all sense, and no length.
+            let end_us2 = u64::MAX / MEAN_TO_DEVIATION_SQUARED;
+            let is_proportionate = count >= KEPT_COUNT_MIN
+                && variance_us2 <= end_us2
+                && mean_square_us2 > variance_us2 * MEAN_TO_DEVIATION_SQUARED;
+            if is_proportionate || variance_us2 < STEADY_VARIANCE_END_US2 {
+                return Some(mean_us as u32);
+            }
+            if count <= KEPT_COUNT_MIN {
+                return None;
+            }
+            let mean_us = mean_us as i64;
+            if mean_us - shortest_us > longest_us - mean_us {
+                low_us = shortest_us;
+            } else {
+                high_us = longest_us;
+            }
         }
     }
 }
@@ -234,20 +298,36 @@ mod tests {
             let intervals_us = recent.intervals_us.map(|us| us as u32);
             for zero_counts in [false, true] {
                 let naive_us = naive_typical_us(intervals_us, zero_counts);
-                assert_eq!(recent.typical_us(zero_counts), naive_us, "{intervals_us:?}");
+                let rule = TypicalRule::LongestDropped { zero_counts };
+                assert_eq!(recent.typical_us(rule), naive_us, "{intervals_us:?}");
             }
         }
     }
 
     #[test]
-    fn drops_two_long_stays_but_not_three() {
-        let typical_us = |long_count| {
+    fn drops_two_odd_stays_but_not_three() {
+        let typical_us = |odd_us, odd_count, rule| {
             let mut recent = RecentIntervals::new();
             for index in 0..INTERVAL_COUNT {
-                recent.push(if index < long_count { 9_000 + index as u32 } else { 500 });
+                recent.push(if index < odd_count { odd_us + index as u32 } else { 500 });
             }
-            recent.typical_us(false)
+            recent.typical_us(rule)
         };
-        assert_eq!((typical_us(2), typical_us(3)), (Some(500), None));
+        let of = |odd_us, rule| (typical_us(odd_us, 2, rule), typical_us(odd_us, 3, rule));
+        let longest = TypicalRule::LongestDropped { zero_counts: false };
+        assert_eq!(of(9_000, longest), (Some(500), None));
+        assert_eq!(of(9_000, TypicalRule::FarthestDropped), (Some(500), None));
+        // Short ones are exceptions in 7.2. Before, all of the longest length went, and the few were it.
+        assert_eq!(of(100, longest), (Some(100), Some(101)));
+        assert_eq!(of(100, TypicalRule::FarthestDropped), (Some(500), None));
+    }
+
+    #[test]
+    fn squares_that_wrap_make_no_length_and_no_panic() {
+        let mut recent = RecentIntervals::new();
+        for _ in 0..INTERVAL_COUNT {
+            recent.push(u32::MAX - 1);
+        }
+        assert_eq!(recent.typical_us(TypicalRule::FarthestDropped), None);
     }
 }

@@ -47,12 +47,20 @@ pub struct Ladder {
     /// For each state; stepping off it starts its count over.
     long_stay_counts: [u32; STATE_COUNT_MAX],
     is_enabled: bool,
+    /// Where it stood at the last select, and the count there before a step off.
+    last_position: StateIndex,
+    last_count: u32,
 }
 
 impl Ladder {
     /// A governor without history.
     pub const fn new() -> Self {
-        Ladder { long_stay_counts: [0; STATE_COUNT_MAX], is_enabled: false }
+        Ladder {
+            long_stay_counts: [0; STATE_COUNT_MAX],
+            is_enabled: false,
+            last_position: 0,
+            last_count: 0,
+        }
     }
 
     /// Where the CPU stands. The first time it is put on the lowest rung.
@@ -126,6 +134,8 @@ impl Governor for Ladder {
         } else {
             self.next_position(position, lowest, states, context, device)
         };
+        self.last_position = position;
+        self.last_count = self.long_stay_counts[position];
         // A limit of zero latency starts the count over even if the CPU stands on state 0 already.
         if next != position || context.latency_limit_ns == 0 {
             self.long_stay_counts[position] = 0;
@@ -139,5 +149,62 @@ impl Governor for Ladder {
         if outcome.entered > 0 {
             device.last_state = Some(outcome.entered);
         }
+    }
+
+    fn overrule(&mut self, state: StateIndex, device: &mut Device) {
+        // Whoever remained had counted fewer long stays than it takes to step off.
+        let remained = state == self.last_position;
+        self.long_stay_counts[self.last_position] =
+            if remained { self.last_count.min(PROMOTION_STAY_COUNT - 1) } else { 0 };
+        device.last_state = Some(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use idlewise_core::{FAR_AWAY_NS, IdleState, SleepLength, StateTable};
+
+    use super::*;
+
+    /// A ladder beside its device, on POLL, C1 and C6.
+    struct Cpu(Ladder, Device, StateTable);
+
+    impl Cpu {
+        fn new() -> Self {
+            let rungs =
+                [IdleState::POLL, IdleState::new(2_000, 2_000), IdleState::new(9_000, 30_000)];
+            Cpu(Ladder::new(), Device::default(), StateTable::new(&rungs).expect("three states"))
+        }
+
+        /// Decides, and stays in `entered`, or in what it decided.
+        fn stay(&mut self, residency_ns: u64, entered: Option<StateIndex>) -> StateIndex {
+            let Cpu(ladder, device, states) = self;
+            let timer = SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: FAR_AWAY_NS };
+            let decided = ladder.select(&Context::new(states, timer), device).state;
+            if let Some(entered) = entered
+                && entered != decided
+            {
+                ladder.overrule(entered, device);
+            }
+            device.last_residency_ns = residency_ns;
+            let entered = entered.unwrap_or(decided);
+            ladder.reflect(&Outcome { entered, got_tick: false, now_ns: 0 }, device);
+            decided
+        }
+    }
+
+    #[test]
+    fn finds_its_count_again_when_it_is_overruled() {
+        let (mut real, mut replay) = (Cpu::new(), Cpu::new());
+        // A stay that no recording shows.
+        real.stay(1_000_000, None);
+        let mut differing_count = 0;
+        for stay in 1..=40 {
+            // Down from C6 now and then, and up again after four long stays.
+            let residency_ns = if stay % 8 == 0 { 12_000 } else { 1_000_000 };
+            let recorded = real.stay(residency_ns, None);
+            differing_count += u32::from(replay.stay(residency_ns, Some(recorded)) != recorded);
+        }
+        assert_eq!(differing_count, 1, "the first step up, and no other");
     }
 }

@@ -1,12 +1,13 @@
 //! The Linux governors `menu`, `teo`, `ladder` and `haltpoll`, decision for decision.
 //!
-//! Written from the behaviour of two kernels, Debian's 6.1.192-2 and 6.12.117-1, and compared with
-//! their C row by row (`conformance/decisions/`). A kernel release is a value that a governor is
-//! built with, so what changed between releases stands in one place with its reason.
+//! Written from the behaviour of three kernels, Debian's 6.1.192-2, 6.12.117-1 and 7.2.13-1 (of that one
+//! `menu` and `ladder`), and compared with their C row by row (`conformance/decisions/`). A kernel
+//! release is a value that a governor is built with, so what changed between releases stands in one
+//! place with its reason.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `lib.rs` | [`GOVERNORS`], the list; [`resolve`]; [`LinuxGovernor`], any of them in one type |
+//! | `lib.rs` | [`GOVERNORS`], the list; [`resolve`], [`resolve_for`]; [`LinuxGovernor`], any of them in one type |
 //! | `menu.rs` | [`Menu`]: the nearest timer, corrected by habit, and two proposed variants |
 //! | `intervals.rs` | menu's last eight stays, and whether they have a typical length |
 //! | `teo.rs` | [`Teo`]: trusts the timer as far as early wake-ups allow |
@@ -42,7 +43,7 @@ mod menu;
 mod states;
 mod teo;
 
-use idlewise_core::{Context, Decision, Device, Governor, Outcome};
+use idlewise_core::{Context, Decision, Device, Governor, Outcome, StateIndex};
 
 pub use haltpoll::{Haltpoll, HaltpollRelease};
 pub use ladder::Ladder;
@@ -54,7 +55,7 @@ pub use teo::{Teo, TeoRelease};
 pub struct GovernorSpec {
     /// The name that asks for exactly this one, such as `menu-6.12+min`.
     pub id: &'static str,
-    /// The governor without its kernel, such as `menu+min`; as a request it means the newest.
+    /// The governor without its kernel, such as `menu+min`; as a request it means 6.12's.
     pub name: &'static str,
     /// The kernel's stable series, such as `6.12`.
     pub series: &'static str,
@@ -74,8 +75,10 @@ impl GovernorSpec {
 
 const RELEASE_6_1: &str = "6.1.192-2";
 const RELEASE_6_12: &str = "6.12.117-1";
+const RELEASE_7_2: &str = "7.2.13-1";
 
-/// Every governor of this crate. Of two with the same name the newer kernel's comes first.
+/// Every governor of this crate. Of those with the same name 6.12's comes first: that kernel is the
+/// newest of which all governors are here, so bare names compare governors of one kernel.
 pub const GOVERNORS: &[GovernorSpec] = &[
     GovernorSpec {
         id: "menu-6.12",
@@ -94,6 +97,15 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         meaning: "the same with the timers read each time and latency traded for tasks that wait \
                   for I/O",
         build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_1, tick)),
+    },
+    GovernorSpec {
+        id: "menu-7.2",
+        name: "menu",
+        series: "7.2",
+        release: RELEASE_7_2,
+        meaning: "6.12's with +safe-range, and with short stays as exceptions too when it looks for \
+                  the typical length",
+        build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V7_2, tick)),
     },
     GovernorSpec {
         id: "menu-6.12+min",
@@ -146,6 +158,14 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         build: |_| LinuxGovernor::Ladder(Ladder::new()),
     },
     GovernorSpec {
+        id: "ladder-7.2",
+        name: "ladder",
+        series: "7.2",
+        release: RELEASE_7_2,
+        meaning: "the same as in 6.12",
+        build: |_| LinuxGovernor::Ladder(Ladder::new()),
+    },
+    GovernorSpec {
         id: "haltpoll-6.12",
         name: "haltpoll",
         series: "6.12",
@@ -163,10 +183,26 @@ pub const GOVERNORS: &[GovernorSpec] = &[
     },
 ];
 
-/// The governor with this id, or the newest with this bare name (`menu` is `menu-6.12`).
+/// The governor with this id, or 6.12's with this bare name (`menu` is `menu-6.12`).
 pub fn resolve(name: &str) -> Option<&'static GovernorSpec> {
     let by_id = GOVERNORS.iter().find(|spec| spec.id == name);
     by_id.or_else(|| GOVERNORS.iter().find(|spec| spec.name == name))
+}
+
+/// The port of the governor `name` for a kernel that calls itself `kernel`, such as `6.1.0-56-amd64`: that
+/// of its series, else of the newest one before it, else of the oldest.
+pub fn resolve_for(name: &str, kernel: &str) -> Option<&'static GovernorSpec> {
+    let wanted = series_number(kernel)?;
+    let specs = || GOVERNORS.iter().filter(|spec| spec.name == name);
+    let number = |spec: &&GovernorSpec| series_number(spec.series);
+    let reached = specs().filter(|spec| number(spec) <= Some(wanted)).max_by_key(number);
+    reached.or_else(|| specs().min_by_key(number))
+}
+
+/// Major and minor version.
+fn series_number(kernel: &str) -> Option<(u32, u32)> {
+    let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 /// Any governor of this crate, without a box and without dynamic dispatch.
@@ -202,6 +238,13 @@ impl Governor for LinuxGovernor {
             Self::Haltpoll(governor) => governor.reflect(outcome, device),
         }
     }
+
+    fn overrule(&mut self, state: StateIndex, device: &mut Device) {
+        // The others remember what was entered, not what they answered.
+        if let Self::Ladder(governor) = self {
+            governor.overrule(state, device);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -209,11 +252,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gives_the_newest_for_a_bare_name() {
+    fn gives_6_12s_for_a_bare_name() {
         assert_eq!(resolve("menu").map(|spec| spec.id), Some("menu-6.12"));
         assert_eq!(resolve("menu+min").map(|spec| spec.id), Some("menu-6.12+min"));
         assert_eq!(resolve("haltpoll-6.1").map(|spec| spec.id), Some("haltpoll-6.1"));
         assert!(resolve("menu-6.13").is_none());
+    }
+
+    #[test]
+    fn gives_the_port_of_a_kernel_or_of_the_one_before() {
+        let id = |name, kernel| resolve_for(name, kernel).map(|spec| spec.id);
+        assert_eq!(id("menu", "6.1.0-56-amd64"), Some("menu-6.1"));
+        assert_eq!(id("menu", "6.8.0-45-generic"), Some("menu-6.1"));
+        assert_eq!(id("menu", "6.18.44-fc-v595"), Some("menu-6.12"));
+        assert_eq!(id("menu", "10.0"), Some("menu-7.2"));
+        assert_eq!(id("teo", "7.3.4+deb13-amd64"), Some("teo-6.12"));
+        assert_eq!(id("menu", "5.10.0-28-amd64"), Some("menu-6.1"));
+        assert_eq!((id("menu", "mainline"), id("coin", "6.1.0")), (None, None));
     }
 
     #[test]

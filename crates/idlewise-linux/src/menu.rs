@@ -38,8 +38,10 @@
 //! --------
 //! 6.12 leaves the timers unread while the tick runs and the typical interval is at most 15 µs, since
 //! reading them costs more than a wrong state would. It dropped what 6.1 does for tasks that wait for
-//! I/O: factors of their own, and a latency limit of forecast / (1 + 10 · tasks). Each difference is a
-//! field of [`MenuRelease`]; all are in `menu_select` and what it calls, in 6.1.192's and 6.12.117's
+//! I/O: factors of their own, and a latency limit of forecast / (1 + 10 · tasks). 7.2 takes short stays
+//! for exceptions too when it looks for a typical one, and doubts a short forecast with the tick stopped
+//! only if the timer is more than two ticks away. Each difference is a field of [`MenuRelease`]; all are
+//! in `menu_select` and what it calls, in 6.1.192's, 6.12.117's and 7.2.13's
 //! `drivers/cpuidle/governors/menu.c`.
 //!
 //! Variants
@@ -48,7 +50,8 @@
 //! stopped) and the next timer is 10 ms away: each pays the deep state's exit latency. `+min`
 //! (Ionut Nechita, "cpuidle: menu: Use min() to prevent deep C-states when tick is stopped", January
 //! 2026, not merged) takes the shorter of forecast and timer, and has the danger of point 3 in full.
-//! `+safe-range` believes the forecast only if the timer is at most two ticks away, which bounds it.
+//! `+safe-range` believes the forecast only if the timer is at most two ticks away, which bounds it; it
+//! came of that discussion, and 7.2 has it.
 //!
 //! Known limitations
 //! -----------------
@@ -61,7 +64,7 @@ use idlewise_core::{
     Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, SleepLength, StateIndex,
 };
 
-use crate::intervals::RecentIntervals;
+use crate::intervals::{RecentIntervals, TypicalRule};
 use crate::states::States;
 
 /// Decades of the time to the next timer: below 10 µs, …, below 100 ms, and beyond.
@@ -90,11 +93,11 @@ pub(crate) const SHORT_STAY_NS: i64 = 15_000;
 /// What to make of a forecast below one tick while the tick is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoppedTickRule {
-    /// Take the time to the next timer instead, as every release does.
+    /// Take the time to the next timer instead, as 6.1 and 6.12 do.
     NextTimer,
     /// Take the shorter of both.
     Shorter,
-    /// Take the time to the next timer if that is more than two ticks away, else the forecast.
+    /// Take the time to the next timer if that is more than two ticks away, else the forecast: 7.2.
     NextTimerBeyondTwoTicks,
 }
 
@@ -107,10 +110,11 @@ pub struct MenuRelease {
     replaces_polling_rarely: bool,
     /// 6.12: a state slower than the limit ends the search even if the forecast doesn't pay for it.
     checks_latency_first: bool,
-    /// 6.1: stays of 0 µs have a typical length, 0 µs.
-    zero_is_typical: bool,
+    typical_rule: TypicalRule,
     /// 6.1: tasks that wait for I/O have factors of their own and tighten the latency limit.
     weighs_iowait: bool,
+    /// 6.1, 6.12: a table's only state needs no forecast.
+    knows_only_state: bool,
     stopped_tick_rule: StoppedTickRule,
 }
 
@@ -120,8 +124,9 @@ impl MenuRelease {
         skips_timers: false,
         replaces_polling_rarely: false,
         checks_latency_first: false,
-        zero_is_typical: true,
+        typical_rule: TypicalRule::LongestDropped { zero_counts: true },
         weighs_iowait: true,
+        knows_only_state: true,
         stopped_tick_rule: StoppedTickRule::NextTimer,
     };
     /// Debian's 6.12.117-1.
@@ -129,8 +134,9 @@ impl MenuRelease {
         skips_timers: true,
         replaces_polling_rarely: true,
         checks_latency_first: true,
-        zero_is_typical: false,
+        typical_rule: TypicalRule::LongestDropped { zero_counts: false },
         weighs_iowait: false,
+        knows_only_state: true,
         stopped_tick_rule: StoppedTickRule::NextTimer,
     };
     /// 6.12.117-1 with the proposed `min()`.
@@ -139,6 +145,12 @@ impl MenuRelease {
     /// 6.12.117-1 with a bound on how long a wrong forecast can last.
     pub const V6_12_SAFE_RANGE: MenuRelease =
         MenuRelease { stopped_tick_rule: StoppedTickRule::NextTimerBeyondTwoTicks, ..Self::V6_12 };
+    /// Debian's 7.2.13-1.
+    pub const V7_2: MenuRelease = MenuRelease {
+        typical_rule: TypicalRule::FarthestDropped,
+        knows_only_state: false,
+        ..Self::V6_12_SAFE_RANGE
+    };
 }
 
 /// What ended a stay that menu hasn't learnt from yet.
@@ -252,7 +264,7 @@ impl Menu {
     }
 
     fn typical_ns(&self) -> Option<u64> {
-        let typical_us = self.intervals.typical_us(self.release.zero_is_typical);
+        let typical_us = self.intervals.typical_us(self.release.typical_rule);
         typical_us.map(|us| u64::from(us) * NS_PER_US)
     }
 
@@ -290,7 +302,8 @@ impl Menu {
         let limit_ns = context.latency_limit_ns;
         let next_is_excluded = self.next_timer_ns < states.target_residency_ns(1) as u64
             || limit_ns < states.exit_latency_ns(1);
-        states.len() <= 1 || limit_ns == 0 || next_is_excluded && !states.is_disabled(0)
+        let is_only = self.release.knows_only_state && states.len() <= 1;
+        is_only || limit_ns == 0 || next_is_excluded && !states.is_disabled(0)
     }
 
     #[inline]

@@ -15,11 +15,12 @@ pub struct Kernel {
 }
 
 /// Oldest first.
-pub const KERNELS: [Kernel; 4] = [
+pub const KERNELS: [Kernel; 5] = [
     Kernel { name: "6.1", code: 0x06_01_00 },
     Kernel { name: "6.6", code: 0x06_06_00 },
     Kernel { name: "6.12", code: 0x06_0c_00 },
     Kernel { name: "6.18", code: 0x06_12_00 },
+    Kernel { name: "7.2", code: 0x07_02_00 },
 ];
 
 impl Kernel {
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(Kernel::parse("6.12.117-1").unwrap().name, "6.12");
         assert_eq!(
             Kernel::parse("5.4").unwrap_err().to_string(),
-            "no headers for Linux '5.4'; there are 6.1, 6.6, 6.12, 6.18"
+            "no headers for Linux '5.4'; there are 6.1, 6.6, 6.12, 6.18, 7.2"
         );
         assert!(KERNELS.is_sorted_by_key(|kernel| kernel.code));
     }

@@ -236,10 +236,14 @@ impl<G: Governor> IdleLoop<G> {
         Entry { state, rule, tick_left_ns, own_limit_ns }
     }
 
-    /// The entry with another state than the governor's.
+    /// The entry with the state that a recording has, whatever the governor answered.
     #[inline]
     pub(crate) fn enter_instead(&mut self, entry: Entry, state: StateIndex) -> Entry {
-        self.enter(state.min(self.setting.states.deepest()), entry.tick_left_ns)
+        let state = state.min(self.setting.states.deepest());
+        if state != entry.state {
+            self.governor.overrule(state, &mut self.device);
+        }
+        self.enter(state, entry.tick_left_ns)
     }
 
     /// Judges the stay and tells the governor; returns its residency, exit included.

@@ -141,7 +141,7 @@ fn diff_takes_files() {
 fn every_flavour_of_headers_compiles() {
     let place = Place::new();
     let file = place.own("own.c", "barrier()");
-    for kernel in ["6.1", "6.6", "6.12", "6.18"] {
+    for kernel in ["6.1", "6.6", "6.12", "6.18", "7.2"] {
         place.rows(&["--governor", &file, "--kernel", kernel]);
     }
 }
@@ -295,7 +295,7 @@ fn a_file_that_is_no_governor_is_refused_with_what_to_do() {
         (vec!["./own.txt"], vec!["./own.txt: a governor's file ends in .c"]),
         (
             vec![&*own, "--kernel", "5.4"],
-            vec!["no headers for Linux '5.4'", "6.1, 6.6, 6.12, 6.18"],
+            vec!["no headers for Linux '5.4'", "6.1, 6.6, 6.12, 6.18, 7.2"],
         ),
         (vec![&*own, "--kernel-source", folder], vec!["not a kernel's source", "Makefile"]),
         (vec![&*own, "--patch", &patch], vec!["x.patch doesn't apply to", "hunk 1"]),

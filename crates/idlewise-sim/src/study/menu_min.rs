@@ -12,7 +12,10 @@ use crate::simulate::{Hardware, Report};
 
 const MENU: &str = "menu-6.12";
 const MIN: &str = "menu-6.12+min";
-const GOVERNORS: [&str; 5] = ["menu-6.1", MENU, MIN, "menu-6.12+safe-range", "teo-6.12"];
+const SAFE_RANGE: &str = "menu-6.12+safe-range";
+/// The kernel that has safe-range.
+const NEWEST: &str = "menu-7.2";
+const GOVERNORS: [&str; 6] = ["menu-6.1", MENU, MIN, SAFE_RANGE, NEWEST, "teo-6.12"];
 const AFTER_NS: f64 = 30_000.0;
 const BEFORE_NS: f64 = 151_000.0;
 const WIRE_GUESS_NS: u64 = 18_000;
@@ -159,7 +162,7 @@ pub(super) fn run(shelf: &Shelf<'_>) -> Result<Study, StudyError> {
 
     let mut timers = Grid::new(
         "The rules by how far the next timer is (tcp-lat, us, interrupts on another CPU; 2 ticks are 8 ms)",
-        &["timer every", "menu-6.12", "menu-6.12+min", "menu-6.12+safe-range", "teo-6.12"],
+        &[&["timer every"], &GOVERNORS[1..]].concat(),
     );
     for timer_ms in [4_u64, 7, 10, 100, 1_000] {
         let mut row = vec![format!("{timer_ms} ms")];
@@ -221,7 +224,8 @@ pub(super) fn run(shelf: &Shelf<'_>) -> Result<Study, StudyError> {
             points.push((f64::from(exit_us), with(governor, &|_| {})?));
         }
     }
-    let safe_ns = latency_ns[&("menu-6.12+safe-range", OTHER_CPU)];
+    let safe_ns = latency_ns[&(SAFE_RANGE, OTHER_CPU)];
+    let newest_ns = latency_ns[&(NEWEST, OTHER_CPU)];
     let judgement = vec![
         format!(
             "With the card's interrupts on a CPU of their own the mechanism follows: the tick there is stopped \
@@ -264,10 +268,12 @@ pub(super) fn run(shelf: &Shelf<'_>) -> Result<Study, StudyError> {
             .to_owned(),
         format!(
             "Mainline's first later rule, always to look at the timers when the tick is stopped, is in menu-6.12 \
-             (6.12.117) above, and in 6.1's menu: by itself it does not help. Its second, to believe the timer only if it is beyond two ticks (safe-range), gives {} us with \
-             the timer every 10 ms at 250 Hz: as good as min() whenever the timer is within 8 ms, as bad as menu \
-             when it is beyond (table).",
-            short(safe_ns / 1e3)
+             (6.12.117) above, and in 6.1's menu: by itself it does not help. Its second, to believe the timer only if it is beyond two ticks (safe-range, in Linux 7.2), \
+             gives {} us with the timer every 10 ms at 250 Hz: as good as min() whenever the timer is \
+             within 8 ms, as bad as menu when it is beyond (table). 7.2's menu, which also looks for typical \
+             lengths in another way, gives {} us.",
+            short(safe_ns / 1e3),
+            short(newest_ns / 1e3)
         ),
         format!(
             "Package power: {} in a mixed, nearly idle load of 32 cores (claimed: less than 1 %), {} for the \
@@ -379,7 +385,7 @@ pub(super) fn run(shelf: &Shelf<'_>) -> Result<Study, StudyError> {
             ),
             input(
                 "governors",
-                "Linux 6.1.192 and 6.12.117",
+                "Linux 6.1.192, 6.12.117 and 7.2.13",
                 Origin::Documented,
                 "our ports, bit-exact",
             ),

@@ -185,7 +185,7 @@ fn recorded_governor(
     let named_choice = choices.first().filter(|_| !options.governors.is_empty());
     let governor = match (named_choice, &metadata.governor) {
         (Some(choice), _) => Some(choice.clone()),
-        (None, Some(name)) => Some(Choice::parse(name)?),
+        (None, Some(name)) => Some(Choice::of_kernel(name, metadata.kernel.as_deref())?),
         (None, None) => None,
     };
     let machine = match (options.world.machines.first(), &metadata.machine) {
@@ -331,7 +331,7 @@ pub fn write(
     let source = &named.log.metadata.source;
     let metadata = LogMetadata {
         hz: options.world.hz.or(named.log.metadata.hz).or(Some(HZ_DEFAULT)),
-        governor: Some(choice.name()),
+        governor: Some(choice.id()),
         driver: Some(REPLAY_DRIVER.to_owned()),
         machine: Some(bundled::machine_text(machine)?),
         source: Source { format: format!("replay of {}", source.format), ..source.clone() },
