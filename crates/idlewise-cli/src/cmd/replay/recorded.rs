@@ -107,17 +107,14 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
         let line = match recorded_governor(named, options, choices)? {
             Err(reason) => format!("{name}: {reason}"),
             Ok((bench, choice)) => {
-                let own = compare(named, options, &bench, &choice, Course::Own)?;
                 // A replay's log was made by one that went its own way.
                 let is_replay = named.log.metadata.driver.as_deref() == Some(REPLAY_DRIVER);
-                let judged = match is_replay {
-                    true => None,
-                    false => Some(compare(named, options, &bench, &choice, Course::Recorded)?),
-                };
-                let line = summary(&bench, &choice, judged.as_ref(), &own);
-                let judged = judged.unwrap_or(own);
+                let courses: &[Course] =
+                    if is_replay { &[Course::Own] } else { &[Course::Own, Course::Recorded] };
+                let comparisons = compare(named, options, &bench, &choice, courses)?;
+                let (own, judged) = (&comparisons[0], &comparisons[comparisons.len() - 1]);
                 all_agree &= judged.agreed_count == judged.compared_count;
-                format!("{name}: {line}")
+                format!("{name}: {}", summary(&bench, &choice, judged, own))
             }
         };
         writeln!(out, "{}", wrap(&line, 100, 2))?;
@@ -125,24 +122,18 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
     Ok(if all_agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How the comparison of one log came out. `judged` is that in which each decision followed the
-/// recorded ones, if there is one beside the replay that went its own way.
-fn summary(
-    bench: &Bench,
-    choice: &Choice,
-    judged: Option<&Comparison>,
-    own: &Comparison,
-) -> String {
-    let shown = judged.unwrap_or(own);
+/// How the comparison of one log came out: `judged`, and beside it the replay that went its own way
+/// if that is another.
+fn summary(bench: &Bench, choice: &Choice, judged: &Comparison, own: &Comparison) -> String {
     let mut text = format!(
         "{} on {}: {} of {} decisions agree ({:.2} %), one a gap",
         choice.name(),
         bench.machine.id,
-        shown.agreed_count,
-        shown.compared_count,
-        shown.agreed_percent(),
+        judged.agreed_count,
+        judged.compared_count,
+        judged.agreed_percent(),
     );
-    if judged.is_some() {
+    if judged.course == Course::Recorded {
         let percent = own.agreed_percent();
         text += &format!(
             ", each asked for after what the recording's governor did before; {percent:.2} % if the \
@@ -150,13 +141,13 @@ fn summary(
         );
     }
     let name = |state| state_name(bench, state);
-    if let Some((start_ns, recorded, replayed)) = shown.first_difference {
+    if let Some((start_ns, recorded, replayed)) = judged.first_difference {
         let (recorded, replayed) = (name(usize::from(recorded)), name(replayed));
         text += &format!(
             "; the first that differs begins at {start_ns} ns: recorded {recorded}, replayed {replayed}"
         );
     }
-    let mut pairs: Vec<_> = shown.differences.iter().collect();
+    let mut pairs: Vec<_> = judged.differences.iter().collect();
     pairs.sort_by_key(|&(pair, &count)| (Reverse(count), *pair));
     if pairs.len() > 1 {
         let most: Vec<_> = pairs
@@ -240,21 +231,29 @@ fn compare(
     options: &Replay,
     bench: &Bench,
     choice: &Choice,
-    course: Course,
-) -> Result<Comparison, Failure> {
-    let mut comparison = Comparison { course, ..Comparison::default() };
+    courses: &[Course],
+) -> Result<Vec<Comparison>, Failure> {
+    let new = |&course| Comparison { course, ..Comparison::default() };
+    let mut comparisons: Vec<_> = courses.iter().map(new).collect();
     each_cpu(named, |cpu_gaps| {
         let setting = options.world.setting(bench, named);
-        let mut governor = choice.governor(&bench.machine, setting.tick_period_ns);
-        let mut lane = GovernorLane::with_observer(&mut *governor, setting, &mut comparison);
+        let governor = |_| choice.governor(&bench.machine, setting.tick_period_ns);
+        let mut governors: Vec<_> = courses.iter().map(governor).collect();
+        let mut lanes: Vec<_> = governors
+            .iter_mut()
+            .zip(&mut comparisons)
+            .map(|(governor, comparison)| {
+                GovernorLane::with_observer(&mut **governor, setting, comparison)
+            })
+            .collect();
         cpu_gaps(&mut |gaps| {
-            lane.replay(gaps);
+            lanes.iter_mut().for_each(|lane| lane.replay(gaps));
             Ok(())
         })
     })?;
     match choice.failure() {
         Some(failure) => Err(Failure::new(failure)),
-        None => Ok(comparison),
+        None => Ok(comparisons),
     }
 }
 
