@@ -44,11 +44,13 @@ test: setup lint unit-test loom-bounded bare-metal test-arm front-door conforman
 lint: ## formatting, clippy, licences and sources of dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	$(CARGO) clippy --package idlewise-park --all-features --all-targets -- --deny warnings
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check licenses bans sources; \
 	else echo 'SKIPPED: cargo deny is not installed (cargo install cargo-deny); licences were not checked'; fi
 
 unit-test: ## unit, property, golden and end-to-end tests
 	$(CARGO) test --workspace
+	$(CARGO) test --package idlewise-park --features tracing --test tracing
 
 # A folder of its own, because --cfg loom rebuilds everything; without LTO, because that takes minutes.
 LOOM = RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --quiet --release \

@@ -54,7 +54,7 @@
 //! - `start_polling` and `fall_asleep` are **Relaxed**: they publish nothing, and what they read is
 //!   answered by `take`. So is [`Doorbell::is_rung`], the look of a polling waiter.
 //!
-//! `tests/loom_doorbell.rs` explores all of this and breaks each of these points once.
+//! `tests/loom/doorbell.rs` explores all of this and breaks each of these points once.
 //!
 //! # Known limits
 //!
@@ -134,13 +134,7 @@ impl Doorbell {
     /// What the word says, as a hint: it may have changed.
     #[inline]
     pub fn state(&self) -> DoorbellState {
-        match self.word.load(Ordering::Relaxed) {
-            RUNNING => DoorbellState::Running,
-            POLLING => DoorbellState::Polling,
-            SLEEPING => DoorbellState::Sleeping,
-            WAKING => DoorbellState::Waking,
-            _ => DoorbellState::Woken,
-        }
+        state_of(self.word.load(Ordering::Relaxed))
     }
 
     /// Wakes the waiter, now or when it waits next. All that the caller wrote before is seen by the
@@ -207,15 +201,37 @@ impl Doorbell {
     /// every waker wrote before it rang; `false`: it gave up.
     #[inline]
     pub fn take(&self) -> bool {
+        self.swap_running() >= WAKING
+    }
+
+    /// As [`Doorbell::take`], but tells what it replaced. After WAKING a waker's call is owed still, or
+    /// under way: for those who must account for each.
+    #[inline]
+    pub fn take_state(&self) -> DoorbellState {
+        state_of(self.swap_running())
+    }
+
+    #[inline]
+    fn swap_running(&self) -> u32 {
         // 7. WOKEN, WAKING => RUNNING; 8. POLLING, SLEEPING => RUNNING
         // Acquire: pairs with the Release of every `ring` since the last `take`.
         let acquire = order!(Acquire unless TakeRelaxed);
         if breaks!(TakeInTwoSteps) {
-            let was_rung = self.word.load(acquire) >= WAKING;
+            let word = self.word.load(acquire);
             self.word.store(RUNNING, Ordering::Relaxed);
-            return was_rung;
+            return word;
         }
-        self.word.swap(RUNNING, acquire) >= WAKING
+        self.word.swap(RUNNING, acquire)
+    }
+}
+
+fn state_of(word: u32) -> DoorbellState {
+    match word {
+        RUNNING => DoorbellState::Running,
+        POLLING => DoorbellState::Polling,
+        SLEEPING => DoorbellState::Sleeping,
+        WAKING => DoorbellState::Waking,
+        _ => DoorbellState::Woken,
     }
 }
 

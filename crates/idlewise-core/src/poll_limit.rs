@@ -192,14 +192,17 @@ impl Governor for PollLimit {
         let is_short = to_deadline_ns <= self.costs[then].transition_ns;
         let poll_limit_ns = if is_short { to_deadline_ns.max(1) } else { plan.poll_limit_ns };
         let state = if can_poll && (then == 0 || self.waited_ns < poll_limit_ns) {
-            device.poll_limit_ns =
-                if then == 0 { u64::MAX } else { poll_limit_ns - self.waited_ns };
             0
         } else if self.waited_ns <= plan.poll_limit_ns {
             then
         } else {
             deepest_allowed(context)
         };
+        if context.states.get(state).is_polling {
+            // Polling that nothing can follow has no limit, be it for all states' being disabled.
+            device.poll_limit_ns =
+                if then == 0 { u64::MAX } else { poll_limit_ns - self.waited_ns };
+        }
         device.last_state = Some(state);
         Decision { state, stop_tick: true }
     }
@@ -289,6 +292,16 @@ mod tests {
         let table = table();
         let context = without_half(&table);
         assert_eq!(wait(&mut governor(), &context, 1), (0, 44_000));
+    }
+
+    /// A first wait when polling is switched off and no sleep is fast enough.
+    #[test]
+    fn polls_without_a_limit_if_nothing_else_is_allowed() {
+        let table = table();
+        let mut context = Context::new(&table, FAR);
+        context.disabled = DisabledMask::NONE.with(0).with(1);
+        context.latency_limit_ns = 1_000;
+        assert_eq!(wait(&mut governor(), &context, 1), (0, u64::MAX));
     }
 
     #[test]

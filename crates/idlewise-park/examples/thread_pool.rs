@@ -29,9 +29,11 @@ impl Pool {
                 std::thread::spawn(move || {
                     let place = idle.worker(number);
                     loop {
+                        // In this order: what came before the end is seen after it.
+                        let is_over = is_closed.load(Ordering::Acquire);
                         if let Some(task) = tasks.pop() {
                             task();
-                        } else if is_closed.load(Ordering::Acquire) {
+                        } else if is_over {
                             return place.stats().waits;
                         } else {
                             place.wait(|| !tasks.is_empty() || is_closed.load(Ordering::Acquire));

@@ -1,7 +1,7 @@
 //! A bounded channel: many senders, one receiver that waits in the state that fits its gaps.
 //!
 //! The items are in a lock-free queue of crossbeam's. The receiver waits on its doorbell; senders
-//! ring it after each item, which costs nothing while an earlier ring is not answered. A sender that
+//! ring it after each item, which costs no system call while an earlier ring is not answered. A sender that
 //! finds the queue full waits in line:
 //!
 //! ```text
@@ -19,11 +19,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 
-use crate::clock;
+use crate::clock::Deadline;
 use crate::parker::{Parker, Unparker};
 use crate::stats::WaitStats;
 
@@ -196,7 +196,16 @@ impl<T> Sender<T> {
         match self.try_send(item) {
             Ok(()) => Ok(()),
             Err(TrySendError::Disconnected(item)) => Err(SendError(item)),
-            Err(TrySendError::Full(item)) => SENDER.with(|parker| self.send_in_line(item, parker)),
+            Err(TrySendError::Full(item)) => {
+                let mut item = Some(item);
+                let mut send = |parker: &Parker| {
+                    let item = item.take().expect("sent once");
+                    self.send_in_line(item, parker)
+                };
+                // A thread that ends sends from its last destructors too.
+                let sent = SENDER.try_with(&mut send);
+                sent.unwrap_or_else(|_| send(&Parker::new()))
+            }
         }
     }
 
@@ -271,22 +280,17 @@ impl<T> Receiver<T> {
     /// If there is none.
     pub fn try_recv(&self) -> Result<T, RecvError> {
         let shared = &self.shared;
-        let item = shared.items.pop().or_else(|| {
+        let item = match shared.items.pop() {
+            Some(item) => item,
             // Senders that are gone sent before they went: look once more.
-            let is_over = shared.sender_count.load(Ordering::Acquire) == 0;
-            is_over.then(|| shared.items.pop()).flatten()
-        });
-        match item {
-            Some(item) => {
-                fence(Ordering::SeqCst); // with the one in `send_in_line`
-                shared.wake_sender();
-                Ok(item)
-            }
             None if shared.sender_count.load(Ordering::Acquire) == 0 => {
-                Err(RecvError::Disconnected)
+                shared.items.pop().ok_or(RecvError::Disconnected)?
             }
-            None => Err(RecvError::Empty),
-        }
+            None => return Err(RecvError::Empty),
+        };
+        fence(Ordering::SeqCst); // with the one in `send_in_line`
+        shared.wake_sender();
+        Ok(item)
     }
 
     /// The next item; waits for it.
@@ -294,7 +298,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// If there is none and all senders are gone.
     pub fn recv(&self) -> Result<T, RecvError> {
-        self.recv_until_ns(None)
+        self.recv_until(None)
     }
 
     /// As [`Receiver::recv`], but waits no longer than this.
@@ -302,17 +306,24 @@ impl<T> Receiver<T> {
     /// # Errors
     /// Also if none came in time.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvError> {
-        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.recv_until_ns(clock::now_ns().checked_add(timeout_ns))
+        self.recv_until(Deadline::after(timeout))
     }
 
-    fn recv_until_ns(&self, until_ns: Option<u64>) -> Result<T, RecvError> {
+    /// As [`Receiver::recv`], but waits not beyond this moment.
+    ///
+    /// # Errors
+    /// Also if none came in time.
+    pub fn recv_deadline(&self, deadline: Instant) -> Result<T, RecvError> {
+        self.recv_until(Some(Deadline::at(deadline)))
+    }
+
+    fn recv_until(&self, deadline: Option<Deadline>) -> Result<T, RecvError> {
         loop {
             match self.try_recv() {
                 Err(RecvError::Empty) => {}
                 received => return received,
             }
-            if !self.parker.park_until_ns(until_ns).is_woken() {
+            if !self.parker.park_until(deadline).is_woken() {
                 return self.try_recv();
             }
         }
@@ -361,6 +372,7 @@ mod tests {
         let (sender, receiver) = bounded(1);
         assert_eq!(receiver.try_recv(), Err(RecvError::Empty));
         assert_eq!(receiver.recv_timeout(Duration::ZERO), Err(RecvError::Empty));
+        assert_eq!(receiver.recv_deadline(Instant::now()), Err(RecvError::Empty));
         sender.try_send(1).unwrap();
         assert_eq!(sender.try_send(2), Err(TrySendError::Full(2)));
         assert_eq!(receiver.recv(), Ok(1));
@@ -392,6 +404,58 @@ mod tests {
                 assert_eq!(next, [COUNT; 4]);
             });
         }
+    }
+
+    /// An item and the end come in any order with a look: the item is never lost.
+    #[test]
+    fn brings_the_last_item_of_a_sender_that_goes() {
+        let (to_sender, senders) = std::sync::mpsc::channel::<Sender<u32>>();
+        let thread = std::thread::spawn(move || {
+            for sender in senders {
+                sender.send(1).unwrap();
+            }
+        });
+        for _ in 0..if cfg!(miri) { 50 } else { 50_000 } {
+            let (sender, receiver) = bounded(1);
+            to_sender.send(sender).unwrap();
+            loop {
+                match receiver.try_recv() {
+                    Ok(_) => break,
+                    Err(RecvError::Empty) => std::hint::spin_loop(),
+                    Err(RecvError::Disconnected) => panic!("the item is lost"),
+                }
+            }
+        }
+        drop(to_sender);
+        thread.join().unwrap();
+    }
+
+    /// The thread's own parker may be gone by then.
+    #[test]
+    fn sends_from_a_destructor_of_a_thread_that_ends() {
+        struct SendsLast(Sender<u32>);
+        impl Drop for SendsLast {
+            fn drop(&mut self) {
+                self.0.send(2).unwrap();
+            }
+        }
+        thread_local! {
+            static LAST: std::cell::RefCell<Option<SendsLast>> = const { std::cell::RefCell::new(None) };
+        }
+        let (sender, receiver) = bounded(1);
+        let thread = std::thread::spawn(move || {
+            LAST.with_borrow_mut(|last| *last = Some(SendsLast(sender.clone())));
+            // After it in line to be destroyed, so before it destroyed.
+            sender.send(0).unwrap();
+            sender.send(1).unwrap();
+        });
+        while receiver.shared.line_count.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(receiver.recv(), Ok(0));
+        assert_eq!(receiver.recv(), Ok(1));
+        assert_eq!(receiver.recv(), Ok(2));
+        thread.join().unwrap();
     }
 
     #[test]

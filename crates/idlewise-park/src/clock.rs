@@ -4,11 +4,12 @@
 //! `Instant`; on Arm the virtual counter, whose rate the CPU tells. Reading them takes a few
 //! nanoseconds and no system call anywhere. All times are nanoseconds since the process's first
 //! look at the clock.
+//!
+//! A counter may jump, ahead or back, when a machine was suspended or a virtual one moved, and its rate
+//! is known to 30 ppm. So a [`Deadline`] is the OS's clock's, and the counter only says when to look there.
 
 use std::sync::OnceLock;
-#[cfg(target_arch = "x86_64")]
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
 struct Clock {
@@ -25,20 +26,32 @@ struct Counter {
 
 impl Counter {
     fn at_ns(self, ticks: u64) -> u64 {
-        // A counter that went back (another CPU's, a suspended machine's) reads as no time at all.
-        let since = ticks.saturating_sub(self.origin_ticks);
+        // A counter that starts again below its origin goes on from somewhere: a jump like others.
+        let since = ticks.wrapping_sub(self.origin_ticks);
         ((u128::from(since) * u128::from(self.ns_per_tick)) >> 32) as u64
     }
 
     fn ticks_at(self, at_ns: u64) -> u64 {
         let since = (u128::from(at_ns) << 32) / u128::from(self.ns_per_tick);
-        self.origin_ticks.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
+        u64::try_from(since).map_or(u64::MAX, |since| self.origin_ticks.wrapping_add(since))
     }
 }
 
 /// How long the counter's rate is measured: two readings of 30 ns make an error of 30 ppm.
 #[cfg(target_arch = "x86_64")]
 const RATE_MEASUREMENT: Duration = Duration::from_millis(2);
+
+/// Both clocks at one moment, as far as can be: of a few readings the one that took least, because a
+/// thread that loses its CPU between the two would have a wrong rate for good.
+#[cfg(target_arch = "x86_64")]
+fn both_clocks() -> (Instant, u64) {
+    let reading = |_| {
+        let (before, ticks) = (Instant::now(), ticks());
+        (before.elapsed(), before, ticks)
+    };
+    let (_, instant, ticks) = (0..8).map(reading).min().expect("there are eight");
+    (instant, ticks)
+}
 
 fn clock() -> &'static Clock {
     static CLOCK: OnceLock<Clock> = OnceLock::new();
@@ -54,12 +67,13 @@ fn counter() -> Option<Counter> {
     if !power.is_some_and(|power| power.has_invariant_tsc()) {
         return None;
     }
-    let (start, origin_ticks) = (Instant::now(), ticks());
+    let (start, origin_ticks) = both_clocks();
     while start.elapsed() < RATE_MEASUREMENT {
         std::hint::spin_loop();
     }
-    let (elapsed, now) = (start.elapsed(), ticks());
-    let tick_count = u128::from(now.checked_sub(origin_ticks)?);
+    let (end, end_ticks) = both_clocks();
+    let elapsed = end.duration_since(start);
+    let tick_count = u128::from(end_ticks.checked_sub(origin_ticks)?);
     let ns_per_tick = u64::try_from((elapsed.as_nanos() << 32).checked_div(tick_count)?).ok()?;
     Some(Counter { origin_ticks, ns_per_tick }).filter(|counter| counter.ns_per_tick > 0)
 }
@@ -111,13 +125,35 @@ pub fn now_ns() -> u64 {
     }
 }
 
-/// The time of an `Instant`; 0 for one before our time.
-pub(crate) fn at_ns(instant: Instant) -> u64 {
-    let now_ns = now_ns();
-    let now = Instant::now();
-    match instant.checked_duration_since(now) {
-        Some(left) => now_ns.saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)),
-        None => 0,
+/// When a wait is to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    instant: Instant,
+    /// The same by our clock, as far as that can be trusted.
+    pub(crate) at_ns: u64,
+}
+
+impl Deadline {
+    pub(crate) fn at(instant: Instant) -> Self {
+        // In this order a pause between the two makes a wait longer, not shorter.
+        let left = instant.saturating_duration_since(Instant::now());
+        let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        Deadline { instant, at_ns: now_ns().saturating_add(left_ns) }
+    }
+
+    /// `None` if no clock ever gets there.
+    pub(crate) fn after(timeout: Duration) -> Option<Self> {
+        let now = Instant::now();
+        let instant = now.checked_add(timeout)?;
+        let at_ns = now_ns().checked_add(u64::try_from(timeout.as_nanos()).ok()?)?;
+        Some(Deadline { instant, at_ns })
+    }
+
+    /// Whether it is reached by the OS's clock. If not, our clock jumped, or is a little fast, and
+    /// `at_ns` is set right.
+    pub(crate) fn is_reached(&mut self) -> bool {
+        *self = Self::at(self.instant);
+        Instant::now() >= self.instant
     }
 }
 
@@ -149,9 +185,11 @@ mod tests {
     #[test]
     fn survives_counters_that_jump() {
         let counter = Counter { origin_ticks: 1_000_000, ns_per_tick: 1 << 31 };
-        assert_eq!(counter.at_ns(999_999), 0, "back");
+        let below_origin_ns = counter.at_ns(0);
+        assert!(counter.at_ns(500_000) > below_origin_ns, "it goes on");
+        assert_eq!(counter.ticks_at(counter.at_ns(500_000)), 500_000, "there and back");
         assert!(counter.at_ns(u64::MAX) > 1 << 62, "ahead");
-        assert_eq!(counter.ticks_at(u64::MAX), u64::MAX);
+        assert_eq!(counter.ticks_at(u64::MAX), u64::MAX, "never");
     }
 
     /// Readings of the OS's clock outside and inside ours, so that no pause between them matters.
@@ -165,6 +203,18 @@ mod tests {
         let elapsed_ns = now_ns() - start_ns;
         let most_ns = before.elapsed().as_nanos() as u64 * 11 / 10;
         assert!((least_ns..=most_ns).contains(&elapsed_ns), "{least_ns} {elapsed_ns} {most_ns}");
-        assert_eq!(at_ns(before), 0, "a deadline in the past");
+    }
+
+    #[test]
+    fn deadlines_are_the_os_clocks() {
+        let now_ns = now_ns();
+        assert!(Deadline::at(Instant::now()).is_reached());
+        assert!(Deadline::after(Duration::MAX).is_none(), "beyond all clocks");
+        let mut far = Deadline::after(Duration::from_secs(3600)).unwrap();
+        assert!(far.at_ns >= now_ns + 3_600_000_000_000);
+        // Our clock jumped there.
+        far.at_ns = 0;
+        assert!(!far.is_reached());
+        assert!(far.at_ns >= now_ns + 3_500_000_000_000, "set right");
     }
 }

@@ -15,24 +15,33 @@
 //! }
 //! ```
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use idlewise_core::{Doorbell, DoorbellState, Ring};
+
+use crate::stats::WaitStats;
 
 #[repr(align(128))]
 struct Shared {
     bell: Doorbell,
     eventfd: OwnedFd,
+    wake_calls: AtomicU64,
+    free_rides: AtomicU64,
 }
 
 /// The waiting side, for the thread that polls the file descriptor.
 pub struct EventBell {
     shared: Arc<Shared>,
-    /// A waker's write was owed when this thread woke up by itself, and has not been read yet.
-    has_late_write: std::cell::Cell<bool>,
+    /// Writes that wakers owe or have made, and that have not been read yet: one for each time that a
+    /// ring met the sleeping thread. One that woke up by itself may be ahead of several.
+    owed_writes: Cell<u64>,
+    sleeps: Cell<u64>,
+    timeouts: Cell<u64>,
 }
 
 /// The waking side. Clones wake the same thread.
@@ -54,8 +63,10 @@ impl EventBell {
         }
         // SAFETY: the kernel has just made it, for us alone.
         let eventfd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let shared = Arc::new(Shared { bell: Doorbell::new(), eventfd });
-        Ok(EventBell { shared, has_late_write: false.into() })
+        let (wake_calls, free_rides) = Default::default();
+        let shared = Arc::new(Shared { bell: Doorbell::new(), eventfd, wake_calls, free_rides });
+        let (owed_writes, sleeps, timeouts) = Default::default();
+        Ok(EventBell { shared, owed_writes, sleeps, timeouts })
     }
 
     /// What wakes the thread.
@@ -66,28 +77,50 @@ impl EventBell {
     /// Call it right before waiting for file descriptors. `false`: somebody rang; don't wait, but
     /// call [`EventBell::wake_up`].
     pub fn fall_asleep(&self) -> bool {
-        self.shared.bell.start_polling() && self.shared.bell.fall_asleep()
+        let is_asleep = self.shared.bell.start_polling() && self.shared.bell.fall_asleep();
+        self.sleeps.set(self.sleeps.get() + u64::from(is_asleep));
+        is_asleep
     }
 
     /// Call it right after, whatever ended the wait. `true`: somebody rang, and what they wrote
     /// before is seen.
     pub fn wake_up(&self) -> bool {
-        let had_call = self.shared.bell.state() == DoorbellState::Waking;
-        let is_rung = self.shared.bell.take();
-        if had_call || self.has_late_write.get() {
-            // The write may not have come yet: it will end a later wait once, and be read then.
-            self.has_late_write.set(!self.drain());
+        let (owed, is_rung) = match self.shared.bell.take_state() {
+            DoorbellState::Waking => (self.owed_writes.get() + 1, true),
+            DoorbellState::Woken => (self.owed_writes.get(), true),
+            DoorbellState::Sleeping => {
+                self.timeouts.set(self.timeouts.get() + 1);
+                (self.owed_writes.get(), false)
+            }
+            DoorbellState::Running | DoorbellState::Polling => (self.owed_writes.get(), false),
+        };
+        if owed > 0 {
+            // A write that has not come yet will end a later wait once, and be read then.
+            self.owed_writes.set(owed.saturating_sub(self.drain()));
         }
         is_rung
     }
 
-    fn drain(&self) -> bool {
+    /// What the waits were like: `waits` of those that slept, `timeouts` of these that other
+    /// descriptors or the deadline ended, wakers' calls and free rides.
+    pub fn stats(&self) -> WaitStats {
+        WaitStats {
+            waits: self.sleeps.get(),
+            timeouts: self.timeouts.get(),
+            wake_calls: self.shared.wake_calls.load(Ordering::Relaxed),
+            free_rides: self.shared.free_rides.load(Ordering::Relaxed),
+            ..WaitStats::default()
+        }
+    }
+
+    /// Reads what was written; how many writes that were.
+    fn drain(&self) -> u64 {
         let mut count = 0u64;
         // SAFETY: reads eight bytes into a u64.
         let size = unsafe {
             libc::read(self.as_raw_fd(), std::ptr::from_mut(&mut count).cast(), size_of::<u64>())
         };
-        size > 0
+        if size > 0 { count } else { 0 }
     }
 }
 
@@ -97,14 +130,27 @@ impl EventUnparker {
     /// # Errors
     /// If the kernel refuses the write, which it does not do to an eventfd that is read.
     pub fn unpark(&self) -> io::Result<()> {
-        if self.shared.bell.ring() != Ring::MustWake {
-            return Ok(());
+        match self.shared.bell.ring() {
+            Ring::MustWake => {
+                self.shared.wake_calls.fetch_add(1, Ordering::Relaxed);
+                self.shared.write()
+            }
+            Ring::FreeRide => {
+                self.shared.free_rides.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Ring::Deposited | Ring::StoreWakes => Ok(()),
         }
+    }
+}
+
+impl Shared {
+    fn write(&self) -> io::Result<()> {
         let one = 1u64;
         loop {
             // SAFETY: writes eight bytes from a u64.
             let size = unsafe {
-                let fd = self.shared.eventfd.as_raw_fd();
+                let fd = self.eventfd.as_raw_fd();
                 libc::write(fd, std::ptr::from_ref(&one).cast(), size_of::<u64>())
             };
             if size > 0 {
@@ -171,6 +217,27 @@ mod tests {
         assert!(poll(&bell, -1) && bell.wake_up());
         assert!(!poll(&bell, 0), "read");
         assert!(bell.fall_asleep() && !poll(&bell, 0) && !bell.wake_up(), "another event");
+        let stats = bell.stats();
+        assert_eq!((stats.waits, stats.timeouts), (2, 1));
+        assert_eq!((stats.wake_calls, stats.free_rides), (1, 1));
+    }
+
+    /// The thread wakes up by itself, twice, before the wakers get to write.
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no poll")]
+    fn reads_each_late_write_once() {
+        let bell = EventBell::new().unwrap();
+        for _ in 0..2 {
+            assert!(bell.fall_asleep());
+            assert_eq!(bell.shared.bell.ring(), Ring::MustWake);
+            assert!(bell.wake_up());
+        }
+        for _ in 0..2 {
+            bell.shared.write().unwrap();
+            assert!(bell.fall_asleep() && poll(&bell, -1) && !bell.wake_up(), "late");
+            assert!(!poll(&bell, 0), "read");
+        }
+        assert_eq!(bell.owed_writes.get(), 0);
     }
 
     #[test]

@@ -3,15 +3,15 @@
 //! Made for work-stealing schedulers: it knows nothing of queues. A worker that found nothing calls
 //! [`IdleWorker::wait`] with a last look for work; whoever made work calls [`Idle::wake_one`] or
 //! [`Idle::wake_many`]. Each wake-up gets another worker, never more workers than there is work, and
-//! none if all run: then a fence and a load are all it costs. `idlewise_core::IdleSet` argues why
+//! none if all run: then a fence and eight loads are all it costs. `idlewise_core::IdleSet` argues why
 //! no work is left lying.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use idlewise_core::IdleSet;
 
-use crate::clock;
+use crate::clock::Deadline;
 use crate::parker::{ParkOutcome, Parker, ParkerBuilder, Unparker};
 use crate::stats::WaitStats;
 
@@ -28,6 +28,17 @@ pub struct Idle {
 struct Shared {
     idle: IdleSet<WORDS>,
     workers: Box<[OnceLock<Unparker>]>,
+}
+
+impl Shared {
+    #[inline]
+    fn wake_many(&self, count: usize) -> usize {
+        self.idle.claim(count, |number| {
+            if let Some(unparker) = self.workers[number].get() {
+                unparker.unpark();
+            }
+        })
+    }
 }
 
 /// One worker's place to wait. It belongs to the worker's thread.
@@ -81,11 +92,7 @@ impl Idle {
     /// pieces of work, after they can be found.
     #[inline]
     pub fn wake_many(&self, count: usize) -> usize {
-        self.shared.idle.claim(count, |number| {
-            if let Some(unparker) = self.shared.workers[number].get() {
-                unparker.unpark();
-            }
-        })
+        self.shared.wake_many(count)
     }
 
     /// How many workers are idle, as a hint.
@@ -98,26 +105,67 @@ impl IdleWorker {
     /// Waits until somebody wakes this worker, unless `has_work` finds something. It may also
     /// return for a wake-up that came late: look for work, then call again.
     pub fn wait(&self, has_work: impl FnOnce() -> bool) {
-        self.wait_until_ns(has_work, None);
+        self.wait_until(has_work, None);
     }
 
-    /// As [`IdleWorker::wait`], but no longer than this.
+    /// As [`IdleWorker::wait`], but no longer than this. After [`ParkOutcome::TimedOut`] nobody
+    /// counts on this worker: no [`Idle::wake_one`] chose it.
     pub fn wait_timeout(&self, has_work: impl FnOnce() -> bool, timeout: Duration) -> ParkOutcome {
-        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.wait_until_ns(has_work, clock::now_ns().checked_add(timeout_ns))
+        self.wait_until(has_work, Deadline::after(timeout))
     }
 
-    fn wait_until_ns(&self, has_work: impl FnOnce() -> bool, until_ns: Option<u64>) -> ParkOutcome {
-        self.shared.idle.enlist(self.number);
-        let outcome =
-            if has_work() { ParkOutcome::Woken } else { self.parker.park_until_ns(until_ns) };
-        self.shared.idle.withdraw(self.number);
-        outcome
+    /// As [`IdleWorker::wait_timeout`], but not beyond this moment.
+    pub fn wait_deadline(&self, has_work: impl FnOnce() -> bool, deadline: Instant) -> ParkOutcome {
+        self.wait_until(has_work, Some(Deadline::at(deadline)))
+    }
+
+    fn wait_until(
+        &self,
+        has_work: impl FnOnce() -> bool,
+        deadline: Option<Deadline>,
+    ) -> ParkOutcome {
+        let mut place = Enlisted::new(&self.shared, self.number);
+        if has_work() {
+            // Whoever chose this worker meanwhile did so for other work: `place` passes it on.
+            return ParkOutcome::Woken;
+        }
+        let outcome = self.parker.park_until(deadline);
+        let was_chosen = !place.withdraw();
+        if was_chosen { ParkOutcome::Woken } else { outcome }
     }
 
     /// What this worker's waits were like.
     pub fn stats(&self) -> WaitStats {
         self.parker.stats()
+    }
+}
+
+/// A worker among the idle ones, until it is withdrawn or its `has_work` returned or panicked.
+struct Enlisted<'a> {
+    shared: &'a Shared,
+    number: usize,
+    is_enlisted: bool,
+}
+
+impl<'a> Enlisted<'a> {
+    fn new(shared: &'a Shared, number: usize) -> Self {
+        shared.idle.enlist(number);
+        Enlisted { shared, number, is_enlisted: true }
+    }
+
+    /// `false`: somebody chose it.
+    fn withdraw(&mut self) -> bool {
+        self.is_enlisted = false;
+        self.shared.idle.withdraw(self.number)
+    }
+}
+
+impl Drop for Enlisted<'_> {
+    fn drop(&mut self) {
+        // A wake-up for a worker that did not wait is another's.
+        if self.is_enlisted && !self.withdraw() {
+            self.shared.wake_many(1);
+        }
     }
 }
 
@@ -144,6 +192,41 @@ mod tests {
         workers[3].wait(|| true);
         assert_eq!(workers[3].wait_timeout(|| false, Duration::ZERO), ParkOutcome::TimedOut);
         assert_eq!(idle.idle_count(), 0);
+    }
+
+    /// Chosen by a waker while it looked: that wake-up is for somebody who waits.
+    #[test]
+    fn passes_on_a_wake_up_that_it_did_not_wait_for() {
+        let idle = Idle::new(2);
+        let workers: Vec<_> = (0..2).map(|number| idle.worker(number)).collect();
+        let finds_work = || {
+            // The lowest idle worker is chosen: this one.
+            assert!(idle.wake_one());
+            workers[1].shared.idle.enlist(1);
+            true
+        };
+        workers[0].wait(finds_work);
+        assert_eq!(idle.idle_count(), 0);
+        assert_eq!(workers[1].parker.park_timeout(Duration::ZERO), ParkOutcome::Woken);
+    }
+
+    #[test]
+    fn a_look_that_panics_leaves_no_worker_behind() {
+        let idle = Idle::new(1);
+        let worker = idle.worker(0);
+        let look = std::panic::AssertUnwindSafe(|| worker.wait(|| panic!("on purpose")));
+        std::panic::catch_unwind(look).unwrap_err();
+        assert!(!idle.wake_one());
+    }
+
+    #[test]
+    fn who_was_chosen_did_not_time_out() {
+        let idle = Idle::new(1);
+        let worker = idle.worker(0);
+        // The waker is about to ring when the deadline comes.
+        let is_chosen = || worker.shared.idle.claim(1, |_| {}) != 1;
+        assert_eq!(worker.wait_timeout(is_chosen, Duration::from_micros(1)), ParkOutcome::Woken);
+        assert_eq!(worker.wait_timeout(|| false, Duration::from_micros(1)), ParkOutcome::TimedOut);
     }
 
     /// Three workers, two submitters, a queue that is often empty: every task is done.

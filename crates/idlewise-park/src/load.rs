@@ -2,16 +2,17 @@
 //!
 //! Three signs, all without a system call on the way of a short wait:
 //!
-//! - **More runnable waiters than CPUs.** Every waiter that ever waited counts as runnable while it
-//!   does not sleep in the kernel. If there are more than CPUs, one that polls keeps from running
-//!   the one it waits for.
+//! - **More runnable threads than CPUs.** A thread that waited lately counts as runnable while it does
+//!   not sleep in the kernel. If there are more than CPUs, one that polls keeps from running the one
+//!   it waits for.
 //! - **Preempted while polling.** The clock jumped between two looks: somebody else was given the
 //!   CPU. The waiter does not poll for its next 8 waits, then 16, up to 1024, and half as many after
 //!   each poll that went well.
 //! - **The CPU budget is spent**: polling may use up to a share of the time that passes.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// CPUs that this process may use; looked up once.
 pub(crate) fn cpu_count() -> u32 {
@@ -20,50 +21,117 @@ pub(crate) fn cpu_count() -> u32 {
         .get_or_init(|| std::thread::available_parallelism().map_or(1, |count| count.get() as u32))
 }
 
-/// Waiters that waited before and do not sleep now. A hint: nothing depends on its exactness.
-static RUNNABLE: AtomicU32 = AtomicU32::new(0);
-
-/// One waiter's part of the count of runnable ones.
-#[derive(Debug, Default)]
-pub(crate) struct Runnable {
-    is_counted: bool,
+/// Threads that run or poll: those that waited lately and do not sleep now, in the present epoch and
+/// in the last one. A thread counts once however many parkers it has; one that blocks elsewhere, or
+/// computes without ever waiting, is forgotten after two epochs. A hint: nothing depends on its
+/// exactness.
+struct Crowd {
+    /// For even and odd epochs: the epoch's number in the upper half, its threads in the lower.
+    epochs: [AtomicU64; 2],
 }
 
-impl Runnable {
-    /// The waiter runs or polls. Whether there is a CPU for each such waiter.
-    pub(crate) fn runs(&mut self) -> bool {
-        if !std::mem::replace(&mut self.is_counted, true) {
-            RUNNABLE.fetch_add(1, Ordering::Relaxed);
-        }
-        RUNNABLE.load(Ordering::Relaxed) <= cpu_count()
+static CROWD: Crowd = Crowd::new();
+
+/// 2^24 ns: threads that work together wait for each other more often than every 17 ms.
+const EPOCH_SHIFT: u32 = 24;
+
+impl Crowd {
+    const fn new() -> Self {
+        Crowd { epochs: [AtomicU64::new(0), AtomicU64::new(0)] }
     }
 
-    /// The waiter goes to sleep, or is gone.
-    pub(crate) fn sleeps(&mut self) {
-        if std::mem::replace(&mut self.is_counted, false) {
-            // A forked child forgets its parent's waiters and may meet zero: stay there.
-            let less = |count: u32| Some(count.saturating_sub(1));
-            let _ = RUNNABLE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    fn slot(&self, epoch: u32) -> &AtomicU64 {
+        &self.epochs[(epoch & 1) as usize]
+    }
+
+    fn enter(&self, epoch: u32) {
+        let next = |word: u64| {
+            let of = (word >> 32) as u32;
+            // What is left of an older epoch, or of a clock that jumped, is over.
+            match of.wrapping_sub(epoch) {
+                0 => Some(word + 1),
+                2 => None,
+                _ => Some(u64::from(epoch) << 32 | 1),
+            }
+        };
+        let _ = self.slot(epoch).fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+
+    fn leave(&self, epoch: u32) {
+        // A forked child forgets its parent's threads and may meet zero: stay there.
+        let next = |word: u64| ((word >> 32) as u32 == epoch && word as u32 > 0).then(|| word - 1);
+        let _ = self.slot(epoch).fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+
+    fn len(&self, epoch: u32) -> u32 {
+        let of = |epoch: u32| {
+            let word = self.slot(epoch).load(Ordering::Relaxed);
+            if (word >> 32) as u32 == epoch { word as u32 } else { 0 }
+        };
+        of(epoch) + of(epoch.wrapping_sub(1))
+    }
+}
+
+/// One thread's part of the crowd.
+struct Member {
+    crowd: &'static Crowd,
+    counted_in: Cell<Option<u32>>,
+}
+
+impl Member {
+    const fn of(crowd: &'static Crowd) -> Self {
+        Member { crowd, counted_in: Cell::new(None) }
+    }
+
+    /// The thread runs or polls. Whether there is a CPU for each that does.
+    fn runs(&self, now_ns: u64) -> bool {
+        let epoch = (now_ns >> EPOCH_SHIFT) as u32;
+        if self.counted_in.get() != Some(epoch) {
+            self.leaves();
+            self.crowd.enter(epoch);
+            self.counted_in.set(Some(epoch));
+        }
+        self.crowd.len(epoch) <= cpu_count()
+    }
+
+    /// The thread goes to sleep, or ends.
+    fn leaves(&self) {
+        if let Some(epoch) = self.counted_in.take() {
+            self.crowd.leave(epoch);
         }
     }
 }
 
-impl Drop for Runnable {
+impl Drop for Member {
     fn drop(&mut self) {
-        self.sleeps();
+        self.leaves();
     }
+}
+
+thread_local! {
+    static MEMBER: Member = const { Member::of(&CROWD) };
+}
+
+/// This thread runs or polls. Whether there is a CPU for each thread that waits like this and does.
+pub(crate) fn thread_runs(now_ns: u64) -> bool {
+    MEMBER.try_with(|member| member.runs(now_ns)).unwrap_or(true)
+}
+
+/// This thread goes to sleep.
+pub(crate) fn thread_sleeps() {
+    let _ = MEMBER.try_with(Member::leaves);
 }
 
 /// After a fork the child has none of its parent's threads.
 #[cfg(unix)]
 pub(crate) fn forget_after_fork() {
     extern "C" fn in_child() {
-        RUNNABLE.store(0, Ordering::Relaxed);
+        CROWD.epochs.iter().for_each(|epoch| epoch.store(0, Ordering::Relaxed));
     }
     static REGISTERED: OnceLock<()> = OnceLock::new();
     REGISTERED.get_or_init(|| {
-        // SAFETY: the handler only stores to an atomic. If it cannot be registered, children
-        // count too many waiters and poll less.
+        // SAFETY: the handler only stores to atomics. If it cannot be registered, children count
+        // too many threads and poll less.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
@@ -114,12 +182,13 @@ impl Preemptions {
 #[derive(Debug)]
 pub(crate) struct Budget {
     share_permille: u64,
-    saved_ns: u64,
+    /// Below zero: polled more than was earned, as a poll does that ends later than the balance.
+    saved_ns: i64,
     at_ns: u64,
 }
 
 /// Time saved up counts up to this: a burst of polling, not a minute of it.
-const SAVED_MAX_NS: u64 = 10_000_000;
+const SAVED_MAX_NS: i64 = 10_000_000;
 
 impl Budget {
     pub(crate) fn new(share_permille: u32, now_ns: u64) -> Self {
@@ -128,14 +197,19 @@ impl Budget {
 
     /// Whether there is anything left to poll with.
     pub(crate) fn may_poll(&mut self, now_ns: u64) -> bool {
-        let elapsed_ns = now_ns.saturating_sub(self.at_ns).min(SAVED_MAX_NS * 1000);
-        self.at_ns = now_ns;
-        let earned_ns = elapsed_ns * self.share_permille / 1000;
-        self.saved_ns = (self.saved_ns + earned_ns).min(SAVED_MAX_NS);
+        // What is less than a nanosecond waits for the next time.
+        let earned_ns =
+            now_ns.saturating_sub(self.at_ns).saturating_mul(self.share_permille) / 1000;
+        if earned_ns > 0 || now_ns < self.at_ns {
+            self.at_ns = now_ns;
+        }
+        let earned_ns = i64::try_from(earned_ns).unwrap_or(i64::MAX);
+        self.saved_ns = self.saved_ns.saturating_add(earned_ns).min(SAVED_MAX_NS);
         self.saved_ns > 0
     }
 
     pub(crate) fn polled(&mut self, polled_ns: u64) {
+        let polled_ns = i64::try_from(polled_ns).unwrap_or(i64::MAX);
         self.saved_ns = self.saved_ns.saturating_sub(polled_ns);
     }
 }
@@ -168,24 +242,59 @@ mod tests {
 
     #[test]
     fn a_budget_is_a_share_of_time() {
-        let mut budget = Budget::new(100, 0);
-        budget.polled(SAVED_MAX_NS);
-        assert!(!budget.may_poll(0));
-        assert!(budget.may_poll(1_000_000));
-        assert_eq!(budget.saved_ns, 100_000);
-        budget.polled(100_000);
-        assert!(!budget.may_poll(1_000_000));
+        // Waits of 100 µs, each polled to its end if it is polled at all.
+        for share_permille in [0, 1, 10, 100, 500] {
+            let mut budget = Budget::new(share_permille, 0);
+            let (mut now_ns, mut polled_ns) = (0, 0);
+            for _ in 0..100_000 {
+                let does_poll = budget.may_poll(now_ns);
+                now_ns += 100_000;
+                if does_poll {
+                    polled_ns += 100_000;
+                    budget.polled(100_000);
+                }
+            }
+            let share_ns = now_ns / 1000 * u64::from(share_permille);
+            let most_ns = share_ns + SAVED_MAX_NS as u64 / 10 + 100_000;
+            assert!((share_ns..=most_ns).contains(&polled_ns), "{share_permille}: {polled_ns}");
+        }
+        // An hour asleep saves up one burst.
+        let mut budget = Budget::new(1000, 0);
+        assert!(budget.may_poll(3_600_000_000_000));
+        assert_eq!(budget.saved_ns, SAVED_MAX_NS);
         assert!(!Budget { saved_ns: 0, ..Budget::new(0, 0) }.may_poll(u64::MAX), "none is none");
     }
 
     #[test]
-    fn counts_runnable_waiters_once() {
-        let mut waiter = Runnable::default();
-        waiter.runs();
-        waiter.runs();
-        assert!(waiter.is_counted);
-        waiter.sleeps();
-        waiter.sleeps();
-        assert!(!waiter.is_counted);
+    fn counts_threads_that_waited_lately_once() {
+        static CROWD: Crowd = Crowd::new();
+        const EPOCH_NS: u64 = 1 << EPOCH_SHIFT;
+        let start_ns = 1_000 * EPOCH_NS;
+        let members: Vec<_> = (0..=cpu_count()).map(|_| Member::of(&CROWD)).collect();
+        let (last, others) = members.split_last().unwrap();
+        for _ in 0..3 {
+            assert!(others.iter().all(|member| member.runs(start_ns)), "one for each CPU");
+        }
+        assert!(!last.runs(start_ns), "one too many");
+        assert!(!last.runs(start_ns + EPOCH_NS), "they may run still");
+        last.leaves();
+        assert!(others[0].runs(start_ns + EPOCH_NS), "the last one sleeps");
+        assert!(last.runs(start_ns + 2 * EPOCH_NS), "the others block elsewhere: forgotten");
+        assert_eq!(CROWD.len(1_002), 2);
+        others[0].leaves();
+        // They come back, from an epoch that is over.
+        assert!(others[1..].iter().all(|member| member.runs(start_ns + 2 * EPOCH_NS)));
+        drop(members);
+        assert_eq!(CROWD.len(1_002), 0);
+    }
+
+    #[test]
+    fn counts_on_after_a_jump_of_the_clock() {
+        static CROWD: Crowd = Crowd::new();
+        let members = [const { Member::of(&CROWD) }; 2];
+        for now_ns in [1 << 60, 1 << 30, 1 << 61] {
+            assert!(members.iter().all(|member| member.runs(now_ns) || cpu_count() < 2));
+            assert_eq!(CROWD.len((now_ns >> EPOCH_SHIFT) as u32), 2, "{now_ns}");
+        }
     }
 }

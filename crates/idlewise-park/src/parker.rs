@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use idlewise_core::{Doorbell, Ring};
 
-use crate::clock;
+use crate::clock::{self, Deadline};
 use crate::load::{self, Budget};
 use crate::stats::WaitStats;
 use crate::table::WaitTable;
@@ -165,7 +165,7 @@ impl Parker {
     /// Waits for a token and takes it.
     #[inline]
     pub fn park(&self) {
-        let woken = self.park_until_ns(None);
+        let woken = self.park_until(None);
         debug_assert!(woken.is_woken());
     }
 
@@ -175,9 +175,7 @@ impl Parker {
         if self.take_token() {
             return ParkOutcome::Woken;
         }
-        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        // A deadline that no clock reaches is none.
-        self.park_until_ns(clock::now_ns().checked_add(timeout_ns))
+        self.park_until(Deadline::after(timeout))
     }
 
     /// Waits for a token, but not beyond this moment; one that is past takes a token that is there.
@@ -186,7 +184,7 @@ impl Parker {
         if self.take_token() {
             return ParkOutcome::Woken;
         }
-        self.park_until_ns(Some(clock::at_ns(deadline)))
+        self.park_until(Some(Deadline::at(deadline)))
     }
 
     /// The token, if it is there: one instruction that matters, no clock. Looking first would cost
@@ -197,11 +195,11 @@ impl Parker {
     }
 
     #[inline]
-    pub(crate) fn park_until_ns(&self, until_ns: Option<u64>) -> ParkOutcome {
+    pub(crate) fn park_until(&self, deadline: Option<Deadline>) -> ParkOutcome {
         if self.take_token() {
             return ParkOutcome::Woken;
         }
-        self.waiter.borrow_mut().wait(&self.unparker.shared.bell, until_ns)
+        self.waiter.borrow_mut().wait(&self.unparker.shared.bell, deadline)
     }
 
     /// What wakes this parker.

@@ -25,7 +25,7 @@ pub struct WaitStats {
     pub wake_calls: u64,
     /// Wake-ups that cost nothing because one was in flight or a token was there.
     pub free_rides: u64,
-    /// Waits that did not poll because there were more runnable waiters than CPUs.
+    /// Waits that did not poll because there were more runnable threads that wait like this than CPUs.
     pub oversubscribed: u64,
     /// Waits that did not poll because polls had been preempted, or the CPU budget was spent.
     pub not_polled: u64,

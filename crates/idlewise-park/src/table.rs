@@ -124,6 +124,9 @@ impl fmt::Display for WaitTableError {
 
 impl std::error::Error for WaitTableError {}
 
+/// However dear a late wake-up is: an hour of waiting pays for any state.
+const TARGET_RESIDENCY_MAX_NS: u64 = 3_600_000_000_000;
+
 impl WaitTable {
     /// This machine's states: those it has, calibrated once per process in at most 20 ms. What the
     /// environment says ([`STATES_VARIABLE`], [`CALIBRATE_VARIABLE`]) goes before; a mistake there
@@ -193,8 +196,10 @@ impl WaitTable {
             // Break-even with polling: where what it saves while waiting has paid for its
             // transition and for the priced latency.
             let saved_permille = u64::from(1000u32.saturating_sub(power_permille).max(1));
-            let cost_ns = transition_ns + exit_latency_ns * u64::from(latency_price);
-            let target_residency_ns = (cost_ns * 1000 / saved_permille).max(previous_ns);
+            let latency_cost_ns = exit_latency_ns.saturating_mul(latency_price.into());
+            let cost_ns = transition_ns.saturating_add(latency_cost_ns);
+            let break_even_ns = cost_ns.saturating_mul(1000) / saved_permille;
+            let target_residency_ns = break_even_ns.clamp(previous_ns, TARGET_RESIDENCY_MAX_NS);
             previous_ns = target_residency_ns;
             rows.push(IdleState {
                 exit_latency_ns,
@@ -281,6 +286,13 @@ fn default_methods() -> Vec<Method> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn takes_any_price() {
+        let table = WaitTable::assumed("spin,condvar").unwrap().with_latency_price(u32::MAX);
+        let residency_ns = table.state_table().get(1).target_residency_ns;
+        assert_eq!(residency_ns, TARGET_RESIDENCY_MAX_NS);
+    }
 
     #[test]
     fn lists_each_method_once_in_the_order_of_its_costs() {

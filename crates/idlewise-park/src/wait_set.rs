@@ -1,12 +1,13 @@
 //! [`WaitSet`]: one thread waits for any of several bells.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use idlewise_core::Marks;
 
-use crate::clock;
+use crate::clock::Deadline;
 use crate::parker::{Parker, Unparker};
+use crate::stats::WaitStats;
 
 /// Waits for any of up to 64 bells, and tells which rang.
 ///
@@ -59,18 +60,27 @@ impl WaitSet {
 
     /// Waits until some bell rang; the indices of those that did since the last time.
     pub fn wait(&mut self) -> Rung {
-        self.wait_until_ns(None)
+        self.wait_until(None)
     }
 
     /// As [`WaitSet::wait`], but not longer than this: then there is no index.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Rung {
-        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.wait_until_ns(clock::now_ns().checked_add(timeout_ns))
+        self.wait_until(Deadline::after(timeout))
     }
 
-    fn wait_until_ns(&mut self, until_ns: Option<u64>) -> Rung {
+    /// As [`WaitSet::wait`], but not beyond this moment: then there is no index.
+    pub fn wait_deadline(&mut self, deadline: Instant) -> Rung {
+        self.wait_until(Some(Deadline::at(deadline)))
+    }
+
+    /// What the set's waits were like.
+    pub fn stats(&self) -> WaitStats {
+        self.parker.stats()
+    }
+
+    fn wait_until(&mut self, deadline: Option<Deadline>) -> Rung {
         loop {
-            let is_woken = self.parker.park_until_ns(until_ns).is_woken();
+            let is_woken = self.parker.park_until(deadline).is_woken();
             let bits = self.marks.collect();
             // A ring whose mark was collected with an earlier one is no bell of its own.
             if bits != 0 || !is_woken {
@@ -125,5 +135,9 @@ mod tests {
         assert_eq!(set.wait_timeout(Duration::ZERO).next(), None);
         bells[7].ring();
         assert_eq!(set.wait_timeout(Duration::from_secs(3600)).collect::<Vec<_>>(), [7]);
+        bells[8].ring();
+        assert_eq!(set.wait_deadline(Instant::now()).collect::<Vec<_>>(), [8]);
+        assert_eq!(set.wait_deadline(Instant::now()).next(), None);
+        assert_eq!(set.stats().timeouts, set.stats().waits, "no other wait found no bell");
     }
 }

@@ -5,8 +5,8 @@ use idlewise_core::{
     PollLimit, SleepLength, Stay, Verdict, auto_promotion_delay_ns,
 };
 
-use crate::clock;
-use crate::load::{Budget, Preemptions, Runnable};
+use crate::clock::{self, Deadline};
+use crate::load::{self, Budget, Preemptions};
 use crate::parker::ParkOutcome;
 use crate::stats::WaitStats;
 use crate::table::WaitTable;
@@ -22,7 +22,6 @@ pub(crate) struct Waiter {
     latency_limit_ns: i64,
     budget: Option<Budget>,
     preemptions: Preemptions,
-    runnable: Runnable,
     stats: WaitStats,
 }
 
@@ -40,7 +39,6 @@ impl Waiter {
                 .map_or(NO_LATENCY_LIMIT_NS, |ns| i64::try_from(ns).unwrap_or(i64::MAX)),
             budget,
             preemptions: Preemptions::default(),
-            runnable: Runnable::default(),
             stats: WaitStats::default(),
         }
     }
@@ -55,7 +53,7 @@ impl Waiter {
 
     /// States that keep the CPU are disabled when others need it.
     fn disabled(&mut self, now_ns: u64) -> DisabledMask {
-        let is_crowded = !self.runnable.runs();
+        let is_crowded = !load::thread_runs(now_ns);
         let is_spent = self.budget.as_mut().is_some_and(|budget| !budget.may_poll(now_ns));
         let is_penalized = !self.preemptions.may_poll();
         self.stats.oversubscribed += u64::from(is_crowded);
@@ -67,16 +65,16 @@ impl Waiter {
         }
     }
 
-    /// Waits until the doorbell is rung or the clock says `until_ns`.
+    /// Waits until the doorbell is rung or the deadline comes.
     #[inline(never)]
-    pub(crate) fn wait(&mut self, bell: &Doorbell, until_ns: Option<u64>) -> ParkOutcome {
+    pub(crate) fn wait(&mut self, bell: &Doorbell, mut deadline: Option<Deadline>) -> ParkOutcome {
         let start_ns = clock::now_ns();
-        if until_ns.is_some_and(|until_ns| until_ns <= start_ns) || !bell.start_polling() {
+        if is_over(&mut deadline, start_ns) || !bell.start_polling() {
             return outcome(bell.take());
         }
         let disabled = self.disabled(start_ns);
         self.stats.waits += 1;
-        let (state, entered_at_ns, ended_at_ns) = self.idle(bell, disabled, start_ns, until_ns);
+        let (state, entered_at_ns, ended_at_ns) = self.idle(bell, disabled, start_ns, deadline);
         let is_asleep = self.table.states()[state].method.is_sleep();
         let woken = bell.take();
         self.note_end(state, disabled, is_asleep, woken, entered_at_ns, ended_at_ns);
@@ -103,7 +101,7 @@ impl Waiter {
         bell: &Doorbell,
         disabled: DisabledMask,
         start_ns: u64,
-        until_ns: Option<u64>,
+        mut deadline: Option<Deadline>,
     ) -> (usize, u64, u64) {
         let mut now_ns = start_ns;
         // Promotion leads only to states that are fast enough.
@@ -114,8 +112,8 @@ impl Waiter {
         };
         let not_promoted_to = (0..states.len()).filter(is_slow).fold(disabled, DisabledMask::with);
         loop {
-            let left_ns = until_ns.map_or(FAR_AWAY_NS, |until_ns| {
-                i64::try_from(until_ns.saturating_sub(now_ns)).unwrap_or(FAR_AWAY_NS)
+            let left_ns = deadline.map_or(FAR_AWAY_NS, |deadline| {
+                i64::try_from(deadline.at_ns.saturating_sub(now_ns)).unwrap_or(FAR_AWAY_NS)
             });
             let sleep_length = SleepLength { sleep_length_ns: left_ns, next_event_ns: left_ns };
             let mut context = Context::new(self.table.state_table(), sleep_length);
@@ -130,28 +128,33 @@ impl Waiter {
             };
             let method = self.table.states()[state].method;
             self.stats.entered[state] += 1;
-            let entered_at_ns = now_ns;
+            let mut entered_at_ns = now_ns;
 
             if method.is_sleep() {
-                if bell.fall_asleep() {
-                    self.runnable.sleeps();
+                let is_asleep = bell.fall_asleep();
+                if is_asleep {
+                    load::thread_sleeps();
                     while !bell.is_rung() {
-                        method.imp().wait(bell, until_ns);
-                        if until_ns.is_some_and(|until_ns| clock::now_ns() >= until_ns) {
+                        method.imp().wait(bell, deadline.map(|deadline| deadline.at_ns));
+                        // Our clock may have stopped or begun again meanwhile, with the machine.
+                        if deadline.as_mut().is_some_and(Deadline::is_reached) {
                             break;
                         }
                     }
-                    self.runnable.runs();
                 }
                 now_ns = clock::now_ns();
+                if is_asleep {
+                    load::thread_runs(now_ns);
+                }
                 self.stats.residency_ns[state] += now_ns.saturating_sub(entered_at_ns);
                 return (state, entered_at_ns, now_ns);
             }
 
-            let end_ns = [until_ns, stay_ns.map(|stay_ns| entered_at_ns.saturating_add(stay_ns))]
-                .into_iter()
-                .flatten()
-                .min();
+            let end_of = |entered_at_ns: u64, deadline: Option<Deadline>| {
+                let stay_end_ns = stay_ns.map(|stay_ns| entered_at_ns.saturating_add(stay_ns));
+                [deadline.map(|deadline| deadline.at_ns), stay_end_ns].into_iter().flatten().min()
+            };
+            let mut end_ns = end_of(entered_at_ns, deadline);
             while !bell.is_rung() && end_ns.is_none_or(|end_ns| now_ns < end_ns) {
                 // Bounded, so that a look that comes late tells of a preemption.
                 let look_ns = now_ns.saturating_add(LOOK_EVERY_NS.max(self.quantum_ns(state)));
@@ -160,6 +163,14 @@ impl Waiter {
                 let before_ns = std::mem::replace(&mut now_ns, clock::now_ns());
                 self.preemptions
                     .looked(now_ns.saturating_sub(before_ns), look_ns.saturating_sub(before_ns));
+                if now_ns < before_ns {
+                    // The counter went back: the stay begins anew.
+                    if deadline.as_mut().is_some_and(Deadline::is_reached) {
+                        break;
+                    }
+                    entered_at_ns = now_ns;
+                    end_ns = end_of(entered_at_ns, deadline);
+                }
             }
             self.preemptions.polled();
             let polled_ns = now_ns.saturating_sub(entered_at_ns);
@@ -167,7 +178,7 @@ impl Waiter {
             if let Some(budget) = &mut self.budget {
                 budget.polled(polled_ns);
             }
-            if bell.is_rung() || until_ns.is_some_and(|until_ns| now_ns >= until_ns) {
+            if bell.is_rung() || is_over(&mut deadline, now_ns) {
                 return (state, entered_at_ns, now_ns);
             }
             self.stats.promotions += 1;
@@ -201,6 +212,11 @@ impl Waiter {
             Verdict::Fit => {}
         }
     }
+}
+
+/// Whether the deadline is reached. Where our clock does not say so, the OS's is not asked.
+fn is_over(deadline: &mut Option<Deadline>, now_ns: u64) -> bool {
+    deadline.as_mut().is_some_and(|deadline| now_ns >= deadline.at_ns && deadline.is_reached())
 }
 
 fn outcome(woken: bool) -> ParkOutcome {

@@ -110,27 +110,74 @@ fn a_latency_limit_that_no_sleep_keeps_means_polling() {
     assert_eq!((stats.entered[0], stats.entered[1]), (stats.waits, 0), "{stats:?}");
 }
 
-/// One wait that times out; a thread that gets no CPU may find its deadline past already.
-fn wait_once(parker: &Parker) {
-    while parker.stats().waits == 0 {
-        parker.park_timeout(Duration::from_micros(100));
-    }
-}
-
-/// A thread that never finds a free CPU: as many waiters as CPUs run, and one more.
+/// Among more threads that wait now and then and run otherwise than there are CPUs.
 #[test]
-fn more_runnable_waiters_than_cpus_do_not_poll() {
+fn more_runnable_threads_than_cpus_do_not_poll() {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     let table = WaitTable::assumed("spin,condvar").unwrap();
     let parker = || Parker::builder().table(table.clone()).build();
-    let others: Vec<_> = (0..cpus).map(|_| parker()).collect();
-    for other in &others {
-        wait_once(other);
+    let is_over = AtomicBool::new(false);
+    let stats = thread::scope(|scope| {
+        for _ in 0..cpus {
+            scope.spawn(|| {
+                let parker = parker();
+                while !is_over.load(Ordering::Relaxed) {
+                    parker.park_timeout(Duration::from_micros(1));
+                    (0..1_000).for_each(|_| std::hint::spin_loop());
+                }
+            });
+        }
+        let parker = parker();
+        // A thread that gets no CPU may find its deadline past already.
+        while parker.stats().oversubscribed == 0 {
+            parker.park_timeout(Duration::from_micros(100));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        parker.stats()
+    });
+    let sleeps = stats.entered[1];
+    assert!(stats.oversubscribed <= sleeps && sleeps <= stats.waits, "{stats:?}");
+}
+
+/// One that no sleep can keep polls in a crowd too, and its deadline comes.
+#[test]
+fn a_latency_limit_is_kept_in_a_crowd() {
+    let table = WaitTable::assumed("spin,condvar").unwrap();
+    let parkers = (0..64).map(|_| {
+        Parker::builder()
+            .table(table.clone())
+            .latency_limit_ns(1_000)
+            .cpu_budget_permille(0)
+            .build()
+    });
+    // The first wait of each, with polling switched off.
+    for parker in parkers {
+        for _ in 0..20 {
+            assert_eq!(parker.park_timeout(Duration::from_micros(20)), ParkOutcome::TimedOut);
+        }
+        assert_eq!(parker.stats().entered[1], 0);
     }
-    let last = parker();
-    wait_once(&last);
-    let stats = last.stats();
-    assert_eq!((stats.oversubscribed, stats.entered[0], stats.entered[1]), (1, 0, 1), "{stats:?}");
+}
+
+/// Whatever it polls for, a budget of a hundredth is one.
+#[test]
+fn a_budget_is_kept() {
+    let table = WaitTable::assumed("spin,condvar").unwrap();
+    let parker = Parker::builder().table(table).cpu_budget_permille(10).build();
+    let start = Instant::now();
+    let (mut waits, mut polled_ns) = (0, 0);
+    // Deadlines this short are worth no sleep, but for the budget.
+    while waits < 2_000 || start.elapsed() < Duration::from_millis(300) {
+        parker.park_timeout(Duration::from_micros(5));
+        waits += 1;
+        polled_ns = parker.stats().residency_ns[0];
+        if waits > 100_000 {
+            break;
+        }
+    }
+    // What it was given to begin with, and one poll that a preemption made long.
+    let most_ns = start.elapsed().as_nanos() as u64 / 100 + 1_000_000 + 20_000_000;
+    assert!(polled_ns < most_ns, "{polled_ns} of {most_ns} ns");
 }
 
 #[cfg(unix)]

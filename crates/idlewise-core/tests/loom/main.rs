@@ -57,6 +57,10 @@ impl Drop for Quiet {
     }
 }
 
+/// What a broken protocol does: somebody waits for ever, or works without work.
+const FINDINGS: [&str; 4] =
+    ["deadlock; ", "woken, but no work is there", "without its work", "one was rung twice"];
+
 /// Explores `model` with one thing broken, and insists that loom finds it.
 fn must_fail(how: Break, model: impl Fn() + Send + Sync + 'static) {
     let executions = Arc::new(AtomicU64::new(0));
@@ -80,6 +84,8 @@ fn must_fail(how: Break, model: impl Fn() + Send + Sync + 'static) {
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("a panic");
     let line = message.lines().next().unwrap_or_default();
+    // Not loom's own limits, nor a slip of the model.
+    assert!(FINDINGS.iter().any(|finding| line.contains(finding)), "{how:?}: {message}");
     println!("loom: broken on purpose: {how:?}: caught in execution {count}: {line}");
 }
 

@@ -1,0 +1,61 @@
+//! The feature `tracing`: one event for each wait, and none for a token that was there.
+#![cfg(feature = "tracing")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use idlewise_park::{Parker, WaitTable};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// Keeps each event's fields as text.
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<String>>>);
+
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0 += &format!(" {}={value:?}", field.name());
+    }
+}
+
+impl Subscriber for Kept {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "idlewise_park"
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn tells_of_each_wait() {
+    let kept = Kept::default();
+    tracing::subscriber::with_default(kept.clone(), || {
+        let table = WaitTable::assumed("condvar").unwrap();
+        let parker = Parker::builder().table(table).build();
+        parker.unparker().unpark();
+        parker.park();
+        while parker.stats().waits == 0 {
+            parker.park_timeout(Duration::from_micros(100));
+        }
+    });
+    let events = kept.0.lock().unwrap();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].contains(" woken=false") && events[0].contains(" state=\"condvar\""));
+    assert!(events[0].contains(" gap_ns="), "{events:?}");
+}
