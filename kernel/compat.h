@@ -10,6 +10,7 @@
 #include <linux/hrtimer.h>
 #include <linux/kprobes.h>
 #include <linux/percpu.h>
+#include <linux/static_call.h>
 #include <linux/version.h>
 
 #include <asm/hardirq.h>
@@ -64,23 +65,34 @@ static __always_inline unsigned int idlewise_ipi_count(void)
 #endif
 }
 
-/*
- * The address of a function that is not exported, or NULL. A kprobe knows it, but behind the
- * landing pad of indirect calls, if the function begins with one.
- */
+/* The address of a function that is not exported, or NULL; behind its landing pad, if it has one. */
 static inline void *idlewise_function(const char *name)
 {
-	static const u8 endbr[] = { 0xf3, 0x0f, 0x1e, 0xfa };
 	struct kprobe probe = { .symbol_name = name };
-	u8 *at;
+	void *at;
 
 	if (register_kprobe(&probe))
 		return NULL;
-	at = (u8 *)probe.addr;
+	at = probe.addr;
 	unregister_kprobe(&probe);
-	if (IS_ENABLED(CONFIG_X86_KERNEL_IBT) && !memcmp(at - sizeof(endbr), endbr, sizeof(endbr)))
-		at -= sizeof(endbr);
 	return at;
 }
+
+/*
+ * Such functions are called directly, as static calls. Kernels that check indirect calls (IBT) have
+ * sealed them against these, since nothing of their own takes their addresses.
+ */
+#define IDLEWISE_DEFINE_CALL(function)	DEFINE_STATIC_CALL_NULL(idlewise_call_##function, function)
+#define IDLEWISE_CALL(function)		static_call(idlewise_call_##function)
+
+/* Whether the kernel has the function; it may be called then. */
+#define IDLEWISE_FIND(function)							\
+({										\
+	void *at = idlewise_function(#function);				\
+										\
+	if (at)									\
+		static_call_update(idlewise_call_##function, (typeof(&function))at);	\
+	at != NULL;								\
+})
 
 #endif /* IDLEWISE_COMPAT_H */

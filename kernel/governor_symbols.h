@@ -15,64 +15,90 @@ static inline void governor_unregister(struct cpuidle_governor *governor)
 {
 }
 
+#define governor_choice_param(name, most) module_param(name, uint, 0644)
+
 #else
+
+#include <linux/kallsyms.h>
 
 #include "compat.h"
 
-static struct {
-	ktime_t (*sleep_length)(ktime_t *next_event);
-	bool (*tick_stopped)(void);
-	bool (*got_tick)(void);
-	s64 (*latency_limit)(unsigned int cpu);
-	int (*register_governor)(struct cpuidle_governor *governor);
-} symbols;
+/* Of drivers/cpuidle/cpuidle.h, which modules don't see. */
+int cpuidle_switch_governor(struct cpuidle_governor *governor);
 
-#define tick_nohz_get_sleep_length(next_event)	symbols.sleep_length(next_event)
-#define tick_nohz_tick_stopped()		symbols.tick_stopped()
-#define tick_nohz_idle_got_tick()		symbols.got_tick()
-#define cpuidle_governor_latency_req(cpu)	symbols.latency_limit(cpu)
+IDLEWISE_DEFINE_CALL(tick_nohz_get_sleep_length);
+IDLEWISE_DEFINE_CALL(tick_nohz_tick_stopped);
+IDLEWISE_DEFINE_CALL(tick_nohz_idle_got_tick);
+IDLEWISE_DEFINE_CALL(cpuidle_governor_latency_req);
+IDLEWISE_DEFINE_CALL(cpuidle_register_governor);
+IDLEWISE_DEFINE_CALL(cpuidle_switch_governor);
+IDLEWISE_DEFINE_CALL(kallsyms_lookup_name);
+
+#define tick_nohz_get_sleep_length(next_event)	IDLEWISE_CALL(tick_nohz_get_sleep_length)(next_event)
+#define tick_nohz_tick_stopped()		IDLEWISE_CALL(tick_nohz_tick_stopped)()
+#define tick_nohz_idle_got_tick()		IDLEWISE_CALL(tick_nohz_idle_got_tick)()
+#define cpuidle_governor_latency_req(cpu)	IDLEWISE_CALL(cpuidle_governor_latency_req)(cpu)
+
+static struct cpuidle_governor **current_governor;
+static struct list_head *governors;
 
 /*
  * The kernel counts no references to governors, so the module counts the devices that it governs:
- * it can be removed once another governor has been chosen.
+ * as long as there are any it can be removed only once another governor has been chosen.
  */
 #define governor_in_use()	__module_get(THIS_MODULE)
 #define governor_out_of_use()	module_put(THIS_MODULE)
 
+/* A parameter that is at most a number. */
+#define governor_choice_param(name, most)					\
+static int set_##name(const char *text, const struct kernel_param *parameter)	\
+{										\
+	return param_set_uint_minmax(text, parameter, 0, most);			\
+}										\
+static const struct kernel_param_ops name##_ops = { .set = set_##name, .get = param_get_uint };	\
+module_param_cb(name, &name##_ops, &name, 0644)
+
 static int governor_register(struct cpuidle_governor *governor)
 {
-	const struct {
-		const char *name;
-		void **to;
-	} wanted[] = {
-		{ "tick_nohz_get_sleep_length", (void **)&symbols.sleep_length },
-		{ "tick_nohz_tick_stopped", (void **)&symbols.tick_stopped },
-		{ "tick_nohz_idle_got_tick", (void **)&symbols.got_tick },
-		{ "cpuidle_governor_latency_req", (void **)&symbols.latency_limit },
-		{ "cpuidle_register_governor", (void **)&symbols.register_governor },
-	};
-	unsigned int i;
 	int error;
 
-	for (i = 0; i < ARRAY_SIZE(wanted); i++) {
-		*wanted[i].to = idlewise_function(wanted[i].name);
-		if (!*wanted[i].to) {
-			pr_err(KBUILD_MODNAME ": cannot find %s; this needs a kernel with kprobes\n",
-			       wanted[i].name);
-			return -EOPNOTSUPP;
-		}
+	if (!IDLEWISE_FIND(tick_nohz_get_sleep_length) || !IDLEWISE_FIND(tick_nohz_tick_stopped) ||
+	    !IDLEWISE_FIND(tick_nohz_idle_got_tick) ||
+	    !IDLEWISE_FIND(cpuidle_governor_latency_req) ||
+	    !IDLEWISE_FIND(cpuidle_register_governor) || !IDLEWISE_FIND(cpuidle_switch_governor) ||
+	    !IDLEWISE_FIND(kallsyms_lookup_name)) {
+		pr_err(KBUILD_MODNAME ": cannot find what governors call; this needs a kernel with kprobes\n");
+		return -EOPNOTSUPP;
 	}
-	error = symbols.register_governor(governor);
+	current_governor = (void *)IDLEWISE_CALL(kallsyms_lookup_name)("cpuidle_curr_governor");
+	governors = (void *)IDLEWISE_CALL(kallsyms_lookup_name)("cpuidle_governors");
+	if (!current_governor || !governors) {
+		pr_err(KBUILD_MODNAME ": cannot find the list of governors; this needs a kernel with CONFIG_KALLSYMS_ALL\n");
+		return -EOPNOTSUPP;
+	}
+	error = IDLEWISE_CALL(cpuidle_register_governor)(governor);
 	if (error)
 		pr_err(KBUILD_MODNAME ": a governor %s is registered already, or cpuidle is off (%d)\n",
 		       governor->name, error);
 	return error;
 }
 
-/* Nobody uses it, since the module is being removed; off the list while no CPU can choose it. */
+/*
+ * Off the list while no CPU can choose it. It may be the chosen one still, with no devices to govern,
+ * or since it was last looked at: then the best of the others is.
+ */
 static void governor_unregister(struct cpuidle_governor *governor)
 {
+	struct cpuidle_governor *other, *best = NULL;
+
 	cpuidle_pause_and_lock();
+	if (*current_governor == governor) {
+		list_for_each_entry(other, governors, governor_list) {
+			if (other != governor && (!best || other->rating > best->rating))
+				best = other;
+		}
+		IDLEWISE_CALL(cpuidle_switch_governor)(best);
+	}
 	list_del(&governor->governor_list);
 	cpuidle_resume_and_unlock();
 }

@@ -29,6 +29,7 @@
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/smp.h>
+#include <linux/string.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 
@@ -59,7 +60,8 @@ static DEFINE_MUTEX(lock);
 static struct sample *samples;
 static unsigned int sample_count, given_up_count;
 static struct dentry *folder;
-static int (*cpu_is_idle)(int cpu);
+
+IDLEWISE_DEFINE_CALL(idle_cpu);
 
 struct call {
 	call_single_data_t data;
@@ -96,19 +98,28 @@ static void await(struct call *call)
 		cpu_relax();
 }
 
-static bool await_idle(unsigned int target, unsigned int gap_us)
+/* 0: the target is idle; -EAGAIN: not for long. */
+static int await_idle(const struct request *request)
 {
 	unsigned int waited_us = 0;
 
-	usleep_range(gap_us, gap_us + 1);
-	while (!cpu_is_idle(target)) {
-		if (waited_us++ > IDLE_WAIT_MAX_US || kthread_should_stop())
-			return false;
+	usleep_range(request->gap_us, request->gap_us + 1);
+	while (!IDLEWISE_CALL(idle_cpu)(request->target)) {
+		if (kthread_should_stop())
+			return -EINTR;
+		/* A thread whose CPU went offline runs elsewhere, maybe on the target, which then never idles. */
+		if (raw_smp_processor_id() != request->source)
+			return -ENODEV;
+		if (waited_us++ > IDLE_WAIT_MAX_US)
+			return -EAGAIN;
 		udelay(1);
+		cond_resched();
 	}
+	if (kthread_should_stop())
+		return -EINTR;
 	/* From idle task to idle state. */
 	udelay(5);
-	return true;
+	return 0;
 }
 
 /*
@@ -156,7 +167,7 @@ static int measure_busy(struct request *request)
 	get_task_struct(task);
 	wake_up_process(task);
 	wait_for_completion(&request->spins);
-	for (i = 0; i < sample_count; i++) {
+	for (i = 0; i < sample_count && !kthread_should_stop(); i++) {
 		preempt_disable();
 		if (!in_place(request)) {
 			preempt_enable();
@@ -184,10 +195,14 @@ static int measure(void *data)
 		struct sample *sample = &samples[sample_count];
 		u64 sent_at, second_sent_at;
 
-		if (!await_idle(request->target, request->gap_us)) {
+		request->error = await_idle(request);
+		if (request->error == -EAGAIN) {
+			request->error = 0;
 			given_up_count++;
 			continue;
 		}
+		if (request->error)
+			break;
 		preempt_disable();
 		if (!in_place(request)) {
 			preempt_enable();
@@ -233,19 +248,25 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t leng
 {
 	struct request request = { 0 };
 	struct task_struct *task;
+	u64 numbers[4];
 	char text[64];
-	int error;
+	int error, end = 0;
 
 	if (length >= sizeof(text))
 		return -EINVAL;
 	if (copy_from_user(text, from, length))
 		return -EFAULT;
 	text[length] = '\0';
-	if (sscanf(text, "%u %u %u %u", &request.source, &request.target, &request.count,
-		   &request.gap_us) != 4) {
+	/* Wider than they may be, since what is too large for its type would wrap. */
+	if (sscanf(text, "%llu %llu %llu %llu%n", &numbers[0], &numbers[1], &numbers[2],
+		   &numbers[3], &end) != 4 || *skip_spaces(text + end)) {
 		pr_err("run: expected SOURCE TARGET COUNT GAP_US, such as 0 1 10000 200\n");
 		return -EINVAL;
 	}
+	request.source = min_t(u64, numbers[0], UINT_MAX);
+	request.target = min_t(u64, numbers[1], UINT_MAX);
+	request.count = min_t(u64, numbers[2], UINT_MAX);
+	request.gap_us = min_t(u64, numbers[3], UINT_MAX);
 	error = check(&request);
 	if (error)
 		return error;
@@ -261,9 +282,13 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t leng
 					     "idlewise_bench/%u");
 		error = PTR_ERR_OR_ZERO(task);
 		if (!error) {
+			get_task_struct(task);
 			wake_up_process(task);
-			wait_for_completion(&request.done);
-			error = request.error;
+			error = wait_for_completion_interruptible(&request.done);
+			/* Waits for its end; nothing of it runs or looks at the request after this. */
+			kthread_stop(task);
+			put_task_struct(task);
+			error = error ? -EINTR : request.error;
 		}
 	}
 	mutex_unlock(&lock);
@@ -279,7 +304,8 @@ static int samples_show(struct seq_file *file, void *data)
 {
 	unsigned int i;
 
-	mutex_lock(&lock);
+	if (mutex_lock_interruptible(&lock))
+		return -EINTR;
 	seq_printf(file, "# tsc_khz %u, given up %u (the target did not go idle)\n", tsc_khz,
 		   given_up_count);
 	seq_puts(file, "wake_cycles,idle_cycles,waking_cycles,busy_cycles\n");
@@ -297,14 +323,13 @@ static int __init idlewise_bench_init(void)
 		pr_err("the CPUs' TSCs don't agree, so no span between two CPUs can be measured\n");
 		return -ENODEV;
 	}
-	cpu_is_idle = idlewise_function("idle_cpu");
-	if (!cpu_is_idle) {
+	if (!IDLEWISE_FIND(idle_cpu)) {
 		pr_err("cannot find idle_cpu; this needs a kernel with kprobes\n");
 		return -EOPNOTSUPP;
 	}
 	folder = debugfs_create_dir("idlewise_bench", NULL);
 	if (IS_ERR(folder)) {
-		pr_err("no debugfs; mount -t debugfs none /sys/kernel/debug\n");
+		pr_err("this kernel has no debugfs, or was booted with debugfs=off; boot without that\n");
 		return PTR_ERR(folder);
 	}
 	debugfs_create_file("run", 0200, folder, NULL, &run_fops);

@@ -44,7 +44,7 @@
 enum rule { RULE_TIMER, RULE_MIN, RULE_SAFE_RANGE };
 
 static unsigned int rule;
-module_param(rule, uint, 0644);
+governor_choice_param(rule, RULE_SAFE_RANGE);
 MODULE_PARM_DESC(rule, "A forecast below a tick while the tick is stopped gives way to: 0 the next timer (default, as released), 1 the shorter of both, 2 the timer if it is more than two ticks away");
 
 /* What one CPU has learnt. */

@@ -94,7 +94,7 @@ static enum cpuhp_state hotplug_state;
 static struct dentry *debugfs_folder;
 static struct idlewise_boot_answer boot_answer;
 static struct tracepoint *silent_wake_tracepoint;
-static s64 (*latency_limit)(unsigned int cpu);
+IDLEWISE_DEFINE_CALL(cpuidle_governor_latency_req);
 /* ECX of MWAIT: whether masked interrupts end it, or they must be let in. */
 static u32 mwait_breaks_on_interrupt;
 
@@ -133,13 +133,30 @@ static __always_inline bool wait_user(u32 hint)
 	return deadline;
 }
 
+/* The kernel's own way, but for CPUs whose MWAIT masked interrupts don't end: these are let in. */
+static __always_inline void wait_monitored(u32 hint)
+{
+	if (mwait_breaks_on_interrupt) {
+		mwait_idle_with_hints(hint, mwait_breaks_on_interrupt);
+		return;
+	}
+	if (!current_set_polling_and_test()) {
+		__monitor(&current_thread_info()->flags, 0, 0);
+		if (!need_resched()) {
+			__sti_mwait(hint, 0);
+			raw_local_irq_disable();
+		}
+	}
+	current_clr_polling();
+}
+
 static __always_inline bool wait_in(const struct idlewise_state *state)
 {
 	switch (state->method) {
 	case IDLEWISE_UMWAIT:
 		return wait_user(state->hint);
 	case IDLEWISE_MWAIT:
-		mwait_idle_with_hints(state->hint, mwait_breaks_on_interrupt);
+		wait_monitored(state->hint);
 		return false;
 	case IDLEWISE_SOFT:
 		if (!current_set_polling_and_test())
@@ -167,7 +184,7 @@ static u64 promotion_span_ns(struct cpuidle_device *device, int index)
 
 	if (!test_bit(index, &promoted_states))
 		return 0;
-	limit_ns = latency_limit(device->cpu);
+	limit_ns = IDLEWISE_CALL(cpuidle_governor_latency_req)(device->cpu);
 	for (next = index + 1; next < driver.state_count; next++) {
 		if (device->states_usage[next].disable)
 			continue;
@@ -312,7 +329,8 @@ static bool c1_is_mwait(struct idlewise_boot_facts facts)
 
 static const char *default_states(void)
 {
-	return idlewise_has_waitpkg() ? "POLL,C0.2:0.1/0.1,C1:2/2" : "POLL,C1:2/2";
+	return idlewise_has_waitpkg() && !boot_cpu_has_bug(X86_BUG_MONITOR) ?
+		       "POLL,C0.2:0.1/0.1,C1:2/2" : "POLL,C1:2/2";
 }
 
 /* Makes each state's method one that this CPU has. */
@@ -337,6 +355,12 @@ static int settle_methods(bool mwait_is_c1)
 			       state->name);
 			return -ENODEV;
 		}
+		if ((state->method == IDLEWISE_MWAIT || state->method == IDLEWISE_UMWAIT) &&
+		    boot_cpu_has_bug(X86_BUG_MONITOR)) {
+			pr_err("states: this CPU's monitor misses stores, so no %s; use %s@hlt\n",
+			       state->name, state->name);
+			return -ENODEV;
+		}
 		if (state->method == IDLEWISE_SOFT && !idlewise_has_soft_wait()) {
 			pr_err("states: %s@soft is for test builds; use a hint or hlt\n",
 			       state->name);
@@ -353,7 +377,8 @@ static int named_states(const char *parameter, const char *list, unsigned long *
 
 	while (*at) {
 		size_t length = strcspn(at, ",");
-		bool found = length == 3 && !strncmp(at, "all", 3);
+		bool is_all = length == 3 && !strncmp(at, "all", 3);
+		bool found = is_all;
 		int index;
 
 		for (index = 0; index < table.state_count; index++) {
@@ -361,7 +386,7 @@ static int named_states(const char *parameter, const char *list, unsigned long *
 			bool is_named = strlen(state->name) == length &&
 					!strncmp(at, state->name, length);
 
-			if (state->method != IDLEWISE_POLL && (found || is_named))
+			if (is_named || (is_all && state->method != IDLEWISE_POLL))
 				*named |= BIT(index);
 			if (is_named)
 				found = true;
@@ -382,8 +407,11 @@ static int settle_promotion(void)
 
 	if (error || !promoted_states)
 		return error;
-	latency_limit = idlewise_function("cpuidle_governor_latency_req");
-	if (!latency_limit) {
+	if (test_bit(0, &promoted_states) && table.states[0].method == IDLEWISE_POLL) {
+		pr_err("promote: POLL ends by a limit of its own; name other states\n");
+		return -EINVAL;
+	}
+	if (!IDLEWISE_FIND(cpuidle_governor_latency_req)) {
 		pr_err("promote: needs kprobes to ask for PM QoS limits, and this kernel has none; load without promote=\n");
 		return -EOPNOTSUPP;
 	}
@@ -400,6 +428,8 @@ static void fill_driver(void)
 
 		if (from->method == IDLEWISE_POLL) {
 			cpuidle_poll_state_init(&driver);
+			if (test_bit(index, &disabled_states))
+				to->flags |= CPUIDLE_FLAG_OFF;
 			continue;
 		}
 		strscpy(to->name, from->name, sizeof(to->name));
@@ -419,8 +449,9 @@ static void fill_driver(void)
 		to->target_residency_ns = from->target_residency_ns;
 		/* The fields in microseconds stay 0: cpuidle would round the others to them. */
 		to->flags = CPUIDLE_FLAG_RCU_IDLE;
-		if (from->method == IDLEWISE_MWAIT && MWAIT_HINT2CSTATE(from->hint) &&
-		    !boot_cpu_has(X86_FEATURE_ARAT))
+		if ((from->method == IDLEWISE_MWAIT && MWAIT_HINT2CSTATE(from->hint) &&
+		     !boot_cpu_has(X86_FEATURE_ARAT)) ||
+		    (from->method == IDLEWISE_HLT && boot_cpu_has_bug(X86_BUG_AMD_APIC_C1E)))
 			to->flags |= CPUIDLE_FLAG_TIMER_STOP;
 		if (test_bit(index, &disabled_states))
 			to->flags |= CPUIDLE_FLAG_OFF;
@@ -453,7 +484,8 @@ static void unregister_devices(void)
 {
 	int number;
 
-	for_each_present_cpu(number) {
+	/* One may have been removed from the machine meanwhile. */
+	for_each_possible_cpu(number) {
 		struct idlewise_cpu *cpu = per_cpu_ptr(cpus, number);
 
 		if (cpu->is_registered)
@@ -532,8 +564,13 @@ static int __init idlewise_init(void)
 	if (error) {
 		const struct cpuidle_driver *other = cpuidle_get_driver();
 
-		pr_err("cpuidle driver %s is registered already; boot with idle=halt so that it makes room (%d)\n",
-		       other ? other->name : "(none)", error);
+		if (!other)
+			pr_err("cpuidle takes no driver (%d); boot without cpuidle.off=1\n", error);
+		else
+			pr_err("cpuidle driver %s is registered already; boot with %s so that it makes room (%d)\n",
+			       other->name, facts.halt_requested ?
+			       "idle=halt initcall_blacklist=acpi_processor_driver_init" : "idle=halt",
+			       error);
 		goto stop_umwait;
 	}
 	for_each_kernel_tracepoint(find_silent_wake, NULL);
@@ -548,7 +585,7 @@ static int __init idlewise_init(void)
 	hotplug_state = error;
 	debugfs_folder = debugfs_create_dir("idlewise", NULL);
 	if (IS_ERR(debugfs_folder))
-		pr_warn("no debugfs, so no accounting to read; mount -t debugfs none /sys/kernel/debug\n");
+		pr_warn("no accounting to read: this kernel has no debugfs, or was booted with debugfs=off\n");
 	else
 		debugfs_create_file("wakes", 0400, debugfs_folder, NULL, &wakes_fops);
 	report_table();

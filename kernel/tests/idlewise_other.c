@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-/* A cpuidle driver that is in the way, as the distribution's is on bare metal; for tests. */
+/*
+ * A cpuidle driver that is in the way, as the distribution's is on bare metal; for tests. And with warn=1
+ * a warning, so that these can be seen to notice one.
+ */
 
 #include <linux/cpuidle.h>
 #include <linux/module.h>
+
+static bool warn;
+module_param(warn, bool, 0);
+MODULE_PARM_DESC(warn, "Warn, and be no driver");
 
 static int enter(struct cpuidle_device *device, struct cpuidle_driver *driver, int index)
 {
@@ -17,6 +24,10 @@ static struct cpuidle_driver other = {
 
 static int __init other_init(void)
 {
+	if (warn) {
+		WARN(1, "on purpose\n");
+		return -EINVAL;
+	}
 	return cpuidle_register_driver(&other);
 }
 

@@ -19,7 +19,9 @@
 #include <linux/module.h>
 #include <linux/percpu.h>
 #include <linux/sched/clock.h>
+#include <linux/sched/stat.h>
 #include <linux/seq_file.h>
+#include <linux/tick.h>
 #include <linux/timekeeping.h>
 #include <linux/vmalloc.h>
 
@@ -57,9 +59,9 @@ struct cpu_log {
 
 static DEFINE_PER_CPU(struct cpu_log, logs);
 static struct dentry *folder;
-static bool (*tick_stopped)(void);
-static s64 (*latency_limit)(unsigned int cpu);
-static unsigned int (*iowait_count)(int cpu);
+IDLEWISE_DEFINE_CALL(tick_nohz_tick_stopped);
+IDLEWISE_DEFINE_CALL(cpuidle_governor_latency_req);
+IDLEWISE_DEFINE_CALL(nr_iowait_cpu);
 
 /* What stands on the device when a row is over; nobody else writes there between rows. */
 static void close_row(struct cpu_log *log)
@@ -103,9 +105,9 @@ static int select_entered(struct kretprobe_instance *instance, struct pt_regs *r
 	row = &log->rows[log->count++];
 	row->at_ns = ktime_get_ns();
 	row->clock_select_ns = local_clock();
-	row->tick_stopped = tick_stopped();
-	row->latency_req_ns = latency_limit(log->device->cpu);
-	row->iowaiters = iowait_count(log->device->cpu);
+	row->tick_stopped = IDLEWISE_CALL(tick_nohz_tick_stopped)();
+	row->latency_req_ns = IDLEWISE_CALL(cpuidle_governor_latency_req)(log->device->cpu);
+	row->iowaiters = IDLEWISE_CALL(nr_iowait_cpu)(log->device->cpu);
 	for (i = 0; i < driver->state_count; i++)
 		row->disabled_mask |= log->device->states_usage[i].disable ? BIT(i) : 0;
 	row->got_tick = -1;
@@ -231,10 +233,8 @@ static int __init probe_init(void)
 	char name[16];
 	int cpu, error;
 
-	tick_stopped = idlewise_function("tick_nohz_tick_stopped");
-	latency_limit = idlewise_function("cpuidle_governor_latency_req");
-	iowait_count = idlewise_function("nr_iowait_cpu");
-	if (!tick_stopped || !latency_limit || !iowait_count)
+	if (!IDLEWISE_FIND(tick_nohz_tick_stopped) ||
+	    !IDLEWISE_FIND(cpuidle_governor_latency_req) || !IDLEWISE_FIND(nr_iowait_cpu))
 		return -EOPNOTSUPP;
 	for_each_possible_cpu(cpu) {
 		struct cpu_log *log = &per_cpu(logs, cpu);

@@ -86,7 +86,8 @@ impl Module {
     }
 }
 
-/// A signal does not cut a write short here: none of a request has been read yet.
+/// A signal ends a run, whose wakes are lost: it is done again. Runs are short, and who asked for this one
+/// looks for a wish to stop between two.
 fn retried(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
