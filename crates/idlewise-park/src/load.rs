@@ -268,24 +268,31 @@ mod tests {
     #[test]
     fn counts_threads_that_waited_lately_once() {
         static CROWD: Crowd = Crowd::new();
-        const EPOCH_NS: u64 = 1 << EPOCH_SHIFT;
-        let start_ns = 1_000 * EPOCH_NS;
-        let members: Vec<_> = (0..=cpu_count()).map(|_| Member::of(&CROWD)).collect();
-        let (last, others) = members.split_last().unwrap();
+        let members = [const { Member::of(&CROWD) }; 3];
+        let in_epoch = |epoch: u64| epoch << EPOCH_SHIFT;
         for _ in 0..3 {
-            assert!(others.iter().all(|member| member.runs(start_ns)), "one for each CPU");
+            members.iter().for_each(|member| _ = member.runs(in_epoch(1_000)));
         }
-        assert!(!last.runs(start_ns), "one too many");
-        assert!(!last.runs(start_ns + EPOCH_NS), "they may run still");
-        last.leaves();
-        assert!(others[0].runs(start_ns + EPOCH_NS), "the last one sleeps");
-        assert!(last.runs(start_ns + 2 * EPOCH_NS), "the others block elsewhere: forgotten");
-        assert_eq!(CROWD.len(1_002), 2);
-        others[0].leaves();
-        // They come back, from an epoch that is over.
-        assert!(others[1..].iter().all(|member| member.runs(start_ns + 2 * EPOCH_NS)));
+        assert_eq!(CROWD.len(1_000), 3);
+        members[0].runs(in_epoch(1_001));
+        assert_eq!(CROWD.len(1_001), 3, "the others may run still");
+        members[1].leaves();
+        assert_eq!(CROWD.len(1_001), 2, "one sleeps");
+        members[1].runs(in_epoch(1_002));
+        assert_eq!(CROWD.len(1_002), 2, "one blocks elsewhere: forgotten");
+        members[2].runs(in_epoch(1_002));
+        assert_eq!(CROWD.len(1_002), 3, "and comes back");
         drop(members);
         assert_eq!(CROWD.len(1_002), 0);
+    }
+
+    #[test]
+    fn one_more_than_cpus_is_a_crowd() {
+        static CROWD: Crowd = Crowd::new();
+        let members: Vec<_> = (0..=cpu_count()).map(|_| Member::of(&CROWD)).collect();
+        let (last, others) = members.split_last().unwrap();
+        assert!(others.iter().all(|member| member.runs(0)));
+        assert!(!last.runs(0));
     }
 
     #[test]
