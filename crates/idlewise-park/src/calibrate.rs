@@ -3,8 +3,9 @@
 //! For each state that is not polling, a helper waits in it and the caller wakes it, a few dozen
 //! times: from the caller's store to the helper's next instruction is the exit latency (less that
 //! of polling, which is the cache line's way); the sleeper's CPU time and the waker's time in the
-//! call are the transition. Medians, so that a few preemptions don't matter. A process that may run
-//! on one CPU only measures nothing: nobody could wake whom it waits with.
+//! call are the transition. Medians, so that a few preemptions don't matter. The helper stays off the
+//! caller's CPU: woken there it would take that over at once, at a thirtieth of the cost. A process that
+//! may run on one CPU only measures nothing: nobody could wake whom it waits with.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -30,6 +31,8 @@ struct Bench {
     /// How many wake-ups the helper has seen.
     seen: AtomicU32,
     stop: AtomicU32,
+    /// Where the helper was woken from, when it began.
+    ringer_cpu: Option<usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -37,6 +40,7 @@ struct Sample {
     wake_latency_ns: u64,
     ring_ns: u64,
     sleeper_ns: u64,
+    cpu: Option<usize>,
 }
 
 /// Replaces assumed times by measured ones, where that works; says where not.
@@ -90,6 +94,7 @@ fn measure(method: Method, until_ns: u64) -> Vec<Sample> {
         rung_at_ns: AtomicU64::new(0),
         seen: AtomicU32::new(0),
         stop: AtomicU32::new(0),
+        ringer_cpu: this_cpu(),
     };
     let mut rings = Vec::with_capacity(SAMPLE_COUNT);
     let mut samples = thread::scope(|scope| {
@@ -108,7 +113,7 @@ fn measure(method: Method, until_ns: u64) -> Vec<Sample> {
             let rung_at_ns = clock::now_ns();
             bench.rung_at_ns.store(rung_at_ns, Ordering::Relaxed);
             ring(&bench.bell, method);
-            rings.push(clock::now_ns() - rung_at_ns);
+            rings.push((clock::now_ns() - rung_at_ns, this_cpu()));
             while bench.seen.load(Ordering::Acquire) < expected {
                 if clock::now_ns() > until_ns {
                     break;
@@ -124,10 +129,44 @@ fn measure(method: Method, until_ns: u64) -> Vec<Sample> {
         helper.join().unwrap_or_default()
     });
     samples.truncate(rings.len());
-    for (sample, ring_ns) in samples.iter_mut().zip(rings) {
+    let mut rings = rings.into_iter();
+    // A sleeper that runs on its waker's CPU takes it from the waker, at once: no wake-up of a CPU.
+    samples.retain_mut(|sample| {
+        let (ring_ns, ringer_cpu) = rings.next().expect("a ring for each sample");
         sample.ring_ns = ring_ns;
-    }
+        ringer_cpu.is_none() || sample.cpu != ringer_cpu
+    });
     samples
+}
+
+/// The CPU that the calling thread runs on, where the OS tells.
+fn this_cpu() -> Option<usize> {
+    #[cfg(target_os = "linux")]
+    if !cfg!(miri) {
+        // SAFETY: no arguments.
+        return usize::try_from(unsafe { libc::sched_getcpu() }).ok();
+    }
+    None
+}
+
+/// Keeps the calling thread off a CPU if it may use others.
+fn keep_off(cpu: Option<usize>) {
+    #[cfg(target_os = "linux")]
+    if let Some(cpu) = cpu {
+        // SAFETY: an all-zero set is an empty one; the kernel writes and reads no more than its size.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            if libc::sched_getaffinity(0, size_of_val(&set), &mut set) == 0
+                && cpu < 8 * size_of_val(&set)
+            {
+                libc::CPU_CLR(cpu, &mut set);
+                // Refused if none is left: the samples then tell.
+                libc::sched_setaffinity(0, size_of_val(&set), &set);
+            }
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = cpu;
 }
 
 fn ring(bell: &Doorbell, method: Method) {
@@ -137,6 +176,7 @@ fn ring(bell: &Doorbell, method: Method) {
 }
 
 fn help(bench: &Bench, method: Method) -> Vec<Sample> {
+    keep_off(bench.ringer_cpu);
     let bell = &bench.bell;
     let mut samples = Vec::with_capacity(SAMPLE_COUNT);
     let mut cpu_ns = thread_cpu_ns();
@@ -155,6 +195,7 @@ fn help(bench: &Bench, method: Method) -> Vec<Sample> {
                 wake_latency_ns: now_ns.saturating_sub(bench.rung_at_ns.load(Ordering::Relaxed)),
                 ring_ns: 0,
                 sleeper_ns: cpu_ns - before_ns,
+                cpu: this_cpu(),
             });
         }
         bench.seen.fetch_add(1, Ordering::Release);
@@ -179,6 +220,18 @@ fn thread_cpu_ns() -> u64 {
 mod tests {
     use super::*;
     use crate::table::WaitTable;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_helper_stays_off_its_callers_cpu() {
+        let moved = thread::spawn(|| {
+            let Some(cpu) = this_cpu() else { return true };
+            keep_off(Some(cpu));
+            cpu_count() < 2 || this_cpu() != Some(cpu)
+        });
+        assert!(moved.join().unwrap());
+        keep_off(Some(usize::MAX));
+    }
 
     #[test]
     fn measures_or_says_why_not() {
