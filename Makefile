@@ -18,7 +18,7 @@ KERNEL_BACKPORTS = linux-headers-6.12-amd64
 
 .DEFAULT_GOAL := help
 .PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz test-kernel test-kernel-newest \
-	loom loom-bounded miri tsan stress test-arm bare-metal
+	loom loom-bounded miri tsan stress stress-short test-arm bare-metal
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -39,7 +39,7 @@ demo: toolchain ## the main job on the bundled recordings: import one, then repl
 	@echo '$$ idlewise replay'
 	@$(IDLEWISE) replay
 
-test: setup lint unit-test loom-bounded bare-metal test-arm front-door conformance-short test-kernel ## everything that CI runs
+test: setup lint unit-test stress-short loom-bounded bare-metal test-arm front-door conformance-short test-kernel ## everything that CI runs
 
 lint: ## formatting, clippy, licences and sources of dependencies
 	$(CARGO) fmt --all --check
@@ -77,6 +77,9 @@ tsan: ## run idlewise-park's tests under ThreadSanitizer (needs a nightly toolch
 
 stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours; STRESS_COUNT=N for fewer)
 	IDLEWISE_STRESS_COUNT=$(or $(STRESS_COUNT),1000000000) $(CARGO) test --release --package idlewise-park --test stress_parker -- --nocapture
+
+stress-short: ## the same for 30 seconds
+	@IDLEWISE_STRESS_SECONDS=30 $(CARGO) test --quiet --package idlewise-park --test stress_parker
 
 # The waiting crates on Arm: built for it and run by an emulator.
 test-arm: ## test idlewise-core and idlewise-park for AArch64 under qemu-user
