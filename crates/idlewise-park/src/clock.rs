@@ -135,10 +135,9 @@ pub(crate) struct Deadline {
 
 impl Deadline {
     pub(crate) fn at(instant: Instant) -> Self {
-        // In this order a pause between the two makes a wait longer, not shorter.
-        let left = instant.saturating_duration_since(Instant::now());
-        let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-        Deadline { instant, at_ns: now_ns().saturating_add(left_ns) }
+        let mut deadline = Deadline { instant, at_ns: 0 };
+        deadline.is_reached();
+        deadline
     }
 
     /// `None` if no clock ever gets there.
@@ -152,8 +151,11 @@ impl Deadline {
     /// Whether it is reached by the OS's clock. If not, our clock jumped, or is a little fast, and
     /// `at_ns` is set right.
     pub(crate) fn is_reached(&mut self) -> bool {
-        *self = Self::at(self.instant);
-        Instant::now() >= self.instant
+        // In this order a pause between the two makes a wait longer, not shorter.
+        let left = self.instant.saturating_duration_since(Instant::now());
+        let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        self.at_ns = now_ns().saturating_add(left_ns);
+        left.is_zero()
     }
 }
 

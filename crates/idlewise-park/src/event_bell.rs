@@ -85,20 +85,14 @@ impl EventBell {
     /// Call it right after, whatever ended the wait. `true`: somebody rang, and what they wrote
     /// before is seen.
     pub fn wake_up(&self) -> bool {
-        let (owed, is_rung) = match self.shared.bell.take_state() {
-            DoorbellState::Waking => (self.owed_writes.get() + 1, true),
-            DoorbellState::Woken => (self.owed_writes.get(), true),
-            DoorbellState::Sleeping => {
-                self.timeouts.set(self.timeouts.get() + 1);
-                (self.owed_writes.get(), false)
-            }
-            DoorbellState::Running | DoorbellState::Polling => (self.owed_writes.get(), false),
-        };
+        let state = self.shared.bell.take_state();
+        self.timeouts.set(self.timeouts.get() + u64::from(state == DoorbellState::Sleeping));
+        let owed = self.owed_writes.get() + u64::from(state == DoorbellState::Waking);
         if owed > 0 {
             // A write that has not come yet will end a later wait once, and be read then.
             self.owed_writes.set(owed.saturating_sub(self.drain()));
         }
-        is_rung
+        matches!(state, DoorbellState::Waking | DoorbellState::Woken)
     }
 
     /// What the waits were like: `waits` of those that slept, `timeouts` of these that other
