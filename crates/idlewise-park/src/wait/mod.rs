@@ -16,6 +16,10 @@ mod wfe;
 
 use idlewise_core::Doorbell;
 
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+pub use crate::clock::trust_counter;
+
 /// The number of `wfet x0`: written as such, because assemblers want the extension switched on for
 /// a whole function.
 pub const WFET_X0: u32 = 0xd503_1000;

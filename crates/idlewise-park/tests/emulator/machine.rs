@@ -5,9 +5,14 @@
 //! instruction pointer, does what Intel's and AMD's manuals say that the instruction does, and goes
 //! on behind it. So the library's own machine code runs, not a stand-in for it.
 //!
+//! Whether an instruction traps is found by executing it ([`probe`]). CPUID does not tell: a hypervisor
+//! may hide an instruction that works all the same, and QEMU 7.2 ignores UMWAIT instead of trapping.
+//! What was executed can be seen in every case, one step at a time ([`step`]).
+//!
 //! The monitored line is compared with a copy made when the monitor was armed; hardware sees
 //! stores that don't change it, too, which a doorbell has none of.
 
+use std::arch::asm;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -63,6 +68,7 @@ pub fn install() {
     for (signal, handler) in [
         (libc::SIGILL, on_sigill as extern "C" fn(_, _, _)),
         (libc::SIGSEGV, on_sigsegv as extern "C" fn(_, _, _)),
+        (libc::SIGTRAP, on_sigtrap as extern "C" fn(_, _, _)),
     ] {
         // SAFETY: an all-zero sigaction is a valid one; the handler has the signature of SA_SIGINFO.
         unsafe {
@@ -113,17 +119,97 @@ extern "C" fn on_sigsegv(signal: libc::c_int, _: *mut libc::siginfo_t, context: 
     }
 }
 
+/// Between two instructions of a thread that [`step`]s: notes the one that comes next.
+extern "C" fn on_sigtrap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: as above.
+    decode(unsafe { &mut *context.cast::<Registers>() });
+}
+
+/// Runs this one instruction at a time, so that [`Log::bytes`] has those that it executes, whether they
+/// trap or not.
+pub fn step(action: impl FnOnce()) {
+    const TRAP_FLAG: u64 = 1 << 8;
+    // SAFETY: the handler of SIGTRAP is in place; the flag changes nothing else.
+    unsafe { asm!("pushfq", "or qword ptr [rsp], {flag}", "popfq", flag = const TRAP_FLAG) };
+    action();
+    // SAFETY: as above.
+    unsafe {
+        asm!("pushfq", "and qword ptr [rsp], {mask}", "popfq", mask = const !TRAP_FLAG as i32)
+    };
+}
+
+/// An instruction that waits.
+#[derive(Clone, Copy, Debug)]
+pub enum Instruction {
+    Umwait,
+    Tpause,
+    Mwaitx,
+}
+
+/// What an instruction does on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Execution {
+    /// It traps, so the emulator does it.
+    Emulated,
+    /// It waits.
+    Real,
+    /// It neither traps nor waits.
+    Ignored,
+}
+
+/// Executes an instruction until it has waited to its deadline once, or traps.
+pub fn probe(instruction: Instruction) -> Execution {
+    const WAIT_TICKS: u32 = 20_000;
+    let counts = [&LOG.umwait_c01, &LOG.tpause, &LOG.mwaitx];
+    let emulated_count = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
+    let before = emulated_count();
+    let word = AtomicU32::new(0);
+    for _ in 0..200 {
+        let until_ticks = ticks() + u64::from(WAIT_TICKS);
+        let (low, high) = (until_ticks as u32, (until_ticks >> 32) as u32);
+        // SAFETY: they read the word's cache line, wait, and change registers that are named here.
+        // RBX is the compiler's own, so it is restored.
+        unsafe {
+            match instruction {
+                Instruction::Umwait => asm!(
+                    "umonitor rdi", "umwait ecx",
+                    in("rdi") word.as_ptr(), in("ecx") 1, in("eax") low, in("edx") high,
+                ),
+                Instruction::Tpause => {
+                    asm!("tpause ecx", in("ecx") 1, in("eax") low, in("edx") high);
+                }
+                Instruction::Mwaitx => asm!(
+                    "monitorx", "mov eax, 0", "mov ecx, 2",
+                    "xchg {ticks:r}, rbx", "mwaitx", "xchg {ticks:r}, rbx",
+                    ticks = inout(reg) u64::from(WAIT_TICKS) => _,
+                    inout("rax") word.as_ptr() => _, inout("ecx") 0 => _, in("edx") 0,
+                ),
+            }
+        }
+        if emulated_count() > before {
+            return Execution::Emulated;
+        }
+        if ticks() >= until_ticks {
+            return Execution::Real;
+        }
+    }
+    Execution::Ignored
+}
+
 /// A real fault: back to the default, so that the instruction runs again and ends the process.
 fn give_up(signal: libc::c_int) {
     // SAFETY: restores the default action.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// Does what the instruction at the instruction pointer does. `false`: it is none of ours.
-fn execute(context: &mut Registers) -> bool {
+/// One of the instructions: its place in [`Log`], its length and its counter.
+type Decoded = (usize, usize, &'static AtomicU64);
+
+/// The instruction at the instruction pointer, if it is one of ours. Keeps its bytes.
+fn decode(context: &mut Registers) -> Option<Decoded> {
     let address = *register(context, libc::REG_RIP) as usize as *const u8;
-    // SAFETY: the CPU has just fetched an instruction there; longer ones are not read, because
-    // comparing stops at the first byte that differs.
+    // SAFETY: an instruction begins there; longer ones are not read, because comparing stops at the
+    // first byte that differs.
     let byte = |index: usize| unsafe { address.add(index).read() };
     let (kind, length, counter) = match byte(0) {
         0x0f if byte(1) == 0x31 => (6, 2, &LOG.rdtsc),
@@ -131,19 +217,27 @@ fn execute(context: &mut Registers) -> bool {
         0x0f if byte(1) == 0x01 && byte(2) == 0xfa => (4, 3, &LOG.monitorx),
         0x0f if byte(1) == 0x01 && byte(2) == 0xfb => (5, 3, &LOG.mwaitx),
         // The library uses registers that need no REX prefix: RDI and ECX.
-        prefix if byte(1) == 0x0f && byte(2) == 0xae => match (prefix, byte(3)) {
-            (0xf3, 0xf7) => (0, 4, &LOG.umonitor),
-            (0xf2, 0xf1) if *register(context, libc::REG_RCX) as u32 == 1 => {
-                (1, 4, &LOG.umwait_c01)
+        prefix @ (0x66 | 0xf2 | 0xf3) if byte(1) == 0x0f && byte(2) == 0xae => {
+            match (prefix, byte(3)) {
+                (0xf3, 0xf7) => (0, 4, &LOG.umonitor),
+                (0xf2, 0xf1) if *register(context, libc::REG_RCX) as u32 == 1 => {
+                    (1, 4, &LOG.umwait_c01)
+                }
+                (0xf2, 0xf1) => (2, 4, &LOG.umwait_c02),
+                (0x66, 0xf1) => (3, 4, &LOG.tpause),
+                _ => return None,
             }
-            (0xf2, 0xf1) => (2, 4, &LOG.umwait_c02),
-            (0x66, 0xf1) => (3, 4, &LOG.tpause),
-            _ => return false,
-        },
-        _ => return false,
+        }
+        _ => return None,
     };
     let bytes = (0..length).fold(0, |bytes, index| bytes | u32::from(byte(index)) << (8 * index));
     LOG.bytes[kind].store(bytes, Ordering::Relaxed);
+    Some((kind, length, counter))
+}
+
+/// Does what the instruction at the instruction pointer does. `false`: it is none of ours.
+fn execute(context: &mut Registers) -> bool {
+    let Some((kind, length, counter)) = decode(context) else { return false };
     let count = counter.fetch_add(1, Ordering::Relaxed) + 1;
     let ecx = *register(context, libc::REG_RCX) as u32;
     let eax = *register(context, libc::REG_RAX) as u32;
@@ -173,7 +267,7 @@ fn execute(context: &mut Registers) -> bool {
         _ => {
             // The OS's own clock knows of a counter that jumped, and goes on.
             let offset = TSC_OFFSET.load(Ordering::Relaxed);
-            let ticks = if is_os_code(address.addr()) {
+            let ticks = if is_os_code(*register(context, libc::REG_RIP) as usize) {
                 ticks().wrapping_add_signed(offset.wrapping_neg())
             } else {
                 ticks()
