@@ -7,9 +7,11 @@ CARGO ?= cargo
 IDLEWISE = $(CARGO) run --quiet --release --package idlewise-cli --
 
 # What building needs besides Rust: a C compiler, for zstd and xz. Tests and the benchmark also have
-# perf and trace-cmd read recordings, and protoc read what we export.
+# perf and trace-cmd read recordings, and protoc read what we export; AArch64 is cross-compiled and run
+# by an emulator.
 BUILD_PACKAGES = gcc libc6-dev
-PACKAGES = $(BUILD_PACKAGES) linux-perf trace-cmd xz-utils protobuf-compiler
+ARM_PACKAGES = $(BUILD_PACKAGES) qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+PACKAGES = $(ARM_PACKAGES) binutils linux-perf trace-cmd xz-utils protobuf-compiler
 
 # The modules' tests also need QEMU and the headers of Debian's kernels (6.12's from backports).
 KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod make sparse xz-utils \
@@ -39,18 +41,21 @@ demo: toolchain ## the main job on the bundled recordings: import one, then repl
 	@echo '$$ idlewise replay'
 	@$(IDLEWISE) replay
 
-test: setup lint unit-test stress-short loom-bounded bare-metal test-arm front-door conformance-short test-kernel ## everything that CI runs
+# Each part runs, whatever becomes of the others.
+TEST_PARTS = lint unit-test stress-short loom-bounded bare-metal test-arm front-door conformance-short test-kernel
 
-lint: ## formatting, clippy, licences and sources of dependencies
+test: setup ## everything that CI runs, and at its end a list of what was skipped and why
+	@./scripts/skips $(MAKE) --no-print-directory --keep-going $(TEST_PARTS)
+
+lint: toolchain ## formatting, clippy, licences and sources of dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) clippy --package idlewise-park --all-features --all-targets -- --deny warnings
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check licenses bans sources; \
-	else echo 'SKIPPED: cargo deny is not installed (cargo install cargo-deny); licences were not checked'; fi
+	@./scripts/cargo-deny
 
-unit-test: ## unit, property, golden and end-to-end tests
-	$(CARGO) test --workspace
-	$(CARGO) test --package idlewise-park --features tracing --test tracing
+unit-test: toolchain ## unit, property, golden and end-to-end tests
+	@./scripts/cargo-test --workspace
+	@./scripts/cargo-test --package idlewise-park --features tracing --test tracing
 
 # A folder of its own, because --cfg loom rebuilds everything; without LTO, because that takes minutes.
 LOOM = RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --quiet --release \
@@ -78,29 +83,33 @@ tsan: ## run idlewise-park's tests under ThreadSanitizer (needs a nightly toolch
 stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours; STRESS_COUNT=N for fewer)
 	IDLEWISE_STRESS_COUNT=$(or $(STRESS_COUNT),1000000000) $(CARGO) test --release --package idlewise-park --test stress_parker -- --nocapture
 
-stress-short: ## the same for 30 seconds
-	@IDLEWISE_STRESS_SECONDS=30 $(CARGO) test --quiet --package idlewise-park --test stress_parker
+stress-short: toolchain ## the same for 30 seconds
+	@IDLEWISE_STRESS_SECONDS=30 ./scripts/cargo-test --package idlewise-park --test stress_parker
 
 # The waiting crates on Arm: built for it and run by an emulator.
-test-arm: ## test idlewise-core and idlewise-park for AArch64 under qemu-user
-	@if ! rustup target list --installed 2>/dev/null | grep -q aarch64-unknown-linux-gnu; then \
-	echo 'SKIPPED: no AArch64 target (rustup target add aarch64-unknown-linux-gnu)'; \
+test-arm: toolchain ## test idlewise-core and idlewise-park for AArch64 under qemu-user
+	@./scripts/setup $(ARM_PACKAGES)
+	@if ! $(call has_target,aarch64-unknown-linux-gnu); then \
+	echo 'SKIPPED: AArch64: its standard library is missing (rustup target add aarch64-unknown-linux-gnu)'; \
 	elif ! command -v qemu-aarch64 >/dev/null || ! command -v aarch64-linux-gnu-gcc >/dev/null; then \
-	echo 'SKIPPED: AArch64 needs the packages qemu-user and gcc-aarch64-linux-gnu'; \
+	echo 'SKIPPED: AArch64: packages are missing (sudo apt-get install $(ARM_PACKAGES))'; \
 	else CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' \
-	$(CARGO) test --quiet --package idlewise-core --package idlewise-park --lib --test stress_parker --test parker \
+	./scripts/cargo-test --package idlewise-core --package idlewise-park --lib --test stress_parker --test parker \
 	--target aarch64-unknown-linux-gnu; fi
+
+# Whether the compiler can build for it: rust-toolchain.toml has rustup install what is needed here.
+has_target = [ -d "$$(rustc --print sysroot)/lib/rustlib/$(1)/lib" ]
 
 BARE_METAL = thumbv7em-none-eabi riscv64imac-unknown-none-elf
 
-bare-metal: ## build idlewise-core for a machine without an operating system
+bare-metal: toolchain ## build idlewise-core for a machine without an operating system
 	@for target in $(BARE_METAL); do \
-	if rustup target list --installed 2>/dev/null | grep -q $$target; then \
+	if $(call has_target,$$target); then \
 	$(CARGO) build --quiet --package idlewise-core --target $$target && echo "bare metal: idlewise-core builds for $$target" || exit 1; \
-	else echo "SKIPPED: no bare-metal target (rustup target add $$target)"; fi; done
+	else echo "SKIPPED: bare metal: the core library of $$target is missing (rustup target add $$target)"; fi; done
 
-front-door: ## run the README's first command and look at what it prints
+front-door: toolchain ## run the README's first command and look at what it prints
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
 	$$command | grep 'comes nearest to the oracle' && echo 'README: it prints what it promises'
 
@@ -143,6 +152,6 @@ bench: setup ## speed and memory, side by side with other tools, as figures (ass
 	$(CARGO) bench --package idlewise-cli --bench figures
 
 fuzz: ## ten minutes of fuzzing for each parser (needs a nightly toolchain and cargo-fuzz)
-	@for crate in trace sim host; do cd $(CURDIR)/crates/idlewise-$$crate && \
+	@for crate in trace sim host; do cd "$(CURDIR)/crates/idlewise-$$crate" && \
 	for target in $$($(CARGO) +nightly fuzz list); do \
 	$(CARGO) +nightly fuzz run $$target -- -max_total_time=600 -rss_limit_mb=2048 || exit 1; done; done

@@ -159,25 +159,35 @@ fn a_latency_limit_is_kept_in_a_crowd() {
     }
 }
 
-/// Whatever it polls for, a budget of a hundredth is one.
+/// Whatever it polls for, a budget of a hundredth is one: no wait polls after that is used up. A poll
+/// may take longer than it was to, if its thread gets no CPU.
 #[test]
 fn a_budget_is_kept() {
+    /// What it is given to begin with.
+    const SAVED_NS: u64 = 1_000_000;
     let table = WaitTable::assumed("spin,condvar").unwrap();
-    let parker = Parker::builder().table(table).cpu_budget_permille(10).build();
     let start = Instant::now();
-    let (mut waits, mut polled_ns) = (0, 0);
-    // Deadlines this short are worth no sleep, but for the budget.
-    while waits < 2_000 || start.elapsed() < Duration::from_millis(300) {
+    let parker = Parker::builder().table(table).cpu_budget_permille(10).build();
+    let polled_ns = || parker.stats().residency_ns[0];
+    let mut is_spent = false;
+    for _ in 0..20_000 {
+        let before_ns = polled_ns();
+        // Deadlines this short are worth no sleep, but for the budget.
         parker.park_timeout(Duration::from_micros(5));
-        waits += 1;
-        polled_ns = parker.stats().residency_ns[0];
-        if waits > 100_000 {
+        let earned_ns = start.elapsed().as_nanos() as u64 / 100;
+        if polled_ns() > before_ns {
+            // Both clocks are the same to a hundredth.
+            let most_ns = SAVED_NS + earned_ns + earned_ns / 100;
+            assert!(before_ns <= most_ns, "polled for {before_ns} of {most_ns} ns, and again");
+        }
+        is_spent |= before_ns > SAVED_NS;
+        if is_spent && earned_ns > SAVED_NS {
             break;
         }
     }
-    // What it was given to begin with, and one poll that a preemption made long.
-    let most_ns = start.elapsed().as_nanos() as u64 / 100 + 1_000_000 + 20_000_000;
-    assert!(polled_ns < most_ns, "{polled_ns} of {most_ns} ns");
+    if !is_spent {
+        println!("SKIPPED: others needed the CPUs, so it hardly polled: {} ns", polled_ns());
+    }
 }
 
 #[cfg(unix)]
@@ -254,7 +264,13 @@ mod unix {
         if std::env::var_os(CHILD).is_some() {
             return ping_pong(2_000);
         }
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        // Under an emulator the child needs one, too: Cargo's runner.
+        let runner = std::env::var("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER");
+        let runner = runner.ok().filter(|_| cfg!(target_arch = "aarch64")).unwrap_or_default();
+        let mut words: Vec<_> = runner.split_whitespace().map(std::ffi::OsString::from).collect();
+        words.push(std::env::current_exe().unwrap().into());
+        let mut child = std::process::Command::new(&words[0])
+            .args(&words[1..])
             .args(["--exact", "unix::a_process_may_be_frozen_and_continued"])
             .env(CHILD, "1")
             .stdout(std::process::Stdio::null())
@@ -276,10 +292,6 @@ mod unix {
             // Let it get on: a process that is always stopped never ends.
             (0..50).for_each(|_| thread::yield_now());
         };
-        if status.code() == Some(127) {
-            println!("SKIPPED: this program cannot be started from itself (under an emulator?)");
-            return;
-        }
         assert!(status.success(), "after {freezes} freezes: {status}");
     }
 
