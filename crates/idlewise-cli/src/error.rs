@@ -5,11 +5,17 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use idlewise_report::shown_in_line;
+
+use crate::screen::say;
+
 /// A failed command.
 #[derive(Debug)]
 pub enum Failure {
-    /// Something to tell the user.
+    /// Something to tell the user, in one line.
     Message(String),
+    /// The same with words of another program below it, such as a compiler's.
+    Lines(String),
     /// The reader of our output went away, as `head` does. Not an error.
     ClosedPipe,
 }
@@ -24,7 +30,12 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         match self {
             Failure::Message(message) => {
-                eprintln!("idlewise: {message}");
+                // A file's name may have newlines in it.
+                say(format_args!("idlewise: {}", shown_in_line(&message)));
+                ExitCode::from(2)
+            }
+            Failure::Lines(message) => {
+                say(format_args!("idlewise: {message}"));
                 ExitCode::from(2)
             }
             Failure::ClosedPipe => ExitCode::SUCCESS,

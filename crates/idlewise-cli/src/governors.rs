@@ -230,7 +230,10 @@ pub fn provenance(choices: &[Choice]) -> Vec<String> {
 
 impl From<PluginError> for Failure {
     fn from(error: PluginError) -> Self {
-        Failure::new(error)
+        match error {
+            PluginError::DoesNotCompile { .. } => Failure::Lines(error.to_string()),
+            _ => Failure::new(error),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! A progress bar on standard error, for work that takes long and only where somebody watches.
 
-use std::io::IsTerminal;
-
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::screen::is_watched;
 
 /// A bar that draws nothing unless standard error is a terminal.
 pub struct Progress(ProgressBar);
@@ -39,9 +39,10 @@ impl Progress {
     }
 
     fn new(what: &'static str, length: u64, template: &str) -> Self {
-        let is_watched = std::io::stderr().is_terminal();
-        let target =
-            if is_watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target = match is_watched() {
+            true => ProgressDrawTarget::stderr(),
+            false => ProgressDrawTarget::hidden(),
+        };
         let bar = ProgressBar::with_draw_target(Some(length), target).with_message(what);
         bar.set_style(ProgressStyle::with_template(template).expect("templates are constants"));
         Progress(bar)

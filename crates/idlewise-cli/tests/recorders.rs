@@ -10,6 +10,7 @@
 //! Alone in its program, so that no other test keeps the CPUs from going idle; where that happens
 //! all the same, or where tracing is not permitted, it says so. It looks at CPU 0: some virtual
 //! machines record nothing of other CPUs' idle task.
+#![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

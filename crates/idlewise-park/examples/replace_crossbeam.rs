@@ -1,6 +1,7 @@
 //! Replacing crossbeam's `Parker`: one line changes.
 //!
 //! `cargo run --release --package idlewise-park --example replace_crossbeam`
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 // use crossbeam_utils::sync::Parker;
 use idlewise_park::Parker;

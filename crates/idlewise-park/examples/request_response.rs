@@ -2,6 +2,7 @@
 //! the answer with a parker each; the server waits in the state that fits the clients' rhythm.
 //!
 //! `cargo run --release --package idlewise-park --example request_response [requests]`
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,6 +2,7 @@
 //! wakes one of them, if one waits.
 //!
 //! `cargo run --release --package idlewise-park --example thread_pool [tasks]`
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

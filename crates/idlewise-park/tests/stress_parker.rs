@@ -2,6 +2,7 @@
 //!
 //! Two waiters, two wakers each. `make stress` runs 10⁹ (`IDLEWISE_STRESS_COUNT`) and says how they
 //! went.
+#![allow(clippy::print_stdout, reason = "says how far it is")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

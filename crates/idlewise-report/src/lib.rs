@@ -15,6 +15,7 @@
 //! | `simulate.rs` | what a simulated run says |
 //! | `study.rs` | a study as text, page, JSON and plot |
 //! | `validate.rs` | what is wrong or doubtful in a log |
+//! | `shown.rs` | [`shown()`]: text that is not ours, made safe to show
 //! | `notes.rs` | [`Notes`]: basis and doubts, the lines under a table |
 //!
 //! What this crate does not do: measure, simulate, open files, or look at a terminal other than to
@@ -30,6 +31,7 @@ mod notes;
 pub mod park;
 pub mod replay;
 mod scale;
+mod shown;
 pub mod simulate;
 pub mod study;
 mod table;
@@ -38,5 +40,6 @@ pub mod validate;
 
 pub use columns::{Better, Column, Priority, Unit, columns_markdown};
 pub use notes::{Notes, wrap};
+pub use shown::{json_shown, shown, shown_in_line};
 pub use table::{Row, Table, Value};
 pub use text::{TextStyle, WIDTH_DEFAULT};

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use idlewise_sim::Basis;
 use serde_json::json;
 
+use crate::shown::shown_in_line;
+
 /// Basis and doubts of a result. Duplicates are merged, so every part of a computation may add its
 /// own.
 ///
@@ -101,7 +103,8 @@ fn capitalized(word: &str) -> String {
 }
 
 /// Breaks `text` at spaces into lines of at most `width` characters, the second and later ones
-/// indented by `indent` spaces. A longer word stands alone. There is no newline at the end.
+/// indented by `indent` spaces. A longer word stands alone. There is no newline at the end, and nothing
+/// in it drives a terminal.
 pub fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut wrapped = String::new();
     let mut line_width = 0;
@@ -117,7 +120,7 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> String {
             wrapped.extend(std::iter::repeat_n(' ', indent));
             line_width = indent + word_width;
         }
-        wrapped.push_str(word);
+        wrapped.push_str(&shown_in_line(word));
     }
     wrapped
 }

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::columns::{Better, Column, Priority, Unit};
+use crate::shown::shown_in_line;
 use crate::{Row, Table, Value};
 
 static WAY: Column =
@@ -276,7 +277,7 @@ pub fn bench_park_plot(title: &str, figures: &[ParkFigures]) -> String {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
+    shown_in_line(text).replace('&', "&amp;").replace('<', "&lt;")
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
+use crate::shown::shown_in_line;
 use crate::{Column, TextStyle};
 
 /// One cell.
@@ -136,7 +137,9 @@ impl Table {
         crate::text::table_text(self, style)
     }
 
-    /// All columns as CSV: ids in the first line, base units, an empty field for what is absent.
+    /// All columns as CSV: ids in the first line, base units, an empty field for what is absent. A
+    /// row is a line, and words are as they are shown: what names a row may be foreign, and CSV has
+    /// no escapes. JSON has them, and the words as they are.
     pub fn to_csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let ids = self.columns.iter().map(|column| column.id.to_owned());
@@ -159,7 +162,7 @@ impl Table {
 
 fn csv_field(value: &Value) -> String {
     match value {
-        Value::Text(text) => text.clone(),
+        Value::Text(text) => shown_in_line(text).into_owned(),
         Value::Count(count) => count.to_string(),
         Value::Real(real) if real.is_finite() => real.to_string(),
         Value::Real(_) | Value::Absent => String::new(),

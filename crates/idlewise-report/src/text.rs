@@ -21,6 +21,7 @@ use std::io::IsTerminal;
 
 use crate::columns::{Better, Column, Priority, Unit};
 use crate::scale::Scale;
+use crate::shown::shown_in_line;
 use crate::table::{Table, Value};
 
 /// How wide a table may be if nobody says otherwise.
@@ -51,7 +52,9 @@ impl TextStyle {
     /// Colour if standard output is a terminal and `NO_COLOR` is not set (<https://no-color.org>).
     pub fn for_stdout() -> Self {
         let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        TextStyle { colour: is_wanted && std::io::stdout().is_terminal(), ..Self::default() }
+        #[expect(clippy::disallowed_methods, reason = "only asked whether it is a terminal")]
+        let is_terminal = std::io::stdout().is_terminal();
+        TextStyle { colour: is_wanted && is_terminal, ..Self::default() }
     }
 }
 
@@ -105,7 +108,7 @@ impl Layout {
         let scale = Scale::new(column.unit, values().filter_map(Value::number));
         let cells: Vec<String> = values()
             .map(|value| match (value, value.number()) {
-                (Value::Text(text), _) => one_line(text),
+                (Value::Text(text), _) => shown_in_line(text).into_owned(),
                 (_, Some(number)) => scale.print(number),
                 (_, None) => "-".to_owned(),
             })
@@ -241,11 +244,6 @@ fn write_line(text: &mut String, cells: impl Iterator<Item = String>) {
 
 fn chars(text: &str) -> usize {
     text.chars().count()
-}
-
-/// Text from files and users must not break a line or drive the terminal.
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn shorten(text: &str, width: usize) -> String {
@@ -403,7 +401,7 @@ that fit, note (--json and
     fn control_characters_do_not_reach_the_terminal() {
         let mut table = Table::new("", &[&GOVERNOR]);
         table.push(Row::new(["a\u{1b}[2Jb\nc".into()]));
-        assert_eq!(table.to_text(&style(100)), "governor\n--------\na [2Jb c\n");
+        assert_eq!(table.to_text(&style(100)), "governor\n--------\na␛[2Jb␊c\n");
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! Everything that is compared is measured in turns (A B A B) within one run, and a ratio is the
 //! median of the rounds' ratios, so that a busy machine disturbs both sides. A goal that is missed
 //! is reported and fails nothing.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 
 mod decisions;
 mod figure;

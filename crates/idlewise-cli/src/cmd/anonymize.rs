@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::error::{Failure, nearest};
 use crate::input::NamedLog;
 use crate::progress::Progress;
+use crate::screen;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,7 +99,7 @@ impl Anonymize {
     }
 
     fn report(&self, log: &IdleLog, anonymized: &Anonymized) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         if self.json {
             let document = json!({
                 "log": self.output,
@@ -106,10 +107,10 @@ impl Anonymize {
                 "dropped": anonymized.dropped.iter().map(|field| field.name()).collect::<Vec<_>>(),
                 "remains": REMAINS,
             });
-            writeln!(out, "{document:#}")?;
+            out.json(&document)?;
             return Ok(());
         }
-        writeln!(out, "{}: {} gaps", self.output.display(), log.gap_count())?;
+        writeln!(out, "{}: {} gaps", screen::name(&self.output), log.gap_count())?;
         let mut list = |title: &str, lines: &[String]| -> io::Result<()> {
             writeln!(out, "{title}")?;
             for line in lines {

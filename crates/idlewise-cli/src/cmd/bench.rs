@@ -1,6 +1,6 @@
 //! `idlewise bench`: measurements on this machine.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,6 +19,7 @@ use crate::error::Failure;
 use crate::input::NamedLog;
 use crate::output::write_text;
 use crate::progress::Progress;
+use crate::screen;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -173,7 +174,7 @@ impl Park {
         if let (Some(path), Some((workload, figures))) = (&self.plot, results.last()) {
             write_text(path, &bench_park_plot(&workload.to_string(), figures))?;
         }
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         if self.json {
             let workloads: Vec<_> = results.iter().map(|(workload, figures)| json!({
                 "workload": workload.to_string(),
@@ -192,7 +193,7 @@ impl Park {
                 "ready_token": goal_json(&token),
                 "doubts": doubts,
             });
-            writeln!(out, "{document:#}")?;
+            out.json(&document)?;
         } else {
             let style = TextStyle::for_stdout();
             for (workload, figures) in &results {

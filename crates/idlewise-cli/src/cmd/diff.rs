@@ -1,6 +1,6 @@
 //! `idlewise diff`: where two governors differ, gap by gap, and what that costs.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use idlewise_report::diff::{
@@ -18,6 +18,7 @@ use crate::governor_arguments::GovernorArguments;
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::progress::Progress;
+use crate::screen::{self, say};
 use crate::world::{ALL_LOGS, Bench, World, title};
 
 /// What is compared if the user names nothing: the released rule and the one proposed for it.
@@ -71,7 +72,7 @@ impl Diff {
         let failures: Vec<String> = choices.iter().filter_map(Choice::failure).collect();
         if !failures.is_empty() {
             for failure in failures {
-                eprintln!("idlewise: {failure}; so there is nothing to compare");
+                say(format_args!("idlewise: {failure}; so there is nothing to compare"));
             }
             return Ok(ExitCode::FAILURE);
         }
@@ -167,7 +168,7 @@ impl Diff {
         choices: &[Choice],
         differences: &[Difference<'_>],
     ) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         if self.world.csv {
             out.write_all(group_rows(differences).to_csv().as_bytes())?;
             return Ok(());
@@ -199,7 +200,7 @@ impl Diff {
                     "log": named.name, "metadata": named.log.metadata,
                 })).collect::<Vec<_>>(),
             });
-            writeln!(out, "{document:#}")?;
+            out.json(&document)?;
             return Ok(());
         }
         let style = TextStyle::for_stdout();

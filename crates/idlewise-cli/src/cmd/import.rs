@@ -1,6 +1,6 @@
 //! `idlewise import`: a recording becomes an idle log.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ use crate::bundled;
 use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::{self, Reading};
+use crate::screen;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,14 +102,14 @@ impl Import {
             Reading { format: self.format.as_deref(), formats_from: self.formats_from.as_deref() };
         let metadata = input::import(&self.file, &output, self.force, &reading, &recorded)?;
         let byte_count = output.metadata()?.len();
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         if self.json {
             let document = serde_json::json!({
                 "log": output,
                 "byte_count": byte_count,
                 "metadata": metadata,
             });
-            writeln!(out, "{document:#}")?;
+            out.json(&document)?;
             return Ok(ExitCode::SUCCESS);
         }
         let gap_count: u64 = metadata.cpus.iter().map(|cpu| cpu.gap_count).sum();
@@ -127,7 +128,7 @@ impl Import {
             notes.doubt(doubt.as_str());
         }
         out.write_all(notes.to_text(100).as_bytes())?;
-        writeln!(out, "Next: idlewise info {0}; idlewise replay {0}", output.display())?;
+        writeln!(out, "Next: idlewise info {0}; idlewise replay {0}", screen::name(&output))?;
         Ok(ExitCode::SUCCESS)
     }
 

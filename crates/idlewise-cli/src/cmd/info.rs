@@ -1,7 +1,7 @@
 //! `idlewise info`: what an idle log holds and how far it can be trusted.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::error::Failure;
 use crate::input::NamedLog;
+use crate::screen;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,13 +58,13 @@ impl Info {
         }
         let table = info_table(&cpus);
         let metadata = &named.log.metadata;
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         if self.csv {
             out.write_all(table.to_csv().as_bytes())?;
         } else if self.json {
             let gap_count = named.log.gap_count();
             let document = json!({ "gap_count": gap_count, "cpus": table, "metadata": metadata });
-            writeln!(out, "{document:#}")?;
+            out.json(&document)?;
         } else {
             let style = TextStyle::for_stdout();
             writeln!(out, "{}\n", header(&named.name, metadata, style.width))?;

@@ -1,14 +1,15 @@
 //! `idlewise machines`: which machines come with idlewise, and what is known about one.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
-use idlewise_report::{Notes, Row, Table, TextStyle, Value, columns, wrap};
+use idlewise_report::{Notes, Row, Table, TextStyle, Value, columns, shown_in_line, wrap};
 use idlewise_sim::{Machine, MachineState, Power, PowerFigure, Topology};
 use serde_json::json;
 
 use crate::bundled;
 use crate::error::Failure;
+use crate::screen;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,23 +50,25 @@ impl Machines {
     /// Prints the list, or one machine.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let style = TextStyle::for_stdout();
+        let mut out = screen::stdout();
         let text = match self.one_machine()? {
-            Some(machine) if self.json => machine_json(&machine),
+            Some(machine) if self.json => {
+                out.json(&machine_json(&machine))?;
+                return Ok(ExitCode::SUCCESS);
+            }
             Some(machine) if self.csv => state_table(&machine).to_csv(),
             Some(machine) => machine_text(&machine, &style),
             None => {
                 let machines = self.matching()?;
                 let table = machine_table(&machines);
                 if self.json {
-                    table.to_json()
-                } else if self.csv {
-                    table.to_csv()
-                } else {
-                    list_text(&table, &style)
+                    out.json(&table)?;
+                    return Ok(ExitCode::SUCCESS);
                 }
+                if self.csv { table.to_csv() } else { list_text(&table, &style) }
             }
         };
-        io::stdout().lock().write_all(text.as_bytes())?;
+        out.write_all(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -149,7 +152,7 @@ fn entered_by(state: &MachineState) -> Option<String> {
 }
 
 fn machine_text(machine: &Machine, style: &TextStyle) -> String {
-    let mut text = format!("{}: {}\n", machine.id, machine.title);
+    let mut text = format!("{}: {}\n", machine.id, shown_in_line(&machine.title));
     let mut line = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             let indent = name.len() + 2;
@@ -265,7 +268,7 @@ fn joined<const N: usize>(words: [Option<String>; N]) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
-fn machine_json(machine: &Machine) -> String {
+fn machine_json(machine: &Machine) -> serde_json::Value {
     let figure = |figure: &Option<PowerFigure>| {
         figure.as_ref().map(|figure| {
             json!({
@@ -286,7 +289,7 @@ fn machine_json(machine: &Machine) -> String {
         })
     });
     let power_figures = machine.states.iter().map(|state| figure(&state.power_figure));
-    let document = json!({
+    json!({
         "machine": machine.id,
         "title": machine.title,
         "arch": machine.arch.as_str(),
@@ -311,6 +314,5 @@ fn machine_json(machine: &Machine) -> String {
         "domain_states": domain_states.collect::<Vec<_>>(),
         "quirks": machine.quirks,
         "doubts": machine.doubts(),
-    });
-    format!("{document:#}\n")
+    })
 }

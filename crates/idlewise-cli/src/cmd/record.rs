@@ -1,7 +1,7 @@
 //! `idlewise record`: this machine's idle events become a trace.dat.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ExitCode, ExitStatus};
@@ -15,6 +15,7 @@ use idlewise_report::{Notes, wrap};
 
 use crate::error::Failure;
 use crate::progress::Progress;
+use crate::screen::{self, say};
 use crate::signals::Signals;
 
 const EXAMPLES: &str = "\
@@ -179,7 +180,7 @@ impl Record {
                 look_at = elapsed + LOOK_EVERY;
                 let progress = recording.progress()?;
                 match &mut follow {
-                    Some(follow) => eprintln!("{}", follow.line(elapsed, progress)),
+                    Some(follow) => say(follow.line(elapsed, progress)),
                     None => spinner.say(format!(
                         "{} s, {}",
                         elapsed.as_secs(),
@@ -201,26 +202,25 @@ impl Record {
             (None, true) => "until ctrl-c".to_owned(),
             (None, false) => "until the command ends".to_owned(),
         };
-        eprintln!(
+        say(format_args!(
             "idlewise: recording {} with {} KiB of buffer each, {until}",
             cpus(recording.cpus().len()),
             recording.buffer_kb(),
-        );
+        ));
         match recording.removed_instance_count() {
             0 => {}
-            count => {
-                eprintln!("idlewise: removed {count} tracing instance(s) of a killed recorder")
-            }
+            count => say(format_args!(
+                "idlewise: removed {count} tracing instance(s) of a killed recorder"
+            )),
         }
     }
 
     /// On standard error, so that the command's own output stays whole; JSON on standard output.
     fn say_end(&self, summary: &RecordingSummary) -> Result<(), Failure> {
         if self.json {
-            let json = serde_json::to_string_pretty(summary).expect("a summary's keys are strings");
-            return Ok(writeln!(io::stdout().lock(), "{json}")?);
+            return Ok(screen::stdout().json(summary)?);
         }
-        let path = summary.output.display();
+        let path = screen::name(&summary.output);
         let lost: u64 = summary.lost_event_counts.values().sum();
         let line = format!(
             "{path}: {} of {} in {:.1} s",
@@ -228,7 +228,7 @@ impl Record {
             cpus(summary.cpus.len()),
             summary.recorded_ns as f64 / 1e9,
         );
-        eprintln!("{}", wrap(&line, 100, 2));
+        say(wrap(&line, 100, 2));
         let mut notes = Notes::default();
         if lost > 0 {
             notes.doubt(format!(
@@ -237,8 +237,8 @@ impl Record {
                 summary.buffer_kb.saturating_mul(4)
             ));
         }
-        eprint!("{}", notes.to_text(100));
-        eprintln!("Next: idlewise info {path}; idlewise replay {path}");
+        write!(screen::stderr(), "{}", notes.to_text(100))?;
+        say(format_args!("Next: idlewise info {path}; idlewise replay {path}"));
         Ok(())
     }
 }

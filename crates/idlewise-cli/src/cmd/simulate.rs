@@ -1,7 +1,7 @@
 //! `idlewise simulate`: a workload on a simulated machine.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,6 +21,7 @@ use crate::cmd::export;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
+use crate::screen::{self, Screen};
 
 /// Simulated time if the user says nothing.
 const DURATION_DEFAULT_MS: u64 = 1_000;
@@ -127,7 +128,7 @@ impl Simulate {
     /// Simulates everything that was asked for and prints it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         if self.list {
-            io::stdout().lock().write_all(list().as_bytes())?;
+            screen::stdout().write_all(list().as_bytes())?;
             return Ok(ExitCode::SUCCESS);
         }
         let plan = self.plan()?;
@@ -143,14 +144,19 @@ impl Simulate {
         for choice in &plan.choices {
             runs.push((choice.name(), self.simulate(&plan, choice)?));
         }
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         if let (Some(writer), Some(path)) = (writer, &self.trace) {
             write_log(writer, &plan, &runs[0])?;
             let perfetto = perfetto_path(path);
             export::write_perfetto(path, &perfetto, self.force)?;
             if !self.json {
                 let gap_count = runs[0].1.gaps.len();
-                writeln!(out, "{}: {gap_count} gaps; {}", path.display(), perfetto.display())?;
+                writeln!(
+                    out,
+                    "{}: {gap_count} gaps; {}",
+                    screen::name(path),
+                    screen::name(&perfetto)
+                )?;
             }
         }
         self.print(&mut out, &plan, &runs)?;
@@ -258,7 +264,7 @@ impl Simulate {
 
     fn print(
         &self,
-        out: &mut impl Write,
+        out: &mut Screen,
         plan: &Plan,
         runs: &[(String, Report)],
     ) -> Result<(), Failure> {
@@ -294,7 +300,7 @@ impl Simulate {
                 "bases": bases,
                 "doubts": doubts,
             });
-            writeln!(out, "{document:#}")?;
+            out.json(&document)?;
             return Ok(());
         }
         let style = TextStyle::for_stdout();

@@ -1,6 +1,6 @@
 //! `idlewise study`: published claims confronted with the simulated machine.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::bundled;
 use crate::error::{Failure, nearest};
 use crate::output::write_text;
+use crate::screen;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,18 +76,18 @@ impl Study {
             .par_iter()
             .map(|spec| spec.run(&shelf).map_err(Failure::new))
             .collect::<Result<_, _>>()?;
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         if let Some(folder) = &self.pages {
             for outcome in &outcomes {
                 let markdown = study::to_markdown(outcome);
                 write_text(&folder.join(format!("{}.md", outcome.name)), &markdown)?;
                 let svg = study::to_svg(&outcome.plot);
                 write_text(&folder.join(format!("{}.svg", outcome.name)), &svg)?;
-                writeln!(out, "{}", folder.join(format!("{}.md", outcome.name)).display())?;
+                writeln!(out, "{}", screen::name(&folder.join(format!("{}.md", outcome.name))))?;
             }
         } else if self.json {
             let documents: Vec<Value> = outcomes.iter().map(study::to_json).collect();
-            writeln!(out, "{:#}", Value::Array(documents))?;
+            out.json(&Value::Array(documents))?;
         } else {
             let texts =
                 outcomes.iter().map(|outcome| study::to_text(outcome, &TextStyle::for_stdout()));

@@ -1,6 +1,6 @@
 //! `idlewise validate`: may the numbers of a log be trusted?
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::error::Failure;
 use crate::input::NamedLog;
 use crate::progress::Progress;
+use crate::screen;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,7 +61,7 @@ impl Validate {
         let findings = validate(&named.log, states, &|done| bar.set(done))?;
         bar.finish();
         let is_wrong = findings.iter().any(|finding| finding.result() == CheckResult::Wrong);
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         if self.json {
             let document = json!({
                 "log": named.name,
@@ -71,7 +72,7 @@ impl Validate {
                 "missing_columns": named.log.missing_columns(),
                 "doubts": metadata.doubts,
             });
-            writeln!(out, "{document:#}")?;
+            out.json(&document)?;
         } else {
             let style = TextStyle::for_stdout();
             let verdict = verdict(&named, &findings);

@@ -15,6 +15,7 @@ use liblzma::read::XzDecoder;
 use serde_json::json;
 
 use crate::error::{Failure, nearest};
+use crate::screen::{self, Screen};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,7 +91,7 @@ impl VerifyDecisions {
             .iter()
             .map(|file| self.verify(file, &mut known_tables))
             .collect::<Result<_, _>>()?;
-        let mut output = io::stdout().lock();
+        let mut output = screen::stdout();
         if self.json {
             write_json(&mut output, &verified)?;
         } else {
@@ -267,7 +268,7 @@ fn write_mismatch(
     Ok(())
 }
 
-fn write_json(output: &mut impl Write, verified: &[Verified]) -> io::Result<()> {
+fn write_json(output: &mut Screen, verified: &[Verified]) -> io::Result<()> {
     let object = |columns: &[(&'static str, i128)]| {
         let values = columns.iter().map(|&(column, value)| {
             // Every column fits one of the two; a JSON number holds both.
@@ -300,8 +301,7 @@ fn write_json(output: &mut impl Write, verified: &[Verified]) -> io::Result<()> 
             })
         })
         .collect();
-    serde_json::to_writer_pretty(&mut *output, &files).map_err(io::Error::from)?;
-    writeln!(output)
+    output.json(&files)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! decision? The files run in this process: they are the kernel's.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -19,6 +19,7 @@ use crate::bundled;
 use crate::conformance::{Generator, Pair, Row, first_difference, random_table, shrink};
 use crate::error::Failure;
 use crate::progress::Progress;
+use crate::screen::{self, say};
 
 const GOVERNORS: [&str; 4] = ["menu", "teo", "ladder", "haltpoll"];
 /// Rules of menu that no kernel has: the kernel's file with our patch must be our variant.
@@ -89,7 +90,7 @@ impl VerifySources {
         for source in &self.sources {
             self.add_subjects(source, &mut subjects)?;
         }
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         writeln!(
             out,
             "{:38} {:20} {:>12} {:>12} {:>12}",
@@ -132,7 +133,7 @@ impl VerifySources {
         }
         let mut add = |name: &str, rule: &str, source: &Source| -> Result<(), Failure> {
             let Some(spec) = port(name, rule) else {
-                eprintln!("idlewise: {release}: {name}.c is not ported, so not compared");
+                say(format_args!("idlewise: {release}: {name}.c is not ported, so not compared"));
                 return Ok(());
             };
             let library = Compiler::system().library(source, None)?;

@@ -1,10 +1,13 @@
 //! The binary, end to end: what a user types and sees, exit status included. One module for each
 //! subcommand.
+#![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 mod anonymize;
 #[cfg(target_os = "linux")]
 mod bench;
+mod dead_stderr;
 mod diff;
+mod escapes;
 mod export;
 mod import;
 mod info;

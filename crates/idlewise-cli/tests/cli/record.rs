@@ -14,7 +14,7 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 const WORKLOAD: &str = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.02; done";
 
 /// Whether nothing can be recorded here; says why, once for each test that asks.
-fn is_skipped(test: &str) -> bool {
+pub fn is_skipped(test: &str) -> bool {
     let folder = folder();
     let output = folder.path().join("probe.dat");
     let probe = idlewise(&["record", "-o", output.to_str().unwrap(), "--", "true"]);

@@ -2,6 +2,7 @@
 //! memory model lets a load return. `make loom` runs them without a bound on preemptions, `make test`
 //! with at most three (`LOOM_MAX_PREEMPTIONS`); each prints how many executions there were. Each model has broken twins, which loom must fail.
 #![cfg(loom)]
+#![allow(clippy::print_stdout, reason = "says how many executions there were")]
 
 mod bells;
 mod doorbell;

@@ -158,7 +158,7 @@ pub enum IpiError {
     #[error("stopped before the end; the idle states are enabled and disabled as they were")]
     Stopped,
     /// The machine is not as it was.
-    #[error("{}the idle states are not as they were; as root: {}", before(cause.as_deref()), echoes(files))]
+    #[error("{}{}", before(cause.as_deref()), not_restored(files))]
     NotRestored {
         /// What to write to which file.
         files: Vec<(PathBuf, String)>,
@@ -175,8 +175,9 @@ fn before(cause: Option<&IpiError>) -> String {
     cause.map_or_else(String::new, |cause| format!("{cause}; and "))
 }
 
-/// Commands that put things right.
-pub(super) fn echoes(files: &[(PathBuf, String)]) -> String {
+/// What is not as it was, with commands that put it right.
+pub(super) fn not_restored(files: &[(PathBuf, String)]) -> String {
     let echo = |(path, value): &(PathBuf, String)| format!("echo {value} > {}", path.display());
-    files.iter().map(echo).collect::<Vec<_>>().join("; ")
+    let echoes: Vec<String> = files.iter().map(echo).collect();
+    format!("the idle states are not as they were; as root: {}", echoes.join("; "))
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::IpiError;
-use super::error::echoes;
+use super::error::not_restored;
 use crate::Root;
 use crate::cpuidle::state_folder;
 
@@ -13,11 +13,18 @@ pub(super) struct ForcedStates<'a> {
     root: &'a Root,
     /// By state: the file, what stood in it, and what stands in it.
     files: Vec<(String, String, String)>,
+    /// Who is told if it can't be put back while a panic passes by.
+    tell: &'a dyn Fn(&str),
 }
 
 impl<'a> ForcedStates<'a> {
     /// Remembers what of so many states is disabled; changes nothing.
-    pub(super) fn remember(root: &'a Root, cpu: u16, state_count: usize) -> Result<Self, IpiError> {
+    pub(super) fn remember(
+        root: &'a Root,
+        cpu: u16,
+        state_count: usize,
+        tell: &'a dyn Fn(&str),
+    ) -> Result<Self, IpiError> {
         let file = |index| {
             let name = format!("{}/disable", state_folder(cpu, index));
             let found = root.text(&name).ok_or_else(|| {
@@ -27,7 +34,7 @@ impl<'a> ForcedStates<'a> {
             Ok((name, found.clone(), found))
         };
         let files = (0..state_count).map(file).collect::<Result<_, _>>()?;
-        Ok(ForcedStates { root, files })
+        Ok(ForcedStates { root, files, tell })
     }
 
     /// Enables the state and disables all others; `None` is as it was.
@@ -86,7 +93,7 @@ impl Drop for ForcedStates<'_> {
     fn drop(&mut self) {
         let left = self.put_back();
         if !left.is_empty() {
-            eprintln!("the idle states are not as they were; as root: {}", echoes(&left));
+            (self.tell)(&not_restored(&left));
         }
     }
 }
@@ -95,6 +102,7 @@ impl Drop for ForcedStates<'_> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::sync::Mutex;
 
     use super::*;
 
@@ -117,7 +125,7 @@ mod tests {
     #[test]
     fn one_state_at_a_time_and_then_all_as_it_was() {
         let (_folder, root) = machine();
-        let mut states = ForcedStates::remember(&root, 1, 3).unwrap();
+        let mut states = ForcedStates::remember(&root, 1, 3, &|_| {}).unwrap();
         states.force(Some(1)).unwrap();
         assert_eq!(disabled(&root), "101");
         states.force(Some(2)).unwrap();
@@ -133,7 +141,7 @@ mod tests {
     fn a_panic_restores_too() {
         let (_folder, root) = machine();
         let panic = std::panic::catch_unwind(|| {
-            let mut states = ForcedStates::remember(&root, 1, 3).unwrap();
+            let mut states = ForcedStates::remember(&root, 1, 3, &|_| {}).unwrap();
             states.force(Some(1)).unwrap();
             assert_eq!(disabled(&root), "101");
             std::panic::resume_unwind(Box::new("on purpose"));
@@ -143,9 +151,27 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_that_can_not_restore_tells_what_to_write_where() {
+        let (_folder, root) = machine();
+        let told = Mutex::new(String::new());
+        let file = root.path(&format!("{}/disable", state_folder(1, 2)));
+        let panic = std::panic::catch_unwind(|| {
+            let tell = |message: &str| told.lock().unwrap().push_str(message);
+            let mut states = ForcedStates::remember(&root, 1, 3, &tell).unwrap();
+            states.force(Some(1)).unwrap();
+            fs::remove_file(&file).unwrap();
+            symlink("/dev/full", &file).unwrap();
+            std::panic::resume_unwind(Box::new("on purpose"));
+        });
+        assert!(panic.is_err());
+        let told = told.into_inner().unwrap();
+        assert!(told.ends_with(&format!("as root: echo 0 > {}", file.display())), "{told}");
+    }
+
+    #[test]
     fn says_what_to_write_where_it_could_not_restore() {
         let (_folder, root) = machine();
-        let mut states = ForcedStates::remember(&root, 1, 3).unwrap();
+        let mut states = ForcedStates::remember(&root, 1, 3, &|_| {}).unwrap();
         states.force(Some(1)).unwrap();
         // A write that fails for root too.
         let file = root.path(&format!("{}/disable", state_folder(1, 2)));

@@ -73,6 +73,9 @@ pub trait Watch {
     fn wakes(&self, count: u64);
     /// Whether to stop now; asked several times a second.
     fn is_stopped(&self) -> bool;
+    /// Something that nobody else can tell any more: a panic passes by, and the idle states could
+    /// not be put back.
+    fn warn(&self, message: &str);
 }
 
 /// Measures what the plan says, target by target, and leaves the idle states enabled and disabled as
@@ -84,8 +87,9 @@ pub trait Watch {
 pub fn measure(root: &Root, plan: &Plan, watch: &dyn Watch) -> Result<Vec<Case>, IpiError> {
     let mut module = Module::open(root)?;
     let mut cases = Vec::new();
+    let tell = |message: &str| watch.warn(message);
     for target in &plan.targets {
-        let mut forced = ForcedStates::remember(root, target.cpu, target.forced_count)?;
+        let mut forced = ForcedStates::remember(root, target.cpu, target.forced_count, &tell)?;
         let outcome = target.states.iter().try_for_each(|state| {
             forced.force(state.index)?;
             cases.push(measure_case(root, plan, target, state, &mut module, watch)?);

@@ -18,6 +18,7 @@ use crate::bundled;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
+use crate::screen;
 use crate::world::{Bench, HZ_DEFAULT, MACHINES_DEFAULT};
 
 const EXAMPLES: &str = "\
@@ -155,7 +156,7 @@ impl Export {
         let gap_count = named.log.gap_count();
         let machine = &replays.bench.machine.id;
         let governors: Vec<String> = replays.choices.iter().map(Choice::name).collect();
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         if self.json {
             let document = json!({
                 "file": path,
@@ -164,14 +165,14 @@ impl Export {
                 "governors": governors,
                 "machine": (!governors.is_empty()).then_some(machine),
             });
-            writeln!(out, "{document:#}")?;
+            out.json(&document)?;
             return Ok(());
         }
         let replayed = match governors.as_slice() {
             [] => String::new(),
             names => format!(", with {} on {machine} (simulated)", names.join(", ")),
         };
-        writeln!(out, "{}: {gap_count} gaps, {byte_count} bytes{replayed}", path.display())?;
+        writeln!(out, "{}: {gap_count} gaps, {byte_count} bytes{replayed}", screen::name(path))?;
         if self.format == Format::Perfetto {
             writeln!(out, "Next: open it at https://ui.perfetto.dev")?;
         }
@@ -215,7 +216,7 @@ impl Output {
                 let file: File = output.file().try_clone().map_err(|error| self.failure(error))?;
                 Box::new(BufWriter::with_capacity(1 << 16, file))
             }
-            Output::Stdout => Box::new(BufWriter::with_capacity(1 << 16, io::stdout())),
+            Output::Stdout => Box::new(BufWriter::with_capacity(1 << 16, screen::raw_stdout())),
         })
     }
 

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::error::Failure;
 use crate::progress::Progress;
+use crate::screen::{self, say};
 use crate::signals::Signals;
 
 const EXAMPLES: &str = "\
@@ -115,7 +116,7 @@ impl Ipi {
         let cases = match measure(&root, &plan, &watch) {
             Err(error @ IpiError::Stopped) => {
                 watch.bar.finish();
-                eprintln!("idlewise: {error}");
+                say(format_args!("idlewise: {error}"));
                 return Ok(ExitCode::from(STATUS_STOPPED));
             }
             outcome => outcome?,
@@ -153,7 +154,7 @@ impl Ipi {
     }
 
     fn print_text(&self, plan: &Plan, figures: &[IpiFigures], notes: &Notes) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         let style = TextStyle::for_stdout();
         let Plan { source, wake_count, gap_us, .. } = plan;
         let how = format!("{wake_count} wakes by CPU {source}, {gap_us} us apart, measured");
@@ -172,9 +173,8 @@ impl Ipi {
 
 /// Doubts go to standard error, so that the CSV stays one.
 fn print_csv(figures: &[IpiFigures], notes: &Notes) -> io::Result<()> {
-    write!(io::stdout().lock(), "{}", measure_ipi_all_table("", figures).to_csv())?;
-    eprint!("{}", notes.to_text(TextStyle::for_stdout().width));
-    Ok(())
+    write!(screen::stdout(), "{}", measure_ipi_all_table("", figures).to_csv())?;
+    write!(screen::stderr(), "{}", notes.to_text(TextStyle::for_stdout().width))
 }
 
 fn print_json(
@@ -210,7 +210,7 @@ fn print_json(
         "all": measure_ipi_all_table("", figures),
         "doubts": notes.doubts_json(),
     });
-    writeln!(io::stdout().lock(), "{document:#}")
+    screen::stdout().json(&document)
 }
 
 /// The bar, and ctrl-c.
@@ -226,6 +226,10 @@ impl Watch for Follow {
 
     fn is_stopped(&self) -> bool {
         self.signals.has_ended()
+    }
+
+    fn warn(&self, message: &str) {
+        say(format_args!("idlewise: {message}"));
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod recorded;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,6 +17,7 @@ use crate::governor_arguments::GovernorArguments;
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::progress::Progress;
+use crate::screen::{self, say};
 use crate::world::{ALL_LOGS, Bench, World, title};
 
 pub(super) use recorded::each_cpu;
@@ -101,7 +102,7 @@ impl Replay {
         });
         self.print(&logs, &benches, &choices, &prices, &outcomes)?;
         for failure in choices.iter().filter_map(Choice::failure) {
-            eprintln!("idlewise: {failure}; its rows are left out");
+            say(format_args!("idlewise: {failure}; its rows are left out"));
         }
         Ok(if choices.iter().any(failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -201,7 +202,7 @@ impl Replay {
         prices: &[Price],
         outcomes: &[Outcome<'_>],
     ) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
+        let mut out = screen::stdout();
         let pooled = pool(outcomes, benches);
         let sentences = findings(outcomes, &pooled, prices);
         let notes = self.world.notes(logs, benches, choices);
@@ -223,7 +224,7 @@ impl Replay {
                     "log": named.name, "metadata": named.log.metadata,
                 })).collect::<Vec<_>>(),
             });
-            writeln!(out, "{document:#}")?;
+            out.json(&document)?;
             return Ok(());
         }
         let style = TextStyle::for_stdout();

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,6 +18,7 @@ use crate::bundled;
 use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::NamedLog;
+use crate::screen;
 use crate::world::{Bench, HZ_DEFAULT};
 
 /// The state that the kernel's default idle routine reports, and 0 that a polling one does
@@ -100,7 +101,7 @@ impl Observer for Rewrite {
 /// differently has another history from then on; so each decision is asked for with the recorded
 /// one, and what a replay on its own does is told beside it.
 pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<ExitCode, Failure> {
-    let mut out = io::stdout().lock();
+    let mut out = screen::stdout();
     let mut all_agree = true;
     for named in logs {
         let name = &named.name;
@@ -338,9 +339,9 @@ pub fn write(
     };
     writer.finish(&metadata)?;
     writeln!(
-        io::stdout().lock(),
+        screen::stdout(),
         "{}: {} gaps as {} decided them on {}",
-        path.display(),
+        screen::name(path),
         named.log.gap_count(),
         choice.name(),
         bench.machine.id,

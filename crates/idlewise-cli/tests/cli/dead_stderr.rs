@@ -1,0 +1,102 @@
+//! Standard error that nobody reads any more, as with `2>&1 | head`, or that is full: it is no reason
+//! to lose what was recorded, or to end with another exit status.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::{folder, root};
+
+/// A full disk, and a pipe whose reader has gone.
+fn dead_stderrs() -> [(&'static str, Stdio); 2] {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    [("full", full.into()), ("gone", writer.into())]
+}
+
+/// Runs a command, in a folder of its own, with each.
+fn with_dead_stderr(arguments: &[&str], mut judge: impl FnMut(&str, &Path, Output)) {
+    for (name, stderr) in dead_stderrs() {
+        let folder = folder();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        let output = command.current_dir(folder.path()).args(arguments).stderr(stderr).output();
+        judge(&format!("{arguments:?}, {name}"), folder.path(), output.unwrap());
+    }
+}
+
+#[test]
+fn a_recording_is_kept() {
+    let test = "a_recording_is_kept";
+    if crate::record::is_skipped(test) {
+        return;
+    }
+    for more in [&[][..], &["--follow", "-d", "1.1"], &["--json"]] {
+        let command: &[&str] = if more.contains(&"-d") { &[] } else { &["--", "true"] };
+        let arguments = [&["record", "-o", "trace.dat"], more, command].concat();
+        with_dead_stderr(&arguments, |case, folder, output| {
+            assert_eq!(output.status.code(), Some(0), "{case}");
+            let trace = fs::read(folder.join("trace.dat")).expect(case);
+            assert!(trace.starts_with(b"\x17\x08\x44tracing6\0"), "{case}");
+            assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "{case}: nothing but the trace");
+        });
+    }
+}
+
+#[test]
+fn the_status_of_the_command_is_passed_on() {
+    if crate::record::is_skipped("the_status_of_the_command_is_passed_on") {
+        return;
+    }
+    let arguments = ["record", "-o", "trace.dat", "--", "sh", "-c", "exit 7"];
+    with_dead_stderr(&arguments, |case, _, output| {
+        assert_eq!(output.status.code(), Some(7), "{case}");
+    });
+}
+
+#[test]
+fn a_failure_has_its_own_status() {
+    let commands: [&[&str]; 15] = [
+        &["record", "-o", "no-such-folder/trace.dat", "-d", "1"],
+        &["import", "no-such-file"],
+        &["info", "no-such-file"],
+        &["replay", "no-such-file"],
+        &["replay", "--governor", "no-such-governor"],
+        &["diff", "no-such-file"],
+        &["export", "no-such-file", "--format", "csv"],
+        &["simulate", "no-such-machine", "wakes"],
+        &["study", "no-such-study"],
+        &["validate", "no-such-file"],
+        &["anonymize", "no-such-file", "-o", "log"],
+        &["measure", "ipi", "--sysroot", "no-such-folder"],
+        &["machines", "no-such-machine"],
+        &["verify-decisions", "no-such-file"],
+        &["no-such-command"],
+    ];
+    for arguments in commands {
+        with_dead_stderr(arguments, |case, _, output| {
+            assert_eq!(output.status.code(), Some(2), "{case}");
+            assert!(output.stdout.is_empty(), "{case}");
+        });
+    }
+}
+
+/// No message may go past the one writer that puts up with a dead standard error. clippy, which
+/// `make test` runs, looks at the code; this looks at its rules.
+#[test]
+fn lints_forbid_every_other_way_to_print() {
+    let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let workspace: toml::Table = workspace.parse().unwrap();
+    let lints = &workspace["workspace"]["lints"]["clippy"];
+    assert_eq!((&lints["print_stdout"], &lints["print_stderr"]), (&"deny".into(), &"deny".into()));
+    let clippy: toml::Table =
+        fs::read_to_string(root().join("clippy.toml")).unwrap().parse().unwrap();
+    let methods = clippy["disallowed-methods"].as_array().unwrap();
+    for path in ["std::io::stdout", "std::io::stderr"] {
+        assert!(methods.iter().any(|method| method["path"].as_str() == Some(path)), "{path}");
+    }
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let manifest = fs::read_to_string(entry.unwrap().path().join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        assert_eq!(manifest["lints"]["workspace"], true.into(), "{}", manifest["package"]["name"]);
+    }
+}
