@@ -1,9 +1,9 @@
 //! What the binary carries: every file of machines/. A machine is parsed when it is asked for.
 
-use std::fs;
 use std::path::Path;
 
 use idlewise_sim::Machine;
+use idlewise_trace::read_small_text;
 use include_dir::{Dir, include_dir};
 
 use crate::error::Failure;
@@ -26,7 +26,7 @@ pub fn machine(name_or_path: &str) -> Result<Machine, Failure> {
 /// A file that can't be read; an id that is not there, with the nearest one.
 pub fn machine_text(name_or_path: &str) -> Result<String, Failure> {
     if is_path(name_or_path) {
-        return fs::read_to_string(name_or_path)
+        return read_small_text(name_or_path.as_ref())
             .map_err(|error| Failure::new(format_args!("cannot read {name_or_path}: {error}")));
     }
     let file = MACHINES.get_file(format!("{}.toml", name_or_path.to_ascii_lowercase()));
@@ -94,6 +94,8 @@ fn parse(file_name: &str, contents: &[u8]) -> Result<Machine, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use std::collections::BTreeSet;
 
     use super::*;

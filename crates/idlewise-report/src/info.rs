@@ -100,9 +100,60 @@ pub static INFO: [&Column; 17] = [
     &WOKEN_BY,
 ];
 
-/// What a log holds of one CPU. Memory does not grow with the gaps.
-pub struct CpuInfo {
-    metadata: CpuSummary,
+/// The table of `idlewise info`, made while a log is read. Memory does not grow with the gaps, and
+/// by one row for each CPU: what is counted gap by gap is one CPU's at a time, as a log's order is.
+pub struct InfoTable<'a> {
+    summaries: BTreeMap<u16, &'a CpuSummary>,
+    rows: BTreeMap<u16, Row>,
+    cpu: Option<u16>,
+    counts: Counts,
+}
+
+impl<'a> InfoTable<'a> {
+    /// A table of the CPUs that a log's metadata names, and of those that it has gaps of.
+    pub fn new(cpus: &'a [CpuSummary]) -> Self {
+        InfoTable {
+            summaries: cpus.iter().map(|summary| (summary.cpu, summary)).collect(),
+            rows: BTreeMap::new(),
+            cpu: None,
+            counts: Counts::new(),
+        }
+    }
+
+    /// Adds the next gap in the order of a log: by CPU, then by time.
+    pub fn add(&mut self, gap: &IdleGap) {
+        if self.cpu != Some(gap.cpu) {
+            self.end_cpu();
+            self.cpu = Some(gap.cpu);
+        }
+        self.counts.add(gap);
+    }
+
+    /// A row for each CPU.
+    pub fn finish(mut self) -> Table {
+        self.end_cpu();
+        for (&cpu, summary) in &self.summaries {
+            self.rows.entry(cpu).or_insert_with(|| self.counts.row(summary));
+        }
+        let mut table = Table::new("", &INFO);
+        for row in self.rows.into_values() {
+            table.push(row);
+        }
+        table
+    }
+
+    fn end_cpu(&mut self) {
+        if let Some(cpu) = self.cpu.take() {
+            let unnamed = CpuSummary { cpu, ..CpuSummary::default() };
+            let summary = self.summaries.get(&cpu).copied().unwrap_or(&unnamed);
+            self.rows.insert(cpu, self.counts.row(summary));
+            self.counts.clear();
+        }
+    }
+}
+
+/// What is counted of one CPU's gaps.
+struct Counts {
     gaps: Histogram<u64>,
     gap_sum_ns: u64,
     gap_max_ns: Option<u64>,
@@ -112,19 +163,11 @@ pub struct CpuInfo {
     reasons: BTreeMap<WakeReason, u64>,
 }
 
-impl Default for CpuInfo {
-    fn default() -> Self {
-        CpuInfo::new(&CpuSummary::default())
-    }
-}
-
-impl CpuInfo {
-    /// Nothing but the metadata.
-    pub fn new(metadata: &CpuSummary) -> Self {
+impl Counts {
+    fn new() -> Self {
         let mut gaps = Histogram::new(3).expect("three digits are in range");
         gaps.auto(true);
-        CpuInfo {
-            metadata: metadata.clone(),
+        Counts {
             gaps,
             gap_sum_ns: 0,
             gap_max_ns: None,
@@ -135,8 +178,14 @@ impl CpuInfo {
         }
     }
 
-    /// Adds a gap.
-    pub fn add(&mut self, gap: &IdleGap) {
+    /// Forgets all gaps, and keeps the histogram's memory.
+    fn clear(&mut self) {
+        let mut gaps = std::mem::replace(self, Counts::new()).gaps;
+        gaps.reset();
+        self.gaps = gaps;
+    }
+
+    fn add(&mut self, gap: &IdleGap) {
         self.gaps.record(gap.gap_ns).expect("the histogram grows");
         self.gap_sum_ns = self.gap_sum_ns.saturating_add(gap.gap_ns);
         self.gap_max_ns = self.gap_max_ns.max(Some(gap.gap_ns));
@@ -146,19 +195,19 @@ impl CpuInfo {
         *self.reasons.entry(gap.wake_reason).or_default() += 1;
     }
 
-    fn row(&self, cpu: u16) -> Row {
+    fn row(&self, metadata: &CpuSummary) -> Row {
         let gap_count = self.gaps.len();
-        let is_observed = self.metadata.observed || gap_count > 0;
+        let is_observed = metadata.observed || gap_count > 0;
         let share = |count: u64| (gap_count > 0).then(|| count as f64 / gap_count as f64);
         let quantile_ns = |q: f64| (gap_count > 0).then(|| self.gaps.value_at_quantile(q));
-        let span_ns = self.metadata.last_at_ns.saturating_sub(self.metadata.first_at_ns);
+        let span_ns = metadata.last_at_ns.saturating_sub(metadata.first_at_ns);
         let span_ns = u64::try_from(span_ns).ok().filter(|&ns| ns > 0);
         let idle = span_ns.map(|ns| self.gap_sum_ns as f64 / ns as f64).filter(|_| is_observed);
         let timer_wake_count = self.reasons.get(&WakeReason::Timer);
         let timer_proven =
             timer_wake_count.map(|&count| self.timer_proven_count as f64 / count as f64);
         Row::new([
-            Value::Count(u64::from(cpu)),
+            Value::Count(u64::from(metadata.cpu)),
             if is_observed { "recorded" } else { "unobserved" }.into(),
             Some(gap_count).filter(|_| is_observed).into(),
             idle.into(),
@@ -168,12 +217,12 @@ impl CpuInfo {
             quantile_ns(0.99).into(),
             self.gap_max_ns.into(),
             span_ns.into(),
-            Some(self.metadata.joined_wake_count).filter(|_| is_observed).into(),
+            Some(metadata.joined_wake_count).filter(|_| is_observed).into(),
             share(self.no_task_count).into(),
             share(self.timer_known_count).into(),
             timer_proven.into(),
-            self.metadata.lost_event_count.into(),
-            self.metadata.broken_gap_count.into(),
+            metadata.lost_event_count.into(),
+            metadata.broken_gap_count.into(),
             self.woken_by(gap_count).into(),
         ])
     }
@@ -186,15 +235,6 @@ impl CpuInfo {
         });
         (gap_count > 0).then(|| words.collect::<Vec<_>>().join(", "))
     }
-}
-
-/// A line for each CPU.
-pub fn info_table(cpus: &BTreeMap<u16, CpuInfo>) -> Table {
-    let mut table = Table::new("", &INFO);
-    for (&cpu, info) in cpus {
-        table.push(info.row(cpu));
-    }
-    table
 }
 
 #[cfg(test)]
@@ -216,11 +256,11 @@ mod tests {
             recorded_state: None,
             recorded_idle_ns: None,
         };
-        let mut info = CpuInfo::default();
+        let mut info = InfoTable::new(&[]);
         for gap_ns in 1..=1_000 {
             info.add(&gap(gap_ns * 1_000));
         }
-        let csv = info_table(&BTreeMap::from([(0, info)])).to_csv();
+        let csv = info.finish().to_csv();
         let row: Vec<&str> = csv.lines().nth(1).unwrap().split(',').collect();
         let p50_ns: u64 = row[5].parse().unwrap();
         assert!((499_000..=501_000).contains(&p50_ns), "{csv}");

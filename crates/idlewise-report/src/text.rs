@@ -64,6 +64,8 @@ struct Layout {
     unit: &'static str,
     cells: Vec<String>,
     is_best: Vec<bool>,
+    /// One if any value is marked: the others then leave room for the mark.
+    mark_width: usize,
     /// What the longest cell needs.
     natural_width: usize,
     /// What it gets.
@@ -114,18 +116,11 @@ impl Layout {
             })
             .collect();
         let is_best = best(table, index);
-        let mut layout =
-            Layout { column, unit: scale.unit, cells, is_best, natural_width: 0, width: 0 };
-        let cells = layout.cells.iter().map(|cell| chars(cell) + layout.mark_width());
+        let mark_width = usize::from(is_best.contains(&true));
+        let widths = cells.iter().map(|cell| chars(cell) + mark_width);
         let words = column.heading.split(' ').map(chars);
-        layout.natural_width = cells.chain(words).chain([chars(layout.unit)]).max().unwrap_or(0);
-        layout.width = layout.natural_width;
-        layout
-    }
-
-    /// One if any value of the column is marked: the others then leave room for the mark.
-    fn mark_width(&self) -> usize {
-        usize::from(self.is_best.contains(&true))
+        let width = widths.chain(words).chain([chars(scale.unit)]).max().unwrap_or(0);
+        Layout { column, unit: scale.unit, cells, is_best, mark_width, natural_width: width, width }
     }
 
     fn is_text(&self) -> bool {
@@ -139,8 +134,8 @@ impl Layout {
 
     /// A cell at the column's width. Colour comes after padding: escapes have no width.
     fn cell(&self, row: usize, colour: bool) -> String {
-        let mut text = shorten(&self.cells[row], self.width - self.mark_width());
-        if self.mark_width() == 0 {
+        let mut text = shorten(&self.cells[row], self.width - self.mark_width);
+        if self.mark_width == 0 {
             return self.pad(&text);
         }
         text.push(if self.is_best[row] { '*' } else { ' ' });
@@ -150,8 +145,8 @@ impl Layout {
 
     /// A heading or unit, over the digits rather than over the mark.
     fn head(&self, text: &str) -> String {
-        let has_room = chars(text) + self.mark_width() <= self.width;
-        if self.mark_width() == 1 && !self.is_text() && has_room {
+        let has_room = chars(text) + self.mark_width <= self.width;
+        if self.mark_width == 1 && !self.is_text() && has_room {
             return self.pad(&format!("{text} "));
         }
         self.pad(text)

@@ -156,13 +156,20 @@ pub struct GapBuilder<S> {
     prelude: Option<Vec<Event>>,
     tick: Tick,
     timers: Timers,
-    cpus: Vec<Option<Box<Cpu>>>,
-    held_max: usize,
+    cpus: Cpus,
     last_at_ns: i64,
     unknown_timer_count: u64,
     timer_expiry_count: u64,
     unknown_state: Option<UnknownState>,
     out_of_order_count: u64,
+}
+
+/// The CPUs by number; many numbers may be missing.
+struct Cpus {
+    by_id: Vec<Option<Box<Cpu>>>,
+    count: usize,
+    /// How many gaps each may hold.
+    held_max: usize,
 }
 
 #[derive(Default)]
@@ -221,8 +228,7 @@ impl<S: GapSink> GapBuilder<S> {
             prelude: Some(Vec::new()),
             tick: Tick::default(),
             timers: Timers::default(),
-            cpus: Vec::new(),
-            held_max: HELD_GAP_COUNT_MAX,
+            cpus: Cpus { by_id: Vec::new(), count: 0, held_max: HELD_GAP_COUNT_MAX },
             last_at_ns: i64::MIN,
             unknown_timer_count: 0,
             timer_expiry_count: 0,
@@ -255,7 +261,7 @@ impl<S: GapSink> GapBuilder<S> {
     pub fn finish(mut self) -> Result<(S, GapSummary), S::Error> {
         self.end_prelude()?;
         let mut cpus = Vec::new();
-        for (id, cpu) in self.cpus.iter_mut().enumerate() {
+        for (id, cpu) in self.cpus.by_id.iter_mut().enumerate() {
             if let Some(cpu) = cpu {
                 cpu.flush(id as u16, &mut self.sink)?;
                 cpu.summary.tick_phase_ns = self.tick.hz.map(|_| self.tick.phase_ns(id as u16));
@@ -306,7 +312,7 @@ impl<S: GapSink> GapBuilder<S> {
     fn step(&mut self, event: Event) -> Result<(), S::Error> {
         let Event { at_ns, cpu: id, kind } = event;
         self.note_timer(event);
-        let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, id, at_ns);
+        let cpu = self.cpus.seen(id, at_ns);
         cpu.summary.last_at_ns = at_ns;
         match kind {
             EventKind::IdleEntry { state } => return self.enter_idle(id, at_ns, state),
@@ -332,7 +338,8 @@ impl<S: GapSink> GapBuilder<S> {
     /// A CPU goes idle: the gap goes on if only policy ended the last stay, else a new one begins.
     fn enter_idle(&mut self, id: u16, at_ns: i64, state: u32) -> Result<(), S::Error> {
         self.check_state(id, at_ns, state);
-        let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, id, at_ns);
+        let held_max = self.cpus.held_max;
+        let cpu = self.cpus.seen(id, at_ns);
         cpu.summary.observed = true;
         cpu.summary.idle_entry_count += 1;
         let end = cpu.evidence.end(self.tracepoints, cpu.open.as_ref());
@@ -377,7 +384,7 @@ impl<S: GapSink> GapBuilder<S> {
         };
         cpu.open = Some(OpenGap { gap, entered_at_ns: at_ns, is_idle: true });
         cpu.ran_task = false;
-        if cpu.held.len() >= self.held_max {
+        if cpu.held.len() >= held_max {
             cpu.flush(id, &mut self.sink)?;
         }
         Ok(())
@@ -385,7 +392,7 @@ impl<S: GapSink> GapBuilder<S> {
 
     /// A task runs: the gap is over. A switch from one task to another finds it closed already.
     fn run_task(&mut self, id: u16, at_ns: i64) {
-        let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, id, at_ns);
+        let cpu = self.cpus.seen(id, at_ns);
         if cpu.open.is_some() {
             cpu.exit_idle_silently(at_ns);
             let (at_ns, reason) = match cpu.evidence.end(self.tracepoints, cpu.open.as_ref()) {
@@ -425,7 +432,7 @@ impl<S: GapSink> GapBuilder<S> {
             }
             EventKind::HrtimerCancel { timer } => self.timers.cancel(TimerId::Hrtimer(timer), cpu),
             EventKind::HrtimerExpire { function, .. } if Some(function) == self.tick.function => {
-                cpu_mut(&mut self.cpus, &mut self.held_max, cpu, at_ns).evidence.tick_fired = true;
+                self.cpus.seen(cpu, at_ns).evidence.tick_fired = true;
             }
             EventKind::HrtimerExpire { timer, .. } => {
                 self.expire(TimerId::Hrtimer(timer), cpu, at_ns, None);
@@ -449,7 +456,7 @@ impl<S: GapSink> GapBuilder<S> {
     fn expire(&mut self, id: TimerId, cpu_id: u16, at_ns: i64, due_at_ns: Option<i64>) {
         let expired = self.timers.expire(id, cpu_id);
         self.timer_expiry_count += 1;
-        let cpu = cpu_mut(&mut self.cpus, &mut self.held_max, cpu_id, at_ns);
+        let cpu = self.cpus.seen(cpu_id, at_ns);
         // It was due no later than the interrupt that served it.
         let served_at_ns = cpu
             .timer_interrupt_at_ns
@@ -487,26 +494,23 @@ impl<S: GapSink> GapBuilder<S> {
     }
 }
 
-/// The record of a CPU; a new CPU lowers what each may hold.
-fn cpu_mut<'a>(
-    cpus: &'a mut Vec<Option<Box<Cpu>>>,
-    held_max: &mut usize,
-    id: u16,
-    at_ns: i64,
-) -> &'a mut Cpu {
-    let index = usize::from(id);
-    if cpus.len() <= index {
-        cpus.resize_with(index + 1, || None);
+impl Cpus {
+    /// The record of a CPU of which there is an event; a new CPU lowers what each may hold.
+    fn seen(&mut self, id: u16, at_ns: i64) -> &mut Cpu {
+        let index = usize::from(id);
+        if self.by_id.len() <= index {
+            self.by_id.resize_with(index + 1, || None);
+        }
+        self.by_id[index].get_or_insert_with(|| {
+            self.count += 1;
+            self.held_max =
+                (HELD_GAP_COUNT / self.count).clamp(HELD_GAP_COUNT_MIN, HELD_GAP_COUNT_MAX);
+            let summary = CpuSummary { cpu: id, first_at_ns: at_ns, ..CpuSummary::default() };
+            // A task may have run just before the trace began, and on a CPU that we first see go
+            // idle it did.
+            Box::new(Cpu { summary, ran_task: true, ..Cpu::default() })
+        })
     }
-    if cpus[index].is_none() {
-        let summary = CpuSummary { cpu: id, first_at_ns: at_ns, ..CpuSummary::default() };
-        // A task may have run just before the trace began, and on a CPU that we first see go idle
-        // it did.
-        cpus[index] = Some(Box::new(Cpu { summary, ran_task: true, ..Cpu::default() }));
-        let cpu_count = cpus.iter().flatten().count();
-        *held_max = (HELD_GAP_COUNT / cpu_count).clamp(HELD_GAP_COUNT_MIN, HELD_GAP_COUNT_MAX);
-    }
-    cpus[index].as_mut().expect("filled above")
 }
 
 impl Cpu {

@@ -12,6 +12,7 @@
 //! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
 //! | `export/` | [`export`]: logs in other programs' formats |
 //! | `output.rs` | [`OutputFile`]: appears under its name only when it is whole |
+//! | `small_file.rs` | [`read_small_text`]: files that are read whole |
 //! | `machine_note.rs` | [`MachineNote`]: what our recorder writes about the machine |
 //! | `wanted.rs` | [`WANTED_EVENTS`]: what a recorder should record |
 //! | `convert.rs` | [`convert()`]: from a trace to a log with its metadata |
@@ -33,6 +34,7 @@ pub mod import;
 pub mod log;
 mod machine_note;
 mod output;
+mod small_file;
 mod tick;
 mod timers;
 pub mod tracepoint;
@@ -47,5 +49,6 @@ pub use event::{Event, EventKind, Tracepoints};
 pub use gap::{IdleGap, WakeReason};
 pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};
 pub use output::OutputFile;
+pub use small_file::{TEXT_BYTE_COUNT_MAX, read_small_file, read_small_text};
 pub use tick::Tick;
 pub use wanted::{WANTED_EVENTS, WantedEvent};

@@ -1,11 +1,10 @@
 //! `idlewise info`: what an idle log holds and how far it can be trusted.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use idlewise_report::info::{CpuInfo, info_table};
+use idlewise_report::info::InfoTable;
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::replay::GroupReader;
 use idlewise_trace::log::LogMetadata;
@@ -48,15 +47,14 @@ impl Info {
     /// Prints the log's metadata and a line for each CPU.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let named = NamedLog::open(&self.log)?;
-        let mut cpus: BTreeMap<u16, CpuInfo> =
-            named.log.metadata.cpus.iter().map(|cpu| (cpu.cpu, CpuInfo::new(cpu))).collect();
+        let mut table = InfoTable::new(&named.log.metadata.cpus);
         let mut reader = GroupReader::new(&named.log);
         for group in named.log.groups() {
             for gap in reader.read(group)? {
-                cpus.entry(gap.cpu).or_default().add(gap);
+                table.add(gap);
             }
         }
-        let table = info_table(&cpus);
+        let table = table.finish();
         let metadata = &named.log.metadata;
         let mut out = screen::stdout();
         if self.csv {

@@ -13,7 +13,7 @@ use idlewise_sim::simulate::{Hardware, ParameterInfo, Report, Setup, Shape, simu
 use idlewise_sim::workload::{Recorded, WORKLOADS, Workload};
 use idlewise_sim::{Basis, Machine};
 use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, Source};
-use idlewise_trace::{CpuSummary, GapSink, IdleGap, OutputFile};
+use idlewise_trace::{CpuSummary, GapSink, IdleGap, OutputFile, read_small_text};
 use serde_json::{Map, Value, json};
 
 use crate::bundled;
@@ -208,7 +208,7 @@ impl Simulate {
         let name = self.workload.as_deref().unwrap_or_default();
         let path = Path::new(name);
         if path.extension().is_some_and(|extension| extension == "toml") {
-            let text = std::fs::read_to_string(path)
+            let text = read_small_text(path)
                 .map_err(|error| Failure::new(format_args!("cannot read {name}: {error}")))?;
             return Workload::from_toml(&text, hardware)
                 .map_err(|error| Failure::new(format_args!("{name}: {error}")));

@@ -13,6 +13,7 @@ use idlewise_plugin::{Compiler, Instance, Kernel, Source};
 use idlewise_sim::Machine;
 use idlewise_sim::decision_log::DecisionAnswer;
 use idlewise_sim::replay::{GovernorLane, GroupReader, Lane, Setting};
+use idlewise_trace::read_small_text;
 use rayon::prelude::*;
 
 use crate::bundled;
@@ -317,11 +318,11 @@ fn on_traces(subject: &Subject) -> Result<(u64, Option<Difference>), Failure> {
 /// The exact release: what the file `release` says, which `scripts/kernel-sources` writes, or the
 /// Makefile.
 fn release(folder: &Path) -> Result<String, Failure> {
-    if let Ok(text) = fs::read_to_string(folder.join("release")) {
+    if let Ok(text) = read_small_text(&folder.join("release")) {
         return Ok(text.trim().to_owned());
     }
     let path = folder.join("Makefile");
-    let text = fs::read_to_string(&path)
+    let text = read_small_text(&path)
         .map_err(|error| Failure::new(format_args!("cannot read {}: {error}", path.display())))?;
     let value = |name: &str| {
         let mut pairs = text.lines().filter_map(|line| line.split_once('='));

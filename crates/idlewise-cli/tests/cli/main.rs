@@ -12,6 +12,7 @@ mod export;
 mod import;
 mod info;
 mod kernel_governor;
+mod limits;
 mod machines;
 mod manifest;
 mod measure;

@@ -1,11 +1,38 @@
 //! A CSV file with a header, read line by line.
 
-use std::io::{self, BufRead};
+use std::io::{self, Read};
 
 use csv::ByteRecord;
 use idlewise_core::{StateIndex, StateTable};
 
 use super::DecisionLogError;
+
+/// The longest line: a decision has some twenty numbers. A device or a file with holes in it may
+/// never end one.
+const LINE_BYTE_COUNT_MAX: usize = 1 << 16;
+
+/// A file whose lines are not too long to be held.
+struct ShortLines<R> {
+    file: R,
+    /// Since the last line end.
+    byte_count: usize,
+}
+
+impl<R: Read> Read for ShortLines<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read_count = self.file.read(into)?;
+        let read = &into[..read_count];
+        match read.iter().rposition(|&byte| byte == b'\n') {
+            Some(line_end) => self.byte_count = read_count - line_end - 1,
+            None => self.byte_count += read_count,
+        }
+        if self.byte_count > LINE_BYTE_COUNT_MAX {
+            let what = format!("it has more than {LINE_BYTE_COUNT_MAX} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        Ok(read_count)
+    }
+}
 
 /// A column that the header has: its name and its place.
 #[derive(Clone, Copy)]
@@ -16,15 +43,17 @@ pub(super) struct Column {
 
 /// A CSV file with a header, one line at a time, whose errors know where they are.
 pub(super) struct Lines<R> {
-    reader: csv::Reader<R>,
+    reader: csv::Reader<ShortLines<R>>,
     header: ByteRecord,
     record: ByteRecord,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: Read> Lines<R> {
     pub(super) fn new(file: R) -> Result<Self, DecisionLogError> {
-        let mut reader = csv::ReaderBuilder::new().from_reader(file);
-        let header = reader.byte_headers().map_err(|error| located(error, 0))?.clone();
+        // No field needs quotes, and a line end within them would not end the line.
+        let file = ShortLines { file, byte_count: 0 };
+        let mut reader = csv::ReaderBuilder::new().quoting(false).from_reader(file);
+        let header = reader.byte_headers().map_err(|error| located(error, 1))?.clone();
         Ok(Lines { reader, header, record: ByteRecord::new() })
     }
 

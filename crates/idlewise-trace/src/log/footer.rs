@@ -17,6 +17,10 @@ const FOOTER_BYTE_COUNT_MAX: u64 = 64 << 20;
 /// Row groups larger than this are refused: one is held in memory whole. Ours have 65,536 gaps;
 /// this is the largest that other writers make unless told otherwise.
 pub(super) const GROUP_ROW_COUNT_MAX: u64 = 1 << 20;
+/// What a column of a row group may take: a value in a page of its own, with the page's header.
+/// A chunk is read at once, and a file with holes may promise any length.
+const CHUNK_ROW_BYTE_COUNT_MAX: i64 = 128;
+const CHUNK_PREFIX_BYTE_COUNT_MAX: i64 = 1 << 16;
 
 /// Where in the file a footer of `byte_count` bytes is said to be; `None` if this is no Parquet.
 pub(super) fn place(tail: &[u8], byte_count: u64) -> Option<Range<u64>> {
@@ -167,6 +171,9 @@ impl RawChunk {
     fn check(&self, row_count: i64, data_byte_count: u64) -> Result<Chunk, &'static str> {
         if self.is_elsewhere {
             return Err("a column is in another file");
+        }
+        if self.byte_count > row_count * CHUNK_ROW_BYTE_COUNT_MAX + CHUNK_PREFIX_BYTE_COUNT_MAX {
+            return Err("a column has more bytes than its rows can take");
         }
         if self.value_count != row_count {
             return Err("a column has not as many rows as its row group");

@@ -8,6 +8,8 @@
 //! length leads outside, a dictionary is missing or a block has no values, and it allocates what a
 //! header asks for. So what is walked here is exactly what they will read.
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
 use parquet::basic::{Encoding, Type as PhysicalType};
 use parquet::column::page::{Page, PageMetadata, PageReader};
@@ -23,11 +25,17 @@ const PREFIX_BYTE_COUNT_MAX: u64 = 4096;
 /// Of DELTA_BINARY_PACKED; writers use 128 and 256.
 const DELTA_BLOCK_VALUE_COUNT_MAX: u64 = 1 << 16;
 
+thread_local! {
+    /// Creating a decompressor takes longer than unpacking a short column, and a log of many CPUs
+    /// has many short columns.
+    static UNPACKER: RefCell<zstd_safe::DCtx<'static>> = RefCell::new(zstd_safe::DCtx::create());
+}
+
 /// Reads a column's pages. A column with fewer rows than its row group ends early.
 pub(super) struct Pages {
     /// What is left of the column.
     chunk: Bytes,
-    unpacker: Option<zstd_safe::DCtx<'static>>,
+    is_compressed: bool,
     column: Column,
     physical_type: PhysicalType,
     row_count_left: u64,
@@ -52,7 +60,7 @@ impl Pages {
     pub(super) fn new(column: Column, chunk: Bytes, is_compressed: bool, row_count: u64) -> Self {
         Pages {
             chunk,
-            unpacker: is_compressed.then(zstd_safe::DCtx::create),
+            is_compressed,
             column,
             physical_type: column.schema().get_physical_type(),
             row_count_left: row_count,
@@ -91,16 +99,15 @@ impl Pages {
         }
     }
 
-    fn unpack(&mut self, packed: Bytes, unpacked_byte_count: usize) -> Result<Bytes> {
-        let unpacked = match &mut self.unpacker {
-            None => packed,
-            Some(unpacker) => {
-                let mut unpacked = Vec::with_capacity(unpacked_byte_count);
-                if unpacker.decompress(&mut unpacked, &packed).is_err() {
-                    return damaged("a page can't be unpacked");
-                }
-                unpacked.into()
+    fn unpack(&self, packed: Bytes, unpacked_byte_count: usize) -> Result<Bytes> {
+        let unpacked = if self.is_compressed {
+            let mut unpacked = Vec::with_capacity(unpacked_byte_count);
+            if UNPACKER.with_borrow_mut(|it| it.decompress(&mut unpacked, &packed)).is_err() {
+                return damaged("a page can't be unpacked");
             }
+            unpacked.into()
+        } else {
+            packed
         };
         if unpacked.len() == unpacked_byte_count {
             return Ok(unpacked);

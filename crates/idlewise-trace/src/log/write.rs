@@ -9,24 +9,57 @@ use std::sync::Arc;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
-use parquet::file::metadata::KeyValue;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{KeyValue, ParquetMetaData};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::footer::GROUP_ROW_COUNT_MAX;
 use super::{Column, LogError, LogMetadata, METADATA_KEY, schema};
 use crate::{GapSink, IdleGap, OutputFile};
 
+/// Groups of fewer rows are not compressed: setting up the compressor for each column takes longer
+/// than all the rest, and a recording of thousands of CPUs has a short group for each.
+const PACKED_ROW_COUNT_MIN: usize = 256;
+
 /// Writes an idle log; a [`GapSink`] for the gap builder.
 pub struct LogWriter {
     path: PathBuf,
-    scratch: SerializedFileWriter<File>,
-    scratch_file: File,
+    packed: Scratch,
+    plain: Scratch,
     output: OutputFile,
-    /// The CPU of each row group in the scratch file.
-    group_cpus: Vec<u16>,
+    /// The row groups in the order in which they came.
+    groups: Vec<ScratchGroup>,
     buffers: Buffers,
+}
+
+/// Row groups that wait for their place in the output.
+struct Scratch {
+    writer: SerializedFileWriter<File>,
+    file: File,
+    group_count: usize,
+}
+
+struct ScratchGroup {
+    cpu: u16,
+    is_packed: bool,
+    /// Its place in its scratch file.
+    index: usize,
+}
+
+impl Scratch {
+    fn new(output: &OutputFile, compression: Compression) -> Result<Self, LogError> {
+        let file = output.scratch()?;
+        let copy = file.try_clone().map_err(|error| LogError::io(output.path(), error))?;
+        let writer =
+            SerializedFileWriter::new(copy, schema(), properties(compression, None).into())
+                .map_err(|error| write_error(output.path(), error))?;
+        Ok(Scratch { writer, file, group_count: 0 })
+    }
+
+    fn finish(self) -> Result<(File, Arc<ParquetMetaData>), ParquetError> {
+        Ok((self.file, self.writer.close()?.into()))
+    }
 }
 
 /// Values of one column, reused from group to group.
@@ -39,9 +72,9 @@ struct Buffers {
     levels: Vec<i16>,
 }
 
-fn properties(metadata: Option<String>) -> WriterProperties {
+fn properties(compression: Compression, metadata: Option<String>) -> WriterProperties {
     let mut builder = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_compression(compression)
         .set_statistics_enabled(EnabledStatistics::None)
         .set_dictionary_enabled(false)
         .set_offset_index_disabled(true)
@@ -72,21 +105,13 @@ impl LogWriter {
     /// # Errors
     /// If `path` exists and `replace` is false, or its folder can't be written to.
     pub fn create(path: &Path, replace: bool) -> Result<Self, LogError> {
-        let io = |error| LogError::io(path, error);
         let output = OutputFile::create(path, replace)?;
-        let scratch_file = output.scratch()?;
-        let scratch = SerializedFileWriter::new(
-            scratch_file.try_clone().map_err(io)?,
-            schema(),
-            Arc::new(properties(None)),
-        )
-        .map_err(|error| write_error(path, error))?;
         Ok(LogWriter {
             path: path.to_owned(),
-            scratch,
-            scratch_file,
+            packed: Scratch::new(&output, Compression::ZSTD(ZstdLevel::default()))?,
+            plain: Scratch::new(&output, Compression::UNCOMPRESSED)?,
             output,
-            group_cpus: Vec::new(),
+            groups: Vec::new(),
             buffers: Buffers::default(),
         })
     }
@@ -97,23 +122,19 @@ impl LogWriter {
     /// If the disk is full, or `path` came into being meanwhile and may not be replaced. Nothing
     /// is left behind.
     pub fn finish(self, metadata: &LogMetadata) -> Result<(), LogError> {
-        let LogWriter { path, scratch, scratch_file, output, group_cpus, .. } = self;
+        let LogWriter { path, packed, plain, output, mut groups, .. } = self;
         let fail = |error| write_error(&path, error);
-        scratch.close().map_err(fail)?;
-        let scratch = SerializedFileReader::new(
-            scratch_file.try_clone().map_err(|error| LogError::io(&path, error))?,
-        )
-        .map_err(fail)?;
+        let (packed, plain) = (packed.finish().map_err(fail)?, plain.finish().map_err(fail)?);
         let json = serde_json::to_string(metadata).expect("metadata has only string keys");
         let file = output.file().try_clone().map_err(|error| LogError::io(&path, error))?;
+        let properties = properties(Compression::UNCOMPRESSED, Some(json));
         let mut writer =
-            SerializedFileWriter::new(file, schema(), Arc::new(properties(Some(json))))
-                .map_err(fail)?;
-        let mut order: Vec<usize> = (0..group_cpus.len()).collect();
+            SerializedFileWriter::new(file, schema(), properties.into()).map_err(fail)?;
         // Stable: the groups of one CPU stay in order of time.
-        order.sort_by_key(|&i| group_cpus[i]);
-        for index in order {
-            let group = scratch.metadata().row_group(index);
+        groups.sort_by_key(|group| group.cpu);
+        for ScratchGroup { is_packed, index, .. } in groups {
+            let (scratch_file, scratch) = if is_packed { &packed } else { &plain };
+            let group = scratch.row_group(index);
             let mut out = writer.next_row_group().map_err(fail)?;
             for column in group.columns() {
                 let close = ColumnCloseResult {
@@ -124,7 +145,7 @@ impl LogWriter {
                     column_index: None,
                     offset_index: None,
                 };
-                out.append_column(&scratch_file, close).map_err(fail)?;
+                out.append_column(scratch_file, close).map_err(fail)?;
             }
             out.close().map_err(fail)?;
         }
@@ -132,9 +153,13 @@ impl LogWriter {
         output.finish()
     }
 
-    fn write_group(&mut self, gaps: &[IdleGap]) -> Result<(), parquet::errors::ParquetError> {
-        let buffers = &mut self.buffers;
-        let mut group = self.scratch.next_row_group()?;
+    fn write_group(&mut self, cpu: u16, gaps: &[IdleGap]) -> WriteResult {
+        let LogWriter { packed, plain, groups, buffers, .. } = self;
+        let is_packed = gaps.len() >= PACKED_ROW_COUNT_MIN;
+        let scratch = if is_packed { packed } else { plain };
+        groups.push(ScratchGroup { cpu, is_packed, index: scratch.group_count });
+        scratch.group_count += 1;
+        let mut group = scratch.writer.next_row_group()?;
         for column in Column::ALL {
             match column {
                 Column::Cpu => buffers.int32(&mut group, gaps, |g| i32::from(g.cpu))?,
@@ -172,14 +197,13 @@ impl GapSink for LogWriter {
     fn take(&mut self, cpu: u16, gaps: &[IdleGap]) -> Result<(), LogError> {
         // Larger groups would be refused when they are read.
         for gaps in gaps.chunks(GROUP_ROW_COUNT_MAX as usize) {
-            self.group_cpus.push(cpu);
-            self.write_group(gaps).map_err(|error| write_error(&self.path, error))?;
+            self.write_group(cpu, gaps).map_err(|error| write_error(&self.path, error))?;
         }
         Ok(())
     }
 }
 
-type WriteResult = Result<(), parquet::errors::ParquetError>;
+type WriteResult = Result<(), ParquetError>;
 type Group<'a> = SerializedRowGroupWriter<'a, File>;
 
 impl Buffers {
@@ -259,14 +283,12 @@ fn write_column<T: DataType>(
     column.close()
 }
 
-fn write_error(path: &Path, error: parquet::errors::ParquetError) -> LogError {
+fn write_error(path: &Path, error: ParquetError) -> LogError {
     let error = match error {
-        parquet::errors::ParquetError::External(inner) => {
-            match inner.downcast::<std::io::Error>() {
-                Ok(io) => *io,
-                Err(inner) => std::io::Error::other(inner),
-            }
-        }
+        ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
+            Ok(io) => *io,
+            Err(inner) => std::io::Error::other(inner),
+        },
         other => std::io::Error::other(other),
     };
     LogError::io(path, error)

@@ -1,0 +1,88 @@
+//! Input that asks for more memory than it deserves: every command under a limit on its memory.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::process::{Command, Output};
+
+use crate::{OwnFile, folder, root};
+
+/// Far above what a sound input needs, far below what a device without an end would take.
+const ADDRESS_SPACE_KB: &str = "400000";
+
+fn limited(arguments: &[&str]) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"ulimit -v "$0" && exec "$@""#, ADDRESS_SPACE_KB]);
+    command.arg(env!("CARGO_BIN_EXE_idlewise")).args(arguments).current_dir(root());
+    command.output().expect("it starts")
+}
+
+fn assert_refused(arguments: &[&str], parts: &[&str]) {
+    let output = limited(arguments);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    for part in parts {
+        assert!(message.contains(part), "{message:?} has no {part:?}");
+    }
+}
+
+#[test]
+fn a_device_without_an_end_is_no_text() {
+    assert_refused(&["machines", "/dev/zero"], &["/dev/zero", "more than 16 MiB"]);
+    assert_refused(&["replay", "--machine", "/dev/zero"], &["/dev/zero", "more than 16 MiB"]);
+    let folder = folder();
+    let workload = folder.path().join("endless.toml");
+    symlink("/dev/zero", &workload).unwrap();
+    let workload = workload.to_str().unwrap();
+    assert_refused(&["simulate", "spr", workload], &["endless.toml", "more than 16 MiB"]);
+}
+
+#[test]
+fn a_file_with_a_hole_is_no_text() {
+    let machine = OwnFile::new("hole.toml", "id = \"x\"\n");
+    File::options().write(true).open(&machine.0).unwrap().set_len(1 << 40).unwrap();
+    assert_refused(&["machines", machine.path()], &["hole.toml", "more than 16 MiB"]);
+}
+
+#[test]
+fn a_decision_log_without_line_ends_is_refused() {
+    let logs = "conformance/decisions";
+    let first = fs::read_dir(root().join(logs)).unwrap().next().unwrap().unwrap().file_name();
+    let log = format!("{logs}/{}", first.to_str().unwrap());
+    assert_refused(
+        &["verify-decisions", &log, "--tables", "/dev/zero"],
+        &["more than 65536 bytes"],
+    );
+    let folder = folder();
+    let endless = folder.path().join("6.12-menu-spr-hz250.csv");
+    symlink("/dev/zero", &endless).unwrap();
+    let endless = endless.to_str().unwrap();
+    assert_refused(
+        &["verify-decisions", endless, "--tables", "conformance/decisions/tables.csv"],
+        &["line 1", "more than 65536 bytes"],
+    );
+}
+
+#[test]
+fn thousands_of_cpus_take_a_row_each_and_no_more() {
+    let mut text = String::from("# tracer: nop\n#\n");
+    let mut at_us = 1_000_000;
+    for _ in 0..2 {
+        for (cpu, state) in (0..4_000).map(|cpu| (cpu, 1)).chain((0..4_000).map(|c| (c, u32::MAX)))
+        {
+            at_us += 1;
+            let (s, us) = (at_us / 1_000_000, at_us % 1_000_000);
+            text += &format!(
+                "          <idle>-0       [{cpu:03}] d..1. {s:5}.{us:06}: \
+                 cpu_idle: state={state} cpu_id={cpu}\n"
+            );
+        }
+    }
+    let recording = OwnFile::new("wide.txt", text);
+    let output = limited(&["info", recording.path(), "--csv"]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+    let csv = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 4_000);
+    assert!(csv.lines().any(|line| line.starts_with("3999,recorded,1,")), "{csv}");
+}

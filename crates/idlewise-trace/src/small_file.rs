@@ -1,0 +1,37 @@
+//! Files that are read whole: machine files, workloads, patches, C sources.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The longest text that anybody writes by hand, with much to spare.
+pub const TEXT_BYTE_COUNT_MAX: u64 = 16 << 20;
+
+/// Reads a whole file that must not be longer than `byte_count_max`. A device or a file with holes
+/// costs no more memory than that.
+///
+/// # Errors
+/// If it can't be read, or is longer.
+pub fn read_small_file(path: &Path, byte_count_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(byte_count_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > byte_count_max {
+        let most = byte_count_max >> 20;
+        let what = format!("it has more than {most} MiB, which no such file has");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    Ok(bytes)
+}
+
+/// As [`read_small_file`], for text of at most [`TEXT_BYTE_COUNT_MAX`] bytes.
+///
+/// # Errors
+/// If it can't be read, is longer, or is not UTF-8.
+pub fn read_small_text(path: &Path) -> io::Result<String> {
+    let bytes = read_small_file(path, TEXT_BYTE_COUNT_MAX)?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at_byte = error.utf8_error().valid_up_to();
+        let what = format!("byte {at_byte} is not UTF-8 text");
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    })
+}
