@@ -13,6 +13,8 @@ use crate::governors::Choice;
 #[derive(Clone, Debug, Default)]
 pub struct GovernorArguments {
     asked: Vec<Asked>,
+    /// Whether files are compiled and run without confinement.
+    is_unconfined: bool,
 }
 
 /// One `--governor`.
@@ -38,8 +40,8 @@ impl GovernorArguments {
     /// Finds or compiles each.
     pub fn choices(&self) -> Result<Vec<Choice>, Failure> {
         let labels = labels(&self.asked);
-        let choices = self.asked.iter().zip(labels).map(|(asked, label)| asked.choice(label));
-        choices.collect()
+        let choices = self.asked.iter().zip(labels);
+        choices.map(|(asked, label)| asked.choice(label, !self.is_unconfined)).collect()
     }
 }
 
@@ -48,7 +50,7 @@ impl Asked {
         Source::is_path(&self.name)
     }
 
-    fn choice(&self, label: String) -> Result<Choice, Failure> {
+    fn choice(&self, label: String, is_confined: bool) -> Result<Choice, Failure> {
         if !self.is_file() {
             if self.patch.is_some() {
                 return Err(Failure::new(format_args!(
@@ -81,7 +83,7 @@ impl Asked {
         if !is_library {
             origin += ", compiled here";
         }
-        Choice::load(&source, label, origin)
+        Choice::load(&source, label, origin, is_confined)
     }
 
     /// The name in results, with `depth` folders of the path.
@@ -152,7 +154,8 @@ impl clap::FromArgMatches for GovernorArguments {
                 _ => to.kernel_source = Some(text),
             }
         }
-        Ok(GovernorArguments { asked })
+        let is_unconfined = matches.get_flag("unconfined");
+        Ok(GovernorArguments { asked, is_unconfined })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -193,6 +196,16 @@ impl clap::Args for GovernorArguments {
                     "That kernel's source, for a C file that needs more of it, or is in it",
                 )
                 .requires("governor"),
+            )
+            .arg(
+                Arg::new("unconfined")
+                    .long("unconfined")
+                    .help(
+                        "Compile and run all C files and shared objects with your own rights, \
+                         instead of where they can only compute; for files that you trust",
+                    )
+                    .action(ArgAction::SetTrue)
+                    .requires("governor"),
             )
     }
 

@@ -45,11 +45,25 @@ pub struct FileChoice {
 
 impl Choice {
     /// Compiles and loads a governor's file under a name.
-    pub fn load(source: &Source, name: String, origin: String) -> Result<Self, Failure> {
+    pub fn load(
+        source: &Source,
+        name: String,
+        mut origin: String,
+        is_confined: bool,
+    ) -> Result<Self, Failure> {
         let program = env::current_exe()
             .map_err(|error| Failure::new(format_args!("cannot find idlewise itself: {error}")))?;
-        let command = WorkerCommand { program, arguments: vec!["plugin-worker".into()] };
-        let plugin = Plugin::new(source, &Compiler::system(), command)?;
+        let command = WorkerCommand {
+            program,
+            arguments: vec!["plugin-worker".into()],
+            unconfined_argument: "--unconfined".into(),
+        };
+        let compiler = Compiler::system();
+        let compiler = if is_confined { compiler } else { compiler.unconfined() };
+        let plugin = Plugin::new(source, &compiler, command)?;
+        if let Some(doubt) = plugin.doubt() {
+            origin += &format!("; {doubt}");
+        }
         Ok(Choice::File(FileChoice { plugin, name, origin }))
     }
 
@@ -57,6 +71,14 @@ impl Choice {
     pub fn failure(&self) -> Option<String> {
         match self {
             Choice::File(file) => Some(format!("{} {}", file.name, file.plugin.failure()?)),
+            _ => None,
+        }
+    }
+
+    /// What a governor of the user's printed, if it did.
+    pub fn printed(&self) -> Option<String> {
+        match self {
+            Choice::File(file) => Some(file.plugin.printed()).filter(|text| !text.is_empty()),
             _ => None,
         }
     }

@@ -1,20 +1,23 @@
-//! The system's C compiler, and a cache of what it made.
+//! The system's C compiler, run with limits (`confine/compiler.rs`).
 //!
-//! The key of a library is the hash of all that goes in: the preprocessed text with every header,
-//! the flags, the compiler's version. A library appears under its key by a rename, so two commands
-//! that compile the same file at once do not meet.
+//! The key of a library in the cache is the hash of all that goes in: the preprocessed text with every
+//! header, the flags, the compiler's version.
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use crate::INCLUDE;
+use crate::cache::{Cache, LIBRARY_BYTE_COUNT_MAX, cache_folder};
+use crate::confine::compiler::{self, Place, Ran};
 use crate::diagnose::diagnose;
 use crate::error::PluginError;
-use crate::source::{Source, governors};
+use crate::instance::Library;
+use crate::source::{Source, governors, read_bytes};
 
 /// As the kernel is built, where it makes a difference to what C means; and every name that is used
 /// must be there.
@@ -31,56 +34,77 @@ const FLAGS: [&str; 11] = [
     "-fdiagnostics-color=never",
     "-ggdb",
 ];
+/// A kernel's governor is linked with nothing but our headers: no C library, so that a name that the
+/// headers don't have is missing.
+const KERNEL_FLAGS: [&str; 3] = ["-nostdlib", "-fno-stack-protector", "-U_FORTIFY_SOURCE"];
+const KERNEL_LIBRARIES: [&str; 1] = ["-lgcc"];
 
-/// A C compiler and the folder that keeps its work.
+/// A C compiler, the folder that keeps its work, and whether what it reads and makes is confined.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     command: String,
-    cache: PathBuf,
-}
-
-/// Where compiled governors are kept: `idlewise` in the user's cache folder, or in the temporary
-/// one if there is none.
-pub fn cache_folder() -> PathBuf {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    base.unwrap_or_else(env::temp_dir).join("idlewise/governors")
+    cache: Option<PathBuf>,
+    is_confined: bool,
 }
 
 impl Compiler {
-    /// The compiler that `$CC` names, or `cc`.
+    /// The compiler that `$CC` names, or `cc`, confined.
     pub fn system() -> Self {
         let command = env::var("CC").ok().filter(|command| !command.trim().is_empty());
-        Compiler { command: command.unwrap_or_else(|| "cc".to_owned()), cache: cache_folder() }
+        Compiler {
+            command: command.unwrap_or_else(|| "cc".to_owned()),
+            cache: cache_folder(),
+            is_confined: true,
+        }
     }
 
     /// The same with another cache.
     pub fn with_cache(self, cache: impl Into<PathBuf>) -> Self {
-        Compiler { cache: cache.into(), ..self }
+        Compiler { cache: Some(cache.into()), ..self }
     }
 
-    /// The library for a source: from the cache, or compiled now. A `.so` is copied there, so that
-    /// a rebuild does not change it under a replay.
+    /// The same without confinement, for sources that the user trusts.
+    pub fn unconfined(self) -> Self {
+        Compiler { is_confined: false, ..self }
+    }
+
+    /// Whether the compiler and what it makes are confined.
+    pub fn is_confined(&self) -> bool {
+        self.is_confined
+    }
+
+    /// What is not as safe as it could be with this source, in a phrase.
+    pub fn doubt(&self, source: &Source) -> Option<String> {
+        let is_compiled = source.file().extension() != Some(OsStr::new("so"));
+        if !self.is_confined {
+            Some("not confined: its code had all your rights".to_owned())
+        } else if is_compiled && !compiler::has_landlock() {
+            let doubt = "this kernel has no Landlock, so the compiler could read all your files";
+            Some(doubt.to_owned())
+        } else {
+            None
+        }
+    }
+
+    /// The library for a source: a `.so` as it is, a `.c` from the cache or compiled now.
     ///
     /// `extra` is more C text to compile into it, for benchmarks.
     ///
     /// # Errors
     /// If it can't be compiled.
-    pub fn library(&self, source: &Source, extra: Option<&str>) -> Result<PathBuf, PluginError> {
+    pub fn library(&self, source: &Source, extra: Option<&str>) -> Result<Library, PluginError> {
         let path = source.file();
         match path.extension().and_then(OsStr::to_str) {
             Some("so") => {
-                let bytes = fs::read(&path).map_err(io_error(&path, "cannot read"))?;
-                let kept = self.kept(&blake3::hash(&bytes));
-                self.keep(&kept, |to| fs::write(to, &bytes))?;
-                Ok(kept)
+                let bytes = read_bytes(&path, LIBRARY_BYTE_COUNT_MAX)?;
+                Ok(Library::new(path, bytes))
             }
             Some("c") => self.compiled(source, extra),
             _ => Err(PluginError::NotAGovernor { path }),
         }
     }
 
-    fn compiled(&self, source: &Source, extra: Option<&str>) -> Result<PathBuf, PluginError> {
+    fn compiled(&self, source: &Source, extra: Option<&str>) -> Result<Library, PluginError> {
         let path = source.file();
         let text = source.text()?;
         let kernel = source.kernel()?;
@@ -90,16 +114,20 @@ impl Compiler {
         } else {
             format!("a governor of Linux {}", kernel.name)
         };
-        let include = self.headers()?;
+        // All that the compiler writes, and what it reads of ours: a folder of the user's alone.
         let work = tempfile::Builder::new()
-            .prefix("compile-")
-            .tempdir_in(&self.cache)
-            .map_err(io_error(&self.cache, "cannot make a folder in"))?;
+            .prefix("idlewise-compile-")
+            .permissions(fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o700)))
+            .tempdir()
+            .map_err(io_error(&env::temp_dir(), "cannot make a folder in"))?;
+        let work = work.path();
+        let include = work.join("include");
+        INCLUDE.extract(make_folder(&include)?).map_err(io_error(&include, "cannot write"))?;
         // The compiler sees a copy under the file's own name, which may be patched.
-        let file_name = path.file_name().unwrap_or_default();
-        let copy = work.path().join(file_name);
+        let copy = make_folder(&work.join("source"))?.join(path.file_name().unwrap_or_default());
         fs::write(&copy, &text).map_err(io_error(&copy, "cannot write"))?;
 
+        let mut readable = compiler::neighbours(&path);
         let mut arguments: Vec<String> = FLAGS.map(str::to_owned).to_vec();
         let mut add = |flag: &str, folder: &Path| {
             arguments.extend([flag.to_owned(), folder.display().to_string()]);
@@ -109,68 +137,95 @@ impl Compiler {
             // Neighbours such as gov.h are the source's own if there is one.
             if let Some(tree) = &source.kernel_source {
                 add("-iquote", &governors(tree));
+                readable.push(governors(tree));
             }
             add("-I", &include.join("kernel"));
         }
         add("-I", &include);
         if let Some(tree) = source.kernel_source.as_ref().filter(|_| !is_native) {
             add("-idirafter", &tree.join("include"));
-        }
-        if !is_native {
-            arguments.push(format!("-DIDLEWISE_KERNEL={:#x}", kernel.code));
-            arguments.extend(source.fixed_hz.map(|hz| format!("-DIDLEWISE_FIXED_HZ={hz}")));
+            readable.push(tree.join("include"));
         }
         let mut inputs = vec![copy.clone()];
         if !is_native {
+            arguments.push(format!("-DIDLEWISE_KERNEL={:#x}", kernel.code));
+            arguments.extend(source.fixed_hz.map(|hz| format!("-DIDLEWISE_FIXED_HZ={hz}")));
+            arguments.extend(KERNEL_FLAGS.map(str::to_owned));
             inputs.push(include.join("kernel/idlewise/shim.c"));
+            inputs.push(include.join("kernel/idlewise/string.c"));
         }
         if let Some(extra) = extra {
-            let file = work.path().join("extra.c");
+            let file = work.join("extra.c");
             fs::write(&file, extra).map_err(io_error(&file, "cannot write"))?;
             inputs.push(file);
         }
-        let shown = path.display().to_string();
-        let failed = |output: &Output| {
-            let words = String::from_utf8_lossy(&output.stderr);
-            diagnose(&path, &words.replace(&copy.display().to_string(), &shown), &text, &flavour)
+        let program = self.command.split_whitespace().next().and_then(compiler::folder_of);
+        let place = Place { work, readable: &readable, program: program.as_deref() };
+        let run = |command: &mut Command| {
+            compiler::run(command, &place, self.is_confined)
+                .map_err(|error| PluginError::NoCompiler { command: self.command.clone(), error })
         };
-        let run =
-            |command: &mut Command| {
-                command.args(&arguments).args(&inputs).env("LC_ALL", "C").output().map_err(
-                    |error| PluginError::NoCompiler { command: self.command.clone(), error },
-                )
-            };
-        let preprocessed = run(self.start().args(["-E", "-P"]))?;
-        if !preprocessed.status.success() {
-            return Err(failed(&preprocessed));
-        }
-        let version = self.version_text();
+        let shown = path.display().to_string();
+        let checked = |ran: Ran| {
+            if ran.is_success() {
+                return Ok(());
+            }
+            if ran.status.is_none() {
+                return Err(PluginError::CompilerStopped { path: path.clone() });
+            }
+            let words = String::from_utf8_lossy(&ran.words);
+            let words = words.replace(&copy.display().to_string(), &shown);
+            Err(diagnose(&path, &words, &text, &flavour))
+        };
+
+        let version = run(self.start().arg("--version"))?.words;
         let mut hasher = blake3::Hasher::new();
-        for part in [&preprocessed.stdout, &version, self.command.as_bytes()] {
+        let mut hash = |part: &[u8]| {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
+        };
+        let preprocessed = work.join("preprocessed");
+        let mut command = self.start();
+        command.args(["-E", "-P", "-o"]).arg(&preprocessed).args(&arguments).arg(&copy);
+        checked(run(&mut command)?)?;
+        let made = fs::read(&preprocessed);
+        hash(&made.map_err(io_error(&preprocessed, "cannot read"))?);
+        // The files that are compiled with it are ours.
+        hash_files(&INCLUDE, &mut hash);
+        hash(extra.unwrap_or_default().as_bytes());
+        for part in [&*version, self.command.as_bytes(), env::consts::ARCH.as_bytes()] {
+            hash(part);
         }
-        hasher.update(FLAGS.join(" ").as_bytes());
-        let kept = self.kept(&hasher.finalize());
-        if kept.exists() {
-            return Ok(kept);
+        // Folders are in what was preprocessed; those of this run have another name each time.
+        arguments
+            .iter()
+            .filter(|word| word.starts_with('-'))
+            .for_each(|word| hash(word.as_bytes()));
+        let key = hasher.finalize().to_hex()[..32].to_owned();
+        let cache = self.cache.as_ref().and_then(|folder| Cache::open(folder));
+        if let Some(bytes) = cache.as_ref().and_then(|cache| cache.get(&key)) {
+            return Ok(Library::new(path, bytes));
         }
-        let library = work.path().join("governor.so");
-        let output = run(self.start().args(["-shared", "-Wl,-z,defs", "-o"]).arg(&library))?;
-        if !output.status.success() {
-            return Err(failed(&output));
+        let made = work.join("governor.so");
+        let mut command = self.start();
+        command.args(["-shared", "-Wl,-z,defs", "-o"]).arg(&made).args(&arguments).args(&inputs);
+        if !is_native {
+            command.args(KERNEL_LIBRARIES);
         }
-        fs::rename(&library, &kept).map_err(io_error(&kept, "cannot write"))?;
-        Ok(kept)
+        checked(run(&mut command)?)?;
+        let bytes = read_bytes(&made, LIBRARY_BYTE_COUNT_MAX)?;
+        if let Some(cache) = cache {
+            // Nothing is lost without it but time.
+            let _ = cache.put(&key, &bytes);
+        }
+        Ok(Library::new(path, bytes))
     }
 
     /// What the compiler says it is, in one line; empty if it can't be started.
     pub fn version(&self) -> String {
-        String::from_utf8_lossy(&self.version_text()).lines().next().unwrap_or("").to_owned()
-    }
-
-    fn version_text(&self) -> Vec<u8> {
-        self.start().arg("--version").output().map(|output| output.stdout).unwrap_or_default()
+        let output = self.start().arg("--version").output();
+        let words = output.map(|output| output.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&words).lines().next().unwrap_or("").to_owned()
     }
 
     /// `$CC` may carry arguments, as in `CC="ccache gcc"`.
@@ -180,52 +235,20 @@ impl Compiler {
         command.args(words);
         command
     }
+}
 
-    fn kept(&self, hash: &blake3::Hash) -> PathBuf {
-        self.cache.join(format!("{}.so", &hash.to_hex()[..32]))
+fn hash_files(folder: &include_dir::Dir<'_>, hash: &mut impl FnMut(&[u8])) {
+    for file in folder.files() {
+        hash(file.path().as_os_str().as_encoded_bytes());
+        hash(file.contents());
     }
+    folder.dirs().for_each(|folder| hash_files(folder, hash));
+}
 
-    /// Our headers as files, under a name that changes when they do.
-    fn headers(&self) -> Result<PathBuf, PluginError> {
-        fn add(folder: &include_dir::Dir<'_>, hasher: &mut blake3::Hasher) {
-            for file in folder.files() {
-                hasher.update(file.path().as_os_str().as_encoded_bytes());
-                hasher.update(file.contents());
-            }
-            folder.dirs().for_each(|folder| add(folder, hasher));
-        }
-        let mut hasher = blake3::Hasher::new();
-        add(&INCLUDE, &mut hasher);
-        let kept = self.cache.join(format!("include-{}", &hasher.finalize().to_hex()[..16]));
-        self.keep(&kept, |to| {
-            fs::create_dir(to)?;
-            INCLUDE.extract(to)
-        })?;
-        Ok(kept)
-    }
-
-    /// Makes a file or folder of the cache unless it is there, whole or not at all.
-    fn keep(
-        &self,
-        kept: &Path,
-        make: impl FnOnce(&Path) -> io::Result<()>,
-    ) -> Result<(), PluginError> {
-        fs::create_dir_all(&self.cache).map_err(io_error(&self.cache, "cannot make"))?;
-        if kept.exists() {
-            return Ok(());
-        }
-        let work = tempfile::Builder::new()
-            .prefix("make-")
-            .tempdir_in(&self.cache)
-            .map_err(io_error(&self.cache, "cannot make a folder in"))?;
-        let made = work.path().join("made");
-        make(&made).map_err(io_error(&made, "cannot write"))?;
-        match fs::rename(&made, kept) {
-            // Another command was faster.
-            Err(_) if kept.exists() => Ok(()),
-            result => result.map_err(io_error(kept, "cannot write")),
-        }
-    }
+/// A new folder of the user's alone.
+fn make_folder(path: &Path) -> Result<&Path, PluginError> {
+    DirBuilder::new().mode(0o700).create(path).map_err(io_error(path, "cannot make"))?;
+    Ok(path)
 }
 
 fn io_error(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> PluginError {

@@ -17,11 +17,11 @@ pub(crate) fn diagnose(path: &Path, words: &str, text: &str, flavour: &str) -> P
         return PluginError::WrongKernel { path: path.into(), flavour, reason };
     }
     for line in words.lines() {
-        let missing = MISSING.iter().find_map(|(before, after)| {
-            let (place, rest) = line.split_once(before)?;
-            Some((place, rest.split(after).next()?))
-        });
-        let Some((place, name)) = missing else { continue };
+        if let Some((place, name)) = find(line, &NOT_READABLE) {
+            let place = place.rsplit_once(':').map_or(place, |(place, _)| place).to_owned();
+            return PluginError::NotReadable { place, name: name.to_owned() };
+        }
+        let Some((place, name)) = find(line, &MISSING) else { continue };
         let name = name.trim_matches(['\'', '`', '‘', '’', '"']);
         if name == "idlewise_governor_init" {
             return PluginError::RegistersNothing { path: path.into() };
@@ -45,6 +45,20 @@ pub(crate) fn diagnose(path: &Path, words: &str, text: &str, flavour: &str) -> P
     PluginError::DoesNotCompile { path: path.into(), flavour, message: shorten(words) }
 }
 
+/// What stands before one of the phrases, and the name within it.
+fn find<'a>(line: &'a str, phrases: &[(&str, &str)]) -> Option<(&'a str, &'a str)> {
+    phrases.iter().find_map(|(before, after)| {
+        let (place, rest) = line.split_once(before)?;
+        Some((place, if after.is_empty() { rest } else { rest.split_once(after)?.0 }))
+    })
+}
+
+/// How gcc and clang say that they may not read what is included.
+const NOT_READABLE: [(&str, &str); 2] = [
+    (": fatal error: cannot open file '", "': Permission denied"),
+    (": fatal error: ", ": Permission denied"),
+];
+
 /// How gcc, clang and linkers say that a name is not there: what stands before it, and after.
 const MISSING: [(&str, &str); 8] = [
     ("implicit declaration of function ‘", "’"),
@@ -52,7 +66,7 @@ const MISSING: [(&str, &str); 8] = [
     ("undeclared function '", "'"),
     ("use of undeclared identifier '", "'"),
     ("undefined reference to `", "'"),
-    ("undefined symbol: ", "\n"),
+    ("undefined symbol: ", ""),
     (": fatal error: ", ": No such file"),
     ("unknown type name ‘", "’"),
 ];
@@ -124,6 +138,8 @@ mod tests {
         assert!(said(ld).starts_with("my.c:2: 'foo' is not provided"), "{}", said(ld));
         let header = "my.c:3:10: fatal error: linux/acpi.h: No such file or directory\n";
         assert!(said(header).starts_with("my.c:3: 'linux/acpi.h' is not provided"));
+        let secret = "my.c:4:10: fatal error: /etc/shadow: Permission denied\n    4 | #include\n";
+        assert!(said(secret).starts_with("my.c:4: the compiler may not read '/etc/shadow'"));
         let none = "/usr/bin/ld: x.o: in function `enable':\nshim.c:(.text+0x1): undefined reference \
                     to `idlewise_governor_init'\n";
         assert!(said(none).contains("no postcore_initcall()"), "{}", said(none));

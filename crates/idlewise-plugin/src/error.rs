@@ -91,6 +91,32 @@ pub enum PluginError {
         /// What is wrong.
         reason: String,
     },
+    /// This system can't confine a governor's code.
+    NotConfined {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// The file includes one that the compiler may not read.
+    NotReadable {
+        /// The file, with the line.
+        place: String,
+        /// What it includes.
+        name: String,
+    },
+    /// A file is larger than any governor.
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        byte_count_max: u64,
+    },
+    /// The compiler was stopped.
+    CompilerStopped {
+        /// The file.
+        path: PathBuf,
+    },
     /// The process for foreign code can't be started.
     NoWorker {
         /// What the system said.
@@ -147,6 +173,26 @@ impl fmt::Display for PluginError {
                 write!(f, "{} doesn't apply to {}: {reason}", patch.display(), path.display())
             }
             Self::NotLoadable { path, reason } => write!(f, "{}: {reason}", path.display()),
+            Self::NotConfined { path, reason } => write!(
+                f,
+                "{}: this system can't confine a governor's code ({reason}); if you trust the file, \
+                 --unconfined runs it with all your rights",
+                path.display()
+            ),
+            Self::NotReadable { place, name } => write!(
+                f,
+                "{place}: the compiler may not read '{name}': a governor may include the system's \
+                 headers and those beside it; if you trust the file, --unconfined lets it read all"
+            ),
+            Self::TooLarge { path, byte_count_max } => write!(
+                f,
+                "{}: larger than {} MiB; is it a governor?",
+                path.display(),
+                byte_count_max >> 20
+            ),
+            Self::CompilerStopped { path } => {
+                write!(f, "{}: the compiler took too long for it and was stopped", path.display())
+            }
             Self::NoWorker { error } => {
                 write!(f, "cannot start a process for the governor's code: {error}")
             }

@@ -1,14 +1,17 @@
 //! A loaded governor: one private copy of a library, for one CPU.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::path::Path;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::path::PathBuf;
 use std::ptr;
+use std::sync::Arc;
 
 use idlewise_core::{Context, Decision, Device, Governor, Outcome, STATE_COUNT_MAX, StateTable};
+use rustix::fs::SealFlags;
 
+use crate::confine::governor;
 use crate::error::PluginError;
 
 /// `IDLEWISE_GOVERNOR_VERSION`.
@@ -67,13 +70,79 @@ struct CGovernor {
     reflect: Option<unsafe extern "C" fn(*const COutcome, *mut CDevice)>,
 }
 
+/// Why a kernel governor can't be used: what `idlewise_kernel_problem` of `shim.c` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// Its `enable` returned this error.
+    EnableFailed(i32),
+    /// No governor with a `select` was registered.
+    NotRegistered,
+}
+
+/// A compiled governor.
+#[derive(Clone)]
+pub struct Library {
+    /// What it is called in messages.
+    path: PathBuf,
+    bytes: Arc<[u8]>,
+}
+
+impl std::fmt::Debug for Library {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Library({:?}, {} bytes)", self.path, self.bytes.len())
+    }
+}
+
+impl Library {
+    pub(crate) fn new(path: PathBuf, bytes: Vec<u8>) -> Self {
+        Library { path, bytes: bytes.into() }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A library's bytes in a memory file, for the dynamic linker.
+pub(crate) struct Image(File);
+
+impl Image {
+    pub(crate) fn new(bytes: &[u8]) -> io::Result<Self> {
+        // SAFETY: a C string and valid flags; the descriptor that comes back is nobody else's.
+        let mut file = unsafe {
+            let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+            let descriptor = libc::memfd_create(c"governor".as_ptr(), flags);
+            if descriptor < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            File::from_raw_fd(descriptor)
+        };
+        file.write_all(bytes)?;
+        // Each load must find the same.
+        let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        Ok(Image(file))
+    }
+
+    /// The path of the open file.
+    pub(crate) fn name(&self) -> CString {
+        CString::new(format!("/proc/self/fd/{}", self.0.as_raw_fd())).expect("no zero")
+    }
+}
+
+impl AsRawFd for Image {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 /// A governor's library, loaded for one CPU. Its code runs in this process: a crash is ours. The
 /// worker (`worker/`) is where that does no harm.
 pub struct Instance {
     handle: *mut c_void,
-    /// Names the memory file that the library was loaded from: the dynamic linker takes a library
-    /// of the same name for one that it has, so it must stay open as long as the library is.
-    _file: File,
+    /// The dynamic linker takes a library of the same file for one that it has, so an image must stay
+    /// open as long as the library is loaded. None if somebody else holds it.
+    _image: Option<Image>,
     interface: CGovernor,
     machine: Box<CMachine>,
     tick_period_ns: u32,
@@ -85,51 +154,91 @@ pub struct Instance {
 unsafe impl Send for Instance {}
 
 impl Instance {
-    /// Loads a copy of the library at `path`, as it was before any call.
+    /// Loads a copy of a library, as it was before any call, into this process and without any
+    /// confinement: only for code that is trusted.
     ///
     /// # Errors
     /// If it can't be loaded or has no governor.
-    pub fn load(path: &Path, tick_period_ns: u32) -> Result<Self, PluginError> {
-        let fail = |reason| PluginError::NotLoadable { path: path.into(), reason };
-        let file = copy(path).map_err(|error| fail(format!("cannot copy it: {error}")))?;
-        let name = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).expect("no zero");
+    pub fn load(library: &Library, tick_period_ns: u32) -> Result<Self, PluginError> {
+        let fail = |reason| PluginError::NotLoadable { path: library.path.clone(), reason };
+        let image = Image::new(library.bytes())
+            .map_err(|error| fail(format!("cannot copy it: {error}")))?;
+        let mut instance = Instance::open(&image.name()).map_err(fail)?;
+        instance._image = Some(image);
+        instance.set_tick_period_ns(tick_period_ns);
+        Ok(instance)
+    }
+
+    /// Loads the library of this name, with which no other instance is loaded now.
+    pub(crate) fn open(name: &CStr) -> Result<Self, String> {
         // SAFETY: running a library's constructors is what loading a plug-in means; the user named
         // it as one.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle =
+            linking(|| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) });
         if handle.is_null() {
-            return Err(fail(format!("cannot load it: {}", loader_error())));
+            // The linker speaks of a name that the user never saw.
+            let words = loader_error();
+            let known = format!("{}: ", name.to_string_lossy());
+            return Err(format!("cannot load it: {}", words.trim_start_matches(&known)));
         }
         let mut instance = Instance {
             handle,
-            _file: file,
+            _image: None,
             interface: CGovernor { version: 0, enable: None, select: None, reflect: None },
             machine: Box::default(),
-            tick_period_ns,
+            tick_period_ns: 0,
             last_answer: 0,
         };
-        // SAFETY: the handle is live, the name a C string.
-        let symbol = unsafe { libc::dlsym(handle, c"idlewise_governor".as_ptr()) };
+        let symbol = instance.symbol(c"idlewise_governor");
         if symbol.is_null() {
-            return Err(fail(
-                "it exports no 'idlewise_governor'; build it from a file that has \
-                 IDLEWISE_GOVERNOR(...) of idlewise_governor.h, or pass the .c file"
-                    .to_owned(),
-            ));
+            return Err("it exports no 'idlewise_governor'; build it from a file that has \
+                        IDLEWISE_GOVERNOR(...) of idlewise_governor.h, or pass the .c file"
+                .to_owned());
         }
         // SAFETY: a governor of any version begins with its version.
         let version = unsafe { *symbol.cast::<u32>() };
         if version != VERSION {
-            return Err(fail(format!(
+            return Err(format!(
                 "its interface has version {version}, this idlewise knows {VERSION}; build it again \
                  with this idlewise_governor.h"
-            )));
+            ));
         }
         // SAFETY: the exported symbol of this version has this type (`idlewise_governor.h`).
         instance.interface = unsafe { *symbol.cast::<CGovernor>() };
         if instance.interface.select.is_none() {
-            return Err(fail("its governor has no select".to_owned()));
+            return Err("its governor has no select".to_owned());
         }
         Ok(instance)
+    }
+
+    /// Whether a library of this name is loaded, as one is that can't be unloaded.
+    pub(crate) fn is_loaded(name: &CStr) -> bool {
+        // SAFETY: a C string; with this flag nothing is loaded.
+        let handle =
+            linking(|| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) });
+        if !handle.is_null() {
+            // SAFETY: the handle is live; this gives back what was just taken.
+            unsafe { libc::dlclose(handle) };
+        }
+        !handle.is_null()
+    }
+
+    pub(crate) fn set_tick_period_ns(&mut self, tick_period_ns: u32) {
+        self.tick_period_ns = tick_period_ns;
+    }
+
+    /// Why the governor can't be used, once it was enabled.
+    pub(crate) fn problem(&self) -> Option<Problem> {
+        let symbol = self.symbol(c"idlewise_kernel_problem").cast::<c_int>();
+        if symbol.is_null() {
+            return None;
+        }
+        // SAFETY: the symbol is that of shim.c, or of somebody who imitates it: an int.
+        match unsafe { symbol.read_unaligned() } {
+            0 => None,
+            c_int::MIN => Some(Problem::NotRegistered),
+            error => Some(Problem::EnableFailed(error)),
+        }
     }
 
     /// The last answer as the governor gave it, within the table or not.
@@ -240,19 +349,12 @@ impl Drop for Instance {
     }
 }
 
-/// The library's bytes in a memory file of their own.
-fn copy(path: &Path) -> io::Result<File> {
-    let bytes = fs::read(path)?;
-    // SAFETY: a C string and valid flags; the descriptor that comes back is nobody else's.
-    let mut file = unsafe {
-        let descriptor = libc::memfd_create(c"governor".as_ptr(), libc::MFD_CLOEXEC);
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        File::from_raw_fd(descriptor)
-    };
-    file.write_all(&bytes)?;
-    Ok(file)
+/// Lets the dynamic linker open the library in a confined process.
+fn linking<T>(link: impl FnOnce() -> T) -> T {
+    governor::loading();
+    let result = link();
+    governor::loaded();
+    result
 }
 
 fn loader_error() -> String {

@@ -2,7 +2,7 @@
 //! in a kernel, replayed like a built-in governor.
 //!
 //! ```text
-//! menu.c ─ patch ─► compiler ─► cache ─► idlewise process ─► one private copy per replayed CPU
+//! menu.c ─ patch ─► compiler ─► cache ─► confined process ─► one private copy per replayed CPU
 //!                     ▲                     (worker)            │ select, reflect
 //!              include/, our headers                            ▼
 //!                                                          idlewise-sim's lane
@@ -11,7 +11,9 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `source.rs` | [`Source`]: what the user asked for; patches; which kernel |
-//! | `compile.rs` | the system's C compiler and its cache |
+//! | `compile.rs` | the system's C compiler |
+//! | `cache.rs` | what it made, kept where nobody else can write |
+//! | `confine/` | limits for the compiler, and the seccomp filter of a worker |
 //! | `diagnose.rs` | a failed compiler's words, shortened |
 //! | `instance.rs` | [`Instance`]: a loaded governor, behind `idlewise_core::Governor` |
 //! | `worker/` | the process that replays foreign code, so that its crash is only its own |
@@ -19,8 +21,7 @@
 //!
 //! # State
 //!
-//! Each replayed CPU loads a copy of the library of its own (a memory file, so that the dynamic
-//! linker takes it for another one). All variables of the file exist once per CPU then: per-CPU data
+//! Each replayed CPU has a copy of the library of its own, loaded for it. All variables of the file exist once per CPU then: per-CPU data
 //! costs no indirection, versions of one file replay side by side, and CPUs on several threads share
 //! nothing. What a kernel governor shares between CPUs on purpose is per CPU here: a replay must not
 //! depend on which thread was faster.
@@ -28,12 +29,16 @@
 //! # Isolation
 //!
 //! Foreign code runs in a child process that replays whole lanes: it is sent gaps and answers with a
-//! tally, so that no decision crosses a process boundary. The child itself reports a signal or an
-//! endless loop with the gap where it happened ([`Failure`]), then ends.
+//! tally, so that no decision crosses a process boundary. The child confines itself before it loads
+//! the code (`confine/governor.rs`); idlewise watches it, and believes nothing that it sends without
+//! a check (`worker/process.rs`, `worker/check.rs`). What is left to a governor is to lie about
+//! itself. `docs/plugins.md` says what users can rely on.
 //!
 //! What this crate does not do: know governors by name, or depend on the GPL-2.0 ports.
 
+mod cache;
 mod compile;
+mod confine;
 mod diagnose;
 mod error;
 mod instance;
@@ -41,12 +46,13 @@ mod plugin;
 mod source;
 mod worker;
 
-pub use compile::{Compiler, cache_folder};
+pub use cache::cache_folder;
+pub use compile::Compiler;
 pub use error::PluginError;
-pub use instance::Instance;
+pub use instance::{Instance, Library};
 pub use plugin::{Plugin, PluginLane, RemoteGovernor};
 pub use source::{KERNELS, Kernel, Source};
-pub use worker::{Failure, FailureCause, WorkerCommand, serve};
+pub use worker::{Failure, FailureCause, Place, WorkerCommand, serve};
 
 use include_dir::{Dir, include_dir};
 

@@ -1,7 +1,6 @@
 //! A governor from a file, as replay uses it: compiled here, run by workers.
 
 use std::cell::{OnceCell, RefCell};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use idlewise_core::{Context, Decision, Device, Governor, Outcome, StateTable};
@@ -10,8 +9,11 @@ use idlewise_trace::IdleGap;
 
 use crate::compile::Compiler;
 use crate::error::PluginError;
+use crate::instance::Library;
 use crate::source::Source;
-use crate::worker::{self, Failure, GAP_BYTE_COUNT, Kind, Message, Worker, WorkerCommand};
+use crate::worker::{
+    self, Failure, FailureCause, GAP_BYTE_COUNT, Kind, Place, Sent, Worker, WorkerCommand,
+};
 
 /// Gaps that are sent at once: enough that a message costs nothing, little enough for the caches.
 const BATCH_BYTE_COUNT: usize = 1_024 * GAP_BYTE_COUNT;
@@ -23,11 +25,15 @@ pub struct Plugin {
 }
 
 struct Shared {
-    library: PathBuf,
+    library: Library,
     command: WorkerCommand,
+    is_confined: bool,
+    doubt: Option<String>,
     /// Workers that wait for a lane.
     idle: Mutex<Vec<Worker>>,
     failure: Mutex<Option<Failure>>,
+    /// What it printed in one of its lanes.
+    printed: Mutex<String>,
 }
 
 impl std::fmt::Debug for Plugin {
@@ -41,53 +47,55 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Plugin {
-    /// Compiles a source, unless the cache has it, and sees whether it can be loaded.
+    /// Compiles a source, unless the cache has it, and sees whether it can be loaded. Its code runs
+    /// as the compiler does: confined or not.
     ///
     /// # Errors
-    /// If it can't.
+    /// If it can't be compiled, loaded or confined.
     pub fn new(
         source: &Source,
         compiler: &Compiler,
         command: WorkerCommand,
     ) -> Result<Self, PluginError> {
+        let is_confined = compiler.is_confined();
         let library = compiler.library(source, None)?;
         let plugin = Plugin {
             shared: Arc::new(Shared {
                 library,
                 command,
+                is_confined,
+                doubt: compiler.doubt(source),
                 idle: Mutex::default(),
                 failure: Mutex::default(),
+                printed: Mutex::default(),
             }),
         };
-        let mut worker = plugin.shared.worker().map_err(|error| PluginError::NoWorker { error })?;
-        let not_loadable = |reason| Err(PluginError::NotLoadable { path: source.file(), reason });
-        let Message { kind, payload } = worker.receive();
-        match kind {
-            Kind::Ready => {
-                lock(&plugin.shared.idle).push(worker);
-                Ok(plugin)
+        let path = source.file();
+        let worker = plugin.shared.worker().map_err(|error| match error {
+            NoWorker::Io(error) => PluginError::NoWorker { error },
+            NoWorker::NotLoadable(reason) => PluginError::NotLoadable { path, reason },
+            NoWorker::NotConfined(reason) => PluginError::NotConfined { path, reason },
+            NoWorker::Failed(cause) => {
+                PluginError::NotLoadable { path, reason: format!("it {cause} when it was loaded") }
             }
-            Kind::NotLoadable => {
-                let words = String::from_utf8_lossy(&payload);
-                // The library's own name is one of the cache's.
-                let library = plugin.shared.library.display().to_string();
-                not_loadable(words.trim_start_matches(&format!("{library}: ")).to_owned())
-            }
-            _ => not_loadable(format!(
-                "it {} when it was loaded",
-                worker::failure_of(&payload, "").cause
-            )),
-        }
+        })?;
+        lock(&plugin.shared.idle).push(worker);
+        Ok(plugin)
     }
 
-    /// The compiled library.
-    pub fn library(&self) -> &std::path::Path {
-        &self.shared.library
+    /// What is not as safe as it could be, in a phrase.
+    pub fn doubt(&self) -> Option<&str> {
+        self.shared.doubt.as_deref()
     }
 
     /// What it did wrong, if it did: its tallies are empty then.
     pub fn failure(&self) -> Option<Failure> {
         lock(&self.shared.failure).clone()
+    }
+
+    /// What it printed in one of its lanes, or when it was loaded.
+    pub fn printed(&self) -> String {
+        lock(&self.shared.printed).clone()
     }
 
     /// A lane for one CPU, run by a worker. `name` says which in a failure.
@@ -97,6 +105,8 @@ impl Plugin {
         let remote = Remote::new(self.shared.clone(), name, Kind::Lane, &bytes);
         PluginLane {
             remote: RefCell::new(remote),
+            setting,
+            sent: Sent::default(),
             batch: RefCell::new(Vec::with_capacity(BATCH_BYTE_COUNT)),
             tally: OnceCell::new(),
         }
@@ -112,18 +122,36 @@ impl Plugin {
     }
 }
 
+/// Why there is no worker.
+enum NoWorker {
+    Io(std::io::Error),
+    NotLoadable(String),
+    NotConfined(String),
+    Failed(FailureCause),
+}
+
 impl Shared {
-    fn worker(&self) -> std::io::Result<Worker> {
-        Worker::start(&self.command, &self.library)
+    /// A new worker that has loaded the library.
+    fn worker(&self) -> Result<Worker, NoWorker> {
+        let mut worker = Worker::start(&self.command, self.is_confined).map_err(NoWorker::Io)?;
+        let kinds = [Kind::Ready, Kind::NotLoadable, Kind::NotConfined];
+        let answer = worker
+            .send(Kind::Library, self.library.bytes())
+            .and_then(|()| worker.receive(&kinds))
+            .map_err(NoWorker::Failed)?;
+        let words = |payload: Vec<u8>| String::from_utf8_lossy(&payload).into_owned();
+        match answer {
+            (Kind::Ready, _) => Ok(worker),
+            (Kind::NotConfined, payload) => Err(NoWorker::NotConfined(words(payload))),
+            (_, payload) => Err(NoWorker::NotLoadable(words(payload))),
+        }
     }
 
-    /// A worker that has said that it is ready.
-    fn ready_worker(&self) -> Option<Worker> {
-        if let Some(worker) = lock(&self.idle).pop() {
-            return Some(worker);
+    fn note_printed(&self, worker: &Worker) {
+        let mut printed = lock(&self.printed);
+        if printed.is_empty() {
+            *printed = worker.printed();
         }
-        let mut worker = self.worker().ok()?;
-        (worker.receive().kind == Kind::Ready).then_some(worker)
     }
 }
 
@@ -138,53 +166,70 @@ impl Remote {
     fn new(shared: Arc<Shared>, name: String, kind: Kind, payload: &[u8]) -> Self {
         // One failure is the result; nobody waits for more of them.
         let has_failed = lock(&shared.failure).is_some();
-        let worker = if has_failed { None } else { shared.ready_worker() };
-        let is_lost = !has_failed && worker.is_none();
-        let mut remote = Remote { shared, name, worker };
-        if is_lost {
-            let bytes = [3_u64.to_le_bytes()].concat();
-            remote.note_failure(&bytes);
+        let waiting = if has_failed { None } else { lock(&shared.idle).pop() };
+        let worker = waiting.map_or_else(
+            || if has_failed { Err(FailureCause::Gone) } else { shared.next_worker() },
+            Ok,
+        );
+        let mut remote = Remote { shared, name, worker: None };
+        match worker {
+            Ok(worker) => remote.worker = Some(worker),
+            Err(cause) => remote.note_failure(cause),
         }
         remote.send(kind, payload);
         remote
     }
 
-    fn note_failure(&mut self, payload: &[u8]) {
-        self.worker = None;
-        let failure = worker::failure_of(payload, &self.name);
+    /// The worker ends; the first failure is kept.
+    fn note_failure(&mut self, cause: FailureCause) {
+        let place = self.worker.as_ref().map_or(Place::Loading, Worker::place);
+        if let Some(worker) = self.worker.take() {
+            self.shared.note_printed(&worker);
+        }
+        let failure = Failure { cause, lane: self.name.clone(), place };
         lock(&self.shared.failure).get_or_insert(failure);
     }
 
     fn send(&mut self, kind: Kind, payload: &[u8]) {
         let Some(worker) = &mut self.worker else { return };
-        if worker.send(kind, payload).is_err() {
-            // It said why before it closed its input.
-            let message = worker.receive();
-            self.note_failure(&message.payload);
+        if let Err(cause) = worker.send(kind, payload) {
+            self.note_failure(cause);
         }
     }
 
-    /// The answer of the kind expected.
-    fn receive(&mut self, expected: Kind) -> Option<Vec<u8>> {
-        let Message { kind, payload } = self.worker.as_mut()?.receive();
-        if kind == expected {
-            return Some(payload);
-        }
-        self.note_failure(&payload);
-        None
+    /// The answer of the kind expected, as `get` reads it.
+    fn receive<T>(&mut self, expected: Kind, get: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+        let received = self.worker.as_mut()?.receive(&[expected]);
+        let answer = received.and_then(|(_, payload)| get(&payload).ok_or(FailureCause::Forged));
+        answer.map_err(|cause| self.note_failure(cause)).ok()
     }
 
-    /// Gives the worker back.
-    fn finish(&mut self) {
+    /// Gives the worker back, if it can serve another lane.
+    fn finish(&mut self, is_reusable: bool) {
         if let Some(worker) = self.worker.take() {
-            lock(&self.shared.idle).push(worker);
+            self.shared.note_printed(&worker);
+            if is_reusable {
+                lock(&self.shared.idle).push(worker);
+            }
         }
+    }
+}
+
+impl Shared {
+    /// Another worker, after one that was as it should be.
+    fn next_worker(&self) -> Result<Worker, FailureCause> {
+        self.worker().map_err(|error| match error {
+            NoWorker::Failed(cause) => cause,
+            _ => FailureCause::Gone,
+        })
     }
 }
 
 /// One CPU's lane in a worker. After a failure ([`Plugin::failure`]) its tally is empty.
 pub struct PluginLane {
     remote: RefCell<Remote>,
+    setting: Setting,
+    sent: Sent,
     batch: RefCell<Vec<u8>>,
     tally: OnceCell<Tally>,
 }
@@ -203,6 +248,7 @@ impl Lane for PluginLane {
     fn replay(&mut self, gaps: &[IdleGap]) {
         let batch = self.batch.get_mut();
         for gap in gaps {
+            self.sent.add(gap);
             worker::put_gap(batch, gap);
         }
         if batch.len() >= BATCH_BYTE_COUNT {
@@ -215,9 +261,14 @@ impl Lane for PluginLane {
             self.flush();
             let mut remote = self.remote.borrow_mut();
             remote.send(Kind::End, &[]);
-            let tally = remote.receive(Kind::Tally).map(|payload| worker::get_tally(&payload));
-            remote.finish();
-            tally.unwrap_or_default()
+            let received = remote.receive(Kind::Tally, |payload| {
+                let (is_reusable, tally) = worker::get_tally(payload)?;
+                let is_possible = self.sent.allows(&tally, &self.setting);
+                is_possible.then_some((is_reusable, tally))
+            });
+            let (is_reusable, tally) = received.unwrap_or_default();
+            remote.finish(is_reusable);
+            tally
         })
     }
 }
@@ -233,9 +284,10 @@ impl Governor for RemoteGovernor {
         let mut bytes = Vec::new();
         worker::put_question(&mut bytes, context, device);
         self.remote.send(Kind::Select, &bytes);
-        match self.remote.receive(Kind::Answer) {
-            Some(payload) => {
-                let (decision, timer_read_count, after) = worker::get_answer(&payload);
+        let state_count = context.states.len();
+        let get = |payload: &[u8]| worker::get_answer(payload, state_count);
+        match self.remote.receive(Kind::Answer, get) {
+            Some((decision, timer_read_count, after)) => {
                 context.count_sleep_length_calls(timer_read_count);
                 *device = after;
                 decision
@@ -248,8 +300,8 @@ impl Governor for RemoteGovernor {
         let mut bytes = Vec::new();
         worker::put_outcome(&mut bytes, outcome, device);
         self.remote.send(Kind::Reflect, &bytes);
-        if let Some(payload) = self.remote.receive(Kind::Device) {
-            *device = worker::get_device(&payload);
+        if let Some(after) = self.remote.receive(Kind::Device, worker::get_device) {
+            *device = after;
         }
     }
 }

@@ -1,7 +1,6 @@
 //! `idlewise plugin-worker`: not for users. idlewise starts itself this way to run a governor's file
 //! in a process of its own (`idlewise-plugin`).
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::error::Failure;
@@ -9,14 +8,15 @@ use crate::error::Failure;
 /// Run a governor's file for the idlewise that started this one
 #[derive(clap::Args)]
 pub struct PluginWorker {
-    /// The compiled governor
-    library: PathBuf,
+    /// Without confinement
+    #[arg(long)]
+    unconfined: bool,
 }
 
 impl PluginWorker {
     /// Serves until the other idlewise has enough.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        idlewise_plugin::serve(&self.library).map_err(|error| {
+        idlewise_plugin::serve(!self.unconfined).map_err(|error| {
             Failure::new(format_args!("plugin-worker is started by idlewise itself: {error}"))
         })?;
         Ok(ExitCode::SUCCESS)

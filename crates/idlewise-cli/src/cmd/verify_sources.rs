@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use idlewise_core::{Governor, StateTable, tick_period_ns};
 use idlewise_linux::{GovernorSpec, resolve};
-use idlewise_plugin::{Compiler, Instance, Kernel, Source};
+use idlewise_plugin::{Compiler, Instance, Kernel, Library, Source};
 use idlewise_sim::Machine;
 use idlewise_sim::decision_log::DecisionAnswer;
 use idlewise_sim::replay::{GovernorLane, GroupReader, Lane, Setting};
@@ -73,7 +73,7 @@ pub struct VerifySources {
 struct Subject {
     release: String,
     spec: &'static GovernorSpec,
-    library: PathBuf,
+    library: Library,
 }
 
 /// Where two governors differ.

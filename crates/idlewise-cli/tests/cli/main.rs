@@ -5,6 +5,7 @@
 mod anonymize;
 #[cfg(target_os = "linux")]
 mod bench;
+mod confinement;
 mod dead_stderr;
 mod diff;
 mod escapes;

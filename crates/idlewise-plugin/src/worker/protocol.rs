@@ -1,5 +1,8 @@
 //! Messages between idlewise and a worker: a kind, a length, bytes. Both ends are the same program,
 //! so there are no versions; but all numbers are written out, so that no memory layout is trusted.
+//!
+//! What idlewise sends is as it should be. What a worker sends may come from the governor: reading it
+//! never fails but with `None`, and takes no longer than the message is.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -9,16 +12,18 @@ use idlewise_core::{
 use idlewise_sim::replay::{Setting, Tally};
 use idlewise_trace::{IdleGap, WakeReason};
 
-use super::{Failure, FailureCause};
-
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
+    /// To the worker, first: the library's bytes.
+    Library,
     /// From the worker: the library was loaded.
     Ready,
     /// From the worker: it could not be, in words.
     NotLoadable,
+    /// From the worker: nothing was loaded, because this system can't confine it; in words.
+    NotConfined,
     /// To the worker: a lane begins; its setting.
     Lane,
     /// To the worker: the lane's next gaps.
@@ -37,14 +42,14 @@ pub(crate) enum Kind {
     Reflect,
     /// From the worker: the device after it.
     Device,
-    /// From the worker, last: why it ends.
-    Failure,
 }
 
 impl Kind {
-    const ALL: [Kind; 12] = [
+    const ALL: [Kind; 13] = [
+        Kind::Library,
         Kind::Ready,
         Kind::NotLoadable,
+        Kind::NotConfined,
         Kind::Lane,
         Kind::Gaps,
         Kind::End,
@@ -54,8 +59,16 @@ impl Kind {
         Kind::Answer,
         Kind::Reflect,
         Kind::Device,
-        Kind::Failure,
     ];
+
+    /// The longest payload of a message from a worker.
+    pub(crate) fn byte_count_max(self) -> usize {
+        match self {
+            Kind::Tally => 1 << 20,
+            Kind::NotLoadable | Kind::NotConfined => 4 << 10,
+            _ => 256,
+        }
+    }
 }
 
 /// A message as it came.
@@ -78,37 +91,58 @@ pub(crate) fn send(output: &mut impl Write, kind: Kind, payload: &[u8]) -> io::R
     output.flush()
 }
 
-/// The next message; none if the other end has closed.
+/// The kind and length that a header says; none if there is no such kind.
+pub(crate) fn parse_header(header: &[u8; HEADER_BYTE_COUNT]) -> Option<(Kind, usize)> {
+    let kind = *Kind::ALL.get(usize::from(header[0]))?;
+    let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]);
+    Some((kind, length as usize))
+}
+
+/// The next message for a worker; none if the other end has closed.
 pub(crate) fn receive(input: &mut impl Read) -> io::Result<Option<Message>> {
     let mut header = [0; HEADER_BYTE_COUNT];
     if let Err(error) = input.read_exact(&mut header) {
         return if error.kind() == ErrorKind::UnexpectedEof { Ok(None) } else { Err(error) };
     }
     let broken = || io::Error::from(ErrorKind::InvalidData);
-    let kind = *Kind::ALL.get(usize::from(header[0])).ok_or_else(broken)?;
-    let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]);
-    let mut payload = vec![0; length as usize];
+    let (kind, length) = parse_header(&header).ok_or_else(broken)?;
+    let mut payload = vec![0; length];
     input.read_exact(&mut payload)?;
     Ok(Some(Message { kind, payload }))
 }
 
 /// Takes numbers from a message, in the order in which they were put.
-struct Numbers<'a>(&'a [u8]);
+struct Numbers<'a> {
+    bytes: &'a [u8],
+    is_short: bool,
+}
 
-impl Numbers<'_> {
+impl<'a> Numbers<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Numbers { bytes, is_short: false }
+    }
+
+    /// The next number; 0 if there is none, and then [`Numbers::is_all`] is false.
     fn next(&mut self) -> u64 {
-        match self.0.split_first_chunk() {
+        match self.bytes.split_first_chunk() {
             Some((number, rest)) => {
-                self.0 = rest;
+                self.bytes = rest;
                 u64::from_le_bytes(*number)
             }
-            // The other end is this program; a short message can only be a torn one.
-            None => 0,
+            None => {
+                self.is_short = true;
+                0
+            }
         }
     }
 
     fn flag(&mut self) -> bool {
         self.next() != 0
+    }
+
+    /// Whether the message had the numbers that were taken, and no more.
+    fn is_all(&self) -> bool {
+        !self.is_short && self.bytes.is_empty()
     }
 }
 
@@ -162,7 +196,7 @@ pub(crate) fn put_setting(to: &mut Vec<u8>, setting: &Setting) {
 }
 
 pub(crate) fn get_setting(payload: &[u8]) -> Setting {
-    let from = &mut Numbers(payload);
+    let from = &mut Numbers::new(payload);
     Setting {
         states: get_states(from),
         disabled: DisabledMask::from_bits(from.next() as u16),
@@ -220,7 +254,9 @@ pub(crate) fn get_gap(bytes: &[u8; GAP_BYTE_COUNT]) -> IdleGap {
     }
 }
 
-pub(crate) fn put_tally(to: &mut Vec<u8>, tally: &Tally) {
+/// `is_reusable` says whether the worker can serve another lane.
+pub(crate) fn put_tally(to: &mut Vec<u8>, is_reusable: bool, tally: &Tally) {
+    put(to, &[is_reusable.into()]);
     for state in &tally.states {
         put(
             to,
@@ -253,8 +289,10 @@ pub(crate) fn put_tally(to: &mut Vec<u8>, tally: &Tally) {
     }
 }
 
-pub(crate) fn get_tally(payload: &[u8]) -> Tally {
-    let from = &mut Numbers(payload);
+/// None if a worker of ours would not have sent it.
+pub(crate) fn get_tally(payload: &[u8]) -> Option<(bool, Tally)> {
+    let from = &mut Numbers::new(payload);
+    let is_reusable = from.flag();
     let mut tally = Tally::default();
     for state in &mut tally.states {
         state.entry_count = from.next();
@@ -272,11 +310,18 @@ pub(crate) fn get_tally(payload: &[u8]) -> Tally {
     tally.auto_promotion_count = from.next();
     tally.timer_read_count = from.next();
     tally.invalid_count = from.next();
-    for _ in 0..from.next() {
-        let delay_ns = from.next();
-        tally.overruns.add(delay_ns, from.next());
+    let overrun_count = from.next();
+    if overrun_count != from.bytes.len() as u64 / 16 {
+        return None;
     }
-    tally
+    let mut count_sum = 0_u64;
+    for _ in 0..overrun_count {
+        let (delay_ns, count) = (from.next(), from.next());
+        // Such sums are kept in 64 bits.
+        count_sum = count_sum.checked_add(count)?;
+        tally.overruns.add(delay_ns, count);
+    }
+    from.is_all().then_some((is_reusable, tally))
 }
 
 pub(crate) fn put_governor(to: &mut Vec<u8>, states: &StateTable, tick_period_ns: u32) {
@@ -285,7 +330,7 @@ pub(crate) fn put_governor(to: &mut Vec<u8>, states: &StateTable, tick_period_ns
 }
 
 pub(crate) fn get_governor(payload: &[u8]) -> (StateTable, u32) {
-    let from = &mut Numbers(payload);
+    let from = &mut Numbers::new(payload);
     let tick_period_ns = from.next() as u32;
     (get_states(from), tick_period_ns)
 }
@@ -318,8 +363,11 @@ pub(crate) fn device(device: &Device) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn get_device(payload: &[u8]) -> Device {
-    get_device_from(&mut Numbers(payload))
+/// None if a worker of ours would not have sent it.
+pub(crate) fn get_device(payload: &[u8]) -> Option<Device> {
+    let from = &mut Numbers::new(payload);
+    let device = get_device_from(from);
+    from.is_all().then_some(device)
 }
 
 pub(crate) fn put_question(to: &mut Vec<u8>, context: &Context<'_>, device: &Device) {
@@ -340,7 +388,7 @@ pub(crate) fn put_question(to: &mut Vec<u8>, context: &Context<'_>, device: &Dev
 }
 
 pub(crate) fn get_question<'a>(payload: &[u8], states: &'a StateTable) -> (Context<'a>, Device) {
-    let from = &mut Numbers(payload);
+    let from = &mut Numbers::new(payload);
     let sleep_length_ns = from.next() as i64;
     let next_event_ns = from.next() as i64;
     let mut context = Context::new(states, SleepLength { sleep_length_ns, next_event_ns });
@@ -359,11 +407,13 @@ pub(crate) fn answer(decision: Decision, timer_read_count: u32, device: &Device)
     bytes
 }
 
-pub(crate) fn get_answer(payload: &[u8]) -> (Decision, u32, Device) {
-    let from = &mut Numbers(payload);
+/// None if a worker of ours would not have sent it, as for a state beyond the table.
+pub(crate) fn get_answer(payload: &[u8], state_count: usize) -> Option<(Decision, u32, Device)> {
+    let from = &mut Numbers::new(payload);
     let decision = Decision { state: from.next() as usize, stop_tick: from.flag() };
     let timer_read_count = from.next() as u32;
-    (decision, timer_read_count, get_device_from(from))
+    let device = get_device_from(from);
+    (from.is_all() && decision.state < state_count).then_some((decision, timer_read_count, device))
 }
 
 pub(crate) fn put_outcome(to: &mut Vec<u8>, outcome: &Outcome, device: &Device) {
@@ -372,52 +422,10 @@ pub(crate) fn put_outcome(to: &mut Vec<u8>, outcome: &Outcome, device: &Device) 
 }
 
 pub(crate) fn get_outcome(payload: &[u8]) -> (Outcome, Device) {
-    let from = &mut Numbers(payload);
+    let from = &mut Numbers::new(payload);
     let outcome =
         Outcome { entered: from.next() as usize, got_tick: from.flag(), now_ns: from.next() };
     (outcome, get_device_from(from))
-}
-
-/// A failure's bytes; nothing in here allocates before the last line, so that a signal's handler
-/// can use [`failure_bytes`].
-pub(crate) fn failure(cause: FailureCause, index: u64, cpu: u32, at_ns: i64) -> Vec<u8> {
-    failure_bytes(cause, index, cpu, at_ns).to_vec()
-}
-
-pub(crate) const FAILURE_BYTE_COUNT: usize = 48;
-
-pub(crate) fn failure_bytes(
-    cause: FailureCause,
-    index: u64,
-    cpu: u32,
-    at_ns: i64,
-) -> [u8; FAILURE_BYTE_COUNT] {
-    let (kind, a, b) = match cause {
-        FailureCause::Signal(signal) => (0, signal as u64, 0),
-        FailureCause::Loop => (1, 0, 0),
-        FailureCause::OutOfRange { answer, state_count } => (2, answer as u64, state_count.into()),
-        FailureCause::Gone => (3, 0, 0),
-    };
-    let mut bytes = [0; FAILURE_BYTE_COUNT];
-    let numbers = [kind, a, b, index, u64::from(cpu), at_ns as u64];
-    for (bytes, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-        bytes.copy_from_slice(&number.to_le_bytes());
-    }
-    bytes
-}
-
-pub(crate) fn get_failure(payload: &[u8], lane: &str) -> Failure {
-    let from = &mut Numbers(payload);
-    let (kind, a, b) = (from.next(), from.next(), from.next());
-    let cause = match kind {
-        0 => FailureCause::Signal(a as i32),
-        1 => FailureCause::Loop,
-        2 => FailureCause::OutOfRange { answer: a as i32, state_count: b as u32 },
-        _ => FailureCause::Gone,
-    };
-    let index = from.next();
-    let cpu = u16::try_from(from.next()).ok();
-    Failure { cause, lane: lane.to_owned(), index, cpu, at_ns: from.next() as i64 }
 }
 
 #[cfg(test)]
@@ -447,20 +455,34 @@ mod tests {
         tally.states[9].free_ipi_count = 3;
         tally.overruns.add(5, 2);
         let mut bytes = Vec::new();
-        put_tally(&mut bytes, &tally);
-        assert_eq!(get_tally(&bytes), tally);
+        put_tally(&mut bytes, true, &tally);
+        assert_eq!(get_tally(&bytes), Some((true, tally)));
 
         let states = StateTable::new(&[IdleState::POLL, IdleState::new(1, 2)]).unwrap();
         let setting = Setting { latency_limit_ns: -1, ..Setting::new(states, 4_000_000) };
         let mut bytes = Vec::new();
         put_setting(&mut bytes, &setting);
         assert_eq!(format!("{:?}", get_setting(&bytes)), format!("{setting:?}"));
+    }
 
-        let cause = FailureCause::OutOfRange { answer: -3, state_count: 4 };
-        let failure = get_failure(&failure(cause, 8, 2, -1), "a log");
-        assert_eq!(
-            failure.to_string(),
-            "answered state -3 where there are 0 to 3 in gap 8 of CPU 2, from -1 ns, of a log"
-        );
+    #[test]
+    fn what_a_worker_of_ours_would_not_send_is_refused() {
+        let mut tally = Tally::default();
+        tally.overruns.add(5, 2);
+        let mut bytes = Vec::new();
+        put_tally(&mut bytes, true, &tally);
+        for length in 0..bytes.len() {
+            assert_eq!(get_tally(&bytes[..length]), None, "{length} bytes");
+        }
+        assert_eq!(get_tally(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(get_tally(&[0xff; 0x4000]), None);
+
+        let device = Device::default();
+        let decision = Decision { state: 3, stop_tick: true };
+        let bytes = answer(decision, 1, &device);
+        assert!(get_answer(&bytes, 4).is_some());
+        assert!(get_answer(&bytes, 3).is_none());
+        assert!(get_answer(&bytes[1..], 4).is_none());
+        assert!(get_device(&[0; 33]).is_none());
     }
 }

@@ -1,124 +1,214 @@
-//! The worker's side: takes messages until its input closes.
+//! The worker's side: confines itself, then takes messages until its input closes.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::path::Path;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
 
 use idlewise_core::{Context, Decision, Device, Governor, Outcome, StateTable};
 use idlewise_sim::replay::{GovernorLane, Lane};
 
 use super::FailureCause;
-use super::guard;
+use super::place::{FILE_BYTE_COUNT, Page, fail};
 use super::protocol::{self, Kind, Message};
-use crate::instance::Instance;
+use crate::confine::governor;
+use crate::instance::{Image, Instance, Problem};
 
-/// Serves the process that started this one: loads the library and replays with it. What the
-/// governor prints goes to standard error.
+/// The longest words about a library that can't be loaded.
+const WORD_BYTE_COUNT_MAX: usize = 1_000;
+
+/// Serves the process that started this one: loads the library that it sends, confined unless it
+/// said otherwise, and replays with it.
 ///
 /// # Errors
-/// If standard input and output are not pipes of that process.
-pub fn serve(library: &Path) -> io::Result<()> {
-    let (input, mut output) = take_streams()?;
+/// If standard input, output and error are not those that idlewise gives a worker.
+pub fn serve(is_confined: bool) -> io::Result<()> {
+    let (page, input, mut output) = take_streams()?;
     let mut input = BufReader::with_capacity(1 << 16, input);
-    guard::install(output.as_raw_fd())?;
-    guard::enter(0, u32::MAX, 0);
-    // A first load says whether it works at all; each lane has a copy of its own.
-    let first = Instance::load(library, 1).map(drop);
-    guard::leave();
-    if let Err(error) = first {
-        return protocol::send(&mut output, Kind::NotLoadable, error.to_string().as_bytes());
-    }
-    protocol::send(&mut output, Kind::Ready, &[])?;
-    let load = |tick_period_ns| {
-        Instance::load(library, tick_period_ns).map_err(|error| io::Error::other(error.to_string()))
+    let Some(Message { kind: Kind::Library, payload }) = protocol::receive(&mut input)? else {
+        return Err(io::ErrorKind::InvalidInput.into());
     };
-    while let Some(Message { kind, payload }) = protocol::receive(&mut input)? {
-        match kind {
-            Kind::Lane => {
-                let setting = protocol::get_setting(&payload);
-                let governor = Checked(load(setting.tick_period_ns)?);
-                let mut lane = GovernorLane::new(governor, setting);
-                let mut index = 0;
-                while let Some(Message { kind: Kind::Gaps, payload }) =
-                    protocol::receive(&mut input)?
-                {
-                    for bytes in payload.as_chunks::<{ protocol::GAP_BYTE_COUNT }>().0 {
-                        let gap = protocol::get_gap(bytes);
-                        guard::enter(index, gap.cpu.into(), gap.start_ns);
-                        lane.replay(&[gap]);
-                        index += 1;
-                    }
-                    guard::leave();
-                }
-                let mut bytes = Vec::new();
-                protocol::put_tally(&mut bytes, lane.tally());
-                protocol::send(&mut output, Kind::Tally, &bytes)?;
+    let image = Image::new(&payload)?;
+    governor::confine_little()?;
+    if is_confined {
+        preload(&payload);
+        let writable = [1, 2, output.as_raw_fd()];
+        // The limit's signal must not come before the file refuses to grow.
+        let confined = governor::confine(image.as_raw_fd(), &writable, FILE_BYTE_COUNT + 1);
+        if let Err(error) = confined {
+            return protocol::send(&mut output, Kind::NotConfined, error.to_string().as_bytes());
+        }
+    }
+    drop(payload);
+    let name = if is_confined { governor::LIBRARY_NAME.to_owned() } else { image.name() };
+    page.enter_loading();
+    let mut loaded = match Instance::open(&name) {
+        Ok(instance) => Some(instance),
+        Err(reason) => {
+            let words = &reason.as_bytes()[..reason.len().min(WORD_BYTE_COUNT_MAX)];
+            return protocol::send(&mut output, Kind::NotLoadable, words);
+        }
+    };
+    protocol::send(&mut output, Kind::Ready, &[])?;
+    while let Some(message) = protocol::receive(&mut input)? {
+        page.enter_loading();
+        let instance = match loaded.take() {
+            Some(instance) => instance,
+            None => Instance::open(&name).map_err(io::Error::other)?,
+        };
+        match message {
+            Message { kind: Kind::Lane, payload } => {
+                serve_lane(page, instance, &name, &payload, &mut input, &mut output)?;
             }
-            Kind::Governor => {
-                let (states, tick_period_ns) = protocol::get_governor(&payload);
-                let mut governor = Checked(load(tick_period_ns)?);
-                let mut index = 0;
-                while let Some(Message { kind, payload }) = protocol::receive(&mut input)? {
-                    let (kind, bytes) = match kind {
-                        Kind::Select => select(&mut governor, &states, &payload, index),
-                        Kind::Reflect => {
-                            let (outcome, mut device) = protocol::get_outcome(&payload);
-                            guard::enter(index, u32::MAX, outcome.now_ns as i64);
-                            governor.reflect(&outcome, &mut device);
-                            index += 1;
-                            (Kind::Device, protocol::device(&device))
-                        }
-                        _ => break,
-                    };
-                    guard::leave();
-                    protocol::send(&mut output, kind, &bytes)?;
-                }
+            Message { kind: Kind::Governor, payload } => {
+                return serve_governor(page, instance, &payload, &mut input, &mut output);
             }
-            _ => {}
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
         }
     }
     Ok(())
 }
 
-fn select(
-    governor: &mut Checked,
-    states: &StateTable,
+fn serve_lane(
+    page: Page,
+    instance: Instance,
+    name: &CStr,
     payload: &[u8],
-    index: u64,
-) -> (Kind, Vec<u8>) {
-    let (context, mut device) = protocol::get_question(payload, states);
-    guard::enter(index, u32::MAX, context.now_ns as i64);
-    let decision = governor.select(&context, &mut device);
-    (Kind::Answer, protocol::answer(decision, context.sleep_length_calls(), &device))
+    input: &mut BufReader<File>,
+    output: &mut File,
+) -> io::Result<()> {
+    let setting = protocol::get_setting(payload);
+    let governor = Checked::new(instance, setting.tick_period_ns, page);
+    let mut lane = GovernorLane::new(governor, setting);
+    let mut index = 0;
+    while let Some(Message { kind: Kind::Gaps, payload }) = protocol::receive(input)? {
+        for bytes in payload.as_chunks::<{ protocol::GAP_BYTE_COUNT }>().0 {
+            let gap = protocol::get_gap(bytes);
+            page.enter_gap(index, gap.cpu, gap.start_ns);
+            lane.replay(&[gap]);
+            index += 1;
+        }
+    }
+    let tally = lane.tally().clone();
+    page.enter_loading();
+    drop(lane);
+    // SAFETY: with no stream it writes out what all of them hold.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    // A library that stays loaded would keep its variables for the next lane.
+    let is_reusable = !Instance::is_loaded(name);
+    let mut bytes = Vec::new();
+    protocol::put_tally(&mut bytes, is_reusable, &tally);
+    protocol::send(output, Kind::Tally, &bytes)
+}
+
+fn serve_governor(
+    page: Page,
+    instance: Instance,
+    payload: &[u8],
+    input: &mut BufReader<File>,
+    output: &mut File,
+) -> io::Result<()> {
+    let (states, tick_period_ns) = protocol::get_governor(payload);
+    let mut governor = Checked::new(instance, tick_period_ns, page);
+    let mut index = 0;
+    while let Some(Message { kind, payload }) = protocol::receive(input)? {
+        let (kind, bytes) = match kind {
+            Kind::Select => {
+                let (context, mut device) = protocol::get_question(&payload, &states);
+                page.enter_decision(index, context.now_ns);
+                let decision = governor.select(&context, &mut device);
+                let answer = protocol::answer(decision, context.sleep_length_calls(), &device);
+                (Kind::Answer, answer)
+            }
+            Kind::Reflect => {
+                let (outcome, mut device) = protocol::get_outcome(&payload);
+                page.enter_decision(index, outcome.now_ns);
+                governor.reflect(&outcome, &mut device);
+                index += 1;
+                (Kind::Device, protocol::device(&device))
+            }
+            _ => break,
+        };
+        protocol::send(output, kind, &bytes)?;
+    }
+    Ok(())
 }
 
 /// A governor whose answers must be states; any other ends the worker.
-struct Checked(Instance);
+struct Checked {
+    instance: Instance,
+    page: Page,
+    is_enabled: bool,
+}
+
+impl Checked {
+    fn new(mut instance: Instance, tick_period_ns: u32, page: Page) -> Self {
+        instance.set_tick_period_ns(tick_period_ns);
+        Checked { instance, page, is_enabled: false }
+    }
+
+    #[cold]
+    fn enable(&mut self, states: &StateTable, device: &mut Device) {
+        self.instance.enable(states, device);
+        match self.instance.problem() {
+            Some(Problem::EnableFailed(error)) => fail(FailureCause::EnableFailed { error }),
+            Some(Problem::NotRegistered) => fail(FailureCause::NotRegistered),
+            None => self.is_enabled = true,
+        }
+    }
+}
 
 impl Governor for Checked {
     #[inline]
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
-        let decision = self.0.select(context, device);
+        if !self.is_enabled {
+            self.enable(context.states, device);
+        }
+        self.page.count_decision();
+        let decision = self.instance.select(context, device);
         if decision.state >= context.states.len() {
-            let answer = self.0.last_answer();
-            let state_count = context.states.len() as u32;
-            guard::fail(FailureCause::OutOfRange { answer, state_count });
+            let answer = self.instance.last_answer();
+            fail(FailureCause::OutOfRange { answer, state_count: context.states.len() as u32 });
         }
         decision
     }
 
     #[inline]
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
-        self.0.reflect(outcome, device);
+        self.instance.reflect(outcome, device);
     }
 }
 
-/// Standard input and output under numbers of their own; in their places the governor finds
-/// nothing to read, and standard error.
-fn take_streams() -> io::Result<(File, File)> {
+/// Loads those of the C library's parts that a governor may be linked with: later nothing can be
+/// opened.
+fn preload(library: &[u8]) {
+    let parts = [
+        c"libm.so.6",
+        c"libgcc_s.so.1",
+        c"libpthread.so.0",
+        c"libdl.so.2",
+        c"librt.so.1",
+        c"ld-linux-x86-64.so.2",
+        c"ld-linux-aarch64.so.1",
+        c"libc.so.6",
+    ];
+    for part in parts {
+        let is_named = library.windows(part.count_bytes()).any(|bytes| bytes == part.to_bytes());
+        if is_named {
+            // SAFETY: parts of the C library, which this process has, or could have, anyway.
+            unsafe { libc::dlopen(part.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        }
+    }
+}
+
+/// The page, and standard input and output under numbers of their own. In their places the governor
+/// finds nothing to read, and room for what it prints. All other descriptors are closed.
+fn take_streams() -> io::Result<(Page, File, File)> {
+    // SAFETY: it is open as long as the process.
+    let error = unsafe { BorrowedFd::borrow_raw(2) };
+    let page = Page::attach(error)?;
     // SAFETY: the numbers that come back are checked, and nobody else's.
-    let moved = unsafe {
+    let [input, output] = unsafe {
         let moved =
             [libc::fcntl(0, libc::F_DUPFD_CLOEXEC, 3), libc::fcntl(1, libc::F_DUPFD_CLOEXEC, 3)];
         if moved.iter().any(|&number| number < 0) {
@@ -126,11 +216,37 @@ fn take_streams() -> io::Result<(File, File)> {
         }
         moved.map(|number| File::from_raw_fd(number))
     };
+    close_others(&[input.as_raw_fd(), output.as_raw_fd()]);
     let nothing = File::open("/dev/null")?;
     // SAFETY: all four are open descriptors.
     if unsafe { libc::dup2(nothing.as_raw_fd(), 0) < 0 || libc::dup2(2, 1) < 0 } {
         return Err(io::Error::last_os_error());
     }
-    let [input, output] = moved;
-    Ok((input, output))
+    Ok((page, input, output))
+}
+
+/// Closes what this process inherited beyond the standard streams, but for `kept`.
+fn close_others(kept: &[RawFd]) {
+    let mut first = 3;
+    let mut kept: Vec<RawFd> = kept.to_vec();
+    kept.sort_unstable();
+    let close = |first: RawFd, last: RawFd| {
+        if first > last {
+            return;
+        }
+        // SAFETY: nobody in this process uses these: it has just started.
+        let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        if result != 0 {
+            // A kernel before 5.9.
+            for fd in first..=last.min(first + 1_024) {
+                // SAFETY: as above.
+                unsafe { libc::close(fd) };
+            }
+        }
+    };
+    for fd in kept {
+        close(first, fd - 1);
+        first = fd + 1;
+    }
+    close(first, RawFd::MAX);
 }

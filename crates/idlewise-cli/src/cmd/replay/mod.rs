@@ -22,6 +22,9 @@ use crate::world::{ALL_LOGS, Bench, World, title};
 
 pub(super) use recorded::each_cpu;
 
+/// Of what a governor printed.
+const PRINTED_LINE_COUNT_MAX: usize = 20;
+
 const EXAMPLES: &str = "\
 Examples:
   # The bundled recordings, two server machines, the usual governors
@@ -101,6 +104,12 @@ impl Replay {
             !choices.iter().any(|choice| failed(choice) && choice.name() == outcome.governor)
         });
         self.print(&logs, &benches, &choices, &prices, &outcomes)?;
+        for choice in &choices {
+            let printed = choice.printed().unwrap_or_default();
+            for line in printed.lines().take(PRINTED_LINE_COUNT_MAX) {
+                say(format_args!("idlewise: {} printed: {line}", choice.name()));
+            }
+        }
         for failure in choices.iter().filter_map(Choice::failure) {
             say(format_args!("idlewise: {failure}; its rows are left out"));
         }

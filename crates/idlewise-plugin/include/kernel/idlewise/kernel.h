@@ -77,11 +77,11 @@ typedef unsigned long ulong;
 #define container_of(pointer, type, member)                                                        \
 	((type *)((char *)(pointer) - offsetof(type, member)))
 #define BUILD_BUG_ON(condition) _Static_assert(!(condition), #condition)
-#define BUG() abort()
+#define BUG() __builtin_trap()
 #define BUG_ON(condition)                                                                          \
 	do {                                                                                     \
 		if (unlikely(condition))                                                         \
-			abort();                                                                 \
+			BUG();                                                                 \
 	} while (0)
 #define WARN_ON(condition) unlikely(!!(condition))
 #define WARN_ON_ONCE(condition) WARN_ON(condition)

@@ -12,10 +12,15 @@ struct cpuidle_driver idlewise_driver = { .name = "idlewise" };
 struct cpuidle_device idlewise_cpu = { .registered = 1, .enabled = 1 };
 static uint32_t disabled;
 
+/* Why it can't be used: what its enable returned, or INT_MIN if it registered nothing. */
+__attribute__((visibility("default"))) int idlewise_kernel_problem;
+
 int idlewise_governor_init(void);
 
 int cpuidle_register_governor(struct cpuidle_governor *gov)
 {
+	if (!gov || !gov->select)
+		return -22; /* EINVAL */
 	/* Of several in a file the kernel would use the one rated highest. */
 	if (!idlewise_registered || gov->rating > idlewise_registered->rating)
 		idlewise_registered = gov;
@@ -54,9 +59,14 @@ static void enable(const struct idlewise_machine *machine, struct idlewise_devic
 		state->flags = from->is_polling ? CPUIDLE_FLAG_POLLING : 0;
 	}
 	idlewise_governor_init();
+	if (!idlewise_registered) {
+		idlewise_kernel_problem = INT_MIN;
+		return;
+	}
 	take(shared);
-	if (idlewise_registered && idlewise_registered->enable)
-		idlewise_registered->enable(&idlewise_driver, &idlewise_cpu);
+	if (idlewise_registered->enable)
+		idlewise_kernel_problem =
+			idlewise_registered->enable(&idlewise_driver, &idlewise_cpu);
 	give(shared);
 }
 
@@ -65,8 +75,6 @@ static int select_state(struct idlewise_context *context, struct idlewise_device
 {
 	int state;
 
-	if (!idlewise_registered)
-		return -1;
 	take(shared);
 	if (context->disabled != disabled) {
 		disabled = context->disabled;

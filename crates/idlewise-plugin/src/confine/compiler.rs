@@ -1,0 +1,231 @@
+//! A run of the C compiler on a text that somebody else wrote: limited in time, memory and files, and
+//! able to read only what compiling takes, so that `#include "/home/me/.ssh/id_rsa"` shows nothing.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, path_beneath_rules,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+
+use super::{kill_group, limit};
+
+/// A governor compiles in a fraction of a second.
+const WALL_LIMIT: Duration = Duration::from_secs(60);
+const CPU_LIMIT_S: u64 = 10;
+const MEMORY_BYTE_COUNT: u64 = 2 << 30;
+const FILE_BYTE_COUNT: u64 = 64 << 20;
+/// Of its messages; more are not read.
+const WORD_BYTE_COUNT: usize = 1 << 20;
+
+/// Where systems keep compilers, headers and libraries.
+const SYSTEM: [&str; 12] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/opt",
+    "/nix/store",
+    "/gnu/store",
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+];
+
+/// What a compiler may see besides the system's own files.
+pub(crate) struct Place<'a> {
+    /// A folder that it may write to.
+    pub work: &'a Path,
+    /// Files and folders that it may read.
+    pub readable: &'a [PathBuf],
+    /// The folder of the compiler itself.
+    pub program: Option<&'a Path>,
+}
+
+/// How a compiler's run ended.
+pub(crate) struct Ran {
+    /// None if it was stopped.
+    pub status: Option<ExitStatus>,
+    /// What it said, both streams together, not all if it said much.
+    pub words: Vec<u8>,
+}
+
+impl Ran {
+    pub(crate) fn is_success(&self) -> bool {
+        self.status.is_some_and(|status| status.success())
+    }
+}
+
+/// Runs a compiler. Its messages are read here; all else it writes to files.
+pub(crate) fn run(command: &mut Command, place: &Place<'_>, is_confined: bool) -> io::Result<Ran> {
+    let (mut reader, writer) = io::pipe()?;
+    command
+        .env("LC_ALL", "C")
+        .env("TMPDIR", place.work)
+        // A wrapper with a cache of its own would need to write there.
+        .env("CCACHE_DISABLE", "1")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer);
+    let rules = if is_confined { rules(place)? } else { None };
+    let filter = if is_confined { no_sockets() } else { None };
+    let restrict = move || {
+        for (resource, value) in [
+            (libc::RLIMIT_CORE, 0),
+            (libc::RLIMIT_CPU, CPU_LIMIT_S),
+            (libc::RLIMIT_AS, MEMORY_BYTE_COUNT),
+            (libc::RLIMIT_FSIZE, FILE_BYTE_COUNT),
+        ] {
+            limit(resource, value)?;
+        }
+        // SAFETY: plain numbers. Kernels older than the call refuse it: then descriptors that
+        // idlewise itself was given stay open.
+        unsafe {
+            libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        }
+        if let Some(rules) = &rules {
+            // SAFETY: a ruleset's descriptor and no flags.
+            let result =
+                unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0) };
+            if result != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        if let Some(filter) = &filter {
+            // No words in here: the child of a process with threads must not allocate.
+            let applied = seccompiler::apply_filter(filter);
+            applied.map_err(|_| io::Error::from_raw_os_error(libc::EPERM))?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
+    unsafe { command.pre_exec(restrict) };
+    let mut child = command.spawn()?;
+    // The command holds the pipe's other end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let words = read_until_end(&mut reader);
+    if words.is_none() {
+        kill_group(&child);
+    }
+    let status = child.wait()?;
+    Ok(match words {
+        Some(words) => Ran { status: Some(status), words },
+        None => Ran { status: None, words: Vec::new() },
+    })
+}
+
+/// All that comes, as far as it is kept; none if it doesn't end in time.
+fn read_until_end(reader: &mut io::PipeReader) -> Option<Vec<u8>> {
+    let deadline = Instant::now() + WALL_LIMIT;
+    let (mut words, mut bytes) = (Vec::new(), [0; 8 << 10]);
+    loop {
+        let left = deadline.checked_duration_since(Instant::now())?;
+        let timeout = Timespec::try_from(left).ok()?;
+        match poll(&mut [PollFd::new(reader, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return None,
+        }
+        match reader.read(&mut bytes) {
+            Ok(0) => return Some(words),
+            Ok(count) => {
+                let room = WORD_BYTE_COUNT - words.len();
+                words.extend_from_slice(&bytes[..count.min(room)]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Whether this kernel can say which files a process may read.
+pub(crate) fn has_landlock() -> bool {
+    // SAFETY: with no attributes and this flag the call answers a number.
+    unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) > 0 }
+}
+
+/// Landlock's rules; none if the kernel has no Landlock.
+fn rules(place: &Place<'_>) -> io::Result<Option<OwnedFd>> {
+    let abi = ABI::V5;
+    let read = AccessFs::from_read(abi);
+    let build = || -> Result<Option<OwnedFd>, landlock::RulesetError> {
+        let rules = Ruleset::default()
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::from_all(abi))?
+            .handle_access(AccessNet::from_all(abi))?
+            .create()?
+            // What can't be opened is left out.
+            .add_rules(path_beneath_rules(SYSTEM.iter().map(Path::new), read))?
+            .add_rules(path_beneath_rules(place.program, read))?
+            .add_rules(path_beneath_rules(place.readable, read & !AccessFs::Execute))?
+            .add_rules(path_beneath_rules([place.work], AccessFs::from_all(abi)))?
+            .add_rules(path_beneath_rules(["/dev/null"], AccessFs::from_all(abi)))?;
+        Ok(rules.into())
+    };
+    build().map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// Refuses new sockets; none where there is no such filter.
+fn no_sockets() -> Option<BpfProgram> {
+    let rules = [libc::SYS_socket, libc::SYS_io_uring_setup].map(|number| (number, Vec::new()));
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let arch = TargetArch::try_from(std::env::consts::ARCH).ok()?;
+    let filter = SeccompFilter::new(rules.into(), SeccompAction::Allow, refuse, arch).ok()?;
+    // SAFETY: asks whether the kernel knows the action; nothing is changed.
+    let is_known = unsafe {
+        let action = libc::SECCOMP_RET_ERRNO;
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0
+    };
+    filter.try_into().ok().filter(|_| is_known)
+}
+
+/// The headers and C files beside a governor's file, which it may include: no other file of that
+/// folder, which may well be the user's home.
+pub(crate) fn neighbours(file: &Path) -> Vec<PathBuf> {
+    let folder = file.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_text = |path: &PathBuf| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        matches!(extension, Some("h" | "c" | "inc"))
+            && std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file())
+    };
+    entries.map(|entry| entry.path()).filter(is_text).take(NEIGHBOUR_COUNT_MAX).collect()
+}
+
+/// Each is a rule of its own.
+const NEIGHBOUR_COUNT_MAX: usize = 1_000;
+
+/// The folder of a program that is found by `PATH`, whatever links lead to it: the one above if the
+/// program's is its `bin`, beside a `lib` of its own, but never the user's home.
+pub(crate) fn folder_of(program: &str) -> Option<PathBuf> {
+    let is_there = |path: &PathBuf| File::open(path).is_ok();
+    let found = if program.contains('/') {
+        Some(PathBuf::from(program))
+    } else {
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).map(|folder| folder.join(program)).find(is_there)
+    };
+    let program = found?.canonicalize().ok()?;
+    let folder = program.parent()?;
+    let above = folder.parent().filter(|above| {
+        let is_home = std::env::var_os("HOME").is_some_and(|home| **above == *Path::new(&home));
+        folder.ends_with("bin")
+            && above.join("lib").is_dir()
+            && !is_home
+            && *above != Path::new("/")
+    });
+    Some(above.unwrap_or(folder).to_owned())
+}

@@ -1,0 +1,229 @@
+//! The confinement of a process that is about to load a governor.
+//!
+//! It is complete before the first byte of the governor is loaded, so that constructors run under it
+//! too. A seccomp filter allows what computing takes: memory, reading the clock, reading and writing
+//! the descriptors that are open already, ending. Any other call ends the process, and its number
+//! goes to the progress page.
+//!
+//! The dynamic linker must open the library that it loads, but no filter can look at a path. So
+//! `openat` is trapped, too, and the trap's handler does the linker's work: it answers with a copy of
+//! the descriptor that the library has already, and says of any other file that it is not there.
+//! Nothing is ever opened by path.
+//!
+//! Without seccomp in the kernel [`confine`] fails, and nothing foreign is loaded.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_int, c_void};
+use std::io;
+use std::mem;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+use super::limit;
+use crate::worker::{FailureCause, fail};
+
+/// More memory than a process of ours has, for the governor.
+const MEMORY_BYTE_COUNT: u64 = 256 << 20;
+const STACK_BYTE_COUNT: u64 = 8 << 20;
+const OPEN_FILE_COUNT: u64 = 64;
+
+/// The name that the dynamic linker is given for the library: [`confine`]'s handler knows it.
+pub(crate) const LIBRARY_NAME: &CStr = c"/idlewise-governor";
+
+/// The library's descriptor, and whether the dynamic linker is at work on it.
+static LIBRARY: AtomicI32 = AtomicI32::new(-1);
+static IS_LOADING: AtomicBool = AtomicBool::new(false);
+
+/// Says that the dynamic linker works for us until [`loaded`].
+pub(crate) fn loading() {
+    IS_LOADING.store(true, Ordering::Relaxed);
+}
+
+/// Says that from here on only the governor could want a file.
+pub(crate) fn loaded() {
+    IS_LOADING.store(false, Ordering::Relaxed);
+}
+
+/// Whatever the confinement, no core files for what is reported, and no orphan if idlewise is killed.
+pub(crate) fn confine_little() -> io::Result<()> {
+    limit(libc::RLIMIT_CORE, 0)?;
+    // SAFETY: plain numbers; the handlers go back to the default.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // Rust's runtime has handlers of its own for these two.
+        libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+        libc::signal(libc::SIGBUS, libc::SIG_DFL);
+    }
+    Ok(())
+}
+
+/// Confines this process, which has one thread, for good. It can read its open descriptors and write
+/// to `writable`; the dynamic linker can load what `library` has.
+pub(crate) fn confine(library: RawFd, writable: &[RawFd], file_byte_count: u64) -> io::Result<()> {
+    LIBRARY.store(library, Ordering::Relaxed);
+    let program = filter(library, writable)?;
+    let action = on_forbidden as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+    // SAFETY: the structure is filled in as sigaction(2) says, zero being an empty mask; the handler
+    // only uses async-signal-safe functions.
+    unsafe {
+        let mut handler: libc::sigaction = mem::zeroed();
+        handler.sa_sigaction = action as usize;
+        handler.sa_flags = libc::SA_SIGINFO;
+        if libc::sigaction(libc::SIGSYS, &handler, ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
+    }
+    limit(libc::RLIMIT_AS, address_space_byte_count() + MEMORY_BYTE_COUNT)?;
+    limit(libc::RLIMIT_STACK, STACK_BYTE_COUNT)?;
+    limit(libc::RLIMIT_NOFILE, OPEN_FILE_COUNT)?;
+    limit(libc::RLIMIT_FSIZE, file_byte_count)?;
+    for resource in [libc::RLIMIT_NPROC, libc::RLIMIT_MEMLOCK, libc::RLIMIT_MSGQUEUE] {
+        limit(resource, 0)?;
+    }
+    seccompiler::apply_filter(&program).map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// The memory that this process has mapped; a guess if the kernel doesn't say.
+fn address_space_byte_count() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let page_count = text.split(' ').next().and_then(|count| count.parse::<u64>().ok());
+    page_count.map_or(256 << 20, |count| count * rustix::param::page_size() as u64)
+}
+
+fn filter(library: RawFd, writable: &[RawFd]) -> io::Result<BpfProgram> {
+    let is = |argument: u8, value: i64| {
+        let (length, equal) = (SeccompCmpArgLen::Dword, SeccompCmpOp::Eq);
+        SeccompCondition::new(argument, length, equal, value as u32 as u64)
+    };
+    let only = |conditions: Vec<SeccompCondition>| SeccompRule::new(conditions);
+    let build = || -> Result<BpfProgram, seccompiler::BackendError> {
+        let any = [
+            // Memory.
+            libc::SYS_brk,
+            libc::SYS_mmap,
+            libc::SYS_mprotect,
+            libc::SYS_mremap,
+            libc::SYS_munmap,
+            libc::SYS_madvise,
+            libc::SYS_futex,
+            // Descriptors that are open.
+            libc::SYS_read,
+            libc::SYS_pread64,
+            libc::SYS_lseek,
+            libc::SYS_fstat,
+            libc::SYS_close,
+            // Clocks, numbers, and what the C library asks for itself.
+            libc::SYS_clock_gettime,
+            libc::SYS_clock_getres,
+            libc::SYS_gettimeofday,
+            libc::SYS_getrandom,
+            libc::SYS_getpid,
+            libc::SYS_gettid,
+            libc::SYS_sysinfo,
+            libc::SYS_rt_sigprocmask,
+            // The end of a handler and of the process.
+            libc::SYS_rt_sigreturn,
+            libc::SYS_restart_syscall,
+            libc::SYS_exit,
+            libc::SYS_exit_group,
+        ];
+        let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+            any.into_iter().map(|number| (number, Vec::new())).collect();
+        let writes = writable.iter().map(|&fd| only(vec![is(0, fd.into())?]));
+        rules.insert(libc::SYS_write, writes.collect::<Result<_, _>>()?);
+        rules.insert(libc::SYS_dup, vec![only(vec![is(0, library.into())?])?]);
+        // abort() raises a signal.
+        let own = i64::from(std::process::id());
+        let abort = only(vec![is(0, own)?, is(1, own)?, is(2, libc::SIGABRT.into())?])?;
+        rules.insert(libc::SYS_tgkill, vec![abort]);
+        let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+        SeccompFilter::new(rules, SeccompAction::Trap, SeccompAction::Allow, arch)?.try_into()
+    };
+    build().map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// A trapped system call, in the registers of the code that made it.
+struct Call<'a>(&'a mut libc::mcontext_t);
+
+#[cfg(target_arch = "x86_64")]
+impl Call<'_> {
+    const ARGUMENTS: [c_int; 4] = [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10];
+
+    fn number(&self) -> i64 {
+        self.0.gregs[libc::REG_RAX as usize]
+    }
+
+    fn argument(&self, index: usize) -> i64 {
+        self.0.gregs[Self::ARGUMENTS[index] as usize]
+    }
+
+    fn answer(&mut self, value: i64) {
+        self.0.gregs[libc::REG_RAX as usize] = value;
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl Call<'_> {
+    fn number(&self) -> i64 {
+        self.0.regs[8] as i64
+    }
+
+    fn argument(&self, index: usize) -> i64 {
+        self.0.regs[index] as i64
+    }
+
+    fn answer(&mut self, value: i64) {
+        self.0.regs[0] = value as u64;
+    }
+}
+
+/// Does the dynamic linker's calls, as far as they are about the library; any other is the
+/// governor's, and its last.
+extern "C" fn on_forbidden(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: with SA_SIGINFO the third argument is the interrupted context, ours until we return.
+    let mut call = Call(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext });
+    let is_loading = IS_LOADING.load(Ordering::Relaxed);
+    let number = call.number();
+    match number {
+        // The C library asks about an open descriptor this way, with an empty path.
+        libc::SYS_newfstatat if starts_with(call.argument(1), c"") => {
+            // SAFETY: the caller's own pointer; the kernel refuses it if it is bad.
+            let result =
+                unsafe { libc::syscall(libc::SYS_fstat, call.argument(0), call.argument(2)) };
+            call.answer(if result == 0 { 0 } else { -i64::from(libc::EFAULT) });
+        }
+        libc::SYS_openat if is_loading && starts_with(call.argument(1), LIBRARY_NAME) => {
+            let library = LIBRARY.load(Ordering::Relaxed);
+            // SAFETY: plain numbers. The copy has the original's position.
+            let copy = unsafe {
+                libc::syscall(libc::SYS_lseek, library, 0, libc::SEEK_SET);
+                libc::syscall(libc::SYS_dup, library)
+            };
+            call.answer(if copy >= 0 { copy } else { -i64::from(libc::EMFILE) });
+        }
+        libc::SYS_openat | libc::SYS_newfstatat if is_loading => {
+            call.answer(-i64::from(libc::ENOENT));
+        }
+        // Printing asks whether it is to a terminal.
+        libc::SYS_ioctl if call.argument(1) as u32 == libc::TCGETS as u32 => {
+            call.answer(-i64::from(libc::ENOTTY));
+        }
+        _ => fail(FailureCause::Forbidden { call: number }),
+    }
+}
+
+/// Whether the C string at an address is this one. An address that is none ends the process.
+fn starts_with(address: i64, name: &CStr) -> bool {
+    let at = address as *const u8;
+    let bytes = name.to_bytes_with_nul();
+    // SAFETY: read byte by byte up to the first that differs, so never beyond the string's end. If
+    // the address is bad the process ends with a signal, as the governor's own access would have.
+    (0..bytes.len()).all(|i| unsafe { ptr::read_volatile(at.wrapping_add(i)) } == bytes[i])
+}

@@ -1,0 +1,151 @@
+//! What a governor did wrong, in words.
+
+use std::fmt;
+
+use super::place::Place;
+use super::process::{CPU_LIMIT, WALL_LIMIT};
+use crate::confine::syscall_name;
+
+/// What a governor did that ended its replay, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What it did.
+    pub cause: FailureCause,
+    /// The log and machine, or whatever else the lane was called.
+    pub lane: String,
+    /// Where it was.
+    pub place: Place,
+}
+
+/// What a governor did that ended its replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureCause {
+    /// A signal: the governor crashed or called `BUG()`.
+    Signal(i32),
+    /// One gap took more CPU time than any governor needs.
+    Loop,
+    /// Nothing came for a long time, and no CPU time was used either.
+    Stuck,
+    /// An answer that is no state.
+    OutOfRange {
+        /// The answer.
+        answer: i32,
+        /// How many states there are.
+        state_count: u32,
+    },
+    /// The process ended without a word, as when the governor calls `exit`.
+    Gone,
+    /// A system call that a governor may not make.
+    Forbidden {
+        /// Its number.
+        call: i64,
+    },
+    /// A message that idlewise's code would not have sent, or a tally that can't be that of the gaps.
+    Forged,
+    /// A kernel governor's `enable` returned an error.
+    EnableFailed {
+        /// The error.
+        error: i32,
+    },
+    /// A kernel governor's initcall registered no governor.
+    NotRegistered,
+}
+
+const OUT_OF_RANGE: u64 = 1;
+const FORBIDDEN: u64 = 2;
+const ENABLE_FAILED: u64 = 3;
+const NOT_REGISTERED: u64 = 4;
+
+impl FailureCause {
+    /// For the page: what a worker may say of itself.
+    pub(super) fn words(self) -> (u64, u64, u64) {
+        match self {
+            Self::OutOfRange { answer, state_count } => {
+                (OUT_OF_RANGE, answer as u64, state_count.into())
+            }
+            Self::Forbidden { call } => (FORBIDDEN, call as u64, 0),
+            Self::EnableFailed { error } => (ENABLE_FAILED, error as u64, 0),
+            Self::NotRegistered => (NOT_REGISTERED, 0, 0),
+            // The others are what idlewise sees from outside.
+            Self::Signal(_) | Self::Loop | Self::Stuck | Self::Gone | Self::Forged => (0, 0, 0),
+        }
+    }
+
+    /// What [`FailureCause::words`] said; none for anything else.
+    pub(super) fn from_words(kind: u64, a: u64, b: u64) -> Option<Self> {
+        Some(match kind {
+            OUT_OF_RANGE => Self::OutOfRange { answer: a as i32, state_count: b as u32 },
+            FORBIDDEN => Self::Forbidden { call: a as i64 },
+            ENABLE_FAILED => Self::EnableFailed { error: a as i32 },
+            NOT_REGISTERED => Self::NotRegistered,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for FailureCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Signal(libc::SIGKILL) => f.write_str("was killed (SIGKILL)"),
+            Self::Signal(signal) => match signal_name(signal) {
+                Some(name) => write!(f, "crashed ({name})"),
+                None => write!(f, "crashed (signal {signal})"),
+            },
+            Self::Loop => write!(
+                f,
+                "took more than {} s of CPU time for one gap and was stopped (an endless loop?)",
+                CPU_LIMIT.as_secs()
+            ),
+            Self::Stuck => {
+                write!(f, "did not answer for {} s and was stopped", WALL_LIMIT.as_secs())
+            }
+            Self::OutOfRange { answer, state_count } => {
+                write!(f, "answered state {answer} where there are 0 to {}", state_count.max(1) - 1)
+            }
+            Self::Gone => f.write_str("ended its process"),
+            Self::Forbidden { call } => {
+                match syscall_name(call) {
+                    Some(name) => write!(f, "made the system call {name}")?,
+                    None => write!(f, "made system call {call}")?,
+                }
+                f.write_str(", which is not allowed,")
+            }
+            Self::Forged => f.write_str("sent a result that is not one of the gaps it was given"),
+            Self::EnableFailed { error } => {
+                write!(f, "failed to start (its enable returned {error})")
+            }
+            Self::NotRegistered => {
+                f.write_str("failed to start (it registered no governor that has a select)")
+            }
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> Option<&'static str> {
+    let names = [
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGTRAP, "SIGTRAP"),
+        (libc::SIGSYS, "SIGSYS"),
+        (libc::SIGXFSZ, "SIGXFSZ"),
+    ];
+    names.into_iter().find(|&(number, _)| number == signal).map(|(_, name)| name)
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { cause, lane, place } = self;
+        match place {
+            Place::Loading => write!(f, "{cause} when it was loaded for {lane}"),
+            Place::Gap { index, cpu, at_ns } => {
+                write!(f, "{cause} in gap {index} of CPU {cpu}, from {at_ns} ns, of {lane}")
+            }
+            Place::Decision { index, at_ns } => {
+                write!(f, "{cause} in decision {index}, at {at_ns} ns, of {lane}")
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Where a worker is: a page that it shares with idlewise.
+//!
+//! The worker writes down each gap before it replays it, which costs some plain stores. When it
+//! crashes, hangs or is killed the page says where; while it works, idlewise sees that it gets on.
+//! Behind the page there is room for what the governor prints. The governor can write all over both,
+//! so nothing depends on them but messages about this governor.
+//!
+//! The file is the worker's standard error, the only descriptor besides the two pipes that a
+//! `Command` hands over.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use super::FailureCause;
+
+const PAGE_BYTE_COUNT: u64 = 4_096;
+const PRINTED_BYTE_COUNT: u64 = 4 * PAGE_BYTE_COUNT;
+/// The file's size. It can't grow or shrink.
+pub(crate) const FILE_BYTE_COUNT: u64 = PAGE_BYTE_COUNT + PRINTED_BYTE_COUNT;
+
+const STEP: usize = 0;
+const KIND: usize = 1;
+const INDEX: usize = 2;
+const CPU: usize = 3;
+const AT_NS: usize = 4;
+const CAUSE: usize = 5;
+const DETAIL: usize = 6;
+const DECISION_COUNT: usize = 8;
+const WORD_COUNT: usize = 9;
+
+type Words = [AtomicU64; WORD_COUNT];
+
+/// What a worker was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It was starting, or its library was loaded or unloaded.
+    Loading,
+    /// A gap of a lane.
+    Gap {
+        /// The gap, counted from 0 on its CPU.
+        index: u64,
+        /// The CPU.
+        cpu: u16,
+        /// When the gap starts.
+        at_ns: i64,
+    },
+    /// A decision, where governors are asked one by one.
+    Decision {
+        /// The decision, counted from 0.
+        index: u64,
+        /// When it was asked.
+        at_ns: i64,
+    },
+}
+
+const LOADING: u64 = 0;
+const GAP: u64 = 1;
+const DECISION: u64 = 2;
+
+/// idlewise's side.
+pub(crate) struct Progress {
+    file: File,
+}
+
+impl Progress {
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut file = File::from(rustix::fs::memfd_create(c"idlewise-worker", flags)?);
+        file.set_len(FILE_BYTE_COUNT)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        file.seek(SeekFrom::Start(PAGE_BYTE_COUNT))?;
+        Ok(Progress { file })
+    }
+
+    /// The worker's standard error.
+    pub(crate) fn for_worker(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    fn words(&self) -> [u64; WORD_COUNT] {
+        let mut bytes = [0; WORD_COUNT * 8];
+        // The file is in memory and has its size.
+        let _ = self.file.read_exact_at(&mut bytes, 0);
+        let (words, _) = bytes.as_chunks::<8>();
+        std::array::from_fn(|i| u64::from_ne_bytes(words[i]))
+    }
+
+    /// A number that changes with each gap, and how many decisions were made.
+    pub(crate) fn step(&self) -> (u64, u64) {
+        let words = self.words();
+        (words[STEP], words[DECISION_COUNT])
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        let words = self.words();
+        let (index, at_ns) = (words[INDEX], words[AT_NS] as i64);
+        match words[KIND] {
+            GAP => Place::Gap { index, cpu: words[CPU] as u16, at_ns },
+            DECISION => Place::Decision { index, at_ns },
+            _ => Place::Loading,
+        }
+    }
+
+    /// Why the worker ended, if it said so.
+    pub(crate) fn cause(&self) -> Option<FailureCause> {
+        let words = self.words();
+        FailureCause::from_words(words[CAUSE], words[DETAIL], words[DETAIL + 1])
+    }
+
+    /// What was printed so far, as much as there is room for.
+    pub(crate) fn printed(&self) -> String {
+        let mut bytes = vec![0; PRINTED_BYTE_COUNT as usize];
+        let _ = self.file.read_exact_at(&mut bytes, PAGE_BYTE_COUNT);
+        let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    }
+}
+
+/// The worker's side: its own page, for [`fail`], which may run in a signal handler.
+static PAGE: AtomicPtr<Words> = AtomicPtr::new(ptr::null_mut());
+
+/// The worker's page.
+#[derive(Clone, Copy)]
+pub(crate) struct Page(&'static Words);
+
+impl Page {
+    /// Maps the page of a file that [`Progress`] made; it is this process's from here on.
+    pub(crate) fn attach(file: BorrowedFd<'_>) -> io::Result<Self> {
+        if rustix::fs::fstat(file)?.st_size != FILE_BYTE_COUNT as i64 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: a new mapping, which nobody else in this process knows, of a file that is large
+        // enough and can't shrink.
+        let page = unsafe {
+            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+            let length = PAGE_BYTE_COUNT as usize;
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+            libc::mmap(ptr::null_mut(), length, protection, flags, fd, 0)
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        PAGE.store(page.cast(), Ordering::Relaxed);
+        // SAFETY: the mapping is never taken away, is aligned to a page, and any bytes are numbers.
+        Ok(Page(unsafe { &*page.cast() }))
+    }
+
+    // One thread writes, and nothing is published with it: relaxed is enough.
+    #[inline]
+    fn put(self, word: usize, value: u64) {
+        self.0[word].store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn count(self, word: usize) {
+        self.put(word, self.0[word].load(Ordering::Relaxed).wrapping_add(1));
+    }
+
+    /// Notes a decision: a gap may take many.
+    #[inline]
+    pub(crate) fn count_decision(self) {
+        self.count(DECISION_COUNT);
+    }
+
+    /// Notes that the library is loaded or unloaded from here on.
+    pub(crate) fn enter_loading(self) {
+        self.put(KIND, LOADING);
+        self.count(STEP);
+    }
+
+    /// Notes that the governor works on this gap from here on.
+    #[inline]
+    pub(crate) fn enter_gap(self, index: u64, cpu: u16, at_ns: i64) {
+        self.put(KIND, GAP);
+        self.put(INDEX, index);
+        self.put(CPU, cpu.into());
+        self.put(AT_NS, at_ns as u64);
+        self.count(STEP);
+    }
+
+    /// Notes that the governor works on this decision from here on.
+    pub(crate) fn enter_decision(self, index: u64, at_ns: u64) {
+        self.put(KIND, DECISION);
+        self.put(INDEX, index);
+        self.put(AT_NS, at_ns);
+        self.count(STEP);
+    }
+}
+
+/// Says why and ends the process. Safe in a signal handler.
+pub(crate) fn fail(cause: FailureCause) -> ! {
+    let page = PAGE.load(Ordering::Relaxed);
+    if !page.is_null() {
+        // SAFETY: as in `Page::attach`, which wrote it.
+        let page = Page(unsafe { &*page });
+        let (kind, a, b) = cause.words();
+        page.put(DETAIL, a);
+        page.put(DETAIL + 1, b);
+        page.put(CAUSE, kind);
+    }
+    // SAFETY: _exit is async-signal-safe.
+    unsafe { libc::_exit(1) }
+}

@@ -1,0 +1,249 @@
+//! A worker seen from idlewise: started, asked, watched, ended.
+//!
+//! Nothing that a worker sends is trusted. A message has the kind that was asked for, a bounded
+//! length, and nothing behind it; a tally fits what was sent (`check.rs`). No call waits for longer
+//! than [`WALL_LIMIT`] while the worker does not get on.
+
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::failure::FailureCause;
+use super::place::{Place, Progress};
+use super::protocol::{self, HEADER_BYTE_COUNT, Kind};
+use crate::confine::kill_group;
+
+/// What one gap may take. A decision takes nanoseconds.
+pub(crate) const CPU_LIMIT: Duration = Duration::from_secs(1);
+/// What each decision adds to that: a gap of a day has as many as ticks, if the governor wants them.
+const CPU_LIMIT_OF_DECISION: Duration = Duration::from_micros(1);
+/// How long a worker may stand still, in time that idlewise itself was running.
+pub(crate) const WALL_LIMIT: Duration = Duration::from_secs(10);
+/// How often a worker that we wait for is looked at. Time is counted in these, so that a machine or
+/// an idlewise that was asleep does not blame the worker.
+const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const SLICE_COUNT_MAX: u32 = (WALL_LIMIT.as_millis() / 100) as u32;
+/// Enough for some batches of gaps: the two processes then wait for each other less often.
+const PIPE_BYTE_COUNT: usize = 1 << 20;
+
+/// How to start a worker: a program whose `main` calls [`serve`](super::serve).
+#[derive(Clone, Debug)]
+pub struct WorkerCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// What follows them if the governor is to run without confinement.
+    pub unconfined_argument: OsString,
+}
+
+/// A running worker. Dropping it ends it.
+pub(crate) struct Worker {
+    child: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+    progress: Progress,
+    received: Vec<u8>,
+}
+
+/// How long a worker has stood still.
+struct Watch {
+    step: u64,
+    /// When the step was first seen.
+    first_decision_count: u64,
+    cpu_time: Option<Duration>,
+    /// When it was last seen.
+    decision_count: u64,
+    /// Since the last decision.
+    slice_count: u32,
+}
+
+impl Worker {
+    pub(crate) fn start(command: &WorkerCommand, is_confined: bool) -> io::Result<Self> {
+        let progress = Progress::new()?;
+        let mut start = Command::new(&command.program);
+        start.args(&command.arguments);
+        if !is_confined {
+            start.arg(&command.unconfined_argument);
+        }
+        let mut child = start
+            .env_clear()
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(progress.for_worker()?)
+            .spawn()?;
+        let input = child.stdin.take().expect("it is piped");
+        let output = child.stdout.take().expect("it is piped");
+        let worker = Worker { child, input, output, progress, received: Vec::new() };
+        let nonblocking = rustix::fs::OFlags::NONBLOCK;
+        rustix::fs::fcntl_setfl(&worker.input, nonblocking)?;
+        rustix::fs::fcntl_setfl(&worker.output, nonblocking)?;
+        // Users have a limit for all their pipes together; the usual size does, too.
+        let _ = rustix::pipe::fcntl_setpipe_size(&worker.input, PIPE_BYTE_COUNT);
+        Ok(worker)
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.progress.place()
+    }
+
+    pub(crate) fn printed(&self) -> String {
+        self.progress.printed()
+    }
+
+    pub(crate) fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), FailureCause> {
+        self.write(&protocol::header(kind, payload.len()))?;
+        self.write(payload)
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), FailureCause> {
+        let mut watch = None;
+        while !bytes.is_empty() {
+            match self.input.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.wait(true, &mut watch)?;
+                }
+                Err(_) => return Err(self.last_words()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message, which is of one of these kinds.
+    pub(crate) fn receive(&mut self, kinds: &[Kind]) -> Result<(Kind, Vec<u8>), FailureCause> {
+        let mut watch = None;
+        let mut bytes = [0; 16 << 10];
+        self.received.clear();
+        loop {
+            if let Some((header, payload)) = self.received.split_first_chunk::<HEADER_BYTE_COUNT>()
+            {
+                let (kind, length) = protocol::parse_header(header).ok_or(FailureCause::Forged)?;
+                // Questions and answers alternate, so nothing can come behind the answer.
+                let is_ours = kinds.contains(&kind)
+                    && length <= kind.byte_count_max()
+                    && payload.len() <= length;
+                if !is_ours {
+                    return Err(FailureCause::Forged);
+                }
+                if payload.len() == length {
+                    return Ok((kind, payload.to_vec()));
+                }
+            }
+            match self.output.read(&mut bytes) {
+                Ok(0) => return Err(self.last_words()),
+                Ok(count) => self.received.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.wait(false, &mut watch)?;
+                }
+                Err(_) => return Err(self.last_words()),
+            }
+        }
+    }
+
+    /// Waits until the worker takes or gives something.
+    fn wait(&mut self, is_writing: bool, watch: &mut Option<Watch>) -> Result<(), FailureCause> {
+        let (input, output) = (&self.input, &self.output);
+        let ready = if is_writing {
+            poll(
+                &mut [PollFd::new(input, PollFlags::OUT), PollFd::new(output, PollFlags::IN)],
+                Some(&SLICE),
+            )
+        } else {
+            poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&SLICE))
+        };
+        match ready {
+            Ok(0) => self.look(watch),
+            Ok(_) if is_writing => self.must_be_silent(),
+            _ => Ok(()),
+        }
+    }
+
+    /// While a worker is given gaps it has nothing to say.
+    fn must_be_silent(&mut self) -> Result<(), FailureCause> {
+        let mut byte = [0];
+        match self.output.read(&mut byte) {
+            Ok(0) => Err(self.last_words()),
+            Ok(_) => Err(FailureCause::Forged),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Has a slice passed in which the worker did nothing?
+    fn look(&mut self, watch: &mut Option<Watch>) -> Result<(), FailureCause> {
+        let (step, decision_count) = self.progress.step();
+        let cpu_time = self.cpu_time();
+        if self.has_ended() {
+            return Err(self.last_words());
+        }
+        let Some(watch) = watch.as_mut().filter(|watch| watch.step == step) else {
+            let first_decision_count = decision_count;
+            let slice_count = 0;
+            let new = Watch { step, first_decision_count, cpu_time, decision_count, slice_count };
+            *watch = Some(new);
+            return Ok(());
+        };
+        let used = cpu_time.zip(watch.cpu_time).map(|(now, then)| now.saturating_sub(then));
+        let made = decision_count.saturating_sub(watch.first_decision_count);
+        let made = u32::try_from(made).unwrap_or(u32::MAX);
+        if used.is_some_and(|used| used > CPU_LIMIT + CPU_LIMIT_OF_DECISION * made) {
+            return Err(FailureCause::Loop);
+        }
+        if watch.decision_count != decision_count {
+            (watch.decision_count, watch.slice_count) = (decision_count, 0);
+        }
+        watch.slice_count += 1;
+        if watch.slice_count >= SLICE_COUNT_MAX {
+            return Err(FailureCause::Stuck);
+        }
+        Ok(())
+    }
+
+    /// CPU time of the worker; none if the system doesn't say.
+    fn cpu_time(&self) -> Option<Duration> {
+        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+        // SAFETY: both structures are ours.
+        let is_known = unsafe {
+            libc::clock_getcpuclockid(self.child.id() as i32, &mut clock) == 0
+                && libc::clock_gettime(clock, &mut time) == 0
+        };
+        is_known.then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+    }
+
+    /// Whether the process has ended. It is not reaped yet: its group keeps its number.
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let id = Pid::from_raw(self.child.id() as i32).map(WaitId::Pid);
+        id.is_some_and(|id| matches!(waitid(id, options), Ok(Some(_))))
+    }
+
+    /// What became of a worker that closed its pipes.
+    fn last_words(&mut self) -> FailureCause {
+        kill_group(&self.child);
+        let signal = self.child.wait().ok().and_then(|status| status.signal());
+        match (self.progress.cause(), signal) {
+            (Some(cause), _) => cause,
+            (None, Some(signal)) => FailureCause::Signal(signal),
+            (None, None) => FailureCause::Gone,
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may be in foreign code that never comes back. A worker that was reaped has no group.
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            kill_group(&self.child);
+            let _ = self.child.wait();
+        }
+    }
+}
