@@ -18,8 +18,10 @@ KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod mak
 	linux-headers-amd64
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
 
+CPU_PACKAGES = qemu-system-x86 busybox-static cpio kmod xz-utils
+
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz test-kernel test-kernel-newest \
+.PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz test-kernel test-kernel-newest test-cpus \
 	loom loom-bounded miri tsan stress stress-short test-arm bare-metal
 
 help: ## list the targets
@@ -118,6 +120,11 @@ test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/run
+
+# By hand: hours where instructions are emulated. MODELS='EPYC:2 qemu64:1' for some (scripts/test-cpus).
+test-cpus: toolchain ## tests that meet the machine on other CPUs: AMD, Intel, 1 to 4 of them, in QEMU (long)
+	@./scripts/setup $(PACKAGES) $(CPU_PACKAGES)
+	@./scripts/test-cpus $(MODELS)
 
 # By hand: what is newest tomorrow must not fail a change of today.
 test-kernel-newest: toolchain ## the same with Debian's newest kernel, in a Debian of its own (root, 600 MB of downloads)

@@ -5,9 +5,9 @@
 //! instruction pointer, does what Intel's and AMD's manuals say that the instruction does, and goes
 //! on behind it. So the library's own machine code runs, not a stand-in for it.
 //!
-//! Whether an instruction traps is found by executing it ([`probe`]). CPUID does not tell: a hypervisor
-//! may hide an instruction that works all the same, and QEMU 7.2 ignores UMWAIT instead of trapping.
-//! What was executed can be seen in every case, one step at a time ([`step`]).
+//! Whether an instruction traps is found by executing it ([`traps`]). CPUID does not tell: a hypervisor
+//! may hide an instruction and let it through, some of them (and QEMU 7.2) only to ignore it. One that
+//! does not trap is emulated where the CPU is stopped before each instruction ([`step`]).
 //!
 //! The monitored line is compared with a copy made when the monitor was armed; hardware sees
 //! stores that don't change it, too, which a doorbell has none of.
@@ -84,9 +84,10 @@ pub fn install() {
 /// Makes RDTSC trap in this thread, or not any more. `false`: the kernel refuses.
 pub fn trap_tsc(is_trapped: bool) -> bool {
     let mode = if is_trapped { libc::PR_TSC_SIGSEGV } else { libc::PR_TSC_ENABLE };
-    IS_TSC_TRAPPED.set(is_trapped);
     // SAFETY: changes this thread's own mode.
-    unsafe { libc::prctl(libc::PR_SET_TSC, mode, 0, 0, 0) == 0 }
+    let is_done = unsafe { libc::prctl(libc::PR_SET_TSC, mode, 0, 0, 0) == 0 };
+    IS_TSC_TRAPPED.set(is_trapped && is_done);
+    is_done
 }
 
 /// The emulated counter, whether or not it traps here.
@@ -119,23 +120,23 @@ extern "C" fn on_sigsegv(signal: libc::c_int, _: *mut libc::siginfo_t, context: 
     }
 }
 
-/// Between two instructions of a thread that [`step`]s: notes the one that comes next.
+/// Between two instructions of a thread that [`step`]s.
 extern "C" fn on_sigtrap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: as above.
-    decode(unsafe { &mut *context.cast::<Registers>() });
+    execute(unsafe { &mut *context.cast::<Registers>() });
 }
 
-/// Runs this one instruction at a time, so that [`Log::bytes`] has those that it executes, whether they
-/// trap or not.
-pub fn step(action: impl FnOnce()) {
+/// Runs this one instruction at a time, so that ours are emulated whether they trap or not.
+pub fn step<T>(action: impl FnOnce() -> T) -> T {
     const TRAP_FLAG: u64 = 1 << 8;
     // SAFETY: the handler of SIGTRAP is in place; the flag changes nothing else.
     unsafe { asm!("pushfq", "or qword ptr [rsp], {flag}", "popfq", flag = const TRAP_FLAG) };
-    action();
+    let result = action();
     // SAFETY: as above.
     unsafe {
         asm!("pushfq", "and qword ptr [rsp], {mask}", "popfq", mask = const !TRAP_FLAG as i32)
     };
+    result
 }
 
 /// An instruction that waits.
@@ -146,54 +147,30 @@ pub enum Instruction {
     Mwaitx,
 }
 
-/// What an instruction does on this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Execution {
-    /// It traps, so the emulator does it.
-    Emulated,
-    /// It waits.
-    Real,
-    /// It neither traps nor waits.
-    Ignored,
-}
-
-/// Executes an instruction until it has waited to its deadline once, or traps.
-pub fn probe(instruction: Instruction) -> Execution {
-    const WAIT_TICKS: u32 = 20_000;
+/// Whether an instruction traps here. Executes it, with a deadline that ends the wait at once.
+pub fn traps(instruction: Instruction) -> bool {
     let counts = [&LOG.umwait_c01, &LOG.tpause, &LOG.mwaitx];
     let emulated_count = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
     let before = emulated_count();
     let word = AtomicU32::new(0);
-    for _ in 0..200 {
-        let until_ticks = ticks() + u64::from(WAIT_TICKS);
-        let (low, high) = (until_ticks as u32, (until_ticks >> 32) as u32);
-        // SAFETY: they read the word's cache line, wait, and change registers that are named here.
-        // RBX is the compiler's own, so it is restored.
-        unsafe {
-            match instruction {
-                Instruction::Umwait => asm!(
-                    "umonitor rdi", "umwait ecx",
-                    in("rdi") word.as_ptr(), in("ecx") 1, in("eax") low, in("edx") high,
-                ),
-                Instruction::Tpause => {
-                    asm!("tpause ecx", in("ecx") 1, in("eax") low, in("edx") high);
-                }
-                Instruction::Mwaitx => asm!(
-                    "monitorx", "mov eax, 0", "mov ecx, 2",
-                    "xchg {ticks:r}, rbx", "mwaitx", "xchg {ticks:r}, rbx",
-                    ticks = inout(reg) u64::from(WAIT_TICKS) => _,
-                    inout("rax") word.as_ptr() => _, inout("ecx") 0 => _, in("edx") 0,
-                ),
-            }
-        }
-        if emulated_count() > before {
-            return Execution::Emulated;
-        }
-        if ticks() >= until_ticks {
-            return Execution::Real;
+    // SAFETY: they read the word's cache line, wait, and change registers that are named here. RBX is
+    // the compiler's own, so it is restored.
+    unsafe {
+        match instruction {
+            Instruction::Umwait => asm!(
+                "umonitor rdi", "umwait ecx",
+                in("rdi") word.as_ptr(), in("ecx") 1, in("eax") 0, in("edx") 0,
+            ),
+            Instruction::Tpause => asm!("tpause ecx", in("ecx") 1, in("eax") 0, in("edx") 0),
+            Instruction::Mwaitx => asm!(
+                "monitorx", "mov eax, 0", "mov ecx, 2",
+                "xchg {ticks:r}, rbx", "mwaitx", "xchg {ticks:r}, rbx",
+                ticks = inout(reg) 1u64 => _,
+                inout("rax") word.as_ptr() => _, inout("ecx") 0 => _, in("edx") 0,
+            ),
         }
     }
-    Execution::Ignored
+    emulated_count() > before
 }
 
 /// A real fault: back to the default, so that the instruction runs again and ends the process.
@@ -202,11 +179,8 @@ fn give_up(signal: libc::c_int) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// One of the instructions: its place in [`Log`], its length and its counter.
-type Decoded = (usize, usize, &'static AtomicU64);
-
-/// The instruction at the instruction pointer, if it is one of ours. Keeps its bytes.
-fn decode(context: &mut Registers) -> Option<Decoded> {
+/// Does what the instruction at the instruction pointer does. `false`: it is none of ours.
+fn execute(context: &mut Registers) -> bool {
     let address = *register(context, libc::REG_RIP) as usize as *const u8;
     // SAFETY: an instruction begins there; longer ones are not read, because comparing stops at the
     // first byte that differs.
@@ -225,19 +199,13 @@ fn decode(context: &mut Registers) -> Option<Decoded> {
                 }
                 (0xf2, 0xf1) => (2, 4, &LOG.umwait_c02),
                 (0x66, 0xf1) => (3, 4, &LOG.tpause),
-                _ => return None,
+                _ => return false,
             }
         }
-        _ => return None,
+        _ => return false,
     };
     let bytes = (0..length).fold(0, |bytes, index| bytes | u32::from(byte(index)) << (8 * index));
     LOG.bytes[kind].store(bytes, Ordering::Relaxed);
-    Some((kind, length, counter))
-}
-
-/// Does what the instruction at the instruction pointer does. `false`: it is none of ours.
-fn execute(context: &mut Registers) -> bool {
-    let Some((kind, length, counter)) = decode(context) else { return false };
     let count = counter.fetch_add(1, Ordering::Relaxed) + 1;
     let ecx = *register(context, libc::REG_RCX) as u32;
     let eax = *register(context, libc::REG_RAX) as u32;
@@ -267,7 +235,7 @@ fn execute(context: &mut Registers) -> bool {
         _ => {
             // The OS's own clock knows of a counter that jumped, and goes on.
             let offset = TSC_OFFSET.load(Ordering::Relaxed);
-            let ticks = if is_os_code(*register(context, libc::REG_RIP) as usize) {
+            let ticks = if is_os_code(address.addr()) {
                 ticks().wrapping_add_signed(offset.wrapping_neg())
             } else {
                 ticks()

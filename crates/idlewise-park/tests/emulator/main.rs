@@ -1,6 +1,6 @@
 //! The instruction paths, run on CPUs that lack the instructions: the library's own machine code,
 //! its encodings and its flag handling, by an emulator in a signal handler. Where they don't trap they
-//! run for real, whether CPUID shows them or not.
+//! are run as the CPU does them, whether CPUID shows them or not, and then emulated all the same.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::print_stdout, reason = "a test that cannot run says so")]
 
@@ -16,7 +16,7 @@ use idlewise_core::Doorbell;
 use idlewise_park::wait::waitpkg::{self, Tpause, Umwait};
 use idlewise_park::wait::{WFET_X0, WaitMethod, mwaitx};
 use idlewise_park::{ParkOutcome, Parker, WaitTable};
-use machine::{Execution, Instruction, LOG};
+use machine::{Instruction, LOG};
 
 /// The emulator's settings and counters are the process's: one test at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -32,27 +32,53 @@ fn with_emulator(test: impl FnOnce()) {
     assert_eq!(LOG.faults.load(Ordering::Relaxed), 0, "operands that raise #GP");
 }
 
-/// Whether it traps here, so that the emulator does it. Says what it does otherwise.
-fn is_emulated(instruction: Instruction) -> bool {
-    let execution = machine::probe(instruction);
-    match execution {
-        Execution::Emulated => {}
-        Execution::Real => println!("{instruction:?} does not trap here: it ran for real"),
-        Execution::Ignored => println!(
-            "SKIPPED: {instruction:?} neither traps nor waits here (as in QEMU), so that a store ends \
-             it was not shown; that needs a CPU that has it, or one that does not"
-        ),
+/// Has threads wait by an instruction, emulated, until it was done in each of the ways that are counted.
+/// Where it does not trap, they wait as this CPU does it, and then the methods do, step by step.
+fn play(instruction: Instruction, tables: &[&str], ways: &[(&AtomicU64, &dyn WaitMethod)]) {
+    let does_trap = machine::traps(instruction);
+    let play_tables = || tables.iter().for_each(|states| play_ping_pong(states, 500));
+    if !does_trap {
+        println!("{instruction:?} does not trap here: it runs as this CPU does it, then emulated");
+        play_tables();
     }
-    execution == Execution::Emulated
+    let counted = || ways.iter().map(|(count, _)| count.load(Ordering::Relaxed));
+    let before: Vec<_> = counted().collect();
+    // Threads that get no CPU find the ring there and do not wait.
+    let is_played = (0..100).any(|_| {
+        if does_trap {
+            play_tables();
+        } else {
+            ways.iter().for_each(|(_, method)| ring_in_turns(*method, 50));
+        }
+        counted().zip(&before).all(|(after, before)| after > *before)
+    });
+    assert!(is_played, "{LOG:?}");
 }
 
-/// Whether the emulator did each of these while the test played, if it traps at all.
-fn assert_emulated(instruction: Instruction, counts: &[&AtomicU64], play: impl FnOnce()) {
-    let is_emulated = is_emulated(instruction);
-    let before: Vec<_> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-    play();
-    let is_counted = |(count, before): (&&AtomicU64, u64)| count.load(Ordering::Relaxed) > before;
-    assert!(!is_emulated || counts.iter().zip(before).all(is_counted), "{LOG:?}");
+/// Two threads ring each other's doorbells, and wait for that one instruction at a time.
+fn ring_in_turns(method: &dyn WaitMethod, rounds: u32) {
+    let bells = [Doorbell::new(), Doorbell::new()];
+    let wait = |bell: &Doorbell| {
+        if bell.start_polling() {
+            while !bell.is_rung() {
+                machine::step(|| method.wait(bell, None));
+            }
+        }
+        assert!(bell.take());
+    };
+    std::thread::scope(|scope| {
+        let (bells, wait) = (&bells, &wait);
+        scope.spawn(move || {
+            for _ in 0..rounds {
+                wait(&bells[1]);
+                let _ = bells[0].ring();
+            }
+        });
+        for _ in 0..rounds {
+            let _ = bells[1].ring();
+            wait(&bells[0]);
+        }
+    });
 }
 
 /// Two threads wake each other many times, both waiting in this state only.
@@ -98,32 +124,28 @@ fn play_ping_pong(states: &str, rounds: u32) {
 #[test]
 fn stores_end_umwait_in_both_depths() {
     with_emulator(|| {
-        let counts = [&LOG.umonitor, &LOG.umwait_c01, &LOG.umwait_c02];
-        assert_emulated(Instruction::Umwait, &counts, || {
-            machine::SPURIOUS_EVERY.store(7, Ordering::Relaxed);
-            play_ping_pong("umwait-c01,futex", 500);
-            play_ping_pong("umwait-c02,futex", 500);
-        });
+        machine::SPURIOUS_EVERY.store(7, Ordering::Relaxed);
+        let tables = ["umwait-c01,futex", "umwait-c02,futex"];
+        let (c01, c02) = (Umwait { is_c01: true }, Umwait { is_c01: false });
+        let ways: [(&_, &dyn WaitMethod); 3] =
+            [(&LOG.umonitor, &c01), (&LOG.umwait_c01, &c01), (&LOG.umwait_c02, &c02)];
+        play(Instruction::Umwait, &tables, &ways);
     });
 }
 
 #[test]
 fn stores_end_mwaitx() {
     with_emulator(|| {
-        assert_emulated(Instruction::Mwaitx, &[&LOG.monitorx, &LOG.mwaitx], || {
-            machine::SPURIOUS_EVERY.store(7, Ordering::Relaxed);
-            play_ping_pong("mwaitx,futex", 500);
-        });
+        machine::SPURIOUS_EVERY.store(7, Ordering::Relaxed);
+        let ways: [(&_, &dyn WaitMethod); 2] =
+            [(&LOG.monitorx, &mwaitx::Mwaitx), (&LOG.mwaitx, &mwaitx::Mwaitx)];
+        play(Instruction::Mwaitx, &["mwaitx,futex"], &ways);
     });
 }
 
 #[test]
 fn tpause_looks_again() {
-    with_emulator(|| {
-        assert_emulated(Instruction::Tpause, &[&LOG.tpause], || {
-            play_ping_pong("tpause,futex", 500);
-        });
-    });
+    with_emulator(|| play(Instruction::Tpause, &["tpause,futex"], &[(&LOG.tpause, &Tpause)]));
 }
 
 #[test]
@@ -159,21 +181,9 @@ fn the_bound_of_the_os_sets_the_carry_flag() {
     with_emulator(|| {
         let bell = Doorbell::new();
         assert!(bell.start_polling());
-        if !is_emulated(Instruction::Umwait) {
-            let umwait = Umwait { is_c01: true };
-            // Interrupts end some of them.
-            let is_counted = (0..10_000).any(|_| {
-                umwait.wait(&bell, None);
-                waitpkg::os_bound_count() > 0
-            });
-            if !is_counted {
-                println!("SKIPPED: the OS bounds no UMWAIT here, or it does not wait");
-            }
-            return;
-        }
         let counted = |wait: &dyn Fn()| {
             let before = waitpkg::os_bound_count();
-            wait();
+            machine::step(wait);
             waitpkg::os_bound_count() - before
         };
         machine::OS_BOUND_TICKS.store(1_000, Ordering::Relaxed);
