@@ -17,6 +17,11 @@ pub struct RecordedMachine {
     pub governor: Option<String>,
 }
 
+/// Of how many events one may be out of order. A clock that is corrected once, or a late record,
+/// spoils a gap or two, and is a doubt; more than that says that the order itself is not known, and
+/// every gap may be wrong.
+const EVENTS_PER_LATE_ONE_MIN: u64 = 1_000;
+
 /// Why a trace did not become a log.
 #[derive(Debug)]
 pub enum ConvertError<E> {
@@ -32,8 +37,8 @@ pub enum ConvertError<E> {
 /// told how many bytes have been read.
 ///
 /// # Errors
-/// The importer's, or the sink's. A damaged trace is not an error: the metadata says what is
-/// missing.
+/// The importer's, or the sink's; and more than one event of a thousand out of order. A damaged
+/// trace is not an error: the metadata says what is missing.
 pub fn convert<S: GapSink>(
     recording: Box<dyn Recording>,
     sink: S,
@@ -59,6 +64,7 @@ pub fn convert<S: GapSink>(
         return Err(ConvertError::Sink(error));
     }
     let summary = summary.map_err(ConvertError::Import)?;
+    check_order(&summary).map_err(ConvertError::Import)?;
     let (sink, gaps) = builder.finish().map_err(ConvertError::Sink)?;
     // What a note says of the states, or a damaged event, is not the caller's mistake.
     if let Some(unknown) = gaps.unknown_state
@@ -67,6 +73,18 @@ pub fn convert<S: GapSink>(
         return Err(ConvertError::UnknownState(unknown));
     }
     Ok((sink, metadata(format_name, info, &summary, &gaps, recorded)))
+}
+
+/// Refuses a trace most of whose order is not known.
+fn check_order(summary: &ReadSummary) -> Result<(), ImportError> {
+    let ReadSummary { event_count, out_of_order_count: late_count, first_late, .. } = *summary;
+    match first_late {
+        Some(first) if late_count.saturating_mul(EVENTS_PER_LATE_ONE_MIN) > event_count => {
+            let share_percent = 100.0 * late_count as f64 / event_count as f64;
+            Err(ImportError::OutOfOrder { late_count, event_count, share_percent, first })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn metadata(

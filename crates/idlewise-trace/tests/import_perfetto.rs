@@ -8,9 +8,14 @@ use idlewise_trace::import::{ReadSummary, TraceInfo, TruncationReason};
 use idlewise_trace::{Event, EventKind, Tracepoints};
 use perfetto_writer::{
     CpuStats, FtraceStats, Packet, bundle, compact, compressed, event, file, snapshot, trace,
+    trace_of_sources,
 };
 
 const IDLE: EventKind = EventKind::IdleEntry { state: 2 };
+
+const TIMER: u64 = 0xffff_8881_0000_0040;
+const WHEEL_TIMER: u64 = 0xffff_8881_0000_0080;
+const FUNCTION: u64 = 0xffff_ffff_8112_0000;
 
 fn at(at_ns: i64, cpu: u16, kind: EventKind) -> Event {
     Event { at_ns, cpu, kind }
@@ -44,18 +49,23 @@ fn all_kinds() -> Vec<Event> {
     let kinds = [
         IDLE,
         EventKind::TimerInterrupt,
-        EventKind::HrtimerExpire { timer: 7, function: 8, now_ns: 1_004_900 },
+        EventKind::HrtimerExpire { timer: TIMER, function: FUNCTION, now_ns: 1_004_900 },
         EventKind::IdleExit,
         EventKind::HrtimerStart {
-            timer: 7,
-            function: 8,
+            timer: TIMER,
+            function: FUNCTION,
             expires_at_ns: 9_000_000,
             has_slack: true,
         },
-        EventKind::HrtimerCancel { timer: 7 },
-        EventKind::WheelStart { timer: 9, bucket_jiffies: 1_000, ahead_jiffies: 10, flags: 3 },
-        EventKind::WheelCancel { timer: 9 },
-        EventKind::WheelExpire { timer: 9, now_jiffies: 1_000 },
+        EventKind::HrtimerCancel { timer: TIMER },
+        EventKind::WheelStart {
+            timer: WHEEL_TIMER,
+            bucket_jiffies: 1_000,
+            ahead_jiffies: 10,
+            flags: 3,
+        },
+        EventKind::WheelCancel { timer: WHEEL_TIMER },
+        EventKind::WheelExpire { timer: WHEEL_TIMER, now_jiffies: 1_000 },
         EventKind::TickStop,
         EventKind::RescheduleInterrupt,
         EventKind::IpiInterrupt,
@@ -107,14 +117,14 @@ fn timers_are_moved_to_the_traces_clock() {
 
     // A timer on the clock of the day stays where it is.
     let wall_ns = 1_790_000_000_000_000_000;
-    let kind = EventKind::HrtimerExpire { timer: 1, function: 2, now_ns: wall_ns };
+    let kind = EventKind::HrtimerExpire { timer: TIMER, function: FUNCTION, now_ns: wall_ns };
     let packets = [snapshot(20_000, 5_000), packet(0, &[(30_000, IDLE), (30_001, kind)])];
     assert_eq!(import(&packets).0[1].kind, kind);
 }
 
 #[test]
 fn a_suspend_and_a_missing_snapshot_are_doubts() {
-    let expire = EventKind::HrtimerExpire { timer: 1, function: 2, now_ns: 2_000 };
+    let expire = EventKind::HrtimerExpire { timer: TIMER, function: FUNCTION, now_ns: 2_000 };
     let events = packet(0, &[(10_000, IDLE), (10_001, expire)]);
     let (_, info, _) = import(std::slice::from_ref(&events));
     assert!(has_doubt(&info.doubts, "no snapshot of its clocks"), "{:?}", info.doubts);
@@ -178,10 +188,25 @@ fn losses_come_before_the_events_of_their_bundle() {
     let mut dropped = packet(0, &[(9_000, IDLE)]);
     dropped.previous_packet_dropped = Some(true);
     let before = [packet(0, &[(1_000, IDLE)]), packet(1, &[(1_500, IDLE)])];
-    let (events, _, summary) = import(&[&before[..], &[dropped]].concat());
-    let lost_cpus: Vec<u16> =
-        events.iter().filter(|event| event.kind == lost).map(|event| event.cpu).collect();
-    assert_eq!((lost_cpus, summary.lost_event_count_without_cpu), (vec![0, 1], 1));
+    let after = [packet(0, &[(9_100, IDLE)]), packet(1, &[(9_200, IDLE)])];
+    let packets = [&before[..], &[dropped], &after].concat();
+    for packets in [packets.clone(), compressed(&packets, false)] {
+        let (events, _, summary) = import(&packets);
+        let losses = events.iter().filter(|event| event.kind == lost);
+        let losses: Vec<(i64, u16)> = losses.map(|event| (event.at_ns, event.cpu)).collect();
+        let expected = vec![(9_000, 0), (9_200, 1)];
+        assert_eq!((losses, summary.lost_event_count_without_cpu), (expected, 1));
+    }
+}
+
+/// A bundle may have nothing but events that we do not need.
+#[test]
+fn a_loss_waits_for_the_next_event() {
+    let mut lossy = packet(1, &[]);
+    lossy.ftrace_events.as_mut().unwrap().lost_events = Some(true);
+    let (events, _, _) = import(&[packet(1, &[(1_000, IDLE)]), lossy, packet(1, &[(2_000, IDLE)])]);
+    let lost = at(2_000, 1, EventKind::Lost { event_count: 1 });
+    assert_eq!(events, [at(1_000, 1, IDLE), lost, at(2_000, 1, IDLE)]);
 }
 
 #[test]
@@ -190,12 +215,117 @@ fn a_clock_that_steps_back_is_counted_and_several_clocks_are_doubted() {
     let rounds = (1..10).map(|i| 1_000_000 * i).chain([500]).flat_map(round);
     let (events, _, summary) = import(&rounds.collect::<Vec<_>>());
     assert_eq!((events.len(), summary.out_of_order_count), (20, 2));
-    assert_eq!(events[0].at_ns, 1_000_000, "late ones are held where the clock was");
+    assert_eq!(events[19].at_ns, 9_000_001, "late ones are held where the clock was");
 
+    // The scheduler's clock, 700 ns behind CLOCK_BOOTTIME.
     let mut other = packet(1, &[(2_000, IDLE)]);
-    other.ftrace_events.as_mut().unwrap().ftrace_clock = Some(2);
-    let (_, _, summary) = import(&[packet(0, &[(1_000, IDLE)]), other]);
+    let own = other.ftrace_events.as_mut().unwrap();
+    (own.ftrace_clock, own.ftrace_timestamp) = (Some(2), Some(5_000));
+    let packets = [packet(0, &[(1_000, IDLE)]), other.clone()];
+    let (_, _, summary) = import(&packets);
     assert!(has_doubt(&summary.doubts, "events of several clocks"), "{:?}", summary.doubts);
+    other.ftrace_events.as_mut().unwrap().boot_timestamp = Some(5_700);
+    let (events, info, summary) = import(&[packet(0, &[(1_000, IDLE)]), other.clone()]);
+    assert_eq!(events, [at(1_000, 0, IDLE), at(2_700, 1, IDLE)]);
+    assert_eq!((info.clock.as_deref(), summary.doubts.len()), (Some("CLOCK_BOOTTIME"), 0));
+    // Alone it stays as it is: the distance is measured anew for each bundle, and less exactly.
+    assert_eq!(import(&[other]).0, [at(2_000, 1, IDLE)]);
+}
+
+/// Twelve seconds of two CPUs, with events of every millisecond, each at a time of its own.
+fn twelve_seconds() -> Vec<Event> {
+    let kinds = [IDLE, EventKind::TimerInterrupt, EventKind::IdleExit, EventKind::SwitchToTask];
+    let kinds = kinds.into_iter().chain([EventKind::TickStop, EventKind::SwitchToIdle]);
+    let events = kinds.cycle().zip(0..24_000_i64).map(|(kind, i)| {
+        // A CPU has a whole round of the kinds at a time.
+        at(1_000_000 + 500_000 * i, (i / 6 % 2) as u16, kind)
+    });
+    events.collect()
+}
+
+const BLOCK_NS: i64 = 2_500_000_000;
+
+#[test]
+fn sequences_that_are_written_in_turns_are_put_in_order() {
+    let all = twelve_seconds();
+    let is_of_power = |event: &Event| matches!(event.kind, IDLE | EventKind::IdleExit);
+    let (power, others): (Vec<Event>, Vec<Event>) =
+        all.iter().partition(|event| is_of_power(event));
+    for block_ns in [BLOCK_NS, 100_000_000, i64::MAX] {
+        let packets = trace_of_sources(&[others.clone(), power.clone()], block_ns);
+        for packets in [packets.clone(), compressed(&packets, false)] {
+            let (events, info, summary) = import(&packets);
+            assert!(events == all, "in blocks of {block_ns} ns");
+            assert_eq!((summary.out_of_order_count, summary.doubts.len()), (0, 0));
+            assert!(info.tracepoints.contains(Tracepoints::CPU_IDLE));
+        }
+    }
+}
+
+#[test]
+fn what_two_sequences_recorded_counts_once() {
+    let all = twelve_seconds();
+    let half: Vec<Event> =
+        all.iter().filter(|event| event.at_ns < 6_000_000_000).copied().collect();
+    let late: Vec<Event> =
+        all.iter().filter(|event| event.at_ns > 6_000_000_000).copied().collect();
+    // The last was stopped early, the second is the end of a ring buffer.
+    for sources in [[all.clone(), all.clone()], [all.clone(), late], [half, all.clone()]] {
+        let (events, _, summary) = import(&trace_of_sources(&sources, BLOCK_NS));
+        assert_eq!(summary.event_count, all.len() as u64);
+        assert!(events == all);
+    }
+
+    // Two buffers of the kernel, so that nothing has the very same time.
+    let later = all.iter().map(|event| Event { at_ns: event.at_ns + 90, ..*event });
+    let (events, ..) = import(&trace_of_sources(&[all.clone(), later.collect()], BLOCK_NS));
+    let changes = |events: &[Event]| -> Vec<Event> {
+        let is_change =
+            |event: &&Event| !matches!(event.kind, EventKind::TimerInterrupt | EventKind::TickStop);
+        events.iter().filter(is_change).copied().collect()
+    };
+    assert!(changes(&events) == changes(&all));
+}
+
+/// A long kernel buffer that is read only at the end comes CPU after CPU.
+#[test]
+fn cpus_that_are_written_one_after_the_other_are_put_in_order() {
+    let all = twelve_seconds();
+    let packets = [1, 0].into_iter().flat_map(|cpu| {
+        let own: Vec<Event> = all.iter().filter(|event| event.cpu == cpu).copied().collect();
+        let bundles = own.chunks(100).map(move |some| {
+            let events = some.iter().filter_map(|own| event(own, own.at_ns as u64));
+            bundle(cpu, events.collect())
+        });
+        bundles.collect::<Vec<Packet>>()
+    });
+    let (events, _, summary) = import(&packets.collect::<Vec<_>>());
+    assert!(events == all);
+    assert_eq!(summary.out_of_order_count, 0);
+}
+
+/// Perfetto does not tell addresses: it writes the how-manieth it is since its last reading of the
+/// kernel's buffers, so the same number is another timer a little later.
+#[test]
+fn timers_without_addresses_are_no_timers() {
+    let start = |timer| EventKind::HrtimerStart {
+        timer,
+        function: 2,
+        expires_at_ns: 4_000_000,
+        has_slack: false,
+    };
+    let expire = EventKind::HrtimerExpire { timer: 1, function: 2, now_ns: 4_000_000 };
+    let packets = [
+        snapshot(20_000, 5_000),
+        packet(0, &[(1_000, start(1)), (2_000, IDLE)]),
+        packet(0, &[(4_006_000, expire), (4_007_000, start(3)), (4_008_000, IDLE)]),
+    ];
+    let (events, info, _) = import(&packets);
+    let kinds: Vec<EventKind> = events.iter().map(|event| event.kind).collect();
+    let now_ns = 4_005_000;
+    assert_eq!(kinds, [IDLE, EventKind::HrtimerExpire { timer: 1, function: 2, now_ns }, IDLE]);
+    assert_eq!(info.tracepoints, Tracepoints::CPU_IDLE.union(Tracepoints::HRTIMER_EXPIRE));
+    assert!(has_doubt(&info.doubts, "in place of the timers' addresses"), "{:?}", info.doubts);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use idlewise_trace::log::IdleLog;
 use idlewise_trace::{Event, IdleGap};
 
 use crate::import::gaps;
-use crate::perfetto_writer::{compact, compressed, file, trace};
-use crate::{OwnFile, recording, root, stdout};
+use crate::perfetto_writer::{compact, compressed, file, snapshot, trace, trace_of_sources};
+use crate::{OwnFile, assert_refused, recording, root, stdout};
 
 /// The clock of these traces runs in suspend, the recordings' does not.
 const SUSPENDED_NS: u64 = 86_400_123_456_789;
@@ -65,4 +65,38 @@ fn a_busy_recording_gives_the_same_gaps_too() {
     let (log, gaps) = imported(packed);
     assert!(gaps == *crate::import::gaps(&bundled), "not the bundled log's");
     assert_eq!(log.metadata.doubts, bundled.metadata.doubts);
+}
+
+/// Two sources of events, whose packets the service writes in turns, each in order by itself.
+#[test]
+fn two_sources_give_the_gaps_of_one() {
+    let bundled = IdleLog::open(&root().join("traces/a-idle.parquet")).unwrap();
+    let is_of_timers = |event: &Event| {
+        use idlewise_trace::EventKind::{HrtimerCancel, HrtimerExpire, HrtimerStart};
+        matches!(event.kind, HrtimerStart { .. } | HrtimerCancel { .. } | HrtimerExpire { .. })
+    };
+    let all = events("a-idle");
+    let (timers, others): (Vec<Event>, Vec<Event>) = all.iter().partition(|e| is_of_timers(e));
+    for (what, sources) in [("split", [timers, others]), ("twice", [all.clone(), all])] {
+        let mut packets = trace_of_sources(&sources, 2_500_000_000);
+        packets.insert(0, snapshot(1_000_000_000, 0));
+        let (log, gaps) = imported(file(&packets));
+        let expected = crate::import::gaps(&bundled);
+        assert!(gaps == expected, "{what}: {} gaps of {}", gaps.len(), expected.len());
+        assert_eq!(log.metadata.doubts, bundled.metadata.doubts, "{what}");
+    }
+}
+
+#[test]
+fn a_trace_out_of_order_is_refused() {
+    let mut packets = trace(&events("a-idle"), 0);
+    let half = packets.len() / 2;
+    packets.rotate_left(half);
+    let file = OwnFile::new("mixed.pftrace", file(&packets));
+    let output = file.0.with_extension("parquet");
+    assert_refused(
+        &["import", file.path(), "-o", output.to_str().unwrap()],
+        &["mixed.pftrace: ", " % of the events (", ") are out of order, the first at "],
+    );
+    assert!(!output.exists());
 }

@@ -12,17 +12,21 @@
 //! | [`trace_dat`] | trace.dat of versions 6 and 7 |
 //! | [`text`] | the text of tracefs and trace-cmd, and systrace |
 //! | [`perfetto`] | Perfetto's protobuf |
-//! | `order.rs` | from the order of per-CPU buffers to the order of time |
+//! | `order.rs` | from rounds over the CPUs' buffers to the order of time; the account of the order |
+//! | `merge.rs` | from streams that are in order each to the order of time |
+//! | `threads.rs` | reading, hashing and building gaps at the same time |
 //! | `named.rs` | events whose fields come by name, for those that are no binary records |
 //!
 //! [`Event`]: crate::Event
 
+mod merge;
 mod named;
 mod order;
 pub mod perf;
 pub mod perfetto;
 mod source;
 pub mod text;
+mod threads;
 pub mod trace_dat;
 mod tracing_data;
 
@@ -239,6 +243,8 @@ pub struct ReadSummary {
     /// of the event before it, so that no CPU's story loses a step. Above zero, the trace's clock
     /// steps back, or its writer gave no bound within which records are out of order.
     pub out_of_order_count: u64,
+    /// The first of those.
+    pub first_late: Option<LateEvent>,
     /// How many records of known tracepoints could not be read and were left out.
     pub undecodable_count: u64,
     /// Where the trace ends before its time.
@@ -251,6 +257,17 @@ pub struct ReadSummary {
     pub first_at_ns: Option<i64>,
     /// The time of the last event.
     pub last_at_ns: Option<i64>,
+}
+
+/// An event that came later than events of a later time, too late to be put in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateEvent {
+    /// Its CPU.
+    pub cpu: u16,
+    /// When it happened, on the trace's clock.
+    pub at_ns: i64,
+    /// The time of the event before it, which it was given.
+    pub after_ns: i64,
 }
 
 /// The place from which a trace could not be read. Where the parts of a file can be read without
@@ -357,6 +374,24 @@ pub enum ImportError {
         recorded_count: usize,
         /// The recorder's command that records them.
         todo: &'static str,
+    },
+    /// Too many events are out of order for their times to be right.
+    #[error(
+        "{share_percent:.1} % of the events ({late_count} of {event_count}) are out of order, the \
+         first at {} ns on CPU {} behind one at {} ns: the recording's clock steps back or differs \
+         between CPUs, or its parts are mixed up; record again with one clock for all CPUs (perf \
+         record -k CLOCK_MONOTONIC, trace-cmd record -C mono, cat trace in place of trace_pipe)",
+        first.at_ns, first.cpu, first.after_ns
+    )]
+    OutOfOrder {
+        /// How many of them.
+        late_count: u64,
+        /// How many events there are.
+        event_count: u64,
+        /// Their share.
+        share_percent: f64,
+        /// The first of them.
+        first: LateEvent,
     },
     /// Idle events were recorded, but their description lacks a field.
     #[error("byte {at_byte}: {unreadable}; report this kernel to us, with the file")]

@@ -67,12 +67,21 @@ pub(super) struct Fields<'a> {
 }
 
 impl Fields<'_> {
+    /// Takes all fields out.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.present = 0;
+        self.name = &[];
+    }
+
     /// Sets a field; one that comes twice has its last value.
+    #[inline]
     pub(super) fn set(&mut self, field: Field, value: u64) {
         self.values[field as usize] = value;
         self.present |= 1 << field as u32;
     }
 
+    #[inline]
     pub(super) fn get(&self, field: Field) -> Option<u64> {
         (self.present & 1 << field as u32 != 0).then_some(self.values[field as usize])
     }
@@ -180,11 +189,13 @@ pub(super) fn late_doubts(
 
 impl NamedEvent {
     /// What the event says that happened on `cpu`.
+    #[inline]
     pub(super) fn decode(&self, fields: &Fields<'_>, cpu: u16) -> Decoded {
         self.try_decode(fields, cpu).unwrap_or(Decoded::Malformed)
     }
 
     /// `None` if a field is missing or out of its range.
+    #[inline]
     fn try_decode(&self, fields: &Fields<'_>, line_cpu: u16) -> Option<Decoded> {
         let get = |field| fields.get(field);
         let mut cpu = line_cpu;

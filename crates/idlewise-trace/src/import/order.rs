@@ -13,9 +13,13 @@
 //! What round 2 holds of CPU 1 was recorded after round 1 left CPU 1, but perhaps before the latest
 //! event of round 1. All that round 3 holds is later than that event. So at the end of a round,
 //! what is not later than the latest event of the round before can go on. It is how perf orders
-//! its own output. The parts of a round are sorted runs, which a stable sort merges. Perfetto reads
-//! the kernel's buffers in such rounds too.
+//! its own output. The parts of a round are sorted runs, which a stable sort merges.
+//!
+//! Where each CPU's events can be read alone, `merge.rs` puts them together instead. Whatever an
+//! importer's way, its events pass [`InOrder`] last, which keeps account of those that are still
+//! out of order.
 
+use super::{LateEvent, ReadSummary};
 use crate::event::Event;
 
 /// How many events a file may hold back before its first round's end: as many as a file without
@@ -26,6 +30,50 @@ const MAX_PENDING_BEFORE_ROUNDS: usize = 1 << 20;
 /// Beyond it, memory is worth more than the order of a recording that has already dropped events.
 const MAX_PENDING_IN_ROUND: usize = 1 << 23;
 
+/// Keeps account of events that go to the sink, and sees that none is earlier than the one before.
+#[derive(Debug, Default)]
+pub(super) struct InOrder {
+    pub(super) event_count: u64,
+    pub(super) out_of_order_count: u64,
+    first_late: Option<LateEvent>,
+    first_at_ns: Option<i64>,
+    last_at_ns: Option<i64>,
+}
+
+impl InOrder {
+    /// Takes the next events. One that is earlier than the one before gets its time: a CPU whose
+    /// event we left out would seem idle when it is not. How many may be so, `convert` decides.
+    #[inline]
+    pub(super) fn admit(&mut self, events: &mut [Event]) {
+        let Some(first) = events.first() else { return };
+        let mut last_at_ns = self.last_at_ns.unwrap_or(first.at_ns);
+        for event in &mut *events {
+            if event.at_ns < last_at_ns {
+                self.out_of_order_count += 1;
+                let Event { at_ns, cpu, .. } = *event;
+                self.first_late.get_or_insert(LateEvent { cpu, at_ns, after_ns: last_at_ns });
+                event.at_ns = last_at_ns;
+            }
+            last_at_ns = event.at_ns;
+        }
+        self.first_at_ns = self.first_at_ns.or(events.first().map(|event| event.at_ns));
+        self.last_at_ns = Some(last_at_ns);
+        self.event_count += events.len() as u64;
+    }
+
+    /// What a summary says of the events and their order; the rest of it is empty.
+    pub(super) fn summary(&self) -> ReadSummary {
+        ReadSummary {
+            event_count: self.event_count,
+            out_of_order_count: self.out_of_order_count,
+            first_late: self.first_late,
+            first_at_ns: self.first_at_ns,
+            last_at_ns: self.last_at_ns,
+            ..ReadSummary::default()
+        }
+    }
+}
+
 /// Sorts events within the bounds that the rounds give.
 #[derive(Default)]
 pub(super) struct Orderer {
@@ -35,10 +83,7 @@ pub(super) struct Orderer {
     /// The latest event of the rounds before this one.
     previous_round_latest_ns: Option<i64>,
     latest_ns: Option<i64>,
-    pub(super) event_count: u64,
-    pub(super) out_of_order_count: u64,
-    pub(super) first_at_ns: Option<i64>,
-    pub(super) last_at_ns: Option<i64>,
+    pub(super) order: InOrder,
 }
 
 impl Orderer {
@@ -87,19 +132,10 @@ impl Orderer {
     /// Passes on the first of the sorted events.
     fn emit(&mut self, ready_count: usize, sink: &mut dyn FnMut(&[Event])) {
         let Some(ready) = self.pending.get_mut(..ready_count) else { return };
-        let Some(last) = ready.last() else { return };
-        let last_at_ns = self.last_at_ns.max(Some(last.at_ns));
-        if let Some(last_at_ns) = self.last_at_ns {
-            // A CPU whose event we left out would seem idle when it is not; one that is a little
-            // late does less harm.
-            for late in ready.iter_mut().take_while(|event| event.at_ns < last_at_ns) {
-                late.at_ns = last_at_ns;
-                self.out_of_order_count += 1;
-            }
+        if ready.is_empty() {
+            return;
         }
-        self.first_at_ns = self.first_at_ns.or(ready.first().map(|event| event.at_ns));
-        self.last_at_ns = last_at_ns;
-        self.event_count += ready.len() as u64;
+        self.order.admit(ready);
         sink(ready);
         self.pending.drain(..ready_count);
         self.sorted_count -= ready_count;
@@ -130,7 +166,7 @@ mod tests {
         assert_eq!(*seen.borrow(), [10, 50, 60, 70]);
         orderer.finish(sink);
         assert_eq!(*seen.borrow(), [10, 50, 60, 70, 95]);
-        assert_eq!((orderer.event_count, orderer.out_of_order_count), (5, 0));
+        assert_eq!((orderer.order.event_count, orderer.order.out_of_order_count), (5, 0));
     }
 
     #[test]
@@ -155,8 +191,11 @@ mod tests {
         // One that is older than all that went on.
         orderer.push(&[event(1)], sink);
         orderer.finish(sink);
-        assert_eq!(orderer.out_of_order_count, 1);
-        assert_eq!(event_count, orderer.event_count);
-        assert_eq!(orderer.event_count, (3 * pending_count as u64).next_multiple_of(1_000) + 1);
+        assert_eq!(orderer.order.out_of_order_count, 1);
+        assert_eq!(event_count, orderer.order.event_count);
+        assert_eq!(
+            orderer.order.event_count,
+            (3 * pending_count as u64).next_multiple_of(1_000) + 1
+        );
     }
 }

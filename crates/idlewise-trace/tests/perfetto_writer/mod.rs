@@ -17,6 +17,8 @@ pub struct Packet {
     pub clock_snapshot: Option<ClockSnapshot>,
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
+    #[prost(uint32, optional, tag = "10")]
+    pub sequence_id: Option<u32>,
     #[prost(message, optional, tag = "34")]
     pub ftrace_stats: Option<FtraceStats>,
     #[prost(bool, optional, tag = "42")]
@@ -43,6 +45,10 @@ pub struct Bundle {
     pub compact_sched: Option<CompactSched>,
     #[prost(uint32, optional, tag = "5")]
     pub ftrace_clock: Option<u32>,
+    #[prost(int64, optional, tag = "6")]
+    pub ftrace_timestamp: Option<i64>,
+    #[prost(int64, optional, tag = "7")]
+    pub boot_timestamp: Option<i64>,
     #[prost(message, repeated, tag = "11")]
     pub descriptors: Vec<Descriptor>,
 }
@@ -371,6 +377,26 @@ pub fn compact(bundle: &mut Bundle) {
         false
     });
     bundle.compact_sched = Some(compact);
+}
+
+/// The events of several sources, each with packets of a sequence of its own, written source after
+/// source in blocks of `block_ns`.
+pub fn trace_of_sources(sources: &[Vec<Event>], block_ns: i64) -> Vec<Packet> {
+    let block_of = |event: &Event| event.at_ns / block_ns;
+    let last_block = sources.iter().flatten().map(block_of).max().unwrap_or(0);
+    let mut packets = Vec::new();
+    for block in 0..=last_block {
+        for (sequence_id, source) in (7..).zip(sources) {
+            let own = source.iter().filter(|event| block_of(event) == block).copied();
+            let own: Vec<Event> = own.collect();
+            // Without the two packets about machine and clocks, which are the service's.
+            for mut packet in trace(&own, 0).split_off(2) {
+                packet.sequence_id = Some(sequence_id);
+                packets.push(packet);
+            }
+        }
+    }
+    packets
 }
 
 /// A whole recording as a trace: CPU after CPU, round after round, on CLOCK_BOOTTIME, of which

@@ -171,17 +171,13 @@ impl PerfData {
         lost_event_counts.retain(|_, count| *count > 0);
 
         Ok(ReadSummary {
-            event_count: orderer.event_count,
             record_count: counts.record_count,
             lost_event_counts,
             lost_event_count_without_cpu: counts.lost_event_count_without_cpu,
-            out_of_order_count: orderer.out_of_order_count,
             undecodable_count: counts.undecodable_count,
             truncated,
-            doubts: Vec::new(),
             source_blake3,
-            first_at_ns: orderer.first_at_ns,
-            last_at_ns: orderer.last_at_ns,
+            ..orderer.order.summary()
         })
     }
 

@@ -3,11 +3,15 @@
 //! An event comes in one of four shapes: as a message of its own type; as a generic one that names
 //! its fields; as a generic one whose description came once, in this bundle or an earlier one; or,
 //! for switches between tasks, in columns (`CompactSched`), of which each has one field of all.
+//!
+//! Where the kernel gives an address, the recorder writes a number instead: the address's place
+//! among those it has met since it last looked at the kernel's buffers. The same number then means
+//! another timer a tenth of a second later. Such starts and cancellations are left out.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
-use super::schema::{TYPED, Typed, bundle, event};
-use super::wire::{Fields, Value, field, packed};
+use super::schema::{TYPED, bundle, event};
+use super::wire::{Fields, Value, field, packed, varint};
 use crate::event::{Event, EventKind};
 use crate::import::named::{self, EVENT_COUNT, Field};
 use crate::tracepoint::Decoded;
@@ -15,9 +19,16 @@ use crate::tracepoint::Decoded;
 /// A trace describes a few events; more than this is no description.
 const MAX_DESCRIPTOR_COUNT: usize = 1 << 12;
 
+/// Fields of events with higher numbers are none that we read.
+const FIELD_COUNT: usize = 64;
+
+/// No kernel has an object below this address.
+const FIRST_ADDRESS: u64 = 1 << 24;
+
 /// The clocks of FtraceClock by number; none stands for CLOCK_BOOTTIME.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum TraceClock {
+    #[default]
     Boottime,
     MonotonicRaw,
     /// The scheduler's, or one that the recorder did not know.
@@ -42,125 +53,352 @@ impl TraceClock {
     }
 }
 
-/// What a bundle says about itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BundleHead {
-    pub(super) cpu: u16,
-    pub(super) has_lost_events: bool,
-    pub(super) clock: TraceClock,
+/// The CPU of a bundle; `None` if it has none that there can be.
+pub(super) fn cpu_of(bytes: &[u8]) -> Option<u16> {
+    u16::try_from(field(bytes, bundle::CPU)?.number()?).ok()
+}
+
+/// From the monotonic clock to the trace's.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MonotonicOffsets {
+    /// A time on the trace's clock, and what to add from then on; in order.
+    points: Vec<(i64, i64)>,
+}
+
+impl MonotonicOffsets {
+    pub(super) fn new(mut points: Vec<(i64, i64)>) -> Self {
+        points.sort_unstable();
+        Self { points }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        !self.points.is_empty()
+    }
+
+    /// The offset at that time; before the first snapshot that of the first.
+    #[inline]
+    fn at(&self, at_ns: i64) -> Option<i64> {
+        if let &[(_, offset_ns)] = self.points.as_slice() {
+            return Some(offset_ns);
+        }
+        let next = self.points.partition_point(|&(from_ns, _)| from_ns <= at_ns);
+        self.points.get(next.saturating_sub(1)).map(|&(_, offset_ns)| offset_ns)
+    }
 }
 
 /// Reads bundles; what it has learned from one serves the next.
+#[derive(Clone)]
 pub(super) struct BundleReader {
-    /// Events that the trace describes, by their field in `FtraceEvent`.
-    described: HashMap<u32, Described>,
-    pub(super) is_seen: [bool; EVENT_COUNT],
-    /// What to add to the monotonic clock to get the trace's, if that is known.
-    pub(super) monotonic_offset_ns: Option<i64>,
+    /// Events that we read: the published ones, then those that the trace describes.
+    rows: Vec<Row>,
+    /// The rows by the events' fields in `FtraceEvent`: of the published ones, plus one, and of the
+    /// described.
+    published: Vec<u8>,
+    described: FxHashMap<u32, usize>,
+    sched_switch: Option<usize>,
+    is_seen: [bool; EVENT_COUNT],
+    pub(super) monotonic_offsets: MonotonicOffsets,
+    /// Whether timers' addresses are numbers that change.
+    pub(super) has_numbered_addresses: bool,
+    /// Whether times of other clocks are to be put on CLOCK_BOOTTIME.
+    pub(super) puts_on_boottime: bool,
+    /// Bundles that had to be put on CLOCK_BOOTTIME, and do not say how far it is.
+    pub(super) unplaced_bundle_count: u64,
     pub(super) event_count: u64,
     pub(super) undecodable_count: u64,
 }
 
-struct Described {
+/// An event that we read.
+#[derive(Clone)]
+struct Row {
+    /// Which it is.
     number: usize,
-    fields: Vec<(u32, Field)>,
+    /// What its fields are, by number.
+    fields: [Option<Field>; FIELD_COUNT],
+    /// The field of an interrupt's name or an IPI's reason.
     name_field: Option<u32>,
+}
+
+impl Row {
+    fn new(
+        number: usize,
+        known: impl Iterator<Item = (u32, Field)>,
+        name_field: Option<u32>,
+    ) -> Self {
+        let mut fields = [None; FIELD_COUNT];
+        for (number, field) in known {
+            if let Some(place) = fields.get_mut(number as usize) {
+                *place = Some(field);
+            }
+        }
+        Self { number, fields, name_field }
+    }
+
+    #[inline]
+    fn read<'a>(&self, payload: &'a [u8], into: &mut named::Fields<'a>) {
+        into.clear();
+        for (number, value) in Fields::of(payload) {
+            match value {
+                Value::Number(value) => {
+                    if let Some(&Some(field)) = self.fields.get(number as usize) {
+                        into.set(field, value);
+                    }
+                }
+                Value::Bytes(bytes) if self.name_field == Some(number) => into.name = bytes,
+                Value::Bytes(_) => {}
+            }
+        }
+    }
 }
 
 impl Default for BundleReader {
     fn default() -> Self {
+        let (mut rows, mut published) = (Vec::new(), Vec::new());
+        for typed in TYPED {
+            let Some(number) = named::find(typed.name.as_bytes()) else { continue };
+            rows.push(Row::new(number, typed.fields.iter().copied(), typed.name_field));
+            let index = typed.number as usize;
+            if published.len() <= index {
+                published.resize(index + 1, 0);
+            }
+            if let Some(place) = published.get_mut(index) {
+                *place = rows.len() as u8;
+            }
+        }
         Self {
-            described: HashMap::new(),
+            rows,
+            published,
+            described: FxHashMap::default(),
+            sched_switch: named::find(b"sched_switch"),
             is_seen: [false; EVENT_COUNT],
-            monotonic_offset_ns: None,
+            monotonic_offsets: MonotonicOffsets::default(),
+            has_numbered_addresses: false,
+            puts_on_boottime: false,
+            unplaced_bundle_count: 0,
             event_count: 0,
             undecodable_count: 0,
         }
     }
 }
 
-impl BundleReader {
-    /// Adds the events of a bundle to `events`, as the bundle has them; `None` if it has no CPU that
-    /// there can be.
-    pub(super) fn read(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Option<BundleHead> {
-        let (mut cpu, mut has_lost_events, mut clock) = (None, false, TraceClock::Boottime);
-        for (number, value) in Fields::of(bytes) {
-            match (number, value) {
-                (bundle::CPU, Value::Number(number)) => cpu = Some(number),
-                (bundle::LOST_EVENTS, Value::Number(number)) => has_lost_events = number != 0,
-                (bundle::FTRACE_CLOCK, Value::Number(number)) => clock = TraceClock::of(number),
-                (bundle::GENERIC_EVENT_DESCRIPTORS, Value::Bytes(bytes)) => self.describe(bytes),
-                _ => {}
-            }
+/// What a bundle says about itself; most of it comes before the events.
+#[derive(Default)]
+struct BundleHead {
+    has_lost_events: bool,
+    clock: TraceClock,
+    ftrace_ns: Option<u64>,
+    boot_ns: Option<u64>,
+    /// Whether the whole bundle was walked through for it.
+    is_read: bool,
+}
+
+impl BundleHead {
+    fn set(&mut self, number: u32, value: u64) {
+        match number {
+            bundle::LOST_EVENTS => self.has_lost_events = value != 0,
+            bundle::FTRACE_CLOCK => self.clock = TraceClock::of(value),
+            bundle::FTRACE_TIMESTAMP => self.ftrace_ns = Some(value),
+            bundle::BOOT_TIMESTAMP => self.boot_ns = Some(value),
+            _ => {}
         }
-        let cpu = u16::try_from(cpu?).ok()?;
+    }
+}
+
+/// What of a bundle is the same for all its events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    cpu: u16,
+    is_on_boottime: bool,
+    /// What to add to its times.
+    shift_ns: i64,
+}
+
+impl BundleReader {
+    /// Forgets what was counted, and which events were seen.
+    pub(super) fn start(&mut self) {
+        self.is_seen = [false; EVENT_COUNT];
+        self.event_count = 0;
+        self.undecodable_count = 0;
+    }
+
+    /// The tracepoints that were seen.
+    pub(super) fn seen(&self) -> impl Iterator<Item = &'static named::NamedEvent> {
+        let seen = self.is_seen.iter().enumerate().filter(|(_, is_seen)| **is_seen);
+        seen.map(|(number, _)| named::event(number))
+    }
+
+    /// Adds the events of a bundle of that CPU to `events`, in order, and tells whether events were
+    /// lost before them.
+    pub(super) fn read(&mut self, bytes: &[u8], cpu: u16, events: &mut Vec<Event>) -> bool {
+        let start = events.len();
+        let before = (self.event_count, self.undecodable_count);
+        let mut head = BundleHead::default();
+        while !self.try_read(bytes, cpu, &mut head, events) {
+            events.truncate(start);
+            (self.event_count, self.undecodable_count) = before;
+        }
+        // Switches in columns come beside the others.
+        let own = events.get_mut(start..).unwrap_or_default();
+        if !own.is_sorted_by_key(|event| event.at_ns) {
+            own.sort_by_key(|event| event.at_ns);
+        }
+        head.has_lost_events
+    }
+
+    /// Reads a bundle with what is known of its head; false if more of that comes behind events.
+    fn try_read(
+        &mut self,
+        bytes: &[u8],
+        cpu: u16,
+        head: &mut BundleHead,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let mut place = self.place(cpu, head);
+        let mut is_behind_events = false;
+        let known_count = self.rows.len();
+        let mut event_fields = named::Fields::default();
         let mut fields = Fields::of(bytes);
         for (number, value) in fields.by_ref() {
             match (number, value) {
-                (bundle::EVENT, Value::Bytes(bytes)) => self.read_event(bytes, cpu, clock, events),
+                (bundle::EVENT, Value::Bytes(bytes)) => {
+                    is_behind_events = true;
+                    self.read_event(bytes, place, &mut event_fields, events);
+                }
                 (bundle::COMPACT_SCHED, Value::Bytes(bytes)) => {
-                    self.read_compact(bytes, cpu, events);
+                    is_behind_events = true;
+                    self.read_compact(bytes, place, events);
+                }
+                (bundle::GENERIC_EVENT_DESCRIPTORS, Value::Bytes(bytes)) => self.describe(bytes),
+                (_, Value::Number(value)) => {
+                    head.set(number, value);
+                    if !is_behind_events {
+                        place = self.place(cpu, head);
+                    }
                 }
                 _ => {}
             }
         }
+        if is_behind_events
+            && (self.rows.len() > known_count || self.place(cpu, head) != place)
+            && !head.is_read
+        {
+            head.is_read = true;
+            return false;
+        }
         self.undecodable_count += u64::from(!fields.rest().is_empty());
-        Some(BundleHead { cpu, has_lost_events, clock })
+        self.unplaced_bundle_count += u64::from(self.puts_on_boottime && !place.is_on_boottime);
+        true
+    }
+
+    /// Where a bundle's events go.
+    fn place(&self, cpu: u16, head: &BundleHead) -> Place {
+        let is_on_boottime = head.clock == TraceClock::Boottime;
+        match (head.ftrace_ns, head.boot_ns) {
+            (Some(ftrace_ns), Some(boot_ns)) if self.puts_on_boottime && !is_on_boottime => {
+                let shift_ns = boot_ns.wrapping_sub(ftrace_ns) as i64;
+                Place { cpu, is_on_boottime: true, shift_ns }
+            }
+            _ => Place { cpu, is_on_boottime, shift_ns: 0 },
+        }
+    }
+
+    /// Notes which events a bundle has, and whether addresses are numbers in it, without their
+    /// times. `kind` is told the field of each in `FtraceEvent`. Returns the bundle's clock.
+    pub(super) fn survey(&mut self, bytes: &[u8], mut kind: impl FnMut(u32)) -> TraceClock {
+        let mut fields = named::Fields::default();
+        let mut clock = TraceClock::Boottime;
+        for (number, value) in Fields::of(bytes) {
+            match (number, value) {
+                (bundle::FTRACE_CLOCK, Value::Number(number)) => clock = TraceClock::of(number),
+                (bundle::GENERIC_EVENT_DESCRIPTORS, Value::Bytes(bytes)) => self.describe(bytes),
+                (bundle::COMPACT_SCHED, Value::Bytes(bytes)) => {
+                    let count = packed(column(bytes, bundle::SWITCH_TIMESTAMP)).count() as u64;
+                    self.event_count += count;
+                    if let (Some(number), 1..) = (self.sched_switch, count) {
+                        self.is_seen[number] = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (number, value) in Fields::of(bytes) {
+            let (bundle::EVENT, Value::Bytes(event)) = (number, value) else { continue };
+            self.event_count += 1;
+            let Some(EventParts { number, payload, .. }) =
+                EventParts::in_order(event).or_else(|| EventParts::of(event))
+            else {
+                continue;
+            };
+            kind(number);
+            let Some(number) = self.payload(number, payload, &mut fields) else { continue };
+            self.is_seen[number] = true;
+            let timer = fields.get(Field::Hrtimer).or(fields.get(Field::Timer));
+            self.has_numbered_addresses |=
+                timer.is_some_and(|timer| (1..FIRST_ADDRESS).contains(&timer));
+        }
+        clock
     }
 
     #[inline]
-    fn read_event(&mut self, bytes: &[u8], cpu: u16, clock: TraceClock, events: &mut Vec<Event>) {
+    fn read_event<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        place: Place,
+        event_fields: &mut named::Fields<'a>,
+        events: &mut Vec<Event>,
+    ) {
         self.event_count += 1;
-        let mut at_ns = None;
-        let mut payload = None;
-        let mut fields = Fields::of(bytes);
-        for (number, value) in fields.by_ref() {
-            match value {
-                Value::Number(number_value) if number == event::TIMESTAMP => {
-                    at_ns = i64::try_from(number_value).ok();
-                }
-                Value::Bytes(bytes) => payload = Some((number, bytes)),
-                Value::Number(_) => {}
-            }
-        }
-        let is_whole = fields.rest().is_empty();
-        let Some((number, payload)) = payload else { return };
-        let Some((named_number, fields)) = self.payload(number, payload) else { return };
-        self.is_seen[named_number] = true;
+        let Some(EventParts { at_ns, number, payload, is_whole }) =
+            EventParts::in_order(bytes).or_else(|| EventParts::of(bytes))
+        else {
+            return;
+        };
+        let Some(number) = self.payload(number, payload, event_fields) else { return };
         let decoded = match at_ns {
-            Some(_) if is_whole => named::event(named_number).decode(&fields, cpu),
+            Some(_) if is_whole => named::event(number).decode(event_fields, place.cpu),
             _ => Decoded::Malformed,
         };
         match (decoded, at_ns) {
+            (Decoded::Event { kind, .. }, _)
+                if self.has_numbered_addresses && needs_address(kind) => {}
             (Decoded::Event { cpu, kind }, Some(at_ns)) => {
-                let kind = self.on_trace_clock(kind, at_ns, clock);
+                self.is_seen[number] = true;
+                let at_ns = at_ns.saturating_add(place.shift_ns);
+                let kind = match place.is_on_boottime {
+                    true => self.on_trace_clock(kind, at_ns),
+                    false => kind,
+                };
                 events.push(Event { at_ns, cpu, kind });
             }
-            (Decoded::Nothing, _) => {}
-            _ => self.undecodable_count += 1,
+            (Decoded::Nothing, _) => self.is_seen[number] = true,
+            _ => {
+                self.is_seen[number] = true;
+                self.undecodable_count += 1;
+            }
         }
     }
 
     /// Which event a field of `FtraceEvent` is, and its fields; `None` if we need it not.
     #[inline]
-    fn payload<'a>(&self, number: u32, payload: &'a [u8]) -> Option<(usize, named::Fields<'a>)> {
-        if let Some(Typed { name, fields, name_field, .. }) =
-            TYPED.iter().find(|typed| typed.number == number)
-        {
-            return Some((named::find(name.as_bytes())?, numbered(payload, fields, *name_field)));
-        }
-        if number == event::GENERIC {
-            return generic(payload);
-        }
-        let described = self.described.get(&number)?;
-        Some((described.number, numbered(payload, &described.fields, described.name_field)))
+    fn payload<'a>(
+        &self,
+        number: u32,
+        payload: &'a [u8],
+        fields: &mut named::Fields<'a>,
+    ) -> Option<usize> {
+        let row = match self.published.get(number as usize) {
+            Some(&row) if row > 0 => self.rows.get(usize::from(row) - 1)?,
+            _ if number == event::GENERIC => return generic(payload, fields),
+            _ => self.rows.get(*self.described.get(&number)?)?,
+        };
+        row.read(payload, fields);
+        Some(row.number)
     }
 
-    fn read_compact(&mut self, bytes: &[u8], cpu: u16, events: &mut Vec<Event>) {
-        let column = |number| field(bytes, number).and_then(Value::bytes).unwrap_or_default();
-        let mut next_pids = packed(column(bundle::SWITCH_NEXT_PID));
+    fn read_compact(&mut self, bytes: &[u8], place: Place, events: &mut Vec<Event>) {
+        let mut next_pids = packed(column(bytes, bundle::SWITCH_NEXT_PID));
         let mut at_ns: u64 = 0;
-        for step_ns in packed(column(bundle::SWITCH_TIMESTAMP)) {
+        for step_ns in packed(column(bytes, bundle::SWITCH_TIMESTAMP)) {
             self.event_count += 1;
             at_ns = at_ns.wrapping_add(step_ns);
             let (Ok(at_ns), Some(next_pid)) = (i64::try_from(at_ns), next_pids.next()) else {
@@ -169,8 +407,9 @@ impl BundleReader {
             };
             let kind =
                 if next_pid == 0 { EventKind::SwitchToIdle } else { EventKind::SwitchToTask };
-            events.push(Event { at_ns, cpu, kind });
-            if let Some(number) = named::find(b"sched_switch") {
+            let at_ns = at_ns.saturating_add(place.shift_ns);
+            events.push(Event { at_ns, cpu: place.cpu, kind });
+            if let Some(number) = self.sched_switch {
                 self.is_seen[number] = true;
             }
         }
@@ -188,7 +427,7 @@ impl BundleReader {
         let name = field(descriptor, 1).and_then(Value::bytes).unwrap_or_default();
         let (mut fields, mut name_field, mut is_vector) = (Vec::new(), None, false);
         let messages = Fields::of(descriptor).filter(|&(number, _)| number == 2);
-        for message in messages.filter_map(|(_, value)| value.bytes()) {
+        for message in messages.filter_map(|(_, value)| value.bytes()).take(FIELD_COUNT) {
             let name = field(message, 1).and_then(Value::bytes).unwrap_or_default();
             let Some(Ok(number)) = field(message, 3).and_then(Value::number).map(u32::try_from)
             else {
@@ -202,19 +441,16 @@ impl BundleReader {
         }
         let number = named::find(name).or_else(|| named::find_vector(name).filter(|_| is_vector));
         let Some(number) = number else { return };
-        fields.truncate(MAX_DESCRIPTOR_COUNT);
-        self.described.insert(id, Described { number, fields, name_field });
+        self.described.insert(id, self.rows.len());
+        self.rows.push(Row::new(number, fields.into_iter(), name_field));
     }
 
     /// Timers expire on the monotonic clock; their times go where the events' are, unless they are
     /// far from there, as those on the clock of the day.
-    fn on_trace_clock(&self, kind: EventKind, at_ns: i64, clock: TraceClock) -> EventKind {
+    fn on_trace_clock(&self, kind: EventKind, at_ns: i64) -> EventKind {
         const NEAR_NS: u64 = 31_536_000_000_000_000;
-        let Some(offset_ns) = self.monotonic_offset_ns.filter(|_| clock == TraceClock::Boottime)
-        else {
-            return kind;
-        };
         let moved = |time_ns: i64| {
+            let Some(offset_ns) = self.monotonic_offsets.at(at_ns) else { return time_ns };
             let moved_ns = time_ns.saturating_add(offset_ns);
             if moved_ns.abs_diff(at_ns) < NEAR_NS { moved_ns } else { time_ns }
         };
@@ -231,32 +467,71 @@ impl BundleReader {
     }
 }
 
-/// The fields of a message whose numbers are known.
-#[inline]
-fn numbered<'a>(
+/// An `FtraceEvent`: its time, and the event itself.
+struct EventParts<'a> {
+    at_ns: Option<i64>,
+    /// Which event it is, by its field.
+    number: u32,
     payload: &'a [u8],
-    known: &[(u32, Field)],
-    name_field: Option<u32>,
-) -> named::Fields<'a> {
-    let mut fields = named::Fields::default();
-    for (number, value) in Fields::of(payload) {
-        match value {
-            Value::Number(value) => {
-                if let Some(&(_, field)) = known.iter().find(|&&(known, _)| known == number) {
-                    fields.set(field, value);
-                }
-            }
-            Value::Bytes(bytes) if name_field == Some(number) => fields.name = bytes,
-            Value::Bytes(_) => {}
-        }
+    is_whole: bool,
+}
+
+impl<'a> EventParts<'a> {
+    /// Of an event whose fields come as recorders write them, with nothing behind them: time, pid,
+    /// event.
+    #[inline(always)]
+    fn in_order(bytes: &'a [u8]) -> Option<Self> {
+        const TIMESTAMP_KEY: u8 = 1 << 3;
+        const PID_KEY: u8 = 2 << 3;
+        let (at_ns, rest) = varint(bytes.strip_prefix(&[TIMESTAMP_KEY])?)?;
+        let (_, rest) = varint(rest.strip_prefix(&[PID_KEY])?)?;
+        let (key, rest) = varint(rest)?;
+        let (byte_count, payload) = varint(rest)?;
+        let is_alone = key & 7 == 2 && byte_count == payload.len() as u64;
+        let number = u32::try_from(key >> 3).ok().filter(|_| is_alone)?;
+        Some(Self { at_ns: i64::try_from(at_ns).ok(), number, payload, is_whole: true })
     }
-    fields
+
+    /// Of any other.
+    #[cold]
+    fn of(bytes: &'a [u8]) -> Option<Self> {
+        let (mut at_ns, mut payload) = (None, None);
+        let mut fields = Fields::of(bytes);
+        for (number, value) in fields.by_ref() {
+            match value {
+                Value::Number(value) if number == event::TIMESTAMP => {
+                    at_ns = i64::try_from(value).ok();
+                }
+                Value::Bytes(bytes) => payload = Some((number, bytes)),
+                Value::Number(_) => {}
+            }
+        }
+        let is_whole = fields.rest().is_empty();
+        let (number, payload) = payload?;
+        Some(Self { at_ns, number, payload, is_whole })
+    }
+}
+
+/// Whether an event says nothing without knowing which timer it is of.
+fn needs_address(kind: EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::HrtimerStart { .. }
+            | EventKind::HrtimerCancel { .. }
+            | EventKind::WheelStart { .. }
+            | EventKind::WheelCancel { .. }
+    )
+}
+
+/// A column of `CompactSched`.
+fn column(bytes: &[u8], number: u32) -> &[u8] {
+    field(bytes, number).and_then(Value::bytes).unwrap_or_default()
 }
 
 /// A generic event, which names itself and its fields.
-fn generic(payload: &[u8]) -> Option<(usize, named::Fields<'_>)> {
+fn generic<'a>(payload: &'a [u8], fields: &mut named::Fields<'a>) -> Option<usize> {
     let name = field(payload, event::GENERIC_NAME)?.bytes()?;
-    let mut fields = named::Fields::default();
+    fields.clear();
     let mut is_vector = false;
     let messages = Fields::of(payload).filter(|&(number, _)| number == event::GENERIC_FIELD);
     for message in messages.filter_map(|(_, value)| value.bytes()) {
@@ -280,6 +555,5 @@ fn generic(payload: &[u8]) -> Option<(usize, named::Fields<'_>)> {
             _ => {}
         }
     }
-    let number = named::find(name).or_else(|| named::find_vector(name).filter(|_| is_vector))?;
-    Some((number, fields))
+    named::find(name).or_else(|| named::find_vector(name).filter(|_| is_vector))
 }

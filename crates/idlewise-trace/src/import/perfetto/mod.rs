@@ -4,53 +4,46 @@
 //! | --- | --- |
 //! | `wire.rs` | the fields of a message |
 //! | `packets.rs` | the packets of a file, compressed ones too |
+//! | `survey.rs` | the first walk: where each CPU's events lie, and what other packets say |
+//! | `streams.rs` | one CPU's events of one sequence of packets, part by part |
 //! | `bundle.rs` | from the events of one CPU to ours |
 //! | `schema.rs` | which field of which message is what |
 //!
-//! What fields say is in `../named.rs`. The recorder empties the buffer of one CPU after the other,
-//! again and again; a CPU's number below the one before it begins a new round, and rounds are put in
-//! order as those of perf are (`../order.rs`).
+//! What fields say is in `../named.rs`, and `../merge.rs` puts the streams in order.
 //!
 //! The trace's clock counts time in suspend, the clock of timers does not. Snapshots of both come
 //! with the trace, and timers are moved to the trace's clock with the snapshot before them.
 //!
-//! Not in here: processes, symbols, counters, and events of other sources. Addresses in these traces
-//! may be numbers that the recorder gave them; as identities they are as good.
+//! Not in here: processes, symbols, counters, and events of other sources.
 
 mod bundle;
 mod packets;
 mod schema;
+mod streams;
+mod survey;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-use super::named;
-use super::order::Orderer;
 use super::source::{self, ReadAt};
-use super::{ImportError, ReadSummary, Recording, TraceInfo};
-use crate::event::{Event, EventKind, Tracepoints};
+use super::threads::{self, Batch};
+use super::{ImportError, ReadSummary, Recording, TraceInfo, merge, named};
+use crate::event::{Event, Tracepoints};
 use bundle::{BundleReader, TraceClock};
-use packets::{Packet, each_packet};
-use schema::{clock, packet, stats, system};
-use wire::{Fields, Value, field};
+use streams::{StreamPlace, Streams};
+use survey::Survey;
 
 /// The format's name.
 pub(super) const FORMAT_NAME: &str = "perfetto";
-
-/// How many events show what the rest of the trace has.
-const SURVEY_EVENT_COUNT: u64 = 1 << 19;
-
-/// Snapshots whose clocks lie this much further apart than before tell of a suspend.
-const SUSPEND_NS: i64 = 10_000_000;
 
 /// Whether a file that begins with these bytes is one of ours.
 pub(super) fn recognizes(first: &[u8]) -> bool {
     packets::are_packets(first)
 }
 
-/// A Perfetto trace whose first part has been read.
+/// A Perfetto trace of which it is known where its events are.
 ///
 /// ```no_run
 /// use idlewise_trace::import::perfetto::PerfettoTrace;
@@ -63,13 +56,12 @@ pub(super) fn recognizes(first: &[u8]) -> bool {
 /// ```
 pub struct PerfettoTrace {
     source: Box<dyn ReadAt>,
+    survey: Survey,
     info: TraceInfo,
-    /// What the first snapshot of the clocks says, for events that come before it in the file.
-    monotonic_offset_ns: Option<i64>,
 }
 
 impl PerfettoTrace {
-    /// Opens a file and reads its first part.
+    /// Opens a file, and looks where its events are.
     ///
     /// # Errors
     /// Fails if the file cannot be read, or has no idle events.
@@ -92,13 +84,7 @@ impl PerfettoTrace {
     }
 
     fn from_source(source: Box<dyn ReadAt>, byte_count: u64) -> Result<Self, ImportError> {
-        let mut survey = Walk::default();
-        each_packet(&*source, &mut |_| {}, &mut |packet, _| {
-            survey.read(packet);
-            survey.events.clear();
-            let has_idle = survey.tracepoints().contains(Tracepoints::CPU_IDLE);
-            !has_idle || survey.bundles.event_count < SURVEY_EVENT_COUNT
-        })?;
+        let survey = Survey::read(&*source)?;
         let tracepoints = survey.tracepoints();
         if survey.bundle_count == 0 {
             return Err(ImportError::Unsupported {
@@ -110,19 +96,32 @@ impl PerfettoTrace {
         if !tracepoints.contains(Tracepoints::CPU_IDLE) {
             return Err(ImportError::NoCpuIdle {
                 at_byte: 0,
-                recorded_count: survey.seen_count(),
+                recorded_count: survey.kind_count(),
                 todo: "perfetto power/cpu_idle sched/sched_switch -o trace.pftrace",
             });
         }
-        let clock = survey.clock.unwrap_or(TraceClock::Boottime);
-        let monotonic_offset_ns = survey.bundles.monotonic_offset_ns;
+        let clock = match survey.clocks.as_slice() {
+            &[clock] => clock,
+            _ => TraceClock::Boottime,
+        };
         let mut doubts = Vec::new();
         let has_timers = tracepoints.contains(Tracepoints::HRTIMER_START)
             || tracepoints.contains(Tracepoints::HRTIMER_EXPIRE);
-        if has_timers && clock == TraceClock::Boottime && monotonic_offset_ns.is_none() {
+        if has_timers
+            && clock == TraceClock::Boottime
+            && !survey.bundles.monotonic_offsets.is_known()
+        {
             doubts.push(
                 "the trace has no snapshot of its clocks: how far timers' clock is from it is taken \
                  from their expiries"
+                    .to_owned(),
+            );
+        }
+        if survey.bundles.has_numbered_addresses {
+            doubts.push(
+                "perfetto wrote numbers in place of the timers' addresses, and gives them anew each \
+                 time it reads the kernel's buffers: which timer was armed or cancelled is not \
+                 known, so next timers are unknown; record with trace-cmd or `idlewise record`"
                     .to_owned(),
             );
         }
@@ -131,9 +130,9 @@ impl PerfettoTrace {
             tracepoints,
             doubts,
             file_byte_count: byte_count,
-            ..survey.info
+            ..survey.info.clone()
         };
-        Ok(Self { source, info, monotonic_offset_ns })
+        Ok(Self { source, survey, info })
     }
 
     /// What the trace says about itself.
@@ -151,45 +150,25 @@ impl PerfettoTrace {
         progress: &dyn Fn(u64),
         sink: &mut dyn FnMut(&[Event]),
     ) -> Result<ReadSummary, ImportError> {
-        let mut hasher = blake3::Hasher::new();
-        let mut byte_count = 0;
-        let mut hash = |block: &[u8]| {
-            hasher.update(block);
-            byte_count += block.len() as u64;
-            progress(byte_count);
+        let Self { source, survey, info } = self;
+        let source = &*source;
+        let read = |hand_over: &mut dyn FnMut(&mut Batch) -> bool| {
+            let mut streams = Streams::new(source, &survey);
+            let places = StreamPlace::of_all(&survey.streams);
+            let (_, order) = merge::merge(places, &mut streams, hand_over)?;
+            Ok((streams.bundles, streams.lost_counts, order))
         };
-        let mut walk = Walk::default();
-        walk.bundles.monotonic_offset_ns = self.monotonic_offset_ns;
-        let mut orderer = Orderer::default();
-        let mut round = Rounds::default();
-        let truncated = each_packet(&*self.source, &mut hash, &mut |packet, _| {
-            if let Some(cpu) = walk.read(packet)
-                && round.ends_before(cpu)
-            {
-                orderer.end_round(sink);
-            }
-            orderer.push(&walk.events, sink);
-            walk.events.clear();
-            true
-        })?;
-        orderer.finish(sink);
-
-        let doubts = walk.doubts(&self.info);
-        let undecodable_count = walk.bundles.undecodable_count;
-        let record_count = walk.bundles.event_count;
-        let (lost_event_counts, lost_event_count_without_cpu) = walk.lost();
+        let ((bundles, lost_counts, order), source_blake3) =
+            threads::run("perfetto", source, read, progress, sink)?;
         Ok(ReadSummary {
-            event_count: orderer.event_count,
-            record_count,
-            lost_event_counts,
-            lost_event_count_without_cpu,
-            out_of_order_count: orderer.out_of_order_count,
-            undecodable_count,
-            truncated,
-            doubts,
-            source_blake3: hasher.finalize().to_hex().to_string(),
-            first_at_ns: orderer.first_at_ns,
-            last_at_ns: orderer.last_at_ns,
+            record_count: bundles.event_count,
+            lost_event_counts: lost_event_counts(lost_counts, &survey),
+            lost_event_count_without_cpu: survey.lost_packet_count,
+            undecodable_count: survey.undecodable_count + bundles.undecodable_count,
+            truncated: survey.truncated,
+            doubts: doubts(&info, &survey, &bundles),
+            source_blake3,
+            ..order.summary()
         })
     }
 }
@@ -212,191 +191,46 @@ impl Recording for PerfettoTrace {
     }
 }
 
-/// Tells the recorder's rounds over the CPUs by the CPUs' numbers.
-#[derive(Default)]
-struct Rounds {
-    last_cpu: u16,
-    wrap_count: u32,
+fn doubts(info: &TraceInfo, survey: &Survey, bundles: &BundleReader) -> Vec<String> {
+    let mut doubts = named::late_doubts(bundles.seen(), info.tracepoints);
+    let mut say = |condition: bool, text: String| {
+        if condition {
+            doubts.push(text);
+        }
+    };
+    say(
+        bundles.unplaced_bundle_count > 0,
+        "the trace has events of several clocks and not always says how far they are apart, so some \
+         may be at the wrong time"
+            .to_owned(),
+    );
+    say(
+        survey.suspend_count > 0,
+        format!(
+            "the machine was suspended {} times: gaps over a suspend contain it",
+            survey.suspend_count
+        ),
+    );
+    say(
+        survey.lost_packet_count > 0,
+        format!(
+            "packets of events were lost {} times: the trace's buffer was too small",
+            survey.lost_packet_count
+        ),
+    );
+    say(
+        survey.foreign_packet_count > 0,
+        format!("{} packets of other machines were left out", survey.foreign_packet_count),
+    );
+    doubts
 }
 
-impl Rounds {
-    /// Whether a round ends before this CPU's bundle. Two of the recorder's are one of ours: when it
-    /// cannot keep up, it leaves a CPU's last events to the next.
-    fn ends_before(&mut self, cpu: u16) -> bool {
-        let is_wrap = cpu < self.last_cpu;
-        self.last_cpu = cpu;
-        self.wrap_count += u32::from(is_wrap);
-        is_wrap && self.wrap_count.is_multiple_of(2)
+/// Lost events by CPU, as the kernel counted them where it did.
+fn lost_event_counts(mut counts: BTreeMap<u16, u64>, survey: &Survey) -> BTreeMap<u16, u64> {
+    for (&cpu, &(start, end)) in &survey.kernel_lost_counts {
+        let count = counts.entry(cpu).or_default();
+        *count = end.saturating_sub(start).max(*count);
     }
-}
-
-/// From packets to events, and what the packets say besides.
-#[derive(Default)]
-struct Walk {
-    bundles: BundleReader,
-    /// Of the packets since the last clearing.
-    events: Vec<Event>,
-    info: TraceInfo,
-    bundle_count: u64,
-    clock: Option<TraceClock>,
-    has_mixed_clocks: bool,
-    suspend_count: u64,
-    foreign_packet_count: u64,
-    /// CPUs whose bundles told of losses, and how often.
-    lost_counts: BTreeMap<u16, u64>,
-    /// What the kernel counted for each CPU, at the trace's beginning and at its end.
-    kernel_lost_counts: BTreeMap<u16, (u64, u64)>,
-    dropped_packet_count: u64,
-}
-
-impl Walk {
-    /// Reads a packet, and gives the CPU of its bundle, if it has one.
-    fn read(&mut self, packet: Packet<'_>) -> Option<u16> {
-        let Packet::Whole(bytes) = packet else {
-            self.bundles.undecodable_count += 1;
-            return None;
-        };
-        let (mut ftrace, mut is_foreign, mut has_dropped) = (None, false, false);
-        let mut fields = Fields::of(bytes);
-        for (number, value) in fields.by_ref() {
-            match (number, value) {
-                (packet::FTRACE_EVENTS, Value::Bytes(bytes)) => ftrace = Some(bytes),
-                (packet::CLOCK_SNAPSHOT, Value::Bytes(bytes)) => self.read_snapshot(bytes),
-                (packet::FTRACE_STATS, Value::Bytes(bytes)) => self.read_stats(bytes),
-                (packet::SYSTEM_INFO, Value::Bytes(bytes)) => self.read_system(bytes),
-                (packet::MACHINE_ID, Value::Number(id)) => is_foreign = id != 0,
-                (packet::PREVIOUS_PACKET_DROPPED, Value::Number(is)) => has_dropped = is != 0,
-                _ => {}
-            }
-        }
-        self.bundles.undecodable_count += u64::from(!fields.rest().is_empty());
-        let ftrace = ftrace?;
-        if is_foreign {
-            // A virtual machine's, whose CPUs are none of ours.
-            self.foreign_packet_count += 1;
-            return None;
-        }
-        self.bundle_count += 1;
-        let start = self.events.len();
-        let Some(head) = self.bundles.read(ftrace, &mut self.events) else {
-            self.bundles.undecodable_count += 1;
-            return None;
-        };
-        self.has_mixed_clocks |= self.clock.is_some_and(|clock| clock != head.clock);
-        self.clock.get_or_insert(head.clock);
-        let first_at_ns = self.events.get(start..)?.iter().map(|event| event.at_ns).min();
-        let Some(at_ns) = first_at_ns else { return Some(head.cpu) };
-        let lost = |cpu| Event { at_ns, cpu, kind: EventKind::Lost { event_count: 1 } };
-        // Before anything was read nothing can be missed.
-        let is_later = self.lost_counts.contains_key(&head.cpu);
-        if has_dropped && is_later {
-            // Packets of any CPU are missing.
-            self.dropped_packet_count += 1;
-            self.events.splice(start..start, self.lost_counts.keys().map(|&cpu| lost(cpu)));
-        } else if head.has_lost_events && is_later {
-            self.events.insert(start, lost(head.cpu));
-        }
-        *self.lost_counts.entry(head.cpu).or_default() +=
-            u64::from(head.has_lost_events && is_later);
-        Some(head.cpu)
-    }
-
-    fn read_snapshot(&mut self, bytes: &[u8]) {
-        let (mut monotonic_ns, mut boottime_ns) = (None, None);
-        let clocks = Fields::of(bytes).filter(|&(number, _)| number == clock::CLOCKS);
-        for message in clocks.filter_map(|(_, value)| value.bytes()) {
-            let number = |wanted| field(message, wanted).and_then(Value::number);
-            let at_ns = number(clock::TIMESTAMP).and_then(|at_ns| i64::try_from(at_ns).ok());
-            match number(clock::CLOCK_ID) {
-                Some(clock::MONOTONIC) => monotonic_ns = at_ns,
-                Some(clock::BOOTTIME) => boottime_ns = at_ns,
-                _ => {}
-            }
-        }
-        let (Some(monotonic_ns), Some(boottime_ns)) = (monotonic_ns, boottime_ns) else { return };
-        let offset_ns = boottime_ns - monotonic_ns;
-        if let Some(before_ns) = self.bundles.monotonic_offset_ns {
-            self.suspend_count += u64::from(offset_ns - before_ns > SUSPEND_NS);
-        }
-        self.bundles.monotonic_offset_ns = Some(offset_ns);
-    }
-
-    fn read_stats(&mut self, bytes: &[u8]) {
-        let is_end =
-            field(bytes, stats::PHASE).and_then(Value::number) == Some(stats::END_OF_TRACE);
-        let cpus = Fields::of(bytes).filter(|&(number, _)| number == stats::CPU_STATS);
-        for message in cpus.filter_map(|(_, value)| value.bytes()) {
-            let number = |wanted| field(message, wanted).and_then(Value::number);
-            let Some(Ok(cpu)) = number(stats::CPU).map(u16::try_from) else { continue };
-            let overrun = number(stats::OVERRUN).unwrap_or(0);
-            let count = overrun.saturating_add(number(stats::DROPPED_EVENTS).unwrap_or(0));
-            let counts = self.kernel_lost_counts.entry(cpu).or_default();
-            if is_end { counts.1 = count } else { counts.0 = count }
-        }
-    }
-
-    fn read_system(&mut self, bytes: &[u8]) {
-        if let Some(utsname) = field(bytes, system::UTSNAME).and_then(Value::bytes) {
-            self.info.kernel = field(utsname, system::RELEASE).and_then(Value::text);
-            self.info.arch = field(utsname, system::MACHINE).and_then(Value::text);
-        }
-        let cpu_count = field(bytes, system::CPU_COUNT).and_then(Value::number);
-        self.info.cpu_count = cpu_count.and_then(|count| u32::try_from(count).ok());
-    }
-
-    fn seen(&self) -> impl Iterator<Item = &'static named::NamedEvent> {
-        let seen = self.bundles.is_seen.iter().enumerate().filter(|(_, is_seen)| **is_seen);
-        seen.map(|(number, _)| named::event(number))
-    }
-
-    fn seen_count(&self) -> usize {
-        self.seen().count()
-    }
-
-    fn tracepoints(&self) -> Tracepoints {
-        self.seen().fold(Tracepoints::EMPTY, |all, event| all.union(event.provides))
-    }
-
-    fn doubts(&self, info: &TraceInfo) -> Vec<String> {
-        let mut doubts = named::late_doubts(self.seen(), info.tracepoints);
-        let mut say = |condition: bool, text: String| {
-            if condition {
-                doubts.push(text);
-            }
-        };
-        say(
-            self.has_mixed_clocks,
-            "the trace has events of several clocks, which are taken as one".to_owned(),
-        );
-        say(
-            self.suspend_count > 0,
-            format!(
-                "the machine was suspended {} times: gaps over a suspend contain it",
-                self.suspend_count
-            ),
-        );
-        say(
-            self.dropped_packet_count > 0,
-            format!(
-                "packets of events were lost {} times: the trace's buffer was too small",
-                self.dropped_packet_count
-            ),
-        );
-        say(
-            self.foreign_packet_count > 0,
-            format!("{} packets of other machines were left out", self.foreign_packet_count),
-        );
-        doubts
-    }
-
-    /// Lost events by CPU, as the kernel counted them where it did, and those of no CPU.
-    fn lost(self) -> (BTreeMap<u16, u64>, u64) {
-        let mut counts = self.lost_counts;
-        for (cpu, (start, end)) in self.kernel_lost_counts {
-            let count = counts.entry(cpu).or_default();
-            *count = end.saturating_sub(start).max(*count);
-        }
-        counts.retain(|_, count| *count > 0);
-        (counts, self.dropped_packet_count)
-    }
+    counts.retain(|_, count| *count > 0);
+    counts
 }

@@ -7,16 +7,13 @@ use std::io::Read;
 
 use flate2::read::ZlibDecoder;
 
-use super::wire::Fields;
+use super::schema::packet;
+use super::wire::{Fields, Value, varint};
 use crate::import::source::{ReadAt, fill_at};
 use crate::import::{ImportError, Truncation, TruncationReason};
 
 /// `Trace.packet`, as its key is written.
 const PACKET_KEY: u8 = 0x0a;
-/// `TracePacket.compressed_packets`.
-const ZLIB_PACKETS: u32 = 50;
-/// `TracePacket.zstd_compressed_packets`.
-const ZSTD_PACKETS: u32 = 133;
 
 /// How much is read at a time.
 const BLOCK_BYTE_COUNT: usize = 1 << 18;
@@ -58,32 +55,39 @@ fn is_key(byte: u8) -> bool {
 /// Where in these bytes the packet at their beginning starts, and how long it is. `None` if there
 /// is no packet, or not all of its head.
 fn head(bytes: &[u8]) -> Option<(usize, usize)> {
-    let (key, mut rest) = bytes.split_first()?;
-    if *key != PACKET_KEY {
+    let (&key, after_key) = bytes.split_first()?;
+    if key != PACKET_KEY {
         return None;
     }
-    let before = rest.len();
-    let byte_count = prost::encoding::decode_varint(&mut rest).ok()?;
-    Some((1 + before - rest.len(), usize::try_from(byte_count).ok()?))
+    let (byte_count, rest) = varint(after_key)?;
+    Some((bytes.len() - rest.len(), usize::try_from(byte_count).ok()?))
 }
 
-/// Gives `block` the bytes of a file as they are read, and `packet` each packet of them, those
-/// within packets too, with the place of the outermost; it returns whether to go on. Returns
-/// where the packets end before the file does, or in its middle.
+/// A packet of a file, which may hold compressed ones.
+pub(super) struct OuterPacket<'a> {
+    /// Where in the file its key is.
+    pub(super) at_byte: u64,
+    /// How many bytes there are before its body.
+    pub(super) head_byte_count: usize,
+    pub(super) body: &'a [u8],
+}
+
+/// Gives `packet` each packet of a file. Returns where the packets end before the file does, or in
+/// its middle.
 pub(super) fn each_packet(
     source: &dyn ReadAt,
-    block: &mut dyn FnMut(&[u8]),
-    packet: &mut dyn FnMut(Packet<'_>, u64) -> bool,
+    packet: &mut dyn FnMut(OuterPacket<'_>),
 ) -> Result<Option<Truncation>, ImportError> {
-    let mut buffer: Vec<u8> = Vec::new();
-    let mut unpacked = Vec::new();
-    let mut start = 0;
+    let mut buffer: Vec<u8> = vec![0; BLOCK_BYTE_COUNT];
+    // What of the buffer is read and not yet given out, and where in the file that ends.
+    let (mut start, mut end) = (0, 0);
     let mut read_at: u64 = 0;
     let mut stopped: Option<(u64, TruncationReason)> = None;
     loop {
         // All whole packets of the buffer.
+        let mut missing = 0;
         while stopped.is_none() {
-            let rest = buffer.get(start..).unwrap_or_default();
+            let rest = buffer.get(start..end).unwrap_or_default();
             let at_byte = read_at - rest.len() as u64;
             let Some((head_byte_count, byte_count)) = head(rest) else {
                 // A head of the longest has eleven bytes; one that is not whole yet has fewer.
@@ -97,28 +101,31 @@ pub(super) fn each_packet(
                 stopped = Some((at_byte, TruncationReason::BrokenRecord));
                 break;
             }
-            let body = rest.get(head_byte_count..).and_then(|rest| rest.get(..byte_count));
-            let Some(body) = body else { break };
-            start += head_byte_count + byte_count;
-            if !unpack(body, &mut unpacked, &mut |inner| packet(inner, at_byte)) {
-                return Ok(None);
-            }
+            let whole = head_byte_count + byte_count;
+            let Some(body) = rest.get(head_byte_count..whole) else {
+                missing = whole - rest.len();
+                break;
+            };
+            packet(OuterPacket { at_byte, head_byte_count, body });
+            start += whole;
         }
         if stopped.is_some() {
-            start = buffer.len();
+            start = end;
         }
-        buffer.drain(..start);
-        start = 0;
-        let kept = buffer.len();
-        buffer.resize(kept + BLOCK_BYTE_COUNT, 0);
-        let into = buffer.get_mut(kept..).unwrap_or_default();
+        buffer.copy_within(start..end, 0);
+        (start, end) = (0, end - start);
+        // A packet that is longer than the buffer makes it grow with what there is of it.
+        let room = missing.clamp(BLOCK_BYTE_COUNT / 2, 4 * BLOCK_BYTE_COUNT);
+        if buffer.len() < end + room {
+            buffer.resize(end + room, 0);
+        }
+        let into = buffer.get_mut(end..).unwrap_or_default();
         let filled = fill_at(source, into, read_at)?;
-        block(into.get(..filled).unwrap_or_default());
-        buffer.truncate(kept + filled);
+        end += filled;
         read_at += filled as u64;
         if filled == 0 {
-            if kept > 0 {
-                stopped.get_or_insert((read_at - kept as u64, TruncationReason::CutShort));
+            if end > 0 {
+                stopped.get_or_insert((read_at - end as u64, TruncationReason::CutShort));
             }
             return Ok(stopped.map(|(at_byte, reason)| Truncation {
                 at_byte,
@@ -129,37 +136,87 @@ pub(super) fn each_packet(
     }
 }
 
-/// A packet, or what is left of one.
-#[derive(Clone, Copy)]
-pub(super) enum Packet<'a> {
-    Whole(&'a [u8]),
-    /// Compressed packets that could not be unpacked to their end.
-    Broken,
+/// The bodies of the packets in these bytes of a file.
+pub(super) fn packets(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (start, byte_count) = head(bytes)?;
+        let body = bytes.get(start..)?.get(..byte_count)?;
+        bytes = bytes.get(start + byte_count..)?;
+        Some(body)
+    })
 }
 
-/// Gives `packet` a packet, or those that are compressed in it. Returns whether to go on.
-fn unpack(body: &[u8], unpacked: &mut Vec<u8>, packet: &mut dyn FnMut(Packet<'_>) -> bool) -> bool {
-    let mut compressed = Fields::of(body).filter_map(|(number, value)| {
-        matches!(number, ZLIB_PACKETS | ZSTD_PACKETS).then_some((number, value.bytes()?))
-    });
-    let Some((number, bytes)) = compressed.next() else { return packet(Packet::Whole(body)) };
-    unpacked.clear();
-    let limit = MAX_PACKET_BYTE_COUNT as u64 + 1;
-    let result = match number {
-        ZLIB_PACKETS => ZlibDecoder::new(bytes).take(limit).read_to_end(unpacked),
-        _ => zstd::Decoder::with_buffer(bytes).and_then(|mut decoder| {
-            decoder.window_log_max(MAX_WINDOW_LOG)?;
-            decoder.take(limit).read_to_end(unpacked)
-        }),
-    };
-    let is_whole = result.is_ok() && unpacked.len() <= MAX_PACKET_BYTE_COUNT;
-    let mut fields = Fields::of(unpacked);
-    for (number, value) in fields.by_ref() {
-        if let (1, Some(inner)) = (number, value.bytes())
-            && !packet(Packet::Whole(inner))
-        {
-            return false;
-        }
+/// Packets that are compressed in one.
+pub(super) struct Compressed<'a> {
+    is_zstd: bool,
+    bytes: &'a [u8],
+}
+
+impl<'a> Compressed<'a> {
+    /// `None` if this packet is no such.
+    pub(super) fn of(body: &'a [u8]) -> Option<Self> {
+        Fields::of(body).find_map(|(number, value)| {
+            let bytes = value.bytes()?;
+            match number {
+                packet::ZLIB_PACKETS => Some(Self { is_zstd: false, bytes }),
+                packet::ZSTD_PACKETS => Some(Self { is_zstd: true, bytes }),
+                _ => None,
+            }
+        })
     }
-    (is_whole && fields.rest().is_empty()) || packet(Packet::Broken)
+
+    /// Unpacks them into the empty `unpacked`, as bytes of a file; false if there is more than could
+    /// be unpacked.
+    pub(super) fn unpack(&self, unpacked: &mut Vec<u8>) -> bool {
+        let limit = MAX_PACKET_BYTE_COUNT as u64 + 1;
+        let result = match self.is_zstd {
+            false => ZlibDecoder::new(self.bytes).take(limit).read_to_end(unpacked),
+            true => zstd::Decoder::with_buffer(self.bytes).and_then(|mut decoder| {
+                decoder.window_log_max(MAX_WINDOW_LOG)?;
+                decoder.take(limit).read_to_end(unpacked)
+            }),
+        };
+        let mut rest = unpacked.as_slice();
+        while let Some((start, byte_count)) = head(rest) {
+            let Some(behind) = rest.get(start..).and_then(|rest| rest.get(byte_count..)) else {
+                break;
+            };
+            rest = behind;
+        }
+        result.is_ok() && unpacked.len() <= MAX_PACKET_BYTE_COUNT && rest.is_empty()
+    }
+}
+
+/// A packet of events, or another one, as far as all have the same fields.
+#[derive(Clone, Copy, Default)]
+pub(super) struct PacketHead<'a> {
+    pub(super) ftrace: Option<&'a [u8]>,
+    /// Who wrote it; packets of one writer are in its order.
+    pub(super) sequence_id: u64,
+    /// Whether it is of another machine.
+    pub(super) is_foreign: bool,
+    /// Whether packets of its sequence are missing before it.
+    pub(super) is_after_loss: bool,
+    /// Whether it can be read to its end.
+    pub(super) is_whole: bool,
+}
+
+impl<'a> PacketHead<'a> {
+    pub(super) fn of(body: &'a [u8]) -> Self {
+        let mut head = Self::default();
+        let mut fields = Fields::of(body);
+        for (number, value) in fields.by_ref() {
+            match (number, value) {
+                (packet::FTRACE_EVENTS, Value::Bytes(bytes)) => head.ftrace = Some(bytes),
+                (packet::SEQUENCE_ID, Value::Number(id)) => head.sequence_id = id,
+                (packet::MACHINE_ID, Value::Number(id)) => head.is_foreign = id != 0,
+                (packet::PREVIOUS_PACKET_DROPPED, Value::Number(is)) => {
+                    head.is_after_loss = is != 0;
+                }
+                _ => {}
+            }
+        }
+        head.is_whole = fields.rest().is_empty();
+        head
+    }
 }

@@ -6,10 +6,13 @@ use crate::import::named::Field;
 pub(super) mod packet {
     pub(crate) const FTRACE_EVENTS: u32 = 1;
     pub(crate) const CLOCK_SNAPSHOT: u32 = 6;
+    pub(crate) const SEQUENCE_ID: u32 = 10;
     pub(crate) const FTRACE_STATS: u32 = 34;
     pub(crate) const PREVIOUS_PACKET_DROPPED: u32 = 42;
     pub(crate) const SYSTEM_INFO: u32 = 45;
+    pub(crate) const ZLIB_PACKETS: u32 = 50;
     pub(crate) const MACHINE_ID: u32 = 98;
+    pub(crate) const ZSTD_PACKETS: u32 = 133;
 }
 
 /// `FtraceEventBundle`, with its compact scheduling events and its descriptions of events.
@@ -19,6 +22,8 @@ pub(super) mod bundle {
     pub(crate) const LOST_EVENTS: u32 = 3;
     pub(crate) const COMPACT_SCHED: u32 = 4;
     pub(crate) const FTRACE_CLOCK: u32 = 5;
+    pub(crate) const FTRACE_TIMESTAMP: u32 = 6;
+    pub(crate) const BOOT_TIMESTAMP: u32 = 7;
     pub(crate) const GENERIC_EVENT_DESCRIPTORS: u32 = 11;
 
     pub(crate) const SWITCH_TIMESTAMP: u32 = 1;

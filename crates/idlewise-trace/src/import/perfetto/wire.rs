@@ -1,8 +1,5 @@
 //! Protocol buffers as they lie in memory: the fields of a message, one after the other, without
-//! copies. The numbers themselves are read by `prost`, by the functions that its generated code
-//! calls.
-
-use prost::encoding::{WireType, decode_key, decode_varint};
+//! copies.
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,37 +46,39 @@ impl<'a> Fields<'a> {
         self.rest
     }
 
-    #[inline]
-    fn read(mut rest: &'a [u8]) -> Option<(u32, Value<'a>, &'a [u8])> {
-        let (number, wire_type) = decode_key(&mut rest).ok()?;
-        let value = match wire_type {
-            WireType::Varint => Value::Number(decode_varint(&mut rest).ok()?),
-            WireType::LengthDelimited => {
-                let byte_count = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
-                let (bytes, after) = rest.split_at_checked(byte_count)?;
-                rest = after;
-                Value::Bytes(bytes)
+    #[inline(always)]
+    fn read(rest: &'a [u8]) -> Option<(u32, Value<'a>, &'a [u8])> {
+        let (key, rest) = varint(rest)?;
+        let number = u32::try_from(key).ok()? >> 3;
+        let (value, rest) = match key & 7 {
+            0 => {
+                let (number, rest) = varint(rest)?;
+                (Value::Number(number), rest)
             }
-            WireType::SixtyFourBit => {
-                let (bytes, after) = rest.split_first_chunk()?;
-                rest = after;
-                Value::Number(u64::from_le_bytes(*bytes))
+            2 => {
+                let (byte_count, rest) = varint(rest)?;
+                let (bytes, rest) = rest.split_at_checked(usize::try_from(byte_count).ok()?)?;
+                (Value::Bytes(bytes), rest)
             }
-            WireType::ThirtyTwoBit => {
-                let (bytes, after) = rest.split_first_chunk()?;
-                rest = after;
-                Value::Number(u32::from_le_bytes(*bytes).into())
+            1 => {
+                let (bytes, rest) = rest.split_first_chunk()?;
+                (Value::Number(u64::from_le_bytes(*bytes)), rest)
             }
-            WireType::StartGroup | WireType::EndGroup => return None,
+            5 => {
+                let (bytes, rest) = rest.split_first_chunk()?;
+                (Value::Number(u32::from_le_bytes(*bytes).into()), rest)
+            }
+            // Groups, which no published message has, and types that there are not.
+            _ => return None,
         };
-        Some((number, value, rest))
+        (number > 0).then_some((number, value, rest))
     }
 }
 
 impl<'a> Iterator for Fields<'a> {
     type Item = (u32, Value<'a>);
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
@@ -90,9 +89,63 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
+/// The number at the beginning of these bytes, and what is behind it.
+#[inline]
+pub(super) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    match bytes.split_first() {
+        Some((&first, rest)) if first < 0x80 => Some((first.into(), rest)),
+        _ => long_varint(bytes),
+    }
+}
+
+/// As [`varint`], for a number of several bytes: times have seven, addresses ten.
+#[inline]
+fn long_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    const GOES_ON: u64 = 0x8080_8080_8080_8080;
+    let Some(first) = bytes.first_chunk::<10>() else { return slow_varint(bytes) };
+    let [a, b, c, d, e, f, g, h, ninth, tenth] = *first;
+    let word = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    let ends = !word & GOES_ON;
+    // All bits up to that of the first byte that is the last, without those that say so.
+    let word = word & (ends ^ ends.wrapping_sub(1)) & !GOES_ON;
+    let pairs = (word & 0x007f_007f_007f_007f) | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+    let quads = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    let value = (quads & 0x0fff_ffff) | (quads & 0x0fff_ffff_0000_0000) >> 4;
+    if ends != 0 {
+        return Some((value, bytes.get(ends.trailing_zeros() as usize / 8 + 1..)?));
+    }
+    let value = value | u64::from(ninth & 0x7f) << 56;
+    match (ninth, tenth) {
+        (..0x80, _) => Some((value, bytes.get(9..)?)),
+        // The tenth byte has one bit.
+        (_, 0 | 1) => Some((value | u64::from(tenth) << 63, bytes.get(10..)?)),
+        _ => None,
+    }
+}
+
+/// As [`varint`], for what is near the end.
+fn slow_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    for (index, &byte) in bytes.iter().take(10).enumerate() {
+        // The tenth byte has one bit.
+        if index == 9 && byte > 1 {
+            return None;
+        }
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte < 0x80 {
+            return Some((value, bytes.get(index + 1..)?));
+        }
+    }
+    None
+}
+
 /// The numbers of a repeated field that is packed.
 pub(super) fn packed(mut bytes: &[u8]) -> impl Iterator<Item = u64> {
-    std::iter::from_fn(move || if bytes.is_empty() { None } else { decode_varint(&mut bytes).ok() })
+    std::iter::from_fn(move || {
+        let (value, rest) = varint(bytes)?;
+        bytes = rest;
+        Some(value)
+    })
 }
 
 /// The first field of a message that has that number.
@@ -122,6 +175,30 @@ mod tests {
         for message in [b"\x0b\x08".as_slice(), b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
             let mut fields = Fields::of(message);
             assert_eq!((fields.next(), fields.rest()), (None, message));
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_that_prost_reads() {
+        let mut numbers: Vec<u64> = (0..64).flat_map(|bit| [1 << bit, u64::MAX >> bit]).collect();
+        numbers.extend((0..10_000).map(|i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 64)));
+        for number in numbers {
+            let mut bytes = Vec::new();
+            prost::encoding::encode_varint(number, &mut bytes);
+            let byte_count = bytes.len();
+            for behind in [0, 1, 9] {
+                bytes.resize(byte_count + behind, 0xff);
+                let expected = (number, bytes.get(byte_count..).unwrap());
+                assert_eq!(varint(&bytes), Some(expected), "{number} and {behind} bytes");
+            }
+            for cut in 0..byte_count {
+                assert_eq!(varint(&bytes[..cut]), None, "{number} cut to {cut} bytes");
+            }
+        }
+        // Longer than it need be, and longer than it may be.
+        for bytes in [b"\x80\x80\x00".as_slice(), b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"] {
+            let expected = prost::encoding::decode_varint(&mut &bytes[..]).ok();
+            assert_eq!(varint(bytes).map(|(number, _)| number), expected, "{bytes:02x?}");
         }
     }
 }

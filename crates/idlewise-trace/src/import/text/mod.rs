@@ -26,6 +26,7 @@ use std::path::Path;
 use memchr::memmem;
 
 use super::named::{self, EVENT_COUNT};
+use super::order::InOrder;
 use super::source::{self, ReadAt};
 use super::{ImportError, ReadSummary, Recording, TraceInfo, Truncation, TruncationReason};
 use crate::event::{Event, EventKind, Tracepoints};
@@ -204,6 +205,7 @@ impl FtraceText {
             batch: Vec::with_capacity(BATCH_EVENT_COUNT),
             is_seen: [false; EVENT_COUNT],
             lost: Vec::new(),
+            order: InOrder::default(),
             summary: ReadSummary::default(),
         };
         let mut read_byte_count = 0;
@@ -219,9 +221,13 @@ impl FtraceText {
                 }
                 ControlFlow::Continue(())
             })?;
-        reader.push_lost(reader.summary.last_at_ns.unwrap_or(0), sink);
+        let end_ns = reader.order.summary().last_at_ns.unwrap_or(0);
+        reader.push_lost(end_ns, sink);
         reader.flush(sink);
-        let LineReader { is_seen, mut summary, .. } = reader;
+        let LineReader { is_seen, order, summary, .. } = reader;
+        let ReadSummary { record_count, lost_event_counts, undecodable_count, .. } = summary;
+        let mut summary =
+            ReadSummary { record_count, lost_event_counts, undecodable_count, ..order.summary() };
         if cut_byte_count > 0 && page != (Page::Html { is_in_data: false }) {
             summary.truncated = Some(Truncation {
                 at_byte: byte_count - cut_byte_count,
@@ -263,6 +269,7 @@ struct LineReader {
     /// CPUs that lost events, and how many, since the last event: their lines have no time, but
     /// the next event comes right behind.
     lost: Vec<(u16, u64)>,
+    order: InOrder,
     summary: ReadSummary,
 }
 
@@ -310,16 +317,7 @@ impl LineReader {
     }
 
     fn push(&mut self, mut event: Event, sink: &mut dyn FnMut(&[Event])) {
-        let summary = &mut self.summary;
-        match summary.last_at_ns {
-            Some(last_at_ns) if event.at_ns < last_at_ns => {
-                summary.out_of_order_count += 1;
-                event.at_ns = last_at_ns;
-            }
-            _ => summary.last_at_ns = Some(event.at_ns),
-        }
-        summary.first_at_ns.get_or_insert(event.at_ns);
-        summary.event_count += 1;
+        self.order.admit(std::slice::from_mut(&mut event));
         self.batch.push(event);
         if self.batch.len() == BATCH_EVENT_COUNT {
             self.flush(sink);

@@ -11,11 +11,10 @@
 //! | `stream.rs` | one CPU's pages, one after the other |
 //! | `pack.rs` | the compression of version 7 |
 //! | `page.rs` | a page of the kernel's ring buffer: its records and their times |
-//! | `merge.rs` | from all CPUs' pages to events in the order of time |
+//! | `pages.rs` | from a CPU's pages to events, which `../merge.rs` puts in order |
 //!
-//! One thread reads the pages and merges them, one hashes the file, the caller's own gives the
-//! events to the sink. Each CPU holds one block or chunk of its pages, so memory does not grow with
-//! the file.
+//! Each CPU holds one block or chunk of its pages, so memory does not grow with the file
+//! (`../threads.rs`).
 //!
 //! Not in here: symbols, tasks, text of latency tracers, times of day, guests' and hosts' files
 //! side by side, and every event that an idle log does not need.
@@ -24,35 +23,29 @@ mod choose;
 mod clock;
 mod head;
 mod ids;
-mod merge;
 mod options;
 mod pack;
 mod page;
+mod pages;
 mod stream;
 
 use std::fs::File;
 use std::path::Path;
-use std::sync::mpsc::{channel, sync_channel};
-use std::thread;
 
-use super::source::{self, ReadAt, fill_at};
-use super::{ImportError, ReadSummary, Recording, TraceInfo, tracing_data};
+use super::order::InOrder;
+use super::source::{self, ReadAt};
+use super::threads::{self, Batch};
+use super::{ImportError, ReadSummary, Recording, TraceInfo, merge, tracing_data};
 use crate::event::Event;
 use head::Head;
-use merge::{PageReader, merge};
 use pack::Unpacker;
+use pages::{Counts, PageReader};
 use stream::Stream;
 
 pub(super) const FORMAT_NAME: &str = "trace.dat";
 
 /// What a file begins with.
 pub(super) const MAGIC: &[u8] = tracing_data::MAGIC;
-
-/// How much is hashed at a time.
-const HASH_BLOCK_BYTE_COUNT: usize = 1 << 18;
-
-/// How many batches may wait for the sink.
-const WAITING_BATCH_COUNT: usize = 16;
 
 /// A trace.dat file whose head has been read.
 ///
@@ -69,14 +62,6 @@ const WAITING_BATCH_COUNT: usize = 16;
 pub struct TraceDat {
     source: Box<dyn ReadAt>,
     head: Head,
-}
-
-/// Events in order.
-#[derive(Default)]
-struct Batch {
-    events: Vec<Event>,
-    /// How many bytes of pages were read for it and all before it.
-    byte_count: u64,
 }
 
 impl TraceDat {
@@ -124,49 +109,19 @@ impl TraceDat {
     ) -> Result<ReadSummary, ImportError> {
         let Self { source, head } = self;
         let source = &*source;
-        let no_thread = |source| ImportError::Io { at_byte: 0, source };
-        let named = |name: &str| thread::Builder::new().name(name.to_owned());
-        let (full_sender, full) = sync_channel::<Batch>(WAITING_BATCH_COUNT);
-        let (empty_sender, empty) = channel::<Batch>();
-        let (counts, source_blake3) = thread::scope(|scope| {
-            let hasher =
-                named("trace-dat-hash").spawn_scoped(scope, || hash(source)).map_err(no_thread)?;
-            let head = &head;
-            let reader = named("trace-dat")
-                .spawn_scoped(scope, move || {
-                    read_pages(source, head, |batch| {
-                        let mut next = empty.try_recv().unwrap_or_default();
-                        next.events.clear();
-                        full_sender.send(std::mem::replace(batch, next)).is_ok()
-                    })
-                })
-                .map_err(no_thread)?;
-            for batch in full {
-                if !batch.events.is_empty() {
-                    sink(&batch.events);
-                }
-                progress(batch.byte_count);
-                // The reading thread may have ended, and needs no more buffers then.
-                let _ = empty_sender.send(batch);
-            }
-            let counts = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            let hash = hasher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            Ok((counts, hash))
-        })?;
+        let read =
+            |hand_over: &mut dyn FnMut(&mut Batch) -> bool| read_pages(source, &head, hand_over);
+        let ((counts, order), source_blake3) =
+            threads::run("trace-dat", source, read, progress, sink)?;
         let mut damage = head.damage;
         damage.merge(counts.damage);
         Ok(ReadSummary {
-            event_count: counts.event_count,
             record_count: counts.record_count,
             lost_event_counts: counts.lost_event_counts,
-            lost_event_count_without_cpu: 0,
-            out_of_order_count: counts.out_of_order_count,
             undecodable_count: counts.undecodable_count,
             truncated: damage.0,
-            doubts: Vec::new(),
             source_blake3,
-            first_at_ns: counts.first_at_ns,
-            last_at_ns: counts.last_at_ns,
+            ..order.summary()
         })
     }
 }
@@ -175,8 +130,8 @@ impl TraceDat {
 fn read_pages(
     source: &dyn ReadAt,
     head: &Head,
-    hand_over: impl FnMut(&mut Batch) -> bool,
-) -> Result<merge::Counts, ImportError> {
+    hand_over: &mut dyn FnMut(&mut Batch) -> bool,
+) -> Result<(Counts, InOrder), ImportError> {
     let streams = head
         .regions
         .iter()
@@ -187,24 +142,10 @@ fn read_pages(
         _ => false,
     });
     let unpacker = head.algorithm.map(Unpacker::new);
-    let reader =
+    let mut reader =
         PageReader::new(&head.layout, &head.ids, head.cycle_scale, unpacker, has_several_buffers);
-    merge(streams, reader, hand_over)
-}
-
-/// The BLAKE3 hash of the whole file, in hexadecimal.
-fn hash(source: &dyn ReadAt) -> Result<String, ImportError> {
-    let mut hasher = blake3::Hasher::new();
-    let mut block = vec![0; HASH_BLOCK_BYTE_COUNT];
-    let mut at_byte = 0;
-    loop {
-        let byte_count = fill_at(source, &mut block, at_byte)?;
-        hasher.update(block.get(..byte_count).unwrap_or_default());
-        at_byte += byte_count as u64;
-        if byte_count < block.len() {
-            return Ok(hasher.finalize().to_hex().to_string());
-        }
-    }
+    let (streams, order) = merge::merge(streams, &mut reader, hand_over)?;
+    Ok((reader.into_counts(&streams), order))
 }
 
 impl Recording for TraceDat {

@@ -1,0 +1,152 @@
+//! Streams that are each in the order of time, as the kernel's buffers of the CPUs are, put together.
+//!
+//! At any time only the next part of each stream is needed. The stream with the earliest event gives
+//! all that it has up to the next stream's first:
+//!
+//! ```text
+//!   cpu 0   10  20  30         90        the part after this one is read when 90 is given
+//!   cpu 1                50  60
+//!           └───────┘    └────┘ └─┘
+//!            1st run      2nd    3rd
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::ImportError;
+use super::order::InOrder;
+use super::threads::Batch;
+use crate::event::Event;
+
+/// How many events are handed over at once, or a few more.
+const BATCH_EVENT_COUNT: usize = 1 << 12;
+
+/// Reads streams.
+pub(super) trait StreamReader {
+    /// A stream, and how far it has been read.
+    type Stream;
+
+    /// Adds the events of the stream's next part that has any to `events`, none at its end, and
+    /// returns how many bytes it read.
+    fn refill(
+        &mut self,
+        stream: &mut Self::Stream,
+        events: &mut Vec<Event>,
+    ) -> Result<u64, ImportError>;
+
+    /// Whether [`StreamReader::wants`] says no to any.
+    fn is_choosy(&self) -> bool {
+        false
+    }
+
+    /// Whether the event is wanted; asked for each in the order of time. One that several streams
+    /// have is wanted once.
+    #[inline]
+    fn wants(&mut self, _stream: &Self::Stream, _event: &Event) -> bool {
+        true
+    }
+
+    /// All events of the stream were given out.
+    fn end(&mut self, _stream: &Self::Stream) {}
+}
+
+/// A stream with the events of its part that were not given out yet.
+struct Lane<S> {
+    stream: S,
+    events: Vec<Event>,
+    /// How many of `events` were given out.
+    given: usize,
+}
+
+/// Gives the events of all streams, in order as far as each stream is, to `hand_over`, which puts an
+/// empty batch in the place of a full one and says whether to go on. Returns the streams, read, and
+/// the account of the order.
+pub(super) fn merge<R: StreamReader>(
+    streams: Vec<R::Stream>,
+    reader: &mut R,
+    hand_over: impl FnMut(&mut Batch) -> bool,
+) -> Result<(Vec<R::Stream>, InOrder), ImportError> {
+    let mut output = Output { hand_over, batch: Batch::default(), order: InOrder::default() };
+    let mut lanes: Vec<Lane<R::Stream>> =
+        streams.into_iter().map(|stream| Lane { stream, events: Vec::new(), given: 0 }).collect();
+    merge_lanes(&mut lanes, reader, &mut output)?;
+    let Output { order, .. } = output;
+    Ok((lanes.into_iter().map(|lane| lane.stream).collect(), order))
+}
+
+fn merge_lanes<R: StreamReader, F: FnMut(&mut Batch) -> bool>(
+    lanes: &mut [Lane<R::Stream>],
+    reader: &mut R,
+    output: &mut Output<F>,
+) -> Result<(), ImportError> {
+    let mut next = BinaryHeap::new();
+    for (index, lane) in lanes.iter_mut().enumerate() {
+        output.batch.byte_count += reader.refill(&mut lane.stream, &mut lane.events)?;
+        next.extend(lane.events.first().map(|event| Reverse((event.at_ns, index))));
+    }
+    let is_choosy = reader.is_choosy();
+    while let Some(Reverse((_, index))) = next.pop() {
+        let bound = next.peek().map(|&Reverse(first)| first);
+        let Some(lane) = lanes.get_mut(index) else { continue };
+        loop {
+            let rest = lane.events.get(lane.given..).unwrap_or_default();
+            // A stream's own events go on in its own order, even if its clock steps back.
+            let run = match bound {
+                None => rest.len(),
+                Some(bound) => {
+                    rest.iter().position(|event| (event.at_ns, index) > bound).unwrap_or(rest.len())
+                }
+            };
+            let wanted = rest.get(..run).unwrap_or_default();
+            let goes_on = match is_choosy {
+                false => wanted.chunks(BATCH_EVENT_COUNT).all(|some| output.push(some)),
+                true => wanted.iter().all(|event| {
+                    !reader.wants(&lane.stream, event) || output.push(std::slice::from_ref(event))
+                }),
+            };
+            if !goes_on {
+                return Ok(());
+            }
+            lane.given += run;
+            if run < rest.len() {
+                break;
+            }
+            lane.events.clear();
+            lane.given = 0;
+            output.batch.byte_count += reader.refill(&mut lane.stream, &mut lane.events)?;
+            if lane.events.is_empty() {
+                reader.end(&lane.stream);
+                break;
+            }
+        }
+        next.extend(lane.events.get(lane.given).map(|event| Reverse((event.at_ns, index))));
+    }
+    output.flush();
+    Ok(())
+}
+
+/// Collects events in batches, and keeps them in order.
+struct Output<F> {
+    hand_over: F,
+    batch: Batch,
+    order: InOrder,
+}
+
+impl<F: FnMut(&mut Batch) -> bool> Output<F> {
+    /// Takes events; false if nobody listens.
+    #[inline]
+    fn push(&mut self, events: &[Event]) -> bool {
+        let start = self.batch.events.len();
+        self.batch.events.extend_from_slice(events);
+        self.order.admit(self.batch.events.get_mut(start..).unwrap_or_default());
+        self.batch.events.len() < BATCH_EVENT_COUNT || self.flush()
+    }
+
+    /// Hands over what there is; false if nobody listens.
+    fn flush(&mut self) -> bool {
+        let byte_count = self.batch.byte_count;
+        let goes_on = (self.hand_over)(&mut self.batch);
+        self.batch.byte_count = byte_count;
+        goes_on
+    }
+}
