@@ -1,7 +1,8 @@
 //! What a user names as input: an idle log, a recording, either of them compressed, or nothing for
 //! the bundled logs.
 
-use std::path::Path;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 use idlewise_trace::import::perf::{self, PerfData};
 use idlewise_trace::import::{self, ImportError};
@@ -35,7 +36,11 @@ impl NamedLog {
 
     /// Opens a log, or converts a recording to one that lasts as long as this value.
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        let name = short_name(path);
+        Self::open_as(path, short_name(path))
+    }
+
+    /// As [`NamedLog::open`], under a name.
+    pub fn open_as(path: &Path, name: String) -> Result<Self, Failure> {
         if first_bytes(path, PARQUET_MAGIC.len() as u64)? == PARQUET_MAGIC {
             return Ok(NamedLog { name, log: IdleLog::open(path)?, _scratch: None });
         }
@@ -117,6 +122,50 @@ pub fn short_name(path: &Path) -> String {
     }
 }
 
+/// A name for each path that no other has, nor is among `taken`: the short one if it will do, else
+/// with the file's ending, else with as many folders as it takes. Paths that are given twice are
+/// numbered.
+pub fn distinct_names(paths: &[PathBuf], taken: &[&str]) -> Vec<String> {
+    let mut names: Vec<String> = paths.iter().map(|path| short_name(path)).collect();
+    let depth_max = paths.iter().map(|path| path.components().count()).max().unwrap_or(0);
+    for depth in 1..=depth_max {
+        let doubles = doubles(&names, taken);
+        if doubles.is_empty() {
+            return names;
+        }
+        for index in doubles {
+            names[index] = path_end(&paths[index], depth);
+        }
+    }
+    let mut used: HashSet<String> = taken.iter().map(|&name| name.to_owned()).collect();
+    for name in &mut names {
+        let plain = name.clone();
+        for number in 2.. {
+            if used.insert(name.clone()) {
+                break;
+            }
+            *name = format!("{plain} ({number})");
+        }
+    }
+    names
+}
+
+/// Which names another one equals, or are taken.
+fn doubles(names: &[String], taken: &[&str]) -> Vec<usize> {
+    let mut counts: HashMap<&str, usize> = taken.iter().map(|&name| (name, 1)).collect();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    (0..names.len()).filter(|&index| counts[names[index].as_str()] > 1).collect()
+}
+
+/// The last components of a path.
+fn path_end(path: &Path, depth: usize) -> String {
+    let components: Vec<_> = path.components().collect();
+    let end = &components[components.len().saturating_sub(depth)..];
+    end.iter().collect::<PathBuf>().to_string_lossy().into_owned()
+}
+
 fn import_failure(path: &Path, error: &ImportError) -> Failure {
     match error {
         ImportError::Open { .. } => Failure::new(error),
@@ -127,5 +176,35 @@ fn import_failure(path: &Path, error: &ImportError) -> Failure {
 impl From<LogError> for Failure {
     fn from(error: LogError) -> Self {
         Failure::new(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(paths: &[&str]) -> Vec<String> {
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        distinct_names(&paths, &["all"])
+    }
+
+    #[test]
+    fn names_tell_logs_apart() {
+        assert_eq!(names(&["x/menu-6.12.parquet", "teo.dat"]), ["menu-6.12", "teo"]);
+        // One stem, two endings.
+        assert_eq!(
+            names(&["run.parquet", "run.trace.dat", "b"]),
+            ["run.parquet", "run.trace.dat", "b"]
+        );
+        // One file name, two folders.
+        assert_eq!(names(&["x/a/run.dat", "x/b/run.dat"]), ["a/run.dat", "b/run.dat"]);
+        assert_eq!(names(&["a/x/run.dat", "b/x/run.dat"]), ["a/x/run.dat", "b/x/run.dat"]);
+        assert_eq!(names(&["/r.dat", "r.dat"]), ["/r.dat", "r.dat"]);
+        // One file twice.
+        assert_eq!(names(&["a/run.dat", "a/run.dat"]), ["a/run.dat", "a/run.dat (2)"]);
+        // What all logs together are called.
+        assert_eq!(names(&["all.parquet"]), ["all.parquet"]);
+        assert_eq!(names(&["d/all", "all"]), ["d/all", "all (2)"]);
+        assert!(names(&[]).is_empty());
     }
 }

@@ -12,6 +12,7 @@ mod output;
 mod progress;
 mod screen;
 mod signals;
+mod threads;
 mod unpack;
 mod world;
 

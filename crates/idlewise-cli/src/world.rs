@@ -6,20 +6,20 @@ use std::path::PathBuf;
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
 use idlewise_report::Notes;
 use idlewise_report::replay::Price;
-use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, Tally};
+use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, TICK_WORK_MAX_NS, Tally};
 use idlewise_sim::{Basis, CostModel, Machine};
 
 use crate::bundled;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
-use crate::input::NamedLog;
+use crate::input::{self, NamedLog};
 
 /// What is replayed on if the user names no machine: a server of each x86 maker.
 pub const MACHINES_DEFAULT: [&str; 2] = ["spr", "milan"];
 /// HZ if neither the user nor the log says it: Debian's.
 pub const HZ_DEFAULT: u32 = 250;
 
-/// The name of all logs added up.
+/// The name of all logs added up; no log has it.
 pub const ALL_LOGS: &str = "all";
 
 #[derive(clap::Args)]
@@ -47,8 +47,8 @@ pub struct World {
     #[arg(long = "disable", value_name = "STATE")]
     pub disabled: Vec<String>,
 
-    /// How long the tick's handler keeps a CPU running, in ns (assumed)
-    #[arg(long, value_name = "NS", default_value_t = DEFAULT_TICK_WORK_NS)]
+    /// How long the tick's handler keeps a CPU running, in ns, at most a second (assumed)
+    #[arg(long, value_name = "NS", default_value_t = DEFAULT_TICK_WORK_NS, value_parser = clap::value_parser!(u64).range(0..=TICK_WORK_MAX_NS))]
     pub tick_work_ns: u64,
 
     /// One table for each log instead of all logs together
@@ -128,7 +128,8 @@ impl World {
         if self.logs.is_empty() {
             return bundled::logs();
         }
-        self.logs.iter().map(|path| NamedLog::open(path)).collect()
+        let names = input::distinct_names(&self.logs, &[ALL_LOGS]);
+        self.logs.iter().zip(names).map(|(path, name)| NamedLog::open_as(path, name)).collect()
     }
 
     pub fn setting(&self, bench: &Bench, log: &NamedLog) -> Setting {

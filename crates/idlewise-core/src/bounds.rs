@@ -61,6 +61,11 @@ impl Governor for Fixed {
     }
 
     fn reflect(&mut self, _outcome: &Outcome, _device: &mut Device) {}
+
+    /// It remembers nothing.
+    fn memory(&self, _note: &mut dyn FnMut(u64)) -> bool {
+        true
+    }
 }
 
 impl Governor for TimerOnly {
@@ -80,6 +85,11 @@ impl Governor for TimerOnly {
     }
 
     fn reflect(&mut self, _outcome: &Outcome, _device: &mut Device) {}
+
+    /// It remembers nothing.
+    fn memory(&self, _note: &mut dyn FnMut(u64)) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -166,6 +166,18 @@ pub trait Governor: Send {
     /// Takes `state` for what the last `select` answered. For replays that follow a recording: a
     /// governor that remembers its answers must remember those that were given.
     fn overrule(&mut self, _state: StateIndex, _device: &mut Device) {}
+
+    /// Passes to `note` every number that later answers depend on, and returns true. A replay of a
+    /// long gap compares these numbers: where they come back, the stays since then repeat, and need
+    /// not be replayed one by one. The loop calls it between `reflect` and `select`.
+    ///
+    /// A governor that returns true promises two things. With the same numbers, the same device and
+    /// the same context it does the same, now and later. And of [`Context::now_ns`] it uses
+    /// differences only, none of which reaches back behind the last `reflect`. One that returns
+    /// false, as those do that do not know, has each stay replayed.
+    fn memory(&self, _note: &mut dyn FnMut(u64)) -> bool {
+        false
+    }
 }
 
 impl<G: Governor + ?Sized> Governor for &mut G {
@@ -179,6 +191,10 @@ impl<G: Governor + ?Sized> Governor for &mut G {
 
     fn overrule(&mut self, state: StateIndex, device: &mut Device) {
         (**self).overrule(state, device);
+    }
+
+    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        (**self).memory(note)
     }
 }
 

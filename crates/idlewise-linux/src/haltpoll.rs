@@ -105,4 +105,9 @@ impl Governor for Haltpoll {
             device.poll_limit_ns = self.adjusted_limit_ns(device.poll_limit_ns, halted_ns);
         }
     }
+
+    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        note(u64::from(self.is_enabled));
+        true
+    }
 }

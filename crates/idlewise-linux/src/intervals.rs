@@ -150,6 +150,12 @@ impl RecentIntervals {
         self.next = (self.next + 1) % INTERVAL_COUNT as u8;
     }
 
+    /// All of them. What else it holds follows from their order.
+    pub(crate) fn oldest_first(&self) -> impl Iterator<Item = u32> {
+        let (newer, older) = self.intervals_us.split_at(usize::from(self.next) % INTERVAL_COUNT);
+        older.iter().chain(newer).map(|us| *us as u32)
+    }
+
     /// The length that stays typically have.
     #[inline]
     pub(crate) fn typical_us(&self, rule: TypicalRule) -> Option<u32> {

@@ -158,6 +158,13 @@ impl Governor for Ladder {
             if remained { self.last_count.min(PROMOTION_STAY_COUNT - 1) } else { 0 };
         device.last_state = Some(state);
     }
+
+    /// Where it stood before is for `overrule`, which follows a select that sets it anew.
+    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        note(u64::from(self.is_enabled));
+        self.long_stay_counts.iter().for_each(|count| note(u64::from(*count)));
+        true
+    }
 }
 
 #[cfg(test)]

@@ -245,6 +245,15 @@ impl Governor for LinuxGovernor {
             governor.overrule(state, device);
         }
     }
+
+    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        match self {
+            Self::Menu(governor) => governor.memory(note),
+            Self::Teo(governor) => governor.memory(note),
+            Self::Ladder(governor) => governor.memory(note),
+            Self::Haltpoll(governor) => governor.memory(note),
+        }
+    }
 }
 
 #[cfg(test)]

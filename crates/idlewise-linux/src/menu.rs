@@ -474,4 +474,13 @@ impl Governor for Menu {
         device.last_state = Some(outcome.entered);
         self.stay_end = Some(if outcome.got_tick { StayEnd::Tick } else { StayEnd::Other });
     }
+
+    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        note(self.stay_end.map_or(0, |end| 1 + end as u64));
+        note(self.next_timer_ns);
+        note(self.factor_index as u64);
+        self.factors.iter().for_each(|factor| note(u64::from(*factor)));
+        self.intervals.oldest_first().for_each(|us| note(u64::from(us)));
+        true
+    }
 }

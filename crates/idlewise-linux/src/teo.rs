@@ -174,6 +174,12 @@ impl RecentIntercepts {
         }
         self.next = (self.next + 1) % RECENT_COUNT as u8;
     }
+
+    /// All of them; the counts follow.
+    fn oldest_first(&self) -> impl Iterator<Item = Option<u8>> {
+        let (newer, older) = self.bins.split_at(usize::from(self.next) % RECENT_COUNT);
+        older.iter().chain(newer).copied()
+    }
 }
 
 impl Teo {
@@ -494,5 +500,21 @@ impl Governor for Teo {
             outcome.now_ns.wrapping_sub(started_ns) as i64
         };
         self.span = Span::Lasted { span_ns };
+    }
+
+    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        // The other form holds a time of day; it stands only between select and reflect.
+        let Span::Lasted { span_ns } = self.span else { return false };
+        note(span_ns as u64);
+        note(self.sleep_length_ns as u64);
+        let Metrics { bins, tick_hits, total } = &self.metrics;
+        for bin in bins {
+            note(u64::from(bin.hits));
+            note(u64::from(bin.intercepts));
+        }
+        note(u64::from(*tick_hits));
+        note(u64::from(*total));
+        self.recent.oldest_first().for_each(|bin| note(bin.map_or(0, |bin| 1 + u64::from(bin))));
+        true
     }
 }

@@ -477,8 +477,15 @@ fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<String> {
         .filter_map(|group| {
             let named = |name: &str| group.iter().find(|outcome| outcome.governor == name);
             let (base, variant) = (named(base)?, named(variant)?);
+            // Without gaps there is nothing to change.
+            if base.tally.gap_count == 0 {
+                return None;
+            }
             let (base_ns, variant_ns) = (base.delays().sum_ns(), variant.delays().sum_ns());
-            let ratio = variant_ns as f64 / (base_ns as f64).max(1.0) - 1.0;
+            let ratio = match (base_ns, variant_ns) {
+                (0, 0) => 0.0,
+                _ => variant_ns as f64 / (base_ns as f64).max(1.0) - 1.0,
+            };
             Some(Change { base, variant, ratio })
         })
         .collect();
@@ -491,16 +498,21 @@ fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<String> {
              changes did not matter here."
         ));
     }
-    let energy_mj = |outcome: &Outcome<'_>| outcome.costs.energy_uj(&outcome.tally) / 1e3;
+    let energy_uj = |outcome: &Outcome<'_>| outcome.costs.energy_uj(&outcome.tally);
+    let (base_uj, variant_uj) = (energy_uj(largest.base), energy_uj(largest.variant));
+    let energy = match base_uj > 0.0 {
+        true => format!(", energy {:+.1} %", (variant_uj / base_uj - 1.0) * 100.0),
+        // All gaps have no length.
+        false => String::new(),
+    };
     let mut sentence = format!(
-        "{variant} changes {base} most on {} ({}): delay {:.0} ms instead of {:.0} ({:+.0} %), \
-         energy {:+.1} %",
+        "{variant} changes {base} most on {} ({}): delay {:.0} ms instead of {:.0} ({:+.0} %){}",
         largest.base.log,
         largest.base.machine,
         largest.variant.delays().sum_ns() as f64 / 1e6,
         largest.base.delays().sum_ns() as f64 / 1e6,
         largest.ratio * 100.0,
-        (energy_mj(largest.variant) / energy_mj(largest.base) - 1.0) * 100.0,
+        energy,
     );
     let same_count = changes.iter().filter(|change| change.ratio.abs() < SAME).count();
     if same_count > 0 {

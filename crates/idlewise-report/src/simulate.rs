@@ -174,7 +174,8 @@ pub fn run_table(title: &str, runs: &[(String, Report)]) -> Table {
         let cpu_ns = (report.cpu_count * report.duration_ns).max(1) as f64;
         let of_cpu = |ns: u64| Value::Real(ns as f64 / cpu_ns);
         let ipis = &report.ipis;
-        let sender_ns = ipis.sender_ns as f64 / ipis.requested_count as f64;
+        let has_ipis = ipis.requested_count > 0;
+        let sender_ns = has_ipis.then(|| ipis.sender_ns as f64 / ipis.requested_count as f64);
         table.push(Row::new([
             governor.as_str().into(),
             report.operations_per_s().into(),
@@ -207,12 +208,11 @@ pub fn span_table(runs: &[(String, Report)]) -> Table {
     for name in names.into_iter().filter(|name| name.ends_with("_ns")) {
         for (governor, report) in runs {
             let Some(spans) = report.metrics.spans(name) else { continue };
-            let mean_ns = spans.sum_ns() as f64 / spans.count() as f64;
             table.push(Row::unranked([
                 name.trim_end_matches("_ns").into(),
                 governor.as_str().into(),
                 spans.count().into(),
-                mean_ns.into(),
+                spans.mean_ns().into(),
                 spans.quantile_ns(0.5).into(),
                 spans.quantile_ns(0.9).into(),
                 spans.quantile_ns(0.99).into(),

@@ -128,8 +128,9 @@ impl Layout {
     }
 
     fn pad(&self, text: &str) -> String {
-        let width = self.width;
-        if self.is_text() { format!("{text:<width$}") } else { format!("{text:>width$}") }
+        // By hand: a width in a format string has 16 bits, and a log's text may be longer.
+        let padding = " ".repeat(self.width.saturating_sub(chars(text)));
+        if self.is_text() { format!("{text}{padding}") } else { format!("{padding}{text}") }
     }
 
     /// A cell at the column's width. Colour comes after padding: escapes have no width.
@@ -292,6 +293,18 @@ mod tests {
 
     fn style(width: usize) -> TextStyle {
         TextStyle { width, colour: false }
+    }
+
+    /// A format string's width has 16 bits.
+    #[test]
+    fn a_cell_may_be_longer_than_a_format_width() {
+        let mut table = Table::new("", &[&GOVERNOR]);
+        let long = "x".repeat(70_000);
+        table.push(Row::new([long.as_str().into()]));
+        table.push(Row::new(["y".into()]));
+        assert!(
+            table.to_text(&TextStyle { width: 100_000, ..TextStyle::default() }).contains(&long)
+        );
     }
 
     #[test]

@@ -58,7 +58,14 @@ impl CostModel {
     /// Energy of one stay of that length, the way in and out included.
     #[inline]
     pub fn stay_uj(&self, index: StateIndex, stay_ns: u64) -> f64 {
-        self.powers_mw[index] * stay_ns as f64 * UJ_PER_MW_NS + self.transitions_uj[index]
+        self.stays_uj(index, 1, stay_ns)
+    }
+
+    /// Energy of so many stays that take that long together.
+    #[inline]
+    pub fn stays_uj(&self, index: StateIndex, entry_count: u64, stay_ns: u64) -> f64 {
+        self.powers_mw[index] * stay_ns as f64 * UJ_PER_MW_NS
+            + self.transitions_uj[index] * entry_count as f64
     }
 
     /// Energy of running that long.
@@ -78,8 +85,7 @@ impl CostModel {
         let states: f64 = (0..self.states.len())
             .map(|i| {
                 let state = &tally.states[i];
-                self.powers_mw[i] * state.stay_ns as f64 * UJ_PER_MW_NS
-                    + self.transitions_uj[i] * state.entry_count as f64
+                self.stays_uj(i, state.entry_count, state.stay_ns)
             })
             .sum();
         states + self.running_uj(tally.work_ns)

@@ -13,6 +13,8 @@ use crate::replay::{StateTally, Tally};
 /// How long the tick's work takes if nothing else is said: interrupt to idle exit took 2 to 4 µs
 /// in our recordings on a virtual machine. Assumed.
 pub const DEFAULT_TICK_WORK_NS: u64 = 3_000;
+/// The longest that it may be said to take.
+pub const TICK_WORK_MAX_NS: u64 = 1_000_000_000;
 /// The shortest target residency that bounds polling, as `CPUIDLE_POLL_MIN` in
 /// `drivers/cpuidle/cpuidle.c`.
 const POLL_LIMIT_MIN_NS: u64 = 10_000;
@@ -244,6 +246,18 @@ impl<G: Governor> IdleLoop<G> {
             self.governor.overrule(state, &mut self.device);
         }
         self.enter(state, entry.tick_left_ns)
+    }
+
+    /// All that the next stays depend on besides the world, as [`Governor::memory`].
+    pub(crate) fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        let Device { last_residency_ns, poll_limit_ns, poll_time_limit, last_state } = self.device;
+        note(u64::from(self.tick_stopped));
+        note(last_residency_ns);
+        note(poll_limit_ns);
+        note(u64::from(poll_time_limit));
+        note(last_state.map_or(0, |state| 1 + state as u64));
+        // With a single state nobody is asked.
+        self.setting.states.len() == 1 || self.governor.memory(note)
     }
 
     /// Judges the stay and tells the governor; returns its residency, exit included.

@@ -72,7 +72,11 @@ fn cases() -> Vec<Case> {
             "the footer can't be decoded",
             with(|log| log.footer_extra = vec![0x1c; 10_000]),
         ),
-        case("metadata_missing", "no metadata under the key", with(|log| log.json = None)),
+        case(
+            "metadata_missing",
+            "it has no metadata under the key `idlewise`; another program",
+            with(|log| log.json = None),
+        ),
         case(
             "metadata_cut",
             "metadata: EOF while parsing",
@@ -104,7 +108,7 @@ fn cases() -> Vec<Case> {
         case("column_nested", "a column has columns inside", with(|log| log.nested_count = 1)),
         case(
             "column_of_another_type",
-            "column gap_ns has another type",
+            "column gap_ns has another type, or may have nulls; another program",
             with(|log| log.chunk("gap_ns").physical_type = 1),
         ),
         case(
@@ -119,7 +123,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "column_in_snappy",
-            "a column is compressed, but not with Zstandard",
+            "a column is compressed, but not with Zstandard; another program",
             with(|log| log.chunk("gap_ns").codec = 1),
         ),
         case(
@@ -181,7 +185,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "page_of_version_2",
-            "column gap_ns: Parquet error: a page header lacks a count",
+            "column gap_ns: a page is of version 2; another program",
             with(|log| log.page("gap_ns").page_type = DATA_PAGE_V2),
         ),
         case(
@@ -201,7 +205,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "encoding_of_strings_for_numbers",
-            "column gap_ns: Parquet error: a page is encoded in a way that its column never is",
+            "column gap_ns: a page is encoded in a way that its column never is; another",
             with(|log| log.page("gap_ns").encoding = 7),
         ),
         case(

@@ -19,6 +19,7 @@ use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::progress::Progress;
 use crate::screen::{self, say};
+use crate::threads;
 use crate::world::{ALL_LOGS, Bench, World, title};
 
 /// What is compared if the user names nothing: the released rule and the one proposed for it.
@@ -65,6 +66,7 @@ pub struct Diff {
 impl Diff {
     /// Compares and prints.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        threads::start();
         let choices = self.choices()?;
         let benches = self.world.benches(&choices)?;
         let logs = self.world.open_logs()?;

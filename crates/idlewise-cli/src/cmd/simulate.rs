@@ -22,11 +22,15 @@ use crate::error::Failure;
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::screen::{self, Screen};
+use crate::threads;
 
 /// Simulated time if the user says nothing.
 const DURATION_DEFAULT_MS: u64 = 1_000;
 /// A year of simulated milliseconds would not end either.
 const DURATION_MAX_MS: u64 = 31_536_000_000;
+
+/// What a log's driver is called if a simulated machine wrote it.
+pub(super) const SIMULATED_DRIVER: &str = "simulated";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -131,6 +135,7 @@ impl Simulate {
             screen::stdout().write_all(list().as_bytes())?;
             return Ok(ExitCode::SUCCESS);
         }
+        threads::start();
         let plan = self.plan()?;
         // Before minutes of simulating, not after.
         let writer = match &self.trace {
@@ -146,7 +151,7 @@ impl Simulate {
         }
         let mut out = screen::stdout();
         if let (Some(writer), Some(path)) = (writer, &self.trace) {
-            write_log(writer, &plan, &runs[0])?;
+            write_log(writer, &plan, &runs[0], self.replay_doubts(&plan))?;
             let perfetto = perfetto_path(path);
             export::write_perfetto(path, &perfetto, self.force)?;
             if !self.json {
@@ -262,6 +267,20 @@ impl Simulate {
         Ok(sum)
     }
 
+    /// Why a replay of the log may decide otherwise.
+    fn replay_doubts(&self, plan: &Plan) -> Vec<String> {
+        let mut doubts = plan.hardware.replay_doubts();
+        if !self.disabled.is_empty() {
+            let flags: Vec<String> =
+                self.disabled.iter().map(|state| format!("--disable {state}")).collect();
+            doubts.push(format!(
+                "simulated with states switched off: replay it with {}",
+                flags.join(" ")
+            ));
+        }
+        doubts
+    }
+
     fn print(
         &self,
         out: &mut Screen,
@@ -346,6 +365,7 @@ fn write_log(
     mut writer: LogWriter,
     plan: &Plan,
     (governor, report): &(String, Report),
+    doubts: Vec<String>,
 ) -> Result<(), Failure> {
     let mut cpus = Vec::new();
     for gaps in report.gaps.chunk_by(|a, b| a.cpu == b.cpu) {
@@ -377,10 +397,11 @@ fn write_log(
         },
         hz: Some(plan.hardware.hz as u32),
         governor: Some(governor.clone()),
-        driver: Some("simulated".to_owned()),
+        driver: Some(SIMULATED_DRIVER.to_owned()),
         machine: Some(plan.machine_text.clone()),
         clock: Some("simulated".to_owned()),
         cpus,
+        doubts,
         ..LogMetadata::default()
     })?;
     Ok(())
@@ -388,21 +409,28 @@ fn write_log(
 
 /// Workloads and parameters for `--list`.
 fn list() -> String {
-    let mut text = String::from("Workloads, with their parameters and defaults:\n");
+    let mut text = String::from(
+        "Workloads, with their parameters, defaults and [ranges]. A span is 0 to a year unless \
+         another range is given.\n",
+    );
     for spec in WORKLOADS {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\n{}: {}", spec.name, spec.meaning);
         let values = Workload::named(spec.name).map(|workload| workload.values());
-        write_parameters(&mut text, spec.parameters, &values.unwrap_or_default());
+        write_parameters(&mut text, &(spec.parameters)(), &values.unwrap_or_default());
     }
     text.push_str("\nHardware, for every workload (assumed unless the machine's file says it):\n");
-    write_parameters(&mut text, Hardware::PARAMETERS, &Hardware::default().values());
+    write_parameters(&mut text, &Hardware::parameters(), &Hardware::default().values());
     text
 }
 
 fn write_parameters(text: &mut String, infos: &[ParameterInfo], values: &[(&str, String)]) {
     for (info, (_, value)) in infos.iter().zip(values) {
-        let line = format!("  {:20} {:>10}  {}", info.key, value, info.meaning);
+        let range = match info.range.is_any_span() {
+            true => String::new(),
+            false => format!(" [{}]", info.range),
+        };
+        let line = format!("  {:20} {:>10}  {}{range}", info.key, value, info.meaning);
         let _ = writeln!(text, "{}", wrap(&line, 100, 35));
     }
 }

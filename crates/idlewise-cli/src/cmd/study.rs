@@ -16,6 +16,7 @@ use crate::bundled;
 use crate::error::{Failure, nearest};
 use crate::output::write_text;
 use crate::screen;
+use crate::threads;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,6 +58,7 @@ pub struct Study {
 impl Study {
     /// Runs what was asked for and prints it.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        threads::start();
         let specs: Vec<&StudySpec> = match &self.name {
             None => STUDIES.iter().collect(),
             Some(name) => vec![STUDIES.iter().find(|spec| spec.name == name).ok_or_else(|| {

@@ -21,6 +21,7 @@ use crate::conformance::{Generator, Pair, Row, first_difference, random_table, s
 use crate::error::Failure;
 use crate::progress::Progress;
 use crate::screen::{self, say};
+use crate::threads;
 
 const GOVERNORS: [&str; 4] = ["menu", "teo", "ladder", "haltpoll"];
 /// Rules of menu that no kernel has: the kernel's file with our patch must be our variant.
@@ -87,6 +88,7 @@ struct Difference {
 impl VerifySources {
     /// Compares and prints a line for each governor.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        threads::start();
         let mut subjects = Vec::new();
         for source in &self.sources {
             self.add_subjects(source, &mut subjects)?;

@@ -12,9 +12,10 @@ use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::FileReader;
 use idlewise_report::export::EXPORT;
 use idlewise_trace::GapSink;
-use idlewise_trace::log::{IdleLog, LogWriter};
+use idlewise_trace::log::{IdleLog, LogMetadata, LogWriter};
 
 use crate::import::gaps;
+use crate::replay::gap_of_ten_days;
 use crate::{assert_refused, folder, json, root, stdout};
 
 const LOG: &str = "traces/e-hackbench.parquet";
@@ -287,6 +288,45 @@ fn perfetto_slices_nest_and_have_the_misses_of_the_replay() {
         for name in ["gap_ns", "sleep_length_ns", "residency_ns", "delay_ns"] {
             assert!(track.annotations[name] > 0, "{name}");
         }
+    }
+}
+
+/// Three billion stays: those that repeat share a slice.
+#[test]
+fn exports_of_gaps_of_ten_days_stay_small() {
+    let folder = folder();
+    let log = folder.path().join("long.parquet");
+    let mut writer = LogWriter::create(&log, false).unwrap();
+    writer.take(0, &[gap_of_ten_days()]).unwrap();
+    writer.finish(&LogMetadata { format_version: 1, ..LogMetadata::default() }).unwrap();
+    let log = log.to_str().unwrap();
+    let governors = ["--governor", "shallowest", "--governor", "menu", "--machine", "spr"];
+    let export = |format: &str| {
+        let path = folder.path().join(format);
+        let arguments = ["export", log, "--format", format, "-o", path.to_str().unwrap()];
+        stdout(&[&arguments[..], &governors].concat());
+        fs::read(path).unwrap()
+    };
+    assert_eq!(String::from_utf8(export("csv")).unwrap().lines().count(), 2);
+    let trace = export("perfetto");
+    assert!(trace.len() < 4 << 20, "{}", trace.len());
+    let tracks = decode(&trace);
+    let replay = json(&[&["replay", log, "--json"][..], &governors].concat());
+    for governor in ["shallowest", "menu"] {
+        let track = &tracks[&format!("CPU 0/{governor} on spr")];
+        let of = |row: &&serde_json::Value| row["governor"] == governor;
+        let states: Vec<_> = replay["states"].as_array().unwrap().iter().filter(of).collect();
+        let sum = |key: &str| states.iter().map(|state| state[key].as_u64().unwrap()).sum::<u64>();
+        let more = track.annotations.get("stay_count").copied().unwrap_or(0);
+        let more_slices = track.slices.iter().filter(|((name, _), _)| name == "more stays");
+        let slices: u64 = track.slices.values().sum();
+        let own_slices = slices - more_slices.map(|(_, count)| count).sum::<u64>();
+        assert_eq!(own_slices + more, sum("entry_count"), "{governor}");
+        let counted = |what: &str| {
+            tracks[&format!("CPU 0/{governor} on spr: {what}")].last_count.unwrap_or(0)
+        };
+        assert_eq!(counted("too deep"), sum("too_deep_count"), "{governor}");
+        assert_eq!(counted("too shallow"), sum("too_shallow_count"), "{governor}");
     }
 }
 

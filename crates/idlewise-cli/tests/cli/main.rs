@@ -22,6 +22,7 @@ mod perfetto;
 mod perfetto_writer;
 mod plugins;
 mod record;
+mod recorded;
 mod replay;
 mod simulate;
 mod study;

@@ -1,8 +1,14 @@
 //! `idlewise replay`.
 
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use idlewise_trace::log::{LogMetadata, LogWriter};
+use idlewise_trace::{GapSink, IdleGap, WakeReason};
 use serde_json::Value;
 
-use crate::{OwnFile, WIDTH, assert_refused, folder, idlewise, json, stdout};
+use crate::{OwnFile, WIDTH, assert_refused, failure, folder, idlewise, json, root, stdout};
 
 /// One row's number.
 fn number(document: &Value, log: &str, machine: &str, governor: &str, column: &str) -> f64 {
@@ -103,8 +109,11 @@ fn one_price_of_latency_replaces_the_three() {
 
 #[test]
 fn says_that_the_bundled_recordings_kernel_asked_no_governor() {
-    let text = stdout(&["replay", "--check-recorded"]);
+    let output = idlewise(&["replay", "--check-recorded"]);
+    let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.matches("asked no governor").count(), 5, "{text}");
+    // Nothing was compared, so nothing agrees.
+    assert_eq!(output.status.code(), Some(1));
 }
 
 /// Recordings of Debian's kernels in QEMU (docs/agreement.md). The floor is what docs promise of any
@@ -182,4 +191,157 @@ fn refuses_a_table_that_makes_no_sense() {
     let unordered = format!("{head}{}{}", state("C1", 20), state("C6", 10));
     let file = OwnFile::new("odd.toml", unordered);
     assert_refused(&["replay", "--machine", file.path()], &["odd.toml", "C6"]);
+}
+
+/// A log with gaps of CPU 0.
+fn write_log(path: &Path, gaps: &[IdleGap]) {
+    let mut writer = LogWriter::create(path, false).unwrap();
+    if !gaps.is_empty() {
+        writer.take(0, gaps).unwrap();
+    }
+    writer.finish(&LogMetadata { format_version: 1, ..LogMetadata::default() }).unwrap();
+}
+
+pub fn gap_of_ten_days() -> IdleGap {
+    IdleGap {
+        cpu: 0,
+        start_ns: 0,
+        gap_ns: 10 * 86_400_000_000_000,
+        sleep_length_ns: None,
+        next_tick_ns: None,
+        tick_stopped: false,
+        ran_task: true,
+        wake_reason: WakeReason::Irq,
+        latency_limit_ns: None,
+        recorded_state: None,
+        recorded_idle_ns: None,
+    }
+}
+
+/// Ten days of polling are 3 billion stays; `idlewise-linux` has the proof that they are counted
+/// right. A run that takes them one by one does not end within a test's patience.
+#[test]
+fn replays_and_compares_gaps_of_ten_days() {
+    let folder = folder();
+    let log = folder.path().join("long.parquet");
+    let first = gap_of_ten_days();
+    let start_ns = 11 * 86_400_000_000_000;
+    write_log(&log, &[first, IdleGap { start_ns, ran_task: false, ..first }]);
+    let log = log.to_str().unwrap();
+    let document = json(&["replay", log, "--machine", "spr", "--json"]);
+    let mut rows = document["rows"].as_array().unwrap().iter();
+    let shallowest = rows.find(|row| row["governor"] == "shallowest").unwrap();
+    assert_eq!(shallowest["tick_wake_count"], 2 * (10 * 86_400 * 250 - 1));
+    let pair = ["--governor", "shallowest", "--governor", "menu"];
+    let compare = ["diff", log, "--machine", "spr", "--json", "--latency-limit-us", "0"];
+    let document = json(&[&compare[..], &pair].concat());
+    assert_eq!(document["groups"][0]["gap_count"], 2);
+}
+
+#[test]
+fn bounds_the_ticks_work() {
+    let (status, message) = failure(&["replay", "--tick-work-ns", "18446744073709551615"]);
+    assert_eq!(status, Some(2));
+    assert!(message.contains("1000000000"), "{message}");
+}
+
+#[test]
+fn tells_logs_of_one_stem_apart() {
+    let folder = folder();
+    let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
+    fs::create_dir_all(&a).unwrap();
+    fs::create_dir_all(&b).unwrap();
+    let paths = [a.join("run.parquet"), b.join("run.parquet"), a.join("all.parquet")];
+    for (index, path) in paths.iter().enumerate() {
+        let gap = |i| IdleGap { start_ns: i * 5_000, gap_ns: 1_000, ..gap_of_ten_days() };
+        write_log(path, &(0..=index as i64).map(gap).collect::<Vec<_>>());
+    }
+    let paths = paths.each_ref().map(|path| path.to_str().unwrap());
+    let world = ["--machine", "spr", "--governor", "menu", "--governor", "teo"];
+    let replay = [&["replay"], &paths[..], &world].concat();
+    let csv = stdout(&[&replay[..], &["--csv"]].concat());
+    for row in ["a/run,spr,menu,1,", "b/run,spr,menu,2,", "all.parquet,spr,menu,3,"] {
+        let row = row.replace("/run,", "/run.parquet,");
+        assert!(csv.contains(&format!("\n{row}")), "{row}: {csv}");
+    }
+    let document = json(&[&replay[..], &["--json"]].concat());
+    assert_eq!(document["logs"][2]["log"], "all.parquet");
+    let text = stdout(&[&replay[..], &["--by-log"]].concat());
+    for title in ["a/run.parquet, 1 gaps", "b/run.parquet, 2 gaps", "all.parquet, 3 gaps"] {
+        assert!(text.contains(title), "{title}: {text}");
+    }
+    assert!(stdout(&replay).contains("all 3 logs together, 6 gaps"));
+    let diff = [&["diff"], &paths[..], &world, &["--json"]].concat();
+    assert_eq!(json(&diff)["logs"][0]["log"], "a/run.parquet");
+}
+
+#[test]
+fn needs_no_descriptor_for_each_log() {
+    let program = env!("CARGO_BIN_EXE_idlewise");
+    let script = "ulimit -n 48; exec \"$0\" replay \"$@\" --machine spr --governor menu --csv";
+    let mut command = Command::new("sh");
+    command.current_dir(root()).args(["-c", script, program]);
+    command.env("RAYON_NUM_THREADS", "2").args(["traces/a-idle.parquet"; 200]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 201);
+}
+
+#[test]
+fn starts_with_fewer_threads_than_it_cannot_have() {
+    for wish in ["1000000", "1", "0", "many"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        let arguments = ["replay", "traces/a-idle.parquet", "--machine", "spr", "--csv"];
+        let output =
+            command.current_dir(root()).env("RAYON_NUM_THREADS", wish).args(arguments).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{wish}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Absent is `-` in text, empty in CSV, null in JSON.
+#[test]
+fn a_log_without_gaps_gives_no_figures() {
+    let folder = folder();
+    let log = folder.path().join("empty.parquet");
+    write_log(&log, &[]);
+    let log = log.to_str().unwrap();
+    let zero = folder.path().join("zero.parquet");
+    write_log(&zero, &[IdleGap { gap_ns: 0, ..gap_of_ten_days() }]);
+    let zero = zero.to_str().unwrap();
+    let mut texts = Vec::new();
+    for command in [
+        &["replay", log][..],
+        &["diff", log],
+        &["replay", log, zero, "--by-log"],
+        &["diff", log, zero],
+        &["info", log],
+        &["info", zero],
+    ] {
+        for format in [&[][..], &["--csv"], &["--json"]] {
+            texts.push(stdout(&[command, format].concat()));
+        }
+    }
+    for text in &texts {
+        let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+        let odd = words.iter().find(|word| ["nan", "inf"].contains(&&*word.to_lowercase()));
+        assert_eq!(odd, None, "{text}");
+        assert!(!text.contains("-100 %"), "{text}");
+    }
+}
+
+#[test]
+fn refuses_a_state_name_that_fits_no_table() {
+    let file = OwnFile::new(
+        "long.toml",
+        format!(
+            "id = \"m\"\ntitle = \"M\"\narch = \"x86\"\nsource = \"invented\"\n[[states]]\n\
+             name = \"{}\"\nexit_latency_us = 1\ntarget_residency_us = 1\n",
+            "x".repeat(65_536)
+        ),
+    );
+    assert_refused(
+        &["replay", "--machine", file.path()],
+        &["line 6: state name has 65536 characters"],
+    );
 }

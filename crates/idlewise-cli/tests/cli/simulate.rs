@@ -1,5 +1,7 @@
 //! `idlewise simulate`.
 
+use idlewise_sim::simulate::Hardware;
+use idlewise_sim::workload::{WORKLOADS, Workload};
 use serde_json::Value;
 
 use crate::{OwnFile, WIDTH, assert_refused, folder, json, stdout};
@@ -104,9 +106,11 @@ fn refuses_what_cannot_be_with_one_line() {
     refused(&["poisson", "--set", "servce_ns=1"], &["did you mean 'service_ns'?"]);
     refused(&["poisson", "--set", "service_ns"], &["expected KEY=VALUE"]);
     refused(&["poisson", "--set", "service_ns=x"], &["service_ns = x", "whole number"]);
-    refused(&["tcp-lat", "--set", "server_cpu=9999"], &["CPU 9999", "core_count"]);
-    refused(&["tcp-lat", "--set", "core_count=0"], &["at least one"]);
-    refused(&["tcp-lat", "--set", "core_count=99999"], &["more than 8192"]);
+    refused(&["tcp-lat", "--set", "server_cpu=9999"], &["server_cpu = 9999", "0 to 8191"]);
+    refused(&["tcp-lat", "--set", "server_cpu=8000"], &["CPU 8000", "core_count"]);
+    refused(&["tcp-lat", "--set", "core_count=0"], &["core_count = 0", "1 to 8192"]);
+    refused(&["tcp-lat", "--set", "core_count=99999"], &["core_count = 99999", "1 to 8192"]);
+    refused(&["tcp-lat", "--set", "core_count=8192"], &["more than 8192"]);
     refused(&["tcp-lat", "--governor", "oracle"], &["knows each gap in advance"]);
     refused(
         &["hackbench", "--set", "event_limit=1000"],
@@ -129,4 +133,66 @@ fn refuses_what_cannot_be_with_one_line() {
     let file = OwnFile::new("mine.toml", "workload = \n");
     refused(&[file.path()], &["line 1"]);
     refused(&["no-such.toml"], &["cannot read no-such.toml"]);
+}
+
+/// Whatever can be set is bounded, so that no number ends in an allocation that fails.
+#[test]
+fn every_parameter_has_a_range() {
+    for spec in WORKLOADS {
+        let infos = (spec.parameters)().into_iter().chain(Hardware::parameters());
+        for info in infos {
+            let set = |value: &str| {
+                let mut hardware = Hardware::default();
+                Workload::named(spec.name).unwrap().set(&mut hardware, info.key, value)
+            };
+            for value in ["18446744073709551615", "-1", "1e308", "NaN", "inf", ""] {
+                let message = set(value).expect_err(info.key).to_string();
+                assert!(message.contains(&info.range.to_string()), "{message}");
+            }
+        }
+    }
+    let refused = |workload: &str, set: &str, range: &str| {
+        assert_refused(&["simulate", "spr", workload, "--set", set], &[range]);
+    };
+    refused(
+        "burst-then-idle",
+        "sibling_count=4294967295",
+        "sibling_count = 4294967295: expected a whole number, 0 to 8191",
+    );
+    refused("hackbench", "fd_count=1000000", "1 to 100");
+    refused("tcp-lat", "smt2_speed=2", "smt2_speed = 2: expected a number, 0 to 1");
+    // The greatest number of tasks that may be set fits.
+    stdout(&[
+        "simulate",
+        "spr",
+        "hackbench",
+        "--set",
+        "group_count=1000",
+        "--set",
+        "fd_count=100",
+        "--duration-ms",
+        "1",
+        "--governor",
+        "menu",
+    ]);
+}
+
+/// More than a few thousand different spans were rounded to three digits.
+#[test]
+fn percentiles_are_what_was_measured() {
+    let document = json(&[
+        "simulate",
+        "spr",
+        "poisson",
+        "--governor",
+        "menu",
+        "--duration-ms",
+        "4000",
+        "--json",
+    ]);
+    let span = row(&document, "spans", &[("span", "latency")]);
+    assert!(span["count"].as_u64().unwrap() > 15_000, "{span}");
+    let is_round = |key: &str| span[key].as_u64().unwrap().is_multiple_of(1_000);
+    let round_count = ["p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"].iter();
+    assert!(round_count.filter(|key| is_round(key)).count() <= 1, "{span}");
 }

@@ -2,14 +2,14 @@
 
 use std::slice;
 
-use idlewise_core::{Context, Decision, Device, Governor, Outcome};
+use idlewise_core::{Context, Decision, Device, Governor, Outcome, StateIndex};
 use idlewise_trace::IdleGap;
 
 use super::Expense;
 use crate::cost::{CostModel, UJ_PER_MW_NS};
 use crate::oracle::OracleLane;
 use crate::replay::{
-    FirstDecision, GapCourse, GovernorLane, Lane, Observer, ReplayedStay, Setting, Tally,
+    FirstDecision, GapCourse, GovernorLane, Lane, Observer, Repetition, Setting, Tally,
 };
 
 /// What one side did in a gap.
@@ -52,8 +52,8 @@ pub fn governor_side(
     setting: Setting,
     costs: &CostModel,
 ) -> Box<dyn Side> {
-    let meter = Meter { costs: costs.clone(), energy_uj: 0.0, stay_count: 0, course: None };
-    Box::new(GovernorLane::with_observer(Boxed(governor), setting, meter))
+    let lane = GovernorLane::with_observer(Boxed(governor), setting, LastCourse::default());
+    Box::new(GovernorSide { lane, costs: costs.clone() })
 }
 
 /// The oracle at a price of latency as a side. It spends each gap in one stay, its tick stopped.
@@ -73,50 +73,61 @@ impl Governor for Boxed {
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         self.0.reflect(outcome, device);
     }
-}
 
-/// Adds up what a gap costs while it is replayed.
-struct Meter {
-    costs: CostModel,
-    energy_uj: f64,
-    stay_count: u64,
-    course: Option<GapCourse>,
-}
-
-impl Observer for Meter {
-    #[inline]
-    fn stay(&mut self, _gap: &IdleGap, stay: ReplayedStay) {
-        self.energy_uj += self.costs.stay_uj(stay.state, stay.stay_ns);
-        self.stay_count += 1;
+    fn overrule(&mut self, state: StateIndex, device: &mut Device) {
+        self.0.overrule(state, device);
     }
 
-    #[inline]
-    fn work(&mut self, work_ns: u64) {
-        self.energy_uj += self.costs.running_uj(work_ns);
+    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        self.0.memory(note)
     }
+}
+
+/// Keeps how a gap went.
+#[derive(Default)]
+struct LastCourse(Option<GapCourse>);
+
+impl Observer for LastCourse {
+    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
 
     #[inline]
     fn gap(&mut self, _gap: &IdleGap, course: GapCourse) {
-        self.course = Some(course);
+        self.0 = Some(course);
     }
 }
 
-impl Side for GovernorLane<Boxed, Meter> {
+struct GovernorSide {
+    lane: GovernorLane<Boxed, LastCourse>,
+    costs: CostModel,
+}
+
+impl Side for GovernorSide {
     fn gap(&mut self, gap: &IdleGap) -> GapExpense {
-        let meter = self.observer_mut();
-        (meter.energy_uj, meter.stay_count) = (0.0, 0);
-        self.replay(slice::from_ref(gap));
-        let meter = self.observer_mut();
-        let course = meter.course.expect("a lane shows each gap to its observer");
+        let (states, work_ns) = (self.lane.tally().states, self.lane.tally().work_ns);
+        self.lane.replay(slice::from_ref(gap));
+        let course = self.lane.observer_mut().0.take();
+        let course = course.expect("a lane shows each gap to its observer");
+        let tally = self.lane.tally();
+        // Whole numbers until here: how they came about makes no difference.
+        let mut energy_uj = self.costs.running_uj(tally.work_ns - work_ns);
+        let mut stay_count = 0;
+        for (index, (after, before)) in tally.states.iter().zip(&states).enumerate() {
+            let entry_count = after.entry_count - before.entry_count;
+            if entry_count > 0 {
+                let stay_ns = after.stay_ns - before.stay_ns;
+                energy_uj += self.costs.stays_uj(index, entry_count, stay_ns);
+                stay_count += entry_count;
+            }
+        }
         GapExpense {
             first: course.first,
-            stay_count: meter.stay_count,
-            expense: Expense { delay_ns: course.delay_ns, energy_uj: meter.energy_uj },
+            stay_count,
+            expense: Expense { delay_ns: course.delay_ns, energy_uj },
         }
     }
 
     fn tally(&self) -> &Tally {
-        Lane::tally(self)
+        self.lane.tally()
     }
 }
 

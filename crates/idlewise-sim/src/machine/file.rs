@@ -427,10 +427,22 @@ fn orphan(line: Option<usize>, prefix: &str, field: &str) -> MachineError {
     }
 }
 
+/// The longest id or state name; the kernel's have 16 characters at most (`CPUIDLE_NAME_LEN`).
+const WORD_CHAR_COUNT_MAX: usize = 64;
+
 /// Ids and state names are typed on command lines and printed in columns.
 fn check_word(text: &str, what: &str, word: &Spanned<String>) -> Result<(), MachineError> {
     let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ',';
-    if !word.get_ref().is_empty() && !word.get_ref().contains(is_odd) {
+    let char_count = word.get_ref().chars().count();
+    if char_count > WORD_CHAR_COUNT_MAX {
+        return Err(MachineError::Syntax {
+            line: Some(line_of(text, word.span().start)),
+            message: format!(
+                "{what} has {char_count} characters: shorten it to {WORD_CHAR_COUNT_MAX} at most"
+            ),
+        });
+    }
+    if char_count > 0 && !word.get_ref().contains(is_odd) {
         return Ok(());
     }
     Err(MachineError::Syntax {

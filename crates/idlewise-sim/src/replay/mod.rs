@@ -29,6 +29,9 @@
 //! The timeline is the trace's: a late wake-up does not shift what follows. The exit latency is
 //! always the table's worst case.
 //!
+//! Stays that repeat within a gap are counted without being replayed one by one (`repeat.rs`). The
+//! tally is the same.
+//!
 //! # What the log doesn't hold
 //!
 //! * Whether the tick's handler ran for a timer. It did if a timer ended the gap exactly on the
@@ -37,15 +40,18 @@
 //! * A timer that should have fired within the gap but didn't was cancelled by somebody else; from
 //!   then on the next one is taken to be far away.
 
+mod repeat;
 mod run;
 mod tally;
 
-use idlewise_core::{FAR_AWAY_NS, Governor, StateIndex, Verdict};
+use idlewise_core::{FAR_AWAY_NS, Governor, STATE_COUNT_MAX, StateIndex, Verdict};
 use idlewise_trace::{IdleGap, WakeReason};
 
+use self::repeat::{Bounds, FIRST_STAY_COUNT, Place, Watch};
 use crate::idle_loop::{IdleLoop, Outlook, Stayed};
 
-pub use crate::idle_loop::{DEFAULT_TICK_WORK_NS, Setting, StayEnd};
+pub use crate::idle_loop::{DEFAULT_TICK_WORK_NS, Setting, StayEnd, TICK_WORK_MAX_NS};
+pub use repeat::Repetition;
 pub use run::{GroupReader, MakeLane, replay_cpus, replay_log};
 pub use tally::{Delays, StateTally, Tally};
 
@@ -65,9 +71,8 @@ pub trait Observer: Send {
     #[inline]
     fn stay(&mut self, _gap: &IdleGap, _stay: ReplayedStay) {}
 
-    /// Time at running power within the gap ([`Tally::work_ns`]).
-    #[inline]
-    fn work(&mut self, _work_ns: u64) {}
+    /// The last stays that it saw come again, and are not shown one by one.
+    fn repeat(&mut self, gap: &IdleGap, repetition: &Repetition);
 
     /// The gap is over.
     fn gap(&mut self, gap: &IdleGap, course: GapCourse);
@@ -87,8 +92,11 @@ pub struct Feedback {
     pub tick_stopped: bool,
     /// The state that was entered first, whatever the governor would have chosen.
     pub state: StateIndex,
-    /// What leaving took each time.
-    pub exit_ns: u64,
+    /// All stays together, with what leaving took.
+    pub idle_ns: u64,
+    /// What leaving each state takes, for the stays that the tick or a limit of the CPU's own ends: the
+    /// recording has the sum of all stays alone. What leaving took after the last stay follows.
+    pub exits_ns: [u64; STATE_COUNT_MAX],
 }
 
 /// How a gap went.
@@ -137,6 +145,8 @@ pub struct FirstDecision {
 }
 
 impl Observer for () {
+    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
+
     #[inline]
     fn gap(&mut self, _gap: &IdleGap, _course: GapCourse) {}
 }
@@ -146,6 +156,7 @@ pub struct GovernorLane<G, O = ()> {
     idle: IdleLoop<G>,
     observer: O,
     tally: Tally,
+    watch: Watch,
 }
 
 impl<G: Governor> GovernorLane<G> {
@@ -158,7 +169,12 @@ impl<G: Governor> GovernorLane<G> {
 impl<G: Governor, O: Observer> GovernorLane<G, O> {
     /// A lane that shows each gap to `observer`.
     pub fn with_observer(governor: G, setting: Setting, observer: O) -> Self {
-        GovernorLane { idle: IdleLoop::new(governor, setting), observer, tally: Tally::default() }
+        GovernorLane {
+            idle: IdleLoop::new(governor, setting),
+            observer,
+            tally: Tally::default(),
+            watch: Watch::default(),
+        }
     }
 
     /// The observer.
@@ -191,6 +207,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         let start_ns = gap.start_ns as u64;
         let mut first = None;
         let mut idle_ns = 0;
+        let mut stay_count = 0;
         // How far into the gap we are, and the next line of the tick grid after that.
         let mut at_ns = 0_u64;
         let mut next_tick_at_ns = first_tick_ns;
@@ -230,7 +247,15 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                 }
                 StayEnd::PollLimit | StayEnd::Promotion | StayEnd::Deadline => false,
             };
-            let exit_ns = feedback.map_or(rule.exit_latency_ns, |feedback| feedback.exit_ns);
+            let (stay_ns, exit_ns) = match &feedback {
+                None => (stay_ns, rule.exit_latency_ns),
+                Some(feedback) if end == StayEnd::Event => {
+                    // What is left of the recorded idle time, whenever the replay's tick ended.
+                    let residency_ns = feedback.idle_ns.saturating_sub(idle_ns);
+                    (stay_ns.min(residency_ns), residency_ns.saturating_sub(stay_ns))
+                }
+                Some(feedback) => (stay_ns, feedback.exits_ns[entry.state]),
+            };
             let now_ns = now_ns.wrapping_add(stay_ns + exit_ns);
             let stayed = Stayed { stay_ns, exit_ns, end, tick_ran, now_ns };
             let residency_ns = self.idle.reflect(&entry, stayed, &mut self.tally);
@@ -259,31 +284,56 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                     let work_ns = exit_ns + self.idle.setting.tick_work_ns;
                     self.tally.tick_wake_count += 1;
                     self.tally.work_ns += work_ns;
-                    self.observer.work(work_ns);
                     at_ns += stay_ns + work_ns;
                 }
                 // A limit of 0 must not stop the clock.
                 StayEnd::PollLimit => at_ns += stay_ns.max(1),
                 StayEnd::Promotion => {
                     self.tally.auto_promotion_count += 1;
-                    self.tally.work_ns += rule.exit_latency_ns;
-                    self.observer.work(rule.exit_latency_ns);
+                    self.tally.work_ns += exit_ns;
                     at_ns += residency_ns.max(1);
                 }
                 StayEnd::Deadline => unreachable!("replay has no such deadline"),
             }
+            // All idle time of the recording is used up: its event came during the tick's work.
+            if feedback.as_ref().is_some_and(|feedback| idle_ns >= feedback.idle_ns) {
+                at_ns = at_ns.max(gap.gap_ns);
+            }
             if at_ns >= gap.gap_ns {
                 break;
             }
-            if let Some(passed_ns) = at_ns.checked_sub(next_tick_at_ns) {
-                let passed_count = if passed_ns < period_ns { 0 } else { passed_ns / period_ns };
-                next_tick_at_ns += (passed_count + 1) * period_ns;
+            next_tick_at_ns = line_after(at_ns, next_tick_at_ns, period_ns);
+            stay_count += 1;
+            if stay_count >= FIRST_STAY_COUNT {
+                let place = Place { at_ns, next_tick_at_ns, idle_ns };
+                if let Some(repetition) = self.repetition(gap, place, stay_count) {
+                    at_ns += repetition.count * repetition.span_ns;
+                    idle_ns += repetition.count * repetition.idle_ns;
+                    next_tick_at_ns = line_after(at_ns, next_tick_at_ns, period_ns);
+                }
             }
         }
         let overrun_ns = at_ns - gap.gap_ns;
         self.tally.overruns.record(overrun_ns);
         let first = first.expect("the loop runs at least once");
         self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns: overrun_ns });
+    }
+
+    /// Counts the stays that repeat from here on, if they do.
+    #[cold]
+    fn repetition(&mut self, gap: &IdleGap, place: Place, stay_count: u64) -> Option<Repetition> {
+        if stay_count == FIRST_STAY_COUNT {
+            self.watch.start();
+        }
+        let bounds = Bounds {
+            gap_ns: gap.gap_ns,
+            timer_at_ns: gap.sleep_length_ns,
+            tick_period_ns: u64::from(self.idle.setting.tick_period_ns),
+        };
+        let repetition = self.watch.look(&self.idle, &self.tally, place, bounds)?;
+        self.tally.add_repeatedly(&repetition.once, repetition.count);
+        self.observer.repeat(gap, &repetition);
+        Some(repetition)
     }
 
     /// Whether a timer ended the gap just where the tick grid has a line.
@@ -296,6 +346,17 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                 Some(rest_ns) if rest_ns < period_ns => rest_ns == 0,
                 Some(rest_ns) => rest_ns.is_multiple_of(period_ns),
             }
+    }
+}
+
+/// The first line of the tick grid after `at_ns`; `line_ns` is one that may have passed.
+#[inline]
+fn line_after(at_ns: u64, line_ns: u64, period_ns: u64) -> u64 {
+    match at_ns.checked_sub(line_ns) {
+        None => line_ns,
+        // A division takes long, and most need none.
+        Some(passed_ns) if passed_ns < period_ns => line_ns + period_ns,
+        Some(passed_ns) => line_ns + (passed_ns / period_ns + 1) * period_ns,
     }
 }
 

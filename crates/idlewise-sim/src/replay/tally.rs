@@ -47,16 +47,21 @@ pub struct Tally {
     pub overruns: Delays,
 }
 
-/// A multiset of delays, exact: overruns take few distinct values, bounded by the deepest exit
-/// latency and the tick's work.
+/// A multiset of delays, exact up to [`Delays::DISTINCT_MAX`] distinct values. If there are more, all
+/// values are rounded down to as many leading bits as still fit, at least 15: four decimal digits.
+/// Sum and maximum are exact always.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
     counts: BTreeMap<u64, u64>,
+    /// Of a value's 64 bits, how many are given up.
+    dropped_bits: u32,
+    sum_ns: u128,
+    max_ns: Option<u64>,
 }
 
 impl Delays {
-    /// Distinct values kept exactly; beyond, values are rounded down to three digits.
-    const EXACT_MAX: usize = 4_096;
+    /// How many distinct values are kept.
+    pub const DISTINCT_MAX: usize = 1 << 20;
 
     /// Adds one delay.
     pub fn record(&mut self, delay_ns: u64) {
@@ -68,13 +73,20 @@ impl Delays {
         if count == 0 {
             return;
         }
-        let key = if self.counts.len() < Self::EXACT_MAX || self.counts.contains_key(&delay_ns) {
-            delay_ns
-        } else {
-            let scale = 10_u64.pow(delay_ns.max(1).ilog10().saturating_sub(2));
-            delay_ns / scale * scale
-        };
-        *self.counts.entry(key).or_default() += count;
+        self.sum_ns += u128::from(delay_ns) * u128::from(count);
+        self.max_ns = self.max_ns.max(Some(delay_ns));
+        *self.counts.entry(rounded(delay_ns, self.dropped_bits)).or_default() += count;
+        while self.counts.len() > Self::DISTINCT_MAX {
+            self.drop_bits(self.dropped_bits + 1);
+        }
+    }
+
+    /// Rounds all values, so that the order in which they came makes no difference.
+    fn drop_bits(&mut self, dropped_bits: u32) {
+        self.dropped_bits = dropped_bits;
+        for (delay_ns, count) in std::mem::take(&mut self.counts) {
+            *self.counts.entry(rounded(delay_ns, dropped_bits)).or_default() += count;
+        }
     }
 
     /// Each distinct delay with how often it occurred, shortest first.
@@ -87,14 +99,19 @@ impl Delays {
         self.counts.values().sum()
     }
 
-    /// All of them together.
+    /// All of them together; no more than fits.
     pub fn sum_ns(&self) -> u64 {
-        self.counts.iter().map(|(delay_ns, count)| delay_ns * count).sum()
+        u64::try_from(self.sum_ns).unwrap_or(u64::MAX)
+    }
+
+    /// Their mean; none if there are none.
+    pub fn mean_ns(&self) -> Option<f64> {
+        (!self.counts.is_empty()).then(|| self.sum_ns as f64 / self.count() as f64)
     }
 
     /// The longest.
     pub fn max_ns(&self) -> Option<u64> {
-        self.counts.last_key_value().map(|(&delay_ns, _)| delay_ns)
+        self.max_ns
     }
 
     /// The smallest delay that at least `ratio` of all do not exceed.
@@ -109,10 +126,24 @@ impl Delays {
 
     /// Adds the delays of another multiset.
     pub fn merge(&mut self, other: &Delays) {
-        for (&delay_ns, &count) in &other.counts {
-            self.add(delay_ns, count);
+        if other.dropped_bits > self.dropped_bits {
+            self.drop_bits(other.dropped_bits);
         }
+        for (&delay_ns, &count) in &other.counts {
+            *self.counts.entry(rounded(delay_ns, self.dropped_bits)).or_default() += count;
+        }
+        while self.counts.len() > Self::DISTINCT_MAX {
+            self.drop_bits(self.dropped_bits + 1);
+        }
+        self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
     }
+}
+
+/// The value with its leading bits alone, all but so many of 64.
+fn rounded(value: u64, dropped_bits: u32) -> u64 {
+    let zero_bits = dropped_bits.saturating_sub(value.leading_zeros()).min(u64::BITS - 1);
+    value >> zero_bits << zero_bits
 }
 
 impl Tally {
@@ -153,23 +184,47 @@ impl Tally {
 
     /// Adds another tally of the same states.
     pub fn merge(&mut self, other: &Tally) {
-        for (mine, theirs) in self.states.iter_mut().zip(&other.states) {
-            mine.entry_count += theirs.entry_count;
-            mine.stay_ns += theirs.stay_ns;
-            mine.too_deep_count += theirs.too_deep_count;
-            mine.too_shallow_count += theirs.too_shallow_count;
-            mine.wake_count += theirs.wake_count;
-            mine.free_ipi_count += theirs.free_ipi_count;
-        }
-        self.gap_count += other.gap_count;
-        self.gap_ns += other.gap_ns;
-        self.timerless_gap_count += other.timerless_gap_count;
-        self.work_ns += other.work_ns;
-        self.tick_wake_count += other.tick_wake_count;
-        self.auto_promotion_count += other.auto_promotion_count;
-        self.timer_read_count += other.timer_read_count;
-        self.invalid_count += other.invalid_count;
+        self.combine(other, |mine, theirs| *mine += theirs);
         self.overruns.merge(&other.overruns);
+    }
+
+    /// A copy without the overruns, of which there may be many.
+    pub(super) fn counts(&self) -> Tally {
+        let mut counts = Tally::default();
+        counts.combine(self, |mine, theirs| *mine = theirs);
+        counts
+    }
+
+    /// What was counted after `earlier`, overruns left out.
+    pub(super) fn since(&self, earlier: &Tally) -> Tally {
+        let mut counts = self.counts();
+        counts.combine(earlier, |mine, theirs| *mine -= theirs);
+        counts
+    }
+
+    /// Adds another tally `count` times, overruns left out.
+    pub(super) fn add_repeatedly(&mut self, other: &Tally, count: u64) {
+        self.combine(other, |mine, theirs| *mine += theirs * count);
+    }
+
+    /// Calls `change` with each count and its counterpart, overruns left out.
+    fn combine(&mut self, other: &Tally, change: impl Fn(&mut u64, u64)) {
+        for (mine, theirs) in self.states.iter_mut().zip(&other.states) {
+            change(&mut mine.entry_count, theirs.entry_count);
+            change(&mut mine.stay_ns, theirs.stay_ns);
+            change(&mut mine.too_deep_count, theirs.too_deep_count);
+            change(&mut mine.too_shallow_count, theirs.too_shallow_count);
+            change(&mut mine.wake_count, theirs.wake_count);
+            change(&mut mine.free_ipi_count, theirs.free_ipi_count);
+        }
+        change(&mut self.gap_count, other.gap_count);
+        change(&mut self.gap_ns, other.gap_ns);
+        change(&mut self.timerless_gap_count, other.timerless_gap_count);
+        change(&mut self.work_ns, other.work_ns);
+        change(&mut self.tick_wake_count, other.tick_wake_count);
+        change(&mut self.auto_promotion_count, other.auto_promotion_count);
+        change(&mut self.timer_read_count, other.timer_read_count);
+        change(&mut self.invalid_count, other.invalid_count);
     }
 }
 
@@ -192,13 +247,33 @@ mod tests {
     }
 
     #[test]
-    fn keeps_many_distinct_delays_to_three_digits() {
+    fn is_exact_up_to_a_million_distinct_values() {
         let mut delays = Delays::default();
         for i in 0..100_000_u64 {
             delays.record(1_000_000 + i);
         }
-        assert_eq!(delays.count(), 100_000);
-        let median_ns = delays.quantile_ns(0.5).unwrap();
-        assert!((1_040_000..=1_050_000).contains(&median_ns), "{median_ns}");
+        assert_eq!(delays.quantile_ns(0.5), Some(1_049_999));
+        assert_eq!(delays.quantile_ns(0.999), Some(1_099_899));
+        assert_eq!(delays.quantile_ns(0.9999), Some(1_099_989));
+    }
+
+    #[test]
+    fn rounds_all_alike_beyond_a_million_whatever_their_order() {
+        let values = |i: u64| i * 1_001 + 3;
+        let count = Delays::DISTINCT_MAX as u64 + 1_000;
+        let (mut up, mut down) = (Delays::default(), Delays::default());
+        (0..count).for_each(|i| up.record(values(i)));
+        (0..count).rev().for_each(|i| down.record(values(i)));
+        assert_eq!(up, down);
+        let (mut low, mut high) = (Delays::default(), Delays::default());
+        (0..700_000).for_each(|i| low.record(values(i)));
+        (700_000..count).for_each(|i| high.record(values(i)));
+        low.merge(&high);
+        assert_eq!(low, up);
+        assert!(up.iter().count() <= Delays::DISTINCT_MAX);
+        assert_eq!((up.count(), up.max_ns()), (count, Some(values(count - 1))));
+        assert_eq!(up.sum_ns(), (0..count).map(values).sum::<u64>());
+        let (median_ns, exact_ns) = (up.quantile_ns(0.5).unwrap(), values((count - 1) / 2));
+        assert!(median_ns <= exact_ns && exact_ns - median_ns < exact_ns / 16_384, "{median_ns}");
     }
 }

@@ -2,7 +2,10 @@
 
 use std::collections::VecDeque;
 
-use idlewise_core::{Context, Decision, Device, Doorbell, FAR_AWAY_NS, Governor, Outcome};
+use idlewise_core::{
+    Context, Decision, Device, Doorbell, FAR_AWAY_NS, Governor, NO_LATENCY_LIMIT_NS, Outcome,
+    StateIndex,
+};
 use idlewise_trace::{IdleGap, WakeReason};
 
 use super::task::{Irq, Op, TaskId, View};
@@ -19,6 +22,14 @@ impl Governor for AnyGovernor {
 
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         self.0.reflect(outcome, device);
+    }
+
+    fn overrule(&mut self, state: StateIndex, device: &mut Device) {
+        self.0.overrule(state, device);
+    }
+
+    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        self.0.memory(note)
     }
 }
 
@@ -104,6 +115,7 @@ struct OpenGap {
     start_ns: u64,
     sleep_length_ns: Option<u64>,
     next_tick_ns: u64,
+    latency_limit_ns: i64,
     tick_stopped: bool,
     ran_task: bool,
     first_state: usize,
@@ -520,6 +532,7 @@ impl World<'_> {
                 .ok()
                 .filter(|_| timer_left_ns != FAR_AWAY_NS),
             next_tick_ns: outlook.tick_left_ns,
+            latency_limit_ns: outlook.latency_limit_ns,
             tick_stopped,
             ran_task,
             first_state: entry.state,
@@ -693,7 +706,9 @@ impl World<'_> {
                 tick_stopped: gap.tick_stopped,
                 ran_task: gap.ran_task,
                 wake_reason: reason,
-                latency_limit_ns: None,
+                latency_limit_ns: u64::try_from(gap.latency_limit_ns)
+                    .ok()
+                    .filter(|_| gap.latency_limit_ns < NO_LATENCY_LIMIT_NS),
                 recorded_state: u8::try_from(gap.first_state).ok(),
                 recorded_idle_ns: Some(gap.idle_ns),
             });

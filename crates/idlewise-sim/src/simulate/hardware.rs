@@ -3,48 +3,48 @@
 
 use std::fmt;
 
-use super::parameter::parameters;
-use crate::replay::DEFAULT_TICK_WORK_NS;
+use super::parameter::{CPU_COUNT_MAX, FLAG, SPAN_NS, THREAD_COUNT_MAX, YEAR_NS, parameters};
+use crate::replay::{DEFAULT_TICK_WORK_NS, TICK_WORK_MAX_NS};
 use crate::{Arch, Machine};
 
 parameters! {
     /// The figures of the simulated machine. None is in a state table: each is assumed unless its
     /// line names a source, and each can be set.
     pub struct Hardware {
-        package_count: u64 = 1, "packages; from the machine file if it says";
-        core_count: u64 = 4, "cores of one package; from the machine file if it says";
-        thread_count: u64 = 1, "SMT threads of one core; from the machine file if it says";
-        hz: u64 = 250, "the kernel's CONFIG_HZ (Debian's)";
-        tick_work_ns: u64 = DEFAULT_TICK_WORK_NS, "what the tick's handler takes";
-        ipi_send_ns: u64 = 300, "what an IPI costs its sender within a package (x2APIC register write and what leads to it)";
-        ipi_send_remote_ns: u64 = 400, "the same to another package";
-        ipi_delivery_ns: u64 = 200, "from the sender's register write to the receiver's pin";
-        ipi_receive_ns: u64 = 400, "interrupt entry, acknowledgement and exit at the receiver; 0 for posted interrupts that the hardware delivers without one";
-        store_ns: u64 = 50, "what a store to a monitored line costs its sender";
-        store_remote_ns: u64 = 120, "the same to another package";
-        store_delivery_ns: u64 = 60, "from the store to the wake-up of the monitoring CPU";
-        ipi_less: bool = true, "a CPU idling in a state that monitors memory is woken by a store (Linux since 3.16)";
-        ring_check_ns: u64 = 40, "what looking whether the other CPU monitors costs with ipi_less, when it does not: the IPI comes on top";
-        irq_entry_ns: u64 = 400, "interrupt entry and exit of a device's or timer's interrupt";
-        switch_ns: u64 = 600, "from the end of an interrupt or of idling to the task's first instruction";
-        idle_loop_ns: u64 = 0, "what the idle loop itself takes before each stay: governor, timers, bookkeeping (0: part of the other costs)";
-        timer_slack_ns: u64 = 50_000, "timer slack of tasks (Linux's default)";
-        housekeeping_ns: u64 = 1_000_000_000, "a timer of the kernel's own on each CPU, so often, handled without a task; 0: none";
-        exit_ratio: f64 = 1.0, "wake-up latency as a share of the table's worst case";
-        entry_ratio: f64 = 0.0, "time to enter a state, as a share of its exit latency; an entry can't be aborted";
-        umwait_max_ns: u64 = 0, "deadline of UMWAIT states (umwait_control/max_time); 0: none";
-        package_exit_ns: u64 = 0, "exit latency that a package state adds; from the machine's domain states if it has any";
-        package_entry_ns: u64 = 0, "how long entering the package state takes; can't be aborted";
-        package_after_ns: u64 = 0, "how long all cores must have been in their deepest state before the package follows";
-        package_mw: f64 = 0.0, "power of a package besides its cores, awake";
-        package_idle_mw: f64 = 0.0, "the same in the package state";
-        smt2_speed: f64 = 0.62, "speed of each of 2 threads that share a core, of 1 alone";
-        smt4_speed: f64 = 0.36, "speed of each of 3 or 4 threads that share a core";
-        tdp_mw: f64 = 0.0, "power limit of one package; 0: no limit and a fixed frequency";
-        turbo_ratio: f64 = 1.4, "highest frequency over the nominal one";
-        power_exponent: f64 = 2.5, "running power grows with frequency to this power";
-        budget_period_ns: u64 = 1_000_000, "how often the frequency follows the power";
-        event_limit: u64 = 2_000_000_000, "a run with more events than this is ended with an error";
+        package_count: u64 = 1, 1..=CPU_COUNT_MAX, "packages; from the machine file if it says";
+        core_count: u64 = 4, 1..=CPU_COUNT_MAX, "cores of one package; from the machine file if it says";
+        thread_count: u64 = 1, 1..=THREAD_COUNT_MAX, "SMT threads of one core; from the machine file if it says";
+        hz: u64 = 250, 10..=10_000, "the kernel's CONFIG_HZ (Debian's)";
+        tick_work_ns: u64 = DEFAULT_TICK_WORK_NS, 0..=TICK_WORK_MAX_NS, "what the tick's handler takes";
+        ipi_send_ns: u64 = 300, SPAN_NS, "what an IPI costs its sender within a package (x2APIC register write and what leads to it)";
+        ipi_send_remote_ns: u64 = 400, SPAN_NS, "the same to another package";
+        ipi_delivery_ns: u64 = 200, SPAN_NS, "from the sender's register write to the receiver's pin";
+        ipi_receive_ns: u64 = 400, SPAN_NS, "interrupt entry, acknowledgement and exit at the receiver; 0 for posted interrupts that the hardware delivers without one";
+        store_ns: u64 = 50, SPAN_NS, "what a store to a monitored line costs its sender";
+        store_remote_ns: u64 = 120, SPAN_NS, "the same to another package";
+        store_delivery_ns: u64 = 60, SPAN_NS, "from the store to the wake-up of the monitoring CPU";
+        ipi_less: bool = true, FLAG, "a CPU idling in a state that monitors memory is woken by a store (Linux since 3.16)";
+        ring_check_ns: u64 = 40, SPAN_NS, "what looking whether the other CPU monitors costs with ipi_less, when it does not: the IPI comes on top";
+        irq_entry_ns: u64 = 400, SPAN_NS, "interrupt entry and exit of a device's or timer's interrupt";
+        switch_ns: u64 = 600, SPAN_NS, "from the end of an interrupt or of idling to the task's first instruction";
+        idle_loop_ns: u64 = 0, SPAN_NS, "what the idle loop itself takes before each stay: governor, timers, bookkeeping (0: part of the other costs)";
+        timer_slack_ns: u64 = 50_000, SPAN_NS, "timer slack of tasks (Linux's default)";
+        housekeeping_ns: u64 = 1_000_000_000, SPAN_NS, "a timer of the kernel's own on each CPU, so often, handled without a task; 0: none";
+        exit_ratio: f64 = 1.0, 0.0..=1_000.0, "wake-up latency as a share of the table's worst case";
+        entry_ratio: f64 = 0.0, 0.0..=1_000.0, "time to enter a state, as a share of its exit latency; an entry can't be aborted";
+        umwait_max_ns: u64 = 0, SPAN_NS, "deadline of UMWAIT states (umwait_control/max_time); 0: none";
+        package_exit_ns: u64 = 0, SPAN_NS, "exit latency that a package state adds; from the machine's domain states if it has any";
+        package_entry_ns: u64 = 0, SPAN_NS, "how long entering the package state takes; can't be aborted";
+        package_after_ns: u64 = 0, SPAN_NS, "how long all cores must have been in their deepest state before the package follows";
+        package_mw: f64 = 0.0, 0.0..=1e9, "power of a package besides its cores, awake";
+        package_idle_mw: f64 = 0.0, 0.0..=1e9, "the same in the package state";
+        smt2_speed: f64 = 0.62, 0.0..=1.0, "speed of each of 2 threads that share a core, of 1 alone";
+        smt4_speed: f64 = 0.36, 0.0..=1.0, "speed of each of 3 or 4 threads that share a core";
+        tdp_mw: f64 = 0.0, 0.0..=1e9, "power limit of one package; 0: no limit and a fixed frequency";
+        turbo_ratio: f64 = 1.4, 0.0..=100.0, "highest frequency over the nominal one";
+        power_exponent: f64 = 2.5, 0.0..=10.0, "running power grows with frequency to this power";
+        budget_period_ns: u64 = 1_000_000, 1_000..=YEAR_NS, "how often the frequency follows the power";
+        event_limit: u64 = 2_000_000_000, 1..=1_000_000_000_000, "a run with more events than this is ended with an error";
     }
 }
 
@@ -58,9 +58,6 @@ pub struct Shape {
     /// Threads of one core.
     pub thread_count: usize,
 }
-
-/// The most CPUs that a machine may have: what an idle log can number, and then some.
-const CPU_COUNT_MAX: u64 = 8_192;
 
 /// Why there can't be such a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,6 +131,46 @@ impl Hardware {
         hardware
     }
 
+    /// Why a replay may decide otherwise than this machine did: what the log of a run does not hold.
+    /// A replay takes the state table's exit latency, and the default work of a tick.
+    pub fn replay_doubts(&self) -> Vec<String> {
+        let default = Hardware::default();
+        let mut doubts = Vec::new();
+        if self.thread_count > 1 {
+            doubts.push(format!(
+                "simulated with {} threads a core: beside a running sibling a CPU leaves its state \
+                 sooner than the machine's table says, and where the tick ended a stay the log does \
+                 not hold how soon; a replay takes the table's figure, and may decide otherwise from \
+                 there on",
+                self.thread_count
+            ));
+        }
+        let has_package_state = self.package_exit_ns > 0 || self.package_idle_mw > 0.0;
+        let reasons = [
+            ("exit_ratio", self.exit_ratio != default.exit_ratio),
+            ("entry_ratio", self.entry_ratio != default.entry_ratio),
+            ("umwait_max_ns", self.umwait_max_ns > 0),
+            ("idle_loop_ns", self.idle_loop_ns > 0),
+            ("a package state", has_package_state),
+        ];
+        let reasons: Vec<&str> =
+            reasons.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
+        if !reasons.is_empty() {
+            doubts.push(format!(
+                "simulated with {}: stays end at other times than the machine's table says; a replay \
+                 takes the table's figures, and may decide otherwise",
+                reasons.join(", ")
+            ));
+        }
+        if self.tick_work_ns != default.tick_work_ns {
+            let work_ns = self.tick_work_ns;
+            doubts.push(format!(
+                "simulated with tick_work_ns={work_ns}: replay it with --tick-work-ns {work_ns}"
+            ));
+        }
+        doubts
+    }
+
     /// The shape, if it is possible.
     ///
     /// # Errors
@@ -143,7 +180,7 @@ impl Hardware {
         if package_count == 0 || core_count == 0 || thread_count == 0 {
             return Err(ShapeError::Nothing);
         }
-        if thread_count > 4 {
+        if thread_count > THREAD_COUNT_MAX {
             return Err(ShapeError::TooManyThreads { thread_count });
         }
         let cpu_count = package_count.saturating_mul(core_count).saturating_mul(thread_count);

@@ -1,19 +1,65 @@
-//! Named numbers that a user may set, each defined once: name, default, meaning. Hardware and
-//! workloads declare theirs with [`parameters!`].
+//! Named numbers that a user may set, each defined once: name, default, range, meaning. Hardware and
+//! workloads declare theirs with [`parameters!`]; here is the one place that checks ranges.
 
 use std::fmt;
+use std::ops::RangeInclusive;
+
+/// The most CPUs that a machine may have.
+pub(crate) const CPU_COUNT_MAX: u64 = 8_192;
+/// The most threads in a core that a speed is known for.
+pub(crate) const THREAD_COUNT_MAX: u64 = 4;
+/// Sums of a few years in nanoseconds never overflow.
+pub(crate) const YEAR_NS: u64 = 31_536_000_000_000_000;
+/// The range of most spans.
+pub(crate) const SPAN_NS: RangeInclusive<u64> = 0..=YEAR_NS;
+/// The numbers that a CPU may have, and how many other CPUs there may be.
+pub(crate) const CPUS: RangeInclusive<u64> = 0..=CPU_COUNT_MAX - 1;
+/// Both truth values.
+pub(crate) const FLAG: RangeInclusive<bool> = false..=true;
 
 /// A parameter as a list shows it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ParameterInfo {
     /// The key of `--set KEY=VALUE`; the unit is its last part.
     pub key: &'static str,
     /// What it means, and what the default rests on.
     pub meaning: &'static str,
+    /// What it may be set to.
+    pub range: ParameterRange,
+}
+
+/// What a parameter may be set to.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ParameterRange {
+    /// A whole number.
+    Whole(RangeInclusive<u64>),
+    /// Any number.
+    Real(RangeInclusive<f64>),
+    /// True or false.
+    Flag,
+}
+
+impl ParameterRange {
+    /// Whether it is the range that most spans have.
+    pub fn is_any_span(&self) -> bool {
+        *self == ParameterRange::Whole(SPAN_NS)
+    }
+}
+
+impl fmt::Display for ParameterRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            _ if self.is_any_span() => write!(f, "0 to {YEAR_NS} (a year)"),
+            Self::Whole(range) => write!(f, "{} to {}", range.start(), range.end()),
+            Self::Real(range) => write!(f, "{} to {}", range.start(), range.end()),
+            Self::Flag => f.write_str("true or false"),
+        }
+    }
 }
 
 /// Why a parameter can't be set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ParameterError {
     /// Nothing has that key.
@@ -30,7 +76,7 @@ pub enum ParameterError {
         /// The value.
         value: String,
         /// What would do.
-        expected: &'static str,
+        range: ParameterRange,
     },
 }
 
@@ -45,8 +91,13 @@ impl fmt::Display for ParameterError {
                 let key = key.escape_debug();
                 write!(f, "no parameter '{key}'; `idlewise simulate --list` shows all")
             }
-            Self::Invalid { key, value, expected } => {
-                write!(f, "{key} = {}: expected {expected}", value.escape_debug())
+            Self::Invalid { key, value, range } => {
+                let kind = match range {
+                    ParameterRange::Whole(_) => "a whole number, ",
+                    ParameterRange::Real(_) => "a number, ",
+                    ParameterRange::Flag => "",
+                };
+                write!(f, "{key} = {}: expected {kind}{range}", value.escape_debug())
             }
         }
     }
@@ -55,30 +106,37 @@ impl fmt::Display for ParameterError {
 impl std::error::Error for ParameterError {}
 
 /// A kind of value.
-pub(crate) trait ParameterValue: Sized {
-    const EXPECTED: &'static str;
-    fn parse(text: &str) -> Option<Self>;
+pub(crate) trait ParameterValue: Sized + PartialOrd + std::str::FromStr {
+    fn range(range: RangeInclusive<Self>) -> ParameterRange;
+
+    /// Reads a value; what is outside the range is an error that names it.
+    fn read(key: &str, text: &str, range: RangeInclusive<Self>) -> Result<Self, ParameterError> {
+        match text.parse() {
+            Ok(value) if range.contains(&value) => Ok(value),
+            _ => Err(ParameterError::Invalid {
+                key: key.to_owned(),
+                value: text.to_owned(),
+                range: Self::range(range),
+            }),
+        }
+    }
 }
 
 impl ParameterValue for u64 {
-    const EXPECTED: &'static str = "a whole number, 0 or more";
-    fn parse(text: &str) -> Option<Self> {
-        // A year in nanoseconds; sums of a few never overflow.
-        text.parse().ok().filter(|number| *number <= 31_536_000_000_000_000)
+    fn range(range: RangeInclusive<Self>) -> ParameterRange {
+        ParameterRange::Whole(range)
     }
 }
 
 impl ParameterValue for f64 {
-    const EXPECTED: &'static str = "a number, 0 or more";
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok().filter(|number: &f64| (0.0..=1e12).contains(number))
+    fn range(range: RangeInclusive<Self>) -> ParameterRange {
+        ParameterRange::Real(range)
     }
 }
 
 impl ParameterValue for bool {
-    const EXPECTED: &'static str = "true or false";
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
+    fn range(_range: RangeInclusive<Self>) -> ParameterRange {
+        ParameterRange::Flag
     }
 }
 
@@ -92,7 +150,7 @@ pub(crate) fn nearest_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -
 /// Declares a struct of parameters with defaults, a list of them, and a way to set one by name.
 macro_rules! parameters {
     ($(#[$outer:meta])* pub struct $name:ident {
-        $($key:ident: $kind:ty = $default:expr, $meaning:literal;)*
+        $($key:ident: $kind:ty = $default:expr, $range:expr, $meaning:literal;)*
     }) => {
         $(#[$outer])*
         #[derive(Clone, Debug, PartialEq)]
@@ -106,34 +164,30 @@ macro_rules! parameters {
 
         impl $name {
             /// All parameters.
-            pub const PARAMETERS: &'static [$crate::simulate::ParameterInfo] = &[
-                $($crate::simulate::ParameterInfo { key: stringify!($key), meaning: $meaning },)*
-            ];
+            pub fn parameters() -> Vec<$crate::simulate::ParameterInfo> {
+                use $crate::simulate::parameter::ParameterValue;
+                vec![$($crate::simulate::ParameterInfo {
+                    key: stringify!($key),
+                    meaning: $meaning,
+                    range: <$kind>::range($range),
+                },)*]
+            }
 
             /// Sets one from text; false if there is none of that key.
             ///
             /// # Errors
-            /// If the value does not suit.
+            /// If the value is outside the parameter's range.
             pub fn set(
                 &mut self,
                 key: &str,
                 value: &str,
             ) -> Result<bool, $crate::simulate::ParameterError> {
+                use $crate::simulate::parameter::ParameterValue;
                 match key {
-                    $(stringify!($key) => {
-                        use $crate::simulate::parameter::ParameterValue;
-                        let parsed = <$kind>::parse(value);
-                        self.$key = parsed.ok_or_else(|| {
-                            $crate::simulate::ParameterError::Invalid {
-                                key: key.to_owned(),
-                                value: value.to_owned(),
-                                expected: <$kind as ParameterValue>::EXPECTED,
-                            }
-                        })?;
-                        Ok(true)
-                    })*
-                    _ => Ok(false),
+                    $(stringify!($key) => self.$key = <$kind>::read(key, value, $range)?,)*
+                    _ => return Ok(false),
                 }
+                Ok(true)
             }
 
             /// The present values as text, in order.

@@ -1,7 +1,7 @@
 //! Closed loops: nothing is asked before the last answer is there, so a faster wake-up makes them
 //! turn faster.
 
-use crate::simulate::parameter::parameters;
+use crate::simulate::parameter::{CPUS, SPAN_NS, parameters};
 use crate::simulate::{Irq, Load, Op, Program, Shape, Spawn, TaskId, View};
 
 parameters! {
@@ -9,14 +9,14 @@ parameters! {
     /// crosses a wire and arrives as an interrupt of a network card. `latency_ns` is half a round
     /// trip, as qperf prints it.
     pub struct TcpLat {
-        client_cpu: u64 = 0, "CPU of the client";
-        server_cpu: u64 = 2, "CPU of the server";
-        irq_offset: u64 = 0, "the card interrupts the CPU that is so many above the task's: 0 is the task's own";
-        wire_ns: u64 = 6_000, "from the send call's end to the interrupt at the other end";
-        irq_work_ns: u64 = 3_000, "interrupt handler and softirq of one message";
-        send_work_ns: u64 = 4_000, "from the task's first instruction to the message on the wire: receive call's end, and send call";
-        start_ns: u64 = 5_000_000, "when the client begins: by then CPUs without tasks have stopped their tick";
-        think_ns: u64 = 0, "pause between an answer and the next request: sleep by timer";
+        client_cpu: u64 = 0, CPUS, "CPU of the client";
+        server_cpu: u64 = 2, CPUS, "CPU of the server";
+        irq_offset: u64 = 0, CPUS, "the card interrupts the CPU that is so many above the task's: 0 is the task's own";
+        wire_ns: u64 = 6_000, SPAN_NS, "from the send call's end to the interrupt at the other end";
+        irq_work_ns: u64 = 3_000, SPAN_NS, "interrupt handler and softirq of one message";
+        send_work_ns: u64 = 4_000, SPAN_NS, "from the task's first instruction to the message on the wire: receive call's end, and send call";
+        start_ns: u64 = 5_000_000, SPAN_NS, "when the client begins: by then CPUs without tasks have stopped their tick";
+        think_ns: u64 = 0, SPAN_NS, "pause between an answer and the next request: sleep by timer";
     }
 }
 
@@ -117,10 +117,10 @@ parameters! {
     /// Two pinned tasks pass a byte to and fro. An operation is one way: the benchmark counts two
     /// for each round. `one_way_ns` is from the wish to wake the other to its first instruction.
     pub struct ContextSwitch2 {
-        first_cpu: u64 = 0, "CPU of one task";
-        second_cpu: u64 = 1, "CPU of the other";
-        before_wake_ns: u64 = 1_500, "from a task's first instruction to the wake-up of the other: read call's end, write call";
-        after_wake_ns: u64 = 800, "from there to going idle: write call's end, read call";
+        first_cpu: u64 = 0, CPUS, "CPU of one task";
+        second_cpu: u64 = 1, CPUS, "CPU of the other";
+        before_wake_ns: u64 = 1_500, SPAN_NS, "from a task's first instruction to the wake-up of the other: read call's end, write call";
+        after_wake_ns: u64 = 800, SPAN_NS, "from there to going idle: write call's end, read call";
     }
 }
 
@@ -173,11 +173,11 @@ parameters! {
     /// Groups of senders and receivers; each sender sends to every receiver of its group in turn,
     /// and waits while a receiver's buffer is full. An operation is a message received.
     pub struct Hackbench {
-        group_count: u64 = 4, "groups (-g)";
-        fd_count: u64 = 25, "senders of a group, and receivers (-f)";
-        send_work_ns: u64 = 2_500, "what sending a message takes";
-        receive_work_ns: u64 = 2_500, "what receiving one takes";
-        capacity: u64 = 8, "messages that a receiver's buffer holds";
+        group_count: u64 = 4, 0..=1_000, "groups (-g)";
+        fd_count: u64 = 25, 1..=100, "senders of a group, and receivers (-f)";
+        send_work_ns: u64 = 2_500, SPAN_NS, "what sending a message takes";
+        receive_work_ns: u64 = 2_500, SPAN_NS, "what receiving one takes";
+        capacity: u64 = 8, 1..=1_000_000, "messages that a receiver's buffer holds";
     }
 }
 

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::waking::Sleeper;
-use crate::simulate::parameter::parameters;
+use crate::simulate::parameter::{CPUS, FLAG, SPAN_NS, parameters};
 use crate::simulate::{
     Fired, Hardware, Irq, Load, Metrics, Op, Program, Shape, Source, Spawn, TaskId, View,
     exponential_ns,
@@ -13,9 +13,9 @@ parameters! {
     /// Jobs arrive at random as interrupts of CPU 0; its task serves them in order. `wait_ns` is
     /// from arrival to the beginning of service, `latency_ns` to its end.
     pub struct Poisson {
-        interval_ns: u64 = 200_000, "mean time between arrivals";
-        service_ns: u64 = 100_000, "mean service time";
-        exponential_service: bool = true, "service times are exponential; else all the same";
+        interval_ns: u64 = 200_000, SPAN_NS, "mean time between arrivals";
+        service_ns: u64 = 100_000, SPAN_NS, "mean service time";
+        exponential_service: bool = true, FLAG, "service times are exponential; else all the same";
     }
 }
 
@@ -76,9 +76,9 @@ parameters! {
     /// A task on each CPU wakes by its own timer, works, and sleeps until the next line of its
     /// grid. `late_ns` is from the timer to the first instruction.
     pub struct Periodic {
-        period_ns: u64 = 1_000_000, "time between two wake-ups of a task";
-        jitter_ns: u64 = 50_000, "each is later by a random time up to this";
-        work_ns: u64 = 20_000, "what the task then does";
+        period_ns: u64 = 1_000_000, SPAN_NS, "time between two wake-ups of a task";
+        jitter_ns: u64 = 50_000, SPAN_NS, "each is later by a random time up to this";
+        work_ns: u64 = 20_000, SPAN_NS, "what the task then does";
     }
 }
 
@@ -98,8 +98,8 @@ impl Program for Periodically {
             view.metrics.operation_count += 1;
             return Op::Run { ns: self.work_ns };
         }
-        while self.grid_at_ns <= view.now_ns {
-            self.grid_at_ns += self.period_ns;
+        if let Some(late_ns) = view.now_ns.checked_sub(self.grid_at_ns) {
+            self.grid_at_ns += (late_ns / self.period_ns + 1) * self.period_ns;
         }
         let at_ns = self.grid_at_ns + view.rng.u64(0..=self.jitter_ns);
         self.due_at_ns = Some(at_ns);
@@ -132,13 +132,13 @@ parameters! {
     /// takes to get out of the shallowest state that doesn't poll, `not_deeper_ns` how long it was
     /// there if it never got out.
     pub struct BurstThenIdle {
-        burst_count: u64 = 16, "interrupts of a burst";
-        burst_gap_ns: u64 = 10_000, "time between them";
-        burst_jitter_ns: u64 = 0, "each is later by a random time up to this";
-        work_ns: u64 = 1_000, "what the task does for each";
-        quiet_ns: u64 = 1_500_000_000, "how long nothing comes after a burst";
-        wakes_task: bool = true, "each interrupt wakes the task; else it is served without one, and the tick stays stopped";
-        sibling_count: u64 = 0, "CPUs above CPU 0 that compute all the time: SMT siblings if the core has so many threads";
+        burst_count: u64 = 16, 1..=1_000_000_000, "interrupts of a burst";
+        burst_gap_ns: u64 = 10_000, SPAN_NS, "time between them";
+        burst_jitter_ns: u64 = 0, SPAN_NS, "each is later by a random time up to this";
+        work_ns: u64 = 1_000, SPAN_NS, "what the task does for each";
+        quiet_ns: u64 = 1_500_000_000, SPAN_NS, "how long nothing comes after a burst";
+        wakes_task: bool = true, FLAG, "each interrupt wakes the task; else it is served without one, and the tick stays stopped";
+        sibling_count: u64 = 0, CPUS, "CPUs above CPU 0 that compute all the time: SMT siblings if the core has so many threads";
     }
 }
 
@@ -207,10 +207,10 @@ parameters! {
     /// A system with next to nothing to do: on each CPU a task that wakes rarely, and sometimes
     /// wakes the next CPU's.
     pub struct NearlyIdle {
-        interval_ns: u64 = 4_000_000, "mean time between two wake-ups of a CPU's own task";
-        work_ns: u64 = 20_000, "mean of what it then does";
-        wake_ratio: f64 = 0.5, "share of them that have the next CPU run a function";
-        call_work_ns: u64 = 2_000, "what that function takes";
+        interval_ns: u64 = 4_000_000, SPAN_NS, "mean time between two wake-ups of a CPU's own task";
+        work_ns: u64 = 20_000, SPAN_NS, "mean of what it then does";
+        wake_ratio: f64 = 0.5, 0.0..=1.0, "share of them that have the next CPU run a function";
+        call_work_ns: u64 = 2_000, SPAN_NS, "what that function takes";
     }
 }
 

@@ -2,17 +2,17 @@
 
 use fastrand::Rng;
 
-use crate::simulate::parameter::parameters;
+use crate::simulate::parameter::{CPUS, SPAN_NS, parameters};
 use crate::simulate::{Load, Op, Program, Shape, Spawn, TaskId, View, exponential_ns};
 
 parameters! {
     /// A busy CPU wakes a task on another one, again and again. `wake_ns` is from the wish to the
     /// task's first instruction; the sender's part is in the IPI counts.
     pub struct Wakes {
-        waker_cpu: u64 = 0, "CPU that wakes";
-        sleeper_cpu: u64 = 1, "CPU that is woken";
-        interval_ns: u64 = 100_000, "time between two wake-ups";
-        wake_count: u64 = 10_000, "wake-ups";
+        waker_cpu: u64 = 0, CPUS, "CPU that wakes";
+        sleeper_cpu: u64 = 1, CPUS, "CPU that is woken";
+        interval_ns: u64 = 100_000, SPAN_NS, "time between two wake-ups";
+        wake_count: u64 = 10_000, 0..=1_000_000_000_000, "wake-ups";
     }
 }
 
@@ -81,9 +81,9 @@ parameters! {
     /// One CPU has every other CPU run a function, in turn, without waiting; the others idle or,
     /// for a share of the time, are busy. `sender_ns` is what a call costs the caller.
     pub struct AsyncCalls {
-        interval_ns: u64 = 200_000, "time between two rounds";
-        call_work_ns: u64 = 500, "what the function takes";
-        busy_ratio: f64 = 0.0, "share of the time that the other CPUs are busy with something else";
+        interval_ns: u64 = 200_000, SPAN_NS, "time between two rounds";
+        call_work_ns: u64 = 500, SPAN_NS, "what the function takes";
+        busy_ratio: f64 = 0.0, 0.0..=1.0, "share of the time that the other CPUs are busy with something else";
     }
 }
 
@@ -168,9 +168,9 @@ parameters! {
     /// CPU 0 wakes CPU 1's task; CPU 2 has CPU 1 run a function a little later, mostly while it
     /// is still waking up.
     pub struct ThirdCpu {
-        interval_ns: u64 = 2_000_000, "time between two wake-ups: long enough for deep idle";
-        window_ns: u64 = 100_000, "the third CPU comes at a random time within this after the wake-up";
-        call_work_ns: u64 = 500, "what its function takes";
+        interval_ns: u64 = 2_000_000, SPAN_NS, "time between two wake-ups: long enough for deep idle";
+        window_ns: u64 = 100_000, SPAN_NS, "the third CPU comes at a random time within this after the wake-up";
+        call_work_ns: u64 = 500, SPAN_NS, "what its function takes";
     }
 }
 

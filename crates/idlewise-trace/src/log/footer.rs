@@ -8,7 +8,7 @@ use std::ops::{Range, RangeInclusive};
 use parquet::basic::Type as PhysicalType;
 
 use super::thrift::{Kind, Reader};
-use super::{Column, METADATA_KEY};
+use super::{Column, METADATA_KEY, Refused};
 
 /// The length of the footer, and the magic.
 pub(super) const TAIL_BYTE_COUNT: u64 = 8;
@@ -64,7 +64,7 @@ impl Leaf {
         self.name == column.name()
     }
 
-    /// Whether it has the type that we write. Logical types say nothing new and are not looked at.
+    /// Whether it has the type that we write, nulls included. Logical types say nothing new and are not looked at.
     pub(super) fn has_type_of(&self, column: Column) -> bool {
         let physical_type = match column.schema().get_physical_type() {
             PhysicalType::BOOLEAN => 0,
@@ -100,14 +100,20 @@ impl RawFooter {
         Some(footer)
     }
 
+    /// Whether all columns that a log must have are there by name.
+    pub(super) fn has_columns_of_ours(&self) -> bool {
+        let mut required = Column::ALL.into_iter().filter(|column| !column.is_nullable());
+        required.all(|column| self.schema.iter().any(|element| element.leaf.is(column)))
+    }
+
     /// Checks a footer of a file in which the row groups have `data_byte_count` bytes at most. The
     /// error says what is damaged.
-    pub(super) fn check(self, data_byte_count: u64) -> Result<Footer, &'static str> {
+    pub(super) fn check(self, data_byte_count: u64) -> Result<Footer, Refused> {
         let mut schema = self.schema.into_iter();
         let root = schema.next().ok_or("the footer has no schema")?;
         let schema: Vec<SchemaElement> = schema.collect();
         if root.child_count != schema.len() as i64 || schema.iter().any(|e| e.child_count != 0) {
-            return Err("a column has columns inside");
+            return Err(Refused::Foreign("a column has columns inside"));
         }
         let mut row_count = 0_u64;
         let mut chunks_byte_count = 0_u64;
@@ -116,10 +122,10 @@ impl RawFooter {
             let group_row_count =
                 u64::try_from(group.row_count).map_err(|_| "a row group has no row count")?;
             if group_row_count > GROUP_ROW_COUNT_MAX {
-                return Err("a row group is larger than 1 Mi rows");
+                return Err(Refused::Foreign("a row group is larger than 1 Mi rows"));
             }
             if group.chunks.len() != schema.len() {
-                return Err("a row group has not all columns");
+                return Err("a row group has not all columns".into());
             }
             let mut chunks = Vec::with_capacity(group.chunks.len());
             for chunk in group.chunks {
@@ -133,10 +139,10 @@ impl RawFooter {
         }
         // Else a short file could repeat a chunk until nobody waits for the end.
         if chunks_byte_count > data_byte_count {
-            return Err("row groups share bytes");
+            return Err("row groups share bytes".into());
         }
         if self.row_count != row_count as i64 {
-            return Err("the row groups have not as many rows as the file");
+            return Err("the row groups have not as many rows as the file".into());
         }
         let columns = schema.into_iter().map(|element| element.leaf).collect();
         Ok(Footer { row_count, groups, columns })
@@ -168,20 +174,20 @@ struct RawChunk {
 }
 
 impl RawChunk {
-    fn check(&self, row_count: i64, data_byte_count: u64) -> Result<Chunk, &'static str> {
+    fn check(&self, row_count: i64, data_byte_count: u64) -> Result<Chunk, Refused> {
         if self.is_elsewhere {
-            return Err("a column is in another file");
+            return Err("a column is in another file".into());
         }
         if self.byte_count > row_count * CHUNK_ROW_BYTE_COUNT_MAX + CHUNK_PREFIX_BYTE_COUNT_MAX {
             return Err("a column has more bytes than its rows can take");
         }
         if self.value_count != row_count {
-            return Err("a column has not as many rows as its row group");
+            return Err("a column has not as many rows as its row group".into());
         }
         let is_compressed = match self.codec {
             0 => false,
             6 => true,
-            _ => return Err("a column is compressed, but not with Zstandard"),
+            _ => return Err(Refused::Foreign("a column is compressed, but not with Zstandard")),
         };
         // Some writers put 0 where there is no dictionary.
         let start = self.dictionary_offset.filter(|&offset| offset > 0).unwrap_or(self.data_offset);

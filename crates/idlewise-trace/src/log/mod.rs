@@ -203,6 +203,7 @@ pub enum LogError {
     NotIdleLog { path: PathBuf, missing: &'static str },
     Newer { path: PathBuf, version: u32 },
     Damaged { path: PathBuf, what: String },
+    Rewritten { path: PathBuf, what: String },
     Unsorted { path: PathBuf, row: u64 },
     Exists { path: PathBuf },
     NoFolder { path: PathBuf },
@@ -233,6 +234,12 @@ impl fmt::Display for LogError {
             Self::Damaged { path, what } => {
                 write!(f, "{}: damaged idle log: {what}; import it again", path.display())
             }
+            Self::Rewritten { path, what } => write!(
+                f,
+                "{}: an idle log's columns, but not as idlewise writes them: {what}; another program \
+                 wrote the file, and docs/rewritten-logs.md converts it",
+                path.display()
+            ),
             Self::Unsorted { path, row } => write!(
                 f,
                 "{}: row {row} is out of order (rows go by CPU, then by time); import it again",
@@ -257,5 +264,30 @@ impl LogError {
 
     fn damaged(path: &Path, what: impl fmt::Display) -> Self {
         LogError::Damaged { path: path.to_owned(), what: what.to_string() }
+    }
+
+    fn rewritten(path: &Path, what: impl fmt::Display) -> Self {
+        LogError::Rewritten { path: path.to_owned(), what: what.to_string() }
+    }
+
+    fn refused(path: &Path, refused: Refused) -> Self {
+        match refused {
+            Refused::Damaged(what) => LogError::damaged(path, what),
+            Refused::Foreign(what) => LogError::rewritten(path, what),
+        }
+    }
+}
+
+/// Why a footer is refused.
+enum Refused {
+    /// No program writes that.
+    Damaged(&'static str),
+    /// Sound Parquet, in a form that idlewise doesn't write and doesn't read.
+    Foreign(&'static str),
+}
+
+impl From<&'static str> for Refused {
+    fn from(what: &'static str) -> Self {
+        Refused::Damaged(what)
     }
 }

@@ -30,6 +30,10 @@ thread_local! {
     /// has many short columns.
     static UNPACKER: RefCell<zstd_safe::DCtx<'static>> = RefCell::new(zstd_safe::DCtx::create());
 }
+const DATA_PAGE_V2: i64 = 3;
+/// Encodings that other programs may choose: BIT_PACKED, both that delta-code strings,
+/// BYTE_STREAM_SPLIT.
+const OTHER_ENCODINGS: [i64; 4] = [4, 6, 7, 9];
 
 /// Reads a column's pages. A column with fewer rows than its row group ends early.
 pub(super) struct Pages {
@@ -56,6 +60,11 @@ fn damaged<T>(what: &str) -> Result<T> {
     Err(ParquetError::General(what.to_owned()))
 }
 
+/// Sound, but not as we write it.
+fn foreign<T>(what: &str) -> Result<T> {
+    Err(ParquetError::NYI(what.to_owned()))
+}
+
 impl Pages {
     pub(super) fn new(column: Column, chunk: Bytes, is_compressed: bool, row_count: u64) -> Self {
         Pages {
@@ -73,6 +82,9 @@ impl Pages {
         let Some(header) = Header::read(&mut reader) else {
             return damaged("a page header can't be decoded");
         };
+        if header.page_type == DATA_PAGE_V2 {
+            return foreign("a page is of version 2");
+        }
         let header_byte_count = self.chunk.len() - reader.len();
         let counts = (
             u64::try_from(header.unpacked_byte_count),
@@ -146,7 +158,8 @@ impl Pages {
         }
         let Some((encoding, is_whole)) = self.check_values(header.encoding, &values, value_count)
         else {
-            return damaged("a page is encoded in a way that its column never is");
+            let refuse = if OTHER_ENCODINGS.contains(&header.encoding) { foreign } else { damaged };
+            return refuse("a page is encoded in a way that its column never is");
         };
         if !is_whole {
             return damaged("values are cut off");

@@ -4,12 +4,13 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{BoolType, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
 use parquet::schema::types::SchemaDescriptor;
 
 use super::footer::{self, Chunk, Group, RawFooter, TAIL_BYTE_COUNT};
@@ -35,29 +36,72 @@ pub struct IdleLog {
     pub metadata: LogMetadata,
 }
 
+/// Where the bytes are. A file is open only while something is read, so that a thousand logs need no
+/// thousand descriptors.
 enum Data {
-    File(File),
+    File(FileIdentity),
+    Memory(Bytes),
+}
+
+/// What tells that a file is still the one that was opened first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+    byte_count: u64,
+    changed_at: (i64, i64),
+}
+
+impl FileIdentity {
+    fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(FileIdentity {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            byte_count: metadata.len(),
+            changed_at: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+}
+
+/// The bytes, ready to be read.
+enum OpenData {
+    File(File, u64),
     Memory(Bytes),
 }
 
 impl Data {
-    fn byte_count(&self) -> io::Result<u64> {
+    fn open(&self, path: &Path) -> io::Result<OpenData> {
         match self {
-            Data::File(file) => Ok(file.metadata()?.len()),
-            Data::Memory(bytes) => Ok(bytes.len() as u64),
+            Data::File(identity) => {
+                let file = File::open(path)?;
+                if FileIdentity::of(&file)? != *identity {
+                    return Err(io::Error::other("the file changed while it was in use"));
+                }
+                Ok(OpenData::File(file, identity.byte_count))
+            }
+            Data::Memory(bytes) => Ok(OpenData::Memory(bytes.clone())),
+        }
+    }
+}
+
+impl OpenData {
+    fn byte_count(&self) -> u64 {
+        match self {
+            OpenData::File(_, byte_count) => *byte_count,
+            OpenData::Memory(bytes) => bytes.len() as u64,
         }
     }
 
-    /// Reads bytes that the file had when it was opened. Every read says its place, since threads
-    /// that share a file share one position.
+    /// Reads bytes that the file had when it was first opened.
     fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
         match self {
-            Data::File(file) => {
+            OpenData::File(file, _) => {
                 let mut bytes = vec![0; (range.end - range.start) as usize];
                 file.read_exact_at(&mut bytes, range.start)?;
                 Ok(bytes.into())
             }
-            Data::Memory(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+            OpenData::Memory(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
         }
     }
 }
@@ -96,12 +140,14 @@ impl IdleLog {
     /// # Errors
     /// If it is not an idle log, or a newer one.
     pub fn open(path: &Path) -> Result<Self, LogError> {
-        let file = File::open(path).map_err(|error| LogError::io(path, error))?;
-        let byte_count = file.metadata().map_err(|error| LogError::io(path, error))?.len();
-        if byte_count == 0 {
+        let io = |error| LogError::io(path, error);
+        let file = File::open(path).map_err(io)?;
+        let identity = FileIdentity::of(&file).map_err(io)?;
+        if identity.byte_count == 0 {
             return Err(LogError::Empty { path: path.to_owned() });
         }
-        Self::from_data(path, Data::File(file))
+        let opened = OpenData::File(file, identity.byte_count);
+        Self::from_data(path, Data::File(identity), &opened)
     }
 
     /// Opens a log that is in memory; `name` stands for its path in messages.
@@ -109,36 +155,48 @@ impl IdleLog {
     /// # Errors
     /// As [`IdleLog::open`].
     pub fn from_bytes(name: &str, bytes: impl Into<Bytes>) -> Result<Self, LogError> {
-        Self::from_data(Path::new(name), Data::Memory(bytes.into()))
+        let bytes = bytes.into();
+        let opened = OpenData::Memory(bytes.clone());
+        Self::from_data(Path::new(name), Data::Memory(bytes), &opened)
     }
 
-    fn from_data(path: &Path, data: Data) -> Result<Self, LogError> {
+    fn from_data(path: &Path, data: Data, opened: &OpenData) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);
         let not_parquet = || LogError::NotParquet { path: path.to_owned() };
         let not_ours = |missing| LogError::NotIdleLog { path: path.to_owned(), missing };
-        let byte_count = data.byte_count().map_err(io)?;
+        let byte_count = opened.byte_count();
         let tail_at = byte_count.checked_sub(TAIL_BYTE_COUNT).ok_or_else(not_parquet)?;
-        let tail = data.read(&(tail_at..byte_count)).map_err(io)?;
+        let tail = opened.read(&(tail_at..byte_count)).map_err(io)?;
         let place = footer::place(&tail, byte_count).ok_or_else(not_parquet)?;
-        let footer = RawFooter::decode(&data.read(&place).map_err(io)?)
+        let footer = RawFooter::decode(&opened.read(&place).map_err(io)?)
             .ok_or_else(|| LogError::damaged(path, "the footer can't be decoded"))?;
-        let json = footer.json.as_deref();
-        let json = json.ok_or_else(|| not_ours("metadata under the key `idlewise`"))?;
+        let Some(json) = footer.json.as_deref() else {
+            let missing = "metadata under the key `idlewise`";
+            return Err(match footer.has_columns_of_ours() {
+                true => LogError::rewritten(path, format_args!("it has no {missing}")),
+                false => not_ours(missing),
+            });
+        };
         let metadata: LogMetadata = serde_json::from_str(json)
             .map_err(|error| LogError::damaged(path, format_args!("metadata: {error}")))?;
         if metadata.format_version > FORMAT_VERSION {
             let version = metadata.format_version;
             return Err(LogError::Newer { path: path.to_owned(), version });
         }
-        let footer = footer.check(place.start).map_err(|what| LogError::damaged(path, what))?;
+        let footer =
+            footer.check(place.start).map_err(|refused| LogError::refused(path, refused))?;
         let mut columns = [None; Column::ALL.len()];
         for (slot, column) in columns.iter_mut().zip(Column::ALL) {
             *slot = footer.columns.iter().position(|leaf| leaf.is(column));
             match *slot {
                 Some(index) if footer.columns[index].has_type_of(column) => {}
                 Some(_) => {
-                    let what = format!("column {} has another type", column.name());
-                    return Err(LogError::damaged(path, what));
+                    let name = column.name();
+                    let what = match column.is_nullable() {
+                        true => format!("column {name} has another type, or no nulls"),
+                        false => format!("column {name} has another type, or may have nulls"),
+                    };
+                    return Err(LogError::rewritten(path, what));
                 }
                 None if column.is_nullable() => {}
                 None => return Err(not_ours(column.name())),
@@ -283,7 +341,8 @@ impl IdleLog {
         };
         gaps.resize(row_count, EMPTY);
         let schema = SchemaDescriptor::new(schema());
-        let rows = Rows { log: self, schema: &schema, group, columns, row_count };
+        let data = self.data.open(&self.path).map_err(|error| LogError::io(&self.path, error))?;
+        let rows = Rows { log: self, data: &data, schema: &schema, group, columns, row_count };
         let cpu_range = self.chunk(group, Column::Cpu).and_then(|chunk| chunk.int32_range.as_ref());
         let mut cpu = rows.cursor::<Int32Type>(Column::Cpu)?;
         let mut start = rows.cursor::<Int64Type>(Column::Start)?;
@@ -351,6 +410,7 @@ impl IdleLog {
 /// What cursors of one row group share.
 struct Rows<'a> {
     log: &'a IdleLog,
+    data: &'a OpenData,
     schema: &'a SchemaDescriptor,
     group: GapGroup,
     columns: ColumnSet,
@@ -363,7 +423,7 @@ impl<'a> Rows<'a> {
         let chunk = self.log.chunk(self.group, column).filter(|_| self.columns.contains(column));
         let reader = match chunk {
             Some(Chunk { bytes, is_compressed, .. }) => {
-                let bytes = self.log.data.read(bytes);
+                let bytes = self.data.read(bytes);
                 let bytes = bytes.map_err(|error| LogError::io(&self.log.path, error))?;
                 let pages = Pages::new(column, bytes, *is_compressed, self.row_count as u64);
                 let descriptor = self.schema.column(column as usize);
@@ -446,7 +506,12 @@ impl<T: DataType> Cursor<'_, T> {
             let left = wanted_count - fetched_count;
             let (records, _, _) = reader
                 .read_records(left, levels, None, &mut self.values)
-                .map_err(|error| damaged(format!("column {name}: {error}")))?;
+                .map_err(|error| match error {
+                    ParquetError::NYI(what) => {
+                        LogError::rewritten(&self.log.path, format_args!("column {name}: {what}"))
+                    }
+                    error => damaged(format!("column {name}: {error}")),
+                })?;
             if records == 0 {
                 return Err(damaged(format!(
                     "column {name} has {} rows instead of {}",

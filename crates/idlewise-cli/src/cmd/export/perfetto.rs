@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use idlewise_core::{Governor, Verdict};
 use idlewise_sim::Machine;
-use idlewise_sim::replay::{GapCourse, GovernorLane, Lane, Observer, ReplayedStay, StayEnd};
+use idlewise_sim::replay::{
+    GapCourse, GovernorLane, Lane, Observer, Repetition, ReplayedStay, StayEnd,
+};
 use idlewise_trace::IdleGap;
 use idlewise_trace::export::perfetto::{Annotation, EventName, Names, Slice, TraceWriter, Track};
 
@@ -23,12 +25,17 @@ const RECORDED_STATE_COUNT: usize = 1 << 8;
 const CATEGORIES: [&str; 5] = ["fit", "too_deep", "too_shallow", "recorded", "tick"];
 const RECORDED: usize = 3;
 const TICK: usize = 4;
-const ANNOTATIONS: [&str; 5] =
-    ["gap_ns", "sleep_length_ns", "residency_ns", "delay_ns", "recorded_idle_ns"];
+const ANNOTATIONS: [&str; 6] =
+    ["gap_ns", "sleep_length_ns", "residency_ns", "delay_ns", "recorded_idle_ns", "stay_count"];
 
-/// Which name has which place: the recorded states, the tick, then for each state of the machine
-/// one name for each verdict.
+/// Of a gap with more stays, the others share one slice: a CPU that polls for a day has a hundred
+/// million.
+const STAY_COUNT_MAX: u64 = 4_096;
+
+/// Which name has which place: the recorded states, the tick, stays that share a slice, then for
+/// each state of the machine one name for each verdict.
 const TICK_NAME: EventName = EventName(RECORDED_STATE_COUNT);
+const MORE_STAYS_NAME: EventName = EventName(TICK_NAME.0 + 1);
 const VERDICT_NAMES: [&str; 3] = ["", " too deep", " too shallow"];
 
 fn verdict_index(verdict: Verdict) -> usize {
@@ -40,7 +47,9 @@ fn verdict_index(verdict: Verdict) -> usize {
 }
 
 fn stay_name(stay: &ReplayedStay) -> EventName {
-    EventName(TICK_NAME.0 + 1 + VERDICT_NAMES.len() * stay.state + verdict_index(stay.verdict))
+    EventName(
+        MORE_STAYS_NAME.0 + 1 + VERDICT_NAMES.len() * stay.state + verdict_index(stay.verdict),
+    )
 }
 
 fn names(named: &NamedLog, replays: &Replays) -> Names {
@@ -52,6 +61,7 @@ fn names(named: &NamedLog, replays: &Replays) -> Names {
     };
     let mut events: Vec<String> = (0..RECORDED_STATE_COUNT).map(recorded_name).collect();
     events.push("tick".to_owned());
+    events.push("more stays".to_owned());
     for state in &replays.bench.state_names {
         events.extend(VERDICT_NAMES.map(|verdict| format!("{state}{verdict}")));
     }
@@ -83,17 +93,47 @@ struct Stays {
     too_deep_count: u64,
     too_shallow_count: u64,
     last_end_ns: u64,
+    /// How many of this gap's stays have a slice of their own.
+    written_count: u64,
+    more: Option<MoreStays>,
+}
+
+/// Stays of a gap that share a slice.
+#[derive(Clone, Copy)]
+struct MoreStays {
+    begin_ns: u64,
+    end_ns: u64,
+    stay_count: u64,
+    too_deep_count: u64,
+    too_shallow_count: u64,
 }
 
 impl Observer for Stays {
-    fn gap(&mut self, _gap: &IdleGap, _course: GapCourse) {}
+    fn gap(&mut self, gap: &IdleGap, _course: GapCourse) {
+        self.written_count = 0;
+        if let Some(more) = self.more.take() {
+            self.write_shared(|stays, writer| stays.write_more(writer, gap, more));
+        }
+    }
 
     fn stay(&mut self, gap: &IdleGap, stay: ReplayedStay) {
-        let shared = Arc::clone(&self.shared);
-        let mut shared = lock(&shared);
-        if shared.error.is_none() {
-            shared.error = self.write(&mut shared.writer, gap, stay).err();
+        if self.more.is_none() && self.written_count < STAY_COUNT_MAX {
+            self.written_count += 1;
+            self.write_shared(|stays, writer| stays.write(writer, gap, stay));
+            return;
         }
+        let more = self.more(gap, stay.at_ns, stay.at_ns + stay.stay_ns);
+        more.stay_count += 1;
+        more.too_deep_count += u64::from(stay.verdict == Verdict::TooDeep);
+        more.too_shallow_count += u64::from(stay.verdict == Verdict::TooShallow);
+    }
+
+    fn repeat(&mut self, gap: &IdleGap, repetition: &Repetition) {
+        let Repetition { at_ns, span_ns, count, once, .. } = repetition;
+        let more = self.more(gap, *at_ns, at_ns + count * span_ns);
+        more.stay_count += count * once.decision_count();
+        more.too_deep_count += count * once.too_deep_count();
+        more.too_shallow_count += count * once.too_shallow_count();
     }
 }
 
@@ -108,7 +148,60 @@ impl Stays {
             too_deep_count: 0,
             too_shallow_count: 0,
             last_end_ns: 0,
+            written_count: 0,
+            more: None,
         })
+    }
+
+    /// Calls `write` with the trace, unless that failed before.
+    fn write_shared(
+        &mut self,
+        write: impl FnOnce(&mut Self, &mut TraceWriter<Box<dyn Write + Send>>) -> io::Result<()>,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        let mut shared = lock(&shared);
+        if shared.error.is_none() {
+            shared.error = write(self, &mut shared.writer).err();
+        }
+    }
+
+    /// The slice that stays from `from_ns` to `to_ns` into the gap share.
+    fn more(&mut self, gap: &IdleGap, from_ns: u64, to_ns: u64) -> &mut MoreStays {
+        let start_ns = gap.start_ns.max(0) as u64;
+        let begin_ns = start_ns.saturating_add(from_ns).max(self.last_end_ns);
+        let more = self.more.get_or_insert(MoreStays {
+            begin_ns,
+            end_ns: begin_ns,
+            stay_count: 0,
+            too_deep_count: 0,
+            too_shallow_count: 0,
+        });
+        more.end_ns = more.end_ns.max(start_ns.saturating_add(to_ns));
+        more
+    }
+
+    fn write_more<W: Write>(
+        &mut self,
+        writer: &mut TraceWriter<W>,
+        gap: &IdleGap,
+        more: MoreStays,
+    ) -> io::Result<()> {
+        let MoreStays { begin_ns, end_ns, stay_count, too_deep_count, too_shallow_count } = more;
+        self.last_end_ns = end_ns;
+        let mut values = [None; ANNOTATIONS.len()];
+        (values[0], values[1]) = (Some(gap.gap_ns), gap.sleep_length_ns);
+        values[ANNOTATIONS.len() - 1] = Some(stay_count);
+        let fit = verdict_index(Verdict::Fit);
+        write_slice(writer, self.track, begin_ns..end_ns, MORE_STAYS_NAME, fit, &values)?;
+        if too_deep_count > 0 {
+            self.too_deep_count += too_deep_count;
+            writer.count(self.too_deep, end_ns, self.too_deep_count)?;
+        }
+        if too_shallow_count > 0 {
+            self.too_shallow_count += too_shallow_count;
+            writer.count(self.too_shallow, end_ns, self.too_shallow_count)?;
+        }
+        Ok(())
     }
 
     fn write<W: Write>(

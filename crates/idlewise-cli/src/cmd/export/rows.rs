@@ -1,7 +1,7 @@
 //! Rows: a gap each, with the governors' first stays in it.
 
 use idlewise_core::{Governor, Verdict};
-use idlewise_sim::replay::{GapCourse, GovernorLane, Lane, Observer, ReplayedStay};
+use idlewise_sim::replay::{GapCourse, GovernorLane, Lane, Observer, Repetition, ReplayedStay};
 use idlewise_trace::IdleGap;
 use idlewise_trace::export::{ArrowWriter, CsvWriter, FirstStay, RowWriter};
 
@@ -27,6 +27,9 @@ impl Observer for FirstStays {
         let stay = self.first.take().unwrap_or(FirstStay { state, verdict: Verdict::Fit });
         self.stays.push(stay);
     }
+
+    /// The first stay is shown before any comes again.
+    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
 
     fn stay(&mut self, _gap: &IdleGap, stay: ReplayedStay) {
         let ReplayedStay { state, verdict, .. } = stay;

@@ -18,6 +18,7 @@ use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::progress::Progress;
 use crate::screen::{self, say};
+use crate::threads;
 use crate::world::{ALL_LOGS, Bench, World, title};
 
 pub(super) use recorded::each_cpu;
@@ -47,8 +48,8 @@ Examples:
   # Did the recording kernel's governor decide as ours does?
   idlewise replay server.parquet --check-recorded
 
-Exit status: 0; 1 if --check-recorded found decisions that differ, or a governor's file crashed,
-looped or answered what is no state; 2 on bad input.";
+Exit status: 0; 1 if --check-recorded found decisions that differ or nothing to compare, or a
+governor's file crashed, looped or answered what is no state; 2 on bad input.";
 
 /// Replay recorded idle gaps under any governor, on any machine's idle states
 ///
@@ -83,6 +84,7 @@ pub struct Replay {
 impl Replay {
     /// Replays everything that was asked for and prints it.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        threads::start();
         // Names are checked before anything is read.
         let choices = match self.governors.is_empty() {
             true => Choice::standard(),

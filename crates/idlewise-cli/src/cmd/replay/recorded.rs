@@ -7,14 +7,19 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use idlewise_core::STATE_COUNT_MAX;
 use idlewise_report::wrap;
 use idlewise_sim::Machine;
-use idlewise_sim::replay::{Feedback, GapCourse, GovernorLane, GroupReader, Lane, Observer};
+use idlewise_sim::replay::{
+    Feedback, GapCourse, GovernorLane, GroupReader, Lane, Observer, Repetition, ReplayedStay,
+    StayEnd,
+};
 use idlewise_trace::log::{LogMetadata, LogWriter, Source};
 use idlewise_trace::{GapSink, IdleGap};
 
 use super::Replay;
 use crate::bundled;
+use crate::cmd::simulate::SIMULATED_DRIVER;
 use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::NamedLog;
@@ -43,6 +48,10 @@ enum Course {
 #[derive(Default)]
 struct Comparison {
     course: Course,
+    /// What leaving each state took when it was last seen, at first what the machine's table says. A
+    /// log has the sum of a gap's stays: with a single stay it shows what leaving took, with the
+    /// tick's work in between it does not.
+    exits_ns: [u64; STATE_COUNT_MAX],
     compared_count: u64,
     agreed_count: u64,
     /// The first that differ: start of the gap, recorded state, replayed state.
@@ -58,6 +67,17 @@ impl Comparison {
 }
 
 impl Observer for &mut Comparison {
+    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
+
+    fn stay(&mut self, gap: &IdleGap, stay: ReplayedStay) {
+        let is_single = stay.at_ns == 0 && stay.end == StayEnd::Event;
+        // Less than the gap: the recording's CPU was woken within it.
+        let is_whole = gap.recorded_idle_ns.is_some_and(|idle_ns| idle_ns >= gap.gap_ns);
+        if self.course == Course::Recorded && is_single && is_whole {
+            self.exits_ns[stay.state] = stay.exit_latency_ns;
+        }
+    }
+
     fn gap(&mut self, gap: &IdleGap, course: GapCourse) {
         let Some(recorded) = gap.recorded_state else { return };
         self.compared_count += 1;
@@ -72,11 +92,11 @@ impl Observer for &mut Comparison {
 
     fn feedback(&mut self, gap: &IdleGap) -> Option<Feedback> {
         let state = gap.recorded_state.filter(|_| self.course == Course::Recorded)?;
-        let idle_ns = gap.recorded_idle_ns.unwrap_or(gap.gap_ns);
         Some(Feedback {
             tick_stopped: gap.tick_stopped,
             state: usize::from(state),
-            exit_ns: idle_ns.saturating_sub(gap.gap_ns),
+            idle_ns: gap.recorded_idle_ns.unwrap_or(gap.gap_ns),
+            exits_ns: self.exits_ns,
         })
     }
 }
@@ -86,6 +106,8 @@ impl Observer for &mut Comparison {
 struct Rewrite(Vec<IdleGap>);
 
 impl Observer for Rewrite {
+    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
+
     fn gap(&mut self, gap: &IdleGap, course: GapCourse) {
         self.0.push(IdleGap {
             tick_stopped: course.first.tick_stopped,
@@ -99,14 +121,18 @@ impl Observer for Rewrite {
 /// `--check-recorded`: for each log, how often its own governor, replayed on its own table, decides
 /// as the recording says. One decision a gap is compared, the first. A governor that once decided
 /// differently has another history from then on; so each decision is asked for with the recorded
-/// one, and what a replay on its own does is told beside it.
+/// one, and what a replay on its own does is told beside it. A log of which nothing could be compared
+/// does not agree.
 pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<ExitCode, Failure> {
     let mut out = screen::stdout();
     let mut all_agree = true;
     for named in logs {
         let name = &named.name;
         let line = match recorded_governor(named, options, choices)? {
-            Err(reason) => format!("{name}: {reason}"),
+            Err(reason) => {
+                all_agree = false;
+                format!("{name}: {reason}")
+            }
             Ok((bench, choice)) => {
                 // A replay's log was made by one that went its own way.
                 let is_replay = named.log.metadata.driver.as_deref() == Some(REPLAY_DRIVER);
@@ -114,11 +140,21 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
                     if is_replay { &[Course::Own] } else { &[Course::Own, Course::Recorded] };
                 let comparisons = compare(named, options, &bench, &choice, courses)?;
                 let (own, judged) = (&comparisons[0], &comparisons[comparisons.len() - 1]);
-                all_agree &= judged.agreed_count == judged.compared_count;
-                format!("{name}: {}", summary(&bench, &choice, judged, own))
+                if judged.compared_count == 0 {
+                    all_agree = false;
+                    format!("{name}: no gap in it has a recorded decision; nothing to compare")
+                } else {
+                    all_agree &= judged.agreed_count == judged.compared_count;
+                    format!("{name}: {}", summary(&bench, &choice, judged, own))
+                }
             }
         };
         writeln!(out, "{}", wrap(&line, 100, 2))?;
+        if named.log.metadata.driver.as_deref() == Some(SIMULATED_DRIVER) {
+            for doubt in &named.log.metadata.doubts {
+                writeln!(out, "{}", wrap(&format!("  {doubt}"), 100, 4))?;
+            }
+        }
     }
     Ok(if all_agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -234,7 +270,10 @@ fn compare(
     choice: &Choice,
     courses: &[Course],
 ) -> Result<Vec<Comparison>, Failure> {
-    let new = |&course| Comparison { course, ..Comparison::default() };
+    let exits_ns = std::array::from_fn(|index| {
+        bench.states.as_slice().get(index).map_or(0, |state| state.exit_latency_ns)
+    });
+    let new = |&course| Comparison { course, exits_ns, ..Comparison::default() };
     let mut comparisons: Vec<_> = courses.iter().map(new).collect();
     each_cpu(named, |cpu_gaps| {
         let setting = options.world.setting(bench, named);
