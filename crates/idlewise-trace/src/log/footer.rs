@@ -179,7 +179,7 @@ impl RawChunk {
             return Err("a column is in another file".into());
         }
         if self.byte_count > row_count * CHUNK_ROW_BYTE_COUNT_MAX + CHUNK_PREFIX_BYTE_COUNT_MAX {
-            return Err("a column has more bytes than its rows can take");
+            return Err("a column has more bytes than its rows can take".into());
         }
         if self.value_count != row_count {
             return Err("a column has not as many rows as its row group".into());
