@@ -39,7 +39,16 @@ const WIDTH: usize = 100;
 
 fn idlewise(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    // Whoever runs this may have no home to write to; and a cache is its owner's only.
+    let cache = format!("{}/cache-{}", env!("CARGO_TARGET_TMPDIR"), user());
+    command.env("XDG_CACHE_HOME", cache);
     command.current_dir(root()).args(arguments).output().expect("it starts")
+}
+
+/// Who runs this.
+fn user() -> u32 {
+    // SAFETY: no arguments.
+    unsafe { libc::geteuid() }
 }
 
 fn stdout(arguments: &[&str]) -> String {
