@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use idlewise_sim::Machine;
-use idlewise_trace::read_small_text;
 use include_dir::{Dir, include_dir};
 
 use crate::error::Failure;
-use crate::input::NamedLog;
+use crate::input::{NamedLog, read_text};
 
 static MACHINES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../machines");
 
@@ -26,8 +25,7 @@ pub fn machine(name_or_path: &str) -> Result<Machine, Failure> {
 /// A file that can't be read; an id that is not there, with the nearest one.
 pub fn machine_text(name_or_path: &str) -> Result<String, Failure> {
     if is_path(name_or_path) {
-        return read_small_text(name_or_path.as_ref())
-            .map_err(|error| Failure::new(format_args!("cannot read {name_or_path}: {error}")));
+        return read_text(Path::new(name_or_path));
     }
     let file = MACHINES.get_file(format!("{}.toml", name_or_path.to_ascii_lowercase()));
     let file = file.ok_or_else(|| unknown_machine(name_or_path))?;
@@ -94,9 +92,8 @@ fn parse(file_name: &str, contents: &[u8]) -> Result<Machine, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use std::collections::BTreeSet;
+    use std::fs;
 
     use super::*;
 

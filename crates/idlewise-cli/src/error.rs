@@ -26,6 +26,14 @@ impl Failure {
         Failure::Message(message.to_string())
     }
 
+    /// The same failure with what to do about it.
+    pub fn with(self, todo: &str) -> Self {
+        match self {
+            Failure::Message(message) => Failure::Message(format!("{message}; {todo}")),
+            other => other,
+        }
+    }
+
     /// Prints the failure and gives the exit status.
     pub fn report(self) -> ExitCode {
         match self {

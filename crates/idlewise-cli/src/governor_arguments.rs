@@ -1,6 +1,8 @@
 //! `--governor` and what belongs to it: an option after a `--governor` is about that one, an option
 //! before all of them is about each file.
 
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -37,6 +39,15 @@ impl GovernorArguments {
         self.asked.len()
     }
 
+    /// The files that were named: governors and patches.
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> {
+        let governors = self.asked.iter().filter(|asked| asked.is_file());
+        governors
+            .flat_map(|asked| [Some(&asked.name), asked.patch.as_ref()])
+            .flatten()
+            .map(PathBuf::from)
+    }
+
     /// Finds or compiles each.
     pub fn choices(&self) -> Result<Vec<Choice>, Failure> {
         let labels = labels(&self.asked);
@@ -60,6 +71,13 @@ impl Asked {
                 )));
             }
             return Choice::parse(&self.name);
+        }
+        for file in [Some(&self.name), self.patch.as_ref()].into_iter().flatten() {
+            if fs::metadata(file).is_ok_and(|found| found.file_type().is_fifo()) {
+                return Err(Failure::new(format_args!(
+                    "{file}: a pipe, and the compiler reads a file more than once; save what it gives"
+                )));
+            }
         }
         let is_library = self.name.ends_with(".so");
         if is_library && self.patch.is_some() {

@@ -2,20 +2,30 @@
 //! the bundled logs.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use idlewise_trace::import::perf::{self, PerfData};
 use idlewise_trace::import::{self, ImportError};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
-use idlewise_trace::{ConvertError, RecordedMachine, convert};
-use tempfile::TempDir;
+use idlewise_trace::{ConvertError, OutputFile, RecordedMachine, convert, read_small_text_of};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::error::Failure;
 use crate::progress::Progress;
-use crate::unpack::{Unpacked, first_bytes, scratch_folder};
+use crate::screen::{self, say};
+use crate::unpack::{first_bytes, unnamed_file, unpack};
 
 /// What every Parquet file begins with.
 const PARQUET_MAGIC: &[u8] = b"PAR1";
+
+/// How long a pipe may be silent before we say that it is waited for.
+const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A log with the name that results carry.
 pub struct NamedLog {
@@ -23,32 +33,109 @@ pub struct NamedLog {
     pub name: String,
     /// The log.
     pub log: IdleLog,
-    /// Keeps a converted recording until the log is dropped.
-    _scratch: Option<TempDir>,
 }
 
 impl NamedLog {
     /// A log that is part of the binary.
     pub fn bundled(name: &str, bytes: &'static [u8]) -> Result<Self, Failure> {
         let log = IdleLog::from_bytes(name, bytes)?;
-        Ok(NamedLog { name: name.to_owned(), log, _scratch: None })
+        Ok(NamedLog { name: name.to_owned(), log })
     }
 
-    /// Opens a log, or converts a recording to one that lasts as long as this value.
+    /// Opens a log, or converts a recording to one in a file without a name.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         Self::open_as(path, short_name(path))
     }
 
     /// As [`NamedLog::open`], under a name.
     pub fn open_as(path: &Path, name: String) -> Result<Self, Failure> {
-        if first_bytes(path, PARQUET_MAGIC.len() as u64)? == PARQUET_MAGIC {
-            return Ok(NamedLog { name, log: IdleLog::open(path)?, _scratch: None });
+        let file = open(path)?;
+        if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
+            // A thousand logs need no thousand descriptors, but what came through a pipe is kept open.
+            let log = match is_pipe(path) {
+                true => IdleLog::from_file(path, file)?,
+                false => IdleLog::open(path)?,
+            };
+            return Ok(NamedLog { name, log });
         }
-        let scratch = scratch_folder()?;
-        let log_path = scratch.path().join("log.parquet");
-        import(path, &log_path, false, &Reading::default(), &RecordedMachine::default())?;
-        Ok(NamedLog { name, log: IdleLog::open(&log_path)?, _scratch: Some(scratch) })
+        allow_many_files();
+        let writer = LogWriter::new(OutputFile::unnamed(path)?)?;
+        let (reading, recorded) = (Reading::default(), RecordedMachine::default());
+        let (writer, metadata) = read(path, file, writer, &reading, &recorded)?;
+        let log = IdleLog::from_file(path, writer.finish_unnamed(&metadata)?)?;
+        Ok(NamedLog { name, log })
     }
+}
+
+/// Opens a file of the user's, to be read at any place: what comes through a pipe is put into a file
+/// without a name.
+pub fn open(path: &Path) -> Result<File, Failure> {
+    let mut file = open_stream(path)?;
+    if !is_pipe(path) {
+        return Ok(file);
+    }
+    let mut kept = unnamed_file()?;
+    io::copy(&mut file, &mut kept).map_err(|error| {
+        Failure::new(format_args!(
+            "{}: cannot keep what the pipe gives in {}: {error}; set TMPDIR to a place with more room",
+            path.display(),
+            std::env::temp_dir().display()
+        ))
+    })?;
+    Ok(kept)
+}
+
+/// Opens a file of the user's, to be read from its beginning to its end. A pipe is waited for until
+/// somebody writes to it; that is said, if it takes long.
+pub fn open_stream(path: &Path) -> Result<File, Failure> {
+    let fail =
+        |error: io::Error| Failure::new(format_args!("cannot read {}: {error}", path.display()));
+    if !is_pipe(path) {
+        return File::open(path).map_err(fail);
+    }
+    // Opened in the usual way, it would wait for a writer here, without a word.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(fail)?;
+    if !is_ready(&file, Some(&PATIENCE)).map_err(fail)? {
+        let name = screen::name(path);
+        say(format_args!(
+            "idlewise: waiting for {name}, a pipe that nobody has written to; ctrl-c ends it"
+        ));
+        is_ready(&file, None).map_err(fail)?;
+    }
+    rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(|error| fail(error.into()))?;
+    Ok(file)
+}
+
+fn is_pipe(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+}
+
+/// A recording that was converted is a file without a name, which is open as long as it is used; so
+/// we take as many descriptors as we may have.
+fn allow_many_files() {
+    let mut limits = getrlimit(Resource::Nofile);
+    if limits.current < limits.maximum {
+        limits.current = limits.maximum;
+        let _ = setrlimit(Resource::Nofile, limits);
+    }
+}
+
+/// Whether a pipe has data, or had a writer, within that time.
+fn is_ready(file: &File, at_most: Option<&Timespec>) -> io::Result<bool> {
+    loop {
+        match poll(&mut [PollFd::new(file, PollFlags::IN)], at_most) {
+            Ok(count) => return Ok(count > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A text file of the user's.
+pub fn read_text(path: &Path) -> Result<String, Failure> {
+    read_small_text_of(open_stream(path)?)
+        .map_err(|error| Failure::new(format_args!("cannot read {}: {error}", path.display())))
 }
 
 /// How a recording is to be read, where it does not tell.
@@ -60,27 +147,38 @@ pub struct Reading<'a> {
     pub formats_from: Option<&'a Path>,
 }
 
-/// Converts a recording at `path` to a log at `output`.
+/// Converts a recording at `path` to a log. Returns what it says of itself, and its size.
 pub fn import(
     path: &Path,
-    output: &Path,
-    replace: bool,
+    output: OutputFile,
     reading: &Reading<'_>,
     recorded: &RecordedMachine,
-) -> Result<LogMetadata, Failure> {
-    // Before hours of reading, not after.
-    let writer = LogWriter::create(output, replace)?;
-    let data = Unpacked::new(path)?;
+) -> Result<(LogMetadata, u64), Failure> {
+    let writer = LogWriter::new(output)?;
+    let (writer, metadata) = read(path, open(path)?, writer, reading, recorded)?;
+    let byte_count = writer.finish(&metadata)?;
+    Ok((metadata, byte_count))
+}
+
+/// Writes the gaps of a recording, and returns what is to be said of them.
+fn read(
+    path: &Path,
+    file: File,
+    writer: LogWriter,
+    reading: &Reading<'_>,
+    recorded: &RecordedMachine,
+) -> Result<(LogWriter, LogMetadata), Failure> {
+    let data = unpack(path, file)?;
     let fail = |error| import_failure(path, &error);
     let opened = match *reading {
         Reading { formats_from: Some(other), .. } => {
-            let formats = perf::formats(Unpacked::new(other)?.path())
+            let formats = perf::formats_of_file(unpack(other, open(other)?)?)
                 .map_err(|error| import_failure(other, &error))?;
-            PerfData::open_with_formats(data.path(), formats)
+            PerfData::open_file_with_formats(data, formats)
                 .map(|data| Box::new(data) as Box<dyn import::Recording>)
         }
-        Reading { format: Some(name), .. } => import::open_as(data.path(), name),
-        Reading { .. } => import::open(data.path()),
+        Reading { format: Some(name), .. } => import::open_file_as(data, name),
+        Reading { .. } => import::open_file(data),
     };
     let recording = opened.map_err(fail)?;
     let bar = Progress::bytes("importing", recording.info().file_byte_count);
@@ -106,8 +204,7 @@ pub fn import(
             path.display()
         )));
     }
-    writer.finish(&metadata)?;
-    Ok(metadata)
+    Ok((writer, metadata))
 }
 
 /// The file's name up to its first ending, which begins with a letter: `menu-6.12.dat` is menu-6.12.

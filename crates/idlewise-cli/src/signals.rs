@@ -3,12 +3,62 @@
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use idlewise_trace::end_without_partial_files;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::error::Failure;
+
+/// From now on a file that grows beyond the limit (RLIMIT_FSIZE) is an error of the write, as a full
+/// disk is, and ends nothing by itself.
+pub fn fail_at_size_limits() -> Result<(), Failure> {
+    let ignored = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGXFSZ, ignored).map_err(not_caught)?;
+    Ok(())
+}
+
+/// From now on ctrl-c and the like remove files that are half written before they end us. Signals
+/// that whoever started us wanted ignored, as `nohup` does, stay so.
+pub fn clean_up_first() -> Result<(), Failure> {
+    let (mut woken, waker) = UnixStream::pair().map_err(not_caught)?;
+    let last = Arc::new(AtomicUsize::new(0));
+    let ignored = ignored_signals();
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+        if ignored & 1 << (signal - 1) != 0 {
+            continue;
+        }
+        signal_hook::flag::register_usize(signal, last.clone(), signal as usize)
+            .map_err(not_caught)?;
+        let waker = waker.try_clone().map_err(not_caught)?;
+        signal_hook::low_level::pipe::register(signal, waker).map_err(not_caught)?;
+    }
+    let end = move || {
+        // It returns early only if a signal came in between.
+        while woken.read(&mut [0]).is_err() {}
+        // Relaxed: the byte that was read came after it.
+        let signal = last.load(Ordering::Relaxed);
+        end_without_partial_files(|| {
+            let _ = emulate_default_handler(signal as i32);
+        });
+    };
+    let thread = std::thread::Builder::new().name("idlewise-signals".to_owned());
+    thread.spawn(end).map_err(not_caught)?;
+    Ok(())
+}
+
+/// A bit for each signal, the first one's lowest.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn not_caught(error: io::Error) -> Failure {
+    Failure::new(format_args!("cannot catch signals: {error}"))
+}
 
 /// Ctrl-c and the like, and a child's end, as something that can be waited for.
 pub struct Signals {
@@ -19,15 +69,14 @@ pub struct Signals {
 impl Signals {
     /// From now on they end nothing by themselves.
     pub fn catch() -> Result<Self, Failure> {
-        let fail = |error: io::Error| Failure::new(format_args!("cannot catch signals: {error}"));
-        let (woken, waker) = UnixStream::pair().map_err(fail)?;
+        let (woken, waker) = UnixStream::pair().map_err(not_caught)?;
         let has_ended = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, has_ended.clone()).map_err(fail)?;
+            signal_hook::flag::register(signal, has_ended.clone()).map_err(not_caught)?;
         }
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGCHLD] {
-            let waker = waker.try_clone().map_err(fail)?;
-            signal_hook::low_level::pipe::register(signal, waker).map_err(fail)?;
+            let waker = waker.try_clone().map_err(not_caught)?;
+            signal_hook::low_level::pipe::register(signal, waker).map_err(not_caught)?;
         }
         Ok(Signals { woken, has_ended })
     }

@@ -1,12 +1,13 @@
 //! Compressed input: whatever a user's file is packed with, unpacked in one place for every format.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufReader, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 use liblzma::read::XzDecoder;
-use tempfile::TempDir;
+use rustix::io::Errno;
 
 use crate::error::Failure;
 use crate::progress::Progress;
@@ -20,7 +21,7 @@ const MAX_BYTE_COUNT_ANYWAY: u64 = 1 << 28;
 const BLOCK_BYTE_COUNT: usize = 1 << 18;
 
 /// The longest of the magics below.
-const MAGIC_BYTE_COUNT_MAX: u64 = 6;
+const MAGIC_BYTE_COUNT_MAX: usize = 6;
 
 type Unpacker = fn(BufReader<Counted>) -> io::Result<Box<dyn Read>>;
 
@@ -31,37 +32,17 @@ const PACKERS: [(&[u8], Unpacker); 3] = [
     (b"\x28\xb5\x2f\xfd", |packed| Ok(Box::new(zstd::Decoder::with_buffer(packed)?))),
 ];
 
-/// A file that can be read: itself, or what was in it, in a folder that goes when the value does.
-pub enum Unpacked<'a> {
-    /// It was not packed.
-    Plain(&'a Path),
-    /// The plain file, and its folder.
-    Packed(PathBuf, #[expect(dead_code, reason = "kept for its drop")] TempDir),
-}
-
-impl<'a> Unpacked<'a> {
-    /// Unpacks a file in .xz, .gz or .zst, which its first bytes tell.
-    pub fn new(path: &'a Path) -> Result<Self, Failure> {
-        let first = first_bytes(path, MAGIC_BYTE_COUNT_MAX)?;
-        let Some((_, unpacker)) = PACKERS.iter().find(|(magic, _)| first.starts_with(magic)) else {
-            return Ok(Unpacked::Plain(path));
-        };
-        let scratch = scratch_folder()?;
-        let plain = scratch.path().join("recording");
-        unpack(path, *unpacker, &plain)?;
-        Ok(Unpacked::Packed(plain, scratch))
-    }
-
-    /// The plain file.
-    pub fn path(&self) -> &Path {
-        match self {
-            Unpacked::Plain(path) => path,
-            Unpacked::Packed(path, _) => path,
-        }
+/// The file itself, or what is packed in it as .xz, .gz or .zst, which its first bytes tell, in a
+/// file without a name: nobody else can read it, and nothing is left of it.
+pub fn unpack(path: &Path, file: File) -> Result<File, Failure> {
+    let first = first_bytes(path, &file, MAGIC_BYTE_COUNT_MAX)?;
+    match PACKERS.iter().find(|(magic, _)| first.starts_with(magic)) {
+        Some((_, unpacker)) => unpack_with(path, file, *unpacker),
+        None => Ok(file),
     }
 }
 
-fn unpack(path: &Path, unpacker: Unpacker, to: &Path) -> Result<(), Failure> {
+fn unpack_with(path: &Path, mut file: File, unpacker: Unpacker) -> Result<File, Failure> {
     let fail = |error: io::Error| {
         Failure::new(format_args!(
             "{}: cannot unpack: {error}; copy the file again, or unpack it with its own tool",
@@ -72,20 +53,20 @@ fn unpack(path: &Path, unpacker: Unpacker, to: &Path) -> Result<(), Failure> {
         Failure::new(format_args!(
             "{}: cannot unpack to {}: {error}; set TMPDIR to a place with more room",
             path.display(),
-            to.display()
+            std::env::temp_dir().display()
         ))
     };
-    let file = File::open(path).map_err(fail)?;
+    file.rewind().map_err(fail)?;
     let packed_byte_count = file.metadata().map_err(fail)?.len();
     let limit = packed_byte_count.saturating_mul(MAX_RATIO).max(MAX_BYTE_COUNT_ANYWAY);
     let bar = Progress::bytes("unpacking", packed_byte_count);
     let mut packed = unpacker(BufReader::new(Counted { file, bar })).map_err(fail)?;
-    let mut output = File::create(to).map_err(fail_to_write)?;
+    let mut output = unnamed_file()?;
     let mut block = vec![0; BLOCK_BYTE_COUNT];
     let mut byte_count = 0;
     loop {
         let filled = match packed.read(&mut block) {
-            Ok(0) => return Ok(()),
+            Ok(0) => return Ok(output),
             Ok(filled) => filled,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(fail(error)),
@@ -116,22 +97,32 @@ impl Read for Counted {
     }
 }
 
-/// A folder for files that nobody keeps.
-pub fn scratch_folder() -> Result<TempDir, Failure> {
-    tempfile::Builder::new().prefix("idlewise-").tempdir().map_err(|error| {
+/// A file without a name in the folder for temporary ones.
+pub fn unnamed_file() -> Result<File, Failure> {
+    tempfile::tempfile().map_err(|error| {
         Failure::new(format_args!(
-            "cannot make a folder for temporary files in {}: {error}; set TMPDIR",
+            "cannot make a temporary file in {}: {error}; set TMPDIR",
             std::env::temp_dir().display()
         ))
     })
 }
 
-/// The first bytes of a file, or as many as it has.
-pub fn first_bytes(path: &Path, byte_count: u64) -> Result<Vec<u8>, Failure> {
-    let fail =
-        |error: io::Error| Failure::new(format_args!("cannot read {}: {error}", path.display()));
-    let mut first = Vec::new();
-    let file = File::open(path).map_err(fail)?;
-    file.take(byte_count).read_to_end(&mut first).map_err(fail)?;
+/// The first bytes of a file, or as many as it has. It is read on from where it was.
+pub fn first_bytes(path: &Path, file: &File, byte_count: usize) -> Result<Vec<u8>, Failure> {
+    let mut first = vec![0; byte_count];
+    let mut filled = 0;
+    while filled < byte_count {
+        match file.read_at(&mut first[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // A terminal, or another device that can't be read at a place: what reads it says so.
+            Err(error) if error.raw_os_error() == Some(Errno::SPIPE.raw_os_error()) => break,
+            Err(error) => {
+                return Err(Failure::new(format_args!("cannot read {}: {error}", path.display())));
+            }
+        }
+    }
+    first.truncate(filled);
     Ok(first)
 }

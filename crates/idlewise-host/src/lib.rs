@@ -26,7 +26,7 @@ mod tracefs;
 
 pub use live::IdleCounters;
 pub use note::note;
-pub use record::{Progress, RecordError, RecordOptions, Recording, RecordingSummary};
+pub use record::{Progress, RecordError, Recording, RecordingSummary};
 pub use root::Root;
 pub use topology::{Relation, is_virtual_machine};
 pub use tracefs::Tracefs;

@@ -127,19 +127,22 @@ impl Instance {
         read(&self.path(name))
     }
 
-    /// Removes the instance. All its other files must be closed.
-    ///
-    /// # Errors
-    /// If somebody else has it open, such as `cat trace_pipe`.
-    pub(crate) fn remove(mut self) -> Result<(), RecordError> {
-        self.tear_down()
+    /// Removes the instance. All its other files must be closed. Gives it back if somebody else has
+    /// one open, as `cat trace_pipe` does; then it has no buffers any more.
+    pub(crate) fn remove(mut self) -> Result<(), Self> {
+        self.tear_down().map_err(|_| self)
     }
 
-    fn tear_down(&mut self) -> Result<(), RecordError> {
+    /// Where it stays, if it does.
+    pub(crate) fn into_path(self) -> Option<PathBuf> {
+        self.folder.exists().then(|| self.folder.clone())
+    }
+
+    fn tear_down(&mut self) -> io::Result<()> {
         if self.free_buffer.take().is_none() && !self.folder.exists() {
             return Ok(());
         }
-        fs::remove_dir(&self.folder).map_err(|e| RecordError::tracefs(&self.folder, e))
+        fs::remove_dir(&self.folder)
     }
 }
 

@@ -11,7 +11,7 @@
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
 //! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
 //! | `export/` | [`export`]: logs in other programs' formats |
-//! | `output.rs` | [`OutputFile`]: appears under its name only when it is whole |
+//! | `output.rs` | [`OutputFile`]: what may be written where; there is nothing until it is whole |
 //! | `small_file.rs` | [`read_small_text`]: files that are read whole |
 //! | `machine_note.rs` | [`MachineNote`]: what our recorder writes about the machine |
 //! | `wanted.rs` | [`WANTED_EVENTS`]: what a recorder should record |
@@ -48,7 +48,7 @@ pub use cpu_facts::CpuFacts;
 pub use event::{Event, EventKind, Tracepoints};
 pub use gap::{IdleGap, WakeReason};
 pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};
-pub use output::OutputFile;
-pub use small_file::{TEXT_BYTE_COUNT_MAX, read_small_file, read_small_text};
+pub use output::{OutputFile, OutputOptions, end_without_partial_files};
+pub use small_file::{TEXT_BYTE_COUNT_MAX, read_small_file, read_small_text, read_small_text_of};
 pub use tick::Tick;
 pub use wanted::{WANTED_EVENTS, WantedEvent};

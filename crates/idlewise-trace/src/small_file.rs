@@ -13,8 +13,12 @@ pub const TEXT_BYTE_COUNT_MAX: u64 = 16 << 20;
 /// # Errors
 /// If it can't be read, or is longer.
 pub fn read_small_file(path: &Path, byte_count_max: u64) -> io::Result<Vec<u8>> {
+    read_small(File::open(path)?, byte_count_max)
+}
+
+fn read_small(file: File, byte_count_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(byte_count_max + 1).read_to_end(&mut bytes)?;
+    file.take(byte_count_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > byte_count_max {
         let most = byte_count_max >> 20;
         let what = format!("it has more than {most} MiB, which no such file has");
@@ -28,7 +32,15 @@ pub fn read_small_file(path: &Path, byte_count_max: u64) -> io::Result<Vec<u8>> 
 /// # Errors
 /// If it can't be read, is longer, or is not UTF-8.
 pub fn read_small_text(path: &Path) -> io::Result<String> {
-    let bytes = read_small_file(path, TEXT_BYTE_COUNT_MAX)?;
+    read_small_text_of(File::open(path)?)
+}
+
+/// As [`read_small_text`], for a file that is open.
+///
+/// # Errors
+/// As [`read_small_text`].
+pub fn read_small_text_of(file: File) -> io::Result<String> {
+    let bytes = read_small(file, TEXT_BYTE_COUNT_MAX)?;
     String::from_utf8(bytes).map_err(|error| {
         let at_byte = error.utf8_error().valid_up_to();
         let what = format!("byte {at_byte} is not UTF-8 text");

@@ -14,8 +14,9 @@ use serde_json::json;
 
 use crate::error::{Failure, nearest};
 use crate::input::NamedLog;
+use crate::output;
 use crate::progress::Progress;
-use crate::screen;
+use crate::screen::{self, Screen};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,9 +67,12 @@ impl Anonymize {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let keep: Vec<Field> =
             self.keep.iter().map(|name| field(name)).collect::<Result<_, _>>()?;
+        // Before hours of reading, not after.
+        let output = output::create(&self.output, self.force, &[&self.log])?;
+        let report = output::report_of(&output);
         let named = NamedLog::open(&self.log)?;
         let log = &named.log;
-        let mut writer = LogWriter::create(&self.output, self.force)?;
+        let mut writer = LogWriter::new(output)?;
         let bar = Progress::gaps("anonymizing", 2 * log.gap_count());
         let mut first_at_ns = i64::MAX;
         each_run(log, &bar, |gaps| {
@@ -94,15 +98,19 @@ impl Anonymize {
         })?;
         bar.finish();
         writer.finish(&anonymized.metadata)?;
-        self.report(log, &anonymized)?;
+        self.report(&mut report(), log, &anonymized)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn report(&self, log: &IdleLog, anonymized: &Anonymized) -> Result<(), Failure> {
-        let mut out = screen::stdout();
+    fn report(
+        &self,
+        out: &mut Screen,
+        log: &IdleLog,
+        anonymized: &Anonymized,
+    ) -> Result<(), Failure> {
         if self.json {
             let document = json!({
-                "log": self.output,
+                "log": self.output.to_string_lossy(),
                 "gap_count": log.gap_count(),
                 "dropped": anonymized.dropped.iter().map(|field| field.name()).collect::<Vec<_>>(),
                 "remains": REMAINS,

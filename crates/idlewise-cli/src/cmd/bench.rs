@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::error::Failure;
 use crate::input::NamedLog;
-use crate::output::write_text;
+use crate::output;
 use crate::progress::Progress;
 use crate::screen;
 
@@ -108,12 +108,10 @@ impl Bench {
 
 impl Park {
     fn run(self) -> Result<ExitCode, Failure> {
-        if let Some(path) = self.plot.as_deref().filter(|path| path.exists() && !self.force) {
-            return Err(Failure::new(format_args!(
-                "{}: exists already; --force replaces it",
-                path.display()
-            )));
-        }
+        let inputs: Vec<&Path> = self.log.as_deref().into_iter().collect();
+        let plot = self.plot.as_deref().map(|path| output::create(path, self.force, &inputs));
+        let plot = plot.transpose()?;
+        let mut out = plot.as_ref().map_or(screen::stdout as _, output::report_of)();
         let load = self.load()?;
         let wake_count = self.wakes as usize;
         let settings = Settings { wake_count, seed: self.seed, load };
@@ -171,10 +169,9 @@ impl Park {
             measured: ready_token_ns(),
             at_most: 10.0,
         };
-        if let (Some(path), Some((workload, figures))) = (&self.plot, results.last()) {
-            write_text(path, &bench_park_plot(&workload.to_string(), figures))?;
+        if let (Some(plot), Some((workload, figures))) = (plot, results.last()) {
+            output::write(plot, bench_park_plot(&workload.to_string(), figures))?;
         }
-        let mut out = screen::stdout();
         if self.json {
             let workloads: Vec<_> = results.iter().map(|(workload, figures)| json!({
                 "workload": workload.to_string(),

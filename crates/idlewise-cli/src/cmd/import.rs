@@ -1,7 +1,7 @@
 //! `idlewise import`: a recording becomes an idle log.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -13,6 +13,7 @@ use crate::bundled;
 use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::{self, Reading};
+use crate::output;
 use crate::screen;
 
 const EXAMPLES: &str = "\
@@ -100,12 +101,18 @@ impl Import {
         };
         let reading =
             Reading { format: self.format.as_deref(), formats_from: self.formats_from.as_deref() };
-        let metadata = input::import(&self.file, &output, self.force, &reading, &recorded)?;
-        let byte_count = output.metadata()?.len();
-        let mut out = screen::stdout();
+        let machine = self.recorded_machine.as_deref().unwrap_or_default();
+        let others = [self.formats_from.as_deref(), Some(Path::new(machine))];
+        let inputs: Vec<&Path> =
+            [&*self.file].into_iter().chain(others.into_iter().flatten()).collect();
+        // Before hours of reading, not after.
+        let file = output::create(&output, self.force, &inputs)?;
+        let report = output::report_of(&file);
+        let (metadata, byte_count) = input::import(&self.file, file, &reading, &recorded)?;
+        let mut out = report();
         if self.json {
             let document = serde_json::json!({
-                "log": output,
+                "log": output.to_string_lossy(),
                 "byte_count": byte_count,
                 "metadata": metadata,
             });

@@ -21,6 +21,7 @@ mod verify_sources;
 use std::process::ExitCode;
 
 use crate::error::Failure;
+use crate::signals;
 
 /// What idlewise can do.
 #[derive(clap::Subcommand)]
@@ -47,6 +48,16 @@ pub enum Command {
 
 /// Runs one subcommand.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        // It has no files, and must not be able to do much.
+        Command::PluginWorker(_) => {}
+        // They have more to put right than files, and wait for signals themselves.
+        Command::Record(_) | Command::Measure(_) => signals::fail_at_size_limits()?,
+        _ => {
+            signals::fail_at_size_limits()?;
+            signals::clean_up_first()?;
+        }
+    }
     match command {
         Command::Record(arguments) => arguments.run(),
         Command::Import(arguments) => arguments.run(),

@@ -8,14 +8,14 @@ use std::process::{Child, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use idlewise_host::{
-    IdleCounters, Progress as HostProgress, RecordError, RecordOptions, Recording,
-    RecordingSummary, Root, note,
+    IdleCounters, Progress as HostProgress, RecordError, Recording, RecordingSummary, Root, note,
 };
 use idlewise_report::{Notes, wrap};
 
 use crate::error::Failure;
+use crate::output;
 use crate::progress::Progress;
-use crate::screen::{self, say};
+use crate::screen::{self, Screen, say};
 use crate::signals::Signals;
 
 const EXAMPLES: &str = "\
@@ -106,14 +106,11 @@ impl Record {
         let root = Root::live();
         let words: Vec<_> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
         let machine = note(&root, words.join(" "));
-        let options = RecordOptions {
-            output: self.output.clone(),
-            replace: self.force,
-            buffer_kb: self.buffer_kb,
-        };
+        let output = output::create_private(&self.output, self.force)?;
+        let report = output::report_of(&output);
         // Before there is an instance that a signal could leave behind.
         let mut signals = Signals::catch()?;
-        let recording = Recording::start(&root, &options)?;
+        let recording = Recording::start(&root, output, self.buffer_kb)?;
         self.say_begin(&recording);
         let mut child = self.start_command()?;
         let end = self.watch(&root, &recording, &mut signals, child.as_mut())?;
@@ -124,7 +121,8 @@ impl Record {
             bar.set(done);
         })?;
         bar.finish();
-        self.say_end(&summary)?;
+        // The command's status is passed on, whatever becomes of what we say.
+        let said = self.say_end(report, &summary);
         let status = match (end, &mut child) {
             (End::Command(status), _) => status,
             (End::Time, Some(child)) => child.wait()?,
@@ -133,11 +131,11 @@ impl Record {
                 let process = rustix::process::Pid::from_child(child);
                 let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
                 child.wait()?;
-                return Ok(ExitCode::SUCCESS);
+                return said.map(|()| ExitCode::SUCCESS);
             }
-            (_, None) => return Ok(ExitCode::SUCCESS),
+            (_, None) => return said.map(|()| ExitCode::SUCCESS),
         };
-        Ok(exit_code(status))
+        said.map(|()| exit_code(status))
     }
 
     fn start_command(&self) -> Result<Option<Child>, Failure> {
@@ -216,9 +214,16 @@ impl Record {
     }
 
     /// On standard error, so that the command's own output stays whole; JSON on standard output.
-    fn say_end(&self, summary: &RecordingSummary) -> Result<(), Failure> {
+    fn say_end(&self, report: fn() -> Screen, summary: &RecordingSummary) -> Result<(), Failure> {
+        if let Some(instance) = &summary.left_instance {
+            say(format_args!(
+                "idlewise: {} stays, for somebody has it open; it records nothing, and goes with the \
+                 next recording, or now: close what reads it, then rmdir it",
+                screen::name(instance)
+            ));
+        }
         if self.json {
-            return Ok(screen::stdout().json(summary)?);
+            return Ok(report().json(summary)?);
         }
         let path = screen::name(&summary.output);
         let lost: u64 = summary.lost_event_counts.values().sum();

@@ -13,14 +13,15 @@ use idlewise_sim::simulate::{Hardware, ParameterInfo, Report, Setup, Shape, simu
 use idlewise_sim::workload::{Recorded, WORKLOADS, Workload};
 use idlewise_sim::{Basis, Machine};
 use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, Source};
-use idlewise_trace::{CpuSummary, GapSink, IdleGap, OutputFile, read_small_text};
+use idlewise_trace::{CpuSummary, GapSink, IdleGap, OutputFile};
 use serde_json::{Map, Value, json};
 
 use crate::bundled;
 use crate::cmd::export;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
-use crate::input::NamedLog;
+use crate::input::{NamedLog, read_text};
+use crate::output;
 use crate::screen::{self, Screen};
 use crate::threads;
 
@@ -138,11 +139,8 @@ impl Simulate {
         threads::start();
         let plan = self.plan()?;
         // Before minutes of simulating, not after.
-        let writer = match &self.trace {
-            Some(path) => {
-                drop(OutputFile::create(&perfetto_path(path), self.force)?);
-                Some(LogWriter::create(path, self.force)?)
-            }
+        let outputs = match &self.trace {
+            Some(path) => Some(self.outputs(path)?),
             None => None,
         };
         let mut runs = Vec::new();
@@ -150,10 +148,12 @@ impl Simulate {
             runs.push((choice.name(), self.simulate(&plan, choice)?));
         }
         let mut out = screen::stdout();
-        if let (Some(writer), Some(path)) = (writer, &self.trace) {
-            write_log(writer, &plan, &runs[0], self.replay_doubts(&plan))?;
+        if let (Some((writer, perfetto_output)), Some(path)) = (outputs, &self.trace) {
             let perfetto = perfetto_path(path);
-            export::write_perfetto(path, &perfetto, self.force)?;
+            write_log(writer, &plan, &runs[0], self.replay_doubts(&plan))?;
+            if let Some(output) = perfetto_output {
+                export::write_perfetto(path, output)?;
+            }
             if !self.json {
                 let gap_count = runs[0].1.gaps.len();
                 writeln!(
@@ -166,6 +166,29 @@ impl Simulate {
         }
         self.print(&mut out, &plan, &runs)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The log of `--trace`, and the trace for Perfetto beside it. A pipe or a device has nothing
+    /// beside it.
+    fn outputs(&self, path: &Path) -> Result<(LogWriter, Option<OutputFile>), Failure> {
+        let inputs =
+            [&self.machine, &self.workload].map(|name| name.as_deref().unwrap_or_default());
+        let inputs = inputs.map(Path::new);
+        let log = output::create(path, self.force, &inputs)?;
+        if !log.is_file() {
+            return Ok((LogWriter::new(log)?, None));
+        }
+        let perfetto = perfetto_path(path);
+        if perfetto == path {
+            return Err(Failure::new(format_args!(
+                "--trace {}: the trace for Perfetto is written under this name beside the log; name \
+                 the log otherwise, such as {}",
+                path.display(),
+                path.with_extension("parquet").display()
+            )));
+        }
+        let perfetto = output::create(&perfetto, self.force, &inputs)?;
+        Ok((LogWriter::new(log)?, Some(perfetto)))
     }
 
     fn plan(&self) -> Result<Plan, Failure> {
@@ -213,8 +236,7 @@ impl Simulate {
         let name = self.workload.as_deref().unwrap_or_default();
         let path = Path::new(name);
         if path.extension().is_some_and(|extension| extension == "toml") {
-            let text = read_small_text(path)
-                .map_err(|error| Failure::new(format_args!("cannot read {name}: {error}")))?;
+            let text = read_text(path)?;
             return Workload::from_toml(&text, hardware)
                 .map_err(|error| Failure::new(format_args!("{name}: {error}")));
         }

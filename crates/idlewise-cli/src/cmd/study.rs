@@ -9,12 +9,13 @@ use idlewise_linux::resolve;
 use idlewise_report::{TextStyle, study};
 use idlewise_sim::Machine;
 use idlewise_sim::study::{STUDIES, Shelf, Study as Outcome, StudySpec};
+use idlewise_trace::OutputFile;
 use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::bundled;
 use crate::error::{Failure, nearest};
-use crate::output::write_text;
+use crate::output;
 use crate::screen;
 use crate::threads;
 
@@ -69,10 +70,11 @@ impl Study {
                 Failure::new(format_args!("no study '{name}'; {hint}"))
             })?],
         };
-        if let Some(folder) = &self.pages {
-            // Before a minute of simulating, not after.
-            check_pages(folder, &specs, self.force)?;
-        }
+        // Before a minute of simulating, not after.
+        let pages = match &self.pages {
+            Some(folder) => start_pages(folder, &specs, self.force)?,
+            None => Vec::new(),
+        };
         let shelf = Shelf { machine: &machine, governor: &governor };
         let outcomes: Vec<Outcome> = specs
             .par_iter()
@@ -80,11 +82,9 @@ impl Study {
             .collect::<Result<_, _>>()?;
         let mut out = screen::stdout();
         if let Some(folder) = &self.pages {
-            for outcome in &outcomes {
-                let markdown = study::to_markdown(outcome);
-                write_text(&folder.join(format!("{}.md", outcome.name)), &markdown)?;
-                let svg = study::to_svg(&outcome.plot);
-                write_text(&folder.join(format!("{}.svg", outcome.name)), &svg)?;
+            for (outcome, [page, plot]) in outcomes.iter().zip(pages) {
+                output::write(page, study::to_markdown(outcome))?;
+                output::write(plot, study::to_svg(&outcome.plot))?;
                 writeln!(out, "{}", screen::name(&folder.join(format!("{}.md", outcome.name))))?;
             }
         } else if self.json {
@@ -109,20 +109,20 @@ fn governor(id: &str, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
     Some(Box::new(spec.build(tick_period_ns)))
 }
 
-fn check_pages(folder: &Path, specs: &[&StudySpec], replace: bool) -> Result<(), Failure> {
+/// The page and the plot of each study.
+fn start_pages(
+    folder: &Path,
+    specs: &[&StudySpec],
+    force: bool,
+) -> Result<Vec<[OutputFile; 2]>, Failure> {
     if !folder.is_dir() {
         return Err(Failure::new(format_args!(
             "{}: the folder does not exist; make it, or name another",
             folder.display()
         )));
     }
-    let pages =
-        specs.iter().flat_map(|spec| ["md", "svg"].map(|end| format!("{}.{end}", spec.name)));
-    let existing = pages.map(|page| folder.join(page)).find(|page| page.exists());
-    match existing {
-        Some(page) if !replace => {
-            Err(Failure::new(format_args!("{}: exists; use --force to replace it", page.display())))
-        }
-        _ => Ok(()),
-    }
+    let start = |spec: &&StudySpec, ending: &str| {
+        output::create(&folder.join(format!("{}.{ending}", spec.name)), force, &[])
+    };
+    specs.iter().map(|spec| Ok([start(spec, "md")?, start(spec, "svg")?])).collect()
 }

@@ -1,7 +1,6 @@
 //! `idlewise verify-decisions`: do our ports of Linux's governors decide as the kernel did?
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,6 +14,7 @@ use liblzma::read::XzDecoder;
 use serde_json::json;
 
 use crate::error::{Failure, nearest};
+use crate::input::open_stream;
 use crate::screen::{self, Screen};
 
 const EXAMPLES: &str = "\
@@ -194,12 +194,8 @@ fn find_table<'a>(
 }
 
 fn read_tables(path: &Path) -> Result<DecisionTables, Failure> {
-    let file = File::open(path).map_err(|error| {
-        Failure::new(format_args!(
-            "{}: cannot open the state tables: {error}; pass --tables FILE",
-            path.display()
-        ))
-    })?;
+    let file = open_stream(path)
+        .map_err(|failure| failure.with("pass the state tables by --tables FILE"))?;
     DecisionTables::read(BufReader::new(file))
         .map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
 }
@@ -208,7 +204,7 @@ fn read_tables(path: &Path) -> Result<DecisionTables, Failure> {
 fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
     let failed =
         |error: io::Error| Failure::new(format_args!("{}: cannot open: {error}", path.display()));
-    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    let mut file = BufReader::new(open_stream(path)?);
     let is_xz = file.fill_buf().map_err(failed)?.starts_with(&XZ_MAGIC);
     Ok(if is_xz {
         Box::new(BufReader::new(XzDecoder::new_multi_decoder(file)))

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -22,6 +23,7 @@ use crate::error::Failure;
 use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::threads;
+use crate::unpack::unnamed_file;
 
 const GOVERNORS: [&str; 4] = ["menu", "teo", "ladder", "haltpoll"];
 /// Rules of menu that no kernel has: the kernel's file with our patch must be our variant.
@@ -155,9 +157,10 @@ impl VerifySources {
             add(name, "", &source)?;
             if name == "menu" && kernel.name == "6.12" {
                 for (rule, patch) in PATCHED {
-                    let file = tempfile::NamedTempFile::new()?;
-                    fs::write(file.path(), patch)?;
-                    let patch = Some(file.path().to_owned());
+                    // Without a name, so that nothing is left whatever ends us.
+                    let mut file = unnamed_file()?;
+                    file.write_all(patch.as_bytes())?;
+                    let patch = Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into());
                     add(name, rule, &Source { patch, ..source.clone() })?;
                 }
             }

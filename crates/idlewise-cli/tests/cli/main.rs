@@ -8,6 +8,7 @@ mod bench;
 mod confinement;
 mod dead_stderr;
 mod diff;
+mod endings;
 mod escapes;
 mod export;
 mod import;
@@ -17,6 +18,7 @@ mod limits;
 mod machines;
 mod manifest;
 mod measure;
+mod outputs;
 mod perfetto;
 #[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
 mod perfetto_writer;

@@ -51,6 +51,7 @@ impl Running {
         let mut child = Command::new(env!("CARGO_BIN_EXE_idlewise"))
             .arg("record")
             .args(arguments)
+            .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -166,6 +167,36 @@ fn ends_with_a_whole_file_on_signals_and_leaves_no_instance() {
         assert!(text.contains("none lost"), "{text}");
         assert!(fs::read(&path).unwrap().starts_with(b"\x17\x08\x44tracing6\0"));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing but the trace");
+        assert!(instances_of(process).is_empty());
+    }
+}
+
+/// The kernel refuses to remove an instance while anybody has a file of it open.
+#[test]
+fn a_reader_of_the_instance_does_not_cost_the_recording() {
+    if is_skipped("a_reader_of_the_instance_does_not_cost_the_recording") {
+        return;
+    }
+    for json in [&[][..], &["--json"]] {
+        let folder = folder();
+        let path = folder.path().join("trace.dat");
+        let running = Running::start(&[&["-o", path.to_str().unwrap()], json].concat());
+        let process = running.child.id();
+        let instance = instances_of(process).pop().unwrap();
+        let reader = fs::File::open(instance.join("trace_pipe")).unwrap();
+        running.signal("-INT");
+        let (status, text) = running.end();
+        assert_eq!(status, Some(0), "{text}");
+        assert!(text.contains(&format!("{} stays", instance.display())), "{text}");
+        assert!(fs::read(&path).unwrap().starts_with(b"\x17\x08\x44tracing6\0"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing but the trace");
+        assert_eq!(fs::read_to_string(instance.join("tracing_on")).unwrap().trim(), "0");
+        drop(reader);
+        // Another test's recorder may remove it first.
+        let probe = folder.path().join("probe.dat");
+        assert!(
+            idlewise(&["record", "-o", probe.to_str().unwrap(), "--", "true"]).status.success()
+        );
         assert!(instances_of(process).is_empty());
     }
 }

@@ -21,11 +21,11 @@ mod reader;
 mod trace_dat;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use idlewise_trace::{MachineNote, OutputFile};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 pub use error::RecordError;
 
@@ -44,17 +44,6 @@ const BUFFER_KB_MAX: u64 = 8 << 10;
 const BUFFER_KB_MIN: u64 = 1 << 10;
 /// All buffers together take no more of the machine's memory than one part in so many.
 const MEMORY_PART: u64 = 32;
-
-/// What to record with.
-#[derive(Clone, Debug)]
-pub struct RecordOptions {
-    /// The file to write.
-    pub output: PathBuf,
-    /// Replace the file if it exists.
-    pub replace: bool,
-    /// Each CPU's buffer, in KiB; `None` for a size that suits the machine.
-    pub buffer_kb: Option<u64>,
-}
 
 /// A recording that is going on. Dropped, it ends and leaves nothing.
 #[derive(Debug)]
@@ -76,6 +65,7 @@ pub struct Recording {
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordingSummary {
     /// The file.
+    #[serde(serialize_with = "shown_path")]
     pub output: PathBuf,
     /// Its size.
     pub byte_count: u64,
@@ -91,6 +81,19 @@ pub struct RecordingSummary {
     pub buffer_kb: u64,
     /// The events that were recorded, as `system:name`.
     pub events: Vec<String>,
+    /// The tracing instance, if it could not be removed because somebody else has it open. It rests,
+    /// without buffers, and the next recorder removes it.
+    #[serde(serialize_with = "shown_paths")]
+    pub left_instance: Option<PathBuf>,
+}
+
+/// A name may be no UTF-8, and JSON is.
+fn shown_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
+}
+
+fn shown_paths<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.to_string_lossy()).serialize(serializer)
 }
 
 /// How far a recording is.
@@ -105,12 +108,17 @@ pub struct Progress {
 }
 
 impl Recording {
-    /// Starts to record all CPUs that are online.
+    /// Starts to record all CPUs that are online, with a buffer of so many KiB for each; `None` for
+    /// a size that suits the machine. The output should be private: it gets addresses of the kernel's
+    /// objects.
     ///
     /// # Errors
     /// If the output can't be written, or the kernel does not let us record.
-    pub fn start(root: &Root, options: &RecordOptions) -> Result<Self, RecordError> {
-        let output = trace_dat::create(&options.output, options.replace)?;
+    pub fn start(
+        root: &Root,
+        output: OutputFile,
+        buffer_kb: Option<u64>,
+    ) -> Result<Self, RecordError> {
         let tracefs = Tracefs::find(root)?;
         let cpus = root.online_cpus();
         if cpus.is_empty() {
@@ -118,7 +126,7 @@ impl Recording {
         }
         let (instance, removed_instance_count) = Instance::create(&tracefs)?;
         instance.set("trace_clock", CLOCK)?;
-        let wanted_kb = options.buffer_kb.unwrap_or_else(|| suitable_buffer_kb(root, cpus.len()));
+        let wanted_kb = buffer_kb.unwrap_or_else(|| suitable_buffer_kb(root, cpus.len()));
         instance.set("buffer_size_kb", &wanted_kb.to_string())?;
         let events = Events::enable(&instance)?;
         let readers = Readers::start(&instance, &cpus, &output)?;
@@ -187,7 +195,8 @@ impl Recording {
         self.instance.set("tracing_on", "0")
     }
 
-    /// Ends the recording: the file is whole when this returns, and the instance is gone.
+    /// Ends the recording: the file is whole when this returns, and the instance is gone unless
+    /// somebody else has it open.
     /// `progress` is told how many bytes of how many are written.
     ///
     /// # Errors
@@ -230,8 +239,9 @@ impl Recording {
                 .max(usize::from(cpus.last().copied().unwrap_or(0)) + 1),
             note: &note,
         };
-        // Before the long copy, so that a kill in it leaves no instance.
-        instance.remove()?;
+        // Before the long copy, so that a kill in it leaves no instance. Whoever has the instance
+        // open, as `cat trace_pipe` does, must not cost us the recording.
+        let left = instance.remove().err();
         let path = output.path().to_owned();
         let byte_count = trace_dat::finish(output, &head, parts, progress)?;
         Ok(RecordingSummary {
@@ -243,6 +253,8 @@ impl Recording {
             cpus,
             buffer_kb,
             events: events.names(),
+            // They may have closed it meanwhile.
+            left_instance: left.and_then(|instance| instance.remove().err()?.into_path()),
         })
     }
 }

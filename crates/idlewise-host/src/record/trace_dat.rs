@@ -5,10 +5,9 @@
 //! need, and it can be written in one go. Version 7 adds compression, which would take time from
 //! the machine that is being recorded; what is mailed around is better packed with xz afterwards.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::{PermissionsExt, fchown};
-use std::path::Path;
+use std::os::unix::fs::fchown;
 
 use idlewise_trace::{MachineNote, OutputFile};
 
@@ -45,15 +44,6 @@ pub(super) struct CpuPart {
     pub(super) pages: File,
     /// The kernel's counts, as it prints them.
     pub(super) stats: String,
-}
-
-/// Starts the output. It is readable by its owner alone, for it has addresses of the kernel's objects.
-pub(super) fn create(path: &Path, replace: bool) -> Result<OutputFile, RecordError> {
-    let output = OutputFile::create(path, replace)?;
-    let private = Permissions::from_mode(0o600);
-    let set = output.file().set_permissions(private);
-    set.map_err(|source| RecordError::Write { path: path.to_owned(), source })?;
-    Ok(output)
 }
 
 /// Writes all, gives the file its name, and returns its size.

@@ -128,7 +128,15 @@ const FIRST_BYTE_COUNT: u64 = 1 << 12;
 /// Fails if the file cannot be read, is of no format that we import, or has no idle events that we
 /// can read.
 pub fn open(path: &Path) -> Result<Box<dyn Recording>, ImportError> {
-    let file = source::open(path)?;
+    open_file(source::open(path)?)
+}
+
+/// As [`open`], for a file that is open.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_file(file: File) -> Result<Box<dyn Recording>, ImportError> {
+    let file = source::checked(file)?;
     let first = source::bytes_at(&file, 0, FIRST_BYTE_COUNT)?;
     match FORMATS.iter().find(|format| (format.recognizes)(&first)) {
         Some(format) => (format.open)(file),
@@ -142,10 +150,18 @@ pub fn open(path: &Path) -> Result<Box<dyn Recording>, ImportError> {
 /// # Errors
 /// As [`open`], and if there is no format of that name.
 pub fn open_as(path: &Path, name: &str) -> Result<Box<dyn Recording>, ImportError> {
+    open_file_as(source::open(path)?, name)
+}
+
+/// As [`open_as`], for a file that is open.
+///
+/// # Errors
+/// As [`open_as`].
+pub fn open_file_as(file: File, name: &str) -> Result<Box<dyn Recording>, ImportError> {
     let Some(format) = FORMATS.iter().find(|format| format.name == name) else {
         return Err(ImportError::NoSuchFormat { name: name.to_owned() });
     };
-    (format.open)(source::open(path)?)
+    (format.open)(source::checked(file)?)
 }
 
 /// The names of all formats as the end of a list: `a, b or c`.

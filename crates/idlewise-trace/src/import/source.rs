@@ -37,8 +37,13 @@ impl ReadAt for Vec<u8> {
 /// Opens a file that is neither a folder nor a pipe.
 pub(super) fn open(path: &Path) -> Result<File, ImportError> {
     let open = |source| ImportError::Open { path: path.to_owned(), source };
-    let file = File::open(path).map_err(open)?;
-    let kind = file.metadata().map_err(open)?.file_type();
+    checked(File::open(path).map_err(open)?)
+}
+
+/// A file that is neither a folder nor a pipe.
+pub(super) fn checked(file: File) -> Result<File, ImportError> {
+    let kind = file.metadata().map_err(|source| ImportError::Io { at_byte: 0, source })?;
+    let kind = kind.file_type();
     if kind.is_dir() {
         return Err(ImportError::Unsupported {
             at_byte: 0,

@@ -206,7 +206,10 @@ pub enum LogError {
     Rewritten { path: PathBuf, what: String },
     Unsorted { path: PathBuf, row: u64 },
     Exists { path: PathBuf },
+    IsInput { path: PathBuf },
+    NotReplaced { path: PathBuf, what: &'static str },
     NoFolder { path: PathBuf },
+    Scratch { error: std::io::Error },
 }
 
 impl fmt::Display for LogError {
@@ -248,6 +251,21 @@ impl fmt::Display for LogError {
             Self::NoFolder { path } => {
                 write!(f, "{}: its folder does not exist; make it, or name another", path.display())
             }
+            Self::IsInput { path } => write!(
+                f,
+                "{}: is also read by this command, so it is not replaced; write to another file",
+                path.display()
+            ),
+            Self::NotReplaced { path, what } => write!(
+                f,
+                "{}: {what} is there, and only a regular file is replaced; write to another path",
+                path.display()
+            ),
+            Self::Scratch { error } => write!(
+                f,
+                "cannot make a temporary file in {}: {error}; set TMPDIR to a place with more room",
+                std::env::temp_dir().display()
+            ),
             Self::Exists { path } => {
                 write!(f, "{}: exists; use --force to replace it", path.display())
             }

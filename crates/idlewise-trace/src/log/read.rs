@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::column::reader::ColumnReaderImpl;
@@ -40,6 +41,8 @@ pub struct IdleLog {
 /// thousand descriptors.
 enum Data {
     File(FileIdentity),
+    /// A file without a name stays open.
+    Unnamed(Arc<File>, u64),
     Memory(Bytes),
 }
 
@@ -66,7 +69,7 @@ impl FileIdentity {
 
 /// The bytes, ready to be read.
 enum OpenData {
-    File(File, u64),
+    File(Arc<File>, u64),
     Memory(Bytes),
 }
 
@@ -78,8 +81,9 @@ impl Data {
                 if FileIdentity::of(&file)? != *identity {
                     return Err(io::Error::other("the file changed while it was in use"));
                 }
-                Ok(OpenData::File(file, identity.byte_count))
+                Ok(OpenData::File(file.into(), identity.byte_count))
             }
+            Data::Unnamed(file, byte_count) => Ok(OpenData::File(file.clone(), *byte_count)),
             Data::Memory(bytes) => Ok(OpenData::Memory(bytes.clone())),
         }
     }
@@ -146,8 +150,22 @@ impl IdleLog {
         if identity.byte_count == 0 {
             return Err(LogError::Empty { path: path.to_owned() });
         }
-        let opened = OpenData::File(file, identity.byte_count);
+        let opened = OpenData::File(file.into(), identity.byte_count);
         Self::from_data(path, Data::File(identity), &opened)
+    }
+
+    /// Opens a log in a file without a name, which stays open; `path` stands for it in messages.
+    ///
+    /// # Errors
+    /// As [`IdleLog::open`].
+    pub fn from_file(path: &Path, file: File) -> Result<Self, LogError> {
+        let byte_count = file.metadata().map_err(|error| LogError::io(path, error))?.len();
+        if byte_count == 0 {
+            return Err(LogError::Empty { path: path.to_owned() });
+        }
+        let file = Arc::new(file);
+        let opened = OpenData::File(file.clone(), byte_count);
+        Self::from_data(path, Data::Unnamed(file, byte_count), &opened)
     }
 
     /// Opens a log that is in memory; `name` stands for its path in messages.

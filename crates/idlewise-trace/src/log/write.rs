@@ -16,7 +16,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::footer::GROUP_ROW_COUNT_MAX;
 use super::{Column, LogError, LogMetadata, METADATA_KEY, schema};
-use crate::{GapSink, IdleGap, OutputFile};
+use crate::{GapSink, IdleGap, OutputFile, OutputOptions};
 
 /// Groups of fewer rows are not compressed: setting up the compressor for each column takes longer
 /// than all the rest, and a recording of thousands of CPUs has a short group for each.
@@ -105,9 +105,18 @@ impl LogWriter {
     /// # Errors
     /// If `path` exists and `replace` is false, or its folder can't be written to.
     pub fn create(path: &Path, replace: bool) -> Result<Self, LogError> {
-        let output = OutputFile::create(path, replace)?;
+        let options = OutputOptions { replace, ..OutputOptions::default() };
+        Self::new(OutputFile::create(path, &options)?)
+    }
+
+    /// Starts a log in a file that was started.
+    ///
+    /// # Errors
+    /// If its folder can't be written to.
+    pub fn new(output: OutputFile) -> Result<Self, LogError> {
+        let path = output.path().to_owned();
         Ok(LogWriter {
-            path: path.to_owned(),
+            path,
             packed: Scratch::new(&output, Compression::ZSTD(ZstdLevel::default()))?,
             plain: Scratch::new(&output, Compression::UNCOMPRESSED)?,
             output,
@@ -116,12 +125,24 @@ impl LogWriter {
         })
     }
 
-    /// Puts the row groups in order, adds the metadata and gives the file its name.
+    /// Puts the row groups in order, adds the metadata and gives the file its name. Returns its size.
     ///
     /// # Errors
     /// If the disk is full, or `path` came into being meanwhile and may not be replaced. Nothing
     /// is left behind.
-    pub fn finish(self, metadata: &LogMetadata) -> Result<(), LogError> {
+    pub fn finish(self, metadata: &LogMetadata) -> Result<u64, LogError> {
+        self.write_in_order(metadata)?.finish()
+    }
+
+    /// As [`LogWriter::finish`], but the log gets no name: it is read from the file that is returned.
+    ///
+    /// # Errors
+    /// If the disk is full.
+    pub fn finish_unnamed(self, metadata: &LogMetadata) -> Result<File, LogError> {
+        Ok(self.write_in_order(metadata)?.into_file())
+    }
+
+    fn write_in_order(self, metadata: &LogMetadata) -> Result<OutputFile, LogError> {
         let LogWriter { path, packed, plain, output, mut groups, .. } = self;
         let fail = |error| write_error(&path, error);
         let (packed, plain) = (packed.finish().map_err(fail)?, plain.finish().map_err(fail)?);
@@ -150,7 +171,7 @@ impl LogWriter {
             out.close().map_err(fail)?;
         }
         writer.close().map_err(fail)?;
-        output.finish()
+        Ok(output)
     }
 
     fn write_group(&mut self, cpu: u16, gaps: &[IdleGap]) -> WriteResult {

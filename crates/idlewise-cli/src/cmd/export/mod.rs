@@ -17,8 +17,9 @@ use serde_json::json;
 use crate::bundled;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
-use crate::input::NamedLog;
-use crate::screen;
+use crate::input::{NamedLog, short_name};
+use crate::output;
+use crate::screen::{self, Screen};
 use crate::world::{Bench, HZ_DEFAULT, MACHINES_DEFAULT};
 
 const EXAMPLES: &str = "\
@@ -105,14 +106,28 @@ struct Replays {
 impl Export {
     /// Writes the file and says what it holds.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let (path, named, replays) = self.write()?;
+        let path = self.output.clone().unwrap_or_else(|| {
+            PathBuf::from(format!("{}.{}", short_name(&self.log), self.format.ending()))
+        });
+        // Before hours of reading, not after.
+        let machine = self.machine.as_deref().unwrap_or_default();
+        let output = match path == Path::new(STDOUT) {
+            true => Output::Stdout,
+            false => {
+                let inputs = [self.log.as_path(), Path::new(machine)];
+                Output::File(output::create(&path, self.force, &inputs)?)
+            }
+        };
+        let report = output.report();
+        let (named, replays, byte_count) = self.write(output)?;
         if path != Path::new(STDOUT) {
-            self.report(&path, &named, &replays)?;
+            self.report(&mut report(), &path, byte_count, &named, &replays)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn write(&self) -> Result<(PathBuf, NamedLog, Replays), Failure> {
+    /// Writes it all, and returns what there is to say: how many bytes it was, too.
+    fn write(&self, output: Output) -> Result<(NamedLog, Replays, u64), Failure> {
         // Names are checked before anything is read.
         let choices: Vec<Choice> =
             self.governors.iter().map(|name| Choice::parse(name)).collect::<Result<_, _>>()?;
@@ -136,30 +151,30 @@ impl Export {
         let setting =
             Setting { disabled: bench.disabled, ..Setting::new(bench.states, tick_period_ns(hz)) };
         let replays = Replays { bench, setting, choices };
-        let path = self
-            .output
-            .clone()
-            .unwrap_or_else(|| PathBuf::from(format!("{}.{}", named.name, self.format.ending())));
-        let output = Output::create(&path, self.force)?;
         match self.format {
             Format::Perfetto => perfetto::write(&named, &replays, &output)?,
             Format::Csv | Format::Arrow => {
                 rows::write(&named, &replays, self.format == Format::Arrow, &output)?;
             }
         }
-        output.finish()?;
-        Ok((path, named, replays))
+        let byte_count = output.finish()?;
+        Ok((named, replays, byte_count))
     }
 
-    fn report(&self, path: &Path, named: &NamedLog, replays: &Replays) -> Result<(), Failure> {
-        let byte_count = path.metadata()?.len();
+    fn report(
+        &self,
+        out: &mut Screen,
+        path: &Path,
+        byte_count: u64,
+        named: &NamedLog,
+        replays: &Replays,
+    ) -> Result<(), Failure> {
         let gap_count = named.log.gap_count();
         let machine = &replays.bench.machine.id;
         let governors: Vec<String> = replays.choices.iter().map(Choice::name).collect();
-        let mut out = screen::stdout();
         if self.json {
             let document = json!({
-                "file": path,
+                "file": path.to_string_lossy(),
                 "byte_count": byte_count,
                 "gap_count": gap_count,
                 "governors": governors,
@@ -181,17 +196,17 @@ impl Export {
 }
 
 /// Writes a log as a trace for the Perfetto UI.
-pub fn write_perfetto(log: &Path, output: &Path, force: bool) -> Result<(), Failure> {
+pub fn write_perfetto(log: &Path, output: OutputFile) -> Result<(), Failure> {
     let export = Export {
         log: log.to_owned(),
         format: Format::Perfetto,
-        output: Some(output.to_owned()),
-        force,
+        output: None,
+        force: false,
         governors: Vec::new(),
         machine: None,
         json: false,
     };
-    export.write().map(|_| ())
+    export.write(Output::File(output)).map(|_| ())
 }
 
 const STDOUT: &str = "-";
@@ -203,10 +218,11 @@ enum Output {
 }
 
 impl Output {
-    fn create(path: &Path, force: bool) -> Result<Self, Failure> {
-        match path == Path::new(STDOUT) {
-            true => Ok(Output::Stdout),
-            false => Ok(Output::File(OutputFile::create(path, force)?)),
+    /// Where to say what became of it.
+    fn report(&self) -> fn() -> Screen {
+        match self {
+            Output::File(output) => output::report_of(output),
+            Output::Stdout => screen::stderr,
         }
     }
 
@@ -230,10 +246,10 @@ impl Output {
         }
     }
 
-    fn finish(self) -> Result<(), Failure> {
+    fn finish(self) -> Result<u64, Failure> {
         match self {
             Output::File(output) => Ok(output.finish()?),
-            Output::Stdout => Ok(()),
+            Output::Stdout => Ok(0),
         }
     }
 }

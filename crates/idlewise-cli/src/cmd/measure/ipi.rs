@@ -16,6 +16,7 @@ use idlewise_trace::OutputFile;
 use serde_json::json;
 
 use crate::error::Failure;
+use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::signals::Signals;
@@ -106,7 +107,7 @@ impl Ipi {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let root = self.sysroot.as_deref().map_or_else(Root::live, Root::at);
         let output = match &self.samples {
-            Some(path) => Some(OutputFile::create(path, self.force)?),
+            Some(path) => Some(output::create(path, self.force, &[])?),
             None => None,
         };
         let plan = Plan::new(&root, &self.wishes()?)?;
@@ -300,7 +301,8 @@ fn notes(plan: &Plan, cases: &[Case], is_guest: bool) -> Notes {
 fn write_samples(output: OutputFile, plan: &Plan, cases: &[Case]) -> Result<(), Failure> {
     write_lines(&output, plan, cases)
         .map_err(|error| Failure::new(format_args!("{}: {error}", output.path().display())))?;
-    Ok(output.finish()?)
+    output.finish()?;
+    Ok(())
 }
 
 /// A line for each wake, in cycles, with what it takes to make times of them.

@@ -118,6 +118,12 @@ impl Replay {
         Ok(if choices.iter().any(failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
+    /// The files that are read.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let machines = self.world.machines.iter().map(PathBuf::from);
+        machines.chain(self.world.logs.iter().cloned()).chain(self.governors.files()).collect()
+    }
+
     /// One outcome for each log, machine and governor, in that order; the oracle has one for each
     /// price.
     fn outcomes<'a>(

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_core::STATE_COUNT_MAX;
@@ -23,6 +23,7 @@ use crate::cmd::simulate::SIMULATED_DRIVER;
 use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::NamedLog;
+use crate::output;
 use crate::screen;
 use crate::world::{Bench, HZ_DEFAULT};
 
@@ -343,7 +344,11 @@ pub fn write(
     }
     let bench = &benches[0];
     let setting = options.world.setting(bench, named);
-    let mut writer = LogWriter::create(path, options.force)?;
+    let inputs = options.inputs();
+    let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+    let output = output::create(path, options.force, &inputs)?;
+    let report = output::report_of(&output);
+    let mut writer = LogWriter::new(output)?;
     each_cpu(named, |cpu_gaps| {
         let mut governor = choice.governor(&bench.machine, setting.tick_period_ns);
         let mut lane = GovernorLane::with_observer(&mut *governor, setting, Rewrite::default());
@@ -378,7 +383,7 @@ pub fn write(
     };
     writer.finish(&metadata)?;
     writeln!(
-        screen::stdout(),
+        report(),
         "{}: {} gaps as {} decided them on {}",
         screen::name(path),
         named.log.gap_count(),

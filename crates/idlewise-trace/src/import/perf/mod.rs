@@ -80,7 +80,15 @@ pub struct PerfData {
 /// # Errors
 /// Fails if the file cannot be read, is no perf.data, or has no event formats.
 pub fn formats(path: &Path) -> Result<TracingData, ImportError> {
-    Head::read_formats(&mut source::open(path)?)
+    formats_of_file(source::open(path)?)
+}
+
+/// As [`formats`], for a file that is open.
+///
+/// # Errors
+/// As [`formats`].
+pub fn formats_of_file(file: File) -> Result<TracingData, ImportError> {
+    Head::read_formats(&mut source::checked(file)?)
 }
 
 impl PerfData {
@@ -98,7 +106,15 @@ impl PerfData {
     /// # Errors
     /// As [`PerfData::open`].
     pub fn open_with_formats(path: &Path, formats: TracingData) -> Result<Self, ImportError> {
-        Self::from_source(Box::new(source::open(path)?), Some(formats))
+        Self::open_file_with_formats(source::open(path)?, formats)
+    }
+
+    /// As [`PerfData::open_with_formats`], for a file that is open.
+    ///
+    /// # Errors
+    /// As [`PerfData::open`].
+    pub fn open_file_with_formats(file: File, formats: TracingData) -> Result<Self, ImportError> {
+        Self::from_source(Box::new(source::checked(file)?), Some(formats))
     }
 
     pub(super) fn from_file(file: File) -> Result<Self, ImportError> {

@@ -1,0 +1,359 @@
+//! Commands that end in the middle: by signals, at limits, on full disks. Nothing may be left, and
+//! what is on its way is nobody else's to read. Pipes hold the commands where the tests want them.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use crate::{folder, root};
+
+/// Where a command runs, with a folder for its temporary files.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Place(folder());
+        fs::create_dir(place.path("tmp")).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        command.current_dir(self.0.path()).env("TMPDIR", self.path("tmp")).args(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
+    }
+
+    /// Every file in it, but pipes.
+    fn files(&self) -> Vec<PathBuf> {
+        fn add(folder: &Path, files: &mut Vec<PathBuf>) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let entry = entry.unwrap();
+                match entry.file_type().unwrap() {
+                    kind if kind.is_dir() => add(&entry.path(), files),
+                    kind if kind.is_file() => files.push(entry.path()),
+                    _ => {}
+                }
+            }
+        }
+        let mut files = Vec::new();
+        add(self.0.path(), &mut files);
+        files
+    }
+}
+
+/// A child that is killed if the test fails.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        Running(command.spawn().unwrap())
+    }
+
+    fn signal(&self, signal: &str) {
+        let process = self.0.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
+    }
+
+    /// The number of the signal that ended it.
+    fn ended_by(&mut self) -> Option<i32> {
+        self.0.wait().unwrap().signal()
+    }
+
+    fn stderr(&mut self) -> BufReader<ChildStderr> {
+        BufReader::new(self.0.stderr.take().unwrap())
+    }
+}
+
+/// Signals, and their numbers. Those that our own starter ignores would not end a command either.
+fn signals(test: &str) -> Vec<(&'static str, i32)> {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(mask.trim(), 16).unwrap();
+    let mut signals = vec![("INT", 2), ("TERM", 15), ("HUP", 1), ("KILL", 9)];
+    signals.retain(|(name, number)| {
+        let is_ignored = ignored & 1 << (number - 1) != 0;
+        if is_ignored {
+            eprintln!("SKIPPED: {test}: SIG{name} is ignored here (nohup, or in the background)");
+        }
+        !is_ignored
+    });
+    signals
+}
+
+/// Its output is on the way, and it would simulate for years.
+#[test]
+fn an_output_on_its_way_leaves_nothing() {
+    for (signal, number) in signals("an_output_on_its_way_leaves_nothing") {
+        for force in [false, true] {
+            let place = Place::new();
+            let years = "31536000000";
+            let mut command = place.command(&[
+                "simulate",
+                "spr",
+                "wakes",
+                "--duration-ms",
+                years,
+                "--trace",
+                "out",
+            ]);
+            if force {
+                fs::write(place.path("out"), "precious").unwrap();
+                command.arg("--force");
+            }
+            let before = place.files();
+            let mut running = Running::start(&mut command);
+            let open = PathBuf::from(format!("/proc/{}/fd", running.0.id()));
+            let is_open = || {
+                let links = fs::read_dir(&open).into_iter().flatten().flatten();
+                let mut files = links.filter_map(|link| fs::read_link(link.path()).ok());
+                files.any(|file| file.starts_with(place.0.path()))
+            };
+            while !is_open() {
+                assert!(running.0.try_wait().unwrap().is_none(), "it runs");
+                std::thread::yield_now();
+            }
+            running.signal(signal);
+            assert_eq!(running.ended_by(), Some(number), "{signal}");
+            assert_eq!(place.files(), before, "{signal}");
+        }
+    }
+}
+
+/// The recording is unpacked, and another one is waited for.
+#[test]
+fn an_unpacked_recording_has_no_name_and_leaves_nothing() {
+    for (signal, number) in signals("an_unpacked_recording_has_no_name_and_leaves_nothing") {
+        let place = Place::new();
+        let fifo = place.fifo("formats");
+        let recording = root().join("traces/s-softirq500.perf.data.xz");
+        let recording = recording.to_str().unwrap();
+        let mut command =
+            place.command(&["import", recording, "-o", "out", "--formats-from", "formats"]);
+        let mut running = Running::start(&mut command);
+        // Done when it has come to the second file.
+        let _writer = File::options().write(true).open(fifo).unwrap();
+        assert_eq!(place.files(), [] as [PathBuf; 0], "in the middle");
+        running.signal(signal);
+        assert_eq!(running.ended_by(), Some(number), "{signal}");
+        assert_eq!(place.files(), [] as [PathBuf; 0], "{signal}");
+        assert_eq!(
+            fs::read_dir(place.path("tmp")).unwrap().count(),
+            0,
+            "{signal}: no folder either"
+        );
+    }
+}
+
+/// A pipe holds the command where it reads its recording.
+#[test]
+fn a_recording_that_comes_through_a_pipe_leaves_nothing() {
+    let bytes = crate::recording("b-redis");
+    let commands: [&[&str]; 6] = [
+        &["import", "pipe", "-o", "out"],
+        &["anonymize", "pipe", "-o", "out"],
+        &["export", "pipe", "--format", "arrow", "-o", "out"],
+        &["replay", "pipe", "--machine", "spr", "--governor", "menu", "--write-log", "out"],
+        &["info", "pipe"],
+        &["bench", "park", "--log", "pipe", "--plot", "out"],
+    ];
+    for arguments in commands {
+        for (signal, number) in signals("a_recording_that_comes_through_a_pipe_leaves_nothing") {
+            let place = Place::new();
+            let fifo = place.fifo("pipe");
+            let mut running = Running::start(&mut place.command(arguments));
+            let mut writer = File::options().write(true).open(fifo).unwrap();
+            // More than a pipe holds: the command has begun to read.
+            writer.write_all(&bytes[..200_000]).unwrap();
+            assert_eq!(place.files(), [] as [PathBuf; 0], "{arguments:?}: in the middle");
+            running.signal(signal);
+            assert_eq!(running.ended_by(), Some(number), "{arguments:?} {signal}");
+            assert_eq!(place.files(), [] as [PathBuf; 0], "{arguments:?} {signal}");
+        }
+    }
+}
+
+#[test]
+fn a_pipe_gives_the_same_as_a_file() {
+    let bytes = crate::recording("b-redis");
+    let place = Place::new();
+    fs::write(place.path("file"), &bytes).unwrap();
+    let file = place.command(&["import", "file", "-o", "a.parquet"]).output().unwrap();
+    assert!(file.status.success());
+    let fifo = place.fifo("pipe");
+    let mut running = Running::start(&mut place.command(&["import", "pipe", "-o", "b.parquet"]));
+    File::options().write(true).open(fifo).unwrap().write_all(&bytes).unwrap();
+    assert!(running.0.wait().unwrap().success());
+    assert!(
+        fs::read(place.path("a.parquet")).unwrap() == fs::read(place.path("b.parquet")).unwrap()
+    );
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_to_is_waited_for_aloud() {
+    let commands: [&[&str]; 5] = [
+        &["info", "pipe"],
+        &["import", "pipe"],
+        &["import", "pipe", "--recorded-machine", "./pipe"],
+        &["machines", "./pipe"],
+        &[
+            "verify-decisions",
+            "--governor",
+            "menu-6.12",
+            "--table",
+            "spr",
+            "--hz",
+            "250",
+            "--tables",
+            "pipe",
+            "x",
+        ],
+    ];
+    let signals = signals("a_pipe_that_nobody_writes_to_is_waited_for_aloud");
+    for arguments in commands {
+        let Some((signal, number)) = signals.first() else { return };
+        let place = Place::new();
+        let _fifo = place.fifo("pipe");
+        let mut running = Running::start(&mut place.command(arguments));
+        let mut line = String::new();
+        running.stderr().read_line(&mut line).unwrap();
+        assert!(line.contains("waiting for") && line.contains("pipe"), "{arguments:?}: {line}");
+        running.signal(signal);
+        assert_eq!(running.ended_by(), Some(*number), "{arguments:?}");
+    }
+    // It is still there for a writer that is late, whose file is what counts.
+    let place = Place::new();
+    let fifo = place.fifo("pipe");
+    let mut running = Running::start(&mut place.command(&["validate", "pipe"]));
+    let mut stderr = running.stderr();
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains("waiting for"), "{line}");
+    fs::write(fifo, fs::read(root().join("traces/b-redis.parquet")).unwrap()).unwrap();
+    assert!(running.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_is_waited_for_aloud() {
+    let log = root().join("traces/a-idle.parquet");
+    let log = log.to_str().unwrap();
+    for (signal, number) in signals("a_pipe_that_nobody_reads_is_waited_for_aloud") {
+        let place = Place::new();
+        let _fifo = place.fifo("pipe");
+        let arguments = ["export", log, "--format", "csv", "-o", "pipe"];
+        let mut running = Running::start(&mut place.command(&arguments));
+        let mut line = String::new();
+        running.stderr().read_line(&mut line).unwrap();
+        assert!(line.contains("waiting for pipe, a pipe that nobody reads"), "{line}");
+        running.signal(signal);
+        assert_eq!(running.ended_by(), Some(number));
+    }
+}
+
+/// Commands that write a file, and what goes to the folder for temporary ones.
+const WRITERS: [&[&str]; 5] = [
+    &["import", "recording.xz", "-o", "out/log"],
+    &["import", "recording", "-o", "out/log"],
+    &["anonymize", "recording", "-o", "out/log"],
+    &["export", "recording", "--format", "csv", "-o", "out/log"],
+    &["simulate", "spr", "wakes", "--duration-ms", "2000", "--trace", "out/log"],
+];
+
+fn place_of_writers() -> Place {
+    let place = Place::new();
+    fs::create_dir(place.path("out")).unwrap();
+    fs::write(place.path("recording"), crate::recording("e-hackbench")).unwrap();
+    fs::copy(root().join("traces/e-hackbench.perf.data.xz"), place.path("recording.xz")).unwrap();
+    place
+}
+
+/// As `ulimit -f` sets it; the system sends SIGXFSZ, which ends a program that does not expect it.
+#[test]
+fn a_limit_on_file_sizes_is_an_error_that_leaves_nothing() {
+    for arguments in WRITERS {
+        let place = place_of_writers();
+        let before = place.files();
+        let mut command = Command::new("sh");
+        command.current_dir(place.0.path()).env("TMPDIR", place.path("tmp"));
+        command.args(["-c", "ulimit -f 8; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_idlewise")]);
+        let output = command.args(arguments).output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {:?} {message}", output.status);
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(message.contains("File too large"), "{message}");
+        assert_eq!(place.files(), before, "{arguments:?}");
+        assert_eq!(fs::read_dir(place.path("tmp")).unwrap().count(), 0, "{arguments:?}");
+    }
+}
+
+/// A disk of 64 KiB, gone when the test ends.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn new(path: PathBuf) -> Result<Self, String> {
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=64k", "idlewise-test"])
+            .arg(&path)
+            .output()
+            .map_err(|error| error.to_string())?;
+        match mount.status.success() {
+            true => Ok(SmallDisk(path)),
+            false => Err(String::from_utf8_lossy(&mount.stderr).trim().to_owned()),
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_leaves_nothing() {
+    for full in ["out", "tmp"] {
+        for arguments in WRITERS {
+            let needs_tmp =
+                arguments[1] == "recording.xz" || matches!(arguments[0], "anonymize" | "export");
+            if full == "tmp" && !needs_tmp {
+                continue;
+            }
+            let place = place_of_writers();
+            let _disk = match SmallDisk::new(place.path(full)) {
+                Ok(disk) => disk,
+                Err(reason) => {
+                    eprintln!(
+                        "SKIPPED: a_full_disk_is_an_error_that_leaves_nothing: {reason} (needs root)"
+                    );
+                    return;
+                }
+            };
+            let before = place.files();
+            let output = place.command(arguments).output().unwrap();
+            let message = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?} {full}: {message}");
+            assert_eq!(message.lines().count(), 1, "{message}");
+            assert!(message.contains("No space left"), "{message}");
+            assert_eq!(place.files(), before, "{arguments:?} {full}");
+        }
+    }
+}
