@@ -385,7 +385,6 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
         assert_eq!(names(folder.path()), ["log"]);
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        drop(partial);
 
         // A signal. In the same test, for it takes those of others along.
         fs::remove_file(&path).unwrap();

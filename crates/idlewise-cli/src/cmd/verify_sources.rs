@@ -1,7 +1,6 @@
 //! `idlewise verify-sources`: do our ports decide as the kernel's own C files do, decision by
 //! decision? The files run in this process: they are the kernel's.
 
-use std::fs;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ fn measures_all_ways_in_one_run() {
     assert!(ways.iter().all(|way| way["wake_latency_p50_ns"].as_u64().is_some()));
     assert_eq!(workload["goals"].as_array().unwrap().len(), 4);
     assert!(std::fs::read_to_string(plot).unwrap().contains("idlewise</text>"));
-    assert_refused(&arguments, &["plot.svg", "exists already", "--force"]);
+    assert_refused(&arguments, &["plot.svg", "exists", "--force"]);
 }
 
 #[test]
