@@ -96,9 +96,12 @@ fn perfetto(late_count: usize) -> Box<dyn Recording> {
     Box::new(PerfettoTrace::from_bytes(perfetto_writer::file(&packets)).unwrap())
 }
 
+/// Makes a recording with so many late events.
+type Writer = fn(usize) -> Box<dyn Recording>;
+
 /// Each format, and which event the first late one comes behind: perf's rounds hold the last block
 /// back, so that it can still go before those.
-const FORMATS: [(&str, fn(usize) -> Box<dyn Recording>, u64); 4] = [
+const FORMATS: [(&str, Writer, u64); 4] = [
     ("perf.data", perf, 1_979),
     ("trace.dat", trace_dat, 1_999),
     ("text", text, 1_999),

@@ -91,7 +91,7 @@ pub(super) struct Survey {
     pub(super) bundles: BundleReader,
     pub(super) info: TraceInfo,
     pub(super) bundle_count: u64,
-    /// Those of the events that were looked at.
+    /// The clocks of the events that were looked at.
     pub(super) clocks: Vec<TraceClock>,
     pub(super) suspend_count: u64,
     pub(super) foreign_packet_count: u64,
