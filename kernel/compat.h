@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What differs between the kernels that we build for: Debian's 6.1, 6.12 and 7.3, and others between.
- * Version switches stand here and nowhere else; Kbuild looks for what no version is known of.
+ * What differs between the kernels that we build for: Debian's 6.1, 6.12 and 7.3, and others
+ * between. Version switches stand here and nowhere else; Kbuild looks for what no version is known
+ * of.
  */
 #ifndef IDLEWISE_COMPAT_H
 #define IDLEWISE_COMPAT_H
@@ -16,20 +17,53 @@
 #include <asm/hardirq.h>
 #include <asm/msr.h>
 #include <asm/mwait.h>
+#include <asm/nospec-branch.h>
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 16, 0)
 #include <asm/processor.h>
 #else
 #include <asm/cpuid/api.h>
 #endif
 
-/* Before 6.3 a driver that handles RCU itself told context tracking alone. */
+/*
+ * A driver that handles RCU itself tells it, and lockdep, which has to take interrupts for enabled
+ * meanwhile: a wait may let them in unseen by it. Since 6.3 there is one function for all that.
+ */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
 #include <linux/context_tracking.h>
-#define idlewise_rcu_idle_enter()	ct_idle_enter()
-#define idlewise_rcu_idle_exit()	ct_idle_exit()
+#include <linux/instrumentation.h>
+#include <linux/irqflags.h>
+static __always_inline void idlewise_rcu_idle_enter(void)
+{
+	trace_hardirqs_on_prepare();
+	lockdep_hardirqs_on_prepare();
+	instrumentation_end();
+	ct_idle_enter();
+	lockdep_hardirqs_on(_THIS_IP_);
+}
+
+static __always_inline void idlewise_rcu_idle_exit(void)
+{
+	lockdep_hardirqs_off(_THIS_IP_);
+	ct_idle_exit();
+	instrumentation_begin();
+}
 #else
 #define idlewise_rcu_idle_enter()	ct_cpuidle_enter()
 #define idlewise_rcu_idle_exit()	ct_cpuidle_exit()
+#endif
+
+/* Renamed by 6.16 and in the stable kernels of that time. */
+#ifdef IDLEWISE_CLEARS_BUFFERS
+#define idlewise_clear_cpu_buffers()	x86_idle_clear_cpu_buffers()
+#else
+#define idlewise_clear_cpu_buffers()	mds_idle_clear_cpu_buffers()
+#endif
+
+/* What enter_dead() returns; by 6.16 it is nothing. */
+#ifdef IDLEWISE_PLAY_DEAD
+#define IDLEWISE_DEAD void
+#else
+#define IDLEWISE_DEAD int
 #endif
 
 static inline void idlewise_timer_setup(struct hrtimer *timer,
@@ -65,7 +99,9 @@ static __always_inline unsigned int idlewise_ipi_count(void)
 #endif
 }
 
-/* The address of a function that is not exported, or NULL; behind its landing pad, if it has one. */
+/*
+ * The address of a function that is not exported, or NULL; behind its landing pad, if it has one.
+ */
 static inline void *idlewise_function(const char *name)
 {
 	struct kprobe probe = { .symbol_name = name };

@@ -5,20 +5,25 @@
  * States come from `states=` or from CPUID: POLL; C0.2 where the CPU has WAITPKG; C1 by MWAIT, or
  * by HLT where MWAIT C1 does not exist. What each of our three ideas does here:
  *
- * C0.1, C0.2 - UMWAIT with interrupts on, monitoring the idle task's flags, without a deadline of
- * its own: IA32_UMWAIT_CONTROL ends it, and forbids C0.2 where the administrator says so. A stay
- * that the control ended is an idle stay like any other; the governor is asked again.
+ * C0.1, C0.2 - UMWAIT, monitoring the idle task's flags, without a deadline of its own:
+ * IA32_UMWAIT_CONTROL ends it, and forbids C0.2 where the administrator says so. A stay that the
+ * control ended is an idle stay like any other; the governor is asked again.
  *
  * Wakes without an interrupt - the polling flag stays set while a state monitors the flags, so that
- * the scheduler's and the function calls' senders store instead of sending an IPI. Counted per CPU:
- * wakes by a store, by an IPI, and free rides, which are further wakes that found one on its way.
+ * the scheduler's and the function calls' senders store instead of sending an IPI. What ended a
+ * stay is looked for only while somebody asks: by the tracepoint, or by debugfs's `accounting`.
+ * Otherwise no counter, no clock and no interrupt controller is read, and no waker pays for it.
  *
  * Promotion - entering a state of `promote=` starts a timer at the next enabled state's target
  * residency plus twice its exit latency. It only ends the stay: the governor sees a stay that was
- * long enough for the deeper state and learns. It is not started where PM QoS forbids that state.
+ * long enough for the deeper state and learns. For that the stay must be one stay, so the control's
+ * limit does not end it. It is not started where PM QoS forbids the next state.
+ *
+ * Deep states - those that MWAIT's hints beyond C1 name take more than the instruction
+ * (idlewise_duties). What firmware or another driver chose in MSRs (demotion, C1E promotion) stays.
  *
  * Not in here: latencies of states that CPUID lists but nobody measured (name them in `states=`),
- * coupled states, suspend states, and any opinion about the tick.
+ * coupled states, and any opinion about the tick.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -26,28 +31,28 @@
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
 #include <linux/cpuidle.h>
-#include <linux/debugfs.h>
 #include <linux/hrtimer.h>
 #include <linux/module.h>
 #include <linux/percpu.h>
-#include <linux/sched/clock.h>
 #include <linux/sched/idle.h>
-#include <linux/seq_file.h>
+#include <linux/sched/smt.h>
 #include <linux/slab.h>
-#include <linux/tracepoint.h>
+#include <linux/stop_machine.h>
+#include <linux/tick.h>
 
-#include <asm/apic.h>
-#include <asm/irq_vectors.h>
-#include <asm/msr.h>
-#include <asm/mwait.h>
+#include <asm/fpu/api.h>
+#include <asm/fpu/types.h>
+#include <asm/fpu/xcr.h>
 #include <asm/processor.h>
+#include <asm/spec-ctrl.h>
+#include <asm/special_insns.h>
+#include <asm/tsc.h>
 
 #include "compat.h"
 #include "idlewise_states.h"
+#include "mwait.h"
 #include "umwait.h"
-
-#define CREATE_TRACE_POINTS
-#include "idlewise_idle_trace.h"
+#include "wakes.h"
 
 static char *states;
 module_param(states, charp, 0444);
@@ -61,111 +66,103 @@ static char *disable = "";
 module_param(disable, charp, 0444);
 MODULE_PARM_DESC(disable, "Names of the states that are disabled until sysfs enables them, comma-separated (default: none), e.g. C0.2");
 
-enum idlewise_wake {
-	IDLEWISE_WAKE_STORE,
-	IDLEWISE_WAKE_IPI,
-	IDLEWISE_WAKE_PROMOTION,
-	IDLEWISE_WAKE_DEADLINE,
-	IDLEWISE_WAKE_INTERRUPT,
-	IDLEWISE_WAKE_COUNT,
-};
-
-static const char * const wake_names[IDLEWISE_WAKE_COUNT] = {
-	"store", "ipi", "promotion", "deadline", "interrupt",
-};
+static_assert(IDLEWISE_STATE_COUNT_MAX <= CPUIDLE_STATE_MAX);
+static_assert(IDLEWISE_NAME_LENGTH_MAX < CPUIDLE_NAME_LEN);
 
 struct idlewise_cpu {
 	struct cpuidle_device device;
 	struct hrtimer promotion;
 	bool is_registered;
-	/* Wakes that other CPUs sent here without an IPI; theirs to add to. */
-	atomic_long_t silent_wake_count;
-	/* The rest is written by this CPU alone. */
-	u64 wake_counts[IDLEWISE_STATE_COUNT_MAX][IDLEWISE_WAKE_COUNT];
-	u64 stay_ns[IDLEWISE_STATE_COUNT_MAX];
-	u64 free_ride_count;
+	/* The CPU is offline, perhaps by our enter_dead(). */
+	bool holds_module;
 };
 
 static struct idlewise_table table;
+static struct idlewise_duties state_duties[IDLEWISE_STATE_COUNT_MAX];
 static struct cpuidle_driver driver = { .name = "idlewise" };
 static struct idlewise_cpu __percpu *cpus;
 static unsigned long promoted_states, disabled_states;
 static enum cpuhp_state hotplug_state;
-static struct dentry *debugfs_folder;
 static struct idlewise_boot_answer boot_answer;
-static struct tracepoint *silent_wake_tracepoint;
+static struct idlewise_mwait_leaf mwait_leaf;
+static bool has_dead_state;
 IDLEWISE_DEFINE_CALL(cpuidle_governor_latency_req);
-/* ECX of MWAIT: whether masked interrupts end it, or they must be let in. */
-static u32 mwait_breaks_on_interrupt;
 
-/* Waiting */
-
-/* Whether a reschedule or call IPI waits for interrupts to be let in; their vectors adjoin. */
-static bool ipi_is_pending(void)
-{
-	const u32 vectors = BIT(RESCHEDULE_VECTOR & 31) | BIT(CALL_FUNCTION_VECTOR & 31) |
-			    BIT(CALL_FUNCTION_SINGLE_VECTOR & 31);
-
-	BUILD_BUG_ON(RESCHEDULE_VECTOR >> 5 != 7 || CALL_FUNCTION_VECTOR >> 5 != 7 ||
-		     CALL_FUNCTION_SINGLE_VECTOR >> 5 != 7);
-	return apic->read(APIC_IRR + 0x70) & vectors;
-}
+/* Waiting. RCU does not watch, so nothing may be traced or probed: noinstr. */
 
 static __always_inline void wait_halted(void)
 {
 	raw_safe_halt();
+	idlewise_linger();
 	raw_local_irq_disable();
 }
 
-/* Returns whether the control's deadline ended it. */
-static __always_inline bool wait_user(u32 hint)
+/*
+ * Returns whether the control's limit ended it; if that shall not, waits again. CPU buffers are
+ * cleared as for MWAIT: in C0.1 and C0.2, too, a sibling gets what this CPU does not use.
+ */
+static __always_inline bool wait_user(u32 hint, bool is_unlimited)
 {
-	bool deadline = false;
+	bool limited = false;
 
+	idlewise_clear_cpu_buffers();
 	if (!current_set_polling_and_test()) {
-		idlewise_umonitor(&current_thread_info()->flags);
-		if (!need_resched()) {
-			deadline = idlewise_sti_umwait(hint);
-			raw_local_irq_disable();
-		}
+		do {
+			idlewise_umonitor(&current_thread_info()->flags);
+			limited = !need_resched() && idlewise_umwait(hint);
+		} while (limited && is_unlimited);
 	}
 	current_clr_polling();
-	return deadline;
+	return limited;
 }
 
-/* The kernel's own way, but for CPUs whose MWAIT masked interrupts don't end: these are let in. */
-static __always_inline void wait_monitored(u32 hint)
-{
-	if (mwait_breaks_on_interrupt) {
-		mwait_idle_with_hints(hint, mwait_breaks_on_interrupt);
-		return;
-	}
-	if (!current_set_polling_and_test()) {
-		__monitor(&current_thread_info()->flags, 0, 0);
-		if (!need_resched()) {
-			__sti_mwait(hint, 0);
-			raw_local_irq_disable();
-		}
-	}
-	current_clr_polling();
-}
-
-static __always_inline bool wait_in(const struct idlewise_state *state)
+static __always_inline bool wait_in(const struct idlewise_state *state, bool is_unlimited)
 {
 	switch (state->method) {
 	case IDLEWISE_UMWAIT:
-		return wait_user(state->hint);
+		return wait_user(state->hint, is_unlimited);
 	case IDLEWISE_MWAIT:
-		wait_monitored(state->hint);
+		idlewise_mwait(state->hint, mwait_leaf.breaks_on_interrupt);
 		return false;
 	case IDLEWISE_SOFT:
-		if (!current_set_polling_and_test())
-			idlewise_soft_wait();
-		current_clr_polling();
+		idlewise_soft_wait();
 		return false;
 	default:
 		wait_halted();
 		return false;
+	}
+}
+
+/* As wait_user(), for all methods. Interrupts are off, before and after. */
+static noinstr bool wait_unwatched(const struct idlewise_state *state,
+				   struct idlewise_duties duties, bool is_unlimited)
+{
+	bool lifts_ibrs = duties.lift_ibrs && sched_smt_active();
+	u64 spec_ctrl = 0;
+	bool limited;
+
+	instrumentation_begin();
+	idlewise_rcu_idle_enter();
+	if (lifts_ibrs) {
+		spec_ctrl = spec_ctrl_current();
+		__update_spec_ctrl(0);
+	}
+	limited = wait_in(state, is_unlimited);
+	idlewise_linger();
+	if (lifts_ibrs)
+		__update_spec_ctrl(spec_ctrl);
+	idlewise_rcu_idle_exit();
+	instrumentation_end();
+	return limited;
+}
+
+/* A core with tile registers in use goes no deeper. Whoever used them finds them in memory. */
+static void release_tiles(void)
+{
+	if (xfeatures_in_use() & XFEATURE_MASK_XTILE) {
+		kernel_fpu_begin_mask(0);
+		tile_release();
+		kernel_fpu_end();
 	}
 }
 
@@ -196,103 +193,72 @@ static u64 promotion_span_ns(struct cpuidle_device *device, int index)
 	return 0;
 }
 
+/*
+ * False if the state can't be entered after all. Where it stops the local timer, cpuidle has handed
+ * that one's next event to the broadcast device already, which would never hear of a timer started
+ * now: so the event is taken back and handed over again.
+ */
+static bool start_promotion(struct idlewise_cpu *cpu, int index, u64 span_ns)
+{
+	bool timer_stops = driver.states[index].flags & CPUIDLE_FLAG_TIMER_STOP;
+
+	if (timer_stops)
+		tick_broadcast_exit();
+	hrtimer_start(&cpu->promotion, ns_to_ktime(span_ns), HRTIMER_MODE_REL_PINNED_HARD);
+	if (timer_stops && tick_broadcast_enter()) {
+		hrtimer_try_to_cancel(&cpu->promotion);
+		return false;
+	}
+	return true;
+}
+
+/* The callbacks */
+
 static int idlewise_enter(struct cpuidle_device *device, struct cpuidle_driver *drv, int index)
 {
 	struct idlewise_cpu *cpu = container_of(device, struct idlewise_cpu, device);
 	const struct idlewise_state *state = &table.states[index];
-	long silent_wakes = atomic_long_read(&cpu->silent_wake_count);
+	struct idlewise_duties duties = state_duties[index];
+	bool is_observed = stays_are_observed();
 	u64 promotion_ns = promotion_span_ns(device, index);
-	unsigned int ipis = idlewise_ipi_count();
-	u64 start_ns = local_clock(), stay_ns;
-	enum idlewise_wake wake;
-	bool deadline;
+	struct idlewise_stay stay;
+	bool limited;
 
-	if (promotion_ns)
-		hrtimer_start(&cpu->promotion, ns_to_ktime(promotion_ns),
-			      HRTIMER_MODE_REL_PINNED_HARD);
-	idlewise_rcu_idle_enter();
-	deadline = wait_in(state);
-	idlewise_rcu_idle_exit();
-	stay_ns = local_clock() - start_ns;
+	if (promotion_ns && !start_promotion(cpu, index, promotion_ns))
+		return -EBUSY;
+	idlewise_count_inside(1);
+	if (is_observed)
+		stay = stay_begins();
+	if (duties.release_tiles)
+		release_tiles();
+	limited = wait_unwatched(state, duties, promotion_ns);
 	/* Pinned and handled in hard interrupts, which are off: it can't be running now. */
 	if (promotion_ns)
 		hrtimer_try_to_cancel(&cpu->promotion);
-
-	silent_wakes = atomic_long_read(&cpu->silent_wake_count) - silent_wakes;
-	if (silent_wakes > 0) {
-		wake = IDLEWISE_WAKE_STORE;
-		cpu->free_ride_count += silent_wakes - 1;
-	} else if (idlewise_ipi_count() != ipis || ipi_is_pending()) {
-		wake = IDLEWISE_WAKE_IPI;
-	} else if (promotion_ns && stay_ns >= promotion_ns) {
-		/* By the clock: the handler may not have run yet. */
-		wake = IDLEWISE_WAKE_PROMOTION;
-	} else {
-		wake = deadline ? IDLEWISE_WAKE_DEADLINE : IDLEWISE_WAKE_INTERRUPT;
-	}
-	cpu->wake_counts[index][wake]++;
-	cpu->stay_ns[index] += stay_ns;
-	trace_idlewise_wake(index, wake, stay_ns);
+	if (is_observed)
+		stay_ended(state, index, stay, promotion_ns, limited);
+	idlewise_count_inside(-1);
 	return index;
 }
 
-/* Accounting: the scheduler tells of each wake that it sent as a store. */
-
-static void silent_wake(void *data, int cpu)
+/* For suspend-to-idle: the clocks are suspended, so neither timers nor time. */
+static int idlewise_enter_s2idle(struct cpuidle_device *device, struct cpuidle_driver *drv,
+				 int index)
 {
-	atomic_long_inc(&per_cpu_ptr(cpus, cpu)->silent_wake_count);
-}
-
-static void find_silent_wake(struct tracepoint *tracepoint, void *data)
-{
-	if (!strcmp(tracepoint->name, "sched_wake_idle_without_ipi"))
-		silent_wake_tracepoint = tracepoint;
-}
-
-static int wakes_show(struct seq_file *file, void *data)
-{
-	int cpu, index, wake;
-
-	seq_printf(file, "%-4s %-*s %15s", "cpu", IDLEWISE_NAME_LENGTH_MAX, "state", "stay_ns");
-	for (wake = 0; wake < IDLEWISE_WAKE_COUNT; wake++)
-		seq_printf(file, " %12s", wake_names[wake]);
-	seq_puts(file, "\n");
-	for_each_online_cpu(cpu) {
-		const struct idlewise_cpu *of = per_cpu_ptr(cpus, cpu);
-
-		for (index = 0; index < table.state_count; index++) {
-			/* POLL is the kernel's own and counts in sysfs only. */
-			if (table.states[index].method == IDLEWISE_POLL)
-				continue;
-			seq_printf(file, "%-4d %-*s %15llu", cpu, IDLEWISE_NAME_LENGTH_MAX,
-				   table.states[index].name, of->stay_ns[index]);
-			for (wake = 0; wake < IDLEWISE_WAKE_COUNT; wake++)
-				seq_printf(file, " %12llu", of->wake_counts[index][wake]);
-			seq_puts(file, "\n");
-		}
-		seq_printf(file, "%-4d free_rides %llu\n", cpu, of->free_ride_count);
-	}
+	if (state_duties[index].release_tiles)
+		release_tiles();
+	wait_unwatched(&table.states[index], state_duties[index], false);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(wakes);
+
+/* On a CPU that is offline already; returns only if it could not wait so. */
+static IDLEWISE_DEAD idlewise_enter_dead(struct cpuidle_device *device, int index)
+{
+	idlewise_play_dead(table.states[index].hint);
+	return (IDLEWISE_DEAD)-ENODEV;
+}
 
 /* The table */
-
-static bool mwait_hint_exists(u32 hint)
-{
-	u32 eax, ebx, ecx, edx;
-	unsigned int substate_count;
-
-	if (!boot_cpu_has(X86_FEATURE_MWAIT) || boot_cpu_data.cpuid_level < CPUID_LEAF_MWAIT)
-		return false;
-	cpuid(CPUID_LEAF_MWAIT, &eax, &ebx, &ecx, &edx);
-	if (ecx & CPUID5_ECX_INTERRUPT_BREAK)
-		mwait_breaks_on_interrupt = MWAIT_ECX_INTERRUPT_BREAK;
-	if (!(ecx & CPUID5_ECX_EXTENSIONS_SUPPORTED))
-		return hint == 0;
-	substate_count = edx >> (4 * (MWAIT_HINT2CSTATE(hint) + 1)) & MWAIT_SUBSTATE_MASK;
-	return MWAIT_HINT2CSTATE(hint) < 7 && MWAIT_HINT2SUBSTATE(hint) < substate_count;
-}
 
 static struct idlewise_boot_facts boot_facts(void)
 {
@@ -304,15 +270,23 @@ static struct idlewise_boot_facts boot_facts(void)
 		.mwait_supported = boot_cpu_has(X86_FEATURE_MWAIT),
 		.mwait_broken = boot_cpu_has_bug(X86_BUG_MONITOR) ||
 				boot_cpu_has_bug(X86_BUG_AMD_APIC_C1E),
+		.enumerates_extensions = mwait_leaf.enumerates_extensions,
+		.c1_substate_count = mwait_leaf.substate_counts >> 4 & 0xf,
 	};
-	u32 eax, ebx, ecx, edx;
 
-	if (boot_cpu_data.cpuid_level >= CPUID_LEAF_MWAIT) {
-		cpuid(CPUID_LEAF_MWAIT, &eax, &ebx, &ecx, &edx);
-		facts.enumerates_extensions = ecx & CPUID5_ECX_EXTENSIONS_SUPPORTED;
-		facts.c1_substate_count = (edx & MWAIT_C1_SUBSTATE_MASK) >> 4;
-	}
 	return facts;
+}
+
+static struct idlewise_cpu_facts cpu_facts(void)
+{
+	return (struct idlewise_cpu_facts){
+		.timer_always_runs = boot_cpu_has(X86_FEATURE_ARAT),
+		.tsc_always_runs = boot_cpu_has(X86_FEATURE_NONSTOP_TSC),
+		.c1_stops_timer = boot_cpu_has_bug(X86_BUG_AMD_APIC_C1E),
+		.has_tiles = boot_cpu_has(X86_FEATURE_AMX_TILE),
+		.keeps_ibrs = boot_cpu_has(X86_FEATURE_KERNEL_IBRS),
+		.breaks_on_interrupt = mwait_leaf.breaks_on_interrupt,
+	};
 }
 
 /*
@@ -327,25 +301,35 @@ static bool c1_is_mwait(struct idlewise_boot_facts facts)
 	return !strncmp(idlewise_default_idle(facts).routine, "MWAIT", 5);
 }
 
-static const char *default_states(void)
+static const char *default_states(struct idlewise_boot_facts facts)
 {
-	return idlewise_has_waitpkg() && !boot_cpu_has_bug(X86_BUG_MONITOR) ?
-		       "POLL,C0.2:0.1/0.1,C1:2/2" : "POLL,C1:2/2";
+	bool monitors = !boot_cpu_has_bug(X86_BUG_MONITOR) && !facts.mwait_forbidden;
+
+	return idlewise_has_waitpkg() && monitors ? "POLL,C0.2:0.1/0.1,C1:2/2" : "POLL,C1:2/2";
 }
 
-/* Makes each state's method one that this CPU has. */
-static int settle_methods(bool mwait_is_c1)
+/* Makes each state's method one that this CPU has and the administrator allows. */
+static int settle_methods(struct idlewise_boot_facts facts)
 {
+	bool mwait_is_c1 = c1_is_mwait(facts);
 	int index;
 
 	for (index = 0; index < table.state_count; index++) {
 		struct idlewise_state *state = &table.states[index];
+		bool monitors;
 
 		if (state->method == IDLEWISE_C1) {
 			state->method = mwait_is_c1 ? IDLEWISE_MWAIT : IDLEWISE_HLT;
 			state->hint = 0;
 		}
-		if (state->method == IDLEWISE_MWAIT && !mwait_hint_exists(state->hint)) {
+		monitors = state->method == IDLEWISE_MWAIT || state->method == IDLEWISE_UMWAIT;
+		if (monitors && facts.mwait_forbidden) {
+			pr_err("states: idle=nomwait is on the kernel's command line, so no %s; use %s@hlt\n",
+			       state->name, state->name);
+			return -ENODEV;
+		}
+		if (state->method == IDLEWISE_MWAIT &&
+		    !(facts.mwait_supported && idlewise_hint_is_listed(mwait_leaf, state->hint))) {
 			pr_err("states: this CPU has no MWAIT hint 0x%02x for %s; name another, or %s@hlt\n",
 			       state->hint, state->name, state->name);
 			return -ENODEV;
@@ -355,8 +339,7 @@ static int settle_methods(bool mwait_is_c1)
 			       state->name);
 			return -ENODEV;
 		}
-		if ((state->method == IDLEWISE_MWAIT || state->method == IDLEWISE_UMWAIT) &&
-		    boot_cpu_has_bug(X86_BUG_MONITOR)) {
+		if (monitors && boot_cpu_has_bug(X86_BUG_MONITOR)) {
 			pr_err("states: this CPU's monitor misses stores, so no %s; use %s@hlt\n",
 			       state->name, state->name);
 			return -ENODEV;
@@ -420,12 +403,15 @@ static int settle_promotion(void)
 
 static void fill_driver(void)
 {
+	struct idlewise_cpu_facts facts = cpu_facts();
 	int index;
 
 	for (index = 0; index < table.state_count; index++) {
 		const struct idlewise_state *from = &table.states[index];
 		struct cpuidle_state *to = &driver.states[index];
+		struct idlewise_duties duties = idlewise_duties(from, facts);
 
+		state_duties[index] = duties;
 		if (from->method == IDLEWISE_POLL) {
 			cpuidle_poll_state_init(&driver);
 			if (test_bit(index, &disabled_states))
@@ -449,24 +435,54 @@ static void fill_driver(void)
 		to->target_residency_ns = from->target_residency_ns;
 		/* The fields in microseconds stay 0: cpuidle would round the others to them. */
 		to->flags = CPUIDLE_FLAG_RCU_IDLE;
-		if ((from->method == IDLEWISE_MWAIT && MWAIT_HINT2CSTATE(from->hint) &&
-		     !boot_cpu_has(X86_FEATURE_ARAT)) ||
-		    (from->method == IDLEWISE_HLT && boot_cpu_has_bug(X86_BUG_AMD_APIC_C1E)))
+		if (duties.timer_stop)
 			to->flags |= CPUIDLE_FLAG_TIMER_STOP;
+		if (duties.leave_mm)
+			to->flags |= CPUIDLE_FLAG_TLB_FLUSHED;
 		if (test_bit(index, &disabled_states))
 			to->flags |= CPUIDLE_FLAG_OFF;
 		to->enter = idlewise_enter;
+		if (duties.suspend_to_idle)
+			to->enter_s2idle = idlewise_enter_s2idle;
+		if (duties.play_dead && idlewise_can_play_dead()) {
+			to->enter_dead = idlewise_enter_dead;
+			has_dead_state = true;
+		}
 	}
 	driver.state_count = table.state_count;
 }
 
 /* Loading and unloading */
 
+static void release_module(struct idlewise_cpu *cpu)
+{
+	if (cpu->holds_module)
+		module_put(THIS_MODULE);
+	cpu->holds_module = false;
+}
+
+/*
+ * The CPU will go through enter_dead() into the kernel's own code. That it has left ours, only its
+ * coming back shows; the module stays until then.
+ */
+static int take_offline(unsigned int number)
+{
+	struct idlewise_cpu *cpu = per_cpu_ptr(cpus, number);
+
+	if (!has_dead_state || cpu->holds_module)
+		return 0;
+	if (!try_module_get(THIS_MODULE))
+		return -EAGAIN;
+	cpu->holds_module = true;
+	return 0;
+}
+
 static int bring_online(unsigned int number)
 {
 	struct idlewise_cpu *cpu = per_cpu_ptr(cpus, number);
 	int error;
 
+	release_module(cpu);
 	if (cpu->is_registered)
 		return 0;
 	idlewise_timer_setup(&cpu->promotion, promotion_expired);
@@ -480,7 +496,12 @@ static int bring_online(unsigned int number)
 	return 0;
 }
 
-static void unregister_devices(void)
+static int do_nothing(void *data)
+{
+	return 0;
+}
+
+static void unregister(void)
 {
 	int number;
 
@@ -491,7 +512,17 @@ static void unregister_devices(void)
 		if (cpu->is_registered)
 			cpuidle_unregister_device(&cpu->device);
 		cpu->is_registered = false;
+		release_module(cpu);
 	}
+	cpuidle_unregister_driver(&driver);
+	/*
+	 * No CPU will enter again, but one may still be on its way out: unregistering wakes CPUs
+	 * and waits for a grace period, which passes over those that RCU does not watch. Nor would
+	 * an interrupt sent to all of them do, since HLT's are handled inside enter(). The stopper
+	 * runs on a CPU only once the scheduler has taken it from the idle task, or from a thread
+	 * that injects idle time; both leave enter() first.
+	 */
+	stop_machine(do_nothing, NULL, NULL);
 }
 
 /* What the administrator's limits do to the table's UMWAIT states. */
@@ -519,6 +550,9 @@ static void report_table(void)
 	for (index = 0; index < driver.state_count; index++) {
 		const struct cpuidle_state *state = &driver.states[index];
 
+		if (idlewise_latency_is_doubtful(&table.states[index]))
+			pr_warn("states: %s takes longer to leave (%lld ns) than it has to last (%lld ns); were the two swapped?\n",
+				state->name, state->exit_latency_ns, state->target_residency_ns);
 		pr_info("state %d: %s (%s), exit latency %lld ns, target residency %lld ns%s%s\n",
 			index, state->name, state->desc, state->exit_latency_ns,
 			state->target_residency_ns,
@@ -530,11 +564,14 @@ static void report_table(void)
 
 static int __init idlewise_init(void)
 {
-	struct idlewise_boot_facts facts = boot_facts();
-	const char *text = states ? states : default_states();
+	struct idlewise_boot_facts facts;
 	struct idlewise_error wrong;
-	int error;
+	const char *text;
+	int error, index;
 
+	mwait_leaf = idlewise_mwait_leaf();
+	facts = boot_facts();
+	text = states ? states : default_states(facts);
 	boot_answer = idlewise_default_idle(facts);
 	if (facts.poll_requested) {
 		pr_err("idle=poll is on the kernel's command line, so no CPU asks a driver; boot without it\n");
@@ -545,7 +582,7 @@ static int __init idlewise_init(void)
 		       wrong.why);
 		return -EINVAL;
 	}
-	error = settle_methods(c1_is_mwait(facts));
+	error = settle_methods(facts);
 	if (!error)
 		error = settle_promotion();
 	if (!error)
@@ -573,30 +610,20 @@ static int __init idlewise_init(void)
 			       error);
 		goto stop_umwait;
 	}
-	for_each_kernel_tracepoint(find_silent_wake, NULL);
-	if (!silent_wake_tracepoint ||
-	    tracepoint_probe_register(silent_wake_tracepoint, silent_wake, NULL)) {
-		silent_wake_tracepoint = NULL;
-		pr_warn("this kernel does not tell of wakes without an IPI; they count as interrupts\n");
-	}
-	error = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "idlewise/idle:online", bring_online, NULL);
+	error = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "idlewise/idle:online", bring_online,
+				  take_offline);
 	if (error < 0)
 		goto unregister;
 	hotplug_state = error;
-	debugfs_folder = debugfs_create_dir("idlewise", NULL);
-	if (IS_ERR(debugfs_folder))
-		pr_warn("no accounting to read: this kernel has no debugfs, or was booted with debugfs=off\n");
-	else
-		debugfs_create_file("wakes", 0400, debugfs_folder, NULL, &wakes_fops);
+	for (index = 0; index < table.state_count; index++)
+		if (state_duties[index].tsc_stop)
+			mark_tsc_unstable("idlewise_idle: stops in deep idle states");
+	show_wakes(&table);
 	report_table();
 	return 0;
 
 unregister:
-	unregister_devices();
-	if (silent_wake_tracepoint)
-		tracepoint_probe_unregister(silent_wake_tracepoint, silent_wake, NULL);
-	tracepoint_synchronize_unregister();
-	cpuidle_unregister_driver(&driver);
+	unregister();
 stop_umwait:
 	idlewise_umwait_stop();
 free_cpus:
@@ -606,13 +633,9 @@ free_cpus:
 
 static void __exit idlewise_exit(void)
 {
-	debugfs_remove_recursive(debugfs_folder);
+	hide_wakes();
 	cpuhp_remove_state_nocalls(hotplug_state);
-	unregister_devices();
-	if (silent_wake_tracepoint)
-		tracepoint_probe_unregister(silent_wake_tracepoint, silent_wake, NULL);
-	tracepoint_synchronize_unregister();
-	cpuidle_unregister_driver(&driver);
+	unregister();
 	idlewise_umwait_stop();
 	free_percpu(cpus);
 }

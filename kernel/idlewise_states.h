@@ -232,6 +232,81 @@ wrong:
 	return false;
 }
 
+/*
+ * cpuidle assumes that target residencies hold exit latencies. Tables of real machines break that
+ * (Bay Trail's C6N: 300/275), so this is a doubt: most often the two figures were swapped.
+ */
+static inline bool idlewise_latency_is_doubtful(const struct idlewise_state *state)
+{
+	return state->exit_latency_ns > state->target_residency_ns;
+}
+
+/* What CPUID's leaf 5 says of MWAIT. */
+struct idlewise_mwait_leaf {
+	bool enumerates_extensions;
+	bool breaks_on_interrupt;	/* whether masked interrupts can end it */
+	u32 substate_counts;		/* EDX: four bits for each C-state, C0 first */
+};
+
+/* The C-state that a hint asks for: 0x00 is C1, 0x10 is C2, and 0xf0 is C0. */
+static inline u32 idlewise_cstate_of_hint(u32 hint)
+{
+	return ((hint >> 4) + 1) & 0xf;
+}
+
+/*
+ * Whether the CPU lists a hint's C-state. Which sub-states it has, the leaf does not say: it counts
+ * them, and their numbers have gaps (0x58 is a hint of Bay Trail, 0x33 one of Skylake).
+ */
+static inline bool idlewise_hint_is_listed(struct idlewise_mwait_leaf leaf, u32 hint)
+{
+	u32 cstate = idlewise_cstate_of_hint(hint);
+
+	if (!leaf.enumerates_extensions)
+		return hint == 0;
+	return cstate < 8 && (leaf.substate_counts >> (4 * cstate) & 0xf);
+}
+
+/* What a state's duties depend on. */
+struct idlewise_cpu_facts {
+	bool timer_always_runs;		/* ARAT */
+	bool tsc_always_runs;		/* invariant TSC */
+	bool c1_stops_timer;		/* AMD's C1E */
+	bool has_tiles;			/* AMX */
+	bool keeps_ibrs;		/* the kernel runs with IBRS set (retbleed) */
+	bool breaks_on_interrupt;	/* as of leaf 5 */
+};
+
+/* What entering a state takes besides the instruction, as the kernel's own drivers have it. */
+struct idlewise_duties {
+	bool timer_stop;	/* another CPU's timer has to end the stay */
+	bool leave_mm;		/* so that nobody wakes the CPU to flush user addresses from its TLB */
+	bool tsc_stop;		/* the TSC is no clock from the first entry on */
+	bool release_tiles;	/* tile registers in use keep a core out of deep states */
+	bool lift_ibrs;		/* which slows down the sibling */
+	bool suspend_to_idle;	/* never lets interrupts in, so it may be entered with the clock suspended */
+	bool play_dead;		/* deep enough to be worth it for a CPU that goes offline */
+};
+
+static inline struct idlewise_duties idlewise_duties(const struct idlewise_state *state,
+						     struct idlewise_cpu_facts facts)
+{
+	u32 cstate = state->method == IDLEWISE_MWAIT ? idlewise_cstate_of_hint(state->hint) : 1;
+	bool is_masked = state->method == IDLEWISE_MWAIT && facts.breaks_on_interrupt;
+	bool is_deep = cstate > 1;
+	bool halts = state->method == IDLEWISE_MWAIT || state->method == IDLEWISE_HLT;
+
+	return (struct idlewise_duties){
+		.timer_stop = is_deep ? !facts.timer_always_runs : halts && facts.c1_stops_timer,
+		.leave_mm = is_deep,
+		.tsc_stop = cstate > 2 && !facts.tsc_always_runs,
+		.release_tiles = is_deep && facts.has_tiles,
+		.lift_ibrs = is_deep && is_masked && facts.keeps_ibrs,
+		.suspend_to_idle = is_masked,
+		.play_dead = is_deep,
+	};
+}
+
 /* How an idle CPU waits without a cpuidle driver, as idlewise-core's boot.rs decides it. */
 struct idlewise_boot_facts {
 	bool poll_requested;

@@ -16,6 +16,8 @@
 #include <linux/kernel.h>
 #include <linux/module.h>
 #include <linux/percpu.h>
+#include <linux/sched.h>
+#include <linux/sched/idle.h>
 
 #include <asm/apic.h>
 #include <asm/cpufeature.h>
@@ -40,15 +42,16 @@ static __always_inline void idlewise_umonitor(const void *line)
 }
 
 /*
- * sti; umwait %ecx, with the longest deadline that EDX:EAX holds. Interrupts are let in only behind
- * the instruction that follows STI, so none can arm a timer unseen before the wait. Returns whether
- * the control's limit ended it (CF).
+ * umwait %ecx, with the longest deadline that EDX:EAX holds. Interrupts stay masked: they end it
+ * all the same, and are handled behind it. Let in by an STI before it, one could arm a timer or
+ * wake a task unseen, since an NMI right behind STI ends the shadow in which interrupts are still
+ * held off. Returns whether the control's limit ended it (CF).
  */
-static __always_inline bool idlewise_sti_umwait(u32 hint)
+static __always_inline bool idlewise_umwait(u32 hint)
 {
 	bool limited;
 
-	asm volatile("sti; " IDLEWISE_TRAP ".byte 0xf2, 0x0f, 0xae, 0xf1"
+	asm volatile(IDLEWISE_TRAP ".byte 0xf2, 0x0f, 0xae, 0xf1"
 		     : "=@ccc" (limited)
 		     : "c" (hint), "d" (~0U), "a" (~0U)
 		     : "memory");
@@ -78,12 +81,20 @@ static inline void idlewise_umwait_stop(void)
 {
 }
 
+static inline void idlewise_count_inside(int step)
+{
+}
+
 static inline bool idlewise_has_soft_wait(void)
 {
 	return false;
 }
 
-static inline void idlewise_soft_wait(void)
+static __always_inline void idlewise_soft_wait(void)
+{
+}
+
+static __always_inline void idlewise_linger(void)
 {
 }
 
@@ -93,7 +104,11 @@ static uint emulated_control = 100000;
 module_param(emulated_control, uint, 0644);
 MODULE_PARM_DESC(emulated_control, "IA32_UMWAIT_CONTROL as the emulation has it: bit 0 forbids C0.2, bits 2 to 31 are the longest wait in TSC cycles (default: 100000)");
 
-static atomic_long_t emulated_c01_count, emulated_c02_count, emulated_limit_count;
+static uint linger_us;
+module_param(linger_us, uint, 0644);
+MODULE_PARM_DESC(linger_us, "How long CPU 1 is slow to leave a state, as one that its hypervisor runs late; in microseconds (default: 0)");
+
+static atomic_long_t emulated_c01_count, emulated_c02_count, emulated_limit_count, emulated_open_count;
 
 static int count_get(char *buffer, const struct kernel_param *param)
 {
@@ -107,6 +122,8 @@ module_param_cb(emulated_c02_count, &count_ops, &emulated_c02_count, 0444);
 MODULE_PARM_DESC(emulated_c02_count, "How many waits ran as C0.2");
 module_param_cb(emulated_limit_count, &count_ops, &emulated_limit_count, 0444);
 MODULE_PARM_DESC(emulated_limit_count, "How many waits the control's limit ended");
+module_param_cb(emulated_open_count, &count_ops, &emulated_open_count, 0444);
+MODULE_PARM_DESC(emulated_open_count, "How many waits began with interrupts let in");
 
 struct idlewise_monitor {
 	const unsigned long *word;
@@ -114,6 +131,13 @@ struct idlewise_monitor {
 };
 
 static DEFINE_PER_CPU(struct idlewise_monitor, idlewise_monitor);
+static atomic_t inside_count;
+
+/* How many CPUs are inside enter(). */
+static inline void idlewise_count_inside(int step)
+{
+	atomic_add(step, &inside_count);
+}
 
 static inline bool idlewise_has_waitpkg(void)
 {
@@ -125,7 +149,7 @@ static inline u32 idlewise_umwait_control(void)
 	return emulated_control;
 }
 
-static bool idlewise_interrupt_is_pending(void)
+static noinstr bool idlewise_interrupt_is_pending(void)
 {
 	int i;
 
@@ -141,9 +165,21 @@ static inline bool idlewise_has_soft_wait(void)
 }
 
 /* MWAIT's semantics with the break on masked interrupts, without MWAIT. Interrupts are off. */
-static void idlewise_soft_wait(void)
+static noinstr void idlewise_soft_wait(void)
 {
-	while (!need_resched() && !idlewise_interrupt_is_pending())
+	if (!current_set_polling_and_test()) {
+		while (!need_resched() && !idlewise_interrupt_is_pending())
+			cpu_relax();
+	}
+	current_clr_polling();
+}
+
+/* Between the end of a wait and RCU's being told of it. */
+static noinstr void idlewise_linger(void)
+{
+	u64 end = rdtsc() + (u64)linger_us * (tsc_khz / 1000);
+
+	while (linger_us && raw_smp_processor_id() == 1 && rdtsc() < end)
 		cpu_relax();
 }
 
@@ -156,6 +192,8 @@ static void idlewise_emulate_umwait(struct pt_regs *regs)
 	bool is_c01 = regs->cx & 1 || idlewise_umwait_control() & 1;
 
 	atomic_long_inc(is_c01 ? &emulated_c01_count : &emulated_c02_count);
+	if (regs->flags & X86_EFLAGS_IF)
+		atomic_long_inc(&emulated_open_count);
 	regs->flags &= ~(X86_EFLAGS_CF | X86_EFLAGS_OF | X86_EFLAGS_SF | X86_EFLAGS_ZF |
 			 X86_EFLAGS_AF | X86_EFLAGS_PF);
 	while (READ_ONCE(*monitor->word) == monitor->armed && !idlewise_interrupt_is_pending()) {
@@ -203,8 +241,10 @@ static int idlewise_umwait_start(void)
 	return register_die_notifier(&idlewise_emulator);
 }
 
+/* Called before all that enter() uses is freed. */
 static void idlewise_umwait_stop(void)
 {
+	WARN(atomic_read(&inside_count), "%d CPUs are inside enter() still\n", atomic_read(&inside_count));
 	unregister_die_notifier(&idlewise_emulator);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The table's parser and the boot rule in user space, with the cases of idlewise-core's boot.rs. */
+/* The table's parser, its rules and the boot rule in user space, with the cases of idlewise-core's boot.rs. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -56,6 +56,100 @@ static void tables(void)
 	check_refused("POLL,C1:20/20,C1E:10/30", 14, "order states");
 	check_refused("POLL,C1:1/30,C1E:10/20", 13, "order states");
 	check_refused("POLL,a@hlt:1/1,b@hlt:1/1,c@hlt:1/1,d@hlt:1/1,e@hlt:1/1,f@hlt:1/1,g@hlt:1/1,h@hlt:1/1,i@hlt:1/1,j@hlt:1/1", 95, "more than 10");
+}
+
+/* CPUID counts sub-states, whose numbers have gaps: only a count of 0 refuses a hint. */
+static void hints(void)
+{
+	/* EDX as Bay Trail (0x33000020) and Sapphire Rapids (0x2020) have it. */
+	const struct idlewise_mwait_leaf bay_trail = { true, true, 0x33000020 };
+	const struct idlewise_mwait_leaf sapphire_rapids = { true, true, 0x00002020 };
+	const struct idlewise_mwait_leaf all = { true, true, 0xffffffff };
+	const struct idlewise_mwait_leaf plain = { false, false, 0xffffffff };
+	u32 hint;
+
+	CHECK(idlewise_hint_is_listed(bay_trail, 0x00) && idlewise_hint_is_listed(bay_trail, 0x01));
+	CHECK(idlewise_hint_is_listed(bay_trail, 0x52) && idlewise_hint_is_listed(bay_trail, 0x58));
+	CHECK(idlewise_hint_is_listed(bay_trail, 0x60) && idlewise_hint_is_listed(bay_trail, 0x64));
+	CHECK(!idlewise_hint_is_listed(bay_trail, 0x10) && !idlewise_hint_is_listed(bay_trail, 0x40));
+	CHECK(idlewise_hint_is_listed(sapphire_rapids, 0x20) && idlewise_hint_is_listed(sapphire_rapids, 0x21));
+	CHECK(!idlewise_hint_is_listed(sapphire_rapids, 0x10) && !idlewise_hint_is_listed(sapphire_rapids, 0x30));
+	CHECK(!idlewise_hint_is_listed(sapphire_rapids, 0xf0));
+	/* The leaf has eight fields; no hint reads past them (the sanitizer sees a shift that does). */
+	for (hint = 0; hint <= 0xff; hint++) {
+		CHECK(idlewise_hint_is_listed(all, hint) == (hint < 0x70 || hint >= 0xf0));
+		CHECK(idlewise_hint_is_listed(plain, hint) == (hint == 0));
+	}
+}
+
+static struct idlewise_duties duties(const char *state, struct idlewise_cpu_facts facts)
+{
+	CHECK(idlewise_parse_table(state, &table, &error));
+	/* As the driver settles it where MWAIT C1 exists. */
+	if (table.states[0].method == IDLEWISE_C1)
+		table.states[0].method = IDLEWISE_MWAIT;
+	return idlewise_duties(&table.states[0], facts);
+}
+
+static bool same(struct idlewise_duties left, struct idlewise_duties right)
+{
+	return !memcmp(&left, &right, sizeof(left));
+}
+
+/* What intel_idle and acpi_idle do for the same states. */
+static void deep_states(void)
+{
+	const struct idlewise_cpu_facts today = {
+		.timer_always_runs = true, .tsc_always_runs = true, .breaks_on_interrupt = true,
+	};
+	struct idlewise_cpu_facts facts = today;
+	const struct idlewise_duties none = { false };
+	const struct idlewise_duties shallow = { .suspend_to_idle = true };
+	const struct idlewise_duties deep = { .leave_mm = true, .suspend_to_idle = true, .play_dead = true };
+	struct idlewise_duties expected;
+
+	CHECK(same(duties("C1:2/2", today), shallow));
+	CHECK(same(duties("C1E:4/4", today), shallow));
+	CHECK(same(duties("C0@0xf0:1/1", today), shallow) || !"0xf0 is C0");
+	CHECK(same(duties("C6@0x20:290/800", today), deep));
+	CHECK(same(duties("C1@hlt:2/2", today), none));
+	CHECK(same(duties("C0.2:0.1/0.1", today), none));
+	/* Sapphire Rapids: tiles. */
+	facts.has_tiles = true;
+	expected = deep;
+	expected.release_tiles = true;
+	CHECK(same(duties("C6@0x20:290/800", facts), expected));
+	CHECK(same(duties("C1E:4/4", facts), shallow));
+	/* Skylake with retbleed's mitigation. */
+	facts = today;
+	facts.keeps_ibrs = true;
+	expected = deep;
+	expected.lift_ibrs = true;
+	CHECK(same(duties("C6@0x20:290/800", facts), expected));
+	CHECK(same(duties("C1:2/2", facts), shallow));
+	/* Core 2: timer and TSC stop, the TSC from C3 on. */
+	facts = (struct idlewise_cpu_facts){ .breaks_on_interrupt = true };
+	expected = deep;
+	expected.timer_stop = true;
+	CHECK(same(duties("C2@0x10:20/20", facts), expected));
+	expected.tsc_stop = true;
+	CHECK(same(duties("C3@0x20:40/100", facts), expected));
+	CHECK(same(duties("C1:2/2", facts), shallow));
+	/* AMD's C1E, by whatever instruction. */
+	facts.c1_stops_timer = true;
+	CHECK(duties("C1@hlt:2/2", facts).timer_stop && duties("C1@0x00:2/2", facts).timer_stop);
+	CHECK(!duties("C0.2:0.1/0.1", facts).timer_stop);
+	/* Interrupts have to be let in: not with the clock suspended, nor with IBRS lifted. */
+	facts = (struct idlewise_cpu_facts){ .timer_always_runs = true, .keeps_ibrs = true };
+	CHECK(!duties("C6@0x20:290/800", facts).suspend_to_idle && !duties("C6@0x20:290/800", facts).lift_ibrs);
+}
+
+static void doubts(void)
+{
+	CHECK(idlewise_parse_table("POLL,C1:2/2,C6N@0x58:300/275", &table, &error));
+	CHECK(!idlewise_latency_is_doubtful(&table.states[0]));
+	CHECK(!idlewise_latency_is_doubtful(&table.states[1]));
+	CHECK(idlewise_latency_is_doubtful(&table.states[2]));
 }
 
 /* Any text ends, in a table that is in order or in an error inside the text. */
@@ -130,9 +224,12 @@ static void boot_rule(void)
 int main(void)
 {
 	tables();
+	hints();
+	deep_states();
+	doubts();
 	any_text();
 	boot_rule();
 	if (!failure_count)
-		printf("ok - the table's parser and the boot rule\n");
+		printf("ok - the table's parser, its hints and duties, and the boot rule\n");
 	return failure_count ? EXIT_FAILURE : EXIT_SUCCESS;
 }
