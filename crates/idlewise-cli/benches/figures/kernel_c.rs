@@ -20,6 +20,8 @@ use crate::replay::write_log;
 
 const ROUND_COUNT: usize = 31;
 const REPLAY_ROUND_COUNT: usize = 5;
+/// Whose C files are replayed beside the built-in governors.
+const REPLAY_SERIES: &str = "6.12";
 /// So many that starting the workers and asking the compiler for what it made (about 30 ms) are not
 /// what is measured.
 const REPLAY_GAP_COUNT_MIN: usize = 8_000_000;
@@ -89,22 +91,36 @@ static THEIRS: Column = Column {
 /// Times each port beside its C file.
 pub fn run() -> Result<(), Box<dyn Error>> {
     let sources = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/kernel-sources"));
-    if !GOVERNORS.iter().all(|spec| sources.join(spec.series).is_dir()) {
+    let is_there = |series: &str| sources.join(series).is_dir();
+    let skip = |what: &str, series: &str| {
         println!(
-            "SKIPPED: kernel-c: no C files to compare with (scripts/kernel-sources \
-             target/kernel-sources)"
+            "SKIPPED: kernel-c: {what}: no C file of Linux {series} in target/kernel-sources/{series} \
+             (scripts/kernel-sources target/kernel-sources has Debian's series)"
         );
-        return Ok(());
-    }
+    };
+    let (found, missing): (Vec<_>, Vec<_>) =
+        GOVERNORS.iter().partition(|spec| is_there(spec.series));
+    missing.iter().for_each(|spec| skip(spec.id, spec.series));
     let world = World::load()?;
-    print_decisions(sources, &world)?;
-    println!();
-    print_replays(sources, &world)
+    if !found.is_empty() {
+        print_decisions(sources, &found, &world)?;
+        println!();
+    }
+    if is_there(REPLAY_SERIES) {
+        print_replays(sources, &world)
+    } else {
+        skip("replay", REPLAY_SERIES);
+        Ok(())
+    }
 }
 
-fn print_decisions(sources: &Path, world: &World) -> Result<(), Box<dyn Error>> {
+fn print_decisions(
+    sources: &Path,
+    specs: &[&'static GovernorSpec],
+    world: &World,
+) -> Result<(), Box<dyn Error>> {
     let mut pairs = Vec::new();
-    for spec in GOVERNORS {
+    for &spec in specs {
         let kernel_c = KernelC::load(&source(sources, spec)?, world)?;
         pairs.push((spec, Subject::Linux(spec).prepare(world), kernel_c));
     }
@@ -188,7 +204,7 @@ fn print_replays(sources: &Path, world: &World) -> Result<(), Box<dyn Error>> {
 fn replay(path: &Path, sources: &Path, governor: &str) -> Result<(f64, f64), Box<dyn Error>> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
     command.arg("replay").arg(path).args(["--machine", "spr", "--csv"]);
-    command.arg("--kernel-source").arg(sources.join("6.12")).args(["--governor", governor]);
+    command.arg("--kernel-source").arg(sources.join(REPLAY_SERIES)).args(["--governor", governor]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let before = cpu_time_of(Whose::Children);
     let (duration, status) = time(|| command.status());

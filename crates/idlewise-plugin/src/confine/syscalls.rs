@@ -4,8 +4,8 @@ macro_rules! names {
     ($number:expr; $($name:ident)*; $($old:ident)*) => {
         match $number {
             $($name if $name == libc::$name => Some(stringify!($name)),)*
-            #[cfg(target_arch = "x86_64")]
-            $($old if $old == libc::$old => Some(stringify!($old)),)*
+            $(#[cfg(target_arch = "x86_64")]
+            $old if $old == libc::$old => Some(stringify!($old)),)*
             _ => None,
         }
     };

@@ -29,6 +29,8 @@ pub(crate) const WALL_LIMIT: Duration = Duration::from_secs(10);
 /// an idlewise that was asleep does not blame the worker.
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const SLICE_COUNT_MAX: u32 = (WALL_LIMIT.as_millis() / 100) as u32;
+/// A question is shorter than this.
+const SHORT_BYTE_COUNT: usize = 512;
 /// Enough for some batches of gaps: the two processes then wait for each other less often.
 const PIPE_BYTE_COUNT: usize = 1 << 20;
 
@@ -99,8 +101,16 @@ impl Worker {
     }
 
     pub(crate) fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), FailureCause> {
-        self.write(&protocol::header(kind, payload.len()))?;
-        self.write(payload)
+        let header = protocol::header(kind, payload.len());
+        if payload.len() > SHORT_BYTE_COUNT {
+            self.write(&header)?;
+            return self.write(payload);
+        }
+        // One system call, and the worker wakes up once.
+        let mut bytes = [0; HEADER_BYTE_COUNT + SHORT_BYTE_COUNT];
+        bytes[..HEADER_BYTE_COUNT].copy_from_slice(&header);
+        bytes[HEADER_BYTE_COUNT..][..payload.len()].copy_from_slice(payload);
+        self.write(&bytes[..HEADER_BYTE_COUNT + payload.len()])
     }
 
     fn write(&mut self, mut bytes: &[u8]) -> Result<(), FailureCause> {

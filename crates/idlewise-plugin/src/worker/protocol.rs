@@ -71,12 +71,6 @@ impl Kind {
     }
 }
 
-/// A message as it came.
-pub(crate) struct Message {
-    pub kind: Kind,
-    pub payload: Vec<u8>,
-}
-
 pub(crate) const HEADER_BYTE_COUNT: usize = 5;
 
 pub(crate) fn header(kind: Kind, payload_byte_count: usize) -> [u8; HEADER_BYTE_COUNT] {
@@ -86,9 +80,7 @@ pub(crate) fn header(kind: Kind, payload_byte_count: usize) -> [u8; HEADER_BYTE_
 }
 
 pub(crate) fn send(output: &mut impl Write, kind: Kind, payload: &[u8]) -> io::Result<()> {
-    output.write_all(&header(kind, payload.len()))?;
-    output.write_all(payload)?;
-    output.flush()
+    output.write_all(&[&header(kind, payload.len())[..], payload].concat())
 }
 
 /// The kind and length that a header says; none if there is no such kind.
@@ -98,17 +90,18 @@ pub(crate) fn parse_header(header: &[u8; HEADER_BYTE_COUNT]) -> Option<(Kind, us
     Some((kind, length as usize))
 }
 
-/// The next message for a worker; none if the other end has closed.
-pub(crate) fn receive(input: &mut impl Read) -> io::Result<Option<Message>> {
+/// The next message for a worker: its kind, and its payload in place of what was there; none if the
+/// other end has closed. Nothing is read ahead, so gaps are copied once.
+pub(crate) fn receive(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<Option<Kind>> {
     let mut header = [0; HEADER_BYTE_COUNT];
     if let Err(error) = input.read_exact(&mut header) {
         return if error.kind() == ErrorKind::UnexpectedEof { Ok(None) } else { Err(error) };
     }
     let broken = || io::Error::from(ErrorKind::InvalidData);
     let (kind, length) = parse_header(&header).ok_or_else(broken)?;
-    let mut payload = vec![0; length];
-    input.read_exact(&mut payload)?;
-    Ok(Some(Message { kind, payload }))
+    payload.resize(length, 0);
+    input.read_exact(payload)?;
+    Ok(Some(kind))
 }
 
 /// Takes numbers from a message, in the order in which they were put.

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
 
 use idlewise_core::{Context, Decision, Device, Governor, Outcome, StateTable};
@@ -10,7 +10,7 @@ use idlewise_sim::replay::{GovernorLane, Lane};
 
 use super::FailureCause;
 use super::place::{FILE_BYTE_COUNT, Page, fail};
-use super::protocol::{self, Kind, Message};
+use super::protocol::{self, Kind};
 use crate::confine::governor;
 use crate::instance::{Image, Instance, Problem};
 
@@ -23,9 +23,9 @@ const WORD_BYTE_COUNT_MAX: usize = 1_000;
 /// # Errors
 /// If standard input, output and error are not those that idlewise gives a worker.
 pub fn serve(is_confined: bool) -> io::Result<()> {
-    let (page, input, mut output) = take_streams()?;
-    let mut input = BufReader::with_capacity(1 << 16, input);
-    let Some(Message { kind: Kind::Library, payload }) = protocol::receive(&mut input)? else {
+    let (page, mut input, mut output) = take_streams()?;
+    let mut payload = Vec::new();
+    let Some(Kind::Library) = protocol::receive(&mut input, &mut payload)? else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let image = Image::new(&payload)?;
@@ -39,7 +39,7 @@ pub fn serve(is_confined: bool) -> io::Result<()> {
             return protocol::send(&mut output, Kind::NotConfined, error.to_string().as_bytes());
         }
     }
-    drop(payload);
+    payload = Vec::new();
     let name = if is_confined { governor::LIBRARY_NAME.to_owned() } else { image.name() };
     page.enter_loading();
     let mut loaded = match Instance::open(&name) {
@@ -50,17 +50,17 @@ pub fn serve(is_confined: bool) -> io::Result<()> {
         }
     };
     protocol::send(&mut output, Kind::Ready, &[])?;
-    while let Some(message) = protocol::receive(&mut input)? {
+    while let Some(kind) = protocol::receive(&mut input, &mut payload)? {
         page.enter_loading();
         let instance = match loaded.take() {
             Some(instance) => instance,
             None => Instance::open(&name).map_err(io::Error::other)?,
         };
-        match message {
-            Message { kind: Kind::Lane, payload } => {
+        match kind {
+            Kind::Lane => {
                 serve_lane(page, instance, &name, &payload, &mut input, &mut output)?;
             }
-            Message { kind: Kind::Governor, payload } => {
+            Kind::Governor => {
                 return serve_governor(page, instance, &payload, &mut input, &mut output);
             }
             _ => return Err(io::ErrorKind::InvalidInput.into()),
@@ -74,14 +74,15 @@ fn serve_lane(
     instance: Instance,
     name: &CStr,
     payload: &[u8],
-    input: &mut BufReader<File>,
+    input: &mut File,
     output: &mut File,
 ) -> io::Result<()> {
     let setting = protocol::get_setting(payload);
     let governor = Checked::new(instance, setting.tick_period_ns, page);
     let mut lane = GovernorLane::new(governor, setting);
     let mut index = 0;
-    while let Some(Message { kind: Kind::Gaps, payload }) = protocol::receive(input)? {
+    let mut payload = Vec::new();
+    while let Some(Kind::Gaps) = protocol::receive(input, &mut payload)? {
         for bytes in payload.as_chunks::<{ protocol::GAP_BYTE_COUNT }>().0 {
             let gap = protocol::get_gap(bytes);
             page.enter_gap(index, gap.cpu, gap.start_ns);
@@ -105,13 +106,14 @@ fn serve_governor(
     page: Page,
     instance: Instance,
     payload: &[u8],
-    input: &mut BufReader<File>,
+    input: &mut File,
     output: &mut File,
 ) -> io::Result<()> {
     let (states, tick_period_ns) = protocol::get_governor(payload);
     let mut governor = Checked::new(instance, tick_period_ns, page);
     let mut index = 0;
-    while let Some(Message { kind, payload }) = protocol::receive(input)? {
+    let mut payload = Vec::new();
+    while let Some(kind) = protocol::receive(input, &mut payload)? {
         let (kind, bytes) = match kind {
             Kind::Select => {
                 let (context, mut device) = protocol::get_question(&payload, &states);
