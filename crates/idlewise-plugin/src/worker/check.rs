@@ -32,9 +32,6 @@ impl Sent {
         let wake_count = sum(&mut states.iter().map(|state| state.wake_count));
         let stay_ns = sum(&mut states.iter().map(|state| state.stay_ns));
         let overrun_count = sum(&mut tally.overruns.iter().map(|(_, count)| count));
-        let overruns = tally.overruns.iter();
-        let overrun_ns: u128 =
-            overruns.map(|(delay_ns, count)| u128::from(delay_ns) * u128::from(count)).sum();
         let exits = setting.states.as_slice().iter().map(|state| state.exit_latency_ns);
         let overrun_ns_max = exits.max().unwrap_or(0).saturating_add(setting.tick_work_ns);
         let (gap_count, gap_ns) = (u128::from(self.gap_count), u128::from(self.gap_ns));
@@ -55,7 +52,8 @@ impl Sent {
             && tally.overruns.max_ns().is_none_or(|delay_ns| delay_ns <= overrun_ns_max)
             // Time only passes in stays and in work; a stay that takes none is followed by one that
             // does, or by the gap's end.
-            && stay_ns + u128::from(tally.work_ns) <= gap_ns + overrun_ns
+            && stay_ns + u128::from(tally.work_ns)
+                <= gap_ns + overrun_count * u128::from(overrun_ns_max)
             && entry_count <= 2 * (gap_ns + gap_count)
             && u128::from(tally.tick_wake_count) + u128::from(tally.auto_promotion_count)
                 <= entry_count

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use idlewise_core::{
     Context, Decision, Device, DisabledMask, IdleState, Outcome, SleepLength, StateTable,
 };
-use idlewise_sim::replay::{Setting, Tally};
+use idlewise_sim::replay::{Delays, Setting, Tally};
 use idlewise_trace::{IdleGap, WakeReason};
 
 /// What a message is.
@@ -64,7 +64,7 @@ impl Kind {
     /// The longest payload of a message from a worker.
     pub(crate) fn byte_count_max(self) -> usize {
         match self {
-            Kind::Tally => 1 << 20,
+            Kind::Tally => 1_024 + 16 * Delays::DISTINCT_MAX,
             Kind::NotLoadable | Kind::NotConfined => 4 << 10,
             _ => 256,
         }
