@@ -98,7 +98,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
              (scripts/kernel-sources target/kernel-sources has Debian's series)"
         );
     };
-    let (found, missing): (Vec<_>, Vec<_>) =
+    let (found, missing): (Vec<&GovernorSpec>, Vec<&GovernorSpec>) =
         GOVERNORS.iter().partition(|spec| is_there(spec.series));
     missing.iter().for_each(|spec| skip(spec.id, spec.series));
     let world = World::load()?;

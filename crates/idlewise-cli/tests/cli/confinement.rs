@@ -233,13 +233,13 @@ fn what_a_governor_writes_on_its_own_is_no_result() {
             (
                 "tally",
                 "static unsigned char h[5 + 16384] = { 7, 0, 64, 0, 0 }; \
-                 memset(h + 5, 255, 16384); write(OUTPUT, h, sizeof h); _exit(0)",
+                 memset(h + 5, 255, 16384); write(OUTPUT, h, sizeof h); for (;;) ;",
                 forged,
             ),
             (
                 "zeros",
                 "static unsigned char h[5 + 560] = { 7, 48, 2, 0, 0 }; \
-                 write(OUTPUT, h, sizeof h); _exit(0)",
+                 write(OUTPUT, h, sizeof h); for (;;) ;",
                 forged,
             ),
             ("flood", "static char z[1 << 16]; for (;;) write(OUTPUT, z, sizeof z)", forged),

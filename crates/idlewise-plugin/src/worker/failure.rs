@@ -97,7 +97,7 @@ impl fmt::Display for FailureCause {
                 CPU_LIMIT.as_secs()
             ),
             Self::Stuck => {
-                write!(f, "did not answer for {} s and was stopped", WALL_LIMIT.as_secs())
+                write!(f, "did not answer for {} s or more and was stopped", WALL_LIMIT.as_secs())
             }
             Self::OutOfRange { answer, state_count } => {
                 write!(f, "answered state {answer} where there are 0 to {}", state_count.max(1) - 1)

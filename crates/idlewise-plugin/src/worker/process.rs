@@ -29,6 +29,8 @@ pub(crate) const WALL_LIMIT: Duration = Duration::from_secs(10);
 /// an idlewise that was asleep does not blame the worker.
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const SLICE_COUNT_MAX: u32 = (WALL_LIMIT.as_millis() / 100) as u32;
+/// The limit for a worker that uses a little CPU time now and then: it may only be short of CPUs.
+const BUSY_SLICE_COUNT_MAX: u32 = 6 * SLICE_COUNT_MAX;
 /// A question is shorter than this.
 const SHORT_BYTE_COUNT: usize = 512;
 /// Enough for some batches of gaps: the two processes then wait for each other less often.
@@ -62,8 +64,10 @@ struct Watch {
     cpu_time: Option<Duration>,
     /// When it was last seen.
     decision_count: u64,
-    /// Since the last decision.
+    last_cpu_time: Option<Duration>,
+    /// Since the last decision, and those among them since CPU time was last used.
     slice_count: u32,
+    still_slice_count: u32,
 }
 
 impl Worker {
@@ -196,10 +200,15 @@ impl Worker {
             return Err(self.last_words());
         }
         let Some(watch) = watch.as_mut().filter(|watch| watch.step == step) else {
-            let first_decision_count = decision_count;
-            let slice_count = 0;
-            let new = Watch { step, first_decision_count, cpu_time, decision_count, slice_count };
-            *watch = Some(new);
+            *watch = Some(Watch {
+                step,
+                first_decision_count: decision_count,
+                cpu_time,
+                decision_count,
+                last_cpu_time: cpu_time,
+                slice_count: 0,
+                still_slice_count: 0,
+            });
             return Ok(());
         };
         let used = cpu_time.zip(watch.cpu_time).map(|(now, then)| now.saturating_sub(then));
@@ -208,14 +217,17 @@ impl Worker {
         if used.is_some_and(|used| used > CPU_LIMIT + CPU_LIMIT_OF_DECISION * made) {
             return Err(FailureCause::Loop);
         }
+        watch.slice_count += 1;
+        watch.still_slice_count += 1;
         if watch.decision_count != decision_count {
             (watch.decision_count, watch.slice_count) = (decision_count, 0);
         }
-        watch.slice_count += 1;
-        if watch.slice_count >= SLICE_COUNT_MAX {
-            return Err(FailureCause::Stuck);
+        if watch.slice_count == 0 || watch.last_cpu_time != cpu_time {
+            (watch.last_cpu_time, watch.still_slice_count) = (cpu_time, 0);
         }
-        Ok(())
+        let is_stuck =
+            watch.still_slice_count >= SLICE_COUNT_MAX || watch.slice_count >= BUSY_SLICE_COUNT_MAX;
+        if is_stuck { Err(FailureCause::Stuck) } else { Ok(()) }
     }
 
     /// CPU time of the worker; none if the system doesn't say.
