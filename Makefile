@@ -21,7 +21,7 @@ KERNEL_BACKPORTS = linux-headers-6.12-amd64
 CPU_PACKAGES = qemu-system-x86 busybox-static cpio kmod xz-utils
 
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz test-kernel test-kernel-newest test-cpus \
+.PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-cpus \
 	loom loom-bounded miri tsan stress stress-short test-arm bare-metal
 
 help: ## list the targets
@@ -157,6 +157,19 @@ studies: toolchain ## run the five studies and rewrite docs/studies
 bench: setup ## speed and memory, side by side with other tools, as figures (asserts nothing)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
 	$(CARGO) bench --package idlewise-cli --bench figures
+
+# How many, and the number of the first; mutants that break something are kept in the folder.
+MUTANTS = 20000
+MUTANT_SEED = 1
+MUTANT_FOLDER = target/mutants
+
+mutants: toolchain ## damaged recordings and logs through every command: no panic, no 5 s, no 200 MB
+	@mkdir -p $(MUTANT_FOLDER)
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	IDLEWISE_MUTANT_BINARY="$$(realpath $${CARGO_TARGET_DIR:-target}/release/idlewise)" \
+	IDLEWISE_MUTANT_COUNT=$(MUTANTS) IDLEWISE_MUTANT_SEED=$(MUTANT_SEED) \
+	IDLEWISE_MUTANT_FOLDER="$$(realpath $(MUTANT_FOLDER))" \
+	$(CARGO) test --quiet --package idlewise-cli --test mutants no_mutant -- --nocapture
 
 fuzz: ## ten minutes of fuzzing for each parser (needs a nightly toolchain and cargo-fuzz)
 	@for crate in trace sim host; do cd "$(CURDIR)/crates/idlewise-$$crate" && \

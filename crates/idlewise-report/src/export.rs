@@ -31,10 +31,13 @@ static NEXT_TICK: Column = Column::number(
 static TICK_STOPPED: Column = Column::text(
     "tick_stopped",
     "",
-    "true or false: the recording kernel had stopped the tick before it decided.",
+    "true or false: the recording kernel had stopped the tick before it decided; nothing if unknown.",
 );
-static RAN_TASK: Column =
-    Column::text("ran_task", "", "true or false: something ran since the previous gap.");
+static RAN_TASK: Column = Column::text(
+    "ran_task",
+    "",
+    "true or false: something ran since the previous gap; nothing if unknown.",
+);
 static WAKE_REASON: Column = Column::text(
     "wake_reason",
     "",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
+use idlewise_trace::log::LogMetadata;
 use idlewise_trace::{CpuSummary, IdleGap, WakeReason};
 
 use crate::columns::{Column, Priority, Unit};
@@ -104,6 +105,7 @@ pub static INFO: [&Column; 17] = [
 /// by one row for each CPU: what is counted gap by gap is one CPU's at a time, as a log's order is.
 pub struct InfoTable<'a> {
     summaries: BTreeMap<u16, &'a CpuSummary>,
+    knows_tasks: bool,
     rows: BTreeMap<u16, Row>,
     cpu: Option<u16>,
     counts: Counts,
@@ -111,9 +113,10 @@ pub struct InfoTable<'a> {
 
 impl<'a> InfoTable<'a> {
     /// A table of the CPUs that a log's metadata names, and of those that it has gaps of.
-    pub fn new(cpus: &'a [CpuSummary]) -> Self {
+    pub fn new(metadata: &'a LogMetadata) -> Self {
         InfoTable {
-            summaries: cpus.iter().map(|summary| (summary.cpu, summary)).collect(),
+            knows_tasks: !metadata.is_unknown("ran_task"),
+            summaries: metadata.cpus.iter().map(|summary| (summary.cpu, summary)).collect(),
             rows: BTreeMap::new(),
             cpu: None,
             counts: Counts::new(),
@@ -133,7 +136,7 @@ impl<'a> InfoTable<'a> {
     pub fn finish(mut self) -> Table {
         self.end_cpu();
         for (&cpu, summary) in &self.summaries {
-            self.rows.entry(cpu).or_insert_with(|| self.counts.row(summary));
+            self.rows.entry(cpu).or_insert_with(|| self.counts.row(summary, self.knows_tasks));
         }
         let mut table = Table::new("", &INFO);
         for row in self.rows.into_values() {
@@ -146,7 +149,7 @@ impl<'a> InfoTable<'a> {
         if let Some(cpu) = self.cpu.take() {
             let unnamed = CpuSummary { cpu, ..CpuSummary::default() };
             let summary = self.summaries.get(&cpu).copied().unwrap_or(&unnamed);
-            self.rows.insert(cpu, self.counts.row(summary));
+            self.rows.insert(cpu, self.counts.row(summary, self.knows_tasks));
             self.counts.clear();
         }
     }
@@ -195,7 +198,7 @@ impl Counts {
         *self.reasons.entry(gap.wake_reason).or_default() += 1;
     }
 
-    fn row(&self, metadata: &CpuSummary) -> Row {
+    fn row(&self, metadata: &CpuSummary, knows_tasks: bool) -> Row {
         let gap_count = self.gaps.len();
         let is_observed = metadata.observed || gap_count > 0;
         let share = |count: u64| (gap_count > 0).then(|| count as f64 / gap_count as f64);
@@ -218,7 +221,7 @@ impl Counts {
             self.gap_max_ns.into(),
             span_ns.into(),
             Some(metadata.joined_wake_count).filter(|_| is_observed).into(),
-            share(self.no_task_count).into(),
+            share(self.no_task_count).filter(|_| knows_tasks).into(),
             share(self.timer_known_count).into(),
             timer_proven.into(),
             metadata.lost_event_count.into(),
@@ -256,7 +259,8 @@ mod tests {
             recorded_state: None,
             recorded_idle_ns: None,
         };
-        let mut info = InfoTable::new(&[]);
+        let metadata = LogMetadata::default();
+        let mut info = InfoTable::new(&metadata);
         for gap_ns in 1..=1_000 {
             info.add(&gap(gap_ns * 1_000));
         }

@@ -8,6 +8,7 @@
 use idlewise_core::tick_period_ns;
 
 use crate::IdleGap;
+use crate::evidence::Evidence;
 use crate::log::LogMetadata;
 
 /// Something that identifies, and is dropped unless it is to be kept.
@@ -81,7 +82,7 @@ pub const REMAINS: [&str; 5] = [
 
 /// The doubts of our own importers that hold nothing but numbers, as `#`. Others may carry names
 /// from the recording.
-const NAMELESS_DOUBTS: [&str; 17] = [
+const NAMELESS_DOUBTS: [&str; 22] = [
     "CPU #: unobserved: the recording has events of it but none of its idle task, so nothing is \
      known of its idle time",
     "# events were lost while recording; gaps around them were given up; record with larger buffers \
@@ -91,10 +92,19 @@ const NAMELESS_DOUBTS: [&str; 17] = [
      to the time of the one before; record with perf's -k CLOCK_MONOTONIC or trace-cmd's -C mono",
     "the tick was not found, so HZ and the tick grid are assumed in a replay; record \
      timer:hrtimer_start and timer:hrtimer_expire_entry too",
-    "no hrtimer events: next timers are unknown, and governors that read them see none",
-    "no sched_switch events: every gap counts as having run a task before it, which restarts the \
-     tick",
-    "no interrupt events: wake reasons are unknown, and wake-ups by the tick alone are not joined",
+    "not recorded: sched:sched_switch; whether a task ran between two stays is unknown, and so are \
+     wake reasons; a replay restarts the tick after each gap",
+    "not recorded: TRACEPOINTS; such an interrupt may have ended any stay, so wake reasons are \
+     unknown",
+    "not seen: TRACEPOINTS; the trace does not list what was recorded, so stays without any \
+     interrupt have an unknown wake reason",
+    "not recorded: TRACEPOINTS; next timers are unknown, governors that read them see none, and \
+     wake-ups by timers are not told from others",
+    "not recorded: timer:tick_stop; whether the tick was stopped is unknown",
+    "# stays may have been ended by the tick alone, but what was not recorded leaves that open: \
+     each is a gap of its own, and the gaps are shorter than the workload's",
+    "# gaps of more than # days were given up: the clock jumped, or the recording is damaged there",
+    "the recorder's note about the machine's idle states can't be read and is left out",
     "# % of the timers that expired have no start in the recording",
     "# % of the timers expired on another CPU than the one that armed them; until then they counted \
      for the CPU that did",
@@ -203,6 +213,11 @@ fn kernel_version(release: &str) -> Option<String> {
 /// Whether a doubt holds only numbers besides the words of our importers.
 fn is_nameless(doubt: &str) -> bool {
     let mut shape = String::new();
+    let names = doubt.split_once(": ").and_then(|(_, rest)| Some(rest.split_once("; ")?.0));
+    let doubt = match names.filter(|names| Evidence::lists_tracepoints(names)) {
+        Some(names) => doubt.replacen(names, "TRACEPOINTS", 1),
+        None => doubt.to_owned(),
+    };
     for (index, part) in doubt.split(|c: char| c.is_ascii_digit()).enumerate() {
         let is_more_digits = part.is_empty() && index > 0 && shape.ends_with('#');
         if index > 0 && !is_more_digits && !shape.ends_with('#') {

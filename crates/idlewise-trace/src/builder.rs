@@ -13,6 +13,42 @@
 //! tick, or nothing at all (a polling limit, a promotion timer), and no task ran, the stay was cut
 //! by the recording kernel's own policy: the next stay belongs to the same gap.
 //!
+//! # What may be claimed
+//!
+//! "No task ran" and "no interrupt came" follow from silence, and silence proves nothing about
+//! events that were not recorded. So each claim needs every kind of event that could contradict it
+//! (`evidence.rs`). A recording with fewer kinds makes fewer claims: it never joins stays that the
+//! whole recording keeps apart, and where it gives a reason it is the same one. A test takes kinds
+//! away from the bundled recordings to show it (`tests/prop_evidence.rs`).
+//!
+//! | claim | needs `cpu_idle` and |
+//! | --- | --- |
+//! | a gap begins | nothing else: each idle entry begins or continues one |
+//! | woken by `ipi`, `resched` (an interrupt) or `irq` | `sched_switch` and all interrupts: what came first is the cause |
+//! | woken by `timer` | the same, and all events of timers: the tick is a timer too |
+//! | a stay that the tick ended is joined to the next one | the same |
+//! | a stay without any interrupt is joined; woken by `resched` (a write) or `softirq` | the same |
+//! | `ran_task` | `sched_switch` |
+//! | `tick_stopped` | `tick_stop` and `sched_switch`, which starts the tick again |
+//! | `sleep_length_ns` | all events of timers; of an overdue wheel timer also when the tick ran |
+//! | `next_tick_ns` | a tick that was found (`tick.rs`) |
+//!
+//! All events of timers are the six of `timer:hrtimer_*` and `timer:timer_*`. All interrupts are
+//! `irq_handler_entry` and
+//!
+//! * on x86 the vectors `local_timer`, `reschedule`, `call_function`, `call_function_single` and
+//!   `irq_work`. Those for errors and heat are not asked for: not every kernel has them, and they
+//!   are rare.
+//! * on POWER `timer_interrupt_entry` and `doorbell_entry`.
+//! * on Arm and RISC-V, where the timer and (on Arm since 5.11) IPIs are `irq_handler_entry` too: both
+//!   must occur in the first events, or `ipi_entry` be recorded.
+//!
+//! Texts and Perfetto traces do not list what was recorded: a kind is known if it occurs. `call_function`
+//! and `irq_work` are so rare that a whole recording may have none of them, and a quiet one has only
+//! one of `reschedule` and `call_function_single`. If the others occur (and, where one of those two
+//! does not, no task ran without any interrupt before it), the first interrupt of a stay counts as its
+//! cause; a stay without any interrupt stays open.
+//!
 //! # When the wake event was
 //!
 //! A timer's wake is its hard expiry; of several that fired together, the earliest. For other
@@ -42,13 +78,16 @@
 //! * A deferrable timer armed before the trace looks like any other, unless it is armed again within
 //!   the first [`PRELUDE_EVENT_COUNT`] events: only its start has the flag.
 //! * hrtimers on CLOCK_BOOTTIME are taken as monotonic: they differ only after a suspend.
-//! * Without interrupt events every stay is a gap of its own, and its reason is unknown.
-//! * Without `sched_switch` every gap counts as having run a task before it.
+//! * Where `ran_task` is unknown, rows say that a task ran, so that a replay restarts the tick; the
+//!   column is listed as unknown.
+//! * When a timer was due that was armed before the trace is taken from the interrupt that served it;
+//!   without timer interrupts from its handler, some microseconds later.
 
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::Evidence;
 use crate::tick::{Tick, TickFinder};
-use crate::timers::{Expired, TimerId, Timers, WheelLook, wheel_target};
+use crate::timers::{Expired, NextLook, NextTimer, TimerId, Timers, WheelLook, wheel_target};
 use crate::{CpuFacts, Event, EventKind, IdleGap, Tracepoints, WakeReason};
 
 /// How many gaps are held at most, over all CPUs, to be completed by what comes later.
@@ -141,6 +180,12 @@ pub struct GapSummary {
     pub unknown_timer_count: u64,
     /// All expiries, the tick's excluded.
     pub timer_expiry_count: u64,
+    /// The columns that hold nothing, for the events that they rest on are not in the trace.
+    pub unknown_columns: Vec<&'static str>,
+    /// What was not recorded, and what is not claimed for that reason, as sentences.
+    pub evidence_doubts: Vec<String>,
+    /// Gaps given up because no log can hold them: the clock jumped by months.
+    pub impossible_gap_count: u64,
     /// Idle entries into a state that the recorded machine doesn't have: the first of them.
     pub unknown_state: Option<UnknownState>,
     /// Events that came earlier than one before them.
@@ -151,6 +196,8 @@ pub struct GapSummary {
 pub struct GapBuilder<S> {
     sink: S,
     tracepoints: Tracepoints,
+    /// Of no use before the prelude has been looked at.
+    evidence: Evidence,
     facts: CpuFacts,
     /// `None` once it has been looked at.
     prelude: Option<Vec<Event>>,
@@ -160,6 +207,7 @@ pub struct GapBuilder<S> {
     last_at_ns: i64,
     unknown_timer_count: u64,
     timer_expiry_count: u64,
+    unjoined_stay_count: u64,
     unknown_state: Option<UnknownState>,
     out_of_order_count: u64,
 }
@@ -177,10 +225,12 @@ struct Cpu {
     summary: CpuSummary,
     /// Finished, in order, waiting for timers from before the trace.
     held: Vec<IdleGap>,
+    /// Those of them whose sleep length is unknown.
+    held_without_timers: Vec<usize>,
     /// Expiries of timers that were armed before the trace.
     armed_before_ns: Vec<i64>,
     open: Option<OpenGap>,
-    evidence: Evidence,
+    signs: Signs,
     /// The last timer interrupt.
     timer_interrupt_at_ns: Option<i64>,
     is_tick_stopped: bool,
@@ -188,10 +238,16 @@ struct Cpu {
     /// out, so it still ran when that was made.
     stops_tick: bool,
     ran_task: bool,
+    /// Gaps given up because no log can hold them.
+    impossible_gap_count: u64,
 }
 
 struct OpenGap {
     gap: IdleGap,
+    /// Of the state that was entered first.
+    exit_latency_ns: u64,
+    /// Whether its sleep length is known, be it that there was no timer.
+    tells_timers: bool,
     /// Entry of the stay that is going on or that ended last.
     entered_at_ns: i64,
     is_idle: bool,
@@ -199,13 +255,12 @@ struct OpenGap {
 
 /// What happened since the last idle entry.
 #[derive(Clone, Copy, Default)]
-struct Evidence {
+struct Signs {
     exit_at_ns: Option<i64>,
     /// The first interrupt, and what it was.
     interrupt: Option<(i64, WakeReason)>,
     /// The earliest expiry among the timers that fired, the tick excluded.
     timer_at_ns: Option<i64>,
-    tick_fired: bool,
 }
 
 /// Whether a stay's end was an event of the workload.
@@ -216,6 +271,10 @@ enum End {
     },
     /// Only the tick, or nothing: the recording kernel's policy.
     Policy,
+    /// Policy perhaps, or an event of a kind that was not recorded.
+    Open {
+        at_ns: i64,
+    },
 }
 
 impl<S: GapSink> GapBuilder<S> {
@@ -224,6 +283,7 @@ impl<S: GapSink> GapBuilder<S> {
         GapBuilder {
             sink,
             tracepoints,
+            evidence: Evidence::default(),
             facts: facts.into(),
             prelude: Some(Vec::new()),
             tick: Tick::default(),
@@ -232,6 +292,7 @@ impl<S: GapSink> GapBuilder<S> {
             last_at_ns: i64::MIN,
             unknown_timer_count: 0,
             timer_expiry_count: 0,
+            unjoined_stay_count: 0,
             unknown_state: None,
             out_of_order_count: 0,
         }
@@ -261,13 +322,16 @@ impl<S: GapSink> GapBuilder<S> {
     pub fn finish(mut self) -> Result<(S, GapSummary), S::Error> {
         self.end_prelude()?;
         let mut cpus = Vec::new();
+        let mut impossible_gap_count = 0;
         for (id, cpu) in self.cpus.by_id.iter_mut().enumerate() {
             if let Some(cpu) = cpu {
                 cpu.flush(id as u16, &mut self.sink)?;
+                impossible_gap_count += cpu.impossible_gap_count;
                 cpu.summary.tick_phase_ns = self.tick.hz.map(|_| self.tick.phase_ns(id as u16));
                 cpus.push(cpu.summary.clone());
             }
         }
+        let unknown_columns = self.unknown_columns();
         let summary = GapSummary {
             tick: self.tick,
             cpus,
@@ -275,14 +339,30 @@ impl<S: GapSink> GapBuilder<S> {
             vanished_timer_count: self.timers.vanished_count,
             unknown_timer_count: self.unknown_timer_count,
             timer_expiry_count: self.timer_expiry_count,
+            unknown_columns,
+            evidence_doubts: self.evidence.doubts(self.unjoined_stay_count),
+            impossible_gap_count,
             unknown_state: self.unknown_state,
             out_of_order_count: self.out_of_order_count,
         };
         Ok((self.sink, summary))
     }
 
+    fn unknown_columns(&self) -> Vec<&'static str> {
+        let known = [
+            ("sleep_length_ns", self.evidence.tells_timers()),
+            ("next_tick_ns", self.tick.hz.is_some()),
+            ("tick_stopped", self.evidence.tells_tick_stops()),
+            ("ran_task", self.evidence.tells_tasks()),
+            ("wake_reason", self.evidence.tells_interrupts()),
+            ("latency_limit_ns", self.facts.latency_limits_ns.is_some()),
+        ];
+        known.into_iter().filter(|(_, is_known)| !is_known).map(|(name, _)| name).collect()
+    }
+
     fn end_prelude(&mut self) -> Result<(), S::Error> {
         let Some(prelude) = self.prelude.take() else { return Ok(()) };
+        self.evidence = Evidence::new(self.tracepoints, &prelude);
         let mut finder = TickFinder::default();
         for event in &prelude {
             finder.push(event);
@@ -321,11 +401,11 @@ impl<S: GapSink> GapBuilder<S> {
             EventKind::TickStop => cpu.stops_tick = true,
             EventKind::TimerInterrupt => {
                 cpu.timer_interrupt_at_ns = Some(at_ns);
-                cpu.evidence.interrupt(at_ns, WakeReason::Timer);
+                cpu.signs.interrupt(at_ns, WakeReason::Timer);
             }
-            EventKind::RescheduleInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Resched),
-            EventKind::IpiInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Ipi),
-            EventKind::DeviceInterrupt => cpu.evidence.interrupt(at_ns, WakeReason::Irq),
+            EventKind::RescheduleInterrupt => cpu.signs.interrupt(at_ns, WakeReason::Resched),
+            EventKind::IpiInterrupt => cpu.signs.interrupt(at_ns, WakeReason::Ipi),
+            EventKind::DeviceInterrupt => cpu.signs.interrupt(at_ns, WakeReason::Irq),
             EventKind::Lost { event_count } => {
                 cpu.lose(event_count);
                 self.timers.forget_cpu(id);
@@ -342,8 +422,8 @@ impl<S: GapSink> GapBuilder<S> {
         let cpu = self.cpus.seen(id, at_ns);
         cpu.summary.observed = true;
         cpu.summary.idle_entry_count += 1;
-        let end = cpu.evidence.end(self.tracepoints, cpu.open.as_ref());
-        cpu.evidence = Evidence::default();
+        let end = cpu.signs.end(&self.evidence, cpu.open.as_ref());
+        cpu.signs = Signs::default();
         let tick_was_stopped = cpu.is_tick_stopped;
         cpu.is_tick_stopped |= std::mem::take(&mut cpu.stops_tick);
         match (&mut cpu.open, end) {
@@ -354,35 +434,54 @@ impl<S: GapSink> GapBuilder<S> {
                 return Ok(());
             }
             (Some(_), End::Event { at_ns, reason }) => {
-                cpu.close(at_ns, reason, self.facts.exit_latencies_ns(id));
+                cpu.close(at_ns, reason);
+            }
+            (Some(_), End::Open { at_ns }) => {
+                self.unjoined_stay_count += 1;
+                cpu.close(at_ns, WakeReason::Unknown);
             }
             (None, _) => {}
         }
         let next_tick_ns = self.tick.next_boundary_ns(id, at_ns);
         let next_look = match (next_tick_ns, self.tick.period_ns()) {
+            (Some(_), Some(period_ns)) if !self.evidence.tells_ticks() => {
+                NextLook::Unknown { period_ns }
+            }
             (Some(next_tick_ns), Some(period_ns)) if !cpu.is_tick_stopped => {
                 let last_at_ns = cpu.timer_interrupt_at_ns;
                 let at_ns = at_ns.saturating_add(next_tick_ns.into());
-                Some(WheelLook { at_ns, period_ns, last_at_ns })
+                NextLook::Tick(WheelLook { at_ns, period_ns, last_at_ns })
             }
-            _ => None,
+            _ => NextLook::None,
         };
-        let next_timer_at_ns = self.timers.next_at_ns(id, at_ns, next_look);
+        let next_timer = self.timers.next_at_ns(id, at_ns, next_look);
         let gap = IdleGap {
             cpu: id,
             start_ns: at_ns,
             gap_ns: 0,
-            sleep_length_ns: next_timer_at_ns
-                .map(|timer_at_ns| timer_at_ns.saturating_sub(at_ns).max(0) as u64),
+            sleep_length_ns: match next_timer {
+                NextTimer::At(timer_at_ns) => Some(timer_at_ns.saturating_sub(at_ns).max(0) as u64),
+                NextTimer::None | NextTimer::Unknown => None,
+            },
             next_tick_ns,
-            tick_stopped: tick_was_stopped,
-            ran_task: cpu.ran_task || !self.tracepoints.contains(Tracepoints::SCHED_SWITCH),
+            tick_stopped: tick_was_stopped && self.evidence.tells_tick_stops(),
+            ran_task: cpu.ran_task || !self.evidence.tells_tasks(),
             wake_reason: WakeReason::Unknown,
-            latency_limit_ns: self.facts.latency_limits_ns.get(&id).copied(),
-            recorded_state: u8::try_from(state).ok(),
+            latency_limit_ns: self.facts.latency_limit_ns(id),
+            recorded_state: u8::try_from(state)
+                .ok()
+                .filter(|&state| usize::from(state) < self.facts.state_count(id)),
             recorded_idle_ns: Some(0),
         };
-        cpu.open = Some(OpenGap { gap, entered_at_ns: at_ns, is_idle: true });
+        let exit_latencies_ns = self.facts.exit_latencies_ns(id);
+        let exit_latency_ns = exit_latencies_ns.get(state as usize).copied().unwrap_or(0);
+        cpu.open = Some(OpenGap {
+            gap,
+            exit_latency_ns,
+            tells_timers: self.evidence.tells_timers() && next_timer != NextTimer::Unknown,
+            entered_at_ns: at_ns,
+            is_idle: true,
+        });
         cpu.ran_task = false;
         if cpu.held.len() >= held_max {
             cpu.flush(id, &mut self.sink)?;
@@ -395,12 +494,13 @@ impl<S: GapSink> GapBuilder<S> {
         let cpu = self.cpus.seen(id, at_ns);
         if cpu.open.is_some() {
             cpu.exit_idle_silently(at_ns);
-            let (at_ns, reason) = match cpu.evidence.end(self.tracepoints, cpu.open.as_ref()) {
+            let (at_ns, reason) = match cpu.signs.end(&self.evidence, cpu.open.as_ref()) {
                 End::Event { at_ns, reason } => (at_ns, reason),
-                End::Policy => cpu.evidence.task_without_event(at_ns),
+                End::Open { at_ns } => (at_ns, WakeReason::Unknown),
+                End::Policy => cpu.signs.task_without_event(at_ns),
             };
-            cpu.close(at_ns, reason, self.facts.exit_latencies_ns(id));
-            cpu.evidence = Evidence::default();
+            cpu.close(at_ns, reason);
+            cpu.signs = Signs::default();
         }
         cpu.ran_task = true;
         cpu.is_tick_stopped = false;
@@ -409,11 +509,7 @@ impl<S: GapSink> GapBuilder<S> {
 
     /// Remembers the first state that the recorded machine doesn't have, or that no log can hold.
     fn check_state(&mut self, cpu: u16, at_ns: i64, state: u32) {
-        let state_count = match self.facts.exit_latencies_ns(cpu).len() {
-            0 => usize::from(u8::MAX) + 1,
-            count => count,
-        };
-        if state as usize >= state_count {
+        if state as usize >= self.facts.state_count(cpu) {
             self.unknown_state.get_or_insert(UnknownState { state, cpu, at_ns });
         }
     }
@@ -431,9 +527,7 @@ impl<S: GapSink> GapBuilder<S> {
                 self.timers.start(id, cpu, wakes_at_ns);
             }
             EventKind::HrtimerCancel { timer } => self.timers.cancel(TimerId::Hrtimer(timer), cpu),
-            EventKind::HrtimerExpire { function, .. } if Some(function) == self.tick.function => {
-                self.cpus.seen(cpu, at_ns).evidence.tick_fired = true;
-            }
+            EventKind::HrtimerExpire { function, .. } if Some(function) == self.tick.function => {}
             EventKind::HrtimerExpire { timer, .. } => {
                 self.expire(TimerId::Hrtimer(timer), cpu, at_ns, None);
             }
@@ -488,9 +582,9 @@ impl<S: GapSink> GapBuilder<S> {
             _ => expires_at_ns,
         };
         // A timer within its slack fires with an earlier one; it did not cause the interrupt.
-        let evidence = &mut cpu.evidence;
-        let earliest_ns = evidence.timer_at_ns.unwrap_or(i64::MAX).min(expires_at_ns.min(at_ns));
-        evidence.timer_at_ns = Some(earliest_ns);
+        let signs = &mut cpu.signs;
+        let earliest_ns = signs.timer_at_ns.unwrap_or(i64::MAX).min(expires_at_ns.min(at_ns));
+        signs.timer_at_ns = Some(earliest_ns);
     }
 }
 
@@ -521,7 +615,7 @@ impl Cpu {
                 let stay_ns = at_ns.saturating_sub(open.entered_at_ns) as u64;
                 let idle_ns = open.gap.recorded_idle_ns.get_or_insert(0);
                 *idle_ns = idle_ns.saturating_add(stay_ns);
-                self.evidence.exit_at_ns = Some(at_ns);
+                self.signs.exit_at_ns = Some(at_ns);
             }
             _ if self.summary.idle_entry_count > 0 => self.summary.stray_exit_count += 1,
             _ => {}
@@ -537,17 +631,16 @@ impl Cpu {
 
     /// Events were lost: what is open can't be trusted any more.
     fn lose(&mut self, event_count: u64) {
-        self.summary.lost_event_count += event_count;
+        self.summary.lost_event_count = self.summary.lost_event_count.saturating_add(event_count);
         if self.open.take().is_some() {
             self.summary.broken_gap_count += 1;
         }
-        self.evidence = Evidence::default();
+        self.signs = Signs::default();
     }
 
-    fn close(&mut self, at_ns: i64, reason: WakeReason, exit_latencies_ns: &[u64]) {
-        let Some(OpenGap { mut gap, entered_at_ns, .. }) = self.open.take() else { return };
-        let state = gap.recorded_state.map(usize::from);
-        let exit_latency_ns = state.and_then(|i| exit_latencies_ns.get(i)).copied().unwrap_or(0);
+    fn close(&mut self, at_ns: i64, reason: WakeReason) {
+        let Some(open) = self.open.take() else { return };
+        let OpenGap { mut gap, exit_latency_ns, tells_timers, entered_at_ns, .. } = open;
         let wake_at_ns = match reason {
             // Overdue at entry: the gap is empty, not negative.
             WakeReason::Timer => at_ns.max(gap.start_ns),
@@ -555,6 +648,14 @@ impl Cpu {
         };
         gap.gap_ns = wake_at_ns.saturating_sub(gap.start_ns) as u64;
         gap.wake_reason = reason;
+        if gap.impossible_column().is_some() {
+            self.impossible_gap_count += 1;
+            self.summary.broken_gap_count += 1;
+            return;
+        }
+        if !tells_timers {
+            self.held_without_timers.push(self.held.len());
+        }
         self.held.push(gap);
         self.summary.gap_count += 1;
     }
@@ -578,50 +679,44 @@ impl Cpu {
             }
         }
         self.armed_before_ns.clear();
+        for index in self.held_without_timers.drain(..) {
+            self.held[index].sleep_length_ns = None;
+        }
         sink.take(id, &self.held)?;
         self.held.clear();
         Ok(())
     }
 }
 
-impl Evidence {
+impl Signs {
     fn interrupt(&mut self, at_ns: i64, reason: WakeReason) {
         self.interrupt.get_or_insert((at_ns, reason));
     }
 
     /// Judges a stay that the CPU went on from without running a task.
-    fn end(&self, tracepoints: Tracepoints, open: Option<&OpenGap>) -> End {
+    fn end(&self, evidence: &Evidence, open: Option<&OpenGap>) -> End {
         let entered_at_ns = open.map_or(i64::MIN, |open| open.entered_at_ns);
         // What happened first is the cause: a timer that expired while an IPI was being served
         // did not end the stay.
         let first_sign_ns = match (self.interrupt, self.exit_at_ns) {
-            (Some((at_ns, _)), Some(exit_at_ns)) => Some(at_ns.min(exit_at_ns)),
-            (Some((at_ns, _)), None) => Some(at_ns),
-            (None, exit_at_ns) => exit_at_ns,
+            (Some((at_ns, _)), Some(exit_at_ns)) => at_ns.min(exit_at_ns),
+            (Some((at_ns, _)), None) => at_ns,
+            (None, exit_at_ns) => exit_at_ns.unwrap_or(entered_at_ns),
         };
-        match self.interrupt {
-            Some((_, reason)) if reason != WakeReason::Timer => {
-                let at_ns = first_sign_ns.unwrap_or(entered_at_ns);
-                End::Event { at_ns, reason }
-            }
-            _ => match self.timer_at_ns {
-                Some(at_ns) => End::Event { at_ns, reason: WakeReason::Timer },
-                None if self.is_policy(tracepoints) => End::Policy,
-                None => {
-                    let at_ns = first_sign_ns.unwrap_or(entered_at_ns);
-                    let reason = self.interrupt.map_or(WakeReason::Unknown, |(_, reason)| reason);
-                    End::Event { at_ns, reason }
-                }
-            },
+        let other_reason =
+            self.interrupt.map(|(_, reason)| reason).filter(|&reason| reason != WakeReason::Timer);
+        if let Some(reason) = other_reason {
+            let reason = if evidence.tells_interrupts() { reason } else { WakeReason::Unknown };
+            return End::Event { at_ns: first_sign_ns, reason };
         }
-    }
-
-    /// Whether nothing but the tick, or nothing at all, ended the stay: only a trace with the
-    /// events that would show otherwise can tell.
-    fn is_policy(&self, tracepoints: Tracepoints) -> bool {
-        match self.interrupt {
-            None => tracepoints.contains(Tracepoints::INTERRUPTS),
-            Some(_) => self.tick_fired || tracepoints.contains(Tracepoints::HRTIMER_EXPIRE),
+        let is_told = evidence.tells_interrupts() && evidence.tells_timers();
+        match self.timer_at_ns {
+            Some(at_ns) if is_told => End::Event { at_ns, reason: WakeReason::Timer },
+            Some(_) => End::Event { at_ns: first_sign_ns, reason: WakeReason::Unknown },
+            None if is_told && (self.interrupt.is_some() || evidence.tells_silence()) => {
+                End::Policy
+            }
+            None => End::Open { at_ns: first_sign_ns },
         }
     }
 

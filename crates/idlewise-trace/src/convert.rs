@@ -3,7 +3,7 @@
 
 use crate::import::{ImportError, ReadSummary, Recording, TraceInfo, TruncationReason};
 use crate::log::{FORMAT_VERSION, LogMetadata, Source};
-use crate::{CpuFacts, GapBuilder, GapSink, GapSummary, MachineNote, Tracepoints, UnknownState};
+use crate::{CpuFacts, GapBuilder, GapSink, GapSummary, MachineNote, UnknownState};
 
 /// What the caller knows of the recorded machine and the trace doesn't say. It counts more than what
 /// the trace does say.
@@ -15,12 +15,18 @@ pub struct RecordedMachine {
     pub exit_latencies_ns: Vec<u64>,
     /// The governor that was in use.
     pub governor: Option<String>,
+    /// How many states a machine file in a recording's note has; `None` if it can't be read. A log
+    /// gets no machine that its reader refuses.
+    pub state_count_of: Option<fn(&str) -> Option<usize>>,
 }
 
 /// Of how many events one may be out of order. A clock that is corrected once, or a late record,
 /// spoils a gap or two, and is a doubt; more than that says that the order itself is not known, and
 /// every gap may be wrong.
 const EVENTS_PER_LATE_ONE_MIN: u64 = 1_000;
+
+/// The highest HZ that a kernel may say it was built with; beyond it the tick's period is nonsense.
+const HZ_MAX: u32 = 100_000;
 
 /// Why a trace did not become a log.
 #[derive(Debug)]
@@ -46,7 +52,8 @@ pub fn convert<S: GapSink>(
     progress: &dyn Fn(u64),
 ) -> Result<(S, LogMetadata), ConvertError<S::Error>> {
     let format_name = recording.format_name();
-    let info = recording.info().clone();
+    let mut info = recording.info().clone();
+    let has_broken_note = info.machine_note.as_mut().is_some_and(|note| !note.mend(recorded));
     let mut facts = info.machine_note.as_ref().map_or_else(CpuFacts::default, CpuFacts::of_note);
     if !recorded.exit_latencies_ns.is_empty() {
         facts.exit_latencies_ns.clone_from(&recorded.exit_latencies_ns);
@@ -72,7 +79,32 @@ pub fn convert<S: GapSink>(
     {
         return Err(ConvertError::UnknownState(unknown));
     }
-    Ok((sink, metadata(format_name, info, &summary, &gaps, recorded)))
+    let mut metadata = metadata(format_name, info, &summary, &gaps, recorded);
+    if has_broken_note {
+        metadata.doubts.push(
+            "the recorder's note about the machine's idle states can't be read and is left out"
+                .to_owned(),
+        );
+    }
+    Ok((sink, metadata))
+}
+
+impl MachineNote {
+    /// Drops what no log can hold; false if that were the idle states.
+    fn mend(&mut self, recorded: &RecordedMachine) -> bool {
+        self.hz = self.hz.filter(|hz| (1..=HZ_MAX).contains(hz));
+        let is_whole =
+            self.tables.iter().all(|table| match (&table.machine, recorded.state_count_of) {
+                (Some(machine), Some(state_count_of)) => {
+                    state_count_of(machine) == Some(table.exit_latencies_ns.len())
+                }
+                _ => true,
+            });
+        if !is_whole {
+            self.tables.clear();
+        }
+        is_whole
+    }
 }
 
 /// Refuses a trace most of whose order is not known.
@@ -97,8 +129,6 @@ fn metadata(
     let doubts = doubts(&info, summary, gaps);
     let note = info.machine_note.unwrap_or_default();
     let machine = recorded.machine.clone().or_else(|| note.tables.first()?.machine.clone());
-    let knows_limits = note.note_version > 0 && !note.limits_changed;
-    let unknown_columns = unknown_columns(info.tracepoints, gaps, machine.is_some(), knows_limits);
     LogMetadata {
         format_version: FORMAT_VERSION,
         created_by: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -118,28 +148,9 @@ fn metadata(
         machine,
         clock: info.clock,
         cpus: gaps.cpus.clone(),
-        unknown_columns,
+        unknown_columns: gaps.unknown_columns.iter().map(|&name| name.to_owned()).collect(),
         doubts,
     }
-}
-
-fn unknown_columns(
-    tracepoints: Tracepoints,
-    gaps: &GapSummary,
-    has_machine: bool,
-    knows_limits: bool,
-) -> Vec<String> {
-    let has = |wanted| tracepoints.contains(wanted);
-    let known = [
-        ("sleep_length_ns", has(Tracepoints::HRTIMER_START) || has(Tracepoints::WHEEL_START)),
-        ("next_tick_ns", gaps.tick.hz.is_some()),
-        ("tick_stopped", has(Tracepoints::TICK_STOP)),
-        ("ran_task", has(Tracepoints::SCHED_SWITCH)),
-        ("wake_reason", has(Tracepoints::INTERRUPTS)),
-        ("latency_limit_ns", knows_limits),
-        ("recorded_state", has_machine || has(Tracepoints::CPU_IDLE)),
-    ];
-    known.into_iter().filter(|(_, known)| !known).map(|(name, _)| name.to_owned()).collect()
 }
 
 /// What speaks against a note.
@@ -210,13 +221,14 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
             unobserved.join(", ")
         ),
     );
-    let lost: u64 = summary.lost_event_counts.values().sum::<u64>();
+    let of_cpus = summary.lost_event_counts.values();
+    let lost = of_cpus.fold(summary.lost_event_count_without_cpu, |sum, &n| sum.saturating_add(n));
     say(
-        lost + summary.lost_event_count_without_cpu > 0,
+        lost > 0,
         format!(
             "{} events were lost while recording; gaps around them were given up; record with \
              larger buffers (perf record -m, trace-cmd record -b)",
-            lost + summary.lost_event_count_without_cpu
+            lost
         ),
     );
     if let Some(cut) = summary.truncated {
@@ -271,24 +283,16 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Str
          timer:hrtimer_start and timer:hrtimer_expire_entry too"
             .to_owned(),
     );
-    let has_timers = info.tracepoints.contains(Tracepoints::HRTIMER_START)
-        && info.tracepoints.contains(Tracepoints::HRTIMER_EXPIRE);
+    for doubt in &gaps.evidence_doubts {
+        say(true, doubt.clone());
+    }
     say(
-        !has_timers,
-        "no hrtimer events: next timers are unknown, and governors that read them see none"
-            .to_owned(),
-    );
-    say(
-        !info.tracepoints.contains(Tracepoints::SCHED_SWITCH),
-        "no sched_switch events: every gap counts as having run a task before it, which restarts \
-         the tick"
-            .to_owned(),
-    );
-    say(
-        !info.tracepoints.contains(Tracepoints::INTERRUPTS),
-        "no interrupt events: wake reasons are unknown, and wake-ups by the tick alone are not \
-         joined"
-            .to_owned(),
+        gaps.impossible_gap_count > 0,
+        format!(
+            "{} gaps of more than 104 days were given up: the clock jumped, or the recording is \
+             damaged there",
+            gaps.impossible_gap_count
+        ),
     );
     // A few are in every trace; they matter when they are more than that.
     let is_many = |count: u64| count * 100 > gaps.timer_expiry_count;

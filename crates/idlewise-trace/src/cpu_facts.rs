@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use idlewise_core::STATE_COUNT_MAX;
+
 use crate::{MachineNote, NotedTable};
 
 /// What is known of the CPUs besides their events.
@@ -12,15 +14,16 @@ pub struct CpuFacts {
     pub exit_latencies_ns: Vec<u64>,
     /// The same for CPUs of another kind, as on a machine of large and small cores.
     pub exit_latencies_by_cpu_ns: BTreeMap<u16, Vec<u64>>,
-    /// The PM QoS limits of the CPUs that have one.
-    pub latency_limits_ns: BTreeMap<u16, u64>,
+    /// The PM QoS limits of the CPUs that have one; `None` if it is unknown which have.
+    pub latency_limits_ns: Option<BTreeMap<u16, u64>>,
 }
 
 impl CpuFacts {
     /// What a note says. The first table is taken for CPUs that no table names.
     pub(crate) fn of_note(note: &MachineNote) -> Self {
-        let mut facts =
-            CpuFacts { latency_limits_ns: note.latency_limits_ns.clone(), ..CpuFacts::default() };
+        let knows_limits = note.note_version > 0 && !note.limits_changed;
+        let latency_limits_ns = knows_limits.then(|| note.latency_limits_ns.clone());
+        let mut facts = CpuFacts { latency_limits_ns, ..CpuFacts::default() };
         if let [first, others @ ..] = note.tables.as_slice() {
             facts.exit_latencies_ns.clone_from(&first.exit_latencies_ns);
             for NotedTable { cpus, exit_latencies_ns, .. } in others {
@@ -29,6 +32,20 @@ impl CpuFacts {
             }
         }
         facts
+    }
+
+    /// How many states a log can tell of a CPU: those that it has and that the log's machine has.
+    pub(crate) fn state_count(&self, cpu: u16) -> usize {
+        match (self.exit_latencies_ns.len(), self.exit_latencies_ns(cpu).len()) {
+            (0, _) | (_, 0) => STATE_COUNT_MAX,
+            (machine, own) => machine.min(own).min(STATE_COUNT_MAX),
+        }
+    }
+
+    /// The PM QoS limit of a CPU; what no log can hold is none.
+    pub(crate) fn latency_limit_ns(&self, cpu: u16) -> Option<u64> {
+        let limit_ns = self.latency_limits_ns.as_ref()?.get(&cpu).copied()?;
+        i64::try_from(limit_ns).is_ok().then_some(limit_ns)
     }
 
     /// The exit latencies of a CPU's states.

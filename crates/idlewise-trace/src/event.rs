@@ -100,8 +100,8 @@ pub enum EventKind {
     },
 }
 
-/// The tracepoints that matter, as bits: which of them a trace was recorded with. A column that
-/// rests on an absent one is null.
+/// The tracepoints that matter, as bits: which of them a trace was recorded with. What may be
+/// claimed from which of them is in `evidence.rs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tracepoints(u32);
 
@@ -124,23 +124,83 @@ impl Tracepoints {
     pub const WHEEL_EXPIRE: Self = Self(1 << 6);
     /// `timer:tick_stop`.
     pub const TICK_STOP: Self = Self(1 << 7);
-    /// Any event that tells an interrupt's kind.
-    pub const INTERRUPTS: Self = Self(1 << 8);
+    /// `irq_vectors:local_timer_entry` of x86.
+    pub const LOCAL_TIMER: Self = Self(1 << 8);
     /// `irq:softirq_entry`.
     pub const SOFTIRQ: Self = Self(1 << 9);
     /// `sched:sched_switch`.
     pub const SCHED_SWITCH: Self = Self(1 << 10);
     /// `sched:sched_wakeup`.
     pub const WAKEUP: Self = Self(1 << 11);
+    /// `irq_vectors:reschedule_entry` of x86.
+    pub const RESCHEDULE: Self = Self(1 << 12);
+    /// `irq_vectors:call_function_entry` of x86.
+    pub const CALL_FUNCTION: Self = Self(1 << 13);
+    /// `irq_vectors:call_function_single_entry` of x86.
+    pub const CALL_FUNCTION_SINGLE: Self = Self(1 << 14);
+    /// `irq_vectors:irq_work_entry` of x86.
+    pub const IRQ_WORK: Self = Self(1 << 15);
+    /// Any other `irq_vectors:*_entry` of x86: errors, heat.
+    pub const OTHER_VECTOR: Self = Self(1 << 16);
+    /// `irq:irq_handler_entry`: devices; on Arm and RISC-V the timer and, on newer kernels, IPIs too.
+    pub const IRQ_HANDLER: Self = Self(1 << 17);
+    /// `ipi:ipi_entry` of Arm.
+    pub const IPI_ENTRY: Self = Self(1 << 18);
+    /// `powerpc:timer_interrupt_entry`.
+    pub const POWER_TIMER: Self = Self(1 << 19);
+    /// `powerpc:doorbell_entry`: IPIs within a core.
+    pub const POWER_DOORBELL: Self = Self(1 << 20);
+    /// Not a tracepoint: the trace has no list of what was recorded, so this set is of those that
+    /// occur in it. A kind that is not in it may have been recorded and never have happened.
+    pub const ONLY_SEEN: Self = Self(1 << 31);
+
+    /// All that the gap builder needs of an x86 kernel.
+    pub const COMPLETE: Self = Self::CPU_IDLE
+        .union(Self::TIMERS)
+        .union(Self::TICK_STOP)
+        .union(Self::SCHED_SWITCH)
+        .union(Self::X86_INTERRUPTS);
+    /// Every event of timers.
+    pub(crate) const TIMERS: Self = Self::HRTIMER_START
+        .union(Self::HRTIMER_CANCEL)
+        .union(Self::HRTIMER_EXPIRE)
+        .union(Self::WHEEL_START)
+        .union(Self::WHEEL_CANCEL)
+        .union(Self::WHEEL_EXPIRE);
+    /// The vectors of x86 that show which architecture it is.
+    pub(crate) const X86_VECTORS: Self = Self::LOCAL_TIMER
+        .union(Self::RESCHEDULE)
+        .union(Self::CALL_FUNCTION)
+        .union(Self::CALL_FUNCTION_SINGLE)
+        .union(Self::IRQ_WORK)
+        .union(Self::OTHER_VECTOR);
+    /// The interrupts of x86 that a CPU gets by itself on every machine.
+    pub(crate) const X86_LOCAL: Self = Self::LOCAL_TIMER.union(Self::IRQ_HANDLER);
+    /// The vectors of x86 by which CPUs wake each other, but for the rarest.
+    pub(crate) const X86_IPIS: Self = Self::RESCHEDULE.union(Self::CALL_FUNCTION_SINGLE);
+    /// Every interrupt of x86 that ends idle; the other vectors report faults.
+    pub(crate) const X86_INTERRUPTS: Self =
+        Self::X86_LOCAL.union(Self::X86_IPIS).union(Self::CALL_FUNCTION).union(Self::IRQ_WORK);
 
     /// Whether all of `other` are in this set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
+    /// Whether any of `other` is in this set.
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// Both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// This set without those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 }

@@ -34,7 +34,27 @@ pub struct IdleGap {
     pub recorded_idle_ns: Option<u64>,
 }
 
+/// No gap is longer: 2^53 ns, 104 days. No recording is that long, and a clock that jumps so far
+/// jumped.
+pub(crate) const GAP_MAX_NS: u64 = 1 << 53;
+
 impl IdleGap {
+    /// The first column whose value no gap can have. The builder gives such gaps up, the log's
+    /// reader refuses a length that is too long, and `validate` looks at all.
+    pub fn impossible_column(&self) -> Option<&'static str> {
+        let is_time = |ns: Option<u64>| ns.is_none_or(|ns| i64::try_from(ns).is_ok());
+        let ends_in_range = self.start_ns.checked_add_unsigned(self.gap_ns).is_some();
+        [
+            ("gap_ns", self.gap_ns <= GAP_MAX_NS && ends_in_range),
+            ("sleep_length_ns", is_time(self.sleep_length_ns)),
+            ("next_tick_ns", self.next_tick_ns != Some(0)),
+            ("latency_limit_ns", is_time(self.latency_limit_ns)),
+            ("recorded_idle_ns", is_time(self.recorded_idle_ns)),
+        ]
+        .into_iter()
+        .find_map(|(column, is_possible)| (!is_possible).then_some(column))
+    }
+
     /// Whether a timer ended the gap that was known when it began: the proof of a rebuilt timer. If
     /// not, though a timer ended it, that timer was armed within the gap, by an interrupt or by
     /// another CPU, or the trace doesn't show its start.

@@ -6,6 +6,7 @@
 //! | `tracepoint.rs` | [`tracepoint::Decoder`]: the kernel's event formats, compiled |
 //! | `event.rs` | [`Event`]: what every importer hands to the gap builder |
 //! | `builder.rs` | [`GapBuilder`]: events in, gaps out; the semantics of a gap |
+//! | `evidence.rs` | what may be claimed of a trace, by what was recorded |
 //! | `cpu_facts.rs` | [`CpuFacts`]: what is known of CPUs before the first event |
 //! | `tick.rs`, `timers.rs` | finding the tick in a trace; which timers are armed where |
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
@@ -28,6 +29,7 @@ mod byte_order;
 mod convert;
 mod cpu_facts;
 mod event;
+mod evidence;
 pub mod export;
 mod gap;
 pub mod import;

@@ -56,15 +56,18 @@ impl Tick {
     /// From `at_ns` to the next tick boundary of `cpu`, at least 1 ns and at most one period.
     pub fn next_boundary_ns(&self, cpu: u16, at_ns: i64) -> Option<u32> {
         let period_ns = i64::from(self.period_ns()?);
-        let into_ns = at_ns.wrapping_sub(self.phase_ns(cpu)).rem_euclid(period_ns);
-        Some((period_ns - into_ns) as u32)
+        Some((period_ns - self.past_boundary_ns(cpu, at_ns, period_ns)) as u32)
     }
 
     /// The tick boundary of `cpu` at or before `at_ns`.
     pub(crate) fn last_boundary_ns(&self, cpu: u16, at_ns: i64) -> Option<i64> {
         let period_ns = i64::from(self.period_ns()?);
-        let into_ns = at_ns.wrapping_sub(self.phase_ns(cpu)).rem_euclid(period_ns);
-        at_ns.checked_sub(into_ns)
+        at_ns.checked_sub(self.past_boundary_ns(cpu, at_ns, period_ns))
+    }
+
+    /// How far `at_ns` lies after the last tick boundary of `cpu`, whatever the time.
+    fn past_boundary_ns(&self, cpu: u16, at_ns: i64, period_ns: i64) -> i64 {
+        (at_ns.rem_euclid(period_ns) - self.phase_ns(cpu)).rem_euclid(period_ns)
     }
 
     /// When `jiffies` begins on the trace's clock.

@@ -41,6 +41,27 @@ struct Armed {
     is_late: bool,
 }
 
+/// What is known of a CPU's next look at its timer wheel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NextLook {
+    /// The tick runs, and looks.
+    Tick(WheelLook),
+    /// The tick is stopped, or its grid is not known: nothing looks before the timer is due.
+    None,
+    /// The trace does not tell whether the tick runs, or whether it has looked.
+    Unknown { period_ns: u32 },
+}
+
+/// The next timer of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextTimer {
+    At(i64),
+    /// None is armed.
+    None,
+    /// One is overdue, and the trace does not tell when it is served.
+    Unknown,
+}
+
 /// The next tick of a CPU whose tick runs: it looks at the timer wheel.
 ///
 /// The jiffies are advanced by one CPU. Another that ticks at the same moment may look at its wheel
@@ -165,24 +186,33 @@ impl Timers {
     /// The earliest expiry on `cpu` that is still to come at `now_ns`. One that is overdue by more
     /// than the CPU could have missed was taken care of elsewhere, by a CPU that wasn't recorded;
     /// except that a tick that runs looks at the wheel again.
-    pub(crate) fn next_at_ns(
-        &mut self,
-        cpu: u16,
-        now_ns: i64,
-        next_look: Option<WheelLook>,
-    ) -> Option<i64> {
+    pub(crate) fn next_at_ns(&mut self, cpu: u16, now_ns: i64, next_look: NextLook) -> NextTimer {
         loop {
-            let &Reverse((at_ns, id)) = self.queues.get_mut(usize::from(cpu))?.peek()?;
+            let queue = self.queues.get(usize::from(cpu));
+            let Some(&Reverse((at_ns, id))) = queue.and_then(BinaryHeap::peek) else {
+                return NextTimer::None;
+            };
             let armed = self.armed.get(&id).copied();
             let current = armed.filter(|a| a.cpu == cpu && a.wakes_at_ns == Some(at_ns));
-            let waits_for = next_look.filter(|look| {
-                matches!(id, TimerId::Wheel(_))
-                    && current.is_some_and(|armed| !armed.is_late)
-                    && look.is_second_for(at_ns)
-            });
+            let may_wait =
+                matches!(id, TimerId::Wheel(_)) && current.is_some_and(|armed| !armed.is_late);
+            let waits_for = match next_look {
+                NextLook::Tick(look) => {
+                    Some(look).filter(|look| may_wait && look.is_second_for(at_ns))
+                }
+                // It is late by two ticks at most.
+                NextLook::Unknown { period_ns } => {
+                    let earliest_ns = now_ns.saturating_sub(2 * i64::from(period_ns));
+                    if may_wait && (earliest_ns..now_ns).contains(&at_ns) {
+                        return NextTimer::Unknown;
+                    }
+                    None
+                }
+                NextLook::None => None,
+            };
             let is_due = at_ns >= now_ns.saturating_sub(OVERDUE_MAX_NS);
             if current.is_some() && is_due && waits_for.is_none() {
-                return Some(at_ns);
+                return NextTimer::At(at_ns);
             }
             self.queues[usize::from(cpu)].pop();
             let Some(armed) = current else { continue };
@@ -261,13 +291,13 @@ mod tests {
         let mut timers = Timers::default();
         timers.start(A, 0, Some(500));
         timers.start(B, 0, Some(300));
-        assert_eq!(timers.next_at_ns(0, 0, None), Some(300));
+        assert_eq!(timers.next_at_ns(0, 0, NextLook::None), NextTimer::At(300));
         timers.cancel(B, 0);
-        assert_eq!(timers.next_at_ns(0, 0, None), Some(500));
+        assert_eq!(timers.next_at_ns(0, 0, NextLook::None), NextTimer::At(500));
         timers.start(A, 0, Some(900));
-        assert_eq!(timers.next_at_ns(0, 0, None), Some(900));
+        assert_eq!(timers.next_at_ns(0, 0, NextLook::None), NextTimer::At(900));
         assert_eq!(timers.expire(A, 0), Expired::At { expires_at_ns: 900 });
-        assert_eq!(timers.next_at_ns(0, 0, None), None);
+        assert_eq!(timers.next_at_ns(0, 0, NextLook::None), NextTimer::None);
     }
 
     #[test]
@@ -283,8 +313,8 @@ mod tests {
         timers.start(A, 0, Some(500));
         timers.start(A, 3, Some(600));
         assert_eq!(
-            (timers.next_at_ns(0, 0, None), timers.next_at_ns(3, 0, None)),
-            (None, Some(600))
+            (timers.next_at_ns(0, 0, NextLook::None), timers.next_at_ns(3, 0, NextLook::None)),
+            (NextTimer::None, NextTimer::At(600))
         );
         timers.expire(A, 1);
         assert_eq!(timers.migrated_count, 1);
@@ -297,7 +327,7 @@ mod tests {
             timers.start(A, 0, Some(1_000_000 + i));
         }
         assert!(timers.queues[0].len() <= COMPACT_MIN);
-        assert_eq!(timers.next_at_ns(0, 0, None), Some(1_099_999));
+        assert_eq!(timers.next_at_ns(0, 0, NextLook::None), NextTimer::At(1_099_999));
     }
 
     #[test]
@@ -316,8 +346,8 @@ mod tests {
         let mut timers = Timers::default();
         timers.start(A, 0, Some(500));
         timers.start(B, 0, Some(900_000));
-        assert_eq!(timers.next_at_ns(0, 20_500, None), Some(500));
-        assert_eq!(timers.next_at_ns(0, 20_501, None), Some(900_000));
+        assert_eq!(timers.next_at_ns(0, 20_500, NextLook::None), NextTimer::At(500));
+        assert_eq!(timers.next_at_ns(0, 20_501, NextLook::None), NextTimer::At(900_000));
         assert_eq!(timers.vanished_count, 1);
         assert_eq!(timers.expire(A, 0), Expired::At { expires_at_ns: 500 });
         assert_eq!((timers.vanished_count, timers.expire(A, 0)), (0, Expired::Unknown));
@@ -328,36 +358,50 @@ mod tests {
         let mut timers = Timers::default();
         let look = |at_ns| {
             let last_at_ns = Some(at_ns - 3_999_000);
-            Some(WheelLook { at_ns, period_ns: 4_000_000, last_at_ns })
+            NextLook::Tick(WheelLook { at_ns, period_ns: 4_000_000, last_at_ns })
         };
         timers.start(B, 0, Some(4_000_000));
-        assert_eq!(timers.next_at_ns(0, 4_100_000, look(8_000_000)), Some(8_000_000));
-        assert_eq!(timers.next_at_ns(0, 5_000_000, look(8_000_000)), Some(8_000_000));
-        assert_eq!(timers.next_at_ns(0, 8_100_000, look(12_000_000)), None);
+        assert_eq!(timers.next_at_ns(0, 4_100_000, look(8_000_000)), NextTimer::At(8_000_000));
+        assert_eq!(timers.next_at_ns(0, 5_000_000, look(8_000_000)), NextTimer::At(8_000_000));
+        assert_eq!(timers.next_at_ns(0, 8_100_000, look(12_000_000)), NextTimer::None);
         assert_eq!(timers.vanished_count, 1);
         timers.start(B, 0, Some(4_000_000));
         timers.next_at_ns(0, 4_100_000, look(8_000_000));
         assert_eq!(timers.expire(B, 0), Expired::At { expires_at_ns: 8_000_000 });
         // The tick had looked twice, or does not run at all: somebody else took it.
         timers.start(B, 0, Some(4_000_000));
-        assert_eq!(timers.next_at_ns(0, 8_100_000, look(12_000_000)), None);
+        assert_eq!(timers.next_at_ns(0, 8_100_000, look(12_000_000)), NextTimer::None);
         timers.start(B, 0, Some(4_000_000));
-        assert_eq!(timers.next_at_ns(0, 4_100_000, None), None);
+        assert_eq!(timers.next_at_ns(0, 4_100_000, NextLook::None), NextTimer::None);
         // Missed by less than what counts as overdue, but the tick had looked.
         timers.start(B, 0, Some(4_000_000));
-        assert_eq!(timers.next_at_ns(0, 4_002_000, look(8_000_000)), Some(8_000_000));
+        assert_eq!(timers.next_at_ns(0, 4_002_000, look(8_000_000)), NextTimer::At(8_000_000));
         timers.cancel(B, 0);
         // The interrupt is still to come.
         timers.start(B, 0, Some(4_000_000));
-        let pending = look(8_000_000).map(|look| WheelLook { last_at_ns: None, ..look });
-        assert_eq!(timers.next_at_ns(0, 4_002_000, pending), Some(4_000_000));
+        let pending = WheelLook { at_ns: 8_000_000, period_ns: 4_000_000, last_at_ns: None };
+        let pending = NextLook::Tick(pending);
+        assert_eq!(timers.next_at_ns(0, 4_002_000, pending), NextTimer::At(4_000_000));
+    }
+
+    #[test]
+    fn says_nothing_of_an_overdue_wheel_timer_when_the_tick_is_not_known() {
+        let mut timers = Timers::default();
+        let unknown = NextLook::Unknown { period_ns: 4_000_000 };
+        timers.start(B, 0, Some(4_000_000));
+        assert_eq!(timers.next_at_ns(0, 3_999_999, unknown), NextTimer::At(4_000_000));
+        assert_eq!(timers.next_at_ns(0, 4_100_000, unknown), NextTimer::Unknown);
+        assert_eq!(timers.next_at_ns(0, 12_000_000, unknown), NextTimer::Unknown);
+        assert_eq!(timers.next_at_ns(0, 12_000_001, unknown), NextTimer::None);
+        timers.start(A, 0, Some(4_000_000));
+        assert_eq!(timers.next_at_ns(0, 4_000_001, unknown), NextTimer::At(4_000_000));
     }
 
     #[test]
     fn knows_a_deferrable_timer_when_it_runs_with_another() {
         let mut timers = Timers::default();
         timers.start(B, 0, None);
-        assert_eq!(timers.next_at_ns(0, 0, None), None);
+        assert_eq!(timers.next_at_ns(0, 0, NextLook::None), NextTimer::None);
         assert_eq!(timers.expire(B, 0), Expired::WithAnother);
         let armed_before = TimerId::Wheel(0x20);
         timers.know_deferrable(armed_before);

@@ -44,6 +44,8 @@ pub enum Check {
     TimerOutlasted,
     /// Columns that are said to hold nothing hold nothing.
     UnknownColumns,
+    /// Stays are joined to one gap only where what was recorded can show that no event ended them.
+    Joined,
     /// The metadata counts the gaps of each CPU as the rows do.
     Counts,
     /// No events were lost.
@@ -54,7 +56,7 @@ pub enum Check {
 
 impl Check {
     /// Every check.
-    pub const ALL: [Check; 13] = [
+    pub const ALL: [Check; 14] = [
         Check::Columns,
         Check::Order,
         Check::Overlap,
@@ -65,6 +67,7 @@ impl Check {
         Check::TimerKnown,
         Check::TimerOutlasted,
         Check::UnknownColumns,
+        Check::Joined,
         Check::Counts,
         Check::Lost,
         Check::Doubts,
@@ -83,6 +86,7 @@ impl Check {
             Check::TimerKnown => "timer known",
             Check::TimerOutlasted => "timer outlasted",
             Check::UnknownColumns => "unknown columns",
+            Check::Joined => "joined",
             Check::Counts => "counts",
             Check::Lost => "lost events",
             Check::Doubts => "doubts",
@@ -102,6 +106,7 @@ impl Check {
             Check::TimerKnown => "a timer that ended a gap was known at its start",
             Check::TimerOutlasted => "no gap outlasts its next timer",
             Check::UnknownColumns => "columns said to hold nothing do",
+            Check::Joined => "stays are joined only where tasks and interrupts are known",
             Check::Counts => "metadata counts the gaps that there are",
             Check::Lost => "the recorder lost no events",
             Check::Doubts => "the importer had no doubts",
@@ -249,6 +254,7 @@ struct UnknownColumns {
     next_tick: bool,
     tick_stopped: bool,
     ran_task: bool,
+    wake_reason: bool,
     latency_limit: bool,
     recorded_state: bool,
 }
@@ -264,7 +270,7 @@ struct Cpu<'a> {
 
 impl<'a> Validator<'a> {
     fn new(metadata: &'a LogMetadata, states: RecordedStates) -> Self {
-        let is_unknown = |name: &str| metadata.unknown_columns.iter().any(|column| column == name);
+        let is_unknown = |name: &str| metadata.is_unknown(name);
         let finding = |check| Finding { check, checked_count: 0, found_count: 0, first: None };
         let cpu = |summary: &'a CpuSummary| {
             let cpu =
@@ -281,6 +287,7 @@ impl<'a> Validator<'a> {
                 next_tick: is_unknown("next_tick_ns"),
                 tick_stopped: is_unknown("tick_stopped"),
                 ran_task: is_unknown("ran_task"),
+                wake_reason: is_unknown("wake_reason"),
                 latency_limit: is_unknown("latency_limit_ns"),
                 recorded_state: is_unknown("recorded_state"),
             },
@@ -311,8 +318,9 @@ impl<'a> Validator<'a> {
             .map(|summary| gap.start_ns >= summary.first_at_ns && end_ns <= summary.last_at_ns);
         let is_on_grid = match (self.period_ns, gap.next_tick_ns) {
             (Some(period_ns), Some(next_tick_ns)) => {
-                let tick_at_ns = gap.start_ns.wrapping_add(i64::from(next_tick_ns));
-                let phase_ns = tick_at_ns.rem_euclid(i64::from(period_ns));
+                let period_ns = i64::from(period_ns);
+                let into_ns = gap.start_ns.rem_euclid(period_ns) + i64::from(next_tick_ns);
+                let phase_ns = into_ns.rem_euclid(period_ns);
                 Some(*cpu.phase_ns.get_or_insert(phase_ns) == phase_ns)
             }
             _ => None,
@@ -329,12 +337,9 @@ impl<'a> Validator<'a> {
     }
 
     fn ranges(&mut self, gap: &IdleGap, place: Place) {
-        let is_positive = |ns: Option<u64>| ns.is_none_or(|ns| i64::try_from(ns).is_ok());
         let period_ns = self.period_ns.unwrap_or(u32::MAX);
-        let is_in_range = is_positive(gap.sleep_length_ns)
-            && is_positive(gap.latency_limit_ns)
-            && is_positive(gap.recorded_idle_ns)
-            && gap.next_tick_ns.is_none_or(|ns| (1..=period_ns).contains(&ns));
+        let is_in_range =
+            gap.impossible_column().is_none() && gap.next_tick_ns.is_none_or(|ns| ns <= period_ns);
         self.finding(Check::Range).see(is_in_range, place);
 
         if let Some(state) = gap.recorded_state {
@@ -351,6 +356,7 @@ impl<'a> Validator<'a> {
             next_tick,
             tick_stopped,
             ran_task,
+            wake_reason,
             latency_limit,
             recorded_state,
         } = self.is_unknown;
@@ -358,6 +364,7 @@ impl<'a> Validator<'a> {
             || next_tick && gap.next_tick_ns.is_some()
             || tick_stopped && gap.tick_stopped
             || ran_task && !gap.ran_task
+            || wake_reason && gap.wake_reason != WakeReason::Unknown
             || latency_limit && gap.latency_limit_ns.is_some()
             || recorded_state && gap.recorded_state.is_some();
         if !self.metadata.unknown_columns.is_empty() {
@@ -391,6 +398,11 @@ impl<'a> Validator<'a> {
             });
             let place = Place { cpu: Some(id), row: cpu.first_row };
             self.finding(Check::Counts).see(is_listed_once && is_as_counted, place);
+            if let Some(summary) = cpu.summary {
+                let tells_ends = !self.is_unknown.ran_task && !self.is_unknown.wake_reason;
+                self.finding(Check::Joined)
+                    .see(tells_ends || summary.joined_wake_count == 0, place);
+            }
         }
         if self.states == RecordedStates::Unreadable {
             let finding = self.finding(Check::States);

@@ -8,14 +8,6 @@ const TICK_NS: i64 = 4_000_000;
 /// Where the traces begin: after twenty ticks that teach the builder the grid.
 const BEGIN_NS: i64 = 20 * TICK_NS;
 
-fn every_tracepoint() -> Tracepoints {
-    Tracepoints::CPU_IDLE
-        .union(Tracepoints::HRTIMER_START)
-        .union(Tracepoints::HRTIMER_EXPIRE)
-        .union(Tracepoints::INTERRUPTS)
-        .union(Tracepoints::SCHED_SWITCH)
-}
-
 /// A trace of CPU 0 that begins with a busy stretch of regular ticks.
 struct Trace(Vec<Event>);
 
@@ -57,7 +49,7 @@ impl Trace {
     }
 
     fn build(&self) -> (Vec<IdleGap>, GapSummary) {
-        self.build_with(every_tracepoint(), Vec::new())
+        self.build_with(Tracepoints::COMPLETE, Vec::new())
     }
 
     fn build_with(
@@ -176,7 +168,7 @@ fn takes_the_exit_latency_off_but_never_more_than_the_stay() {
     trace.idle(T).exit(T + 400_000).at(T + 400_100, EventKind::IpiInterrupt);
     trace.at(T + 401_000, EventKind::SwitchToTask).idle(T + 500_000).exit(T + 510_000);
     trace.at(T + 510_100, EventKind::IpiInterrupt).at(T + 511_000, EventKind::SwitchToTask);
-    let (gaps, _) = trace.build_with(every_tracepoint(), vec![0, 290_000]);
+    let (gaps, _) = trace.build_with(Tracepoints::COMPLETE, vec![0, 290_000]);
     assert_eq!((gaps[0].gap_ns, gaps[1].gap_ns), (110_000, 0));
 }
 
@@ -189,6 +181,126 @@ fn takes_each_stay_as_a_gap_when_only_idle_events_were_recorded() {
     assert!(gaps.iter().all(|gap| gap.wake_reason == WakeReason::Unknown && gap.ran_task));
     assert_eq!((gaps[0].sleep_length_ns, gaps[0].next_tick_ns), (None, None));
     assert_eq!(summary.tick.hz, None);
+}
+
+/// What a whole recording shows to be the tick's, a part of it may not take for the tick's.
+#[test]
+fn joins_nothing_where_an_event_could_have_gone_unrecorded() {
+    let mut trace = Trace::new();
+    trace.idle(T);
+    trace.tick(BEGIN_NS + TICK_NS).exit(BEGIN_NS + TICK_NS + 900);
+    trace.idle(BEGIN_NS + TICK_NS + 1_000).exit(T + 5_000_000);
+    trace.idle(T + 5_100_000);
+    trace.at(T + 6_000_000, EventKind::IpiInterrupt).exit(T + 6_000_200);
+    trace.at(T + 6_001_000, EventKind::SwitchToTask);
+    let (gaps, summary) = trace.build();
+    assert_eq!((gaps.len(), gaps[0].gap_ns, gaps[0].wake_reason), (1, 6_000_000, WakeReason::Ipi));
+    assert_eq!((summary.cpus[0].joined_wake_count, summary.evidence_doubts.len()), (2, 0));
+    for missing in [
+        Tracepoints::SCHED_SWITCH,
+        Tracepoints::LOCAL_TIMER,
+        Tracepoints::RESCHEDULE,
+        Tracepoints::CALL_FUNCTION,
+        Tracepoints::CALL_FUNCTION_SINGLE,
+        Tracepoints::IRQ_WORK,
+        Tracepoints::IRQ_HANDLER,
+        Tracepoints::HRTIMER_START,
+        Tracepoints::HRTIMER_EXPIRE,
+        Tracepoints::WHEEL_EXPIRE,
+    ] {
+        let (gaps, summary) = trace.build_with(Tracepoints::COMPLETE.without(missing), Vec::new());
+        assert_eq!((gaps.len(), summary.cpus[0].joined_wake_count), (3, 0), "{missing:?}");
+        assert!(gaps[..2].iter().all(|gap| gap.wake_reason == WakeReason::Unknown), "{gaps:?}");
+        assert!(summary.evidence_doubts.iter().any(|doubt| doubt.starts_with("2 stays may have")));
+    }
+}
+
+/// A text does not list what was recorded, and a rare vector may not have come.
+#[test]
+fn a_stay_without_any_interrupt_stays_open_where_a_rare_one_was_not_seen() {
+    let mut trace = Trace::new();
+    trace.idle(T);
+    trace.tick(BEGIN_NS + TICK_NS).exit(BEGIN_NS + TICK_NS + 900);
+    trace.idle(BEGIN_NS + TICK_NS + 1_000).exit(T + 5_000_000);
+    trace.idle(T + 5_100_000).exit(T + 6_000_200).at(T + 6_001_000, EventKind::SwitchToTask);
+    let rare = Tracepoints::CALL_FUNCTION.union(Tracepoints::IRQ_WORK);
+    let seen = Tracepoints::COMPLETE.without(rare);
+    let (gaps, summary) = trace.build_with(seen.union(Tracepoints::ONLY_SEEN), Vec::new());
+    // The tick was seen, the end of the second stay was not.
+    let lengths: Vec<_> = gaps.iter().map(|gap| (gap.gap_ns, gap.wake_reason)).collect();
+    let unknown = WakeReason::Unknown;
+    assert_eq!(lengths, [(5_000_000, unknown), (900_200, unknown)]);
+    assert_eq!(summary.cpus[0].joined_wake_count, 1);
+    let names = "not seen: irq_vectors:call_function_entry, irq_vectors:irq_work_entry;";
+    assert!(summary.evidence_doubts[0].starts_with(names), "{:?}", summary.evidence_doubts);
+}
+
+/// Arm has no vectors: its timer and its IPIs are handlers, or events of their own.
+#[test]
+fn an_arm_trace_is_whole_with_handlers_and_ipis() {
+    let mut trace = Trace::new();
+    trace.idle(T);
+    trace.tick(BEGIN_NS + TICK_NS).exit(BEGIN_NS + TICK_NS + 900);
+    trace.idle(BEGIN_NS + TICK_NS + 1_000);
+    trace.at(T + 5_000_000, EventKind::DeviceInterrupt).exit(T + 5_000_200);
+    trace.at(T + 5_001_000, EventKind::SwitchToTask);
+    let handlers = Tracepoints::COMPLETE
+        .without(Tracepoints::LOCAL_TIMER.union(Tracepoints::RESCHEDULE))
+        .without(Tracepoints::CALL_FUNCTION.union(Tracepoints::CALL_FUNCTION_SINGLE))
+        .without(Tracepoints::IRQ_WORK);
+    let build = |trace: &Trace, tracepoints| {
+        let (gaps, summary) = trace.build_with(tracepoints, Vec::new());
+        (gaps.len(), gaps[gaps.len() - 1].wake_reason, summary.evidence_doubts)
+    };
+    // The timer is there, IPIs are not.
+    let (gap_count, reason, doubts) = build(&trace, handlers);
+    assert_eq!((gap_count, reason), (2, WakeReason::Unknown));
+    assert!(doubts[0].starts_with("not recorded: ipi:ipi_entry;"), "{doubts:?}");
+    // An event of their own was recorded, or one of them came as a handler.
+    let whole = (1, WakeReason::Irq, Vec::new());
+    assert_eq!(build(&trace, handlers.union(Tracepoints::IPI_ENTRY)), whole);
+    trace.0.insert(0, Event { at_ns: 1, cpu: 0, kind: EventKind::IpiInterrupt });
+    assert_eq!(build(&trace, handlers), whole);
+    let without_devices = handlers.without(Tracepoints::IRQ_HANDLER);
+    let (_, reason, doubts) = build(&trace, without_devices.union(Tracepoints::IPI_ENTRY));
+    assert_eq!(reason, WakeReason::Unknown);
+    assert!(doubts[0].starts_with("not recorded: irq:irq_handler_entry;"), "{doubts:?}");
+}
+
+/// A clock that jumps by years makes a gap that no log's reader takes.
+#[test]
+fn gives_up_gaps_that_no_log_can_hold() {
+    const YEAR_NS: i64 = 31_536_000_000_000_000;
+    let mut trace = Trace::new();
+    trace.idle(T).exit(T + YEAR_NS).idle(T + YEAR_NS).exit(T + YEAR_NS + 1_000);
+    trace.at(T + YEAR_NS + 2_000, EventKind::SwitchToTask);
+    trace.idle(T + YEAR_NS + 3_000).exit(T + YEAR_NS + 5_000);
+    trace.at(T + YEAR_NS + 5_000, EventKind::SwitchToTask);
+    let part = Tracepoints::CPU_IDLE;
+    let (gaps, summary) = trace.build_with(part, Vec::new());
+    assert_eq!(gaps.len(), 2);
+    assert_eq!((summary.impossible_gap_count, summary.cpus[0].broken_gap_count), (1, 1));
+    // All in one, which is too long as well.
+    let (gaps, summary) = trace.build();
+    assert_eq!((gaps.len(), summary.impossible_gap_count), (1, 1));
+    assert_eq!((gaps[0].start_ns, gaps[0].gap_ns), (T + YEAR_NS + 3_000, 2_000));
+}
+
+/// The highest state that an idle driver can have is 9; what a damaged event says beyond is unknown.
+#[test]
+fn a_state_that_no_driver_has_is_unknown() {
+    let mut trace = Trace::new();
+    trace.at(T, EventKind::IdleEntry { state: 9 }).exit(T + 1_000);
+    trace.at(T + 2_000, EventKind::SwitchToTask);
+    trace.at(T + 3_000, EventKind::IdleEntry { state: 10 }).exit(T + 4_000);
+    trace.at(T + 5_000, EventKind::SwitchToTask);
+    let states = |latencies: Vec<u64>| {
+        let (gaps, summary) = trace.build_with(Tracepoints::COMPLETE, latencies);
+        let states: Vec<_> = gaps.iter().map(|gap| gap.recorded_state).collect();
+        (states, summary.unknown_state.map(|unknown| unknown.state))
+    };
+    assert_eq!(states(Vec::new()), (vec![Some(9), None], Some(10)));
+    assert_eq!(states(vec![0, 100]), (vec![None, None], Some(9)));
 }
 
 #[test]
@@ -262,7 +374,7 @@ fn gives_the_same_gaps_however_many_events_come_at_once() {
     assert_eq!(at_once.len(), 1);
     assert_eq!((at_once[0].gap_ns, at_once[0].wake_reason), (2_900_000, WakeReason::Ipi));
     for piece in [1, 7, 1_000] {
-        let mut builder = GapBuilder::new(Vec::new(), every_tracepoint(), Vec::new());
+        let mut builder = GapBuilder::new(Vec::new(), Tracepoints::COMPLETE, Vec::new());
         for events in trace.0.chunks(piece) {
             builder.push(events).unwrap();
         }

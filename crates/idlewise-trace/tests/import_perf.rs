@@ -112,7 +112,7 @@ fn info_tells_machine_and_clock() {
                 assert_eq!(info.file_byte_count, file_byte_count);
                 let recorded = Tracepoints::CPU_IDLE
                     .union(Tracepoints::HRTIMER_START)
-                    .union(Tracepoints::INTERRUPTS);
+                    .union(Tracepoints::IRQ_HANDLER);
                 assert_eq!(info.tracepoints, recorded);
             }
         }

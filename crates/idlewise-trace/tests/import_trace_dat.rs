@@ -118,7 +118,7 @@ fn info_tells_machine_and_clock() {
         assert_eq!(info.clock.as_deref(), Some("CLOCK_MONOTONIC"));
         assert_eq!(info.file_byte_count, file_byte_count);
         let recorded =
-            Tracepoints::CPU_IDLE.union(Tracepoints::HRTIMER_START).union(Tracepoints::INTERRUPTS);
+            Tracepoints::CPU_IDLE.union(Tracepoints::HRTIMER_START).union(Tracepoints::IRQ_HANDLER);
         assert_eq!(info.tracepoints, recorded);
         assert!(info.doubts.is_empty(), "{:?}", info.doubts);
     }
@@ -534,6 +534,7 @@ fn fills_the_log_from_the_note_of_our_recorder() {
         governor: Some("menu".to_owned()),
         exit_latencies_ns: vec![0, 1_000],
         machine: Some("id = \"said\"".to_owned()),
+        ..RecordedMachine::default()
     };
     let (gaps, metadata) = convert_with(&note, &said);
     assert_eq!(gaps.iter().map(|gap| gap.gap_ns).collect::<Vec<_>>(), [899_000; 2]);

@@ -158,7 +158,7 @@ pub fn write_log(
             writer.take(cpu, group)?;
         }
     }
-    writer.finish(&LogMetadata {
+    writer.finish_unchecked(&LogMetadata {
         format_version: FORMAT_VERSION,
         hz: Some(HZ),
         ..LogMetadata::default()

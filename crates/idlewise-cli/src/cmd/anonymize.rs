@@ -13,7 +13,7 @@ use idlewise_trace::log::{IdleLog, LogWriter};
 use serde_json::json;
 
 use crate::error::{Failure, nearest};
-use crate::input::NamedLog;
+use crate::input::{NamedLog, recorded_states};
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Screen};
@@ -97,7 +97,7 @@ impl Anonymize {
             Ok(writer.take(gaps[0].cpu, &shifted)?)
         })?;
         bar.finish();
-        writer.finish(&anonymized.metadata)?;
+        writer.finish(&anonymized.metadata, recorded_states(&anonymized.metadata))?;
         self.report(&mut report(), log, &anonymized)?;
         Ok(ExitCode::SUCCESS)
     }

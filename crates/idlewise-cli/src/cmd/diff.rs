@@ -158,6 +158,7 @@ impl Diff {
             costs: &bench.costs,
             governors: [choices[0].name(), choices[1].name()],
             price,
+            knows_tasks: !named.log.metadata.is_unknown("ran_task"),
             diff,
         };
         Ok(benches.iter().zip(diffs).map(difference).collect())
@@ -245,7 +246,10 @@ fn pool<'a>(differences: &[Difference<'a>], benches: &[Bench]) -> Vec<Difference
     let of = |bench: &Bench| {
         let mut parts = differences.iter().filter(|d| d.machine == bench.machine.id);
         let mut sum = Difference { log: ALL_LOGS.to_owned(), ..parts.next()?.clone() };
-        parts.for_each(|part| sum.diff.merge(&part.diff));
+        parts.for_each(|part| {
+            sum.knows_tasks &= part.knows_tasks;
+            sum.diff.merge(&part.diff);
+        });
         Some(sum)
     };
     benches.iter().filter_map(of).collect()

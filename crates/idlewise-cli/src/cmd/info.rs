@@ -47,7 +47,7 @@ impl Info {
     /// Prints the log's metadata and a line for each CPU.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let named = NamedLog::open(&self.log)?;
-        let mut table = InfoTable::new(&named.log.metadata.cpus);
+        let mut table = InfoTable::new(&named.log.metadata);
         let mut reader = GroupReader::new(&named.log);
         for group in named.log.groups() {
             for gap in reader.read(group)? {

@@ -20,7 +20,7 @@ use crate::bundled;
 use crate::cmd::export;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
-use crate::input::{NamedLog, read_text};
+use crate::input::{NamedLog, read_text, recorded_states};
 use crate::output;
 use crate::screen::{self, Screen};
 use crate::threads;
@@ -404,7 +404,7 @@ fn write_log(
             ..CpuSummary::default()
         });
     }
-    writer.finish(&LogMetadata {
+    let metadata = LogMetadata {
         format_version: FORMAT_VERSION,
         created_by: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
         source: Source {
@@ -425,7 +425,8 @@ fn write_log(
         cpus,
         doubts,
         ..LogMetadata::default()
-    })?;
+    };
+    writer.finish(&metadata, recorded_states(&metadata))?;
     Ok(())
 }
 

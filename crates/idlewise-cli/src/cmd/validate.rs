@@ -6,12 +6,11 @@ use std::process::ExitCode;
 
 use idlewise_report::validate::validate_table;
 use idlewise_report::{Notes, TextStyle, wrap};
-use idlewise_sim::Machine;
-use idlewise_trace::validate::{Check, CheckResult, Finding, RecordedStates, validate};
+use idlewise_trace::validate::{Check, CheckResult, Finding, validate};
 use serde_json::json;
 
 use crate::error::Failure;
-use crate::input::NamedLog;
+use crate::input::{NamedLog, recorded_states};
 use crate::progress::Progress;
 use crate::screen;
 
@@ -50,13 +49,7 @@ impl Validate {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let named = NamedLog::open(&self.log)?;
         let metadata = &named.log.metadata;
-        let states = match &metadata.machine {
-            None => RecordedStates::Unnamed,
-            Some(text) => match Machine::from_toml(text) {
-                Ok(machine) => RecordedStates::Count(machine.states.len()),
-                Err(_) => RecordedStates::Unreadable,
-            },
-        };
+        let states = recorded_states(metadata);
         let bar = Progress::gaps("validating", named.log.gap_count());
         let findings = validate(&named.log, states, &|done| bar.set(done))?;
         bar.finish();

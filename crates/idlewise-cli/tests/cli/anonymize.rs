@@ -46,7 +46,7 @@ fn telling_log(path: &Path) {
     };
     let mut writer = LogWriter::create(path, false).unwrap();
     writer.take(0, &gaps(&log)).unwrap();
-    writer.finish(&metadata).unwrap();
+    writer.finish_unchecked(&metadata).unwrap();
 }
 
 /// Whether the file's bytes hold the words anywhere; a log's metadata is stored plainly.

@@ -298,7 +298,7 @@ fn exports_of_gaps_of_ten_days_stay_small() {
     let log = folder.path().join("long.parquet");
     let mut writer = LogWriter::create(&log, false).unwrap();
     writer.take(0, &[gap_of_ten_days()]).unwrap();
-    writer.finish(&LogMetadata { format_version: 1, ..LogMetadata::default() }).unwrap();
+    writer.finish_unchecked(&LogMetadata { format_version: 1, ..LogMetadata::default() }).unwrap();
     let log = log.to_str().unwrap();
     let governors = ["--governor", "shallowest", "--governor", "menu", "--machine", "spr"];
     let export = |format: &str| {
@@ -371,7 +371,7 @@ fn a_damaged_log_gives_no_overlapping_slices() {
     let (bad, out) = (folder.path().join("bad.parquet"), folder.path().join("out"));
     let mut writer = LogWriter::create(&bad, false).unwrap();
     writer.take(0, &gaps).unwrap();
-    writer.finish(&log.metadata).unwrap();
+    writer.finish_unchecked(&log.metadata).unwrap();
     let (bad, path) = (bad.to_str().unwrap(), out.to_str().unwrap());
     stdout(&["export", bad, "--format", "perfetto", "--governor", "menu", "-o", path]);
     decode(&fs::read(&out).unwrap());

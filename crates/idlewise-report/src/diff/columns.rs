@@ -149,8 +149,11 @@ static TICK: Column = Column::text(
     "tick",
     "The tick before the first decisions: `runs`, `stopped`, `A stopped` (only A's) or `B stopped`.",
 );
-static RAN_TASK: Column =
-    Column::text("ran_task", "ran task", "Whether a task ran since the gap before: `yes` or `no`.");
+static RAN_TASK: Column = Column::text(
+    "ran_task",
+    "ran task",
+    "Whether a task ran since the gap before: `yes` or `no`; `yes or unknown` if a log does not say.",
+);
 static WAKE_REASON: Column = Column::text("wake_reason", "wake reason", "What ended the gap.");
 static LATENCY_LIMIT: Column = Column::number(
     "latency_limit_ns",

@@ -113,7 +113,7 @@ fn row(
             "sleep_length_ns" => gap.sleep_length_ns.into(),
             "next_tick_ns" => gap.next_tick_ns.map(u64::from).into(),
             "tick" => tick_label(TickPair::of(a, b)).into(),
-            "ran_task" => if gap.ran_task { "yes" } else { "no" }.into(),
+            "ran_task" => difference.ran_task_word(gap.ran_task).into(),
             "wake_reason" => gap.wake_reason.name().into(),
             "latency_limit_ns" => gap.latency_limit_ns.into(),
             "states" => difference.states_words(a.first.state, b.first.state).into(),

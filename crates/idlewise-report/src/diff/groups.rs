@@ -105,7 +105,7 @@ pub(super) fn label(difference: &Difference<'_>, dimension: Dimension, index: us
         .to_owned(),
         Dimension::WakeReason => WakeReason::ALL[index].name().to_owned(),
         Dimension::Tick => tick_label(TickPair::ALL[index]).to_owned(),
-        Dimension::RanTask => if index == 1 { "yes" } else { "no" }.to_owned(),
+        Dimension::RanTask => difference.ran_task_word(index == 1).to_owned(),
     }
 }
 

@@ -38,11 +38,22 @@ pub struct Difference<'a> {
     pub governors: [String; 2],
     /// The price of delay that costs are at.
     pub price: Price,
+    /// Whether every log says before which gaps a task ran.
+    pub knows_tasks: bool,
     /// What was found.
     pub diff: Diff,
 }
 
 impl Difference<'_> {
+    /// Whether a task ran before a gap, in a word.
+    fn ran_task_word(&self, ran_task: bool) -> &'static str {
+        match (ran_task, self.knows_tasks) {
+            (false, _) => "no",
+            (true, true) => "yes",
+            (true, false) => "yes or unknown",
+        }
+    }
+
     fn lambda_mw(&self) -> f64 {
         self.price.lambda_mw(self.costs)
     }
@@ -216,6 +227,7 @@ mod tests {
             costs,
             governors: ["shallowest".to_owned(), "deepest".to_owned()],
             price,
+            knows_tasks: true,
             diff: pair.into_diff(),
         }
     }

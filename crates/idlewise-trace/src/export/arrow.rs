@@ -23,6 +23,8 @@ const BATCH_ROW_COUNT: usize = 1 << 16;
 pub struct ArrowWriter<W: Write> {
     writer: FileWriter<W>,
     schema: SchemaRef,
+    knows_tick_stops: bool,
+    knows_tasks: bool,
 }
 
 impl<W: Write> ArrowWriter<W> {
@@ -35,7 +37,35 @@ impl<W: Write> ArrowWriter<W> {
         let schema = schema(governors, HashMap::from([(METADATA_KEY.to_owned(), json)]));
         let schema = Arc::new(schema);
         let writer = FileWriter::try_new(output, &schema).map_err(io_error)?;
-        Ok(ArrowWriter { writer, schema })
+        Ok(ArrowWriter {
+            writer,
+            schema,
+            knows_tick_stops: !metadata.is_unknown("tick_stopped"),
+            knows_tasks: !metadata.is_unknown("ran_task"),
+        })
+    }
+
+    fn gap_arrays(&self, gaps: &[IdleGap]) -> [ArrayRef; 11] {
+        let all = || gaps.iter();
+        [
+            Arc::new(UInt16Array::from_iter_values(all().map(|gap| gap.cpu))),
+            Arc::new(Int64Array::from_iter_values(all().map(|gap| gap.start_ns))),
+            Arc::new(UInt64Array::from_iter_values(all().map(|gap| gap.gap_ns))),
+            Arc::new(all().map(|gap| gap.sleep_length_ns).collect::<UInt64Array>()),
+            Arc::new(all().map(|gap| gap.next_tick_ns).collect::<UInt32Array>()),
+            Arc::new(
+                all()
+                    .map(|gap| self.knows_tick_stops.then_some(gap.tick_stopped))
+                    .collect::<BooleanArray>(),
+            ),
+            Arc::new(
+                all().map(|gap| self.knows_tasks.then_some(gap.ran_task)).collect::<BooleanArray>(),
+            ),
+            Arc::new(StringArray::from_iter_values(all().map(|gap| gap.wake_reason.name()))),
+            Arc::new(all().map(|gap| gap.latency_limit_ns).collect::<UInt64Array>()),
+            Arc::new(all().map(|gap| gap.recorded_state).collect::<UInt8Array>()),
+            Arc::new(all().map(|gap| gap.recorded_idle_ns).collect::<UInt64Array>()),
+        ]
     }
 }
 
@@ -46,8 +76,8 @@ fn schema(governors: &[String], metadata: HashMap<String, String>) -> Schema {
         (DataType::UInt64, false),
         (DataType::UInt64, true),
         (DataType::UInt32, true),
-        (DataType::Boolean, false),
-        (DataType::Boolean, false),
+        (DataType::Boolean, true),
+        (DataType::Boolean, true),
         (DataType::Utf8, false),
         (DataType::UInt64, true),
         (DataType::UInt8, true),
@@ -67,7 +97,7 @@ impl<W: Write> RowWriter for ArrowWriter<W> {
             let rows = first..first + gaps.len();
             let of_governors =
                 first_stays.iter().flat_map(|stays| stay_arrays(&stays[rows.clone()]));
-            let columns = gap_arrays(gaps).into_iter().chain(of_governors).collect();
+            let columns = self.gap_arrays(gaps).into_iter().chain(of_governors).collect();
             let batch =
                 RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(io_error)?;
             self.writer.write(&batch).map_err(io_error)?;
@@ -78,23 +108,6 @@ impl<W: Write> RowWriter for ArrowWriter<W> {
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         self.writer.finish().map_err(io_error)
     }
-}
-
-fn gap_arrays(gaps: &[IdleGap]) -> [ArrayRef; 11] {
-    let all = || gaps.iter();
-    [
-        Arc::new(UInt16Array::from_iter_values(all().map(|gap| gap.cpu))),
-        Arc::new(Int64Array::from_iter_values(all().map(|gap| gap.start_ns))),
-        Arc::new(UInt64Array::from_iter_values(all().map(|gap| gap.gap_ns))),
-        Arc::new(all().map(|gap| gap.sleep_length_ns).collect::<UInt64Array>()),
-        Arc::new(all().map(|gap| gap.next_tick_ns).collect::<UInt32Array>()),
-        Arc::new(all().map(|gap| Some(gap.tick_stopped)).collect::<BooleanArray>()),
-        Arc::new(all().map(|gap| Some(gap.ran_task)).collect::<BooleanArray>()),
-        Arc::new(StringArray::from_iter_values(all().map(|gap| gap.wake_reason.name()))),
-        Arc::new(all().map(|gap| gap.latency_limit_ns).collect::<UInt64Array>()),
-        Arc::new(all().map(|gap| gap.recorded_state).collect::<UInt8Array>()),
-        Arc::new(all().map(|gap| gap.recorded_idle_ns).collect::<UInt64Array>()),
-    ]
 }
 
 fn stay_arrays(stays: &[FirstStay]) -> [ArrayRef; 2] {

@@ -7,12 +7,15 @@ use csv::ByteRecord;
 
 use super::{FirstStay, RowWriter, column_names};
 use crate::IdleGap;
+use crate::log::LogMetadata;
 
 /// Writes rows as CSV.
 pub struct CsvWriter<W: Write> {
     writer: csv::Writer<W>,
     record: ByteRecord,
     field: String,
+    knows_tick_stops: bool,
+    knows_tasks: bool,
 }
 
 impl<W: Write> CsvWriter<W> {
@@ -20,10 +23,16 @@ impl<W: Write> CsvWriter<W> {
     ///
     /// # Errors
     /// Whatever stops the writing.
-    pub fn new(output: W, governors: &[String]) -> io::Result<Self> {
+    pub fn new(output: W, metadata: &LogMetadata, governors: &[String]) -> io::Result<Self> {
         let mut writer = csv::Writer::from_writer(output);
         writer.write_record(column_names(governors))?;
-        Ok(CsvWriter { writer, record: ByteRecord::new(), field: String::new() })
+        Ok(CsvWriter {
+            writer,
+            record: ByteRecord::new(),
+            field: String::new(),
+            knows_tick_stops: !metadata.is_unknown("tick_stopped"),
+            knows_tasks: !metadata.is_unknown("ran_task"),
+        })
     }
 
     fn push(&mut self, value: impl Display) {
@@ -50,8 +59,8 @@ impl<W: Write> RowWriter for CsvWriter<W> {
             self.push(gap.gap_ns);
             self.push_optional(gap.sleep_length_ns);
             self.push_optional(gap.next_tick_ns);
-            self.push(gap.tick_stopped);
-            self.push(gap.ran_task);
+            self.push_optional(self.knows_tick_stops.then_some(gap.tick_stopped));
+            self.push_optional(self.knows_tasks.then_some(gap.ran_task));
             self.push(gap.wake_reason);
             self.push_optional(gap.latency_limit_ns);
             self.push_optional(gap.recorded_state);

@@ -128,29 +128,30 @@ const EVENTS: &[NamedEvent] = &[
     row("timer_cancel", Tracepoints::WHEEL_CANCEL, Reading::WheelCancel),
     row("timer_expire_entry", Tracepoints::WHEEL_EXPIRE, Reading::WheelExpire),
     row("tick_stop", Tracepoints::TICK_STOP, Reading::TickStop),
-    row("irq_handler_entry", Tracepoints::INTERRUPTS, Reading::IrqHandler),
-    row("ipi_entry", Tracepoints::INTERRUPTS, Reading::IpiEntry),
+    row("irq_handler_entry", Tracepoints::IRQ_HANDLER, Reading::IrqHandler),
+    row("ipi_entry", Tracepoints::IPI_ENTRY, Reading::IpiEntry),
     row("softirq_entry", Tracepoints::SOFTIRQ, Reading::Softirq),
-    same("local_timer_entry", EventKind::TimerInterrupt),
-    same("reschedule_entry", EventKind::RescheduleInterrupt),
-    same("call_function_entry", EventKind::IpiInterrupt),
-    same("call_function_single_entry", EventKind::IpiInterrupt),
-    same("irq_work_entry", EventKind::IpiInterrupt),
-    same("x86_platform_ipi_entry", EventKind::IpiInterrupt),
-    same("timer_interrupt_entry", EventKind::TimerInterrupt),
-    same("doorbell_entry", EventKind::IpiInterrupt),
+    same("local_timer_entry", Tracepoints::LOCAL_TIMER, EventKind::TimerInterrupt),
+    same("reschedule_entry", Tracepoints::RESCHEDULE, EventKind::RescheduleInterrupt),
+    same("call_function_entry", Tracepoints::CALL_FUNCTION, EventKind::IpiInterrupt),
+    same("call_function_single_entry", Tracepoints::CALL_FUNCTION_SINGLE, EventKind::IpiInterrupt),
+    same("irq_work_entry", Tracepoints::IRQ_WORK, EventKind::IpiInterrupt),
+    same("x86_platform_ipi_entry", Tracepoints::OTHER_VECTOR, EventKind::IpiInterrupt),
+    same("timer_interrupt_entry", Tracepoints::POWER_TIMER, EventKind::TimerInterrupt),
+    same("doorbell_entry", Tracepoints::POWER_DOORBELL, EventKind::IpiInterrupt),
     OTHER_VECTOR,
 ];
 
 /// x86's interrupts that are none of the above.
-const OTHER_VECTOR: NamedEvent = same("*_entry", EventKind::DeviceInterrupt);
+const OTHER_VECTOR: NamedEvent =
+    same("*_entry", Tracepoints::OTHER_VECTOR, EventKind::DeviceInterrupt);
 
 const fn row(name: &'static str, provides: Tracepoints, reading: Reading) -> NamedEvent {
     NamedEvent { name, provides, reading }
 }
 
-const fn same(name: &'static str, kind: EventKind) -> NamedEvent {
-    row(name, Tracepoints::INTERRUPTS, Reading::Same(kind))
+const fn same(name: &'static str, provides: Tracepoints, kind: EventKind) -> NamedEvent {
+    row(name, provides, Reading::Same(kind))
 }
 
 /// How many tracepoints there are; below it lies what [`find`] gives.

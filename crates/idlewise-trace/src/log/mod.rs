@@ -185,6 +185,12 @@ pub struct Source {
 }
 
 impl LogMetadata {
+    /// Whether the column holds nothing, for the trace lacked the events that it rests on. The
+    /// columns that can't be null hold what a replay assumes: `ran_task` true, `tick_stopped` false.
+    pub fn is_unknown(&self, column: &str) -> bool {
+        self.unknown_columns.iter().any(|unknown| unknown == column)
+    }
+
     /// The recorded time of one CPU, from its first to its last event.
     pub fn span_ns(&self, cpu: u16) -> Option<u64> {
         let cpu = self.cpus.iter().find(|c| c.cpu == cpu)?;
@@ -210,6 +216,7 @@ pub enum LogError {
     NotReplaced { path: PathBuf, what: &'static str },
     NoFolder { path: PathBuf },
     Scratch { error: std::io::Error },
+    Invalid { path: PathBuf, rule: &'static str, row: Option<u64> },
 }
 
 impl fmt::Display for LogError {
@@ -266,6 +273,14 @@ impl fmt::Display for LogError {
                 "cannot make a temporary file in {}: {error}; set TMPDIR to a place with more room",
                 std::env::temp_dir().display()
             ),
+            Self::Invalid { path, rule, row } => {
+                let path = path.display();
+                write!(f, "{path}: not written, because it would break the rule that {rule}")?;
+                if let Some(row) = row {
+                    write!(f, " (first in row {row})")?;
+                }
+                f.write_str("; check the input with `idlewise validate`, or send it to us")
+            }
             Self::Exists { path } => {
                 write!(f, "{}: exists; use --force to replace it", path.display())
             }

@@ -17,11 +17,9 @@ use parquet::schema::types::SchemaDescriptor;
 use super::footer::{self, Chunk, Group, RawFooter, TAIL_BYTE_COUNT};
 use super::pages::Pages;
 use super::{Column, FORMAT_VERSION, LogError, LogMetadata, schema};
+use crate::gap::GAP_MAX_NS;
 use crate::{IdleGap, WakeReason};
 
-/// Gaps longer than this, 104 days, are refused: no recording is that long, and a replay that
-/// ticks through one would not end in any patient person's time.
-const GAP_MAX_NS: i64 = 1 << 53;
 /// How many rows all columns are read for before the next ones: they stay in the L2 cache.
 const ROWS_AT_ONCE: usize = 1_024;
 
@@ -385,7 +383,7 @@ impl IdleLog {
                 Some(())
             })?;
             length.read(gaps, |gap, &v| {
-                gap.gap_ns = u64::try_from(v).ok().filter(|_| v <= GAP_MAX_NS)?;
+                gap.gap_ns = u64::try_from(v).ok().filter(|&ns| ns <= GAP_MAX_NS)?;
                 Some(())
             })?;
             sleep_length.read(gaps, |gap, &v| {

@@ -15,7 +15,8 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::footer::GROUP_ROW_COUNT_MAX;
-use super::{Column, LogError, LogMetadata, METADATA_KEY, schema};
+use super::{Column, IdleLog, LogError, LogMetadata, METADATA_KEY, schema};
+use crate::validate::{CheckResult, Finding, RecordedStates, validate};
 use crate::{GapSink, IdleGap, OutputFile, OutputOptions};
 
 /// Groups of fewer rows are not compressed: setting up the compressor for each column takes longer
@@ -125,24 +126,45 @@ impl LogWriter {
         })
     }
 
-    /// Puts the row groups in order, adds the metadata and gives the file its name. Returns its size.
+    /// Puts the row groups in order, adds the metadata, checks the whole as `idlewise validate` does
+    /// and gives the file its name. `states` is what `metadata.machine` has. Returns its size.
     ///
     /// # Errors
-    /// If the disk is full, or `path` came into being meanwhile and may not be replaced. Nothing
-    /// is left behind.
-    pub fn finish(self, metadata: &LogMetadata) -> Result<u64, LogError> {
-        self.write_in_order(metadata)?.finish()
+    /// If the log contradicts itself, the disk is full, or `path` came into being meanwhile and may
+    /// not be replaced. Nothing is left behind.
+    pub fn finish(self, metadata: &LogMetadata, states: RecordedStates) -> Result<u64, LogError> {
+        let path = self.path.clone();
+        let output = self.put_together(metadata)?;
+        let file = output.file().try_clone().map_err(|error| LogError::io(&path, error))?;
+        let findings = validate(&IdleLog::from_file(&path, file)?, states, &|_| {})?;
+        match findings.iter().find(|finding| finding.result() == CheckResult::Wrong) {
+            Some(Finding { check, first, .. }) => {
+                let row = first.and_then(|place| place.row);
+                Err(LogError::Invalid { path, rule: check.rule(), row })
+            }
+            None => output.finish(),
+        }
     }
 
-    /// As [`LogWriter::finish`], but the log gets no name: it is read from the file that is returned.
+    /// As [`LogWriter::finish`], whatever the log says: for tests of those who read logs.
+    ///
+    /// # Errors
+    /// As there, but for the contents.
+    #[doc(hidden)]
+    pub fn finish_unchecked(self, metadata: &LogMetadata) -> Result<u64, LogError> {
+        self.put_together(metadata)?.finish()
+    }
+
+    /// As [`LogWriter::finish_unchecked`], but the log gets no name: it is read from the file that is
+    /// returned, for as long as the command runs.
     ///
     /// # Errors
     /// If the disk is full.
     pub fn finish_unnamed(self, metadata: &LogMetadata) -> Result<File, LogError> {
-        Ok(self.write_in_order(metadata)?.into_file())
+        Ok(self.put_together(metadata)?.into_file())
     }
 
-    fn write_in_order(self, metadata: &LogMetadata) -> Result<OutputFile, LogError> {
+    fn put_together(self, metadata: &LogMetadata) -> Result<OutputFile, LogError> {
         let LogWriter { path, packed, plain, output, mut groups, .. } = self;
         let fail = |error| write_error(&path, error);
         let (packed, plain) = (packed.finish().map_err(fail)?, plain.finish().map_err(fail)?);

@@ -51,7 +51,9 @@ pub fn write(
             let writer = ArrowWriter::new(output.writer()?, &named.log.metadata, &names);
             Box::new(writer.map_err(fail)?)
         }
-        false => Box::new(CsvWriter::new(output.writer()?, &names).map_err(fail)?),
+        false => {
+            Box::new(CsvWriter::new(output.writer()?, &named.log.metadata, &names).map_err(fail)?)
+        }
     };
     each_cpu(named, |cpu_gaps| {
         let tick_period_ns = replays.setting.tick_period_ns;

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_core::STATE_COUNT_MAX;
+use idlewise_core::{STATE_COUNT_MAX, tick_period_ns};
 use idlewise_report::wrap;
 use idlewise_sim::Machine;
 use idlewise_sim::replay::{
@@ -22,7 +22,7 @@ use crate::bundled;
 use crate::cmd::simulate::SIMULATED_DRIVER;
 use crate::error::Failure;
 use crate::governors::Choice;
-use crate::input::NamedLog;
+use crate::input::{NamedLog, recorded_states};
 use crate::output;
 use crate::screen;
 use crate::world::{Bench, HZ_DEFAULT};
@@ -324,6 +324,20 @@ pub fn each_cpu(
     Ok(())
 }
 
+/// Whether the log's next ticks lie on the grid of a kernel with this HZ too.
+fn check_grid(named: &NamedLog, hz: u32) -> Result<(), Failure> {
+    let metadata = &named.log.metadata;
+    let Some(recorded_hz) = metadata.hz.filter(|&hz| hz > 0) else { return Ok(()) };
+    if tick_period_ns(recorded_hz).is_multiple_of(tick_period_ns(hz)) {
+        return Ok(());
+    }
+    Err(Failure::new(format_args!(
+        "{}: its ticks are those of HZ={recorded_hz}, so a log with --hz {hz} can't be written; \
+         leave out --hz, or give a multiple",
+        named.log.path().display()
+    )))
+}
+
 /// `--write-log`: the replay of one governor on one machine as a log with its decisions.
 pub fn write(
     logs: &[NamedLog],
@@ -344,6 +358,8 @@ pub fn write(
     }
     let bench = &benches[0];
     let setting = options.world.setting(bench, named);
+    let hz = options.world.hz.or(named.log.metadata.hz).unwrap_or(HZ_DEFAULT);
+    check_grid(named, hz)?;
     let inputs = options.inputs();
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     let output = output::create(path, options.force, &inputs)?;
@@ -356,6 +372,10 @@ pub fn write(
             lane.observer_mut().0.clear();
             lane.replay(gaps);
             let rewritten = &mut lane.observer_mut().0;
+            for gap in rewritten.iter_mut() {
+                let first_ns = |ns: u32| ns.saturating_sub(1) % setting.tick_period_ns + 1;
+                gap.next_tick_ns = gap.next_tick_ns.map(first_ns);
+            }
             if options.world.latency_limit_us.is_some() {
                 for gap in rewritten.iter_mut() {
                     gap.latency_limit_ns = u64::try_from(setting.latency_limit_ns)
@@ -373,15 +393,25 @@ pub fn write(
         return Err(Failure::new(format_args!("{failure}; no log was written")));
     }
     let source = &named.log.metadata.source;
-    let metadata = LogMetadata {
-        hz: options.world.hz.or(named.log.metadata.hz).or(Some(HZ_DEFAULT)),
+    let mut metadata = LogMetadata {
+        hz: Some(hz),
         governor: Some(choice.id()),
         driver: Some(REPLAY_DRIVER.to_owned()),
         machine: Some(bundled::machine_text(machine)?),
         source: Source { format: format!("replay of {}", source.format), ..source.clone() },
         ..named.log.metadata.clone()
     };
-    writer.finish(&metadata)?;
+    // What the replay decided or was told is known, whatever the recording lacked.
+    metadata.unknown_columns.retain(|column| match column.as_str() {
+        "tick_stopped" | "recorded_state" | "recorded_idle_ns" => false,
+        "latency_limit_ns" => options.world.latency_limit_us.is_none(),
+        _ => true,
+    });
+    for cpu in &mut metadata.cpus {
+        let period_ns = i64::from(setting.tick_period_ns);
+        cpu.tick_phase_ns = cpu.tick_phase_ns.map(|phase_ns| phase_ns.rem_euclid(period_ns));
+    }
+    writer.finish(&metadata, recorded_states(&metadata))?;
     writeln!(
         report(),
         "{}: {} gaps as {} decided them on {}",

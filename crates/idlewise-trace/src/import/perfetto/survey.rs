@@ -288,6 +288,6 @@ impl Survey {
                 self.bundles.has_numbered_addresses && needs_address.contains(event.provides);
             if is_lost { Tracepoints::EMPTY } else { event.provides }
         };
-        self.bundles.seen().fold(Tracepoints::EMPTY, |all, event| all.union(of(event)))
+        self.bundles.seen().fold(Tracepoints::ONLY_SEEN, |all, event| all.union(of(event)))
     }
 }

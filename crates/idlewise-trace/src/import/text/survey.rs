@@ -106,7 +106,9 @@ impl Survey {
 
     pub(super) fn tracepoints(&self) -> Tracepoints {
         let seen = self.is_seen.iter().enumerate().filter(|(_, is_seen)| **is_seen);
-        seen.fold(Tracepoints::EMPTY, |all, (number, _)| all.union(named::event(number).provides))
+        seen.fold(Tracepoints::ONLY_SEEN, |all, (number, _)| {
+            all.union(named::event(number).provides)
+        })
     }
 
     pub(super) fn dialect(&self) -> Dialect {

@@ -1,0 +1,191 @@
+//! One mutant through every command, each in a process whose time and memory are measured.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+/// What no run may exceed. Time is the CPU's, so that a busy machine breaks no run.
+const CPU_MS_MAX: u64 = 5_000;
+const MEMORY_KB_MAX: u64 = 200 << 10;
+/// So much CPU time means that a run does not end.
+const ENDLESS_S: u64 = 120;
+
+pub struct Runner {
+    pub binary: PathBuf,
+    /// Whether the limits hold: a binary that is not optimized is slower.
+    pub has_limits: bool,
+}
+
+#[derive(Default)]
+pub struct Outcome {
+    pub problems: Vec<String>,
+    pub cpu_ms: u64,
+    pub memory_kb: u64,
+    pub run_count: u64,
+    pub is_imported: bool,
+    pub has_written: bool,
+}
+
+/// The most that any run took.
+#[derive(Default)]
+pub struct Worst {
+    run_count: u64,
+    imported_count: u64,
+    written_count: u64,
+    cpu_ms: (u64, String),
+    memory_kb: (u64, String),
+}
+
+impl Worst {
+    pub fn add(&mut self, outcome: &Outcome, number: u64, seed: &str) {
+        let name = || format!("{number} of {seed}");
+        self.run_count += outcome.run_count;
+        self.imported_count += u64::from(outcome.is_imported);
+        self.written_count += u64::from(outcome.has_written);
+        if outcome.cpu_ms > self.cpu_ms.0 {
+            self.cpu_ms = (outcome.cpu_ms, name());
+        }
+        if outcome.memory_kb > self.memory_kb.0 {
+            self.memory_kb = (outcome.memory_kb, name());
+        }
+    }
+}
+
+impl fmt::Display for Worst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} runs, {} imports and {} replays that wrote a log; at most {} ms of CPU time ({}) and \
+             {} kB ({})",
+            self.run_count,
+            self.imported_count,
+            self.written_count,
+            self.cpu_ms.0,
+            self.cpu_ms.1,
+            self.memory_kb.0,
+            self.memory_kb.1
+        )
+    }
+}
+
+impl Runner {
+    /// Runs every command on a mutant.
+    pub fn run(&self, bytes: &[u8], is_log: bool, scratch: &Path) -> Outcome {
+        let mut outcome = Outcome::default();
+        for entry in fs::read_dir(scratch).expect("the folder is there") {
+            let path = entry.expect("it can be listed").path();
+            // What a run leaves behind besides its output.
+            if path.file_name().is_some_and(|name| name.to_string_lossy().contains(".partial")) {
+                outcome.problems.push(format!("{} was left behind", path.display()));
+            }
+            fs::remove_file(path).expect("it can be removed");
+        }
+        let (mutant, log, written) =
+            (scratch.join("mutant"), scratch.join("log.parquet"), scratch.join("written.parquet"));
+        let given = if is_log { &log } else { &mutant };
+        fs::write(given, bytes).expect("the folder can be written to");
+        let mut run = |arguments: &[&OsStr]| self.run_once(arguments, scratch, &mut outcome);
+        let word = OsStr::new;
+        if !is_log {
+            let status = run(&[word("import"), mutant.as_os_str(), word("-o"), log.as_os_str()]);
+            if status != Some(0) {
+                return outcome;
+            }
+            let status = run(&[word("validate"), log.as_os_str()]);
+            outcome.is_imported = true;
+            if status != Some(0) {
+                outcome.problems.push(format!("import wrote what validate refuses: {status:?}"));
+            }
+        }
+        let mut run = |line: &str, path: Option<&Path>| {
+            let arguments = line.split(' ').map(|part| match part {
+                "LOG" => log.as_os_str(),
+                "WRITTEN" => path.map_or(word("none"), Path::as_os_str),
+                part => word(part),
+            });
+            self.run_once(&arguments.collect::<Vec<_>>(), scratch, &mut outcome)
+        };
+        run("validate LOG --json", None);
+        run("info LOG --json", None);
+        run("replay LOG --machine spr --governor menu --governor oracle --json", None);
+        run("replay LOG --machine skl-client --governor teo", None);
+        run("diff LOG --machine spr --governor menu --governor teo --json", None);
+        run("export LOG --governor menu --format csv -o WRITTEN", Some(&scratch.join("rows")));
+        run("export LOG --machine spr --format perfetto -o WRITTEN", Some(&scratch.join("t")));
+        let line = "replay LOG --machine skl-client --governor teo --write-log WRITTEN";
+        if run(line, Some(&written)) == Some(0) {
+            let status = run("validate WRITTEN", Some(&written));
+            outcome.has_written = true;
+            if status != Some(0) {
+                outcome.problems.push(format!("replay wrote what validate refuses: {status:?}"));
+            }
+        }
+        outcome
+    }
+
+    /// Runs one command; its status is `None` if it was killed.
+    #[expect(clippy::zombie_processes, reason = "`wait` waits, and learns what the child used")]
+    fn run_once(&self, arguments: &[&OsStr], scratch: &Path, outcome: &mut Outcome) -> Option<i32> {
+        let (out, err) = (scratch.join("stdout"), scratch.join("stderr"));
+        let mut command = Command::new(&self.binary);
+        command.args(arguments).current_dir(scratch).env("RUST_BACKTRACE", "0");
+        command.stdin(Stdio::null());
+        command.stdout(File::create(&out).expect("the folder can be written to"));
+        command.stderr(File::create(&err).expect("the folder can be written to"));
+        // SAFETY: setrlimit is all that happens between fork and exec, and it may.
+        unsafe {
+            command.pre_exec(|| {
+                let limit = libc::rlimit { rlim_cur: ENDLESS_S, rlim_max: ENDLESS_S + 5 };
+                libc::setrlimit(libc::RLIMIT_CPU, &raw const limit);
+                Ok(())
+            });
+        }
+        let child = command.spawn().expect("it starts");
+        let (status, usage) = wait(child.id());
+        let milliseconds =
+            |time: libc::timeval| time.tv_sec as u64 * 1_000 + time.tv_usec as u64 / 1_000;
+        let cpu_ms = milliseconds(usage.ru_utime) + milliseconds(usage.ru_stime);
+        // In kB on Linux.
+        let memory_kb = usage.ru_maxrss as u64;
+        outcome.run_count += 1;
+        outcome.cpu_ms = outcome.cpu_ms.max(cpu_ms);
+        outcome.memory_kb = outcome.memory_kb.max(memory_kb);
+
+        let line =
+            arguments.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let said = fs::read(&err).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        let mut problem = |what: String| outcome.problems.push(format!("{line}: {what}"));
+        match status.code() {
+            Some(0..=2) if !said.contains("panicked") => {}
+            code => problem(format!("status {code:?}, signal {:?}: {said}", status.signal())),
+        }
+        if status.code() == Some(0) && arguments.contains(&OsStr::new("--json")) {
+            let text = fs::read(&out).unwrap_or_default();
+            if let Err(error) = serde_json::from_slice::<serde_json::Value>(&text) {
+                problem(format!("no JSON: {error}"));
+            }
+        }
+        if self.has_limits && cpu_ms > CPU_MS_MAX {
+            problem(format!("took {cpu_ms} ms of CPU time"));
+        }
+        if self.has_limits && memory_kb > MEMORY_KB_MAX {
+            problem(format!("took {memory_kb} kB"));
+        }
+        status.code()
+    }
+}
+
+/// Waits for a child that nothing else waits for, and says what it used.
+fn wait(id: u32) -> (ExitStatus, libc::rusage) {
+    let mut status = 0;
+    // SAFETY: both are plain structures that the kernel fills; the child is ours.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        while libc::wait4(id as libc::pid_t, &raw mut status, 0, &raw mut usage) < 0 {}
+        (ExitStatus::from_raw(status), usage)
+    }
+}

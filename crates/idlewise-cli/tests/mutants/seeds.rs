@@ -1,0 +1,106 @@
+//! Whole recordings and logs to mutate: small ones of every format in every shape, which the fuzz
+//! targets begin with too, and some that are real.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use idlewise_trace::Event;
+use idlewise_trace::import::perf::PerfData;
+
+use crate::perfetto_writer::{compact, compressed, file, trace};
+
+pub struct Seed {
+    pub name: &'static str,
+    pub bytes: Vec<u8>,
+    /// Lines, with numbers in them.
+    pub is_text: bool,
+    /// An idle log, which needs no import.
+    pub is_log: bool,
+}
+
+const SMALL: [&str; 29] = [
+    "ftrace_text/old",
+    "ftrace_text/systrace",
+    "ftrace_text/trace_cmd_report",
+    "ftrace_text/tracefs",
+    "idle_log/ours.parquet",
+    "idle_log/plain.parquet",
+    "idle_log/runs.parquet",
+    "perf_data/big_chains",
+    "perf_data/big_compressed",
+    "perf_data/big_compressed2",
+    "perf_data/big_file",
+    "perf_data/big_pipe",
+    "perf_data/h_pingpong_cut",
+    "perf_data/little_chains",
+    "perf_data/little_compressed",
+    "perf_data/little_compressed2",
+    "perf_data/little_file",
+    "perf_data/little_pipe",
+    "perfetto/all",
+    "perfetto/rounds",
+    "perfetto/zlib",
+    "trace_dat/v6-none-big",
+    "trace_dat/v6-none-little",
+    "trace_dat/v7-none-big",
+    "trace_dat/v7-none-little",
+    "trace_dat/v7-zlib-big",
+    "trace_dat/v7-zlib-little",
+    "trace_dat/v7-zstd-big",
+    "trace_dat/v7-zstd-little",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn unpacked(name: &str) -> Vec<u8> {
+    let packed = fs::File::open(root().join("traces").join(name)).unwrap();
+    let mut bytes = Vec::new();
+    liblzma::read::XzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// The whole lines in so many bytes.
+fn first_lines(mut text: Vec<u8>, byte_count: usize) -> Vec<u8> {
+    text.truncate(byte_count);
+    let end = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    text.truncate(end);
+    text
+}
+
+pub fn all() -> Vec<Seed> {
+    let seed = |name: &'static str, bytes| Seed {
+        name: name.rsplit('/').next().unwrap_or(name),
+        bytes,
+        is_text: name.contains("text") || name.ends_with(".txt"),
+        is_log: name.ends_with(".parquet"),
+    };
+    let folder = root().join("crates/idlewise-trace/fuzz/seeds");
+    let mut seeds: Vec<Seed> =
+        SMALL.iter().map(|name| seed(name, fs::read(folder.join(name)).unwrap())).collect();
+    let mut events: Vec<Event> = Vec::new();
+    let perf = fs::read(folder.join("perf_data/h_pingpong_cut")).unwrap();
+    PerfData::from_bytes(perf).unwrap().read(&|_| {}, &mut |some| events.extend(some)).unwrap();
+    let plain = trace(&events, 0);
+    let mut compacted = plain.clone();
+    for bundle in compacted.iter_mut().filter_map(|packet| packet.ftrace_events.as_mut()) {
+        compact(bundle);
+    }
+    let text = unpacked("l-pingpong.tracefs.txt.xz");
+    let report = unpacked("k-pingpong-v7.trace-cmd-report.txt.xz");
+    let log = fs::read(root().join("traces/a-idle.parquet")).unwrap();
+    seeds.extend([
+        seed("plain.pftrace", file(&plain)),
+        seed("compact.pftrace", file(&compacted)),
+        seed("zstd.pftrace", file(&compressed(&plain, true))),
+        seed("tracefs.txt", first_lines(text, 64 << 10)),
+        seed("report.txt", first_lines(report, 64 << 10)),
+        seed("a-idle.parquet", log),
+        // The last has a note about its machine.
+        seed("a-idle.perf.data", unpacked("a-idle.perf.data.xz")),
+        seed("q-menu.trace.dat", unpacked("q-menu-7.2.trace.dat.xz")),
+    ]);
+    seeds
+}
