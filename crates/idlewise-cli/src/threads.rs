@@ -1,7 +1,8 @@
 //! The threads that replays and simulations share.
 
 use std::env;
-use std::thread::available_parallelism;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, available_parallelism};
 
 use rayon::ThreadPoolBuilder;
 
@@ -16,14 +17,31 @@ pub fn start() {
     let cpu_count = available_parallelism().map_or(1, usize::from);
     let wish = env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
     let wish = wish.filter(|&count: &usize| count > 0).unwrap_or(cpu_count);
-    let mut thread_count = wish.min(THREAD_COUNT_MAX);
-    while thread_count > 1 {
-        // The second call in one process fails too; then there is a pool.
-        if ThreadPoolBuilder::new().num_threads(thread_count).build_global().is_ok() {
-            return;
+    let thread_count = allowed_count(wish.min(THREAD_COUNT_MAX));
+    let pool = ThreadPoolBuilder::new().num_threads(thread_count);
+    let pool = if thread_count == 1 { pool.use_current_thread() } else { pool };
+    // It fails if there is a pool already, which then serves as well.
+    let _ = pool.build_global();
+}
+
+/// How many of so many threads the system allows. The pool can't be asked: a first attempt that fails
+/// is its last.
+fn allowed_count(wish: usize) -> usize {
+    let (end, wait) = mpsc::channel::<()>();
+    let wait = Arc::new(Mutex::new(wait));
+    let mut threads = Vec::new();
+    for _ in 0..wish {
+        let wait = Arc::clone(&wait);
+        // Each lives until all are counted.
+        let body = move || drop(wait.lock().map(|wait| wait.recv()));
+        match thread::Builder::new().spawn(body) {
+            Ok(thread) => threads.push(thread),
+            Err(_) => break,
         }
-        thread_count /= 2;
     }
-    // Ignored for the same reason.
-    let _ = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
+    drop(end);
+    let count = threads.len();
+    threads.into_iter().for_each(|thread| drop(thread.join()));
+    // At the limit, room is left for what else needs some.
+    if count == wish { count } else { (count / 2).max(1) }
 }
