@@ -15,13 +15,16 @@ PACKAGES = $(ARM_PACKAGES) binutils linux-perf trace-cmd xz-utils protobuf-compi
 
 # The modules' tests also need QEMU and the headers of Debian's kernels (6.12's from backports).
 KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod make sparse xz-utils \
-	linux-headers-amd64
+	linux-headers-amd64 dkms lintian
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
+# Kernels of our own, which look for mistakes.
+KERNEL_DEBUG_PACKAGES = flex bison bc libelf-dev libssl-dev linux-source-6.1
+KERNEL_DEBUG_BACKPORTS = linux-source-6.12
 
 CPU_PACKAGES = qemu-system-x86 busybox-static cpio kmod xz-utils
 
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-cpus \
+.PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-kernel-debug test-cpus \
 	loom loom-bounded miri tsan stress stress-short test-arm bare-metal
 
 help: ## list the targets
@@ -119,12 +122,20 @@ test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these
 	@./scripts/setup $(KERNEL_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS)
 	@$(CARGO) build --quiet --release --package idlewise-cli
+	@./kernel/tests/package
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/run
 
 # By hand: hours where instructions are emulated. MODELS='EPYC:2 qemu64:1' for some (scripts/test-cpus).
 test-cpus: toolchain ## tests that meet the machine on other CPUs: AMD, Intel, 1 to 4 of them, in QEMU (long)
 	@./scripts/setup $(PACKAGES) $(CPU_PACKAGES)
 	@./scripts/test-cpus $(MODELS)
+
+# By hand: these take half an hour to build, and a quarter of one to run.
+test-kernel-debug: toolchain ## the modules in kernels with lockdep and KASAN, or with KCSAN, built from source and kept in target
+	@./scripts/setup $(KERNEL_PACKAGES) $(KERNEL_DEBUG_PACKAGES)
+	@./scripts/setup $(KERNEL_BACKPORTS) $(KERNEL_DEBUG_BACKPORTS)
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/debug
 
 # By hand: what is newest tomorrow must not fail a change of today.
 test-kernel-newest: toolchain ## the same with Debian's newest kernel, in a Debian of its own (root, 600 MB of downloads)

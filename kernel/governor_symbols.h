@@ -40,6 +40,8 @@ IDLEWISE_DEFINE_CALL(kallsyms_lookup_name);
 #define cpuidle_governor_latency_req(cpu)	IDLEWISE_CALL(cpuidle_governor_latency_req)(cpu)
 
 static struct cpuidle_governor **current_governor;
+/* Which one to go back to when the driver goes that asked for its own, as cpuidle-haltpoll does. */
+static struct cpuidle_governor **previous_governor;
 static struct list_head *governors;
 
 /*
@@ -71,8 +73,9 @@ static int governor_register(struct cpuidle_governor *governor)
 		return -EOPNOTSUPP;
 	}
 	current_governor = (void *)IDLEWISE_CALL(kallsyms_lookup_name)("cpuidle_curr_governor");
+	previous_governor = (void *)IDLEWISE_CALL(kallsyms_lookup_name)("cpuidle_prev_governor");
 	governors = (void *)IDLEWISE_CALL(kallsyms_lookup_name)("cpuidle_governors");
-	if (!current_governor || !governors) {
+	if (!current_governor || !previous_governor || !governors) {
 		pr_err(KBUILD_MODNAME ": cannot find the list of governors; this needs a kernel with CONFIG_KALLSYMS_ALL\n");
 		return -EOPNOTSUPP;
 	}
@@ -85,21 +88,23 @@ static int governor_register(struct cpuidle_governor *governor)
 
 /*
  * Off the list while no CPU can choose it. It may be the chosen one still, with no devices to govern,
- * or since it was last looked at: then the best of the others is.
+ * or since it was last looked at, or the one that a driver will bring back when it goes: then the best
+ * of the others is.
  */
 static void governor_unregister(struct cpuidle_governor *governor)
 {
 	struct cpuidle_governor *other, *best = NULL;
 
 	cpuidle_pause_and_lock();
-	if (*current_governor == governor) {
-		list_for_each_entry(other, governors, governor_list) {
-			if (other != governor && (!best || other->rating > best->rating))
-				best = other;
-		}
-		IDLEWISE_CALL(cpuidle_switch_governor)(best);
-	}
 	list_del(&governor->governor_list);
+	list_for_each_entry(other, governors, governor_list) {
+		if (!best || other->rating > best->rating)
+			best = other;
+	}
+	if (*current_governor == governor && IDLEWISE_CALL(cpuidle_switch_governor)(best))
+		*current_governor = NULL;
+	if (*previous_governor == governor)
+		*previous_governor = best;
 	cpuidle_resume_and_unlock();
 }
 

@@ -1,29 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * idlewise_bench: what waking an idle CPU costs the one that waits and the one that wakes.
+ * idlewise_bench: what an idle CPU's latency is, and what waking it costs the one that wakes.
  *
- * Write `SOURCE TARGET COUNT GAP_US` to debugfs' idlewise_bench/run, read idlewise_bench/samples: a
- * line of CSV for each of COUNT wakes of CPU TARGET by CPU SOURCE, GAP_US apart, in TSC cycles:
+ * Wakes by another CPU. Write `SOURCE TARGET COUNT GAP_US` to debugfs' idlewise_bench/run, read
+ * idlewise_bench/samples: a line of CSV for each of COUNT wakes of CPU TARGET by CPU SOURCE, GAP_US apart,
+ * in TSC cycles:
  *
- *   wake_cycles    from before the function call was sent to its first instruction on TARGET, idle
- *                  until then: exit latency and delivery (Karny's measurement, 2022)
+ *   wake_cycles    wake latency: from before the function call was sent to TARGET's first instruction out
+ *                  of its idle state: exit latency and delivery (Karny's measurement, 2022)
+ *   call_cycles    from before it was sent to the function's first instruction. Where an interrupt ends
+ *                  the state that is the same. Where a store does, the function is called only after the
+ *                  idle loop has restarted the tick and told the governor.
  *   idle_cycles    what sending that call took the sender
  *   waking_cycles  what sending a second one took, right behind the first: TARGET is waking
  *   busy_cycles    what sending one took while TARGET runs a loop
  *
- * The calls don't wait (Pallipadi's measurement, 2012). Which idle state TARGET is in is for the
- * reader of these figures to force: disable the others in sysfs.
+ * The calls don't wait (Pallipadi's measurement, 2012).
+ *
+ * Wakes by a timer. Write `TARGET COUNT GAP_US` to idlewise_bench/timer_run, read
+ * idlewise_bench/timer_samples: a line for each of COUNT timers of CPU TARGET's own, GAP_US ahead, that
+ * expired while it was idle:
+ *
+ *   interrupt_ns   interrupt latency: from the moment for which the timer was set to its handler's first
+ *                  instruction (Bityutskiy's measurement with wult, 2023)
+ *
+ * That a CPU is idle and since when tells its tracepoint cpu_idle; other samples are given up. Which idle
+ * state TARGET is in is for the reader of these figures to force: disable the others in sysfs.
  *
  * Not in here: statistics, and a common clock for CPUs whose TSCs differ (refused).
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/build_bug.h>
+#include <linux/cache.h>
 #include <linux/completion.h>
 #include <linux/cpu.h>
 #include <linux/debugfs.h>
 #include <linux/delay.h>
 #include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/math64.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/sched.h>
@@ -35,6 +52,8 @@
 
 #include <asm/tsc.h>
 
+#include <trace/events/power.h>
+
 #include "compat.h"
 
 #define COUNT_MAX	1000000
@@ -44,12 +63,14 @@
 
 struct sample {
 	u64 wake_cycles;
+	u64 call_cycles;
 	u32 idle_cycles;
 	u32 waking_cycles;
 	u32 busy_cycles;
 };
 
 struct request {
+	/* What writes to debugfs ask for. Timers have no source. */
 	unsigned int source, target, count, gap_us;
 	struct completion spins, done;
 	int error;
@@ -58,24 +79,96 @@ struct request {
 /* One run at a time; also guards the samples. */
 static DEFINE_MUTEX(lock);
 static struct sample *samples;
-static unsigned int sample_count, given_up_count;
+static s64 *interrupts_ns;
+static unsigned int sample_count, given_up_count, interrupt_count, timer_given_up_count;
 static struct dentry *folder;
 
-IDLEWISE_DEFINE_CALL(idle_cpu);
+/*
+ * What each side writes has cache lines of its own, and so has what the target's idle loop tells. The source
+ * looks at the target's only before it sends, and when it waits for the answer.
+ */
+struct idle_watch {
+	/* In cycles. Only the target writes and reads these. */
+	u64 entered_at;
+	u64 left_at;
+	/* The source looks at this one. */
+	bool is_idle;
+} ____cacheline_aligned_in_smp;
+
+static struct idle_watch watch;
+static unsigned int watched_cpu __read_mostly;
+
+struct answer {
+	u64 arrived_at;
+	/* When the target entered its last idle state and left its last one. */
+	u64 entered_at;
+	u64 left_at;
+	bool is_there;
+};
 
 struct call {
-	call_single_data_t data;
-	u64 arrived_at;
-	int is_pending;
+	call_single_data_t data ____cacheline_aligned_in_smp;
+	struct answer answer ____cacheline_aligned_in_smp;
 };
+
+static_assert(offsetof(struct call, answer) % SMP_CACHE_BYTES == 0);
+static_assert(sizeof(struct idle_watch) % SMP_CACHE_BYTES == 0);
+
+static void see_idle(void *data, unsigned int state, unsigned int cpu)
+{
+	u64 now;
+
+	if (cpu != READ_ONCE(watched_cpu))
+		return;
+	now = rdtsc_ordered();
+	if (state == (unsigned int)PWR_EVENT_EXIT) {
+		watch.left_at = now;
+		WRITE_ONCE(watch.is_idle, false);
+	} else {
+		watch.entered_at = now;
+		WRITE_ONCE(watch.is_idle, true);
+	}
+}
+
+static void nothing(void *info)
+{
+}
+
+/* From here on the target tells when it idles; once at first, as it may be idle already. */
+static int watch_idle(unsigned int target)
+{
+	int error;
+
+	memset(&watch, 0, sizeof(watch));
+	WRITE_ONCE(watched_cpu, target);
+	error = register_trace_cpu_idle(see_idle, NULL);
+	if (error)
+		return error;
+	smp_call_function_single(target, nothing, NULL, 1);
+	return 0;
+}
+
+static void unwatch_idle(void)
+{
+	unregister_trace_cpu_idle(see_idle, NULL);
+	tracepoint_synchronize_unregister();
+}
+
+/* Whether the CPU was in an idle state at a time, of one that is not long past. */
+static bool was_idle(u64 at, u64 entered_at, u64 left_at)
+{
+	return entered_at && entered_at <= at && (left_at < entered_at || left_at >= at);
+}
 
 static void arrive(void *info)
 {
 	struct call *call = info;
 
-	WRITE_ONCE(call->arrived_at, rdtsc_ordered());
-	/* The time is there before the sender, in await(), sees that it is. */
-	smp_store_release(&call->is_pending, 0);
+	call->answer.arrived_at = rdtsc_ordered();
+	call->answer.entered_at = watch.entered_at;
+	call->answer.left_at = watch.left_at;
+	/* All of that is there before the sender, in await(), sees that it is. */
+	smp_store_release(&call->answer.is_there, true);
 }
 
 /* Sends a call that nobody waits for; returns what sending took. */
@@ -83,7 +176,7 @@ static u32 send(struct call *call, unsigned int target, u64 *sent_at)
 {
 	u64 start;
 
-	call->is_pending = 1;
+	call->answer.is_there = false;
 	INIT_CSD(&call->data, arrive, call);
 	start = rdtsc_ordered();
 	smp_call_function_single_async(target, &call->data);
@@ -94,7 +187,7 @@ static u32 send(struct call *call, unsigned int target, u64 *sent_at)
 static void await(struct call *call)
 {
 	/* Pairs with arrive(). */
-	while (smp_load_acquire(&call->is_pending))
+	while (!smp_load_acquire(&call->answer.is_there))
 		cpu_relax();
 }
 
@@ -104,7 +197,7 @@ static int await_idle(const struct request *request)
 	unsigned int waited_us = 0;
 
 	usleep_range(request->gap_us, request->gap_us + 1);
-	while (!IDLEWISE_CALL(idle_cpu)(request->target)) {
+	while (!READ_ONCE(watch.is_idle)) {
 		if (kthread_should_stop())
 			return -EINTR;
 		/* A thread whose CPU went offline runs elsewhere, maybe on the target, which then never idles. */
@@ -117,7 +210,7 @@ static int await_idle(const struct request *request)
 	}
 	if (kthread_should_stop())
 		return -EINTR;
-	/* From idle task to idle state. */
+	/* From the tracepoint to the state. */
 	udelay(5);
 	return 0;
 }
@@ -189,8 +282,11 @@ static int measure(void *data)
 	struct request *request = data;
 	unsigned int i;
 
-	sample_count = 0;
-	given_up_count = 0;
+	request->error = watch_idle(request->target);
+	if (request->error) {
+		complete(&request->done);
+		return 0;
+	}
 	for (i = 0; i < request->count; i++) {
 		struct sample *sample = &samples[sample_count];
 		u64 sent_at, second_sent_at;
@@ -214,9 +310,17 @@ static int measure(void *data)
 		await(&first);
 		await(&second);
 		preempt_enable();
-		sample->wake_cycles = first.arrived_at - sent_at;
+		if (!was_idle(sent_at, first.answer.entered_at, first.answer.left_at)) {
+			given_up_count++;
+			continue;
+		}
+		sample->call_cycles = first.answer.arrived_at - sent_at;
+		/* An interrupt in the state calls the function before the idle loop knows that it is over. */
+		sample->wake_cycles = first.answer.left_at >= sent_at ?
+			first.answer.left_at - sent_at : sample->call_cycles;
 		sample_count++;
 	}
+	unwatch_idle();
 	if (!request->error)
 		request->error = measure_busy(request);
 	if (request->error == -ENODEV)
@@ -225,72 +329,185 @@ static int measure(void *data)
 	return 0;
 }
 
-static int check(const struct request *request)
+/* One timer of the target's. */
+struct expiry {
+	struct hrtimer timer;
+	struct completion fired;
+	s64 late_ns;
+	bool was_idle;
+};
+
+static struct expiry expiry;
+
+static enum hrtimer_restart expire(struct hrtimer *timer)
 {
-	if (request->source >= nr_cpu_ids || request->target >= nr_cpu_ids ||
-	    !cpu_online(request->source) || !cpu_online(request->target)) {
-		pr_err("run: CPU %u or %u is not online\n", request->source, request->target);
-		return -ENODEV;
+	s64 late_ns = ktime_to_ns(ktime_sub(ktime_get(), hrtimer_get_expires(timer)));
+	u64 now_cycles = rdtsc_ordered();
+	u64 due_cycles = now_cycles - mul_u64_u32_div(late_ns, tsc_khz, USEC_PER_SEC);
+
+	expiry.late_ns = late_ns;
+	expiry.was_idle = smp_processor_id() == READ_ONCE(watched_cpu) &&
+			  was_idle(due_cycles, watch.entered_at, watch.left_at);
+	complete(&expiry.fired);
+	return HRTIMER_NORESTART;
+}
+
+/* Runs on the target, and sleeps while it idles. */
+static int measure_timers(void *data)
+{
+	struct request *request = data;
+	unsigned int i;
+
+	request->error = watch_idle(request->target);
+	if (request->error) {
+		complete(&request->done);
+		return 0;
 	}
-	if (request->source == request->target) {
-		pr_err("run: source and target are both CPU %u; name two\n", request->source);
-		return -EINVAL;
+	idlewise_timer_setup(&expiry.timer, expire);
+	for (i = 0; i < request->count && !kthread_should_stop(); i++) {
+		reinit_completion(&expiry.fired);
+		/* A timer is of the CPU that starts it; one that is starting now goes off there or moves on with it. */
+		preempt_disable();
+		if (smp_processor_id() != request->target) {
+			preempt_enable();
+			request->error = -ENODEV;
+			break;
+		}
+		hrtimer_start(&expiry.timer, ktime_add_us(ktime_get(), request->gap_us),
+			      HRTIMER_MODE_ABS_PINNED_HARD);
+		preempt_enable();
+		wait_for_completion(&expiry.fired);
+		if (expiry.was_idle)
+			interrupts_ns[interrupt_count++] = expiry.late_ns;
+		else
+			timer_given_up_count++;
 	}
-	if (!request->count || request->count > COUNT_MAX || !request->gap_us ||
-	    request->gap_us > GAP_MAX_US) {
-		pr_err("run: expected 1 to %u wakes, 1 to %u us apart\n", COUNT_MAX, GAP_MAX_US);
-		return -EINVAL;
-	}
+	/* Its handler has told of it, and may be under way still. */
+	hrtimer_cancel(&expiry.timer);
+	unwatch_idle();
+	if (request->error == -ENODEV)
+		pr_err("timer_run: CPU %u went offline\n", request->target);
+	else if (i < request->count)
+		request->error = -EINTR;
+	complete(&request->done);
 	return 0;
 }
 
-static ssize_t run_write(struct file *file, const char __user *from, size_t length, loff_t *at)
+static int check_cpu(const char *file, unsigned int cpu)
 {
-	struct request request = { 0 };
-	struct task_struct *task;
-	u64 numbers[4];
+	if (cpu < nr_cpu_ids && cpu_online(cpu))
+		return 0;
+	pr_err("%s: CPU %u is not online\n", file, cpu);
+	return -ENODEV;
+}
+
+static int check_amount(const char *file, const struct request *request)
+{
+	if (request->count && request->count <= COUNT_MAX && request->gap_us &&
+	    request->gap_us <= GAP_MAX_US)
+		return 0;
+	pr_err("%s: expected 1 to %u wakes, 1 to %u us apart\n", file, COUNT_MAX, GAP_MAX_US);
+	return -EINVAL;
+}
+
+/* So many numbers and nothing else; what is too large for its type is the largest. */
+static int parse_numbers(const char __user *from, size_t length, unsigned int *numbers, int count)
+{
+	u64 wide[4];
 	char text[64];
-	int error, end = 0;
+	int i, found, end = 0;
 
 	if (length >= sizeof(text))
 		return -EINVAL;
 	if (copy_from_user(text, from, length))
 		return -EFAULT;
 	text[length] = '\0';
-	/* Wider than they may be, since what is too large for its type would wrap. */
-	if (sscanf(text, "%llu %llu %llu %llu%n", &numbers[0], &numbers[1], &numbers[2],
-		   &numbers[3], &end) != 4 || *skip_spaces(text + end)) {
-		pr_err("run: expected SOURCE TARGET COUNT GAP_US, such as 0 1 10000 200\n");
+	if (count == 4)
+		found = sscanf(text, "%llu %llu %llu %llu%n", &wide[0], &wide[1], &wide[2], &wide[3], &end);
+	else
+		found = sscanf(text, "%llu %llu %llu%n", &wide[0], &wide[1], &wide[2], &end);
+	if (found != count || *skip_spaces(text + end))
 		return -EINVAL;
+	for (i = 0; i < count; i++)
+		numbers[i] = min_t(u64, wide[i], UINT_MAX);
+	return 0;
+}
+
+/* Runs the function on the CPU, to its end or a signal. */
+static int run(struct request *request, int (*function)(void *), unsigned int cpu)
+{
+	struct task_struct *task;
+	int error;
+
+	init_completion(&request->done);
+	task = kthread_create_on_cpu(function, request, cpu, "idlewise_bench/%u");
+	if (IS_ERR(task))
+		return PTR_ERR(task);
+	get_task_struct(task);
+	wake_up_process(task);
+	error = wait_for_completion_interruptible(&request->done);
+	/* Waits for its end; nothing of it runs or looks at the request after this. */
+	kthread_stop(task);
+	put_task_struct(task);
+	return error ? -EINTR : request->error;
+}
+
+static ssize_t run_write(struct file *file, const char __user *from, size_t length, loff_t *at)
+{
+	struct request request = { 0 };
+	unsigned int numbers[4];
+	int error = parse_numbers(from, length, numbers, 4);
+
+	if (error) {
+		pr_err("run: expected SOURCE TARGET COUNT GAP_US, such as 0 1 10000 200\n");
+		return error;
 	}
-	request.source = min_t(u64, numbers[0], UINT_MAX);
-	request.target = min_t(u64, numbers[1], UINT_MAX);
-	request.count = min_t(u64, numbers[2], UINT_MAX);
-	request.gap_us = min_t(u64, numbers[3], UINT_MAX);
-	error = check(&request);
+	request.source = numbers[0];
+	request.target = numbers[1];
+	request.count = numbers[2];
+	request.gap_us = numbers[3];
+	error = check_cpu("run", request.source) ?: check_cpu("run", request.target) ?:
+		check_amount("run", &request);
 	if (error)
 		return error;
+	if (request.source == request.target) {
+		pr_err("run: source and target are both CPU %u; name two\n", request.source);
+		return -EINVAL;
+	}
 	if (mutex_lock_interruptible(&lock))
 		return -EINTR;
 	vfree(samples);
 	sample_count = 0;
+	given_up_count = 0;
 	samples = vzalloc(array_size(request.count, sizeof(*samples)));
-	error = samples ? 0 : -ENOMEM;
-	if (!error) {
-		init_completion(&request.done);
-		task = kthread_create_on_cpu(measure, &request, request.source,
-					     "idlewise_bench/%u");
-		error = PTR_ERR_OR_ZERO(task);
-		if (!error) {
-			get_task_struct(task);
-			wake_up_process(task);
-			error = wait_for_completion_interruptible(&request.done);
-			/* Waits for its end; nothing of it runs or looks at the request after this. */
-			kthread_stop(task);
-			put_task_struct(task);
-			error = error ? -EINTR : request.error;
-		}
+	error = samples ? run(&request, measure, request.source) : -ENOMEM;
+	mutex_unlock(&lock);
+	return error ? error : length;
+}
+
+static ssize_t timer_run_write(struct file *file, const char __user *from, size_t length, loff_t *at)
+{
+	struct request request = { 0 };
+	unsigned int numbers[3];
+	int error = parse_numbers(from, length, numbers, 3);
+
+	if (error) {
+		pr_err("timer_run: expected TARGET COUNT GAP_US, such as 1 10000 200\n");
+		return error;
 	}
+	request.target = numbers[0];
+	request.count = numbers[1];
+	request.gap_us = numbers[2];
+	error = check_cpu("timer_run", request.target) ?: check_amount("timer_run", &request);
+	if (error)
+		return error;
+	if (mutex_lock_interruptible(&lock))
+		return -EINTR;
+	vfree(interrupts_ns);
+	interrupt_count = 0;
+	timer_given_up_count = 0;
+	interrupts_ns = vzalloc(array_size(request.count, sizeof(*interrupts_ns)));
+	error = interrupts_ns ? run(&request, measure_timers, request.target) : -ENOMEM;
 	mutex_unlock(&lock);
 	return error ? error : length;
 }
@@ -298,6 +515,11 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t leng
 static const struct file_operations run_fops = {
 	.owner = THIS_MODULE,
 	.write = run_write,
+};
+
+static const struct file_operations timer_run_fops = {
+	.owner = THIS_MODULE,
+	.write = timer_run_write,
 };
 
 static int samples_show(struct seq_file *file, void *data)
@@ -308,14 +530,29 @@ static int samples_show(struct seq_file *file, void *data)
 		return -EINTR;
 	seq_printf(file, "# tsc_khz %u, given up %u (the target did not go idle)\n", tsc_khz,
 		   given_up_count);
-	seq_puts(file, "wake_cycles,idle_cycles,waking_cycles,busy_cycles\n");
+	seq_puts(file, "wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cycles\n");
 	for (i = 0; i < sample_count; i++)
-		seq_printf(file, "%llu,%u,%u,%u\n", samples[i].wake_cycles, samples[i].idle_cycles,
-			   samples[i].waking_cycles, samples[i].busy_cycles);
+		seq_printf(file, "%llu,%llu,%u,%u,%u\n", samples[i].wake_cycles, samples[i].call_cycles,
+			   samples[i].idle_cycles, samples[i].waking_cycles, samples[i].busy_cycles);
 	mutex_unlock(&lock);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(samples);
+
+static int timer_samples_show(struct seq_file *file, void *data)
+{
+	unsigned int i;
+
+	if (mutex_lock_interruptible(&lock))
+		return -EINTR;
+	seq_printf(file, "# given up %u (the target was not idle)\n", timer_given_up_count);
+	seq_puts(file, "interrupt_ns\n");
+	for (i = 0; i < interrupt_count; i++)
+		seq_printf(file, "%lld\n", interrupts_ns[i]);
+	mutex_unlock(&lock);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(timer_samples);
 
 static int __init idlewise_bench_init(void)
 {
@@ -323,10 +560,7 @@ static int __init idlewise_bench_init(void)
 		pr_err("the CPUs' TSCs don't agree, so no span between two CPUs can be measured\n");
 		return -ENODEV;
 	}
-	if (!IDLEWISE_FIND(idle_cpu)) {
-		pr_err("cannot find idle_cpu; this needs a kernel with kprobes\n");
-		return -EOPNOTSUPP;
-	}
+	init_completion(&expiry.fired);
 	folder = debugfs_create_dir("idlewise_bench", NULL);
 	if (IS_ERR(folder)) {
 		pr_err("this kernel has no debugfs, or was booted with debugfs=off; boot without that\n");
@@ -334,6 +568,8 @@ static int __init idlewise_bench_init(void)
 	}
 	debugfs_create_file("run", 0200, folder, NULL, &run_fops);
 	debugfs_create_file("samples", 0400, folder, NULL, &samples_fops);
+	debugfs_create_file("timer_run", 0200, folder, NULL, &timer_run_fops);
+	debugfs_create_file("timer_samples", 0400, folder, NULL, &timer_samples_fops);
 	return 0;
 }
 
@@ -342,6 +578,7 @@ static void __exit idlewise_bench_exit(void)
 	/* Waits for writers and readers. */
 	debugfs_remove_recursive(folder);
 	vfree(samples);
+	vfree(interrupts_ns);
 }
 
 module_init(idlewise_bench_init);
@@ -349,5 +586,5 @@ module_exit(idlewise_bench_exit);
 
 MODULE_LICENSE("GPL");
 MODULE_AUTHOR("The idlewise developers");
-MODULE_DESCRIPTION("What waking an idle CPU costs: wake-up latency and the sender's cost");
+MODULE_DESCRIPTION("What waking an idle CPU costs: wake-up latency, interrupt latency and the sender's cost");
 MODULE_VERSION("0.1.0");

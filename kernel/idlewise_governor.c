@@ -39,6 +39,8 @@
 #define INTERVAL_COUNT		8
 #define KEPT_COUNT_MIN		6
 #define STEADY_DEVIATION_US	20
+/* The mean must exceed six standard deviations; squared. */
+#define MEAN_TO_VARIANCE	36
 #define NONE			U64_MAX
 
 enum rule { RULE_TIMER, RULE_MIN, RULE_SAFE_RANGE };
@@ -143,8 +145,11 @@ static u64 steady_mean_us(const u32 *intervals_us, u32 *longest_us, unsigned int
 			deviation += difference * difference;
 	}
 	variance = div_u64(deviation, *count);
-	if (variance <= STEADY_DEVIATION_US * STEADY_DEVIATION_US ||
-	    (mean * mean > variance * 36 && *count >= KEPT_COUNT_MIN))
+	if (variance <= STEADY_DEVIATION_US * STEADY_DEVIATION_US)
+		return mean;
+	/* Where stays differ by more than 20 minutes the product would not fit. */
+	if (variance <= U64_MAX / MEAN_TO_VARIANCE && mean * mean > variance * MEAN_TO_VARIANCE &&
+	    *count >= KEPT_COUNT_MIN)
 		return mean;
 	return NONE;
 }

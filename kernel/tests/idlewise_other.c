@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A cpuidle driver that is in the way, as the distribution's is on bare metal; for tests. And with warn=1
- * a warning, so that these can be seen to notice one.
+ * A cpuidle driver that is in the way, as the distribution's is on bare metal; for tests. With governor=NAME
+ * it asks for a governor of its own, as cpuidle-haltpoll does. With warn=1 it is a warning instead, so that
+ * these can be seen to notice one.
  */
 
 #include <linux/cpuidle.h>
@@ -10,6 +11,9 @@
 static bool warn;
 module_param(warn, bool, 0);
 MODULE_PARM_DESC(warn, "Warn, and be no driver");
+static char *governor;
+module_param(governor, charp, 0);
+MODULE_PARM_DESC(governor, "The governor to use as long as this driver is there");
 
 static int enter(struct cpuidle_device *device, struct cpuidle_driver *driver, int index)
 {
@@ -28,6 +32,7 @@ static int __init other_init(void)
 		WARN(1, "on purpose\n");
 		return -EINVAL;
 	}
+	other.governor = governor;
 	return cpuidle_register_driver(&other);
 }
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use idlewise_report::{
-    columns, columns_markdown, diff, export, info, ipi, park, replay, simulate, study, validate,
+    columns, columns_markdown, diff, export, info, ipi, park, replay, simulate, study, timer,
+    validate,
 };
 
 fn root() -> PathBuf {
@@ -90,6 +91,7 @@ fn the_list_of_columns_is_in_the_documentation() {
         ("`idlewise bench park --oversubscribed`", &park::BENCH_PARK_THROUGHPUT),
         ("`idlewise measure ipi`, a CPU and a state", &ipi::MEASURE_IPI),
         ("`idlewise measure ipi`, all of them", &ipi::MEASURE_IPI_ALL),
+        ("`idlewise measure timer`", &timer::MEASURE_TIMER),
         ("`idlewise machines`", &columns::MACHINE_LIST),
         ("`idlewise machines NAME`", &columns::STATE_LIST),
     ]);

@@ -16,9 +16,11 @@ const MESSAGES: [(&str, &str); 12] = [
         "control_characters",
         "line 3, column 'wake_cycles': '\\u{1b}[2Jxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'",
     ),
-    ("cut_line", "line 4: expected 4 counts of cycles, found '1,2,3'; the text was cut or edited"),
+    (
+        "cut_line",
+        "line 4: expected 5 counts of cycles, found '1,1,2,3'; the text was cut or edited",
+    ),
     ("empty", "line 1: expected `# tsc_khz N, given up N …`, found ''; load the module of this"),
-    ("five_fields", "line 3: expected 4 counts of cycles, found '1,2,3,4,5'"),
     (
         "frequency_beyond_32_bits",
         "line 1: expected `# tsc_khz N, given up N …`, found '# tsc_khz 99999999999",
@@ -27,13 +29,14 @@ const MESSAGES: [(&str, &str); 12] = [
     ("negative", "line 3, column 'waking_cycles': '-3' is no count of cycles"),
     (
         "no_columns",
-        "line 2: expected 'wake_cycles,idle_cycles,waking_cycles,busy_cycles', found ''",
+        "line 2: expected 'wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cycles', found ''",
     ),
     ("no_head", "line 1: expected `# tsc_khz N, given up N …`, found 'wake_cycles,idle_cycles'"),
     (
         "other_columns",
-        "line 2: expected 'wake_cycles,idle_cycles,waking_cycles,busy_cycles', found 'wake",
+        "line 2: expected 'wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cycles', found 'wake",
     ),
+    ("six_fields", "line 3: expected 5 counts of cycles, found '1,1,2,3,4,5'"),
 ];
 
 #[test]

@@ -19,8 +19,16 @@ static WAKE_CYCLES: Column =
 static WAKE: Column = span(
     "wake_latency_ns",
     "wake",
-    "Wake latency: from before the call was sent to its first instruction on the CPU, which was idle; \
+    "Wake latency: from before a call was sent to the idle CPU's first instruction out of its state; \
      measured.",
+);
+static CALL_CYCLES: Column =
+    cycles("call_cycles", "call", "The same to the call's first instruction; measured.");
+static CALL: Column = span(
+    "call_latency_ns",
+    "call",
+    "From before the call was sent to its first instruction on the CPU: more than the wake latency where \
+     a store ends the state, since the idle loop ends first; measured.",
 );
 static IDLE_CYCLES: Column = cycles(
     "send_idle_cycles",
@@ -113,10 +121,12 @@ const fn span(id: &'static str, heading: &'static str, meaning: &'static str) ->
 }
 
 /// The columns of a CPU woken out of a state.
-pub static MEASURE_IPI: [&Column; 9] = [
+pub static MEASURE_IPI: [&Column; 11] = [
     &PERCENTILE,
     &WAKE_CYCLES,
     &WAKE,
+    &CALL_CYCLES,
+    &CALL,
     &IDLE_CYCLES,
     &IDLE,
     &WAKING_CYCLES,
@@ -164,25 +174,36 @@ pub struct IpiFigures {
     pub given_up_count: u64,
     /// Cycles of the TSC in a millisecond.
     pub tsc_khz: u32,
-    /// Wake latency, and the cost of sending to the CPU idle, waking and busy: in cycles of the TSC.
-    pub cycles: [SortedCycles; 4],
+    /// Wake latency, the same until the call, and the cost of sending to the CPU idle, waking and busy: in
+    /// cycles of the TSC.
+    pub cycles: [SortedSpans; 5],
 }
 
-/// Measured cycles, sorted.
+/// Measured spans of one unit, sorted.
 #[derive(Clone, Debug)]
-pub struct SortedCycles(Vec<u64>);
+pub struct SortedSpans(Vec<u64>);
 
-impl SortedCycles {
+impl SortedSpans {
     /// Sorts them.
-    pub fn new(cycles: impl Iterator<Item = u64>) -> Self {
-        let mut cycles: Vec<u64> = cycles.collect();
-        cycles.sort_unstable();
-        SortedCycles(cycles)
+    pub fn new(spans: impl Iterator<Item = u64>) -> Self {
+        let mut spans: Vec<u64> = spans.collect();
+        spans.sort_unstable();
+        SortedSpans(spans)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// The greatest one.
+    pub(crate) fn greatest(&self) -> Option<u64> {
+        self.0.last().copied()
     }
 
     /// A percentile by nearest rank, in hundredths of a percent; `None` if not half a sample is
     /// expected beyond it.
-    fn percentile(&self, hundredths: u64) -> Option<u64> {
+    pub(crate) fn percentile(&self, hundredths: u64) -> Option<u64> {
         let count = self.0.len() as u64;
         if count * (10_000 - hundredths) < 5_000 {
             return None;
@@ -212,8 +233,8 @@ impl IpiFigures {
 /// The percentiles of a CPU woken out of a state.
 pub fn measure_ipi_table(title: &str, figures: &IpiFigures) -> Table {
     let mut table = Table::new(title, &MEASURE_IPI);
-    let mut push = |name: String, of: &dyn Fn(&SortedCycles) -> Option<u64>| {
-        let pair = |cycles: &SortedCycles| {
+    let mut push = |name: String, of: &dyn Fn(&SortedSpans) -> Option<u64>| {
+        let pair = |cycles: &SortedSpans| {
             let cycles = of(cycles);
             [cycles.into(), cycles.map(|cycles| figures.ns(cycles)).into()]
         };
@@ -225,7 +246,7 @@ pub fn measure_ipi_table(title: &str, figures: &IpiFigures) -> Table {
         let name = format!("{}", hundredths as f64 / 100.0);
         push(name, &|cycles| cycles.percentile(hundredths));
     }
-    push("greatest".to_owned(), &|cycles| cycles.0.last().copied());
+    push("greatest".to_owned(), &SortedSpans::greatest);
     table
 }
 
@@ -241,15 +262,15 @@ pub fn measure_ipi_all_table(title: &str, all: &[IpiFigures]) -> Table {
             format!("CPU {}", figures.target).into(),
             figures.relation.into(),
             figures.state.as_str().into(),
-            (figures.cycles[0].0.len() as u64).into(),
+            figures.cycles[0].count().into(),
             figures.forced_entry_ratio.into(),
             figures.percentile_ns(0, 5000).into(),
             p99_ns.into(),
             figures.exit_latency_ns.into(),
             ratio.into(),
-            figures.percentile_ns(1, 5000).into(),
             figures.percentile_ns(2, 5000).into(),
             figures.percentile_ns(3, 5000).into(),
+            figures.percentile_ns(4, 5000).into(),
         ]));
     }
     table
@@ -311,7 +332,7 @@ mod tests {
 
     /// 1 to `count` cycles at 2 GHz.
     fn figures(count: u64) -> IpiFigures {
-        let cycles = |factor: u64| SortedCycles::new((1..=count).rev().map(move |i| i * factor));
+        let cycles = |factor: u64| SortedSpans::new((1..=count).rev().map(move |i| i * factor));
         IpiFigures {
             target: 3,
             relation: Some("another package"),
@@ -320,7 +341,7 @@ mod tests {
             forced_entry_ratio: Some(1.0),
             given_up_count: 0,
             tsc_khz: 2_000_000,
-            cycles: [cycles(20), cycles(4), cycles(1), cycles(2)],
+            cycles: [cycles(20), cycles(30), cycles(4), cycles(1), cycles(2)],
         }
     }
 
@@ -328,10 +349,12 @@ mod tests {
     fn percentiles_are_values_of_the_sample_in_cycles_and_nanoseconds() {
         let csv = measure_ipi_table("", &figures(10_000)).to_csv();
         let line = |name: &str| csv.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-        assert_eq!(line("least,"), "least,20,10,4,2,1,0,2,1");
-        assert_eq!(line("25,"), "25,50000,25000,10000,5000,2500,1250,5000,2500");
-        assert_eq!(line("99.99,"), "99.99,199980,99990,39996,19998,9999,4999,19998,9999");
-        assert_eq!(line("greatest,"), "greatest,200000,100000,40000,20000,10000,5000,20000,10000");
+        assert_eq!(line("least,"), "least,20,10,30,15,4,2,1,0,2,1");
+        assert_eq!(line("25,"), "25,50000,25000,75000,37500,10000,5000,2500,1250,5000,2500");
+        let last = "199980,99990,299970,149985,39996,19998,9999,4999,19998,9999";
+        assert_eq!(line("99.99,"), format!("99.99,{last}"));
+        let greatest = "200000,100000,300000,150000,40000,20000,10000,5000,20000,10000";
+        assert_eq!(line("greatest,"), format!("greatest,{greatest}"));
         assert_eq!(csv.lines().count(), 13);
     }
 
@@ -339,7 +362,7 @@ mod tests {
     fn a_percentile_that_the_wakes_are_too_few_for_is_absent() {
         let csv = measure_ipi_table("", &figures(500)).to_csv();
         assert!(csv.contains("\n99.9,10000,5000,"), "{csv}");
-        assert!(csv.contains("\n99.95,,,,,,,,\n99.99,,,,,,,,\n"), "{csv}");
+        assert!(csv.contains("\n99.95,,,,,,,,,,\n99.99,,,,,,,,,,\n"), "{csv}");
     }
 
     #[test]

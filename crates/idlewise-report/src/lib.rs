@@ -10,6 +10,7 @@
 //! | `replay.rs` | what a replay says: its columns, tables and sentences |
 //! | `park.rs` | what `idlewise bench park` measured: table, goals, plot |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
+//! | `timer.rs` | what `idlewise measure timer` measured |
 //! | `diff/` | where two governors differ, and what it costs |
 //! | `export.rs` | what the columns of an export mean |
 //! | `simulate.rs` | what a simulated run says |
@@ -36,6 +37,7 @@ pub mod simulate;
 pub mod study;
 mod table;
 mod text;
+pub mod timer;
 pub mod validate;
 
 pub use columns::{Better, Column, Priority, Unit, columns_markdown};

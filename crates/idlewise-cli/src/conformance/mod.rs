@@ -6,8 +6,11 @@
 //! | `generate.rs` | rows that no trace has: every edge that a governor compares with |
 //! | `pair.rs` | two governors in one replay |
 //! | `shrink.rs` | the shortest rows that show a difference |
+//! | `module.rs` | a test: our kernel module |
 
 mod generate;
+#[cfg(test)]
+mod module;
 mod pair;
 mod row;
 mod shrink;

@@ -1,4 +1,4 @@
-//! `idlewise measure ipi`: on a machine of files, where two pipes stand for the kernel module, so that
+//! `idlewise measure ipi` and `measure timer`: on a machine of files, where two pipes stand for the kernel module, so that
 //! each request is answered when the test wants it. The module itself runs in `kernel/tests`.
 
 use std::fs::{self, File};
@@ -66,7 +66,11 @@ impl Machine {
     }
 
     fn arguments<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        [&["measure", "ipi", "--sysroot", self.0.path().to_str().unwrap()], more].concat()
+        self.arguments_of("ipi", more)
+    }
+
+    fn arguments_of<'a>(&'a self, what: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        [&["measure", what, "--sysroot", self.0.path().to_str().unwrap()], more].concat()
     }
 
     /// Asserts that the command fails with one line, and leaves the idle states alone.
@@ -77,17 +81,28 @@ impl Machine {
 
     /// Starts the command with a module to talk to.
     fn start(&self, more: &[&str]) -> Running<'_> {
+        self.start_with(&self.arguments(more), ["run", "samples"])
+    }
+
+    fn start_timer(&self, more: &[&str]) -> Running<'_> {
+        // The lock is on it.
+        self.write("sys/kernel/debug/idlewise_bench/run", "");
+        self.start_with(&self.arguments_of("timer", more), ["timer_run", "timer_samples"])
+    }
+
+    fn start_with(&self, arguments: &[&str], files: [&'static str; 2]) -> Running<'_> {
         fs::create_dir_all(self.module("")).unwrap();
-        for file in ["run", "samples"] {
+        for file in files {
             assert!(Command::new("mkfifo").arg(self.module(file)).status().unwrap().success());
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
-        command.args(self.arguments(more)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         // A command that ends too soon must not leave the test waiting for it.
         let mut options = File::options();
-        let run = options.read(true).custom_flags(libc::O_NONBLOCK).open(self.module("run"));
-        Running { machine: self, child, run: BufReader::new(run.unwrap()) }
+        let [run, samples] = files.map(|file| self.module(file));
+        let run = options.read(true).custom_flags(libc::O_NONBLOCK).open(run);
+        Running { machine: self, child, run: BufReader::new(run.unwrap()), samples }
     }
 }
 
@@ -96,11 +111,21 @@ struct Running<'a> {
     machine: &'a Machine,
     child: Child,
     run: BufReader<File>,
+    samples: PathBuf,
 }
 
 impl Running<'_> {
     /// The next request: source, target, wakes, gap; `None` if the command has ended.
     fn request(&mut self) -> Option<[u64; 4]> {
+        self.numbers()?.try_into().ok()
+    }
+
+    /// The same of timers: target, timers, gap.
+    fn timer_request(&mut self) -> Option<[u64; 3]> {
+        self.numbers()?.try_into().ok()
+    }
+
+    fn numbers(&mut self) -> Option<Vec<u64>> {
         let mut line = String::new();
         // Nothing there: the command has not opened it, has closed it, or does something else.
         while !matches!(self.run.read_line(&mut line), Ok(1..)) {
@@ -109,12 +134,11 @@ impl Running<'_> {
             }
             std::thread::yield_now();
         }
-        let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
-        numbers.try_into().ok()
+        Some(line.split_whitespace().map(|word| word.parse().unwrap()).collect())
     }
 
     fn answer(&self, text: &str) {
-        let mut samples = File::options().write(true).open(self.samples()).unwrap();
+        let mut samples = File::options().write(true).open(&self.samples).unwrap();
         samples.write_all(text.as_bytes()).unwrap();
     }
 
@@ -128,10 +152,6 @@ impl Running<'_> {
                 fs::write(file(index, "usage"), format!("{usage}\n")).unwrap();
             }
         }
-    }
-
-    fn samples(&self) -> PathBuf {
-        self.machine.module("samples")
     }
 
     /// Answers every request; of its wakes so many are given up, but one is measured.
@@ -153,9 +173,12 @@ impl Running<'_> {
 fn samples(target: u64, wake_count: u64, given_up_count: u64) -> String {
     let head = format!(
         "# tsc_khz 2000000, given up {given_up_count} (the target did not go idle)\n\
-         wake_cycles,idle_cycles,waking_cycles,busy_cycles\n"
+         wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cycles\n"
     );
-    let line = |i: u64| format!("{},{},200,400\n", target * 1000 + i % 10, target * 100);
+    let line = |i: u64| {
+        let wake_cycles = target * 1000 + i % 10;
+        format!("{wake_cycles},{},{},200,400\n", wake_cycles + 500, target * 100)
+    };
     head + &(0..wake_count).map(line).collect::<String>()
 }
 
@@ -190,6 +213,7 @@ fn wakes_one_cpu_of_each_relation_out_of_each_enabled_state() {
         assert_eq!(median["percentile"], "50");
         assert_eq!(median["wake_cycles"], target * 1000 + 4);
         assert_eq!(median["wake_latency_ns"], target * 500 + 2);
+        assert_eq!(median["call_latency_ns"], target * 500 + 252);
         assert_eq!(median["send_idle_ns"], target * 50);
         assert_eq!(case["forced_entry_ratio"], 1.0);
         assert_eq!(case["idle_entry_counts"][case["state"].as_str().unwrap()], 1000);
@@ -233,7 +257,7 @@ fn prints_tables_in_the_published_shape_and_writes_every_wake() {
     assert!(shown.lines().all(|line| line.chars().count() <= crate::WIDTH), "{shown}");
     let csv = fs::read_to_string(&file).unwrap();
     assert_eq!(csv.lines().count(), 401);
-    assert_eq!(csv.lines().nth(1), Some("3,1,C6,2000000,1000,100,200,400"));
+    assert_eq!(csv.lines().nth(1), Some("3,1,C6,2000000,1000,1500,100,200,400"));
     assert_eq!(machine.disabled(1), "001");
     machine.assert_refused(&["--samples", file.to_str().unwrap()], &["wakes.csv", "--force"]);
 }
@@ -266,7 +290,8 @@ fn doubts_a_state_that_was_not_entered() {
 fn a_run_that_fails_half_way_leaves_the_states_as_they_were() {
     let wrong = [
         (
-            "# tsc_khz 2000000, given up 0 (…)\nwake_cycles,idle_cycles,waking_cycles,busy_cycles\n5,6\n",
+            "# tsc_khz 2000000, given up 0 (…)\nwake_cycles,call_cycles,idle_cycles,\
+             waking_cycles,busy_cycles\n5,6\n",
             "line 3",
         ),
         ("no such thing\n", "line 1"),
@@ -348,7 +373,7 @@ fn one_measurement_at_a_time() {
     let mut running = machine.start(&["--target", "1", "--count", "10"]);
     running.request().unwrap();
     let output = crate::idlewise(&machine.arguments(&["--target", "2"]));
-    assert!(text(&output.stderr).contains("another `idlewise measure ipi` is running"));
+    assert!(text(&output.stderr).contains("another `idlewise measure` is running"));
     assert_eq!(output.status.code(), Some(2));
     running.answer(&samples(1, 10, 0));
     assert!(running.answer_all(0).status.success());
@@ -407,6 +432,75 @@ fn without_a_driver_it_measures_what_the_kernel_does() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(shown.starts_with("CPU 1 (SMT sibling), no driver: 100 wakes"), "{shown}");
     assert!(!shown.contains("counted no idle entry"), "{shown}");
+}
+
+/// 1000 ns and 0 to 9 more in turn.
+fn timer_samples(count: u64, given_up_count: u64) -> String {
+    let head = format!("# given up {given_up_count} (the target was not idle)\ninterrupt_ns\n");
+    head + &(0..count).map(|i| format!("{}\n", 1000 + i % 10)).collect::<String>()
+}
+
+#[test]
+fn timers_measure_the_interrupt_latency_out_of_each_state_asked_for() {
+    let machine = Machine::new();
+    let file = machine.path("timers.csv");
+    let more = ["--target", "2", "--state", "POLL,c6", "--count", "1000", "--gap-us", "300"];
+    let more = [&more[..], &["--json", "--samples", file.to_str().unwrap()]].concat();
+    let mut running = machine.start_timer(&more);
+    let mut forced = Vec::new();
+    while let Some([target, count, gap_us]) = running.timer_request() {
+        assert_eq!((target, gap_us), (2, 300));
+        forced.push(machine.disabled(2));
+        running.enter(2, count);
+        let given_up_count = 1.min(count - 1);
+        running.answer(&timer_samples(count - given_up_count, given_up_count));
+    }
+    let output = running.end();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    forced.dedup();
+    assert_eq!(forced, ["011", "110"], "each state alone");
+    assert_eq!(machine.disabled(2), "001");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = document["all"].as_array().unwrap();
+    for (row, state) in rows.iter().zip(["POLL", "C6"]) {
+        assert_eq!((&row["target"], &row["state"]), (&"CPU 2".into(), &state.into()));
+        assert_eq!(row["timer_count"], 1000);
+        assert_eq!(row["forced_entry_ratio"], 1.0);
+        assert_eq!(row["interrupt_latency_p50_ns"], 1004);
+        assert_eq!(row["interrupt_latency_p99_ns"], 1009);
+    }
+    assert_eq!(rows[1]["interrupt_latency_p99_to_exit_latency_ratio"], 1009.0 / 290_000.0);
+    assert!(document["doubts"].to_string().contains("more wakes out of C6 were given up"));
+    let csv = fs::read_to_string(&file).unwrap();
+    assert_eq!(csv.lines().count(), 2001);
+    assert_eq!(csv.lines().nth(1), Some("2,POLL,1000"));
+}
+
+#[test]
+fn timers_need_no_second_cpu_and_tell_what_fails() {
+    let machine = Machine::new();
+    machine.write(&format!("{CPUS}/online"), "0");
+    let mut running = machine.start_timer(&["--state", "C1", "--count", "20"]);
+    while let Some([target, count, _]) = running.timer_request() {
+        running.enter(target, count);
+        running.answer(&timer_samples(count, 0));
+    }
+    let output = running.end();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(shown.starts_with("20 timers of the CPU's own, set for 200 us"), "{shown}");
+    assert!(shown.contains("CPU 0   C1         20    100"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= crate::WIDTH), "{shown}");
+
+    let machine = Machine::new();
+    let mut running = machine.start_timer(&["--target", "1", "--state", "C1"]);
+    running.timer_request().unwrap();
+    running.answer("# given up 0 (the target was not idle)\ninterrupt_ns\n-5\n");
+    let output = running.end();
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(message.contains("timer_samples: line 3: '-5' is no number"), "{message}");
+    assert_eq!(machine.disabled(1), "001");
 }
 
 #[test]

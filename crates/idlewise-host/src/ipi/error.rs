@@ -44,7 +44,7 @@ pub enum IpiError {
         source: io::Error,
     },
     /// A second measurement would take the first one's states for the machine's own.
-    #[error("another `idlewise measure ipi` is running; wait until it ends")]
+    #[error("another `idlewise measure` is running; wait until it ends")]
     Busy,
     /// The kernel does not trust the TSC.
     #[error(

@@ -8,29 +8,96 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use super::{IpiError, Samples};
+use super::{IpiError, Samples, SamplesError, TimerSamples};
 use crate::Root;
 
-/// The longest line of samples: three counts of 32 bits, one of 64, commas, the end; and to spare.
-const LINE_BYTE_COUNT_MAX: u64 = 64;
+/// The longest line of samples: three counts of 32 bits, two of 64, commas, the end; and to spare.
+const LINE_BYTE_COUNT_MAX: u64 = 96;
 /// The two lines above them.
 const HEAD_BYTE_COUNT_MAX: u64 = 1024;
 
 /// Wakes to measure at one go. The kernel can't be stopped in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
-    pub(super) source: u16,
+    /// The CPU that wakes; none where the target's own timers do.
+    pub(super) source: Option<u16>,
     pub(super) target: u16,
     pub(super) wake_count: u64,
     pub(super) gap_us: u32,
 }
 
+/// What a request gives.
+pub(super) trait Batch: Sized {
+    /// The module's files, for the request and for what comes of it.
+    const FILES: [&'static str; 2];
+
+    fn parse(text: &str) -> Result<Self, SamplesError>;
+    /// Wakes that were measured.
+    fn wake_count(&self) -> u64;
+    /// Wakes that were not.
+    fn given_up_count(&self) -> u64;
+    /// Takes the measured ones of another, too.
+    fn append(&mut self, other: Self);
+    /// Without any wakes.
+    fn emptied(self) -> Self;
+}
+
+impl Batch for Samples {
+    const FILES: [&'static str; 2] = ["run", "samples"];
+
+    fn parse(text: &str) -> Result<Self, SamplesError> {
+        Samples::parse(text)
+    }
+
+    fn wake_count(&self) -> u64 {
+        self.samples.len() as u64
+    }
+
+    fn given_up_count(&self) -> u64 {
+        self.given_up_count
+    }
+
+    fn append(&mut self, other: Self) {
+        self.samples.extend(other.samples);
+        self.given_up_count += other.given_up_count;
+    }
+
+    fn emptied(self) -> Self {
+        Samples { given_up_count: 0, samples: Vec::new(), ..self }
+    }
+}
+
+impl Batch for TimerSamples {
+    const FILES: [&'static str; 2] = ["timer_run", "timer_samples"];
+
+    fn parse(text: &str) -> Result<Self, SamplesError> {
+        TimerSamples::parse(text)
+    }
+
+    fn wake_count(&self) -> u64 {
+        self.interrupts_ns.len() as u64
+    }
+
+    fn given_up_count(&self) -> u64 {
+        self.given_up_count
+    }
+
+    fn append(&mut self, other: Self) {
+        self.interrupts_ns.extend(other.interrupts_ns);
+        self.given_up_count += other.given_up_count;
+    }
+
+    fn emptied(self) -> Self {
+        TimerSamples::default()
+    }
+}
+
 /// The module, ours alone as long as this lives.
 #[derive(Debug)]
 pub(super) struct Module {
-    run: File,
-    run_path: PathBuf,
-    samples_path: PathBuf,
+    /// Locked, whichever file takes the requests: a measurement forces states.
+    _lock: File,
+    folder: PathBuf,
     log_path: PathBuf,
 }
 
@@ -38,52 +105,56 @@ impl Module {
     pub(super) fn open(root: &Root) -> Result<Self, IpiError> {
         check_tsc(root)?;
         let folder = root.path("sys/kernel/debug/idlewise_bench");
-        let run_path = folder.join("run");
-        let opened = OpenOptions::new().write(true).open(&run_path);
-        let run = opened.map_err(|source| match source.kind() {
+        let path = folder.join("run");
+        let opened = OpenOptions::new().write(true).open(&path);
+        let lock = opened.map_err(|source| match source.kind() {
             ErrorKind::NotFound => absence(root),
-            _ => denied(&run_path, source),
+            _ => denied(&path, source),
         })?;
-        match flock(&run, FlockOperation::NonBlockingLockExclusive) {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(IpiError::Busy),
-            Err(error) => return Err(denied(&run_path, error.into())),
+            Err(error) => return Err(denied(&path, error.into())),
         }
-        let samples_path = folder.join("samples");
-        Ok(Module { run, run_path, samples_path, log_path: root.path("dev/kmsg") })
+        Ok(Module { _lock: lock, folder, log_path: root.path("dev/kmsg") })
     }
 
     /// Measures, which takes about `wake_count` times `gap_us`.
-    pub(super) fn measure(&mut self, request: Request) -> Result<Samples, IpiError> {
+    pub(super) fn measure<B: Batch>(&mut self, request: Request) -> Result<B, IpiError> {
         let Request { source, target, wake_count, gap_us } = request;
+        let [run_path, samples_path] = B::FILES.map(|file| self.folder.join(file));
         let log = KernelLog::from_here(&self.log_path);
-        let words = format!("{source} {target} {wake_count} {gap_us}\n");
+        let source = source.map_or_else(String::new, |source| format!("{source} "));
+        let words = format!("{source}{target} {wake_count} {gap_us}\n");
         // One write is one request, and never a part of one.
-        let written = retried(|| self.run.write(words.as_bytes()));
+        let written = OpenOptions::new()
+            .write(true)
+            .open(&run_path)
+            .and_then(|mut run| retried(|| run.write(words.as_bytes())));
         written.map_err(|source| IpiError::Refused {
-            path: self.run_path.clone(),
+            path: run_path,
             source,
             kernel_line: log.and_then(KernelLog::last_line),
         })?;
-        let text = self.samples_text(wake_count)?;
-        let samples = Samples::parse(&text)
-            .map_err(|source| IpiError::Samples { path: self.samples_path.clone(), source })?;
-        let found_count = samples.samples.len() as u64 + samples.given_up_count;
+        let text = samples_text(&samples_path, wake_count)?;
+        let batch = B::parse(&text)
+            .map_err(|source| IpiError::Samples { path: samples_path.clone(), source })?;
+        let found_count = batch.wake_count() + batch.given_up_count();
         if found_count != wake_count {
-            let path = self.samples_path.clone();
+            let path = samples_path;
             return Err(IpiError::WrongCount { path, found_count, expected_count: wake_count });
         }
-        Ok(samples)
+        Ok(batch)
     }
+}
 
-    fn samples_text(&self, wake_count: u64) -> Result<String, IpiError> {
-        let fail = |source| denied(&self.samples_path, source);
-        let limit = HEAD_BYTE_COUNT_MAX + wake_count.saturating_mul(LINE_BYTE_COUNT_MAX);
-        let mut bytes = Vec::new();
-        let file = File::open(&self.samples_path).map_err(fail)?;
-        file.take(limit).read_to_end(&mut bytes).map_err(fail)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
+fn samples_text(path: &Path, wake_count: u64) -> Result<String, IpiError> {
+    let fail = |source| denied(path, source);
+    let limit = HEAD_BYTE_COUNT_MAX + wake_count.saturating_mul(LINE_BYTE_COUNT_MAX);
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(fail)?;
+    file.take(limit).read_to_end(&mut bytes).map_err(fail)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A signal ends a run, whose wakes are lost: it is done again. Runs are short, and who asked for this one

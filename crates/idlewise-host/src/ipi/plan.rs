@@ -8,9 +8,10 @@ use crate::{Relation, Root};
 /// What the caller wants measured.
 #[derive(Clone, Debug)]
 pub struct Wishes {
-    /// The CPU that wakes; `None` for the first one that this process may run on.
-    pub source: Option<u16>,
-    /// The CPUs that are woken; none for one of each relation to the source.
+    /// What wakes.
+    pub waker: Waker,
+    /// The CPUs that are woken; none for one of each relation to the source, or the first one that this
+    /// process may run on if its own timers wake it.
     pub targets: Vec<u16>,
     /// Out of which states.
     pub states: StateWish,
@@ -18,6 +19,15 @@ pub struct Wishes {
     pub wake_count: u64,
     /// Time between them, in which the target goes idle.
     pub gap_us: u32,
+}
+
+/// What wakes a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waker {
+    /// This CPU; `None` for the first one that this process may run on.
+    Cpu(Option<u16>),
+    /// A timer of its own.
+    Timer,
 }
 
 /// Out of which states a target is woken.
@@ -34,8 +44,8 @@ pub enum StateWish {
 /// What will be measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The CPU that wakes.
-    pub source: u16,
+    /// The CPU that wakes; none where timers do.
+    pub source: Option<u16>,
     /// The CPUs that are woken, the nearest first unless they were named.
     pub targets: Vec<Target>,
     /// Wakes of each target out of each state.
@@ -80,29 +90,34 @@ impl Plan {
         let allowed = allowed_cpus(root);
         let is_allowed = |cpu: &&u16| allowed.as_ref().is_none_or(|cpus| cpus.contains(cpu));
         let default = online.iter().find(is_allowed).or(online.first()).copied();
-        let source = wishes.source.or(default).ok_or(IpiError::NoCpus)?;
+        let default = default.ok_or(IpiError::NoCpus)?;
+        let source = match wishes.waker {
+            Waker::Cpu(source) => Some(source.unwrap_or(default)),
+            Waker::Timer => None,
+        };
         let check_online = |cpu: u16| match online.contains(&cpu) {
             true => Ok(()),
             false => Err(IpiError::Offline { cpu, online: list(&online) }),
         };
-        check_online(source)?;
-        let targets = match wishes.targets.is_empty() {
-            true => one_of_each_relation(root, source, &online),
-            false => wishes.targets.clone(),
+        source.map_or(Ok(()), check_online)?;
+        let targets = match (wishes.targets.is_empty(), source) {
+            (true, Some(source)) => one_of_each_relation(root, source, &online),
+            (true, None) => vec![default],
+            (false, _) => wishes.targets.clone(),
         };
         if targets.is_empty() {
-            return Err(IpiError::OneCpu { cpu: source });
+            return Err(IpiError::OneCpu { cpu: default });
         }
         let mut doubts = Vec::new();
         let mut target = |cpu: u16| {
             check_online(cpu)?;
-            if cpu == source {
+            if Some(cpu) == source {
                 return Err(IpiError::SameCpu { cpu });
             }
             let table = cpuidle::states(root, cpu);
             let states = wanted(&table, cpu, &wishes.states, &mut doubts)?;
             doubt_limits(root, cpu, &states, &mut doubts);
-            let relation = Relation::of(root, source, cpu);
+            let relation = source.and_then(|source| Relation::of(root, source, cpu));
             let is_forced = states.iter().any(|state| state.index.is_some());
             let forced_count = if is_forced { table.len() } else { 0 };
             Ok(Target { cpu, relation, states, forced_count })

@@ -1,16 +1,25 @@
-//! What the module's `samples` holds:
+//! What the module's `samples` holds, and its `timer_samples`:
 //!
 //! ```text
 //! # tsc_khz 2100000, given up 0 (the target did not go idle)
-//! wake_cycles,idle_cycles,waking_cycles,busy_cycles
-//! 4120,1430,310,1502
+//! wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cycles
+//! 4120,4120,1430,310,1502
+//! ```
+//!
+//! ```text
+//! # given up 0 (the target was not idle)
+//! interrupt_ns
+//! 1893
 //! ```
 
 /// One wake, in cycles of the TSC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// From before the call was sent to its first instruction on the target, idle until then.
+    /// From before a call was sent to the target's first instruction out of its idle state.
     pub wake_cycles: u64,
+    /// From before it was sent to the call's first instruction there. A store ends a state before the
+    /// idle loop ends, and only then is the call made; an interrupt makes it at once.
+    pub call_cycles: u64,
     /// What sending it took the sender.
     pub idle_cycles: u32,
     /// What sending a second one took, right behind the first: the target is waking.
@@ -30,16 +39,26 @@ pub struct Samples {
     pub samples: Vec<Sample>,
 }
 
+/// The timers of one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimerSamples {
+    /// Timers that were not measured because the target was not idle when they expired.
+    pub given_up_count: u64,
+    /// Interrupt latencies in the order of time: from when the timer was due to its handler.
+    pub interrupts_ns: Vec<u64>,
+}
+
 /// What is wrong with a text of samples, and in which line, from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SamplesError {
     /// The first line is not what it should be.
     #[error(
-        "line 1: expected `# tsc_khz N, given up N …`, found '{found}'; load the module of this \
-         idlewise's version"
+        "line 1: expected `{expected}`, found '{found}'; load the module of this idlewise's version"
     )]
     Head {
+        /// What should be.
+        expected: &'static str,
         /// What is there.
         found: String,
     },
@@ -48,15 +67,17 @@ pub enum SamplesError {
     NoFrequency,
     /// The second line is not the columns' names.
     #[error(
-        "line 2: expected '{COLUMNS}', found '{found}'; load the module of this idlewise's version"
+        "line 2: expected '{expected}', found '{found}'; load the module of this idlewise's version"
     )]
     Columns {
+        /// What should be.
+        expected: &'static str,
         /// What is there.
         found: String,
     },
     /// A line of samples has too few fields or too many.
     #[error(
-        "line {line}: expected 4 counts of cycles, found '{found}'; the text was cut or edited"
+        "line {line}: expected 5 counts of cycles, found '{found}'; the text was cut or edited"
     )]
     FieldCount {
         /// The line.
@@ -74,6 +95,14 @@ pub enum SamplesError {
         /// What is there.
         found: String,
     },
+    /// A timer's line is no length of time.
+    #[error("line {line}: '{found}' is no number of nanoseconds; the text was cut or edited")]
+    Span {
+        /// The line.
+        line: usize,
+        /// What is there.
+        found: String,
+    },
     /// The call arrived before it was sent.
     #[error(
         "line {line}: the call arrived before it was sent: the CPUs' TSCs don't agree, and spans \
@@ -85,7 +114,10 @@ pub enum SamplesError {
     },
 }
 
-const COLUMNS: &str = "wake_cycles,idle_cycles,waking_cycles,busy_cycles";
+const COLUMNS: &str = "wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cycles";
+const HEAD: &str = "# tsc_khz N, given up N …";
+const TIMER_COLUMNS: &str = "interrupt_ns";
+const TIMER_HEAD: &str = "# given up N …";
 /// As much of a wrong field as a message shows.
 const SHOWN_CHARS_MAX: usize = 40;
 
@@ -97,17 +129,42 @@ impl Samples {
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
         let mut lines = text.lines();
         let head = lines.next().unwrap_or_default();
-        let (tsc_khz, given_up_count) =
-            head_numbers(head).ok_or_else(|| SamplesError::Head { found: shown(head) })?;
+        let (tsc_khz, given_up_count) = head_numbers(head)
+            .ok_or_else(|| SamplesError::Head { expected: HEAD, found: shown(head) })?;
         if tsc_khz == 0 {
             return Err(SamplesError::NoFrequency);
         }
-        let columns = lines.next().unwrap_or_default();
-        if columns != COLUMNS {
-            return Err(SamplesError::Columns { found: shown(columns) });
-        }
+        check_columns(COLUMNS, lines.next())?;
         let samples = lines.enumerate().map(|(index, text)| sample(index + 3, text));
         Ok(Samples { tsc_khz, given_up_count, samples: samples.collect::<Result<_, _>>()? })
+    }
+}
+
+impl TimerSamples {
+    /// Reads the module's text. Takes memory in proportion to it.
+    ///
+    /// # Errors
+    /// If it is not the module's, with the line.
+    pub fn parse(text: &str) -> Result<Self, SamplesError> {
+        let mut lines = text.lines();
+        let head = lines.next().unwrap_or_default();
+        let given_up_count = head
+            .strip_prefix("# given up ")
+            .and_then(|rest| rest.split(' ').next()?.parse().ok())
+            .ok_or_else(|| SamplesError::Head { expected: TIMER_HEAD, found: shown(head) })?;
+        check_columns(TIMER_COLUMNS, lines.next())?;
+        let interrupt_ns = |(index, text): (usize, &str)| {
+            text.parse().map_err(|_| SamplesError::Span { line: index + 3, found: shown(text) })
+        };
+        let interrupts_ns = lines.enumerate().map(interrupt_ns).collect::<Result<_, _>>()?;
+        Ok(TimerSamples { given_up_count, interrupts_ns })
+    }
+}
+
+fn check_columns(expected: &'static str, found: Option<&str>) -> Result<(), SamplesError> {
+    match found.unwrap_or_default() {
+        found if found == expected => Ok(()),
+        found => Err(SamplesError::Columns { expected, found: shown(found) }),
     }
 }
 
@@ -119,18 +176,22 @@ fn head_numbers(head: &str) -> Option<(u32, u64)> {
 
 fn sample(line: usize, text: &str) -> Result<Sample, SamplesError> {
     let mut fields = text.split(',');
-    let four = [(); 4].map(|()| fields.next());
-    let ([Some(wake), Some(idle), Some(waking), Some(busy)], None) = (four, fields.next()) else {
+    let five = [(); 5].map(|()| fields.next());
+    let ([Some(wake), Some(call), Some(idle), Some(waking), Some(busy)], None) =
+        (five, fields.next())
+    else {
         return Err(SamplesError::FieldCount { line, found: shown(text) });
     };
     let wrong = |column, field| move |_| SamplesError::Number { line, column, found: shown(field) };
     let wake_cycles: u64 = wake.parse().map_err(wrong("wake_cycles", wake))?;
+    let call_cycles: u64 = call.parse().map_err(wrong("call_cycles", call))?;
     // The kernel subtracts without a sign.
-    if wake_cycles.cast_signed() < 0 {
+    if wake_cycles.cast_signed() < 0 || call_cycles.cast_signed() < 0 {
         return Err(SamplesError::Backwards { line });
     }
     Ok(Sample {
         wake_cycles,
+        call_cycles,
         idle_cycles: idle.parse().map_err(wrong("idle_cycles", idle))?,
         waking_cycles: waking.parse().map_err(wrong("waking_cycles", waking))?,
         busy_cycles: busy.parse().map_err(wrong("busy_cycles", busy))?,
@@ -155,14 +216,31 @@ mod tests {
     #[test]
     fn reads_what_the_module_writes() {
         let text = "# tsc_khz 2100000, given up 2 (the target did not go idle)\n\
-                    wake_cycles,idle_cycles,waking_cycles,busy_cycles\n\
-                    4120,1430,310,1502\n9223372036854775807,0,0,4294967295\n";
+                    wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cycles\n\
+                    4120,5130,1430,310,1502\n9223372036854775807,0,0,0,4294967295\n";
         let samples = Samples::parse(text).unwrap();
         assert_eq!((samples.tsc_khz, samples.given_up_count), (2_100_000, 2));
         let [one, other] = samples.samples[..] else { panic!("two wakes") };
-        let cycles = (one.wake_cycles, one.idle_cycles, one.waking_cycles, one.busy_cycles);
-        assert_eq!(cycles, (4120, 1430, 310, 1502));
+        assert_eq!((one.wake_cycles, one.call_cycles), (4120, 5130));
+        assert_eq!((one.idle_cycles, one.waking_cycles, one.busy_cycles), (1430, 310, 1502));
         assert_eq!(other.busy_cycles, u32::MAX);
+    }
+
+    #[test]
+    fn reads_timers() {
+        let text = "# given up 2 (the target was not idle)\ninterrupt_ns\n0\n1893\n";
+        let expected = TimerSamples { given_up_count: 2, interrupts_ns: vec![0, 1893] };
+        assert_eq!(TimerSamples::parse(text), Ok(expected));
+        for (text, expected) in [
+            ("", "line 1: expected `# given up N …`, found ''"),
+            ("# given up x\ninterrupt_ns\n", "line 1: expected `# given up N …`, found '# given"),
+            ("# given up 0\nwake_cycles\n", "line 2: expected 'interrupt_ns', found 'wake_cycles'"),
+            ("# given up 0\ninterrupt_ns\n5\n-1\n", "line 4: '-1' is no number of nanoseconds"),
+            ("# given up 0\ninterrupt_ns\n\n", "line 3: '' is no number of nanoseconds"),
+        ] {
+            let message = TimerSamples::parse(text).unwrap_err().to_string();
+            assert!(message.starts_with(expected), "{message}");
+        }
     }
 
     #[test]

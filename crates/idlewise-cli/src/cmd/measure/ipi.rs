@@ -4,22 +4,19 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use idlewise_host::ipi::{Case, IpiError, Plan, Sample, StateWish, Watch, Wishes, measure};
+use idlewise_host::ipi::{Case, Plan, Sample, Waker, Wishes, measure};
 use idlewise_host::{Relation, Root, is_virtual_machine};
 use idlewise_report::ipi::{
-    FORCED_RATIO_MIN, IpiFigures, SortedCycles, measure_ipi_all_table, measure_ipi_histogram,
-    measure_ipi_table,
+    IpiFigures, SortedSpans, measure_ipi_all_table, measure_ipi_histogram, measure_ipi_table,
 };
 use idlewise_report::{Notes, TextStyle};
-use idlewise_sim::Basis;
 use idlewise_trace::OutputFile;
 use serde_json::json;
 
+use super::{STATUS_STOPPED, measured, notes, wished_states};
 use crate::error::Failure;
 use crate::output;
-use crate::progress::Progress;
-use crate::screen::{self, say};
-use crate::signals::Signals;
+use crate::screen;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,9 +44,10 @@ Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
 
 /// Wake an idle CPU by a function call of the kernel, out of each idle state
 ///
-/// Prints percentiles of the wake latency (from before the call is sent to its first instruction on
-/// the CPU) and of what sending cost: to the CPU while it is idle, while it is waking, and while it is
-/// busy. All are measured by the kernel module idlewise_bench, in cycles of the TSC.
+/// Prints percentiles of the wake latency (from before a call is sent to the CPU's first instruction
+/// out of its idle state), of the same until the call is made, and of what sending cost: to the CPU
+/// while it is idle, while it is waking, and while it is busy. All are measured by the kernel module
+/// idlewise_bench, in cycles of the TSC. For interrupt latency: `idlewise measure timer`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Ipi {
@@ -99,9 +97,6 @@ pub struct Ipi {
     sysroot: Option<PathBuf>,
 }
 
-/// What a shell gives for a command that ctrl-c ended.
-const STATUS_STOPPED: u8 = 130;
-
 impl Ipi {
     /// Measures and prints.
     pub fn run(self) -> Result<ExitCode, Failure> {
@@ -111,20 +106,12 @@ impl Ipi {
             None => None,
         };
         let plan = Plan::new(&root, &self.wishes()?)?;
-        let bar = Progress::wakes("measuring", plan.total_wake_count());
-        // Before a state is forced that a signal could leave so.
-        let watch = Follow { bar, signals: Signals::catch()? };
-        let cases = match measure(&root, &plan, &watch) {
-            Err(error @ IpiError::Stopped) => {
-                watch.bar.finish();
-                say(format_args!("idlewise: {error}"));
-                return Ok(ExitCode::from(STATUS_STOPPED));
-            }
-            outcome => outcome?,
+        let Some(cases) = measured(&root, &plan, measure)? else {
+            return Ok(ExitCode::from(STATUS_STOPPED));
         };
-        watch.bar.finish();
         let is_guest = is_virtual_machine(&root);
-        let notes = notes(&plan, &cases, is_guest);
+        let measured = "wake latencies, what sending cost, idle entries";
+        let notes = notes(measured, &plan, &cases, |samples| samples.given_up_count, is_guest);
         let figures: Vec<IpiFigures> = cases.iter().map(figures).collect();
         // A full disk takes the file, and not what is to be printed too.
         let written = output.map_or(Ok(()), |output| write_samples(output, &plan, &cases));
@@ -137,18 +124,10 @@ impl Ipi {
     }
 
     fn wishes(&self) -> Result<Wishes, Failure> {
-        let states = match &self.state.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-            ["all"] => StateWish::All,
-            ["configured"] => StateWish::Configured,
-            names if names.contains(&"all") || names.contains(&"configured") => {
-                return Err(Failure::new("--state: `all` and `configured` stand alone"));
-            }
-            names => StateWish::Named(names.iter().map(|&name| name.to_owned()).collect()),
-        };
         Ok(Wishes {
-            source: self.source,
+            waker: Waker::Cpu(self.source),
             targets: self.target.clone(),
-            states,
+            states: wished_states(&self.state)?,
             wake_count: self.count,
             gap_us: self.gap_us,
         })
@@ -157,7 +136,8 @@ impl Ipi {
     fn print_text(&self, plan: &Plan, figures: &[IpiFigures], notes: &Notes) -> io::Result<()> {
         let mut out = screen::stdout();
         let style = TextStyle::for_stdout();
-        let Plan { source, wake_count, gap_us, .. } = plan;
+        let Plan { wake_count, gap_us, .. } = plan;
+        let source = source(plan);
         let how = format!("{wake_count} wakes by CPU {source}, {gap_us} us apart, measured");
         for one in figures {
             let title = format!("{}: {how}", one.title());
@@ -170,6 +150,11 @@ impl Ipi {
         write!(out, "{}", measure_ipi_all_table(&title, figures).to_text(&style))?;
         write!(out, "{}", notes.to_text(style.width))
     }
+}
+
+/// The CPU that wakes.
+fn source(plan: &Plan) -> String {
+    plan.source.map_or_else(String::new, |cpu| cpu.to_string())
 }
 
 /// Doubts go to standard error, so that the CSV stays one.
@@ -214,29 +199,9 @@ fn print_json(
     screen::stdout().json(&document)
 }
 
-/// The bar, and ctrl-c.
-struct Follow {
-    bar: Progress,
-    signals: Signals,
-}
-
-impl Watch for Follow {
-    fn wakes(&self, count: u64) {
-        self.bar.add(count);
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.signals.has_ended()
-    }
-
-    fn warn(&self, message: &str) {
-        say(format_args!("idlewise: {message}"));
-    }
-}
-
 fn figures(case: &Case) -> IpiFigures {
     let sorted =
-        |field: fn(&Sample) -> u64| SortedCycles::new(case.samples.samples.iter().map(field));
+        |field: fn(&Sample) -> u64| SortedSpans::new(case.samples.samples.iter().map(field));
     IpiFigures {
         target: case.target,
         relation: case.relation.map(Relation::as_str),
@@ -247,55 +212,12 @@ fn figures(case: &Case) -> IpiFigures {
         tsc_khz: case.samples.tsc_khz,
         cycles: [
             sorted(|sample| sample.wake_cycles),
+            sorted(|sample| sample.call_cycles),
             sorted(|sample| sample.idle_cycles.into()),
             sorted(|sample| sample.waking_cycles.into()),
             sorted(|sample| sample.busy_cycles.into()),
         ],
     }
-}
-
-fn notes(plan: &Plan, cases: &[Case], is_guest: bool) -> Notes {
-    let mut notes = Notes::default();
-    notes.basis(Basis::Measured, "wake latencies, what sending cost, idle entries");
-    if is_guest {
-        notes.doubt(
-            "this is a virtual machine: the figures are a guest's, with its hypervisor in them, and \
-             say nothing of the processor's idle states",
-        );
-    }
-    for doubt in &plan.doubts {
-        notes.doubt(doubt);
-    }
-    for case in cases {
-        let (cpu, state) = (case.target, &case.state.name);
-        match case.forced_entry_ratio() {
-            Some(ratio) if ratio < FORCED_RATIO_MIN => {
-                let entered = case.entry_counts.iter().filter(|(_, count)| *count > 0);
-                let entered: Vec<String> =
-                    entered.map(|(name, count)| format!("{name} {count}")).collect();
-                notes.doubt(format!(
-                    "CPU {cpu}: only {:.1} % of its idle entries were into {state} (entries: {}), so \
-                     its figures are not that state's: the driver, the governor or a latency limit \
-                     refused it",
-                    100.0 * ratio,
-                    entered.join(", ")
-                ));
-            }
-            None if case.state.index.is_some() => notes.doubt(format!(
-                "CPU {cpu}: the kernel counted no idle entry while {state} was forced, so nobody knows \
-                 whether it was entered"
-            )),
-            _ => {}
-        }
-        match case.samples.given_up_count {
-            0 => {}
-            count => notes.doubt(format!(
-                "CPU {cpu}: {count} more wakes out of {state} were given up, for it did not go idle; \
-                 free it of other work"
-            )),
-        }
-    }
-    notes
 }
 
 fn write_samples(output: OutputFile, plan: &Plan, cases: &[Case]) -> Result<(), Failure> {
@@ -308,26 +230,23 @@ fn write_samples(output: OutputFile, plan: &Plan, cases: &[Case]) -> Result<(), 
 /// A line for each wake, in cycles, with what it takes to make times of them.
 fn write_lines(output: &OutputFile, plan: &Plan, cases: &[Case]) -> io::Result<()> {
     let mut file = BufWriter::new(output.file());
+    let source = source(plan);
     writeln!(
         file,
-        "source,target,state,tsc_khz,wake_cycles,send_idle_cycles,send_waking_cycles,send_busy_cycles"
+        "source,target,state,tsc_khz,wake_cycles,call_cycles,send_idle_cycles,send_waking_cycles,\
+         send_busy_cycles"
     )?;
     for case in cases {
         let (target, state, tsc_khz) = (case.target, &case.state.name, case.samples.tsc_khz);
         for sample in &case.samples.samples {
-            let Sample { wake_cycles, idle_cycles, waking_cycles, busy_cycles } = sample;
+            let Sample { wake_cycles, call_cycles, idle_cycles, waking_cycles, busy_cycles } =
+                sample;
             writeln!(
                 file,
-                "{},{target},{state},{tsc_khz},{wake_cycles},{idle_cycles},{waking_cycles},{busy_cycles}",
-                plan.source
+                "{source},{target},{state},{tsc_khz},{wake_cycles},{call_cycles},{idle_cycles},\
+                 {waking_cycles},{busy_cycles}"
             )?;
         }
     }
     file.flush()
-}
-
-impl From<IpiError> for Failure {
-    fn from(error: IpiError) -> Self {
-        Failure::new(error)
-    }
 }

@@ -1,10 +1,30 @@
 //! `idlewise measure`: what this machine's own CPUs cost, by the kernel's modules.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `ipi.rs` | `measure ipi`: wake latency and the sender's cost, one CPU waking another |
+//! | `timer.rs` | `measure timer`: interrupt latency of a CPU's own timers |
+//!
+//! Both force idle states one after the other; what is the same in both is here.
 
 mod ipi;
+mod timer;
 
 use std::process::ExitCode;
 
+use idlewise_host::Root;
+use idlewise_host::ipi::{Case, IpiError, Plan, StateWish, Watch};
+use idlewise_report::Notes;
+use idlewise_report::ipi::FORCED_RATIO_MIN;
+use idlewise_sim::Basis;
+
 use crate::error::Failure;
+use crate::progress::Progress;
+use crate::screen::say;
+use crate::signals::Signals;
+
+/// What a shell gives for a command that ctrl-c ended.
+const STATUS_STOPPED: u8 = 130;
 
 /// Measure this machine's idle CPUs from inside the kernel
 #[derive(clap::Args)]
@@ -16,12 +36,127 @@ pub struct Measure {
 #[derive(clap::Subcommand)]
 enum What {
     Ipi(ipi::Ipi),
+    Timer(timer::Timer),
 }
 
 impl Measure {
     /// Measures and prints.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let What::Ipi(ipi) = self.what;
-        ipi.run()
+        match self.what {
+            What::Ipi(ipi) => ipi.run(),
+            What::Timer(timer) => timer.run(),
+        }
+    }
+}
+
+/// The states that `--state` names.
+fn wished_states(names: &[String]) -> Result<StateWish, Failure> {
+    match &names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["all"] => Ok(StateWish::All),
+        ["configured"] => Ok(StateWish::Configured),
+        names if names.contains(&"all") || names.contains(&"configured") => {
+            Err(Failure::new("--state: `all` and `configured` stand alone"))
+        }
+        names => Ok(StateWish::Named(names.iter().map(|&name| name.to_owned()).collect())),
+    }
+}
+
+/// How to measure what a plan says.
+type Measurement<S> = fn(&Root, &Plan, &dyn Watch) -> Result<Vec<Case<S>>, IpiError>;
+
+/// Measures under a bar; `None` if ctrl-c ended it, which has been said.
+fn measured<S>(
+    root: &Root,
+    plan: &Plan,
+    measure: Measurement<S>,
+) -> Result<Option<Vec<Case<S>>>, Failure> {
+    let bar = Progress::wakes("measuring", plan.total_wake_count());
+    // Before a state is forced that a signal could leave so.
+    let watch = Follow { bar, signals: Signals::catch()? };
+    let outcome = measure(root, plan, &watch);
+    watch.bar.finish();
+    match outcome {
+        Err(error @ IpiError::Stopped) => {
+            say(format_args!("idlewise: {error}"));
+            Ok(None)
+        }
+        outcome => Ok(Some(outcome?)),
+    }
+}
+
+/// The bar, and ctrl-c.
+struct Follow {
+    bar: Progress,
+    signals: Signals,
+}
+
+impl Watch for Follow {
+    fn wakes(&self, count: u64) {
+        self.bar.add(count);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.signals.has_ended()
+    }
+
+    fn warn(&self, message: &str) {
+        say(format_args!("idlewise: {message}"));
+    }
+}
+
+/// What was measured, and what is to be doubted of it.
+fn notes<S>(
+    measured: &str,
+    plan: &Plan,
+    cases: &[Case<S>],
+    given_up_count: fn(&S) -> u64,
+    is_guest: bool,
+) -> Notes {
+    let mut notes = Notes::default();
+    notes.basis(Basis::Measured, measured);
+    if is_guest {
+        notes.doubt(
+            "this is a virtual machine: the figures are a guest's, with its hypervisor in them, and \
+             say nothing of the processor's idle states",
+        );
+    }
+    for doubt in &plan.doubts {
+        notes.doubt(doubt);
+    }
+    for case in cases {
+        let (cpu, state) = (case.target, &case.state.name);
+        match case.forced_entry_ratio() {
+            Some(ratio) if ratio < FORCED_RATIO_MIN => {
+                let entered = case.entry_counts.iter().filter(|(_, count)| *count > 0);
+                let entered: Vec<String> =
+                    entered.map(|(name, count)| format!("{name} {count}")).collect();
+                notes.doubt(format!(
+                    "CPU {cpu}: only {:.1} % of its idle entries were into {state} (entries: {}), so \
+                     its figures are not that state's: the driver, the governor or a latency limit \
+                     refused it",
+                    100.0 * ratio,
+                    entered.join(", ")
+                ));
+            }
+            None if case.state.index.is_some() => notes.doubt(format!(
+                "CPU {cpu}: the kernel counted no idle entry while {state} was forced, so nobody knows \
+                 whether it was entered"
+            )),
+            _ => {}
+        }
+        match given_up_count(&case.samples) {
+            0 => {}
+            count => notes.doubt(format!(
+                "CPU {cpu}: {count} more wakes out of {state} were given up, for it did not go idle; \
+                 free it of other work"
+            )),
+        }
+    }
+    notes
+}
+
+impl From<IpiError> for Failure {
+    fn from(error: IpiError) -> Self {
+        Failure::new(error)
     }
 }

@@ -1,0 +1,193 @@
+//! `idlewise measure timer`: how late an idle CPU's timers are, out of each idle state.
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use idlewise_host::ipi::{Case, Plan, TimerSamples, Waker, Wishes, measure_timers};
+use idlewise_host::{Root, is_virtual_machine};
+use idlewise_report::ipi::SortedSpans;
+use idlewise_report::timer::{TimerFigures, measure_timer_table};
+use idlewise_report::{Notes, TextStyle};
+use idlewise_trace::OutputFile;
+use serde_json::json;
+
+use super::{STATUS_STOPPED, measured, notes, wished_states};
+use crate::error::Failure;
+use crate::output;
+use crate::screen;
+
+const EXAMPLES: &str = "\
+Examples:
+  # The interrupt latency of the first CPU, out of each idle state
+  sudo modprobe idlewise_bench
+  sudo idlewise measure timer
+
+  # Two states side by side, as C0.2 was published (median and 99th percentile)
+  sudo idlewise measure timer --state POLL,C0.2
+
+  # Deep states want longer gaps; every timer for tools of yours
+  sudo idlewise measure timer --state C6 --gap-us 5000 --samples c6.csv
+
+A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, on
+errors, ctrl-c and SIGTERM; only after a SIGKILL you have to: write 0 to cpuN/cpuidle/stateM/disable.
+The kernel may refuse a state all the same, so `in state` says how often it was really entered.
+
+Needs the kernel module idlewise_bench (kernel/README.md) and root. Measure on an idle machine.
+
+Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
+
+/// Let an idle CPU's own timers wake it, out of each idle state
+///
+/// Prints percentiles of the interrupt latency: from the moment for which a timer of the CPU was set to
+/// the first instruction of its handler there. Timers that do not find the CPU idle are not counted.
+/// Measured by the kernel module idlewise_bench. For wakes by another CPU: `idlewise measure ipi`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Timer {
+    /// The CPUs whose timers to measure [default: the first that this process may run on]
+    #[arg(long, value_name = "CPU", value_delimiter = ',')]
+    target: Vec<u16>,
+
+    /// Idle states to force, one after the other; all: each that is enabled; configured: none is
+    /// forced
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
+    state: Vec<String>,
+
+    /// Timers of each CPU out of each state
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    count: u64,
+
+    /// Microseconds for which each timer is set, in which the CPU goes idle
+    #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    gap_us: u32,
+
+    /// Write every interrupt latency to this CSV file
+    #[arg(long, value_name = "FILE")]
+    samples: Option<PathBuf>,
+
+    /// Replace the file of --samples if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    /// Print the line of each CPU and state as CSV
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+
+    /// The folder that the machine's files are under
+    #[arg(long, value_name = "DIR", hide = true)]
+    sysroot: Option<PathBuf>,
+}
+
+impl Timer {
+    /// Measures and prints.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let root = self.sysroot.as_deref().map_or_else(Root::live, Root::at);
+        let output = match &self.samples {
+            Some(path) => Some(output::create(path, self.force, &[])?),
+            None => None,
+        };
+        let wishes = Wishes {
+            waker: Waker::Timer,
+            targets: self.target.clone(),
+            states: wished_states(&self.state)?,
+            wake_count: self.count,
+            gap_us: self.gap_us,
+        };
+        let plan = Plan::new(&root, &wishes)?;
+        let Some(cases) = measured(&root, &plan, measure_timers)? else {
+            return Ok(ExitCode::from(STATUS_STOPPED));
+        };
+        let is_guest = is_virtual_machine(&root);
+        let measured = "interrupt latencies, idle entries";
+        let notes = notes(measured, &plan, &cases, |samples| samples.given_up_count, is_guest);
+        let figures: Vec<TimerFigures> = cases.iter().map(figures).collect();
+        // A full disk takes the file, and not what is to be printed too.
+        let written = output.map_or(Ok(()), |output| write_samples(output, &cases));
+        match (self.json, self.csv) {
+            (true, _) => print_json(&plan, &cases, &figures, &notes, is_guest)?,
+            (_, true) => print_csv(&figures, &notes)?,
+            _ => print_text(&plan, &figures, &notes)?,
+        }
+        written.map(|()| ExitCode::SUCCESS)
+    }
+}
+
+fn print_text(plan: &Plan, figures: &[TimerFigures], notes: &Notes) -> io::Result<()> {
+    let mut out = screen::stdout();
+    let style = TextStyle::for_stdout();
+    let title = format!(
+        "{} timers of the CPU's own, set for {} us, measured; table's exit: declared by the driver",
+        plan.wake_count, plan.gap_us
+    );
+    write!(out, "{}", measure_timer_table(&title, figures).to_text(&style))?;
+    write!(out, "{}", notes.to_text(style.width))
+}
+
+/// Doubts go to standard error, so that the CSV stays one.
+fn print_csv(figures: &[TimerFigures], notes: &Notes) -> io::Result<()> {
+    write!(screen::stdout(), "{}", measure_timer_table("", figures).to_csv())?;
+    write!(screen::stderr(), "{}", notes.to_text(TextStyle::for_stdout().width))
+}
+
+fn print_json(
+    plan: &Plan,
+    cases: &[Case<TimerSamples>],
+    figures: &[TimerFigures],
+    notes: &Notes,
+    is_guest: bool,
+) -> io::Result<()> {
+    let case = |case: &Case<TimerSamples>| {
+        let entry_counts: serde_json::Map<_, _> =
+            case.entry_counts.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
+        json!({
+            "target": case.target,
+            "state": case.state.name,
+            "is_forced": case.state.index.is_some(),
+            "given_up_count": case.samples.given_up_count,
+            "idle_entry_counts": entry_counts,
+        })
+    };
+    let document = json!({
+        "basis": notes.bases_json(),
+        "gap_us": plan.gap_us,
+        "is_virtual_machine": is_guest,
+        "cases": cases.iter().map(case).collect::<Vec<_>>(),
+        "all": measure_timer_table("", figures),
+        "doubts": notes.doubts_json(),
+    });
+    writeln!(screen::stdout(), "{document:#}")
+}
+
+fn figures(case: &Case<TimerSamples>) -> TimerFigures {
+    TimerFigures {
+        target: case.target,
+        state: case.state.name.clone(),
+        exit_latency_ns: case.state.exit_latency_ns,
+        forced_entry_ratio: case.forced_entry_ratio(),
+        interrupts_ns: SortedSpans::new(case.samples.interrupts_ns.iter().copied()),
+    }
+}
+
+fn write_samples(output: OutputFile, cases: &[Case<TimerSamples>]) -> Result<(), Failure> {
+    write_lines(&output, cases)
+        .map_err(|error| Failure::new(format_args!("{}: {error}", output.path().display())))?;
+    output.finish()?;
+    Ok(())
+}
+
+/// A line for each timer.
+fn write_lines(output: &OutputFile, cases: &[Case<TimerSamples>]) -> io::Result<()> {
+    let mut file = BufWriter::new(output.file());
+    writeln!(file, "target,state,interrupt_latency_ns")?;
+    for case in cases {
+        for interrupt_ns in &case.samples.interrupts_ns {
+            writeln!(file, "{},{},{interrupt_ns}", case.target, case.state.name)?;
+        }
+    }
+    file.flush()
+}

@@ -1,0 +1,42 @@
+//! `kernel/idlewise_governor.c`, the file that is a kernel module, against the ports of menu and its
+//! variants in generated rows. Recordings and booted kernels compare them too, but no CPU in these ever
+//! idles for half an hour, as one in the rows does.
+
+use std::fs;
+use std::path::Path;
+
+use idlewise_core::tick_period_ns;
+use idlewise_linux::resolve;
+use idlewise_plugin::{Compiler, Instance, Source};
+
+use super::{Generator, first_difference, random_table};
+
+const TABLE_COUNT: u64 = 64;
+const ROW_COUNT: u64 = 1_000;
+
+#[test]
+fn the_module_decides_by_each_rule_as_the_port_does() {
+    let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel");
+    let source = fs::read_to_string(kernel.join("idlewise_governor.c")).unwrap();
+    let symbols = kernel.join("governor_symbols.h");
+    let source = source.replace("\"governor_symbols.h\"", &format!("{symbols:?}"));
+    let folder = tempfile::tempdir().unwrap();
+    for (rule, port) in ["menu-6.12", "menu-6.12+min", "menu-6.12+safe-range"].iter().enumerate() {
+        let path = folder.path().join(format!("rule{rule}.c"));
+        let initial = format!("static unsigned int rule = {rule};");
+        fs::write(&path, source.replace("static unsigned int rule;", &initial)).unwrap();
+        let library = Compiler::system().library(&Source::new(path), None).unwrap();
+        let port = resolve(port).unwrap();
+        for (seed, hz) in (0..TABLE_COUNT).zip([100, 250, 300, 1_000].into_iter().cycle()) {
+            let tick_ns = tick_period_ns(hz);
+            let states = random_table(seed);
+            let mut rows = Vec::new();
+            let mut leader = port.build(tick_ns);
+            Generator::new(seed, states, tick_ns)
+                .run(ROW_COUNT, &mut leader, &mut |row, _| rows.push(*row));
+            let mut module = Instance::load(&library, tick_ns).unwrap();
+            let first = first_difference(&states, &rows, &mut port.build(tick_ns), &mut module);
+            assert_eq!(first, None, "{}, table {seed}, {hz} HZ: port and module", port.id);
+        }
+    }
+}
