@@ -18,9 +18,10 @@ const ROW_COUNT: u64 = 1_000;
 fn the_module_decides_by_each_rule_as_the_port_does() {
     let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel");
     let source = fs::read_to_string(kernel.join("idlewise_governor.c")).unwrap();
-    let symbols = kernel.join("governor_symbols.h");
-    let source = source.replace("\"governor_symbols.h\"", &format!("{symbols:?}"));
     let folder = tempfile::tempdir().unwrap();
+    // The confined compiler reads what lies beside the file.
+    let header = "governor_symbols.h";
+    fs::copy(kernel.join(header), folder.path().join(header)).unwrap();
     for (rule, port) in ["menu-6.12", "menu-6.12+min", "menu-6.12+safe-range"].iter().enumerate() {
         let path = folder.path().join(format!("rule{rule}.c"));
         let initial = format!("static unsigned int rule = {rule};");
