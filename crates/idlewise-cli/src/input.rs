@@ -21,7 +21,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::error::Failure;
 use crate::progress::Progress;
 use crate::screen::{self, say};
-use crate::unpack::{first_bytes, unnamed_file, unpack};
+use crate::unpack::{Unpacking, first_bytes, unnamed_file};
 
 /// What every Parquet file begins with.
 const PARQUET_MAGIC: &[u8] = b"PAR1";
@@ -45,12 +45,12 @@ impl NamedLog {
     }
 
     /// Opens a log, or converts a recording to one in a file without a name.
-    pub fn open(path: &Path) -> Result<Self, Failure> {
-        Self::open_as(path, short_name(path))
+    pub fn open(path: &Path, unpacking: Unpacking) -> Result<Self, Failure> {
+        Self::open_as(path, short_name(path), unpacking)
     }
 
     /// As [`NamedLog::open`], under a name.
-    pub fn open_as(path: &Path, name: String) -> Result<Self, Failure> {
+    pub fn open_as(path: &Path, name: String, unpacking: Unpacking) -> Result<Self, Failure> {
         let file = open(path)?;
         if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
             // A thousand logs need no thousand descriptors, but what came through a pipe is kept open.
@@ -62,7 +62,8 @@ impl NamedLog {
         }
         allow_many_files();
         let writer = LogWriter::new(OutputFile::unnamed(path)?)?;
-        let (reading, recorded) = (Reading::default(), RecordedMachine::default());
+        let reading = Reading { unpacking, ..Reading::default() };
+        let recorded = RecordedMachine::default();
         let (writer, metadata) = read(path, file, writer, &reading, &recorded)?;
         let log = IdleLog::from_file(path, writer.finish_unnamed(&metadata)?)?;
         Ok(NamedLog { name, log })
@@ -147,6 +148,8 @@ pub struct Reading<'a> {
     pub format: Option<&'a str>,
     /// A recording that has the event formats which it lacks.
     pub formats_from: Option<&'a Path>,
+    /// How much it may unpack to.
+    pub unpacking: Unpacking,
 }
 
 /// Converts a recording at `path` to a log. Returns what it says of itself, and its size.
@@ -170,11 +173,12 @@ fn read(
     reading: &Reading<'_>,
     recorded: &RecordedMachine,
 ) -> Result<(LogWriter, LogMetadata), Failure> {
-    let data = unpack(path, file)?;
+    let unpacking = reading.unpacking;
+    let data = unpacking.unpack(path, file)?;
     let fail = |error| import_failure(path, &error);
     let opened = match *reading {
         Reading { formats_from: Some(other), .. } => {
-            let formats = perf::formats_of_file(unpack(other, open(other)?)?)
+            let formats = perf::formats_of_file(unpacking.unpack(other, open(other)?)?)
                 .map_err(|error| import_failure(other, &error))?;
             PerfData::open_file_with_formats(data, formats)
                 .map(|data| Box::new(data) as Box<dyn import::Recording>)

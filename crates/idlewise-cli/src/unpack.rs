@@ -23,6 +23,10 @@ const BLOCK_BYTE_COUNT: usize = 1 << 18;
 /// The longest of the magics below.
 const MAGIC_BYTE_COUNT_MAX: usize = 6;
 
+/// How much of the room for temporary files an unpacked recording may take: the log that is made of
+/// it, and other programs, need some too.
+const ROOM_TENTHS: u64 = 9;
+
 type Unpacker = fn(BufReader<Counted>) -> io::Result<Box<dyn Read>>;
 
 /// What a packed file begins with, and what unpacks it.
@@ -32,55 +36,115 @@ const PACKERS: [(&[u8], Unpacker); 3] = [
     (b"\x28\xb5\x2f\xfd", |packed| Ok(Box::new(zstd::Decoder::with_buffer(packed)?))),
 ];
 
-/// The file itself, or what is packed in it as .xz, .gz or .zst, which its first bytes tell, in a
-/// file without a name: nobody else can read it, and nothing is left of it.
-pub fn unpack(path: &Path, file: File) -> Result<File, Failure> {
-    let first = first_bytes(path, &file, MAGIC_BYTE_COUNT_MAX)?;
-    match PACKERS.iter().find(|(magic, _)| first.starts_with(magic)) {
-        Some((_, unpacker)) => unpack_with(path, file, *unpacker),
-        None => Ok(file),
+/// How packed recordings are unpacked.
+#[derive(Clone, Copy, Default, clap::Args)]
+pub struct Unpacking {
+    /// Unpack a packed recording (.xz, .gz, .zst) to at most SIZE bytes; K, M, G and T stand for KiB
+    /// to TiB. Without it: 2000 times the file's size. In any case at most nine tenths of the free
+    /// space in the folder for temporary files (TMPDIR)
+    #[arg(long, value_name = "SIZE", value_parser = byte_count)]
+    max_unpacked: Option<u64>,
+}
+
+/// The most bytes that may come out, and what to say when there are more.
+struct Limit {
+    byte_count: u64,
+    reason: String,
+}
+
+impl Unpacking {
+    /// The file itself, or what is packed in it as .xz, .gz or .zst, which its first bytes tell, in
+    /// a file without a name: nobody else can read it, and nothing is left of it.
+    pub fn unpack(self, path: &Path, file: File) -> Result<File, Failure> {
+        let first = first_bytes(path, &file, MAGIC_BYTE_COUNT_MAX)?;
+        match PACKERS.iter().find(|(magic, _)| first.starts_with(magic)) {
+            Some((_, unpacker)) => self.unpack_with(path, file, *unpacker),
+            None => Ok(file),
+        }
+    }
+
+    fn limit(self, packed_byte_count: u64, free_byte_count: u64) -> Limit {
+        let wanted = match self.max_unpacked {
+            Some(byte_count) => Limit {
+                byte_count,
+                reason: format!("more than {byte_count} bytes, the limit of --max-unpacked"),
+            },
+            None => Limit {
+                byte_count: packed_byte_count.saturating_mul(MAX_RATIO).max(MAX_BYTE_COUNT_ANYWAY),
+                reason: format!(
+                    "more than {MAX_RATIO} times its size, as no recording does; if it is one, \
+                     allow more with --max-unpacked"
+                ),
+            },
+        };
+        let room = free_byte_count / 10 * ROOM_TENTHS;
+        if wanted.byte_count <= room {
+            return wanted;
+        }
+        let reason = format!(
+            "more than {room} bytes, nine tenths of the free space in {}; set TMPDIR to a place \
+             with more room",
+            std::env::temp_dir().display()
+        );
+        Limit { byte_count: room, reason }
+    }
+
+    fn unpack_with(self, path: &Path, mut file: File, unpacker: Unpacker) -> Result<File, Failure> {
+        let fail = |error: io::Error| {
+            Failure::new(format_args!(
+                "{}: cannot unpack: {error}; copy the file again, or unpack it with its own tool",
+                path.display()
+            ))
+        };
+        let fail_to_write = |error: io::Error| {
+            Failure::new(format_args!(
+                "{}: cannot unpack to {}: {error}; set TMPDIR to a place with more room",
+                path.display(),
+                std::env::temp_dir().display()
+            ))
+        };
+        file.rewind().map_err(fail)?;
+        let packed_byte_count = file.metadata().map_err(fail)?.len();
+        let bar = Progress::bytes("unpacking", packed_byte_count);
+        let mut packed = unpacker(BufReader::new(Counted { file, bar })).map_err(fail)?;
+        let mut output = unnamed_file()?;
+        let limit = self.limit(packed_byte_count, free_byte_count(&output));
+        let mut block = vec![0; BLOCK_BYTE_COUNT];
+        let mut byte_count = 0;
+        loop {
+            let filled = match packed.read(&mut block) {
+                Ok(0) => return Ok(output),
+                Ok(filled) => filled,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(fail(error)),
+            };
+            byte_count += filled as u64;
+            if byte_count > limit.byte_count {
+                let reason = limit.reason;
+                return Err(Failure::new(format_args!("{}: unpacks to {reason}", path.display())));
+            }
+            output.write_all(&block[..filled]).map_err(fail_to_write)?;
+        }
     }
 }
 
-fn unpack_with(path: &Path, mut file: File, unpacker: Unpacker) -> Result<File, Failure> {
-    let fail = |error: io::Error| {
-        Failure::new(format_args!(
-            "{}: cannot unpack: {error}; copy the file again, or unpack it with its own tool",
-            path.display()
-        ))
-    };
-    let fail_to_write = |error: io::Error| {
-        Failure::new(format_args!(
-            "{}: cannot unpack to {}: {error}; set TMPDIR to a place with more room",
-            path.display(),
-            std::env::temp_dir().display()
-        ))
-    };
-    file.rewind().map_err(fail)?;
-    let packed_byte_count = file.metadata().map_err(fail)?.len();
-    let limit = packed_byte_count.saturating_mul(MAX_RATIO).max(MAX_BYTE_COUNT_ANYWAY);
-    let bar = Progress::bytes("unpacking", packed_byte_count);
-    let mut packed = unpacker(BufReader::new(Counted { file, bar })).map_err(fail)?;
-    let mut output = unnamed_file()?;
-    let mut block = vec![0; BLOCK_BYTE_COUNT];
-    let mut byte_count = 0;
-    loop {
-        let filled = match packed.read(&mut block) {
-            Ok(0) => return Ok(output),
-            Ok(filled) => filled,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(fail(error)),
-        };
-        byte_count += filled as u64;
-        if byte_count > limit {
-            return Err(Failure::new(format_args!(
-                "{}: unpacks to more than {MAX_RATIO} times its size, as no trace does; if it is \
-                 one, unpack it with its own tool",
-                path.display()
-            )));
-        }
-        output.write_all(&block[..filled]).map_err(fail_to_write)?;
-    }
+/// The space that an ordinary user may take on the file's disk; without bounds if nobody knows.
+fn free_byte_count(file: &File) -> u64 {
+    let disk = rustix::fs::fstatvfs(file);
+    disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// A number of bytes as users write it: `4000`, `64M`, `2G`.
+fn byte_count(text: &str) -> Result<u64, String> {
+    let shifts = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
+    let suffixed = shifts.iter().find_map(|&(suffix, shift)| {
+        let number = text.strip_suffix([suffix, suffix.to_ascii_lowercase()])?;
+        Some((number, shift))
+    });
+    let (number, shift) = suffixed.unwrap_or((text, 0));
+    let number = number.parse::<u64>().ok();
+    let byte_count = number.and_then(|number| number.checked_mul(1 << shift));
+    byte_count.ok_or_else(|| "expected a number of bytes, such as 4000, 64M or 2G".to_owned())
 }
 
 /// A file whose progress is shown as it is read.
@@ -125,4 +189,30 @@ pub fn first_bytes(path: &Path, file: &File, byte_count: usize) -> Result<Vec<u8
     }
     first.truncate(filled);
     Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_of_the_limits_counts() {
+        let unpacking = |max_unpacked| Unpacking { max_unpacked };
+        let limit = |asked, packed, free| unpacking(asked).limit(packed, free).byte_count;
+        assert_eq!(limit(None, 1_000_000, u64::MAX), 2_000_000_000);
+        assert_eq!(limit(None, 10, u64::MAX), MAX_BYTE_COUNT_ANYWAY);
+        assert_eq!(limit(None, 1_000_000, 1_000_000_000), 900_000_000);
+        assert_eq!(limit(Some(5), 1_000_000, 1_000_000_000), 5);
+        assert_eq!(limit(Some(u64::MAX), 10, 1_000), 900);
+        assert!(unpacking(None).limit(1, 0).reason.contains("TMPDIR"));
+    }
+
+    #[test]
+    fn sizes_are_read_as_users_write_them() {
+        assert_eq!(byte_count("4000"), Ok(4_000));
+        assert_eq!((byte_count("64M"), byte_count("2g")), (Ok(64 << 20), Ok(2 << 30)));
+        for wrong in ["", "M", "-1", "1.5G", "1MB", "99999999999T"] {
+            assert!(byte_count(wrong).is_err(), "{wrong}");
+        }
+    }
 }

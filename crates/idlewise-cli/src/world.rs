@@ -13,6 +13,7 @@ use crate::bundled;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
 use crate::input::{self, NamedLog};
+use crate::unpack::Unpacking;
 
 /// What is replayed on if the user names no machine: a server of each x86 maker.
 pub const MACHINES_DEFAULT: [&str; 2] = ["spr", "milan"];
@@ -54,6 +55,9 @@ pub struct World {
     /// One table for each log instead of all logs together
     #[arg(long)]
     pub by_log: bool,
+
+    #[command(flatten)]
+    pub unpacking: Unpacking,
 
     /// Print JSON instead of text
     #[arg(long, conflicts_with = "csv")]
@@ -129,7 +133,11 @@ impl World {
             return bundled::logs();
         }
         let names = input::distinct_names(&self.logs, &[ALL_LOGS]);
-        self.logs.iter().zip(names).map(|(path, name)| NamedLog::open_as(path, name)).collect()
+        self.logs
+            .iter()
+            .zip(names)
+            .map(|(path, name)| NamedLog::open_as(path, name, self.unpacking))
+            .collect()
     }
 
     pub fn setting(&self, bench: &Bench, log: &NamedLog) -> Setting {

@@ -17,6 +17,7 @@ use crate::input::{NamedLog, recorded_states};
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Screen};
+use crate::unpack::Unpacking;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,6 +58,9 @@ pub struct Anonymize {
     #[arg(long, value_name = "FIELD")]
     keep: Vec<String>,
 
+    #[command(flatten)]
+    unpacking: Unpacking,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -70,7 +74,7 @@ impl Anonymize {
         // Before hours of reading, not after.
         let output = output::create(&self.output, self.force, &[&self.log])?;
         let report = output::report_of(&output);
-        let named = NamedLog::open(&self.log)?;
+        let named = NamedLog::open(&self.log, self.unpacking)?;
         let log = &named.log;
         let mut writer = LogWriter::new(output)?;
         let bar = Progress::gaps("anonymizing", 2 * log.gap_count());

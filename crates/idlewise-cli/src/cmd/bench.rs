@@ -20,6 +20,7 @@ use crate::input::NamedLog;
 use crate::output;
 use crate::progress::Progress;
 use crate::screen;
+use crate::unpack::Unpacking;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -272,7 +273,7 @@ fn report_figures(figures: &Figures) -> ParkFigures {
 
 /// The first gaps of a log, of the CPU that its first rows belong to.
 fn recorded(path: &Path, count: usize) -> Result<Workload, Failure> {
-    let named = NamedLog::open(path)?;
+    let named = NamedLog::open(path, Unpacking::default())?;
     let (mut gaps_ns, mut gaps) = (Vec::new(), Vec::new());
     for group in named.log.groups() {
         named.log.read_group(group, None, &mut gaps)?;

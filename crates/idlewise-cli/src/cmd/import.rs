@@ -15,6 +15,7 @@ use crate::governors::Choice;
 use crate::input::{self, Reading};
 use crate::output;
 use crate::screen;
+use crate::unpack::Unpacking;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,6 +81,9 @@ pub struct Import {
     #[arg(long, value_name = "NAME")]
     recorded_governor: Option<String>,
 
+    #[command(flatten)]
+    unpacking: Unpacking,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -99,8 +103,11 @@ impl Import {
             Some(output) => output,
             None => PathBuf::from(format!("{}.parquet", input::short_name(&self.file))),
         };
-        let reading =
-            Reading { format: self.format.as_deref(), formats_from: self.formats_from.as_deref() };
+        let reading = Reading {
+            format: self.format.as_deref(),
+            formats_from: self.formats_from.as_deref(),
+            unpacking: self.unpacking,
+        };
         let machine = self.recorded_machine.as_deref().unwrap_or_default();
         let others = [self.formats_from.as_deref(), Some(Path::new(machine))];
         let inputs: Vec<&Path> =

@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::error::Failure;
 use crate::input::NamedLog;
 use crate::screen;
+use crate::unpack::Unpacking;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +35,9 @@ pub struct Info {
     /// An idle log, or a recording of any format that `idlewise import` reads
     log: PathBuf,
 
+    #[command(flatten)]
+    unpacking: Unpacking,
+
     /// Print JSON instead of text
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -46,7 +50,7 @@ pub struct Info {
 impl Info {
     /// Prints the log's metadata and a line for each CPU.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let named = NamedLog::open(&self.log)?;
+        let named = NamedLog::open(&self.log, self.unpacking)?;
         let mut table = InfoTable::new(&named.log.metadata);
         let mut reader = GroupReader::new(&named.log);
         for group in named.log.groups() {

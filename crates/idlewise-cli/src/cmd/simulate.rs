@@ -24,6 +24,7 @@ use crate::input::{NamedLog, read_text, recorded_states};
 use crate::output;
 use crate::screen::{self, Screen};
 use crate::threads;
+use crate::unpack::Unpacking;
 
 /// Simulated time if the user says nothing.
 const DURATION_DEFAULT_MS: u64 = 1_000;
@@ -112,6 +113,9 @@ pub struct Simulate {
     /// Replace the files of --trace if they exist
     #[arg(long, requires = "trace")]
     force: bool,
+
+    #[command(flatten)]
+    unpacking: Unpacking,
 
     /// Print JSON instead of text
     #[arg(long)]
@@ -243,7 +247,7 @@ impl Simulate {
         if !path.is_file() {
             return Workload::named(name).map_err(Failure::new);
         }
-        let named = NamedLog::open(path)?;
+        let named = NamedLog::open(path, self.unpacking)?;
         if let Some(hz) = named.log.metadata.hz {
             hardware.hz = u64::from(hz);
         }

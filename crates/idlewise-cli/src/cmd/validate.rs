@@ -13,6 +13,7 @@ use crate::error::Failure;
 use crate::input::{NamedLog, recorded_states};
 use crate::progress::Progress;
 use crate::screen;
+use crate::unpack::Unpacking;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,6 +40,9 @@ pub struct Validate {
     /// An idle log, or a recording
     log: PathBuf,
 
+    #[command(flatten)]
+    unpacking: Unpacking,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -47,7 +51,7 @@ pub struct Validate {
 impl Validate {
     /// Checks the log and prints a line for each check.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let named = NamedLog::open(&self.log)?;
+        let named = NamedLog::open(&self.log, self.unpacking)?;
         let metadata = &named.log.metadata;
         let states = recorded_states(metadata);
         let bar = Progress::gaps("validating", named.log.gap_count());

@@ -1,6 +1,7 @@
 //! Input that asks for more memory than it deserves: every command under a limit on its memory.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output};
 
@@ -61,6 +62,25 @@ fn a_decision_log_without_line_ends_is_refused() {
         &["verify-decisions", endless, "--tables", "conformance/decisions/tables.csv"],
         &["line 1", "more than 65536 bytes"],
     );
+}
+
+#[test]
+fn a_packed_file_is_not_unpacked_beyond_its_limit() {
+    // Eight MiB of spaces in a few kilobytes: no more than a recording may shrink, and no recording.
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packer.write_all(&vec![b' '; 8 << 20]).unwrap();
+    let bomb = OwnFile::new("bomb.txt.gz", packer.finish().unwrap());
+    let folder = folder();
+    let output = folder.path().join("x.parquet");
+    let output = output.to_str().unwrap();
+    for command in [&["info"][..], &["import", "--output", output], &["replay", "--machine", "spr"]]
+    {
+        let limited = [command, &[bomb.path(), "--max-unpacked", "4M"]].concat();
+        assert_refused(&limited, &["bomb.txt.gz", "more than 4194304 bytes", "--max-unpacked"]);
+    }
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing is left behind");
+    // With more room it is refused for what it is.
+    assert_refused(&["info", bomb.path(), "--max-unpacked", "9M"], &["bomb.txt.gz", "found"]);
 }
 
 #[test]

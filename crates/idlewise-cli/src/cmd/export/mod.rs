@@ -20,6 +20,7 @@ use crate::governors::{self, Choice};
 use crate::input::{NamedLog, short_name};
 use crate::output;
 use crate::screen::{self, Screen};
+use crate::unpack::Unpacking;
 use crate::world::{Bench, HZ_DEFAULT, MACHINES_DEFAULT};
 
 const EXAMPLES: &str = "\
@@ -70,6 +71,9 @@ pub struct Export {
     /// The machine to replay on, an id or a file [default: the recorded one, else spr]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
+
+    #[command(flatten)]
+    unpacking: Unpacking,
 
     /// Print JSON instead of text
     #[arg(long)]
@@ -135,7 +139,7 @@ impl Export {
             return Err(Failure::new("export needs governors that decide; the oracle knows"));
         }
         let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
-        let named = NamedLog::open(&self.log)?;
+        let named = NamedLog::open(&self.log, self.unpacking)?;
         let machine = match (machine, &named.log.metadata.machine) {
             (Some(machine), _) => machine,
             (None, Some(text)) => Machine::from_toml(text).map_err(|error| {
@@ -204,6 +208,7 @@ pub fn write_perfetto(log: &Path, output: OutputFile) -> Result<(), Failure> {
         force: false,
         governors: Vec::new(),
         machine: None,
+        unpacking: Unpacking::default(),
         json: false,
     };
     export.write(Output::File(output)).map(|_| ())
