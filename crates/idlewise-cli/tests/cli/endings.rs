@@ -352,7 +352,9 @@ fn a_full_disk_is_an_error_that_leaves_nothing() {
             let message = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{arguments:?} {full}: {message}");
             assert_eq!(message.lines().count(), 1, "{message}");
-            assert!(message.contains("No space left"), "{message}");
+            // What is unpacked leaves some room for the log.
+            let is_full = ["No space left", "nine tenths of the free space"];
+            assert!(is_full.iter().any(|words| message.contains(words)), "{message}");
             assert_eq!(place.files(), before, "{arguments:?} {full}");
         }
     }
