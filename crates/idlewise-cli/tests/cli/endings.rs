@@ -23,8 +23,11 @@ impl Place {
         self.0.path().join(name)
     }
 
+    /// The command, ended by signals even if our own starter ignores them (nohup, or a shell in
+    /// the background): a command keeps to that.
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,HUP", env!("CARGO_BIN_EXE_idlewise")]);
         command.current_dir(self.0.path()).env("TMPDIR", self.path("tmp")).args(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -84,26 +87,13 @@ impl Running {
     }
 }
 
-/// Signals, and their numbers. Those that our own starter ignores would not end a command either.
-fn signals(test: &str) -> Vec<(&'static str, i32)> {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    let ignored = u64::from_str_radix(mask.trim(), 16).unwrap();
-    let mut signals = vec![("INT", 2), ("TERM", 15), ("HUP", 1), ("KILL", 9)];
-    signals.retain(|(name, number)| {
-        let is_ignored = ignored & 1 << (number - 1) != 0;
-        if is_ignored {
-            eprintln!("SKIPPED: {test}: SIG{name} is ignored here (nohup, or in the background)");
-        }
-        !is_ignored
-    });
-    signals
-}
+/// Signals that end a command, and their numbers.
+const SIGNALS: [(&str, i32); 4] = [("INT", 2), ("TERM", 15), ("HUP", 1), ("KILL", 9)];
 
 /// Its output is on the way, and it would simulate for years.
 #[test]
 fn an_output_on_its_way_leaves_nothing() {
-    for (signal, number) in signals("an_output_on_its_way_leaves_nothing") {
+    for (signal, number) in SIGNALS {
         for force in [false, true] {
             let place = Place::new();
             let years = "31536000000";
@@ -142,7 +132,7 @@ fn an_output_on_its_way_leaves_nothing() {
 /// The recording is unpacked, and another one is waited for.
 #[test]
 fn an_unpacked_recording_has_no_name_and_leaves_nothing() {
-    for (signal, number) in signals("an_unpacked_recording_has_no_name_and_leaves_nothing") {
+    for (signal, number) in SIGNALS {
         let place = Place::new();
         let fifo = place.fifo("formats");
         let recording = root().join("traces/s-softirq500.perf.data.xz");
@@ -177,7 +167,7 @@ fn a_recording_that_comes_through_a_pipe_leaves_nothing() {
         &["bench", "park", "--log", "pipe", "--plot", "out"],
     ];
     for arguments in commands {
-        for (signal, number) in signals("a_recording_that_comes_through_a_pipe_leaves_nothing") {
+        for (signal, number) in SIGNALS {
             let place = Place::new();
             let fifo = place.fifo("pipe");
             let mut running = Running::start(&mut place.command(arguments));
@@ -228,7 +218,7 @@ fn a_pipe_that_nobody_writes_to_is_waited_for_aloud() {
             "x",
         ],
     ];
-    let signals = signals("a_pipe_that_nobody_writes_to_is_waited_for_aloud");
+    let signals = SIGNALS;
     for arguments in commands {
         let Some((signal, number)) = signals.first() else { return };
         let place = Place::new();
@@ -256,7 +246,7 @@ fn a_pipe_that_nobody_writes_to_is_waited_for_aloud() {
 fn a_pipe_that_nobody_reads_is_waited_for_aloud() {
     let log = root().join("traces/a-idle.parquet");
     let log = log.to_str().unwrap();
-    for (signal, number) in signals("a_pipe_that_nobody_reads_is_waited_for_aloud") {
+    for (signal, number) in SIGNALS {
         let place = Place::new();
         let _fifo = place.fifo("pipe");
         let arguments = ["export", log, "--format", "csv", "-o", "pipe"];

@@ -11,24 +11,28 @@ use super::DecisionLogError;
 /// never end one.
 const LINE_BYTE_COUNT_MAX: usize = 1 << 16;
 
-/// A file whose lines are not too long to be held.
+/// A file whose lines are not too long to be held. A line end within quotes ends no line.
 struct ShortLines<R> {
     file: R,
     /// Since the last line end.
     byte_count: usize,
+    is_quoted: bool,
 }
 
 impl<R: Read> Read for ShortLines<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read_count = self.file.read(into)?;
-        let read = &into[..read_count];
-        match read.iter().rposition(|&byte| byte == b'\n') {
-            Some(line_end) => self.byte_count = read_count - line_end - 1,
-            None => self.byte_count += read_count,
-        }
-        if self.byte_count > LINE_BYTE_COUNT_MAX {
-            let what = format!("it has more than {LINE_BYTE_COUNT_MAX} bytes");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        for byte in &into[..read_count] {
+            self.byte_count += 1;
+            match byte {
+                b'"' => self.is_quoted = !self.is_quoted,
+                b'\n' if !self.is_quoted => self.byte_count = 0,
+                _ => {}
+            }
+            if self.byte_count > LINE_BYTE_COUNT_MAX {
+                let what = format!("it has more than {LINE_BYTE_COUNT_MAX} bytes");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+            }
         }
         Ok(read_count)
     }
@@ -50,9 +54,8 @@ pub(super) struct Lines<R> {
 
 impl<R: Read> Lines<R> {
     pub(super) fn new(file: R) -> Result<Self, DecisionLogError> {
-        // No field needs quotes, and a line end within them would not end the line.
-        let file = ShortLines { file, byte_count: 0 };
-        let mut reader = csv::ReaderBuilder::new().quoting(false).from_reader(file);
+        let file = ShortLines { file, byte_count: 0, is_quoted: false };
+        let mut reader = csv::ReaderBuilder::new().from_reader(file);
         let header = reader.byte_headers().map_err(|error| located(error, 1))?.clone();
         Ok(Lines { reader, header, record: ByteRecord::new() })
     }
