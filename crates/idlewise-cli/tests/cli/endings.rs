@@ -218,9 +218,8 @@ fn a_pipe_that_nobody_writes_to_is_waited_for_aloud() {
             "x",
         ],
     ];
-    let signals = SIGNALS;
+    let [(signal, number), ..] = SIGNALS;
     for arguments in commands {
-        let Some((signal, number)) = signals.first() else { return };
         let place = Place::new();
         let _fifo = place.fifo("pipe");
         let mut running = Running::start(&mut place.command(arguments));
@@ -228,7 +227,7 @@ fn a_pipe_that_nobody_writes_to_is_waited_for_aloud() {
         running.stderr().read_line(&mut line).unwrap();
         assert!(line.contains("waiting for") && line.contains("pipe"), "{arguments:?}: {line}");
         running.signal(signal);
-        assert_eq!(running.ended_by(), Some(*number), "{arguments:?}");
+        assert_eq!(running.ended_by(), Some(number), "{arguments:?}");
     }
     // It is still there for a writer that is late, whose file is what counts.
     let place = Place::new();
