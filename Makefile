@@ -59,6 +59,7 @@ lint: toolchain ## formatting, clippy, licences and sources of dependencies
 	@./scripts/cargo-deny
 
 unit-test: toolchain ## unit, property, golden and end-to-end tests
+	@./scripts/tracefs
 	@./scripts/cargo-test --workspace
 	@./scripts/cargo-test --package idlewise-park --features tracing --test tracing
 
