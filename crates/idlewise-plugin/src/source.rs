@@ -1,8 +1,10 @@
 //! What the user asked for: a file, a patch for it, and the kernel that it is for.
 
 use std::fs;
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use idlewise_trace::{TEXT_BYTE_COUNT_MAX, read_small_file};
 
 use crate::error::PluginError;
 
@@ -127,23 +129,16 @@ pub(crate) fn governors(tree: &Path) -> PathBuf {
     tree.join("drivers/cpuidle/governors")
 }
 
-/// A C file or patch is smaller than this.
-const TEXT_BYTE_COUNT_MAX: u64 = 16 << 20;
-
 fn read(path: &Path) -> Result<String, PluginError> {
     Ok(String::from_utf8_lossy(&read_bytes(path, TEXT_BYTE_COUNT_MAX)?).into_owned())
 }
 
 /// A file, unless it is larger than that or without an end.
 pub(crate) fn read_bytes(path: &Path, byte_count_max: u64) -> Result<Vec<u8>, PluginError> {
-    let fail = |error| PluginError::Io { path: path.into(), doing: "cannot read", error };
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(fail)?;
-    file.take(byte_count_max + 1).read_to_end(&mut bytes).map_err(fail)?;
-    if bytes.len() as u64 > byte_count_max {
-        return Err(PluginError::TooLarge { path: path.into(), byte_count_max });
-    }
-    Ok(bytes)
+    read_small_file(path, byte_count_max).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => PluginError::TooLarge { path: path.into(), byte_count_max },
+        _ => PluginError::Io { path: path.into(), doing: "cannot read", error },
+    })
 }
 
 /// Applies the part of a patch that is about the file called `name`. Hunks may have moved; their

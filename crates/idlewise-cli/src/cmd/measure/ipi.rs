@@ -1,6 +1,6 @@
 //! `idlewise measure ipi`: what waking an idle CPU costs, out of each idle state.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,10 +10,11 @@ use idlewise_report::ipi::{
     IpiFigures, SortedSpans, measure_ipi_all_table, measure_ipi_histogram, measure_ipi_table,
 };
 use idlewise_report::{Notes, TextStyle};
-use idlewise_trace::OutputFile;
 use serde_json::json;
 
-use super::{STATUS_STOPPED, measured, notes, wished_states};
+use super::{
+    STATUS_STOPPED, entry_counts, measured, notes, print_csv, wished_states, write_samples,
+};
 use crate::error::Failure;
 use crate::output;
 use crate::screen;
@@ -114,10 +115,10 @@ impl Ipi {
         let notes = notes(measured, &plan, &cases, |samples| samples.given_up_count, is_guest);
         let figures: Vec<IpiFigures> = cases.iter().map(figures).collect();
         // A full disk takes the file, and not what is to be printed too.
-        let written = output.map_or(Ok(()), |output| write_samples(output, &plan, &cases));
+        let written = write_samples(output, |file| write_lines(file, &plan, &cases));
         match (self.json, self.csv) {
             (true, _) => print_json(&plan, &cases, &figures, &notes, is_guest)?,
-            (_, true) => print_csv(&figures, &notes)?,
+            (_, true) => print_csv(&measure_ipi_all_table("", &figures), &notes)?,
             _ => self.print_text(&plan, &figures, &notes)?,
         }
         written.map(|()| ExitCode::SUCCESS)
@@ -157,12 +158,6 @@ fn source(plan: &Plan) -> String {
     plan.source.map_or_else(String::new, |cpu| cpu.to_string())
 }
 
-/// Doubts go to standard error, so that the CSV stays one.
-fn print_csv(figures: &[IpiFigures], notes: &Notes) -> io::Result<()> {
-    write!(screen::stdout(), "{}", measure_ipi_all_table("", figures).to_csv())?;
-    write!(screen::stderr(), "{}", notes.to_text(TextStyle::for_stdout().width))
-}
-
 fn print_json(
     plan: &Plan,
     cases: &[Case],
@@ -171,8 +166,6 @@ fn print_json(
     is_guest: bool,
 ) -> io::Result<()> {
     let case = |(case, figures): (&Case, &IpiFigures)| {
-        let entry_counts: serde_json::Map<_, _> =
-            case.entry_counts.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
         json!({
             "target": case.target,
             "relation": figures.relation,
@@ -182,7 +175,7 @@ fn print_json(
             "tsc_khz": figures.tsc_khz,
             "wake_count": case.samples.samples.len(),
             "given_up_count": figures.given_up_count,
-            "idle_entry_counts": entry_counts,
+            "idle_entry_counts": entry_counts(case),
             "forced_entry_ratio": figures.forced_entry_ratio,
             "percentiles": measure_ipi_table("", figures),
         })
@@ -220,16 +213,8 @@ fn figures(case: &Case) -> IpiFigures {
     }
 }
 
-fn write_samples(output: OutputFile, plan: &Plan, cases: &[Case]) -> Result<(), Failure> {
-    write_lines(&output, plan, cases)
-        .map_err(|error| Failure::new(format_args!("{}: {error}", output.path().display())))?;
-    output.finish()?;
-    Ok(())
-}
-
 /// A line for each wake, in cycles, with what it takes to make times of them.
-fn write_lines(output: &OutputFile, plan: &Plan, cases: &[Case]) -> io::Result<()> {
-    let mut file = BufWriter::new(output.file());
+fn write_lines(file: &mut dyn Write, plan: &Plan, cases: &[Case]) -> io::Result<()> {
     let source = source(plan);
     writeln!(
         file,
@@ -248,5 +233,5 @@ fn write_lines(output: &OutputFile, plan: &Plan, cases: &[Case]) -> io::Result<(
             )?;
         }
     }
-    file.flush()
+    Ok(())
 }

@@ -10,17 +10,20 @@
 mod ipi;
 mod timer;
 
+use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use idlewise_host::Root;
 use idlewise_host::ipi::{Case, IpiError, Plan, StateWish, Watch};
-use idlewise_report::Notes;
 use idlewise_report::ipi::FORCED_RATIO_MIN;
+use idlewise_report::{Notes, Table, TextStyle};
 use idlewise_sim::Basis;
+use idlewise_trace::OutputFile;
+use serde_json::json;
 
 use crate::error::Failure;
 use crate::progress::Progress;
-use crate::screen::say;
+use crate::screen::{self, say};
 use crate::signals::Signals;
 
 /// What a shell gives for a command that ctrl-c ended.
@@ -159,4 +162,30 @@ impl From<IpiError> for Failure {
     fn from(error: IpiError) -> Self {
         Failure::new(error)
     }
+}
+
+/// Writes the file of `--samples`, if there is one.
+fn write_samples(
+    output: Option<OutputFile>,
+    write_lines: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let Some(output) = output else { return Ok(()) };
+    let mut file = BufWriter::new(output.file());
+    write_lines(&mut file)
+        .and_then(|()| file.flush())
+        .map_err(|error| Failure::new(format_args!("{}: {error}", output.path().display())))?;
+    drop(file);
+    output.finish()?;
+    Ok(())
+}
+
+/// Doubts go to standard error, so that the CSV stays one.
+fn print_csv(table: &Table, notes: &Notes) -> io::Result<()> {
+    write!(screen::stdout(), "{}", table.to_csv())?;
+    write!(screen::stderr(), "{}", notes.to_text(TextStyle::for_stdout().width))
+}
+
+/// How often each state was entered, as JSON.
+fn entry_counts<S>(case: &Case<S>) -> serde_json::Map<String, serde_json::Value> {
+    case.entry_counts.iter().map(|(name, count)| (name.clone(), json!(count))).collect()
 }

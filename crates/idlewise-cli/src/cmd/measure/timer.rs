@@ -1,6 +1,6 @@
 //! `idlewise measure timer`: how late an idle CPU's timers are, out of each idle state.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,10 +9,11 @@ use idlewise_host::{Root, is_virtual_machine};
 use idlewise_report::ipi::SortedSpans;
 use idlewise_report::timer::{TimerFigures, measure_timer_table};
 use idlewise_report::{Notes, TextStyle};
-use idlewise_trace::OutputFile;
 use serde_json::json;
 
-use super::{STATUS_STOPPED, measured, notes, wished_states};
+use super::{
+    STATUS_STOPPED, entry_counts, measured, notes, print_csv, wished_states, write_samples,
+};
 use crate::error::Failure;
 use crate::output;
 use crate::screen;
@@ -107,10 +108,10 @@ impl Timer {
         let notes = notes(measured, &plan, &cases, |samples| samples.given_up_count, is_guest);
         let figures: Vec<TimerFigures> = cases.iter().map(figures).collect();
         // A full disk takes the file, and not what is to be printed too.
-        let written = output.map_or(Ok(()), |output| write_samples(output, &cases));
+        let written = write_samples(output, |file| write_lines(file, &cases));
         match (self.json, self.csv) {
             (true, _) => print_json(&plan, &cases, &figures, &notes, is_guest)?,
-            (_, true) => print_csv(&figures, &notes)?,
+            (_, true) => print_csv(&measure_timer_table("", &figures), &notes)?,
             _ => print_text(&plan, &figures, &notes)?,
         }
         written.map(|()| ExitCode::SUCCESS)
@@ -128,12 +129,6 @@ fn print_text(plan: &Plan, figures: &[TimerFigures], notes: &Notes) -> io::Resul
     write!(out, "{}", notes.to_text(style.width))
 }
 
-/// Doubts go to standard error, so that the CSV stays one.
-fn print_csv(figures: &[TimerFigures], notes: &Notes) -> io::Result<()> {
-    write!(screen::stdout(), "{}", measure_timer_table("", figures).to_csv())?;
-    write!(screen::stderr(), "{}", notes.to_text(TextStyle::for_stdout().width))
-}
-
 fn print_json(
     plan: &Plan,
     cases: &[Case<TimerSamples>],
@@ -142,14 +137,12 @@ fn print_json(
     is_guest: bool,
 ) -> io::Result<()> {
     let case = |case: &Case<TimerSamples>| {
-        let entry_counts: serde_json::Map<_, _> =
-            case.entry_counts.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
         json!({
             "target": case.target,
             "state": case.state.name,
             "is_forced": case.state.index.is_some(),
             "given_up_count": case.samples.given_up_count,
-            "idle_entry_counts": entry_counts,
+            "idle_entry_counts": entry_counts(case),
         })
     };
     let document = json!({
@@ -160,7 +153,7 @@ fn print_json(
         "all": measure_timer_table("", figures),
         "doubts": notes.doubts_json(),
     });
-    writeln!(screen::stdout(), "{document:#}")
+    screen::stdout().json(&document)
 }
 
 fn figures(case: &Case<TimerSamples>) -> TimerFigures {
@@ -173,21 +166,13 @@ fn figures(case: &Case<TimerSamples>) -> TimerFigures {
     }
 }
 
-fn write_samples(output: OutputFile, cases: &[Case<TimerSamples>]) -> Result<(), Failure> {
-    write_lines(&output, cases)
-        .map_err(|error| Failure::new(format_args!("{}: {error}", output.path().display())))?;
-    output.finish()?;
-    Ok(())
-}
-
 /// A line for each timer.
-fn write_lines(output: &OutputFile, cases: &[Case<TimerSamples>]) -> io::Result<()> {
-    let mut file = BufWriter::new(output.file());
+fn write_lines(file: &mut dyn Write, cases: &[Case<TimerSamples>]) -> io::Result<()> {
     writeln!(file, "target,state,interrupt_latency_ns")?;
     for case in cases {
         for interrupt_ns in &case.samples.interrupts_ns {
             writeln!(file, "{},{},{interrupt_ns}", case.target, case.state.name)?;
         }
     }
-    file.flush()
+    Ok(())
 }
