@@ -9,21 +9,25 @@
 //! ```text
 //!                 1 start_polling           2 fall_asleep
 //!      RUNNING ───────────────────► POLLING ─────────────► SLEEPING
-//!       ▲ ▲ │                          │                       │
-//!       │ │ │ 3 ring                   │ 4 ring                │ 5 ring: owes the system call
-//!       │ │ ▼                          ▼                       ▼
-//!       │ │ WOKEN ◄────────────────────┘                    WAKING
-//!       │ │   │ ⟲ 6 ring: free                                 │ ⟲ 6 ring: free
-//!       │ └───┘ 7 take: woken                                  │
-//!       └──────────────────────────────────────────────────────┘ 7 take: woken
-//!       POLLING, SLEEPING ── 8 take: not woken (deadline, spurious) ──► RUNNING
+//!        ▲ │                           │                       │
+//!        │ │ 3 ring                    │ 4 ring                │ 5 ring: owes the system call
+//!        │ ▼                           ▼                       ▼
+//!        WOKEN ◄───────────────────────┴───────────────────────┘
+//!          ⟲ 6 ring: free
+//!
+//!      WOKEN ── 7 take: woken ──► RUNNING
+//!      POLLING, SLEEPING ── 8 take: not woken (deadline, spurious) ──► RUNNING
 //! ```
 //!
-//! Edges 1, 2, 7 and 8 belong to the one waiter; 3 to 6 to any number of wakers. WAKING differs from
-//! WOKEN in one thing: a system call is still owed or under way. The waiter need not wait for it:
-//! whether the call, the deadline or a signal got it out of the kernel, it takes the ring and
-//! runs. The call that comes late wakes nobody, or the next sleep of the same word spuriously, and
-//! a sleeper that wakes with the word still SLEEPING sleeps again.
+//! Edges 1, 2, 7 and 8 belong to the one waiter; 3 to 6 to any number of wakers. After edge 5 one
+//! system call is owed or under way, by the waker that took it. The word does not say so, because
+//! nobody needs it there: other wakers ride along either way, and a waiter that fell asleep and
+//! finds WOKEN knows that the ring met it asleep. It need not wait for the call: whether the call,
+//! the deadline or a signal got it out of the kernel, it takes the ring and runs. The call that
+//! comes late wakes nobody, or the next sleep of the same word spuriously, and a sleeper that wakes
+//! with the word still SLEEPING sleeps again.
+//!
+//! All that a ring does is one swap with WOKEN: what it replaced says what the waker still owes.
 //!
 //! # What is promised
 //!
@@ -67,8 +71,7 @@ use crate::sync::{AtomicU32, Ordering, breaks, order};
 const RUNNING: u32 = 0;
 const POLLING: u32 = 1;
 const SLEEPING: u32 = 2;
-const WAKING: u32 = 3;
-const WOKEN: u32 = 4;
+const WOKEN: u32 = 3;
 
 /// What a doorbell's word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,9 +83,7 @@ pub enum DoorbellState {
     Polling = POLLING,
     /// It sleeps in the kernel, or is about to: a system call wakes it.
     Sleeping = SLEEPING,
-    /// It slept when it was rung for, and the system call is owed or under way.
-    Waking = WAKING,
-    /// It was rung for, and nothing is owed.
+    /// It was rung for. If it had fallen asleep, the system call is owed, under way or done.
     Woken = WOKEN,
 }
 
@@ -140,34 +141,26 @@ impl Doorbell {
     /// Wakes the waiter, now or when it waits next. All that the caller wrote before is seen by the
     /// waiter afterwards.
     ///
-    /// It guesses instead of looking first: a wrong guess brings the cache line as its own, so that the
-    /// second try is local, where a look would bring a shared copy and be paid for on top. A blind
-    /// swap would do with one try but not know a sleeper from a wake-up in flight.
+    /// One swap, whatever the waiter does and however many ring at once: a look first would bring a
+    /// shared copy of the cache line and be paid for on top, and a compare-exchange may need a second
+    /// try.
     #[inline]
     pub fn ring(&self) -> Ring {
-        let mut seen = RUNNING;
-        loop {
-            let (next, met) = match seen {
-                // 3. RUNNING => WOKEN
-                RUNNING => (WOKEN, Ring::Deposited),
-                // 4. POLLING => WOKEN
-                POLLING => (WOKEN, Ring::StoreWakes),
-                SLEEPING if breaks!(SleeperGetsNoCall) => (WOKEN, Ring::StoreWakes),
-                // 5. SLEEPING => WAKING
-                SLEEPING => (WAKING, Ring::MustWake),
-                rung if breaks!(FreeRideOnlyLooks) => {
-                    let _ = rung;
-                    return Ring::FreeRide;
-                }
-                // 6. WAKING => WAKING, WOKEN => WOKEN, written to publish this waker's work.
-                rung => (rung, Ring::FreeRide),
-            };
-            // Release: pairs with the Acquire of `take`.
-            let release = order!(Release unless RingRelaxed);
-            match self.word.compare_exchange_weak(seen, next, release, Ordering::Relaxed) {
-                Ok(_) => return met,
-                Err(changed) => seen = changed,
-            }
+        if breaks!(FreeRideOnlyLooks) && self.word.load(Ordering::Relaxed) == WOKEN {
+            return Ring::FreeRide;
+        }
+        // Release: pairs with the Acquire of `take`.
+        let release = order!(Release unless RingRelaxed);
+        match self.word.swap(WOKEN, release) {
+            // 3. RUNNING => WOKEN
+            RUNNING => Ring::Deposited,
+            // 4. POLLING => WOKEN
+            POLLING => Ring::StoreWakes,
+            SLEEPING if breaks!(SleeperGetsNoCall) => Ring::StoreWakes,
+            // 5. SLEEPING => WOKEN
+            SLEEPING => Ring::MustWake,
+            // 6. WOKEN => WOKEN, written to publish this waker's work.
+            _ => Ring::FreeRide,
         }
     }
 
@@ -175,7 +168,7 @@ impl Doorbell {
     /// of seeing the waker's work.
     #[inline]
     pub fn is_rung(&self) -> bool {
-        self.word.load(Ordering::Relaxed) >= WAKING
+        self.word.load(Ordering::Relaxed) >= WOKEN
     }
 
     /// From here on a store wakes the waiter. `false`: it was rung for already; take it.
@@ -201,27 +194,15 @@ impl Doorbell {
     /// every waker wrote before it rang; `false`: it gave up.
     #[inline]
     pub fn take(&self) -> bool {
-        self.swap_running() >= WAKING
-    }
-
-    /// As [`Doorbell::take`], but tells what it replaced. After WAKING a waker's call is owed still, or
-    /// under way: for those who must account for each.
-    #[inline]
-    pub fn take_state(&self) -> DoorbellState {
-        state_of(self.swap_running())
-    }
-
-    #[inline]
-    fn swap_running(&self) -> u32 {
-        // 7. WOKEN, WAKING => RUNNING; 8. POLLING, SLEEPING => RUNNING
+        // 7. WOKEN => RUNNING; 8. POLLING, SLEEPING => RUNNING
         // Acquire: pairs with the Release of every `ring` since the last `take`.
         let acquire = order!(Acquire unless TakeRelaxed);
         if breaks!(TakeInTwoSteps) {
             let word = self.word.load(acquire);
             self.word.store(RUNNING, Ordering::Relaxed);
-            return word;
+            return word == WOKEN;
         }
-        self.word.swap(RUNNING, acquire)
+        self.word.swap(RUNNING, acquire) >= WOKEN
     }
 }
 
@@ -230,7 +211,6 @@ fn state_of(word: u32) -> DoorbellState {
         RUNNING => DoorbellState::Running,
         POLLING => DoorbellState::Polling,
         SLEEPING => DoorbellState::Sleeping,
-        WAKING => DoorbellState::Waking,
         _ => DoorbellState::Woken,
     }
 }
@@ -260,7 +240,7 @@ mod tests {
 
         assert!(bell.start_polling() && bell.fall_asleep());
         assert_eq!(bell.ring(), Ring::MustWake);
-        assert_eq!(bell.state(), DoorbellState::Waking);
+        assert_eq!(bell.state(), DoorbellState::Woken);
         assert_eq!(bell.ring(), Ring::FreeRide);
         assert!(bell.is_rung() && bell.take());
         assert_eq!(bell.state(), DoorbellState::Running);

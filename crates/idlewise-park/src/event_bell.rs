@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use idlewise_core::{Doorbell, DoorbellState, Ring};
+use idlewise_core::{Doorbell, Ring};
 
 use crate::stats::WaitStats;
 
@@ -40,6 +40,8 @@ pub struct EventBell {
     /// Writes that wakers owe or have made, and that have not been read yet: one for each time that a
     /// ring met the sleeping thread. One that woke up by itself may be ahead of several.
     owed_writes: Cell<u64>,
+    /// It fell asleep and has not called `wake_up`: a ring since then owes a write.
+    is_asleep: Cell<bool>,
     sleeps: Cell<u64>,
     timeouts: Cell<u64>,
 }
@@ -65,8 +67,8 @@ impl EventBell {
         let eventfd = unsafe { OwnedFd::from_raw_fd(fd) };
         let (wake_calls, free_rides) = Default::default();
         let shared = Arc::new(Shared { bell: Doorbell::new(), eventfd, wake_calls, free_rides });
-        let (owed_writes, sleeps, timeouts) = Default::default();
-        Ok(EventBell { shared, owed_writes, sleeps, timeouts })
+        let (owed_writes, is_asleep, sleeps, timeouts) = Default::default();
+        Ok(EventBell { shared, owed_writes, is_asleep, sleeps, timeouts })
     }
 
     /// What wakes the thread.
@@ -78,6 +80,7 @@ impl EventBell {
     /// call [`EventBell::wake_up`].
     pub fn fall_asleep(&self) -> bool {
         let is_asleep = self.shared.bell.start_polling() && self.shared.bell.fall_asleep();
+        self.is_asleep.set(is_asleep);
         self.sleeps.set(self.sleeps.get() + u64::from(is_asleep));
         is_asleep
     }
@@ -85,14 +88,15 @@ impl EventBell {
     /// Call it right after, whatever ended the wait. `true`: somebody rang, and what they wrote
     /// before is seen.
     pub fn wake_up(&self) -> bool {
-        let state = self.shared.bell.take_state();
-        self.timeouts.set(self.timeouts.get() + u64::from(state == DoorbellState::Sleeping));
-        let owed = self.owed_writes.get() + u64::from(state == DoorbellState::Waking);
+        let is_woken = self.shared.bell.take();
+        let was_asleep = self.is_asleep.replace(false);
+        self.timeouts.set(self.timeouts.get() + u64::from(was_asleep && !is_woken));
+        let owed = self.owed_writes.get() + u64::from(was_asleep && is_woken);
         if owed > 0 {
             // A write that has not come yet will end a later wait once, and be read then.
             self.owed_writes.set(owed.saturating_sub(self.drain()));
         }
-        matches!(state, DoorbellState::Waking | DoorbellState::Woken)
+        is_woken
     }
 
     /// What the waits were like: `waits` of those that slept, `timeouts` of these that other
@@ -102,7 +106,7 @@ impl EventBell {
             waits: self.sleeps.get(),
             timeouts: self.timeouts.get(),
             wake_calls: self.shared.wake_calls.load(Ordering::Relaxed),
-            free_rides: self.shared.free_rides.load(Ordering::Relaxed),
+            free_rides: Some(self.shared.free_rides.load(Ordering::Relaxed)),
             ..WaitStats::default()
         }
     }
@@ -213,7 +217,7 @@ mod tests {
         assert!(bell.fall_asleep() && !poll(&bell, 0) && !bell.wake_up(), "another event");
         let stats = bell.stats();
         assert_eq!((stats.waits, stats.timeouts), (2, 1));
-        assert_eq!((stats.wake_calls, stats.free_rides), (1, 1));
+        assert_eq!((stats.wake_calls, stats.free_rides), (1, Some(1)));
     }
 
     /// The thread wakes up by itself, twice, before the wakers get to write.

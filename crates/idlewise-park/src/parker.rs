@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use crate::clock::{self, Deadline};
 use crate::load::{self, Budget};
 use crate::stats::WaitStats;
 use crate::table::WaitTable;
-use crate::wait::WaitMethod;
+use crate::wait::Method;
 use crate::waiter::Waiter;
 
 /// How a wait ended.
@@ -31,31 +32,65 @@ impl ParkOutcome {
     }
 }
 
-/// What a waiter and its wakers share. A pair of cache lines of its own, because hardware fetches
-/// lines in pairs and a monitored line should be touched by wakers alone.
-#[repr(align(128))]
+/// Words in a pair of cache lines.
+const LINE_WORDS: usize = 128 / size_of::<Doorbell>();
+
+/// What a waiter and its wakers share.
+///
+/// The doorbell has a pair of cache lines of its own, because hardware fetches lines in pairs and a
+/// monitored line should be touched by wakers alone, not by those who count `Arc`s. Allocators
+/// take four times as long for memory that must begin at such a pair (100 ns instead of 25 with
+/// glibc's), so there is room for two pairs, and the doorbell is the first word of the one that lies
+/// within. The others are never touched.
 pub(crate) struct Shared {
-    pub(crate) bell: Doorbell,
+    room: [Doorbell; 2 * LINE_WORDS],
     /// How its deepest state is woken.
-    sleep: &'static dyn WaitMethod,
-    /// Counted by the wakers, on the line that they have just written.
+    sleep: Method,
     wake_calls: AtomicU64,
+    #[cfg(feature = "free-rides")]
     free_rides: AtomicU64,
 }
 
 impl Shared {
+    fn new(sleep: Method) -> Self {
+        Shared {
+            room: [const { Doorbell::new() }; 2 * LINE_WORDS],
+            sleep,
+            wake_calls: AtomicU64::new(0),
+            #[cfg(feature = "free-rides")]
+            free_rides: AtomicU64::new(0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn bell(&self) -> &Doorbell {
+        let words_to_line = self.room.as_ptr().addr().wrapping_neg() / size_of::<Doorbell>();
+        &self.room[words_to_line % LINE_WORDS]
+    }
+
     #[inline]
     pub(crate) fn ring(&self) {
-        match self.bell.ring() {
+        match self.bell().ring() {
             Ring::Deposited | Ring::StoreWakes => {}
             Ring::FreeRide => {
+                #[cfg(feature = "free-rides")]
                 self.free_rides.fetch_add(1, Ordering::Relaxed);
             }
-            Ring::MustWake => {
-                self.wake_calls.fetch_add(1, Ordering::Relaxed);
-                self.sleep.wake(&self.bell);
-            }
+            Ring::MustWake => self.wake_sleeper(),
         }
+    }
+
+    #[cold]
+    fn wake_sleeper(&self) {
+        self.wake_calls.fetch_add(1, Ordering::Relaxed);
+        self.sleep.imp().wake(self.bell());
+    }
+
+    fn free_rides(&self) -> Option<u64> {
+        #[cfg(feature = "free-rides")]
+        return Some(self.free_rides.load(Ordering::Relaxed));
+        #[cfg(not(feature = "free-rides"))]
+        None
     }
 }
 
@@ -80,8 +115,35 @@ impl Shared {
 /// ```
 pub struct Parker {
     unparker: Unparker,
-    waiter: RefCell<Waiter>,
+    waiter: RefCell<Lazy>,
 }
+
+/// What belongs to the waiting thread: 1.5 kB of what its waits were like, made for its first wait.
+/// Many parkers never wait, or are made for one wait.
+enum Lazy {
+    /// `None`: the default settings.
+    Settings(Option<Box<ParkerBuilder>>),
+    Made(Box<Waiter>),
+}
+
+impl Lazy {
+    fn waiter(&mut self) -> &mut Waiter {
+        if let Lazy::Settings(settings) = self {
+            let ParkerBuilder { table, latency_limit_ns, cpu_budget_permille } =
+                settings.take().map_or_else(ParkerBuilder::default, |settings| *settings);
+            let table = table.unwrap_or_else(|| WaitTable::host().clone());
+            let budget = cpu_budget_permille.map(|share| Budget::new(share, clock::now_ns()));
+            *self = Lazy::Made(Box::new(Waiter::new(table, latency_limit_ns, budget)));
+        }
+        match self {
+            Lazy::Made(waiter) => waiter,
+            Lazy::Settings(_) => unreachable!("made above"),
+        }
+    }
+}
+
+// A wait runs no code of the user's, so no panic of theirs leaves a waiter half-way.
+impl RefUnwindSafe for Parker {}
 
 /// Wakes a [`Parker`]'s thread. Clones wake the same one.
 #[derive(Clone)]
@@ -136,17 +198,17 @@ impl ParkerBuilder {
     /// A parker with these settings.
     pub fn build(self) -> Parker {
         load::forget_after_fork();
-        let table = self.table.unwrap_or_else(|| WaitTable::host().clone());
-        let sleep = table.states().last().expect("a table ends with a sleep").method.imp();
-        let budget = self.cpu_budget_permille.map(|share| Budget::new(share, clock::now_ns()));
-        let shared = Arc::new(Shared {
-            bell: Doorbell::new(),
-            sleep,
-            wake_calls: AtomicU64::new(0),
-            free_rides: AtomicU64::new(0),
-        });
-        let waiter = RefCell::new(Waiter::new(table, self.latency_limit_ns, budget));
-        Parker { unparker: Unparker { shared }, waiter }
+        let table = self.table.as_ref().unwrap_or_else(|| WaitTable::host());
+        let sleep = table.states().last().expect("a table ends with a sleep").method;
+        let is_default = matches!(
+            self,
+            ParkerBuilder { table: None, latency_limit_ns: None, cpu_budget_permille: None }
+        );
+        let settings = (!is_default).then(|| Box::new(self));
+        Parker {
+            unparker: Unparker { shared: Arc::new(Shared::new(sleep)) },
+            waiter: RefCell::new(Lazy::Settings(settings)),
+        }
     }
 }
 
@@ -191,7 +253,7 @@ impl Parker {
     /// more than it saves: a load right behind another thread's or one's own write waits for it.
     #[inline]
     fn take_token(&self) -> bool {
-        self.unparker.shared.bell.take()
+        self.unparker.shared.bell().take()
     }
 
     #[inline]
@@ -199,7 +261,23 @@ impl Parker {
         if self.take_token() {
             return ParkOutcome::Woken;
         }
-        self.waiter.borrow_mut().wait(&self.unparker.shared.bell, deadline)
+        self.wait(deadline)
+    }
+
+    fn wait(&self, deadline: Option<Deadline>) -> ParkOutcome {
+        let wait = self.waiter.borrow_mut().waiter().wait(self.unparker.shared.bell(), deadline);
+        // Told when the waiter is not borrowed any more: a subscriber may ask this parker.
+        #[cfg(feature = "tracing")]
+        if let Some(state) = wait.state {
+            tracing::trace!(
+                target: "idlewise_park",
+                gap_ns = wait.gap_ns,
+                woken = wait.outcome.is_woken(),
+                state = state.name(),
+                "wait"
+            );
+        }
+        wait.outcome
     }
 
     /// What wakes this parker.
@@ -210,16 +288,20 @@ impl Parker {
     /// What its waits were like so far. Tokens that were there already are no waits.
     pub fn stats(&self) -> WaitStats {
         let shared = &self.unparker.shared;
+        let waits = match &*self.waiter.borrow() {
+            Lazy::Settings(_) => WaitStats::default(),
+            Lazy::Made(waiter) => waiter.stats(),
+        };
         WaitStats {
             wake_calls: shared.wake_calls.load(Ordering::Relaxed),
-            free_rides: shared.free_rides.load(Ordering::Relaxed),
-            ..self.waiter.borrow().stats()
+            free_rides: shared.free_rides(),
+            ..waits
         }
     }
 
     /// The states that it chooses from.
     pub fn table(&self) -> WaitTable {
-        self.waiter.borrow().table().clone()
+        self.waiter.borrow_mut().waiter().table().clone()
     }
 }
 
@@ -231,7 +313,7 @@ impl Default for Parker {
 
 impl fmt::Debug for Parker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parker").field("state", &self.unparker.shared.bell.state()).finish()
+        f.debug_struct("Parker").field("state", &self.unparker.shared.bell().state()).finish()
     }
 }
 
@@ -246,6 +328,6 @@ impl Unparker {
 
 impl fmt::Debug for Unparker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unparker").field("state", &self.shared.bell.state()).finish()
+        f.debug_struct("Unparker").field("state", &self.shared.bell().state()).finish()
     }
 }

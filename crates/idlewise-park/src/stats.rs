@@ -23,8 +23,9 @@ pub struct WaitStats {
     pub store_wakes: u64,
     /// System calls made by wakers.
     pub wake_calls: u64,
-    /// Wake-ups that cost nothing because one was in flight or a token was there.
-    pub free_rides: u64,
+    /// Wake-ups that cost nothing because one was in flight or a token was there. `None`: not counted,
+    /// because counting them doubles what they cost; for a parker the feature `free-rides` does.
+    pub free_rides: Option<u64>,
     /// Waits that did not poll because there were more runnable threads that wait like this than CPUs.
     pub oversubscribed: u64,
     /// Waits that did not poll because polls had been preempted, or the CPU budget was spent.

@@ -14,6 +14,28 @@ use crate::table::WaitTable;
 /// A polling method looks at least this often; a longer time between two looks was somebody else's.
 const LOOK_EVERY_NS: u64 = 2_000;
 
+/// What a wait was like.
+pub(crate) struct Wait {
+    pub(crate) outcome: ParkOutcome,
+    #[cfg(feature = "tracing")]
+    pub(crate) gap_ns: u64,
+    /// The last state; `None` if it ended before it entered any.
+    #[cfg(feature = "tracing")]
+    pub(crate) state: Option<crate::wait::Method>,
+}
+
+impl Wait {
+    fn none(outcome: ParkOutcome) -> Self {
+        Wait {
+            outcome,
+            #[cfg(feature = "tracing")]
+            gap_ns: 0,
+            #[cfg(feature = "tracing")]
+            state: None,
+        }
+    }
+}
+
 /// What belongs to the waiting thread alone.
 pub(crate) struct Waiter {
     table: WaitTable,
@@ -65,12 +87,12 @@ impl Waiter {
         }
     }
 
-    /// Waits until the doorbell is rung or the deadline comes.
+    /// Waits until the doorbell is rung or the deadline comes. Runs no code of the user's.
     #[inline(never)]
-    pub(crate) fn wait(&mut self, bell: &Doorbell, mut deadline: Option<Deadline>) -> ParkOutcome {
+    pub(crate) fn wait(&mut self, bell: &Doorbell, mut deadline: Option<Deadline>) -> Wait {
         let start_ns = clock::now_ns();
         if is_over(&mut deadline, start_ns) || !bell.start_polling() {
-            return outcome(bell.take());
+            return Wait::none(outcome(bell.take()));
         }
         let disabled = self.disabled(start_ns);
         self.stats.waits += 1;
@@ -83,15 +105,13 @@ impl Waiter {
         let gap_ns = ended_at_ns.saturating_sub(start_ns);
         let exit_ns = if woken { exit_latency_ns } else { 0 };
         self.governor.end_wait(gap_ns.saturating_sub(exit_ns));
-        #[cfg(feature = "tracing")]
-        tracing::trace!(
-            target: "idlewise_park",
+        Wait {
+            outcome: outcome(woken),
+            #[cfg(feature = "tracing")]
             gap_ns,
-            woken,
-            state = self.table.states()[state].method.name(),
-            "wait"
-        );
-        outcome(woken)
+            #[cfg(feature = "tracing")]
+            state: Some(self.table.states()[state].method),
+        }
     }
 
     /// Goes through states until the wait is over. Returns the last one, when it was entered and

@@ -1,5 +1,6 @@
 //! What a parker promises, through everything that happens to real threads.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ fn a_token_is_one_however_often_it_is_left() {
         parker.unparker().unpark();
         parker.park();
         assert_eq!(parker.park_timeout(Duration::from_micros(10)), ParkOutcome::TimedOut);
-        assert_eq!(parker.stats().free_rides, 1);
+        assert_eq!(parker.stats().free_rides, cfg!(feature = "free-rides").then_some(1));
     }
 }
 
@@ -58,14 +59,49 @@ fn a_timeout_beyond_all_clocks_is_none() {
     }
 }
 
+/// A parker and an unparker may go wherever crossbeam's may.
 #[test]
-fn can_be_sent_and_shared_as_crossbeams() {
-    fn is_send<T: Send>() {}
-    fn is_sync<T: Sync>() {}
-    is_send::<Parker>();
-    is_send::<Unparker>();
-    is_sync::<Unparker>();
+fn can_be_sent_shared_and_caught_as_crossbeams() {
+    fn parker_is<T: Send + Unpin + UnwindSafe + RefUnwindSafe>() {}
+    fn unparker_is<T: Send + Sync + Unpin + UnwindSafe + RefUnwindSafe + Clone>() {}
+    parker_is::<crossbeam_utils::sync::Parker>();
+    parker_is::<Parker>();
+    unparker_is::<crossbeam_utils::sync::Unparker>();
+    unparker_is::<Unparker>();
     // That Parker is not Sync: see the compile_fail test of `Parker`'s docs.
+}
+
+#[test]
+fn an_unparker_may_cross_a_panic() {
+    for parker in parkers() {
+        let unparker = parker.unparker().clone();
+        std::panic::catch_unwind(|| {
+            unparker.unpark();
+            std::panic::resume_unwind(Box::new("on purpose"));
+        })
+        .unwrap_err();
+        parker.park();
+    }
+}
+
+/// A parker that waited, and one that did not yet, tell the same of themselves.
+#[test]
+fn settings_hold_from_the_first_wait_on() {
+    let table = WaitTable::assumed("condvar").unwrap();
+    let parker = Parker::builder().table(table).build();
+    assert_eq!(
+        parker.stats(),
+        idlewise_park::WaitStats {
+            free_rides: cfg!(feature = "free-rides").then_some(0),
+            ..Default::default()
+        }
+    );
+    assert_eq!(parker.table().states().len(), 1);
+    while parker.stats().waits == 0 {
+        parker.park_timeout(Duration::from_micros(100));
+    }
+    assert_eq!(parker.table().states().len(), 1);
+    assert_eq!(parker.stats().entered[0], parker.stats().waits);
 }
 
 /// The thread is gone, its parker with it, while others still wake it.
@@ -234,6 +270,8 @@ mod unix {
     #[test]
     fn a_forked_child_can_wait() {
         for parker in parkers() {
+            // Its first wait allocates.
+            parker.park_timeout(Duration::from_micros(10));
             parker.unparker().unpark();
             // SAFETY: the child calls only what allocates nothing and takes no lock that another
             // thread may hold: it parks, and exits.

@@ -113,9 +113,10 @@ fn no_wake_up_is_lost() {
 }
 
 fn summary(list: &str, ring_count: u64, stats: &WaitStats) -> String {
+    let free_rides = stats.free_rides.map_or("uncounted".to_owned(), |count| count.to_string());
     format!(
         "{list}: {ring_count} wake-ups, none lost; {} waits, {} of them timed out, {} ended by a \
-         store; {} wake calls, {} free rides",
-        stats.waits, stats.timeouts, stats.store_wakes, stats.wake_calls, stats.free_rides,
+         store; {} wake calls, {free_rides} free rides",
+        stats.waits, stats.timeouts, stats.store_wakes, stats.wake_calls,
     )
 }

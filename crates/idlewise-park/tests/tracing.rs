@@ -1,6 +1,9 @@
 //! The feature `tracing`: one event for each wait, and none for a token that was there.
 #![cfg(feature = "tracing")]
 
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -58,4 +61,51 @@ fn tells_of_each_wait() {
     assert_eq!(events.len(), 1, "{events:?}");
     assert!(events[0].contains(" woken=false") && events[0].contains(" state=\"condvar\""));
     assert!(events[0].contains(" gap_ns="), "{events:?}");
+}
+
+thread_local! {
+    static ASKED: RefCell<Option<Rc<Parker>>> = const { RefCell::new(None) };
+}
+
+/// A metrics layer that asks the parker whose event it is told, and waits with it.
+#[derive(Clone, Default)]
+struct Asks(Arc<AtomicU64>);
+
+impl Subscriber for Asks {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "idlewise_park"
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        let parker = ASKED.with_borrow(|parker| parker.clone().unwrap());
+        self.0.fetch_max(parker.stats().waits, Ordering::Relaxed);
+        assert!(!parker.table().states().is_empty());
+        parker.unparker().unpark();
+        parker.park();
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Issue 13, A4: it used to be told while the parker was borrowed.
+#[test]
+fn a_subscriber_may_ask_the_parker() {
+    let asks = Asks::default();
+    tracing::subscriber::with_default(asks.clone(), || {
+        let parker =
+            Rc::new(Parker::builder().table(WaitTable::assumed("condvar").unwrap()).build());
+        ASKED.set(Some(parker.clone()));
+        while parker.stats().waits == 0 {
+            parker.park_timeout(Duration::from_micros(100));
+        }
+        ASKED.set(None);
+    });
+    assert!(asks.0.load(Ordering::Relaxed) >= 1);
 }
