@@ -8,6 +8,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `parker.rs` | [`Parker`], [`Unparker`]: one thread waits, any number wake it |
+//! | `waker.rs` | unparkers as wakers of tasks, [`block_on`] |
 //! | `wait_set.rs` | [`WaitSet`]: one thread waits for any of several bells |
 //! | `channel.rs` | [`channel`]: bounded, many senders, one receiver |
 //! | `idle.rs` | [`Idle`]: a scheduler's idle workers: park one, wake one, wake many |
@@ -38,6 +39,7 @@ mod table;
 pub mod wait;
 mod wait_set;
 mod waiter;
+mod waker;
 
 #[cfg(target_os = "linux")]
 pub use event_bell::{EventBell, EventUnparker};
@@ -49,3 +51,4 @@ pub use table::{
     WaitTable, WaitTableError,
 };
 pub use wait_set::{Bell, Rung, WaitSet};
+pub use waker::block_on;

@@ -324,6 +324,53 @@ impl Unparker {
     pub fn unpark(&self) {
         self.shared.ring();
     }
+
+    /// Whether this unparker wakes that parker.
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// let (a, b) = (Parker::new(), Parker::new());
+    /// assert!(a.unparker().will_unpark(&a));
+    /// assert!(!a.unparker().will_unpark(&b));
+    /// ```
+    pub fn will_unpark(&self, parker: &Parker) -> bool {
+        self.same_parker(&parker.unparker)
+    }
+
+    /// Whether both wake the same parker.
+    pub fn same_parker(&self, other: &Unparker) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// The unparker as a pointer, for code that has room for one word; [`Unparker::from_raw`] makes
+    /// it an unparker again.
+    ///
+    /// ```
+    /// # use idlewise_park::{Parker, Unparker};
+    /// let parker = Parker::new();
+    /// let raw = Unparker::into_raw(parker.unparker().clone());
+    /// // SAFETY: it comes from `into_raw`, and is used once.
+    /// let unparker = unsafe { Unparker::from_raw(raw) };
+    /// assert!(unparker.will_unpark(&parker));
+    /// ```
+    #[must_use = "what it points to is never freed unless `from_raw` gets it back"]
+    pub fn into_raw(this: Unparker) -> *const () {
+        Arc::into_raw(this.shared).cast()
+    }
+
+    /// The unparker that [`Unparker::into_raw`] made a pointer.
+    ///
+    /// # Safety
+    /// `raw` comes from `into_raw`, and each such pointer is used once: it counts one reference.
+    pub unsafe fn from_raw(raw: *const ()) -> Unparker {
+        // SAFETY: the caller says that it comes from there and is used once.
+        Unparker { shared: unsafe { Arc::from_raw(raw.cast()) } }
+    }
+
+    /// The same pointer, counting no reference.
+    pub(crate) fn as_raw(&self) -> *const () {
+        Arc::as_ptr(&self.shared).cast()
+    }
 }
 
 impl fmt::Debug for Unparker {

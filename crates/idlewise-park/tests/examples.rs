@@ -28,3 +28,8 @@ fn thread_pool_does_all_tasks() {
 fn replace_crossbeam_passes_work() {
     assert_eq!(run("replace_crossbeam"), "woken with the work: 42\n");
 }
+
+#[test]
+fn executor_runs_all_tasks() {
+    assert_eq!(run("executor"), "1001 tasks, sum of squares: 332833500\n");
+}
