@@ -24,11 +24,40 @@ KERNEL_DEBUG_BACKPORTS = linux-source-6.12
 CPU_PACKAGES = qemu-system-x86 busybox-static cpio kmod xz-utils
 
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-kernel-debug test-cpus \
+.PHONY: help install book deb test-deb setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-kernel-debug test-cpus \
 	loom loom-bounded miri tsan stress stress-short test-arm bare-metal
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+COMPLETIONS = bash:bash-completion/completions/idlewise zsh:zsh/site-functions/_idlewise \
+	fish:fish/vendor_completions.d/idlewise.fish
+
+install: toolchain ## build and install the command, its manual pages and shell completions (PREFIX, DESTDIR)
+	@./scripts/setup $(BUILD_PACKAGES)
+	@$(CARGO) build --release --package idlewise-cli
+	@binary="$${CARGO_TARGET_DIR:-target}/release/idlewise"; to='$(DESTDIR)$(PREFIX)'; set -e; \
+	install -D -m 755 "$$binary" "$$to/bin/idlewise"; \
+	install -d "$$to/share/man/man1"; "$$binary" generate man --force "$$to/share/man/man1"; \
+	for entry in $(COMPLETIONS); do \
+	install -d "$$(dirname "$$to/share/$${entry#*:}")"; \
+	"$$binary" generate completions "$${entry%%:*}" > "$$to/share/$${entry#*:}"; done; \
+	echo "installed into $$to: bin/idlewise, share/man/man1/idlewise*.1, completions for bash, zsh and fish"
+
+deb: toolchain ## a Debian package of the command, in target/debian
+	@./scripts/setup $(BUILD_PACKAGES) dpkg-dev
+	@./scripts/deb
+
+book: toolchain ## the guide as HTML, in target/book
+	@./scripts/tool mdbook 0.5.4
+	@PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" mdbook build docs
+
+# By hand: it downloads a Debian.
+test-deb: deb ## install that package into a clean Debian, run it, and remove it (root, 150 MB of downloads)
+	@./scripts/setup debootstrap lintian
+	@./scripts/test-deb
 
 setup: toolchain ## install what tests need, the pinned Rust and Debian packages, where we may
 	@./scripts/setup $(PACKAGES)
@@ -149,13 +178,13 @@ KERNEL_SOURCES = target/kernel-sources
 
 conformance: toolchain ## our ports against the C files of Debian's kernels, and against logged decisions
 	@./scripts/kernel-sources $(KERNEL_SOURCES)
-	$(IDLEWISE) verify-sources $(KERNEL_SOURCES)/6.*/
-	$(IDLEWISE) verify-decisions conformance/decisions/*.csv.xz
+	$(IDLEWISE) verify sources $(KERNEL_SOURCES)/6.*/
+	$(IDLEWISE) verify decisions conformance/decisions/*.csv.xz
 
 # Where the packages can't be had, the script has said so and the rest is skipped.
 conformance-short: toolchain ## the same on fewer decisions
 	@if ./scripts/kernel-sources $(KERNEL_SOURCES); then \
-	$(IDLEWISE) verify-sources --decisions 500000 $(KERNEL_SOURCES)/6.*/; fi
+	$(IDLEWISE) verify sources --decisions 500000 $(KERNEL_SOURCES)/6.*/; fi
 
 # Twice, because the bundled logs are part of the binary whose output is expected.
 golden: toolchain ## rewrite expected outputs and generated documents; review the diff

@@ -7,6 +7,7 @@ mod conformance;
 mod error;
 mod governor_arguments;
 mod governors;
+mod help;
 mod input;
 mod output;
 mod progress;
@@ -16,27 +17,27 @@ mod threads;
 mod unpack;
 mod world;
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use idlewise_report::shown_in_line;
 
 use crate::error::Failure;
 use crate::screen::say;
 
-/// Replay what idle CPUs really did under any governor, on any machine's idle states.
-#[derive(Parser)]
-#[command(version, max_term_width = 100, arg_required_else_help = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: cmd::Command,
+fn main() -> ExitCode {
+    let outcome = match help::parse(std::env::args_os()) {
+        Ok(help::Cli { command: Some(command) }) => cmd::run(command),
+        Ok(help::Cli { command: None }) => greet(),
+        Err(error) => return report(&error),
+    };
+    outcome.unwrap_or_else(Failure::report)
 }
 
-fn main() -> ExitCode {
-    match Cli::try_parse() {
-        Ok(cli) => cmd::run(cli.command).unwrap_or_else(Failure::report),
-        Err(error) => report(&error),
-    }
+/// Status 2, since a script that names no command has made a mistake.
+fn greet() -> Result<ExitCode, Failure> {
+    screen::stdout().write_all(help::first_steps().as_bytes())?;
+    Ok(ExitCode::from(2))
 }
 
 /// What is wrong with the arguments, or the help that was asked for.
@@ -46,7 +47,7 @@ fn report(error: &clap::Error) -> ExitCode {
         // said of arguments that can be shown, and without colours.
         let arguments = std::env::args_os();
         let shown = arguments.map(|word| shown_in_line(&word.to_string_lossy()).into_owned());
-        let again = Cli::try_parse_from(shown).err();
+        let again = help::parse(shown).err();
         say(again.as_ref().unwrap_or(error).render().to_string().trim_end());
     } else {
         // `--help | head` is no error.

@@ -1,49 +1,69 @@
-//! The list of subcommands; each has a file of its own.
-
-mod anonymize;
-#[cfg(target_os = "linux")]
-mod bench;
-mod diff;
-mod export;
-mod import;
-mod info;
-mod machines;
-mod measure;
-mod plugin_worker;
-mod record;
-mod replay;
-mod simulate;
-mod study;
-mod validate;
-mod verify_decisions;
-mod verify_sources;
+//! The subcommands. A new one is a file in this folder and a row of the list below.
 
 use std::process::ExitCode;
 
 use crate::error::Failure;
 use crate::signals;
 
-/// What idlewise can do.
-#[derive(clap::Subcommand)]
-pub enum Command {
-    Record(record::Record),
-    Import(import::Import),
-    Info(info::Info),
-    Replay(replay::Replay),
-    Diff(diff::Diff),
-    Export(export::Export),
-    Simulate(simulate::Simulate),
-    Study(study::Study),
-    Validate(validate::Validate),
-    Anonymize(anonymize::Anonymize),
-    #[cfg(target_os = "linux")]
-    Bench(bench::Bench),
-    Measure(measure::Measure),
-    Machines(machines::Machines),
-    VerifyDecisions(verify_decisions::VerifyDecisions),
-    VerifySources(verify_sources::VerifySources),
-    #[command(hide = true)]
-    PluginWorker(plugin_worker::PluginWorker),
+/// Makes of one list the modules, [`Command`], [`GROUPS`] and the dispatch.
+macro_rules! subcommands {
+    ($($group:literal { $($(#[$attribute:meta])* $file:ident: $name:ident,)* })*) => {
+        $($($(#[$attribute])* mod $file;)*)*
+        mod plugin_worker;
+
+        /// What idlewise can do.
+        #[derive(clap::Subcommand)]
+        pub enum Command {
+            $($($(#[$attribute])* $name($file::$name),)*)*
+            #[command(hide = true)]
+            PluginWorker(plugin_worker::PluginWorker),
+        }
+
+        /// The groups of `idlewise --help`: what one wants, and the subcommands for it.
+        pub const GROUPS: &[(&str, &[&str])] = &[
+            $(($group, &[$($(#[$attribute])* stringify!($file),)*]),)*
+        ];
+
+        fn dispatch(command: Command) -> Result<ExitCode, Failure> {
+            match command {
+                $($($(#[$attribute])* Command::$name(arguments) => arguments.run(),)*)*
+                Command::PluginWorker(arguments) => arguments.run(),
+            }
+        }
+    };
+}
+
+subcommands! {
+    "Record" {
+        record: Record,
+        import: Import,
+        info: Info,
+    }
+    "Judge governors" {
+        replay: Replay,
+        diff: Diff,
+        machines: Machines,
+    }
+    "Simulate" {
+        simulate: Simulate,
+        study: Study,
+    }
+    "Measure this machine" {
+        measure: Measure,
+        #[cfg(target_os = "linux")]
+        bench: Bench,
+    }
+    "Share" {
+        export: Export,
+        anonymize: Anonymize,
+    }
+    "Check" {
+        validate: Validate,
+        verify: Verify,
+    }
+    "Install" {
+        generate: Generate,
+    }
 }
 
 /// Runs one subcommand.
@@ -58,23 +78,5 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
             signals::clean_up_first()?;
         }
     }
-    match command {
-        Command::Record(arguments) => arguments.run(),
-        Command::Import(arguments) => arguments.run(),
-        Command::Info(arguments) => arguments.run(),
-        Command::Replay(arguments) => arguments.run(),
-        Command::Diff(arguments) => arguments.run(),
-        Command::Export(arguments) => arguments.run(),
-        Command::Simulate(arguments) => arguments.run(),
-        Command::Study(arguments) => arguments.run(),
-        Command::Validate(arguments) => arguments.run(),
-        Command::Anonymize(arguments) => arguments.run(),
-        #[cfg(target_os = "linux")]
-        Command::Bench(arguments) => arguments.run(),
-        Command::Measure(arguments) => arguments.run(),
-        Command::Machines(arguments) => arguments.run(),
-        Command::VerifyDecisions(arguments) => arguments.run(),
-        Command::VerifySources(arguments) => arguments.run(),
-        Command::PluginWorker(arguments) => arguments.run(),
-    }
+    dispatch(command)
 }

@@ -69,7 +69,7 @@ fn a_failure_has_its_own_status() {
         &["anonymize", "no-such-file", "-o", "log"],
         &["measure", "ipi", "--sysroot", "no-such-folder"],
         &["machines", "no-such-machine"],
-        &["verify-decisions", "no-such-file"],
+        &["verify", "decisions", "no-such-file"],
         &["no-such-command"],
     ];
     for arguments in commands {

@@ -206,7 +206,8 @@ fn a_pipe_that_nobody_writes_to_is_waited_for_aloud() {
         &["import", "pipe", "--recorded-machine", "./pipe"],
         &["machines", "./pipe"],
         &[
-            "verify-decisions",
+            "verify",
+            "decisions",
             "--governor",
             "menu-6.12",
             "--table",

@@ -265,8 +265,8 @@ fn in_errors_are_one_line() {
         &["machines", HOSTILE],
         &["measure", "ipi", "--state", HOSTILE, "--sysroot", HOSTILE],
         &["record", "-o", &format!("no-such-folder/{HOSTILE}"), "-d", "1"],
-        &["verify-decisions", HOSTILE],
-        &["verify-sources", "source"],
+        &["verify", "decisions", HOSTILE],
+        &["verify", "sources", "source"],
     ];
     for arguments in commands {
         let (output, all) = clean(folder, arguments);

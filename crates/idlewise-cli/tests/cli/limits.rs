@@ -51,7 +51,7 @@ fn a_decision_log_without_line_ends_is_refused() {
     let first = fs::read_dir(root().join(logs)).unwrap().next().unwrap().unwrap().file_name();
     let log = format!("{logs}/{}", first.to_str().unwrap());
     assert_refused(
-        &["verify-decisions", &log, "--tables", "/dev/zero"],
+        &["verify", "decisions", &log, "--tables", "/dev/zero"],
         &["more than 65536 bytes"],
     );
     let folder = folder();
@@ -59,7 +59,7 @@ fn a_decision_log_without_line_ends_is_refused() {
     symlink("/dev/zero", &endless).unwrap();
     let endless = endless.to_str().unwrap();
     assert_refused(
-        &["verify-decisions", endless, "--tables", "conformance/decisions/tables.csv"],
+        &["verify", "decisions", endless, "--tables", "conformance/decisions/tables.csv"],
         &["line 1", "more than 65536 bytes"],
     );
 }

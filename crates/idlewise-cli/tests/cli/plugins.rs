@@ -1,5 +1,5 @@
 //! `--governor FILE`: compiled, loaded, replayed, and what is said when that fails. The kernel's own
-//! files are not here: `verify-sources` is for them.
+//! files are not here: `verify sources` is for them.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `idlewise verify-decisions`: do our ports of Linux's governors decide as the kernel did?
+//! `idlewise verify decisions`: do our ports of Linux's governors decide as the kernel did?
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -20,13 +20,13 @@ use crate::screen::{self, Screen};
 const EXAMPLES: &str = "\
 Examples:
   # Every recorded decision of real kernels that comes with idlewise
-  idlewise verify-decisions conformance/decisions/*.csv.xz
+  idlewise verify decisions conformance/decisions/*.csv.xz
 
   # The same log against another governor: where do they part?
-  idlewise verify-decisions --governor menu+min conformance/decisions/6.12-menu-spr-hz250.csv.xz
+  idlewise verify decisions --governor menu+min conformance/decisions/6.12-menu-spr-hz250.csv.xz
 
   # A log whose name says nothing
-  idlewise verify-decisions --governor teo-6.1 --table spr --hz 1000 --tables tables.csv my.csv
+  idlewise verify decisions --governor teo-6.1 --table spr --hz 1000 --tables tables.csv my.csv
 
 Exit status: 0 if all decisions agree, 1 if any differs, 2 if a file can't be used.";
 
@@ -39,7 +39,7 @@ const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 /// <kernel>-<governor>-<table>-hz<HZ>, tells the governor, the table and HZ unless flags do.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct VerifyDecisions {
+pub struct Decisions {
     /// Decision logs
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -82,7 +82,7 @@ struct Verified {
     replay: DecisionReplay,
 }
 
-impl VerifyDecisions {
+impl Decisions {
     /// Verifies every file, then prints.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut known_tables = HashMap::new();

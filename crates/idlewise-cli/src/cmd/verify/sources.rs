@@ -1,4 +1,4 @@
-//! `idlewise verify-sources`: do our ports decide as the kernel's own C files do, decision by
+//! `idlewise verify sources`: do our ports decide as the kernel's own C files do, decision by
 //! decision? The files run in this process: they are the kernel's.
 
 use std::io::Write;
@@ -27,8 +27,8 @@ use crate::unpack::unnamed_file;
 const GOVERNORS: [&str; 4] = ["menu", "teo", "ladder", "haltpoll"];
 /// Rules of menu that no kernel has: the kernel's file with our patch must be our variant.
 const PATCHED: [(&str, &str); 2] = [
-    ("+min", include_str!("../../../../docs/patches/min.patch")),
-    ("+safe-range", include_str!("../../../../docs/patches/safe-range.patch")),
+    ("+min", include_str!("../../../../../docs/patches/min.patch")),
+    ("+safe-range", include_str!("../../../../../docs/patches/safe-range.patch")),
 ];
 const HZ: [u32; 4] = [100, 250, 300, 1_000];
 /// Rows in which one table at one HZ is followed.
@@ -39,10 +39,10 @@ const RANDOM_TABLE_COUNT: u64 = 32;
 const EXAMPLES: &str = "\
 Examples:
   # Every governor of a kernel's source that we have a port of
-  idlewise verify-sources ~/linux-6.12
+  idlewise verify sources ~/linux-6.12
 
   # Only menu, for longer
-  idlewise verify-sources ~/linux-6.12 --governor menu --decisions 50000000
+  idlewise verify sources ~/linux-6.12 --governor menu --decisions 50000000
 
 Exit status: 0; 1 if a decision differs; 2 on bad input.";
 
@@ -53,7 +53,7 @@ Exit status: 0; 1 if a decision differs; 2 on bad input.";
 /// and more, at 100, 250, 300 and 1000 HZ. A difference is shrunk to the fewest rows that show it.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct VerifySources {
+pub struct Sources {
     /// Top folders of kernel sources
     #[arg(required = true, value_name = "DIR")]
     sources: Vec<PathBuf>,
@@ -86,7 +86,7 @@ struct Difference {
     rows: Vec<Row>,
 }
 
-impl VerifySources {
+impl Sources {
     /// Compares and prints a line for each governor.
     pub fn run(self) -> Result<ExitCode, Failure> {
         threads::start();

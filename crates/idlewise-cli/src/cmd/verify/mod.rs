@@ -1,0 +1,31 @@
+//! `idlewise verify`: do our ports of Linux's governors decide as the kernel does?
+
+mod decisions;
+mod sources;
+
+use std::process::ExitCode;
+
+use crate::error::Failure;
+
+/// Check that our governors decide as real kernels do
+#[derive(clap::Args)]
+pub struct Verify {
+    #[command(subcommand)]
+    against: Against,
+}
+
+#[derive(clap::Subcommand)]
+enum Against {
+    Decisions(decisions::Decisions),
+    Sources(sources::Sources),
+}
+
+impl Verify {
+    /// Compares and prints.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self.against {
+            Against::Decisions(decisions) => decisions.run(),
+            Against::Sources(sources) => sources.run(),
+        }
+    }
+}

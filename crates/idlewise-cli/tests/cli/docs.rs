@@ -1,0 +1,86 @@
+//! The guide: every page is in its table of contents, and every link in the repository leads somewhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::root;
+
+/// All pages of the project: the guide, and the README of each folder.
+fn pages() -> Vec<PathBuf> {
+    fn add(folder: &Path, pages: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !path.is_symlink() && !name.starts_with('.') && name != "target" {
+                add(&path, pages);
+            } else if name.ends_with(".md") {
+                pages.push(path);
+            }
+        }
+    }
+    let mut pages = Vec::new();
+    add(&root(), &mut pages);
+    pages
+}
+
+/// What a page links to: targets of `](...)` outside of code.
+fn links(text: &str) -> Vec<String> {
+    let mut is_code = false;
+    let lines = text.lines().filter(|line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_fence && !is_code
+    });
+    let mut links = Vec::new();
+    for line in lines {
+        let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("code");
+        for part in prose.split("](").skip(1) {
+            links.extend(part.split_once(')').map(|(target, _)| target.to_owned()));
+        }
+    }
+    links
+}
+
+/// The anchors of a page, as GitHub and mdBook make them of headings.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let names = headings.map(|line| line.trim_start_matches('#').trim().to_lowercase());
+    let kept = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    names.map(|name| name.replace(' ', "-").chars().filter(|&c| kept(c)).collect()).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let pages = pages();
+    assert!(pages.len() > 20, "only {} pages", pages.len());
+    let mut broken = Vec::new();
+    for page in &pages {
+        for link in links(&fs::read_to_string(page).unwrap()) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target =
+                if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let leads = target.exists()
+                && (anchor.is_empty()
+                    || anchors(&fs::read_to_string(&target).unwrap()).iter().any(|a| a == anchor));
+            if !leads {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn the_guide_has_every_page() {
+    let guide = root().join("docs");
+    let contents = links(&fs::read_to_string(guide.join("SUMMARY.md")).unwrap());
+    for page in pages() {
+        let Ok(name) = page.strip_prefix(&guide) else { continue };
+        let name = name.to_str().unwrap();
+        let is_listed = contents.iter().any(|link| link == name);
+        assert!(is_listed || name == "SUMMARY.md", "docs/SUMMARY.md does not list {name}");
+    }
+}

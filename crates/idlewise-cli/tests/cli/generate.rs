@@ -1,0 +1,36 @@
+//! `idlewise generate`.
+
+use std::fs;
+
+use crate::{assert_refused, folder, stdout};
+
+#[test]
+fn writes_a_manual_page_for_each_command() {
+    let folder = folder();
+    let path = folder.path().to_str().unwrap();
+    stdout(&["generate", "man", path]);
+    let mut names: Vec<String> = fs::read_dir(path)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    for name in ["idlewise.1", "idlewise-replay.1", "idlewise-verify-decisions.1"] {
+        assert!(names.iter().any(|present| present == name), "{name} is not in {names:?}");
+    }
+    assert!(!names.iter().any(|name| name.contains("help") || name.contains("worker")));
+    let page = fs::read_to_string(folder.path().join("idlewise-replay.1")).unwrap();
+    for part in [".TH IDLEWISE", "idlewise\\-replay", "\\-\\-governor", "Examples:"] {
+        assert!(page.contains(part), "{part:?} is not in {page}");
+    }
+    assert_refused(&["generate", "man", path], &["idlewise.1", "--force"]);
+    stdout(&["generate", "man", path, "--force"]);
+}
+
+#[test]
+fn completes_in_every_shell() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let text = stdout(&["generate", "completions", shell]);
+        assert!(text.contains("anonymize") && text.contains("lambda-mw"), "{shell}");
+        assert!(!text.contains("idlewise-cli"), "{shell}");
+    }
+}

@@ -1,0 +1,4 @@
+//! `idlewise verify`.
+
+mod decisions;
+mod sources;
