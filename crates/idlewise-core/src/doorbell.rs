@@ -102,7 +102,9 @@ pub enum Ring {
 }
 
 /// The word. Its waiter calls `start_polling`, `fall_asleep` and `take`; wakers call `ring`.
+/// It is nothing but the word, so its address is the word's.
 #[derive(Debug)]
+#[repr(transparent)]
 pub struct Doorbell {
     word: AtomicU32,
 }

@@ -8,6 +8,8 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `parker.rs` | [`Parker`], [`Unparker`]: one thread waits, any number wake it |
+//! | `raw.rs` | [`RawParker`], `ProcessParker`: parkers of one word, to embed |
+//! | `word.rs` | [`word`]: sleeping while a word has a value, the platform's own way |
 //! | `waker.rs` | unparkers as wakers of tasks, [`block_on`] |
 //! | `wait_set.rs` | [`WaitSet`]: one thread waits for any of several bells |
 //! | `channel.rs` | [`channel`]: bounded, many senders, one receiver |
@@ -34,17 +36,22 @@ mod event_bell;
 mod idle;
 mod load;
 mod parker;
+mod raw;
 mod stats;
 mod table;
 pub mod wait;
 mod wait_set;
 mod waiter;
 mod waker;
+pub mod word;
 
 #[cfg(target_os = "linux")]
 pub use event_bell::{EventBell, EventUnparker};
 pub use idle::{Idle, IdleWorker};
 pub use parker::{ParkOutcome, Parker, ParkerBuilder, Unparker};
+#[cfg(target_os = "linux")]
+pub use raw::ProcessParker;
+pub use raw::RawParker;
 pub use stats::WaitStats;
 pub use table::{
     ASSUMED, Basis, CALIBRATE_VARIABLE, LATENCY_PRICE_DEFAULT, STATES_VARIABLE, WaitState,

@@ -14,7 +14,7 @@ use crate::load::{self, Budget};
 use crate::stats::WaitStats;
 use crate::table::WaitTable;
 use crate::wait::Method;
-use crate::waiter::Waiter;
+use crate::waiter::{Wait, Waiter};
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,6 +212,21 @@ impl ParkerBuilder {
     }
 }
 
+/// Tells what a wait was like. Nothing of the waiter's is borrowed any more: a subscriber may ask.
+pub(crate) fn tell(wait: Wait) -> ParkOutcome {
+    #[cfg(feature = "tracing")]
+    if let Some(state) = wait.state {
+        tracing::trace!(
+            target: "idlewise_park",
+            gap_ns = wait.gap_ns,
+            woken = wait.outcome.is_woken(),
+            state = state.name(),
+            "wait"
+        );
+    }
+    wait.outcome
+}
+
 impl Parker {
     /// A parker for this machine. The first one of a process measures what waiting costs, in at
     /// most 20 ms ([`WaitTable::host`]).
@@ -266,18 +281,7 @@ impl Parker {
 
     fn wait(&self, deadline: Option<Deadline>) -> ParkOutcome {
         let wait = self.waiter.borrow_mut().waiter().wait(self.unparker.shared.bell(), deadline);
-        // Told when the waiter is not borrowed any more: a subscriber may ask this parker.
-        #[cfg(feature = "tracing")]
-        if let Some(state) = wait.state {
-            tracing::trace!(
-                target: "idlewise_park",
-                gap_ns = wait.gap_ns,
-                woken = wait.outcome.is_woken(),
-                state = state.name(),
-                "wait"
-            );
-        }
-        wait.outcome
+        tell(wait)
     }
 
     /// What wakes this parker.

@@ -10,6 +10,7 @@ use crate::load::{self, Budget, Preemptions};
 use crate::parker::ParkOutcome;
 use crate::stats::WaitStats;
 use crate::table::WaitTable;
+use crate::wait::word::Reach;
 
 /// A polling method looks at least this often; a longer time between two looks was somebody else's.
 const LOOK_EVERY_NS: u64 = 2_000;
@@ -45,6 +46,8 @@ pub(crate) struct Waiter {
     budget: Option<Budget>,
     preemptions: Preemptions,
     stats: WaitStats,
+    /// Where its wakers are.
+    reach: Reach,
 }
 
 impl Waiter {
@@ -62,7 +65,13 @@ impl Waiter {
             budget,
             preemptions: Preemptions::default(),
             stats: WaitStats::default(),
+            reach: Reach::Process,
         }
+    }
+
+    /// The same waiter, whose wakers are there.
+    pub(crate) fn with_reach(self, reach: Reach) -> Self {
+        Waiter { reach, ..self }
     }
 
     pub(crate) fn table(&self) -> &WaitTable {
@@ -154,8 +163,13 @@ impl Waiter {
                 let is_asleep = bell.fall_asleep();
                 if is_asleep {
                     load::thread_sleeps();
+                    let sleep = match self.reach {
+                        Reach::Process => method.imp(),
+                        // The only one that others can end.
+                        reach => reach.sleep(),
+                    };
                     while !bell.is_rung() {
-                        method.imp().wait(bell, deadline.map(|deadline| deadline.at_ns));
+                        sleep.wait(bell, deadline.map(|deadline| deadline.at_ns));
                         // Our clock may have stopped or begun again meanwhile, with the machine.
                         if deadline.as_mut().is_some_and(Deadline::is_reached) {
                             break;

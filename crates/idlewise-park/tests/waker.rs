@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -24,10 +24,10 @@ fn tells_its_parker_from_others() {
 #[test]
 fn survives_being_a_pointer() {
     let parker = parker();
-    let raw = Unparker::into_raw(parker.unparker().clone()) as usize;
+    let raw = AtomicPtr::new(Unparker::into_raw(parker.unparker().clone()).cast_mut());
     let waker = thread::spawn(move || {
         // SAFETY: it comes from `into_raw` and is used once.
-        let unparker = unsafe { Unparker::from_raw(raw as *const ()) };
+        let unparker = unsafe { Unparker::from_raw(raw.into_inner()) };
         unparker.unpark();
         unparker
     });

@@ -3,10 +3,11 @@
 //! As the kernel's futexes do it: sleepers hash to a few buckets; comparing the word and sleeping
 //! happen under the bucket's lock, which a waker takes after it changed the word.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use idlewise_core::{Doorbell, DoorbellState};
+use idlewise_core::Doorbell;
 
 use super::WaitMethod;
 use crate::clock;
@@ -19,9 +20,34 @@ struct Bucket {
 static BUCKETS: [Bucket; 64] =
     [const { Bucket { lock: Mutex::new(()), woken: Condvar::new() } }; 64];
 
-fn bucket(bell: &Doorbell) -> &'static Bucket {
-    // Doorbells have a cache line each, so the bits below say nothing.
-    &BUCKETS[(std::ptr::from_ref(bell).addr() >> 7) % BUCKETS.len()]
+fn bucket(word: *const AtomicU32) -> &'static Bucket {
+    // Parkers' doorbells have two cache lines each, words of others may be neighbours: both spread.
+    let address = word.addr();
+    &BUCKETS[((address >> 7) ^ (address >> 2)) % BUCKETS.len()]
+}
+
+/// Sleeps while the word is `expected`; returns early for no reason now and then.
+pub(super) fn sleep(word: &AtomicU32, expected: u32, until_ns: Option<u64>) {
+    let Bucket { lock, woken } = bucket(word);
+    // The lock protects no data, so a poisoned one is as good.
+    let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    if word.load(Ordering::Relaxed) != expected {
+        return;
+    }
+    match until_ns {
+        None => drop(woken.wait(guard)),
+        Some(until_ns) => {
+            let left = Duration::from_nanos(until_ns.saturating_sub(clock::now_ns()));
+            drop(woken.wait_timeout(guard, left));
+        }
+    }
+}
+
+/// Wakes all who sleep in the bucket of the word at this address: they look and sleep again.
+pub(super) fn wake(word: *const AtomicU32) {
+    let Bucket { lock, woken } = bucket(word);
+    drop(lock.lock().unwrap_or_else(PoisonError::into_inner));
+    woken.notify_all();
 }
 
 /// Sleeps on a bucket's condition variable.
@@ -29,25 +55,10 @@ pub struct Buckets;
 
 impl WaitMethod for Buckets {
     fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
-        let Bucket { lock, woken } = bucket(bell);
-        // The lock protects no data, so a poisoned one is as good.
-        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if bell.state() != DoorbellState::Sleeping {
-            return;
-        }
-        match until_ns {
-            None => drop(woken.wait(guard)),
-            Some(until_ns) => {
-                let left = Duration::from_nanos(until_ns.saturating_sub(clock::now_ns()));
-                drop(woken.wait_timeout(guard, left));
-            }
-        }
+        sleep(bell.word(), Doorbell::SLEEPING_WORD, until_ns);
     }
 
-    fn wake(&self, bell: &Doorbell) {
-        let Bucket { lock, woken } = bucket(bell);
-        drop(lock.lock().unwrap_or_else(PoisonError::into_inner));
-        // Others may share the bucket; they look and sleep again.
-        woken.notify_all();
+    fn wake(&self, bell: *const Doorbell) {
+        wake(bell.cast());
     }
 }

@@ -3,6 +3,8 @@
 //! A method knows the CPU or the kernel and nothing else: not why it waits, nor for how long it
 //! should. Each file says on which machines it works and asks CPUID, the auxiliary vector or the OS.
 
+#[cfg(target_vendor = "apple")]
+mod apple;
 mod condvar;
 #[cfg(target_os = "linux")]
 mod futex;
@@ -13,6 +15,9 @@ mod spin;
 pub mod waitpkg;
 #[cfg(target_arch = "aarch64")]
 mod wfe;
+#[cfg(windows)]
+mod windows;
+pub(crate) mod word;
 
 use idlewise_core::Doorbell;
 
@@ -34,8 +39,9 @@ pub trait WaitMethod: Sync {
     fn wait(&self, bell: &Doorbell, until_ns: Option<u64>);
 
     /// Ends the `wait` of a doorbell whose word is not SLEEPING any more. Does nothing where the
-    /// store did it. The doorbell's memory may be another's by then: it must not be read.
-    fn wake(&self, _bell: &Doorbell) {}
+    /// store did it. The doorbell's memory may be another's by then, so this is an address and no
+    /// more: it is never read.
+    fn wake(&self, _bell: *const Doorbell) {}
 }
 
 /// Every way to wait that exists, shallowest first.
@@ -56,7 +62,8 @@ pub enum Method {
     Wfe,
     /// WFET: WFE with a deadline (Arm v8.7).
     Wfet,
-    /// A futex sleep (Linux).
+    /// A sleep on the word in the kernel: futex (Linux), WaitOnAddress (Windows),
+    /// os_sync_wait_on_address (macOS 14.4).
     Futex,
     /// A condition variable. Works everywhere.
     Condvar,
@@ -101,8 +108,7 @@ impl Method {
     pub fn unavailable_because(self) -> Option<&'static str> {
         match self {
             Method::Spin | Method::Condvar => None,
-            #[cfg(target_os = "linux")]
-            Method::Futex => None,
+            Method::Futex => word::missing(),
             _ if cfg!(miri) => Some("miri runs no CPU's own instructions"),
             #[cfg(target_arch = "x86_64")]
             Method::Tpause | Method::UmwaitC01 => waitpkg::missing(),
@@ -137,8 +143,7 @@ impl Method {
             Method::Wfe => &wfe::Wfe,
             #[cfg(target_arch = "aarch64")]
             Method::Wfet => &wfe::Wfet,
-            #[cfg(target_os = "linux")]
-            Method::Futex => &futex::Futex,
+            Method::Futex => word::Reach::Process.sleep(),
             method if method.is_sleep() => &condvar::Buckets,
             _ => &spin::Spin,
         }

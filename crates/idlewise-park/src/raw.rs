@@ -1,0 +1,279 @@
+//! [`RawParker`] and [`ProcessParker`]: parkers of one word, to embed in structures of others.
+//!
+//! They hold no history: a thread that waits by them keeps one of its own, for all of them, and
+//! decides by it whether to poll and how long.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::task::{RawWaker, RawWakerVTable, Waker};
+use std::thread::LocalKey;
+use std::time::{Duration, Instant};
+
+use idlewise_core::{Doorbell, Ring};
+
+use crate::clock::Deadline;
+use crate::load;
+use crate::parker::{ParkOutcome, tell};
+use crate::table::WaitTable;
+use crate::wait::word::Reach;
+use crate::waiter::Waiter;
+
+type History = RefCell<Option<Box<Waiter>>>;
+
+thread_local! {
+    /// What this thread's waits by words were like.
+    static HISTORY: History = const { RefCell::new(None) };
+    #[cfg(target_os = "linux")]
+    static HISTORY_WITH_OTHERS: History = const { RefCell::new(None) };
+}
+
+fn new_waiter(reach: Reach) -> Waiter {
+    load::forget_after_fork();
+    Waiter::new(WaitTable::host().clone(), None, None).with_reach(reach)
+}
+
+#[cold]
+fn wait(
+    history: &'static LocalKey<History>,
+    reach: Reach,
+    bell: &Doorbell,
+    deadline: Option<Deadline>,
+) -> ParkOutcome {
+    let wait = history.try_with(|history| {
+        let mut history = history.borrow_mut();
+        history.get_or_insert_with(|| Box::new(new_waiter(reach))).wait(bell, deadline)
+    });
+    // A thread that ends waits in its last destructors too.
+    tell(wait.unwrap_or_else(|_| new_waiter(reach).wait(bell, deadline)))
+}
+
+/// A parker of four bytes without an allocation: for a node in a list, a task's header, a `static`.
+///
+/// It holds at most one token, as [`Parker`](crate::Parker). Whoever embeds it sees to it that one thread
+/// at a time waits by it: with two, each may take the other's token, and either may return without one.
+/// Zeroed memory is one that nobody rang for.
+///
+/// ```
+/// use idlewise_park::RawParker;
+///
+/// static DONE: RawParker = RawParker::new();
+/// let worker = std::thread::spawn(|| DONE.unpark());
+/// DONE.park();
+/// worker.join().unwrap();
+/// ```
+#[derive(Default)]
+#[repr(transparent)]
+pub struct RawParker {
+    bell: Doorbell,
+}
+
+impl RawParker {
+    /// One without a token.
+    pub const fn new() -> Self {
+        RawParker { bell: Doorbell::new() }
+    }
+
+    /// Waits for a token and takes it.
+    #[inline]
+    pub fn park(&self) {
+        self.park_until(|| None);
+    }
+
+    /// Waits for a token, but not longer than this.
+    #[inline]
+    pub fn park_timeout(&self, timeout: Duration) -> ParkOutcome {
+        self.park_until(|| Deadline::after(timeout))
+    }
+
+    /// Waits for a token, but not beyond this moment; one that is past takes a token that is there.
+    #[inline]
+    pub fn park_deadline(&self, deadline: Instant) -> ParkOutcome {
+        self.park_until(|| Some(Deadline::at(deadline)))
+    }
+
+    #[inline]
+    fn park_until(&self, deadline: impl FnOnce() -> Option<Deadline>) -> ParkOutcome {
+        if self.bell.take() {
+            return ParkOutcome::Woken;
+        }
+        wait(&HISTORY, Reach::Process, &self.bell, deadline())
+    }
+
+    /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is
+    /// waking it. All that the caller wrote before is seen after the `park` that takes the token.
+    #[inline]
+    pub fn unpark(&self) {
+        // SAFETY: a reference is alive.
+        unsafe { Self::unpark_raw(self) }
+    }
+
+    /// As [`RawParker::unpark`], for a parker that may be gone as soon as its waiter has the token:
+    /// one on the waiter's stack, for instance.
+    ///
+    /// ```
+    /// use idlewise_park::RawParker;
+    ///
+    /// struct Place(*const RawParker);
+    /// // SAFETY: its parker lives until it is woken.
+    /// unsafe impl Send for Place {}
+    ///
+    /// let parker = RawParker::new();
+    /// let place = Place(&parker);
+    /// let waker = std::thread::spawn(move || {
+    ///     let place = place;
+    ///     // SAFETY: the parker lives until it is woken, and it is woken once.
+    ///     unsafe { RawParker::unpark_raw(place.0) }
+    /// });
+    /// parker.park();
+    /// drop(parker);
+    /// # waker.join().unwrap();
+    /// ```
+    ///
+    /// # Safety
+    /// `this` is alive until its waiter has a token that this call, or a later one, left.
+    #[inline]
+    pub unsafe fn unpark_raw(this: *const RawParker) {
+        // SAFETY: the caller says that it is alive until this ring can be seen. The reference is to
+        // a word that changes, so the compiler reads nothing through it after the ring.
+        if unsafe { (*this).bell.ring() } == Ring::MustWake {
+            wake_sleeper(this.cast());
+        }
+    }
+
+    /// A waker of a parker that lives for ever. It counts no references.
+    pub fn waker(&'static self) -> Waker {
+        static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, |_| {});
+        unsafe fn clone(data: *const ()) -> RawWaker {
+            RawWaker::new(data, &VTABLE)
+        }
+        unsafe fn wake(data: *const ()) {
+            // SAFETY: `data` was a `&'static RawParker`.
+            unsafe { &*data.cast::<RawParker>() }.unpark();
+        }
+        let data: *const RawParker = self;
+        // SAFETY: the functions only ring, which any thread may, as often as it likes.
+        unsafe { Waker::from_raw(RawWaker::new(data.cast(), &VTABLE)) }
+    }
+}
+
+/// The system call for a word that is not SLEEPING any more.
+#[cold]
+fn wake_sleeper(bell: *const Doorbell) {
+    let sleep = WaitTable::host().states().last().expect("a table ends with a sleep").method;
+    sleep.imp().wake(bell);
+}
+
+impl fmt::Debug for RawParker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawParker").field("state", &self.bell.state()).finish()
+    }
+}
+
+/// A parker of four bytes for memory that several processes share: for the head of a ring buffer,
+/// for instance (Linux).
+///
+/// Its protocol is that of [`RawParker`], but sleeps and wake-ups cross processes. Zeroed memory is one
+/// that nobody rang for. Whatever another process writes there, a wait ends early or late, and nothing
+/// worse happens.
+///
+/// A process may be killed at any moment. If that was the waiter, the next one takes over: it waits as if
+/// nobody had before. If it was a waker, between its store and its system call, nobody makes that call:
+/// wait with [`ProcessParker::park_timeout`] where that must not be for ever.
+///
+/// ```
+/// # #[cfg(target_os = "linux")] {
+/// use idlewise_park::ProcessParker;
+///
+/// # let mut mapping = [0u32; 1024];
+/// # let memory = mapping.as_mut_ptr();
+/// // `memory` is where this process has mapped what it shares.
+/// // SAFETY: it stays mapped, and others use this word as a `ProcessParker` too.
+/// let parker = unsafe { ProcessParker::from_ptr(memory) };
+/// parker.unpark();
+/// parker.park();
+/// # }
+/// ```
+#[cfg(target_os = "linux")]
+#[derive(Default)]
+#[repr(transparent)]
+pub struct ProcessParker {
+    bell: Doorbell,
+}
+
+#[cfg(target_os = "linux")]
+impl ProcessParker {
+    /// One without a token, to be written into shared memory.
+    pub const fn new() -> Self {
+        ProcessParker { bell: Doorbell::new() }
+    }
+
+    /// The parker at this address.
+    ///
+    /// # Safety
+    /// `word` is aligned to 4 bytes, stays mapped for `'a`, and is written only as an atomic word.
+    pub unsafe fn from_ptr<'a>(word: *mut u32) -> &'a ProcessParker {
+        // SAFETY: a ProcessParker is a word, and the caller says the rest.
+        unsafe { &*word.cast::<ProcessParker>() }
+    }
+
+    /// Waits for a token and takes it.
+    #[inline]
+    pub fn park(&self) {
+        // Without a token it returns for a word that a process left which died asleep, or was written
+        // by one that does not know the protocol.
+        while self.park_until(None) == ParkOutcome::TimedOut {}
+    }
+
+    /// Waits for a token, but not longer than this.
+    #[inline]
+    pub fn park_timeout(&self, timeout: Duration) -> ParkOutcome {
+        match Instant::now().checked_add(timeout) {
+            Some(deadline) => self.park_deadline(deadline),
+            None => {
+                self.park();
+                ParkOutcome::Woken
+            }
+        }
+    }
+
+    /// Waits for a token, but not beyond this moment; one that is past takes a token that is there.
+    pub fn park_deadline(&self, deadline: Instant) -> ParkOutcome {
+        loop {
+            let outcome = self.park_until(Some(deadline));
+            // As in `park`.
+            if outcome.is_woken() || Instant::now() >= deadline {
+                return outcome;
+            }
+        }
+    }
+
+    #[inline]
+    fn park_until(&self, deadline: Option<Instant>) -> ParkOutcome {
+        if self.bell.take() {
+            return ParkOutcome::Woken;
+        }
+        let deadline = deadline.map(Deadline::at);
+        wait(&HISTORY_WITH_OTHERS, Reach::Processes, &self.bell, deadline)
+    }
+
+    /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is
+    /// waking it. All that the caller wrote before is seen after the `park` that takes the token.
+    #[inline]
+    pub fn unpark(&self) {
+        if self.bell.ring() == Ring::MustWake {
+            self.wake_sleeper();
+        }
+    }
+
+    #[cold]
+    fn wake_sleeper(&self) {
+        Reach::Processes.sleep().wake(&self.bell);
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl fmt::Debug for ProcessParker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProcessParker").field("state", &self.bell.state()).finish()
+    }
+}

@@ -1,0 +1,57 @@
+//! Sleeping on a word in the kernel (Windows 8): `WaitOnAddress` compares and sleeps in one step.
+//!
+//! Its timeouts are milliseconds, and it works within a process only. Checked by the compiler, not run.
+
+use std::ffi::c_void;
+use std::sync::atomic::AtomicU32;
+
+use super::word::{Reach, Who};
+use crate::clock;
+
+#[link(name = "api-ms-win-core-synch-l1-2-0", kind = "raw-dylib")]
+unsafe extern "system" {
+    fn WaitOnAddress(
+        address: *const c_void,
+        compare: *const c_void,
+        size: usize,
+        timeout_ms: u32,
+    ) -> i32;
+    fn WakeByAddressSingle(address: *const c_void);
+    fn WakeByAddressAll(address: *const c_void);
+}
+
+const INFINITE: u32 = u32::MAX;
+
+/// What is missing for it here.
+pub(super) fn missing() -> Option<&'static str> {
+    None
+}
+
+/// Sleeps while the word is `expected`; returns early for no reason now and then.
+pub(super) fn sleep(word: &AtomicU32, expected: u32, until_ns: Option<u64>, _: Reach) {
+    let timeout_ms = until_ns.map_or(INFINITE, |until_ns| {
+        // Rounded up: who wakes up before its deadline would sleep again and again.
+        let left_ms = until_ns.saturating_sub(clock::now_ns()).div_ceil(1_000_000);
+        u32::try_from(left_ms).map_or(INFINITE - 1, |left_ms| left_ms.min(INFINITE - 1))
+    });
+    // SAFETY: both words live as long as the call.
+    unsafe {
+        WaitOnAddress(
+            word.as_ptr().cast_const().cast(),
+            (&raw const expected).cast(),
+            size_of::<u32>(),
+            timeout_ms,
+        );
+    }
+}
+
+/// Wakes who sleeps on the word at this address.
+pub(super) fn wake(word: *const AtomicU32, who: Who, _: Reach) {
+    // SAFETY: the address is a key and not read.
+    unsafe {
+        match who {
+            Who::One => WakeByAddressSingle(word.cast()),
+            Who::All => WakeByAddressAll(word.cast()),
+        }
+    }
+}
