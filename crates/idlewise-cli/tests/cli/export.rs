@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use arrow_array::cast::AsArray;
@@ -407,4 +407,24 @@ fn refuses_what_it_cannot_do_and_leaves_nothing_behind() {
     refuse(&["README.md"], &["README.md"]);
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
     assert_eq!(stdout(&["export", LOG, "--format", "csv", "-o", "-"]).lines().count(), 3567);
+}
+
+/// `export -o - | head`
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    for format in ["csv", "arrow", "perfetto"] {
+        let mut exporting = Command::new(env!("CARGO_BIN_EXE_idlewise"))
+            .current_dir(root())
+            .args(["export", "traces/s-softirq500.parquet", "-o", "-", "--format", format])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut reader = exporting.stdout.take().unwrap();
+        reader.read_exact(&mut [0; 100]).unwrap();
+        drop(reader);
+        let output = exporting.wait_with_output().unwrap();
+        assert!(output.status.success(), "{format}: {:?}", output.status);
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{format}");
+    }
 }

@@ -25,7 +25,7 @@ impl<W: Write> CsvWriter<W> {
     /// Whatever stops the writing.
     pub fn new(output: W, metadata: &LogMetadata, governors: &[String]) -> io::Result<Self> {
         let mut writer = csv::Writer::from_writer(output);
-        writer.write_record(column_names(governors))?;
+        writer.write_record(column_names(governors)).map_err(io_error)?;
         Ok(CsvWriter {
             writer,
             record: ByteRecord::new(),
@@ -70,12 +70,20 @@ impl<W: Write> RowWriter for CsvWriter<W> {
                 self.push(state);
                 self.push(verdict.name());
             }
-            self.writer.write_byte_record(&self.record)?;
+            self.writer.write_byte_record(&self.record).map_err(io_error)?;
         }
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         self.writer.flush()
+    }
+}
+
+/// The error itself, whose kind says whether the reader has gone. `csv::Error`'s own conversion hides it.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
     }
 }
