@@ -191,18 +191,18 @@ impl clap::Args for GovernorArguments {
             .arg(option(
                 "governor",
                 "NAME|FILE",
-                "A governor, or a C file of one; may be repeated [default of replay: menu, \
-                 menu+min, teo, ladder and the bounds; of diff: menu, menu+min]",
+                "A governor, or a governor's C file; may be repeated [default for replay: menu, \
+                 menu+min, teo, ladder and bounds; for diff: menu and menu+min]",
             ))
             .arg(
-                option("patch", "FILE", "Apply a patch to a copy of the C file before it")
+                option("patch", "FILE", "Apply this patch to a copy of the preceding --governor's C file")
                     .requires("governor"),
             )
             .arg(
                 option(
                     "kernel",
                     "VERSION",
-                    "The kernel that the C file before it is for: 6.1, 6.6, 6.12, 6.18 or 7.2 \
+                    "The kernel that the preceding C file is for: 6.1, 6.6, 6.12, 6.18 or 7.2 \
                      [default: 6.12]",
                 )
                 .requires("governor"),
@@ -211,7 +211,7 @@ impl clap::Args for GovernorArguments {
                 option(
                     "kernel-source",
                     "DIR",
-                    "That kernel's source, for a C file that needs more of it, or is in it",
+                    "A kernel source tree, where the preceding C file is or whose headers it needs",
                 )
                 .requires("governor"),
             )
@@ -219,8 +219,8 @@ impl clap::Args for GovernorArguments {
                 Arg::new("unconfined")
                     .long("unconfined")
                     .help(
-                        "Compile and run all C files and shared objects with your own rights, \
-                         instead of where they can only compute; for files that you trust",
+                        "Compile and run C files and shared objects with all your rights instead of \
+                         confined; only for files that you trust",
                     )
                     .action(ArgAction::SetTrue)
                     .requires("governor"),

@@ -6,6 +6,7 @@ use idlewise_core::{Fixed, Governor, TimerOnly};
 use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor, resolve, resolve_for};
 use idlewise_plugin::{Compiler, Plugin, PluginError, Source, WorkerCommand};
 use idlewise_report::replay::{Price, Role};
+use idlewise_report::wrap;
 use idlewise_sim::diff::{Side, governor_side, oracle_side};
 use idlewise_sim::replay::{GovernorLane, Lane, Setting};
 use idlewise_sim::{CostModel, Machine, OracleLane};
@@ -269,19 +270,46 @@ fn unknown(name: &str) -> Failure {
     Failure::new(format_args!("no governor '{name}'; {hint}"))
 }
 
-/// The governors with one line each, for `--help`.
+/// What every command takes beside the ports.
+const SIMPLE_RULES: [(&str, &str); 3] = [
+    ("deepest, shallowest", "the deepest or shallowest state that is enabled and allowed"),
+    ("fixed=STATE", "one state, by name or index; if it is not allowed, the next shallower one"),
+    ("timer-only", "the deepest state that the next timer leaves room for"),
+];
+/// What only a replay takes: a simulated machine has no future to know, and an export needs each stay.
+const REPLAYED: [(&str, &str); 3] = [
+    ("oracle", "the cheapest state for each gap, known in advance"),
+    (
+        "FILE.c",
+        "a kernel governor's C file, unmodified or with --patch, or one that includes \
+         <idlewise_governor.h> (docs/plugins.md)",
+    ),
+    ("FILE.so", "the same, compiled by you"),
+];
+/// Where the descriptions begin, and where help texts end.
+const LIST_INDENT: usize = 24;
+const LIST_WIDTH: usize = 100;
+
+/// The governors that replays take, for `--help`.
 pub fn list() -> String {
-    let mut text = String::from("Governors (the bare name means the newest kernel's):\n");
-    for spec in GOVERNORS {
-        text += &format!("  {:21} {}\n", spec.id, spec.meaning.replace("  ", " "));
+    rows(&REPLAYED)
+}
+
+/// Those that decide on their own.
+pub fn list_of_deciding() -> String {
+    rows(&[])
+}
+
+fn rows(more: &[(&str, &str)]) -> String {
+    let mut text = String::from("Governors (a name without a version means the newest):\n");
+    let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
+    for (name, meaning) in ports.chain(SIMPLE_RULES).chain(more.iter().copied()) {
+        // `wrap` knows no first line that begins elsewhere, so it wraps without the name.
+        let meaning = wrap(meaning, LIST_WIDTH - LIST_INDENT, 0);
+        let meaning = meaning.replace('\n', &format!("\n{:LIST_INDENT$}", ""));
+        text += &format!("  {name:21} {meaning}\n");
     }
-    text + "  deepest, shallowest   the deepest or shallowest state that is enabled and allowed\n\
-            \x20 fixed=STATE           one state by name or index, or the next shallower allowed one\n\
-            \x20 timer-only            the deepest state that the next timer leaves room for\n\
-            \x20 oracle                the cheapest state for each gap, known in advance\n\
-            \x20 FILE.c                a kernel governor's C file, as it is or with --patch; or one\n\
-            \x20                       that includes <idlewise_governor.h> (docs/plugins.md)\n\
-            \x20 FILE.so               the same, compiled by you\n"
+    text
 }
 
 #[cfg(test)]
@@ -297,10 +325,12 @@ mod tests {
 
     #[test]
     fn knows_every_name_in_the_list() {
-        for line in list().lines().skip(1).take_while(|line| !line.contains("FILE.c")) {
-            let names = line.split("  ").find(|part| !part.is_empty()).unwrap();
-            for name in names.split(", ") {
-                Choice::parse(name.trim()).unwrap();
+        let list = list_of_deciding();
+        // Further lines of a description are indented more.
+        let names = list.lines().skip(1).filter(|line| !line.starts_with("   "));
+        for line in names {
+            for name in line.trim().split("  ").next().unwrap().split(", ") {
+                Choice::parse(name).unwrap();
             }
         }
     }

@@ -39,9 +39,8 @@ const PACKERS: [(&[u8], Unpacker); 3] = [
 /// How packed recordings are unpacked.
 #[derive(Clone, Copy, Default, clap::Args)]
 pub struct Unpacking {
-    /// Unpack a packed recording (.xz, .gz, .zst) to at most SIZE bytes; K, M, G and T stand for KiB
-    /// to TiB. Without it: 2000 times the file's size. In any case at most nine tenths of the free
-    /// space in the folder for temporary files (TMPDIR)
+    /// Unpack a .xz, .gz or .zst recording to at most SIZE bytes, such as 4G [default: 2000 times the
+    /// file's size]; never to more than nine tenths of the free space in TMPDIR
     #[arg(long, value_name = "SIZE", value_parser = byte_count)]
     max_unpacked: Option<u64>,
 }

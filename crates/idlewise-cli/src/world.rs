@@ -28,7 +28,7 @@ pub struct World {
     /// Idle logs or recordings (perf.data, trace.dat) [default: the bundled logs]
     pub logs: Vec<PathBuf>,
 
-    /// A machine's id or file; may be repeated [default: spr, milan]
+    /// A machine's id or file; may be repeated [default: spr and milan]
     #[arg(long = "machine", value_name = "NAME|FILE")]
     pub machines: Vec<String>,
 
@@ -36,23 +36,23 @@ pub struct World {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub hz: Option<u32>,
 
-    /// The price of latency instead of 0, ¼ and 1 × polling power, in mW
+    /// The price of delay in mW [default: three prices, 0, ¼ and 1 × polling power]
     #[arg(long, value_name = "P", value_parser = parse_power)]
     pub lambda_mw: Option<f64>,
 
-    /// Longest exit latency allowed, in us; a tighter limit in the log counts too
+    /// Forbid states with a longer exit latency, in us; a stricter limit in the log also applies
     #[arg(long, value_name = "T")]
     pub latency_limit_us: Option<u32>,
 
-    /// Switch a state off, by name or index; may be repeated
+    /// Disable a state, by name or index; may be repeated
     #[arg(long = "disable", value_name = "STATE")]
     pub disabled: Vec<String>,
 
-    /// How long the tick's handler keeps a CPU running, in ns, at most a second (assumed)
+    /// How long a CPU runs for a tick, in ns, at most a second (assumed)
     #[arg(long, value_name = "NS", default_value_t = DEFAULT_TICK_WORK_NS, value_parser = clap::value_parser!(u64).range(0..=TICK_WORK_MAX_NS))]
     pub tick_work_ns: u64,
 
-    /// One table for each log instead of all logs together
+    /// Print one table for each log instead of one for all
     #[arg(long)]
     pub by_log: bool,
 

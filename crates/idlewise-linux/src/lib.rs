@@ -85,8 +85,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "menu",
         series: "6.12",
         release: RELEASE_6_12,
-        meaning: "the nearest timer corrected by habit, or the typical length of recent stays; \
-                  leaves the timers unread when those are short",
+        meaning: "the time to the next timer, corrected by past errors, or the typical length of recent stays; if that is short, timers are not read",
         build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_12, tick)),
     },
     GovernorSpec {
@@ -94,8 +93,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "menu",
         series: "6.1",
         release: RELEASE_6_1,
-        meaning: "the same with the timers read each time and latency traded for tasks that wait \
-                  for I/O",
+        meaning: "as 6.12, but always reads the timers, and prefers low latency while tasks wait for I/O",
         build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_1, tick)),
     },
     GovernorSpec {
@@ -103,8 +101,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "menu",
         series: "7.2",
         release: RELEASE_7_2,
-        meaning: "6.12's with +safe-range, and with short stays as exceptions too when it looks for \
-                  the typical length",
+        meaning: "as 6.12 with +safe-range; also ignores unusually short stays when it looks for the typical length",
         build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V7_2, tick)),
     },
     GovernorSpec {
@@ -112,7 +109,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "menu+min",
         series: "6.12",
         release: RELEASE_6_12,
-        meaning: "menu that believes a short prediction even with the tick stopped",
+        meaning: "menu, but believes a short prediction even while the tick is stopped",
         build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_12_MIN, tick)),
     },
     GovernorSpec {
@@ -120,8 +117,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "menu+safe-range",
         series: "6.12",
         release: RELEASE_6_12,
-        meaning: "menu that, with the tick stopped, believes a short prediction unless the next \
-                  timer is more than two ticks away",
+        meaning: "menu, but while the tick is stopped believes a short prediction unless the next timer is more than two ticks away",
         build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_12_SAFE_RANGE, tick)),
     },
     GovernorSpec {
@@ -129,7 +125,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "teo",
         series: "6.12",
         release: RELEASE_6_12,
-        meaning: "the deepest state unless most stays ended early; reads the timers last",
+        meaning: "the deepest state, unless most recent stays ended early; reads the timers last",
         build: |tick| LinuxGovernor::Teo(Teo::new(TeoRelease::V6_12, tick)),
     },
     GovernorSpec {
@@ -137,8 +133,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "teo",
         series: "6.1",
         release: RELEASE_6_1,
-        meaning: "the deepest state that the next timer allows unless most stays, or most of the \
-                  last nine, ended early",
+        meaning: "the deepest state that the next timer allows, unless most stays, or most of the last nine, ended early",
         build: |tick| LinuxGovernor::Teo(Teo::new(TeoRelease::V6_1, tick)),
     },
     GovernorSpec {
@@ -154,7 +149,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "ladder",
         series: "6.1",
         release: RELEASE_6_1,
-        meaning: "the same as in 6.12",
+        meaning: "as 6.12",
         build: |_| LinuxGovernor::Ladder(Ladder::new()),
     },
     GovernorSpec {
@@ -162,7 +157,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "ladder",
         series: "7.2",
         release: RELEASE_7_2,
-        meaning: "the same as in 6.12",
+        meaning: "as 6.12",
         build: |_| LinuxGovernor::Ladder(Ladder::new()),
     },
     GovernorSpec {
@@ -170,7 +165,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "haltpoll",
         series: "6.12",
         release: RELEASE_6_12,
-        meaning: "polls for a while that adapts, then halts; for guests",
+        meaning: "polls for a time that adapts, then halts; for guests",
         build: |_| LinuxGovernor::Haltpoll(Haltpoll::new(HaltpollRelease::V6_12)),
     },
     GovernorSpec {
@@ -178,7 +173,7 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "haltpoll",
         series: "6.1",
         release: RELEASE_6_1,
-        meaning: "the same, but its polling time shrinks by halves forever and never returns to 0",
+        meaning: "as 6.12, but the polling time is halved forever and never becomes 0",
         build: |_| LinuxGovernor::Haltpoll(Haltpoll::new(HaltpollRelease::V6_1)),
     },
 ];

@@ -32,13 +32,12 @@ Examples:
 
 Exit status: 0, or 2 if the log can't be read or written.";
 
-/// Drop from a log what identifies its machine or its workload
+/// Remove what identifies a log's machine or workload
 ///
-/// A replay of the result gives the same numbers. Dropped are: command (the command that recorded),
-/// source (hash and size of the recording), kernel (the release beyond its version), cpu-model,
-/// machine (all of the machine's file but its idle states), time (the log begins in its first tick)
-/// and doubts (those whose words may name something). What remains, and what it could tell, is
-/// printed.
+/// A replay of the result gives the same numbers. These fields are removed: command (the recording
+/// command), source (hash and size of the recording), kernel (the release after its version),
+/// cpu-model, machine (everything but the idle states), time (the log starts in its first tick) and
+/// doubts (those that may contain names). The command prints what remains and what that could reveal.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Anonymize {
@@ -53,8 +52,7 @@ pub struct Anonymize {
     #[arg(long)]
     force: bool,
 
-    /// Something not to drop: command, source, kernel, cpu-model, machine, time or doubts; may be
-    /// repeated
+    /// Keep this field: command, source, kernel, cpu-model, machine, time or doubts; may be repeated
     #[arg(long, value_name = "FIELD")]
     keep: Vec<String>,
 

@@ -47,12 +47,12 @@ state; 2 on bad input.";
 
 /// Show where two governors differ, gap by gap, and what that costs
 ///
-/// A is the governor named first, B the second; changes are B less A, so less than 0 means that B
-/// has less. Both are replayed over the same gaps in step, each with its own history and tick, and
-/// each gap is charged what they spend in it. Costs are energy + λ × delay, at λ=¼ × polling power
-/// unless --lambda-mw says otherwise. A gap may differ because of an earlier one: a tick that only one
-/// of them stopped, a stay that only one of them learnt from. --csv has the gaps in groups, --json also
-/// the dearest gaps.
+/// A is the first governor, B the second. Changes are B minus A: a negative number means that B has
+/// less. Both are replayed over the same gaps, each with its own history and tick, and each gap is
+/// charged with what the governor spends in it. Cost is energy + λ × delay; λ is ¼ of the polling
+/// power unless --lambda-mw says otherwise. Governors can differ in a gap because of an earlier one:
+/// only one of them stopped the tick, or only one of them learned from a stay. --csv prints the gaps in
+/// groups, --json also the most expensive single gaps.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
 pub struct Diff {

@@ -19,7 +19,7 @@ use crate::unpack::Unpacking;
 
 const EXAMPLES: &str = "\
 Examples:
-  # Record what the import can use, then make a log of it
+  # Record with perf everything that the import uses, then make a log
   perf record -a -k CLOCK_MONOTONIC -e power:cpu_idle,sched:sched_switch,irq_vectors:*_entry,\\
 irq:irq_handler_entry,timer:hrtimer_*,timer:timer_*,timer:tick_stop -- sleep 10
   idlewise import perf.data -o machine.parquet
@@ -29,34 +29,35 @@ irq:irq_handler_entry,timer:hrtimer_*,timer:timer_*,timer:tick_stop -- sleep 10
 -e irq:irq_handler_entry -e timer sleep 10
   idlewise import trace.dat -o machine.parquet
 
-  # Say which machine was recorded, so that exit latencies are taken off its wake-ups
+  # Name the recorded machine, so that its exit latencies can be subtracted from wake-up times
   idlewise import perf.data --recorded-machine spr --recorded-governor menu -o machine.parquet
 
-  # A recording that was cut, with the event formats of another one of the same kernel
+  # A truncated recording, with the event formats of another one of the same kernel
   perf record -a -e power:cpu_idle,sched:sched_switch,irq_vectors:*_entry,irq:irq_handler_entry,\
 timer:hrtimer_*,timer:timer_*,timer:tick_stop -o short.perf.data -- sleep 1
   idlewise import cut.perf.data --formats-from short.perf.data
 
-  # A compressed recording, replacing an older log
+  # A packed recording; replace an older log
   idlewise import server.perf.data.xz --force
 
-  # The text of a tracefs that is recording now, or of a trace.dat
+  # The text of a running trace, or of a trace.dat
   cat /sys/kernel/tracing/trace > trace.txt; idlewise import trace.txt
   trace-cmd report -t > report.txt; idlewise import report.txt
 
 Exit status: 0, or 2 if the recording can't be used or the log can't be written.";
 
-/// Make an idle log of a recording
+/// Turn a recording into an idle log
 ///
-/// The recording's first bytes tell its format. What it lacks is said, and is null in the log. With
-/// only power:cpu_idle recorded the gaps are there, but neither timers nor wake reasons.
+/// The format is recognised from the first bytes. Whatever the recording lacks is reported and left
+/// empty in the log. If only power:cpu_idle was recorded, the log has gaps, but neither timers nor
+/// wake reasons.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Import {
-    /// The recording, plain or in .xz, .gz or .zst
+    /// The recording; it may be packed as .xz, .gz or .zst
     file: PathBuf,
 
-    /// The recording's format, where its first bytes do not tell
+    /// The recording's format, if it cannot be recognised
     #[arg(long, value_name = "NAME", value_parser = format_parser(), conflicts_with = "formats_from")]
     format: Option<String>,
 
@@ -68,16 +69,16 @@ pub struct Import {
     #[arg(long)]
     force: bool,
 
-    /// Another perf recording of the same kernel, whose event formats are used if this one has none:
-    /// perf writes them last, so a recording that was cut or killed lacks them
+    /// Take missing event formats from this perf recording of the same kernel; perf writes them last,
+    /// so a truncated recording has none
     #[arg(long, value_name = "FILE")]
     formats_from: Option<PathBuf>,
 
-    /// The machine that was recorded: an id of `idlewise machines` or a machine file
+    /// The machine that was recorded: an id listed by `idlewise machines`, or a machine file
     #[arg(long, value_name = "NAME|FILE")]
     recorded_machine: Option<String>,
 
-    /// The cpuidle governor that was in use while recording
+    /// The cpuidle governor that was in use
     #[arg(long, value_name = "NAME")]
     recorded_governor: Option<String>,
 

@@ -30,7 +30,7 @@ Examples:
 
 Exit status: 0, or 2 if no machine has that name or a file can't be used.";
 
-/// List the machines whose idle states idlewise knows, or show one
+/// List the machines that idlewise knows, or show the idle states of one
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Machines {

@@ -20,36 +20,36 @@ use crate::signals::Signals;
 
 const EXAMPLES: &str = "\
 Examples:
-  # Ten seconds of this machine, then what is in them
+  # Record ten seconds, then look at the result
   sudo idlewise record -d 10
   idlewise info trace.dat
 
-  # While a workload runs; the exit status is the workload's
+  # Record while a workload runs; idlewise exits with its status
   sudo idlewise record -o slow.dat -- ./workload --requests 10000
 
-  # Until ctrl-c, with a line each second
+  # Record until ctrl-c and print a line each second
   sudo idlewise record --follow
 
-  # The same decisions under other governors, on any machine
+  # Replay the recording under other governors
   idlewise replay trace.dat --governor menu --governor teo --governor oracle
 
-The file is a trace.dat: trace-cmd and KernelShark read it too. Perfetto reads the text that
-`trace-cmd report` makes of it. It says which machine it is from: idle states, HZ, governor, CPU
-model, latency limits, the kernel's command line. Tracing goes on in an instance of its own, so
-other tracers are not disturbed; the instance goes when the recording ends, and one that a killed
-recorder left goes with the next recording.
+The result is a trace.dat, which trace-cmd and KernelShark can open; Perfetto can open the text that
+`trace-cmd report` makes from it. It also contains the machine's idle states, HZ, governor, CPU model,
+latency limits and kernel command line; `idlewise anonymize` removes what must not be shared. Recording
+uses a tracing instance of its own and does not disturb other tracers. The instance is removed at the
+end; if the recorder is killed, the next recording removes it.
 
-Exit status: that of COMMAND if it ended the recording or outlasted it; else 0, or 2 if nothing
-could be recorded.";
+Exit status: COMMAND's, if it ended or outlasted the recording; otherwise 0, or 2 if nothing could be
+recorded.";
 
 /// Record what this machine's CPUs do when they are idle
 ///
-/// Records until COMMAND ends, SECONDS have passed or ctrl-c is pressed, whichever comes first.
-/// COMMAND goes on after SECONDS, and idlewise waits for it.
+/// Recording stops when COMMAND ends, after SECONDS or on ctrl-c, whichever comes first. If SECONDS
+/// pass first, COMMAND continues and idlewise waits for it.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Record {
-    /// Record for so many seconds
+    /// Stop recording after this many seconds
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
@@ -65,7 +65,7 @@ pub struct Record {
     #[arg(long)]
     follow: bool,
 
-    /// Each CPU's buffer in KiB [default: 8192, less where that is much of the machine's memory]
+    /// Buffer size for each CPU in KiB [default: 8192, or less on machines with little memory]
     #[arg(short, long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..))]
     buffer_kb: Option<u64>,
 
@@ -73,7 +73,7 @@ pub struct Record {
     #[arg(long)]
     json: bool,
 
-    /// Run this while recording
+    /// Run this command while recording
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -59,17 +59,17 @@ Exit status: 0, or 2 on bad input or a run that would never end.";
 
 /// Run a workload on a simulated machine
 ///
-/// Discrete events in virtual time: idle states, timers, ticks, interrupts, IPIs, run queues, SMT,
-/// package states and the power limit. The same machine, workload, governor and seed give the same
-/// bytes.
+/// Simulates discrete events in virtual time: idle states, timers, ticks, interrupts, IPIs, run queues,
+/// SMT, package states and the power limit. The same machine, workload, governor and seed always give
+/// the same output.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list_of_deciding()))]
 pub struct Simulate {
-    /// The machine: an id of `idlewise machines` or a machine file
+    /// The machine: an id listed by `idlewise machines`, or a machine file
     #[arg(required_unless_present = "list")]
     machine: Option<String>,
 
-    /// The workload: a name, a TOML file, or an idle log or recording whose gaps are played
+    /// The workload: a name, a TOML file, or an idle log or recording whose gaps to play
     #[arg(required_unless_present = "list")]
     workload: Option<String>,
 
@@ -85,11 +85,11 @@ pub struct Simulate {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
 
-    /// Switch a state off, by name or index; may be repeated
+    /// Disable a state, by name or index; may be repeated
     #[arg(long = "disable", value_name = "STATE")]
     disabled: Vec<String>,
 
-    /// Longest exit latency allowed, in us
+    /// Forbid states with a longer exit latency, in us
     #[arg(long, value_name = "T")]
     latency_limit_us: Option<u32>,
 
@@ -101,12 +101,12 @@ pub struct Simulate {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Runs with seeds that follow, side by side, added up
+    /// Repeat with this many consecutive seeds and add the results up
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     replicates: u64,
 
-    /// Write what the one governor named did as an idle log, and beside it as a trace for the
-    /// Perfetto UI (.pftrace)
+    /// Write the decisions as an idle log, and beside it as a Perfetto trace (.pftrace); needs exactly
+    /// one --governor
     #[arg(long, value_name = "LOG", conflicts_with = "replicates")]
     trace: Option<PathBuf>,
 

@@ -32,18 +32,18 @@ Examples:
 
 Exit status: 0, or 2 on bad input.";
 
-/// Confront five published claims about CPU idling with a simulated machine
+/// Compare five published claims about CPU idling with a simulated machine
 ///
-/// Each study prints the claim, the published figures beside ours, where every input is from, what
-/// follows from the model alone, how it depends on what had to be assumed, and a judgement. Studies:
-/// amd-mwait, menu-min, ipi-less, c02, promotion.
+/// A study prints the claim, the published figures beside ours, the source of every input, what
+/// follows from the model alone, how the result depends on assumptions, and a judgement. The studies
+/// are amd-mwait, menu-min, ipi-less, c02 and promotion.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Study {
-    /// The study [default: all]
+    /// The study to run [default: all]
     name: Option<String>,
 
-    /// Write a page with a plot for each study into this folder
+    /// Write each study as a page with a plot into this folder
     #[arg(long, value_name = "FOLDER", conflicts_with = "json")]
     pages: Option<PathBuf>,
 

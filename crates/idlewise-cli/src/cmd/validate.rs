@@ -29,11 +29,11 @@ Examples:
 
 Exit status: 0 if nothing is wrong (doubts may be), 1 if something is, 2 if the file can't be read.";
 
-/// Check an idle log before trusting it
+/// Check whether an idle log can be trusted
 ///
-/// Looks at every row and at the metadata, and says of each check whether it holds, how often it
-/// doesn't and where first. `wrong`: the log contradicts itself; import the recording again or ask
-/// its sender. `doubt`: the log is sound, but mind what it says.
+/// Checks every row and the metadata. For each check it prints the result, the number of violations
+/// and the first one. `wrong` means that the log contradicts itself: import the recording again, or
+/// ask whoever sent it. `doubt` means that the log is consistent but limited; the text says how.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Validate {

@@ -39,14 +39,14 @@ Examples:
 
 Exit status: 0, or 2 if the log can't be read or the file can't be written.";
 
-/// Write a log for other programs: Perfetto, CSV or Arrow
+/// Convert a log to a Perfetto trace, CSV or Arrow
 ///
-/// csv and arrow have a row for each gap, with the log's columns (docs/columns.md); each --governor
-/// adds the state it selects first and whether that fitted. perfetto has a group of tracks for each
-/// CPU: the recorded idle states, and for each --governor its stays, with ticks and misses; a
-/// slice's name says if it was too deep or too shallow, which gives it a colour of its own.
+/// CSV and Arrow have one row for each gap with the log's columns (docs/columns.md). Each --governor
+/// adds the first state it selects and whether that was right. A Perfetto trace has a group of tracks
+/// for each CPU: the recorded idle states and, for each --governor, its stays with ticks and misses.
+/// Stays that were too deep or too shallow have their own names and therefore colours.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list_of_deciding()))]
 pub struct Export {
     /// An idle log, or a recording
     log: PathBuf,
@@ -55,8 +55,8 @@ pub struct Export {
     #[arg(long, value_enum)]
     format: Format,
 
-    /// The file to write, - for standard output [default: the log's name with the format's ending,
-    /// in the current folder]
+    /// The file to write, or - for standard output [default: the log's name with the format's
+    /// extension, in the current folder]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -68,7 +68,7 @@ pub struct Export {
     #[arg(long = "governor", value_name = "NAME")]
     governors: Vec<String>,
 
-    /// The machine to replay on, an id or a file [default: the recorded one, else spr]
+    /// The machine to replay on, an id or a file [default: the recorded one, or spr]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
 

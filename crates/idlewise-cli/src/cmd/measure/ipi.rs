@@ -43,25 +43,25 @@ Needs the kernel module idlewise_bench (kernel/README.md) and root. Measure on a
 
 Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
 
-/// Wake an idle CPU by a function call of the kernel, out of each idle state
+/// Measure wake-ups of an idle CPU by function call IPIs, from each idle state
 ///
 /// Prints percentiles of the wake latency (from before a call is sent to the CPU's first instruction
-/// out of its idle state), of the same until the call is made, and of what sending cost: to the CPU
-/// while it is idle, while it is waking, and while it is busy. All are measured by the kernel module
-/// idlewise_bench, in cycles of the TSC. For interrupt latency: `idlewise measure timer`.
+/// outside its idle state), of the time until the called function runs, and of the sender's cost while
+/// the CPU is idle, waking up, or busy. The kernel module idlewise_bench measures them in TSC cycles.
+/// `idlewise measure timer` measures interrupt latency.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Ipi {
-    /// The CPU that wakes [default: the first that this process may run on]
+    /// The CPU that sends [default: the first one that this process may run on]
     #[arg(long, value_name = "CPU")]
     source: Option<u16>,
 
-    /// The CPUs that are woken [default: the first of each relation to the source]
+    /// The CPUs to wake [default: the first one of each relation to the source]
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     target: Vec<u16>,
 
-    /// Idle states to force, one after the other; all: each that is enabled; configured: none is
-    /// forced
+    /// The idle states to force, one after the other; `all` means each enabled one, `configured` means to
+    /// force none
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
     state: Vec<String>,
 

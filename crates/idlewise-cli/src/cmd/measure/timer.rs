@@ -50,8 +50,8 @@ pub struct Timer {
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     target: Vec<u16>,
 
-    /// Idle states to force, one after the other; all: each that is enabled; configured: none is
-    /// forced
+    /// The idle states to force, one after the other; `all` means each enabled one, `configured` means to
+    /// force none
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
     state: Vec<String>,
 

@@ -53,8 +53,8 @@ governor's file crashed, looped or answered what is no state; 2 on bad input.";
 
 /// Replay recorded idle gaps under any governor, on any machine's idle states
 ///
-/// Times are simulated: gaps are the recording's, exit latencies the machine table's worst case.
-/// λ is the price of delay: at λ=1 a second of delay costs what a second of polling does.
+/// Gaps come from the recording; delays are simulated, with the machine's exit latencies, which are
+/// worst cases. λ is the price of delay: at λ=1 a second of delay costs as much as a second of polling.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
 pub struct Replay {
@@ -64,15 +64,15 @@ pub struct Replay {
     #[command(flatten)]
     world: World,
 
-    /// Compare the recorded decisions with those of the recording's own governor on its own table
+    /// Compare the recorded decisions with our port of the recorded governor
     ///
-    /// One decision a gap, asked for after what the recording's governor did before; beside it, how
-    /// often a replay that goes its own way decides alike. docs/agreement.md has the figures of real
-    /// kernels.
+    /// Compares one decision for each gap. Before each, our port is told what the recorded governor
+    /// had really done until then. The output also says how often a replay that follows its own
+    /// decisions agrees. docs/agreement.md has the figures to expect.
     #[arg(long, conflicts_with_all = ["json", "csv", "write_log"])]
     check_recorded: bool,
 
-    /// Write what the one governor named did on the one machine named as a new log
+    /// Write the decisions as a new log; needs exactly one --governor and one --machine
     #[arg(long, value_name = "LOG", conflicts_with_all = ["json", "csv", "disabled"])]
     write_log: Option<PathBuf>,
 
