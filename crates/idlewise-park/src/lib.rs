@@ -12,7 +12,7 @@
 //! | `word.rs` | [`word`]: sleeping while a word has a value, the platform's own way |
 //! | `waker.rs` | unparkers as wakers of tasks, [`block_on`] |
 //! | `wait_set.rs` | [`WaitSet`]: one thread waits for any of several bells |
-//! | `channel.rs` | [`channel`]: bounded, many senders, one receiver |
+//! | `channel/` | [`channel`]: bounded, unbounded or for one item; for threads and tasks |
 //! | `idle.rs` | [`Idle`]: a scheduler's idle workers: park one, wake one, wake many |
 //! | `event_bell.rs` | `EventBell`: a doorbell for threads that sleep in epoll (Linux) |
 //! | `waiter.rs` | the idle loop: select, enter, be woken, reflect |
@@ -20,6 +20,8 @@
 //! | `calibrate.rs` | what they cost here |
 //! | `load.rs` | when not to poll: oversubscription, preemption, a CPU budget |
 //! | `stats.rs` | [`WaitStats`] |
+//! | `line.rs` | threads and tasks that wait for a condition, called one by one |
+//! | `sync.rs` | `std`'s locks and atomics, or loom's |
 //! | `clock.rs` | the clock: the CPU's counter where it is steady |
 //! | `wait/` | [`wait::WaitMethod`]s, one file per platform |
 //!
@@ -34,10 +36,12 @@ mod clock;
 #[cfg(target_os = "linux")]
 mod event_bell;
 mod idle;
+mod line;
 mod load;
 mod parker;
 mod raw;
 mod stats;
+mod sync;
 mod table;
 pub mod wait;
 mod wait_set;

@@ -1,0 +1,248 @@
+//! [`Select`]: one thread waits until any of several channels is ready.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::shared::Shared;
+use super::{Receiver, Sender};
+use crate::clock::Deadline;
+use crate::line::{Line, Waiting, with_waiting};
+
+/// One end of a channel, whatever its items are.
+trait End {
+    fn line(&self) -> &Line;
+    /// Whether the operation would not wait, as a hint.
+    fn is_ready(&self) -> bool;
+}
+
+struct ReceivingEnd<'a, T>(&'a Shared<T>);
+
+impl<T> End for ReceivingEnd<'_, T> {
+    fn line(&self) -> &Line {
+        &self.0.receivers
+    }
+
+    fn is_ready(&self) -> bool {
+        self.0.has_item() || self.0.senders.is_closed()
+    }
+}
+
+struct SendingEnd<'a, T>(&'a Shared<T>);
+
+impl<T> End for SendingEnd<'_, T> {
+    fn line(&self) -> &Line {
+        &self.0.senders
+    }
+
+    fn is_ready(&self) -> bool {
+        self.0.has_room() || self.0.receivers.is_closed()
+    }
+}
+
+/// Waits until any of several channels is ready to receive from or to send to.
+///
+/// Ready means that the operation would not wait *now*, a disconnected end included. Another
+/// thread may be faster: try, and wait again if it fails.
+///
+/// ```
+/// use idlewise_park::channel::{Select, bounded, unbounded};
+///
+/// let (orders, new_orders) = unbounded();
+/// let (stop, stopped) = bounded(1);
+/// std::thread::spawn(move || {
+///     (1..=3).for_each(|n| orders.send(n).unwrap());
+///     stop.send(()).unwrap();
+///     orders // kept until the end
+/// });
+/// let (mut sum, mut is_stopped) = (0, false);
+/// while !is_stopped || !new_orders.is_empty() {
+///     let mut select = Select::new();
+///     let order = select.recv(&new_orders);
+///     select.recv(&stopped);
+///     if select.ready() == order {
+///         sum += new_orders.try_recv().unwrap_or(0);
+///     } else {
+///         is_stopped |= stopped.try_recv().is_ok();
+///     }
+/// #   if is_stopped && sum == 6 { break }
+/// }
+/// assert_eq!(sum, 6);
+/// ```
+#[derive(Default)]
+pub struct Select<'a> {
+    ends: Vec<Box<dyn End + 'a>>,
+    /// Where the last search began: no end is always first.
+    first: usize,
+}
+
+impl<'a> Select<'a> {
+    /// Nothing to wait for yet.
+    ///
+    /// ```
+    /// assert_eq!(idlewise_park::channel::Select::new().try_ready(), None);
+    /// ```
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits for an item of this channel too. Returns the operation's index, from 0.
+    ///
+    /// ```
+    /// use idlewise_park::channel::{Select, bounded};
+    ///
+    /// let (sender, receiver) = bounded(1);
+    /// sender.send(1).unwrap();
+    /// let mut select = Select::new();
+    /// let index = select.recv(&receiver);
+    /// assert_eq!(select.try_ready(), Some(index));
+    /// ```
+    pub fn recv<T>(&mut self, receiver: &'a Receiver<T>) -> usize {
+        self.add(Box::new(ReceivingEnd(&*receiver.shared)))
+    }
+
+    /// Waits for room in this channel too. Returns the operation's index, from 0.
+    ///
+    /// ```
+    /// use idlewise_park::channel::{Select, bounded};
+    ///
+    /// let (sender, receiver) = bounded::<u8>(1);
+    /// let mut select = Select::new();
+    /// let index = select.send(&sender);
+    /// assert_eq!(select.try_ready(), Some(index));
+    /// # drop(receiver);
+    /// ```
+    pub fn send<T>(&mut self, sender: &'a Sender<T>) -> usize {
+        self.add(Box::new(SendingEnd(&*sender.shared)))
+    }
+
+    fn add(&mut self, end: Box<dyn End + 'a>) -> usize {
+        self.ends.push(end);
+        self.ends.len() - 1
+    }
+
+    /// The index of an operation that is ready, if one is.
+    ///
+    /// ```
+    /// use idlewise_park::channel::{Select, bounded};
+    ///
+    /// let (_sender, receiver) = bounded::<u8>(1);
+    /// let mut select = Select::new();
+    /// select.recv(&receiver);
+    /// assert_eq!(select.try_ready(), None);
+    /// ```
+    pub fn try_ready(&mut self) -> Option<usize> {
+        self.first = self.first.wrapping_add(1);
+        let first = self.first % self.ends.len().max(1);
+        let (before, after) = (0..first, first..self.ends.len());
+        after.chain(before).find(|&index| self.ends[index].is_ready())
+    }
+
+    /// The index of an operation that is ready; waits for one.
+    ///
+    /// ```
+    /// use idlewise_park::channel::{Select, bounded};
+    ///
+    /// let (sender, receiver) = bounded(1);
+    /// std::thread::spawn(move || sender.send(1));
+    /// let mut select = Select::new();
+    /// select.recv(&receiver);
+    /// assert_eq!(select.ready(), 0);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no operation.
+    pub fn ready(&mut self) -> usize {
+        self.ready_until(None).expect("without a deadline it waits until one is ready")
+    }
+
+    /// As [`Select::ready`], but waits no longer than this.
+    ///
+    /// ```
+    /// use idlewise_park::channel::{Select, bounded};
+    ///
+    /// let (_sender, receiver) = bounded::<u8>(1);
+    /// let mut select = Select::new();
+    /// select.recv(&receiver);
+    /// assert_eq!(select.ready_timeout(std::time::Duration::from_micros(10)), None);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no operation.
+    pub fn ready_timeout(&mut self, timeout: Duration) -> Option<usize> {
+        self.ready_until(Deadline::after(timeout))
+    }
+
+    /// As [`Select::ready`], but waits not beyond this moment.
+    ///
+    /// ```
+    /// use idlewise_park::channel::{Select, bounded};
+    ///
+    /// let (_sender, receiver) = bounded::<u8>(1);
+    /// let mut select = Select::new();
+    /// select.recv(&receiver);
+    /// assert_eq!(select.ready_deadline(std::time::Instant::now()), None);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no operation.
+    pub fn ready_deadline(&mut self, deadline: Instant) -> Option<usize> {
+        self.ready_until(Some(Deadline::at(deadline)))
+    }
+
+    fn ready_until(&mut self, deadline: Option<Deadline>) -> Option<usize> {
+        assert!(!self.ends.is_empty(), "a Select without operations would wait for ever");
+        self.try_ready().or_else(|| with_waiting(|waiting| self.wait(waiting, deadline)))
+    }
+
+    fn wait(&mut self, waiting: &Waiting, deadline: Option<Deadline>) -> Option<usize> {
+        loop {
+            waiting.begin();
+            let mut places = PlacesOfThread { select: self, waiting, tickets: Vec::new() };
+            places.enter();
+            let is_ready = places.select.try_ready().is_some();
+            let is_over = !is_ready && waiting.wait(deadline).is_none();
+            drop(places);
+            match self.try_ready() {
+                None if is_over => return None,
+                None => {}
+                ready => return ready,
+            }
+        }
+    }
+}
+
+/// A thread's places in the lines of all ends.
+struct PlacesOfThread<'s, 'a, 'w> {
+    select: &'s mut Select<'a>,
+    waiting: &'w Waiting,
+    tickets: Vec<u64>,
+}
+
+impl PlacesOfThread<'_, '_, '_> {
+    fn enter(&mut self) {
+        for (operation, end) in self.select.ends.iter().enumerate() {
+            self.tickets.push(end.line().enter_thread(self.waiting, operation));
+        }
+    }
+}
+
+impl Drop for PlacesOfThread<'_, '_, '_> {
+    fn drop(&mut self) {
+        let called_by = self.waiting.abandon();
+        for (end, ticket) in self.select.ends.iter().zip(&self.tickets) {
+            end.line().leave(*ticket);
+        }
+        // The caller counts on an operation, and this thread may choose another. Nothing is passed on
+        // that is not there: two threads would pass it to each other for ever.
+        let end = called_by.and_then(|operation| self.select.ends.get(operation));
+        if let Some(end) = end.filter(|end| end.is_ready()) {
+            end.line().call(1);
+        }
+    }
+}
+
+impl fmt::Debug for Select<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Select").field("operations", &self.ends.len()).finish_non_exhaustive()
+    }
+}
