@@ -25,7 +25,7 @@ CPU_PACKAGES = qemu-system-x86 busybox-static cpio kmod xz-utils
 
 .DEFAULT_GOAL := help
 .PHONY: help install book deb test-deb setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-kernel-debug test-cpus \
-	loom loom-bounded miri tsan stress stress-short test-arm bare-metal
+	loom loom-bounded miri tsan stress stress-short test-arm bare-metal other-systems msrv
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -76,7 +76,7 @@ demo: toolchain ## the main job on the bundled recordings: import one, then repl
 	@$(IDLEWISE) replay
 
 # Each part runs, whatever becomes of the others.
-TEST_PARTS = lint unit-test stress-short loom-bounded bare-metal test-arm front-door conformance-short test-kernel
+TEST_PARTS = lint unit-test stress-short loom-bounded bare-metal other-systems msrv test-arm front-door conformance-short test-kernel
 
 test: setup ## everything that CI runs, and at its end a list of what was skipped and why
 	@./scripts/skips $(MAKE) --no-print-directory --keep-going $(TEST_PARTS)
@@ -106,13 +106,13 @@ loom-bounded:
 miri: ## run the waiting protocols' tests under miri (needs a nightly toolchain with miri)
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
 	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-core --lib -- doorbell idle_set && \
-	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-park --lib --test stress_parker; \
+	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-park --lib --test stress_parker --test waker --test raw_parker; \
 	else echo 'SKIPPED: miri is not installed (rustup component add miri --toolchain nightly)'; fi
 
 tsan: ## run idlewise-park's tests under ThreadSanitizer (needs a nightly toolchain with rust-src)
 	@if $(CARGO) +nightly --version >/dev/null 2>&1 && [ -d "$$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ]; then \
 	RUSTFLAGS='-Zsanitizer=thread' $(CARGO) +nightly test -Zbuild-std --target "$$(rustc -vV | sed -n 's/^host: //p')" \
-	--package idlewise-park --lib --test stress_parker --test parker --target-dir "$${CARGO_TARGET_DIR:-target}/tsan"; \
+	--package idlewise-park --lib --test stress_parker --test parker --test waker --test raw_parker --target-dir "$${CARGO_TARGET_DIR:-target}/tsan"; \
 	else echo 'SKIPPED: the standard library must be built too (rustup component add rust-src --toolchain nightly)'; fi
 
 stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours; STRESS_COUNT=N for fewer)
@@ -130,7 +130,7 @@ test-arm: toolchain ## test idlewise-core and idlewise-park for AArch64 under qe
 	echo 'SKIPPED: AArch64: packages are missing (sudo apt-get install $(ARM_PACKAGES))'; \
 	else CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' \
-	./scripts/cargo-test --package idlewise-core --package idlewise-park --lib --test stress_parker --test parker \
+	./scripts/cargo-test --package idlewise-core --package idlewise-park --lib --test stress_parker --test parker --test raw_parker \
 	--target aarch64-unknown-linux-gnu; fi
 
 # Whether the compiler can build for it: rust-toolchain.toml has rustup install what is needed here.
@@ -143,6 +143,25 @@ bare-metal: toolchain ## build idlewise-core for a machine without an operating 
 	if $(call has_target,$$target); then \
 	$(CARGO) build --quiet --package idlewise-core --target $$target && echo "bare metal: idlewise-core builds for $$target" || exit 1; \
 	else echo "SKIPPED: bare metal: the core library of $$target is missing (rustup target add $$target)"; fi; done
+
+# Systems that nothing here runs: that the waiting crates are correct Rust for them is what we can tell.
+OTHER_SYSTEMS = x86_64-pc-windows-gnu x86_64-pc-windows-msvc x86_64-apple-darwin aarch64-apple-darwin
+
+other-systems: toolchain ## check that idlewise-park compiles for Windows and macOS
+	@for target in $(OTHER_SYSTEMS); do \
+	if $(call has_target,$$target); then \
+	$(CARGO) clippy --quiet --package idlewise-park --all-features --target $$target -- --deny warnings \
+	&& echo "other systems: idlewise-park compiles for $$target" || exit 1; \
+	else echo "SKIPPED: other systems: the standard library of $$target is missing (rustup target add $$target)"; fi; done
+
+# The oldest compiler for users of the published crates: `rust-version` in their Cargo.toml.
+MSRV = $$(sed -n 's/^rust-version = "\(.*\)"/\1/p' crates/idlewise-park/Cargo.toml Cargo.toml | head -n 1)
+
+msrv: toolchain ## check idlewise-core and idlewise-park with the oldest compiler that they promise
+	@if $(CARGO) +$(MSRV) --version >/dev/null 2>&1 || rustup toolchain install $(MSRV) --profile minimal >/dev/null 2>&1; then \
+	$(CARGO) +$(MSRV) check --quiet --package idlewise-park --package idlewise-core --all-features \
+	--target-dir "$${CARGO_TARGET_DIR:-target}/msrv" && echo "oldest compiler: both crates compile with Rust $(MSRV)"; \
+	else echo "SKIPPED: oldest compiler: Rust $(MSRV) is missing (rustup toolchain install $(MSRV) --profile minimal)"; fi
 
 front-door: toolchain ## run the README's first command and look at what it prints
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
