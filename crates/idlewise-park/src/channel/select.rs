@@ -49,10 +49,10 @@ impl<T> End for SendingEnd<'_, T> {
 ///
 /// let (orders, new_orders) = unbounded();
 /// let (stop, stopped) = bounded(1);
-/// std::thread::spawn(move || {
+/// let worker = std::thread::spawn(move || {
 ///     (1..=3).for_each(|n| orders.send(n).unwrap());
 ///     stop.send(()).unwrap();
-///     orders // kept until the end
+///     orders // not closed before it is joined: a closed channel is always ready
 /// });
 /// let (mut sum, mut is_stopped) = (0, false);
 /// while !is_stopped || !new_orders.is_empty() {
@@ -67,6 +67,7 @@ impl<T> End for SendingEnd<'_, T> {
 /// #   if is_stopped && sum == 6 { break }
 /// }
 /// assert_eq!(sum, 6);
+/// # drop(worker.join());
 /// ```
 #[derive(Default)]
 pub struct Select<'a> {
