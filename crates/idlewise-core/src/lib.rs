@@ -53,7 +53,9 @@ pub use governor::{
 #[cfg(target_has_atomic = "64")]
 pub use idle_set::IdleSet;
 pub use latency::{CpuLatencyLimit, LatencyLimit, NO_LATENCY_LIMIT_NS};
-pub use poll_limit::{PollLimit, WaitCost};
+pub use poll_limit::{
+    PLAN_STEP, Planner, PollLimit, SLEEP_DEPTH_COUNT, SleepCost, WaitCost, sleep_depth,
+};
 pub use promotion::{auto_promotion_delay_ns, auto_promotion_target};
 pub use state::{
     DisabledMask, IdleState, STATE_COUNT_MAX, StateIndex, StateTable, StateTableError, TableDoubt,

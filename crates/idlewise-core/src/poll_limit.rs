@@ -4,36 +4,54 @@
 //! burn part of one (UMWAIT, MWAITX, WFE), and one deep state that costs two system calls and a late
 //! wake-up. Whatever is known about the next gap is in the gaps before it, so:
 //!
-//! 1. **Remember** the last hundred gaps or so, in a histogram with two buckets for each doubling,
-//!    older ones fading.
-//! 2. **Price** a plan "poll for X, then go to state k": for each past gap g, the time polled,
-//!    the part of a CPU that k burns for what is left of g, k's cost of entering and leaving, and the
-//!    exit latency that the waker waits for, at `latency_price` nanoseconds of CPU time a
-//!    nanosecond.
-//! 3. **Choose** the cheapest X and k. For one deep state that is the best of all fixed spins for
-//!    the gaps seen: if they are mixed, X lies just beyond the short ones.
-//! 4. **Without a history**, stay in each state as long as the next deeper one would have cost:
+//! 1. **Remember** the last hundred waits or so, in a histogram with two buckets for each doubling,
+//!    older ones fading. A wait that its deadline ended was not a gap of that length: all it says is
+//!    that the gap was longer. Such an observation is called censored.
+//! 2. **Estimate** how gaps are distributed (Kaplan and Meier, 1958): of the waits that lasted until
+//!    a bucket, which share was woken in it? Censored waits count among those that lasted. What is
+//!    left at the end is the chance that nobody comes.
+//! 3. **Price** a plan "poll for X, then go to state k" by that distribution: the time polled, the
+//!    part of a CPU that k burns for what is left of the gap, k's cost of entering and leaving, and
+//!    the exit latency that the waker waits for, at `latency_price` nanoseconds of CPU time a
+//!    nanosecond. Nobody waits for a thread that its deadline wakes.
+//! 4. **Choose** the cheapest X and k of those that keep the budget: what polling burns beyond what
+//!    the sleep would have cost, on average over the waits.
+//! 5. **Without a history**, stay in each state as long as the next deeper one would have cost:
 //!    never worse than twice the best choice (the ski-rental bound).
 //!
-//! Assumptions: gaps repeat in distribution, not in order; a state that is neither the first nor the
-//! deepest is left by promotion ([`crate::auto_promotion_delay_ns`]), and then the deepest follows.
+//! A plan is made in steps of at most [`PLAN_STEP`] buckets ([`PollLimit::plan_step`]), so that a
+//! waiter can look at its doorbell in between.
+//!
+//! Assumptions: gaps repeat in distribution, not in order; when somebody comes does not depend on
+//! the deadline; a state that is neither the first nor the deepest is left by promotion
+//! ([`crate::auto_promotion_delay_ns`]), and then the deepest follows.
 //!
 //! Known limits: a gap that a poll would have shortened (a waker that needs this CPU) looks as
 //! long as it is; the crate that waits must notice that itself.
 
 use crate::{
-    Context, Decision, Device, Governor, Outcome, STATE_COUNT_MAX, StateIndex,
-    auto_promotion_delay_ns,
+    Context, Decision, Device, DisabledMask, Governor, Outcome, STATE_COUNT_MAX, StateIndex,
+    StateTable, auto_promotion_delay_ns,
 };
 
 /// Buckets: two for each doubling from 512 ns; the last holds all from 24 ms on.
 const BUCKET_COUNT: usize = 32;
-/// What one gap adds to its bucket.
+/// What one wait adds to its bucket.
 const WEIGHT: u32 = 16;
-/// When the weights reach this sum, all are halved: the last 64 to 128 gaps count.
+/// When the weights reach this sum, all are halved: the last 64 to 128 waits count.
 const WEIGHT_SUM_MAX: u32 = 128 * WEIGHT;
-/// A new plan is made after so many waits: it costs a few hundred nanoseconds.
+/// Fewer waits than this are no history.
+const HISTORY_MIN: u32 = 8 * WEIGHT;
+/// A new plan is made after so many waits.
 const PLAN_EVERY: u32 = 8;
+/// How many buckets one [`PollLimit::plan_step`] visits at most.
+pub const PLAN_STEP: usize = 8;
+/// Certainty: probabilities have 20 binary places.
+const CERTAIN: u64 = 1 << 20;
+/// Times are cut off here, over an hour, so that a time multiplied with a probability fits.
+const TIME_MAX_NS: u64 = 1 << 42;
+/// Sleeps differ in depth by how long they last: below 6 µs, 98 µs, 1.6 ms, and longer.
+pub const SLEEP_DEPTH_COUNT: usize = 4;
 
 /// What waiting in a state costs whoever waits, beside its row in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +62,38 @@ pub struct WaitCost {
     pub power_permille: u32,
 }
 
+/// What sleeping in the deepest state was found to cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SleepCost {
+    /// From the ring to the waiter's next instruction, by depth ([`sleep_depth`]): a CPU that was
+    /// idle for longer takes longer to wake up.
+    pub exit_latency_ns: [u64; SLEEP_DEPTH_COUNT],
+    /// CPU time of entering and leaving, the waker's part included.
+    pub transition_ns: u64,
+    /// The sleeper's part of that, which a sleep that the deadline ends costs too.
+    pub own_ns: u64,
+}
+
+/// The depth of a sleep that lasts this long, an index into [`SleepCost::exit_latency_ns`].
+pub fn sleep_depth(gap_ns: u64) -> usize {
+    depth_of(bucket_of(gap_ns))
+}
+
+fn depth_of(bucket: usize) -> usize {
+    bucket * SLEEP_DEPTH_COUNT / BUCKET_COUNT
+}
+
 /// Learns one waiter's gaps and picks the cheapest plan. Sets [`Device::poll_limit_ns`].
 #[derive(Clone, Debug)]
 pub struct PollLimit {
     costs: [WaitCost; STATE_COUNT_MAX],
+    sleep: Option<SleepCost>,
     latency_price: u32,
     buckets: [Bucket; BUCKET_COUNT],
     weight_sum: u32,
     waits: u32,
+    /// What polling may burn in a wait, on average, beyond what the sleep would have cost.
+    excess_max_ns: u64,
     plan: Option<Plan>,
     /// What this wait has lasted so far, over the states already left.
     waited_ns: u64,
@@ -59,15 +101,58 @@ pub struct PollLimit {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bucket {
-    weight: u32,
-    /// Weighted sum of its gaps, so that a gap is priced as what it was and not as its bucket.
-    sum_ns: u64,
+    /// Of the waits that ended here because somebody came.
+    woken: u32,
+    /// Of those that their deadline ended here.
+    censored: u32,
+    /// The mean of the former, the last ones counting most, so that a gap is priced as what it was
+    /// and not as its bucket.
+    mean_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plan {
     poll_limit_ns: u64,
     then: StateIndex,
+    /// Bit i: polling pays, although a deadline in bucket i comes before the limit.
+    pays_until: u32,
+}
+
+/// A plan in the making ([`PollLimit::plan_step`]).
+#[derive(Debug)]
+pub struct Planner {
+    /// Sums over the buckets below each; `[BUCKET_COUNT]` over all.
+    woken: [u64; BUCKET_COUNT + 1],
+    time: [u64; BUCKET_COUNT + 1],
+    /// What sleeping would have cost those.
+    sleep: [u64; BUCKET_COUNT + 1],
+    /// What polling to their end burns beyond the sleep's CPU time.
+    excess: [u64; BUCKET_COUNT + 1],
+    at_risk: u32,
+    next_bucket: usize,
+    next_state: StateIndex,
+    next_limit: usize,
+    best_cost: u64,
+    best: Plan,
+}
+
+/// What a plan depends on besides the history.
+struct Terms<'a> {
+    states: &'a StateTable,
+    disabled: DisabledMask,
+    deepest: StateIndex,
+    can_poll: bool,
+}
+
+impl<'a> Terms<'a> {
+    fn of(context: &Context<'a>) -> Self {
+        Terms {
+            states: context.states,
+            disabled: context.disabled,
+            deepest: deepest_allowed(context),
+            can_poll: context.states.get(0).is_polling && !context.disabled.contains(0),
+        }
+    }
 }
 
 impl PollLimit {
@@ -76,132 +161,275 @@ impl PollLimit {
     pub fn new(costs: [WaitCost; STATE_COUNT_MAX], latency_price: u32) -> Self {
         PollLimit {
             costs,
+            sleep: None,
             latency_price,
             buckets: [Bucket::default(); BUCKET_COUNT],
             weight_sum: 0,
             waits: 0,
+            excess_max_ns: u64::MAX,
             plan: None,
             waited_ns: 0,
         }
     }
 
-    /// Notes how long a wait was, from its beginning to the wake-up, whatever states it had. Ends
-    /// the wait: the next `select` begins a new one.
+    /// From the next plan on, the deepest state costs this, whatever its row says.
+    pub fn set_sleep_cost(&mut self, cost: SleepCost) {
+        self.sleep = Some(cost);
+    }
+
+    /// From the next plan on, polling may burn so much CPU time in a wait, on average, beyond what
+    /// sleeping at once would have cost. At first it is unlimited.
+    pub fn set_excess_max_ns(&mut self, excess_max_ns: u64) {
+        self.excess_max_ns = excess_max_ns;
+    }
+
+    /// Notes that a wait was ended by a waker `gap_ns` after its beginning, whatever states it had.
+    /// The next `select` begins a new one.
     pub fn end_wait(&mut self, gap_ns: u64) {
+        let gap_ns = gap_ns.min(TIME_MAX_NS);
         let bucket = &mut self.buckets[bucket_of(gap_ns)];
-        bucket.weight += WEIGHT;
-        // A day is more than any wait that still matters, and keeps the sum in 64 bits.
-        bucket.sum_ns += gap_ns.min(86_400_000_000_000) * u64::from(WEIGHT);
+        bucket.mean_ns = if bucket.woken == 0 {
+            gap_ns
+        } else {
+            bucket.mean_ns - bucket.mean_ns / 8 + gap_ns / 8
+        };
+        bucket.woken += WEIGHT;
+        self.count();
+    }
+
+    /// Notes that a wait was ended by its deadline `waited_ns` after its beginning: nobody came until
+    /// then. The next `select` begins a new one.
+    pub fn end_wait_unwoken(&mut self, waited_ns: u64) {
+        self.buckets[bucket_of(waited_ns)].censored += WEIGHT;
+        self.count();
+    }
+
+    fn count(&mut self) {
         self.weight_sum += WEIGHT;
         if self.weight_sum >= WEIGHT_SUM_MAX {
             self.weight_sum = 0;
             for bucket in &mut self.buckets {
-                // The mean stays: both are halved exactly or not at all.
-                bucket.sum_ns = bucket.sum_ns.checked_div(u64::from(bucket.weight)).unwrap_or(0);
-                bucket.weight /= 2;
-                bucket.sum_ns *= u64::from(bucket.weight);
-                self.weight_sum += bucket.weight;
+                bucket.woken /= 2;
+                bucket.censored /= 2;
+                self.weight_sum += bucket.woken + bucket.censored;
             }
         }
         self.waits = self.waits.wrapping_add(1);
         self.waited_ns = 0;
     }
 
-    /// What it costs to end a wait in `state`, beside the time spent there.
-    fn fixed_cost_ns(&self, context: &Context<'_>, state: StateIndex) -> u64 {
-        let latency_ns = context.states.get(state).exit_latency_ns;
-        self.costs[state].transition_ns + latency_ns * u64::from(self.latency_price)
+    /// Whether it is time for a new plan: then call [`PollLimit::plan_step`] before `select`.
+    #[inline]
+    pub fn wants_plan(&self) -> bool {
+        self.waited_ns == 0 && (self.plan.is_none() || self.waits.is_multiple_of(PLAN_EVERY))
     }
 
-    /// What is burnt by `rest_ns` of waiting in `state`, promoted to the deepest if that is late.
-    fn rest_cost_ns(&self, context: &Context<'_>, state: StateIndex, rest_ns: u64) -> u64 {
+    /// Begins a plan. One that is given up is begun anew in the next wait.
+    #[inline]
+    pub fn planner(&self) -> Planner {
+        Planner {
+            woken: [0; BUCKET_COUNT + 1],
+            time: [0; BUCKET_COUNT + 1],
+            sleep: [0; BUCKET_COUNT + 1],
+            excess: [0; BUCKET_COUNT + 1],
+            at_risk: self.weight_sum,
+            next_bucket: 0,
+            next_state: 0,
+            next_limit: 0,
+            best_cost: u64::MAX,
+            best: Plan { poll_limit_ns: 0, then: 0, pays_until: 0 },
+        }
+    }
+
+    /// Works on a plan, at most [`PLAN_STEP`] buckets of it. `true`: it is made, and holds from now on.
+    pub fn plan_step(&mut self, planner: &mut Planner, context: &Context<'_>) -> bool {
+        let terms = Terms::of(context);
+        if self.weight_sum < HISTORY_MIN {
+            self.plan = Some(self.rental(context, &terms));
+            return true;
+        }
+        if planner.next_bucket < BUCKET_COUNT {
+            self.add_up(planner, &terms);
+            return false;
+        }
+        if planner.next_state == 0 {
+            // State 0, if it polls, is what comes before.
+            planner.next_state = usize::from(context.states.get(0).is_polling);
+            planner.best.then = terms.deepest;
+        }
+        while planner.next_state < terms.deepest && !is_allowed(context, planner.next_state) {
+            planner.next_state += 1;
+        }
+        if planner.next_state <= terms.deepest {
+            self.price(planner, &terms);
+        }
+        if planner.next_state > terms.deepest {
+            self.plan = Some(planner.best);
+            return true;
+        }
+        false
+    }
+
+    /// The ski-rental plan, without a history.
+    fn rental(&self, context: &Context<'_>, terms: &Terms<'_>) -> Plan {
+        let first = usize::from(context.states.get(0).is_polling);
+        let then = (first..=terms.deepest).find(|&state| is_allowed(context, state));
+        let then = then.unwrap_or(terms.deepest);
+        let rental_ns = if then == terms.deepest {
+            // No longer than what it costs a waiter that was about to be woken.
+            self.sleep_cost_ns(terms, 1)
+        } else {
+            self.fixed_cost_ns(terms, then)
+        };
+        let poll_limit_ns = if terms.can_poll { rental_ns } else { 0 };
+        Plan { poll_limit_ns, then, pays_until: u32::MAX }
+    }
+
+    /// What the deepest state costs in CPU time: both sides' part, and the sleeper's.
+    fn sleep_times_ns(&self, deepest: StateIndex) -> (u64, u64) {
+        match self.sleep {
+            Some(cost) => (cost.transition_ns, cost.own_ns),
+            None => (self.costs[deepest].transition_ns, self.costs[deepest].transition_ns / 2),
+        }
+    }
+
+    /// What it costs to be woken from the deepest state, the priced latency included.
+    fn sleep_cost_ns(&self, terms: &Terms<'_>, depth: usize) -> u64 {
+        let latency_ns = match self.sleep {
+            Some(cost) => cost.exit_latency_ns[depth],
+            None => terms.states.get(terms.deepest).exit_latency_ns,
+        };
+        let price = u64::from(self.latency_price);
+        let (transition_ns, _) = self.sleep_times_ns(terms.deepest);
+        transition_ns.saturating_add(latency_ns.saturating_mul(price)).min(TIME_MAX_NS)
+    }
+
+    /// What it costs to end a wait in a state that is not the deepest, beside the time spent there.
+    fn fixed_cost_ns(&self, terms: &Terms<'_>, state: StateIndex) -> u64 {
+        let latency_ns = terms.states.get(state).exit_latency_ns;
+        let latency_cost_ns = latency_ns.saturating_mul(u64::from(self.latency_price));
+        self.costs[state].transition_ns.saturating_add(latency_cost_ns).min(TIME_MAX_NS)
+    }
+
+    /// Adds up what the waits were like, for the next few buckets.
+    fn add_up(&self, planner: &mut Planner, terms: &Terms<'_>) {
+        let (free_ns, _) = self.sleep_times_ns(terms.deepest);
+        let first = planner.next_bucket;
+        for index in first..first + PLAN_STEP {
+            let bucket = &self.buckets[index];
+            let left = CERTAIN - planner.woken[index];
+            // Of those that waited until here, how many were woken here?
+            let chance = (left as u32 * bucket.woken).checked_div(planner.at_risk).unwrap_or(0);
+            planner.at_risk -= bucket.woken + bucket.censored;
+            let chance = u64::from(chance);
+            let sleep_cost_ns = self.sleep_cost_ns(terms, depth_of(index));
+            planner.woken[index + 1] = planner.woken[index] + chance;
+            planner.time[index + 1] = planner.time[index] + chance * bucket.mean_ns;
+            planner.sleep[index + 1] = planner.sleep[index] + chance * sleep_cost_ns;
+            planner.excess[index + 1] =
+                planner.excess[index] + chance * bucket.mean_ns.saturating_sub(free_ns);
+        }
+        planner.next_bucket += PLAN_STEP;
+    }
+
+    /// Prices polling up to each of the next few buckets, and then going to one state.
+    fn price(&self, planner: &mut Planner, terms: &Terms<'_>) {
+        let state = planner.next_state;
+        let (transition_ns, own_ns) = self.sleep_times_ns(terms.deepest);
+        let excess_max = self.excess_max_ns.saturating_mul(CERTAIN);
+        let Planner { woken, time, sleep, excess, .. } = planner;
         let power = u64::from(self.costs[state].power_permille);
-        let promotion_ns = auto_promotion_delay_ns(context.states, context.disabled, state);
-        match promotion_ns {
-            Some(delay_ns) if rest_ns > delay_ns => {
-                let deepest = deepest_allowed(context);
-                delay_ns * power / 1000
-                    + self.costs[state].transition_ns
-                    + self.fixed_cost_ns(context, deepest)
+        let delay_ns = auto_promotion_delay_ns(terms.states, terms.disabled, state);
+        let fixed_ns = self.fixed_cost_ns(terms, state);
+        let last = (planner.next_limit + PLAN_STEP).min(BUCKET_COUNT);
+        for limit in planner.next_limit..last {
+            if limit > 0 && !terms.can_poll {
+                break;
             }
-            _ => rest_ns * power / 1000 + self.fixed_cost_ns(context, state),
-        }
-    }
-
-    /// The cheapest plan for the gaps seen, or the ski-rental one if there are too few.
-    fn make_plan(&self, context: &Context<'_>) -> Plan {
-        let deepest = deepest_allowed(context);
-        let can_poll = context.states.get(0).is_polling && !context.disabled.contains(0);
-        if self.weight_sum < 8 * WEIGHT {
-            let first = usize::from(context.states.get(0).is_polling);
-            let then = (first..=deepest).find(|&state| is_allowed(context, state));
-            let then = then.unwrap_or(deepest);
-            let rental_ns = self.fixed_cost_ns(context, then);
-            return Plan { poll_limit_ns: if can_poll { rental_ns } else { 0 }, then };
-        }
-        let mut best = (u64::MAX, Plan { poll_limit_ns: 0, then: deepest });
-        for then in usize::from(context.states.get(0).is_polling)..=deepest {
-            if !is_allowed(context, then) {
-                continue;
+            let poll_limit_ns = if limit == 0 { 0 } else { bucket_end_ns(limit - 1) };
+            let left = CERTAIN - woken[limit];
+            let polled = time[limit] + poll_limit_ns * left;
+            let mut burnt = excess[limit] + poll_limit_ns * left;
+            if state == terms.deepest && limit > 0 {
+                // Until a deadline here, which then needs no sleep.
+                let pays = polled < sleep[limit] + left * own_ns;
+                planner.best.pays_until |= u32::from(pays && burnt <= excess_max) << limit;
             }
-            // What was polled to the end by gaps not longer than the limit.
-            let mut polled_ns = 0;
-            for limit in 0..BUCKET_COUNT {
-                let poll_limit_ns = if limit == 0 { 0 } else { bucket_end_ns(limit - 1) };
-                if limit > 0 {
-                    polled_ns += self.buckets[limit - 1].sum_ns;
+            // Those that nobody wakes are not late for anybody.
+            let never = (CERTAIN - woken[BUCKET_COUNT]) * transition_ns;
+            let (stays_until, promoted) = match delay_ns {
+                _ if state == terms.deepest => (BUCKET_COUNT, 0),
+                Some(delay_ns) => {
+                    let promotion_ns = poll_limit_ns.saturating_add(delay_ns);
+                    let bucket = bucket_of(promotion_ns);
+                    let does_stay = self.buckets[bucket].mean_ns <= promotion_ns;
+                    let end = (bucket + usize::from(does_stay)).max(limit);
+                    let moved = CERTAIN - woken[end];
+                    let spent_ns = delay_ns * power / 1000 + self.costs[state].transition_ns;
+                    burnt += moved * delay_ns;
+                    (end, moved * spent_ns + sleep[BUCKET_COUNT] - sleep[end] + never)
                 }
-                if polled_ns >= best.0 || (limit > 0 && !can_poll) {
-                    break;
-                }
-                let mut cost_ns = polled_ns;
-                for bucket in &self.buckets[limit..] {
-                    if bucket.weight > 0 {
-                        let mean_ns = bucket.sum_ns / u64::from(bucket.weight);
-                        let rest_ns = mean_ns.saturating_sub(poll_limit_ns);
-                        let rest_cost_ns = self.rest_cost_ns(context, then, rest_ns);
-                        cost_ns = cost_ns.saturating_add(
-                            u64::from(bucket.weight).saturating_mul(poll_limit_ns + rest_cost_ns),
-                        );
-                    }
-                }
-                if cost_ns < best.0 {
-                    best = (cost_ns, Plan { poll_limit_ns, then });
-                }
+                None => (BUCKET_COUNT, never),
+            };
+            let stayed = woken[stays_until] - woken[limit];
+            let stayed_time =
+                (time[stays_until] - time[limit]).saturating_sub(poll_limit_ns * stayed);
+            let cost = if state == terms.deepest {
+                stayed_time / 1000 * power + sleep[BUCKET_COUNT] - sleep[limit] + never
+            } else {
+                burnt += stayed_time;
+                stayed_time / 1000 * power + stayed * fixed_ns + promoted
+            };
+            let cost = cost.saturating_add(polled);
+            if cost < planner.best_cost
+                && (burnt <= excess_max || limit == 0 && state == terms.deepest)
+            {
+                planner.best_cost = cost;
+                planner.best = Plan { poll_limit_ns, then: state, ..planner.best };
             }
         }
-        best.1
+        planner.next_limit = last;
+        if last == BUCKET_COUNT {
+            planner.next_limit = 0;
+            planner.next_state += 1;
+        }
     }
 }
 
 impl Governor for PollLimit {
-    /// Picks where the wait goes on, given what it lasted already.
+    /// Picks where the wait goes on, given what it lasted already. Without any plan
+    /// ([`PollLimit::plan_step`]) it sleeps.
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
-        let plan = match self.plan {
-            Some(plan) if !self.waits.is_multiple_of(PLAN_EVERY) || self.waited_ns > 0 => plan,
-            _ => *self.plan.insert(self.make_plan(context)),
-        };
+        let deepest = deepest_allowed(context);
+        let plan = self.plan.unwrap_or(Plan { poll_limit_ns: 0, then: deepest, pays_until: 0 });
         // Whatever the plan was made for, limits and disabled states hold now.
-        let then = (plan.then..=deepest_allowed(context))
-            .find(|&state| is_allowed(context, state))
-            .unwrap_or(deepest_allowed(context));
+        let then =
+            (plan.then..=deepest).find(|&state| is_allowed(context, state)).unwrap_or(deepest);
         let can_poll = context.states.get(0).is_polling && !context.disabled.contains(0);
-        // A wait that ends by its own deadline wakes nobody late, so polling buys nothing; but one
-        // that is over before a sleep begins is not worth sleeping for.
         let to_deadline_ns = u64::try_from(context.sleep_length().sleep_length_ns).unwrap_or(0);
-        let is_short = to_deadline_ns <= self.costs[then].transition_ns;
-        let poll_limit_ns = if is_short { to_deadline_ns.max(1) } else { plan.poll_limit_ns };
+        let deadline_ns = self.waited_ns.saturating_add(to_deadline_ns);
+        // A deadline that is over before a sleep begins is not worth sleeping for.
+        let (_, own_ns) = self.sleep_times_ns(deepest);
+        let poll_limit_ns = if deadline_ns <= own_ns {
+            deadline_ns.max(1)
+        } else if deadline_ns < plan.poll_limit_ns
+            && plan.pays_until >> (bucket_of(deadline_ns) + 1).min(31) & 1 == 0
+        {
+            0
+        } else {
+            plan.poll_limit_ns
+        };
         let state = if can_poll && (then == 0 || self.waited_ns < poll_limit_ns) {
             0
         } else if self.waited_ns <= plan.poll_limit_ns {
             then
         } else {
-            deepest_allowed(context)
+            deepest
         };
         if context.states.get(state).is_polling {
             // Polling that nothing can follow has no limit, be it for all states' being disabled.
             device.poll_limit_ns =
-                if then == 0 { u64::MAX } else { poll_limit_ns - self.waited_ns };
+                if then == 0 { u64::MAX } else { poll_limit_ns.saturating_sub(self.waited_ns) };
         }
         device.last_state = Some(state);
         Decision { state, stop_tick: true }
@@ -270,12 +498,26 @@ mod tests {
         PollLimit::new(costs, 10)
     }
 
-    /// The states of one wait of `gap_ns`, and how long it polled at most.
-    fn wait(governor: &mut PollLimit, context: &Context<'_>, gap_ns: u64) -> (StateIndex, u64) {
+    fn plan(governor: &mut PollLimit, context: &Context<'_>) {
+        if governor.wants_plan() {
+            let mut planner = governor.planner();
+            while !governor.plan_step(&mut planner, context) {}
+        }
+    }
+
+    /// The state that a wait begins with, and how long it polls at most.
+    fn begin(governor: &mut PollLimit, context: &Context<'_>) -> (StateIndex, u64) {
+        plan(governor, context);
         let mut device = Device::default();
         let decision = governor.select(context, &mut device);
-        governor.end_wait(gap_ns);
         (decision.state, device.poll_limit_ns)
+    }
+
+    /// The same for a wait of `gap_ns`.
+    fn wait(governor: &mut PollLimit, context: &Context<'_>, gap_ns: u64) -> (StateIndex, u64) {
+        let begun = begin(governor, context);
+        governor.end_wait(gap_ns);
+        begun
     }
 
     #[test]
@@ -346,6 +588,7 @@ mod tests {
         let context = Context::new(&table, FAR);
         let mut governor = governor();
         let mut device = Device::default();
+        plan(&mut governor, &context);
         for state in 0..3 {
             assert_eq!(governor.select(&context, &mut device).state, state);
             device.last_residency_ns = device.poll_limit_ns;
@@ -394,5 +637,206 @@ mod tests {
             wait(&mut governor, &context, 3_000);
         }
         assert_eq!(wait(&mut governor, &context, 3_000).0, 0);
+    }
+
+    /// As [`without_half`], with a deadline that soon.
+    fn until(table: &StateTable, deadline_ns: i64) -> Context<'_> {
+        let soon = SleepLength { sleep_length_ns: deadline_ns, next_event_ns: deadline_ns };
+        let mut context = Context::new(table, soon);
+        context.disabled = DisabledMask::NONE.with(1);
+        context
+    }
+
+    #[test]
+    fn does_not_poll_for_deadlines_that_nobody_beats() {
+        let table = table();
+        for timeout_ns in [8_000, 20_000, 50_000, 100_000, 300_000, 1_000_000] {
+            let context = until(&table, timeout_ns);
+            let mut governor = governor();
+            for _ in 0..20 {
+                plan(&mut governor, &context);
+                governor.end_wait_unwoken(timeout_ns as u64);
+            }
+            assert_eq!(begin(&mut governor, &context).0, 2, "{timeout_ns}");
+        }
+    }
+
+    /// A timer of 150 µs in a loop, and somebody every 20 ms: one wait in 133 is woken.
+    #[test]
+    fn a_rare_wake_is_not_polled_for() {
+        let table = table();
+        let context = until(&table, 150_000);
+        let mut governor = governor();
+        let mut polled_ns = 0;
+        for turn in 0..2_000u64 {
+            let (state, poll_limit_ns) = begin(&mut governor, &context);
+            polled_ns += if state == 0 { poll_limit_ns.min(150_000) } else { 0 };
+            match turn % 133 {
+                1 => governor.end_wait(turn * 7_919 % 150_000),
+                _ => governor.end_wait_unwoken(150_000),
+            }
+        }
+        // The first waits, which know nothing, and a few for gaps that are that short now and then.
+        assert!(polled_ns < 2_000 * 150_000 / 200, "{polled_ns} ns");
+    }
+
+    /// Gaps of 30 µs, and now and then a deadline before them. Those say nothing about the gaps, and
+    /// they are not polled for.
+    #[test]
+    fn a_deadline_is_no_gap() {
+        let table = table();
+        let (far, near) = (without_half(&table), until(&table, 20_000));
+        let mut governor = governor();
+        for turn in 0..400 {
+            if turn % 4 == 0 {
+                wait(&mut governor, &far, 30_000);
+            } else {
+                begin(&mut governor, &near);
+                governor.end_wait_unwoken(20_000);
+            }
+        }
+        let (state, poll_limit_ns) = begin(&mut governor, &far);
+        assert_eq!(state, 0);
+        assert!((30_000..60_000).contains(&poll_limit_ns), "{poll_limit_ns}");
+        assert_eq!(begin(&mut governor, &near).0, 2);
+        assert_eq!(begin(&mut governor, &until(&table, 35_000)).0, 0, "somebody comes before it");
+    }
+
+    #[test]
+    fn keeps_the_budget() {
+        let table = table();
+        let context = without_half(&table);
+        let mut governor = governor();
+        // Sleeping costs 44 µs with its priced latency, and 4 µs of CPU time.
+        for _ in 0..160 {
+            wait(&mut governor, &context, 20_000);
+        }
+        assert_eq!(begin(&mut governor, &context).0, 0);
+        governor.set_excess_max_ns(10_000);
+        for _ in 0..8 {
+            wait(&mut governor, &context, 20_000);
+        }
+        assert_eq!(begin(&mut governor, &context).0, 2, "16 µs more than the sleep");
+        governor.set_excess_max_ns(3_000);
+        for turn in 0..400 {
+            wait(&mut governor, &context, if turn % 4 == 0 { 20_000 } else { 2_000 });
+        }
+        let (state, poll_limit_ns) = begin(&mut governor, &context);
+        assert_eq!(state, 0);
+        assert!((2_000..10_000).contains(&poll_limit_ns), "the short ones: {poll_limit_ns}");
+        governor.set_excess_max_ns(0);
+        for _ in 0..1_000 {
+            wait(&mut governor, &context, 2_000);
+        }
+        assert_eq!(begin(&mut governor, &context).0, 0, "polling is cheaper than sleeping");
+    }
+
+    #[test]
+    fn learns_what_sleeping_costs() {
+        let table = table();
+        let context = without_half(&table);
+        let mut governor = governor();
+        // 80 µs polled against a sleep of 44 µs, and then one of 800.
+        for _ in 0..40 {
+            wait(&mut governor, &context, 80_000);
+        }
+        assert_eq!(begin(&mut governor, &context).0, 2);
+        let exit_latency_ns = [4_000, 80_000, 4_000, 4_000];
+        governor.set_sleep_cost(SleepCost { exit_latency_ns, transition_ns: 4_000, own_ns: 2_000 });
+        for _ in 0..40 {
+            wait(&mut governor, &context, 80_000);
+        }
+        assert_eq!(begin(&mut governor, &context).0, 0, "as deep as sleeps of 80 µs get");
+        for _ in 0..400 {
+            wait(&mut governor, &context, 400_000);
+        }
+        assert_eq!(begin(&mut governor, &context).0, 2);
+    }
+
+    /// A waiter is deaf for no longer than one step takes.
+    #[test]
+    fn a_plan_is_made_in_small_steps() {
+        let table = table();
+        let context = Context::new(&table, FAR);
+        let mut governor = governor();
+        for turn in 0..64u32 {
+            governor.end_wait(600 << (turn % 16));
+        }
+        let mut planner = governor.planner();
+        let mut steps = 0;
+        loop {
+            let place = |planner: &Planner| {
+                let Planner { next_bucket, next_state, next_limit, .. } = *planner;
+                next_bucket + next_state.saturating_sub(1) * BUCKET_COUNT + next_limit
+            };
+            let before = place(&planner);
+            let is_made = governor.plan_step(&mut planner, &context);
+            assert!(place(&planner) - before <= PLAN_STEP);
+            steps += 1;
+            if is_made {
+                break;
+            }
+        }
+        // The sums, and then two states.
+        assert_eq!(steps, 3 * BUCKET_COUNT / PLAN_STEP);
+    }
+
+    /// The cheapest plan by trying all, gap by gap, in real numbers.
+    mod naive {
+        use super::*;
+
+        pub fn cost_ns(poll_limit_ns: u64, then: StateIndex, gaps_ns: &[u64]) -> f64 {
+            let cost_ns = |&gap_ns: &u64| {
+                if gap_ns < poll_limit_ns {
+                    return gap_ns as f64;
+                }
+                let rest_ns = (gap_ns - poll_limit_ns) as f64;
+                // As `governor` and `table`; the half-way state is promoted after 58 µs.
+                poll_limit_ns as f64
+                    + match then {
+                        2 => 44_000.0,
+                        _ if rest_ns > 58_000.0 => 29_000.0 + 100.0 + 44_000.0,
+                        _ => rest_ns / 2.0 + 5_100.0,
+                    }
+            };
+            gaps_ns.iter().map(cost_ns).sum::<f64>() / gaps_ns.len() as f64
+        }
+
+        pub fn best_ns(gaps_ns: &[u64]) -> f64 {
+            let limits_ns = core::iter::once(0).chain((0..BUCKET_COUNT - 1).map(bucket_end_ns));
+            limits_ns
+                .flat_map(|limit_ns| [1, 2].map(|then| cost_ns(limit_ns, then, gaps_ns)))
+                .fold(f64::MAX, f64::min)
+        }
+    }
+
+    #[test]
+    fn plans_as_well_as_trying_all_plans() {
+        extern crate std;
+        let table = table();
+        assert_eq!(auto_promotion_delay_ns(&table, DisabledMask::NONE, 1), Some(58_000));
+        let context = Context::new(&table, FAR);
+        let mut random = 88_172_645_463_325_252u64;
+        let mut next = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        for round in 0..300 {
+            // Up to four kinds of gaps, each in one bucket of its own.
+            let kinds: std::vec::Vec<_> = (0..=next() % 4)
+                .map(|kind| (512 + next() % 512) << (4 * kind + next() % 4))
+                .collect();
+            let gaps_ns: std::vec::Vec<_> =
+                (0..96).map(|_| kinds[(next() % kinds.len() as u64) as usize]).collect();
+            let mut governor = governor();
+            gaps_ns.iter().for_each(|&gap_ns| governor.end_wait(gap_ns));
+            plan(&mut governor, &context);
+            let Plan { poll_limit_ns, then, .. } = governor.plan.unwrap();
+            let (cost_ns, best_ns) =
+                (naive::cost_ns(poll_limit_ns, then, &gaps_ns), naive::best_ns(&gaps_ns));
+            assert!(cost_ns <= 1.01 * best_ns, "{round} {kinds:?}: {cost_ns} {best_ns}");
+        }
     }
 }

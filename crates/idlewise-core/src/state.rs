@@ -199,6 +199,17 @@ impl StateTable {
         Ok(table)
     }
 
+    /// Replaces the deepest state, for tables that are corrected while they are used.
+    ///
+    /// # Errors
+    /// As [`StateTable::new`]; the table is then as before.
+    pub fn replace_deepest(&mut self, state: IdleState) -> Result<(), StateTableError> {
+        let mut states = self.states;
+        states[self.deepest()] = state;
+        *self = Self::new(&states[..self.len()])?;
+        Ok(())
+    }
+
     /// How many states there are, at least 1.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a table is never empty")]
@@ -304,6 +315,15 @@ mod tests {
         );
         let tied = StateTable::new(&[IdleState::new(1, 10), IdleState::new(2, 10)]).unwrap();
         assert!(tied.doubts().eq([TableDoubt::EqualResidency { index: 1 }]));
+    }
+
+    #[test]
+    fn replaces_the_deepest_state_by_one_that_fits() {
+        let mut table = StateTable::new(&[IdleState::POLL, IdleState::new(5, 10)]).unwrap();
+        assert_eq!(table.replace_deepest(IdleState::new(7, 20)), Ok(()));
+        assert_eq!(table.as_slice(), [IdleState::POLL, IdleState::new(7, 20)]);
+        assert!(table.replace_deepest(IdleState::POLL).is_err());
+        assert_eq!(table.get(1).exit_latency_ns, 7);
     }
 
     #[test]

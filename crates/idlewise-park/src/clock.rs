@@ -1,7 +1,12 @@
-//! The clock that waits are measured with: the CPU's counter where it is steady, else the OS's.
+//! The clock that waits are measured with: the CPU's counter where the kernel keeps time by it, else
+//! the OS's clock.
 //!
-//! On x86 that is the time stamp counter if CPUID calls it invariant, its rate measured once against
-//! `Instant`; on Arm the virtual counter, whose rate the CPU tells. Reading them takes a few
+//! On x86 the time stamp counter is used if CPUID calls it invariant *and* the kernel trusts it: it is
+//! its clock source, or, in a KVM guest, the host says that its clock is stable, which rests on the
+//! counter. A kernel that has seen it drift or jump switches to another source, and so do we by
+//! not beginning with it. Its rate is not waited for: the OS's clock serves for the first few
+//! milliseconds, while both are read now and then; when two spans in a row agree on a rate, the counter
+//! takes over. On Arm it is the virtual counter, whose rate the CPU tells. Reading them takes a few
 //! nanoseconds and no system call anywhere. All times are nanoseconds since the process's first
 //! look at the clock.
 //!
@@ -9,20 +14,14 @@
 //! is known to 30 ppm. So a [`Deadline`] is the OS's clock's, and the counter only says when to look there.
 
 use std::sync::OnceLock;
-#[cfg(target_arch = "x86_64")]
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    origin: Instant,
-    counter: Option<Counter>,
-}
-
-/// A CPU's counter: `origin` is where our time begins, `ns_per_tick` has 32 binary places.
-#[derive(Clone, Copy, Debug)]
+/// A CPU's counter: at `origin_ticks` our time is `origin_ns`; `ns_per_tick` has 32 binary places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counter {
     origin_ticks: u64,
+    origin_ns: u64,
     ns_per_tick: u64,
 }
 
@@ -30,87 +29,244 @@ impl Counter {
     fn at_ns(self, ticks: u64) -> u64 {
         // A counter that starts again below its origin goes on from somewhere: a jump like others.
         let since = ticks.wrapping_sub(self.origin_ticks);
-        ((u128::from(since) * u128::from(self.ns_per_tick)) >> 32) as u64
+        let since_ns = ((u128::from(since) * u128::from(self.ns_per_tick)) >> 32) as u64;
+        self.origin_ns.wrapping_add(since_ns)
     }
 
     fn ticks_at(self, at_ns: u64) -> u64 {
-        let since = (u128::from(at_ns) << 32) / u128::from(self.ns_per_tick);
+        let since_ns = at_ns.saturating_sub(self.origin_ns);
+        let since = (u128::from(since_ns) << 32) / u128::from(self.ns_per_tick);
         u64::try_from(since).map_or(u64::MAX, |since| self.origin_ticks.wrapping_add(since))
     }
 }
 
-/// How long the counter's rate is measured: two readings of 30 ns make an error of 30 ppm.
-#[cfg(target_arch = "x86_64")]
-const RATE_MEASUREMENT: Duration = Duration::from_millis(2);
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Reading {
+    at_ns: u64,
+    ticks: u64,
+}
 
-/// Both clocks at one moment, as far as can be: of a few readings the one that took least, because a
-/// thread that loses its CPU between the two would have a wrong rate for good.
-#[cfg(target_arch = "x86_64")]
-fn both_clocks() -> (Instant, u64) {
+/// How long a span is that the counter's rate is taken from, at least: two readings of 30 ns make an
+/// error of 30 ppm.
+#[cfg(any(test, target_arch = "x86_64"))]
+const SPAN_NS: u64 = 2_000_000;
+
+/// Finds the counter's rate from readings that are taken now and then.
+#[cfg(any(test, target_arch = "x86_64"))]
+#[derive(Debug, Default)]
+struct Calibration {
+    last: Option<Reading>,
+    ns_per_tick: Option<u64>,
+}
+
+#[cfg(any(test, target_arch = "x86_64"))]
+impl Calibration {
+    /// The counter, if this reading ends the second of two spans that agree. A span in which one of the
+    /// clocks was stopped, set or preempted between two readings agrees with no other.
+    fn read(&mut self, now: Reading) -> Option<Counter> {
+        let Some(last) = self.last else {
+            self.last = Some(now);
+            return None;
+        };
+        let elapsed_ns = now.at_ns.saturating_sub(last.at_ns);
+        if elapsed_ns < SPAN_NS {
+            return None;
+        }
+        let ticks = u128::from(now.ticks.wrapping_sub(last.ticks));
+        let rate = (u128::from(elapsed_ns) << 32).checked_div(ticks);
+        let rate = rate.and_then(|rate| u64::try_from(rate).ok()).filter(|&rate| rate > 0);
+        let before = std::mem::replace(&mut self.ns_per_tick, rate);
+        self.last = Some(now);
+        let (before, rate) = (before?, rate?);
+        // To a thousandth: each span is right to 30 ppm.
+        let does_agree = before.abs_diff(rate) <= rate / 1_000;
+        does_agree.then_some(Counter {
+            origin_ticks: now.ticks,
+            origin_ns: now.at_ns,
+            ns_per_tick: rate,
+        })
+    }
+}
+
+/// The counter in use. `ns_per_tick` is written last and read first; 0: none yet.
+struct InUse {
+    origin_ticks: AtomicU64,
+    origin_ns: AtomicU64,
+    ns_per_tick: AtomicU64,
+}
+
+static COUNTER: InUse = InUse {
+    origin_ticks: AtomicU64::new(0),
+    origin_ns: AtomicU64::new(0),
+    ns_per_tick: AtomicU64::new(0),
+};
+
+impl InUse {
+    #[inline]
+    fn get(&self) -> Option<Counter> {
+        // Acquire: pairs with the Release of `set`.
+        let ns_per_tick = self.ns_per_tick.load(Ordering::Acquire);
+        (ns_per_tick != 0).then(|| Counter {
+            origin_ticks: self.origin_ticks.load(Ordering::Relaxed),
+            origin_ns: self.origin_ns.load(Ordering::Relaxed),
+            ns_per_tick,
+        })
+    }
+
+    /// Once in a process's life: readers take the three words for one.
+    fn set(&self, counter: Counter) {
+        self.origin_ticks.store(counter.origin_ticks, Ordering::Relaxed);
+        self.origin_ns.store(counter.origin_ns, Ordering::Relaxed);
+        self.ns_per_tick.store(counter.ns_per_tick, Ordering::Release);
+    }
+}
+
+/// The OS's clock, since the process's first look.
+fn os_ns() -> u64 {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// Both clocks, as near together as can be: of a few readings the one that took least, because a
+/// thread that loses its CPU between the two would have a wrong rate.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn both_clocks() -> Reading {
     let reading = |_| {
-        let (before, ticks) = (Instant::now(), ticks());
-        (before.elapsed(), before, ticks)
+        let (at_ns, ticks) = (os_ns(), ticks());
+        (os_ns() - at_ns, Reading { at_ns, ticks })
     };
-    let (_, instant, ticks) = (0..8).map(reading).min().expect("there are eight");
-    (instant, ticks)
+    (0..4).map(reading).min().expect("there are four").1
 }
 
-fn clock() -> &'static Clock {
-    static CLOCK: OnceLock<Clock> = OnceLock::new();
-    CLOCK.get_or_init(|| Clock { origin: Instant::now(), counter: counter() })
+/// While the counter is not in use: the OS's clock, and a reading for the counter's rate now and then.
+#[cold]
+fn now_without_counter_ns() -> u64 {
+    let now_ns = os_ns();
+    #[cfg(target_arch = "x86_64")]
+    calibrate(now_ns);
+    #[cfg(target_arch = "aarch64")]
+    if let Some(counter) = arm_counter() {
+        COUNTER.set(counter);
+    }
+    now_ns
 }
 
-/// Whether the time stamp counter is used even if CPUID does not call it invariant.
 #[cfg(target_arch = "x86_64")]
-static IS_COUNTER_TRUSTED: AtomicBool = AtomicBool::new(false);
+use tsc::{calibrate, is_trusted};
 
-/// Makes the time stamp counter the clock, whatever CPUID says of it, if nothing has looked at the clock
-/// yet: for tests of instructions whose deadlines are its readings.
+#[cfg(target_arch = "x86_64")]
+mod tsc {
+    use std::sync::atomic::AtomicBool;
+    use std::sync::{Mutex, OnceLock};
+
+    use super::*;
+
+    /// Whether the time stamp counter is used whatever CPUID and the kernel say of it.
+    static IS_TRUSTED_ANYWAY: AtomicBool = AtomicBool::new(false);
+    /// No reading is due before that.
+    static NEXT_READING_NS: AtomicU64 = AtomicU64::new(0);
+    static CALIBRATION: Mutex<Calibration> =
+        Mutex::new(Calibration { last: None, ns_per_tick: None });
+
+    /// Makes the time stamp counter the clock at once, whatever CPUID and the kernel say of it: for tests
+    /// of instructions whose deadlines are its readings. Takes a few milliseconds.
+    #[doc(hidden)]
+    pub fn trust_counter() {
+        IS_TRUSTED_ANYWAY.store(true, Ordering::Relaxed);
+        NEXT_READING_NS.store(0, Ordering::Relaxed);
+        while COUNTER.get().is_none() {
+            now_ns();
+        }
+    }
+
+    /// Whether the counter is, or will soon be, the clock.
+    pub(crate) fn is_trusted() -> bool {
+        static IS_TRUSTED: OnceLock<bool> = OnceLock::new();
+        IS_TRUSTED_ANYWAY.load(Ordering::Relaxed)
+            || *IS_TRUSTED.get_or_init(|| !cfg!(miri) && is_invariant() && does_kernel_trust_it())
+    }
+
+    fn is_invariant() -> bool {
+        let power = raw_cpuid::CpuId::new().get_advanced_power_mgmt_info();
+        power.is_some_and(|power| power.has_invariant_tsc())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn does_kernel_trust_it() -> bool {
+        let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        let source = std::fs::read_to_string(path).unwrap_or_default();
+        is_source_trusted(source.trim(), kvm_features())
+    }
+
+    /// Elsewhere nobody tells.
+    #[cfg(not(target_os = "linux"))]
+    fn does_kernel_trust_it() -> bool {
+        false
+    }
+
+    /// KVM's clock is the counter too, unless the host says that it may drift between CPUs.
+    #[cfg(target_os = "linux")]
+    pub(super) fn is_source_trusted(source: &str, kvm_features: Option<u32>) -> bool {
+        const CLOCK_IS_STABLE: u32 = 1 << 24;
+        match source {
+            "tsc" => true,
+            "kvm-clock" => kvm_features.is_some_and(|bits| bits & CLOCK_IS_STABLE != 0),
+            _ => false,
+        }
+    }
+
+    /// EAX of the features' leaf, in a guest of KVM.
+    #[cfg(target_os = "linux")]
+    fn kvm_features() -> Option<u32> {
+        let leaf = raw_cpuid::cpuid!(0x4000_0000);
+        let is_kvm = [leaf.ebx, leaf.ecx, leaf.edx]
+            == [*b"KVMK", *b"VMKV", *b"M\0\0\0"].map(u32::from_le_bytes);
+        is_kvm.then(|| raw_cpuid::cpuid!(0x4000_0001).eax)
+    }
+
+    /// Takes a reading if one is due. Never waits for anybody.
+    pub(super) fn calibrate(now_ns: u64) {
+        if now_ns < NEXT_READING_NS.load(Ordering::Relaxed) {
+            return;
+        }
+        if !is_trusted() {
+            NEXT_READING_NS.store(u64::MAX, Ordering::Relaxed);
+            return;
+        }
+        let Ok(mut calibration) = CALIBRATION.try_lock() else { return };
+        if COUNTER.get().is_none()
+            && let Some(counter) = calibration.read(both_clocks())
+        {
+            COUNTER.set(counter);
+        }
+        NEXT_READING_NS.store(now_ns + SPAN_NS, Ordering::Relaxed);
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
-pub fn trust_counter() {
-    IS_COUNTER_TRUSTED.store(true, Ordering::Relaxed);
-}
-
-#[cfg(target_arch = "x86_64")]
-fn counter() -> Option<Counter> {
-    if cfg!(miri) {
-        return None;
-    }
-    let power = raw_cpuid::CpuId::new().get_advanced_power_mgmt_info();
-    let is_invariant = power.is_some_and(|power| power.has_invariant_tsc());
-    if !is_invariant && !IS_COUNTER_TRUSTED.load(Ordering::Relaxed) {
-        return None;
-    }
-    let (start, origin_ticks) = both_clocks();
-    while start.elapsed() < RATE_MEASUREMENT {
-        std::hint::spin_loop();
-    }
-    let (end, end_ticks) = both_clocks();
-    let elapsed = end.duration_since(start);
-    let tick_count = u128::from(end_ticks.checked_sub(origin_ticks)?);
-    let ns_per_tick = u64::try_from((elapsed.as_nanos() << 32).checked_div(tick_count)?).ok()?;
-    Some(Counter { origin_ticks, ns_per_tick }).filter(|counter| counter.ns_per_tick > 0)
-}
+pub use tsc::trust_counter;
 
 #[cfg(target_arch = "aarch64")]
-fn counter() -> Option<Counter> {
+fn arm_counter() -> Option<Counter> {
     if cfg!(miri) {
         return None;
     }
-    let hz: u64;
-    // SAFETY: user space may read the counter's frequency.
-    unsafe { std::arch::asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack)) };
-    let ns_per_tick = (1_000_000_000u64 << 32 >> 2).checked_div(hz)? << 2;
-    Some(Counter { origin_ticks: ticks(), ns_per_tick }).filter(|counter| counter.ns_per_tick > 0)
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn counter() -> Option<Counter> {
-    None
+    static ARM: OnceLock<Option<Counter>> = OnceLock::new();
+    *ARM.get_or_init(|| {
+        let hz: u64;
+        // SAFETY: user space may read the counter's frequency.
+        unsafe { std::arch::asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack)) };
+        let ns_per_tick = (1_000_000_000u64 << 32 >> 2).checked_div(hz)? << 2;
+        let Reading { at_ns, ticks } = both_clocks();
+        Some(Counter { origin_ticks: ticks, origin_ns: at_ns, ns_per_tick })
+            .filter(|counter| counter.ns_per_tick > 0)
+    })
 }
 
 /// The CPU's counter, in ticks of its own.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline]
 pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -126,18 +282,16 @@ pub(crate) fn ticks() -> u64 {
         unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
         ticks
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    0
 }
 
 /// Now.
 #[inline]
 pub fn now_ns() -> u64 {
-    let clock = clock();
-    match clock.counter {
-        Some(counter) => counter.at_ns(ticks()),
-        None => clock.origin.elapsed().as_nanos() as u64,
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if let Some(counter) = COUNTER.get() {
+        return counter.at_ns(ticks());
     }
+    now_without_counter_ns()
 }
 
 /// When a wait is to end.
@@ -174,16 +328,26 @@ impl Deadline {
     }
 }
 
-/// The counter's reading at a time; only where [`is_tsc`] or on Arm.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+/// The counter's reading at a time. As long as its rate is not known it is taken for one tick a
+/// nanosecond, which is less than any has: the wait ends early, and its caller looks and waits on.
+#[cfg(target_arch = "x86_64")]
 pub(crate) fn ticks_at(at_ns: u64) -> u64 {
-    clock().counter.map_or(u64::MAX, |counter| counter.ticks_at(at_ns))
+    match COUNTER.get() {
+        Some(counter) => counter.ticks_at(at_ns),
+        None => ticks().saturating_add(at_ns.saturating_sub(now_ns())),
+    }
 }
 
-/// Whether time is the CPU's counter.
+/// The counter's reading at a time.
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn ticks_at(at_ns: u64) -> u64 {
+    COUNTER.get().or_else(arm_counter).map_or(u64::MAX, |counter| counter.ticks_at(at_ns))
+}
+
+/// Whether time is the CPU's counter, now or as soon as its rate is known.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn is_tsc() -> bool {
-    clock().counter.is_some()
+    is_trusted()
 }
 
 #[cfg(test)]
@@ -192,8 +356,9 @@ mod tests {
 
     #[test]
     fn converts_there_and_back() {
-        let counter = Counter { origin_ticks: 1_000_000, ns_per_tick: (1 << 32) / 3 };
-        for at_ns in [0, 1, 999, 1_000_000_007, 86_400_000_000_000] {
+        let counter =
+            Counter { origin_ticks: 1_000_000, origin_ns: 5_000, ns_per_tick: (1 << 32) / 3 };
+        for at_ns in [5_000, 5_001, 5_999, 1_000_000_007, 86_400_000_000_000] {
             let back_ns = counter.at_ns(counter.ticks_at(at_ns));
             assert!(at_ns.abs_diff(back_ns) <= 1, "{at_ns} {back_ns}");
         }
@@ -201,12 +366,44 @@ mod tests {
 
     #[test]
     fn survives_counters_that_jump() {
-        let counter = Counter { origin_ticks: 1_000_000, ns_per_tick: 1 << 31 };
+        let counter = Counter { origin_ticks: 1_000_000, origin_ns: 0, ns_per_tick: 1 << 31 };
         let below_origin_ns = counter.at_ns(0);
         assert!(counter.at_ns(500_000) > below_origin_ns, "it goes on");
         assert_eq!(counter.ticks_at(counter.at_ns(500_000)), 500_000, "there and back");
         assert!(counter.at_ns(u64::MAX) > 1 << 62, "ahead");
         assert_eq!(counter.ticks_at(u64::MAX), u64::MAX, "never");
+    }
+
+    #[test]
+    fn a_rate_is_believed_when_it_is_found_twice() {
+        let span =
+            |at_ns: u64, ticks: u64| Reading { at_ns: at_ns * SPAN_NS, ticks: ticks * SPAN_NS };
+        let mut calibration = Calibration::default();
+        // Three ticks a nanosecond; preempted once, and stopped once.
+        for reading in [span(1, 3), span(2, 6), span(3, 10), span(4, 13), span(9, 16)] {
+            assert_eq!(calibration.read(reading), None, "{reading:?}");
+        }
+        assert_eq!(
+            calibration.read(Reading { at_ns: 9 * SPAN_NS + 1, ticks: 0 }),
+            None,
+            "too soon"
+        );
+        assert_eq!(calibration.read(span(10, 19)), None);
+        let counter = calibration.read(span(12, 25)).expect("twice the same");
+        assert_eq!(counter.at_ns(26 * SPAN_NS) / 1_000, (12 * SPAN_NS + SPAN_NS / 3) / 1_000);
+        assert_eq!(calibration.read(span(13, 25)), None, "a counter that stands still");
+    }
+
+    #[test]
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    fn trusts_the_counter_where_the_kernel_does() {
+        use tsc::is_source_trusted;
+        assert!(is_source_trusted("tsc", None));
+        assert!(is_source_trusted("kvm-clock", Some(1 << 24)));
+        assert!(!is_source_trusted("kvm-clock", Some(0)));
+        for source in ["kvm-clock", "hpet", "acpi_pm", "hyperv_clocksource_tsc_page", "xen", ""] {
+            assert!(!is_source_trusted(source, None), "{source}");
+        }
     }
 
     /// Readings of the OS's clock outside and inside ours, so that no pause between them matters.

@@ -17,8 +17,9 @@
 //! | `event_bell.rs` | `EventBell`: a doorbell for threads that sleep in epoll (Linux) |
 //! | `waiter.rs` | the idle loop: select, enter, be woken, reflect |
 //! | `table.rs` | [`WaitTable`]: the states of this machine, [`ASSUMED`] costs, the environment |
-//! | `calibrate.rs` | what they cost here |
-//! | `load.rs` | when not to poll: oversubscription, preemption, a CPU budget |
+//! | `learn.rs` | what sleeping costs here, learnt from real wake-ups |
+//! | `load.rs` | when not to poll: oversubscription, preemption |
+//! | `budget.rs` | how much CPU time polling may burn ([`CPU_BUDGET_DEFAULT_PERMILLE`]) |
 //! | `stats.rs` | [`WaitStats`] |
 //! | `line.rs` | threads and tasks that wait for a condition, called one by one |
 //! | `sync.rs` | `std`'s locks and atomics, or loom's |
@@ -27,15 +28,16 @@
 //!
 //! The protocol between waiter and wakers is `idlewise_core::Doorbell`, explored by loom there.
 //!
-//! What this crate does not do: read sysfs beyond the OS's limits on UMWAIT, pin threads, or start
-//! any (but for the few milliseconds of calibration).
+//! What this crate does not do: read more of sysfs than the OS's clock source, its limits on UMWAIT and
+//! the process's CPU quota, pin threads, or start any.
 
-mod calibrate;
+mod budget;
 pub mod channel;
 mod clock;
 #[cfg(target_os = "linux")]
 mod event_bell;
 mod idle;
+mod learn;
 mod line;
 mod load;
 mod parker;
@@ -49,6 +51,10 @@ mod waiter;
 mod waker;
 pub mod word;
 
+pub use budget::{
+    CPU_BUDGET_DEFAULT_PERMILLE, CPU_BUDGET_QUOTA_PERMILLE, CPU_BUDGET_VARIABLE,
+    set_cpu_budget_permille,
+};
 #[cfg(target_os = "linux")]
 pub use event_bell::{EventBell, EventUnparker};
 pub use idle::{Idle, IdleWorker};

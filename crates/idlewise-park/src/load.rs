@@ -1,110 +1,252 @@
 //! When not to poll, whatever a waiter's own history says: the machine is needed by others.
 //!
-//! Three signs, all without a system call on the way of a short wait:
+//! Two signs, both without a system call on the way of a short wait; a third is the budget (`budget.rs`):
 //!
 //! - **More runnable threads than CPUs.** A thread that waited lately counts as runnable while it does
-//!   not sleep in the kernel. If there are more than CPUs, one that polls keeps from running the one
-//!   it waits for.
+//!   not sleep in the kernel, and from the moment that somebody wakes it. If there are more than CPUs,
+//!   one that polls keeps from running the one it waits for. CPUs are those that the process's threads
+//!   were seen to be allowed, at most as many as a cgroup's quota pays for; and of the threads that are
+//!   allowed the same CPUs as this one there must not be more than those, so that two threads pinned to
+//!   one CPU are a crowd, and a thousand each pinned to its own are not.
 //! - **Preempted while polling.** The clock jumped between two looks: somebody else was given the
 //!   CPU. The waiter does not poll for its next 8 waits, then 16, up to 1024, and half as many after
 //!   each poll that went well.
-//! - **The CPU budget is spent**: polling may use up to a share of the time that passes.
+//!
+//! Each thread has a place of its own, a cache line that it alone writes (and who wakes it), so sleeping
+//! and waking share nothing with other threads. Counting is what costs: a thread that is about to poll
+//! reads all places, but only every half a millisecond, and a few at a time ([`CROWD_STEP`]), looking at
+//! its doorbell in between.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// CPUs that this process may use; looked up once.
+use crate::budget::{self, Budget};
+
+/// CPUs that this process may use, by the OS's first answer: where threads can't be asked one by one.
 pub(crate) fn cpu_count() -> u32 {
     static COUNT: OnceLock<u32> = OnceLock::new();
     *COUNT
         .get_or_init(|| std::thread::available_parallelism().map_or(1, |count| count.get() as u32))
 }
 
-/// Threads that run or poll: those that waited lately and do not sleep now, in the present epoch and
-/// in the last one. A thread counts once however many parkers it has; one that blocks elsewhere, or
-/// computes without ever waiting, is forgotten after two epochs. A hint: nothing depends on its
-/// exactness.
-struct Crowd {
-    /// For even and odd epochs: the epoch's number in the upper half, its threads in the lower.
-    epochs: [AtomicU64; 2],
+/// CPUs that a thread may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cpus {
+    /// The same for threads that may use the same.
+    fingerprint: u64,
+    count: u32,
 }
 
-static CROWD: Crowd = Crowd::new();
-
+/// Threads with a place; more are not counted.
+const PLACE_COUNT: usize = 1024;
+/// No place.
+pub(crate) const NO_PLACE: u32 = u32::MAX;
+/// How many places are read between two looks at a doorbell.
+pub(crate) const CROWD_STEP: u32 = 8;
+/// How long a count holds.
+const COUNT_HOLDS_NS: u64 = 500_000;
 /// 2^24 ns: threads that work together wait for each other more often than every 17 ms.
 const EPOCH_SHIFT: u32 = 24;
 
+/// One thread's place. On a line of its own.
+#[repr(align(128))]
+struct Place {
+    is_taken: AtomicBool,
+    /// One more than the epoch in which its thread was last seen running, polling or woken; 0: it sleeps.
+    /// A thread that blocks elsewhere, or computes without ever waiting, is forgotten after two epochs.
+    seen: AtomicU64,
+    /// [`Cpus::fingerprint`].
+    fingerprint: AtomicU64,
+}
+
+/// Threads that run or poll. A thread counts once however many parkers it has. A hint: nothing depends
+/// on its exactness.
+struct Crowd {
+    places: [Place; PLACE_COUNT],
+    /// Places beyond that were never taken.
+    used_count: AtomicU32,
+    /// CPUs that any thread was seen to be allowed.
+    cpus: [AtomicU64; CPU_WORDS],
+}
+
+/// CPUs are kept up to this many times 64: as many as a `cpu_set_t` has.
+const CPU_WORDS: usize = 16;
+
+static CROWD: Crowd = Crowd::new();
+
 impl Crowd {
     const fn new() -> Self {
-        Crowd { epochs: [AtomicU64::new(0), AtomicU64::new(0)] }
+        Crowd {
+            places: [const {
+                Place {
+                    is_taken: AtomicBool::new(false),
+                    seen: AtomicU64::new(0),
+                    fingerprint: AtomicU64::new(0),
+                }
+            }; PLACE_COUNT],
+            used_count: AtomicU32::new(0),
+            cpus: [const { AtomicU64::new(0) }; CPU_WORDS],
+        }
     }
 
-    fn slot(&self, epoch: u32) -> &AtomicU64 {
-        &self.epochs[(epoch & 1) as usize]
+    fn take_place(&self) -> u32 {
+        let is_free = |place: &Place| {
+            !place.is_taken.load(Ordering::Relaxed) && !place.is_taken.swap(true, Ordering::Relaxed)
+        };
+        let Some(number) = self.places.iter().position(is_free) else { return NO_PLACE };
+        self.used_count.fetch_max(number as u32 + 1, Ordering::Relaxed);
+        number as u32
     }
 
-    fn enter(&self, epoch: u32) {
-        let next = |word: u64| {
-            let of = (word >> 32) as u32;
-            // What is left of an older epoch, or of a clock that jumped, is over.
-            match of.wrapping_sub(epoch) {
-                0 => Some(word + 1),
-                2 => None,
-                _ => Some(u64::from(epoch) << 32 | 1),
+    fn place(&self, number: u32) -> Option<&Place> {
+        self.places.get(number as usize)
+    }
+
+    fn note_cpus(&self, mask: &[u64; CPU_WORDS]) {
+        for (word, bits) in self.cpus.iter().zip(mask) {
+            if word.load(Ordering::Relaxed) & bits != *bits {
+                word.fetch_or(*bits, Ordering::Relaxed);
             }
-        };
-        let _ = self.slot(epoch).fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        }
     }
 
-    fn leave(&self, epoch: u32) {
-        // A forked child forgets its parent's threads and may meet zero: stay there.
-        let next = |word: u64| ((word >> 32) as u32 == epoch && word as u32 > 0).then(|| word - 1);
-        let _ = self.slot(epoch).fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    /// CPUs that threads were seen to be allowed; where they can't be asked, what the OS said first.
+    fn cpu_count(&self) -> u32 {
+        let count = self.cpus.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
+        if count == 0 { cpu_count() } else { count }
     }
+}
 
-    fn len(&self, epoch: u32) -> u32 {
-        let of = |epoch: u32| {
-            let word = self.slot(epoch).load(Ordering::Relaxed);
-            if (word >> 32) as u32 == epoch { word as u32 } else { 0 }
-        };
-        of(epoch) + of(epoch.wrapping_sub(1))
-    }
+/// A count under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    next: u32,
+    all: u32,
+    alike: u32,
 }
 
 /// One thread's part of the crowd.
 struct Member {
     crowd: &'static Crowd,
-    counted_in: Cell<Option<u32>>,
+    number: Cell<u32>,
+    cpus: Cell<Cpus>,
+    /// When the CPUs were asked for.
+    asked_in: Cell<Option<u64>>,
+    count: Cell<Count>,
+    is_crowded: Cell<bool>,
+    holds_until_ns: Cell<u64>,
+    /// Of parkers that have none of their own.
+    budget: RefCell<Option<Budget>>,
 }
 
 impl Member {
     const fn of(crowd: &'static Crowd) -> Self {
-        Member { crowd, counted_in: Cell::new(None) }
+        Member {
+            crowd,
+            number: Cell::new(NO_PLACE),
+            cpus: Cell::new(Cpus { fingerprint: 0, count: 1 }),
+            asked_in: Cell::new(None),
+            count: Cell::new(Count { next: 0, all: 0, alike: 0 }),
+            is_crowded: Cell::new(false),
+            holds_until_ns: Cell::new(0),
+            budget: RefCell::new(None),
+        }
     }
 
-    /// The thread runs or polls. Whether there is a CPU for each that does.
-    fn runs(&self, now_ns: u64) -> bool {
-        let epoch = (now_ns >> EPOCH_SHIFT) as u32;
-        if self.counted_in.get() != Some(epoch) {
-            self.leaves();
-            self.crowd.enter(epoch);
-            self.counted_in.set(Some(epoch));
+    fn place(&self) -> Option<&'static Place> {
+        self.crowd.place(self.number.get())
+    }
+
+    /// Takes a place, and asks which CPUs the thread may use, if that was long ago.
+    fn ask(&self, epoch: u64, allowed: impl FnOnce() -> Option<[u64; CPU_WORDS]>) {
+        if self.asked_in.get() == Some(epoch) {
+            return;
         }
-        self.crowd.len(epoch) <= cpu_count()
+        self.asked_in.set(Some(epoch));
+        if self.number.get() == NO_PLACE {
+            self.number.set(self.crowd.take_place());
+        }
+        let cpus = match allowed() {
+            Some(mask) => {
+                self.crowd.note_cpus(&mask);
+                Cpus {
+                    fingerprint: fingerprint(&mask),
+                    count: mask.iter().map(|word| word.count_ones()).sum(),
+                }
+            }
+            None => Cpus { fingerprint: 0, count: cpu_count() },
+        };
+        self.cpus.set(cpus);
+        if let Some(place) = self.place() {
+            place.fingerprint.store(cpus.fingerprint, Ordering::Relaxed);
+        }
+    }
+
+    /// The thread runs or polls.
+    fn runs(&self, now_ns: u64) {
+        if let Some(place) = self.place() {
+            let seen = (now_ns >> EPOCH_SHIFT) + 1;
+            if place.seen.load(Ordering::Relaxed) != seen {
+                place.seen.store(seen, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The thread goes to sleep, or ends.
-    fn leaves(&self) {
-        if let Some(epoch) = self.counted_in.take() {
-            self.crowd.leave(epoch);
+    fn sleeps(&self) {
+        if let Some(place) = self.place() {
+            place.seen.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Whether more threads run than there are CPUs; `None`: not counted to the end yet, ask again.
+    fn is_crowded(&self, now_ns: u64, quota_permille: Option<u64>) -> Option<bool> {
+        let holds_for_ns = self.holds_until_ns.get().wrapping_sub(now_ns);
+        // A clock that went back makes it too long.
+        if (1..=COUNT_HOLDS_NS).contains(&holds_for_ns) {
+            return Some(self.is_crowded.get());
+        }
+        let seen = (now_ns >> EPOCH_SHIFT) + 1;
+        let Cpus { fingerprint, count: own_cpu_count } = self.cpus.get();
+        let mut count = self.count.get();
+        let end = self.crowd.used_count.load(Ordering::Relaxed);
+        let last = (count.next + CROWD_STEP).min(end);
+        for number in count.next..last {
+            let Some(place) = self.crowd.place(number) else { continue };
+            let was_seen = place.seen.load(Ordering::Relaxed);
+            if number == self.number.get()
+                || was_seen == seen
+                || was_seen + 1 == seen && was_seen > 0
+            {
+                count.all += 1;
+                let is_alike = place.fingerprint.load(Ordering::Relaxed) == fingerprint;
+                count.alike += u32::from(is_alike);
+            }
+        }
+        count.next = last;
+        if last < end {
+            self.count.set(count);
+            return None;
+        }
+        self.count.set(Count::default());
+        // A quota of half a CPU is one CPU for half of the time.
+        let paid_count =
+            quota_permille.map_or(u32::MAX, |permille| permille.div_ceil(1000).max(1) as u32);
+        let cpu_count = self.crowd.cpu_count().min(paid_count);
+        let is_crowded = count.all > cpu_count || count.alike > own_cpu_count;
+        self.is_crowded.set(is_crowded);
+        self.holds_until_ns.set(now_ns.wrapping_add(COUNT_HOLDS_NS));
+        Some(is_crowded)
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.leaves();
+        self.sleeps();
+        if let Some(place) = self.place() {
+            place.is_taken.store(false, Ordering::Relaxed);
+        }
     }
 }
 
@@ -112,26 +254,107 @@ thread_local! {
     static MEMBER: Member = const { Member::of(&CROWD) };
 }
 
-/// This thread runs or polls. Whether there is a CPU for each thread that waits like this and does.
-pub(crate) fn thread_runs(now_ns: u64) -> bool {
-    MEMBER.try_with(|member| member.runs(now_ns)).unwrap_or(true)
+/// Alike for the same CPUs, and hardly ever for others (FNV-1a). Not 0.
+fn fingerprint(mask: &[u64; CPU_WORDS]) -> u64 {
+    let mix = |hash: u64, word: &u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3);
+    mask.iter().fold(0xcbf2_9ce4_8422_2325, mix) | 1
+}
+
+/// CPUs that the calling thread may use, where the OS tells.
+fn allowed_cpus() -> Option<[u64; CPU_WORDS]> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if !cfg!(miri) {
+        let mut mask = [0; CPU_WORDS];
+        // SAFETY: an all-zero set is an empty one; the kernel writes no more than its size.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0 {
+            return None;
+        }
+        for cpu in 0..(64 * CPU_WORDS).min(8 * size_of_val(&set)) {
+            // SAFETY: the CPU is one of the set's.
+            if unsafe { libc::CPU_ISSET(cpu, &set) } {
+                mask[cpu / 64] |= 1 << (cpu % 64);
+            }
+        }
+        return Some(mask);
+    }
+    None
+}
+
+/// This thread is about to wait. The first time it gets a place.
+#[inline]
+pub(crate) fn thread_runs(now_ns: u64) {
+    let _ = MEMBER.try_with(|member| {
+        if member.asked_in.get().is_none() {
+            member.ask(now_ns >> EPOCH_SHIFT, allowed_cpus);
+        }
+        member.runs(now_ns);
+    });
 }
 
 /// This thread goes to sleep.
+#[inline]
 pub(crate) fn thread_sleeps() {
-    let _ = MEMBER.try_with(Member::leaves);
+    let _ = MEMBER.try_with(Member::sleeps);
 }
 
-/// After a fork the child has none of its parent's threads.
+/// There is time to ask which CPUs this thread may use, if that was long ago.
+pub(crate) fn ask_for_cpus(now_ns: u64) {
+    let _ = MEMBER.try_with(|member| member.ask(now_ns >> EPOCH_SHIFT, allowed_cpus));
+}
+
+/// Whether there are more threads than CPUs; `None`: look at the doorbell and ask again.
+#[inline]
+pub(crate) fn is_crowded(now_ns: u64) -> Option<bool> {
+    let quota_permille = budget::quota_permille();
+    MEMBER.try_with(|member| member.is_crowded(now_ns, quota_permille)).unwrap_or(Some(false))
+}
+
+/// The calling thread's place, for who wakes it.
+pub(crate) fn place() -> u32 {
+    MEMBER.try_with(|member| member.number.get()).unwrap_or(NO_PLACE)
+}
+
+/// Somebody wakes the thread of that place.
+pub(crate) fn place_runs(number: u32, now_ns: u64) {
+    if let Some(place) = CROWD.place(number) {
+        place.seen.store((now_ns >> EPOCH_SHIFT) + 1, Ordering::Relaxed);
+    }
+}
+
+/// Does something with the budget that this thread's parkers share, those that have none of their own.
+pub(crate) fn with_thread_budget<R>(
+    now_ns: u64,
+    action: impl FnOnce(&mut Budget) -> R,
+) -> Option<R> {
+    MEMBER
+        .try_with(|member| {
+            let mut budget = member.budget.borrow_mut();
+            action(
+                budget.get_or_insert_with(|| Budget::new(budget::default_share_permille(), now_ns)),
+            )
+        })
+        .ok()
+}
+
+/// After a fork the child has none of its parent's threads, but the one that forked.
 #[cfg(unix)]
 pub(crate) fn forget_after_fork() {
     extern "C" fn in_child() {
-        CROWD.epochs.iter().for_each(|epoch| epoch.store(0, Ordering::Relaxed));
+        let own = place();
+        let used_count = CROWD.used_count.load(Ordering::Relaxed);
+        for number in (0..used_count).filter(|&number| number != own) {
+            if let Some(place) = CROWD.place(number) {
+                place.seen.store(0, Ordering::Relaxed);
+                place.is_taken.store(false, Ordering::Relaxed);
+            }
+        }
     }
     static REGISTERED: OnceLock<()> = OnceLock::new();
     REGISTERED.get_or_init(|| {
-        // SAFETY: the handler only stores to atomics. If it cannot be registered, children count
-        // too many threads and poll less.
+        // SAFETY: the handler only reads and stores atomics and reads a thread-local of its own thread.
+        // If it cannot be registered, children count too many threads for a while.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
 }
@@ -178,42 +401,6 @@ impl Preemptions {
     }
 }
 
-/// How much polling may use of the time that passes.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    share_permille: u64,
-    /// Below zero: polled more than was earned, as a poll does that ends later than the balance.
-    saved_ns: i64,
-    at_ns: u64,
-}
-
-/// Time saved up counts up to this: a burst of polling, not a minute of it.
-const SAVED_MAX_NS: i64 = 10_000_000;
-
-impl Budget {
-    pub(crate) fn new(share_permille: u32, now_ns: u64) -> Self {
-        Budget { share_permille: share_permille.into(), saved_ns: SAVED_MAX_NS / 10, at_ns: now_ns }
-    }
-
-    /// Whether there is anything left to poll with.
-    pub(crate) fn may_poll(&mut self, now_ns: u64) -> bool {
-        // What is less than a nanosecond waits for the next time.
-        let earned_ns =
-            now_ns.saturating_sub(self.at_ns).saturating_mul(self.share_permille) / 1000;
-        if earned_ns > 0 || now_ns < self.at_ns {
-            self.at_ns = now_ns;
-        }
-        let earned_ns = i64::try_from(earned_ns).unwrap_or(i64::MAX);
-        self.saved_ns = self.saved_ns.saturating_add(earned_ns).min(SAVED_MAX_NS);
-        self.saved_ns > 0
-    }
-
-    pub(crate) fn polled(&mut self, polled_ns: u64) {
-        let polled_ns = i64::try_from(polled_ns).unwrap_or(i64::MAX);
-        self.saved_ns = self.saved_ns.saturating_sub(polled_ns);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,68 +427,126 @@ mod tests {
         assert_eq!(preemptions.left, PENALTY_MAX, "half of the longest, doubled");
     }
 
-    #[test]
-    fn a_budget_is_a_share_of_time() {
-        // Waits of 100 µs, each polled to its end if it is polled at all.
-        for share_permille in [0, 1, 10, 100, 500] {
-            let mut budget = Budget::new(share_permille, 0);
-            let (mut now_ns, mut polled_ns) = (0, 0);
-            for _ in 0..100_000 {
-                let does_poll = budget.may_poll(now_ns);
-                now_ns += 100_000;
-                if does_poll {
-                    polled_ns += 100_000;
-                    budget.polled(100_000);
-                }
-            }
-            let share_ns = now_ns / 1000 * u64::from(share_permille);
-            let most_ns = share_ns + SAVED_MAX_NS as u64 / 10 + 100_000;
-            assert!((share_ns..=most_ns).contains(&polled_ns), "{share_permille}: {polled_ns}");
-        }
-        // An hour asleep saves up one burst.
-        let mut budget = Budget::new(1000, 0);
-        assert!(budget.may_poll(3_600_000_000_000));
-        assert_eq!(budget.saved_ns, SAVED_MAX_NS);
-        assert!(!Budget { saved_ns: 0, ..Budget::new(0, 0) }.may_poll(u64::MAX), "none is none");
+    const fn cpus(words: u64) -> Option<[u64; CPU_WORDS]> {
+        let mut mask = [0; CPU_WORDS];
+        mask[0] = words;
+        Some(mask)
     }
 
-    #[test]
-    fn counts_threads_that_waited_lately_once() {
-        static CROWD: Crowd = Crowd::new();
-        let members = [const { Member::of(&CROWD) }; 3];
-        let in_epoch = |epoch: u64| epoch << EPOCH_SHIFT;
-        for _ in 0..3 {
-            members.iter().for_each(|member| _ = member.runs(in_epoch(1_000)));
-        }
-        assert_eq!(CROWD.len(1_000), 3);
-        members[0].runs(in_epoch(1_001));
-        assert_eq!(CROWD.len(1_001), 3, "the others may run still");
-        members[1].leaves();
-        assert_eq!(CROWD.len(1_001), 2, "one sleeps");
-        members[1].runs(in_epoch(1_002));
-        assert_eq!(CROWD.len(1_002), 2, "one blocks elsewhere: forgotten");
-        members[2].runs(in_epoch(1_002));
-        assert_eq!(CROWD.len(1_002), 3, "and comes back");
-        drop(members);
-        assert_eq!(CROWD.len(1_002), 0);
+    /// A thread that may use these CPUs and runs in that epoch.
+    fn member(crowd: &'static Crowd, mask: u64, epoch: u64) -> Member {
+        let member = Member::of(crowd);
+        member.ask(epoch, || cpus(mask));
+        member.runs(epoch << EPOCH_SHIFT);
+        member
+    }
+
+    /// Counts to the end, whatever was counted before.
+    fn is_crowded(member: &Member, epoch: u64) -> bool {
+        member.holds_until_ns.set(0);
+        let now_ns = epoch << EPOCH_SHIFT;
+        (0..=PLACE_COUNT).find_map(|_| member.is_crowded(now_ns, None)).expect("it ends")
     }
 
     #[test]
     fn one_more_than_cpus_is_a_crowd() {
         static CROWD: Crowd = Crowd::new();
-        let members: Vec<_> = (0..=cpu_count()).map(|_| Member::of(&CROWD)).collect();
-        let (last, others) = members.split_last().unwrap();
-        assert!(others.iter().all(|member| member.runs(0)));
-        assert!(!last.runs(0));
+        let mut members: Vec<_> = (0..20).map(|_| member(&CROWD, 0xfffff, 7)).collect();
+        assert!(!is_crowded(&members[0], 7));
+        members.push(member(&CROWD, 0xfffff, 7));
+        assert!(members.iter().all(|member| is_crowded(member, 7)));
+        members[3].sleeps();
+        assert!(!is_crowded(&members[0], 7));
+        place_of(&members[3]).seen.store(8, Ordering::Relaxed);
+        assert!(is_crowded(&members[0], 7), "one that is being woken");
+        members.truncate(5);
+        assert!(!is_crowded(&members[0], 7), "they ended");
+        assert_eq!(member(&CROWD, 1, 7).number.get(), 5, "and left their places");
+    }
+
+    fn place_of(member: &Member) -> &'static Place {
+        member.place().unwrap()
+    }
+
+    /// Each of these would have been oversubscribed if the first thread's CPUs were the process's.
+    #[test]
+    fn threads_pinned_to_cpus_of_their_own_are_no_crowd() {
+        static CROWD: Crowd = Crowd::new();
+        let mut members: Vec<_> = (0..16).map(|cpu| member(&CROWD, 1 << cpu, 1)).collect();
+        assert!(members.iter().all(|member| !is_crowded(member, 1)));
+        // A second one on CPU 3, though 16 CPUs would do for 16 threads.
+        members[15].sleeps();
+        members.push(member(&CROWD, 1 << 3, 1));
+        let crowded: Vec<_> = (0..15).filter(|&cpu| is_crowded(&members[cpu], 1)).collect();
+        assert_eq!(crowded, [3]);
+    }
+
+    #[test]
+    fn follows_a_thread_that_is_pinned_later() {
+        static CROWD: Crowd = Crowd::new();
+        let members = [member(&CROWD, 0b11, 1), member(&CROWD, 0b11, 1)];
+        assert!(!is_crowded(&members[0], 1));
+        members.iter().for_each(|member| member.ask(1, || cpus(0b10)));
+        assert!(!is_crowded(&members[0], 1), "asked in this epoch already");
+        members.iter().for_each(|member| member.ask(2, || cpus(0b10)));
+        assert!(is_crowded(&members[0], 1), "both on one");
+    }
+
+    #[test]
+    fn a_quota_counts_as_cpus() {
+        static CROWD: Crowd = Crowd::new();
+        let members = [member(&CROWD, 0b1111, 1), member(&CROWD, 0b1111, 1)];
+        let with_quota = |permille| {
+            members[0].holds_until_ns.set(0);
+            members[0].is_crowded(1 << EPOCH_SHIFT, Some(permille)).unwrap()
+        };
+        assert!(with_quota(500) && with_quota(1_000));
+        assert!(!with_quota(1_500) && !with_quota(4_000));
+    }
+
+    #[test]
+    fn counts_threads_that_waited_lately() {
+        static CROWD: Crowd = Crowd::new();
+        let members = [member(&CROWD, 0b11, 1_000), member(&CROWD, 0b11, 1_000)];
+        let last = member(&CROWD, 0b11, 1_001);
+        assert!(is_crowded(&last, 1_001), "the others may run still");
+        last.runs(1_002 << EPOCH_SHIFT);
+        assert!(!is_crowded(&last, 1_002), "they block elsewhere: forgotten");
+        members[0].runs(1_002 << EPOCH_SHIFT);
+        members[1].runs(1_002 << EPOCH_SHIFT);
+        assert!(is_crowded(&last, 1_002), "and come back");
     }
 
     #[test]
     fn counts_on_after_a_jump_of_the_clock() {
         static CROWD: Crowd = Crowd::new();
-        let members = [const { Member::of(&CROWD) }; 2];
-        for now_ns in [1 << 60, 1 << 30, 1 << 61] {
-            assert!(members.iter().all(|member| member.runs(now_ns) || cpu_count() < 2));
-            assert_eq!(CROWD.len((now_ns >> EPOCH_SHIFT) as u32), 2, "{now_ns}");
+        let members = [member(&CROWD, 0b1, 1), member(&CROWD, 0b1, 1)];
+        for now_ns in [1 << 60, 1 << 30, 1 << 61, 0] {
+            members.iter().for_each(|member| member.runs(now_ns));
+            assert!(members.iter().all(|member| {
+                (0..9).find_map(|_| member.is_crowded(now_ns, None)) == Some(true)
+            }));
         }
+    }
+
+    /// A thread is deaf for no longer than a step takes.
+    #[test]
+    fn counts_a_few_at_a_time() {
+        static CROWD: Crowd = Crowd::new();
+        let members: Vec<_> = (0..100).map(|_| member(&CROWD, u64::MAX, 1)).collect();
+        let counts = |_| members[0].is_crowded(1 << EPOCH_SHIFT, None);
+        let step_count = (1..).find(|&step| counts(step).is_some());
+        assert_eq!(step_count, Some(100u32.div_ceil(CROWD_STEP)));
+        assert_eq!(counts(0), Some(true), "64 CPUs, and it holds for a while");
+    }
+
+    #[test]
+    fn more_threads_than_places_are_not_counted() {
+        static CROWD: Crowd = Crowd::new();
+        let members: Vec<_> = (0..=PLACE_COUNT).map(|_| member(&CROWD, 1, 1)).collect();
+        assert_eq!(members[PLACE_COUNT].number.get(), NO_PLACE);
+        assert!(is_crowded(&members[PLACE_COUNT], 1));
+        drop(members);
+        assert_eq!(member(&CROWD, 1, 1).number.get(), 0);
     }
 }

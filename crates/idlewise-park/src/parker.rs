@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use idlewise_core::{Doorbell, Ring};
 
-use crate::clock::{self, Deadline};
-use crate::load::{self, Budget};
+use crate::clock::Deadline;
+use crate::learn;
+use crate::load;
 use crate::stats::WaitStats;
 use crate::table::WaitTable;
 use crate::wait::Method;
@@ -83,7 +84,7 @@ impl Shared {
     #[cold]
     fn wake_sleeper(&self) {
         self.wake_calls.fetch_add(1, Ordering::Relaxed);
-        self.sleep.imp().wake(self.bell());
+        learn::wake(self.sleep, self.bell());
     }
 
     fn free_rides(&self) -> Option<u64> {
@@ -132,8 +133,8 @@ impl Lazy {
             let ParkerBuilder { table, latency_limit_ns, cpu_budget_permille } =
                 settings.take().map_or_else(ParkerBuilder::default, |settings| *settings);
             let table = table.unwrap_or_else(|| WaitTable::host().clone());
-            let budget = cpu_budget_permille.map(|share| Budget::new(share, clock::now_ns()));
-            *self = Lazy::Made(Box::new(Waiter::new(table, latency_limit_ns, budget)));
+            let waiter = Waiter::new(table, latency_limit_ns, cpu_budget_permille);
+            *self = Lazy::Made(Box::new(waiter));
         }
         match self {
             Lazy::Made(waiter) => waiter,
@@ -187,8 +188,9 @@ impl ParkerBuilder {
         self
     }
 
-    /// How much of the time that passes may be spent waiting with a CPU, in thousandths; 0: always
-    /// sleep. A latency limit that no sleep keeps goes before.
+    /// How much CPU time waiting may burn beyond what sleeping would have cost, in thousandths of the time
+    /// that passes: 1000 polls as long as that pays, 0 always sleeps. Default: the thread's
+    /// ([`crate::CPU_BUDGET_DEFAULT_PERMILLE`]). A latency limit that no sleep keeps goes before.
     #[must_use]
     pub fn cpu_budget_permille(mut self, cpu_budget_permille: u32) -> Self {
         self.cpu_budget_permille = Some(cpu_budget_permille);
@@ -228,8 +230,8 @@ pub(crate) fn tell(wait: Wait) -> ParkOutcome {
 }
 
 impl Parker {
-    /// A parker for this machine. The first one of a process measures what waiting costs, in at
-    /// most 20 ms ([`WaitTable::host`]).
+    /// A parker for this machine. The first one of a process looks what the machine has, in a fraction
+    /// of a millisecond ([`WaitTable::host`]).
     pub fn new() -> Self {
         Self::builder().build()
     }
@@ -303,9 +305,9 @@ impl Parker {
         }
     }
 
-    /// The states that it chooses from.
+    /// The states that it chooses from, with what it has learnt of them.
     pub fn table(&self) -> WaitTable {
-        self.waiter.borrow_mut().waiter().table().clone()
+        self.waiter.borrow_mut().waiter().table()
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use idlewise_core::{Doorbell, Ring};
 
 use crate::clock::Deadline;
+use crate::learn;
 use crate::load;
 use crate::parker::{ParkOutcome, tell};
 use crate::table::WaitTable;
@@ -160,7 +161,7 @@ impl RawParker {
 #[cold]
 fn wake_sleeper(bell: *const Doorbell) {
     let sleep = WaitTable::host().states().last().expect("a table ends with a sleep").method;
-    sleep.imp().wake(bell);
+    learn::wake(sleep, bell);
 }
 
 impl fmt::Debug for RawParker {

@@ -1,22 +1,23 @@
 //! Which ways to wait a process uses, and what each costs: the state table of its waiters.
 
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use idlewise_core::{IdleState, PollLimit, STATE_COUNT_MAX, StateTable, WaitCost};
+use idlewise_core::{
+    IdleState, PollLimit, SLEEP_DEPTH_COUNT, STATE_COUNT_MAX, SleepCost, StateTable, WaitCost,
+};
 
-use crate::calibrate;
-use crate::wait::{METHODS, Method};
+use crate::wait::{METHODS, Method, monitor};
 
 /// The variable that names the states: `IDLEWISE_PARK_STATES=spin,futex`.
 pub const STATES_VARIABLE: &str = "IDLEWISE_PARK_STATES";
-/// The variable that, set to 0, makes the process start with assumed costs.
+/// The variable that, set to 0, makes the process keep the assumed costs.
 pub const CALIBRATE_VARIABLE: &str = "IDLEWISE_PARK_CALIBRATE";
 
 /// Where a cost comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// Measured in this process when it first waited.
+    /// Learnt from this process's own wake-ups.
     Calibrated,
     /// A figure that fits many machines.
     Assumed,
@@ -69,11 +70,13 @@ pub const LATENCY_PRICE_DEFAULT: u32 = 16;
 /// The states of a process's waiters, shallowest first; the last one sleeps.
 #[derive(Clone, Debug)]
 pub struct WaitTable {
-    states: Vec<WaitState>,
+    /// As many as `table` has.
+    states: [WaitState; STATE_COUNT_MAX],
     table: StateTable,
     costs: [WaitCost; STATE_COUNT_MAX],
     latency_price: u32,
-    doubts: Vec<String>,
+    doubts: Arc<[String]>,
+    does_learn: bool,
 }
 
 /// Why a list of ways to wait is not a table.
@@ -128,9 +131,12 @@ impl std::error::Error for WaitTableError {}
 const TARGET_RESIDENCY_MAX_NS: u64 = 3_600_000_000_000;
 
 impl WaitTable {
-    /// This machine's states: those it has, calibrated once per process in at most 20 ms. What the
-    /// environment says ([`STATES_VARIABLE`], [`CALIBRATE_VARIABLE`]) goes before; a mistake there
-    /// is a doubt, and the default is used.
+    /// This machine's states: those it has, with costs that its waiters learn from their own wake-ups
+    /// and that are assumed until then. What the environment says ([`STATES_VARIABLE`],
+    /// [`CALIBRATE_VARIABLE`]) goes before; a mistake there is a doubt, and the default is used.
+    ///
+    /// The first call takes a fraction of a millisecond: it asks the CPU and the OS, and tries states that
+    /// monitor a cache line for some 10 µs.
     pub fn host() -> &'static WaitTable {
         static HOST: OnceLock<WaitTable> = OnceLock::new();
         HOST.get_or_init(|| {
@@ -142,25 +148,25 @@ impl WaitTable {
                     .ok()
             });
             let methods = named.unwrap_or_else(default_methods);
-            let mut states: Vec<_> = methods.into_iter().map(assumed_state).collect();
-            if std::env::var(CALIBRATE_VARIABLE).as_deref() == Ok("0") {
-                doubts.push("costs are assumed: calibration is switched off".to_owned());
-            } else {
-                calibrate::calibrate(&mut states, &mut doubts);
+            let states: Vec<_> = methods.into_iter().map(assumed_state).collect();
+            let does_learn = std::env::var(CALIBRATE_VARIABLE).as_deref() != Ok("0");
+            if !does_learn {
+                doubts.push("costs are assumed: learning is switched off".to_owned());
             }
-            WaitTable::build(states, LATENCY_PRICE_DEFAULT, doubts)
+            let table = WaitTable::build(&states, LATENCY_PRICE_DEFAULT);
+            WaitTable { doubts: doubts.into(), does_learn, ..table }
         })
     }
 
-    /// A table of these states, as they are: nothing is measured and nothing asked of the machine's
-    /// environment. With rows of [`ASSUMED`] it is the same on every machine.
+    /// A table of these states, as they are: nothing is learnt ([`WaitTable::learning`]) and nothing
+    /// asked of the machine's environment. With rows of [`ASSUMED`] it is the same on every machine.
     ///
     /// # Errors
     /// If a method does not work here, the order is wrong, or the last one does not sleep.
     pub fn new(states: &[WaitState]) -> Result<WaitTable, WaitTableError> {
         let methods: Vec<_> = states.iter().map(|state| state.method).collect();
         check(&methods)?;
-        Ok(Self::build(states.to_vec(), LATENCY_PRICE_DEFAULT, Vec::new()))
+        Ok(Self::build(states, LATENCY_PRICE_DEFAULT))
     }
 
     /// As [`WaitTable::new`] with [`ASSUMED`] costs, from names such as `spin,futex`.
@@ -172,50 +178,104 @@ impl WaitTable {
         Self::new(&states)
     }
 
-    /// The same table without looking whether the machine has its methods: for tests that emulate
-    /// them.
-    #[doc(hidden)]
-    pub fn emulated(list: &str) -> WaitTable {
-        let states = parse(list).expect("names").into_iter().map(assumed_state).collect();
-        Self::build(states, LATENCY_PRICE_DEFAULT, Vec::new())
+    /// As [`WaitTable::assumed`] without looking whether the machine has the methods: for tests that
+    /// emulate them, and for hypervisors that let instructions through though CPUID hides them.
+    ///
+    /// # Panics
+    /// If there is no method of a name.
+    ///
+    /// # Safety
+    /// The CPU executes the instructions of all these methods, or traps and something emulates them, and
+    /// the last one sleeps.
+    pub unsafe fn unchecked(list: &str) -> WaitTable {
+        let parsed = parse(list).expect("names of methods");
+        let states: Vec<_> = parsed.into_iter().map(assumed_state).collect();
+        Self::build(&states, LATENCY_PRICE_DEFAULT)
     }
 
     /// The same table for waiters to whom a nanosecond of a late wake-up is worth this many
     /// nanoseconds of CPU time ([`LATENCY_PRICE_DEFAULT`]): more polls longer, 0 saves CPU time.
+    #[must_use]
     pub fn with_latency_price(self, latency_price: u32) -> WaitTable {
-        Self::build(self.states, latency_price, self.doubts)
+        let table = Self::build(self.states(), latency_price);
+        WaitTable { doubts: self.doubts, does_learn: self.does_learn, ..table }
     }
 
-    fn build(states: Vec<WaitState>, latency_price: u32, doubts: Vec<String>) -> WaitTable {
+    /// The same table for waiters that learn what sleeping costs from their own wake-ups; what it says
+    /// holds until then. [`WaitTable::host`]'s does.
+    #[must_use]
+    pub fn learning(self) -> WaitTable {
+        WaitTable { does_learn: true, ..self }
+    }
+
+    pub(crate) fn does_learn(&self) -> bool {
+        self.does_learn
+    }
+
+    fn build(states: &[WaitState], latency_price: u32) -> WaitTable {
         let mut costs = [WaitCost { transition_ns: 0, power_permille: 1000 }; STATE_COUNT_MAX];
-        let mut rows = Vec::new();
+        let mut rows = [IdleState::default(); STATE_COUNT_MAX];
+        let mut kept = [ASSUMED[0]; STATE_COUNT_MAX];
         let mut previous_ns = 0;
         for (index, state) in states.iter().enumerate() {
-            let WaitState { transition_ns, power_permille, exit_latency_ns, .. } = *state;
-            costs[index] = WaitCost { transition_ns, power_permille };
-            // Break-even with polling: where what it saves while waiting has paid for its
-            // transition and for the priced latency.
-            let saved_permille = u64::from(1000u32.saturating_sub(power_permille).max(1));
-            let latency_cost_ns = exit_latency_ns.saturating_mul(latency_price.into());
-            let cost_ns = transition_ns.saturating_add(latency_cost_ns);
-            let break_even_ns = cost_ns.saturating_mul(1000) / saved_permille;
-            let target_residency_ns = break_even_ns.clamp(previous_ns, TARGET_RESIDENCY_MAX_NS);
-            previous_ns = target_residency_ns;
-            rows.push(IdleState {
-                exit_latency_ns,
-                target_residency_ns,
-                is_polling: state.method == Method::Spin,
-                wakes_on_store: !state.method.is_sleep(),
-                is_auto_promoted: !state.method.is_sleep(),
-            });
+            costs[index] = WaitCost {
+                transition_ns: state.transition_ns,
+                power_permille: state.power_permille,
+            };
+            rows[index] = row(state, state.exit_latency_ns, latency_price, previous_ns);
+            previous_ns = rows[index].target_residency_ns;
+            kept[index] = *state;
         }
-        let table = StateTable::new(&rows).expect("ordered by construction, and few");
-        WaitTable { states, table, costs, latency_price, doubts }
+        let count = states.len();
+        let table = StateTable::new(&rows[..count]).expect("ordered by construction, and few");
+        let doubts = Arc::from([]);
+        WaitTable { states: kept, table, costs, latency_price, doubts, does_learn: false }
+    }
+
+    /// What the sleep costs, as its row says.
+    pub(crate) fn sleep_cost(&self) -> SleepCost {
+        let WaitState { exit_latency_ns, transition_ns, .. } = self.states[self.table.deepest()];
+        SleepCost {
+            exit_latency_ns: [exit_latency_ns; SLEEP_DEPTH_COUNT],
+            transition_ns,
+            own_ns: transition_ns / 2,
+        }
+    }
+
+    /// Replaces what its row says by what was measured. Its latency is then that of the sleep that takes
+    /// longest to leave, as a limit on it must hold; what it is worth is that of a short one.
+    pub(crate) fn set_sleep_cost(&mut self, cost: &SleepCost) {
+        let deepest = self.table.deepest();
+        let previous_ns =
+            deepest.checked_sub(1).map_or(0, |before| self.table.get(before).target_residency_ns);
+        let state = &mut self.states[deepest];
+        state.exit_latency_ns = cost.exit_latency_ns.into_iter().max().unwrap_or(0);
+        state.transition_ns = cost.transition_ns;
+        state.basis = Basis::Calibrated;
+        let row = row(state, cost.exit_latency_ns[1], self.latency_price, previous_ns);
+        self.costs[deepest].transition_ns = cost.transition_ns;
+        self.table.replace_deepest(row).expect("ordered by construction");
+    }
+
+    /// Adds a doubt for each state that was found not to do what it should.
+    pub(crate) fn doubt_broken(&mut self) {
+        let broken: Vec<_> =
+            self.states().iter().filter(|state| monitor::is_broken(state.method)).collect();
+        if !broken.is_empty() {
+            let doubt = |state: &&WaitState| {
+                format!(
+                    "{}: not used any more: its waits end at once, or miss stores",
+                    state.method.name()
+                )
+            };
+            let doubts = self.doubts.iter().cloned().chain(broken.iter().map(doubt));
+            self.doubts = doubts.collect();
+        }
     }
 
     /// The states, shallowest first.
     pub fn states(&self) -> &[WaitState] {
-        &self.states
+        &self.states[..self.table.len()]
     }
 
     /// The same as governors see them.
@@ -230,6 +290,22 @@ impl WaitTable {
 
     pub(crate) fn governor(&self) -> PollLimit {
         PollLimit::new(self.costs, self.latency_price)
+    }
+}
+
+/// A state as governors see it. It breaks even with polling where what it saves while waiting has paid for
+/// its transition and for the priced latency.
+fn row(state: &WaitState, exit_latency_ns: u64, latency_price: u32, previous_ns: u64) -> IdleState {
+    let saved_permille = u64::from(1000u32.saturating_sub(state.power_permille).max(1));
+    let latency_cost_ns = exit_latency_ns.saturating_mul(latency_price.into());
+    let cost_ns = state.transition_ns.saturating_add(latency_cost_ns);
+    let break_even_ns = cost_ns.saturating_mul(1000) / saved_permille;
+    IdleState {
+        exit_latency_ns: state.exit_latency_ns,
+        target_residency_ns: break_even_ns.clamp(previous_ns, TARGET_RESIDENCY_MAX_NS),
+        is_polling: state.method == Method::Spin,
+        wakes_on_store: !state.method.is_sleep(),
+        is_auto_promoted: !state.method.is_sleep(),
     }
 }
 

@@ -1,19 +1,158 @@
 //! The idle loop of one thread: select, enter, be woken, reflect.
+//!
+//! The loop sees the world through [`World`]: the clock, its doorbell, and ways to wait. Tests put it in a
+//! world of their own, where time passes as they say.
+//!
+//! A waiter that is not asleep looks at its doorbell between any two pieces of work: from
+//! `start_polling` on, what it does between two looks is one step of counting threads, one step of a
+//! plan, or a selection, each well below a tenth of a microsecond.
 
 use idlewise_core::{
     Context, Device, DisabledMask, Doorbell, FAR_AWAY_NS, Governor, NO_LATENCY_LIMIT_NS, Outcome,
     PollLimit, SleepLength, Stay, Verdict, auto_promotion_delay_ns,
 };
 
+use crate::budget::Budget;
 use crate::clock::{self, Deadline};
-use crate::load::{self, Budget, Preemptions};
+use crate::learn::{self, Learned, PRIOR};
+use crate::load::{self, Preemptions};
 use crate::parker::ParkOutcome;
 use crate::stats::WaitStats;
 use crate::table::WaitTable;
+use crate::wait::Method;
+use crate::wait::monitor::{self, AT_ONCE_NS, Monitored, Trust};
 use crate::wait::word::Reach;
 
 /// A polling method looks at least this often; a longer time between two looks was somebody else's.
 const LOOK_EVERY_NS: u64 = 2_000;
+/// A monitored line is left alone until promotion, or so long, so a wake-up from it costs no look at all.
+const MONITOR_NS: u64 = 100_000;
+/// Longer times between the beginnings of two waits count as this.
+const CYCLE_MAX_NS: u64 = 100_000_000;
+
+/// What a waiter needs of the world.
+pub(crate) trait World {
+    fn now_ns(&self) -> u64;
+    /// The doorbell's, as the next three.
+    fn start_polling(&self) -> bool;
+    fn is_rung(&self) -> bool;
+    fn fall_asleep(&self) -> bool;
+    fn take(&self) -> bool;
+    /// Polls, or monitors the doorbell, until that time at the latest.
+    fn rest(&self, method: Method, until_ns: u64);
+    /// Sleeps until woken, or for no reason.
+    fn sleep(&self, method: Method, until_ns: Option<u64>);
+    fn is_reached(&self, deadline: &mut Deadline) -> bool;
+    /// The thread is about to wait.
+    fn runs(&self, now_ns: u64);
+    /// It goes to sleep: said before the doorbell says so.
+    fn sleeps(&self);
+    /// It sleeps: there is time for what may be done now and then.
+    fn is_asleep(&self, now_ns: u64);
+    /// Whether there are more threads than CPUs; `None`: look at the doorbell and ask again.
+    fn is_crowded(&self, now_ns: u64) -> Option<bool>;
+    /// When the ring came that ended a sleep, if it came after `since_ns` and its waker says so, and what
+    /// the waker's last call took (0: not known).
+    fn rung(&self, since_ns: u64) -> Option<(u64, u64)>;
+    fn thread_cpu_ns(&self) -> Option<u64>;
+    /// The budget of a waiter that has none of its own.
+    fn with_thread_budget<R>(
+        &self,
+        now_ns: u64,
+        action: impl FnOnce(&mut Budget) -> R,
+    ) -> Option<R>;
+}
+
+/// The real one.
+struct Here<'a> {
+    bell: &'a Doorbell,
+    /// Where its wakers are.
+    reach: Reach,
+}
+
+impl World for Here<'_> {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        clock::now_ns()
+    }
+
+    #[inline]
+    fn start_polling(&self) -> bool {
+        self.bell.start_polling()
+    }
+
+    #[inline]
+    fn is_rung(&self) -> bool {
+        self.bell.is_rung()
+    }
+
+    #[inline]
+    fn fall_asleep(&self) -> bool {
+        self.bell.fall_asleep()
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
+        self.bell.take()
+    }
+
+    #[inline]
+    fn rest(&self, method: Method, until_ns: u64) {
+        method.imp().wait(self.bell, Some(until_ns));
+    }
+
+    #[inline]
+    fn sleep(&self, method: Method, until_ns: Option<u64>) {
+        let sleep = match self.reach {
+            Reach::Process => method.imp(),
+            // The only one that others can end.
+            reach => reach.sleep(),
+        };
+        sleep.wait(self.bell, until_ns);
+    }
+
+    #[inline]
+    fn is_reached(&self, deadline: &mut Deadline) -> bool {
+        deadline.is_reached()
+    }
+
+    #[inline]
+    fn runs(&self, now_ns: u64) {
+        load::thread_runs(now_ns);
+    }
+
+    #[inline]
+    fn sleeps(&self) {
+        load::thread_sleeps();
+        learn::falls_asleep(self.bell);
+    }
+
+    fn is_asleep(&self, now_ns: u64) {
+        load::ask_for_cpus(now_ns);
+    }
+
+    #[inline]
+    fn is_crowded(&self, now_ns: u64) -> Option<bool> {
+        load::is_crowded(now_ns)
+    }
+
+    fn rung(&self, since_ns: u64) -> Option<(u64, u64)> {
+        learn::rung(self.bell, since_ns)
+    }
+
+    fn thread_cpu_ns(&self) -> Option<u64> {
+        learn::thread_cpu_ns()
+    }
+
+    #[inline]
+    fn with_thread_budget<R>(
+        &self,
+        now_ns: u64,
+        action: impl FnOnce(&mut Budget) -> R,
+    ) -> Option<R> {
+        load::with_thread_budget(now_ns, action)
+    }
+}
 
 /// What a wait was like.
 pub(crate) struct Wait {
@@ -43,27 +182,52 @@ pub(crate) struct Waiter {
     governor: PollLimit,
     device: Device,
     latency_limit_ns: i64,
+    /// `None`: the thread's.
     budget: Option<Budget>,
     preemptions: Preemptions,
+    /// `None`: the table's costs are to stay as they are.
+    learned: Option<Learned>,
+    is_cost_new: bool,
+    trust: Trust,
+    /// From the beginning of a wait to that of the next, on average; 0: not known yet.
+    cycle_ns: u64,
+    started_at_ns: u64,
     stats: WaitStats,
-    /// Where its wakers are.
     reach: Reach,
+}
+
+/// How a wait went.
+struct Course {
+    state: usize,
+    entered_at_ns: u64,
+    ended_at_ns: u64,
+    is_asleep: bool,
+    /// Of the time until then, what kept the CPU.
+    polled_ns: u64,
+    /// When the ring came, where the waker said so, and what its call took.
+    rung: Option<(u64, u64)>,
 }
 
 impl Waiter {
     pub(crate) fn new(
         table: WaitTable,
         latency_limit_ns: Option<u64>,
-        budget: Option<Budget>,
+        cpu_budget_permille: Option<u32>,
     ) -> Self {
+        let learned = table.does_learn().then(|| Learned::new(table.sleep_cost(), &PRIOR));
         Waiter {
             governor: table.governor(),
             table,
             device: Device::default(),
             latency_limit_ns: latency_limit_ns
                 .map_or(NO_LATENCY_LIMIT_NS, |ns| i64::try_from(ns).unwrap_or(i64::MAX)),
-            budget,
+            budget: cpu_budget_permille.map(|share| Budget::new(share, clock::now_ns())),
             preemptions: Preemptions::default(),
+            is_cost_new: learned.is_some(),
+            learned,
+            trust: Trust::default(),
+            cycle_ns: 0,
+            started_at_ns: 0,
             stats: WaitStats::default(),
             reach: Reach::Process,
         }
@@ -74,73 +238,144 @@ impl Waiter {
         Waiter { reach, ..self }
     }
 
-    pub(crate) fn table(&self) -> &WaitTable {
-        &self.table
+    /// The states with what was learnt of them.
+    pub(crate) fn table(&self) -> WaitTable {
+        let mut table = self.table.clone();
+        if let Some(learned) = self.learned.as_ref().filter(|learned| learned.is_measured()) {
+            table.set_sleep_cost(&learned.cost());
+        }
+        table.doubt_broken();
+        table
     }
 
     pub(crate) fn stats(&self) -> WaitStats {
         WaitStats { preempted: self.preemptions.count, ..self.stats }
     }
 
-    /// States that keep the CPU are disabled when others need it.
-    fn disabled(&mut self, now_ns: u64) -> DisabledMask {
-        let is_crowded = !load::thread_runs(now_ns);
-        let is_spent = self.budget.as_mut().is_some_and(|budget| !budget.may_poll(now_ns));
-        let is_penalized = !self.preemptions.may_poll();
-        self.stats.oversubscribed += u64::from(is_crowded);
-        self.stats.not_polled += u64::from(!is_crowded && (is_spent || is_penalized));
-        if is_crowded || is_spent || is_penalized {
-            (0..self.table.state_table().deepest()).fold(DisabledMask::NONE, DisabledMask::with)
-        } else {
-            DisabledMask::NONE
-        }
-    }
-
     /// Waits until the doorbell is rung or the deadline comes. Runs no code of the user's.
     #[inline(never)]
-    pub(crate) fn wait(&mut self, bell: &Doorbell, mut deadline: Option<Deadline>) -> Wait {
-        let start_ns = clock::now_ns();
-        if is_over(&mut deadline, start_ns) || !bell.start_polling() {
-            return Wait::none(outcome(bell.take()));
+    pub(crate) fn wait(&mut self, bell: &Doorbell, deadline: Option<Deadline>) -> Wait {
+        self.wait_in(&Here { bell, reach: self.reach }, deadline)
+    }
+
+    fn wait_in(&mut self, world: &impl World, mut deadline: Option<Deadline>) -> Wait {
+        let start_ns = world.now_ns();
+        world.runs(start_ns);
+        if is_over(world, &mut deadline, start_ns) || !world.start_polling() {
+            return Wait::none(outcome(world.take()));
         }
-        let disabled = self.disabled(start_ns);
         self.stats.waits += 1;
-        let (state, entered_at_ns, ended_at_ns) = self.idle(bell, disabled, start_ns, deadline);
-        let is_asleep = self.table.states()[state].method.is_sleep();
-        let woken = bell.take();
-        self.note_end(state, disabled, is_asleep, woken, entered_at_ns, ended_at_ns);
-        // The wake-up came before the exit from the state, as the kernel sees it.
-        let exit_latency_ns = self.table.state_table().get(state).exit_latency_ns;
-        let gap_ns = ended_at_ns.saturating_sub(start_ns);
-        let exit_ns = if woken { exit_latency_ns } else { 0 };
-        self.governor.end_wait(gap_ns.saturating_sub(exit_ns));
+        self.note_start(start_ns);
+        let disabled = self.disabled(world, start_ns);
+        self.plan(world, disabled, start_ns);
+        let course = self.idle(world, disabled, start_ns, deadline);
+        let woken = world.take();
+        self.note_end(&course, disabled, woken);
+        self.learn(world, &course, start_ns, woken);
         Wait {
             outcome: outcome(woken),
             #[cfg(feature = "tracing")]
-            gap_ns,
+            gap_ns: course.ended_at_ns.saturating_sub(start_ns),
             #[cfg(feature = "tracing")]
-            state: Some(self.table.states()[state].method),
+            state: Some(self.table.states()[course.state].method),
         }
     }
 
-    /// Goes through states until the wait is over. Returns the last one, when it was entered and
-    /// when it was left.
+    fn note_start(&mut self, start_ns: u64) {
+        let before_ns = std::mem::replace(&mut self.started_at_ns, start_ns);
+        if before_ns == 0 {
+            return;
+        }
+        let cycle_ns = start_ns.saturating_sub(before_ns).min(CYCLE_MAX_NS);
+        self.cycle_ns = match self.cycle_ns {
+            0 => cycle_ns,
+            mean_ns => mean_ns - mean_ns / 8 + cycle_ns / 8,
+        };
+    }
+
+    fn with_budget<R>(
+        &mut self,
+        world: &impl World,
+        now_ns: u64,
+        action: impl FnOnce(&mut Budget) -> R,
+    ) -> Option<R> {
+        match &mut self.budget {
+            Some(budget) => Some(action(budget)),
+            None => world.with_thread_budget(now_ns, action),
+        }
+    }
+
+    /// States that do not work, and, when others need the CPU, those that keep it.
+    fn disabled(&mut self, world: &impl World, now_ns: u64) -> DisabledMask {
+        let states = self.table.states();
+        let broken = (0..states.len()).filter(|&state| monitor::is_broken(states[state].method));
+        let broken = broken.fold(DisabledMask::NONE, DisabledMask::with);
+        let is_penalized = !self.preemptions.may_poll();
+        let may_poll = self.with_budget(world, now_ns, |budget| budget.may_poll(now_ns));
+        let is_kept = is_penalized || may_poll == Some(false);
+        let mut is_crowded = false;
+        while !is_kept && !world.is_rung() {
+            if let Some(answer) = world.is_crowded(now_ns) {
+                is_crowded = answer;
+                break;
+            }
+        }
+        self.stats.not_polled += u64::from(is_kept);
+        self.stats.oversubscribed += u64::from(is_crowded);
+        if is_crowded || is_kept {
+            (0..self.table.state_table().deepest()).fold(broken, DisabledMask::with)
+        } else {
+            broken
+        }
+    }
+
+    /// Makes a new plan if it is time, and there is a choice.
+    fn plan(&mut self, world: &impl World, disabled: DisabledMask, now_ns: u64) {
+        let deepest = self.table.state_table().deepest();
+        let has_choice = (0..deepest).any(|state| !disabled.contains(state));
+        if !has_choice || !self.governor.wants_plan() {
+            return;
+        }
+        if let Some(learned) = self.learned.as_ref().filter(|_| self.is_cost_new) {
+            let cost = learned.cost();
+            if learned.is_measured() {
+                self.table.set_sleep_cost(&cost);
+            }
+            self.governor.set_sleep_cost(cost);
+            self.is_cost_new = false;
+        }
+        if self.cycle_ns > 0 {
+            let cycle_ns = self.cycle_ns;
+            let share_ns = self.with_budget(world, now_ns, |budget| budget.share_of_ns(cycle_ns));
+            self.governor.set_excess_max_ns(share_ns.unwrap_or(u64::MAX));
+        }
+        let far = SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: FAR_AWAY_NS };
+        let mut context = Context::new(self.table.state_table(), far);
+        context.disabled = disabled;
+        context.latency_limit_ns = self.latency_limit_ns;
+        let mut planner = self.governor.planner();
+        while !world.is_rung() && !self.governor.plan_step(&mut planner, &context) {}
+    }
+
+    /// Goes through states until the wait is over.
     fn idle(
         &mut self,
-        bell: &Doorbell,
-        disabled: DisabledMask,
+        world: &impl World,
+        mut disabled: DisabledMask,
         start_ns: u64,
         mut deadline: Option<Deadline>,
-    ) -> (usize, u64, u64) {
+    ) -> Course {
         let mut now_ns = start_ns;
-        // Promotion leads only to states that are fast enough.
-        let states = self.table.state_table();
-        let is_slow = |state: &usize| {
-            i64::try_from(states.get(*state).exit_latency_ns)
-                .is_ok_and(|ns| ns > self.latency_limit_ns)
-        };
-        let not_promoted_to = (0..states.len()).filter(is_slow).fold(disabled, DisabledMask::with);
+        let mut polled_ns = 0;
         loop {
+            // Promotion leads only to states that are fast enough.
+            let states = self.table.state_table();
+            let is_slow = |state: &usize| {
+                i64::try_from(states.get(*state).exit_latency_ns)
+                    .is_ok_and(|ns| ns > self.latency_limit_ns)
+            };
+            let not_promoted_to =
+                (0..states.len()).filter(is_slow).fold(disabled, DisabledMask::with);
             let left_ns = deadline.map_or(FAR_AWAY_NS, |deadline| {
                 i64::try_from(deadline.at_ns.saturating_sub(now_ns)).unwrap_or(FAR_AWAY_NS)
             });
@@ -160,28 +395,10 @@ impl Waiter {
             let mut entered_at_ns = now_ns;
 
             if method.is_sleep() {
-                let is_asleep = bell.fall_asleep();
-                if is_asleep {
-                    load::thread_sleeps();
-                    let sleep = match self.reach {
-                        Reach::Process => method.imp(),
-                        // The only one that others can end.
-                        reach => reach.sleep(),
-                    };
-                    while !bell.is_rung() {
-                        sleep.wait(bell, deadline.map(|deadline| deadline.at_ns));
-                        // Our clock may have stopped or begun again meanwhile, with the machine.
-                        if deadline.as_mut().is_some_and(Deadline::is_reached) {
-                            break;
-                        }
-                    }
-                }
-                now_ns = clock::now_ns();
-                if is_asleep {
-                    load::thread_runs(now_ns);
-                }
-                self.stats.residency_ns[state] += now_ns.saturating_sub(entered_at_ns);
-                return (state, entered_at_ns, now_ns);
+                let mut course = self.sleep(world, method, now_ns, deadline);
+                self.stats.residency_ns[state] += course.ended_at_ns.saturating_sub(entered_at_ns);
+                (course.state, course.polled_ns) = (state, polled_ns);
+                return course;
             }
 
             let end_of = |entered_at_ns: u64, deadline: Option<Deadline>| {
@@ -189,17 +406,25 @@ impl Waiter {
                 [deadline.map(|deadline| deadline.at_ns), stay_end_ns].into_iter().flatten().min()
             };
             let mut end_ns = end_of(entered_at_ns, deadline);
-            while !bell.is_rung() && end_ns.is_none_or(|end_ns| now_ns < end_ns) {
+            let is_monitored = method.is_monitored();
+            let quantum_ns = if is_monitored { MONITOR_NS } else { LOOK_EVERY_NS };
+            let mut is_trusted = true;
+            while is_trusted && !world.is_rung() && end_ns.is_none_or(|end_ns| now_ns < end_ns) {
                 // Bounded, so that a look that comes late tells of a preemption.
-                let look_ns = now_ns.saturating_add(LOOK_EVERY_NS.max(self.quantum_ns(state)));
+                let look_ns = now_ns.saturating_add(quantum_ns);
                 let look_ns = end_ns.map_or(look_ns, |end_ns| end_ns.min(look_ns));
-                method.imp().wait(bell, Some(look_ns));
-                let before_ns = std::mem::replace(&mut now_ns, clock::now_ns());
-                self.preemptions
-                    .looked(now_ns.saturating_sub(before_ns), look_ns.saturating_sub(before_ns));
+                world.rest(method, look_ns);
+                let before_ns = std::mem::replace(&mut now_ns, world.now_ns());
+                let (elapsed_ns, asked_ns) =
+                    (now_ns.saturating_sub(before_ns), look_ns.saturating_sub(before_ns));
+                self.preemptions.looked(elapsed_ns, asked_ns);
+                if is_monitored {
+                    let ended = how_it_ended(world.is_rung(), elapsed_ns, asked_ns);
+                    is_trusted = self.trust.note(method, ended);
+                }
                 if now_ns < before_ns {
                     // The counter went back: the stay begins anew.
-                    if deadline.as_mut().is_some_and(Deadline::is_reached) {
+                    if deadline.as_mut().is_some_and(|deadline| world.is_reached(deadline)) {
                         break;
                     }
                     entered_at_ns = now_ns;
@@ -207,36 +432,103 @@ impl Waiter {
                 }
             }
             self.preemptions.polled();
-            let polled_ns = now_ns.saturating_sub(entered_at_ns);
-            self.stats.residency_ns[state] += polled_ns;
-            if let Some(budget) = &mut self.budget {
-                budget.polled(polled_ns);
+            let stayed_ns = now_ns.saturating_sub(entered_at_ns);
+            polled_ns += stayed_ns;
+            self.stats.residency_ns[state] += stayed_ns;
+            if world.is_rung() || is_over(world, &mut deadline, now_ns) {
+                let (is_asleep, rung) = (false, None);
+                let ended_at_ns = now_ns;
+                return Course { state, entered_at_ns, ended_at_ns, is_asleep, polled_ns, rung };
             }
-            if bell.is_rung() || is_over(&mut deadline, now_ns) {
-                return (state, entered_at_ns, now_ns);
+            if !is_trusted {
+                disabled = disabled.with(state);
             }
             self.stats.promotions += 1;
-            self.device.last_residency_ns = polled_ns;
+            self.device.last_residency_ns = stayed_ns;
             let left = Outcome { entered: state, got_tick: true, now_ns };
             self.governor.reflect(&left, &mut self.device);
         }
     }
 
-    /// How long one look may take: a monitored line is left alone until promotion, so a wake-up
-    /// from it costs no look at all.
-    fn quantum_ns(&self, state: usize) -> u64 {
-        if self.table.state_table().get(state).is_polling { 0 } else { 100_000 }
+    /// Sleeps until woken or the deadline comes. The state and what was polled before are not filled in.
+    fn sleep(
+        &mut self,
+        world: &impl World,
+        method: Method,
+        entered_at_ns: u64,
+        mut deadline: Option<Deadline>,
+    ) -> Course {
+        world.sleeps();
+        let is_asleep = world.fall_asleep();
+        let mut own_time = None;
+        if is_asleep {
+            world.is_asleep(entered_at_ns);
+            let does_ask = self.learned.as_ref().is_some_and(Learned::wants_own_time);
+            let before_ns = if does_ask { world.thread_cpu_ns() } else { None };
+            while !world.is_rung() {
+                world.sleep(method, deadline.map(|deadline| deadline.at_ns));
+                // Our clock may have stopped or begun again meanwhile, with the machine.
+                if deadline.as_mut().is_some_and(|deadline| world.is_reached(deadline)) {
+                    break;
+                }
+            }
+            own_time =
+                before_ns.and_then(|before_ns| world.thread_cpu_ns()?.checked_sub(before_ns));
+        }
+        let now_ns = world.now_ns();
+        world.runs(now_ns);
+        let is_rung = is_asleep && world.is_rung();
+        let rung = if is_rung { world.rung(entered_at_ns) } else { None };
+        if let Some(learned) = self.learned.as_mut().filter(|_| is_asleep) {
+            if let Some(own_ns) = own_time {
+                learned.note_own_time(own_ns);
+            }
+            self.is_cost_new |= learned.note_sleep();
+        }
+        Course {
+            state: 0,
+            entered_at_ns,
+            ended_at_ns: now_ns,
+            is_asleep,
+            polled_ns: 0,
+            rung: rung.filter(|&(rung_at_ns, _)| rung_at_ns <= now_ns),
+        }
     }
 
-    fn note_end(
-        &mut self,
-        state: usize,
-        disabled: DisabledMask,
-        is_asleep: bool,
-        woken: bool,
-        entered_at_ns: u64,
-        ended_at_ns: u64,
-    ) {
+    /// What the wait says of gaps, of sleep, and of the budget.
+    fn learn(&mut self, world: &impl World, course: &Course, start_ns: u64, woken: bool) {
+        let waited_ns = course.ended_at_ns.saturating_sub(start_ns);
+        if !woken {
+            self.governor.end_wait_unwoken(waited_ns);
+        } else if let Some((rung_at_ns, call_ns)) = course.rung {
+            let gap_ns = rung_at_ns.saturating_sub(start_ns);
+            self.governor.end_wait(gap_ns);
+            if let Some(learned) = &mut self.learned {
+                let latency_ns = course.ended_at_ns - rung_at_ns;
+                learned.note_wake(gap_ns, latency_ns, call_ns);
+            }
+        } else {
+            // The wake-up came before the exit from the state, as the kernel sees it.
+            let exit_latency_ns = self.table.state_table().get(course.state).exit_latency_ns;
+            self.governor.end_wait(waited_ns.saturating_sub(exit_latency_ns));
+        }
+        if course.polled_ns > 0 {
+            // What a sleep would have cost is free.
+            let cost = self.learned.as_ref().map_or_else(|| self.table.sleep_cost(), Learned::cost);
+            let free_ns = match woken {
+                _ if course.is_asleep => 0,
+                true => cost.transition_ns,
+                false => cost.own_ns,
+            };
+            let burnt_ns = course.polled_ns.saturating_sub(free_ns);
+            if burnt_ns > 0 {
+                self.with_budget(world, course.ended_at_ns, |budget| budget.burnt(burnt_ns));
+            }
+        }
+    }
+
+    fn note_end(&mut self, course: &Course, disabled: DisabledMask, woken: bool) {
+        let Course { state, entered_at_ns, ended_at_ns, is_asleep, .. } = *course;
         self.stats.timeouts += u64::from(!woken);
         self.stats.store_wakes += u64::from(woken && !is_asleep);
         let idle_duration_ns = ended_at_ns.saturating_sub(entered_at_ns);
@@ -248,9 +540,20 @@ impl Waiter {
     }
 }
 
+/// How a monitored wait ended that was to take `asked_ns`.
+fn how_it_ended(is_rung: bool, elapsed_ns: u64, asked_ns: u64) -> Monitored {
+    if is_rung && elapsed_ns >= asked_ns && asked_ns >= MONITOR_NS {
+        Monitored::Missed
+    } else if !is_rung && elapsed_ns < AT_ONCE_NS && asked_ns >= 2 * AT_ONCE_NS {
+        Monitored::AtOnce
+    } else {
+        Monitored::Well
+    }
+}
+
 /// Whether the deadline is reached. Where our clock does not say so, the OS's is not asked.
-fn is_over(deadline: &mut Option<Deadline>, now_ns: u64) -> bool {
-    deadline.as_mut().is_some_and(|deadline| now_ns >= deadline.at_ns && deadline.is_reached())
+fn is_over(world: &impl World, deadline: &mut Option<Deadline>, now_ns: u64) -> bool {
+    deadline.as_mut().is_some_and(|deadline| now_ns >= deadline.at_ns && world.is_reached(deadline))
 }
 
 fn outcome(woken: bool) -> ParkOutcome {

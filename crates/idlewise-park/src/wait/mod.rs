@@ -8,6 +8,7 @@ mod apple;
 mod condvar;
 #[cfg(target_os = "linux")]
 mod futex;
+pub(crate) mod monitor;
 #[cfg(target_arch = "x86_64")]
 pub mod mwaitx;
 mod spin;
@@ -24,6 +25,8 @@ use idlewise_core::Doorbell;
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 pub use crate::clock::trust_counter;
+#[doc(hidden)]
+pub use monitor::trust_again;
 
 /// The number of `wfet x0`: written as such, because assemblers want the extension switched on for
 /// a whole function.
@@ -111,9 +114,13 @@ impl Method {
             Method::Futex => word::missing(),
             _ if cfg!(miri) => Some("miri runs no CPU's own instructions"),
             #[cfg(target_arch = "x86_64")]
-            Method::Tpause | Method::UmwaitC01 => waitpkg::missing(),
+            Method::Tpause => waitpkg::missing(),
             #[cfg(target_arch = "x86_64")]
-            Method::UmwaitC02 => waitpkg::missing().or_else(waitpkg::c02_missing),
+            Method::UmwaitC01 => waitpkg::missing().or_else(|| waitpkg::monitor_missing(true)),
+            #[cfg(target_arch = "x86_64")]
+            Method::UmwaitC02 => waitpkg::missing()
+                .or_else(waitpkg::c02_missing)
+                .or_else(|| waitpkg::monitor_missing(false)),
             #[cfg(target_arch = "x86_64")]
             Method::Mwaitx => mwaitx::missing(),
             #[cfg(target_arch = "aarch64")]
@@ -128,17 +135,26 @@ impl Method {
         }
     }
 
-    /// How it is done. One that is not available is done by the nearest portable one.
+    /// Whether the CPU watches the doorbell's line, so that a wait ends by a store or its deadline.
+    pub(crate) fn is_monitored(self) -> bool {
+        matches!(
+            self,
+            Method::UmwaitC01 | Method::UmwaitC02 | Method::Mwaitx | Method::Wfe | Method::Wfet
+        )
+    }
+
+    /// How it is done. One of another platform is done by the nearest portable one. Whoever waits by it
+    /// has it from a table, which has it only where it is available, or by `unsafe`.
     pub(crate) fn imp(self) -> &'static dyn WaitMethod {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Method::Tpause => &waitpkg::Tpause,
+            Method::Tpause => &waitpkg::TPAUSE,
             #[cfg(target_arch = "x86_64")]
-            Method::UmwaitC01 => &waitpkg::Umwait { is_c01: true },
+            Method::UmwaitC01 => &waitpkg::UMWAIT_C01,
             #[cfg(target_arch = "x86_64")]
-            Method::UmwaitC02 => &waitpkg::Umwait { is_c01: false },
+            Method::UmwaitC02 => &waitpkg::UMWAIT_C02,
             #[cfg(target_arch = "x86_64")]
-            Method::Mwaitx => &mwaitx::Mwaitx,
+            Method::Mwaitx => &mwaitx::MWAITX,
             #[cfg(target_arch = "aarch64")]
             Method::Wfe => &wfe::Wfe,
             #[cfg(target_arch = "aarch64")]
@@ -146,6 +162,23 @@ impl Method {
             Method::Futex => word::Reach::Process.sleep(),
             method if method.is_sleep() => &condvar::Buckets,
             _ => &spin::Spin,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A waker's call may come when the waiter took the ring, ran and freed the doorbell. Miri objects
+    /// to a reference that nobody may read.
+    #[test]
+    fn a_call_that_comes_late_reads_nothing() {
+        let bell = Box::new(Doorbell::new());
+        let address = std::ptr::from_ref(&*bell);
+        drop(bell);
+        for (method, _) in METHODS.iter().filter(|(method, _)| method.is_sleep()) {
+            method.imp().wake(address);
         }
     }
 }

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use idlewise_core::Doorbell;
 
-use super::WaitMethod;
+use super::monitor::{self, Monitor};
+use super::{Method, WaitMethod};
 use crate::clock;
 
 /// The instructions, with the registers that they are used with: what an assembler is asked about.
@@ -62,6 +63,7 @@ fn count_os_bound(is_bound: bool) {
     }
 }
 
+/// What TPAUSE needs.
 pub(super) fn missing() -> Option<&'static str> {
     let leaf = raw_cpuid::CpuId::new().get_extended_feature_info();
     if !leaf.is_some_and(|leaf| leaf.has_waitpkg()) {
@@ -71,6 +73,34 @@ pub(super) fn missing() -> Option<&'static str> {
         return Some("the time stamp counter is not the clock");
     }
     None
+}
+
+/// What UMWAIT needs besides: a monitor that works. CPUID does not say whether it does.
+///
+/// On some CPUs UMONITOR is switched off, at launch or by microcode, because many monitors slow the
+/// CPU down ("MONITOR and UMONITOR Performance Guidance", Intel, 2024): UMWAIT then returns at once.
+/// CPUID.7.2:EDX\[7\], MONITOR_MITG_NO, says that a CPU has no need of that, but a CPU without the bit
+/// may have been left as it was. So the bit settles nothing; a few waits do.
+pub(super) fn monitor_missing(is_c01: bool) -> Option<&'static str> {
+    let info = raw_cpuid::CpuId::new().get_feature_info();
+    let vendor = raw_cpuid::CpuId::new().get_vendor_info();
+    let is_intel = vendor.is_some_and(|vendor| vendor.as_str() == "GenuineIntel");
+    if let Some(info) = info.filter(|_| is_intel)
+        && is_denied(info.family_id(), info.model_id())
+    {
+        return Some("the CPU's monitor misses stores (an erratum)");
+    }
+    static WORKS: [OnceLock<bool>; 2] = [const { OnceLock::new() }; 2];
+    // SAFETY: the CPU has WAITPKG: `missing` was asked before.
+    let works = || unsafe { monitor::lasts(&Umwait { is_c01 }) };
+    let does_work = *WORKS[usize::from(is_c01)].get_or_init(works);
+    (!does_work).then_some("UMWAIT returns at once: the CPU does not monitor")
+}
+
+/// CPUs of Intel's whose monitor may miss a store: Lunar Lake (Linux sends interrupts to idle CPUs of
+/// these models instead of relying on MONITOR).
+fn is_denied(family: u8, model: u8) -> bool {
+    (family, model) == (6, 0xbd)
 }
 
 pub(super) fn c02_missing() -> Option<&'static str> {
@@ -137,30 +167,73 @@ unsafe fn tpause(is_c01: bool, until_ticks: u64) -> bool {
     is_bound != 0
 }
 
-/// Waits on the line, in one of two depths.
+/// Waits on the line, in one of two depths. There is one only where the CPU has the instructions.
+#[derive(Debug)]
 pub struct Umwait {
-    /// The shallower one.
-    pub is_c01: bool,
+    is_c01: bool,
+}
+
+pub(super) static UMWAIT_C01: Umwait = Umwait { is_c01: true };
+pub(super) static UMWAIT_C02: Umwait = Umwait { is_c01: false };
+
+impl Umwait {
+    /// The shallower one if `is_c01`; `None` where the CPU or the OS does not have it.
+    pub fn new(is_c01: bool) -> Option<Self> {
+        let method = if is_c01 { Method::UmwaitC01 } else { Method::UmwaitC02 };
+        method.is_available().then_some(Umwait { is_c01 })
+    }
+
+    /// The same without looking.
+    ///
+    /// # Safety
+    /// The CPU executes UMONITOR and UMWAIT, or traps and something emulates them.
+    pub unsafe fn assume_available(is_c01: bool) -> Self {
+        Umwait { is_c01 }
+    }
+}
+
+impl Monitor for Umwait {
+    #[inline(always)]
+    unsafe fn arm(&self, word: *const u32) {
+        // SAFETY: the caller says that the instruction exists.
+        unsafe { umonitor(word) }
+    }
+
+    #[inline(always)]
+    unsafe fn wait_armed(&self, until_ticks: Option<u64>) {
+        // SAFETY: as above.
+        count_os_bound(unsafe { umwait(self.is_c01, until_ticks.unwrap_or(u64::MAX)) });
+    }
 }
 
 impl WaitMethod for Umwait {
     #[inline]
     fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
-        // SAFETY: a table has this method only where `missing` found nothing missing, or where a
-        // test emulates it.
-        unsafe {
-            umonitor(std::ptr::from_ref(bell.word()).cast());
-            // A ring before the monitor was armed does not trigger it: look once more.
-            if !bell.is_rung() {
-                let until_ticks = until_ns.map_or(u64::MAX, clock::ticks_at);
-                count_os_bound(umwait(self.is_c01, until_ticks));
-            }
-        }
+        // SAFETY: there is a `Umwait` only where the instructions are.
+        unsafe { monitor::wait(self, bell, until_ns) }
     }
 }
 
-/// Rests without watching the line.
-pub struct Tpause;
+/// Rests without watching the line. There is one only where the CPU has the instruction.
+#[derive(Debug)]
+pub struct Tpause(());
+
+pub(super) static TPAUSE: Tpause = Tpause(());
+
+impl Tpause {
+    /// `None` where the CPU does not have it.
+    pub fn new() -> Option<Self> {
+        Method::Tpause.is_available().then_some(Tpause(()))
+    }
+
+    /// The same without looking.
+    ///
+    /// # Safety
+    /// The CPU executes TPAUSE, or traps and something emulates it.
+    pub unsafe fn assume_available() -> Self {
+        Tpause(())
+    }
+}
 
 /// How late TPAUSE may notice a ring: it is the state's exit latency.
 pub const TPAUSE_REST_NS: u64 = 300;
@@ -173,7 +246,7 @@ impl WaitMethod for Tpause {
         }
         let rest_ns = clock::now_ns() + TPAUSE_REST_NS;
         let until_ns = until_ns.map_or(rest_ns, |until_ns| until_ns.min(rest_ns));
-        // SAFETY: as in `Umwait`.
+        // SAFETY: there is a `Tpause` only where the instruction is.
         count_os_bound(unsafe { tpause(true, clock::ticks_at(until_ns)) });
     }
 }
@@ -181,6 +254,13 @@ impl WaitMethod for Tpause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn denies_cpus_that_miss_stores() {
+        assert!(is_denied(6, 0xbd), "Lunar Lake");
+        assert!(!is_denied(6, 0x8f), "Sapphire Rapids");
+        assert!(!is_denied(0x1a, 0xbd), "another family");
+    }
 
     #[test]
     fn reads_the_settings_of_the_os() {

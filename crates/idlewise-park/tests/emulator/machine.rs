@@ -54,7 +54,6 @@ pub static TSC_OFFSET: AtomicI64 = AtomicI64::new(0);
 thread_local! {
     /// The armed line and what was in it.
     static MONITOR: Cell<Option<(usize, [u64; 8])>> = const { Cell::new(None) };
-    static IS_TSC_TRAPPED: Cell<bool> = const { Cell::new(false) };
 }
 
 type Registers = libc::ucontext_t;
@@ -81,18 +80,24 @@ pub fn install() {
     }
 }
 
-/// Makes RDTSC trap in this thread, or not any more. `false`: the kernel refuses.
+/// Makes RDTSC trap in this thread and in those that it starts from here on, or not any more. `false`:
+/// the kernel refuses.
 pub fn trap_tsc(is_trapped: bool) -> bool {
     let mode = if is_trapped { libc::PR_TSC_SIGSEGV } else { libc::PR_TSC_ENABLE };
     // SAFETY: changes this thread's own mode.
-    let is_done = unsafe { libc::prctl(libc::PR_SET_TSC, mode, 0, 0, 0) == 0 };
-    IS_TSC_TRAPPED.set(is_trapped && is_done);
-    is_done
+    unsafe { libc::prctl(libc::PR_SET_TSC, mode, 0, 0, 0) == 0 }
+}
+
+fn is_tsc_trapped() -> bool {
+    let mut mode: libc::c_int = 0;
+    // SAFETY: writes `mode`.
+    let result = unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode, 0, 0, 0) };
+    result == 0 && mode == libc::PR_TSC_SIGSEGV
 }
 
 /// The emulated counter, whether or not it traps here.
 fn ticks() -> u64 {
-    let was_trapped = IS_TSC_TRAPPED.get();
+    let was_trapped = is_tsc_trapped();
     if was_trapped {
         trap_tsc(false);
     }
@@ -115,7 +120,7 @@ extern "C" fn on_sigill(signal: libc::c_int, _: *mut libc::siginfo_t, context: *
 extern "C" fn on_sigsegv(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: as above.
     let context = unsafe { &mut *context.cast::<Registers>() };
-    if !IS_TSC_TRAPPED.get() || !execute(context) {
+    if !is_tsc_trapped() || !execute(context) {
         give_up(signal);
     }
 }

@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use idlewise_core::Doorbell;
+use idlewise_park::wait::mwaitx::{self, Mwaitx};
 use idlewise_park::wait::waitpkg::{self, Tpause, Umwait};
-use idlewise_park::wait::{WFET_X0, WaitMethod, mwaitx};
+use idlewise_park::wait::{WFET_X0, WaitMethod};
 use idlewise_park::{ParkOutcome, Parker, WaitTable};
 use machine::{Instruction, LOG};
 
@@ -28,8 +29,30 @@ fn with_emulator(test: impl FnOnce()) {
     idlewise_park::wait::trust_counter();
     machine::OS_BOUND_TICKS.store(0, Ordering::Relaxed);
     machine::SPURIOUS_EVERY.store(0, Ordering::Relaxed);
+    idlewise_park::wait::trust_again();
     test();
     assert_eq!(LOG.faults.load(Ordering::Relaxed), 0, "operands that raise #GP");
+}
+
+/// A table of states that are emulated, or that this CPU has.
+fn emulated(states: &str) -> WaitTable {
+    // SAFETY: the emulator is installed by every test that asks for one.
+    unsafe { WaitTable::unchecked(states) }
+}
+
+fn umwait(is_c01: bool) -> Umwait {
+    // SAFETY: as above.
+    unsafe { Umwait::assume_available(is_c01) }
+}
+
+fn tpause() -> Tpause {
+    // SAFETY: as above.
+    unsafe { Tpause::assume_available() }
+}
+
+fn mwaitx() -> Mwaitx {
+    // SAFETY: as above.
+    unsafe { Mwaitx::assume_available() }
 }
 
 /// Has threads wait by an instruction, emulated, until it was done in each of the ways that are counted.
@@ -85,7 +108,7 @@ fn ring_in_turns(method: &dyn WaitMethod, rounds: u32) {
 fn play_ping_pong(states: &str, rounds: u32) {
     let parker = || {
         // A limit that no sleep keeps: the first state is the only one.
-        Parker::builder().table(WaitTable::emulated(states)).latency_limit_ns(2_000).build()
+        Parker::builder().table(emulated(states)).latency_limit_ns(2_000).build()
     };
     let (ping, ball) = (parker(), AtomicU32::new(0));
     let ping_unparker = ping.unparker().clone();
@@ -126,7 +149,7 @@ fn stores_end_umwait_in_both_depths() {
     with_emulator(|| {
         machine::SPURIOUS_EVERY.store(7, Ordering::Relaxed);
         let tables = ["umwait-c01,futex", "umwait-c02,futex"];
-        let (c01, c02) = (Umwait { is_c01: true }, Umwait { is_c01: false });
+        let (c01, c02) = (umwait(true), umwait(false));
         let ways: [(&_, &dyn WaitMethod); 3] =
             [(&LOG.umonitor, &c01), (&LOG.umwait_c01, &c01), (&LOG.umwait_c02, &c02)];
         play(Instruction::Umwait, &tables, &ways);
@@ -137,22 +160,22 @@ fn stores_end_umwait_in_both_depths() {
 fn stores_end_mwaitx() {
     with_emulator(|| {
         machine::SPURIOUS_EVERY.store(7, Ordering::Relaxed);
-        let ways: [(&_, &dyn WaitMethod); 2] =
-            [(&LOG.monitorx, &mwaitx::Mwaitx), (&LOG.mwaitx, &mwaitx::Mwaitx)];
+        let method = mwaitx();
+        let ways: [(&_, &dyn WaitMethod); 2] = [(&LOG.monitorx, &method), (&LOG.mwaitx, &method)];
         play(Instruction::Mwaitx, &["mwaitx,futex"], &ways);
     });
 }
 
 #[test]
 fn tpause_looks_again() {
-    with_emulator(|| play(Instruction::Tpause, &["tpause,futex"], &[(&LOG.tpause, &Tpause)]));
+    with_emulator(|| play(Instruction::Tpause, &["tpause,futex"], &[(&LOG.tpause, &tpause())]));
 }
 
 #[test]
 fn deadlines_end_every_instruction() {
     with_emulator(|| {
         for states in ["umwait-c01,futex", "umwait-c02,futex", "mwaitx,futex", "tpause,futex"] {
-            let table = WaitTable::emulated(states);
+            let table = emulated(states);
             let parker = Parker::builder().table(table).latency_limit_ns(2_000).build();
             let timeout = Duration::from_micros(300);
             let start = Instant::now();
@@ -167,7 +190,7 @@ fn waits_are_promoted_to_the_sleep() {
     with_emulator(|| {
         // A thread that gets no CPU for the whole wait sees its deadline first: try again.
         let is_promoted = (0..200).any(|_| {
-            let parker = Parker::builder().table(WaitTable::emulated("umwait-c02,futex")).build();
+            let parker = Parker::builder().table(emulated("umwait-c02,futex")).build();
             parker.park_timeout(Duration::from_millis(5));
             let stats = parker.stats();
             stats.promotions == 1 && stats.entered[..2] == [1, 1]
@@ -187,11 +210,11 @@ fn the_bound_of_the_os_sets_the_carry_flag() {
             waitpkg::os_bound_count() - before
         };
         machine::OS_BOUND_TICKS.store(1_000, Ordering::Relaxed);
-        assert_eq!(counted(&|| Umwait { is_c01: true }.wait(&bell, None)), 1);
-        assert_eq!(counted(&|| Umwait { is_c01: false }.wait(&bell, None)), 1);
+        assert_eq!(counted(&|| umwait(true).wait(&bell, None)), 1);
+        assert_eq!(counted(&|| umwait(false).wait(&bell, None)), 1);
         machine::OS_BOUND_TICKS.store(0, Ordering::Relaxed);
-        assert_eq!(counted(&|| Umwait { is_c01: true }.wait(&bell, Some(0))), 0, "the deadline");
-        assert_eq!(counted(&|| Tpause.wait(&bell, None)), 0, "the rest");
+        assert_eq!(counted(&|| umwait(true).wait(&bell, Some(0))), 0, "the deadline");
+        assert_eq!(counted(&|| tpause().wait(&bell, None)), 0, "the rest");
     });
 }
 
@@ -202,9 +225,9 @@ fn a_ring_before_the_monitor_is_armed_is_not_slept_over() {
         assert!(bell.start_polling());
         let _ = bell.ring();
         // None of these has a deadline: sleeping over the ring would hang.
-        Umwait { is_c01: true }.wait(&bell, None);
-        mwaitx::Mwaitx.wait(&bell, None);
-        Tpause.wait(&bell, None);
+        umwait(true).wait(&bell, None);
+        mwaitx().wait(&bell, None);
+        tpause().wait(&bell, None);
         assert!(bell.take());
     });
 }
@@ -316,9 +339,9 @@ fn executed_bytes_are_the_listed_encodings() {
         machine::SPURIOUS_EVERY.store(1, Ordering::Relaxed);
         LOG.bytes.iter().for_each(|bytes| bytes.store(0, Ordering::Relaxed));
         machine::step(|| {
-            Umwait { is_c01: true }.wait(&bell, Some(0));
-            Tpause.wait(&bell, Some(0));
-            mwaitx::Mwaitx.wait(&bell, Some(u64::MAX));
+            umwait(true).wait(&bell, Some(0));
+            tpause().wait(&bell, Some(0));
+            mwaitx().wait(&bell, Some(u64::MAX));
         });
         let executed = |kind: usize| LOG.bytes[kind].load(Ordering::Relaxed).to_le_bytes();
         for (kind, (text, expected)) in

@@ -1,0 +1,175 @@
+//! States in which the CPU monitors the doorbell's cache line, and whether they do what they say.
+//!
+//! A monitor that is off, be it by the OS, the hypervisor or a microcode update, makes each wait end at
+//! once: the state then polls, at a higher price than polling. One that misses stores makes wake-ups
+//! late. The first is tested before such a state is used ([`lasts`]); both are noticed while it
+//! is used ([`Trust`]), and the process then does without it.
+//!
+//! That a store ends a wait cannot be tested by one thread alone: AMD's CPUs do not count a store of the
+//! waiting thread's own, between arming and waiting, as one (seen on EPYC).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{METHODS, Method};
+#[cfg(target_arch = "x86_64")]
+use crate::clock;
+
+/// Two steps: arm the monitor, then wait for a store since then.
+#[cfg(target_arch = "x86_64")]
+pub(super) trait Monitor {
+    /// Arms the monitor on the line of `word`, which need not be valid.
+    ///
+    /// # Safety
+    /// The CPU executes the instruction, or traps and something emulates it.
+    unsafe fn arm(&self, word: *const u32);
+
+    /// Waits for a store to the line, or until the counter says `until_ticks`, or for no reason.
+    ///
+    /// # Safety
+    /// As [`Monitor::arm`].
+    unsafe fn wait_armed(&self, until_ticks: Option<u64>);
+}
+
+/// Waits on a doorbell's line.
+///
+/// # Safety
+/// As [`Monitor::arm`].
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) unsafe fn wait(
+    monitor: &impl Monitor,
+    bell: &idlewise_core::Doorbell,
+    until_ns: Option<u64>,
+) {
+    // SAFETY: the caller says that the instructions exist.
+    unsafe {
+        monitor.arm(std::ptr::from_ref(bell.word()).cast());
+        // A ring before the monitor was armed does not trigger it: look once more.
+        if !bell.is_rung() {
+            monitor.wait_armed(until_ns.map(clock::ticks_at));
+        }
+    }
+}
+
+/// Whether a wait lasts although nobody stores. It takes 30 µs where it does not, and 10 where it does.
+///
+/// # Safety
+/// As [`Monitor::arm`].
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn lasts(monitor: &impl Monitor) -> bool {
+    const PROBE_NS: u64 = 5_000;
+    const TRY_COUNT: usize = 8;
+    #[repr(align(128))]
+    struct Line(AtomicU32);
+    let line = Line(AtomicU32::new(0));
+    let probe = |_| {
+        let start_ticks = clock::ticks();
+        // Of any counter's ticks, so that its rate need not be known.
+        let until_ticks = start_ticks + PROBE_NS;
+        // SAFETY: the caller says that the instructions exist.
+        unsafe {
+            monitor.arm(line.0.as_ptr());
+            monitor.wait_armed(Some(until_ticks));
+        }
+        // A quarter: timers differ, and an interrupt may end a wait.
+        clock::ticks().wrapping_sub(start_ticks) >= PROBE_NS / 4
+    };
+    // Twice, because once could be a preemption.
+    (0..TRY_COUNT).filter(|&number| probe(number)).nth(1).is_some()
+}
+
+/// Methods that this process does without, one bit each, in the order of [`METHODS`].
+static BROKEN: AtomicU32 = AtomicU32::new(0);
+
+fn bit(method: Method) -> u32 {
+    METHODS.iter().position(|(listed, _)| *listed == method).map_or(0, |rank| 1 << rank)
+}
+
+/// Whether a method was found not to do what it should, in this process.
+#[inline]
+pub(crate) fn is_broken(method: Method) -> bool {
+    let broken = BROKEN.load(Ordering::Relaxed);
+    broken != 0 && broken & bit(method) != 0
+}
+
+/// What was found wrong while a monitored state was used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trust {
+    at_once: u32,
+    missed: u32,
+}
+
+/// How a monitored wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Monitored {
+    /// A store ended it, or it lasted: as it should be.
+    Well,
+    /// It ended within [`AT_ONCE_NS`] although nobody rang.
+    AtOnce,
+    /// It lasted to its end although somebody had rung.
+    Missed,
+}
+
+/// An interrupt ends a wait, too, but not many in a row within a microsecond.
+pub(crate) const AT_ONCE_NS: u64 = 1_000;
+/// So many more waits that ended at once than four times those that did not.
+const AT_ONCE_MAX: u32 = 64;
+/// So many more late wake-ups than those that came in time; a preempted waiter's look like that, too.
+const MISSED_MAX: u32 = 32;
+
+impl Trust {
+    /// Notes how a wait ended. `false`: the method is not to be trusted, by any waiter of this process.
+    #[inline]
+    pub(crate) fn note(&mut self, method: Method, ended: Monitored) -> bool {
+        match ended {
+            Monitored::Well => {
+                self.at_once = self.at_once.saturating_sub(4);
+                self.missed = self.missed.saturating_sub(1);
+            }
+            Monitored::AtOnce => self.at_once += 1,
+            Monitored::Missed => self.missed += 1,
+        }
+        let is_trusted = self.at_once < AT_ONCE_MAX && self.missed < MISSED_MAX;
+        if !is_trusted {
+            BROKEN.fetch_or(bit(method), Ordering::Relaxed);
+            *self = Trust::default();
+        }
+        is_trusted
+    }
+}
+
+/// Forgets what was found wrong: for tests that break methods on purpose.
+#[doc(hidden)]
+pub fn trust_again() {
+    BROKEN.store(0, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a method that no other test waits with.
+    const METHOD: Method = Method::Wfet;
+
+    fn count_until_distrust(pattern: &[Monitored]) -> Option<usize> {
+        let mut trust = Trust::default();
+        (0..10_000).find(|&turn| !trust.note(METHOD, pattern[turn % pattern.len()]))
+    }
+
+    #[test]
+    fn distrusts_a_monitor_that_ends_waits_again_and_again() {
+        use Monitored::{AtOnce, Missed, Well};
+        assert_eq!(count_until_distrust(&[Well]), None);
+        assert_eq!(
+            count_until_distrust(&[AtOnce, AtOnce, AtOnce, AtOnce, Well]),
+            None,
+            "interrupts"
+        );
+        assert_eq!(count_until_distrust(&[Missed, Well]), None, "preempted");
+        assert!(!is_broken(METHOD));
+        assert_eq!(count_until_distrust(&[AtOnce]), Some(63));
+        assert!(is_broken(METHOD));
+        assert_eq!(count_until_distrust(&[Missed]), Some(31));
+        assert!(!is_broken(Method::Spin));
+    }
+}
