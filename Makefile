@@ -47,7 +47,7 @@ install: toolchain ## build and install the command, its manual pages and shell 
 	echo "installed into $$to: bin/idlewise, share/man/man1/idlewise*.1, completions for bash, zsh and fish"
 
 deb: toolchain ## a Debian package of the command, in target/debian
-	@./scripts/setup $(BUILD_PACKAGES) dpkg-dev
+	@./scripts/setup $(BUILD_PACKAGES) binutils dpkg-dev
 	@./scripts/deb
 
 book: toolchain ## the guide as HTML, in target/book
