@@ -263,6 +263,7 @@ impl Menu {
         }
     }
 
+    #[inline]
     fn typical_ns(&self) -> Option<u64> {
         let typical_us = self.intervals.typical_us(self.release.typical_rule);
         typical_us.map(|us| u64::from(us) * NS_PER_US)

@@ -66,6 +66,11 @@ const PULSE: u32 = 1_024;
 const FADE_SHIFT: u32 = 3;
 /// How many of the last stays 6.1 remembers one by one.
 const RECENT_COUNT: usize = 9;
+/// Room for the bins and [`NO_BIN`]; a power of two, so that an index is bounded by a mask.
+const SLOT_COUNT: usize = 16;
+/// The bin of a stay that was no intercept. It is counted as the others are: which stays are
+/// intercepts is too random for a branch.
+const NO_BIN: u8 = SLOT_COUNT as u8 - 1;
 
 /// A release of teo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +100,9 @@ struct Metrics {
 /// 6.1: which of the last nine stays were intercepts, and of which bin.
 #[derive(Clone, Debug)]
 struct RecentIntercepts {
-    bins: [Option<u8>; RECENT_COUNT],
+    bins: [u8; RECENT_COUNT],
     next: u8,
-    counts: [u32; STATE_COUNT_MAX],
+    counts: [u32; SLOT_COUNT],
 }
 
 /// The timer events oriented governor of one CPU.
@@ -159,24 +164,24 @@ impl Metrics {
 
 impl RecentIntercepts {
     const fn new() -> Self {
-        RecentIntercepts { bins: [None; RECENT_COUNT], next: 0, counts: [0; STATE_COUNT_MAX] }
+        let mut counts = [0; SLOT_COUNT];
+        counts[NO_BIN as usize] = RECENT_COUNT as u32;
+        RecentIntercepts { bins: [NO_BIN; RECENT_COUNT], next: 0, counts }
     }
 
     #[inline]
     fn push(&mut self, bin: Option<StateIndex>) {
-        let slot = &mut self.bins[usize::from(self.next) % RECENT_COUNT];
-        let newest = bin.map(|bin| bin as u8);
-        if let Some(oldest) = core::mem::replace(slot, newest) {
-            self.counts[usize::from(oldest) % STATE_COUNT_MAX] -= 1;
+        let newest = bin.map_or(NO_BIN, |bin| bin as u8);
+        if let Some(slot) = self.bins.get_mut(usize::from(self.next)) {
+            let oldest = core::mem::replace(slot, newest);
+            self.counts[usize::from(oldest) % SLOT_COUNT] -= 1;
+            self.counts[usize::from(newest) % SLOT_COUNT] += 1;
         }
-        if let Some(newest) = newest {
-            self.counts[usize::from(newest) % STATE_COUNT_MAX] += 1;
-        }
-        self.next = (self.next + 1) % RECENT_COUNT as u8;
+        self.next = if usize::from(self.next) + 1 < RECENT_COUNT { self.next + 1 } else { 0 };
     }
 
     /// All of them; the counts follow.
-    fn oldest_first(&self) -> impl Iterator<Item = Option<u8>> {
+    fn oldest_first(&self) -> impl Iterator<Item = u8> {
         let (newer, older) = self.bins.split_at(usize::from(self.next) % RECENT_COUNT);
         older.iter().chain(newer).copied()
     }
@@ -222,13 +227,12 @@ impl Teo {
         let timer_is_beyond = counts_ticks && self.sleep_length_ns >= self.tick_period_ns;
         let is_tick_hit = timer_is_beyond && stay_ns >= self.tick_period_ns as u64;
         let is_hit = timer_bin == stay_bin && !timer_is_beyond;
-        let bin = &mut bins[stay_bin % STATE_COUNT_MAX];
-        if is_tick_hit {
-            *tick_hits += PULSE;
-        } else if is_hit {
-            bin.hits += PULSE;
-        } else {
-            bin.intercepts += PULSE;
+        // As random as the stays, so without a branch.
+        let pulse = |is_it: bool| if is_it { PULSE } else { 0 };
+        *tick_hits += pulse(is_tick_hit);
+        if let Some(bin) = bins.get_mut(stay_bin) {
+            bin.hits += pulse(is_hit);
+            bin.intercepts += pulse(!is_hit & !is_tick_hit);
         }
         if self.release == TeoRelease::V6_1 {
             self.recent.push((!is_hit).then_some(stay_bin));
@@ -514,7 +518,7 @@ impl Governor for Teo {
         }
         note(u64::from(*tick_hits));
         note(u64::from(*total));
-        self.recent.oldest_first().for_each(|bin| note(bin.map_or(0, |bin| 1 + u64::from(bin))));
+        self.recent.oldest_first().for_each(|bin| note(u64::from(bin)));
         true
     }
 }
