@@ -9,7 +9,7 @@ use idlewise_report::diff::{
 };
 use idlewise_report::{Table, TextStyle, wrap};
 use idlewise_sim::diff::Pair;
-use idlewise_sim::replay::replay_cpus;
+use idlewise_sim::replay::{PerCpu, replay_cpus};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -142,14 +142,14 @@ impl Diff {
         let take = |pairs: &mut Vec<Pair>, gaps: &[_]| {
             pairs.iter_mut().for_each(|pair| pair.replay(gaps));
         };
-        let cpus = replay_cpus(&named.log, &make, &take, &|done| bar.add(done))?;
+        let finish = |pairs: Vec<Pair>| pairs.into_iter().map(Pair::into_diff).collect::<Vec<_>>();
         // A log without gaps has no CPUs, and its differences are none.
-        let mut diffs: Vec<_> = make().into_iter().map(Pair::into_diff).collect();
-        for pairs in cpus {
-            for (sum, pair) in diffs.iter_mut().zip(pairs) {
-                sum.merge(&pair.into_diff());
-            }
-        }
+        let mut diffs = finish(make());
+        let cpu = PerCpu { make: &make, take: &take, finish: &finish };
+        let mut merge = |of_cpu: Vec<_>| {
+            diffs.iter_mut().zip(&of_cpu).for_each(|(sum, diff)| sum.merge(diff));
+        };
+        replay_cpus(&named.log, &cpu, &mut merge, &|done| bar.add(done))?;
         let difference = |(bench, diff): (&'a Bench, _)| Difference {
             log: named.name.clone(),
             machine: bench.machine.id.clone(),

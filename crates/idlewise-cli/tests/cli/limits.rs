@@ -5,6 +5,9 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output};
 
+use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter};
+use idlewise_trace::{CpuSummary, GapSink, IdleGap, WakeReason};
+
 use crate::{OwnFile, folder, root};
 
 /// Far above what a sound input needs, far below what a device without an end would take.
@@ -105,4 +108,42 @@ fn thousands_of_cpus_take_a_row_each_and_no_more() {
     let csv = String::from_utf8(output.stdout).unwrap();
     assert_eq!(csv.lines().count(), 1 + 4_000);
     assert!(csv.lines().any(|line| line.starts_with("3999,recorded,1,")), "{csv}");
+}
+
+#[test]
+fn lanes_of_thousands_of_cpus_are_not_kept() {
+    // Ten lanes a CPU: all together they would take more than the limit.
+    let folder = folder();
+    let log = folder.path().join("wide.parquet");
+    let mut writer = LogWriter::create(&log, true).unwrap();
+    let mut cpus = Vec::new();
+    for cpu in 0..20_000 {
+        let gap = IdleGap {
+            cpu,
+            start_ns: 1_000_000,
+            gap_ns: 500_000,
+            sleep_length_ns: Some(3_000_000),
+            next_tick_ns: Some(2_000_000),
+            tick_stopped: false,
+            ran_task: true,
+            wake_reason: WakeReason::Irq,
+            latency_limit_ns: None,
+            recorded_state: None,
+            recorded_idle_ns: None,
+        };
+        writer.take(cpu, &[gap]).unwrap();
+        cpus.push(CpuSummary { cpu, observed: true, gap_count: 1, ..CpuSummary::default() });
+    }
+    let metadata = LogMetadata {
+        format_version: FORMAT_VERSION,
+        hz: Some(250),
+        cpus,
+        ..LogMetadata::default()
+    };
+    writer.finish_unchecked(&metadata).unwrap();
+    for command in ["replay", "diff"] {
+        let output = limited(&[command, log.to_str().unwrap(), "--machine", "spr", "--csv"]);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {message}");
+    }
 }

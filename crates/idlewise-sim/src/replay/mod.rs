@@ -52,7 +52,7 @@ use crate::idle_loop::{IdleLoop, Outlook, Stayed};
 
 pub use crate::idle_loop::{DEFAULT_TICK_WORK_NS, Setting, StayEnd, TICK_WORK_MAX_NS};
 pub use repeat::Repetition;
-pub use run::{GroupReader, MakeLane, replay_cpus, replay_log};
+pub use run::{GroupReader, MakeLane, PerCpu, replay_cpus, replay_log};
 pub use tally::{Delays, StateTally, Tally};
 
 /// Something that is fed the gaps of one CPU, in order of time.

@@ -1,5 +1,6 @@
 //! Replaying a whole log: CPUs side by side, each with lanes of its own, results added up in the
-//! order of the CPUs so that they don't depend on which thread was faster.
+//! order of the CPUs so that they don't depend on which thread was faster. A CPU's lanes end with its
+//! last gap, so a log of ten thousand CPUs takes little more memory than one of ten.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,9 @@ pub type MakeLane<'a> = dyn Fn() -> Box<dyn Lane> + Sync + 'a;
 
 /// How many gaps all lanes see before the next ones are touched: they stay in the L1 cache.
 const GAPS_AT_ONCE: usize = 256;
+/// How many CPUs are replayed before their results are added up: results must be kept until those of
+/// all CPUs before are there. Threads wait for each other here, so more than most machines have.
+const CPUS_AT_ONCE: usize = 256;
 
 /// Replays every CPU of a log through one lane of each kind; `progress` is told how many gaps were
 /// done since it was last called. The answer has a tally for each kind of lane. Lanes see no
@@ -27,61 +31,81 @@ pub fn replay_log(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Vec<Tally>, LogError> {
     let make = || lanes.iter().map(|make| make()).collect::<Vec<_>>();
-    let done = replay_cpus(log, &make, &|lanes, gaps| feed(lanes, gaps), progress)?;
     let mut tallies = vec![Tally::default(); lanes.len()];
-    for lanes in &done {
-        for (sum, lane) in tallies.iter_mut().zip(lanes) {
-            sum.merge(lane.tally());
-        }
-    }
+    let cpu = PerCpu {
+        make: &make,
+        take: &|lanes: &mut Vec<Box<dyn Lane>>, gaps| feed(lanes, gaps),
+        finish: &|lanes| lanes.iter().map(|lane| lane.tally().clone()).collect::<Vec<_>>(),
+    };
+    let mut merge = |of_cpu: Vec<Tally>| {
+        tallies.iter_mut().zip(&of_cpu).for_each(|(sum, tally)| sum.merge(tally));
+    };
+    replay_cpus(log, &cpu, &mut merge, progress)?;
     Ok(tallies)
 }
 
+/// What is done with each CPU of a log.
+pub struct PerCpu<'a, W, T> {
+    /// Makes a worker.
+    pub make: &'a (dyn Fn() -> W + Sync),
+    /// Gives it the next gaps of its CPU.
+    pub take: &'a (dyn Fn(&mut W, &[IdleGap]) + Sync),
+    /// Makes a result of it once its CPU has no more.
+    pub finish: &'a (dyn Fn(W) -> T + Sync),
+}
+
 /// Makes a worker for each CPU of a log and gives it that CPU's gaps, in order; CPUs run side by
-/// side. The answer is the workers, in the order of the CPUs. `progress` and columns as for
-/// [`replay_log`].
+/// side. `merge` gets the results in the order of the CPUs, while others still run. `progress` and
+/// columns as for [`replay_log`].
 ///
 /// # Errors
 /// If the log is damaged.
-pub fn replay_cpus<W: Send>(
+pub fn replay_cpus<W: Send, T: Send>(
     log: &IdleLog,
-    make: &(dyn Fn() -> W + Sync),
-    take: &(dyn Fn(&mut W, &[IdleGap]) + Sync),
+    cpu: &PerCpu<'_, W, T>,
+    merge: &mut dyn FnMut(T),
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Vec<W>, LogError> {
+) -> Result<(), LogError> {
     let Some(cpus) = log.groups_by_cpu() else {
-        return replay_in_order(log, make, take, progress);
+        return replay_in_order(log, cpu, merge, progress);
     };
-    cpus.into_par_iter()
-        .map(|(_, groups)| {
-            let mut worker = make();
-            let mut reader = GroupReader::with_columns(log, ColumnSet::WithoutRecorded);
-            for group in groups {
-                take(&mut worker, reader.read(group)?);
-                progress(group.gap_count);
-            }
-            Ok(worker)
-        })
-        .collect()
+    let cpus: Vec<_> = cpus.into_iter().collect();
+    for cpus in cpus.chunks(CPUS_AT_ONCE) {
+        let results: Vec<T> = cpus
+            .par_iter()
+            .map(|(_, groups)| {
+                let mut worker = (cpu.make)();
+                let mut reader = GroupReader::with_columns(log, ColumnSet::WithoutRecorded);
+                for &group in groups {
+                    (cpu.take)(&mut worker, reader.read(group)?);
+                    progress(group.gap_count);
+                }
+                Ok((cpu.finish)(worker))
+            })
+            .collect::<Result<_, LogError>>()?;
+        results.into_iter().for_each(&mut *merge);
+    }
+    Ok(())
 }
 
-/// For logs of other writers, whose row groups may mix CPUs.
-fn replay_in_order<W>(
+/// For logs of other writers, whose row groups may mix CPUs: any of them may come again.
+fn replay_in_order<W, T>(
     log: &IdleLog,
-    make: &dyn Fn() -> W,
-    take: &dyn Fn(&mut W, &[IdleGap]),
+    cpu: &PerCpu<'_, W, T>,
+    merge: &mut dyn FnMut(T),
     progress: &dyn Fn(u64),
-) -> Result<Vec<W>, LogError> {
+) -> Result<(), LogError> {
     let mut cpus: BTreeMap<u16, W> = BTreeMap::new();
     let mut reader = GroupReader::with_columns(log, ColumnSet::WithoutRecorded);
     for group in log.groups() {
         let gaps = reader.read(group)?;
         for run in gaps.chunk_by(|a, b| a.cpu == b.cpu) {
-            take(cpus.entry(run[0].cpu).or_insert_with(make), run);
+            (cpu.take)(cpus.entry(run[0].cpu).or_insert_with(cpu.make), run);
         }
         progress(group.gap_count);
     }
-    Ok(cpus.into_values().collect())
+    cpus.into_values().map(cpu.finish).for_each(merge);
+    Ok(())
 }
 
 fn feed(lanes: &mut [Box<dyn Lane>], gaps: &[IdleGap]) {
