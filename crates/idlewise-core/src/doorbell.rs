@@ -285,11 +285,7 @@ mod tests {
             let mut turn = 0u32;
             while work.iter().any(|counter| counter.load(Ordering::Relaxed) < ROUNDS) {
                 turn = turn.wrapping_add(1);
-                if bell.start_polling()
-                    && !turn.is_multiple_of(4)
-                    && !bell.is_rung()
-                    && bell.fall_asleep()
-                {
+                if bell.start_polling() && turn % 4 != 0 && !bell.is_rung() && bell.fall_asleep() {
                     while turn % 4 != 1 && !bell.is_rung() {
                         std::thread::yield_now();
                     }

@@ -221,7 +221,7 @@ impl PollLimit {
     /// Whether it is time for a new plan: then call [`PollLimit::plan_step`] before `select`.
     #[inline]
     pub fn wants_plan(&self) -> bool {
-        self.waited_ns == 0 && (self.plan.is_none() || self.waits.is_multiple_of(PLAN_EVERY))
+        self.waited_ns == 0 && (self.plan.is_none() || self.waits % PLAN_EVERY == 0)
     }
 
     /// Begins a plan. One that is given up is begun anew in the next wait.

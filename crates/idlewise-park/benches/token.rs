@@ -123,6 +123,20 @@ fn main() {
         }),
     );
 
+    let raw = ours::RawParker::new();
+    compare(
+        "the same, with a RawParker",
+        ROUNDS,
+        timed(OPS, || {
+            black_box(&raw).unpark();
+            black_box(&raw).park();
+        }),
+        timed(OPS, || {
+            black_box(theirs.unparker()).unpark();
+            black_box(&theirs).park();
+        }),
+    );
+
     // Sixteen of each, so that a look at the clock is shared and all stay in the first cache.
     let many_ours: Vec<_> = (0..16).map(|_| ours::Parker::new()).collect();
     let many_theirs: Vec<_> = (0..16).map(|_| crossbeam::Parker::new()).collect();

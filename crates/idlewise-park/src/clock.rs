@@ -235,10 +235,10 @@ mod tsc {
             return;
         }
         let Ok(mut calibration) = CALIBRATION.try_lock() else { return };
-        if COUNTER.get().is_none()
-            && let Some(counter) = calibration.read(both_clocks())
-        {
-            COUNTER.set(counter);
+        if COUNTER.get().is_none() {
+            if let Some(counter) = calibration.read(both_clocks()) {
+                COUNTER.set(counter);
+            }
         }
         NEXT_READING_NS.store(now_ns + SPAN_NS, Ordering::Relaxed);
     }

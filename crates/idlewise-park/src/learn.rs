@@ -169,7 +169,7 @@ impl Learned {
 
     /// Whether the sleep that begins should be asked for its CPU time: the first few, and every 64th.
     pub(crate) fn wants_own_time(&self) -> bool {
-        self.sleep_count < SAMPLE_COUNT_MIN || self.sleep_count.is_multiple_of(ASK_EVERY)
+        self.sleep_count < SAMPLE_COUNT_MIN || self.sleep_count % ASK_EVERY == 0
     }
 
     /// Notes what a sleep took in CPU time.
@@ -189,7 +189,7 @@ impl Learned {
     /// Notes that a sleep ended, whatever ended it. `true`: look at [`Learned::cost`] again.
     pub(crate) fn note_sleep(&mut self) -> bool {
         self.sleep_count = self.sleep_count.wrapping_add(1);
-        if self.sleep_count == 16 || self.sleep_count.is_multiple_of(ASK_EVERY) {
+        if self.sleep_count == 16 || self.sleep_count % ASK_EVERY == 0 {
             for (figure, estimate) in self.figures.iter().enumerate() {
                 if let Some(ns) = estimate.known_ns() {
                     let before = self.prior.known_ns(figure).unwrap_or(ns);
@@ -197,7 +197,7 @@ impl Learned {
                 }
             }
         }
-        self.sleep_count < 64 || self.sleep_count.is_multiple_of(8)
+        self.sleep_count < 64 || self.sleep_count % 8 == 0
     }
 
     fn known_ns(&self, figure: usize) -> Option<u64> {

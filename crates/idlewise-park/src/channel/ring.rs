@@ -197,7 +197,7 @@ mod tests {
             let mut random = 0x9e37_79b9_7f4a_7c15u64 + capacity as u64;
             for n in 0..2_000 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                if (random >> 33).is_multiple_of(2) {
+                if (random >> 33) % 2 == 0 {
                     let pushed = ring.push(n);
                     assert_eq!(pushed.is_ok(), twin.len() < capacity);
                     if pushed.is_ok() {

@@ -85,9 +85,7 @@ pub(super) fn monitor_missing(is_c01: bool) -> Option<&'static str> {
     let info = raw_cpuid::CpuId::new().get_feature_info();
     let vendor = raw_cpuid::CpuId::new().get_vendor_info();
     let is_intel = vendor.is_some_and(|vendor| vendor.as_str() == "GenuineIntel");
-    if let Some(info) = info.filter(|_| is_intel)
-        && is_denied(info.family_id(), info.model_id())
-    {
+    if info.is_some_and(|info| is_intel && is_denied(info.family_id(), info.model_id())) {
         return Some("the CPU's monitor misses stores (an erratum)");
     }
     static WORKS: [OnceLock<bool>; 2] = [const { OnceLock::new() }; 2];

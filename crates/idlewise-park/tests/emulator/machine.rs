@@ -278,9 +278,7 @@ fn arm(address: usize) {
 fn wait(is_monitored: bool, until_ticks: Option<u64>, count: u64) -> bool {
     let monitor = MONITOR.take();
     let spurious_every = SPURIOUS_EVERY.load(Ordering::Relaxed);
-    if is_monitored && monitor.is_none()
-        || spurious_every > 0 && count.is_multiple_of(spurious_every)
-    {
+    if is_monitored && monitor.is_none() || spurious_every > 0 && count % spurious_every == 0 {
         return false; // without an armed monitor there is no wait
     }
     let start_ticks = ticks();
