@@ -214,6 +214,11 @@ studies: toolchain ## run the five studies and rewrite docs/studies
 	@mkdir -p docs/studies
 	$(IDLEWISE) study --pages docs/studies --force
 
+.PHONY: measured
+measured: toolchain ## measure docs/park/measured.md anew, with its figures and plots (7 minutes; leave the machine alone)
+	@$(CARGO) build --release --package idlewise-cli
+	$(IDLEWISE) bench park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
+
 bench: setup ## speed and memory, side by side with other tools, as figures (asserts nothing)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
 	$(CARGO) bench --package idlewise-cli --bench figures

@@ -66,6 +66,30 @@ pub fn contenders() -> Vec<Contender> {
     ]
 }
 
+/// MWAITX alone, without any sleep: only for a process in which [`crate::probe_mwaitx`] has come back.
+pub const MWAITX: Contender = Contender { name: "mwaitx", fixed_spin_ns: None, pair: mwaitx };
+
+fn mwaitx(_: Option<u64>) -> Pair {
+    let line = Arc::new(crate::mwaitx::Line::default());
+    (Box::new(Mwaitx(line.clone())), Box::new(Mwaitx(line)))
+}
+
+struct Mwaitx(Arc<crate::mwaitx::Line>);
+
+impl Wait for Mwaitx {
+    fn wait(&mut self) {
+        while self.0.word.swap(0, Ordering::Acquire) == 0 {
+            self.0.watch();
+        }
+    }
+}
+
+impl Wake for Mwaitx {
+    fn wake(&self) {
+        self.0.word.store(1, Ordering::Release);
+    }
+}
+
 struct OursWaiter(idlewise_park::Parker);
 struct OursWaker(idlewise_park::Unparker);
 

@@ -1,5 +1,7 @@
 //! All contenders on one workload, interleaved: a short segment of each, then again, so that what the
-//! machine does meanwhile happens to all of them.
+//! machine does meanwhile happens to all of them. Each round of segments has an order of its own,
+//! because what a contender leaves behind (a governor's history, a host that still polls) is the
+//! next one's start.
 //!
 //! One thread per contender waits, pinned to one CPU; the caller wakes, pinned to another, and spins
 //! until each wake is due. The schedule is open-loop: it doesn't wait for the waiter, and a latency
@@ -11,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::contenders::{Wait, Wake, contenders};
+use crate::contenders::{Contender, Wait, Wake};
+use crate::random::Random;
 use crate::workload::Workload;
 
 /// What else the machine does.
@@ -31,7 +34,7 @@ pub enum Load {
 pub struct Settings {
     /// Wakes of each contender, all segments together.
     pub wake_count: usize,
-    /// Seed of the schedules.
+    /// Seed of the schedule and of the orders.
     pub seed: u64,
     /// What else runs.
     pub load: Load,
@@ -84,6 +87,9 @@ const SEGMENT_COUNT: usize = 100;
 /// From a segment's beginning to its first gap: the waiter goes to wait.
 const SETTLE_NS: u64 = 200_000;
 
+/// Any constant with many bits.
+const ORDER_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
 struct Shared {
     start: Instant,
     /// When the segment's schedule begins, on `start`'s clock.
@@ -109,15 +115,20 @@ struct Lane {
     figures: Figures,
 }
 
-/// Measures all contenders on one workload. `progress` gets the share that is done.
+/// Measures contenders on one workload. `progress` gets the share that is done.
 ///
 /// The calling thread is pinned meanwhile; with one CPU nothing can be measured.
-pub fn run(workload: &Workload, settings: Settings, progress: &dyn Fn(f64)) -> Vec<Figures> {
+pub fn run(
+    contenders: &[Contender],
+    workload: &Workload,
+    settings: Settings,
+    progress: &dyn Fn(f64),
+) -> Vec<Figures> {
     let segments = settings.wake_count.div_ceil(SEGMENT_COUNT).max(1);
     let schedule: Arc<Vec<u64>> =
         Arc::new(workload.due_ns(segments * SEGMENT_COUNT, settings.seed));
     let cpus = allowed_cpus();
-    let (waker_cpu, waiter_cpu) = (cpus[0], waiter_cpu());
+    let (waker_cpu, waiter_cpu) = (waker_cpu(), waiter_cpu());
     let is_over = Arc::new(AtomicBool::new(false));
     let busy_cpus = match settings.load {
         Load::Idle => Vec::new(),
@@ -136,8 +147,8 @@ pub fn run(workload: &Workload, settings: Settings, progress: &dyn Fn(f64)) -> V
             })
         })
         .collect();
-    let mut lanes: Vec<_> = contenders()
-        .into_iter()
+    let mut lanes: Vec<_> = contenders
+        .iter()
         .map(|contender| {
             let (waiter, waker) = (contender.pair)(contender.fixed_spin_ns);
             let shared = Arc::new(Shared {
@@ -184,9 +195,13 @@ pub fn run(workload: &Workload, settings: Settings, progress: &dyn Fn(f64)) -> V
             thread::yield_now();
         }
     }
+    let mut order: Vec<usize> = (0..lanes.len()).collect();
+    // Not the schedule's own numbers again.
+    let mut random = Random::new(settings.seed ^ ORDER_SEED);
     for segment in 0..segments {
-        for lane in &mut lanes {
-            lane.send(segment, &schedule);
+        random.shuffle(&mut order);
+        for &lane in &order {
+            lanes[lane].send(segment, &schedule);
         }
         progress((segment + 1) as f64 / segments as f64);
     }
@@ -281,18 +296,23 @@ fn answer(mut waiter: Box<dyn Wait>, shared: &Shared, schedule: &[u64]) -> Vec<u
     }
 }
 
-fn publish_counters(shared: &Shared) {
+/// CPU time of the calling thread.
+pub(crate) fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: both calls write what they are given; all zero is a valid rusage.
+    // SAFETY: writes `time`.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn publish_counters(shared: &Shared) {
+    // SAFETY: writes what it is given; all zero is a valid rusage.
     let usage = unsafe {
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
         usage
     };
     shared.switches.store((usage.ru_nvcsw + usage.ru_nivcsw) as u64, Ordering::Relaxed);
-    let cpu_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-    shared.cpu_ns.store(cpu_ns, Ordering::Release);
+    shared.cpu_ns.store(thread_cpu_ns(), Ordering::Release);
 }
 
 fn elapsed_ns(start: Instant) -> u64 {
@@ -302,6 +322,11 @@ fn elapsed_ns(start: Instant) -> u64 {
 /// The CPU that waiters are pinned to.
 pub fn waiter_cpu() -> usize {
     *allowed_cpus().last().expect("a process may use a CPU")
+}
+
+/// The CPU that the waker is pinned to.
+pub fn waker_cpu() -> usize {
+    allowed_cpus()[0]
 }
 
 /// The CPUs that this process may use.
@@ -316,7 +341,7 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
     }
 }
 
-fn pin(cpus: &[usize]) {
+pub(crate) fn pin(cpus: &[usize]) {
     // SAFETY: reads a set of the size given. If the kernel refuses, the thread stays unpinned.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -325,33 +350,16 @@ fn pin(cpus: &[usize]) {
     }
 }
 
-/// What an unpark and a park of the token that it leaves cost together: the median of many.
-pub fn ready_token_ns() -> f64 {
-    const COUNT: u32 = 1_000;
-    let parker = idlewise_park::Parker::new();
-    let mut samples: Vec<_> = (0..101)
-        .map(|_| {
-            let start = Instant::now();
-            for _ in 0..COUNT {
-                parker.unparker().unpark();
-                parker.park();
-            }
-            start.elapsed().as_nanos() as f64 / f64::from(COUNT)
-        })
-        .collect();
-    samples.sort_unstable_by(f64::total_cmp);
-    samples[samples.len() / 2]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contenders::contenders;
 
     #[test]
     fn measures_every_wake_of_every_contender() {
         let workload: Workload = "poisson:20".parse().unwrap();
         let settings = Settings { wake_count: 200, seed: 1, load: Load::Idle };
-        let figures = run(&workload, settings, &|_| ());
+        let figures = run(&contenders(), &workload, settings, &|_| ());
         assert_eq!(figures.len(), contenders().len());
         for one in figures {
             assert_eq!(one.latencies_ns.len(), 200, "{}", one.name);

@@ -9,7 +9,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::contenders::{Contender, contenders};
+use crate::contenders::Contender;
+use crate::random::Random;
 use crate::run::allowed_cpus;
 
 /// Round trips of one contender.
@@ -26,16 +27,24 @@ const PAIRS_PER_CPU: usize = 2;
 /// How long a contender runs before the next has its turn.
 const TURN: Duration = Duration::from_millis(50);
 
-/// Measures all contenders in turns, `turn_count` each. `progress` gets the share that is done.
-pub fn throughput(turn_count: u32, progress: &dyn Fn(f64)) -> Vec<Throughput> {
-    let contenders = contenders();
+/// Measures contenders in turns, `turn_count` each, in an order of its own each time. `progress` gets the
+/// share that is done.
+pub fn throughput(
+    contenders: &[Contender],
+    turn_count: u32,
+    seed: u64,
+    progress: &dyn Fn(f64),
+) -> Vec<Throughput> {
     let pair_count = PAIRS_PER_CPU * allowed_cpus().len();
     let mut sums = vec![(0_u64, Duration::ZERO); contenders.len()];
+    let mut order: Vec<usize> = (0..contenders.len()).collect();
+    let mut random = Random::new(seed);
     for turn in 0..turn_count {
-        for (contender, (round_trips, time)) in contenders.iter().zip(&mut sums) {
-            let (more, took) = take_turn(contender, pair_count);
-            *round_trips += more;
-            *time += took;
+        random.shuffle(&mut order);
+        for &lane in &order {
+            let (more, took) = take_turn(&contenders[lane], pair_count);
+            sums[lane].0 += more;
+            sums[lane].1 += took;
         }
         progress(f64::from(turn + 1) / f64::from(turn_count));
     }
@@ -95,10 +104,11 @@ fn take_turn(contender: &Contender, pair_count: usize) -> (u64, Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contenders::contenders;
 
     #[test]
     fn every_contender_passes_the_token() {
-        for one in throughput(1, &|_| ()) {
+        for one in throughput(&contenders(), 1, 1, &|_| ()) {
             assert!(one.round_trips_per_s > 0.0, "{}", one.name);
         }
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::random::Random;
+
 /// A pattern of gaps between wakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {
@@ -86,18 +88,10 @@ impl fmt::Display for Workload {
 impl Workload {
     /// When each of `count` wakes is due, from the start. The same seed gives the same times.
     pub fn due_ns(&self, count: usize, seed: u64) -> Vec<u64> {
-        let mut state = seed | 1;
+        let mut random = Random::new(seed);
         let mut due_ns = 0;
-        let gap_ns = |index: usize, state: &mut u64| match self {
-            Workload::Poisson { mean_ns } => {
-                // xorshift64*, 53 bits of it as a number in (0, 1].
-                *state ^= *state >> 12;
-                *state ^= *state << 25;
-                *state ^= *state >> 27;
-                let bits = state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
-                let uniform = (bits + 1) as f64 / (1u64 << 53) as f64;
-                (-uniform.ln() * *mean_ns as f64) as u64
-            }
+        let gap_ns = |index: usize, random: &mut Random| match self {
+            Workload::Poisson { mean_ns } => (-random.uniform().ln() * *mean_ns as f64) as u64,
             Workload::Periodic { gap_ns } => *gap_ns,
             Workload::Bursty { pause_ns } if index.is_multiple_of(BURST_COUNT) => *pause_ns,
             Workload::Bursty { .. } => BURST_GAP_NS,
@@ -105,7 +99,7 @@ impl Workload {
         };
         (0..count)
             .map(|index| {
-                due_ns += gap_ns(index, &mut state);
+                due_ns += gap_ns(index, &mut random);
                 due_ns
             })
             .collect()

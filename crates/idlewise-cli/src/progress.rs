@@ -27,6 +27,11 @@ impl Progress {
         Progress::new(what, wake_count, "{msg} {bar:32} {human_pos}/{human_len} wakes {eta} left")
     }
 
+    /// For measuring, in milliseconds of it.
+    pub fn park(what: &'static str, time_ms: u64) -> Self {
+        Progress::new(what, time_ms, "{msg} {bar:32} {percent} % {eta} left")
+    }
+
     /// For work that ends when it ends; says what [`Progress::say`] was told last.
     pub fn open_ended() -> Self {
         Progress::new("", 0, "{spinner} {msg}")

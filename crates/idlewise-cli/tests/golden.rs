@@ -88,7 +88,9 @@ fn the_list_of_columns_is_in_the_documentation() {
         ("`idlewise export`", &export::EXPORT),
         ("`idlewise validate`", &validate::VALIDATE),
         ("`idlewise bench park`", &park::BENCH_PARK),
-        ("`idlewise bench park --oversubscribed`", &park::BENCH_PARK_THROUGHPUT),
+        ("`idlewise bench park`, more threads than CPUs", &park::BENCH_PARK_THROUGHPUT),
+        ("`idlewise bench park`, calls that wait for nobody", &park::BENCH_PARK_CALLS),
+        ("`idlewise bench park`, waits that time out", &park::BENCH_PARK_TIMEOUTS),
         ("`idlewise measure ipi`, a CPU and a state", &ipi::MEASURE_IPI),
         ("`idlewise measure ipi`, all of them", &ipi::MEASURE_IPI_ALL),
         ("`idlewise measure timer`", &timer::MEASURE_TIMER),
@@ -96,6 +98,24 @@ fn the_list_of_columns_is_in_the_documentation() {
         ("`idlewise machines NAME`", &columns::STATE_LIST),
     ]);
     assert_golden(&root().join("docs/columns.md"), &text);
+}
+
+/// A page says what its figures say: of a fixed measurement, and of the one in the documentation, whose
+/// text nobody may edit.
+#[test]
+fn pages_of_bench_park_follow_from_their_figures() {
+    let page = |figures: &Path, stem: &str| {
+        let saved = fs::read_to_string(figures).unwrap();
+        let result = park::ParkResult::from_json(&saved).unwrap();
+        park::to_markdown(&result, stem)
+    };
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    assert_golden(
+        &golden.join("park-page.md"),
+        &page(&golden.join("park-result.json"), "park-page"),
+    );
+    let docs = root().join("docs/park");
+    assert_golden(&docs.join("measured.md"), &page(&docs.join("measured.json"), "measured"));
 }
 
 /// What is below this line of a page is made by its test.

@@ -9,6 +9,7 @@
 //! | `live.rs` | [`IdleCounters`]: idle entries so far, for a live summary |
 //! | `tracefs.rs` | [`Tracefs`], and an instance of our own in it |
 //! | `topology.rs` | [`Relation`]: how far apart two CPUs are |
+//! | `waiting.rs` | [`waiting_facts`]: what can matter to a waiting thread |
 //! | `ipi/` | what waking an idle CPU costs, by the kernel module idlewise_bench ([`ipi::measure`]) |
 //! | `record/` | [`Recording`]: from start to trace.dat |
 //!
@@ -23,6 +24,7 @@ mod record;
 mod root;
 mod topology;
 mod tracefs;
+mod waiting;
 
 pub use live::IdleCounters;
 pub use note::note;
@@ -30,3 +32,4 @@ pub use record::{Progress, RecordError, Recording, RecordingSummary};
 pub use root::Root;
 pub use topology::{Relation, is_virtual_machine};
 pub use tracefs::Tracefs;
+pub use waiting::{load_average, steal_ticks, waiting_facts};

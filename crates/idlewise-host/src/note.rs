@@ -92,14 +92,14 @@ fn machine_arch(uname: &str) -> Option<&'static str> {
 }
 
 /// `none` also where the kernel has no cpuidle at all.
-fn driver(root: &Root) -> Option<String> {
+pub(crate) fn driver(root: &Root) -> Option<String> {
     root.text("sys/devices/system/cpu/cpuidle/current_driver").or_else(|| {
         let has_sysfs = root.path("sys/devices/system/cpu/online").exists();
         has_sysfs.then(|| "none".to_owned())
     })
 }
 
-fn governor(root: &Root) -> Option<String> {
+pub(crate) fn governor(root: &Root) -> Option<String> {
     let folder = "sys/devices/system/cpu/cpuidle";
     // Until 5.9 the name that can be written was shown on request only.
     root.text(&format!("{folder}/current_governor"))
@@ -202,7 +202,7 @@ impl CpuInfo {
     }
 
     /// x86 says `model name`, POWER `cpu`, Arm machines tell by device tree at best.
-    fn model(&self, root: &Root) -> Option<String> {
+    pub(crate) fn model(&self, root: &Root) -> Option<String> {
         let device_tree = || root.text("proc/device-tree/model");
         let name = self.field("model name").or_else(|| self.field("cpu"));
         let name = name.or_else(device_tree).or_else(|| self.field("Hardware"))?;

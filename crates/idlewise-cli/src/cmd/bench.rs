@@ -1,19 +1,24 @@
 //! `idlewise bench`: measurements on this machine.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use idlewise_bench::{
-    FUTEX, Figures, Load, OURS, Settings, Workload, ready_token_ns, run, throughput, waiter_cpu,
+    Contender, FUTEX, Figures, Load, MWAITX, OURS, REFUSED_STATUS, Settings, Workload, call_costs,
+    contenders, mwaitx_missing, probe_mwaitx, run, throughput, timeout_costs, waiter_cpu,
+    waker_cpu,
 };
-use idlewise_host::{Relation, Root};
+use idlewise_host::{Relation, Root, load_average, steal_ticks, waiting_facts};
+use idlewise_report::TextStyle;
 use idlewise_report::park::{
-    Goal, ParkFigures, ParkRole, bench_park_plot, bench_park_table, bench_park_throughput_table,
-    judge,
+    CallFigures, MachineFact, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun,
+    ParkSettings, ParkWorkload, RESULT_FORMAT, RUN_COUNT_MIN, RoundTrips, TimeoutFigures,
+    plot_name, to_markdown, to_svg, to_text,
 };
-use idlewise_report::{TextStyle, wrap};
+use idlewise_trace::OutputFile;
 use serde_json::json;
+use std::io::Write;
 
 use crate::error::Failure;
 use crate::input::NamedLog;
@@ -24,16 +29,23 @@ use crate::unpack::Unpacking;
 
 const EXAMPLES: &str = "\
 Examples:
-  # All ways to park a thread, on four workloads (half a minute)
+  # All ways to park a thread, on five workloads, seven times (three minutes)
   idlewise bench park
 
   # One workload, more wakes, and a plot of latency against CPU time
-  idlewise bench park --workload poisson:20 --wakes 20000 --plot poisson.svg
+  idlewise bench park --workload poisson:20 --wakes 5000 --plot poisson.svg
 
   # The gaps of a log, with more runnable threads than CPUs
   idlewise bench park --log traces/s-softirq500.parquet --oversubscribed
 
-Only ratios within one run mean anything; pin nothing else to the CPUs meanwhile.";
+  # The page of the documentation: measured.md, measured.json, a plot of each workload
+  idlewise bench park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
+
+  # The same page again, from what was measured then
+  idlewise bench park --from docs/park/measured.json --page docs/park/measured.md --force
+
+Only ratios within one run mean anything; pin nothing else to the CPUs meanwhile. Exit status: 0, whatever
+the goals, or 2 on bad input.";
 
 /// Measure ways to wait on this machine
 #[derive(clap::Args)]
@@ -45,45 +57,67 @@ pub struct Bench {
 #[derive(clap::Subcommand)]
 enum What {
     Park(Park),
+    /// Try MWAITX, and die of it where it does not exist
+    #[command(hide = true)]
+    ProbeMwaitx,
 }
 
 /// Wake a parked thread, by idlewise-park and by all that it is compared with
 ///
-/// All ways to park take turns in one run. Wakes are due at times fixed beforehand (open loop), and
-/// latency counts from then, so a stall counts for every wake that it delayed. Every figure is
-/// measured.
+/// All ways to park take turns, in an order drawn anew for each round. Wakes are due at times fixed
+/// beforehand (open loop), and latency counts from then, so a stall counts for every wake that it delayed.
+/// Round trips with more threads than CPUs, calls that wait for nobody and waits that time out are
+/// measured too. Figures are medians of the runs; a goal is met or not met only if its 95 % bootstrap
+/// interval is. Every figure is measured.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 struct Park {
     /// poisson:US, periodic:US or bursty:US: mean gap, gap, or pause between bursts; repeatable
-    #[arg(long = "workload", value_name = "KIND:US")]
+    /// [default: poisson:20, poisson:50, periodic:50, bursty:1000, periodic:1000]
+    #[arg(long = "workload", value_name = "KIND:US", conflicts_with = "from")]
     workloads: Vec<Workload>,
 
     /// Also the gaps of this idle log or recording, as they come
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
     log: Option<PathBuf>,
 
-    /// Wakes of each way to park, on each workload
-    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    /// Wakes of each way to park, on each workload, in each run
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(100..=10_000_000), conflicts_with = "from")]
     wakes: u64,
 
-    /// Seed of the schedules
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Runs; below 7 there are no intervals, and goals stay undecided
+    #[arg(long, value_name = "N", default_value_t = RUN_COUNT_MIN as u64, value_parser = clap::value_parser!(u64).range(1..=1000), conflicts_with = "from")]
+    runs: u64,
+
+    /// Seed of the first run's schedules and orders; each further run has the next number
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "from")]
     seed: u64,
 
-    /// Let a busy thread run on each CPU meanwhile; also count round trips with more threads than CPUs
-    #[arg(long)]
+    /// Let a busy thread run on each CPU meanwhile
+    #[arg(long, conflicts_with = "from")]
     oversubscribed: bool,
 
     /// Let a busy thread run on the SMT sibling of the waiter's CPU meanwhile
-    #[arg(long, conflicts_with = "oversubscribed")]
+    #[arg(long, conflicts_with_all = ["oversubscribed", "from"])]
     busy_sibling: bool,
+
+    /// Also wait by MWAITX, whatever CPUID says of it (x86); tried in a process of its own first
+    #[arg(long, conflicts_with = "from")]
+    try_mwaitx: bool,
 
     /// Write latency against CPU time as SVG, of the last workload
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 
-    /// Replace an existing plot
+    /// Write all of it as a page (Markdown); beside it the figures of each run as JSON, and plots
+    #[arg(long, value_name = "FILE.md")]
+    page: Option<PathBuf>,
+
+    /// Measure nothing: take what --page or --json wrote before
+    #[arg(long, value_name = "FILE.json")]
+    from: Option<PathBuf>,
+
+    /// Replace existing files
     #[arg(long)]
     force: bool,
 
@@ -92,130 +126,254 @@ struct Park {
     json: bool,
 }
 
-/// Turns of each way in the count of round trips: a second each.
-const THROUGHPUT_TURN_COUNT: u32 = 20;
+/// What is measured if nothing is named: gaps that polling should win, gaps at which it is not clear,
+/// a mixture, gaps that it should leave alone.
+const DEFAULT_WORKLOADS: [&str; 5] =
+    ["poisson:20", "poisson:50", "periodic:50", "bursty:1000", "periodic:1000"];
 
-/// What is measured if nothing is named: gaps that polling should win, a mixture, gaps that it
-/// should leave alone.
-const DEFAULT_WORKLOADS: [&str; 4] = ["poisson:20", "periodic:50", "bursty:1000", "periodic:1000"];
+/// A saved measurement is not longer than this.
+const RESULT_BYTE_COUNT_MAX: u64 = 64 << 20;
 
 impl Bench {
     /// Measures and prints.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let What::Park(park) = self.what;
-        park.run()
+        match self.what {
+            What::Park(park) => park.run(),
+            What::ProbeMwaitx => {
+                let probe = probe_mwaitx();
+                screen::stdout().json(&json!({
+                    "monitor_ns": probe.monitor_ns,
+                    "wait_ns": probe.wait_ns,
+                    "timer_ratio": probe.timer_ratio,
+                    "cpuid_ns": probe.cpuid_ns,
+                    "waits": probe.waits(),
+                    "refused": null,
+                }))?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
     }
 }
 
 impl Park {
     fn run(self) -> Result<ExitCode, Failure> {
+        let load = self.load()?;
+        let (workloads, saved) = match &self.from {
+            Some(path) => (Vec::new(), Some(read_result(path)?)),
+            None => (self.workloads()?, None),
+        };
+        let names: Vec<String> = match &saved {
+            Some(saved) => saved.workloads().map(|one| one.workload.clone()).collect(),
+            None => workloads.iter().map(Workload::to_string).collect(),
+        };
+        // Before minutes of measuring, not after.
         let inputs: Vec<&Path> = self.log.as_deref().into_iter().collect();
         let plot = self.plot.as_deref().map(|path| output::create(path, self.force, &inputs));
         let plot = plot.transpose()?;
-        let mut out = plot.as_ref().map_or(screen::stdout as _, output::report_of)();
-        let load = self.load()?;
-        let wake_count = self.wakes as usize;
-        let settings = Settings { wake_count, seed: self.seed, load };
+        let page = self.page.as_deref().map(|path| Page::create(path, &names, &self));
+        let page = page.transpose()?;
+        let to_stdout =
+            plot.iter().chain(page.as_ref().map(|page| &page.text)).find(|file| file.is_stdout());
+        let mut out = to_stdout.map_or(screen::stdout as _, output::report_of)();
+
+        let result = match saved {
+            Some(saved) => saved,
+            None => self.measure(&workloads, load)?,
+        };
+        let last = result.workloads().last();
+        if let (Some(plot), Some(workload)) = (plot, last) {
+            output::write(plot, to_svg(&result, workload))?;
+        }
+        if let Some(page) = page {
+            page.write(&result)?;
+        }
+        if self.json {
+            out.json(&result.to_json())?;
+        } else {
+            out.write_all(to_text(&result, &TextStyle::for_stdout()).as_bytes())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn workloads(&self) -> Result<Vec<Workload>, Failure> {
         let mut workloads = self.workloads.clone();
         if workloads.is_empty() && self.log.is_none() {
             let parse = |name: &&str| name.parse().expect("names are constants");
             workloads = DEFAULT_WORKLOADS.iter().map(parse).collect();
         }
         if let Some(path) = &self.log {
-            workloads.push(recorded(path, wake_count)?);
+            workloads.push(recorded(path, self.wakes as usize)?);
         }
-        let (mut results, mut doubts) = (Vec::new(), Vec::new());
-        for workload in &workloads {
-            let bar = Progress::gaps("measuring", 1000);
-            let figures = run(workload, settings, &|share| bar.set((share * 1000.0) as u64));
-            bar.finish();
-            let late = figures.iter().map(|one| one.late_ratio).fold(0.0, f64::max);
+        // One named twice would be measured twice and shown once.
+        let mut names = Vec::new();
+        workloads.retain(|workload| {
+            let name = workload.to_string();
+            let is_new = !names.contains(&name);
+            names.push(name);
+            is_new
+        });
+        Ok(workloads)
+    }
+
+    fn measure(&self, workloads: &[Workload], load: Load) -> Result<ParkResult, Failure> {
+        let root = Root::live();
+        let mut doubts = Vec::new();
+        let mut ways = contenders();
+        let mwaitx = self.try_mwaitx.then(try_mwaitx).transpose()?;
+        if mwaitx.as_ref().is_some_and(|finding| finding.refused.is_none()) {
+            ways.push(MWAITX);
+        }
+        let bar = Progress::park("measuring", self.time_ms(workloads, ways.len()));
+        let mut runs = Vec::new();
+        for index in 0..self.runs {
+            let seed = self.seed.wrapping_add(index);
+            let settings = Settings { wake_count: self.wakes as usize, seed, load };
+            let done_ms = self.time_ms(workloads, ways.len()) / self.runs * index;
+            bar.set(done_ms);
+            let ticks = steal_ticks(&root);
+            let load_average = load_average(&root);
+            let mut measured = self.measure_once(workloads, &ways, settings, &bar, done_ms);
+            measured.load_average = load_average;
+            measured.steal_ratio = ticks.zip(steal_ticks(&root)).map(|(before, after)| {
+                let [all, stolen] =
+                    [after.0.saturating_sub(before.0), after.1.saturating_sub(before.1)];
+                rounded(stolen as f64 / all.max(1) as f64)
+            });
+            runs.push(measured);
+        }
+        bar.finish();
+        doubts.extend(self.doubts(&runs, load));
+        let cpus = (waker_cpu() as u16, waiter_cpu() as u16);
+        let machine = waiting_facts(&root, cpus.0, cpus.1).into_iter();
+        Ok(ParkResult {
+            format: RESULT_FORMAT,
+            basis: "measured".to_owned(),
+            program: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
+            date: today(),
+            machine: machine
+                .map(|(fact, value)| MachineFact { fact: fact.to_owned(), value })
+                .collect(),
+            settings: ParkSettings {
+                wake_count: self.wakes,
+                seed: self.seed,
+                oversubscribed: self.oversubscribed,
+                busy_sibling: self.busy_sibling,
+            },
+            mwaitx,
+            runs,
+            doubts,
+        })
+    }
+
+    fn measure_once(
+        &self,
+        workloads: &[Workload],
+        ways: &[Contender],
+        settings: Settings,
+        bar: &Progress,
+        mut done_ms: u64,
+    ) -> ParkRun {
+        let seed = settings.seed;
+        let mut figures = Vec::new();
+        for workload in workloads {
+            let span_ms = self.workload_ms(workload, ways.len());
+            let progress = |share: f64| bar.set(done_ms + (share * span_ms as f64) as u64);
+            let measured = run(ways, workload, settings, &progress);
+            done_ms += span_ms;
+            figures.push(ParkWorkload {
+                workload: workload.to_string(),
+                mean_gap_ns: workload.mean_gap_ns(),
+                ways: measured.iter().map(report_figures).collect(),
+            });
+        }
+        let round_trips = throughput(ways, self.turn_count(), seed, &|_| ());
+        let round_trips = round_trips.into_iter().map(|one| RoundTrips {
+            way: one.name.to_owned(),
+            round_trips_per_s: one.round_trips_per_s.round(),
+        });
+        let round_trips = round_trips.collect();
+        let calls = call_costs(seed).into_iter().map(|one| CallFigures {
+            call: one.call.to_owned(),
+            way: one.way.to_owned(),
+            cost_ns: rounded(one.cost_ns),
+        });
+        let calls = calls.collect();
+        let timeouts = timeout_costs(seed, self.timeout_turn()).into_iter();
+        let timeouts = timeouts.map(|one| TimeoutFigures {
+            pattern: one.pattern.to_owned(),
+            way: one.way.to_owned(),
+            cpu_ratio: rounded(one.cpu_ratio),
+        });
+        ParkRun {
+            seed,
+            load_average: None,
+            steal_ratio: None,
+            workloads: figures,
+            round_trips,
+            calls,
+            timeouts: timeouts.collect(),
+        }
+    }
+
+    /// More wakes, more of everything.
+    fn turn_count(&self) -> u32 {
+        (self.wakes / 500).clamp(1, 4) as u32
+    }
+
+    fn timeout_turn(&self) -> Duration {
+        Duration::from_millis((self.wakes / 5).clamp(20, 400))
+    }
+
+    /// About how long a workload of one run takes.
+    fn workload_ms(&self, workload: &Workload, way_count: usize) -> u64 {
+        let wakes_us = self.wakes * workload.mean_gap_ns() / 1000;
+        (wakes_us + self.wakes * 3) * way_count as u64 / 1000
+    }
+
+    /// About how long all of it takes.
+    fn time_ms(&self, workloads: &[Workload], way_count: usize) -> u64 {
+        let workloads_ms =
+            workloads.iter().map(|one| self.workload_ms(one, way_count)).sum::<u64>();
+        let trips_ms = u64::from(self.turn_count()) * 50 * way_count as u64;
+        let timeouts_ms = self.timeout_turn().as_millis() as u64 * 16;
+        (workloads_ms + trips_ms + timeouts_ms + 500) * self.runs
+    }
+
+    fn doubts(&self, runs: &[ParkRun], load: Load) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if runs.len() < RUN_COUNT_MIN {
+            doubts.push(format!(
+                "{} runs are too few for an interval: take {RUN_COUNT_MIN} or more (--runs)",
+                runs.len()
+            ));
+        }
+        for workload in runs.first().into_iter().flat_map(|run| &run.workloads) {
+            let is_it = |one: &&ParkWorkload| one.workload == workload.workload;
+            let of_runs = runs.iter().filter_map(|run| run.workloads.iter().find(is_it));
+            let late = of_runs.flat_map(|one| &one.ways).map(|way| way.late_ratio);
+            let late = late.fold(0.0, f64::max);
             if late > 0.02 && load == Load::Idle {
                 doubts.push(format!(
-                    "{workload}: somebody else had the waker's CPU for up to {:.0} % of the wakes of \
-                     a way: its latencies are the neighbours'; run it again on two idle CPUs",
+                    "{}: somebody else had the waker's CPU for up to {:.0} % of the wakes of a way in a \
+                     run: its latencies are the neighbours'; run it again on two idle CPUs",
+                    workload.workload,
                     late * 100.0
                 ));
             }
-            results.push((workload, figures.iter().map(report_figures).collect::<Vec<_>>()));
         }
-        let rates = match load {
-            Load::Oversubscribed => {
-                let bar = Progress::gaps("measuring round trips", 1000);
-                let rates = throughput(THROUGHPUT_TURN_COUNT, &|share| {
-                    bar.set((share * 1000.0) as u64);
-                });
-                bar.finish();
-                rates
-            }
-            _ => Vec::new(),
-        };
-        let rate =
-            |name| rates.iter().find(|one| one.name == name).map(|one| one.round_trips_per_s);
-        let against_futex = rate(OURS).zip(rate(FUTEX)).map(|(ours, futex)| Goal {
-            goal: "a futex's round trips with more threads than CPUs, against ours",
-            measured: futex / ours,
-            at_most: 1.0 / 0.95,
-        });
-        let round_trips = rate(FUTEX).map(|futex_per_s| {
-            let rates = rates.iter().map(|one| (one.name, one.round_trips_per_s));
-            bench_park_throughput_table(
-                "Round trips, two pairs of threads for each CPU, measured",
-                rates,
-                futex_per_s,
-            )
-        });
-        let token = Goal {
-            goal: "unpark and park of a ready token, in ns",
-            measured: ready_token_ns(),
-            at_most: 10.0,
-        };
-        if let (Some(plot), Some((workload, figures))) = (plot, results.last()) {
-            output::write(plot, bench_park_plot(&workload.to_string(), figures))?;
+        if cfg!(debug_assertions) {
+            doubts.push("a build without optimization: measure with a release build".to_owned());
         }
-        if self.json {
-            let workloads: Vec<_> = results.iter().map(|(workload, figures)| json!({
-                "workload": workload.to_string(),
-                "ways": bench_park_table("", figures),
-                "goals": judge(figures, workload.mean_gap_ns()).iter().map(goal_json).collect::<Vec<_>>(),
-            })).collect();
-            let document = json!({
-                "basis": "measured",
-                "wake_count": wake_count,
-                "seed": self.seed,
-                "oversubscribed": self.oversubscribed,
-                "busy_sibling": self.busy_sibling,
-                "workloads": workloads,
-                "round_trips": round_trips,
-                "round_trips_goal": against_futex.as_ref().map(goal_json),
-                "ready_token": goal_json(&token),
-                "doubts": doubts,
-            });
-            out.json(&document)?;
-        } else {
-            let style = TextStyle::for_stdout();
-            for (workload, figures) in &results {
-                let title = format!("{workload}: {wake_count} wakes of each, measured");
-                writeln!(out, "{}", bench_park_table(&title, figures).to_text(&style).trim_end())?;
-                for goal in judge(figures, workload.mean_gap_ns()) {
-                    writeln!(out, "{}", goal_line(&goal))?;
-                }
-                writeln!(out)?;
-            }
-            if let (Some(table), Some(goal)) = (&round_trips, &against_futex) {
-                writeln!(out, "{}", table.to_text(&style).trim_end())?;
-                writeln!(out, "{}\n", goal_line(goal))?;
-            }
-            writeln!(out, "{}", goal_line(&token))?;
-            for doubt in &doubts {
-                writeln!(out, "{}", wrap(&format!("doubt: {doubt}"), style.width, 2))?;
-            }
+        let steal = runs.iter().filter_map(|run| run.steal_ratio).fold(0.0, f64::max);
+        if steal > 0.01 {
+            doubts.push(format!(
+                "the hypervisor gave up to {:.0} % of a run's CPU time to other guests",
+                steal * 100.0
+            ));
         }
-        Ok(ExitCode::SUCCESS)
+        doubts
     }
-}
 
-impl Park {
     fn load(&self) -> Result<Load, Failure> {
         if self.oversubscribed {
             return Ok(Load::Oversubscribed);
@@ -237,18 +395,125 @@ impl Park {
     }
 }
 
-fn goal_line(goal: &Goal) -> String {
-    let met = if goal.is_met() { "met" } else { "NOT met" };
-    format!("goal {met}: {}: {:.3} (at most {:.3})", goal.goal, goal.measured, goal.at_most)
+/// The files of a page, started before the measurement.
+struct Page {
+    /// The page's name without its ending.
+    stem: String,
+    text: OutputFile,
+    figures: OutputFile,
+    /// One for each workload.
+    plots: Vec<OutputFile>,
 }
 
-fn goal_json(goal: &Goal) -> serde_json::Value {
-    json!({
-        "goal": goal.goal,
-        "measured": goal.measured,
-        "at_most": goal.at_most,
-        "is_met": goal.is_met(),
+impl Page {
+    fn create(path: &Path, workloads: &[String], park: &Park) -> Result<Self, Failure> {
+        let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let Some(stem) = stem.filter(|_| path.extension().is_some_and(|ending| ending == "md"))
+        else {
+            return Err(Failure::new(format_args!(
+                "--page {}: name a file that ends in .md; its figures and plots get their names from it",
+                screen::name(path)
+            )));
+        };
+        let from: Vec<&Path> = park.from.as_deref().into_iter().collect();
+        let log: Vec<&Path> = park.log.as_deref().into_iter().collect();
+        let create = |path: &Path| output::create(path, park.force, &log);
+        let plots = workloads.iter().map(|workload| {
+            let name = plot_name(&stem, workload);
+            create(&path.with_file_name(&name))
+        });
+        let plots = plots.collect::<Result<_, Failure>>()?;
+        Ok(Page {
+            stem,
+            text: create(path)?,
+            // The measurement that is read may be the one beside the page: it is written again alike.
+            figures: match from.as_slice() {
+                [from] if *from == path.with_extension("json") => create(from)?,
+                inputs => output::create(&path.with_extension("json"), park.force, inputs)?,
+            },
+            plots,
+        })
+    }
+
+    fn write(self, result: &ParkResult) -> Result<(), Failure> {
+        let Page { stem, text, figures, plots } = self;
+        let page = to_markdown(result, &stem);
+        for (workload, plot) in result.workloads().zip(plots) {
+            output::write(plot, to_svg(result, workload))?;
+        }
+        // Seven thousand figures; a line for each would be no easier to read.
+        let json = serde_json::to_string(&result.to_json()).map_err(Failure::new)?;
+        output::write(figures, json + "\n")?;
+        output::write(text, page)
+    }
+}
+
+fn read_result(path: &Path) -> Result<ParkResult, Failure> {
+    use std::io::Read;
+    let fail = |error: &dyn std::fmt::Display| {
+        Failure::new(format_args!("{}: {error}", screen::name(path)))
+    };
+    let file = std::fs::File::open(path).map_err(|error| fail(&error))?;
+    let mut text = String::new();
+    let read = file.take(RESULT_BYTE_COUNT_MAX).read_to_string(&mut text);
+    read.map_err(|error| fail(&error))?;
+    ParkResult::from_json(&text).map_err(|error| fail(&error))
+}
+
+/// Asks a process of its own, because the CPU may refuse.
+fn try_mwaitx() -> Result<MwaitxFinding, Failure> {
+    let refused = |reason: String| MwaitxFinding {
+        refused: Some(reason),
+        monitor_ns: None,
+        wait_ns: None,
+        timer_ratio: None,
+        cpuid_ns: None,
+        waits: false,
+    };
+    if let Some(missing) = mwaitx_missing() {
+        return Ok(refused(missing.to_owned()));
+    }
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(format_args!("idlewise's own file: {error}")))?;
+    let output =
+        Command::new(program).args(["bench", "probe-mwaitx"]).stdin(Stdio::null()).output();
+    let output =
+        output.map_err(|error| Failure::new(format_args!("a process to try MWAITX: {error}")))?;
+    if output.status.code() == Some(REFUSED_STATUS) {
+        return Ok(refused("the CPU refuses the instruction (SIGILL)".to_owned()));
+    }
+    if !output.status.success() {
+        return Ok(refused(format!("the process that tried it ended with {}", output.status)));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| {
+        Failure::new(format_args!("what the process that tried MWAITX said: {error}"))
     })
+}
+
+/// The day in UTC.
+fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let [year, month, day] = civil(seconds / 86_400);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// Year, month and day of a day since 1970-01-01 ("chrono-Compatible Low-Level Date Algorithms", Howard
+/// Hinnant: years begin in March, so that the leap day is the last).
+fn civil(day: u64) -> [u64; 3] {
+    let day = day + 719_468;
+    let (era, day_of_era) = (day / 146_097, day % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    [year_of_era + era * 400 + u64::from(month <= 2), month, day]
+}
+
+/// Five decimals: more are noise, and a saved measurement has thousands of figures.
+fn rounded(number: f64) -> f64 {
+    (number * 1e5).round() / 1e5
 }
 
 fn report_figures(figures: &Figures) -> ParkFigures {
@@ -258,16 +523,19 @@ fn report_figures(figures: &Figures) -> ParkFigures {
         (FUTEX, None) => ParkRole::Futex,
         _ => ParkRole::Other,
     };
-    let quantile = |share| Figures::quantile(&figures.latencies_ns, share);
+    let latency = |share| Figures::quantile(&figures.latencies_ns, share) as f64;
     ParkFigures {
         way: figures.name.to_owned(),
         role,
-        wake_latency_ns: [0.5, 0.99, 0.999].map(quantile),
-        send_cost_p50_ns: Figures::quantile(&figures.send_costs_ns, 0.5),
-        mean_latency_ns: figures.mean_latency_ns(),
-        sleeper_send_cost_ns: figures.sleeper_send_cost_ns,
-        cpu_ratio: figures.cpu_ratio,
-        switches_per_wake: figures.switches_per_wake,
+        wake_latency_p50_ns: latency(0.5),
+        wake_latency_mean_ns: figures.mean_latency_ns().round(),
+        wake_latency_p99_ns: latency(0.99),
+        wake_latency_p999_ns: latency(0.999),
+        send_cost_p50_ns: Figures::quantile(&figures.send_costs_ns, 0.5) as f64,
+        sleeper_send_cost_ns: figures.sleeper_send_cost_ns as f64,
+        cpu_ratio: rounded(figures.cpu_ratio),
+        switches_per_wake: rounded(figures.switches_per_wake),
+        late_ratio: rounded(figures.late_ratio),
     }
 }
 
@@ -288,4 +556,16 @@ fn recorded(path: &Path, count: usize) -> Result<Workload, Failure> {
         return Err(Failure::new(format_args!("{}: it has no gaps", path.display())));
     }
     Ok(Workload::Recorded { name: named.name, gaps_ns })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        assert_eq!(civil(0), [1970, 1, 1]);
+        assert_eq!(civil(11_016), [2000, 2, 29]);
+        assert_eq!(civil(20_454), [2026, 1, 1]);
+    }
 }

@@ -7,34 +7,92 @@ fn measures_all_ways_in_one_run() {
     let folder = tempfile::tempdir().unwrap();
     let plot = folder.path().join("plot.svg");
     let plot = plot.to_str().unwrap();
-    let arguments = ["bench", "park", "--workload", "poisson:20", "--wakes", "100", "--plot", plot];
+    let arguments = "bench park --workload poisson:20 --wakes 100 --runs 2 --seed 5 --plot";
+    let arguments: Vec<&str> = arguments.split(' ').chain([plot]).collect();
     let document = json(&[&arguments[..], &["--json"]].concat());
-    let workload = &document["workloads"][0];
-    assert_eq!(workload["workload"], "poisson:20");
-    let ways = workload["ways"].as_array().unwrap();
-    assert_eq!(ways.len(), 15);
-    assert!(ways.iter().all(|way| way["wake_latency_p50_ns"].as_u64().is_some()));
-    assert_eq!(workload["goals"].as_array().unwrap().len(), 4);
-    assert!(std::fs::read_to_string(plot).unwrap().contains("idlewise</text>"));
+    let runs = document["runs"].as_array().unwrap();
+    assert_eq!(runs.iter().map(|run| run["seed"].as_u64().unwrap()).collect::<Vec<_>>(), [5, 6]);
+    for run in runs {
+        let workload = &run["workloads"][0];
+        assert_eq!(workload["workload"], "poisson:20");
+        let ways = workload["ways"].as_array().unwrap();
+        assert_eq!(ways.len(), 15);
+        assert!(ways.iter().all(|way| way["wake_latency_p99_ns"].as_f64().is_some()));
+        assert_eq!(run["round_trips"].as_array().unwrap().len(), 15);
+    }
+    // Five of the workload, and those of no workload: round trips, four calls, four timeouts.
+    let goals = document["goals"].as_array().unwrap();
+    assert_eq!(goals.len(), 14);
+    assert!(goals.iter().all(|goal| goal["verdict"] == "undecided"), "two runs decide nothing");
+    assert!(document["machine"].as_array().unwrap().iter().any(|fact| fact["fact"] == "kernel"));
+    assert!(std::fs::read_to_string(plot).unwrap().contains("idlewise"));
     assert_refused(&arguments, &["plot.svg", "exists", "--force"]);
 }
 
 #[test]
 fn replays_the_gaps_of_a_log() {
     let log = "traces/s-softirq500.parquet";
-    let text = stdout(&["bench", "park", "--log", log, "--wakes", "100", "--oversubscribed"]);
-    assert!(text.contains("s-softirq500: 100 wakes of each, measured"), "{text}");
+    let arguments = ["bench", "park", "--log", log, "--wakes", "100", "--runs", "1"];
+    let text = stdout(&[&arguments[..], &["--oversubscribed"]].concat());
+    assert!(text.contains("s-softirq500: 1 times 100 wakes of each, measured"), "{text}");
     assert!(text.contains("behind the front of fixed spins"), "{text}");
     // More threads than CPUs: every way gets round, and a futex against itself is 100 %.
-    assert!(text.contains("a futex's round trips with more threads than CPUs, against ours"));
-    let futex = text.rsplit('\n').find(|line| line.starts_with("futex ")).unwrap();
+    let trips = text.split("Round trips").nth(1).unwrap();
+    let futex = trips.lines().find(|line| line.starts_with("futex ")).unwrap();
     let percent = futex.split_whitespace().last().unwrap().trim_end_matches('*');
     assert_eq!(percent.parse(), Ok(100.0), "{futex}");
 }
 
+/// What the CPU does with MWAITX is its own business; that we survive it and say it is ours.
+#[test]
+fn tries_mwaitx_in_a_process_of_its_own() {
+    let arguments = "bench park --workload poisson:20 --wakes 100 --runs 1 --try-mwaitx --json";
+    let document = json(&arguments.split(' ').collect::<Vec<_>>());
+    let finding = &document["mwaitx"];
+    let ways = document["runs"][0]["workloads"][0]["ways"].as_array().unwrap();
+    let is_lane = ways.iter().any(|way| way["way"] == "mwaitx");
+    match finding["refused"].as_str() {
+        Some(reason) => assert!(!is_lane && !reason.is_empty()),
+        None => {
+            assert!(is_lane && finding["cpuid_ns"].as_f64().unwrap() > 0.0, "{finding}");
+            let waits = finding["timer_ratio"].as_f64().unwrap() >= 0.5;
+            assert_eq!(finding["waits"].as_bool(), Some(waits));
+        }
+    }
+}
+
+/// A page of a saved measurement, with its figures and plots beside it; made from them, it is the same.
+#[test]
+fn makes_a_page_of_what_was_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.md");
+    let page = page.to_str().unwrap();
+    let saved = "crates/idlewise-cli/tests/golden/park-result.json";
+    stdout(&["bench", "park", "--from", saved, "--page", page]);
+    let files = || {
+        ["page.md", "page.json", "page-poisson-20.svg"]
+            .map(|name| std::fs::read_to_string(folder.path().join(name)).expect(name))
+    };
+    let first = files();
+    assert!(first[0].contains("](page-poisson-20.svg)"), "{}", first[0]);
+    let figures = folder.path().join("page.json");
+    let figures = figures.to_str().unwrap();
+    assert_refused(&["bench", "park", "--from", figures, "--page", page], &["exists", "--force"]);
+    stdout(&["bench", "park", "--from", figures, "--page", page, "--force"]);
+    assert!(files() == first, "a page of the same figures differs");
+    let (status, message) = crate::failure(&["bench", "park", "--from", page]);
+    assert_eq!(status, Some(2));
+    assert!(message.contains("page.md: no JSON: "), "{message}");
+    let (_, message) = crate::failure(&["bench", "park", "--from", saved, "--page", "page.html"]);
+    assert!(message.contains("page.html: name a file that ends in .md"), "{message}");
+    let both = ["bench", "park", "--from", saved, "--wakes", "100"];
+    assert_eq!(crate::failure(&both).0, Some(2));
+}
+
 #[test]
 fn says_where_there_is_no_sibling_to_be_busy() {
-    let output = crate::idlewise(&["bench", "park", "--busy-sibling", "--wakes", "100"]);
+    let output =
+        crate::idlewise(&["bench", "park", "--busy-sibling", "--wakes", "100", "--runs", "1"]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() || message.contains("has no SMT sibling"), "{message}");
 }

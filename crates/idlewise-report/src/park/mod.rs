@@ -1,0 +1,416 @@
+//! What `idlewise bench park` says: a line for each way to park, the goals judged, a page and plots.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `result.rs` | [`ParkResult`]: all that was measured, as it is saved |
+//! | `statistics.rs` | medians over runs and their intervals |
+//! | `goals.rs` | [`judge`]: every goal, met or not |
+//! | `page.rs` | [`to_markdown`]: docs/park/measured.md |
+//! | `plot.rs` | [`to_svg`]: latency against CPU time |
+
+mod goals;
+mod page;
+mod plot;
+mod result;
+mod statistics;
+
+use goals::{Figure, of_way};
+pub use goals::{Goal, Verdict, judge};
+pub use page::{plot_name, to_markdown};
+pub use plot::to_svg;
+pub use result::{
+    CallFigures, MachineFact, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun,
+    ParkSettings, ParkWorkload, RESULT_FORMAT, RoundTrips, TimeoutFigures,
+};
+pub use statistics::RUN_COUNT_MIN;
+
+use crate::columns::{Better, Column, Priority, Unit};
+use crate::{Row, Table, TextStyle, Value, wrap};
+
+static WAY: Column =
+    Column::text("way", "way", "How the waiter waits and is woken.").priority(Priority::Key);
+static LATENCY_P50: Column = latency(
+    "wake_latency_p50_ns",
+    "wake p50",
+    "Median time from when a wake was due to the waiter's next instruction; measured, as all figures \
+     here the median of the runs.",
+);
+static LATENCY_P99: Column =
+    latency("wake_latency_p99_ns", "wake p99", "99th percentile of the same.");
+static LATENCY_P999: Column =
+    latency("wake_latency_p999_ns", "wake p99.9", "99.9th percentile of the same.");
+static LATENCY_MEAN: Column = latency(
+    "wake_latency_mean_ns",
+    "wake mean",
+    "Mean of the 99 % shortest: what is traded for CPU time, without the machine's other users.",
+);
+static SEND_COST: Column = latency(
+    "send_cost_p50_ns",
+    "send p50",
+    "Median time that waking took the waker; measured, reading the clock included.",
+);
+static CPU: Column = Column::number(
+    "cpu_ratio",
+    "CPU",
+    Unit::Ratio,
+    "CPU time of the waiter as a share of the time that passed; measured.",
+)
+.better(Better::Lower);
+static SWITCHES: Column = Column::number(
+    "switches_per_wake",
+    "switches per wake",
+    Unit::Count,
+    "Context switches of the waiter for each wake; measured.",
+)
+.priority(Priority::Detail);
+
+const fn latency(id: &'static str, heading: &'static str, meaning: &'static str) -> Column {
+    Column::number(id, heading, Unit::Nanoseconds, meaning).better(Better::Lower)
+}
+
+/// The columns of `idlewise bench park`.
+pub static BENCH_PARK: [&Column; 8] =
+    [&WAY, &LATENCY_P50, &LATENCY_MEAN, &LATENCY_P99, &LATENCY_P999, &SEND_COST, &CPU, &SWITCHES];
+
+static ROUND_TRIPS: Column = Column::number(
+    "round_trips_per_s",
+    "round trips",
+    Unit::PerSecond,
+    "Round trips of all pairs of threads in a second, two pairs for each CPU; measured.",
+)
+.better(Better::Higher);
+static AGAINST_FUTEX: Column = Column::number(
+    "against_futex_ratio",
+    "of futex's",
+    Unit::Ratio,
+    "The same as a share of a futex's in the same run.",
+)
+.better(Better::Higher);
+
+/// The columns of `idlewise bench park --oversubscribed`'s second table.
+pub static BENCH_PARK_THROUGHPUT: [&Column; 3] = [&WAY, &ROUND_TRIPS, &AGAINST_FUTEX];
+
+static CALL: Column =
+    Column::text("call", "call", "What is called, or how often waits end.").priority(Priority::Key);
+static COST: Column = latency("cost_ns", "cost", "Time of a call where nobody waits; measured.");
+
+/// The columns of the calls that wait for nobody.
+pub static BENCH_PARK_CALLS: [&Column; 3] = [&CALL, &WAY, &COST];
+/// The columns of the waits that end by their timeout.
+pub static BENCH_PARK_TIMEOUTS: [&Column; 3] = [&CALL, &WAY, &CPU];
+
+/// The figures of [`BENCH_PARK`], after the way.
+const FIGURES: [Figure; 7] = [
+    |one| one.wake_latency_p50_ns,
+    |one| one.wake_latency_mean_ns,
+    |one| one.wake_latency_p99_ns,
+    |one| one.wake_latency_p999_ns,
+    |one| one.send_cost_p50_ns,
+    |one| one.cpu_ratio,
+    |one| one.switches_per_wake,
+];
+
+/// A line for each way to park on a workload.
+fn workload_table(result: &ParkResult, workload: &ParkWorkload) -> Table {
+    let runs = result.runs.as_slice();
+    let all: Vec<usize> = (0..runs.len()).collect();
+    let name = workload.workload.as_str();
+    let title = format!(
+        "{name}: {} times {} wakes of each, measured",
+        runs.len(),
+        result.settings.wake_count
+    );
+    let mut table = Table::new(&title, &BENCH_PARK);
+    for way in &workload.ways {
+        let figures = FIGURES.map(|figure| match of_way(runs, name, &way.way, figure) {
+            Some(series) => series.median(&all).into(),
+            None => Value::Absent,
+        });
+        table.push(Row::new(std::iter::once(way.way.as_str().into()).chain(figures)));
+    }
+    table
+}
+
+/// The median over the runs, for each name in the first run's order.
+fn medians<'a, Item: 'a>(
+    result: &'a ParkResult,
+    items: fn(&ParkRun) -> &[Item],
+    name: fn(&Item) -> [&str; 2],
+    figure: fn(&Item) -> f64,
+) -> Vec<([&'a str; 2], f64)> {
+    let first = result.runs.first().into_iter().flat_map(items);
+    first
+        .filter_map(|one| {
+            let key = name(one);
+            let of_run = |run| items(run).iter().find(|one| name(one) == key).map(figure);
+            Some((key, statistics::median(result.runs.iter().filter_map(of_run))?))
+        })
+        .collect()
+}
+
+fn round_trips(result: &ParkResult) -> Vec<([&str; 2], f64)> {
+    medians(
+        result,
+        |run| &run.round_trips,
+        |one| [one.way.as_str(), ""],
+        |one| one.round_trips_per_s,
+    )
+}
+
+fn calls(result: &ParkResult) -> Vec<([&str; 2], f64)> {
+    medians(result, |run| &run.calls, |one| [&one.call, &one.way], |one| one.cost_ns)
+}
+
+fn timeouts(result: &ParkResult) -> Vec<([&str; 2], f64)> {
+    medians(result, |run| &run.timeouts, |one| [&one.pattern, &one.way], |one| one.cpu_ratio)
+}
+
+/// All of it as text: tables, goals, machine, doubts.
+pub fn to_text(result: &ParkResult, style: &TextStyle) -> String {
+    let goals = judge(result);
+    let mut text = String::new();
+    let mut table = |table: Table, of: Option<&str>| {
+        text.push_str(&table.to_text(style));
+        for goal in goals.iter().filter(|goal| of.is_some() && goal.workload.as_deref() == of) {
+            text.push_str(&wrap(&goal.to_line(), style.width, 2));
+            text.push('\n');
+        }
+        text.push('\n');
+    };
+    for workload in result.workloads() {
+        table(workload_table(result, workload), Some(&workload.workload));
+    }
+    let rates = round_trips(result);
+    if let Some((_, futex_per_s)) = rates.iter().find(|(name, _)| name[0] == "futex") {
+        let title = "Round trips, two pairs of threads for each CPU, measured";
+        let mut rows = Table::new(title, &BENCH_PARK_THROUGHPUT);
+        for ([way, _], per_s) in &rates {
+            rows.push(Row::new([(*way).into(), (*per_s).into(), (per_s / futex_per_s).into()]));
+        }
+        table(rows, None);
+    }
+    for (title, columns, figures) in [
+        ("Calls that wait for nobody, measured", &BENCH_PARK_CALLS, calls(result)),
+        ("Waits that end by their timeout, measured", &BENCH_PARK_TIMEOUTS, timeouts(result)),
+    ] {
+        let mut rows = Table::new(title, columns);
+        for ([call, way], figure) in figures {
+            rows.push(Row::unranked([call.into(), way.into(), figure.into()]));
+        }
+        table(rows, None);
+    }
+    let is_workload = |name: &str| result.workloads().any(|one| one.workload == name);
+    let of_no_workload =
+        goals.iter().filter(|goal| !goal.workload.as_deref().is_some_and(is_workload));
+    let mut lines: Vec<String> = of_no_workload.map(Goal::to_line).collect();
+    if let Some(finding) = &result.mwaitx {
+        lines.push(format!("MWAITX: {}", finding.to_sentence()));
+    }
+    let ParkSettings { seed, .. } = result.settings;
+    lines.push(format!("seed {seed}; the next run has the next number"));
+    for MachineFact { fact, value } in &result.machine {
+        lines.push(format!("{fact}: {}", value.as_deref().unwrap_or("not shown")));
+    }
+    lines.extend(result.doubts.iter().map(|doubt| format!("doubt: {doubt}")));
+    lines.push(summary(&goals));
+    for line in lines {
+        text.push_str(&wrap(&line, style.width, 2));
+        text.push('\n');
+    }
+    text
+}
+
+/// How many goals are met, undecided, not met, not measured: the worst first.
+fn summary(goals: &[Goal]) -> String {
+    let count = |verdict| goals.iter().filter(|goal| goal.verdict == verdict).count();
+    let verdicts = [Verdict::NotMet, Verdict::NotMeasured, Verdict::Undecided, Verdict::Met];
+    let parts = verdicts.into_iter().filter_map(|verdict| match count(verdict) {
+        0 => None,
+        count => Some(format!("{count} {}", verdict.as_str())),
+    });
+    format!("Of {} goals: {}", goals.len(), parts.collect::<Vec<_>>().join(", "))
+}
+
+impl ParkResult {
+    /// For a JSON document, with the goals.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut document = serde_json::to_value(self).expect("numbers and text");
+        let goals = judge(self).iter().map(Goal::to_json).collect();
+        document["goals"] = serde_json::Value::Array(goals);
+        document
+    }
+}
+
+impl MwaitxFinding {
+    /// What it is, in a sentence.
+    pub fn to_sentence(&self) -> String {
+        if let Some(refused) = &self.refused {
+            return refused.clone();
+        }
+        let ns = |ns: Option<f64>| ns.map_or("?".to_owned(), |ns| format!("{ns:.0} ns"));
+        let percent = self.timer_ratio.unwrap_or(0.0) * 100.0;
+        let times = format!(
+            "a wait that nobody ends takes {} ({percent:.0} % of its timer), MONITORX alone {}, CPUID {}",
+            ns(self.wait_ns),
+            ns(self.monitor_ns),
+            ns(self.cpuid_ns)
+        );
+        match self.waits {
+            true => format!("the CPU executes it: {times}"),
+            false => format!(
+                "it ends at once, whatever its timer, so nothing waits here: {times}. Where each \
+                 instruction costs what CPUID costs, the hypervisor takes an exit for it and skips it"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn result() -> ParkResult {
+        let one = |way: &str, role, latency_ns, send_cost_p50_ns, cpu_ratio| ParkFigures {
+            way: way.to_owned(),
+            role,
+            wake_latency_p50_ns: latency_ns,
+            wake_latency_mean_ns: latency_ns,
+            wake_latency_p99_ns: latency_ns,
+            wake_latency_p999_ns: latency_ns,
+            send_cost_p50_ns,
+            sleeper_send_cost_ns: send_cost_p50_ns,
+            cpu_ratio,
+            switches_per_wake: 0.0,
+            late_ratio: 0.0,
+        };
+        let ways = vec![
+            one("idlewise", ParkRole::Ours, 200.0, 50.0, 0.6),
+            one("futex", ParkRole::Futex, 4_000.0, 1_000.0, 0.1),
+            one("spin <1", ParkRole::FixedSpin, 400.0, 50.0, 0.9),
+            one("spin 2", ParkRole::FixedSpin, 2_000.0, 50.0, 0.3),
+        ];
+        let workload = |name: &str, mean_gap_ns| ParkWorkload {
+            workload: name.to_owned(),
+            mean_gap_ns,
+            ways: ways.clone(),
+        };
+        let trips = |way: &str, per_s| RoundTrips { way: way.to_owned(), round_trips_per_s: per_s };
+        let call = |call: &str, way: &str, cost_ns| CallFigures {
+            call: call.to_owned(),
+            way: way.to_owned(),
+            cost_ns,
+        };
+        let timeout = |way: &str, cpu_ratio| TimeoutFigures {
+            pattern: "timeouts of 1 ms".to_owned(),
+            way: way.to_owned(),
+            cpu_ratio,
+        };
+        let run = |seed| ParkRun {
+            seed,
+            load_average: Some(0.5),
+            steal_ratio: Some(0.0),
+            workloads: vec![workload("poisson:20", 20_000), workload("periodic:1000", 1_000_000)],
+            round_trips: vec![trips("idlewise", 120.0), trips("futex", 100.0)],
+            calls: vec![
+                call("unpark and park of a ready token", "idlewise", 9.0),
+                call("unpark and park of a ready token", "crossbeam", 9.5),
+                call("unpark of a set token", "idlewise", 6.0),
+                call("unpark of a set token", "crossbeam", 6.0),
+                call("an item through a channel of 1024", "idlewise", 15.0),
+                call("an item through a channel of 1024", "std sync_channel", 13.0),
+            ],
+            timeouts: vec![timeout("idlewise", 0.16), timeout("crossbeam", 0.15)],
+        };
+        ParkResult {
+            format: RESULT_FORMAT,
+            basis: "measured".to_owned(),
+            program: "idlewise 0.1.0".to_owned(),
+            date: "2026-01-01".to_owned(),
+            machine: vec![MachineFact { fact: "kernel".to_owned(), value: None }],
+            settings: ParkSettings {
+                wake_count: 100,
+                seed: 1,
+                oversubscribed: false,
+                busy_sibling: false,
+            },
+            mwaitx: None,
+            runs: (1..=7).map(run).collect(),
+            doubts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn judges_what_a_workload_is_about() {
+        let goals = judge(&result());
+        let of = |name: &str| {
+            let goals = goals.iter().filter(|goal| goal.workload.as_deref() == Some(name));
+            goals.map(|goal| goal.verdict).collect::<Vec<_>>()
+        };
+        assert_eq!(of("poisson:20"), [Verdict::Met; 5]);
+        let mut long = [Verdict::Met; 4];
+        long[0] = Verdict::NotMet;
+        assert_eq!(of("periodic:1000"), long, "six times a futex's CPU time");
+        assert_eq!(summary(&goals), "Of 15 goals: 1 not met, 14 met");
+    }
+
+    #[test]
+    fn a_spin_that_is_better_in_both_is_ahead_by_the_lesser_ratio() {
+        let mut result = result();
+        for run in &mut result.runs {
+            run.workloads[0].ways[3].wake_latency_p99_ns = 150.0;
+        }
+        let goals = judge(&result);
+        let front = goals.iter().filter(|goal| goal.verdict == Verdict::NotMet);
+        let front: Vec<_> = front.filter(|goal| goal.goal.contains("99th percentile")).collect();
+        assert_eq!(front.len(), 1, "{goals:?}");
+        assert!((front[0].measured.unwrap() - 200.0 / 150.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_goal_whose_interval_holds_the_limit_is_undecided_and_without_figures_not_measured() {
+        let mut mixed = result();
+        for (index, run) in mixed.runs.iter_mut().enumerate() {
+            run.round_trips[0].round_trips_per_s = 60.0 + 12.0 * index as f64;
+            run.calls.retain(|one| one.call != "unpark of a set token");
+        }
+        let verdict = |result: &ParkResult, start: &str| {
+            let goals = judge(result);
+            goals.iter().find(|goal| goal.goal.starts_with(start)).map(|goal| goal.verdict)
+        };
+        assert_eq!(verdict(&mixed, "a futex's round trips"), Some(Verdict::Undecided));
+        assert_eq!(verdict(&mixed, "unpark of a set token"), Some(Verdict::NotMeasured));
+        let mut few = result();
+        few.runs.truncate(RUN_COUNT_MIN - 1);
+        assert_eq!(verdict(&few, "a futex's round trips"), Some(Verdict::Undecided));
+    }
+
+    #[test]
+    fn a_saved_measurement_is_read_again() {
+        let result = result();
+        let text = result.to_json().to_string();
+        assert_eq!(ParkResult::from_json(&text), Ok(result));
+        let refused = |text: &str| ParkResult::from_json(text).unwrap_err();
+        assert!(refused("{").starts_with("no JSON: "));
+        assert!(refused("{}").starts_with("not a measurement of"));
+        assert_eq!(
+            refused(&text.replace("\"format\":1", "\"format\":9")),
+            "its format is 9; this idlewise reads 1"
+        );
+        assert!(refused(&text.replace("seed", "seeed")).starts_with("not a whole measurement: "));
+    }
+
+    #[test]
+    fn mwaitx_that_ends_at_once_is_said_not_to_wait() {
+        let mut finding = MwaitxFinding {
+            refused: None,
+            monitor_ns: Some(3_480.0),
+            wait_ns: Some(6_940.0),
+            timer_ratio: Some(0.06),
+            cpuid_ns: Some(3_480.0),
+            waits: false,
+        };
+        assert!(finding.to_sentence().starts_with("it ends at once, whatever its timer"));
+        finding.waits = true;
+        assert!(finding.to_sentence().starts_with("the CPU executes it: a wait that nobody ends"));
+    }
+}

@@ -1,0 +1,93 @@
+//! Latency against CPU time, a dot for each way to park: left and low is good.
+
+use plotters::prelude::*;
+
+use super::goals::of_way;
+use super::result::{ParkResult, ParkRole, ParkWorkload};
+use crate::shown::shown_in_line;
+
+const OURS: RGBColor = RGBColor(213, 94, 0);
+const SPINS: RGBColor = RGBColor(120, 120, 120);
+const OTHERS: RGBColor = RGBColor(0, 114, 178);
+
+/// A workload as SVG: medians over the runs.
+///
+/// # Panics
+/// Never: a string takes all that is drawn.
+pub fn to_svg(result: &ParkResult, workload: &ParkWorkload) -> String {
+    let mut svg = String::new();
+    draw(result, workload, &mut svg).expect("a string takes all that is drawn");
+    svg
+}
+
+fn draw(
+    result: &ParkResult,
+    workload: &ParkWorkload,
+    svg: &mut String,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let runs = result.runs.as_slice();
+    let all: Vec<usize> = (0..runs.len()).collect();
+    let name = workload.workload.as_str();
+    let dots: Vec<_> = workload
+        .ways
+        .iter()
+        .filter_map(|way| {
+            let latency_ns =
+                of_way(runs, name, &way.way, |one| one.wake_latency_mean_ns)?.median(&all);
+            let cpu_ratio = of_way(runs, name, &way.way, |one| one.cpu_ratio)?.median(&all);
+            let at = (cpu_ratio * 100.0, latency_ns.max(1.0) / 1_000.0);
+            Some((shown_in_line(&way.way).into_owned(), way.role, at))
+        })
+        .collect();
+    let latencies = || dots.iter().map(|(_, _, (_, latency_us))| *latency_us);
+    let decade = |us: f64, round: fn(f64) -> f64| 10f64.powf(round(us.log10()));
+    let low = decade(latencies().fold(f64::INFINITY, f64::min).clamp(1e-3, 1e6), f64::floor);
+    let high = decade(latencies().fold(0.0, f64::max).clamp(1e-3, 1e6), f64::ceil).max(low * 10.0);
+    let area = SVGBackend::with_string(svg, (760, 420)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let title = format!("{}: mean wake latency against CPU time (measured)", shown_in_line(name));
+    // Room on the right for the names of what burns a whole CPU.
+    let mut chart = ChartBuilder::on(&area)
+        .caption(title, ("sans-serif", 18))
+        .margin(10)
+        .x_label_area_size(40)
+        .y_label_area_size(60)
+        .build_cartesian_2d(0.0..115.0, (low..high).log_scale())?;
+    chart
+        .configure_mesh()
+        .x_desc("CPU time of the waiter, % (blue: a futex and other libraries)")
+        .y_desc("us")
+        .light_line_style(WHITE)
+        .draw()?;
+    for (way, role, at) in dots {
+        let colour = match role {
+            ParkRole::Ours => OURS,
+            ParkRole::FixedSpin => SPINS,
+            ParkRole::Futex | ParkRole::Other => OTHERS,
+        };
+        chart.draw_series([Circle::new(at, 4, colour.filled())])?;
+        // Other libraries lie on top of each other.
+        if role != ParkRole::Other {
+            let style = ("sans-serif", 12).into_font().color(&colour);
+            let label = EmptyElement::at(at) + Text::new(way, (6, -12), style);
+            chart.draw_series([label])?;
+        }
+    }
+    area.present()?;
+    drop(chart);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::result;
+    use super::*;
+
+    #[test]
+    fn plots_every_way_and_names_the_judged_ones() {
+        let result = result();
+        let plot = to_svg(&result, &result.runs[0].workloads[0]);
+        assert_eq!(plot.matches("<circle").count(), 4);
+        assert!(plot.contains("spin &lt;1") && plot.trim_end().ends_with("</svg>"));
+    }
+}
