@@ -227,14 +227,12 @@ pub fn validate(
     let missing = log.missing_columns();
     validator.finding(Check::Columns).checked_count = 1;
     validator.finding(Check::Columns).found_count = missing.len() as u64;
-    let mut gaps = Vec::new();
-    for group in log.groups() {
-        log.read_group_unordered(group, &mut gaps)?;
-        for (row, gap) in (group.first_row..).zip(&gaps) {
+    log.each_group_unordered(&mut |group, gaps| {
+        for (row, gap) in (group.first_row..).zip(gaps) {
             validator.gap(row, gap);
         }
         progress(group.rows().end);
-    }
+    })?;
     Ok(validator.finish())
 }
 

@@ -57,6 +57,40 @@ fn sorts_the_runs_of_cpus_that_took_turns() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+/// As one thread reads it, so do several: the same gaps in the same order, and the same first damage.
+#[test]
+fn what_is_decoded_ahead_is_what_stands_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    // Of lengths that don't compress away.
+    let varied = |cpu, at: i64| {
+        let gap_ns = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
+        IdleGap { gap_ns, ..gap(cpu, 2_000_000 * at) }
+    };
+    let run = |cpu: u16, first: i64| -> (u16, Vec<IdleGap>) {
+        (cpu, (first..first + 9_000).map(|at| varied(cpu, at)).collect())
+    };
+    write(&path, &[run(1, 0), run(0, 0), run(1, 9_000), run(2, 0), run(0, 9_000)]).unwrap();
+    let ahead = |log: &IdleLog| {
+        let mut all = Vec::new();
+        let outcome = log.each_group_unordered(&mut |group, gaps| {
+            assert_eq!(group.first_row, all.len() as u64);
+            all.extend_from_slice(gaps);
+        });
+        outcome.map(|()| all)
+    };
+    let log = IdleLog::open(&path).unwrap();
+    assert_eq!(log.groups().len(), 5);
+    assert!(ahead(&log).unwrap() == read_all(&log).unwrap());
+
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 2_000].fill(0xff);
+    let damaged = IdleLog::from_bytes("damaged", bytes).unwrap();
+    let message = read_all(&damaged).unwrap_err().to_string();
+    assert_eq!(ahead(&damaged).unwrap_err().to_string(), message);
+}
+
 #[test]
 fn refuses_rows_out_of_order() {
     let folder = tempfile::tempdir().unwrap();

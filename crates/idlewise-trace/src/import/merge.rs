@@ -82,14 +82,16 @@ fn merge_lanes<R: StreamReader, F: FnMut(&mut Batch) -> bool>(
     let mut next = BinaryHeap::new();
     for (index, lane) in lanes.iter_mut().enumerate() {
         output.batch.byte_count += reader.refill(&mut lane.stream, &mut lane.events)?;
-        next.extend(lane.events.first().map(|event| Reverse((event.at_ns, index))));
+        if let Some(event) = lane.events.first() {
+            next.push(Reverse((event.at_ns, index)));
+        }
     }
     let is_choosy = reader.is_choosy();
     while let Some(Reverse((_, index))) = next.pop() {
         let bound = next.peek().map(|&Reverse(first)| first);
         let Some(lane) = lanes.get_mut(index) else { continue };
         loop {
-            let rest = lane.events.get(lane.given..).unwrap_or_default();
+            let rest = lane.events.get_mut(lane.given..).unwrap_or_default();
             // A stream's own events go on in its own order, even if its clock steps back.
             let run = match bound {
                 None => rest.len(),
@@ -97,18 +99,19 @@ fn merge_lanes<R: StreamReader, F: FnMut(&mut Batch) -> bool>(
                     rest.iter().position(|event| (event.at_ns, index) > bound).unwrap_or(rest.len())
                 }
             };
-            let wanted = rest.get(..run).unwrap_or_default();
+            let is_last = run == rest.len();
+            let wanted = rest.get_mut(..run).unwrap_or_default();
             let goes_on = match is_choosy {
-                false => wanted.chunks(BATCH_EVENT_COUNT).all(|some| output.push(some)),
-                true => wanted.iter().all(|event| {
-                    !reader.wants(&lane.stream, event) || output.push(std::slice::from_ref(event))
+                false => wanted.chunks_mut(BATCH_EVENT_COUNT).all(|some| output.push(some)),
+                true => wanted.iter_mut().all(|event| {
+                    !reader.wants(&lane.stream, event) || output.push(std::slice::from_mut(event))
                 }),
             };
             if !goes_on {
                 return Ok(());
             }
             lane.given += run;
-            if run < rest.len() {
+            if !is_last {
                 break;
             }
             lane.events.clear();
@@ -119,7 +122,9 @@ fn merge_lanes<R: StreamReader, F: FnMut(&mut Batch) -> bool>(
                 break;
             }
         }
-        next.extend(lane.events.get(lane.given).map(|event| Reverse((event.at_ns, index))));
+        if let Some(event) = lane.events.get(lane.given) {
+            next.push(Reverse((event.at_ns, index)));
+        }
     }
     output.flush();
     Ok(())
@@ -135,10 +140,10 @@ struct Output<F> {
 impl<F: FnMut(&mut Batch) -> bool> Output<F> {
     /// Takes events; false if nobody listens.
     #[inline]
-    fn push(&mut self, events: &[Event]) -> bool {
-        let start = self.batch.events.len();
+    fn push(&mut self, events: &mut [Event]) -> bool {
+        // Here they are in the cache; a batch comes back from another CPU's.
+        self.order.admit(events);
         self.batch.events.extend_from_slice(events);
-        self.order.admit(self.batch.events.get_mut(start..).unwrap_or_default());
         self.batch.events.len() < BATCH_EVENT_COUNT || self.flush()
     }
 

@@ -2,7 +2,7 @@
 //! messages. `EVENTS` lists every tracepoint that we read so; `tracepoint.rs` has the same list for
 //! binary records.
 
-use crate::event::{EventKind, Tracepoints};
+use crate::event::{Event, EventKind, Tracepoints};
 use crate::tracepoint::{
     Decoded, STATE_RUNNING, Width, interrupt_by_name, wheel_flags_without_cpu, wheel_start,
 };
@@ -190,43 +190,53 @@ pub(super) fn late_doubts(
 
 impl NamedEvent {
     /// What the event says that happened on `cpu`.
-    #[inline]
     pub(super) fn decode(&self, fields: &Fields<'_>, cpu: u16) -> Decoded {
-        self.try_decode(fields, cpu).unwrap_or(Decoded::Malformed)
+        let mut event = Event { at_ns: 0, cpu, kind: EventKind::IdleExit };
+        match self.decode_into(fields, &mut event) {
+            Some(true) => Decoded::Event { cpu: event.cpu, kind: event.kind },
+            Some(false) => Decoded::Nothing,
+            None => Decoded::Malformed,
+        }
     }
 
-    /// `None` if a field is missing or out of its range.
-    #[inline]
-    fn try_decode(&self, fields: &Fields<'_>, line_cpu: u16) -> Option<Decoded> {
+    /// Sets what the event says that happened, and on which CPU where that is not the one whose
+    /// buffer it came from. False if no idle log needs it, `None` if a field is missing or out of
+    /// its range. The event is made where it stays: to move it at once would cost more than to read
+    /// it, for the CPU can't load in one piece what it has just stored in several.
+    #[inline(always)]
+    pub(super) fn decode_into(&self, fields: &Fields<'_>, event: &mut Event) -> Option<bool> {
         let get = |field| fields.get(field);
-        let mut cpu = line_cpu;
-        let kind = match self.reading {
+        match self.reading {
             Reading::CpuIdle => {
                 if let Some(cpu_id) = get(Field::CpuId) {
-                    cpu = u16::try_from(cpu_id).ok()?;
+                    event.cpu = u16::try_from(cpu_id).ok()?;
                 }
                 // The exit's -1 is printed with or without a sign.
-                match get(Field::State)? as u32 {
+                event.kind = match get(Field::State)? as u32 {
                     STATE_RUNNING => EventKind::IdleExit,
                     state => EventKind::IdleEntry { state },
-                }
+                };
             }
             Reading::HrtimerStart => {
                 let expires_at_ns = get(Field::Expires)? as i64;
                 let soft_ns = get(Field::SoftExpires);
-                EventKind::HrtimerStart {
+                event.kind = EventKind::HrtimerStart {
                     timer: get(Field::Hrtimer)?,
                     function: get(Field::Function)?,
                     expires_at_ns,
                     has_slack: soft_ns.is_some_and(|soft_ns| (soft_ns as i64) < expires_at_ns),
-                }
+                };
             }
-            Reading::HrtimerCancel => EventKind::HrtimerCancel { timer: get(Field::Hrtimer)? },
-            Reading::HrtimerExpire => EventKind::HrtimerExpire {
-                timer: get(Field::Hrtimer)?,
-                function: get(Field::Function)?,
-                now_ns: get(Field::Now)? as i64,
-            },
+            Reading::HrtimerCancel => {
+                event.kind = EventKind::HrtimerCancel { timer: get(Field::Hrtimer)? };
+            }
+            Reading::HrtimerExpire => {
+                event.kind = EventKind::HrtimerExpire {
+                    timer: get(Field::Hrtimer)?,
+                    function: get(Field::Function)?,
+                    now_ns: get(Field::Now)? as i64,
+                };
+            }
             Reading::WheelStart => {
                 let expires = get(Field::Expires)?;
                 let now = match get(Field::Now) {
@@ -235,32 +245,42 @@ impl NamedEvent {
                 };
                 let flags = match get(Field::Flags) {
                     Some(flags) => flags as u32,
-                    None => wheel_flags_without_cpu(get(Field::Deferrable) > Some(0), line_cpu),
+                    None => wheel_flags_without_cpu(get(Field::Deferrable) > Some(0), event.cpu),
                 };
                 let timer = get(Field::Timer)?;
-                wheel_start(timer, now, expires, get(Field::BucketExpiry), flags, Width::Eight)
+                let bucket = get(Field::BucketExpiry);
+                event.kind = wheel_start(timer, now, expires, bucket, flags, Width::Eight);
             }
-            Reading::WheelCancel => EventKind::WheelCancel { timer: get(Field::Timer)? },
+            Reading::WheelCancel => {
+                event.kind = EventKind::WheelCancel { timer: get(Field::Timer)? };
+            }
             Reading::WheelExpire => {
-                EventKind::WheelExpire { timer: get(Field::Timer)?, now_jiffies: get(Field::Now)? }
+                let (timer, now_jiffies) = (get(Field::Timer)?, get(Field::Now)?);
+                event.kind = EventKind::WheelExpire { timer, now_jiffies };
             }
             Reading::TickStop => match get(Field::Success)? {
-                0 => return Some(Decoded::Nothing),
-                _ => EventKind::TickStop,
+                0 => return Some(false),
+                _ => event.kind = EventKind::TickStop,
             },
-            Reading::IrqHandler => interrupt_by_name(fields.name),
-            Reading::IpiEntry => ipi_by_reason(fields.name),
-            Reading::Softirq => EventKind::Softirq { vector: u8::try_from(get(Field::Vec)?).ok()? },
-            Reading::SchedSwitch => match get(Field::NextPid)? {
-                0 => EventKind::SwitchToIdle,
-                _ => EventKind::SwitchToTask,
-            },
-            Reading::Wakeup(target) => {
-                EventKind::Wakeup { target_cpu: u16::try_from(get(target)?).ok()? }
+            Reading::IrqHandler => event.kind = interrupt_by_name(fields.name),
+            Reading::IpiEntry => event.kind = ipi_by_reason(fields.name),
+            Reading::Softirq => {
+                let vector = u8::try_from(get(Field::Vec)?).ok()?;
+                event.kind = EventKind::Softirq { vector };
             }
-            Reading::Same(kind) => kind,
-        };
-        Some(Decoded::Event { cpu, kind })
+            Reading::SchedSwitch => {
+                event.kind = match get(Field::NextPid)? {
+                    0 => EventKind::SwitchToIdle,
+                    _ => EventKind::SwitchToTask,
+                };
+            }
+            Reading::Wakeup(target) => {
+                let target_cpu = u16::try_from(get(target)?).ok()?;
+                event.kind = EventKind::Wakeup { target_cpu };
+            }
+            Reading::Same(kind) => event.kind = kind,
+        }
+        Some(true)
     }
 }
 

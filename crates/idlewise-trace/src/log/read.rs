@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 
 use bytes::Bytes;
 use parquet::column::reader::ColumnReaderImpl;
@@ -22,6 +24,14 @@ use crate::{IdleGap, WakeReason};
 
 /// How many rows all columns are read for before the next ones: they stay in the L2 cache.
 const ROWS_AT_ONCE: usize = 1_024;
+
+/// Below so many rows a thread takes longer to start than it saves.
+const ROWS_FOR_THREADS_MIN: u64 = 1 << 15;
+
+/// How many groups are decoded at once for who takes them in order, and how long they may be: a
+/// million gaps take a hundred megabytes.
+const LANE_COUNT_MAX: usize = 4;
+const ROWS_AHEAD_MAX: u64 = 1 << 16;
 
 /// An open idle log. Reading needs only `&self`, so that threads can share it.
 pub struct IdleLog {
@@ -309,6 +319,69 @@ impl IdleLog {
     ) -> Result<(), LogError> {
         gaps.clear();
         self.read_rows(group, ColumnSet::All, gaps)
+    }
+
+    /// Gives all groups in the order of the file to `take`, which checks the order of the gaps
+    /// itself. Other threads decode what comes next, if there is enough of it.
+    ///
+    /// # Errors
+    /// If the file is damaged.
+    pub fn each_group_unordered(
+        &self,
+        take: &mut dyn FnMut(GapGroup, &[IdleGap]),
+    ) -> Result<(), LogError> {
+        let groups = self.groups();
+        let is_long = self.row_count >= ROWS_FOR_THREADS_MIN;
+        let is_held_easily = groups.iter().all(|group| group.gap_count <= ROWS_AHEAD_MAX);
+        let cpu_count = thread::available_parallelism().map_or(1, usize::from);
+        let lane_count = cpu_count.min(groups.len()).min(LANE_COUNT_MAX);
+        if is_long && is_held_easily && lane_count > 1 {
+            let decoded = thread::scope(|scope| {
+                let lanes: io::Result<Vec<_>> = (0..lane_count)
+                    .map(|lane| {
+                        self.decode_ahead(scope, groups.iter().skip(lane).step_by(lane_count))
+                    })
+                    .collect();
+                // Where no threads are to be had we go without.
+                let lanes = lanes.ok()?;
+                Some(groups.iter().zip(lanes.iter().cycle()).try_for_each(|(&group, lane)| {
+                    let gaps = lane.recv().unwrap_or_else(|_| {
+                        Err(LogError::damaged(&self.path, "a group was not decoded"))
+                    })?;
+                    take(group, &gaps);
+                    Ok(())
+                }))
+            });
+            if let Some(outcome) = decoded {
+                return outcome;
+            }
+        }
+        let mut gaps = Vec::new();
+        for group in groups {
+            self.read_group_unordered(group, &mut gaps)?;
+            take(group, &gaps);
+        }
+        Ok(())
+    }
+
+    /// Decodes groups on a thread, each when the one before it was taken.
+    fn decode_ahead<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        groups: impl Iterator<Item = &'scope GapGroup> + Send + 'scope,
+    ) -> io::Result<Receiver<Result<Vec<IdleGap>, LogError>>> {
+        let (sender, receiver) = sync_channel(0);
+        thread::Builder::new().name("idlewise-log".to_owned()).spawn_scoped(scope, move || {
+            for &group in groups {
+                let mut gaps = Vec::new();
+                let decoded = self.read_group_unordered(group, &mut gaps).map(|()| gaps);
+                // Nobody waits for what comes after damage.
+                if sender.send(decoded).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(receiver)
     }
 
     /// The names of columns that the file lacks; reading says of them that nothing is known.

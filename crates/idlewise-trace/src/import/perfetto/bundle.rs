@@ -14,7 +14,6 @@ use super::schema::{TYPED, bundle, event};
 use super::wire::{Fields, Value, field, packed, varint};
 use crate::event::{Event, EventKind};
 use crate::import::named::{self, EVENT_COUNT, Field};
-use crate::tracepoint::Decoded;
 
 /// A trace describes a few events; more than this is no description.
 const MAX_DESCRIPTOR_COUNT: usize = 1 << 12;
@@ -117,6 +116,8 @@ struct Row {
     fields: [Option<Field>; FIELD_COUNT],
     /// The field of an interrupt's name or an IPI's reason.
     name_field: Option<u32>,
+    /// Whether one of the fields is a timer's address.
+    has_timer: bool,
 }
 
 impl Row {
@@ -131,7 +132,9 @@ impl Row {
                 *place = Some(field);
             }
         }
-        Self { number, fields, name_field }
+        let has_timer =
+            fields.contains(&Some(Field::Hrtimer)) || fields.contains(&Some(Field::Timer));
+        Self { number, fields, name_field, has_timer }
     }
 
     #[inline]
@@ -330,6 +333,10 @@ impl BundleReader {
                 continue;
             };
             kind(number);
+            // Of what was seen, only timers' addresses are still of interest.
+            if self.row(number).is_some_and(|row| self.is_seen[row.number] && !row.has_timer) {
+                continue;
+            }
             let Some(number) = self.payload(number, payload, &mut fields) else { continue };
             self.is_seen[number] = true;
             let timer = fields.get(Field::Hrtimer).or(fields.get(Field::Timer));
@@ -354,28 +361,24 @@ impl BundleReader {
             return;
         };
         let Some(number) = self.payload(number, payload, event_fields) else { return };
-        let decoded = match at_ns {
-            Some(_) if is_whole => named::event(number).decode(event_fields, place.cpu),
-            _ => Decoded::Malformed,
+        let kept_count = events.len();
+        let shifted_ns = at_ns.unwrap_or(0).saturating_add(place.shift_ns);
+        events.push(Event { at_ns: shifted_ns, cpu: place.cpu, kind: EventKind::IdleExit });
+        let Some(event) = events.last_mut() else { return };
+        let says = match at_ns {
+            Some(_) if is_whole => named::event(number).decode_into(event_fields, event),
+            _ => None,
         };
-        match (decoded, at_ns) {
-            (Decoded::Event { kind, .. }, _)
-                if self.has_numbered_addresses && needs_address(kind) => {}
-            (Decoded::Event { cpu, kind }, Some(at_ns)) => {
-                self.is_seen[number] = true;
-                let at_ns = at_ns.saturating_add(place.shift_ns);
-                let kind = match place.is_on_boottime {
-                    true => self.on_trace_clock(kind, at_ns),
-                    false => kind,
-                };
-                events.push(Event { at_ns, cpu, kind });
-            }
-            (Decoded::Nothing, _) => self.is_seen[number] = true,
-            _ => {
-                self.is_seen[number] = true;
-                self.undecodable_count += 1;
-            }
+        if says != Some(true) {
+            self.undecodable_count += u64::from(says.is_none());
+            events.truncate(kept_count);
+        } else if self.has_numbered_addresses && needs_address(event.kind) {
+            events.truncate(kept_count);
+            return;
+        } else if place.is_on_boottime {
+            self.put_on_trace_clock(event);
         }
+        self.is_seen[number] = true;
     }
 
     /// Which event a field of `FtraceEvent` is, and its fields; `None` if we need it not.
@@ -386,13 +389,21 @@ impl BundleReader {
         payload: &'a [u8],
         fields: &mut named::Fields<'a>,
     ) -> Option<usize> {
-        let row = match self.published.get(number as usize) {
-            Some(&row) if row > 0 => self.rows.get(usize::from(row) - 1)?,
-            _ if number == event::GENERIC => return generic(payload, fields),
-            _ => self.rows.get(*self.described.get(&number)?)?,
+        let Some(row) = self.row(number) else {
+            return if number == event::GENERIC { generic(payload, fields) } else { None };
         };
         row.read(payload, fields);
         Some(row.number)
+    }
+
+    /// How an event is read that is a field of `FtraceEvent`.
+    #[inline]
+    fn row(&self, number: u32) -> Option<&Row> {
+        match self.published.get(number as usize) {
+            Some(&row) if row > 0 => self.rows.get(usize::from(row) - 1),
+            _ if number == event::GENERIC => None,
+            _ => self.rows.get(*self.described.get(&number)?),
+        }
     }
 
     fn read_compact(&mut self, bytes: &[u8], place: Place, events: &mut Vec<Event>) {
@@ -447,22 +458,19 @@ impl BundleReader {
 
     /// Timers expire on the monotonic clock; their times go where the events' are, unless they are
     /// far from there, as those on the clock of the day.
-    fn on_trace_clock(&self, kind: EventKind, at_ns: i64) -> EventKind {
+    #[inline]
+    fn put_on_trace_clock(&self, event: &mut Event) {
         const NEAR_NS: u64 = 31_536_000_000_000_000;
-        let moved = |time_ns: i64| {
-            let Some(offset_ns) = self.monotonic_offsets.at(at_ns) else { return time_ns };
-            let moved_ns = time_ns.saturating_add(offset_ns);
-            if moved_ns.abs_diff(at_ns) < NEAR_NS { moved_ns } else { time_ns }
+        let at_ns = event.at_ns;
+        let (EventKind::HrtimerStart { expires_at_ns: time_ns, .. }
+        | EventKind::HrtimerExpire { now_ns: time_ns, .. }) = &mut event.kind
+        else {
+            return;
         };
-        match kind {
-            EventKind::HrtimerStart { timer, function, expires_at_ns, has_slack } => {
-                let expires_at_ns = moved(expires_at_ns);
-                EventKind::HrtimerStart { timer, function, expires_at_ns, has_slack }
-            }
-            EventKind::HrtimerExpire { timer, function, now_ns } => {
-                EventKind::HrtimerExpire { timer, function, now_ns: moved(now_ns) }
-            }
-            kind => kind,
+        let Some(offset_ns) = self.monotonic_offsets.at(at_ns) else { return };
+        let moved_ns = time_ns.saturating_add(offset_ns);
+        if moved_ns.abs_diff(at_ns) < NEAR_NS {
+            *time_ns = moved_ns;
         }
     }
 }

@@ -13,9 +13,9 @@
 //! need be. That is a stream, read in parts of the file that this walk notes: no events are held, and
 //! no file but this one is needed, however long a block of one sequence is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bundle::{BundleReader, MonotonicOffsets, TraceClock, cpu_of};
 use super::packets::{Compressed, OuterPacket, PacketHead, each_packet, packets};
@@ -100,7 +100,7 @@ pub(super) struct Survey {
     pub(super) kernel_lost_counts: BTreeMap<u16, (u64, u64)>,
     pub(super) undecodable_count: u64,
     pub(super) truncated: Option<Truncation>,
-    kinds: BTreeSet<u32>,
+    kinds: FxHashSet<u32>,
     sequences: FxHashMap<u64, Sequence>,
     /// Times on CLOCK_BOOTTIME, and how far it was ahead of CLOCK_MONOTONIC.
     offsets: Vec<(i64, i64)>,
