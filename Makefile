@@ -228,7 +228,7 @@ MUTANTS = 20000
 MUTANT_SEED = 1
 MUTANT_FOLDER = target/mutants
 
-mutants: toolchain ## damaged recordings and logs through every command: no panic, no 5 s, no 200 MB
+mutants: toolchain ## damaged recordings, logs, machines and workloads through every command: no panic, no 5 s, no 200 MB
 	@mkdir -p $(MUTANT_FOLDER)
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	IDLEWISE_MUTANT_BINARY="$$(realpath $${CARGO_TARGET_DIR:-target}/release/idlewise)" \

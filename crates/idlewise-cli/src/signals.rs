@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use idlewise_plugin::end_without_compilers;
 use idlewise_trace::end_without_partial_files;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::emulate_default_handler;
@@ -20,7 +21,7 @@ pub fn fail_at_size_limits() -> Result<(), Failure> {
     Ok(())
 }
 
-/// From now on ctrl-c and the like remove files that are half written before they end us. Signals
+/// From now on ctrl-c and the like remove files that are half written, and compilers at work, before they end us. Signals
 /// that whoever started us wanted ignored, as `nohup` does, stay so.
 pub fn clean_up_first() -> Result<(), Failure> {
     let (mut woken, waker) = UnixStream::pair().map_err(not_caught)?;
@@ -41,7 +42,9 @@ pub fn clean_up_first() -> Result<(), Failure> {
         // Relaxed: the byte that was read came after it.
         let signal = last.load(Ordering::Relaxed);
         end_without_partial_files(|| {
-            let _ = emulate_default_handler(signal as i32);
+            end_without_compilers(|| {
+                let _ = emulate_default_handler(signal as i32);
+            });
         });
     };
     let thread = std::thread::Builder::new().name("idlewise-signals".to_owned());

@@ -7,7 +7,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,6 +18,7 @@ use crate::diagnose::diagnose;
 use crate::error::PluginError;
 use crate::instance::Library;
 use crate::source::{Source, governors, read_bytes};
+use crate::work_folder::WorkFolder;
 
 /// As the kernel is built, where it makes a difference to what C means; and every name that is used
 /// must be there.
@@ -115,11 +116,8 @@ impl Compiler {
             format!("a governor of Linux {}", kernel.name)
         };
         // All that the compiler writes, and what it reads of ours: a folder of the user's alone.
-        let work = tempfile::Builder::new()
-            .prefix("idlewise-compile-")
-            .permissions(fs::Permissions::from_mode(0o700))
-            .tempdir()
-            .map_err(io_error(&env::temp_dir(), "cannot make a folder in"))?;
+        let work =
+            WorkFolder::new().map_err(io_error(&env::temp_dir(), "cannot make a folder in"))?;
         let work = work.path();
         let include = work.join("include");
         INCLUDE.extract(make_folder(&include)?).map_err(io_error(&include, "cannot write"))?;

@@ -12,6 +12,7 @@
 //! | --- | --- |
 //! | `source.rs` | [`Source`]: what the user asked for; patches; which kernel |
 //! | `compile.rs` | the system's C compiler |
+//! | `work_folder.rs` | the folder it works in, which stays neither after signals nor for ever |
 //! | `cache.rs` | what it made, kept where nobody else can write |
 //! | `confine/` | limits for the compiler, and the seccomp filter of a worker |
 //! | `diagnose.rs` | a failed compiler's words, shortened |
@@ -44,6 +45,7 @@ mod error;
 mod instance;
 mod plugin;
 mod source;
+mod work_folder;
 mod worker;
 
 pub use cache::cache_folder;
@@ -52,6 +54,7 @@ pub use error::PluginError;
 pub use instance::{Instance, Library};
 pub use plugin::{Plugin, PluginLane, RemoteGovernor};
 pub use source::{KERNELS, Kernel, Source};
+pub use work_folder::end_without_compilers;
 pub use worker::{Failure, FailureCause, Place, WorkerCommand, serve};
 
 use include_dir::{Dir, include_dir};

@@ -1,8 +1,9 @@
 //! Commands that end in the middle: by signals, at limits, on full disks. Nothing may be left, and
 //! what is on its way is nobody else's to read. Pipes hold the commands where the tests want them.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -151,6 +152,57 @@ fn an_unpacked_recording_has_no_name_and_leaves_nothing() {
             0,
             "{signal}: no folder either"
         );
+    }
+}
+
+/// A compiler that takes its time, with a pipe open as long as it lives.
+const SLOW_COMPILER: &str = "\
+#!/bin/sh
+[ \"$1\" != --version ] || exit 0
+mkfifo \"$TMPDIR/alive\"
+exec sleep 100 > \"$TMPDIR/alive\"
+";
+
+/// A compiler needs files with names, in a folder that must go all the same. After SIGKILL the next
+/// command that compiles removes it.
+#[test]
+fn a_compiler_at_work_is_stopped_and_leaves_nothing() {
+    for (signal, number) in SIGNALS {
+        let place = Place::new();
+        let compiler = place.path("cc");
+        fs::write(&compiler, SLOW_COMPILER).unwrap();
+        fs::set_permissions(&compiler, Permissions::from_mode(0o700)).unwrap();
+        let governor = root().join("crates/idlewise-plugin/examples/break_even.c");
+        let log = root().join("traces/a-idle.parquet");
+        let arguments = ["replay", log.to_str().unwrap(), "--governor", governor.to_str().unwrap()];
+        let command = || {
+            let mut command = place.command(&arguments);
+            command.env("XDG_CACHE_HOME", place.path("tmp/none")).env_remove("CC");
+            command
+        };
+        let before = place.files();
+        let mut running = Running::start(command().env("CC", &compiler));
+        let mut alive = loop {
+            assert!(running.0.try_wait().unwrap().is_none(), "it compiles");
+            let work = fs::read_dir(place.path("tmp")).unwrap().flatten().next();
+            match work.map(|work| work.path().join("alive")).filter(|path| path.exists()) {
+                Some(path) => break File::open(path).unwrap(),
+                None => std::thread::yield_now(),
+            }
+        };
+        running.signal(signal);
+        assert_eq!(running.ended_by(), Some(number), "{signal}");
+        // Until the compiler has gone too.
+        assert_eq!(alive.read(&mut [0]).unwrap(), 0);
+        if signal == "KILL" {
+            let output = command().output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            // What was compiled, if it could be kept there.
+            let _ = fs::remove_dir_all(place.path("tmp/none"));
+        }
+        assert_eq!(place.files(), before, "{signal}");
+        let left = fs::read_dir(place.path("tmp")).unwrap().count();
+        assert_eq!(left, 0, "{signal}: no folder either");
     }
 }
 

@@ -1,6 +1,7 @@
-//! Damaged recordings and logs, end to end: each mutant goes through import, validate, info, replay,
-//! diff and export of the real binary. It may be refused or doubted, but nothing panics, nothing
-//! takes for ever or all memory, and what an import or a replay writes passes `validate`.
+//! Damaged recordings, logs, machine files and workloads, end to end: each mutant goes through all
+//! commands of the real binary that take it. It may be refused or doubted, but nothing panics, nothing
+//! takes for ever or all memory, and what an import, a replay, a simulation or an anonymization writes
+//! passes `validate`.
 //!
 //! `cargo test` runs a few mutants of a fixed seed, and every one of `found/`: those that once broke
 //! something. `make mutants` runs many with the optimized binary and holds them to the limits; these
@@ -10,6 +11,7 @@
 //! | --- | --- |
 //! | `IDLEWISE_MUTANT_COUNT` | how many |
 //! | `IDLEWISE_MUTANT_SEED` | the seed of the first; mutant n has this number plus n |
+//! | `IDLEWISE_MUTANT_OF` | only of seeds whose name has this in it |
 //! | `IDLEWISE_MUTANT_BINARY` | the binary to run; the limits hold only with this one |
 //! | `IDLEWISE_MUTANT_FOLDER` | where to keep mutants that break something |
 
@@ -26,6 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use run::{Runner, Worst};
+use seeds::Kind;
 
 /// What `cargo test` takes time for.
 const SHORT_COUNT: u64 = 60;
@@ -47,7 +50,10 @@ fn runner() -> Runner {
 fn no_mutant_breaks_anything() {
     let count = number("IDLEWISE_MUTANT_COUNT").unwrap_or(SHORT_COUNT);
     let first = number("IDLEWISE_MUTANT_SEED").unwrap_or(SHORT_SEED);
-    let (runner, seeds) = (runner(), seeds::all());
+    let of = std::env::var("IDLEWISE_MUTANT_OF").unwrap_or_default();
+    let (runner, mut seeds) = (runner(), seeds::all());
+    seeds.retain(|seed| seed.name.contains(&of));
+    assert!(!seeds.is_empty(), "no seed has {of} in its name");
     let next = AtomicU64::new(0);
     let worst = Mutex::new(Worst::default());
     let broken = Mutex::new(Vec::new());
@@ -60,7 +66,7 @@ fn no_mutant_breaks_anything() {
             }
             let number = first.wrapping_add(index);
             let (seed, bytes) = mutate::mutant(number, &seeds);
-            let outcome = runner.run(&bytes, seed.is_log, scratch.path());
+            let outcome = runner.run(&bytes, seed.kind, scratch.path());
             worst.lock().unwrap_or_else(PoisonError::into_inner).add(&outcome, number, seed.name);
             for problem in outcome.problems {
                 let line = format!("{number} of {}: {problem}", seed.name);
@@ -99,8 +105,8 @@ fn what_was_found_once_is_mended() {
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let is_log = path.extension().is_some_and(|ending| ending == "parquet");
-        let outcome = runner().run(&std::fs::read(&path).unwrap(), is_log, scratch.path());
+        let kind = Kind::of(path.to_str().unwrap());
+        let outcome = runner().run(&std::fs::read(&path).unwrap(), kind, scratch.path());
         assert!(outcome.problems.is_empty(), "{}: {:?}", path.display(), outcome.problems);
         count += 1;
     }

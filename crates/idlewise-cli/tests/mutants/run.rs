@@ -7,6 +7,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
+use crate::seeds::Kind;
+
 /// What no run may exceed. Time is the CPU's, so that a busy machine breaks no run.
 const CPU_MS_MAX: u64 = 5_000;
 const MEMORY_KB_MAX: u64 = 200 << 10;
@@ -27,6 +29,7 @@ pub struct Outcome {
     pub run_count: u64,
     pub is_imported: bool,
     pub has_written: bool,
+    pub has_simulated: bool,
 }
 
 /// The most that any run took.
@@ -35,6 +38,7 @@ pub struct Worst {
     run_count: u64,
     imported_count: u64,
     written_count: u64,
+    simulated_count: u64,
     cpu_ms: (u64, String),
     memory_kb: (u64, String),
 }
@@ -45,6 +49,7 @@ impl Worst {
         self.run_count += outcome.run_count;
         self.imported_count += u64::from(outcome.is_imported);
         self.written_count += u64::from(outcome.has_written);
+        self.simulated_count += u64::from(outcome.has_simulated);
         if outcome.cpu_ms > self.cpu_ms.0 {
             self.cpu_ms = (outcome.cpu_ms, name());
         }
@@ -58,11 +63,12 @@ impl fmt::Display for Worst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} runs, {} imports and {} replays that wrote a log; at most {} ms of CPU time ({}) and \
-             {} kB ({})",
+            "{} runs; {} imports, {} replays and {} simulations wrote a log; at most {} ms of CPU \
+             time ({}) and {} kB ({})",
             self.run_count,
             self.imported_count,
             self.written_count,
+            self.simulated_count,
             self.cpu_ms.0,
             self.cpu_ms.1,
             self.memory_kb.0,
@@ -72,8 +78,8 @@ impl fmt::Display for Worst {
 }
 
 impl Runner {
-    /// Runs every command on a mutant.
-    pub fn run(&self, bytes: &[u8], is_log: bool, scratch: &Path) -> Outcome {
+    /// Runs every command on a mutant that takes its kind.
+    pub fn run(&self, bytes: &[u8], kind: Kind, scratch: &Path) -> Outcome {
         let mut outcome = Outcome::default();
         for entry in fs::read_dir(scratch).expect("the folder is there") {
             let path = entry.expect("it can be listed").path();
@@ -83,44 +89,33 @@ impl Runner {
             }
             fs::remove_file(path).expect("it can be removed");
         }
-        let (mutant, log, written) =
-            (scratch.join("mutant"), scratch.join("log.parquet"), scratch.join("written.parquet"));
-        let given = if is_log { &log } else { &mutant };
-        fs::write(given, bytes).expect("the folder can be written to");
-        let mut run = |arguments: &[&OsStr]| self.run_once(arguments, scratch, &mut outcome);
-        let word = OsStr::new;
-        if !is_log {
-            let status = run(&[word("import"), mutant.as_os_str(), word("-o"), log.as_os_str()]);
-            if status != Some(0) {
-                return outcome;
-            }
-            let status = run(&[word("validate"), log.as_os_str()]);
-            outcome.is_imported = true;
-            if status != Some(0) {
-                outcome.problems.push(format!("import wrote what validate refuses: {status:?}"));
-            }
-        }
-        let mut run = |line: &str, path: Option<&Path>| {
-            let arguments = line.split(' ').map(|part| match part {
-                "LOG" => log.as_os_str(),
-                "WRITTEN" => path.map_or(word("none"), Path::as_os_str),
-                part => word(part),
-            });
-            self.run_once(&arguments.collect::<Vec<_>>(), scratch, &mut outcome)
+        let given = match kind {
+            Kind::Recording => "mutant",
+            Kind::Log => "log.parquet",
+            Kind::Machine | Kind::Workload => "mutant.toml",
         };
-        run("validate LOG --json", None);
-        run("info LOG --json", None);
-        run("replay LOG --machine spr --governor menu --governor oracle --json", None);
-        run("replay LOG --machine skl-client --governor teo", None);
-        run("diff LOG --machine spr --governor menu --governor teo --json", None);
-        run("export LOG --governor menu --format csv -o WRITTEN", Some(&scratch.join("rows")));
-        run("export LOG --machine spr --format perfetto -o WRITTEN", Some(&scratch.join("t")));
-        let line = "replay LOG --machine skl-client --governor teo --write-log WRITTEN";
-        if run(line, Some(&written)) == Some(0) {
-            let status = run("validate WRITTEN", Some(&written));
-            outcome.has_written = true;
-            if status != Some(0) {
-                outcome.problems.push(format!("replay wrote what validate refuses: {status:?}"));
+        fs::write(scratch.join(given), bytes).expect("the folder can be written to");
+        let mut runs = Runs { runner: self, scratch, outcome: &mut outcome };
+        match kind {
+            Kind::Recording => {
+                if runs.run("import mutant -o log.parquet") == Some(0) {
+                    runs.outcome.is_imported = true;
+                    runs.check("import", "log.parquet");
+                    runs.log();
+                }
+            }
+            Kind::Log => runs.log(),
+            Kind::Machine => {
+                let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/a-idle.parquet");
+                fs::copy(log, scratch.join("whole.parquet")).expect("it is there");
+                runs.run("machines mutant.toml --json");
+                runs.run("replay whole.parquet --machine mutant.toml --governor menu --json");
+                runs.run("simulate mutant.toml third-cpu --duration-ms 20 --json");
+                runs.simulate("mutant.toml poisson --duration-ms 20");
+            }
+            Kind::Workload => {
+                runs.run("simulate milan mutant.toml --duration-ms 20 --json");
+                runs.simulate("spr mutant.toml --duration-ms 20");
             }
         }
         outcome
@@ -176,6 +171,63 @@ impl Runner {
             problem(format!("took {memory_kb} kB"));
         }
         status.code()
+    }
+}
+
+/// The runs of one mutant.
+struct Runs<'a> {
+    runner: &'a Runner,
+    scratch: &'a Path,
+    outcome: &'a mut Outcome,
+}
+
+impl Runs<'_> {
+    /// Runs a line's words.
+    fn run(&mut self, line: &str) -> Option<i32> {
+        let words: Vec<&OsStr> = line.split(' ').map(OsStr::new).collect();
+        self.runner.run_once(&words, self.scratch, self.outcome)
+    }
+
+    /// A log that a command wrote.
+    fn check(&mut self, command: &str, log: &str) {
+        let status = self.run(&format!("validate {log}"));
+        if status != Some(0) {
+            let problem = format!("{command} wrote what validate refuses: {status:?}");
+            self.outcome.problems.push(problem);
+        }
+    }
+
+    fn simulate(&mut self, arguments: &str) {
+        let line = format!("simulate {arguments} --governor teo --trace simulated.parquet");
+        if self.run(&line) == Some(0) {
+            self.outcome.has_simulated = true;
+            self.check("simulate", "simulated.parquet");
+        }
+    }
+
+    /// All that takes a log.
+    fn log(&mut self) {
+        for line in [
+            "validate log.parquet --json",
+            "info log.parquet --json",
+            "replay log.parquet --machine spr --governor menu --governor oracle --json",
+            "replay log.parquet --machine skl-client --governor teo",
+            "diff log.parquet --machine spr --governor menu --governor teo --json",
+            "export log.parquet --governor menu --format csv -o rows",
+            "export log.parquet --machine spr --format perfetto -o t",
+        ] {
+            self.run(line);
+        }
+        let line =
+            "replay log.parquet --machine skl-client --governor teo --write-log written.parquet";
+        if self.run(line) == Some(0) {
+            self.outcome.has_written = true;
+            self.check("replay", "written.parquet");
+        }
+        if self.run("anonymize log.parquet -o anonymous.parquet --json") == Some(0) {
+            self.check("anonymize", "anonymous.parquet");
+        }
+        self.simulate("milan log.parquet --duration-ms 20");
     }
 }
 

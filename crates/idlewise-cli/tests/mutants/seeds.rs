@@ -15,9 +15,32 @@ pub struct Seed {
     pub bytes: Vec<u8>,
     /// Lines, with numbers in them.
     pub is_text: bool,
-    /// An idle log, which needs no import.
-    pub is_log: bool,
+    pub kind: Kind,
 }
+
+/// What a file is, and so which commands take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Recording,
+    Log,
+    Machine,
+    Workload,
+}
+
+impl Kind {
+    /// The kind of a file of that name, as the names of `found/` and of kept mutants end.
+    pub fn of(name: &str) -> Self {
+        match name {
+            _ if name.ends_with(".parquet") => Kind::Log,
+            _ if name.ends_with(".machine.toml") => Kind::Machine,
+            _ if name.ends_with(".workload.toml") => Kind::Workload,
+            _ => Kind::Recording,
+        }
+    }
+}
+
+/// Machine files that differ in what they have: package states, SMT, states of other vendors.
+const MACHINES: [&str; 5] = ["milan", "skl-client", "spr-c02", "power9", "pixel6-x1"];
 
 const SMALL: [&str; 29] = [
     "ftrace_text/old",
@@ -74,8 +97,8 @@ pub fn all() -> Vec<Seed> {
     let seed = |name: &'static str, bytes| Seed {
         name: name.rsplit('/').next().unwrap_or(name),
         bytes,
-        is_text: name.contains("text") || name.ends_with(".txt"),
-        is_log: name.ends_with(".parquet"),
+        is_text: name.contains("text") || name.ends_with(".txt") || name.ends_with(".toml"),
+        kind: Kind::of(name),
     };
     let folder = root().join("crates/idlewise-trace/fuzz/seeds");
     let mut seeds: Vec<Seed> =
@@ -102,5 +125,14 @@ pub fn all() -> Vec<Seed> {
         seed("a-idle.perf.data", unpacked("a-idle.perf.data.xz")),
         seed("q-menu.trace.dat", unpacked("q-menu-7.2.trace.dat.xz")),
     ]);
+    for id in MACHINES {
+        let text = fs::read(root().join(format!("machines/{id}.toml"))).unwrap();
+        seeds.push(seed(format!("{id}.machine.toml").leak(), text));
+    }
+    let folder = root().join("crates/idlewise-sim/fuzz/seeds/workload");
+    for name in ["poisson", "tcp-lat"] {
+        let text = fs::read(folder.join(format!("{name}.toml"))).unwrap();
+        seeds.push(seed(format!("{name}.workload.toml").leak(), text));
+    }
     seeds
 }

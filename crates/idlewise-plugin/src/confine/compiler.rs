@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 use super::{kill_group, limit};
+use crate::work_folder;
 
 /// A governor compiles in a fraction of a second.
 const WALL_LIMIT: Duration = Duration::from_secs(60);
@@ -94,6 +95,7 @@ pub(crate) fn run(command: &mut Command, place: &Place<'_>, is_confined: bool) -
         unsafe {
             libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         }
         if let Some(rules) = &rules {
             // SAFETY: a ruleset's descriptor and no flags.
@@ -112,13 +114,14 @@ pub(crate) fn run(command: &mut Command, place: &Place<'_>, is_confined: bool) -
     };
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
     unsafe { command.pre_exec(restrict) };
-    let mut child = command.spawn()?;
+    let mut child = work_folder::start(command)?;
     // The command holds the pipe's other end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let words = read_until_end(&mut reader);
     if words.is_none() {
-        kill_group(&child);
+        kill_group(child.id());
     }
+    work_folder::has_ended(&child);
     let status = child.wait()?;
     Ok(match words {
         Some(words) => Ran { status: Some(status), words },

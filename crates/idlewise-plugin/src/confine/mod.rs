@@ -12,8 +12,8 @@ use std::io;
 use rustix::process::{Pid, Signal};
 
 /// Ends a process that leads a group of its own, and all others in that group.
-pub(crate) fn kill_group(leader: &std::process::Child) {
-    if let Some(group) = Pid::from_raw(leader.id() as i32) {
+pub(crate) fn kill_group(leader: u32) {
+    if let Some(group) = Pid::from_raw(leader as i32) {
         // It may have ended already.
         let _ = rustix::process::kill_process_group(group, Signal::KILL);
     }

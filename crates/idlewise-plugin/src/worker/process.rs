@@ -250,7 +250,7 @@ impl Worker {
 
     /// What became of a worker that closed its pipes.
     fn last_words(&mut self) -> FailureCause {
-        kill_group(&self.child);
+        kill_group(self.child.id());
         let signal = self.child.wait().ok().and_then(|status| status.signal());
         match (self.progress.cause(), signal) {
             (Some(cause), _) => cause,
@@ -264,7 +264,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // It may be in foreign code that never comes back. A worker that was reaped has no group.
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            kill_group(&self.child);
+            kill_group(self.child.id());
             let _ = self.child.wait();
         }
     }

@@ -1,0 +1,152 @@
+//! The folder that a compiler works in. A compiler wants files with names, so this is the one thing of
+//! ours that can outlive us:
+//!
+//! - A signal that asks us to end: [`end_without_compilers`] stops the compiler and removes the folder.
+//! - SIGKILL: we hold a lock on the folder (flock), which goes with the process. Whoever makes the
+//!   next folder removes those of the same user that nobody has locked.
+
+use std::env;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::confine::kill_group;
+
+/// What the folders' names begin with.
+const PREFIX: &str = "idlewise-compile-";
+
+/// What this process has to stop and to remove before it ends.
+static OWN: Mutex<Own> = Mutex::new(Own { folders: Vec::new(), compilers: Vec::new() });
+
+struct Own {
+    folders: Vec<PathBuf>,
+    /// The groups of the compilers that run.
+    compilers: Vec<u32>,
+}
+
+fn own() -> MutexGuard<'static, Own> {
+    OWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stops all compilers that run, removes their folders and calls `end`, which ends the process. No new
+/// ones appear meanwhile.
+pub fn end_without_compilers(end: impl FnOnce()) {
+    let own = own();
+    own.compilers.iter().for_each(|&leader| kill_group(leader));
+    for folder in &own.folders {
+        let _ = fs::remove_dir_all(folder);
+    }
+    end();
+}
+
+/// Starts a compiler, which leads a group of its own; [`has_ended`] must follow.
+pub(crate) fn start(command: &mut Command) -> io::Result<Child> {
+    let mut own = own();
+    let child = command.spawn()?;
+    own.compilers.push(child.id());
+    Ok(child)
+}
+
+/// The compiler has ended, or is about to; its number is not yet another's.
+pub(crate) fn has_ended(compiler: &Child) {
+    own().compilers.retain(|&leader| leader != compiler.id());
+}
+
+/// A folder of the user's alone, removed when dropped.
+pub(crate) struct WorkFolder {
+    path: PathBuf,
+    /// None where the file system has no locks; then nobody takes the folder for a dead one's either.
+    _lock: Option<File>,
+}
+
+impl WorkFolder {
+    /// Removes what dead processes left, and makes a new one.
+    pub(crate) fn new() -> io::Result<Self> {
+        let parent = env::temp_dir();
+        remove_dead(&parent);
+        loop {
+            let path = {
+                let mut own = own();
+                let folder = tempfile::Builder::new()
+                    .prefix(PREFIX)
+                    .permissions(Permissions::from_mode(0o700))
+                    .tempdir_in(&parent)?;
+                let path = folder.keep();
+                own.folders.push(path.clone());
+                path
+            };
+            let lock = File::open(&path).ok();
+            let lock = lock.filter(|lock| flock(lock, FlockOperation::LockExclusive).is_ok());
+            let folder = WorkFolder { path, _lock: lock };
+            // Before it had its lock it looked like a dead one's.
+            if folder.path.is_dir() {
+                return Ok(folder);
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        let mut own = own();
+        let _ = fs::remove_dir_all(&self.path);
+        own.folders.retain(|path| *path != self.path);
+    }
+}
+
+/// Removes the user's folders that nobody has locked.
+fn remove_dead(parent: &Path) {
+    let user = rustix::process::geteuid().as_raw();
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+            continue;
+        }
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        // It may go before we look.
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(entry.path());
+        let is_ours = |folder: &File| folder.metadata().is_ok_and(|found| found.uid() == user);
+        let Some(folder) = opened.ok().filter(is_ours) else { continue };
+        if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_only_dead_ones_away() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = |name: &str| parent.path().join(format!("{PREFIX}{name}"));
+        for name in ["dead", "alive"] {
+            fs::create_dir(path(name)).unwrap();
+            fs::write(path(name).join("governor.c"), "").unwrap();
+        }
+        fs::create_dir(parent.path().join("another")).unwrap();
+        std::os::unix::fs::symlink(path("alive"), path("link")).unwrap();
+        fs::write(path("file"), "").unwrap();
+        let alive = File::open(path("alive")).unwrap();
+        flock(&alive, FlockOperation::LockExclusive).unwrap();
+        remove_dead(parent.path());
+        assert!(!path("dead").exists());
+        for left in [path("alive").join("governor.c"), parent.path().join("another"), path("file")]
+        {
+            assert!(left.exists(), "{}", left.display());
+        }
+        assert!(path("link").is_symlink());
+        drop(alive);
+        remove_dead(parent.path());
+        assert!(!path("alive").exists());
+    }
+}
