@@ -1,14 +1,15 @@
 //! What recording costs: two workloads alone and while each recorder records the same events.
 //!
 //! The recorder runs the workload, which times itself, so that setting up and saving are not in
-//! the figure: what is left is the events' own cost and the reading of the buffers.
+//! the figure: what is left is the events' own cost and the reading of the buffers. The events' own
+//! cost is a row too: enabled, and nobody reads them. No recorder of these events can be below it.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,7 +39,8 @@ pub fn run() -> Outcome<()> {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    let mut recorders = vec![Recorder::None, Recorder::Idlewise];
+    let mut recorders =
+        vec![Recorder::None, Recorder::IdleUnread, Recorder::Unread, Recorder::Idlewise];
     for other in [Recorder::Perf, Recorder::TraceCmd] {
         match other.time(&["true".to_owned()], folder.path()) {
             Ok(_) => recorders.push(other),
@@ -111,6 +113,10 @@ fn compare(
 #[derive(Clone, Copy)]
 enum Recorder {
     None,
+    /// `cpu_idle` alone is enabled, and nobody reads it.
+    IdleUnread,
+    /// All events are enabled, and nobody reads them.
+    Unread,
     Idlewise,
     Perf,
     TraceCmd,
@@ -120,6 +126,8 @@ impl Recorder {
     fn name(self) -> &'static str {
         match self {
             Recorder::None => "alone",
+            Recorder::IdleUnread => "power:cpu_idle enabled, nobody reads",
+            Recorder::Unread => "same events enabled, nobody reads",
             Recorder::Idlewise => "`idlewise record`",
             Recorder::Perf => "`perf record`, same events",
             Recorder::TraceCmd => "`trace-cmd record`, same events",
@@ -133,8 +141,15 @@ impl Recorder {
         let events = wanted_events();
         let mut words: Vec<String> = Vec::new();
         let mut push = |some: &[&str]| words.extend(some.iter().map(|&word| word.to_owned()));
+        let _unread = match self {
+            Recorder::IdleUnread => {
+                Some(Unread::enable(&BTreeMap::from([("power:cpu_idle".to_owned(), None)]))?)
+            }
+            Recorder::Unread => Some(Unread::enable(&events)?),
+            _ => None,
+        };
         match self {
-            Recorder::None => {}
+            Recorder::None | Recorder::IdleUnread | Recorder::Unread => {}
             Recorder::Idlewise => {
                 push(&[env!("CARGO_BIN_EXE_idlewise"), "record", "--force", "-o", output, "--"]);
             }
@@ -170,6 +185,39 @@ impl Recorder {
         }
         let _ = fs::remove_file(output);
         Ok(said_seconds(&String::from_utf8_lossy(&result.stdout)))
+    }
+}
+
+/// An instance of tracefs whose buffers nobody reads, removed when dropped.
+struct Unread {
+    folder: PathBuf,
+}
+
+impl Unread {
+    /// Events with their filters, on the clock and in buffers like the recorders'.
+    fn enable(events: &BTreeMap<String, Option<&'static str>>) -> Outcome<Self> {
+        let name = format!("figures-{}", std::process::id());
+        let folder = Path::new("/sys/kernel/tracing/instances").join(name);
+        fs::create_dir(&folder)?;
+        let unread = Unread { folder };
+        let set = |name: &str, value: &str| fs::write(unread.folder.join(name), value);
+        set("trace_clock", "mono")?;
+        set("buffer_size_kb", "8192")?;
+        for (event, filter) in events {
+            let event = format!("events/{}", event.replace(':', "/"));
+            if let Some(filter) = filter {
+                set(&format!("{event}/filter"), filter)?;
+            }
+            set(&format!("{event}/enable"), "1")?;
+        }
+        set("tracing_on", "1")?;
+        Ok(unread)
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.folder);
     }
 }
 
