@@ -16,8 +16,8 @@
 //!    nanosecond. Nobody waits for a thread that its deadline wakes.
 //! 4. **Choose** the cheapest X and k of those that keep the budget: what polling burns beyond what
 //!    the sleep would have cost, on average over the waits.
-//! 5. **Without a history**, stay in each state as long as the next deeper one would have cost:
-//!    never worse than twice the best choice (the ski-rental bound).
+//! 5. **Without a history**, poll for as long as the sleep would take, latency and CPU time: never
+//!    worse than twice the best choice (the ski-rental bound), if latency is worth what CPU time is.
 //!
 //! A plan is made in steps of at most [`PLAN_STEP`] buckets ([`PollLimit::plan_step`]), so that a
 //! waiter can look at its doorbell in between.
@@ -41,8 +41,8 @@ const WEIGHT: u32 = 16;
 /// When the weights reach this sum, all are halved: the last 64 to 128 waits count.
 const WEIGHT_SUM_MAX: u32 = 128 * WEIGHT;
 /// Fewer waits than this are no history.
-const HISTORY_MIN: u32 = 8 * WEIGHT;
-/// A new plan is made after so many waits.
+const HISTORY_MIN: u32 = 2 * WEIGHT;
+/// A new plan is made after so many waits, and after 1, 2 and 4.
 const PLAN_EVERY: u32 = 8;
 /// How many buckets one [`PollLimit::plan_step`] visits at most.
 pub const PLAN_STEP: usize = 8;
@@ -221,7 +221,8 @@ impl PollLimit {
     /// Whether it is time for a new plan: then call [`PollLimit::plan_step`] before `select`.
     #[inline]
     pub fn wants_plan(&self) -> bool {
-        self.waited_ns == 0 && (self.plan.is_none() || self.waits % PLAN_EVERY == 0)
+        let is_time = self.waits % PLAN_EVERY == 0 || self.waits.is_power_of_two();
+        self.waited_ns == 0 && (self.plan.is_none() || is_time)
     }
 
     /// Begins a plan. One that is given up is begun anew in the next wait.
@@ -250,17 +251,17 @@ impl PollLimit {
         }
         if planner.next_bucket < BUCKET_COUNT {
             self.add_up(planner, &terms);
+            planner.best.then = terms.deepest;
             return false;
         }
-        if planner.next_state == 0 {
-            // State 0, if it polls, is what comes before.
-            planner.next_state = usize::from(context.states.get(0).is_polling);
-            planner.best.then = terms.deepest;
+        // State 0, if it polls, is what comes before.
+        let first = usize::from(context.states.get(0).is_polling);
+        let mut state = planner.next_state.max(first);
+        while state < terms.deepest && !is_allowed(context, state) {
+            state += 1;
         }
-        while planner.next_state < terms.deepest && !is_allowed(context, planner.next_state) {
-            planner.next_state += 1;
-        }
-        if planner.next_state <= terms.deepest {
+        planner.next_state = state;
+        if state <= terms.deepest {
             self.price(planner, &terms);
         }
         if planner.next_state > terms.deepest {
@@ -276,8 +277,8 @@ impl PollLimit {
         let then = (first..=terms.deepest).find(|&state| is_allowed(context, state));
         let then = then.unwrap_or(terms.deepest);
         let rental_ns = if then == terms.deepest {
-            // No longer than what it costs a waiter that was about to be woken.
-            self.sleep_cost_ns(terms, 1)
+            let (transition_ns, _) = self.sleep_times_ns(then);
+            transition_ns + self.sleep_latency_ns(terms, 1)
         } else {
             self.fixed_cost_ns(terms, then)
         };
@@ -293,12 +294,16 @@ impl PollLimit {
         }
     }
 
-    /// What it costs to be woken from the deepest state, the priced latency included.
-    fn sleep_cost_ns(&self, terms: &Terms<'_>, depth: usize) -> u64 {
-        let latency_ns = match self.sleep {
+    fn sleep_latency_ns(&self, terms: &Terms<'_>, depth: usize) -> u64 {
+        match self.sleep {
             Some(cost) => cost.exit_latency_ns[depth],
             None => terms.states.get(terms.deepest).exit_latency_ns,
-        };
+        }
+    }
+
+    /// What it costs to be woken from the deepest state, the priced latency included.
+    fn sleep_cost_ns(&self, terms: &Terms<'_>, depth: usize) -> u64 {
+        let latency_ns = self.sleep_latency_ns(terms, depth);
         let price = u64::from(self.latency_price);
         let (transition_ns, _) = self.sleep_times_ns(terms.deepest);
         transition_ns.saturating_add(latency_ns.saturating_mul(price)).min(TIME_MAX_NS)
@@ -533,7 +538,7 @@ mod tests {
     fn polls_as_long_as_a_sleep_costs_when_it_knows_nothing() {
         let table = table();
         let context = without_half(&table);
-        assert_eq!(wait(&mut governor(), &context, 1), (0, 44_000));
+        assert_eq!(wait(&mut governor(), &context, 1), (0, 8_000));
     }
 
     /// A first wait when polling is switched off and no sleep is fast enough.
@@ -779,6 +784,25 @@ mod tests {
         }
         // The sums, and then two states.
         assert_eq!(steps, 3 * BUCKET_COUNT / PLAN_STEP);
+    }
+
+    /// A budget that no state but the sleep keeps.
+    #[test]
+    fn a_plan_is_made_whatever_the_budget() {
+        let table = table();
+        let mut context = Context::new(&table, FAR);
+        context.disabled = DisabledMask::NONE.with(0);
+        let mut governor = governor();
+        governor.set_excess_max_ns(0);
+        for _ in 0..40 {
+            wait(&mut governor, &context, 30_000);
+        }
+        assert_eq!(begin(&mut governor, &context).0, 2);
+        governor.set_excess_max_ns(u64::MAX);
+        for _ in 0..8 {
+            wait(&mut governor, &context, 30_000);
+        }
+        assert_eq!(begin(&mut governor, &context).0, 1);
     }
 
     /// The cheapest plan by trying all, gap by gap, in real numbers.

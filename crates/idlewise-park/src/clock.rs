@@ -309,6 +309,12 @@ impl Deadline {
         deadline
     }
 
+    /// For worlds without the OS's clock.
+    #[cfg(test)]
+    pub(crate) fn by_our_clock(at_ns: u64) -> Self {
+        Deadline { instant: Instant::now(), at_ns }
+    }
+
     /// `None` if no clock ever gets there.
     pub(crate) fn after(timeout: Duration) -> Option<Self> {
         let now = Instant::now();

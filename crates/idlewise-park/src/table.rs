@@ -181,6 +181,11 @@ impl WaitTable {
     /// As [`WaitTable::assumed`] without looking whether the machine has the methods: for tests that
     /// emulate them, and for hypervisors that let instructions through though CPUID hides them.
     ///
+    /// ```compile_fail,E0133
+    /// // Without `unsafe` nobody gets at instructions that a CPU may lack.
+    /// let table = idlewise_park::WaitTable::unchecked("umwait-c01,condvar");
+    /// ```
+    ///
     /// # Panics
     /// If there is no method of a name.
     ///

@@ -25,6 +25,9 @@ use idlewise_core::Doorbell;
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 pub use crate::clock::trust_counter;
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+pub use monitor::monitor_lasts;
 #[doc(hidden)]
 pub use monitor::trust_again;
 

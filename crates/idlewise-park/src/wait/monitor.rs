@@ -78,6 +78,24 @@ pub(super) unsafe fn lasts(monitor: &impl Monitor) -> bool {
     (0..TRY_COUNT).filter(|&number| probe(number)).nth(1).is_some()
 }
 
+/// [`lasts`] of a method, for tests that emulate it; `false` for one that monitors nothing.
+///
+/// # Safety
+/// As [`Method`]'s own: the CPU executes its instructions, or traps and something emulates them.
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+pub unsafe fn monitor_lasts(method: Method) -> bool {
+    // SAFETY: the caller says that the instructions exist.
+    unsafe {
+        match method {
+            Method::UmwaitC01 => lasts(&super::waitpkg::UMWAIT_C01),
+            Method::UmwaitC02 => lasts(&super::waitpkg::UMWAIT_C02),
+            Method::Mwaitx => lasts(&super::mwaitx::MWAITX),
+            _ => false,
+        }
+    }
+}
+
 /// Methods that this process does without, one bit each, in the order of [`METHODS`].
 static BROKEN: AtomicU32 = AtomicU32::new(0);
 

@@ -166,6 +166,10 @@ unsafe fn tpause(is_c01: bool, until_ticks: u64) -> bool {
 }
 
 /// Waits on the line, in one of two depths. There is one only where the CPU has the instructions.
+///
+/// ```compile_fail,E0451
+/// let umwait = idlewise_park::wait::waitpkg::Umwait { is_c01: true };
+/// ```
 #[derive(Debug)]
 pub struct Umwait {
     is_c01: bool,

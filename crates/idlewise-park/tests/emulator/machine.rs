@@ -50,6 +50,10 @@ pub static OS_BOUND_TICKS: AtomicU64 = AtomicU64::new(0);
 pub static SPURIOUS_EVERY: AtomicU64 = AtomicU64::new(0);
 /// What the emulated time stamp counter is ahead of the real one.
 pub static TSC_OFFSET: AtomicI64 = AtomicI64::new(0);
+/// If not 0, what the emulated counter reads next: it goes on by [`MANUAL_STEP`] with each reading, so
+/// that no time passes while a signal is handled.
+pub static MANUAL_TICKS: AtomicU64 = AtomicU64::new(0);
+const MANUAL_STEP: u64 = 100;
 
 thread_local! {
     /// The armed line and what was in it.
@@ -96,7 +100,14 @@ fn is_tsc_trapped() -> bool {
 }
 
 /// The emulated counter, whether or not it traps here.
-fn ticks() -> u64 {
+pub fn ticks() -> u64 {
+    if MANUAL_TICKS.load(Ordering::Relaxed) != 0 {
+        return MANUAL_TICKS.fetch_add(MANUAL_STEP, Ordering::Relaxed);
+    }
+    real_ticks().wrapping_add_signed(TSC_OFFSET.load(Ordering::Relaxed))
+}
+
+fn real_ticks() -> u64 {
     let was_trapped = is_tsc_trapped();
     if was_trapped {
         trap_tsc(false);
@@ -106,7 +117,7 @@ fn ticks() -> u64 {
     if was_trapped {
         trap_tsc(true);
     }
-    ticks.wrapping_add_signed(TSC_OFFSET.load(Ordering::Relaxed))
+    ticks
 }
 
 extern "C" fn on_sigill(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -239,12 +250,7 @@ fn execute(context: &mut Registers) -> bool {
         }
         _ => {
             // The OS's own clock knows of a counter that jumped, and goes on.
-            let offset = TSC_OFFSET.load(Ordering::Relaxed);
-            let ticks = if is_os_code(address.addr()) {
-                ticks().wrapping_add_signed(offset.wrapping_neg())
-            } else {
-                ticks()
-            };
+            let ticks = if is_os_code(address.addr()) { real_ticks() } else { ticks() };
             *register(context, libc::REG_RAX) = (ticks & 0xffff_ffff) as i64;
             *register(context, libc::REG_RDX) = (ticks >> 32) as i64;
             if length == 3 {
@@ -295,6 +301,10 @@ fn wait(is_monitored: bool, until_ticks: Option<u64>, count: u64) -> bool {
         }
         if bound_ticks.is_some_and(|bound| now_ticks.wrapping_sub(start_ticks) >= bound) {
             return true;
+        }
+        if MANUAL_TICKS.load(Ordering::Relaxed) != 0 {
+            MANUAL_TICKS.fetch_add(20 * MANUAL_STEP, Ordering::Relaxed);
+            continue;
         }
         // Somebody must run to store: give the CPU away, as hardware has no need to.
         // SAFETY: no arguments.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use idlewise_core::Doorbell;
 use idlewise_park::wait::mwaitx::{self, Mwaitx};
 use idlewise_park::wait::waitpkg::{self, Tpause, Umwait};
-use idlewise_park::wait::{WFET_X0, WaitMethod};
+use idlewise_park::wait::{Method, WFET_X0, WaitMethod, monitor_lasts};
 use idlewise_park::{ParkOutcome, Parker, WaitTable};
 use machine::{Instruction, LOG};
 
@@ -287,6 +287,69 @@ fn a_counter_that_jumps_moves_no_deadline() {
         }
         machine::trap_tsc(false);
         machine::TSC_OFFSET.store(0, Ordering::Relaxed);
+    });
+}
+
+/// Runs with a counter that passes by itself and not with time. `false`: the kernel does not let it trap.
+fn with_manual_clock(action: impl FnOnce()) -> bool {
+    if !machine::trap_tsc(true) {
+        println!("SKIPPED: the kernel does not let RDTSC trap");
+        return false;
+    }
+    machine::MANUAL_TICKS.store(machine::ticks(), Ordering::Relaxed);
+    action();
+    machine::MANUAL_TICKS.store(0, Ordering::Relaxed);
+    machine::trap_tsc(false)
+}
+
+/// What is asked before a monitored state is used.
+#[test]
+fn a_monitor_is_tried_before_it_is_trusted() {
+    with_emulator(|| {
+        for method in [Method::UmwaitC01, Method::UmwaitC02, Method::Mwaitx] {
+            for (spurious_every, expected) in [(0, true), (1, false)] {
+                machine::SPURIOUS_EVERY.store(spurious_every, Ordering::Relaxed);
+                with_manual_clock(|| {
+                    // SAFETY: the emulator is installed.
+                    let does_last = || unsafe { monitor_lasts(method) };
+                    assert_eq!(machine::step(does_last), expected, "{method:?} {spurious_every}");
+                });
+            }
+        }
+    });
+}
+
+/// The OS, the hypervisor or a microcode update switches monitoring off while the process runs.
+#[test]
+fn a_monitor_that_is_switched_off_is_used_no_more() {
+    with_emulator(|| {
+        if !machine::traps(Instruction::Umwait) {
+            println!("SKIPPED: UMWAIT does not trap here: it would not be the emulator's");
+            return;
+        }
+        let parker =
+            Parker::builder().table(emulated("umwait-c01,futex")).cpu_budget_permille(1000).build();
+        // No sleep is this fast.
+        let limited =
+            Parker::builder().table(emulated("umwait-c01,futex")).latency_limit_ns(2_000).build();
+        with_manual_clock(|| {
+            let timeout = Duration::from_micros(20);
+            limited.park_timeout(timeout);
+            assert!(limited.table().doubts().is_empty());
+            machine::SPURIOUS_EVERY.store(1, Ordering::Relaxed);
+            let is_dropped = (0..100).any(|_| {
+                limited.park_timeout(timeout);
+                !limited.table().doubts().is_empty()
+            });
+            assert!(is_dropped);
+            let doubts = limited.table().doubts().join(", ");
+            assert!(doubts.starts_with("umwait-c01: not used any more"), "{doubts}");
+            // Another parker knows.
+            let before = LOG.umwait_c01.load(Ordering::Relaxed);
+            parker.park_timeout(timeout);
+            assert_eq!(LOG.umwait_c01.load(Ordering::Relaxed), before);
+        });
+        idlewise_park::wait::trust_again();
     });
 }
 
