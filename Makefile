@@ -237,6 +237,6 @@ mutants: toolchain ## damaged recordings, logs, machines and workloads through e
 	$(CARGO) test --quiet --package idlewise-cli --test mutants no_mutant -- --nocapture
 
 fuzz: ## ten minutes of fuzzing for each parser (needs a nightly toolchain and cargo-fuzz)
-	@for crate in trace sim host; do cd "$(CURDIR)/crates/idlewise-$$crate" && \
+	@for crate in machine trace sim host; do cd "$(CURDIR)/crates/idlewise-$$crate" && \
 	for target in $$($(CARGO) +nightly fuzz list); do \
 	$(CARGO) +nightly fuzz run $$target -- -max_total_time=600 -rss_limit_mb=2048 || exit 1; done; done

@@ -7,11 +7,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use idlewise_sim::Machine;
 use idlewise_trace::import::perf::{self, PerfData};
 use idlewise_trace::import::{self, ImportError};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
-use idlewise_trace::validate::RecordedStates;
 use idlewise_trace::{ConvertError, OutputFile, RecordedMachine, convert, read_small_text_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -161,7 +159,7 @@ pub fn import(
 ) -> Result<(LogMetadata, u64), Failure> {
     let writer = LogWriter::new(output)?;
     let (writer, metadata) = read(path, open(path)?, writer, reading, recorded)?;
-    let byte_count = writer.finish(&metadata, recorded_states(&metadata))?;
+    let byte_count = writer.finish(&metadata)?;
     Ok((metadata, byte_count))
 }
 
@@ -188,8 +186,7 @@ fn read(
     };
     let recording = opened.map_err(fail)?;
     let bar = Progress::bytes("importing", recording.info().file_byte_count);
-    let recorded = RecordedMachine { state_count_of: Some(state_count), ..recorded.clone() };
-    let (writer, metadata) = convert(recording, writer, &recorded, &|done| bar.set(done)).map_err(
+    let (writer, metadata) = convert(recording, writer, recorded, &|done| bar.set(done)).map_err(
         |error| match error {
             ConvertError::Import(error) => fail(error),
             ConvertError::Sink(error) => error.into(),
@@ -212,19 +209,6 @@ fn read(
         )));
     }
     Ok((writer, metadata))
-}
-
-/// What is known of the states that a log's machine has.
-pub fn recorded_states(metadata: &LogMetadata) -> RecordedStates {
-    match &metadata.machine {
-        None => RecordedStates::Unnamed,
-        Some(text) => state_count(text).map_or(RecordedStates::Unreadable, RecordedStates::Count),
-    }
-}
-
-/// How many states a machine file has; `None` if it can't be read.
-fn state_count(machine: &str) -> Option<usize> {
-    Some(Machine::from_toml(machine).ok()?.states.len())
 }
 
 /// The file's name up to its first ending, which begins with a letter: `menu-6.12.dat` is menu-6.12.

@@ -95,8 +95,7 @@ impl Bench {
                 machine.id
             )));
         }
-        let powers_mw: Vec<f64> = machine.states.iter().map(|state| state.power.mw).collect();
-        let costs = CostModel::new(states, &powers_mw, machine.running_power.mw);
+        let costs = CostModel::of(&machine).map_err(Failure::new)?;
         let state_names = machine.states.iter().map(|state| state.name.clone()).collect();
         Ok(Bench { machine, states, state_names, disabled, costs })
     }

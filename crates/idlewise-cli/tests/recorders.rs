@@ -17,6 +17,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
+use idlewise_machine::Machine;
 use idlewise_trace::log::IdleLog;
 use idlewise_trace::{IdleGap, WakeReason};
 
@@ -77,14 +78,12 @@ fn record(folder: &Path) -> Result<[Recording; 3], Skipped> {
     }
     // Only ours says which machine it is from. Without exit latencies, gaps end with events.
     let (machine, _) = import(folder, ours, None)?;
-    let machine = machine.expect("our recorder noted the machine");
-    let machine: String = machine
-        .lines()
-        .map(|line| if line.starts_with("exit_latency_us") { "exit_latency_us = 0" } else { line })
-        .flat_map(|line| [line, "\n"])
-        .collect();
+    let mut machine = machine.expect("our recorder noted the machine");
+    for state in &mut machine.states {
+        state.exit_latency_ns = 0;
+    }
     let machine_path = folder.join("machine.toml");
-    std::fs::write(&machine_path, machine).unwrap();
+    std::fs::write(&machine_path, toml::to_string(&machine).unwrap()).unwrap();
     let [ours_text, trace_cmd_text] =
         [ours, trace_cmd].map(|name| text_of(folder, &["trace-cmd", "report", "-t", name]));
     let perf_text =
@@ -105,7 +104,7 @@ fn import(
     folder: &Path,
     name: &str,
     machine: Option<&Path>,
-) -> Result<(Option<String>, Vec<IdleGap>), Skipped> {
+) -> Result<(Option<Machine>, Vec<IdleGap>), Skipped> {
     let log_path = folder.join(format!("{name}.parquet"));
     let import = Command::new(env!("CARGO_BIN_EXE_idlewise"))
         .args(["import", name, "--force", "-o"])

@@ -1,5 +1,5 @@
 //! Idle states and the table they stand in. Names, powers and sources belong to a machine
-//! (`idlewise-sim`); what a governor may look at is here.
+//! (`idlewise-machine`); what a governor may look at is here.
 
 use core::fmt;
 

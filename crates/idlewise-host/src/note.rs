@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io::Read;
 
 use flate2::read::GzDecoder;
+use idlewise_machine::{Arch, Machine, MachineState};
 use idlewise_trace::{MachineNote, NOTE_VERSION, NotedTable};
 
 use crate::Root;
-use crate::cpuidle::{self, MachineHead, SysfsState};
+use crate::cpuidle;
 
 /// What `/dev/cpu_dma_latency` gives where nobody asked for a limit
 /// (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`, 2000 s).
@@ -26,28 +27,26 @@ pub fn note(root: &Root, command: String) -> MachineNote {
     let cpuinfo = CpuInfo::read(root);
     let driver = driver(root);
     let has_driver = driver.as_deref().is_some_and(|driver| driver != "none");
-    let head = MachineHead {
-        arch: arch.as_deref().and_then(machine_arch).unwrap_or_default(),
-        vendor: cpuinfo.field("vendor_id"),
-        model_name: cpuinfo.model(root),
-        family: cpuinfo.number("cpu family"),
-        model: cpuinfo.number("model"),
-        stepping: cpuinfo.number("stepping"),
-        driver: driver.clone(),
-        kernel: kernel.clone(),
-        source: "captured",
-        source_ref: "/sys/devices/system/cpu, read by idlewise record".to_owned(),
-        ..MachineHead::default()
-    };
+    let cpu_model = cpuinfo.model(root);
+    let title = cpu_model.as_deref().unwrap_or("a machine without a name");
+    let mut machine = Machine::new("recorded", title, machine_arch(arch.as_deref()), "captured");
+    machine.vendor = cpuinfo.field("vendor_id");
+    machine.model_name.clone_from(&cpu_model);
+    machine.family = cpuinfo.number("cpu family");
+    machine.model = cpuinfo.number("model");
+    machine.stepping = cpuinfo.number("stepping");
+    machine.driver.clone_from(&driver);
+    machine.kernel.clone_from(&kernel);
+    machine.source_ref = Some("/sys/devices/system/cpu, read by idlewise record".to_owned());
     MachineNote {
         note_version: NOTE_VERSION,
         command,
         hz: hz(root, kernel.as_deref()),
         kernel_cmdline: root.text("proc/cmdline"),
         governor: governor(root).filter(|_| has_driver),
-        tables: if has_driver { tables(root, &cpus, &head) } else { Vec::new() },
+        tables: if has_driver { tables(root, &cpus, &machine) } else { Vec::new() },
         latency_limits_ns: latency_limits_ns(root, &cpus),
-        cpu_model: head.model_name,
+        cpu_model,
         kernel,
         arch,
         driver,
@@ -81,13 +80,13 @@ fn arch(root: &Root) -> Option<String> {
 }
 
 /// A machine file's word for what `uname -m` says.
-fn machine_arch(uname: &str) -> Option<&'static str> {
-    match uname {
-        "x86_64" | "i386" | "i586" | "i686" => Some("x86"),
-        "aarch64" => Some("arm"),
-        _ if uname.starts_with("arm") => Some("arm"),
-        _ if uname.starts_with("ppc") => Some("power"),
-        _ => None,
+fn machine_arch(uname: Option<&str>) -> Arch {
+    match uname.unwrap_or_default() {
+        "x86_64" | "i386" | "i586" | "i686" => Arch::X86,
+        "aarch64" => Arch::Arm,
+        uname if uname.starts_with("arm") => Arch::Arm,
+        uname if uname.starts_with("ppc") => Arch::Power,
+        _ => Arch::Other,
     }
 }
 
@@ -106,9 +105,9 @@ pub(crate) fn governor(root: &Root) -> Option<String> {
         .or_else(|| root.text(&format!("{folder}/current_governor_ro")))
 }
 
-/// The idle states of each kind of CPU, in the order of the CPUs.
-fn tables(root: &Root, cpus: &[u16], head: &MachineHead) -> Vec<NotedTable> {
-    let mut kinds: Vec<(Vec<SysfsState>, Vec<u16>)> = Vec::new();
+/// The idle states of each kind of CPU, in the order of the CPUs, on `machine` as it is else.
+fn tables(root: &Root, cpus: &[u16], machine: &Machine) -> Vec<NotedTable> {
+    let mut kinds: Vec<(Vec<MachineState>, Vec<u16>)> = Vec::new();
     for &cpu in cpus {
         let states = cpuidle::states(root, cpu);
         match kinds.iter_mut().find(|(known, _)| *known == states) {
@@ -118,24 +117,15 @@ fn tables(root: &Root, cpus: &[u16], head: &MachineHead) -> Vec<NotedTable> {
     }
     kinds.retain(|(states, _)| !states.is_empty());
     let is_mixed = kinds.len() > 1;
-    let table = |(states, cpus): (Vec<SysfsState>, Vec<u16>)| {
-        let name = head.model_name.as_deref().unwrap_or("a machine without a name");
-        let first = cpus.first().copied().unwrap_or_default();
-        let head = match is_mixed {
-            true => MachineHead {
-                id: format!("recorded-cpu{first}"),
-                title: format!("{name}, CPU {first} and those like it"),
-                ..head.clone()
-            },
-            false => {
-                MachineHead { id: "recorded".to_owned(), title: name.to_owned(), ..head.clone() }
-            }
-        };
-        NotedTable {
-            machine: (!head.arch.is_empty()).then(|| cpuidle::to_toml(&head, &states)),
-            exit_latencies_ns: cpuidle::exit_latencies_ns(&states),
-            cpus,
+    let table = |(states, cpus): (Vec<MachineState>, Vec<u16>)| {
+        let mut machine = machine.clone();
+        machine.states = states;
+        if is_mixed {
+            let first = cpus.first().copied().unwrap_or_default();
+            machine.id = format!("recorded-cpu{first}");
+            machine.title = format!("{}, CPU {first} and those like it", machine.title);
         }
+        NotedTable { cpus, machine }
     };
     kinds.into_iter().map(table).collect()
 }

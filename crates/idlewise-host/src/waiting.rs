@@ -61,7 +61,8 @@ fn relation(root: &Root, waker_cpu: u16, waiter_cpu: u16) -> Option<String> {
 
 fn states(root: &Root, cpu: u16) -> Option<String> {
     let states = cpuidle::states(root, cpu);
-    let each = states.iter().map(|state| format!("{} {}", state.name, state.exit_latency_us));
+    let each =
+        states.iter().map(|state| format!("{} {}", state.name, state.exit_latency_ns / 1_000));
     (!states.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
 }
 

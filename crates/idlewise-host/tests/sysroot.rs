@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use idlewise_host::{IdleCounters, Root, note};
-use idlewise_sim::Machine;
 use idlewise_trace::MachineNote;
 use tempfile::TempDir;
 
@@ -54,15 +53,12 @@ fn reads_each_captured_machine_as_written_down() {
 }
 
 #[test]
-fn writes_machine_files_that_can_be_replayed_on() {
+fn notes_machines_that_can_be_replayed_on() {
     for name in names() {
         let (_folder, root) = unpack(&name);
         for table in note(&root, String::new()).tables {
-            let machine = Machine::from_toml(&table.machine.unwrap()).unwrap();
-            let states = machine.table().unwrap();
-            let exit_latencies_ns: Vec<u64> =
-                (0..states.len()).map(|index| states.get(index).exit_latency_ns).collect();
-            assert_eq!(exit_latencies_ns, table.exit_latencies_ns, "{name}");
+            assert_eq!(table.machine.check(), Ok(()), "{name}");
+            assert!(table.machine.table().is_ok(), "{name}");
         }
     }
 }
@@ -70,13 +66,12 @@ fn writes_machine_files_that_can_be_replayed_on() {
 #[test]
 fn keeps_what_a_table_says_of_states() {
     let (_folder, root) = unpack("server-intel");
-    let machine =
-        Machine::from_toml(note(&root, String::new()).tables[0].machine.as_ref().unwrap()).unwrap();
-    assert!(machine.states[0].idle.is_polling && !machine.states[1].idle.is_polling);
+    let machine = &note(&root, String::new()).tables[0].machine;
+    assert!(machine.states[0].idle().is_polling && !machine.states[1].idle().is_polling);
     assert_eq!(machine.states[2].mwait_hint.as_deref(), Some("0x01"));
     let off: Vec<bool> = machine.states.iter().map(|s| s.is_disabled_by_default).collect();
     assert_eq!(off, [false, false, false, true], "C6 was turned off on this machine");
-    assert_eq!(machine.states[3].idle.target_residency_ns, 800_000);
+    assert_eq!(machine.states[3].target_residency_ns, 800_000);
 }
 
 #[test]

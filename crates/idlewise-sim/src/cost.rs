@@ -11,6 +11,7 @@
 use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable};
 
 use crate::replay::Tally;
+use crate::{Machine, MachineError};
 
 /// A milliwatt for a nanosecond is a picojoule.
 pub const UJ_PER_MW_NS: f64 = 1e-6;
@@ -37,6 +38,15 @@ impl CostModel {
             transitions_uj[i] = transitions_uj[i - 1] + saved_mw * break_even_ns * UJ_PER_MW_NS;
         }
         CostModel { powers_mw: std::array::from_fn(power_mw), transitions_uj, states, running_mw }
+    }
+
+    /// The model of a machine.
+    ///
+    /// # Errors
+    /// If the machine has no states; see [`Machine::table`].
+    pub fn of(machine: &Machine) -> Result<Self, MachineError> {
+        let powers_mw: Vec<f64> = machine.powers().iter().map(|power| power.mw).collect();
+        Ok(CostModel::new(machine.table()?, &powers_mw, machine.running_power().mw))
     }
 
     /// Power of state `index`.

@@ -1,4 +1,4 @@
-//! Replay of idle logs in virtual time: machines, costs, the oracle, studies.
+//! Replay of idle logs in virtual time: costs, the oracle, the simulated machine, studies.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -11,7 +11,6 @@
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap that is known |
 //! | `cost.rs` | [`CostModel`]: energy, and delay at a price |
 //! | `decision_log.rs` | [`decision_log`]: a governor against what a real kernel's answered |
-//! | `machine/` | [`Machine`]: a state table with names, powers, sources and doubts |
 //!
 //! What this crate does not do: open files, read a clock, or draw unseeded random numbers.
 #![forbid(unsafe_code)]
@@ -20,7 +19,6 @@ mod cost;
 pub mod decision_log;
 pub mod diff;
 mod idle_loop;
-mod machine;
 mod oracle;
 pub mod replay;
 pub mod simulate;
@@ -28,7 +26,7 @@ pub mod study;
 pub mod workload;
 
 pub use cost::CostModel;
-pub use machine::{
+pub use idlewise_machine::{
     Arch, Basis, DomainState, Flag, Machine, MachineError, MachineState, Power, PowerFigure,
     RUNNING_POWER_ARM_MW, RUNNING_POWER_MW, Topology, UmwaitState,
 };

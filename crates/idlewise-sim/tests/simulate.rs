@@ -125,9 +125,9 @@ fn energy_is_what_times_and_entries_cost() {
     let mut setup = setup(&machine);
     setup.hardware.tdp_mw = 0.0;
     let report = run(&setup, "nearly-idle", &[], 50_000_000);
-    let powers: Vec<f64> = machine.states.iter().map(|state| state.power.mw).collect();
-    let running_mw = machine.running_power.mw;
-    let costs = CostModel::new(machine.table().unwrap(), &powers, running_mw);
+    let powers: Vec<f64> = machine.powers().iter().map(|power| power.mw).collect();
+    let running_mw = machine.running_power().mw;
+    let costs = CostModel::of(&machine).unwrap();
     let cores = &report.cores;
     let residencies = (0..powers.len()).map(|i| powers[i] * cores.residency_ns[i] as f64 * 1e-6);
     let entries = (0..powers.len()).map(|i| costs.transition_uj(i) * cores.entry_count[i] as f64);

@@ -6,6 +6,7 @@
 //! What remains, [`REMAINS`], is the log's substance and can't be dropped.
 
 use idlewise_core::tick_period_ns;
+use idlewise_machine::Machine;
 
 use crate::IdleGap;
 use crate::evidence::Evidence;
@@ -132,13 +133,8 @@ pub struct Anonymized {
 
 impl Anonymized {
     /// Drops what identifies but for what is to be kept. `first_at_ns` is the earliest time of any
-    /// gap; `states` is the machine's file without anything but its idle states.
-    pub fn new(
-        metadata: &LogMetadata,
-        first_at_ns: i64,
-        states: Option<String>,
-        keep: &[Field],
-    ) -> Self {
+    /// gap.
+    pub fn new(metadata: &LogMetadata, first_at_ns: i64, keep: &[Field]) -> Self {
         let mut anonymous = metadata.clone();
         let mut dropped = Vec::new();
         let mut shift_ns = 0;
@@ -153,7 +149,9 @@ impl Anonymized {
                     anonymous.kernel = metadata.kernel.as_deref().and_then(kernel_version);
                 }
                 Field::CpuModel => anonymous.cpu_model = None,
-                Field::Machine => anonymous.machine = metadata.machine.as_ref().and(states.clone()),
+                Field::Machine => {
+                    anonymous.machine = metadata.machine.as_ref().map(Machine::anonymous);
+                }
                 Field::Time => {
                     let summaries = metadata.cpus.iter().map(|cpu| cpu.first_at_ns);
                     let first_at_ns = summaries.fold(first_at_ns, i64::min);

@@ -1,6 +1,8 @@
 //! From a trace to a log: an importer's events through the gap builder, and what both learned as
 //! the log's metadata.
 
+use idlewise_machine::Machine;
+
 use crate::import::{ImportError, ReadSummary, Recording, TraceInfo, TruncationReason};
 use crate::log::{FORMAT_VERSION, LogMetadata, Source};
 use crate::{CpuFacts, GapBuilder, GapSink, GapSummary, MachineNote, UnknownState};
@@ -9,24 +11,16 @@ use crate::{CpuFacts, GapBuilder, GapSink, GapSummary, MachineNote, UnknownState
 /// the trace does say.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedMachine {
-    /// Its machine file, as text.
-    pub machine: Option<String>,
-    /// The exit latencies of its states by index, taken off the recorded exits; empty if unknown.
-    pub exit_latencies_ns: Vec<u64>,
+    /// Its idle states; their exit latencies are taken off the recorded exits.
+    pub machine: Option<Machine>,
     /// The governor that was in use.
     pub governor: Option<String>,
-    /// How many states a machine file in a recording's note has; `None` if it can't be read. A log
-    /// gets no machine that its reader refuses.
-    pub state_count_of: Option<fn(&str) -> Option<usize>>,
 }
 
 /// Of how many events one may be out of order. A clock that is corrected once, or a late record,
 /// spoils a gap or two, and is a doubt; more than that says that the order itself is not known, and
 /// every gap may be wrong.
 const EVENTS_PER_LATE_ONE_MIN: u64 = 1_000;
-
-/// The highest HZ that a kernel may say it was built with; beyond it the tick's period is nonsense.
-const HZ_MAX: u32 = 100_000;
 
 /// Why a trace did not become a log.
 #[derive(Debug)]
@@ -52,11 +46,10 @@ pub fn convert<S: GapSink>(
     progress: &dyn Fn(u64),
 ) -> Result<(S, LogMetadata), ConvertError<S::Error>> {
     let format_name = recording.format_name();
-    let mut info = recording.info().clone();
-    let has_broken_note = info.machine_note.as_mut().is_some_and(|note| !note.mend(recorded));
+    let info = recording.info().clone();
     let mut facts = info.machine_note.as_ref().map_or_else(CpuFacts::default, CpuFacts::of_note);
-    if !recorded.exit_latencies_ns.is_empty() {
-        facts.exit_latencies_ns.clone_from(&recorded.exit_latencies_ns);
+    if let Some(machine) = &recorded.machine {
+        facts.exit_latencies_ns = machine.exit_latencies_ns();
         facts.exit_latencies_by_cpu_ns.clear();
     }
     let mut builder = GapBuilder::new(sink, info.tracepoints, facts);
@@ -75,36 +68,11 @@ pub fn convert<S: GapSink>(
     let (sink, gaps) = builder.finish().map_err(ConvertError::Sink)?;
     // What a note says of the states, or a damaged event, is not the caller's mistake.
     if let Some(unknown) = gaps.unknown_state
-        && !recorded.exit_latencies_ns.is_empty()
+        && recorded.machine.is_some()
     {
         return Err(ConvertError::UnknownState(unknown));
     }
-    let mut metadata = metadata(format_name, info, &summary, &gaps, recorded);
-    if has_broken_note {
-        metadata.doubts.push(
-            "the recorder's note about the machine's idle states can't be read and is left out"
-                .to_owned(),
-        );
-    }
-    Ok((sink, metadata))
-}
-
-impl MachineNote {
-    /// Drops what no log can hold; false if that were the idle states.
-    fn mend(&mut self, recorded: &RecordedMachine) -> bool {
-        self.hz = self.hz.filter(|hz| (1..=HZ_MAX).contains(hz));
-        let is_whole =
-            self.tables.iter().all(|table| match (&table.machine, recorded.state_count_of) {
-                (Some(machine), Some(state_count_of)) => {
-                    state_count_of(machine) == Some(table.exit_latencies_ns.len())
-                }
-                _ => true,
-            });
-        if !is_whole {
-            self.tables.clear();
-        }
-        is_whole
-    }
+    Ok((sink, metadata(format_name, info, &summary, &gaps, recorded)))
 }
 
 /// Refuses a trace most of whose order is not known.
@@ -128,7 +96,8 @@ fn metadata(
 ) -> LogMetadata {
     let doubts = doubts(&info, summary, gaps);
     let note = info.machine_note.unwrap_or_default();
-    let machine = recorded.machine.clone().or_else(|| note.tables.first()?.machine.clone());
+    let noted = || note.tables.first().map(|table| table.machine.clone());
+    let machine = recorded.machine.clone().or_else(noted);
     LogMetadata {
         format_version: FORMAT_VERSION,
         created_by: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),

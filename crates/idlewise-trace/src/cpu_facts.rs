@@ -25,9 +25,9 @@ impl CpuFacts {
         let latency_limits_ns = knows_limits.then(|| note.latency_limits_ns.clone());
         let mut facts = CpuFacts { latency_limits_ns, ..CpuFacts::default() };
         if let [first, others @ ..] = note.tables.as_slice() {
-            facts.exit_latencies_ns.clone_from(&first.exit_latencies_ns);
-            for NotedTable { cpus, exit_latencies_ns, .. } in others {
-                let rows = cpus.iter().map(|&cpu| (cpu, exit_latencies_ns.clone()));
+            facts.exit_latencies_ns = first.machine.exit_latencies_ns();
+            for NotedTable { cpus, machine } in others {
+                let rows = cpus.iter().map(|&cpu| (cpu, machine.exit_latencies_ns()));
                 facts.exit_latencies_by_cpu_ns.extend(rows);
             }
         }

@@ -6,7 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use idlewise_machine::Machine;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// The version of the note. A reader takes what it knows from a newer one.
 pub const NOTE_VERSION: u32 = 1;
@@ -14,8 +17,11 @@ pub const NOTE_VERSION: u32 = 1;
 /// What the name of a program that writes notes begins with.
 const WRITER: &str = "idlewise ";
 
+/// The highest HZ that a kernel may say it was built with; beyond it the tick's period is nonsense.
+const HZ_MAX: u32 = 100_000;
+
 /// The recorded machine, as it was when the recording began.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineNote {
     /// See [`NOTE_VERSION`].
@@ -47,15 +53,17 @@ pub struct MachineNote {
 }
 
 /// The idle states of some CPUs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NotedTable {
     /// The CPUs that have them.
     pub cpus: Vec<u16>,
-    /// A machine file (`machines/README.md`, TOML); `None` for an architecture that it has no word for.
-    pub machine: Option<String>,
-    /// The exit latencies by state.
-    pub exit_latencies_ns: Vec<u64>,
+    /// The machine that has nothing but such CPUs.
+    #[serde(deserialize_with = "machine")]
+    pub machine: Machine,
+}
+
+fn machine<'de, D: Deserializer<'de>>(de: D) -> Result<Machine, D::Error> {
+    crate::log::machine(de)?.ok_or_else(|| D::Error::custom("no machine"))
 }
 
 impl MachineNote {
@@ -66,22 +74,38 @@ impl MachineNote {
     }
 
     /// The note in what a trace says about its writer; `None` if another program wrote it, or what
-    /// it says is no note.
+    /// it says is no note. Idle states that can't be read are left out, for a recording can't be
+    /// made again.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(WRITER.as_bytes())?;
         let mut parts = rest.split(|&byte| byte == 0);
         parts.next()?;
-        serde_json::from_slice(parts.next()?).ok()
+        let mut value: Value = serde_json::from_slice(parts.next()?).ok()?;
+        let mut note = Self::deserialize(&value).ok().or_else(|| {
+            value.as_object_mut()?.remove("tables");
+            let mut note = Self::deserialize(&value).ok()?;
+            note.doubts.push(
+                "the recorder's note about the machine's idle states can't be read and is left out"
+                    .to_owned(),
+            );
+            Some(note)
+        })?;
+        note.hz = note.hz.filter(|hz| (1..=HZ_MAX).contains(hz));
+        Some(note)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use idlewise_machine::{Arch, MachineState};
+
     use super::*;
 
     #[test]
     fn reads_back_what_it_writes() {
-        let table = NotedTable { cpus: vec![0, 1], machine: None, exit_latencies_ns: vec![0, 190] };
+        let mut machine = Machine::new("recorded", "A machine", Arch::Other, "captured");
+        machine.states = vec![MachineState::new("C1", 190, 1_500)];
+        let table = NotedTable { cpus: vec![0, 1], machine };
         let note = MachineNote {
             note_version: NOTE_VERSION,
             governor: Some("menu".to_owned()),
@@ -90,6 +114,21 @@ mod tests {
             ..MachineNote::default()
         };
         assert_eq!(MachineNote::from_bytes(&note.to_bytes()), Some(note));
+    }
+
+    #[test]
+    fn reads_machines_that_are_the_text_of_a_file() {
+        let text = r#"id = \"recorded\"\ntitle = \"T\"\narch = \"x86\"\nsource = \"captured\""#;
+        let table =
+            |machine| format!(r#"{{"cpus":[0],"machine":"{machine}","exit_latencies_ns":[]}}"#);
+        let note = |machine| {
+            let json = format!(r#"{{"note_version":1,"hz":250,"tables":[{}]}}"#, table(machine));
+            MachineNote::from_bytes(format!("idlewise 0.1.0\0{json}\0").as_bytes()).unwrap()
+        };
+        assert_eq!(note(text).tables[0].machine.title, "T");
+        // The rest of the note counts all the same.
+        let broken = note("id = 3");
+        assert_eq!((broken.tables.len(), broken.hz, broken.doubts.len()), (0, Some(250), 1));
     }
 
     #[test]

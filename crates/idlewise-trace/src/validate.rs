@@ -203,27 +203,12 @@ impl Finding {
     }
 }
 
-/// What is known of the states that the recorded machine has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordedStates {
-    /// The log names no machine.
-    Unnamed,
-    /// The machine's file in the log can't be read.
-    Unreadable,
-    /// So many.
-    Count(usize),
-}
-
 /// Checks a log, row by row.
 ///
 /// # Errors
 /// If the log can't be read to its end.
-pub fn validate(
-    log: &IdleLog,
-    states: RecordedStates,
-    progress: &dyn Fn(u64),
-) -> Result<Vec<Finding>, LogError> {
-    let mut validator = Validator::new(&log.metadata, states);
+pub fn validate(log: &IdleLog, progress: &dyn Fn(u64)) -> Result<Vec<Finding>, LogError> {
+    let mut validator = Validator::new(&log.metadata);
     let missing = log.missing_columns();
     validator.finding(Check::Columns).checked_count = 1;
     validator.finding(Check::Columns).found_count = missing.len() as u64;
@@ -238,7 +223,7 @@ pub fn validate(
 
 struct Validator<'a> {
     metadata: &'a LogMetadata,
-    states: RecordedStates,
+    state_count: usize,
     period_ns: Option<u32>,
     is_unknown: UnknownColumns,
     findings: [Finding; Check::ALL.len()],
@@ -267,7 +252,7 @@ struct Cpu<'a> {
 }
 
 impl<'a> Validator<'a> {
-    fn new(metadata: &'a LogMetadata, states: RecordedStates) -> Self {
+    fn new(metadata: &'a LogMetadata) -> Self {
         let is_unknown = |name: &str| metadata.is_unknown(name);
         let finding = |check| Finding { check, checked_count: 0, found_count: 0, first: None };
         let cpu = |summary: &'a CpuSummary| {
@@ -277,7 +262,7 @@ impl<'a> Validator<'a> {
         };
         Validator {
             metadata,
-            states,
+            state_count: metadata.machine.as_ref().map_or(STATE_COUNT_MAX, |m| m.states.len()),
             // An HZ of 0 is found as a tick that is never on the grid.
             period_ns: metadata.hz.map(|hz| tick_period_ns(hz.max(1))),
             is_unknown: UnknownColumns {
@@ -341,12 +326,8 @@ impl<'a> Validator<'a> {
         self.finding(Check::Range).see(is_in_range, place);
 
         if let Some(state) = gap.recorded_state {
-            let state_count = match self.states {
-                RecordedStates::Count(count) => count,
-                RecordedStates::Unnamed => STATE_COUNT_MAX,
-                RecordedStates::Unreadable => 0,
-            };
-            self.finding(Check::States).see(usize::from(state) < state_count, place);
+            let is_known = usize::from(state) < self.state_count;
+            self.finding(Check::States).see(is_known, place);
         }
 
         let UnknownColumns {
@@ -401,11 +382,6 @@ impl<'a> Validator<'a> {
                 self.finding(Check::Joined)
                     .see(tells_ends || summary.joined_wake_count == 0, place);
             }
-        }
-        if self.states == RecordedStates::Unreadable {
-            let finding = self.finding(Check::States);
-            finding.checked_count = finding.checked_count.max(1);
-            finding.found_count = finding.found_count.max(1);
         }
         let lost = self.finding(Check::Lost);
         lost.checked_count = metadata.source.event_count.max(1);

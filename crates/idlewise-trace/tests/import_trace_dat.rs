@@ -5,6 +5,7 @@ mod trace_dat_writer;
 
 use std::collections::BTreeMap;
 
+use idlewise_machine::{Arch, MachineState};
 use idlewise_trace::import::trace_dat::TraceDat;
 use idlewise_trace::import::{ImportError, ReadSummary, TruncationReason};
 use idlewise_trace::{
@@ -491,10 +492,16 @@ fn noted(note: &MachineNote) -> TraceDatWriter {
 
 #[test]
 fn fills_the_log_from_the_note_of_our_recorder() {
+    let machine = |id: &str, exit_latency_ns| {
+        let mut machine = idlewise_machine::Machine::new(id, "A machine", Arch::X86, "captured");
+        let state =
+            |name, exit_latency_ns| MachineState::new(name, exit_latency_ns, exit_latency_ns);
+        machine.states = vec![state("C0", 0), state("C1", exit_latency_ns)];
+        machine
+    };
     let table = |cpu: u16, exit_latency_ns| NotedTable {
         cpus: vec![cpu],
-        machine: Some(format!("id = \"recorded-cpu{cpu}\"")),
-        exit_latencies_ns: vec![0, exit_latency_ns],
+        machine: machine(&format!("recorded-cpu{cpu}"), exit_latency_ns),
     };
     let note = MachineNote {
         note_version: NOTE_VERSION,
@@ -523,7 +530,7 @@ fn fills_the_log_from_the_note_of_our_recorder() {
     assert_eq!(metadata.driver.as_deref(), Some("intel_idle"));
     assert_eq!(metadata.governor.as_deref(), Some("teo"));
     assert_eq!(metadata.cpu_model.as_deref(), Some("A model"));
-    assert_eq!(metadata.machine.as_deref(), Some("id = \"recorded-cpu0\""));
+    assert_eq!(metadata.machine.unwrap().id, "recorded-cpu0");
     assert_eq!(metadata.source.command.as_deref(), Some("idlewise record -d 1"));
     assert!(!metadata.unknown_columns.contains(&"latency_limit_ns".to_owned()));
     let has_doubt = |words: &str| metadata.doubts.iter().any(|doubt| doubt.contains(words));
@@ -532,14 +539,12 @@ fn fills_the_log_from_the_note_of_our_recorder() {
     // What the caller says counts more than the note.
     let said = RecordedMachine {
         governor: Some("menu".to_owned()),
-        exit_latencies_ns: vec![0, 1_000],
-        machine: Some("id = \"said\"".to_owned()),
-        ..RecordedMachine::default()
+        machine: Some(machine("said", 1_000)),
     };
     let (gaps, metadata) = convert_with(&note, &said);
     assert_eq!(gaps.iter().map(|gap| gap.gap_ns).collect::<Vec<_>>(), [899_000; 2]);
     assert_eq!(metadata.governor.as_deref(), Some("menu"));
-    assert_eq!(metadata.machine.as_deref(), Some("id = \"said\""));
+    assert_eq!(metadata.machine.unwrap().id, "said");
 
     // A limit that changed is none that is known.
     let changed =

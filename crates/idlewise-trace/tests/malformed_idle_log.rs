@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
-use idlewise_trace::validate::{Check, CheckResult, RecordedStates, validate};
+use idlewise_trace::validate::{Check, CheckResult, validate};
 use idlewise_trace::{GapSink, IdleGap, WakeReason};
 use parquet_writer::{
     BIT_PACKED, DATA_PAGE_V2, DELTA, DICTIONARY, Log, PLAIN, RLE, dictionary, page, prefixed,
@@ -29,6 +29,12 @@ fn with(edit: impl FnOnce(&mut Log)) -> Vec<u8> {
     let mut log = Log::new();
     edit(&mut log);
     log.bytes()
+}
+
+/// A log whose metadata has this machine, as JSON.
+fn with_machine(machine: &str) -> Vec<u8> {
+    let field = format!("\"machine\":{machine},\"cpus\":");
+    with(|log| log.json = log.json.take().map(|json| json.replace("\"cpus\":", &field)))
 }
 
 /// Another body for the last page of a column.
@@ -81,6 +87,16 @@ fn cases() -> Vec<Case> {
             "metadata_cut",
             "metadata: EOF while parsing",
             with(|log| log.json = Some("{\"format_version\":1".to_owned())),
+        ),
+        case(
+            "machine_with_two_words_for_a_name",
+            "metadata: machine: line 1: id \"a b\" is empty or has a space",
+            with_machine(r#""id = \"a b\"\ntitle = \"T\"\narch = \"x86\"\nsource = \"s\"""#),
+        ),
+        case(
+            "machine_without_id",
+            "metadata: missing field `id`",
+            with_machine(r#"{"title":"T","arch":"x86","source":"s"}"#),
         ),
         case(
             "newer_version",
@@ -419,13 +435,25 @@ fn write_files() {
     fs::write(seeds.join("runs.parquet"), unpacked).unwrap();
 }
 
+/// Early logs hold the text of a machine file, later ones its fields.
+#[test]
+fn reads_a_machine_in_either_form() {
+    let text = r#""id = \"toy\"\ntitle = \"T\"\narch = \"x86\"\nsource = \"s\"\n""#;
+    let fields = r#"{"id":"toy","title":"T","arch":"x86","source":"s"}"#;
+    let [of_text, of_fields] = [text, fields].map(|machine| {
+        IdleLog::from_bytes("x", with_machine(machine)).unwrap().metadata.machine.unwrap()
+    });
+    assert_eq!(of_text.id, "toy");
+    assert_eq!(of_text, of_fields);
+}
+
 /// A file may lack columns that can be null; whoever checks it is told.
 #[test]
 fn names_the_columns_that_a_file_lacks() {
     let log = IdleLog::from_bytes("x", Log::new().bytes()).unwrap();
     let missing = ["next_tick_ns", "latency_limit_ns", "recorded_idle_ns"];
     assert_eq!(log.missing_columns(), missing);
-    let findings = validate(&log, RecordedStates::Unnamed, &|_| {}).unwrap();
+    let findings = validate(&log, &|_| {}).unwrap();
     let finding = findings.iter().find(|finding| finding.check == Check::Columns).unwrap();
     assert_eq!((finding.result(), finding.found_count), (CheckResult::Doubt, 3));
 }

@@ -1,8 +1,9 @@
 //! Logs that are readable and wrong: each breaks one rule, and the check of that rule, and no other,
 //! finds it where it is.
 
+use idlewise_machine::{Arch, Machine, MachineState};
 use idlewise_trace::log::{IdleLog, LogMetadata, LogWriter};
-use idlewise_trace::validate::{Check, CheckResult, Finding, Place, RecordedStates, validate};
+use idlewise_trace::validate::{Check, CheckResult, Finding, Place, validate};
 use idlewise_trace::{CpuSummary, GapSink, IdleGap, WakeReason};
 
 /// Ten gaps a CPU, one each 4 ms tick, ended by timers that were known.
@@ -33,16 +34,20 @@ fn metadata() -> LogMetadata {
         tick_phase_ns: Some(700_000),
         ..CpuSummary::default()
     };
+    let mut machine = Machine::new("toy", "Toy", Arch::X86, "invented");
+    machine.states =
+        vec![MachineState::new("C1", 1_000, 1_000), MachineState::new("C6", 9_000, 9_000)];
     LogMetadata {
         format_version: 1,
         hz: Some(250),
+        machine: Some(machine),
         cpus: vec![cpu(0), cpu(2)],
         unknown_columns: vec!["latency_limit_ns".to_owned()],
         ..LogMetadata::default()
     }
 }
 
-fn check(gaps: &[Vec<IdleGap>; 2], metadata: &LogMetadata, states: RecordedStates) -> Vec<Finding> {
+fn check(gaps: &[Vec<IdleGap>; 2], metadata: &LogMetadata) -> Vec<Finding> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log.parquet");
     let mut writer = LogWriter::create(&path, false).unwrap();
@@ -50,7 +55,7 @@ fn check(gaps: &[Vec<IdleGap>; 2], metadata: &LogMetadata, states: RecordedState
         writer.take(gaps[0].cpu, gaps).unwrap();
     }
     writer.finish_unchecked(metadata).unwrap();
-    validate(&IdleLog::open(&path).unwrap(), states, &|_| {}).unwrap()
+    validate(&IdleLog::open(&path).unwrap(), &|_| {}).unwrap()
 }
 
 /// The checks that found something, with where.
@@ -68,7 +73,7 @@ const AT_ROW_13: Option<Place> = Some(Place { cpu: Some(2), row: Some(13) });
 #[test]
 fn finds_nothing_in_a_sound_log() {
     let (gaps, metadata) = sound();
-    let findings = check(&gaps, &metadata, RecordedStates::Count(2));
+    let findings = check(&gaps, &metadata);
     assert_eq!(found(&findings), []);
     let rows = findings.iter().find(|finding| finding.check == Check::TickGrid).unwrap();
     assert_eq!(rows.checked_count, 20);
@@ -90,7 +95,7 @@ fn finds_each_broken_rule_where_it_is_broken() {
     for (rule, spoil) in cases {
         let (mut gaps, metadata) = sound();
         spoil(&mut gaps[1][3]);
-        let findings = check(&gaps, &metadata, RecordedStates::Count(2));
+        let findings = check(&gaps, &metadata);
         let finding = findings.iter().find(|finding| finding.check == rule).unwrap();
         assert_eq!(finding.result(), CheckResult::Wrong, "{rule:?}");
         // An overlap shows at the later one of two gaps.
@@ -118,9 +123,9 @@ fn doubts_timers_that_are_seldom_right() {
     for gap in &mut gaps[1][3..7] {
         gap.sleep_length_ns = Some(1_500_001);
     }
-    assert_eq!(found(&check(&gaps, &metadata, RecordedStates::Unnamed)), []);
+    assert_eq!(found(&check(&gaps, &metadata)), []);
     gaps[1][7].sleep_length_ns = None;
-    let findings = check(&gaps, &metadata, RecordedStates::Unnamed);
+    let findings = check(&gaps, &metadata);
     assert_eq!(found(&findings), [(Check::TimerKnown, CheckResult::Doubt, AT_ROW_13)]);
 }
 
@@ -129,7 +134,7 @@ fn doubts_gaps_that_outlast_their_timers() {
     let (mut gaps, metadata) = sound();
     gaps[1][3] =
         IdleGap { wake_reason: WakeReason::Irq, sleep_length_ns: Some(1_400_000), ..gaps[1][3] };
-    let findings = check(&gaps, &metadata, RecordedStates::Unnamed);
+    let findings = check(&gaps, &metadata);
     assert_eq!(found(&findings), [(Check::TimerOutlasted, CheckResult::Doubt, AT_ROW_13)]);
 }
 
@@ -145,7 +150,7 @@ fn finds_metadata_that_counts_other_rows() {
     for spoil in spoils {
         let (gaps, mut metadata) = sound();
         spoil(&mut metadata);
-        let findings = check(&gaps, &metadata, RecordedStates::Count(2));
+        let findings = check(&gaps, &metadata);
         let place = Some(Place { cpu: Some(2), row: Some(10) });
         assert_eq!(found(&findings), [(Check::Counts, CheckResult::Wrong, place)]);
     }
@@ -156,18 +161,11 @@ fn repeats_what_the_importer_said() {
     let (gaps, mut metadata) = sound();
     metadata.cpus[0].lost_event_count = 7;
     metadata.doubts = vec!["one".to_owned(), "two".to_owned()];
-    let findings = check(&gaps, &metadata, RecordedStates::Count(2));
+    let findings = check(&gaps, &metadata);
     let lost_at = Some(Place { cpu: Some(0), row: None });
     assert_eq!(
         found(&findings),
         [(Check::Lost, CheckResult::Doubt, lost_at), (Check::Doubts, CheckResult::Doubt, None)]
     );
     assert_eq!(findings.iter().map(|f| f.found_count).sum::<u64>(), 9);
-}
-
-#[test]
-fn a_machine_that_cannot_be_read_is_wrong() {
-    let (gaps, metadata) = sound();
-    let findings = check(&gaps, &metadata, RecordedStates::Unreadable);
-    assert_eq!(found(&findings)[0].0, Check::States);
 }

@@ -17,7 +17,7 @@ use idlewise_core::{
 use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor};
 use idlewise_report::{Column, Priority, Row, Table, TextStyle, Unit};
 use idlewise_sim::replay::{GovernorLane, Lane, Setting};
-use idlewise_sim::{CostModel, Machine, Oracle, OracleLane};
+use idlewise_sim::{CostModel, Oracle, OracleLane};
 use idlewise_trace::IdleGap;
 use idlewise_trace::log::IdleLog;
 
@@ -38,16 +38,13 @@ pub struct World {
 
 impl World {
     pub fn load() -> Result<Self, Box<dyn Error>> {
-        let machines = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines");
-        let text = std::fs::read_to_string(format!("{machines}/spr.toml"))?;
-        let machine = Machine::from_toml(&text)?;
+        let machine = idlewise_machine::bundled("spr").ok_or("no machine spr")?;
         let states = machine.table()?;
-        let powers_mw: Vec<f64> = machine.states.iter().map(|state| state.power.mw).collect();
         let setting = Setting {
             disabled: machine.disabled_by_default(),
             ..Setting::new(states, tick_period_ns(HZ))
         };
-        let costs = CostModel::new(states, &powers_mw, machine.running_power.mw);
+        let costs = CostModel::of(&machine)?;
         let mut streams = Vec::new();
         for name in RECORDINGS {
             let log = IdleLog::open(&traces().join(format!("{name}.parquet")))?;

@@ -1,12 +1,10 @@
 //! The simulated machine: events a second on one core, a large machine's second, the studies.
 
 use std::error::Error;
-use std::fs;
-use std::path::Path;
 
 use idlewise_core::{Governor, tick_period_ns};
 use idlewise_linux::resolve;
-use idlewise_sim::Machine;
+use idlewise_machine::bundled;
 use idlewise_sim::simulate::{Hardware, Report, Setup, simulate};
 use idlewise_sim::study::{STUDIES, Shelf};
 use idlewise_sim::workload::Workload;
@@ -14,12 +12,6 @@ use idlewise_sim::workload::Workload;
 use crate::figure::{Figure, Goal, median, print, time};
 
 const ROUND_COUNT: usize = 3;
-
-fn machine(id: &str) -> Option<Machine> {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines"));
-    let text = fs::read_to_string(folder.join(format!("{id}.toml"))).ok()?;
-    Machine::from_toml(&text).ok()
-}
 
 fn governor(id: &str, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
     Some(Box::new(resolve(id)?.build(tick_period_ns)))
@@ -31,7 +23,7 @@ fn run(
     shape: [u64; 3],
     duration_ns: u64,
 ) -> Result<Report, Box<dyn Error>> {
-    let machine = machine("spr").ok_or("no machine spr")?;
+    let machine = bundled("spr").ok_or("no machine spr")?;
     let make = || governor("menu-6.12", tick_period_ns(250)).expect("menu-6.12 is a port");
     let mut setup = Setup::new(&machine, &make);
     let [package_count, core_count, thread_count] = shape;
@@ -67,7 +59,7 @@ pub fn run_all() -> Result<(), Box<dyn Error>> {
     figure(what, "s", seconds, Goal::AtMost(60.0));
     figure("  of it".to_owned(), "M events", event_count / 1e6, Goal::None);
     figure("  which is".to_owned(), "M events/s", event_count / seconds / 1e6, Goal::None);
-    let shelf = Shelf { machine: &machine, governor: &governor };
+    let shelf = Shelf { governor: &governor };
     for spec in STUDIES {
         let (taken, study) = time(|| spec.run(&shelf));
         study?;

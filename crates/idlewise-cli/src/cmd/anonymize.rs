@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use idlewise_report::wrap;
-use idlewise_sim::Machine;
 use idlewise_sim::replay::GroupReader;
 use idlewise_trace::GapSink;
 use idlewise_trace::anonymize::{Anonymized, Field, REMAINS};
@@ -13,7 +12,7 @@ use idlewise_trace::log::{IdleLog, LogWriter};
 use serde_json::json;
 
 use crate::error::{Failure, nearest};
-use crate::input::{NamedLog, recorded_states};
+use crate::input::NamedLog;
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Screen};
@@ -81,10 +80,7 @@ impl Anonymize {
             first_at_ns = gaps.iter().map(|gap| gap.start_ns).fold(first_at_ns, i64::min);
             Ok(())
         })?;
-        // A machine's file that can't be read goes altogether.
-        let machine = log.metadata.machine.as_deref().map(Machine::from_toml);
-        let states = machine.and_then(Result::ok).map(|machine| machine.anonymous_toml());
-        let anonymized = Anonymized::new(&log.metadata, first_at_ns, states, &keep);
+        let anonymized = Anonymized::new(&log.metadata, first_at_ns, &keep);
         let mut shifted = Vec::new();
         each_run(log, &bar, |gaps| {
             shifted.clear();
@@ -99,7 +95,7 @@ impl Anonymize {
             Ok(writer.take(gaps[0].cpu, &shifted)?)
         })?;
         bar.finish();
-        writer.finish(&anonymized.metadata, recorded_states(&anonymized.metadata))?;
+        writer.finish(&anonymized.metadata)?;
         self.report(&mut report(), log, &anonymized)?;
         Ok(ExitCode::SUCCESS)
     }

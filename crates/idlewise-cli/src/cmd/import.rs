@@ -152,9 +152,7 @@ impl Import {
         if let Some(name) = &self.recorded_machine {
             let machine = bundled::machine(name)?;
             machine.table().map_err(Failure::new)?;
-            recorded.exit_latencies_ns =
-                machine.states.iter().map(|state| state.idle.exit_latency_ns).collect();
-            recorded.machine = Some(bundled::machine_text(name)?);
+            recorded.machine = Some(machine);
         }
         if let Some(name) = &self.recorded_governor {
             Choice::parse(name)?;

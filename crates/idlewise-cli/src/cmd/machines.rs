@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use idlewise_machine::{Machine, MachineState, Power, PowerFigure, Topology};
 use idlewise_report::{Notes, Row, Table, TextStyle, Value, columns, shown_in_line, wrap};
-use idlewise_sim::{Machine, MachineState, Power, PowerFigure, Topology};
 use serde_json::json;
 
 use crate::bundled;
@@ -76,14 +76,13 @@ impl Machines {
     fn one_machine(&self) -> Result<Option<Machine>, Failure> {
         match self.name.as_deref() {
             Some(name) if bundled::is_path(name) => bundled::machine(name).map(Some),
-            Some(name) => bundled::bundled_machine(name).transpose(),
-            None => Ok(None),
+            name => Ok(name.and_then(idlewise_machine::bundled)),
         }
     }
 
     /// The machines with the name in their id or title; all if none was given.
     fn matching(&self) -> Result<Vec<Machine>, Failure> {
-        let mut machines = bundled::machines()?;
+        let mut machines: Vec<Machine> = idlewise_machine::bundled_machines().collect();
         if let Some(name) = &self.name {
             let wanted = name.to_lowercase();
             machines.retain(|machine| {
@@ -107,8 +106,8 @@ fn machine_table(machines: &[Machine]) -> Table {
             machine.id.clone().into(),
             machine.title.clone().into(),
             states.into(),
-            deepest.map(|state| state.idle.exit_latency_ns).into(),
-            deepest.map(|state| state.idle.target_residency_ns).into(),
+            deepest.map(|state| state.exit_latency_ns).into(),
+            deepest.map(|state| state.target_residency_ns).into(),
             deepest.map(|_| machine.power_basis().as_str()).into(),
             machine.source.clone().into(),
         ]));
@@ -125,15 +124,15 @@ fn list_text(table: &Table, style: &TextStyle) -> String {
 
 fn state_table(machine: &Machine) -> Table {
     let mut table = Table::new("", &columns::STATE_LIST);
-    for (index, state) in machine.states.iter().enumerate() {
+    for (index, (state, power)) in machine.states.iter().zip(machine.powers()).enumerate() {
         let flags: Vec<&str> = state.flags.iter().map(|flag| flag.as_str()).collect();
         table.push(Row::new([
             Value::Count(index as u64),
             state.name.clone().into(),
-            state.idle.exit_latency_ns.into(),
-            state.idle.target_residency_ns.into(),
-            state.power.mw.into(),
-            state.power.basis.as_str().into(),
+            state.exit_latency_ns.into(),
+            state.target_residency_ns.into(),
+            power.mw.into(),
+            power.basis.as_str().into(),
             if state.is_disabled_by_default { "off" } else { "on" }.into(),
             entered_by(state).into(),
             (!flags.is_empty()).then(|| flags.join(" ")).into(),
@@ -165,8 +164,8 @@ fn machine_text(machine: &Machine, style: &TextStyle) -> String {
     line("Driver", driver_words(machine));
     let source_ref = machine.source_ref.as_deref().unwrap_or("no reference given");
     line("Source", Some(format!("{}, {source_ref}", machine.source)));
-    let figure = machine.running_power_figure.as_ref();
-    line("Running power", Some(power_words(machine.running_power, figure)));
+    let figure = machine.running_power_figure();
+    line("Running power", Some(power_words(machine.running_power(), figure)));
     for (source, names) in power_sources(&machine.states) {
         line("Power figures", Some(format!("{} from {source}", names.join(", "))));
     }
@@ -232,9 +231,9 @@ fn driver_words(machine: &Machine) -> Option<String> {
     ])
 }
 
-fn power_words(power: Power, figure: Option<&PowerFigure>) -> String {
+fn power_words(power: Power, figure: Option<PowerFigure<'_>>) -> String {
     let khz = figure.and_then(|figure| figure.at_khz).map(|khz| format!(" at {khz} kHz"));
-    let source = figure.and_then(|figure| figure.source.as_ref()).map(|s| format!(", {s}"));
+    let source = figure.and_then(|figure| figure.source).map(|s| format!(", {s}"));
     let (khz, source) = (khz.unwrap_or_default(), source.unwrap_or_default());
     format!("{} mW{khz}, {}{source}", power.mw, power.basis)
 }
@@ -243,9 +242,7 @@ fn power_words(power: Power, figure: Option<&PowerFigure>) -> String {
 fn power_sources(states: &[MachineState]) -> Vec<(&str, Vec<&str>)> {
     let mut sources: Vec<(&str, Vec<&str>)> = Vec::new();
     for state in states {
-        let Some(source) = state.power_figure.as_ref().and_then(|f| f.source.as_deref()) else {
-            continue;
-        };
+        let Some(source) = state.power_figure().and_then(|figure| figure.source) else { continue };
         match sources.iter_mut().find(|(known, _)| *known == source) {
             Some((_, names)) => names.push(&state.name),
             None => sources.push((source, vec![&state.name])),
@@ -269,8 +266,8 @@ fn joined<const N: usize>(words: [Option<String>; N]) -> Option<String> {
 }
 
 fn machine_json(machine: &Machine) -> serde_json::Value {
-    let figure = |figure: &Option<PowerFigure>| {
-        figure.as_ref().map(|figure| {
+    let figure = |figure: Option<PowerFigure<'_>>| {
+        figure.map(|figure| {
             json!({
                 "kind": figure.kind,
                 "source": figure.source,
@@ -288,7 +285,8 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
             "target_residency_ns": state.target_residency_ns,
         })
     });
-    let power_figures = machine.states.iter().map(|state| figure(&state.power_figure));
+    let running_power = machine.running_power();
+    let power_figures = machine.states.iter().map(|state| figure(state.power_figure()));
     json!({
         "machine": machine.id,
         "title": machine.title,
@@ -306,9 +304,9 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
         "source": machine.source,
         "source_ref": machine.source_ref,
         "topology": machine.topology,
-        "running_power_mw": machine.running_power.mw,
-        "running_power_basis": machine.running_power.basis.as_str(),
-        "running_power_figure": figure(&machine.running_power_figure),
+        "running_power_mw": running_power.mw,
+        "running_power_basis": running_power.basis.as_str(),
+        "running_power_figure": figure(machine.running_power_figure()),
         "states": state_table(machine),
         "power_figures": power_figures.collect::<Vec<_>>(),
         "domain_states": domain_states.collect::<Vec<_>>(),

@@ -20,7 +20,7 @@ use crate::bundled;
 use crate::cmd::export;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
-use crate::input::{NamedLog, read_text, recorded_states};
+use crate::input::{NamedLog, read_text};
 use crate::output;
 use crate::screen::{self, Screen};
 use crate::threads;
@@ -125,7 +125,6 @@ pub struct Simulate {
 /// Everything that was asked for, checked.
 struct Plan {
     machine: Machine,
-    machine_text: String,
     hardware: Hardware,
     shape: Shape,
     workload: Workload,
@@ -232,8 +231,7 @@ impl Simulate {
             (None, Workload::Recorded(recorded)) => recorded.end_ns() + 1,
             (None, _) => DURATION_DEFAULT_MS * 1_000_000,
         };
-        let machine_text = bundled::machine_text(name)?;
-        Ok(Plan { machine, machine_text, hardware, shape, workload, choices, duration_ns })
+        Ok(Plan { machine, hardware, shape, workload, choices, duration_ns })
     }
 
     fn workload(&self, hardware: &mut Hardware) -> Result<Workload, Failure> {
@@ -424,13 +422,13 @@ fn write_log(
         hz: Some(plan.hardware.hz as u32),
         governor: Some(governor.clone()),
         driver: Some(SIMULATED_DRIVER.to_owned()),
-        machine: Some(plan.machine_text.clone()),
+        machine: Some(plan.machine.clone()),
         clock: Some("simulated".to_owned()),
         cpus,
         doubts,
         ..LogMetadata::default()
     };
-    writer.finish(&metadata, recorded_states(&metadata))?;
+    writer.finish(&metadata)?;
     Ok(())
 }
 

@@ -7,13 +7,11 @@ use std::process::ExitCode;
 use idlewise_core::Governor;
 use idlewise_linux::resolve;
 use idlewise_report::{TextStyle, study};
-use idlewise_sim::Machine;
 use idlewise_sim::study::{STUDIES, Shelf, Study as Outcome, StudySpec};
 use idlewise_trace::OutputFile;
 use rayon::prelude::*;
 use serde_json::Value;
 
-use crate::bundled;
 use crate::error::{Failure, nearest};
 use crate::output;
 use crate::screen;
@@ -75,7 +73,7 @@ impl Study {
             Some(folder) => start_pages(folder, &specs, self.force)?,
             None => Vec::new(),
         };
-        let shelf = Shelf { machine: &machine, governor: &governor };
+        let shelf = Shelf { governor: &governor };
         let outcomes: Vec<Outcome> = specs
             .par_iter()
             .map(|spec| spec.run(&shelf).map_err(Failure::new))
@@ -98,10 +96,6 @@ impl Study {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-fn machine(id: &str) -> Option<Machine> {
-    bundled::bundled_machine(id)?.ok()
 }
 
 fn governor(id: &str, tick_period_ns: u32) -> Option<Box<dyn Governor>> {

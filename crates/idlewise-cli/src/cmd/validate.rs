@@ -10,7 +10,7 @@ use idlewise_trace::validate::{Check, CheckResult, Finding, validate};
 use serde_json::json;
 
 use crate::error::Failure;
-use crate::input::{NamedLog, recorded_states};
+use crate::input::NamedLog;
 use crate::progress::Progress;
 use crate::screen;
 use crate::unpack::Unpacking;
@@ -53,9 +53,8 @@ impl Validate {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let named = NamedLog::open(&self.log, self.unpacking)?;
         let metadata = &named.log.metadata;
-        let states = recorded_states(metadata);
         let bar = Progress::gaps("validating", named.log.gap_count());
-        let findings = validate(&named.log, states, &|done| bar.set(done))?;
+        let findings = validate(&named.log, &|done| bar.set(done))?;
         bar.finish();
         let is_wrong = findings.iter().any(|finding| finding.result() == CheckResult::Wrong);
         let mut out = screen::stdout();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use idlewise_machine::Machine;
 use idlewise_trace::GapSink;
 use idlewise_trace::log::{IdleLog, LogMetadata, LogWriter, Source};
 
@@ -35,7 +36,7 @@ fn telling_log(path: &Path) {
     let metadata = LogMetadata {
         kernel: Some("6.12.117-acme-backup".to_owned()),
         cpu_model: Some("Xeon-ACME 9000".to_owned()),
-        machine: Some(machine.to_owned()),
+        machine: Some(Machine::from_toml(machine).unwrap()),
         doubts,
         source: Source {
             blake3: Some("deadbeef".repeat(8)),
@@ -71,7 +72,7 @@ fn nothing_that_is_dropped_is_in_the_file() {
     let before = IdleLog::open(&telling).unwrap();
     let after = IdleLog::open(&anonymous).unwrap();
     assert_eq!(after.metadata.kernel.as_deref(), Some("6.12"));
-    assert!(after.metadata.machine.as_ref().unwrap().contains("exit_latency_us = 1.500"));
+    assert_eq!(after.metadata.machine.as_ref().unwrap().states[1].exit_latency_ns, 1_500);
     // The doubt that holds only numbers stays, the other is counted.
     let doubts = &after.metadata.doubts;
     assert_eq!(doubts.len(), 2);

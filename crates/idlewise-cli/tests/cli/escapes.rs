@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use idlewise_machine::Machine;
 use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, Source};
 use idlewise_trace::{CpuSummary, GapSink, IdleGap, WakeReason};
 
@@ -137,7 +138,7 @@ fn write_hostile_log(path: &Path) {
         arch: hostile(),
         governor: hostile(),
         driver: hostile(),
-        machine: Some(hostile_machine()),
+        machine: Some(Machine::from_toml(&hostile_machine()).unwrap()),
         clock: hostile(),
         cpus: vec![CpuSummary {
             cpu: 0,

@@ -1,7 +1,9 @@
 //! What to measure: which CPU wakes which others, out of which states.
 
+use idlewise_machine::MachineState;
+
 use super::IpiError;
-use crate::cpuidle::{self, SysfsState};
+use crate::cpuidle;
 use crate::note::latency_limits_ns;
 use crate::{Relation, Root};
 
@@ -154,7 +156,7 @@ fn one_of_each_relation(root: &Root, source: u16, online: &[u16]) -> Vec<u16> {
 }
 
 fn wanted(
-    table: &[SysfsState],
+    table: &[MachineState],
     cpu: u16,
     wish: &StateWish,
     doubts: &mut Vec<String>,
@@ -162,15 +164,12 @@ fn wanted(
     let state = |index: usize| State {
         index: Some(index),
         name: table[index].name.clone(),
-        exit_latency_ns: match table[index].exit_latency_us {
-            0 => None,
-            us => Some(us.saturating_mul(1_000)),
-        },
+        exit_latency_ns: Some(table[index].exit_latency_ns).filter(|&ns| ns > 0),
     };
     match wish {
         StateWish::All if !table.is_empty() => {
             let (disabled, enabled): (Vec<usize>, Vec<usize>) =
-                (0..table.len()).partition(|index| table[*index].default_disabled);
+                (0..table.len()).partition(|index| table[*index].is_disabled_by_default);
             for index in disabled {
                 let name = &table[index].name;
                 doubts.push(format!(

@@ -68,7 +68,6 @@ use event::{Event, Queue};
 use power::{Core, Package};
 
 pub use hardware::{Hardware, Shape, ShapeError};
-pub(crate) use parameter::nearest_key;
 pub use parameter::{ParameterError, ParameterInfo};
 pub use quantiles::Quantiles;
 pub use report::{CoreTally, IpiCounts, Metrics, Report, TaskCounts};
@@ -298,8 +297,6 @@ impl<'a> World<'a> {
             .map(|_| Cpu::new(IdleLoop::new(AnyGovernor((setup.make_governor)()), setting)))
             .collect();
         let machine_states = &setup.machine.states;
-        let powers_mw: Vec<f64> = machine_states.iter().map(|state| state.power.mw).collect();
-        let running_mw = setup.machine.running_power.mw;
         let of_states = |rule: &dyn Fn(&crate::MachineState) -> bool| {
             std::array::from_fn(|i| machine_states.get(i).is_some_and(rule))
         };
@@ -319,11 +316,11 @@ impl<'a> World<'a> {
             irqs: Vec::new(),
             free_slots: Vec::new(),
             idle_cpus: vec![0; cpu_count.div_ceil(64)],
-            costs: CostModel::new(states, &powers_mw, running_mw),
+            costs: CostModel::of(setup.machine).map_err(SimulationError::Machine)?,
             shallow_state: (0..states.len())
                 .find(|i| !states.get(*i).is_polling && !setup.disabled.contains(*i))
                 .unwrap_or(usize::MAX),
-            scales: of_states(&|state| state.idle.is_polling || state.umwait_state.is_some()),
+            scales: of_states(&|state| state.idle().is_polling || state.umwait_state.is_some()),
             is_umwait: of_states(&|state| state.umwait_state.is_some()),
             is_lite: of_states(&|state| {
                 setup.machine.arch == crate::Arch::Power && state.name.ends_with("_lite")

@@ -140,13 +140,6 @@ impl ParameterValue for bool {
     }
 }
 
-/// The known key that `key` was probably meant to be.
-pub(crate) fn nearest_key<'a>(key: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = known.map(|known| (strsim::damerau_levenshtein(key, known), known));
-    let close = scored.filter(|(edit_count, _)| *edit_count <= key.len().div_ceil(3));
-    close.min_by_key(|(edit_count, _)| *edit_count).map(|(_, known)| known)
-}
-
 /// Declares a struct of parameters with defaults, a list of them, and a way to set one by name.
 macro_rules! parameters {
     ($(#[$outer:meta])* pub struct $name:ident {

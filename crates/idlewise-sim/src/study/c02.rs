@@ -104,7 +104,7 @@ fn latency<'a>(shelf: &'a Shelf<'a>, machine: &'a Machine, state: &'a str) -> Tr
 /// C0.2 requests that the platform turns into C0.1: less saved, no clearly shorter exit.
 fn with_c01(machine: &Machine) -> Machine {
     let mut machine = machine.clone();
-    machine.states[C02].power.mw = machine.running_power.mw * 0.9;
+    machine.states[C02].power_mw = Some(machine.running_power().mw * 0.9);
     machine
 }
 

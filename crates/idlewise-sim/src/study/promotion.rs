@@ -7,9 +7,9 @@ use super::{
     Grid, Origin, Plot, Published, Role, Shelf, Study, StudyError, Trial, figure, fitted, input,
     mean_ns, percent, short,
 };
-use crate::Machine;
 use crate::replay::Delays;
 use crate::simulate::{Hardware, Report};
+use crate::{Flag, Machine};
 
 const GOVERNOR: &str = "menu-6.1";
 const LITE: usize = 1;
@@ -25,7 +25,7 @@ const WATCHDOG_NS: u64 = 4_000_000_000;
 fn without_promotion(machine: &Machine) -> Machine {
     let mut machine = machine.clone();
     for state in &mut machine.states {
-        state.idle.is_auto_promoted = false;
+        state.flags.retain(|flag| *flag != Flag::AutoPromote);
     }
     machine
 }

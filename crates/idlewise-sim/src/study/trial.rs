@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 
 use idlewise_core::{DisabledMask, Fixed, Governor, StateIndex};
+use idlewise_machine::bundled;
 
 use super::{StudyError, other};
 use crate::Machine;
 use crate::simulate::{Hardware, Quantiles, Report, Setup, simulate_replicates};
 use crate::workload::Workload;
 
-/// What a study needs from outside: machines and governors by name.
+/// What a study needs from outside: governors by name.
 #[derive(Clone, Copy)]
 pub struct Shelf<'a> {
-    /// A machine of `machines/`; none if there is none of that id.
-    pub machine: &'a (dyn Fn(&str) -> Option<Machine> + Sync),
     /// A governor by its id, for a tick period; none if there is none.
     pub governor: &'a GovernorById<'a>,
 }
@@ -23,7 +22,7 @@ pub type GovernorById<'a> = dyn Fn(&str, u32) -> Option<Box<dyn Governor>> + Syn
 
 impl Shelf<'_> {
     pub(super) fn machine(&self, id: &str) -> Result<Machine, StudyError> {
-        (self.machine)(id).ok_or_else(|| StudyError::NoMachine(id.to_owned()))
+        bundled(id).ok_or_else(|| StudyError::NoMachine(id.to_owned()))
     }
 }
 

@@ -23,7 +23,9 @@ mod waking;
 
 use std::fmt;
 
-use crate::simulate::{Hardware, Load, ParameterError, ParameterInfo, Shape, nearest_key};
+use idlewise_machine::nearest_name;
+
+use crate::simulate::{Hardware, Load, ParameterError, ParameterInfo, Shape};
 
 pub use closed::{ContextSwitch2, Hackbench, TcpLat};
 pub use recorded::Recorded;
@@ -191,7 +193,7 @@ impl Workload {
         let spec = WORKLOADS.iter().find(|spec| spec.name == name);
         spec.map(|spec| (spec.build)()).ok_or_else(|| WorkloadError::Unknown {
             name: name.to_owned(),
-            nearest: nearest_key(name, WORKLOADS.iter().map(|spec| spec.name)),
+            nearest: nearest_name(name, WORKLOADS.iter().map(|spec| spec.name)),
         })
     }
 
@@ -249,7 +251,7 @@ impl Workload {
         let mut known = self.spec().map_or_else(Vec::new, |spec| (spec.parameters)());
         known.extend(Hardware::parameters());
         let known = known.iter().map(|info| info.key);
-        Err(ParameterError::Unknown { key: key.to_owned(), nearest: nearest_key(key, known) })
+        Err(ParameterError::Unknown { key: key.to_owned(), nearest: nearest_name(key, known) })
     }
 
     fn set_own(&mut self, key: &str, value: &str) -> Result<bool, ParameterError> {

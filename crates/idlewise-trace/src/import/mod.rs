@@ -209,7 +209,7 @@ fn unknown_format(first: &[u8]) -> ImportError {
 
 /// What a trace says about itself and the machine that it was recorded on. What a recorder did not
 /// write is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceInfo {
     /// The kernel's release, as `uname -r` prints it.
     pub kernel: Option<String>,

@@ -23,9 +23,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use idlewise_machine::Machine;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
 use parquet::schema::types::{Type, TypePtr};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::CpuSummary;
 
@@ -157,8 +159,9 @@ pub struct LogMetadata {
     pub governor: Option<String>,
     /// The cpuidle driver in use; `none` if the kernel had none.
     pub driver: Option<String>,
-    /// The machine file (`machines/`, TOML) with the recorded idle states.
-    pub machine: Option<String>,
+    /// The machine with the recorded idle states.
+    #[serde(default, deserialize_with = "machine")]
+    pub machine: Option<Machine>,
     /// The clock of `start_ns`.
     pub clock: Option<String>,
     /// The CPUs, in order.
@@ -167,6 +170,20 @@ pub struct LogMetadata {
     pub unknown_columns: Vec<String>,
     /// Reasons to distrust the log, as sentences.
     pub doubts: Vec<String>,
+}
+
+/// Reads a machine: an object with the fields of its file, or the file's text, as early logs and
+/// recordings have it. One that can't be read is an error, whoever asks.
+pub(crate) fn machine<'de, D: Deserializer<'de>>(de: D) -> Result<Option<Machine>, D::Error> {
+    let machine = match serde_json::Value::deserialize(de)? {
+        serde_json::Value::Null => return Ok(None),
+        serde_json::Value::String(text) => Machine::from_toml(&text),
+        value => {
+            let machine: Machine = serde_json::from_value(value).map_err(D::Error::custom)?;
+            machine.check().map(|()| machine)
+        }
+    };
+    machine.map(Some).map_err(|error| D::Error::custom(format_args!("machine: {error}")))
 }
 
 /// Where a log's gaps come from.

@@ -16,7 +16,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::footer::GROUP_ROW_COUNT_MAX;
 use super::{Column, IdleLog, LogError, LogMetadata, METADATA_KEY, schema};
-use crate::validate::{CheckResult, Finding, RecordedStates, validate};
+use crate::validate::{CheckResult, Finding, validate};
 use crate::{GapSink, IdleGap, OutputFile, OutputOptions};
 
 /// Groups of fewer rows are not compressed: setting up the compressor for each column takes longer
@@ -127,16 +127,16 @@ impl LogWriter {
     }
 
     /// Puts the row groups in order, adds the metadata, checks the whole as `idlewise validate` does
-    /// and gives the file its name. `states` is what `metadata.machine` has. Returns its size.
+    /// and gives the file its name. Returns its size.
     ///
     /// # Errors
     /// If the log contradicts itself, the disk is full, or `path` came into being meanwhile and may
     /// not be replaced. Nothing is left behind.
-    pub fn finish(self, metadata: &LogMetadata, states: RecordedStates) -> Result<u64, LogError> {
+    pub fn finish(self, metadata: &LogMetadata) -> Result<u64, LogError> {
         let path = self.path.clone();
         let output = self.put_together(metadata)?;
         let file = output.file().try_clone().map_err(|error| LogError::io(&path, error))?;
-        let findings = validate(&IdleLog::from_file(&path, file)?, states, &|_| {})?;
+        let findings = validate(&IdleLog::from_file(&path, file)?, &|_| {})?;
         match findings.iter().find(|finding| finding.result() == CheckResult::Wrong) {
             Some(Finding { check, first, .. }) => {
                 let row = first.and_then(|place| place.row);

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_core::tick_period_ns;
-use idlewise_sim::Machine;
 use idlewise_sim::replay::Setting;
 use idlewise_trace::OutputFile;
 use serde_json::json;
@@ -140,12 +139,9 @@ impl Export {
         }
         let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
         let named = NamedLog::open(&self.log, self.unpacking)?;
-        let machine = match (machine, &named.log.metadata.machine) {
-            (Some(machine), _) => machine,
-            (None, Some(text)) => Machine::from_toml(text).map_err(|error| {
-                Failure::new(format_args!("{}: recorded machine: {error}", self.log.display()))
-            })?,
-            (None, None) => bundled::machine(MACHINES_DEFAULT[0])?,
+        let machine = match machine.or_else(|| named.log.metadata.machine.clone()) {
+            Some(machine) => machine,
+            None => bundled::machine(MACHINES_DEFAULT[0])?,
         };
         let bench = Bench::new(machine, &[])?;
         for choice in &choices {

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use idlewise_core::{Governor, Verdict};
-use idlewise_sim::Machine;
 use idlewise_sim::replay::{
     GapCourse, GovernorLane, Lane, Observer, Repetition, ReplayedStay, StayEnd,
 };
@@ -53,8 +52,7 @@ fn stay_name(stay: &ReplayedStay) -> EventName {
 }
 
 fn names(named: &NamedLog, replays: &Replays) -> Names {
-    let recorded = named.log.metadata.machine.as_deref().map(Machine::from_toml);
-    let recorded = recorded.and_then(Result::ok);
+    let recorded = &named.log.metadata.machine;
     let recorded_name = |index: usize| {
         let state = recorded.as_ref().and_then(|machine| machine.states.get(index));
         state.map_or_else(|| format!("state {index}"), |state| state.name.clone())

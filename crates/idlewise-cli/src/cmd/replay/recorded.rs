@@ -9,7 +9,6 @@ use std::process::ExitCode;
 
 use idlewise_core::{STATE_COUNT_MAX, tick_period_ns};
 use idlewise_report::wrap;
-use idlewise_sim::Machine;
 use idlewise_sim::replay::{
     Feedback, GapCourse, GovernorLane, GroupReader, Lane, Observer, Repetition, ReplayedStay,
     StayEnd,
@@ -22,7 +21,7 @@ use crate::bundled;
 use crate::cmd::simulate::SIMULATED_DRIVER;
 use crate::error::Failure;
 use crate::governors::Choice;
-use crate::input::{NamedLog, recorded_states};
+use crate::input::NamedLog;
 use crate::output;
 use crate::screen;
 use crate::world::{Bench, HZ_DEFAULT};
@@ -217,12 +216,9 @@ fn recorded_governor(
         (None, Some(name)) => Some(Choice::of_kernel(name, metadata.kernel.as_deref())?),
         (None, None) => None,
     };
-    let machine = match (options.world.machines.first(), &metadata.machine) {
-        (Some(name), _) => Some(bundled::machine(name)?),
-        (None, Some(text)) => Some(Machine::from_toml(text).map_err(|error| {
-            Failure::new(format_args!("{}: recorded machine: {error}", named.log.path().display()))
-        })?),
-        (None, None) => None,
+    let machine = match options.world.machines.first() {
+        Some(name) => Some(bundled::machine(name)?),
+        None => metadata.machine.clone(),
     };
     if metadata.driver.as_deref() == Some("none") {
         return Ok(Err("its kernel had no cpuidle driver, so it asked no governor".to_owned()));
@@ -346,7 +342,7 @@ pub fn write(
     choices: &[Choice],
     path: &Path,
 ) -> Result<ExitCode, Failure> {
-    let ([named], [machine], [choice], 1) =
+    let ([named], [_], [choice], 1) =
         (logs, options.world.machines.as_slice(), choices, options.governors.len())
     else {
         return Err(Failure::new(
@@ -397,7 +393,7 @@ pub fn write(
         hz: Some(hz),
         governor: Some(choice.id()),
         driver: Some(REPLAY_DRIVER.to_owned()),
-        machine: Some(bundled::machine_text(machine)?),
+        machine: Some(bench.machine.clone()),
         source: Source { format: format!("replay of {}", source.format), ..source.clone() },
         ..named.log.metadata.clone()
     };
@@ -411,7 +407,7 @@ pub fn write(
         let period_ns = i64::from(setting.tick_period_ns);
         cpu.tick_phase_ns = cpu.tick_phase_ns.map(|phase_ns| phase_ns.rem_euclid(period_ns));
     }
-    writer.finish(&metadata, recorded_states(&metadata))?;
+    writer.finish(&metadata)?;
     writeln!(
         report(),
         "{}: {} gaps as {} decided them on {}",

@@ -174,7 +174,7 @@ impl Sources {
         bar: &Progress,
     ) -> Result<(u64, Option<Difference>), Failure> {
         let mut tables: Vec<(String, StateTable)> = Vec::new();
-        for machine in machines()? {
+        for machine in machines() {
             tables.push((machine.id.clone(), machine.table().map_err(Failure::new)?));
         }
         let mut row_count = 0;
@@ -268,10 +268,8 @@ impl Subject {
 }
 
 /// The bundled machines that have idle states.
-fn machines() -> Result<Vec<Machine>, Failure> {
-    let mut machines = bundled::machines()?;
-    machines.retain(|machine| !machine.states.is_empty());
-    Ok(machines)
+fn machines() -> Vec<Machine> {
+    idlewise_machine::bundled_machines().filter(|machine| !machine.states.is_empty()).collect()
 }
 
 /// Replays the bundled logs on every machine with both governors.
@@ -289,7 +287,7 @@ fn on_traces(subject: &Subject) -> Result<(u64, Option<Difference>), Failure> {
             streams.push((format!("{}, CPU {cpu}", named.name), hz, gaps));
         }
     }
-    let machines = machines()?;
+    let machines = machines();
     let compared: Vec<(u64, Option<Difference>)> = machines
         .par_iter()
         .map(|machine| {

@@ -32,7 +32,7 @@ const POLL: (&str, &str, &str, &str) = ("POLL", "0", "0", "flags = [\"polling\"]
 fn rounds_fractional_microseconds_to_the_nearest_nanosecond() {
     let machine = machine(&states(&[("a", "0.1", "0.7", ""), ("b", "2.0006", "290", "")])).unwrap();
     let times = |index: usize| {
-        let idle = machine.states[index].idle;
+        let idle = machine.states[index].idle();
         (idle.exit_latency_ns, idle.target_residency_ns)
     };
     assert_eq!(times(0), (100, 700));
@@ -48,7 +48,7 @@ fn polling_mwait_and_umwait_states_wake_on_store() {
         ("C2", "30", "60", "io_port = \"0x414\""),
     ]);
     let machine = machine(&text).unwrap();
-    let wakes: Vec<bool> = machine.states.iter().map(|state| state.idle.wakes_on_store).collect();
+    let wakes: Vec<bool> = machine.states.iter().map(|state| state.idle().wakes_on_store).collect();
     assert_eq!(wakes, [true, true, true, false]);
 }
 
@@ -157,7 +157,7 @@ fn finds_states_by_name_in_any_case_or_by_index() {
 /// Powers in milliwatts, rounded to tenths.
 fn powers_mw(text: &str) -> Vec<f64> {
     let machine = machine(text).unwrap();
-    machine.states.iter().map(|state| (state.power.mw * 10.0).round() / 10.0).collect()
+    machine.powers().iter().map(|power| (power.mw * 10.0).round() / 10.0).collect()
 }
 
 #[test]
@@ -189,14 +189,14 @@ fn assumed_powers_stay_between_published_ones() {
     ]);
     assert_eq!(powers_mw(&text), [4000.0, 2828.4, 2000.0, 974.7, 0.0, 0.0]);
     let machine = machine(&text).unwrap();
-    assert_eq!(machine.states[2].power.basis, Basis::Calibrated);
-    assert_eq!(machine.states[3].power.basis, Basis::Assumed);
+    assert_eq!(machine.powers()[2].basis, Basis::Calibrated);
+    assert_eq!(machine.powers()[3].basis, Basis::Assumed);
     assert_eq!(machine.power_basis(), Basis::Assumed);
 }
 
 #[test]
 fn a_figure_without_a_source_counts_as_assumed() {
-    let basis = |more: &str| machine(&state("C1", "1", "1", more)).unwrap().states[0].power.basis;
+    let basis = |more: &str| machine(&state("C1", "1", "1", more)).unwrap().powers()[0].basis;
     assert_eq!(basis("power_mw = 5"), Basis::Assumed);
     assert_eq!(basis("power_mw = 5\npower_source = \"a paper\""), Basis::Calibrated);
     assert_eq!(basis("power_mw = 5\npower_kind = \"measured\""), Basis::Measured);

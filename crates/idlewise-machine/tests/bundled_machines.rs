@@ -1,9 +1,9 @@
-//! What must hold for every file in machines/. (Tests may read files; the crate does not.)
+//! What must hold for every file in machines/.
 
 use std::fs;
 use std::path::PathBuf;
 
-use idlewise_sim::{Basis, Machine, MachineError};
+use idlewise_machine::{Basis, Machine, MachineError, MachineState};
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines"))
@@ -24,15 +24,11 @@ fn files() -> Vec<(String, String)> {
 }
 
 fn machines() -> Vec<Machine> {
-    let parse = |(name, text): (String, String)| {
-        Machine::from_toml(&text).unwrap_or_else(|error| panic!("machines/{name}.toml: {error}"))
-    };
-    files().into_iter().map(parse).collect()
+    idlewise_machine::bundled_machines().collect()
 }
 
 fn machine(id: &str) -> Machine {
-    let path = folder().join(format!("{id}.toml"));
-    Machine::from_toml(&fs::read_to_string(path).unwrap()).unwrap()
+    idlewise_machine::bundled(id).unwrap()
 }
 
 #[test]
@@ -52,6 +48,23 @@ fn every_file_parses_and_is_named_by_its_id_and_source() {
 }
 
 #[test]
+fn the_crate_carries_every_file() {
+    let carried: Vec<&str> = idlewise_machine::bundled_ids().collect();
+    assert_eq!(carried, files().iter().map(|(name, _)| name).collect::<Vec<_>>());
+    assert!(idlewise_machine::bundled("README").is_none());
+}
+
+#[test]
+fn every_machine_is_the_same_after_writing_and_reading() {
+    for machine in machines() {
+        let json = serde_json::to_string(&machine).unwrap();
+        let read: Machine = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, machine);
+        assert_eq!(read.check(), Ok(()));
+    }
+}
+
+#[test]
 fn every_machine_but_cwf_has_a_table() {
     for machine in machines() {
         match machine.table() {
@@ -66,8 +79,8 @@ fn every_machine_but_cwf_has_a_table() {
 #[test]
 fn every_published_power_has_a_source() {
     for machine in machines() {
-        let states = machine.states.iter().filter_map(|state| state.power_figure.as_ref());
-        for figure in states.chain(&machine.running_power_figure) {
+        let states = machine.states.iter().filter_map(MachineState::power_figure);
+        for figure in states.chain(machine.running_power_figure()) {
             assert!(figure.source.is_some() && figure.kind.is_some(), "{}", machine.id);
         }
     }
@@ -77,10 +90,9 @@ fn every_published_power_has_a_source() {
 fn powers_fall_from_state_to_state() {
     for machine in machines() {
         let id = &machine.id;
-        let mut shallower_mw = machine.running_power.mw;
-        for state in &machine.states {
-            let mw = state.power.mw;
-            if state.idle.is_polling {
+        let mut shallower_mw = machine.running_power().mw;
+        for (state, mw) in machine.states.iter().zip(powers_mw(&machine)) {
+            if state.idle().is_polling {
                 assert_eq!(mw, shallower_mw, "{id} {}", state.name);
             } else if shallower_mw > 0.0 {
                 assert!(mw < shallower_mw, "{id} {}: {mw} mW after {shallower_mw} mW", state.name);
@@ -97,10 +109,11 @@ fn powers_fall_from_state_to_state() {
 fn transition_energies_are_never_negative() {
     for machine in machines() {
         let mut energy_uj = 0.0;
-        for pair in machine.states.windows(2) {
-            let target_residency_s = pair[1].idle.target_residency_ns as f64 * 1e-9;
-            energy_uj += (pair[0].power.mw - pair[1].power.mw) * 1e3 * target_residency_s;
-            assert!(energy_uj >= 0.0, "{} {}: {energy_uj} uJ", machine.id, pair[1].name);
+        let powers_mw = powers_mw(&machine);
+        for (deeper, pair) in machine.states.iter().skip(1).zip(powers_mw.windows(2)) {
+            let target_residency_s = deeper.target_residency_ns as f64 * 1e-9;
+            energy_uj += (pair[0] - pair[1]) * 1e3 * target_residency_s;
+            assert!(energy_uj >= 0.0, "{} {}: {energy_uj} uJ", machine.id, deeper.name);
         }
     }
 }
@@ -111,14 +124,18 @@ fn the_manuals_example_is_a_machine() {
     let (_, rest) = manual.split_once("```toml\n").expect("the manual has an example");
     let (example, _) = rest.split_once("```").expect("the example ends");
     let machine = Machine::from_toml(example).unwrap_or_else(|error| panic!("README.md: {error}"));
-    assert_eq!(machine.states[3].power.basis, Basis::Measured);
+    assert_eq!(machine.powers()[3].basis, Basis::Measured);
+}
+
+fn powers_mw(machine: &Machine) -> Vec<f64> {
+    machine.powers().iter().map(|power| power.mw).collect()
 }
 
 /// Name, exit latency and target residency of every state, in microseconds.
 fn times_us(machine: &Machine) -> Vec<(&str, f64, f64)> {
     let us = |ns: u64| ns as f64 / 1000.0;
     let states = machine.states.iter();
-    states.map(|s| (&*s.name, us(s.idle.exit_latency_ns), us(s.idle.target_residency_ns))).collect()
+    states.map(|s| (&*s.name, us(s.exit_latency_ns), us(s.target_residency_ns))).collect()
 }
 
 #[test]
@@ -136,24 +153,21 @@ fn key_figures_survive_the_way_from_their_source() {
     let power9 = machine("power9");
     assert_eq!(times_us(&power9)[8], ("stop11", 10_000.0, 100_000.0));
     assert_eq!(power9.disabled_by_default().bits(), 0b1_1000_0000);
-    assert!(power9.states.iter().all(|state| !state.idle.is_auto_promoted));
+    assert!(power9.states.iter().all(|state| !state.idle().is_auto_promoted));
 
     let promoted = machine("power9-stop0lite");
-    let promoted: Vec<bool> = promoted.states.iter().map(|s| s.idle.is_auto_promoted).collect();
+    let promoted: Vec<bool> = promoted.states.iter().map(|s| s.idle().is_auto_promoted).collect();
     assert_eq!(promoted, [false, true, false, false]);
 }
 
 #[test]
 fn published_powers_are_taken_as_they_are() {
-    let powers_mw = |machine: &Machine| -> Vec<f64> {
-        machine.states.iter().map(|state| state.power.mw).collect()
-    };
     for (id, running_mw, wfi_mw) in
         [("pixel6-a55", 127.65, 1.92), ("pixel6-a76", 146.82, 9.6), ("pixel6-x1", 613.51, 36.01)]
     {
         let machine = machine(id);
-        assert_eq!(machine.running_power.mw, running_mw, "{id}");
-        assert_eq!(machine.running_power.basis, Basis::Calibrated, "{id}");
+        assert_eq!(machine.running_power().mw, running_mw, "{id}");
+        assert_eq!(machine.running_power().basis, Basis::Calibrated, "{id}");
         assert_eq!(powers_mw(&machine), [wfi_mw, 0.0], "{id}");
         assert_eq!(machine.power_basis(), Basis::Calibrated, "{id}");
     }
@@ -169,22 +183,24 @@ fn published_powers_are_taken_as_they_are() {
 #[test]
 fn an_anonymous_machine_has_the_same_states_and_no_names() {
     for machine in machines() {
-        let text = machine.anonymous_toml();
-        let anonymous = Machine::from_toml(&text).unwrap();
-        assert_eq!(anonymous.running_power, machine.running_power, "{}", machine.id);
+        let anonymous = machine.anonymous();
+        let text = serde_json::to_string(&anonymous).unwrap();
+        assert_eq!(anonymous.check(), Ok(()));
+        assert_eq!(anonymous.running_power(), machine.running_power(), "{}", machine.id);
+        assert_eq!(anonymous.powers(), machine.powers(), "{}", machine.id);
         assert_eq!(anonymous.states.len(), machine.states.len());
         for (a, b) in anonymous.states.iter().zip(&machine.states) {
-            let what = |state: &idlewise_sim::MachineState| {
-                (state.name.clone(), state.idle, state.power, state.is_disabled_by_default)
+            let what = |state: &MachineState| {
+                (state.name.clone(), state.idle(), state.is_disabled_by_default)
             };
             assert_eq!(what(a), what(b), "{}", machine.id);
         }
         for name in [Some(&machine.id), Some(&machine.title), machine.model_name.as_ref()] {
             assert!(name.is_none_or(|name| !text.contains(name)), "{text}");
         }
-        let sources = machine.states.iter().filter_map(|state| state.power_figure.as_ref());
-        for source in sources.filter_map(|figure| figure.source.as_ref()) {
-            assert!(!text.contains(source.as_str()), "{text}");
+        let figures = machine.states.iter().filter_map(MachineState::power_figure);
+        for source in figures.filter_map(|figure| figure.source) {
+            assert!(!text.contains(source), "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Texts that are no machine: each is `tests/malformed/machine/<reason>.toml`, and must fail with its
+//! Texts that are no machine: each is `tests/malformed/<reason>.toml`, and must fail with its
 //! message. What a fuzzer is slow to write is made here.
 
-use idlewise_sim::Machine;
+use idlewise_machine::Machine;
 
 fn message(text: &str) -> String {
     Machine::from_toml(text).expect_err("the text is wrong").to_string()
@@ -9,7 +9,7 @@ fn message(text: &str) -> String {
 
 #[test]
 fn refuses_powers_whose_mean_would_be_infinite() {
-    let message = message(include_str!("malformed/machine/power_beyond_all_cores.toml"));
+    let message = message(include_str!("malformed/power_beyond_all_cores.toml"));
     assert!(message.starts_with("line 6: 1000000000"), "{message}");
     assert!(message.ends_with("mW is too much: check the unit"), "{message}");
 }

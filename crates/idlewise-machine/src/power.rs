@@ -26,21 +26,22 @@
 //! One curve for phones and servers is crude: ratios are wrong by factors, absolute powers by more.
 //! What it gives is the right order, so results that rest on it are marked assumed.
 
-use idlewise_core::IdleState;
+use crate::words::words;
+use crate::{Arch, MachineState, UmwaitState};
 
-use super::file::{Arch, UmwaitState};
-
-/// Where a figure comes from, strongest first: a later one is a weaker reason to believe it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Basis {
-    /// Measured on the machine that it is about.
-    Measured,
-    /// Follows from a simulation of recorded or generated events.
-    Simulated,
-    /// From a published figure.
-    Calibrated,
-    /// Nobody published it; a documented default stands in.
-    Assumed,
+words! {
+    /// Where a figure comes from, strongest first: a later one is a weaker reason to believe it.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum Basis {
+        /// Measured on the machine that it is about.
+        Measured = "measured",
+        /// Follows from a simulation of recorded or generated events.
+        Simulated = "simulated",
+        /// From a published figure.
+        Calibrated = "calibrated",
+        /// Nobody published it; a documented default stands in.
+        Assumed = "assumed",
+    }
 }
 
 impl Basis {
@@ -48,25 +49,9 @@ impl Basis {
     pub const ALL: [Basis; 4] =
         [Basis::Measured, Basis::Simulated, Basis::Calibrated, Basis::Assumed];
 
-    /// The word for it in columns and footers.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Basis::Measured => "measured",
-            Basis::Simulated => "simulated",
-            Basis::Calibrated => "calibrated",
-            Basis::Assumed => "assumed",
-        }
-    }
-
     /// The basis of what follows from several figures: that of the weakest. None for no figures.
     pub fn weakest(bases: impl IntoIterator<Item = Basis>) -> Option<Basis> {
         bases.into_iter().max()
-    }
-}
-
-impl std::fmt::Display for Basis {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.as_str())
     }
 }
 
@@ -80,15 +65,15 @@ pub struct Power {
 }
 
 /// A power that a machine's file gives, with its source.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct PowerFigure {
+pub struct PowerFigure<'a> {
     /// Milliwatts of one core.
     pub mw: f64,
     /// How the source came by it: measured, published fit, declared, paper, assumed.
-    pub kind: Option<String>,
+    pub kind: Option<&'a str>,
     /// Where to look it up.
-    pub source: Option<String>,
+    pub source: Option<&'a str>,
     /// The frequency it holds at, where it depends on that.
     pub at_khz: Option<u64>,
     /// Least and greatest over all frequencies.
@@ -97,10 +82,10 @@ pub struct PowerFigure {
     pub is_checked: bool,
 }
 
-impl PowerFigure {
+impl PowerFigure<'_> {
     /// Measured and assumed if the file says so; assumed too if it names no source.
     pub fn basis(&self) -> Basis {
-        match self.kind.as_deref() {
+        match self.kind {
             Some("measured") => Basis::Measured,
             Some("assumed") => Basis::Assumed,
             _ if self.source.is_none() => Basis::Assumed,
@@ -113,7 +98,7 @@ impl PowerFigure {
     }
 }
 
-/// Assumed running power of an x86 or POWER core, milliwatts: AgileWatts' Skylake C0.
+/// Assumed running power of a core that is not Arm's, milliwatts: AgileWatts' Skylake C0.
 pub const RUNNING_POWER_MW: f64 = 4000.0;
 
 /// Assumed running power of an Arm core in a phone or an embedded board, milliwatts: amid the five
@@ -130,37 +115,27 @@ const UMWAIT_C01_RATIO: f64 = 0.9;
 const UMWAIT_C02_RATIO: f64 = 0.82;
 
 /// The running power of a machine: its file's figure, else the default.
-pub(super) fn running_power(arch: Arch, figure: Option<&PowerFigure>) -> Power {
+pub(crate) fn running_power(arch: Arch, figure: Option<PowerFigure<'_>>) -> Power {
     let default_mw = match arch {
-        Arch::X86 | Arch::Power => RUNNING_POWER_MW,
+        Arch::X86 | Arch::Power | Arch::Other => RUNNING_POWER_MW,
         Arch::Arm => RUNNING_POWER_ARM_MW,
     };
-    figure.map_or(Power { mw: default_mw, basis: Basis::Assumed }, PowerFigure::power)
-}
-
-/// What the powers of a table depend on, one per state.
-pub(super) struct PowerInput<'a> {
-    pub idle: IdleState,
-    pub umwait_state: Option<UmwaitState>,
-    pub figure: Option<&'a PowerFigure>,
+    figure.map_or(Power { mw: default_mw, basis: Basis::Assumed }, |figure| figure.power())
 }
 
 /// The powers of a table's states: published where there is a figure, else the default shape, kept
 /// below the shallower state and above published deeper ones.
-pub(super) fn state_powers(running: Power, inputs: &[PowerInput<'_>]) -> Vec<Power> {
-    let mut powers: Vec<Power> = Vec::with_capacity(inputs.len());
-    for (index, input) in inputs.iter().enumerate() {
-        let power = match input.figure {
+pub(crate) fn state_powers(running: Power, states: &[MachineState]) -> Vec<Power> {
+    let mut powers: Vec<Power> = Vec::with_capacity(states.len());
+    for (index, state) in states.iter().enumerate() {
+        let power = match state.power_figure() {
             Some(figure) => figure.power(),
-            None if input.idle.is_polling => running,
+            None if state.idle().is_polling => running,
             None => {
-                let shape_mw = running.mw * shape_ratio(input);
-                let ceiling_mw = match powers.last() {
-                    Some(shallower) => shallower.mw,
-                    None => running.mw,
-                };
-                let published = inputs[index..].iter().filter_map(|deeper| deeper.figure);
-                let floor_mw = published.map(|figure| figure.mw).fold(0.0, f64::max);
+                let shape_mw = running.mw * shape_ratio(state);
+                let ceiling_mw = powers.last().unwrap_or(&running).mw;
+                let published_mw = states[index..].iter().filter_map(|deeper| deeper.power_mw);
+                let floor_mw = published_mw.fold(0.0, f64::max);
                 Power { mw: between(shape_mw, ceiling_mw, floor_mw), basis: Basis::Assumed }
             }
         };
@@ -176,11 +151,11 @@ fn between(shape_mw: f64, ceiling_mw: f64, floor_mw: f64) -> f64 {
     if mw > floor_mw || floor_mw >= ceiling_mw { mw } else { (ceiling_mw * floor_mw).sqrt() }
 }
 
-fn shape_ratio(input: &PowerInput<'_>) -> f64 {
-    match input.umwait_state {
+fn shape_ratio(state: &MachineState) -> f64 {
+    match state.umwait_state {
         Some(UmwaitState::C01) => UMWAIT_C01_RATIO,
         Some(UmwaitState::C02) => UMWAIT_C02_RATIO,
-        None => residency_ratio(input.idle.target_residency_ns as f64),
+        None => residency_ratio(state.target_residency_ns as f64),
     }
 }
 

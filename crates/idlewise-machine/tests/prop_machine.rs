@@ -1,6 +1,6 @@
 //! Whatever is done to a machine file, reading it gives a machine or a one-line error.
 
-use idlewise_sim::Machine;
+use idlewise_machine::Machine;
 use proptest::prelude::*;
 
 const FILES: [&str; 3] = [
@@ -32,8 +32,11 @@ fn check(text: &str) -> Result<(), TestCaseError> {
         Ok(machine) => {
             // The rest of the interface must hold for whatever was accepted.
             let _ = machine.doubts();
+            prop_assert_eq!(machine.check(), Ok(()));
+            for power in machine.powers() {
+                prop_assert!(power.mw.is_finite() && power.mw >= 0.0);
+            }
             for (index, state) in machine.states.iter().enumerate() {
-                prop_assert!(state.power.mw.is_finite() && state.power.mw >= 0.0);
                 prop_assert!(
                     machine.state_index(&state.name) == Ok(index)
                         || machine.state_index(&index.to_string()).is_ok()

@@ -2,7 +2,7 @@
 //! be run on.
 #![no_main]
 
-use idlewise_sim::{Machine, MachineError};
+use idlewise_machine::{Machine, MachineError};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -18,8 +18,8 @@ fuzz_target!(|text: &str| {
         Err(error) => assert!(matches!(error, MachineError::NoStates { .. })),
     }
     let is_power = |mw: f64| mw.is_finite() && mw >= 0.0;
-    assert!(is_power(machine.running_power.mw));
-    assert!(machine.states.iter().all(|state| is_power(state.power.mw)));
+    assert!(is_power(machine.running_power().mw));
+    assert!(machine.powers().iter().all(|power| is_power(power.mw)));
     let _ = (machine.disabled_by_default(), machine.power_basis(), machine.doubts());
     for (index, state) in machine.states.iter().enumerate() {
         match machine.state_index(&state.name) {

@@ -1,5 +1,0 @@
-//! Rebuilds the binary when a file is added to machines/: `include_dir!` sees changed files only.
-
-fn main() {
-    println!("cargo::rerun-if-changed=../../machines");
-}

@@ -1,0 +1,33 @@
+//! The files of `machines/`. A machine is parsed when it is asked for.
+
+use include_dir::{Dir, include_dir};
+
+use crate::Machine;
+
+static FOLDER: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/machines");
+
+/// The ids of all bundled machines, sorted.
+pub fn bundled_ids() -> impl Iterator<Item = &'static str> {
+    let paths = FOLDER.files().map(|file| file.path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|ending| ending == "toml"));
+    let mut ids: Vec<&str> = paths.filter_map(|path| path.file_stem()?.to_str()).collect();
+    ids.sort_unstable();
+    ids.into_iter()
+}
+
+/// The bundled machine of that id, in any case; `None` if there is none.
+///
+/// ```
+/// assert_eq!(idlewise_machine::bundled("SPR").unwrap().id, "spr");
+/// assert!(idlewise_machine::bundled("z80").is_none());
+/// ```
+pub fn bundled(id: &str) -> Option<Machine> {
+    let file = FOLDER.get_file(format!("{}.toml", id.to_ascii_lowercase()))?;
+    let text = file.contents_utf8()?;
+    Some(Machine::from_toml(text).expect("a test reads every file"))
+}
+
+/// All bundled machines, sorted by id.
+pub fn bundled_machines() -> impl Iterator<Item = Machine> {
+    bundled_ids().filter_map(bundled)
+}

@@ -1,0 +1,51 @@
+//! What can be wrong with a machine, in one line each.
+
+use idlewise_core::StateIndex;
+
+/// Why a text is no machine, or a machine cannot do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MachineError {
+    /// A field is missing, unknown or of the wrong kind, or the states are no table.
+    #[error("{}{message}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
+    Invalid {
+        /// Where in the text, counted from 1; `None` if the machine is not from a text, or the
+        /// line is not known.
+        line: Option<usize>,
+        /// What was found and what was expected.
+        message: String,
+    },
+    /// The machine has no idle states, so there is nothing to select from.
+    #[error("machine {id} has no idle states (it ran without an idle driver): choose another")]
+    NoStates {
+        /// The machine.
+        id: String,
+    },
+    /// No state has the name or index that was asked for.
+    #[error("machine {machine} has no state {asked}: it has {}", names.join(", "))]
+    UnknownState {
+        /// The machine.
+        machine: String,
+        /// What was asked for.
+        asked: String,
+        /// The names of all states.
+        names: Vec<String>,
+    },
+    /// Several states have the name that was asked for.
+    #[error(
+        "machine {machine} has several states {asked}: give an index, one of {}",
+        list(indices)
+    )]
+    AmbiguousState {
+        /// The machine.
+        machine: String,
+        /// What was asked for.
+        asked: String,
+        /// The states of that name.
+        indices: Vec<StateIndex>,
+    },
+}
+
+fn list(indices: &[StateIndex]) -> String {
+    indices.iter().map(StateIndex::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,47 @@
+//! Machines: their idle states with names, latencies and powers, and where every figure comes from.
+//!
+//! ```
+//! let machine = idlewise_machine::bundled("spr").unwrap();
+//! let deepest = machine.states.last().unwrap();
+//! assert_eq!(deepest.name, "C6");
+//! assert_eq!(deepest.exit_latency_ns, 290_000);
+//! // Nobody published its power, so a documented default stands in.
+//! assert_eq!(machine.powers().last().unwrap().basis, idlewise_machine::Basis::Assumed);
+//! ```
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `machine.rs` | [`Machine`] and [`MachineState`] with their serde form, and lookup of states |
+//! | `check.rs` | what a machine file must hold, and in which line it does not |
+//! | `power.rs` | [`Basis`], [`Power`], and the default shape where nobody published a figure |
+//! | `doubts.rs` | what is odd, assumed or unchecked about a machine |
+//! | `bundled.rs` | the files of `machines/`, which are part of this crate |
+//! | `words.rs` | [`Arch`], [`Flag`], [`UmwaitState`]: the words of a machine file |
+//! | `nearest.rs` | [`nearest_name`]: what a mistyped name was probably meant to be |
+//! | `error.rs` | [`MachineError`] |
+//!
+//! `machines/README.md` explains the file's fields. A machine has the same fields in TOML, JSON and
+//! any other form that serde writes.
+//!
+//! What this crate does not do: open files, read the machine that it runs on (`idlewise-host` does),
+//! or replay anything (`idlewise-sim`).
+#![forbid(unsafe_code)]
+
+mod bundled;
+mod check;
+mod doubts;
+mod error;
+mod machine;
+mod nearest;
+mod power;
+mod words;
+
+pub use bundled::{bundled, bundled_ids, bundled_machines};
+pub use error::MachineError;
+pub use machine::{DomainState, Machine, MachineState, Topology};
+pub use nearest::nearest_name;
+pub use power::{Basis, Power, PowerFigure, RUNNING_POWER_ARM_MW, RUNNING_POWER_MW};
+pub use words::{Arch, Flag, UmwaitState};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,434 @@
+//! A machine, and its states. `machines/README.md` explains every field of the files; unknown ones
+//! are errors, so that a typing mistake is found.
+
+use idlewise_core::{DisabledMask, IdleState, StateIndex, StateTable};
+use serde::{Deserialize, Serialize};
+
+use crate::check::{microseconds, milliwatts, milliwatts_range, table_fault};
+use crate::power::{running_power, state_powers};
+use crate::{Arch, Basis, Flag, MachineError, Power, PowerFigure, UmwaitState};
+
+/// A machine, or one kind of core of a machine that mixes them.
+///
+/// ```
+/// use idlewise_machine::Machine;
+///
+/// let text = r#"
+///     id = "toy"
+///     title = "A machine with two states"
+///     arch = "x86"
+///     source = "invented"
+///     [[states]]
+///     name = "POLL"
+///     exit_latency_us = 0
+///     target_residency_us = 0
+///     flags = ["polling"]
+///     [[states]]
+///     name = "C6"
+///     exit_latency_us = 190
+///     target_residency_us = 600
+/// "#;
+/// let machine = Machine::from_toml(text)?;
+/// assert_eq!(machine.table()?.get(1).exit_latency_ns, 190_000);
+/// assert_eq!(machine.powers()[1].mw, 100.0);
+/// assert_eq!(machine.state_index("c6")?, 1);
+/// # Ok::<(), idlewise_machine::MachineError>(())
+/// ```
+///
+/// What serde reads has the right fields, but is not checked yet; see [`Machine::check`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Machine {
+    /// Short unique name, as in `--machine NAME`; a bundled machine's file has the same name.
+    pub id: String,
+    /// Name for people.
+    pub title: String,
+    /// Instruction set family; it decides the default running power.
+    pub arch: Arch,
+    /// The maker.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub vendor: Option<String>,
+    /// As the CPU reports itself.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub model_name: Option<String>,
+    /// CPU family number.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub family: Option<u32>,
+    /// CPU model number.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub model: Option<u32>,
+    /// CPU stepping number.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub stepping: Option<u32>,
+    /// CPU models that use this table of a kernel driver.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub cpu_models: Vec<String>,
+    /// The whole that this kind of core belongs to.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub part_of: Option<String>,
+    /// The kernel's idle driver.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub driver: Option<String>,
+    /// The kernel that the states were read from.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub kernel: Option<String>,
+    /// Id of the kernel's built-in table that this machine uses.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub kernel_table: Option<String>,
+    /// What kind of source this is: captured, kernel table, device tree, paper.
+    pub source: String,
+    /// Where to look it up.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub source_ref: Option<String>,
+    /// Facts about the table, in words.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub quirks: Vec<String>,
+    /// Power of one core that runs instructions, if anybody published it; see
+    /// [`Machine::running_power`].
+    #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts")]
+    pub running_power_mw: Option<f64>,
+    /// As [`MachineState::power_range_mw`], of a running core.
+    #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts_range")]
+    pub running_power_range_mw: Option<[f64; 2]>,
+    /// As [`MachineState::power_at_khz`], of a running core.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub running_power_at_khz: Option<u64>,
+    /// As [`MachineState::power_kind`], of a running core.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub running_power_kind: Option<String>,
+    /// As [`MachineState::power_source`], of a running core.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub running_power_source: Option<String>,
+    /// As [`MachineState::power_checked`], of a running core.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub running_power_checked: Option<bool>,
+    /// Packages, cores and threads, as far as known.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub topology: Topology,
+    /// The idle states, shallowest first. Empty for a machine that had no idle driver.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub states: Vec<MachineState>,
+    /// States of the power domains above the core. The kernel does not offer them to a governor.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub domain_states: Vec<DomainState>,
+}
+
+/// Whether a field is left out when a machine is written.
+fn is_absent<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// How many of what a machine has; `None` where unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Topology {
+    /// Sockets.
+    pub package_count: Option<u32>,
+    /// Dies in all packages.
+    pub die_count: Option<u32>,
+    /// NUMA nodes.
+    pub numa_node_count: Option<u32>,
+    /// Cores in all packages.
+    pub core_count: Option<u32>,
+    /// Logical CPUs in all packages.
+    pub thread_count: Option<u32>,
+    /// Of these, on performance cores.
+    pub p_thread_count: Option<u32>,
+    /// Of these, on efficiency cores.
+    pub e_thread_count: Option<u32>,
+    /// Threads of one core, where it can't be had by division.
+    pub threads_per_core: Option<u32>,
+    /// Groups of CPUs that share a second-level cache.
+    pub l2_domain_count: Option<u32>,
+    /// CPUs in such a group, where all are of one size.
+    pub threads_per_l2: Option<u32>,
+    /// Groups of CPUs that share a third-level cache.
+    pub l3_domain_count: Option<u32>,
+}
+
+/// One idle state of a machine. Times are microseconds in files, nanoseconds here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct MachineState {
+    /// Its name; a few machines have two states of the same name.
+    pub name: String,
+    /// What the driver says about it.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub desc: Option<String>,
+    /// Worst case from the wake-up to the first instruction, as declared.
+    #[serde(rename = "exit_latency_us", with = "microseconds")]
+    pub exit_latency_ns: u64,
+    /// Shortest stay that pays, entry included, as declared.
+    #[serde(rename = "target_residency_us", with = "microseconds")]
+    pub target_residency_ns: u64,
+    /// Figures that the source does not state, by field name.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub inferred: Vec<String>,
+    /// What the driver says it needs or does.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub flags: Vec<Flag>,
+    /// The hint that MWAIT is given to ask for it.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub mwait_hint: Option<String>,
+    /// The state that UMWAIT is asked for.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub umwait_state: Option<UmwaitState>,
+    /// The I/O port that is read to ask for it.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub io_port: Option<String>,
+    /// Off unless somebody turns it on.
+    #[serde(default, skip_serializing_if = "is_absent", rename = "default_disabled")]
+    pub is_disabled_by_default: bool,
+    /// Milliwatts of one core in this state, if anybody published it; see [`Machine::powers`].
+    #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts")]
+    pub power_mw: Option<f64>,
+    /// Least and greatest power over all frequencies.
+    #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts_range")]
+    pub power_range_mw: Option<[f64; 2]>,
+    /// The frequency at which the power holds, where it depends on that.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub power_at_khz: Option<u64>,
+    /// How the source came by the power: measured, published fit, declared, paper, assumed.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub power_kind: Option<String>,
+    /// Where to look it up.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub power_source: Option<String>,
+    /// `false` if the power is quoted second-hand: nobody read it in its source.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub power_checked: Option<bool>,
+}
+
+/// A state of a power domain above the core.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct DomainState {
+    /// Its name.
+    pub name: String,
+    /// What the driver says about it.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub desc: Option<String>,
+    /// Worst case from the wake-up to the first instruction, as declared.
+    #[serde(rename = "exit_latency_us", with = "microseconds")]
+    pub exit_latency_ns: u64,
+    /// Shortest stay that pays, as declared.
+    #[serde(rename = "target_residency_us", with = "microseconds")]
+    pub target_residency_ns: u64,
+    /// What the driver says it needs or does.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub flags: Vec<Flag>,
+}
+
+impl Machine {
+    /// A machine of which nothing more is known yet.
+    pub fn new(id: &str, title: &str, arch: Arch, source: &str) -> Self {
+        Machine {
+            id: id.to_owned(),
+            title: title.to_owned(),
+            arch,
+            vendor: None,
+            model_name: None,
+            family: None,
+            model: None,
+            stepping: None,
+            cpu_models: Vec::new(),
+            part_of: None,
+            driver: None,
+            kernel: None,
+            kernel_table: None,
+            source: source.to_owned(),
+            source_ref: None,
+            quirks: Vec::new(),
+            running_power_mw: None,
+            running_power_range_mw: None,
+            running_power_at_khz: None,
+            running_power_kind: None,
+            running_power_source: None,
+            running_power_checked: None,
+            topology: Topology::default(),
+            states: Vec::new(),
+            domain_states: Vec::new(),
+        }
+    }
+
+    /// The states as a governor sees them.
+    ///
+    /// # Errors
+    /// [`MachineError::NoStates`] if the machine has none; [`MachineError::Invalid`] if a caller
+    /// changed `states` into something that is no table.
+    pub fn table(&self) -> Result<StateTable, MachineError> {
+        if self.states.is_empty() {
+            return Err(MachineError::NoStates { id: self.id.clone() });
+        }
+        let states: Vec<IdleState> = self.states.iter().map(MachineState::idle).collect();
+        StateTable::new(&states).map_err(|error| MachineError::Invalid {
+            line: None,
+            message: table_fault(&self.states, error),
+        })
+    }
+
+    /// The exit latencies by state.
+    pub fn exit_latencies_ns(&self) -> Vec<u64> {
+        self.states.iter().map(|state| state.exit_latency_ns).collect()
+    }
+
+    /// The states that are off unless somebody turns them on.
+    pub fn disabled_by_default(&self) -> DisabledMask {
+        let disabled =
+            self.states.iter().enumerate().filter(|(_, state)| state.is_disabled_by_default);
+        disabled.fold(DisabledMask::NONE, |mask, (index, _)| mask.with(index))
+    }
+
+    /// The published power of a running core.
+    pub fn running_power_figure(&self) -> Option<PowerFigure<'_>> {
+        Some(PowerFigure {
+            mw: self.running_power_mw?,
+            kind: self.running_power_kind.as_deref(),
+            source: self.running_power_source.as_deref(),
+            at_khz: self.running_power_at_khz,
+            range_mw: self.running_power_range_mw,
+            is_checked: self.running_power_checked.unwrap_or(true),
+        })
+    }
+
+    /// Power of one core that runs instructions: the published one, else the default of its
+    /// [`Arch`].
+    pub fn running_power(&self) -> Power {
+        running_power(self.arch, self.running_power_figure())
+    }
+
+    /// Power of one core in each state: the published ones, else those of the default shape.
+    pub fn powers(&self) -> Vec<Power> {
+        state_powers(self.running_power(), &self.states)
+    }
+
+    /// The basis of the machine's powers: the weakest among its states.
+    pub fn power_basis(&self) -> Basis {
+        Basis::weakest(self.powers().iter().map(|power| power.basis))
+            .unwrap_or(self.running_power().basis)
+    }
+
+    /// Finds a state by name (as written, else ignoring case) or by index number.
+    ///
+    /// # Errors
+    /// [`MachineError::UnknownState`] and [`MachineError::AmbiguousState`]; both list what there is.
+    pub fn state_index(&self, asked: &str) -> Result<StateIndex, MachineError> {
+        let with_name = |same: &dyn Fn(&str) -> bool| -> Vec<StateIndex> {
+            let states = self.states.iter().enumerate();
+            states.filter(|(_, state)| same(&state.name)).map(|(index, _)| index).collect()
+        };
+        let mut indices = with_name(&|name| name == asked);
+        if indices.is_empty() {
+            indices = with_name(&|name| name.eq_ignore_ascii_case(asked));
+        }
+        if indices.is_empty()
+            && let Ok(index) = asked.parse::<StateIndex>()
+            && index < self.states.len()
+        {
+            indices.push(index);
+        }
+        let (machine, asked) = (self.id.clone(), asked.to_owned());
+        match indices[..] {
+            [index] => Ok(index),
+            [] => {
+                let names = self.states.iter().map(|state| state.name.clone()).collect();
+                Err(MachineError::UnknownState { machine, asked, names })
+            }
+            _ => Err(MachineError::AmbiguousState { machine, asked, indices }),
+        }
+    }
+
+    /// The state's name, with its index where another state has the same.
+    ///
+    /// # Panics
+    /// If there is no such state.
+    pub fn state_label(&self, index: StateIndex) -> String {
+        let name = &self.states[index].name;
+        let is_unique = self.states.iter().filter(|state| state.name == *name).count() == 1;
+        if is_unique { name.clone() } else { format!("{name} (state {index})") }
+    }
+
+    /// The same idle states and powers without anything that tells which machine it is: names, CPU
+    /// model, topology, driver, sources and quirks are gone. Replays on it give the same numbers.
+    pub fn anonymous(&self) -> Self {
+        const SOURCE: &str = "anonymized";
+        // A figure's source goes; that there was one shows in its basis.
+        let known = |figure: Option<PowerFigure<'_>>| match figure {
+            Some(figure) => {
+                let kind = figure.basis().as_str().to_owned();
+                (Some(figure.mw), Some(kind), Some(SOURCE.to_owned()))
+            }
+            None => (None, None, None),
+        };
+        let mut machine = Machine::new("anonymous", "Anonymous machine", self.arch, SOURCE);
+        (machine.running_power_mw, machine.running_power_kind, machine.running_power_source) =
+            known(self.running_power_figure());
+        let states = self.states.iter().map(|state| {
+            let (power_mw, power_kind, power_source) = known(state.power_figure());
+            MachineState {
+                flags: state.flags.clone(),
+                mwait_hint: state.mwait_hint.clone(),
+                umwait_state: state.umwait_state,
+                is_disabled_by_default: state.is_disabled_by_default,
+                power_mw,
+                power_kind,
+                power_source,
+                ..MachineState::new(&state.name, state.exit_latency_ns, state.target_residency_ns)
+            }
+        });
+        machine.states = states.collect();
+        machine
+    }
+}
+
+impl MachineState {
+    /// A state of which nothing more is known yet.
+    pub fn new(name: &str, exit_latency_ns: u64, target_residency_ns: u64) -> Self {
+        MachineState {
+            name: name.to_owned(),
+            desc: None,
+            exit_latency_ns,
+            target_residency_ns,
+            inferred: Vec::new(),
+            flags: Vec::new(),
+            mwait_hint: None,
+            umwait_state: None,
+            io_port: None,
+            is_disabled_by_default: false,
+            power_mw: None,
+            power_range_mw: None,
+            power_at_khz: None,
+            power_kind: None,
+            power_source: None,
+            power_checked: None,
+        }
+    }
+
+    /// What a governor sees. A store ends a state that polls or monitors memory.
+    pub fn idle(&self) -> IdleState {
+        let is_polling = self.flags.contains(&Flag::Polling);
+        IdleState {
+            exit_latency_ns: self.exit_latency_ns,
+            target_residency_ns: self.target_residency_ns,
+            is_polling,
+            wakes_on_store: is_polling || self.mwait_hint.is_some() || self.umwait_state.is_some(),
+            is_auto_promoted: self.flags.contains(&Flag::AutoPromote),
+        }
+    }
+
+    /// The published power.
+    pub fn power_figure(&self) -> Option<PowerFigure<'_>> {
+        Some(PowerFigure {
+            mw: self.power_mw?,
+            kind: self.power_kind.as_deref(),
+            source: self.power_source.as_deref(),
+            at_khz: self.power_at_khz,
+            range_mw: self.power_range_mw,
+            is_checked: self.power_checked.unwrap_or(true),
+        })
+    }
+}
