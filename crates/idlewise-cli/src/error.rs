@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
+use idlewise_machine::nearest_name;
 use idlewise_report::shown_in_line;
 
 use crate::screen::say;
@@ -61,10 +62,14 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// The candidate that `name` was probably meant to be, if any is close.
-pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = candidates
-        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .filter(|&(edit_count, _)| edit_count <= name.len().div_ceil(3));
-    scored.min_by_key(|&(edit_count, _)| edit_count).map(|(_, candidate)| candidate)
+/// What to do about a name that nothing has: take the one that was probably meant, if any is close.
+pub fn did_you_mean<'a>(
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    otherwise: &str,
+) -> String {
+    match nearest_name(name, known) {
+        Some(nearest) => format!("did you mean '{nearest}'?"),
+        None => otherwise.to_owned(),
+    }
 }

@@ -5,13 +5,13 @@ use std::env;
 use idlewise_core::{Fixed, Governor, TimerOnly};
 use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor, resolve, resolve_for};
 use idlewise_plugin::{Compiler, Plugin, PluginError, Source, WorkerCommand};
-use idlewise_report::replay::{Price, Role};
+use idlewise_report::replay::Role;
 use idlewise_report::wrap;
 use idlewise_sim::diff::{Side, governor_side, oracle_side};
 use idlewise_sim::replay::{GovernorLane, Lane, Setting};
-use idlewise_sim::{CostModel, Machine, OracleLane};
+use idlewise_sim::{CostModel, Machine, OracleLane, Price};
 
-use crate::error::{Failure, nearest};
+use crate::error::{Failure, did_you_mean};
 
 /// Names of the governors that are no port.
 const BOUNDS: [&str; 4] = ["deepest", "shallowest", "timer-only", "oracle"];
@@ -263,10 +263,7 @@ impl From<PluginError> for Failure {
 fn unknown(name: &str) -> Failure {
     let ids = GOVERNORS.iter().flat_map(|spec| [spec.name, spec.id]);
     let known = ids.chain(BOUNDS);
-    let hint = match nearest(name, known) {
-        Some(nearest) => format!("did you mean '{nearest}'?"),
-        None => "`idlewise replay --help` lists them".to_owned(),
-    };
+    let hint = did_you_mean(name, known, "`idlewise replay --help` lists them");
     Failure::new(format_args!("no governor '{name}'; {hint}"))
 }
 

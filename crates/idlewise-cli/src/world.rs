@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
 use idlewise_report::Notes;
-use idlewise_report::replay::Price;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, TICK_WORK_MAX_NS, Tally};
-use idlewise_sim::{Basis, CostModel, Machine};
+use idlewise_sim::{Basis, CostModel, Machine, Price};
 
 use crate::bundled;
 use crate::error::Failure;

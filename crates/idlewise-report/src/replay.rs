@@ -1,8 +1,8 @@
 //! What a replay says: its columns, its tables, and the sentences under them.
 
 use idlewise_core::{STATE_COUNT_MAX, StateTable};
-use idlewise_sim::CostModel;
 use idlewise_sim::replay::{Delays, Tally};
+use idlewise_sim::{CostModel, Price};
 
 use crate::columns::{Better, Column, MACHINE, Priority, Unit};
 use crate::{Row, Table, Value};
@@ -185,57 +185,35 @@ pub static BY_LOG: [&Column; 7] =
 static GAP_COUNT_KEY: Column =
     Column::number("gap_count", "gaps", Unit::Count, "Idle gaps replayed.");
 
-/// A price of latency.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Price {
-    /// This part of the power of a polling CPU: 0, ¼ or 1.
-    Part(f64),
-    /// Milliwatts, as the user said.
-    Given(f64),
+/// λ in few characters.
+pub(crate) fn short(price: Price) -> String {
+    match price {
+        Price::Free => "λ=0".to_owned(),
+        Price::Quarter => "λ=¼".to_owned(),
+        Price::Full => "λ=1".to_owned(),
+        Price::Given(lambda_mw) => format!("λ={lambda_mw} mW"),
+    }
 }
 
-impl Price {
-    /// The prices that are reported if the user names none.
-    pub const STANDARD: [Price; 3] = [Price::Part(0.0), Price::Part(0.25), Price::Part(1.0)];
+/// How the oracle at this price is called.
+pub fn oracle_name(price: Price) -> String {
+    format!("oracle {}", short(price))
+}
 
-    /// λ on a machine.
-    pub fn lambda_mw(self, costs: &CostModel) -> f64 {
-        match self {
-            Price::Part(part) => part * costs.full_price_mw(),
-            Price::Given(lambda_mw) => lambda_mw,
-        }
+fn regret_column(price: Price) -> &'static Column {
+    match price {
+        Price::Free => &REGRET_FREE,
+        Price::Quarter => &REGRET_QUARTER,
+        Price::Full => &REGRET_FULL,
+        Price::Given(_) => &REGRET_GIVEN,
     }
+}
 
-    /// λ in few characters.
-    pub(crate) fn short(self) -> String {
-        match self {
-            Price::Part(0.25) => "λ=¼".to_owned(),
-            Price::Part(part) => format!("λ={part}"),
-            Price::Given(lambda_mw) => format!("λ={lambda_mw} mW"),
-        }
-    }
-
-    /// How the oracle at this price is called.
-    pub fn oracle_name(self) -> String {
-        format!("oracle {}", self.short())
-    }
-
-    fn column(self) -> &'static Column {
-        match self {
-            Price::Part(0.0) => &REGRET_FREE,
-            Price::Part(1.0) => &REGRET_FULL,
-            Price::Part(_) => &REGRET_QUARTER,
-            Price::Given(_) => &REGRET_GIVEN,
-        }
-    }
-
-    fn words(self) -> String {
-        match self {
-            Price::Part(0.0) => "if delay is free (λ=0)".to_owned(),
-            Price::Part(1.0) => "at λ=1 × polling power".to_owned(),
-            Price::Part(_) => "at λ=¼ × polling power".to_owned(),
-            Price::Given(lambda_mw) => format!("at λ={lambda_mw} mW"),
-        }
+fn words(price: Price) -> String {
+    match price {
+        Price::Free => "if delay is free (λ=0)".to_owned(),
+        Price::Quarter | Price::Full => format!("at {} × polling power", short(price)),
+        Price::Given(_) => format!("at {}", short(price)),
     }
 }
 
@@ -322,7 +300,7 @@ impl Outcome<'_> {
             "timer_read_count" => self.tally.timer_read_count.into(),
             "usage" => self.usage().into(),
             _ => {
-                let index = prices.iter().position(|price| price.column().id == column.id);
+                let index = prices.iter().position(|price| regret_column(*price).id == column.id);
                 index.and_then(|index| self.regret(index, prices)).into()
             }
         }
@@ -344,7 +322,7 @@ pub fn replay_table(
             columns.push(column);
         }
         if column.id == ENERGY.id {
-            columns.extend(prices.iter().map(|price| price.column()));
+            columns.extend(prices.iter().map(|price| regret_column(*price)));
         }
     }
     let mut table = Table::new(title, &columns);
@@ -418,7 +396,7 @@ pub fn findings(outcomes: &[Outcome<'_>], pooled: &[Outcome<'_>], prices: &[Pric
             "On {}, {} comes nearest to the oracle {}: it costs {:.0} % more, {} {:.0} % more.",
             nearest.machine,
             nearest.governor,
-            prices[index].words(),
+            words(prices[index]),
             percent(nearest),
             furthest.governor,
             percent(furthest),

@@ -108,6 +108,34 @@ impl CostModel {
     }
 }
 
+/// A price of latency: what a second of delay costs. Whoever prints a price has words for each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Price {
+    /// Nothing.
+    Free,
+    /// A quarter of what a second of polling does.
+    Quarter,
+    /// What a second of polling does.
+    Full,
+    /// So many milliwatts.
+    Given(f64),
+}
+
+impl Price {
+    /// The prices that are reported if the user names none.
+    pub const STANDARD: [Price; 3] = [Price::Free, Price::Quarter, Price::Full];
+
+    /// λ on a machine.
+    pub fn lambda_mw(self, costs: &CostModel) -> f64 {
+        match self {
+            Price::Free => 0.0,
+            Price::Quarter => 0.25 * costs.full_price_mw(),
+            Price::Full => costs.full_price_mw(),
+            Price::Given(lambda_mw) => lambda_mw,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

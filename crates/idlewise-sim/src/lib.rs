@@ -9,7 +9,7 @@
 //! | `workload/` | [`workload::Workload`]: what runs on it |
 //! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap that is known |
-//! | `cost.rs` | [`CostModel`]: energy, and delay at a price |
+//! | `cost.rs` | [`CostModel`]: energy, and delay at a [`Price`] |
 //! | `decision_log.rs` | [`decision_log`]: a governor against what a real kernel's answered |
 //!
 //! What this crate does not do: open files, read a clock, or draw unseeded random numbers.
@@ -25,7 +25,7 @@ pub mod simulate;
 pub mod study;
 pub mod workload;
 
-pub use cost::CostModel;
+pub use cost::{CostModel, Price};
 pub use idlewise_machine::{
     Arch, Basis, DomainState, Flag, Machine, MachineError, MachineState, Power, PowerFigure,
     RUNNING_POWER_ARM_MW, RUNNING_POWER_MW, Topology, UmwaitState,

@@ -11,7 +11,7 @@ use idlewise_trace::anonymize::{Anonymized, Field, REMAINS};
 use idlewise_trace::log::{IdleLog, LogWriter};
 use serde_json::json;
 
-use crate::error::{Failure, nearest};
+use crate::error::{Failure, did_you_mean};
 use crate::input::NamedLog;
 use crate::output;
 use crate::progress::Progress;
@@ -154,10 +154,8 @@ fn each_run(
 fn field(name: &str) -> Result<Field, Failure> {
     let names = || Field::ALL.into_iter().map(Field::name);
     Field::ALL.into_iter().find(|field| field.name() == name).ok_or_else(|| {
-        let hint = match nearest(name, names()) {
-            Some(nearest) => format!("did you mean '{nearest}'?"),
-            None => format!("it is one of {}", names().collect::<Vec<_>>().join(", ")),
-        };
+        let otherwise = format!("it is one of {}", names().collect::<Vec<_>>().join(", "));
+        let hint = did_you_mean(name, names(), &otherwise);
         Failure::new(format_args!("--keep: nothing is called '{name}'; {hint}"))
     })
 }

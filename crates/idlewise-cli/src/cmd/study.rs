@@ -12,7 +12,7 @@ use idlewise_trace::OutputFile;
 use rayon::prelude::*;
 use serde_json::Value;
 
-use crate::error::{Failure, nearest};
+use crate::error::{Failure, did_you_mean};
 use crate::output;
 use crate::screen;
 use crate::threads;
@@ -61,10 +61,8 @@ impl Study {
         let specs: Vec<&StudySpec> = match &self.name {
             None => STUDIES.iter().collect(),
             Some(name) => vec![STUDIES.iter().find(|spec| spec.name == name).ok_or_else(|| {
-                let hint = match nearest(name, STUDIES.iter().map(|spec| spec.name)) {
-                    Some(nearest) => format!("did you mean '{nearest}'?"),
-                    None => "`idlewise study --help` lists them".to_owned(),
-                };
+                let known = STUDIES.iter().map(|spec| spec.name);
+                let hint = did_you_mean(name, known, "`idlewise study --help` lists them");
                 Failure::new(format_args!("no study '{name}'; {hint}"))
             })?],
         };

@@ -19,7 +19,9 @@ pub use columns::{COSTLY, GROUPS};
 pub use costly::{Direction, before_table, costly_rows, costly_table};
 pub use groups::{by_length_table, by_log_table, by_reason_table, group_rows};
 
-use crate::replay::Price;
+use idlewise_sim::Price;
+
+use crate::replay::short;
 
 /// Two governors on one machine over one log, or over several that were added up.
 #[derive(Clone, Debug)]
@@ -106,7 +108,7 @@ impl Difference<'_> {
         ));
         let prices: &[Price] = match &self.price {
             Price::Given(_) => std::slice::from_ref(&self.price),
-            Price::Part(_) => &Price::STANDARD,
+            _ => &Price::STANDARD,
         };
         let costs: Vec<String> = prices
             .iter()
@@ -114,14 +116,14 @@ impl Difference<'_> {
                 let lambda_mw = price.lambda_mw(self.costs);
                 let before_uj = self.costs.cost_uj(&self.diff.a, lambda_mw);
                 let after_uj = self.costs.cost_uj(&self.diff.b, lambda_mw);
-                format!("{} {}", price.short(), change(before_uj, after_uj))
+                format!("{} {}", short(*price), change(before_uj, after_uj))
             })
             .collect();
         sentences.push(format!(
             "Cost, which is energy + λ × delay: {}. At {}, {b} saves {} mJ in {} {} and loses \
              {} mJ in {}.",
             costs.join(", "),
-            self.price.short(),
+            short(self.price),
             number(all.saved_uj / 1e3),
             all.saved_count,
             if all.saved_count == 1 { "gap" } else { "gaps" },

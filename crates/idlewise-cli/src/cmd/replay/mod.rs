@@ -6,8 +6,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use idlewise_report::replay::{Outcome, Price, Role, by_log_table, findings, replay_table};
+use idlewise_report::replay::{
+    Outcome, Role, by_log_table, findings, oracle_name, replay_table,
+};
 use idlewise_report::{TextStyle, wrap};
+use idlewise_sim::Price;
 use idlewise_sim::replay::{Lane, MakeLane, Tally, replay_log};
 use rayon::prelude::*;
 use serde_json::json;
@@ -185,7 +188,7 @@ impl Replay {
                     for (price, tally) in prices.iter().zip(&mut tallies) {
                         let lambda_mw = price.lambda_mw(&bench.costs);
                         oracle_costs_uj.push(bench.costs.cost_uj(&tally, lambda_mw));
-                        of_bench.push((price.oracle_name(), Role::Oracle, tally));
+                        of_bench.push((oracle_name(*price), Role::Oracle, tally));
                     }
                 } else if let Some(tally) = tallies.next() {
                     of_bench.push((choice.name(), choice.role(), tally));

@@ -13,7 +13,7 @@ use idlewise_sim::decision_log::{
 use liblzma::read::XzDecoder;
 use serde_json::json;
 
-use crate::error::{Failure, nearest};
+use crate::error::{Failure, did_you_mean};
 use crate::input::open_stream;
 use crate::screen::{self, Screen};
 
@@ -169,13 +169,8 @@ fn log_name(file_name: &str) -> LogName<'_> {
 
 fn unknown_governor(name: &str) -> Failure {
     let names = GOVERNORS.iter().flat_map(|spec| [spec.id, spec.name]);
-    let hint = match nearest(name, names) {
-        Some(nearest) => format!("did you mean '{nearest}'?"),
-        None => {
-            let ids: Vec<_> = GOVERNORS.iter().map(|spec| spec.id).collect();
-            format!("there are {}", ids.join(", "))
-        }
-    };
+    let ids: Vec<_> = GOVERNORS.iter().map(|spec| spec.id).collect();
+    let hint = did_you_mean(name, names, &format!("there are {}", ids.join(", ")));
     Failure::new(format_args!("no governor '{name}'; {hint}"))
 }
 
@@ -185,10 +180,8 @@ fn find_table<'a>(
     path: &Path,
 ) -> Result<&'a StateTable, Failure> {
     tables.get(name).ok_or_else(|| {
-        let hint = match nearest(name, tables.names()) {
-            Some(nearest) => format!("did you mean '{nearest}'?"),
-            None => format!("it has {}", tables.names().collect::<Vec<_>>().join(", ")),
-        };
+        let otherwise = format!("it has {}", tables.names().collect::<Vec<_>>().join(", "));
+        let hint = did_you_mean(name, tables.names(), &otherwise);
         Failure::new(format_args!("{}: no table '{name}'; {hint}", path.display()))
     })
 }
@@ -329,8 +322,8 @@ mod tests {
 
     #[test]
     fn suggests_only_what_is_near() {
-        let ids = || GOVERNORS.iter().map(|spec| spec.id);
-        assert_eq!(nearest("menu-6.21", ids()), Some("menu-6.12"));
-        assert_eq!(nearest("xyzzy", ids()), None);
+        let hint = |name| did_you_mean(name, GOVERNORS.iter().map(|spec| spec.id), "none");
+        assert_eq!(hint("menu-6.21"), "did you mean 'menu-6.12'?");
+        assert_eq!(hint("xyzzy"), "none");
     }
 }
