@@ -94,25 +94,25 @@ unit-test: toolchain ## unit, property, golden and end-to-end tests
 
 # A folder of its own, because --cfg loom rebuilds everything; without LTO, because that takes minutes.
 LOOM = RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --quiet --release \
-	--package idlewise-core --test loom --target-dir "$${CARGO_TARGET_DIR:-target}/loom" -- --nocapture
+	--package idlewise-core --package idlewise-park --test loom --target-dir "$${CARGO_TARGET_DIR:-target}/loom" -- --nocapture
 
-loom: toolchain ## explore the waiting protocols exhaustively, and print how many executions (hours)
+loom: toolchain ## explore the waiting protocols, exhaustively where that ends, and print how many executions (hours)
 	@$(LOOM)
 
-# Three preemptions find every break that the tests make on purpose; seconds instead of an hour.
+# Three preemptions find every break that the tests make on purpose; two minutes instead of hours.
 loom-bounded:
 	@LOOM_MAX_PREEMPTIONS=3 $(LOOM)
 
 miri: ## run the waiting protocols' tests under miri (needs a nightly toolchain with miri)
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
 	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-core --lib -- doorbell idle_set && \
-	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-park --lib --test stress_parker --test waker --test raw_parker; \
+	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-park --lib --test stress_parker --test waker --test raw_parker --test channel; \
 	else echo 'SKIPPED: miri is not installed (rustup component add miri --toolchain nightly)'; fi
 
 tsan: ## run idlewise-park's tests under ThreadSanitizer (needs a nightly toolchain with rust-src)
 	@if $(CARGO) +nightly --version >/dev/null 2>&1 && [ -d "$$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ]; then \
 	RUSTFLAGS='-Zsanitizer=thread' $(CARGO) +nightly test -Zbuild-std --target "$$(rustc -vV | sed -n 's/^host: //p')" \
-	--package idlewise-park --lib --test stress_parker --test parker --test waker --test raw_parker --target-dir "$${CARGO_TARGET_DIR:-target}/tsan"; \
+	--package idlewise-park --lib --test stress_parker --test parker --test waker --test raw_parker --test channel --target-dir "$${CARGO_TARGET_DIR:-target}/tsan"; \
 	else echo 'SKIPPED: the standard library must be built too (rustup component add rust-src --toolchain nightly)'; fi
 
 stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours; STRESS_COUNT=N for fewer)

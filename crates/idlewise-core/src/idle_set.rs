@@ -86,6 +86,36 @@ impl<const WORDS: usize> IdleSet<WORDS> {
         claimed
     }
 
+    /// As [`IdleSet::claim`] of one worker, a preferred one if there is one among the first
+    /// `look_count` that are idle: `is_preferred` may read that worker's cache line. Whether there was
+    /// any.
+    #[inline]
+    pub fn claim_one(
+        &self,
+        look_count: usize,
+        is_preferred: impl Fn(usize) -> bool,
+        mut wake: impl FnMut(usize),
+    ) -> bool {
+        if !breaks!(ClaimWithoutFence) {
+            fence(Ordering::SeqCst); // with the one in `enlist`
+        }
+        let mut looks = look_count;
+        for (index, word) in self.idle.iter().enumerate() {
+            let mut idle = word.load(Ordering::Relaxed);
+            while idle != 0 && looks > 0 {
+                let bit = idle & idle.wrapping_neg();
+                idle &= !bit;
+                looks -= 1;
+                let worker = index * 64 + bit.trailing_zeros() as usize;
+                if is_preferred(worker) && self.withdraw(worker) {
+                    wake(worker);
+                    return true;
+                }
+            }
+        }
+        self.claim(1, wake) == 1
+    }
+
     /// How many are idle, as a hint.
     pub fn len(&self) -> usize {
         self.idle.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum()
@@ -110,6 +140,18 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+
+    #[test]
+    fn prefers_who_is_preferred_among_the_first() {
+        let set = IdleSet::<2>::new();
+        (0..70).step_by(10).for_each(|worker| set.enlist(worker));
+        let mut woken = Vec::new();
+        let mut claim =
+            |preferred| set.claim_one(4, |worker| worker == preferred, |worker| woken.push(worker));
+        assert!(claim(30) && claim(30) && claim(60));
+        assert_eq!(woken, [30, 0, 10], "the last one is too far");
+        assert_eq!(set.len(), 4);
+    }
 
     #[test]
     fn hands_out_each_idle_worker_once() {

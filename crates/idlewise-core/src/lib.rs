@@ -16,6 +16,7 @@
 //! | `doorbell.rs` | [`Doorbell`]: the word between a waiter and its wakers, and why no wake-up is lost |
 //! | `bells.rs` | [`Marks`]: several bells for one waiter |
 //! | `idle_set.rs` | [`IdleSet`]: a scheduler's idle workers, each to be woken by one |
+//! | `model.rs` | what loom's tests explore models with |
 //! | `sync.rs` | atomics, or loom's in a model; protocols broken on purpose |
 //!
 //! [`Marks`] and [`IdleSet`] need atomics of 64 bits, which a few bare-metal targets lack.
@@ -34,6 +35,8 @@ mod governor;
 #[cfg(target_has_atomic = "64")]
 mod idle_set;
 mod latency;
+#[cfg(loom)]
+pub mod model;
 mod poll_limit;
 mod promotion;
 mod state;

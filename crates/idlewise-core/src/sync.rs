@@ -34,6 +34,17 @@ pub mod broken {
         EnlistWithoutFence,
         ClaimWithoutFence,
         ClaimInTwoSteps,
+        // Of idlewise-park.
+        EnterLineWithoutFence,
+        PushWithoutFence,
+        PopWithoutFence,
+        StampRelaxed,
+        ClosedUnseen,
+        CallKept,
+        HandOnKept,
+        WriteForgotten,
+        SleepWithoutLook,
+        SearchEndsAfterLook,
     }
 
     std::thread_local! {
@@ -53,11 +64,13 @@ pub mod broken {
         model()
     }
 
-    pub(crate) fn is(candidate: Break) -> bool {
+    /// Whether this model breaks that.
+    pub fn is(candidate: Break) -> bool {
         BROKEN.get() == Some(candidate)
     }
 
-    pub(crate) fn weaken(ordering: Ordering, candidate: Break) -> Ordering {
+    /// The ordering, or a relaxed one if this model breaks that.
+    pub fn weaken(ordering: Ordering, candidate: Break) -> Ordering {
         if is(candidate) { Ordering::Relaxed } else { ordering }
     }
 }

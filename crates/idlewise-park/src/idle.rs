@@ -1,12 +1,31 @@
-//! [`Idle`]: where the workers of a scheduler go when they find no work, and how they are got back.
+//! [`Idle`]: where the workers of a scheduler go when they find no work, and how they are woken.
 //!
 //! Made for work-stealing schedulers: it knows nothing of queues. A worker that found nothing calls
 //! [`IdleWorker::wait`] with a last look for work; whoever made work calls [`Idle::wake_one`] or
-//! [`Idle::wake_many`]. Each wake-up gets another worker, never more workers than there is work, and
-//! none if all run: then a fence and eight loads are all it costs. `idlewise_core::IdleSet` argues why
-//! no work is left lying.
+//! [`Idle::wake_many`]. Each wake-up gets another worker, one that polls if one of the first few does, never more
+//! workers than there is work, and none if all run: then a fence and eight loads are all it costs.
+//! `idlewise_core::IdleSet` argues why no work is left lying.
+//!
+//! # Searching workers
+//!
+//! A worker that was woken searches: it looks into others' queues, whose cache lines it takes from
+//! them. Many searchers at once for little work cost more than they bring, so a scheduler may limit
+//! them, as tokio's does. [`Idle::wake_searcher`] wakes nobody while somebody searches; in return the
+//! last searcher that finds work wakes another ([`IdleWorker::found_work`]), for there may be more.
+//!
+//! ```text
+//!   searching worker                           submitter
+//!   1. searching - 1                           a. push work
+//!   2. enlist;  fence(SeqCst)       ◄─────►    b. fence(SeqCst)
+//!   3. look for work once more                 c. searching > 0: done; else claim a worker
+//! ```
+//!
+//! At least one of the two sees the other: a submitter that still counted the searcher in is
+//! seen by its last look.
 
-use std::sync::{Arc, OnceLock};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use idlewise_core::IdleSet;
@@ -14,56 +33,134 @@ use idlewise_core::IdleSet;
 use crate::clock::Deadline;
 use crate::parker::{ParkOutcome, Parker, ParkerBuilder, Unparker};
 use crate::stats::WaitStats;
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, Padded, breaks, fence, is_model_over};
 
 /// 64 workers a word.
 const WORDS: usize = 8;
+/// How many idle workers a waker looks at for one that polls: each may be a cache line of another CPU's,
+/// and a worker that sleeps costs as much as about a hundred of these.
+const LOOK_COUNT: usize = 4;
 
 /// Wakes idle workers. Clones share the same ones.
+///
+/// ```
+/// let idle = idlewise_park::Idle::new(2);
+/// let worker = idle.worker(0);
+/// assert!(!idle.wake_one(), "nobody is idle");
+/// worker.wait(|| true); // finds work at once
+/// ```
 #[derive(Clone, Debug)]
 pub struct Idle {
     shared: Arc<Shared>,
 }
 
+/// Each in cache lines of its own: those who count the `Arc`, and workers that join, must not disturb
+/// the words that every submitter reads.
 #[derive(Debug)]
 struct Shared {
-    idle: IdleSet<WORDS>,
-    workers: Box<[OnceLock<Unparker>]>,
+    idle: Padded<IdleSet<WORDS>>,
+    /// Workers that search. One is counted by whoever wakes it, at worst after it has counted itself
+    /// out: for that moment the count is below zero.
+    searching: Padded<AtomicUsize>,
+    worker_count: AtomicUsize,
+    places: Box<[Place]>,
 }
 
-impl Shared {
-    #[inline]
-    fn wake_many(&self, count: usize) -> usize {
-        self.idle.claim(count, |number| {
-            if let Some(unparker) = self.workers[number].get() {
-                unparker.unpark();
-            }
-        })
+/// What wakes the worker that has this place, if one has.
+#[derive(Debug, Default)]
+struct Place {
+    unparker: Mutex<Option<Unparker>>,
+}
+
+impl Place {
+    fn lock(&self) -> MutexGuard<'_, Option<Unparker>> {
+        self.unparker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As a hint: a store would wake it.
+    fn is_polling(&self) -> bool {
+        // Who holds the lock wakes it.
+        self.unparker
+            .try_lock()
+            .is_ok_and(|unparker| unparker.as_ref().is_some_and(Unparker::is_polling))
     }
 }
 
-/// One worker's place to wait. It belongs to the worker's thread.
+impl Shared {
+    /// Wakes a worker that was claimed. It searches from here on.
+    fn wake(&self, number: usize) {
+        self.searching.fetch_add(1, Ordering::Relaxed);
+        if let Some(unparker) = &*self.places[number].lock() {
+            unparker.unpark();
+        }
+    }
+
+    #[inline]
+    fn wake_one(&self) -> bool {
+        let is_polling = |number: usize| self.places[number].is_polling();
+        self.idle.claim_one(LOOK_COUNT, is_polling, |number| self.wake(number))
+    }
+
+    #[inline]
+    fn wake_many(&self, count: usize) -> usize {
+        self.idle.claim(count, |number| self.wake(number))
+    }
+
+    fn searching_count(&self) -> usize {
+        let count = self.searching.load(Ordering::Relaxed);
+        if count > isize::MAX as usize { 0 } else { count }
+    }
+
+    fn enter(self: &Arc<Self>, number: usize, parker: Parker) -> Option<IdleWorker> {
+        let mut place = self.places[number].lock();
+        if place.is_some() {
+            return None;
+        }
+        *place = Some(parker.unparker().clone());
+        self.worker_count.fetch_add(1, Ordering::Relaxed);
+        let (is_waiting, is_searching) = Default::default();
+        Some(IdleWorker { shared: self.clone(), parker, number, is_waiting, is_searching })
+    }
+}
+
+/// One worker's place to wait. It belongs to the worker's thread, and is free again when dropped.
 #[derive(Debug)]
 pub struct IdleWorker {
     shared: Arc<Shared>,
     parker: Parker,
     number: usize,
+    is_waiting: Cell<bool>,
+    is_searching: Cell<bool>,
 }
 
 impl Idle {
     /// The most workers that there can be.
     pub const WORKER_COUNT_MAX: usize = IdleSet::<WORDS>::WORKER_COUNT_MAX;
 
-    /// For `worker_count` workers.
+    /// For `worker_count` workers at a time.
+    ///
+    /// ```
+    /// let idle = idlewise_park::Idle::new(4);
+    /// assert_eq!(idle.idle_count(), 0);
+    /// ```
     ///
     /// # Panics
     /// If that is more than [`Idle::WORKER_COUNT_MAX`].
     pub fn new(worker_count: usize) -> Self {
         assert!(worker_count <= Self::WORKER_COUNT_MAX, "at most {}", Self::WORKER_COUNT_MAX);
-        let workers = (0..worker_count).map(|_| OnceLock::new()).collect();
-        Idle { shared: Arc::new(Shared { idle: IdleSet::new(), workers }) }
+        let places = (0..worker_count).map(|_| Place::default()).collect();
+        let idle = Padded(IdleSet::new());
+        let (searching, worker_count) = (Padded(AtomicUsize::new(0)), AtomicUsize::new(0));
+        Idle { shared: Arc::new(Shared { idle, searching, worker_count, places }) }
     }
 
     /// The place of one worker; its number is below `worker_count`.
+    ///
+    /// ```
+    /// let idle = idlewise_park::Idle::new(1);
+    /// drop(idle.worker(0));
+    /// let again = idle.worker(0); // free again
+    /// ```
     ///
     /// # Panics
     /// If there is no such worker, or it has its place already.
@@ -73,48 +170,134 @@ impl Idle {
 
     /// As [`Idle::worker`], waiting with these settings.
     ///
+    /// ```
+    /// use idlewise_park::{Idle, Parker};
+    ///
+    /// let worker = Idle::new(1).worker_with(0, Parker::builder().latency_limit_ns(50_000));
+    /// assert_eq!(worker.stats().waits, 0);
+    /// ```
+    ///
     /// # Panics
     /// As [`Idle::worker`].
     pub fn worker_with(&self, number: usize, builder: ParkerBuilder) -> IdleWorker {
-        let parker = builder.build();
-        let is_first = self.shared.workers[number].set(parker.unparker().clone()).is_ok();
-        assert!(is_first, "worker {number} has its place already");
-        IdleWorker { shared: self.shared.clone(), parker, number }
+        let worker = self.shared.enter(number, builder.build());
+        worker.unwrap_or_else(|| panic!("worker {number} has its place already"))
+    }
+
+    /// Any free place, for workers that come and go; `None` if there is none.
+    ///
+    /// ```
+    /// let idle = idlewise_park::Idle::new(1);
+    /// let worker = idle.join().expect("one is free");
+    /// assert!(idle.join().is_none());
+    /// drop(worker);
+    /// assert!(idle.join().is_some());
+    /// ```
+    pub fn join(&self) -> Option<IdleWorker> {
+        let is_free = |number: &usize| self.shared.places[*number].lock().is_none();
+        let free = (0..self.shared.places.len()).filter(is_free);
+        // Another thread may be faster: the next one then.
+        free.into_iter().find_map(|number| self.shared.enter(number, Parker::new()))
     }
 
     /// Wakes an idle worker, if there is one. Call it after the work can be found.
+    ///
+    /// ```
+    /// let idle = idlewise_park::Idle::new(4);
+    /// assert!(!idle.wake_one(), "all run: they will find the work");
+    /// ```
     #[inline]
     pub fn wake_one(&self) -> bool {
-        self.wake_many(1) == 1
+        self.shared.wake_one()
     }
 
     /// Wakes up to `count` idle workers and returns how many there were. Call it once for `count`
     /// pieces of work, after they can be found.
+    ///
+    /// ```
+    /// let idle = idlewise_park::Idle::new(4);
+    /// assert_eq!(idle.wake_many(3), 0);
+    /// ```
     #[inline]
     pub fn wake_many(&self, count: usize) -> usize {
         self.shared.wake_many(count)
     }
 
+    /// As [`Idle::wake_one`], but wakes nobody while a worker searches: that one will find the work, or
+    /// see it in its last look. All workers must call [`IdleWorker::found_work`] then.
+    ///
+    /// ```
+    /// let idle = idlewise_park::Idle::new(4);
+    /// let worker = idle.worker(0);
+    /// assert!(worker.start_search());
+    /// assert!(!idle.wake_searcher(), "worker 0 searches");
+    /// worker.found_work();
+    /// ```
+    #[inline]
+    pub fn wake_searcher(&self) -> bool {
+        fence(Ordering::SeqCst); // with the one in `IdleSet::enlist`
+        self.shared.searching_count() == 0 && self.shared.wake_one()
+    }
+
     /// How many workers are idle, as a hint.
+    ///
+    /// ```
+    /// assert_eq!(idlewise_park::Idle::new(4).idle_count(), 0);
+    /// ```
     pub fn idle_count(&self) -> usize {
         self.shared.idle.len()
+    }
+
+    /// How many workers search, as a hint.
+    ///
+    /// ```
+    /// assert_eq!(idlewise_park::Idle::new(4).searching_count(), 0);
+    /// ```
+    pub fn searching_count(&self) -> usize {
+        self.shared.searching_count()
     }
 }
 
 impl IdleWorker {
     /// Waits until somebody wakes this worker, unless `has_work` finds something. It may also
     /// return for a wake-up that came late: look for work, then call again.
+    ///
+    /// ```
+    /// let worker = idlewise_park::Idle::new(1).worker(0);
+    /// worker.wait(|| true); // there is work: it doesn't wait
+    /// ```
+    ///
+    /// # Panics
+    /// If it is called in `has_work`: the worker is idle already, and would not be when that returns.
     pub fn wait(&self, has_work: impl FnOnce() -> bool) {
         self.wait_until(has_work, None);
     }
 
     /// As [`IdleWorker::wait`], but no longer than this. After [`ParkOutcome::TimedOut`] nobody
     /// counts on this worker: no [`Idle::wake_one`] chose it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let worker = idlewise_park::Idle::new(1).worker(0);
+    /// assert!(!worker.wait_timeout(|| false, Duration::from_micros(10)).is_woken());
+    /// ```
+    ///
+    /// # Panics
+    /// As [`IdleWorker::wait`].
     pub fn wait_timeout(&self, has_work: impl FnOnce() -> bool, timeout: Duration) -> ParkOutcome {
         self.wait_until(has_work, Deadline::after(timeout))
     }
 
     /// As [`IdleWorker::wait_timeout`], but not beyond this moment.
+    ///
+    /// ```
+    /// let worker = idlewise_park::Idle::new(1).worker(0);
+    /// assert!(!worker.wait_deadline(|| false, std::time::Instant::now()).is_woken());
+    /// ```
+    ///
+    /// # Panics
+    /// As [`IdleWorker::wait`].
     pub fn wait_deadline(&self, has_work: impl FnOnce() -> bool, deadline: Instant) -> ParkOutcome {
         self.wait_until(has_work, Some(Deadline::at(deadline)))
     }
@@ -124,52 +307,128 @@ impl IdleWorker {
         has_work: impl FnOnce() -> bool,
         deadline: Option<Deadline>,
     ) -> ParkOutcome {
-        let mut place = Enlisted::new(&self.shared, self.number);
+        assert!(!self.is_waiting.replace(true), "a worker that looks for work can't wait for it");
+        if !breaks!(SearchEndsAfterLook) {
+            self.end_search();
+        }
+        let mut place = Enlisted::new(self);
         if has_work() {
             // Whoever chose this worker meanwhile did so for other work: `place` passes it on.
             return ParkOutcome::Woken;
         }
+        if breaks!(SearchEndsAfterLook) {
+            self.end_search();
+        }
         let outcome = self.parker.park_until(deadline);
         let was_chosen = !place.withdraw();
+        self.is_searching.set(was_chosen);
         if was_chosen { ParkOutcome::Woken } else { outcome }
     }
 
+    /// Begins to search for work, for instance in others' queues, unless half of the workers do already:
+    /// then more would only be in each other's way, and this one should wait.
+    ///
+    /// ```
+    /// let idle = idlewise_park::Idle::new(2);
+    /// let workers = [idle.worker(0), idle.worker(1)];
+    /// assert!(workers[0].start_search() && !workers[1].start_search());
+    /// ```
+    pub fn start_search(&self) -> bool {
+        if !self.is_searching.get() {
+            let worker_count = self.shared.worker_count.load(Ordering::Relaxed);
+            if 2 * self.shared.searching_count() >= worker_count {
+                return false;
+            }
+            self.shared.searching.fetch_add(1, Ordering::Relaxed);
+            self.is_searching.set(true);
+        }
+        true
+    }
+
+    /// Ends a search that found work, also one that a wake-up began. The last searcher wakes another
+    /// worker, because submitters that saw it search woke nobody.
+    ///
+    /// ```
+    /// let idle = idlewise_park::Idle::new(1);
+    /// let worker = idle.worker(0);
+    /// worker.start_search();
+    /// worker.found_work();
+    /// assert_eq!(idle.searching_count(), 0);
+    /// ```
+    pub fn found_work(&self) {
+        if self.end_search() == 1 {
+            self.shared.wake_one();
+        }
+    }
+
+    /// How many searched, this worker included; 0 if it did not search.
+    fn end_search(&self) -> usize {
+        if self.is_searching.replace(false) {
+            // Relaxed: the fence of `IdleSet` comes next.
+            self.shared.searching.fetch_sub(1, Ordering::Relaxed)
+        } else {
+            0
+        }
+    }
+
     /// What this worker's waits were like.
+    ///
+    /// ```
+    /// assert_eq!(idlewise_park::Idle::new(1).worker(0).stats().waits, 0);
+    /// ```
     pub fn stats(&self) -> WaitStats {
         self.parker.stats()
     }
 }
 
+impl Drop for IdleWorker {
+    fn drop(&mut self) {
+        if is_model_over() {
+            return;
+        }
+        self.found_work();
+        *self.shared.places[self.number].lock() = None;
+        self.shared.worker_count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A worker among the idle ones, until it is withdrawn or its `has_work` returned or panicked.
 struct Enlisted<'a> {
-    shared: &'a Shared,
-    number: usize,
+    worker: &'a IdleWorker,
     is_enlisted: bool,
 }
 
 impl<'a> Enlisted<'a> {
-    fn new(shared: &'a Shared, number: usize) -> Self {
-        shared.idle.enlist(number);
-        Enlisted { shared, number, is_enlisted: true }
+    fn new(worker: &'a IdleWorker) -> Self {
+        worker.shared.idle.enlist(worker.number);
+        Enlisted { worker, is_enlisted: true }
     }
 
     /// `false`: somebody chose it.
     fn withdraw(&mut self) -> bool {
         self.is_enlisted = false;
-        self.shared.idle.withdraw(self.number)
+        self.worker.shared.idle.withdraw(self.worker.number)
     }
 }
 
 impl Drop for Enlisted<'_> {
     fn drop(&mut self) {
-        // A wake-up for a worker that did not wait is another's.
+        if is_model_over() {
+            return;
+        }
+        self.worker.is_waiting.set(false);
         if self.is_enlisted && !self.withdraw() {
-            self.shared.wake_many(1);
+            // A wake-up for a worker that did not wait is another's, and so is the search.
+            self.worker.is_searching.set(true);
+            self.worker.end_search();
+            if !breaks!(HandOnKept) {
+                self.worker.shared.wake_one();
+            }
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -182,8 +441,8 @@ mod tests {
         let idle = Idle::new(4);
         let workers: Vec<_> = (0..4).map(|number| idle.worker(number)).collect();
         assert_eq!(idle.wake_many(3), 0, "all run");
-        workers[2].shared.idle.enlist(2);
-        workers[1].shared.idle.enlist(1);
+        idle.shared.idle.enlist(2);
+        idle.shared.idle.enlist(1);
         assert_eq!(idle.idle_count(), 2);
         assert!(idle.wake_one());
         assert_eq!(idle.wake_many(3), 1);
@@ -217,6 +476,64 @@ mod tests {
         let look = std::panic::AssertUnwindSafe(|| worker.wait(|| panic!("on purpose")));
         std::panic::catch_unwind(look).unwrap_err();
         assert!(!idle.wake_one());
+    }
+
+    /// (It left the idle ones as it returned, and the outer wait was nobody's choice any more.)
+    #[test]
+    fn a_wait_within_a_look_is_refused() {
+        let idle = Idle::new(1);
+        let worker = idle.worker(0);
+        let look = std::panic::AssertUnwindSafe(|| {
+            worker.wait(|| worker.wait_timeout(|| false, Duration::ZERO).is_woken());
+        });
+        std::panic::catch_unwind(look).unwrap_err();
+        let is_chosen = || !idle.wake_one();
+        assert_eq!(worker.wait_timeout(is_chosen, Duration::ZERO), ParkOutcome::Woken);
+    }
+
+    #[test]
+    fn places_are_free_when_their_workers_are_gone() {
+        let idle = Idle::new(2);
+        for _ in 0..100 {
+            let workers = [idle.join().unwrap(), idle.join().unwrap()];
+            assert!(idle.join().is_none());
+            workers.iter().for_each(|worker| worker.wait(|| true));
+        }
+        let other = idle.worker(1);
+        let again = std::panic::AssertUnwindSafe(|| idle.worker(1));
+        std::panic::catch_unwind(again).unwrap_err();
+        drop(other);
+        assert!(!idle.wake_one(), "nobody is left to wake");
+    }
+
+    #[test]
+    fn wakes_nobody_while_somebody_searches() {
+        let idle = Idle::new(3);
+        let workers: Vec<_> = (0..3).map(|number| idle.worker(number)).collect();
+        let wakes_one_searcher = || {
+            assert!(idle.wake_searcher(), "this one");
+            idle.shared.idle.enlist(1);
+            assert!(!idle.wake_searcher(), "one searches");
+            false
+        };
+        assert_eq!(workers[0].wait_timeout(wakes_one_searcher, Duration::ZERO), ParkOutcome::Woken);
+        assert_eq!(idle.searching_count(), 1);
+        workers[0].found_work();
+        assert_eq!(
+            (idle.searching_count(), idle.idle_count()),
+            (1, 0),
+            "the last one woke another"
+        );
+    }
+
+    #[test]
+    fn half_of_the_workers_search() {
+        let idle = Idle::new(4);
+        let workers: Vec<_> = (0..4).map(|number| idle.worker(number)).collect();
+        let searching = workers.iter().filter(|worker| worker.start_search()).count();
+        assert_eq!((searching, idle.searching_count()), (2, 2));
+        drop(workers);
+        assert_eq!(idle.searching_count(), 0);
     }
 
     #[test]

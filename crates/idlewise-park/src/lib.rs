@@ -23,6 +23,7 @@
 //! | `stats.rs` | [`WaitStats`] |
 //! | `line.rs` | threads and tasks that wait for a condition, called one by one |
 //! | `sync.rs` | `std`'s locks and atomics, or loom's |
+//! | `model.rs` | the parker that loom's models wait with |
 //! | `clock.rs` | the clock: the CPU's counter where it is steady |
 //! | `wait/` | [`wait::WaitMethod`]s, one file per platform |
 //!
@@ -31,26 +32,48 @@
 //! What this crate does not do: read more of sysfs than the OS's clock source, its limits on UMWAIT and
 //! the process's CPU quota, pin threads, or start any.
 
-mod budget;
+#![cfg_attr(loom, allow(dead_code, unused_imports, reason = "a model has no clock"))]
+
 pub mod channel;
 mod clock;
 #[cfg(target_os = "linux")]
 mod event_bell;
 mod idle;
-mod learn;
 mod line;
-mod load;
-mod parker;
-mod raw;
 mod stats;
 mod sync;
-mod table;
-pub mod wait;
 mod wait_set;
+
+// What a model leaves out: the machine, and the choice of a state.
+#[cfg(not(loom))]
+mod budget;
+#[cfg(not(loom))]
+mod learn;
+#[cfg(not(loom))]
+mod load;
+#[cfg(not(loom))]
+mod parker;
+#[cfg(not(loom))]
+mod raw;
+#[cfg(not(loom))]
+mod table;
+#[cfg(not(loom))]
+pub mod wait;
+#[cfg(not(loom))]
 mod waiter;
+#[cfg(not(loom))]
 mod waker;
+#[cfg(not(loom))]
 pub mod word;
 
+#[cfg(loom)]
+#[path = "wait/condvar.rs"]
+pub mod condvar;
+#[cfg(loom)]
+#[path = "model.rs"]
+mod parker;
+
+#[cfg(not(loom))]
 pub use budget::{
     CPU_BUDGET_DEFAULT_PERMILLE, CPU_BUDGET_QUOTA_PERMILLE, CPU_BUDGET_VARIABLE,
     set_cpu_budget_permille,
@@ -59,13 +82,16 @@ pub use budget::{
 pub use event_bell::{EventBell, EventUnparker};
 pub use idle::{Idle, IdleWorker};
 pub use parker::{ParkOutcome, Parker, ParkerBuilder, Unparker};
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(loom)))]
 pub use raw::ProcessParker;
+#[cfg(not(loom))]
 pub use raw::RawParker;
 pub use stats::WaitStats;
+#[cfg(not(loom))]
 pub use table::{
     ASSUMED, Basis, CALIBRATE_VARIABLE, LATENCY_PRICE_DEFAULT, STATES_VARIABLE, WaitState,
     WaitTable, WaitTableError,
 };
 pub use wait_set::{Bell, Rung, WaitSet};
+#[cfg(not(loom))]
 pub use waker::block_on;

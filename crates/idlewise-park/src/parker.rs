@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use idlewise_core::{Doorbell, Ring};
+use idlewise_core::{Doorbell, DoorbellState, Ring};
 
 use crate::clock::Deadline;
 use crate::learn;
@@ -329,6 +329,11 @@ impl Unparker {
     #[inline]
     pub fn unpark(&self) {
         self.shared.ring();
+    }
+
+    /// Whether a store would wake the waiter, as a hint.
+    pub(crate) fn is_polling(&self) -> bool {
+        self.shared.bell().state() == DoorbellState::Polling
     }
 
     /// Whether this unparker wakes that parker.

@@ -2,16 +2,18 @@
 //! allows (`make loom`).
 
 #[cfg(not(loom))]
-pub(crate) use std::{
-    sync::atomic::{AtomicUsize, Ordering, fence},
-    sync::{Arc, Mutex, MutexGuard},
+pub(crate) use std::sync::{
+    Arc, Condvar, Mutex, MutexGuard,
+    atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicUsize, Ordering, fence},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
 };
 
 /// As loom's, whose cells tell when two threads meet in one.
@@ -54,17 +56,83 @@ impl<T> std::ops::Deref for Padded<T> {
 
 /// One more look after each of these many pauses: about a microsecond in all, which is what
 /// getting in line and being called out of it costs both sides.
+#[cfg(not(loom))]
 const PAUSE_COUNTS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Looks for a moment. Whether it was seen.
+#[cfg(not(loom))]
 #[inline]
 pub(crate) fn seen_soon(mut look: impl FnMut() -> bool) -> bool {
-    // In a model every moment is explored anyhow; on one CPU nobody else runs meanwhile.
-    if cfg!(loom) || crate::load::cpu_count() == 1 {
-        return false;
-    }
-    PAUSE_COUNTS.into_iter().any(|count| {
-        (0..count).for_each(|_| std::hint::spin_loop());
-        look()
-    })
+    // On one CPU nobody else runs meanwhile.
+    crate::load::cpu_count() > 1
+        && PAUSE_COUNTS.into_iter().any(|count| {
+            (0..count).for_each(|_| std::hint::spin_loop());
+            look()
+        })
 }
+
+/// In a model every moment is explored anyhow.
+#[cfg(loom)]
+pub(crate) fn seen_soon(_look: impl FnMut() -> bool) -> bool {
+    false
+}
+
+/// Loom's, left alone when the model is over: loom panics once more then.
+#[cfg(loom)]
+pub(crate) struct Arc<T>(std::mem::ManuallyDrop<loom::sync::Arc<T>>);
+
+#[cfg(loom)]
+impl<T> Arc<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Arc(std::mem::ManuallyDrop::new(loom::sync::Arc::new(value)))
+    }
+}
+
+#[cfg(loom)]
+impl<T> Clone for Arc<T> {
+    fn clone(&self) -> Self {
+        Arc(self.0.clone())
+    }
+}
+
+#[cfg(loom)]
+impl<T> std::ops::Deref for Arc<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+#[cfg(loom)]
+impl<T> Drop for Arc<T> {
+    fn drop(&mut self) {
+        if !is_model_over() {
+            // SAFETY: it is not used again.
+            unsafe { std::mem::ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}
+
+/// A model that was broken on purpose, and has failed, is left as it is: it can't go on.
+pub(crate) fn is_model_over() -> bool {
+    cfg!(loom) && std::thread::panicking()
+}
+
+/// `true` in a model that breaks the protocol in this way, and nowhere else.
+#[cfg(loom)]
+macro_rules! breaks {
+    ($how:ident) => {
+        idlewise_core::sync::broken::is(idlewise_core::sync::broken::Break::$how)
+    };
+}
+
+/// `true` in a model that breaks the protocol in this way, and nowhere else.
+#[cfg(not(loom))]
+macro_rules! breaks {
+    ($how:ident) => {
+        false
+    };
+}
+
+pub(crate) use breaks;

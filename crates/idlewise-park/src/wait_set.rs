@@ -1,4 +1,7 @@
 //! [`WaitSet`]: one thread waits for any of several bells.
+//!
+//! A bell's index is free again when its last clone is dropped, but given to another bell only
+//! after the set has told that it rang: the two must not be taken for each other.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +11,7 @@ use idlewise_core::Marks;
 use crate::clock::Deadline;
 use crate::parker::{Parker, Unparker};
 use crate::stats::WaitStats;
+use crate::sync::{AtomicU64, Ordering, is_model_over};
 
 /// Waits for any of up to 64 bells, and tells which rang.
 ///
@@ -21,67 +25,154 @@ use crate::stats::WaitStats;
 /// assert_eq!(rung, [1]);
 /// # drop(reload);
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WaitSet {
     parker: Parker,
-    marks: Arc<Marks>,
-    bell_count: usize,
+    shared: Arc<Shared>,
+    /// Indices that were given out.
+    given: u64,
+    /// Collected, and not told yet.
+    untold: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    marks: Marks,
+    /// Indices of bells that were dropped.
+    free: AtomicU64,
 }
 
 /// Rings one bell of a [`WaitSet`]. Clones ring the same one.
 #[derive(Clone, Debug)]
 pub struct Bell {
     unparker: Unparker,
-    marks: Arc<Marks>,
+    place: Arc<Place>,
+}
+
+/// What clones of a bell share.
+#[derive(Debug)]
+struct Place {
+    set: Arc<Shared>,
     index: usize,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if is_model_over() {
+            return;
+        }
+        // Release: pairs with the Acquire in `WaitSet::try_bell`, which sees this bell's last mark then.
+        self.set.free.fetch_or(1 << self.index, Ordering::Release);
+    }
 }
 
 impl WaitSet {
     /// A set without bells.
+    ///
+    /// ```
+    /// let mut set = idlewise_park::WaitSet::new();
+    /// assert_eq!(set.bell().index(), 0);
+    /// ```
     pub fn new() -> Self {
-        Self::default()
+        Self::with_parker(Parker::new())
     }
 
     /// A set whose parker has other settings.
+    ///
+    /// ```
+    /// use idlewise_park::{Parker, WaitSet};
+    ///
+    /// let set = WaitSet::with_parker(Parker::builder().cpu_budget_permille(0).build());
+    /// assert_eq!(set.stats().waits, 0);
+    /// ```
     pub fn with_parker(parker: Parker) -> Self {
-        WaitSet { parker, marks: Arc::default(), bell_count: 0 }
+        let shared = Arc::new(Shared { marks: Marks::new(), free: AtomicU64::new(0) });
+        WaitSet { parker, shared, given: 0, untold: 0 }
     }
 
-    /// A new bell; the first has index 0.
+    /// A new bell, with the lowest free index; the first has 0. Bells may come and go: an index is free
+    /// again when all clones of its bell are dropped, and its last ring was told.
+    ///
+    /// ```
+    /// let mut set = idlewise_park::WaitSet::new();
+    /// (0..1000).for_each(|_| drop(set.bell()));
+    /// ```
     ///
     /// # Panics
     /// If the set has 64 bells already.
     pub fn bell(&mut self) -> Bell {
-        assert!(self.bell_count < Marks::BELL_COUNT_MAX, "a WaitSet has at most 64 bells");
-        let index = self.bell_count;
-        self.bell_count += 1;
-        Bell { unparker: self.parker.unparker().clone(), marks: self.marks.clone(), index }
+        self.try_bell().expect("a WaitSet has at most 64 bells")
+    }
+
+    /// As [`WaitSet::bell`]; `None` if the set has 64 bells already.
+    ///
+    /// ```
+    /// let mut set = idlewise_park::WaitSet::new();
+    /// let bells: Vec<_> = (0..64).map(|_| set.bell()).collect();
+    /// assert!(set.try_bell().is_none());
+    /// # drop(bells);
+    /// ```
+    pub fn try_bell(&mut self) -> Option<Bell> {
+        // Acquire: see `Place::drop`. After it, because a bell marks before it is dropped.
+        let free = self.shared.free.load(Ordering::Acquire);
+        self.untold |= self.shared.marks.collect();
+        let usable = !self.given | (free & !self.untold);
+        let index = usable.trailing_zeros() as usize;
+        if index == Marks::BELL_COUNT_MAX {
+            return None;
+        }
+        self.given |= 1 << index;
+        self.shared.free.fetch_and(!(1 << index), Ordering::Relaxed);
+        let place = Arc::new(Place { set: self.shared.clone(), index });
+        Some(Bell { unparker: self.parker.unparker().clone(), place })
     }
 
     /// Waits until some bell rang; the indices of those that did since the last time.
+    ///
+    /// ```
+    /// let mut set = idlewise_park::WaitSet::new();
+    /// let bell = set.bell();
+    /// bell.ring();
+    /// assert_eq!(set.wait().collect::<Vec<_>>(), [bell.index()]);
+    /// ```
     pub fn wait(&mut self) -> Rung {
         self.wait_until(None)
     }
 
     /// As [`WaitSet::wait`], but not longer than this: then there is no index.
+    ///
+    /// ```
+    /// let mut set = idlewise_park::WaitSet::new();
+    /// assert_eq!(set.wait_timeout(std::time::Duration::from_micros(10)).next(), None);
+    /// ```
     pub fn wait_timeout(&mut self, timeout: Duration) -> Rung {
         self.wait_until(Deadline::after(timeout))
     }
 
     /// As [`WaitSet::wait`], but not beyond this moment: then there is no index.
+    ///
+    /// ```
+    /// let mut set = idlewise_park::WaitSet::new();
+    /// assert_eq!(set.wait_deadline(std::time::Instant::now()).next(), None);
+    /// ```
     pub fn wait_deadline(&mut self, deadline: Instant) -> Rung {
         self.wait_until(Some(Deadline::at(deadline)))
     }
 
     /// What the set's waits were like.
+    ///
+    /// ```
+    /// assert_eq!(idlewise_park::WaitSet::new().stats().waits, 0);
+    /// ```
     pub fn stats(&self) -> WaitStats {
         self.parker.stats()
     }
 
     fn wait_until(&mut self, deadline: Option<Deadline>) -> Rung {
         loop {
-            let is_woken = self.parker.park_until(deadline).is_woken();
-            let bits = self.marks.collect();
+            // What is untold needs no wake-up; its ring may end a later wait early, which waits again.
+            let is_woken = self.untold != 0 || self.parker.park_until(deadline).is_woken();
+            let bits = std::mem::take(&mut self.untold) | self.shared.marks.collect();
             // A ring whose mark was collected with an earlier one is no bell of its own.
             if bits != 0 || !is_woken {
                 return Rung { bits };
@@ -90,17 +181,34 @@ impl WaitSet {
     }
 }
 
+impl Default for WaitSet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Bell {
     /// Rings: the set's thread sees all that the caller wrote before.
+    ///
+    /// ```
+    /// let mut set = idlewise_park::WaitSet::new();
+    /// let bell = set.bell();
+    /// std::thread::spawn(move || bell.ring());
+    /// assert_eq!(set.wait().next(), Some(0));
+    /// ```
     #[inline]
     pub fn ring(&self) {
-        self.marks.mark(self.index);
+        self.place.set.marks.mark(self.place.index);
         self.unparker.unpark();
     }
 
     /// Which bell of its set this is.
+    ///
+    /// ```
+    /// assert_eq!(idlewise_park::WaitSet::new().bell().index(), 0);
+    /// ```
     pub fn index(&self) -> usize {
-        self.index
+        self.place.index
     }
 }
 
@@ -120,9 +228,43 @@ impl Iterator for Rung {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    /// (65 bells made and dropped one after another were too many.)
+    #[test]
+    fn bells_come_and_go() {
+        let mut set = WaitSet::new();
+        for _ in 0..200 {
+            let bell = set.bell();
+            let clone = bell.clone();
+            drop(bell);
+            assert_eq!((clone.index(), set.bell().index()), (0, 1), "one of 0 is left");
+        }
+    }
+
+    /// A bell that rang and is gone is told before another one gets its index.
+    #[test]
+    fn an_index_is_not_reused_before_its_ring_is_told() {
+        let mut set = WaitSet::new();
+        let first = set.bell();
+        first.ring();
+        drop(first);
+        let second = set.bell();
+        assert_eq!(second.index(), 1);
+        assert_eq!(set.wait().collect::<Vec<_>>(), [0]);
+        assert_eq!(set.bell().index(), 0);
+        second.ring();
+        assert_eq!(set.wait().collect::<Vec<_>>(), [1], "the late token is no bell");
+        let bells: Vec<_> = std::iter::from_fn(|| set.try_bell()).collect();
+        assert_eq!(bells.len(), 63);
+        bells.iter().for_each(Bell::ring);
+        drop(bells);
+        assert!(set.try_bell().is_none(), "all rang and wait to be told");
+        assert_eq!(set.wait_timeout(Duration::ZERO).count(), 63);
+        assert!(set.try_bell().is_some());
+    }
 
     #[test]
     fn tells_all_bells_that_rang() {

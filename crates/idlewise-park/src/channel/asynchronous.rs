@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use super::shared::Shared;
 use super::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::line::Line;
+use crate::sync::{breaks, is_model_over};
 
 /// A task's place in line, given up when its future is dropped.
 pub(crate) struct PlaceOfTask<'a> {
@@ -44,7 +45,7 @@ impl<'a> PlaceOfTask<'a> {
 
     fn leave(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
-        if !self.line.leave(ticket) {
+        if !self.line.leave(ticket) && !breaks!(CallKept) {
             // It was called, and may have succeeded without that: the call may be another's.
             self.line.call(1);
         }
@@ -53,7 +54,9 @@ impl<'a> PlaceOfTask<'a> {
 
 impl Drop for PlaceOfTask<'_> {
     fn drop(&mut self) {
-        self.leave();
+        if !is_model_over() {
+            self.leave();
+        }
     }
 }
 

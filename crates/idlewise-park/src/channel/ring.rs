@@ -27,7 +27,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::sync::{AtomicUsize, Ordering, Padded, UnsafeCell};
+use crate::sync::{AtomicUsize, Ordering, Padded, UnsafeCell, breaks, is_model_over};
 
 pub(crate) struct Ring<T> {
     head: Padded<AtomicUsize>,
@@ -102,7 +102,12 @@ impl<T> Ring<T> {
                     Ok(_) => {
                         // SAFETY: the position is this thread's, and its slot is empty.
                         slot.value.with_mut(|place| unsafe { (*place).write(value) });
-                        slot.stamp.store(tail.wrapping_add(1), Ordering::Release);
+                        let release = if breaks!(StampRelaxed) {
+                            Ordering::Relaxed
+                        } else {
+                            Ordering::Release
+                        };
+                        slot.stamp.store(tail.wrapping_add(1), release);
                         return Ok(());
                     }
                     Err(found) => found,
@@ -179,6 +184,9 @@ impl<T> Ring<T> {
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
+        if is_model_over() {
+            return;
+        }
         while self.pop().is_some() {}
     }
 }

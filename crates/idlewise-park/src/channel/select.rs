@@ -7,6 +7,7 @@ use super::shared::Shared;
 use super::{Receiver, Sender};
 use crate::clock::Deadline;
 use crate::line::{Line, Waiting, with_waiting};
+use crate::sync::is_model_over;
 
 /// One end of a channel, whatever its items are.
 trait End {
@@ -229,6 +230,9 @@ impl PlacesOfThread<'_, '_, '_> {
 
 impl Drop for PlacesOfThread<'_, '_, '_> {
     fn drop(&mut self) {
+        if is_model_over() {
+            return;
+        }
         let called_by = self.waiting.abandon();
         for (end, ticket) in self.select.ends.iter().zip(&self.tickets) {
             end.line().leave(*ticket);

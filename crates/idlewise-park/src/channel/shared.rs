@@ -8,7 +8,7 @@ use crate::channel::SendTimeoutError;
 use crate::channel::ring::Ring;
 use crate::clock::Deadline;
 use crate::line::{Line, Waiting, with_waiting};
-use crate::sync::{AtomicUsize, Ordering, Padded, fence, seen_soon};
+use crate::sync::{AtomicUsize, Ordering, Padded, breaks, fence, is_model_over, seen_soon};
 
 enum Items<T> {
     Bounded(Ring<T>),
@@ -52,7 +52,9 @@ impl<T> Shared<T> {
             Items::Bounded(ring) => ring.push(item).map_err(TrySendError::Full)?,
             Items::Unbounded(queue) => queue.push(item),
         }
-        fence(Ordering::SeqCst); // with those of `Line`
+        if !breaks!(PushWithoutFence) {
+            fence(Ordering::SeqCst); // with those of `Line`
+        }
         if self.receivers.needs_call() {
             self.call_receiver();
         }
@@ -66,7 +68,7 @@ impl<T> Shared<T> {
     #[cold]
     fn call_receiver(&self) {
         self.receivers.call(1);
-        if self.receivers.is_closed() {
+        if self.receivers.is_closed() && !breaks!(ClosedUnseen) {
             // Pushed while the last receiver went: it may not have seen the item when it
             // dropped what was left. Nobody else would: another channel's end may be in it.
             self.drop_items();
@@ -82,7 +84,9 @@ impl<T> Shared<T> {
             None => return Err(TryRecvError::Empty),
         };
         if matches!(self.items, Items::Bounded(_)) {
-            fence(Ordering::SeqCst); // with those of `Line`
+            if !breaks!(PopWithoutFence) {
+                fence(Ordering::SeqCst); // with those of `Line`
+            }
             self.senders.call(1);
         }
         // An unfinished push may have hidden this item from a receiver that was called for it, and
@@ -213,6 +217,9 @@ impl<T> Shared<T> {
     }
 
     pub(crate) fn remove_sender(&self) {
+        if is_model_over() {
+            return;
+        }
         // AcqRel: what any sender did is seen by the one that closes.
         if self.sender_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.senders.close();
@@ -221,6 +228,9 @@ impl<T> Shared<T> {
     }
 
     pub(crate) fn remove_receiver(&self) {
+        if is_model_over() {
+            return;
+        }
         // AcqRel: as above.
         if self.receiver_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.receivers.close();

@@ -3,22 +3,31 @@
 //! As the kernel's futexes do it: sleepers hash to a few buckets; comparing the word and sleeping
 //! happen under the bucket's lock, which a waker takes after it changed the word.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
+#[cfg(not(loom))]
 use idlewise_core::Doorbell;
 
+#[cfg(not(loom))]
 use super::WaitMethod;
 use crate::clock;
+use crate::sync::{AtomicU32, Condvar, Mutex, Ordering, breaks};
 
 struct Bucket {
     lock: Mutex<()>,
     woken: Condvar,
 }
 
+#[cfg(not(loom))]
 static BUCKETS: [Bucket; 64] =
     [const { Bucket { lock: Mutex::new(()), woken: Condvar::new() } }; 64];
+
+// In a model all share one.
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref BUCKETS: [Bucket; 1] = [Bucket { lock: Mutex::new(()), woken: Condvar::new() }];
+}
 
 fn bucket(word: *const AtomicU32) -> &'static Bucket {
     // Parkers' doorbells have two cache lines each, words of others may be neighbours: both spread.
@@ -27,11 +36,11 @@ fn bucket(word: *const AtomicU32) -> &'static Bucket {
 }
 
 /// Sleeps while the word is `expected`; returns early for no reason now and then.
-pub(super) fn sleep(word: &AtomicU32, expected: u32, until_ns: Option<u64>) {
+pub fn sleep(word: &AtomicU32, expected: u32, until_ns: Option<u64>) {
     let Bucket { lock, woken } = bucket(word);
     // The lock protects no data, so a poisoned one is as good.
     let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
-    if word.load(Ordering::Relaxed) != expected {
+    if !breaks!(SleepWithoutLook) && word.load(Ordering::Relaxed) != expected {
         return;
     }
     match until_ns {
@@ -44,15 +53,17 @@ pub(super) fn sleep(word: &AtomicU32, expected: u32, until_ns: Option<u64>) {
 }
 
 /// Wakes all who sleep in the bucket of the word at this address: they look and sleep again.
-pub(super) fn wake(word: *const AtomicU32) {
+pub fn wake(word: *const AtomicU32) {
     let Bucket { lock, woken } = bucket(word);
     drop(lock.lock().unwrap_or_else(PoisonError::into_inner));
     woken.notify_all();
 }
 
 /// Sleeps on a bucket's condition variable.
+#[cfg(not(loom))]
 pub struct Buckets;
 
+#[cfg(not(loom))]
 impl WaitMethod for Buckets {
     fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
         sleep(bell.word(), Doorbell::SLEEPING_WORD, until_ns);
