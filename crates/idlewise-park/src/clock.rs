@@ -310,7 +310,7 @@ impl Deadline {
     }
 
     /// For worlds without the OS's clock.
-    #[cfg(test)]
+    #[cfg(all(test, not(miri)))]
     pub(crate) fn by_our_clock(at_ns: u64) -> Self {
         Deadline { instant: Instant::now(), at_ns }
     }

@@ -181,7 +181,8 @@ impl ParkerBuilder {
     }
 
     /// The longest exit latency that a state may have, in nanoseconds. If only polling is that
-    /// fast, it polls.
+    /// fast, it polls. Of a sleep counts what a short one was found to take, or the table's figure until
+    /// then; long ones take longer to leave.
     #[must_use]
     pub fn latency_limit_ns(mut self, latency_limit_ns: u64) -> Self {
         self.latency_limit_ns = Some(latency_limit_ns);

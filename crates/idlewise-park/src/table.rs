@@ -227,7 +227,7 @@ impl WaitTable {
                 transition_ns: state.transition_ns,
                 power_permille: state.power_permille,
             };
-            rows[index] = row(state, state.exit_latency_ns, latency_price, previous_ns);
+            rows[index] = row(state, latency_price, previous_ns);
             previous_ns = rows[index].target_residency_ns;
             kept[index] = *state;
         }
@@ -247,17 +247,17 @@ impl WaitTable {
         }
     }
 
-    /// Replaces what its row says by what was measured. Its latency is then that of the sleep that takes
-    /// longest to leave, as a limit on it must hold; what it is worth is that of a short one.
+    /// Replaces what its row says by what was measured. Its latency is that of a short sleep, the only
+    /// one that competes with polling: deeper ones are in the governor's plans.
     pub(crate) fn set_sleep_cost(&mut self, cost: &SleepCost) {
         let deepest = self.table.deepest();
         let previous_ns =
             deepest.checked_sub(1).map_or(0, |before| self.table.get(before).target_residency_ns);
         let state = &mut self.states[deepest];
-        state.exit_latency_ns = cost.exit_latency_ns.into_iter().max().unwrap_or(0);
+        state.exit_latency_ns = cost.exit_latency_ns[1];
         state.transition_ns = cost.transition_ns;
         state.basis = Basis::Calibrated;
-        let row = row(state, cost.exit_latency_ns[1], self.latency_price, previous_ns);
+        let row = row(state, self.latency_price, previous_ns);
         self.costs[deepest].transition_ns = cost.transition_ns;
         self.table.replace_deepest(row).expect("ordered by construction");
     }
@@ -300,9 +300,9 @@ impl WaitTable {
 
 /// A state as governors see it. It breaks even with polling where what it saves while waiting has paid for
 /// its transition and for the priced latency.
-fn row(state: &WaitState, exit_latency_ns: u64, latency_price: u32, previous_ns: u64) -> IdleState {
+fn row(state: &WaitState, latency_price: u32, previous_ns: u64) -> IdleState {
     let saved_permille = u64::from(1000u32.saturating_sub(state.power_permille).max(1));
-    let latency_cost_ns = exit_latency_ns.saturating_mul(latency_price.into());
+    let latency_cost_ns = state.exit_latency_ns.saturating_mul(latency_price.into());
     let cost_ns = state.transition_ns.saturating_add(latency_cost_ns);
     let break_even_ns = cost_ns.saturating_mul(1000) / saved_permille;
     IdleState {
