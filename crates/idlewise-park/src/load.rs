@@ -340,9 +340,20 @@ pub(crate) fn with_thread_budget<R>(
         .ok()
 }
 
+/// What a process asks for once, so that no wait does: its quota, and whether the counter is its clock.
+pub(crate) fn prepare() {
+    static IS_DONE: OnceLock<()> = OnceLock::new();
+    IS_DONE.get_or_init(|| {
+        forget_after_fork();
+        crate::clock::now_ns();
+        budget::default_share_permille();
+        budget::quota_permille();
+    });
+}
+
 /// After a fork the child has none of its parent's threads, but the one that forked.
 #[cfg(unix)]
-pub(crate) fn forget_after_fork() {
+fn forget_after_fork() {
     extern "C" fn in_child() {
         let own = place();
         let used_count = CROWD.used_count.load(Ordering::Relaxed);
@@ -353,17 +364,14 @@ pub(crate) fn forget_after_fork() {
             }
         }
     }
-    static REGISTERED: OnceLock<()> = OnceLock::new();
-    REGISTERED.get_or_init(|| {
-        // SAFETY: the handler only reads and stores atomics and reads a thread-local of its own thread.
-        // If it cannot be registered, children count too many threads for a while.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
+    // SAFETY: the handler only reads and stores atomics and reads a thread-local of its own thread.
+    // If it cannot be registered, children count too many threads for a while.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
 /// After a fork the child has none of its parent's threads.
 #[cfg(not(unix))]
-pub(crate) fn forget_after_fork() {}
+fn forget_after_fork() {}
 
 /// A look this late means that somebody else had the CPU: a long interrupt takes less.
 const PREEMPTED_NS: u64 = 30_000;
@@ -543,6 +551,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a million steps for nothing that miri could find")]
     fn more_threads_than_places_are_not_counted() {
         static CROWD: Crowd = Crowd::new();
         let members: Vec<_> = (0..=PLACE_COUNT).map(|_| member(&CROWD, 1, 1)).collect();

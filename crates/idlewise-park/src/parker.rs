@@ -200,7 +200,7 @@ impl ParkerBuilder {
 
     /// A parker with these settings.
     pub fn build(self) -> Parker {
-        load::forget_after_fork();
+        load::prepare();
         let table = self.table.as_ref().unwrap_or_else(|| WaitTable::host());
         let sleep = table.states().last().expect("a table ends with a sleep").method;
         let is_default = matches!(

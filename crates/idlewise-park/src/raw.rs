@@ -29,7 +29,7 @@ thread_local! {
 }
 
 fn new_waiter(reach: Reach) -> Waiter {
-    load::forget_after_fork();
+    load::prepare();
     Waiter::new(WaitTable::host().clone(), None, None).with_reach(reach)
 }
 
