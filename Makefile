@@ -214,6 +214,18 @@ studies: toolchain ## run the five studies and rewrite docs/studies
 	@mkdir -p docs/studies
 	$(IDLEWISE) study --pages docs/studies --force
 
+.PHONY: install-park
+install-park: toolchain ## build and install idlewise-park for C, and its library for LD_PRELOAD (PREFIX, DESTDIR)
+	@./scripts/setup $(BUILD_PACKAGES)
+	@$(CARGO) build --release --package idlewise-park-c --package idlewise-preload
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' ./scripts/install-park "$${CARGO_TARGET_DIR:-target}/release"
+
+.PHONY: measured-preload
+measured-preload: toolchain ## measure real programs with and without the library for LD_PRELOAD (root, 5 minutes)
+	@./scripts/setup $(BUILD_PACKAGES) redis-server redis-tools nginx-light wrk postgresql
+	@$(CARGO) build --release --package idlewise-preload
+	@./crates/idlewise-preload/programs "$${CARGO_TARGET_DIR:-target}/release/libidlewise_preload.so" 7
+
 .PHONY: measured
 measured: toolchain ## measure docs/park/measured.md anew, with its figures and plots (7 minutes; leave the machine alone)
 	@$(CARGO) build --release --package idlewise-cli

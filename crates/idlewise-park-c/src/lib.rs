@@ -1,0 +1,282 @@
+//! `idlewise-park` for C: what `include/idlewise_park.h` declares, and nothing else.
+//!
+//! No panic crosses the boundary: a defect is -ENOTRECOVERABLE, after the panic's own message. A parker
+//! that two threads wait by, which Rust's types forbid, is -EBUSY.
+#![cfg(target_os = "linux")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the header says what callers promise: pointers are valid, or null"
+)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use idlewise_park::{Parker, ProcessParker, RawParker, Unparker, word};
+use libc::{EBUSY, EINVAL, ENOTRECOVERABLE, ETIMEDOUT, c_int};
+
+/// The header's IDLEWISE_PARK_ABI.
+const ABI: u32 = 1;
+/// The header's IDLEWISE_FOREVER.
+const FOREVER: u64 = u64::MAX;
+
+/// A parker with a flag that says whether a thread uses it.
+pub struct CParker {
+    parker: Parker,
+    unparker: Unparker,
+    is_used: AtomicBool,
+}
+
+/// The header's struct.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CWaitStats {
+    waits: u64,
+    timeouts: u64,
+    store_wakes: u64,
+}
+
+fn guarded(call: impl FnOnce() -> c_int) -> c_int {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or(-ENOTRECOVERABLE)
+}
+
+impl CParker {
+    /// `None` while another thread has it, or this one below a signal handler.
+    fn using<R>(&self, call: impl FnOnce(&Parker) -> R) -> Option<R> {
+        struct Used<'a>(&'a AtomicBool);
+        impl Drop for Used<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
+            }
+        }
+        if self.is_used.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let _used = Used(&self.is_used);
+        Some(call(&self.parker))
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn idlewise_park_abi() -> u32 {
+    ABI
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_parker_create(parker: *mut *mut CParker) -> c_int {
+    guarded(|| {
+        if parker.is_null() {
+            return -EINVAL;
+        }
+        let made = Parker::new();
+        let unparker = made.unparker().clone();
+        let made = CParker { parker: made, unparker, is_used: AtomicBool::new(false) };
+        // SAFETY: not null, so the caller may be written to.
+        unsafe { parker.write(Box::into_raw(Box::new(made))) };
+        0
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_parker_destroy(parker: *mut CParker) {
+    guarded(|| {
+        if !parker.is_null() {
+            // SAFETY: made by `idlewise_parker_create`, and the caller gives it up.
+            drop(unsafe { Box::from_raw(parker) });
+        }
+        0
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_parker_park(parker: *mut CParker, timeout_ns: u64) -> c_int {
+    guarded(|| {
+        // SAFETY: null, or the caller's parker.
+        let Some(parker) = (unsafe { parker.as_ref() }) else { return -EINVAL };
+        let outcome = parker.using(|parker| match timeout_ns {
+            FOREVER => {
+                parker.park();
+                0
+            }
+            _ if parker.park_timeout(Duration::from_nanos(timeout_ns)).is_woken() => 0,
+            _ => -ETIMEDOUT,
+        });
+        outcome.unwrap_or(-EBUSY)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_parker_unparker(
+    parker: *const CParker,
+    unparker: *mut *mut Unparker,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: null, or the caller's parker.
+        let Some(parker) = (unsafe { parker.as_ref() }) else { return -EINVAL };
+        if unparker.is_null() {
+            return -EINVAL;
+        }
+        let made = Box::into_raw(Box::new(parker.unparker.clone()));
+        // SAFETY: not null, so the caller may be written to.
+        unsafe { unparker.write(made) };
+        0
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_unparker_unpark(unparker: *const Unparker) -> c_int {
+    guarded(|| {
+        // SAFETY: null, or the caller's unparker.
+        let Some(unparker) = (unsafe { unparker.as_ref() }) else { return -EINVAL };
+        unparker.unpark();
+        0
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_unparker_release(unparker: *mut Unparker) {
+    guarded(|| {
+        if !unparker.is_null() {
+            // SAFETY: made by `idlewise_parker_unparker`, and the caller gives it up.
+            drop(unsafe { Box::from_raw(unparker) });
+        }
+        0
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_parker_stats(
+    parker: *const CParker,
+    stats: *mut CWaitStats,
+    size: u64,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: null, or the caller's parker.
+        let Some(parker) = (unsafe { parker.as_ref() }) else { return -EINVAL };
+        if stats.is_null() {
+            return -EINVAL;
+        }
+        let Some(found) = parker.using(Parker::stats) else { return -EBUSY };
+        let found = CWaitStats {
+            waits: found.waits,
+            timeouts: found.timeouts,
+            store_wakes: found.store_wakes,
+        };
+        let size = usize::try_from(size).unwrap_or(usize::MAX).min(size_of::<CWaitStats>());
+        // SAFETY: the caller has room for `size` bytes; a program may be older than the library.
+        unsafe { std::ptr::from_ref(&found).cast::<u8>().copy_to(stats.cast(), size) };
+        0
+    })
+}
+
+/// A word that is there and aligned.
+fn is_word(word: *const AtomicU32) -> bool {
+    !word.is_null() && word.is_aligned()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_raw_park(word: *mut AtomicU32, timeout_ns: u64) -> c_int {
+    guarded(|| {
+        if !is_word(word) {
+            return -EINVAL;
+        }
+        // SAFETY: a RawParker is a word, zeroed or used as one before; it stays until we return.
+        let parker = unsafe { &*word.cast::<RawParker>() };
+        match timeout_ns {
+            FOREVER => {
+                parker.park();
+                0
+            }
+            _ if parker.park_timeout(Duration::from_nanos(timeout_ns)).is_woken() => 0,
+            _ => -ETIMEDOUT,
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_raw_unpark(word: *mut AtomicU32) -> c_int {
+    guarded(|| {
+        if !is_word(word) {
+            return -EINVAL;
+        }
+        // SAFETY: alive until its waiter has a token, as the header asks.
+        unsafe { RawParker::unpark_raw(word.cast::<RawParker>()) };
+        0
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_process_park(word: *mut u32, timeout_ns: u64) -> c_int {
+    guarded(|| {
+        if !is_word(word.cast::<AtomicU32>()) {
+            return -EINVAL;
+        }
+        // SAFETY: a ProcessParker is a word that stays mapped until we return.
+        let parker = unsafe { ProcessParker::from_ptr(word) };
+        match timeout_ns {
+            FOREVER => {
+                parker.park();
+                0
+            }
+            _ if parker.park_timeout(Duration::from_nanos(timeout_ns)).is_woken() => 0,
+            _ => -ETIMEDOUT,
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_process_unpark(word: *mut u32) -> c_int {
+    guarded(|| {
+        if !is_word(word.cast::<AtomicU32>()) {
+            return -EINVAL;
+        }
+        // SAFETY: as above.
+        unsafe { ProcessParker::from_ptr(word) }.unpark();
+        0
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn idlewise_word_wait(
+    address: *const AtomicU32,
+    expected: u32,
+    timeout_ns: u64,
+) -> c_int {
+    guarded(|| {
+        if !is_word(address) {
+            return -EINVAL;
+        }
+        // SAFETY: a word that stays until we return, and that others write as an atomic.
+        let found = unsafe { &*address };
+        match timeout_ns {
+            FOREVER => {
+                word::wait(found, expected);
+                0
+            }
+            _ if word::wait_timeout(found, expected, Duration::from_nanos(timeout_ns)) => 0,
+            _ => -ETIMEDOUT,
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn idlewise_word_wake_one(address: *const AtomicU32) -> c_int {
+    guarded(|| {
+        if !is_word(address) {
+            return -EINVAL;
+        }
+        word::wake_one(address);
+        0
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn idlewise_word_wake_all(address: *const AtomicU32) -> c_int {
+    guarded(|| {
+        if !is_word(address) {
+            return -EINVAL;
+        }
+        word::wake_all(address);
+        0
+    })
+}

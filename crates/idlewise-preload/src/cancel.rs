@@ -1,0 +1,217 @@
+//! `pthread_cancel`: a thread that waits by a parker is woken to act on it.
+//!
+//! glibc cancels its own waits by a flag and, while it sleeps, a signal. Ours sleep in a plain futex call,
+//! so whoever cancels a thread looks whether it waits here, takes it out of its wait as a signal would
+//! ([`Node::cancel`]), and rings. The waiter then locks its mutex again and calls `pthread_testcancel`.
+//!
+//! The two sides: a waiter writes its place and then looks whether it has been cancelled; who cancels says
+//! so and then looks for the place. Both orders are SeqCst, so one of them sees the other.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use idlewise_park::word;
+use libc::pthread_t;
+
+use crate::condvar::Node;
+use crate::next::next;
+
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// A cancellation point.
+///
+/// # Safety
+/// No frame between the thread's start and here has a destructor that must run, but C's and C++'s.
+pub(crate) unsafe fn test() {
+    // SAFETY: the caller's promise.
+    unsafe { pthread_testcancel() };
+}
+
+/// A thread that has waited here.
+struct Record {
+    thread: Cell<pthread_t>,
+    /// Its place in a queue; [`BUSY`] while somebody cancels it.
+    node: AtomicPtr<Node>,
+    is_cancelled: AtomicBool,
+    /// The list that it is in: of which process, counted by forks; `None` before.
+    listed: Cell<Option<u32>>,
+    // The list's lock's.
+    before: Cell<*const Record>,
+    after: Cell<*const Record>,
+}
+
+const BUSY: *mut Node = ptr::without_provenance_mut(1);
+
+/// All records of this process.
+struct List {
+    lock: AtomicU32,
+    first: Cell<*const Record>,
+    /// Forks: records that were listed before belong to threads that are not here.
+    fork_count: Cell<u32>,
+}
+
+// SAFETY: the cells are the lock's.
+unsafe impl Sync for List {}
+
+static LIST: List =
+    List { lock: AtomicU32::new(0), first: Cell::new(ptr::null()), fork_count: Cell::new(0) };
+
+impl List {
+    /// Runs with the lock: 0 free, 1 locked, 2 locked and somebody may sleep.
+    fn locked<R>(&self, call: impl FnOnce(&List) -> R) -> R {
+        let mut found = self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
+        while found.is_err() {
+            if self.lock.swap(2, Ordering::Acquire) == 0 {
+                break;
+            }
+            word::wait(&self.lock, 2);
+            found = Err(2);
+        }
+        let result = call(self);
+        if self.lock.swap(0, Ordering::Release) == 2 {
+            word::wake_one(&self.lock);
+        }
+        result
+    }
+}
+
+impl Record {
+    const fn new() -> Self {
+        Record {
+            thread: Cell::new(0),
+            node: AtomicPtr::new(ptr::null_mut()),
+            is_cancelled: AtomicBool::new(false),
+            listed: Cell::new(None),
+            before: Cell::new(ptr::null()),
+            after: Cell::new(ptr::null()),
+        }
+    }
+
+    /// In the list of this process, where who cancels finds it.
+    #[cold]
+    fn enlist(&self) {
+        // SAFETY: no arguments.
+        self.thread.set(unsafe { libc::pthread_self() });
+        LIST.locked(|list| {
+            let after = list.first.replace(self);
+            self.before.set(ptr::null());
+            self.after.set(after);
+            // SAFETY: what is listed is there until it unlists itself, or was dropped with its process.
+            if let Some(after) = unsafe { after.as_ref() } {
+                after.before.set(self);
+            }
+            self.listed.set(Some(list.fork_count.get()));
+        });
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.listed.get() != Some(LIST.fork_count.get()) {
+            return;
+        }
+        LIST.locked(|list| {
+            // SAFETY: as in `enlist`.
+            let (before, after) =
+                unsafe { (self.before.get().as_ref(), self.after.get().as_ref()) };
+            match before {
+                Some(before) => before.after.set(self.after.get()),
+                None => list.first.set(self.after.get()),
+            }
+            if let Some(after) = after {
+                after.before.set(self.before.get());
+            }
+        });
+    }
+}
+
+thread_local! {
+    static RECORD: Record = const { Record::new() };
+}
+
+/// In a forked child, where one thread runs: the others' records are gone.
+pub(crate) fn forget_after_fork() {
+    LIST.lock.store(0, Ordering::Relaxed);
+    LIST.first.set(ptr::null());
+    LIST.fork_count.set(LIST.fork_count.get() + 1);
+}
+
+/// From here on who cancels this thread finds its record. A test is due after it: who cancelled before did not.
+pub(crate) fn enlist() {
+    // A thread whose last destructors run can't be cancelled any more.
+    let _ = RECORD.try_with(|record| {
+        if record.listed.get() != Some(LIST.fork_count.get()) {
+            record.enlist();
+        }
+    });
+}
+
+/// From here on who cancels this thread finds `node`. `false`: it has been cancelled before, so a test is
+/// due as soon as `node` is withdrawn.
+pub(crate) fn publish(node: &Node) -> bool {
+    RECORD
+        .try_with(|record| {
+            record.node.store(ptr::from_ref(node).cast_mut(), Ordering::SeqCst);
+            !record.is_cancelled.load(Ordering::SeqCst)
+        })
+        .unwrap_or(true)
+}
+
+/// Nobody finds this thread's node any more, and nobody holds it.
+pub(crate) fn withdraw() {
+    let _ = RECORD.try_with(|record| {
+        loop {
+            let found = record.node.load(Ordering::Relaxed);
+            let nobody = ptr::null_mut();
+            if found.is_null() {
+                return;
+            }
+            let is_free = found != BUSY
+                && record
+                    .node
+                    .compare_exchange(found, nobody, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok();
+            if is_free {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
+    // SAFETY: the program's argument.
+    let result = unsafe { (next().cancel)(thread) };
+    if result != 0 {
+        return result;
+    }
+    LIST.locked(|list| {
+        let mut place = list.first.get();
+        // SAFETY: as in `enlist`.
+        while let Some(record) = unsafe { place.as_ref() } {
+            if record.thread.get() == thread {
+                record.is_cancelled.store(true, Ordering::SeqCst);
+                // One canceller at a time: the list is locked.
+                let node = record.node.load(Ordering::SeqCst);
+                let is_held = !node.is_null()
+                    && record
+                        .node
+                        .compare_exchange(node, BUSY, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok();
+                if is_held {
+                    // SAFETY: its thread waits in `withdraw` until the next line but one.
+                    unsafe { &*node }.cancel();
+                    record.node.store(node, Ordering::Release);
+                }
+                break;
+            }
+            place = record.after.get();
+        }
+    });
+    0
+}

@@ -1,0 +1,480 @@
+//! `pthread_cond_*`: a queue of waiters, each with a parker of one word on its stack.
+//!
+//! The queue lies in the program's `pthread_cond_t`, of which all zero (a static initialiser) is an empty
+//! one; the word that glibc keeps its flags in stays glibc's. One that is shared between processes is passed
+//! through, as is everything if glibc's layout is not the one that we know.
+//!
+//! ```text
+//!            1 enqueue            2 signal (unlinks)
+//!   waiter ────────────► QUEUED ────────────────────► SIGNALLED ─► its parker is rung
+//!                          │ 3 deadline            4 pthread_cancel
+//!                          ├───────────► LEAVING
+//!                          └───────────► CANCELLED ─► its parker is rung
+//! ```
+//!
+//! Whoever takes edge 2 or 4 rings, once, and the waiter waits for that ring before its place is gone. After 3
+//! and 4 the waiter unlinks itself.
+//!
+//! A waiter that was signalled never touches the condition variable again, so it may be destroyed as soon
+//! as nobody waits any more. One that leaves by itself does, under the lock: `destroy` waits for it.
+//! A signal wakes the thread that has waited longest, and exactly one; no wake-up is spurious but that of a
+//! cancellation which the thread has disabled.
+//!
+//! **fork.** The child has copies of the queues but not the threads in them, whose stacks are reused. The
+//! lock's word has the number of forks in this process's line; a queue from before is dropped.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::time::Duration;
+
+use idlewise_park::{RawParker, word};
+use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, timespec};
+
+use crate::cancel;
+use crate::next::{IS_MONOTONIC, IS_SHARED, flags, next};
+
+unsafe extern "C" {
+    // libc has it for other systems only.
+    fn pthread_atfork(
+        prepare: Option<unsafe extern "C" fn()>,
+        parent: Option<unsafe extern "C" fn()>,
+        child: Option<unsafe extern "C" fn()>,
+    ) -> c_int;
+}
+
+/// What a private `pthread_cond_t` holds: 24 of its 48 bytes, glibc's word of flags not among them.
+#[repr(C)]
+struct Queue {
+    /// Bits 1 and 0: [`FREE`], [`LOCKED`], [`CONTENDED`]; above them the number of forks.
+    lock: AtomicU32,
+    unused: u32,
+    first: AtomicPtr<Node>,
+    last: AtomicPtr<Node>,
+}
+
+const FREE: u32 = 0;
+const LOCKED: u32 = 1;
+const CONTENDED: u32 = 2;
+const LOCK_MASK: u32 = 3;
+
+/// A waiter's place in the queue, on its stack.
+pub(crate) struct Node {
+    state: AtomicU32,
+    parker: RawParker,
+    // Both are the lock's.
+    before: AtomicPtr<Node>,
+    after: AtomicPtr<Node>,
+}
+
+const QUEUED: u32 = 0;
+const SIGNALLED: u32 = 1;
+const LEAVING: u32 = 2;
+const CANCELLED: u32 = 3;
+
+impl Node {
+    /// One of the edges. `false`: another was taken before.
+    fn take_edge(&self, to: u32) -> bool {
+        self.state.compare_exchange(QUEUED, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// 4: wakes the waiter although nobody signalled.
+    pub(crate) fn cancel(&self) {
+        if self.take_edge(CANCELLED) {
+            self.parker.unpark();
+        }
+    }
+}
+
+/// Forks between the first process and this one.
+static FORK_COUNT: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "C" fn after_fork() {
+    FORK_COUNT.fetch_add(1, Ordering::Relaxed);
+    cancel::forget_after_fork();
+}
+
+/// Sees to it that forks are counted, before anything is queued.
+fn count_forks() {
+    static START: Once = Once::new();
+    START.call_once(|| {
+        // SAFETY: the handler only writes words. Without memory for it, forks stay uncounted.
+        unsafe { pthread_atfork(None, None, Some(after_fork)) };
+    });
+}
+
+impl Queue {
+    /// The program's condition variable, if it is ours to handle.
+    unsafe fn of<'a>(cond: *mut pthread_cond_t) -> Option<&'a Queue> {
+        // SAFETY: it is initialised, as POSIX asks.
+        if !next().takes_over || unsafe { flags(cond) } & IS_SHARED != 0 {
+            return None;
+        }
+        // SAFETY: 48 bytes, aligned to 8, used as a Queue by everybody.
+        Some(unsafe { &*cond.cast::<Queue>() })
+    }
+
+    fn forks() -> u32 {
+        FORK_COUNT.load(Ordering::Relaxed) << 2
+    }
+
+    fn lock(&self) {
+        let free = Self::forks();
+        let locked =
+            self.lock.compare_exchange(free, free | LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        if locked.is_err() {
+            self.lock_contended(free);
+        }
+    }
+
+    #[cold]
+    fn lock_contended(&self, free: u32) {
+        let mut wanted = LOCKED;
+        loop {
+            let found = self.lock.load(Ordering::Relaxed);
+            let is_old = found & !LOCK_MASK != free;
+            if is_old || found & LOCK_MASK == FREE {
+                let locked = self.lock.compare_exchange_weak(
+                    found,
+                    free | wanted,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                );
+                if locked.is_ok() {
+                    if is_old {
+                        // Of another process, before a fork: nobody of them is here.
+                        self.first.store(ptr::null_mut(), Ordering::Relaxed);
+                        self.last.store(ptr::null_mut(), Ordering::Relaxed);
+                    }
+                    return;
+                }
+            } else if found & LOCK_MASK == CONTENDED
+                || self
+                    .lock
+                    .compare_exchange(found, free | CONTENDED, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+            {
+                word::wait(&self.lock, free | CONTENDED);
+                // There may be others that sleep.
+                wanted = CONTENDED;
+            }
+        }
+    }
+
+    fn unlock(&self) {
+        let address = ptr::from_ref(&self.lock);
+        let before = self.lock.swap(Self::forks(), Ordering::Release);
+        if before & LOCK_MASK == CONTENDED {
+            // The memory may be gone: the address is not read.
+            word::wake_one(address);
+        }
+    }
+
+    /// Under the lock.
+    fn push(&self, node: &Node) {
+        let place = ptr::from_ref(node).cast_mut();
+        let last = self.last.swap(place, Ordering::Relaxed);
+        node.before.store(last, Ordering::Relaxed);
+        // SAFETY: what is linked is a waiter's that is still there: it leaves under the lock.
+        match unsafe { last.as_ref() } {
+            Some(last) => last.after.store(place, Ordering::Relaxed),
+            None => self.first.store(place, Ordering::Relaxed),
+        }
+    }
+
+    /// Under the lock.
+    fn unlink(&self, node: &Node) {
+        let before = node.before.load(Ordering::Relaxed);
+        let after = node.after.load(Ordering::Relaxed);
+        // SAFETY: as in `push`.
+        let (found_before, found_after) = unsafe { (before.as_ref(), after.as_ref()) };
+        match found_before {
+            Some(node) => node.after.store(after, Ordering::Relaxed),
+            None => self.first.store(after, Ordering::Relaxed),
+        }
+        match found_after {
+            Some(node) => node.before.store(before, Ordering::Relaxed),
+            None => self.last.store(before, Ordering::Relaxed),
+        }
+    }
+
+    /// Under the lock: the waiter that has waited longest and is not leaving, if there is one, is out of the
+    /// queue and signalled; who calls must ring it.
+    fn take_first(&self) -> Option<&Node> {
+        let mut place = self.first.load(Ordering::Relaxed);
+        // SAFETY: as in `push`.
+        while let Some(node) = unsafe { place.as_ref() } {
+            // 2. Its waiter stays until it is rung.
+            if node.take_edge(SIGNALLED) {
+                self.unlink(node);
+                return Some(node);
+            }
+            place = node.after.load(Ordering::Relaxed);
+        }
+        None
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.load(Ordering::Relaxed).is_null()
+    }
+}
+
+/// When a wait ends at the latest.
+#[derive(Clone, Copy)]
+struct Until {
+    clock: clockid_t,
+    at: timespec,
+}
+
+/// The clock of the wall may be set while somebody sleeps, so such a wait looks at it now and then.
+const WALL_CLOCK_LOOK: Duration = Duration::from_secs(1);
+
+impl Until {
+    /// The time that is left; `None` if it has passed.
+    fn left(self) -> Option<Duration> {
+        let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes `now`.
+        unsafe { libc::clock_gettime(self.clock, &mut now) };
+        let ns =
+            |time: timespec| i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+        let left = ns(self.at) - ns(now);
+        (left > 0).then(|| {
+            let left = Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX));
+            if self.clock == libc::CLOCK_REALTIME { left.min(WALL_CLOCK_LOOK) } else { left }
+        })
+    }
+}
+
+/// Waits with the mutex held, as POSIX has it. The frame has no destructors when a cancellation unwinds it.
+unsafe fn wait(queue: &Queue, mutex: *mut pthread_mutex_t, until: Option<Until>) -> c_int {
+    count_forks();
+    cancel::enlist();
+    // SAFETY: a cancellation point, with the mutex held; nothing is queued yet.
+    unsafe { cancel::test() };
+    let node = Node {
+        state: AtomicU32::new(QUEUED),
+        parker: RawParker::new(),
+        before: AtomicPtr::new(ptr::null_mut()),
+        after: AtomicPtr::new(ptr::null_mut()),
+    };
+    if !cancel::publish(&node) {
+        cancel::withdraw();
+        // SAFETY: a cancellation point, with the mutex held; nothing is queued. It returns if the thread
+        // has disabled cancellation, and then this wait can't be cancelled.
+        unsafe { cancel::test() };
+    }
+    queue.lock();
+    queue.push(&node);
+    queue.unlock();
+    // SAFETY: the program's mutex.
+    let unlocked = unsafe { libc::pthread_mutex_unlock(mutex) };
+    if unlocked != 0 {
+        // It is not this thread's, so there is nothing to lock again.
+        leave(queue, &node);
+        cancel::withdraw();
+        return unlocked;
+    }
+    let ended = sleep(queue, &node, until);
+    cancel::withdraw();
+    // SAFETY: as above.
+    let locked = unsafe { libc::pthread_mutex_lock(mutex) };
+    if ended == CANCELLED {
+        // SAFETY: a cancellation point, with the mutex held, and out of the queue. It returns if the
+        // thread has disabled cancellation; then this is a spurious wake-up.
+        unsafe { cancel::test() };
+    }
+    if locked == 0 && ended == LEAVING { libc::ETIMEDOUT } else { locked }
+}
+
+/// Sleeps until one of the edges is taken; says which.
+fn sleep(queue: &Queue, node: &Node, until: Option<Until>) -> u32 {
+    loop {
+        match until.map(Until::left) {
+            None => node.parker.park(),
+            Some(Some(left)) => {
+                if !node.parker.park_timeout(left).is_woken() {
+                    continue;
+                }
+            }
+            Some(None) => return leave(queue, node),
+        }
+        // Rung, so 2 or 4 was taken.
+        let state = node.state.load(Ordering::Acquire);
+        if state == CANCELLED {
+            queue.lock();
+            queue.unlink(node);
+            queue.unlock();
+        }
+        return state;
+    }
+}
+
+/// 3, unless another edge was taken before; says which. The waiter is out of the queue then.
+fn leave(queue: &Queue, node: &Node) -> u32 {
+    if !node.take_edge(LEAVING) {
+        // The ring is on its way.
+        node.parker.park();
+    }
+    let state = node.state.load(Ordering::Acquire);
+    if state != SIGNALLED {
+        queue.lock();
+        queue.unlink(node);
+        queue.unlock();
+    }
+    state
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_cond_init(
+    cond: *mut pthread_cond_t,
+    attributes: *const pthread_condattr_t,
+) -> c_int {
+    // glibc writes the flags, and zero everywhere else.
+    // SAFETY: the program's arguments.
+    unsafe { (next().cond_init)(cond, attributes) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_cond_destroy(cond: *mut pthread_cond_t) -> c_int {
+    // SAFETY: the program's condition variable.
+    let Some(queue) = (unsafe { Queue::of(cond) }) else {
+        // SAFETY: the same.
+        return unsafe { (next().cond_destroy)(cond) };
+    };
+    loop {
+        queue.lock();
+        let is_empty = queue.is_empty();
+        // Who leaves does so soon. POSIX allows no other waiters; glibc would hang here.
+        let mut place = queue.first.load(Ordering::Relaxed);
+        let mut waits = false;
+        // SAFETY: as in `push`.
+        while let Some(node) = unsafe { place.as_ref() } {
+            waits |= node.state.load(Ordering::Relaxed) == QUEUED;
+            place = node.after.load(Ordering::Relaxed);
+        }
+        queue.unlock();
+        if is_empty {
+            return 0;
+        }
+        if waits {
+            return libc::EBUSY;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_cond_wait(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe {
+        match Queue::of(cond) {
+            Some(queue) => wait(queue, mutex, None),
+            None => (next().cond_wait)(cond, mutex),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_cond_timedwait(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    deadline: *const timespec,
+) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe {
+        let Some(queue) = Queue::of(cond) else {
+            return (next().cond_timedwait)(cond, mutex, deadline);
+        };
+        let clock = match flags(cond) & IS_MONOTONIC {
+            0 => libc::CLOCK_REALTIME,
+            _ => libc::CLOCK_MONOTONIC,
+        };
+        wait_until(queue, mutex, clock, *deadline)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_cond_clockwait(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    clock: clockid_t,
+    deadline: *const timespec,
+) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe {
+        match (Queue::of(cond), next().cond_clockwait) {
+            (Some(queue), _) if clock == libc::CLOCK_REALTIME || clock == libc::CLOCK_MONOTONIC => {
+                wait_until(queue, mutex, clock, *deadline)
+            }
+            (None, Some(clockwait)) => clockwait(cond, mutex, clock, deadline),
+            _ => libc::EINVAL,
+        }
+    }
+}
+
+unsafe fn wait_until(
+    queue: &Queue,
+    mutex: *mut pthread_mutex_t,
+    clock: clockid_t,
+    at: timespec,
+) -> c_int {
+    if !(0..1_000_000_000).contains(&at.tv_nsec) {
+        return libc::EINVAL;
+    }
+    // SAFETY: the program's mutex.
+    unsafe { wait(queue, mutex, Some(Until { clock, at })) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_cond_signal(cond: *mut pthread_cond_t) -> c_int {
+    // SAFETY: the program's condition variable.
+    let Some(queue) = (unsafe { Queue::of(cond) }) else {
+        // SAFETY: the same.
+        return unsafe { (next().cond_signal)(cond) };
+    };
+    if queue.is_empty() {
+        // A thread that began to wait with the mutex that the caller has, or had, is seen here: it was
+        // queued before it let go of the mutex.
+        return 0;
+    }
+    queue.lock();
+    let parker = queue.take_first().map(|node| ptr::from_ref(&node.parker));
+    queue.unlock();
+    if let Some(parker) = parker {
+        // SAFETY: its waiter waits for this ring before its place is gone.
+        unsafe { RawParker::unpark_raw(parker) };
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_cond_broadcast(cond: *mut pthread_cond_t) -> c_int {
+    // SAFETY: the program's condition variable.
+    let Some(queue) = (unsafe { Queue::of(cond) }) else {
+        // SAFETY: the same.
+        return unsafe { (next().cond_broadcast)(cond) };
+    };
+    if queue.is_empty() {
+        return 0;
+    }
+    queue.lock();
+    let mut chain: *const Node = ptr::null();
+    while let Some(node) = queue.take_first() {
+        // Out of the queue its links are ours. The order of a broadcast is nobody's promise.
+        node.after.store(chain.cast_mut(), Ordering::Relaxed);
+        chain = node;
+    }
+    queue.unlock();
+    // SAFETY: each waiter waits for its ring before its place is gone.
+    while let Some(node) = unsafe { chain.as_ref() } {
+        let parker = ptr::from_ref(&node.parker);
+        chain = node.after.load(Ordering::Relaxed);
+        // SAFETY: the same.
+        unsafe { RawParker::unpark_raw(parker) };
+    }
+    0
+}

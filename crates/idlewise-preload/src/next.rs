@@ -1,0 +1,146 @@
+//! glibc's own functions behind ours, found once; and whether its structures are what we take them for.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::OnceLock;
+
+use libc::{
+    clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, pthread_t, sem_t, timespec,
+};
+
+/// The functions that ours pass through to.
+pub(crate) struct Next {
+    pub(crate) cond_init:
+        unsafe extern "C" fn(*mut pthread_cond_t, *const pthread_condattr_t) -> c_int,
+    pub(crate) cond_destroy: unsafe extern "C" fn(*mut pthread_cond_t) -> c_int,
+    pub(crate) cond_wait:
+        unsafe extern "C-unwind" fn(*mut pthread_cond_t, *mut pthread_mutex_t) -> c_int,
+    pub(crate) cond_timedwait: unsafe extern "C-unwind" fn(
+        *mut pthread_cond_t,
+        *mut pthread_mutex_t,
+        *const timespec,
+    ) -> c_int,
+    /// Since glibc 2.30.
+    pub(crate) cond_clockwait: Option<
+        unsafe extern "C-unwind" fn(
+            *mut pthread_cond_t,
+            *mut pthread_mutex_t,
+            clockid_t,
+            *const timespec,
+        ) -> c_int,
+    >,
+    pub(crate) cond_signal: unsafe extern "C" fn(*mut pthread_cond_t) -> c_int,
+    pub(crate) cond_broadcast: unsafe extern "C" fn(*mut pthread_cond_t) -> c_int,
+    pub(crate) cancel: unsafe extern "C" fn(pthread_t) -> c_int,
+    pub(crate) sem_wait: unsafe extern "C-unwind" fn(*mut sem_t) -> c_int,
+    pub(crate) sem_timedwait: unsafe extern "C-unwind" fn(*mut sem_t, *const timespec) -> c_int,
+    /// Since glibc 2.30.
+    pub(crate) sem_clockwait:
+        Option<unsafe extern "C-unwind" fn(*mut sem_t, clockid_t, *const timespec) -> c_int>,
+    /// Whether condition variables are ours: glibc keeps the two flags where we look for them.
+    pub(crate) takes_over: bool,
+}
+
+/// Where glibc keeps its word of flags and references in a pthread_cond_t: `__wrefs`, since 2.25.
+const FLAGS_WORD: usize = 9;
+/// Its bits: shared between processes; deadlines are of CLOCK_MONOTONIC.
+pub(crate) const IS_SHARED: u32 = 1;
+pub(crate) const IS_MONOTONIC: u32 = 2;
+
+/// What `pthread_cond_init` was told, which glibc alone writes.
+pub(crate) unsafe fn flags(cond: *mut pthread_cond_t) -> u32 {
+    // SAFETY: the caller's condition variable has 48 bytes, aligned to 8, and nobody changes the
+    // flags of one that is in use.
+    unsafe { cond.cast::<u32>().add(FLAGS_WORD).read_volatile() }
+}
+
+pub(crate) fn next() -> &'static Next {
+    static NEXT: OnceLock<Next> = OnceLock::new();
+    NEXT.get_or_init(find)
+}
+
+/// The function of the library behind this one. A program's oldest `pthread_cond_wait` is of glibc 2.2.5
+/// on x86, with a condition variable of another layout, so the version is named.
+fn symbol(name: &CStr) -> *mut c_void {
+    const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.3.2", c"GLIBC_2.17"];
+    for version in VERSIONS {
+        // SAFETY: both are strings.
+        let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) };
+        if !found.is_null() {
+            return found;
+        }
+    }
+    // SAFETY: a string.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+fn find() -> Next {
+    /// A function of this type, which glibc has under this name.
+    macro_rules! function {
+        ($name:literal) => {{
+            let found = symbol($name);
+            // SAFETY: a null pointer is `None`, and glibc's function has the type that POSIX gives it.
+            unsafe { std::mem::transmute::<*mut c_void, Option<_>>(found) }
+        }};
+    }
+    macro_rules! required {
+        ($name:literal) => {
+            // Without it no program that waits could go on; and nothing here may panic through C.
+            match function!($name) {
+                Some(found) => found,
+                None => std::process::abort(),
+            }
+        };
+    }
+    let mut next = Next {
+        cond_init: required!(c"pthread_cond_init"),
+        cond_destroy: required!(c"pthread_cond_destroy"),
+        cond_wait: required!(c"pthread_cond_wait"),
+        cond_timedwait: required!(c"pthread_cond_timedwait"),
+        cond_clockwait: function!(c"pthread_cond_clockwait"),
+        cond_signal: required!(c"pthread_cond_signal"),
+        cond_broadcast: required!(c"pthread_cond_broadcast"),
+        cancel: required!(c"pthread_cancel"),
+        sem_wait: required!(c"sem_wait"),
+        sem_timedwait: required!(c"sem_timedwait"),
+        sem_clockwait: function!(c"sem_clockwait"),
+        takes_over: false,
+    };
+    next.takes_over = has_known_layout(next.cond_init);
+    next
+}
+
+/// Asks glibc to make one of each kind, and looks.
+fn has_known_layout(
+    init: unsafe extern "C" fn(*mut pthread_cond_t, *const pthread_condattr_t) -> c_int,
+) -> bool {
+    if size_of::<pthread_cond_t>() != 48 {
+        return false;
+    }
+    [(false, false), (true, false), (false, true), (true, true)].into_iter().all(
+        |(is_shared, is_monotonic)| {
+            // SAFETY: both are ours; the calls write them, and the condition variable is never used.
+            unsafe {
+                let mut attributes: pthread_condattr_t = std::mem::zeroed();
+                let mut cond: pthread_cond_t = std::mem::zeroed();
+                libc::pthread_condattr_init(&mut attributes);
+                if is_shared {
+                    libc::pthread_condattr_setpshared(
+                        &mut attributes,
+                        libc::PTHREAD_PROCESS_SHARED,
+                    );
+                }
+                if is_monotonic {
+                    libc::pthread_condattr_setclock(&mut attributes, libc::CLOCK_MONOTONIC);
+                }
+                let is_made = init(&mut cond, &attributes) == 0;
+                libc::pthread_condattr_destroy(&mut attributes);
+                let expected =
+                    u32::from(is_shared) * IS_SHARED + u32::from(is_monotonic) * IS_MONOTONIC;
+                let words = std::ptr::from_ref(&cond).cast::<u32>();
+                let others_are_zero =
+                    (0..12).all(|word| word == FLAGS_WORD || words.add(word).read() == 0);
+                is_made && flags(&mut cond) == expected && others_are_zero
+            }
+        },
+    )
+}
