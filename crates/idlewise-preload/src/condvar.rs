@@ -33,7 +33,7 @@ use idlewise_park::{RawParker, word};
 use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, timespec};
 
 use crate::cancel;
-use crate::next::{IS_MONOTONIC, IS_SHARED, flags, next};
+use crate::next::{IS_MONOTONIC, IS_SHARED, cond_clockwait, flags, next};
 
 unsafe extern "C" {
     // libc has it for other systems only.
@@ -406,7 +406,7 @@ unsafe extern "C-unwind" fn pthread_cond_clockwait(
 ) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        match (Queue::of(cond), next().cond_clockwait) {
+        match (Queue::of(cond), cond_clockwait()) {
             (Some(queue), _) if clock == libc::CLOCK_REALTIME || clock == libc::CLOCK_MONOTONIC => {
                 wait_until(queue, mutex, clock, *deadline)
             }

@@ -19,23 +19,11 @@ pub(crate) struct Next {
         *mut pthread_mutex_t,
         *const timespec,
     ) -> c_int,
-    /// Since glibc 2.30.
-    pub(crate) cond_clockwait: Option<
-        unsafe extern "C-unwind" fn(
-            *mut pthread_cond_t,
-            *mut pthread_mutex_t,
-            clockid_t,
-            *const timespec,
-        ) -> c_int,
-    >,
     pub(crate) cond_signal: unsafe extern "C" fn(*mut pthread_cond_t) -> c_int,
     pub(crate) cond_broadcast: unsafe extern "C" fn(*mut pthread_cond_t) -> c_int,
     pub(crate) cancel: unsafe extern "C" fn(pthread_t) -> c_int,
     pub(crate) sem_wait: unsafe extern "C-unwind" fn(*mut sem_t) -> c_int,
     pub(crate) sem_timedwait: unsafe extern "C-unwind" fn(*mut sem_t, *const timespec) -> c_int,
-    /// Since glibc 2.30.
-    pub(crate) sem_clockwait:
-        Option<unsafe extern "C-unwind" fn(*mut sem_t, clockid_t, *const timespec) -> c_int>,
     /// Whether condition variables are ours: glibc keeps the two flags where we look for them.
     pub(crate) takes_over: bool,
 }
@@ -58,16 +46,38 @@ pub(crate) fn next() -> &'static Next {
     NEXT.get_or_init(find)
 }
 
-/// The function of the library behind this one. A program's oldest `pthread_cond_wait` is of glibc 2.2.5
-/// on x86, with a condition variable of another layout, so the version is named.
+/// Of glibc 2.30 and later.
+pub(crate) type CondClockwait = unsafe extern "C-unwind" fn(
+    *mut pthread_cond_t,
+    *mut pthread_mutex_t,
+    clockid_t,
+    *const timespec,
+) -> c_int;
+
+/// Of glibc 2.30 and later.
+pub(crate) type SemClockwait =
+    unsafe extern "C-unwind" fn(*mut sem_t, clockid_t, *const timespec) -> c_int;
+
+pub(crate) fn cond_clockwait() -> Option<CondClockwait> {
+    static FOUND: OnceLock<Option<CondClockwait>> = OnceLock::new();
+    // SAFETY: a null pointer is `None`, and glibc's function has this type.
+    *FOUND.get_or_init(|| unsafe { std::mem::transmute(symbol(c"pthread_cond_clockwait")) })
+}
+
+pub(crate) fn sem_clockwait() -> Option<SemClockwait> {
+    static FOUND: OnceLock<Option<SemClockwait>> = OnceLock::new();
+    // SAFETY: as above.
+    *FOUND.get_or_init(|| unsafe { std::mem::transmute(symbol(c"sem_clockwait")) })
+}
+
+/// The function of the library behind this one. A search that fails allocates, and an allocator may be the
+/// one who asks (jemalloc makes its condition variables under a lock), so there are no tries.
 fn symbol(name: &CStr) -> *mut c_void {
-    const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.3.2", c"GLIBC_2.17"];
-    for version in VERSIONS {
+    // On x86 the oldest condition variables, of glibc 2.2.5, have another layout: the version is named.
+    #[cfg(target_arch = "x86_64")]
+    if name.to_bytes().starts_with(b"pthread_cond_") && name != c"pthread_cond_clockwait" {
         // SAFETY: both are strings.
-        let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) };
-        if !found.is_null() {
-            return found;
-        }
+        return unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), c"GLIBC_2.3.2".as_ptr()) };
     }
     // SAFETY: a string.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
@@ -96,13 +106,11 @@ fn find() -> Next {
         cond_destroy: required!(c"pthread_cond_destroy"),
         cond_wait: required!(c"pthread_cond_wait"),
         cond_timedwait: required!(c"pthread_cond_timedwait"),
-        cond_clockwait: function!(c"pthread_cond_clockwait"),
         cond_signal: required!(c"pthread_cond_signal"),
         cond_broadcast: required!(c"pthread_cond_broadcast"),
         cancel: required!(c"pthread_cancel"),
         sem_wait: required!(c"sem_wait"),
         sem_timedwait: required!(c"sem_timedwait"),
-        sem_clockwait: function!(c"sem_clockwait"),
         takes_over: false,
     };
     next.takes_over = has_known_layout(next.cond_init);

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use libc::{clockid_t, sem_t, timespec};
 
 use crate::cancel;
-use crate::next::next;
+use crate::next::{self, next};
 
 /// No wait polls longer: a sleep costs a few microseconds on each side, tens in a virtual machine.
 const LIMIT_MAX_NS: u64 = 50_000;
@@ -81,15 +81,17 @@ unsafe fn wait(sem: *mut sem_t, deadline: Option<(clockid_t, *const timespec)>) 
                 before_ns = now_ns;
             }
         }
-        let next = next();
-        let result = match (deadline, next.sem_clockwait) {
-            (None, _) => (next.sem_wait)(sem),
-            (Some((libc::CLOCK_REALTIME, at)), _) => (next.sem_timedwait)(sem, at),
-            (Some((clock, at)), Some(clockwait)) => clockwait(sem, clock, at),
-            (Some(_), None) => {
-                *libc::__errno_location() = libc::EINVAL;
-                return -1;
-            }
+        let libc_own = next();
+        let result = match deadline {
+            None => (libc_own.sem_wait)(sem),
+            Some((libc::CLOCK_REALTIME, at)) => (libc_own.sem_timedwait)(sem, at),
+            Some((clock, at)) => match next::sem_clockwait() {
+                Some(clockwait) => clockwait(sem, clock, at),
+                None => {
+                    *libc::__errno_location() = libc::EINVAL;
+                    return -1;
+                }
+            },
         };
         let gap_ns = now_ns() - start_ns;
         let is_soon = result == 0 && gap_ns <= LIMIT_MAX_NS;

@@ -41,6 +41,22 @@ fn condition_variables_and_semaphores_are_what_posix_says() {
     }
 }
 
+/// redis with jemalloc hung at its start: a search for a function that failed asked for memory.
+#[test]
+fn an_allocator_may_make_condition_variables() {
+    if Command::new("gcc").arg("--version").output().is_err() {
+        println!("SKIPPED: gcc is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("allocator");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/allocator.c");
+    let flags = ["-std=gnu11", "-O1", "-fno-builtin", "-Wall", "-Wextra", "-Werror", "-pthread"];
+    run(Command::new("gcc").args(flags).arg("-o").arg(&program).arg(source));
+    assert_eq!(run(&mut Command::new(&program)), "ok\n", "the program itself is wrong");
+    assert_eq!(run(Command::new(&program).env("LD_PRELOAD", library())), "ok\n");
+}
+
 /// It replaces nothing else.
 #[test]
 fn exports_what_it_replaces() {
