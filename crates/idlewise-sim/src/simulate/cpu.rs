@@ -746,6 +746,7 @@ impl World<'_> {
     /// Queues an interrupt and has the CPU turn to it.
     pub(super) fn interrupt(&mut self, cpu: usize, pending: Pending, reason: WakeReason) {
         self.cpus[cpu].irqs.push_back(pending);
+        self.bound_queue("interrupts", self.cpus[cpu].irqs.len(), super::PENDING_IRQ_MAX);
         self.suspend_task(cpu);
         let was_running = matches!(self.cpus[cpu].mode, Mode::Running);
         self.notice(cpu, reason);

@@ -76,6 +76,11 @@ pub use task::{Fired, Irq, Op, Program, Source, Spawn, TaskId, View, exponential
 /// More steps than this without any time passing are a loop that never ends.
 const INSTANT_STEP_MAX: u64 = 1_000_000;
 
+/// More interrupts than this waiting for one CPU, or messages for one task, will not be served in a
+/// time that anybody simulates, and memory would grow until then.
+const PENDING_IRQ_MAX: usize = 1_000_000;
+const MAILBOX_MAX: usize = 4_000_000;
+
 /// Makes a governor for one CPU.
 pub type MakeGovernor<'a> = dyn Fn() -> Box<dyn Governor> + Sync + 'a;
 
@@ -143,6 +148,15 @@ pub enum SimulationError {
         /// When.
         at_ns: u64,
     },
+    /// More arrives than the machine can serve.
+    Overloaded {
+        /// What waits: interrupts or messages.
+        what: &'static str,
+        /// How many of them.
+        count: usize,
+        /// When.
+        at_ns: u64,
+    },
     /// More events than allowed.
     TooLong {
         /// The limit.
@@ -170,6 +184,11 @@ impl fmt::Display for SimulationError {
                 f,
                 "the workload goes on without time passing at {at_ns} ns and would never end: give \
                  its steps a duration"
+            ),
+            Self::Overloaded { what, count, at_ns } => write!(
+                f,
+                "{count} {what} wait at {at_ns} ns: the workload sends more than the machine can \
+                 serve; make its intervals longer"
             ),
             Self::TooLong { event_limit, at_ns, duration_ns } => write!(
                 f,
@@ -414,6 +433,14 @@ impl<'a> World<'a> {
             self.error = Some(SimulationError::Stuck { at_ns: self.now_ns });
         }
         self.error.is_none()
+    }
+
+    /// An error if so many `what` wait for one CPU or task.
+    #[inline]
+    fn bound_queue(&mut self, what: &'static str, count: usize, count_max: usize) {
+        if count > count_max {
+            self.error = Some(SimulationError::Overloaded { what, count, at_ns: self.now_ns });
+        }
     }
 
     #[inline]

@@ -21,6 +21,7 @@ impl World<'_> {
     pub(super) fn send(&mut self, from: usize, to: TaskId, stamp_ns: u64) -> u64 {
         self.report.tasks.sent_count += 1;
         self.tasks[to].mailbox.push_back(stamp_ns);
+        self.bound_queue("messages", self.tasks[to].mailbox.len(), super::MAILBOX_MAX);
         let task = &self.tasks[to];
         if task.state == TaskState::Waiting && matches!(task.retried, Some(super::Op::Wait)) {
             return self.make_runnable(from, to);
