@@ -127,8 +127,8 @@ static inline void *idlewise_function(const char *name)
 	void *at = idlewise_function(#function);				\
 										\
 	if (at)									\
-		static_call_update(idlewise_call_##function, (typeof(&function))at);	\
-	at != NULL;								\
+		static_call_update(idlewise_call_##function, (typeof(function) *)at);	\
+	!!at;									\
 })
 
 #endif /* IDLEWISE_COMPAT_H */

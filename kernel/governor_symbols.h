@@ -34,7 +34,7 @@ IDLEWISE_DEFINE_CALL(cpuidle_register_governor);
 IDLEWISE_DEFINE_CALL(cpuidle_switch_governor);
 IDLEWISE_DEFINE_CALL(kallsyms_lookup_name);
 
-#define tick_nohz_get_sleep_length(next_event)	IDLEWISE_CALL(tick_nohz_get_sleep_length)(next_event)
+#define tick_nohz_get_sleep_length(next)	IDLEWISE_CALL(tick_nohz_get_sleep_length)(next)
 #define tick_nohz_tick_stopped()		IDLEWISE_CALL(tick_nohz_tick_stopped)()
 #define tick_nohz_idle_got_tick()		IDLEWISE_CALL(tick_nohz_idle_got_tick)()
 #define cpuidle_governor_latency_req(cpu)	IDLEWISE_CALL(cpuidle_governor_latency_req)(cpu)
@@ -87,9 +87,9 @@ static int governor_register(struct cpuidle_governor *governor)
 }
 
 /*
- * Off the list while no CPU can choose it. It may be the chosen one still, with no devices to govern,
- * or since it was last looked at, or the one that a driver will bring back when it goes: then the best
- * of the others is.
+ * Off the list while no CPU can choose it. It may be the chosen one still, with no devices to
+ * govern, or since it was last looked at, or the one that a driver will bring back when it goes:
+ * then the best of the others is.
  */
 static void governor_unregister(struct cpuidle_governor *governor)
 {

@@ -3,14 +3,15 @@
  * idlewise_bench: what an idle CPU's latency is, and what waking it costs the one that wakes.
  *
  * Wakes by another CPU. Write `SOURCE TARGET COUNT GAP_US` to debugfs' idlewise_bench/run, read
- * idlewise_bench/samples: a line of CSV for each of COUNT wakes of CPU TARGET by CPU SOURCE, GAP_US apart,
- * in TSC cycles:
+ * idlewise_bench/samples: a line of CSV for each of COUNT wakes of CPU TARGET by CPU SOURCE, GAP_US
+ * apart, in TSC cycles:
  *
- *   wake_cycles    wake latency: from before the function call was sent to TARGET's first instruction out
- *                  of its idle state: exit latency and delivery (Karny's measurement, 2022)
- *   call_cycles    from before it was sent to the function's first instruction. Where an interrupt ends
- *                  the state that is the same. Where a store does, the function is called only after the
- *                  idle loop has restarted the tick and told the governor.
+ *   wake_cycles    wake latency: from before the function call was sent to TARGET's first
+ *                  instruction out of its idle state: exit latency and delivery (Karny's
+ *                  measurement, 2022)
+ *   call_cycles    from before it was sent to the function's first instruction. Where an interrupt
+ *                  ends the state that is the same. Where a store does, the function is called only
+ *                  after the idle loop has restarted the tick and told the governor.
  *   idle_cycles    what sending that call took the sender
  *   waking_cycles  what sending a second one took, right behind the first: TARGET is waking
  *   busy_cycles    what sending one took while TARGET runs a loop
@@ -18,14 +19,15 @@
  * The calls don't wait (Pallipadi's measurement, 2012).
  *
  * Wakes by a timer. Write `TARGET COUNT GAP_US` to idlewise_bench/timer_run, read
- * idlewise_bench/timer_samples: a line for each of COUNT timers of CPU TARGET's own, GAP_US ahead, that
- * expired while it was idle:
+ * idlewise_bench/timer_samples: a line for each of COUNT timers of CPU TARGET's own, GAP_US ahead,
+ * that expired while it was idle:
  *
- *   interrupt_ns   interrupt latency: from the moment for which the timer was set to its handler's first
- *                  instruction (Bityutskiy's measurement with wult, 2023)
+ *   interrupt_ns   interrupt latency: from the moment for which the timer was set to its handler's
+ *                  first instruction (Bityutskiy's measurement with wult, 2023)
  *
- * That a CPU is idle and since when tells its tracepoint cpu_idle; other samples are given up. Which idle
- * state TARGET is in is for the reader of these figures to force: disable the others in sysfs.
+ * The tracepoint cpu_idle tells whether a CPU is idle and since when; other samples are given up.
+ * Which idle state TARGET is in is for the reader of these figures to force: disable the others in
+ * sysfs.
  *
  * Not in here: statistics, and a common clock for CPUs whose TSCs differ (refused).
  */
@@ -38,6 +40,8 @@
 #include <linux/cpu.h>
 #include <linux/debugfs.h>
 #include <linux/delay.h>
+#include <linux/fs.h>
+#include <linux/kernel.h>
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/math64.h>
@@ -70,10 +74,22 @@ struct sample {
 };
 
 struct request {
-	/* What writes to debugfs ask for. Timers have no source. */
 	unsigned int source, target, count, gap_us;
+	const struct measurement *of;
 	struct completion spins, done;
 	int error;
+};
+
+/* What can be asked for: a file to write to, and what answers it. Timers have no source. */
+struct measurement {
+	const char *file;
+	const char *arguments;
+	bool has_source;
+	/* Makes room for so many samples, in place of the last run's. */
+	int (*prepare)(unsigned int count);
+	int (*measure_idle)(struct request *request);
+	/* May be missing. */
+	int (*measure_busy)(struct request *request);
 };
 
 /* One run at a time; also guards the samples. */
@@ -84,8 +100,8 @@ static unsigned int sample_count, given_up_count, interrupt_count, timer_given_u
 static struct dentry *folder;
 
 /*
- * What each side writes has cache lines of its own, and so has what the target's idle loop tells. The source
- * looks at the target's only before it sends, and when it waits for the answer.
+ * What each side writes has cache lines of its own, and so has what the target's idle loop tells.
+ * The source looks at the target's only before it sends, and when it waits for the answer.
  */
 struct idle_watch {
 	/* In cycles. Only the target writes and reads these. */
@@ -200,7 +216,7 @@ static int await_idle(const struct request *request)
 	while (!READ_ONCE(watch.is_idle)) {
 		if (kthread_should_stop())
 			return -EINTR;
-		/* A thread whose CPU went offline runs elsewhere, maybe on the target, which then never idles. */
+		/* A thread whose CPU is offline may run on the target, which then never idles. */
 		if (raw_smp_processor_id() != request->source)
 			return -ENODEV;
 		if (waited_us++ > IDLE_WAIT_MAX_US)
@@ -228,8 +244,8 @@ static bool in_place(const struct request *request)
 static struct call first, second;
 
 /*
- * Keeps the target busy, and no other CPU: where that one is offline the thread runs elsewhere, even
- * on the source's CPU, which in a kernel without preemption would not run anything else again.
+ * Keeps the target busy, and no other CPU: where that one is offline the thread runs elsewhere,
+ * even on the source's CPU, which in a kernel without preemption would not run anything else again.
  */
 static int spin(void *data)
 {
@@ -277,33 +293,25 @@ static int measure_busy(struct request *request)
 	return error ? error : spin_error;
 }
 
-static int measure(void *data)
+static int measure_wakes(struct request *request)
 {
-	struct request *request = data;
 	unsigned int i;
 
-	request->error = watch_idle(request->target);
-	if (request->error) {
-		complete(&request->done);
-		return 0;
-	}
 	for (i = 0; i < request->count; i++) {
 		struct sample *sample = &samples[sample_count];
 		u64 sent_at, second_sent_at;
+		int error = await_idle(request);
 
-		request->error = await_idle(request);
-		if (request->error == -EAGAIN) {
-			request->error = 0;
+		if (error == -EAGAIN) {
 			given_up_count++;
 			continue;
 		}
-		if (request->error)
-			break;
+		if (error)
+			return error;
 		preempt_disable();
 		if (!in_place(request)) {
 			preempt_enable();
-			request->error = -ENODEV;
-			break;
+			return -ENODEV;
 		}
 		sample->idle_cycles = send(&first, request->target, &sent_at);
 		sample->waking_cycles = send(&second, request->target, &second_sent_at);
@@ -315,17 +323,11 @@ static int measure(void *data)
 			continue;
 		}
 		sample->call_cycles = first.answer.arrived_at - sent_at;
-		/* An interrupt in the state calls the function before the idle loop knows that it is over. */
+		/* An interrupt calls the function before the idle loop tells of the exit. */
 		sample->wake_cycles = first.answer.left_at >= sent_at ?
 			first.answer.left_at - sent_at : sample->call_cycles;
 		sample_count++;
 	}
-	unwatch_idle();
-	if (!request->error)
-		request->error = measure_busy(request);
-	if (request->error == -ENODEV)
-		pr_err("run: CPU %u or %u went offline\n", request->source, request->target);
-	complete(&request->done);
 	return 0;
 }
 
@@ -353,24 +355,23 @@ static enum hrtimer_restart expire(struct hrtimer *timer)
 }
 
 /* Runs on the target, and sleeps while it idles. */
-static int measure_timers(void *data)
+static int measure_timers(struct request *request)
 {
-	struct request *request = data;
 	unsigned int i;
+	int error = 0;
 
-	request->error = watch_idle(request->target);
-	if (request->error) {
-		complete(&request->done);
-		return 0;
-	}
 	idlewise_timer_setup(&expiry.timer, expire);
-	for (i = 0; i < request->count && !kthread_should_stop(); i++) {
+	for (i = 0; i < request->count; i++) {
+		if (kthread_should_stop()) {
+			error = -EINTR;
+			break;
+		}
 		reinit_completion(&expiry.fired);
-		/* A timer is of the CPU that starts it; one that is starting now goes off there or moves on with it. */
+		/* A timer goes off on the CPU that starts it, unless that one goes offline. */
 		preempt_disable();
 		if (smp_processor_id() != request->target) {
 			preempt_enable();
-			request->error = -ENODEV;
+			error = -ENODEV;
 			break;
 		}
 		hrtimer_start(&expiry.timer, ktime_add_us(ktime_get(), request->gap_us),
@@ -384,63 +385,123 @@ static int measure_timers(void *data)
 	}
 	/* Its handler has told of it, and may be under way still. */
 	hrtimer_cancel(&expiry.timer);
-	unwatch_idle();
-	if (request->error == -ENODEV)
-		pr_err("timer_run: CPU %u went offline\n", request->target);
-	else if (i < request->count)
-		request->error = -EINTR;
+	return error;
+}
+
+static int prepare_wakes(unsigned int count)
+{
+	vfree(samples);
+	sample_count = 0;
+	given_up_count = 0;
+	samples = vzalloc(array_size(count, sizeof(*samples)));
+	return samples ? 0 : -ENOMEM;
+}
+
+static int prepare_timers(unsigned int count)
+{
+	vfree(interrupts_ns);
+	interrupt_count = 0;
+	timer_given_up_count = 0;
+	interrupts_ns = vzalloc(array_size(count, sizeof(*interrupts_ns)));
+	return interrupts_ns ? 0 : -ENOMEM;
+}
+
+static const struct measurement wakes = {
+	.file = "run",
+	.arguments = "SOURCE TARGET COUNT GAP_US, such as 0 1 10000 200",
+	.has_source = true,
+	.prepare = prepare_wakes,
+	.measure_idle = measure_wakes,
+	.measure_busy = measure_busy,
+};
+
+static const struct measurement timers = {
+	.file = "timer_run",
+	.arguments = "TARGET COUNT GAP_US, such as 1 10000 200",
+	.prepare = prepare_timers,
+	.measure_idle = measure_timers,
+};
+
+/* The request's numbers and nothing else. */
+static int parse(char *text, struct request *request)
+{
+	unsigned int *numbers[] = {
+		&request->source, &request->target, &request->count, &request->gap_us,
+	};
+	unsigned int next = request->of->has_source ? 0 : 1;
+	char *word;
+
+	while ((word = strsep(&text, " \t\n"))) {
+		if (!*word)
+			continue;
+		if (next == ARRAY_SIZE(numbers) || kstrtouint(word, 10, numbers[next]))
+			return -EINVAL;
+		next++;
+	}
+	return next == ARRAY_SIZE(numbers) ? 0 : -EINVAL;
+}
+
+static int check_cpu(const struct request *request, unsigned int cpu)
+{
+	if (cpu < nr_cpu_ids && cpu_online(cpu))
+		return 0;
+	pr_err("%s: CPU %u is not online\n", request->of->file, cpu);
+	return -ENODEV;
+}
+
+static int check(const struct request *request)
+{
+	const struct measurement *of = request->of;
+	int error = check_cpu(request, request->target);
+
+	if (!error && of->has_source)
+		error = check_cpu(request, request->source);
+	if (error)
+		return error;
+	if (of->has_source && request->source == request->target) {
+		pr_err("%s: source and target are both CPU %u; name two\n", of->file,
+		       request->source);
+		return -EINVAL;
+	}
+	if (!request->count || request->count > COUNT_MAX || !request->gap_us ||
+	    request->gap_us > GAP_MAX_US) {
+		pr_err("%s: expected 1 to %u wakes, 1 to %u us apart\n", of->file, COUNT_MAX,
+		       GAP_MAX_US);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* The thread, on the source or, if there is none, the target. */
+static int measure(void *data)
+{
+	struct request *request = data;
+	int error = watch_idle(request->target);
+
+	if (!error) {
+		error = request->of->measure_idle(request);
+		unwatch_idle();
+	}
+	if (!error && request->of->measure_busy)
+		error = request->of->measure_busy(request);
+	if (error == -ENODEV)
+		pr_err("%s: a CPU of the measurement went offline\n", request->of->file);
+	request->error = error;
 	complete(&request->done);
 	return 0;
 }
 
-static int check_cpu(const char *file, unsigned int cpu)
+/* To its end or a signal. */
+static int run(struct request *request)
 {
-	if (cpu < nr_cpu_ids && cpu_online(cpu))
-		return 0;
-	pr_err("%s: CPU %u is not online\n", file, cpu);
-	return -ENODEV;
-}
-
-static int check_amount(const char *file, const struct request *request)
-{
-	if (request->count && request->count <= COUNT_MAX && request->gap_us &&
-	    request->gap_us <= GAP_MAX_US)
-		return 0;
-	pr_err("%s: expected 1 to %u wakes, 1 to %u us apart\n", file, COUNT_MAX, GAP_MAX_US);
-	return -EINVAL;
-}
-
-/* So many numbers and nothing else; what is too large for its type is the largest. */
-static int parse_numbers(const char __user *from, size_t length, unsigned int *numbers, int count)
-{
-	u64 wide[4];
-	char text[64];
-	int i, found, end = 0;
-
-	if (length >= sizeof(text))
-		return -EINVAL;
-	if (copy_from_user(text, from, length))
-		return -EFAULT;
-	text[length] = '\0';
-	if (count == 4)
-		found = sscanf(text, "%llu %llu %llu %llu%n", &wide[0], &wide[1], &wide[2], &wide[3], &end);
-	else
-		found = sscanf(text, "%llu %llu %llu%n", &wide[0], &wide[1], &wide[2], &end);
-	if (found != count || *skip_spaces(text + end))
-		return -EINVAL;
-	for (i = 0; i < count; i++)
-		numbers[i] = min_t(u64, wide[i], UINT_MAX);
-	return 0;
-}
-
-/* Runs the function on the CPU, to its end or a signal. */
-static int run(struct request *request, int (*function)(void *), unsigned int cpu)
-{
+	unsigned int cpu = request->of->has_source ? request->source : request->target;
 	struct task_struct *task;
-	int error;
+	int error = request->of->prepare(request->count);
 
+	if (error)
+		return error;
 	init_completion(&request->done);
-	task = kthread_create_on_cpu(function, request, cpu, "idlewise_bench/%u");
+	task = kthread_create_on_cpu(measure, request, cpu, "idlewise_bench/%u");
 	if (IS_ERR(task))
 		return PTR_ERR(task);
 	get_task_struct(task);
@@ -454,72 +515,32 @@ static int run(struct request *request, int (*function)(void *), unsigned int cp
 
 static ssize_t run_write(struct file *file, const char __user *from, size_t length, loff_t *at)
 {
-	struct request request = { 0 };
-	unsigned int numbers[4];
-	int error = parse_numbers(from, length, numbers, 4);
+	struct request request = { .of = file->private_data };
+	char text[64] = "";
+	int error;
 
+	if (length < sizeof(text) && copy_from_user(text, from, length))
+		return -EFAULT;
+	/* What is too long is no request: nothing of it is here. */
+	error = parse(text, &request);
 	if (error) {
-		pr_err("run: expected SOURCE TARGET COUNT GAP_US, such as 0 1 10000 200\n");
+		pr_err("%s: expected %s\n", request.of->file, request.of->arguments);
 		return error;
 	}
-	request.source = numbers[0];
-	request.target = numbers[1];
-	request.count = numbers[2];
-	request.gap_us = numbers[3];
-	error = check_cpu("run", request.source) ?: check_cpu("run", request.target) ?:
-		check_amount("run", &request);
-	if (error)
-		return error;
-	if (request.source == request.target) {
-		pr_err("run: source and target are both CPU %u; name two\n", request.source);
-		return -EINVAL;
-	}
-	if (mutex_lock_interruptible(&lock))
-		return -EINTR;
-	vfree(samples);
-	sample_count = 0;
-	given_up_count = 0;
-	samples = vzalloc(array_size(request.count, sizeof(*samples)));
-	error = samples ? run(&request, measure, request.source) : -ENOMEM;
-	mutex_unlock(&lock);
-	return error ? error : length;
-}
-
-static ssize_t timer_run_write(struct file *file, const char __user *from, size_t length, loff_t *at)
-{
-	struct request request = { 0 };
-	unsigned int numbers[3];
-	int error = parse_numbers(from, length, numbers, 3);
-
-	if (error) {
-		pr_err("timer_run: expected TARGET COUNT GAP_US, such as 1 10000 200\n");
-		return error;
-	}
-	request.target = numbers[0];
-	request.count = numbers[1];
-	request.gap_us = numbers[2];
-	error = check_cpu("timer_run", request.target) ?: check_amount("timer_run", &request);
+	error = check(&request);
 	if (error)
 		return error;
 	if (mutex_lock_interruptible(&lock))
 		return -EINTR;
-	vfree(interrupts_ns);
-	interrupt_count = 0;
-	timer_given_up_count = 0;
-	interrupts_ns = vzalloc(array_size(request.count, sizeof(*interrupts_ns)));
-	error = interrupts_ns ? run(&request, measure_timers, request.target) : -ENOMEM;
+	error = run(&request);
 	mutex_unlock(&lock);
 	return error ? error : length;
 }
 
 static const struct file_operations run_fops = {
 	.owner = THIS_MODULE,
+	.open = simple_open,
 	.write = run_write,
-};
-
-static const struct file_operations timer_run_fops = {
-	.owner = THIS_MODULE,
-	.write = timer_run_write,
 };
 
 static int samples_show(struct seq_file *file, void *data)
@@ -531,9 +552,12 @@ static int samples_show(struct seq_file *file, void *data)
 	seq_printf(file, "# tsc_khz %u, given up %u (the target did not go idle)\n", tsc_khz,
 		   given_up_count);
 	seq_puts(file, "wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cycles\n");
-	for (i = 0; i < sample_count; i++)
-		seq_printf(file, "%llu,%llu,%u,%u,%u\n", samples[i].wake_cycles, samples[i].call_cycles,
-			   samples[i].idle_cycles, samples[i].waking_cycles, samples[i].busy_cycles);
+	for (i = 0; i < sample_count; i++) {
+		const struct sample *sample = &samples[i];
+
+		seq_printf(file, "%llu,%llu,%u,%u,%u\n", sample->wake_cycles, sample->call_cycles,
+			   sample->idle_cycles, sample->waking_cycles, sample->busy_cycles);
+	}
 	mutex_unlock(&lock);
 	return 0;
 }
@@ -566,9 +590,9 @@ static int __init idlewise_bench_init(void)
 		pr_err("this kernel has no debugfs, or was booted with debugfs=off; boot without that\n");
 		return PTR_ERR(folder);
 	}
-	debugfs_create_file("run", 0200, folder, NULL, &run_fops);
+	debugfs_create_file(wakes.file, 0200, folder, (void *)&wakes, &run_fops);
 	debugfs_create_file("samples", 0400, folder, NULL, &samples_fops);
-	debugfs_create_file("timer_run", 0200, folder, NULL, &timer_run_fops);
+	debugfs_create_file(timers.file, 0200, folder, (void *)&timers, &run_fops);
 	debugfs_create_file("timer_samples", 0400, folder, NULL, &timer_samples_fops);
 	return 0;
 }

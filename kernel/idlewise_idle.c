@@ -557,7 +557,8 @@ static void report_table(void)
 			index, state->name, state->desc, state->exit_latency_ns,
 			state->target_residency_ns,
 			test_bit(index, &promoted_states) ? ", promoted" : "",
-			test_bit(index, &disabled_states) ? ", disabled until sysfs enables it" : "");
+			test_bit(index, &disabled_states) ?
+				", disabled until sysfs enables it" : "");
 	}
 	report_umwait_control();
 }
@@ -600,14 +601,14 @@ static int __init idlewise_init(void)
 	error = cpuidle_register_driver(&driver);
 	if (error) {
 		const struct cpuidle_driver *other = cpuidle_get_driver();
+		const char *option = facts.halt_requested ?
+			"idle=halt initcall_blacklist=acpi_processor_driver_init" : "idle=halt";
 
 		if (!other)
 			pr_err("cpuidle takes no driver (%d); boot without cpuidle.off=1\n", error);
 		else
 			pr_err("cpuidle driver %s is registered already; boot with %s so that it makes room (%d)\n",
-			       other->name, facts.halt_requested ?
-			       "idle=halt initcall_blacklist=acpi_processor_driver_init" : "idle=halt",
-			       error);
+			       other->name, option, error);
 		goto stop_umwait;
 	}
 	error = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "idlewise/idle:online", bring_online,

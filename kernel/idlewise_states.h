@@ -215,7 +215,7 @@ static inline bool idlewise_parse_table(const char *text, struct idlewise_table 
 		if (!error->why && parsed.state_count &&
 		    (state->exit_latency_ns < state[-1].exit_latency_ns ||
 		     state->target_residency_ns < state[-1].target_residency_ns))
-			error->why = "a figure below the earlier state's; order states from shallow on";
+			error->why = "below the earlier state's; order states from shallow on";
 		if (error->why) {
 			at = start;
 			goto wrong;
@@ -280,11 +280,11 @@ struct idlewise_cpu_facts {
 /* What entering a state takes besides the instruction, as the kernel's own drivers have it. */
 struct idlewise_duties {
 	bool timer_stop;	/* another CPU's timer has to end the stay */
-	bool leave_mm;		/* so that nobody wakes the CPU to flush user addresses from its TLB */
+	bool leave_mm;		/* so that no flush of user addresses from its TLB wakes the CPU */
 	bool tsc_stop;		/* the TSC is no clock from the first entry on */
 	bool release_tiles;	/* tile registers in use keep a core out of deep states */
 	bool lift_ibrs;		/* which slows down the sibling */
-	bool suspend_to_idle;	/* never lets interrupts in, so it may be entered with the clock suspended */
+	bool suspend_to_idle;	/* never lets interrupts in, so the clock may be suspended */
 	bool play_dead;		/* deep enough to be worth it for a CPU that goes offline */
 };
 

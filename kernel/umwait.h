@@ -108,7 +108,8 @@ static uint linger_us;
 module_param(linger_us, uint, 0644);
 MODULE_PARM_DESC(linger_us, "How long CPU 1 is slow to leave a state, as one that its hypervisor runs late; in microseconds (default: 0)");
 
-static atomic_long_t emulated_c01_count, emulated_c02_count, emulated_limit_count, emulated_open_count;
+static atomic_long_t emulated_c01_count, emulated_c02_count;
+static atomic_long_t emulated_limit_count, emulated_open_count;
 
 static int count_get(char *buffer, const struct kernel_param *param)
 {
@@ -244,7 +245,9 @@ static int idlewise_umwait_start(void)
 /* Called before all that enter() uses is freed. */
 static void idlewise_umwait_stop(void)
 {
-	WARN(atomic_read(&inside_count), "%d CPUs are inside enter() still\n", atomic_read(&inside_count));
+	int inside = atomic_read(&inside_count);
+
+	WARN(inside, "%d CPUs are inside enter() still\n", inside);
 	unregister_die_notifier(&idlewise_emulator);
 }
 

@@ -27,7 +27,7 @@
 
 #include "compat.h"
 
-#define ROW_COUNT_MAX	(1 << 16)
+#define ROW_COUNT_MAX	65536
 
 static char *select = "menu_select";
 module_param(select, charp, 0444);
@@ -179,16 +179,19 @@ static struct kretprobe select_probe = {
 	.handler = select_returned,
 	.data_size = sizeof(struct select_arguments),
 };
+
 static struct kretprobe sleep_length_probe = {
 	.kp.symbol_name = "tick_nohz_get_sleep_length",
 	.entry_handler = sleep_length_entered,
 	.handler = sleep_length_returned,
 	.data_size = sizeof(ktime_t *),
 };
+
 static struct kretprobe got_tick_probe = {
 	.kp.symbol_name = "tick_nohz_idle_got_tick",
 	.handler = got_tick_returned,
 };
+
 static struct kprobe reflect_probe = { .pre_handler = reflect_entered };
 static struct kretprobe *kretprobes[] = { &select_probe, &sleep_length_probe, &got_tick_probe };
 
