@@ -21,7 +21,7 @@ KERNEL_BACKPORTS = linux-headers-6.12-amd64
 KERNEL_DEBUG_PACKAGES = flex bison bc libelf-dev libssl-dev linux-source-6.1
 KERNEL_DEBUG_BACKPORTS = linux-source-6.12
 
-CPU_PACKAGES = qemu-system-x86 busybox-static cpio kmod xz-utils
+CPU_PACKAGES = qemu-system-x86 busybox-static cpio kmod xz-utils locales
 
 .DEFAULT_GOAL := help
 .PHONY: help install book deb test-deb setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-kernel-debug test-cpus \
