@@ -91,6 +91,7 @@ unit-test: toolchain ## unit, property, golden and end-to-end tests
 	@./scripts/tracefs
 	@./scripts/cargo-test --workspace
 	@./scripts/cargo-test --package idlewise-park --features tracing --test tracing
+	@./scripts/cargo-test --package idlewise-park --features lock_api --test many_waiters
 
 # A folder of its own, because --cfg loom rebuilds everything; without LTO, because that takes minutes.
 LOOM = RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --quiet --release \
@@ -116,10 +117,10 @@ tsan: ## run idlewise-park's tests under ThreadSanitizer (needs a nightly toolch
 	else echo 'SKIPPED: the standard library must be built too (rustup component add rust-src --toolchain nightly)'; fi
 
 stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours; STRESS_COUNT=N for fewer)
-	IDLEWISE_STRESS_COUNT=$(or $(STRESS_COUNT),1000000000) $(CARGO) test --release --package idlewise-park --test stress_parker -- --nocapture
+	IDLEWISE_STRESS_COUNT=$(or $(STRESS_COUNT),1000000000) $(CARGO) test --release --package idlewise-park --test stress_parker --test stress_channel -- --nocapture
 
 stress-short: toolchain ## the same for 30 seconds
-	@IDLEWISE_STRESS_SECONDS=30 ./scripts/cargo-test --package idlewise-park --test stress_parker
+	@IDLEWISE_STRESS_SECONDS=30 ./scripts/cargo-test --package idlewise-park --test stress_parker --test stress_channel
 
 # The waiting crates on Arm: built for it and run by an emulator.
 test-arm: toolchain ## test idlewise-core and idlewise-park for AArch64 under qemu-user

@@ -21,6 +21,9 @@
 //! | `load.rs` | when not to poll: oversubscription, preemption |
 //! | `budget.rs` | how much CPU time polling may burn ([`CPU_BUDGET_DEFAULT_PERMILLE`]) |
 //! | `stats.rs` | [`WaitStats`] |
+//! | `event_count.rs` | [`EventCount`]: many threads and tasks wait for a condition |
+//! | `semaphore.rs` | [`Semaphore`]: for permits |
+//! | `lock.rs` | `RawMutex`, `Mutex`, `Condvar` (feature `lock_api`) |
 //! | `line.rs` | threads and tasks that wait for a condition, called one by one |
 //! | `sync.rs` | `std`'s locks and atomics, or loom's |
 //! | `model.rs` | the parker that loom's models wait with |
@@ -38,8 +41,12 @@ pub mod channel;
 mod clock;
 #[cfg(target_os = "linux")]
 mod event_bell;
+mod event_count;
 mod idle;
 mod line;
+#[cfg(all(feature = "lock_api", not(loom)))]
+mod lock;
+mod semaphore;
 mod stats;
 mod sync;
 mod wait_set;
@@ -80,12 +87,16 @@ pub use budget::{
 };
 #[cfg(target_os = "linux")]
 pub use event_bell::{EventBell, EventUnparker};
+pub use event_count::EventCount;
 pub use idle::{Idle, IdleWorker};
+#[cfg(all(feature = "lock_api", not(loom)))]
+pub use lock::{Condvar, Mutex, RawMutex};
 pub use parker::{ParkOutcome, Parker, ParkerBuilder, Unparker};
 #[cfg(all(target_os = "linux", not(loom)))]
 pub use raw::ProcessParker;
 #[cfg(not(loom))]
 pub use raw::RawParker;
+pub use semaphore::{Permit, Semaphore};
 pub use stats::WaitStats;
 #[cfg(not(loom))]
 pub use table::{

@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
 
+pub(crate) use asynchronous::PlaceOfTask;
 pub use asynchronous::{RecvFuture, SendFuture};
 pub use error::SendTimeoutError;
 pub use oneshot::{OneshotReceiver, OneshotSender, oneshot};
