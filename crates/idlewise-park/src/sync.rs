@@ -59,14 +59,24 @@ impl<T> std::ops::Deref for Padded<T> {
 #[cfg(not(loom))]
 const PAUSE_COUNTS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
+/// And one after letting others run, this often. Where both ends of a channel share a CPU, the other end
+/// then does what it can, instead of waking this one for each item.
+#[cfg(not(loom))]
+const YIELD_COUNT: u32 = 4;
+
 /// Looks for a moment. Whether it was seen.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn seen_soon(mut look: impl FnMut() -> bool) -> bool {
-    // On one CPU nobody else runs meanwhile.
-    crate::load::cpu_count() > 1
+    // On one CPU nobody else runs during a pause.
+    let is_seen = crate::load::cpu_count() > 1
         && PAUSE_COUNTS.into_iter().any(|count| {
             (0..count).for_each(|_| std::hint::spin_loop());
+            look()
+        });
+    is_seen
+        || (0..YIELD_COUNT).any(|_| {
+            std::thread::yield_now();
             look()
         })
 }

@@ -69,7 +69,7 @@ fn two_senders_race() {
 
 #[test]
 fn two_senders_race_for_room() {
-    explore_within("channel of 1: two senders", 2, || two_senders(1));
+    explore_within("channel of 1: two senders", 1, || two_senders(1));
 }
 
 /// One sender with two items, two receivers of one each.
