@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdint.h>
@@ -171,6 +172,8 @@ static void deadlines(void)
     CHECK(pthread_mutex_lock(&lock) == 0);
     CHECK(pthread_cond_timedwait(&cond, &lock, &past) == ETIMEDOUT);
     CHECK(pthread_cond_timedwait(&cond, &lock, &wrong) == EINVAL);
+    soon = after_us(CLOCK_REALTIME, 500);
+    CHECK(pthread_cond_timedwait(&cond, &lock, &soon) == ETIMEDOUT);
     soon = after_us(CLOCK_MONOTONIC, 500);
     CHECK(pthread_cond_clockwait(&cond, &lock, CLOCK_MONOTONIC, &soon) == ETIMEDOUT);
     CHECK(after_us(CLOCK_MONOTONIC, 0).tv_sec >= soon.tv_sec);
@@ -228,6 +231,7 @@ static void cancel_one(int waits_first, int disabled)
         CHECK(pthread_mutex_lock(&lock) == 0);
         waits = started;
         CHECK(pthread_mutex_unlock(&lock) == 0);
+        sched_yield();
     }
     CHECK(pthread_cancel(thread) == 0);
     if (disabled) {
@@ -335,6 +339,7 @@ static void run_waiters(pthread_t *threads)
         CHECK(pthread_mutex_lock(&lock) == 0);
         all = waiting == 4;
         CHECK(pthread_mutex_unlock(&lock) == 0);
+        sched_yield();
     }
 }
 
