@@ -6,7 +6,7 @@ use std::io::Read;
 
 use flate2::read::GzDecoder;
 use idlewise_machine::{Arch, Machine, MachineState};
-use idlewise_trace::{MachineNote, NOTE_VERSION, NotedTable};
+use idlewise_trace::{Driver, MachineNote, NOTE_VERSION, NotedTable};
 
 use crate::Root;
 use crate::cpuidle;
@@ -26,7 +26,7 @@ pub fn note(root: &Root, command: String) -> MachineNote {
     let arch = arch(root);
     let cpuinfo = CpuInfo::read(root);
     let driver = driver(root);
-    let has_driver = driver.as_deref().is_some_and(|driver| driver != "none");
+    let has_driver = matches!(driver, Some(Driver::Named(_)));
     let cpu_model = cpuinfo.model(root);
     let title = cpu_model.as_deref().unwrap_or("a machine without a name");
     let mut machine = Machine::new("recorded", title, machine_arch(arch.as_deref()), "captured");
@@ -35,7 +35,7 @@ pub fn note(root: &Root, command: String) -> MachineNote {
     machine.family = cpuinfo.number("cpu family");
     machine.model = cpuinfo.number("model");
     machine.stepping = cpuinfo.number("stepping");
-    machine.driver.clone_from(&driver);
+    machine.driver = driver.as_ref().map(Driver::to_string);
     machine.kernel.clone_from(&kernel);
     machine.source_ref = Some("/sys/devices/system/cpu, read by idlewise record".to_owned());
     MachineNote {
@@ -90,11 +90,11 @@ fn machine_arch(uname: Option<&str>) -> Arch {
     }
 }
 
-/// `none` also where the kernel has no cpuidle at all.
-pub(crate) fn driver(root: &Root) -> Option<String> {
-    root.text("sys/devices/system/cpu/cpuidle/current_driver").or_else(|| {
+/// None also where the kernel has no cpuidle at all.
+pub(crate) fn driver(root: &Root) -> Option<Driver> {
+    root.text("sys/devices/system/cpu/cpuidle/current_driver").map(Driver::from).or_else(|| {
         let has_sysfs = root.path("sys/devices/system/cpu/online").exists();
-        has_sysfs.then(|| "none".to_owned())
+        has_sysfs.then_some(Driver::Absent)
     })
 }
 

@@ -19,7 +19,7 @@ pub fn waiting_facts(
         ("CPUs online", Some(root.online_cpus().len()).filter(|n| *n > 0).map(|n| n.to_string())),
         ("waker and waiter", relation(root, waker_cpu, waiter_cpu)),
         ("SMT", root.text("sys/devices/system/cpu/smt/control")),
-        ("cpuidle driver", note::driver(root)),
+        ("cpuidle driver", note::driver(root).map(String::from)),
         ("cpuidle governor", note::governor(root)),
         ("idle states, exit latency in µs", states(root, waiter_cpu)),
         ("idle options of the kernel's command line", options(root)),

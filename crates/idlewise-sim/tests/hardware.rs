@@ -113,7 +113,7 @@ fn a_task_restarts_the_tick_and_an_interrupt_alone_does_not() {
     let machine = server();
     for wakes_task in [true, false] {
         let mut setup = Setup::new(&machine, &by_timer);
-        setup.hardware = Hardware { housekeeping_ns: 0, ..cores(1) };
+        setup.hardware = Hardware { housekeeping_ns: None, ..cores(1) };
         setup.keeps_gaps = true;
         let mut workload = Workload::named("burst-then-idle").unwrap();
         for (key, value) in [("burst_count", "1"), ("quiet_ns", "10000000")] {
@@ -139,7 +139,7 @@ fn a_task_restarts_the_tick_and_an_interrupt_alone_does_not() {
 fn the_kernels_own_timer_ends_gaps_and_leaves_the_tick_stopped() {
     let machine = server();
     let mut setup = Setup::new(&machine, &by_timer);
-    setup.hardware = Hardware { housekeeping_ns: 10_000_000, ..cores(1) };
+    setup.hardware = Hardware { housekeeping_ns: Some(10_000_000), ..cores(1) };
     setup.keeps_gaps = true;
     let report = simulate(&setup, Load::default(), 100_000_000, 1).unwrap();
     assert_eq!(report.gaps.len(), 10 - 1, "each but the last, whose exit is not over");
@@ -169,7 +169,7 @@ fn slack_lets_timers_share_an_interrupt() {
     let machine = server();
     let gap_count = |slack_ns| {
         let mut setup = Setup::new(&machine, &shallowest);
-        setup.hardware = Hardware { housekeeping_ns: 0, hz: 10, ..cores(1) };
+        setup.hardware = Hardware { housekeeping_ns: None, hz: 10, ..cores(1) };
         setup.keeps_gaps = true;
         let at = |at_ns| Spawn::pinned(0, Sleeps { at_ns, slack_ns, is_done: false });
         let tasks = vec![at(5_000_000), at(5_030_000)];
@@ -213,8 +213,9 @@ fn idle_power_saved_raises_the_frequency_of_the_busy() {
         let computed = report.metrics.spans("computed_ns").unwrap().count();
         (report.cores.mean_frequency_ratio(), computed)
     };
-    let (polling, sleeping) = (frequency(shallowest, 8_000.0), frequency(deepest, 8_000.0));
+    let (polling, sleeping) =
+        (frequency(shallowest, Some(8_000.0)), frequency(deepest, Some(8_000.0)));
     assert!(sleeping.0 > 1.1 * polling.0 && sleeping.1 > polling.1, "{polling:?} {sleeping:?}");
-    let unlimited = frequency(shallowest, 0.0);
+    let unlimited = frequency(shallowest, None);
     assert!((unlimited.0 - 1.0).abs() < 1e-9);
 }

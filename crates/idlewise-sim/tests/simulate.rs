@@ -40,7 +40,7 @@ fn setup(machine: &Machine) -> Setup<'_> {
         package_count: 2,
         core_count: 2,
         thread_count: 2,
-        tdp_mw: 9_000.0,
+        tdp_mw: Some(9_000.0),
         package_exit_ns: 40_000,
         package_after_ns: 100_000,
         package_mw: 500.0,
@@ -123,7 +123,7 @@ fn assert_conserved(setup: &Setup<'_>, report: &Report, what: &str) {
 fn energy_is_what_times_and_entries_cost() {
     let machine = server();
     let mut setup = setup(&machine);
-    setup.hardware.tdp_mw = 0.0;
+    setup.hardware.tdp_mw = None;
     let report = run(&setup, "nearly-idle", &[], 50_000_000);
     let powers: Vec<f64> = machine.powers().iter().map(|power| power.mw).collect();
     let running_mw = machine.running_power().mw;

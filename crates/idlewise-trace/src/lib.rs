@@ -7,6 +7,7 @@
 //! | `event.rs` | [`Event`]: what every importer hands to the gap builder |
 //! | `builder.rs` | [`GapBuilder`]: events in, gaps out; the semantics of a gap |
 //! | `evidence.rs` | what may be claimed of a trace, by what was recorded |
+//! | `driver.rs` | [`Driver`]: a kernel's cpuidle driver, or none |
 //! | `cpu_facts.rs` | [`CpuFacts`]: what is known of CPUs before the first event |
 //! | `tick.rs`, `timers.rs` | finding the tick in a trace; which timers are armed where |
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
@@ -28,6 +29,7 @@ mod builder;
 mod byte_order;
 mod convert;
 mod cpu_facts;
+mod driver;
 mod event;
 mod evidence;
 pub mod export;
@@ -47,6 +49,7 @@ pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT, U
 pub use byte_order::ByteOrder;
 pub use convert::{ConvertError, RecordedMachine, convert};
 pub use cpu_facts::CpuFacts;
+pub use driver::Driver;
 pub use event::{Event, EventKind, Tracepoints};
 pub use gap::{IdleGap, WakeReason};
 pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};

@@ -11,6 +11,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::Driver;
+
 /// The version of the note. A reader takes what it knows from a newer one.
 pub const NOTE_VERSION: u32 = 1;
 
@@ -38,8 +40,8 @@ pub struct MachineNote {
     pub hz: Option<u32>,
     /// The kernel's command line.
     pub kernel_cmdline: Option<String>,
-    /// The cpuidle driver; `none` if the kernel has none.
-    pub driver: Option<String>,
+    /// The cpuidle driver.
+    pub driver: Option<Driver>,
     /// The cpuidle governor; `None` if there is no driver to ask it.
     pub governor: Option<String>,
     /// The idle states, one entry for each kind of CPU; none without a driver.

@@ -9,8 +9,8 @@ use idlewise_machine::{Arch, MachineState};
 use idlewise_trace::import::trace_dat::TraceDat;
 use idlewise_trace::import::{ImportError, ReadSummary, TruncationReason};
 use idlewise_trace::{
-    Event, EventKind, IdleGap, MachineNote, NOTE_VERSION, NotedTable, RecordedMachine, Tracepoints,
-    convert,
+    Driver, Event, EventKind, IdleGap, MachineNote, NOTE_VERSION, NotedTable, RecordedMachine,
+    Tracepoints, convert,
 };
 use proptest::prelude::*;
 use trace_dat_writer::{
@@ -508,7 +508,7 @@ fn fills_the_log_from_the_note_of_our_recorder() {
         command: "idlewise record -d 1".to_owned(),
         cpu_model: Some("A model".to_owned()),
         hz: Some(300),
-        driver: Some("intel_idle".to_owned()),
+        driver: Some(Driver::named("intel_idle")),
         governor: Some("teo".to_owned()),
         tables: vec![table(0, 100_000), table(1, 250_000)],
         latency_limits_ns: [(1, 20_000)].into(),
@@ -527,7 +527,7 @@ fn fills_the_log_from_the_note_of_our_recorder() {
         gaps.iter().map(|gap| (gap.cpu, gap.gap_ns, gap.latency_limit_ns)).collect();
     assert_eq!(first, [(0, 800_000, None), (1, 650_000, Some(20_000))]);
     assert_eq!(metadata.hz, Some(300));
-    assert_eq!(metadata.driver.as_deref(), Some("intel_idle"));
+    assert_eq!(metadata.driver, Some(Driver::named("intel_idle")));
     assert_eq!(metadata.governor.as_deref(), Some("teo"));
     assert_eq!(metadata.cpu_model.as_deref(), Some("A model"));
     assert_eq!(metadata.machine.unwrap().id, "recorded-cpu0");

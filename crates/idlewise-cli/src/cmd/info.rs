@@ -106,7 +106,7 @@ fn header(name: &str, metadata: &LogMetadata, width: usize) -> String {
         ),
         format!(
             "cpuidle driver {}, governor {}",
-            or_unknown(&metadata.driver),
+            or_unknown(&metadata.driver.clone().map(String::from)),
             or_unknown(&metadata.governor),
         ),
     ];

@@ -13,7 +13,7 @@ use idlewise_sim::simulate::{Hardware, ParameterInfo, Report, Setup, Shape, simu
 use idlewise_sim::workload::{Recorded, WORKLOADS, Workload};
 use idlewise_sim::{Basis, Machine};
 use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, Source};
-use idlewise_trace::{CpuSummary, GapSink, IdleGap, OutputFile};
+use idlewise_trace::{CpuSummary, Driver, GapSink, IdleGap, OutputFile};
 use serde_json::{Map, Value, json};
 
 use crate::bundled;
@@ -421,7 +421,7 @@ fn write_log(
         },
         hz: Some(plan.hardware.hz as u32),
         governor: Some(governor.clone()),
-        driver: Some(SIMULATED_DRIVER.to_owned()),
+        driver: Some(Driver::named(SIMULATED_DRIVER)),
         machine: Some(plan.machine.clone()),
         clock: Some("simulated".to_owned()),
         cpus,

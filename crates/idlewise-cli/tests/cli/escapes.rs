@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use idlewise_machine::Machine;
 use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, Source};
-use idlewise_trace::{CpuSummary, GapSink, IdleGap, WakeReason};
+use idlewise_trace::{CpuSummary, Driver, GapSink, IdleGap, WakeReason};
 
 use crate::{folder, root};
 
@@ -137,7 +137,7 @@ fn write_hostile_log(path: &Path) {
         cpu_model: hostile(),
         arch: hostile(),
         governor: hostile(),
-        driver: hostile(),
+        driver: hostile().map(Driver::Named),
         machine: Some(Machine::from_toml(&hostile_machine()).unwrap()),
         clock: hostile(),
         cpus: vec![CpuSummary {

@@ -553,7 +553,7 @@ impl World<'_> {
         let stay = IdleStay { entry, since_ns: now_ns, entered_at_ns: now_ns + entry_ns };
         self.set_mode(cpu, Mode::Idle(stay));
         let limit_ns = match self.hardware.umwait_max_ns {
-            max_ns if max_ns > 0 && self.is_umwait[entry.state] => entry.own_limit_ns.min(max_ns),
+            Some(max_ns) if self.is_umwait[entry.state] => entry.own_limit_ns.min(max_ns),
             _ => entry.own_limit_ns,
         };
         if limit_ns != u64::MAX {
@@ -816,8 +816,10 @@ impl World<'_> {
                     self.make_runnable(cpu, task);
                 }
                 None => {
-                    let next_at_ns = timer.soft_at_ns + self.hardware.housekeeping_ns;
-                    self.arm_housekeeping(cpu, next_at_ns.max(now_ns + 1));
+                    if let Some(period_ns) = self.hardware.housekeeping_ns {
+                        let next_at_ns = timer.soft_at_ns + period_ns;
+                        self.arm_housekeeping(cpu, next_at_ns.max(now_ns + 1));
+                    }
                 }
             }
         }

@@ -1,8 +1,6 @@
 //! What the simulated hardware and kernel cost beyond the idle states' table, and the shape of the
 //! machine.
 
-use std::fmt;
-
 use super::parameter::{CPU_COUNT_MAX, FLAG, SPAN_NS, THREAD_COUNT_MAX, YEAR_NS, parameters};
 use crate::replay::{DEFAULT_TICK_WORK_NS, TICK_WORK_MAX_NS};
 use crate::{Arch, Machine};
@@ -29,10 +27,10 @@ parameters! {
         switch_ns: u64 = 600, SPAN_NS, "from the end of an interrupt or of idling to the task's first instruction";
         idle_loop_ns: u64 = 0, SPAN_NS, "what the idle loop itself takes before each stay: governor, timers, bookkeeping (0: part of the other costs)";
         timer_slack_ns: u64 = 50_000, SPAN_NS, "timer slack of tasks (Linux's default)";
-        housekeeping_ns: u64 = 1_000_000_000, SPAN_NS, "a timer of the kernel's own on each CPU, so often, handled without a task; 0: none";
+        housekeeping_ns: Option<u64> = Some(1_000_000_000), SPAN_NS, "a timer of the kernel's own on each CPU, so often, handled without a task; 0: none";
         exit_ratio: f64 = 1.0, 0.0..=1_000.0, "wake-up latency as a share of the table's worst case";
         entry_ratio: f64 = 0.0, 0.0..=1_000.0, "time to enter a state, as a share of its exit latency; an entry can't be aborted";
-        umwait_max_ns: u64 = 0, SPAN_NS, "deadline of UMWAIT states (umwait_control/max_time); 0: none";
+        umwait_max_ns: Option<u64> = None, SPAN_NS, "deadline of UMWAIT states (umwait_control/max_time); 0: none";
         package_exit_ns: u64 = 0, SPAN_NS, "exit latency that a package state adds; from the machine's domain states if it has any";
         package_entry_ns: u64 = 0, SPAN_NS, "how long entering the package state takes; can't be aborted";
         package_after_ns: u64 = 0, SPAN_NS, "how long all cores must have been in their deepest state before the package follows";
@@ -40,7 +38,7 @@ parameters! {
         package_idle_mw: f64 = 0.0, 0.0..=1e9, "the same in the package state";
         smt2_speed: f64 = 0.62, 0.0..=1.0, "speed of each of 2 threads that share a core, of 1 alone";
         smt4_speed: f64 = 0.36, 0.0..=1.0, "speed of each of 3 or 4 threads that share a core";
-        tdp_mw: f64 = 0.0, 0.0..=1e9, "power limit of one package; 0: no limit and a fixed frequency";
+        tdp_mw: Option<f64> = None, 0.0..=1e9, "power limit of one package; 0: no limit and a fixed frequency";
         turbo_ratio: f64 = 1.4, 0.0..=100.0, "highest frequency over the nominal one";
         power_exponent: f64 = 2.5, 0.0..=10.0, "running power grows with frequency to this power";
         budget_period_ns: u64 = 1_000_000, 1_000..=YEAR_NS, "how often the frequency follows the power";
@@ -60,46 +58,33 @@ pub struct Shape {
 }
 
 /// Why there can't be such a machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShapeError {
     /// Some count is 0.
+    #[error(
+        "a machine needs at least one package, core and thread: set package_count, core_count and \
+         thread_count"
+    )]
     Nothing,
     /// More CPUs than [`CPU_COUNT_MAX`].
+    #[error(
+        "{cpu_count} CPUs, more than {CPU_COUNT_MAX}: set package_count, core_count and thread_count"
+    )]
     TooMany {
         /// How many.
         cpu_count: u64,
     },
     /// More threads in a core than any speed is known for.
+    #[error("{thread_count} threads in a core: at most 4; set thread_count")]
     TooManyThreads {
         /// How many.
         thread_count: u64,
     },
     /// The tick's frequency is out of bounds.
+    #[error("hz must be 10 to 10000")]
     Hz,
 }
-
-impl fmt::Display for ShapeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => f.write_str(
-                "a machine needs at least one package, core and thread: set package_count, \
-                 core_count and thread_count",
-            ),
-            Self::TooMany { cpu_count } => write!(
-                f,
-                "{cpu_count} CPUs, more than {CPU_COUNT_MAX}: set package_count, core_count and \
-                 thread_count"
-            ),
-            Self::TooManyThreads { thread_count } => {
-                write!(f, "{thread_count} threads in a core: at most 4; set thread_count")
-            }
-            Self::Hz => f.write_str("hz must be 10 to 10000"),
-        }
-    }
-}
-
-impl std::error::Error for ShapeError {}
 
 impl Hardware {
     /// The defaults, with what the machine's file says: its topology as far as it divides evenly,
@@ -149,7 +134,7 @@ impl Hardware {
         let reasons = [
             ("exit_ratio", self.exit_ratio != default.exit_ratio),
             ("entry_ratio", self.entry_ratio != default.entry_ratio),
-            ("umwait_max_ns", self.umwait_max_ns > 0),
+            ("umwait_max_ns", self.umwait_max_ns.is_some()),
             ("idle_loop_ns", self.idle_loop_ns > 0),
             ("a package state", has_package_state),
         ];

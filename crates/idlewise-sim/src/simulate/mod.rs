@@ -55,7 +55,6 @@ mod task;
 mod wake;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 
 use fastrand::Rng;
 use idlewise_core::{DisabledMask, Governor, NO_LATENCY_LIMIT_NS, StateIndex, tick_period_ns};
@@ -127,14 +126,21 @@ pub struct Load {
 }
 
 /// Why a run failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulationError {
     /// The machine has no states.
+    #[error("{0}")]
     Machine(MachineError),
     /// The machine can't be.
+    #[error("{0}")]
     Shape(ShapeError),
     /// A task or interrupt is on a CPU that doesn't exist.
+    #[error(
+        "the workload names CPU {cpu}, but the machine has CPUs 0 to {}: set core_count or \
+         package_count",
+        cpu_count - 1
+    )]
     NoCpu {
         /// The CPU.
         cpu: usize,
@@ -142,13 +148,22 @@ pub enum SimulationError {
         cpu_count: usize,
     },
     /// The log numbers CPUs with 16 bits.
+    #[error("an idle log numbers at most 65536 CPUs")]
     TooManyCpusForLog,
     /// A task goes on without time passing.
+    #[error(
+        "the workload goes on without time passing at {at_ns} ns and would never end: give its \
+         steps a duration"
+    )]
     Stuck {
         /// When.
         at_ns: u64,
     },
     /// More arrives than the machine can serve.
+    #[error(
+        "{count} {what} wait at {at_ns} ns: the workload sends more than the machine can serve; \
+         make its intervals longer"
+    )]
     Overloaded {
         /// What waits: interrupts or messages.
         what: &'static str,
@@ -158,6 +173,10 @@ pub enum SimulationError {
         at_ns: u64,
     },
     /// More events than allowed.
+    #[error(
+        "ended after {event_limit} events at {at_ns} of {duration_ns} ns: shorten --duration or \
+         raise event_limit"
+    )]
     TooLong {
         /// The limit.
         event_limit: u64,
@@ -167,39 +186,6 @@ pub enum SimulationError {
         duration_ns: u64,
     },
 }
-
-impl fmt::Display for SimulationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Machine(error) => write!(f, "{error}"),
-            Self::Shape(error) => write!(f, "{error}"),
-            Self::NoCpu { cpu, cpu_count } => write!(
-                f,
-                "the workload names CPU {cpu}, but the machine has CPUs 0 to {}: set core_count or \
-                 package_count",
-                cpu_count - 1
-            ),
-            Self::TooManyCpusForLog => f.write_str("an idle log numbers at most 65536 CPUs"),
-            Self::Stuck { at_ns } => write!(
-                f,
-                "the workload goes on without time passing at {at_ns} ns and would never end: give \
-                 its steps a duration"
-            ),
-            Self::Overloaded { what, count, at_ns } => write!(
-                f,
-                "{count} {what} wait at {at_ns} ns: the workload sends more than the machine can \
-                 serve; make its intervals longer"
-            ),
-            Self::TooLong { event_limit, at_ns, duration_ns } => write!(
-                f,
-                "ended after {event_limit} events at {at_ns} of {duration_ns} ns: shorten --duration \
-                 or raise event_limit"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SimulationError {}
 
 /// Runs a workload for `duration_ns` with the seed's random numbers.
 ///
@@ -383,14 +369,15 @@ impl<'a> World<'a> {
             self.queue.push(at_ns, Event::Source { source: self.sources.len() as u32 });
             self.sources.push(source);
         }
-        if self.hardware.tdp_mw > 0.0 {
+        if self.hardware.tdp_mw.is_some() {
             self.queue.push(self.hardware.budget_period_ns.max(1), Event::Budget);
         }
         let cpu_count = self.cpus.len() as u64;
         for cpu in 0..self.cpus.len() {
             self.arm_tick(cpu);
-            let period_ns = self.hardware.housekeeping_ns;
-            if period_ns > 0 && !is_recorded {
+            if let Some(period_ns) = self.hardware.housekeeping_ns
+                && !is_recorded
+            {
                 // CPUs take turns.
                 let share_ns = u128::from(period_ns) * (cpu as u128 + 1) / u128::from(cpu_count);
                 self.arm_housekeeping(cpu, (share_ns as u64).max(1));

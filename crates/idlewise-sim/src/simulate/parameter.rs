@@ -1,8 +1,9 @@
 //! Named numbers that a user may set, each defined once: name, default, range, meaning. Hardware and
 //! workloads declare theirs with [`parameters!`]; here is the one place that checks ranges.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 /// The most CPUs that a machine may have.
 pub(crate) const CPU_COUNT_MAX: u64 = 8_192;
@@ -41,6 +42,14 @@ pub enum ParameterRange {
 }
 
 impl ParameterRange {
+    fn kind(&self) -> &'static str {
+        match self {
+            ParameterRange::Whole(_) => "a whole number, ",
+            ParameterRange::Real(_) => "a number, ",
+            ParameterRange::Flag => "",
+        }
+    }
+
     /// Whether it is the range that most spans have.
     pub fn is_any_span(&self) -> bool {
         *self == ParameterRange::Whole(SPAN_NS)
@@ -59,10 +68,18 @@ impl fmt::Display for ParameterRange {
 }
 
 /// Why a parameter can't be set.
-#[derive(Clone, Debug, PartialEq)]
+// Keys and values may be quoted, and then hold line ends.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParameterError {
     /// Nothing has that key.
+    #[error(
+        "no parameter '{}'; {}",
+        key.escape_debug(),
+        nearest.map_or("`idlewise simulate --list` shows all".to_owned(), |nearest| {
+            format!("did you mean '{nearest}'?")
+        })
+    )]
     Unknown {
         /// What was asked for.
         key: String,
@@ -70,6 +87,7 @@ pub enum ParameterError {
         nearest: Option<&'static str>,
     },
     /// The value does not suit the key.
+    #[error("{key} = {}: expected {}{range}", value.escape_debug(), range.kind())]
     Invalid {
         /// The key.
         key: String,
@@ -80,39 +98,23 @@ pub enum ParameterError {
     },
 }
 
-impl fmt::Display for ParameterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys and values may be quoted, and then hold line ends.
-        match self {
-            Self::Unknown { key, nearest: Some(nearest) } => {
-                write!(f, "no parameter '{}'; did you mean '{nearest}'?", key.escape_debug())
-            }
-            Self::Unknown { key, nearest: None } => {
-                let key = key.escape_debug();
-                write!(f, "no parameter '{key}'; `idlewise simulate --list` shows all")
-            }
-            Self::Invalid { key, value, range } => {
-                let kind = match range {
-                    ParameterRange::Whole(_) => "a whole number, ",
-                    ParameterRange::Real(_) => "a number, ",
-                    ParameterRange::Flag => "",
-                };
-                write!(f, "{key} = {}: expected {kind}{range}", value.escape_debug())
-            }
-        }
-    }
-}
-
-impl std::error::Error for ParameterError {}
-
 /// A kind of value.
-pub(crate) trait ParameterValue: Sized + PartialOrd + std::str::FromStr {
-    fn range(range: RangeInclusive<Self>) -> ParameterRange;
+pub(crate) trait ParameterValue: Sized {
+    /// What a range's ends are.
+    type Number: PartialOrd + FromStr + Display;
+
+    fn range(range: RangeInclusive<Self::Number>) -> ParameterRange;
+    fn new(number: Self::Number) -> Self;
+    fn text(&self) -> String;
 
     /// Reads a value; what is outside the range is an error that names it.
-    fn read(key: &str, text: &str, range: RangeInclusive<Self>) -> Result<Self, ParameterError> {
+    fn read(
+        key: &str,
+        text: &str,
+        range: RangeInclusive<Self::Number>,
+    ) -> Result<Self, ParameterError> {
         match text.parse() {
-            Ok(value) if range.contains(&value) => Ok(value),
+            Ok(number) if range.contains(&number) => Ok(Self::new(number)),
             _ => Err(ParameterError::Invalid {
                 key: key.to_owned(),
                 value: text.to_owned(),
@@ -122,21 +124,49 @@ pub(crate) trait ParameterValue: Sized + PartialOrd + std::str::FromStr {
     }
 }
 
-impl ParameterValue for u64 {
-    fn range(range: RangeInclusive<Self>) -> ParameterRange {
-        ParameterRange::Whole(range)
-    }
+macro_rules! numbers {
+    ($($kind:ty: $range:expr;)*) => {$(
+        impl ParameterValue for $kind {
+            type Number = $kind;
+
+            fn range(range: RangeInclusive<$kind>) -> ParameterRange {
+                $range(range)
+            }
+
+            fn new(number: $kind) -> Self {
+                number
+            }
+
+            fn text(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
 }
 
-impl ParameterValue for f64 {
-    fn range(range: RangeInclusive<Self>) -> ParameterRange {
-        ParameterRange::Real(range)
-    }
+numbers! {
+    u64: ParameterRange::Whole;
+    f64: ParameterRange::Real;
+    bool: |_| ParameterRange::Flag;
 }
 
-impl ParameterValue for bool {
-    fn range(_range: RangeInclusive<Self>) -> ParameterRange {
-        ParameterRange::Flag
+/// What there may be none of; users write 0 for that.
+impl<T> ParameterValue for Option<T>
+where
+    T: ParameterValue<Number = T> + Default + PartialOrd + FromStr + Display,
+{
+    type Number = T;
+
+    fn range(range: RangeInclusive<T>) -> ParameterRange {
+        T::range(range)
+    }
+
+    fn new(number: T) -> Self {
+        Some(number).filter(|number| *number != T::default())
+    }
+
+    fn text(&self) -> String {
+        self.as_ref().map_or_else(|| T::default().text(), T::text)
     }
 }
 
@@ -185,7 +215,8 @@ macro_rules! parameters {
 
             /// The present values as text, in order.
             pub fn values(&self) -> Vec<(&'static str, String)> {
-                vec![$((stringify!($key), self.$key.to_string()),)*]
+                use $crate::simulate::parameter::ParameterValue;
+                vec![$((stringify!($key), self.$key.text()),)*]
             }
         }
     };

@@ -42,7 +42,7 @@ pub(super) struct Package {
 
 impl Package {
     pub(super) fn new(hardware: &Hardware) -> Self {
-        let frequency_ratio = if hardware.tdp_mw > 0.0 { hardware.turbo_ratio } else { 1.0 };
+        let frequency_ratio = if hardware.tdp_mw.is_some() { hardware.turbo_ratio } else { 1.0 };
         Package {
             deep_core_count: 0,
             deep_since_ns: None,
@@ -241,6 +241,7 @@ impl World<'_> {
     /// Sets each package's frequency so that the last period's mix would have met the power limit.
     pub(super) fn spend_budget(&mut self) {
         let hardware = self.hardware;
+        let Some(tdp_mw) = hardware.tdp_mw else { return };
         let period_ns = hardware.budget_period_ns.max(1);
         for core in 0..self.cores.len() {
             self.account_core(core);
@@ -248,7 +249,7 @@ impl World<'_> {
         for index in 0..self.packages.len() {
             self.account_package(index);
             let package = &mut self.packages[index];
-            let budget_uj = hardware.tdp_mw * period_ns as f64 * UJ_PER_MW_NS - package.fixed_uj;
+            let budget_uj = tdp_mw * period_ns as f64 * UJ_PER_MW_NS - package.fixed_uj;
             let ratio = if package.scaled_uj > 0.0 {
                 (budget_uj.max(0.0) / package.scaled_uj)
                     .powf(1.0 / hardware.power_exponent.max(1.0))

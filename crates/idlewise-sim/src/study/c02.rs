@@ -25,11 +25,11 @@ fn xeon(hardware: Hardware) -> Hardware {
         package_count: 2,
         core_count: 56,
         thread_count: 2,
-        tdp_mw: 350_000.0,
+        tdp_mw: Some(350_000.0),
         package_mw: 100_000.0,
         turbo_ratio: 1.9,
         budget_period_ns: 100_000,
-        umwait_max_ns: MAX_TIME_NS,
+        umwait_max_ns: Some(MAX_TIME_NS),
         ..hardware
     }
 }
@@ -130,7 +130,7 @@ pub(super) fn run(shelf: &Shelf<'_>) -> Result<Study, StudyError> {
     type Change = fn(&mut Trial<'_>);
     let nothing: Change = |_| {};
     let without: Change = |trial| trial.disabled = trial.disabled.with(C02);
-    let unlimited: Change = |trial| trial.hardware.tdp_mw = 0.0;
+    let unlimited: Change = |trial| trial.hardware.tdp_mw = None;
     // Each with the row that it is compared with.
     let cases: [(&str, usize, &str, &Machine, Change); 11] = [
         ("menu, C0.2 disabled", 0, GOVERNOR, &machine, without),
@@ -141,7 +141,7 @@ pub(super) fn run(shelf: &Shelf<'_>) -> Result<Study, StudyError> {
         ("C0.2 only", 4, "fixed=1", &machine, nothing),
         ("C0.2 only, enable_c02=0: C0.1", 4, "fixed=1", &c01, nothing),
         ("C0.2 only, max_time 5 us", 4, "fixed=1", &machine, |trial| {
-            trial.hardware.umwait_max_ns = 5_000;
+            trial.hardware.umwait_max_ns = Some(5_000);
         }),
         ("POLL only, no power limit", 8, "fixed=0", &machine, unlimited),
         ("C0.2 only, no power limit", 8, "fixed=1", &machine, unlimited),

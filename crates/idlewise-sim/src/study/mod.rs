@@ -251,33 +251,18 @@ pub const STUDIES: &[StudySpec] = &[
 ];
 
 /// Why a study could not be run.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "each variant holds what its message names")]
 pub enum StudyError {
+    #[error("the study needs machine {0}, which is missing")]
     NoMachine(String),
+    #[error("the study needs governor {0}, which is missing")]
     NoGovernor(String),
-    Simulation(SimulationError),
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+    #[error("{0}")]
     Other(String),
-}
-
-impl std::fmt::Display for StudyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NoMachine(id) => write!(f, "the study needs machine {id}, which is missing"),
-            Self::NoGovernor(id) => write!(f, "the study needs governor {id}, which is missing"),
-            Self::Simulation(error) => write!(f, "{error}"),
-            Self::Other(message) => f.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for StudyError {}
-
-impl From<SimulationError> for StudyError {
-    fn from(error: SimulationError) -> Self {
-        StudyError::Simulation(error)
-    }
 }
 
 fn other(error: &dyn std::error::Error) -> StudyError {

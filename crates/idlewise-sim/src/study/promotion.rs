@@ -35,8 +35,12 @@ fn bursts<'a>(shelf: &'a Shelf<'a>, machine: &'a Machine, governor: &'a str) -> 
         .set("burst_count", BURST_COUNT)
         .set("burst_gap_ns", 16_000)
         .set("quiet_ns", QUIET_NS);
-    trial.hardware =
-        Hardware { core_count: 1, thread_count: 4, housekeeping_ns: WATCHDOG_NS, ..trial.hardware };
+    trial.hardware = Hardware {
+        core_count: 1,
+        thread_count: 4,
+        housekeeping_ns: Some(WATCHDOG_NS),
+        ..trial.hardware
+    };
     trial.duration_ns = QUIET_NS * 17 / 16 * SAMPLE_COUNT;
     trial
 }

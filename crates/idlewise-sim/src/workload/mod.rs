@@ -21,8 +21,6 @@ mod recorded;
 mod timed;
 mod waking;
 
-use std::fmt;
-
 use idlewise_machine::nearest_name;
 
 use crate::simulate::{Hardware, Load, ParameterError, ParameterInfo, Shape};
@@ -126,10 +124,11 @@ pub const WORKLOADS: &[WorkloadSpec] = &[
 ];
 
 /// Why a text is no workload.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
     /// Not TOML.
+    #[error("{}{message}", at(line))]
     Syntax {
         /// Where, counted from 1.
         line: Option<usize>,
@@ -137,8 +136,10 @@ pub enum WorkloadError {
         message: String,
     },
     /// `workload = "NAME"` is missing.
+    #[error("no line workload = \"NAME\"; `idlewise simulate --list` has the names")]
     Unnamed,
     /// No workload has that name.
+    #[error("no workload '{}'; {}", name.escape_debug(), hint(nearest))]
     Unknown {
         /// What was asked for.
         name: String,
@@ -146,6 +147,7 @@ pub enum WorkloadError {
         nearest: Option<&'static str>,
     },
     /// A parameter.
+    #[error("{}{error}", at(line))]
     Parameter {
         /// Where, counted from 1.
         line: Option<usize>,
@@ -154,35 +156,16 @@ pub enum WorkloadError {
     },
 }
 
-impl fmt::Display for WorkloadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let write_line = |f: &mut fmt::Formatter<'_>, line: &Option<usize>| {
-            line.map_or(Ok(()), |line| write!(f, "line {line}: "))
-        };
-        match self {
-            Self::Syntax { line, message } => {
-                write_line(f, line)?;
-                f.write_str(message)
-            }
-            Self::Unnamed => {
-                f.write_str("no line workload = \"NAME\"; `idlewise simulate --list` has the names")
-            }
-            Self::Unknown { name, nearest: Some(nearest) } => {
-                write!(f, "no workload '{}'; did you mean '{nearest}'?", name.escape_debug())
-            }
-            Self::Unknown { name, nearest: None } => {
-                let name = name.escape_debug();
-                write!(f, "no workload '{name}'; `idlewise simulate --list` has the names")
-            }
-            Self::Parameter { line, error } => {
-                write_line(f, line)?;
-                write!(f, "{error}")
-            }
-        }
-    }
+fn at(line: &Option<usize>) -> String {
+    line.map(|line| format!("line {line}: ")).unwrap_or_default()
 }
 
-impl std::error::Error for WorkloadError {}
+fn hint(nearest: &Option<&str>) -> String {
+    match nearest {
+        Some(nearest) => format!("did you mean '{nearest}'?"),
+        None => "`idlewise simulate --list` has the names".to_owned(),
+    }
+}
 
 impl Workload {
     /// The workload of that name, with its defaults.

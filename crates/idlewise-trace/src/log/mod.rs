@@ -29,7 +29,7 @@ use parquet::schema::types::{Type, TypePtr};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::CpuSummary;
+use crate::{CpuSummary, Driver};
 
 pub use read::{ColumnSet, GapGroup, IdleLog};
 pub use write::LogWriter;
@@ -157,8 +157,8 @@ pub struct LogMetadata {
     pub arch: Option<String>,
     /// The cpuidle governor in use.
     pub governor: Option<String>,
-    /// The cpuidle driver in use; `none` if the kernel had none.
-    pub driver: Option<String>,
+    /// The cpuidle driver in use.
+    pub driver: Option<Driver>,
     /// The machine with the recorded idle states.
     #[serde(default, deserialize_with = "machine")]
     pub machine: Option<Machine>,
@@ -216,96 +216,57 @@ impl LogMetadata {
 }
 
 /// Why a log can't be read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "every variant carries the file and what is said in its message")]
 pub enum LogError {
+    #[error("{path}: {error}")]
     Io { path: PathBuf, error: std::io::Error },
+    #[error("{path}: the file is empty")]
     Empty { path: PathBuf },
+    #[error(
+        "{path}: not an idle log (no Parquet footer at the end); make one with `idlewise import`"
+    )]
     NotParquet { path: PathBuf },
+    #[error(
+        "{path}: a Parquet file, but not an idle log: it has no {missing}; make one with `idlewise \
+         import`"
+    )]
     NotIdleLog { path: PathBuf, missing: &'static str },
+    #[error(
+        "{path}: idle log version {version}, but this idlewise reads up to {FORMAT_VERSION}; update \
+         idlewise"
+    )]
     Newer { path: PathBuf, version: u32 },
+    #[error("{path}: damaged idle log: {what}; import it again")]
     Damaged { path: PathBuf, what: String },
+    #[error(
+        "{path}: an idle log's columns, but not as idlewise writes them: {what}; another program \
+         wrote the file, and docs/rewritten-logs.md converts it"
+    )]
     Rewritten { path: PathBuf, what: String },
+    #[error("{path}: row {row} is out of order (rows go by CPU, then by time); import it again")]
     Unsorted { path: PathBuf, row: u64 },
+    #[error("{path}: exists; use --force to replace it")]
     Exists { path: PathBuf },
+    #[error("{path}: is also read by this command, so it is not replaced; write to another file")]
     IsInput { path: PathBuf },
+    #[error("{path}: {what} is there, and only a regular file is replaced; write to another path")]
     NotReplaced { path: PathBuf, what: &'static str },
+    #[error("{path}: its folder does not exist; make it, or name another")]
     NoFolder { path: PathBuf },
+    #[error(
+        "cannot make a temporary file in {}: {error}; set TMPDIR to a place with more room",
+        std::env::temp_dir().display()
+    )]
     Scratch { error: std::io::Error },
+    #[error(
+        "{path}: not written, because it would break the rule that {rule}{}; check the input with \
+         `idlewise validate`, or send it to us",
+        row.map(|row| format!(" (first in row {row})")).unwrap_or_default()
+    )]
     Invalid { path: PathBuf, rule: &'static str, row: Option<u64> },
 }
-
-impl fmt::Display for LogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::Empty { path } => write!(f, "{}: the file is empty", path.display()),
-            Self::NotParquet { path } => write!(
-                f,
-                "{}: not an idle log (no Parquet footer at the end); make one with `idlewise import`",
-                path.display()
-            ),
-            Self::NotIdleLog { path, missing } => write!(
-                f,
-                "{}: a Parquet file, but not an idle log: it has no {missing}; make one with \
-                 `idlewise import`",
-                path.display()
-            ),
-            Self::Newer { path, version } => write!(
-                f,
-                "{}: idle log version {version}, but this idlewise reads up to {FORMAT_VERSION}; \
-                 update idlewise",
-                path.display()
-            ),
-            Self::Damaged { path, what } => {
-                write!(f, "{}: damaged idle log: {what}; import it again", path.display())
-            }
-            Self::Rewritten { path, what } => write!(
-                f,
-                "{}: an idle log's columns, but not as idlewise writes them: {what}; another program \
-                 wrote the file, and docs/rewritten-logs.md converts it",
-                path.display()
-            ),
-            Self::Unsorted { path, row } => write!(
-                f,
-                "{}: row {row} is out of order (rows go by CPU, then by time); import it again",
-                path.display()
-            ),
-            Self::NoFolder { path } => {
-                write!(f, "{}: its folder does not exist; make it, or name another", path.display())
-            }
-            Self::IsInput { path } => write!(
-                f,
-                "{}: is also read by this command, so it is not replaced; write to another file",
-                path.display()
-            ),
-            Self::NotReplaced { path, what } => write!(
-                f,
-                "{}: {what} is there, and only a regular file is replaced; write to another path",
-                path.display()
-            ),
-            Self::Scratch { error } => write!(
-                f,
-                "cannot make a temporary file in {}: {error}; set TMPDIR to a place with more room",
-                std::env::temp_dir().display()
-            ),
-            Self::Invalid { path, rule, row } => {
-                let path = path.display();
-                write!(f, "{path}: not written, because it would break the rule that {rule}")?;
-                if let Some(row) = row {
-                    write!(f, " (first in row {row})")?;
-                }
-                f.write_str("; check the input with `idlewise validate`, or send it to us")
-            }
-            Self::Exists { path } => {
-                write!(f, "{}: exists; use --force to replace it", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for LogError {}
 
 impl LogError {
     pub(crate) fn io(path: &Path, error: std::io::Error) -> Self {

@@ -14,7 +14,7 @@ use idlewise_sim::replay::{
     StayEnd,
 };
 use idlewise_trace::log::{LogMetadata, LogWriter, Source};
-use idlewise_trace::{GapSink, IdleGap};
+use idlewise_trace::{Driver, GapSink, IdleGap};
 
 use super::Replay;
 use crate::bundled;
@@ -135,7 +135,7 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
             }
             Ok((bench, choice)) => {
                 // A replay's log was made by one that went its own way.
-                let is_replay = named.log.metadata.driver.as_deref() == Some(REPLAY_DRIVER);
+                let is_replay = named.log.metadata.driver == Some(Driver::named(REPLAY_DRIVER));
                 let courses: &[Course] =
                     if is_replay { &[Course::Own] } else { &[Course::Own, Course::Recorded] };
                 let comparisons = compare(named, options, &bench, &choice, courses)?;
@@ -150,7 +150,7 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
             }
         };
         writeln!(out, "{}", wrap(&line, 100, 2))?;
-        if named.log.metadata.driver.as_deref() == Some(SIMULATED_DRIVER) {
+        if named.log.metadata.driver == Some(Driver::named(SIMULATED_DRIVER)) {
             for doubt in &named.log.metadata.doubts {
                 writeln!(out, "{}", wrap(&format!("  {doubt}"), 100, 4))?;
             }
@@ -220,7 +220,7 @@ fn recorded_governor(
         Some(name) => Some(bundled::machine(name)?),
         None => metadata.machine.clone(),
     };
-    if metadata.driver.as_deref() == Some("none") {
+    if metadata.driver == Some(Driver::Absent) {
         return Ok(Err("its kernel had no cpuidle driver, so it asked no governor".to_owned()));
     }
     match (governor, machine) {
@@ -392,7 +392,7 @@ pub fn write(
     let mut metadata = LogMetadata {
         hz: Some(hz),
         governor: Some(choice.id()),
-        driver: Some(REPLAY_DRIVER.to_owned()),
+        driver: Some(Driver::named(REPLAY_DRIVER)),
         machine: Some(bench.machine.clone()),
         source: Source { format: format!("replay of {}", source.format), ..source.clone() },
         ..named.log.metadata.clone()
