@@ -355,6 +355,21 @@ fn select_waits_for_whatever_comes_first() {
     assert_eq!(select.ready(), 0, "disconnected");
 }
 
+/// (One that was made for each wait began with the same end each time: a disconnected one hid the other.)
+#[test]
+fn a_select_for_each_wait_hides_no_end() {
+    let (sender, one) = bounded::<u32>(1);
+    let (_, gone) = bounded::<u32>(1);
+    sender.send(1).unwrap();
+    let ready = (0..4).map(|_| {
+        let mut select = Select::new();
+        select.recv(&one);
+        select.recv(&gone);
+        select.ready()
+    });
+    assert!(ready.collect::<Vec<_>>().contains(&0));
+}
+
 /// Two selecting threads and one that receives share a channel: every item arrives.
 #[test]
 fn select_and_recv_share_a_channel() {

@@ -56,7 +56,7 @@ use shared::{Shared, no_timeout};
 /// A sending end. Clones send to the same receivers.
 ///
 /// ```
-/// let (sender, receiver) = idlewise_park::channel::bounded(1);
+/// let (sender, receiver) = idlewise_park::channel::bounded::<u8>(1);
 /// let other = sender.clone();
 /// drop((sender, other));
 /// assert!(receiver.recv().is_err(), "all senders are gone");

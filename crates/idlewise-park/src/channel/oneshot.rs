@@ -25,10 +25,9 @@ pub struct OneshotReceiver<T> {
 /// ```
 /// use idlewise_park::channel;
 ///
-/// let (to_server, requests) = channel::bounded(8);
+/// let (to_server, requests) = channel::bounded::<(u32, channel::OneshotSender<u32>)>(8);
 /// std::thread::spawn(move || {
 ///     for (n, answer) in requests {
-///         let answer: channel::OneshotSender<u32> = answer;
 ///         let _ = answer.send(n * n);
 ///     }
 /// });

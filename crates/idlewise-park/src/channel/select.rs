@@ -46,31 +46,22 @@ impl<T> End for SendingEnd<'_, T> {
 /// thread may be faster: try, and wait again if it fails.
 ///
 /// ```
-/// use idlewise_park::channel::{Select, bounded, unbounded};
+/// use idlewise_park::channel::{Select, unbounded};
 ///
-/// let (orders, new_orders) = unbounded();
-/// let (stop, stopped) = bounded(1);
-/// let worker = std::thread::spawn(move || {
-///     (1..=3).for_each(|n| orders.send(n).unwrap());
-///     stop.send(()).unwrap();
-///     orders // not closed before it is joined: a closed channel is always ready
+/// let ((orders, new_orders), (urgent, urgent_orders)) = (unbounded(), unbounded());
+/// std::thread::spawn(move || {
+///     orders.send(1).unwrap();
+///     urgent.send(2).unwrap();
 /// });
-/// let (mut sum, mut is_stopped) = (0, false);
-/// while !is_stopped || !new_orders.is_empty() {
-///     let mut select = Select::new();
-///     let order = select.recv(&new_orders);
-///     select.recv(&stopped);
-///     if select.ready() == order {
-///         sum += new_orders.try_recv().unwrap_or(0);
-///     } else {
-///         is_stopped |= stopped.try_recv().is_ok();
-///     }
-/// #   if is_stopped && sum == 6 { break }
+/// let mut select = Select::new();
+/// let order = select.recv(&new_orders);
+/// select.recv(&urgent_orders);
+/// let mut sum = 0;
+/// while sum < 3 {
+///     let ready = if select.ready() == order { &new_orders } else { &urgent_orders };
+///     sum += ready.try_recv().unwrap_or(0);
 /// }
-/// assert_eq!(sum, 6);
-/// # drop(worker.join());
 /// ```
-#[derive(Default)]
 pub struct Select<'a> {
     ends: Vec<Box<dyn End + 'a>>,
     /// Where the last search began: no end is always first.
@@ -84,7 +75,7 @@ impl<'a> Select<'a> {
     /// assert_eq!(idlewise_park::channel::Select::new().try_ready(), None);
     /// ```
     pub fn new() -> Self {
-        Self::default()
+        Select { ends: Vec::new(), first: first() }
     }
 
     /// Waits for an item of this channel too. Returns the operation's index, from 0.
@@ -244,6 +235,27 @@ impl Drop for PlacesOfThread<'_, '_, '_> {
             end.line().call(1);
         }
     }
+}
+
+impl Default for Select<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Where a new one begins: one that is made for each wait must not always begin with the same end.
+#[cfg(not(loom))]
+fn first() -> usize {
+    thread_local! {
+        static FIRST: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+    FIRST.try_with(|first| first.replace(first.get().wrapping_add(1))).unwrap_or(0)
+}
+
+/// In a model each execution begins alike.
+#[cfg(loom)]
+fn first() -> usize {
+    0
 }
 
 impl fmt::Debug for Select<'_> {
