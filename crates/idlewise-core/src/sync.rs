@@ -43,6 +43,7 @@ pub mod broken {
         CallKept,
         HandOnKept,
         WriteForgotten,
+        PollWithoutSleep,
         SleepWithoutLook,
         SearchEndsAfterLook,
     }

@@ -54,6 +54,11 @@ fn wakes_of(address: usize) -> &'static Wakes {
 
 /// Makes the system call that a ring owes, and says when and how long.
 pub(crate) fn wake(sleep: Method, bell: *const Doorbell) {
+    wake_by(bell, || sleep.imp().wake(bell));
+}
+
+/// The same with another call.
+pub(crate) fn wake_by<R>(bell: *const Doorbell, call: impl FnOnce() -> R) -> R {
     let wakes = wakes_of(bell.addr());
     let is_known = wakes.address.load(Ordering::Relaxed) == bell.addr();
     let rung_at_ns = clock::now_ns();
@@ -62,11 +67,12 @@ pub(crate) fn wake(sleep: Method, bell: *const Doorbell) {
         // It can run now, whether or not it has a CPU yet.
         load::place_runs(wakes.place.load(Ordering::Relaxed), rung_at_ns);
     }
-    sleep.imp().wake(bell);
+    let result = call();
     if is_known {
         let call_ns = clock::now_ns().saturating_sub(rung_at_ns);
         wakes.call_ns.store(u32::try_from(call_ns).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
+    result
 }
 
 /// The sleeper says who it is, before it falls asleep.

@@ -14,7 +14,7 @@
 //! | `wait_set.rs` | [`WaitSet`]: one thread waits for any of several bells |
 //! | `channel/` | [`channel`]: bounded, unbounded or for one item; for threads and tasks |
 //! | `idle.rs` | [`Idle`]: a scheduler's idle workers: park one, wake one, wake many |
-//! | `event_bell.rs` | `EventBell`: a doorbell for threads that sleep in epoll (Linux) |
+//! | `event_bell/` | `EventBell`: a doorbell for threads that sleep in epoll or io_uring (Linux) |
 //! | `waiter.rs` | the idle loop: select, enter, be woken, reflect |
 //! | `table.rs` | [`WaitTable`]: the states of this machine, [`ASSUMED`] costs, the environment |
 //! | `learn.rs` | what sleeping costs here, learnt from real wake-ups |
@@ -86,7 +86,7 @@ pub use budget::{
     set_cpu_budget_permille,
 };
 #[cfg(target_os = "linux")]
-pub use event_bell::{EventBell, EventUnparker};
+pub use event_bell::{EventBell, EventUnparker, Polled};
 pub use event_count::EventCount;
 pub use idle::{Idle, IdleWorker};
 #[cfg(all(feature = "lock_api", not(loom)))]

@@ -130,10 +130,9 @@ enum Lazy {
 impl Lazy {
     fn waiter(&mut self) -> &mut Waiter {
         if let Lazy::Settings(settings) = self {
-            let ParkerBuilder { table, latency_limit_ns, cpu_budget_permille } =
+            let settings =
                 settings.take().map_or_else(ParkerBuilder::default, |settings| *settings);
-            let table = table.unwrap_or_else(|| WaitTable::host().clone());
-            let waiter = Waiter::new(table, latency_limit_ns, cpu_budget_permille);
+            let waiter = settings.build_waiter(WaitTable::clone);
             *self = Lazy::Made(Box::new(waiter));
         }
         match self {
@@ -196,6 +195,12 @@ impl ParkerBuilder {
     pub fn cpu_budget_permille(mut self, cpu_budget_permille: u32) -> Self {
         self.cpu_budget_permille = Some(cpu_budget_permille);
         self
+    }
+
+    /// A waiter with these settings, and a table made of theirs.
+    pub(crate) fn build_waiter(self, table: impl FnOnce(&WaitTable) -> WaitTable) -> Waiter {
+        let table = table(self.table.as_ref().unwrap_or_else(|| WaitTable::host()));
+        Waiter::new(table, self.latency_limit_ns, self.cpu_budget_permille)
     }
 
     /// A parker with these settings.

@@ -213,6 +213,14 @@ impl WaitTable {
         WaitTable { does_learn: true, ..self }
     }
 
+    /// The same without states that watch the doorbell's line, and nothing else.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn without_monitors(&self) -> WaitTable {
+        let states = self.states().iter().filter(|state| !state.method.is_monitored());
+        let table = Self::build(&states.copied().collect::<Vec<_>>(), self.latency_price);
+        WaitTable { doubts: self.doubts.clone(), does_learn: self.does_learn, ..table }
+    }
+
     pub(crate) fn does_learn(&self) -> bool {
         self.does_learn
     }

@@ -35,6 +35,7 @@ pub(crate) trait World {
     fn now_ns(&self) -> u64;
     /// The doorbell's, as the next three.
     fn start_polling(&self) -> bool;
+    /// Or what else ends the wait is seen.
     fn is_rung(&self) -> bool;
     fn fall_asleep(&self) -> bool;
     fn take(&self) -> bool;
@@ -63,14 +64,36 @@ pub(crate) trait World {
     ) -> Option<R>;
 }
 
-/// The real one.
-struct Here<'a> {
-    bell: &'a Doorbell,
-    /// Where its wakers are.
-    reach: Reach,
+/// What ends a wait besides the doorbell.
+pub(crate) trait Events {
+    /// Asks whoever knows, unless the bell was rung.
+    fn look(&self, bell: &Doorbell);
+    /// Whether a look saw any.
+    fn are_seen(&self) -> bool;
 }
 
-impl World for Here<'_> {
+/// Of a waiter that waits for its doorbell alone.
+pub(crate) struct NoEvents;
+
+impl Events for NoEvents {
+    #[inline]
+    fn look(&self, _bell: &Doorbell) {}
+
+    #[inline]
+    fn are_seen(&self) -> bool {
+        false
+    }
+}
+
+/// The real one.
+pub(crate) struct Here<'a, E> {
+    pub(crate) bell: &'a Doorbell,
+    /// Where its wakers are.
+    pub(crate) reach: Reach,
+    pub(crate) events: &'a E,
+}
+
+impl<E: Events> World for Here<'_, E> {
     #[inline]
     fn now_ns(&self) -> u64 {
         clock::now_ns()
@@ -83,7 +106,7 @@ impl World for Here<'_> {
 
     #[inline]
     fn is_rung(&self) -> bool {
-        self.bell.is_rung()
+        self.bell.is_rung() || self.events.are_seen()
     }
 
     #[inline]
@@ -99,6 +122,7 @@ impl World for Here<'_> {
     #[inline]
     fn rest(&self, method: Method, until_ns: u64) {
         method.imp().wait(self.bell, Some(until_ns));
+        self.events.look(self.bell);
     }
 
     #[inline]
@@ -196,6 +220,17 @@ pub(crate) struct Waiter {
     reach: Reach,
 }
 
+/// A wait that has polled for long enough, and sleeps in a call that is not ours.
+#[cfg(any(target_os = "linux", test))]
+pub(crate) struct Pause {
+    course: Course,
+    disabled: DisabledMask,
+    start_ns: u64,
+    deadline: Option<Deadline>,
+    /// The thread's CPU time when it fell asleep, where that was asked for.
+    cpu_ns: Option<u64>,
+}
+
 /// How a wait went.
 struct Course {
     state: usize,
@@ -255,7 +290,7 @@ impl Waiter {
     /// Waits until the doorbell is rung or the deadline comes. Runs no code of the user's.
     #[inline(never)]
     pub(crate) fn wait(&mut self, bell: &Doorbell, deadline: Option<Deadline>) -> Wait {
-        self.wait_in(&Here { bell, reach: self.reach }, deadline)
+        self.wait_in(&Here { bell, reach: self.reach, events: &NoEvents }, deadline)
     }
 
     fn wait_in(&mut self, world: &impl World, mut deadline: Option<Deadline>) -> Wait {
@@ -264,12 +299,13 @@ impl Waiter {
         if is_over(world, &mut deadline, start_ns) || !world.start_polling() {
             return Wait::none(outcome(world.take()));
         }
-        self.stats.waits += 1;
-        self.note_start(start_ns);
-        let disabled = self.disabled(world, start_ns);
-        self.plan(world, disabled, start_ns);
-        let course = self.idle(world, disabled, start_ns, deadline);
+        let disabled = self.begin(world, start_ns);
+        let mut course = self.idle(world, disabled, start_ns, &mut deadline);
+        if self.is_sleep(&course) {
+            self.sleep(world, &mut course, &mut deadline);
+        }
         let woken = world.take();
+        self.stats.store_wakes += u64::from(woken && !course.is_asleep);
         self.note_end(&course, disabled, woken);
         self.learn(world, &course, start_ns, woken);
         Wait {
@@ -279,6 +315,20 @@ impl Waiter {
             #[cfg(feature = "tracing")]
             state: Some(self.table.states()[course.state].method),
         }
+    }
+
+    /// Counts the wait and plans it.
+    fn begin(&mut self, world: &impl World, start_ns: u64) -> DisabledMask {
+        self.stats.waits += 1;
+        self.note_start(start_ns);
+        let disabled = self.disabled(world, start_ns);
+        self.plan(world, disabled, start_ns);
+        disabled
+    }
+
+    /// Whether this state is left to sleep.
+    fn is_sleep(&self, course: &Course) -> bool {
+        self.table.states()[course.state].method.is_sleep()
     }
 
     fn note_start(&mut self, start_ns: u64) {
@@ -357,13 +407,13 @@ impl Waiter {
         while !world.is_rung() && !self.governor.plan_step(&mut planner, &context) {}
     }
 
-    /// Goes through states until the wait is over.
+    /// Goes through states until the wait is over, or the state is a sleep, which is only entered.
     fn idle(
         &mut self,
         world: &impl World,
         mut disabled: DisabledMask,
         start_ns: u64,
-        mut deadline: Option<Deadline>,
+        deadline: &mut Option<Deadline>,
     ) -> Course {
         let mut now_ns = start_ns;
         let mut polled_ns = 0;
@@ -395,17 +445,16 @@ impl Waiter {
             let mut entered_at_ns = now_ns;
 
             if method.is_sleep() {
-                let mut course = self.sleep(world, method, now_ns, deadline);
-                self.stats.residency_ns[state] += course.ended_at_ns.saturating_sub(entered_at_ns);
-                (course.state, course.polled_ns) = (state, polled_ns);
-                return course;
+                let (is_asleep, rung) = (false, None);
+                let ended_at_ns = entered_at_ns;
+                return Course { state, entered_at_ns, ended_at_ns, is_asleep, polled_ns, rung };
             }
 
             let end_of = |entered_at_ns: u64, deadline: Option<Deadline>| {
                 let stay_end_ns = stay_ns.map(|stay_ns| entered_at_ns.saturating_add(stay_ns));
                 [deadline.map(|deadline| deadline.at_ns), stay_end_ns].into_iter().flatten().min()
             };
-            let mut end_ns = end_of(entered_at_ns, deadline);
+            let mut end_ns = end_of(entered_at_ns, *deadline);
             let is_monitored = method.is_monitored();
             let quantum_ns = if is_monitored { MONITOR_NS } else { LOOK_EVERY_NS };
             let mut is_trusted = true;
@@ -428,14 +477,14 @@ impl Waiter {
                         break;
                     }
                     entered_at_ns = now_ns;
-                    end_ns = end_of(entered_at_ns, deadline);
+                    end_ns = end_of(entered_at_ns, *deadline);
                 }
             }
             self.preemptions.polled();
             let stayed_ns = now_ns.saturating_sub(entered_at_ns);
             polled_ns += stayed_ns;
             self.stats.residency_ns[state] += stayed_ns;
-            if world.is_rung() || is_over(world, &mut deadline, now_ns) {
+            if world.is_rung() || is_over(world, deadline, now_ns) {
                 let (is_asleep, rung) = (false, None);
                 let ended_at_ns = now_ns;
                 return Course { state, entered_at_ns, ended_at_ns, is_asleep, polled_ns, rung };
@@ -450,21 +499,14 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until woken or the deadline comes. The state and what was polled before are not filled in.
-    fn sleep(
-        &mut self,
-        world: &impl World,
-        method: Method,
-        entered_at_ns: u64,
-        mut deadline: Option<Deadline>,
-    ) -> Course {
+    /// Sleeps until woken or the deadline comes.
+    fn sleep(&mut self, world: &impl World, course: &mut Course, deadline: &mut Option<Deadline>) {
         world.sleeps();
-        let is_asleep = world.fall_asleep();
-        let mut own_time = None;
-        if is_asleep {
-            world.is_asleep(entered_at_ns);
-            let does_ask = self.learned.as_ref().is_some_and(Learned::wants_own_time);
-            let before_ns = if does_ask { world.thread_cpu_ns() } else { None };
+        course.is_asleep = world.fall_asleep();
+        let mut cpu_ns = None;
+        if course.is_asleep {
+            cpu_ns = self.falls_asleep(world, course.entered_at_ns);
+            let method = self.table.states()[course.state].method;
             while !world.is_rung() {
                 world.sleep(method, deadline.map(|deadline| deadline.at_ns));
                 // Our clock may have stopped or begun again meanwhile, with the machine.
@@ -472,26 +514,33 @@ impl Waiter {
                     break;
                 }
             }
-            own_time =
-                before_ns.and_then(|before_ns| world.thread_cpu_ns()?.checked_sub(before_ns));
         }
+        self.wakes_up(world, course, cpu_ns);
+    }
+
+    /// The thread's CPU time when it falls asleep, if it is to be asked for.
+    fn falls_asleep(&self, world: &impl World, entered_at_ns: u64) -> Option<u64> {
+        world.is_asleep(entered_at_ns);
+        let does_ask = self.learned.as_ref().is_some_and(Learned::wants_own_time);
+        if does_ask { world.thread_cpu_ns() } else { None }
+    }
+
+    /// Fills in what the sleep was like.
+    fn wakes_up(&mut self, world: &impl World, course: &mut Course, cpu_ns: Option<u64>) {
+        let own_time = cpu_ns.and_then(|before_ns| world.thread_cpu_ns()?.checked_sub(before_ns));
         let now_ns = world.now_ns();
         world.runs(now_ns);
-        let is_rung = is_asleep && world.is_rung();
-        let rung = if is_rung { world.rung(entered_at_ns) } else { None };
-        if let Some(learned) = self.learned.as_mut().filter(|_| is_asleep) {
+        let is_rung = course.is_asleep && world.is_rung();
+        let rung = if is_rung { world.rung(course.entered_at_ns) } else { None };
+        course.rung = rung.filter(|&(rung_at_ns, _)| rung_at_ns <= now_ns);
+        course.ended_at_ns = now_ns;
+        let stayed_ns = now_ns.saturating_sub(course.entered_at_ns);
+        self.stats.residency_ns[course.state] += stayed_ns;
+        if let Some(learned) = self.learned.as_mut().filter(|_| course.is_asleep) {
             if let Some(own_ns) = own_time {
                 learned.note_own_time(own_ns);
             }
             self.is_cost_new |= learned.note_sleep();
-        }
-        Course {
-            state: 0,
-            entered_at_ns,
-            ended_at_ns: now_ns,
-            is_asleep,
-            polled_ns: 0,
-            rung: rung.filter(|&(rung_at_ns, _)| rung_at_ns <= now_ns),
         }
     }
 
@@ -528,15 +577,63 @@ impl Waiter {
     }
 
     fn note_end(&mut self, course: &Course, disabled: DisabledMask, woken: bool) {
-        let Course { state, entered_at_ns, ended_at_ns, is_asleep, .. } = *course;
+        let Course { state, entered_at_ns, ended_at_ns, .. } = *course;
         self.stats.timeouts += u64::from(!woken);
-        self.stats.store_wakes += u64::from(woken && !is_asleep);
         let idle_duration_ns = ended_at_ns.saturating_sub(entered_at_ns);
         match (Stay { state, idle_duration_ns }).verdict(self.table.state_table(), disabled) {
             Verdict::TooDeep => self.stats.too_deep += 1,
             Verdict::TooShallow => self.stats.too_shallow += 1,
             Verdict::Fit => {}
         }
+    }
+}
+
+/// A wait in three parts.
+#[cfg(any(target_os = "linux", test))]
+impl Waiter {
+    /// The first part of a wait whose sleep is the caller's own: polls while that pays. The doorbell polls.
+    /// `None`: the wait is over, rung for, with events or at its deadline.
+    pub(crate) fn poll(
+        &mut self,
+        world: &impl World,
+        mut deadline: Option<Deadline>,
+    ) -> Option<Pause> {
+        let start_ns = world.now_ns();
+        world.runs(start_ns);
+        if world.is_rung() || is_over(world, &mut deadline, start_ns) {
+            return None;
+        }
+        let disabled = self.begin(world, start_ns);
+        let course = self.idle(world, disabled, start_ns, &mut deadline);
+        let is_sleep = self.is_sleep(&course);
+        let pause = Pause { course, disabled, start_ns, deadline, cpu_ns: None };
+        if is_sleep {
+            world.sleeps();
+            return Some(pause);
+        }
+        self.end(world, pause, world.is_rung());
+        None
+    }
+
+    /// Its second part: the doorbell says that it sleeps, or that it was rung for just before.
+    pub(crate) fn pause(&mut self, world: &impl World, pause: &mut Pause, is_asleep: bool) {
+        pause.course.is_asleep = is_asleep;
+        if is_asleep {
+            pause.cpu_ns = self.falls_asleep(world, pause.course.entered_at_ns);
+        }
+    }
+
+    /// Its end, before the doorbell is taken. What ends a sleep before its deadline is an event.
+    pub(crate) fn resume(&mut self, world: &impl World, mut pause: Pause) {
+        self.wakes_up(world, &mut pause.course, pause.cpu_ns);
+        let mut is_over = || pause.deadline.as_mut().is_some_and(|end| world.is_reached(end));
+        let woken = world.is_rung() || !is_over();
+        self.end(world, pause, woken);
+    }
+
+    fn end(&mut self, world: &impl World, pause: Pause, woken: bool) {
+        self.note_end(&pause.course, pause.disabled, woken);
+        self.learn(world, &pause.course, pause.start_ns, woken);
     }
 }
 
@@ -758,6 +855,58 @@ mod tests {
             elapsed_ns: machine.now_ns.get() - start_ns,
             sleeper_cpu_ns: (stats.waits - start.waits) * OWN_NS,
             stats,
+        }
+    }
+
+    /// A wait whose sleep is the caller's, as an `EventBell`'s.
+    fn wait_in_parts(waiter: &mut Waiter, machine: &Machine, deadline: Option<Deadline>) {
+        assert!(machine.start_polling());
+        if let Some(mut pause) = waiter.poll(machine, deadline) {
+            let is_asleep = machine.fall_asleep();
+            waiter.pause(machine, &mut pause, is_asleep);
+            if is_asleep {
+                machine.sleep(Method::Condvar, deadline.map(|deadline| deadline.at_ns));
+            }
+            waiter.resume(machine, pause);
+        }
+        machine.take();
+    }
+
+    /// The same looks, sleeps, counts and CPU time.
+    #[test]
+    fn a_wait_in_parts_is_a_wait() {
+        for (gap_us, timeout_us) in [
+            (8, None),
+            (50, None),
+            (2_000, None),
+            (30, Some(100)),
+            (200, Some(100)),
+            (150, Some(150)),
+        ] {
+            let (mut whole, mut parts) = (waiter(), waiter());
+            let machines = [Machine::new(250), Machine::new(250)];
+            for turn in 0..4_000 {
+                // Two short gaps, then one of five times the length.
+                let gap_ns = gap_us * US * if turn % 3 == 2 { 5 } else { 1 };
+                let deadline = machines.each_ref().map(|machine| {
+                    let now_ns = machine.now_ns.get();
+                    if machine.ring_at_ns.get() == NEVER {
+                        machine.ring_at_ns.set(now_ns + gap_ns);
+                    }
+                    timeout_us.map(|us: u64| Deadline::by_our_clock(now_ns + us * US))
+                });
+                if machines[0].is_rung() {
+                    machines.iter().for_each(|machine| _ = machine.take());
+                    continue;
+                }
+                whole.wait_in(&machines[0], deadline[0]);
+                wait_in_parts(&mut parts, &machines[1], deadline[1]);
+            }
+            let store_wakes = whole.stats().store_wakes;
+            assert_eq!(whole.stats(), WaitStats { store_wakes, ..parts.stats() }, "{gap_us} µs");
+            let [cpu_ns, parts_cpu_ns] = machines.each_ref().map(Machine::cpu_ns);
+            assert_eq!(cpu_ns, parts_cpu_ns, "{gap_us} µs");
+            assert!(whole.stats().waits > 1_000);
         }
     }
 

@@ -2,35 +2,44 @@
 //!
 //! Such a thread cannot sleep on a futex, because it waits for file descriptors too. It falls
 //! asleep on the doorbell before it calls the kernel; a waker writes to the eventfd then, and only
-//! then:
+//! then. Before that it may poll, as a parker's idle loop does (`polling.rs`).
 //!
-//! ```no_run
-//! # fn epoll_wait(timeout: i32) -> bool { true }
-//! # let bell = idlewise_park::EventBell::new().unwrap();
-//! # // register bell.as_raw_fd() for reading, level-triggered
-//! loop {
-//!     let timeout = if bell.fall_asleep() { -1 } else { 0 };
-//!     let events = epoll_wait(timeout);
-//!     if bell.wake_up() { /* somebody rang: look for what they left */ }
-//! }
-//! ```
+//! # No wake-up is lost between the last look and the sleep
+//!
+//! A ring that comes after the look finds the word POLLING, and then [`Doorbell::fall_asleep`] fails; or
+//! SLEEPING, and then its waker writes the eventfd, which ends the kernel's wait or the next one. An event
+//! that comes after the look is still there when the kernel's wait begins, because that reports what is
+//! ready: epoll and poll level-triggered, io_uring what its completion ring holds, a futex by comparing the
+//! word. What the kernel reports once only (an edge of epoll that `has_events` took) is `has_events`' to
+//! keep.
 
 #[cfg(not(loom))]
 mod eventfd;
 #[cfg(loom)]
 #[path = "model.rs"]
 mod eventfd;
+#[cfg(not(loom))]
+mod polling;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 #[cfg(not(loom))]
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use eventfd::EventFd;
+#[cfg(loom)]
+use eventfd::Polling;
 use idlewise_core::{Doorbell, Ring};
+#[cfg(not(loom))]
+use polling::Polling;
 
+use crate::clock::Deadline;
+#[cfg(not(loom))]
+use crate::learn;
+use crate::parker::ParkerBuilder;
 use crate::stats::WaitStats;
 use crate::sync::{Arc, breaks};
 
@@ -42,7 +51,48 @@ struct Shared {
     free_rides: AtomicU64,
 }
 
-/// The waiting side, for the thread that polls the file descriptor.
+/// The waiting side, for the thread that waits for the file descriptor, and for others.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use std::os::fd::AsRawFd;
+/// use std::os::unix::net::UnixStream;
+/// use idlewise_park::EventBell;
+///
+/// fn wait(fds: &mut [libc::pollfd], timeout_ms: i32) -> bool {
+///     // SAFETY: as many entries as it is told of.
+///     unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as _, timeout_ms) > 0 }
+/// }
+///
+/// let (mut socket, mut peer) = UnixStream::pair()?;
+/// let mut bell = EventBell::new()?;
+/// let unparker = bell.unparker();
+/// let other = std::thread::spawn(move || {
+///     unparker.unpark()?;
+///     peer.write_all(b"x")
+/// });
+///
+/// let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+/// let mut fds = [entry(bell.as_raw_fd()), entry(socket.as_raw_fd())];
+/// let (mut ring_count, mut byte_count) = (0, 0);
+/// while ring_count == 0 || byte_count == 0 {
+///     // Looks at the socket; the eventfd has nothing to say as long as the bell polls.
+///     let is_asleep = bell.poll(|| wait(&mut fds[1..], 0)).is_asleep();
+///     // Blocks, or takes what is there.
+///     wait(&mut fds, if is_asleep { -1 } else { 0 });
+///     if bell.wake_up() {
+///         ring_count += 1;
+///     }
+///     if fds[1].revents & libc::POLLIN != 0 {
+///         byte_count += socket.read(&mut [0; 16])?;
+///     }
+/// }
+/// other.join().unwrap()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// A loop that is not to poll calls [`EventBell::fall_asleep`] instead of [`EventBell::poll`]. In the
+/// repository, `examples/io_uring.rs` does the same with a completion ring.
 pub struct EventBell {
     shared: Arc<Shared>,
     /// Writes that wakers owe or have made, and that have not been read yet: one for each time that a
@@ -52,6 +102,29 @@ pub struct EventBell {
     is_asleep: Cell<bool>,
     sleeps: Cell<u64>,
     timeouts: Cell<u64>,
+    store_wakes: u64,
+    polling: RefCell<Polling>,
+}
+
+/// How a poll ended. Whichever it was, call [`EventBell::wake_up`] before the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "only a bell that is asleep may block"]
+pub enum Polled {
+    /// Somebody rang: don't block.
+    Woken,
+    /// The caller's look saw events: don't block.
+    Events,
+    /// The deadline came: don't block.
+    TimedOut,
+    /// From here on wakers write to the eventfd: block until it, or what else is waited for, is ready.
+    Asleep,
+}
+
+impl Polled {
+    /// Whether to block.
+    pub fn is_asleep(self) -> bool {
+        self == Polled::Asleep
+    }
 }
 
 /// The waking side. Clones wake the same thread.
@@ -66,11 +139,22 @@ impl EventBell {
     /// # Errors
     /// If the kernel gives no file descriptor.
     pub fn new() -> io::Result<Self> {
+        Self::with_settings(ParkerBuilder::default())
+    }
+
+    /// A bell that polls as a parker with these settings. Of the states those are used that look; one
+    /// that monitors a cache line sees no events. The sleep's row stands for the caller's own call: what
+    /// that costs is learnt where the table learns.
+    ///
+    /// # Errors
+    /// As [`EventBell::new`].
+    pub fn with_settings(settings: ParkerBuilder) -> io::Result<Self> {
         let eventfd = EventFd::new()?;
         let (wake_calls, free_rides) = Default::default();
         let shared = Arc::new(Shared { bell: Doorbell::new(), eventfd, wake_calls, free_rides });
-        let (owed_writes, is_asleep, sleeps, timeouts) = Default::default();
-        Ok(EventBell { shared, owed_writes, is_asleep, sleeps, timeouts })
+        let (owed_writes, is_asleep, sleeps, timeouts, store_wakes) = Default::default();
+        let polling = RefCell::new(Polling::new(settings));
+        Ok(EventBell { shared, owed_writes, is_asleep, sleeps, timeouts, store_wakes, polling })
     }
 
     /// What wakes the thread.
@@ -78,11 +162,59 @@ impl EventBell {
         EventUnparker { shared: self.shared.clone() }
     }
 
+    /// Polls for a ring and for events as long as the waits so far make that worth its CPU time, perhaps
+    /// not at all; then falls asleep, and the caller is to block.
+    ///
+    /// `has_events` is the caller's look: whether the completion ring of an io_uring holds something, an
+    /// `epoll_wait` with a timeout of 0. It is called at least once, then about every half microsecond,
+    /// so it should take less than that, and must not block: a look of 30 µs counts as a preemption. It
+    /// is not called again once it returned `true`. A ring that comes meanwhile costs its waker no system
+    /// call.
+    ///
+    /// How long the wait was, the block included, is learnt in [`EventBell::wake_up`].
+    pub fn poll(&mut self, has_events: impl FnMut() -> bool) -> Polled {
+        self.poll_until(None, has_events)
+    }
+
+    /// As [`EventBell::poll`] before a block that has this timeout. The caller keeps to what is left of
+    /// it. A timeout that nothing beats is not polled for the next time.
+    pub fn poll_timeout(&mut self, timeout: Duration, has_events: impl FnMut() -> bool) -> Polled {
+        self.poll_until(Deadline::after(timeout), has_events)
+    }
+
+    /// As [`EventBell::poll`] before a block that ends at this moment.
+    pub fn poll_deadline(&mut self, deadline: Instant, has_events: impl FnMut() -> bool) -> Polled {
+        self.poll_until(Some(Deadline::at(deadline)), has_events)
+    }
+
+    fn poll_until(
+        &mut self,
+        deadline: Option<Deadline>,
+        has_events: impl FnMut() -> bool,
+    ) -> Polled {
+        let (bell, polling) = (&self.shared.bell, self.polling.get_mut());
+        // It also fails if `wake_up` was not called, because it was forgotten or `has_events` panicked.
+        // Then that comes first.
+        if !bell.start_polling() {
+            return Polled::Woken;
+        }
+        let polled = polling.poll(bell, deadline, has_events).unwrap_or_else(|| {
+            let is_asleep = !breaks!(PollWithoutSleep) && bell.fall_asleep();
+            polling.falls_asleep(bell, is_asleep);
+            self.is_asleep.set(is_asleep);
+            let is_blocked = is_asleep || breaks!(PollWithoutSleep);
+            if is_blocked { Polled::Asleep } else { Polled::Woken }
+        });
+        self.store_wakes += u64::from(polled == Polled::Woken);
+        polled
+    }
+
     /// Call it right before waiting for file descriptors. `false`: somebody rang; don't wait, but
     /// call [`EventBell::wake_up`].
     pub fn fall_asleep(&self) -> bool {
         let is_asleep = self.shared.bell.start_polling() && self.shared.bell.fall_asleep();
-        self.is_asleep.set(is_asleep);
+        // One that sleeps already still owes its `wake_up`.
+        self.is_asleep.set(is_asleep || self.is_asleep.get());
         self.sleeps.set(self.sleeps.get() + u64::from(is_asleep));
         is_asleep
     }
@@ -90,9 +222,11 @@ impl EventBell {
     /// Call it right after, whatever ended the wait. `true`: somebody rang, and what they wrote
     /// before is seen.
     pub fn wake_up(&self) -> bool {
+        let has_polled = self.polling.borrow_mut().wakes_up(&self.shared.bell);
         let is_woken = self.shared.bell.take();
         let was_asleep = self.is_asleep.replace(false);
-        self.timeouts.set(self.timeouts.get() + u64::from(was_asleep && !is_woken));
+        let is_timeout = was_asleep && !is_woken && !has_polled;
+        self.timeouts.set(self.timeouts.get() + u64::from(is_timeout));
         let owed = self.owed_writes.get() + u64::from(was_asleep && is_woken);
         if owed > 0 {
             // A write that has not come yet will end a later wait once, and be read then.
@@ -103,15 +237,18 @@ impl EventBell {
         is_woken
     }
 
-    /// What the waits were like: `waits` of those that slept, `timeouts` of these that other
-    /// descriptors or the deadline ended, wakers' calls and free rides.
+    /// What the waits were like. Of those that began with [`EventBell::poll`] what a parker's say; of
+    /// those that slept at once `waits`, and as `timeouts` those that other descriptors or the deadline
+    /// ended. Wakers' calls and free rides.
     pub fn stats(&self) -> WaitStats {
+        let polled = self.polling.borrow().stats();
         WaitStats {
-            waits: self.sleeps.get(),
-            timeouts: self.timeouts.get(),
+            waits: polled.waits + self.sleeps.get(),
+            timeouts: polled.timeouts + self.timeouts.get(),
+            store_wakes: self.store_wakes,
             wake_calls: self.shared.wake_calls.load(Ordering::Relaxed),
             free_rides: Some(self.shared.free_rides.load(Ordering::Relaxed)),
-            ..WaitStats::default()
+            ..polled
         }
     }
 }
@@ -125,7 +262,7 @@ impl EventUnparker {
         match self.shared.bell.ring() {
             Ring::MustWake => {
                 self.shared.wake_calls.fetch_add(1, Ordering::Relaxed);
-                self.shared.eventfd.write()
+                self.write()
             }
             Ring::FreeRide => {
                 self.shared.free_rides.fetch_add(1, Ordering::Relaxed);
@@ -133,6 +270,16 @@ impl EventUnparker {
             }
             Ring::Deposited | Ring::StoreWakes => Ok(()),
         }
+    }
+
+    #[cfg(not(loom))]
+    fn write(&self) -> io::Result<()> {
+        learn::wake_by(&self.shared.bell, || self.shared.eventfd.write())
+    }
+
+    #[cfg(loom)]
+    fn write(&self) -> io::Result<()> {
+        self.shared.eventfd.write()
     }
 }
 
@@ -178,6 +325,7 @@ impl fmt::Debug for EventUnparker {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::table::WaitTable;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn poll(bell: &EventBell, timeout_ms: i32) -> bool {
@@ -222,6 +370,145 @@ mod tests {
             assert!(!poll(&bell, 0), "read");
         }
         assert_eq!(bell.owed_writes.get(), 0);
+    }
+
+    /// One that sleeps when it has looked once, or one that polls for ever unless there is a crowd.
+    fn sleeper() -> EventBell {
+        EventBell::with_settings(ParkerBuilder::default().cpu_budget_permille(0)).unwrap()
+    }
+
+    fn poller() -> EventBell {
+        let table = WaitTable::assumed("spin,condvar").unwrap();
+        EventBell::with_settings(ParkerBuilder::default().table(table).latency_limit_ns(1)).unwrap()
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no poll")]
+    fn a_ring_while_it_polls_costs_no_write() {
+        for mut bell in [sleeper(), poller()] {
+            let unparker = bell.unparker();
+            let mut looks = 0;
+            let polled = bell.poll(|| {
+                looks += 1;
+                unparker.unpark().unwrap();
+                false
+            });
+            assert_eq!((polled, looks), (Polled::Woken, 1));
+            assert!(!poll(&bell, 0), "nobody wrote");
+            assert!(bell.wake_up());
+            let stats = bell.stats();
+            assert_eq!((stats.wake_calls, stats.store_wakes), (0, 1));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no poll")]
+    fn a_ring_after_the_poll_ends_the_block() {
+        let mut bell = sleeper();
+        let unparker = bell.unparker();
+        for _ in 0..100 {
+            assert!(bell.poll(|| false).is_asleep());
+            unparker.unpark().unwrap();
+            unparker.unpark().unwrap();
+            assert!(poll(&bell, -1) && bell.wake_up());
+            assert!(!poll(&bell, 0), "read");
+        }
+        let stats = bell.stats();
+        assert_eq!((stats.waits, stats.timeouts, stats.store_wakes), (100, 0, 0));
+        assert_eq!((stats.wake_calls, stats.free_rides), (100, Some(100)));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no poll")]
+    fn tells_events_from_deadlines() {
+        let mut bell = sleeper();
+        assert_eq!(bell.poll(|| true), Polled::Events);
+        assert!(!bell.wake_up());
+        assert_eq!(bell.poll_timeout(Duration::ZERO, || false), Polled::TimedOut);
+        assert!(!bell.wake_up());
+        assert_eq!(bell.stats().waits, 0, "nobody waited");
+
+        assert!(bell.poll(|| false).is_asleep());
+        assert!(!bell.wake_up(), "an event ended it");
+        assert_eq!((bell.stats().waits, bell.stats().timeouts), (1, 0));
+        let soon = Instant::now() + Duration::from_millis(20);
+        // A machine that is busy may get here too late.
+        let polled = bell.poll_deadline(soon, || false);
+        poll(&bell, if polled.is_asleep() { 30 } else { 0 });
+        assert!(!bell.wake_up());
+        let stats = bell.stats();
+        assert_eq!(stats.timeouts, stats.waits - 1, "the deadline did");
+    }
+
+    /// A look that panics, or a forgotten `wake_up`, leaves a bell that still rings.
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no poll")]
+    fn can_be_left_half_way() {
+        let mut bell = sleeper();
+        let unparker = bell.unparker();
+        let look = || -> bool { std::panic::resume_unwind(Box::new(())) };
+        let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| bell.poll(look)));
+        assert!(left.is_err());
+        assert_eq!(bell.poll(|| false), Polled::Woken);
+        assert!(!bell.wake_up(), "for no reason");
+
+        assert!(bell.poll(|| false).is_asleep());
+        unparker.unpark().unwrap();
+        assert_eq!(bell.poll(|| false), Polled::Woken);
+        assert!(!bell.fall_asleep());
+        assert!(bell.wake_up());
+        assert!(!poll(&bell, 0), "what was written is read");
+        assert!(bell.poll(|| false).is_asleep());
+    }
+
+    /// Rings and bytes of a socket, from two threads: the loop blocks without a deadline.
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no poll")]
+    fn loses_neither_rings_nor_events_between_look_and_sleep() {
+        use std::io::{Read, Write};
+        use std::os::unix::net::UnixStream;
+        const COUNT: u32 = 20_000;
+        for mut bell in [EventBell::new().unwrap(), sleeper()] {
+            let (mut socket, mut peer) = UnixStream::pair().unwrap();
+            let fds = [bell.as_raw_fd(), socket.as_raw_fd()];
+            let ready = |from: usize, timeout_ms: i32| {
+                let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                let mut entries = fds.map(entry);
+                let entries = &mut entries[from..];
+                // SAFETY: as many entries as it is told of.
+                unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as _, timeout_ms) };
+                entries.last().unwrap().revents != 0
+            };
+            let work = AtomicU32::new(0);
+            std::thread::scope(|scope| {
+                let (unparker, work) = (bell.unparker(), &work);
+                scope.spawn(move || {
+                    for n in 1..=COUNT {
+                        work.store(n, Ordering::Relaxed);
+                        unparker.unpark().unwrap();
+                        if n % 8 == 0 {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+                scope.spawn(move || {
+                    for n in 0..COUNT {
+                        peer.write_all(&[0]).unwrap();
+                        if n % 8 == 0 {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+                let mut byte_count = 0;
+                while work.load(Ordering::Relaxed) < COUNT || byte_count < COUNT as usize {
+                    let is_asleep = bell.poll(|| ready(1, 0)).is_asleep();
+                    if ready(0, if is_asleep { -1 } else { 0 }) {
+                        byte_count += socket.read(&mut [0; 64]).unwrap();
+                    }
+                    bell.wake_up();
+                }
+            });
+        }
     }
 
     #[test]

@@ -1,8 +1,14 @@
-//! The eventfd of a model: a count, and a poll that waits for it.
+//! The eventfd of a model: a count, and a poll that waits for it. And a bell without a governor.
 
 use std::io;
 
+use idlewise_core::Doorbell;
 use loom::sync::{Condvar, Mutex};
+
+use super::Polled;
+use crate::clock::Deadline;
+use crate::parker::ParkerBuilder;
+use crate::stats::WaitStats;
 
 pub(super) struct EventFd {
     count: Mutex<u64>,
@@ -33,5 +39,33 @@ impl EventFd {
 
     pub(super) fn is_readable(&self) -> bool {
         *self.count.lock().unwrap() > 0
+    }
+}
+
+/// One look: which wait polls for how long must not matter to the protocol.
+pub(super) struct Polling;
+
+impl Polling {
+    pub(super) fn new(_settings: ParkerBuilder) -> Self {
+        Polling
+    }
+
+    pub(super) fn poll(
+        &mut self,
+        _bell: &Doorbell,
+        _deadline: Option<Deadline>,
+        mut has_events: impl FnMut() -> bool,
+    ) -> Option<Polled> {
+        has_events().then_some(Polled::Events)
+    }
+
+    pub(super) fn falls_asleep(&mut self, _bell: &Doorbell, _is_asleep: bool) {}
+
+    pub(super) fn wakes_up(&mut self, _bell: &Doorbell) -> bool {
+        false
+    }
+
+    pub(super) fn stats(&self) -> WaitStats {
+        WaitStats::default()
     }
 }

@@ -185,3 +185,52 @@ fn writes_race_with_other_events() {
 fn broken_an_owed_write_that_is_forgotten() {
     must_fail(Break::WriteForgotten, owed_writes);
 }
+
+/// As `owed_writes`, of a bell that looks for events before it sleeps. The second waker has one for it.
+fn polls_then_sleeps() {
+    let mut bell = EventBell::new().unwrap();
+    let work = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+    let event = Arc::new(AtomicU32::new(0));
+    let threads = [0, 1].map(|waker| {
+        let (unparker, work, event) = (bell.unparker(), work.clone(), event.clone());
+        thread::spawn(move || {
+            if waker == 1 {
+                event.store(1, Ordering::Relaxed);
+            }
+            work[waker].store(1, Ordering::Relaxed);
+            unparker.unpark().unwrap();
+        })
+    });
+    let mut for_nothing = 0;
+    while work.iter().any(|work| work.load(Ordering::Relaxed) == 0) {
+        if bell.poll(|| event.swap(0, Ordering::Relaxed) == 1).is_asleep() {
+            bell.wait_readable();
+        }
+        // Two late writes and an event.
+        for_nothing += u32::from(!bell.wake_up());
+        assert!(for_nothing <= 3, "a write that nobody reads");
+    }
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    if bell.is_readable() {
+        bell.fall_asleep();
+        bell.wake_up();
+        assert!(!bell.is_readable(), "a write that nobody reads");
+    }
+}
+
+#[test]
+fn rings_race_with_polls() {
+    explore_within("event bell: two wakers, looks before the sleep", 3, polls_then_sleeps);
+}
+
+#[test]
+fn broken_a_block_that_no_waker_knows_of() {
+    must_fail(Break::PollWithoutSleep, polls_then_sleeps);
+}
+
+#[test]
+fn broken_a_ring_between_the_look_and_the_sleep() {
+    must_fail(Break::FallAsleepBlindly, polls_then_sleeps);
+}
