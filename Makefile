@@ -184,8 +184,7 @@ test-cpus: toolchain ## tests that meet the machine on other CPUs: AMD, Intel, 1
 test-kernel-debug: toolchain ## the modules in kernels with lockdep and KASAN, or with KCSAN, built from source and kept in target
 	@./scripts/setup $(KERNEL_PACKAGES) $(KERNEL_DEBUG_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS) $(KERNEL_DEBUG_BACKPORTS)
-	@$(CARGO) build --quiet --release --package idlewise-cli
-	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/debug
+	@./kernel/tests/debug
 
 # By hand: what is newest tomorrow must not fail a change of today.
 test-kernel-newest: toolchain ## the same with Debian's newest kernel, in a Debian of its own (root, 600 MB of downloads)
