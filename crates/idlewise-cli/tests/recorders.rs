@@ -42,6 +42,8 @@ const DIFFERENCE_NS: u64 = 1_000;
 /// The same event in two recordings: an interrupt, or another virtual machine's turn, may come
 /// between.
 const SAME_EVENT_NS: u64 = 1_000_000;
+/// A gap this long is cut in its middle: no recorder's time of an event is on the other side.
+const LONG_GAP_NS: u64 = 5 * SAME_EVENT_NS;
 /// Of the gaps that timers end, so many at most may end with a timer that was armed when one
 /// recorder had begun and the other had not.
 const ARMED_BEFORE_RATIO: f64 = 0.1;
@@ -196,6 +198,10 @@ fn end_ns(gap: &IdleGap) -> i64 {
     gap.start_ns.saturating_add_unsigned(gap.gap_ns)
 }
 
+fn middle_ns(gap: &IdleGap) -> i64 {
+    gap.start_ns.saturating_add_unsigned(gap.gap_ns / 2)
+}
+
 #[test]
 fn three_recorders_at_once_see_the_same_gaps() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -211,15 +217,17 @@ fn three_recorders_at_once_see_the_same_gaps() {
     let gaps = recorded.each_ref().map(|recording| &recording.gaps);
     let from_ns = gaps.iter().filter_map(|gaps| gaps.get(1)).map(|gap| gap.start_ns).max();
     let to_ns = gaps.iter().filter_map(|gaps| gaps.last()).map(end_ns).min();
-    let (Some(from_ns), Some(to_ns)) = (from_ns, to_ns) else {
+    let mut long_gaps = gaps[0].iter().filter(|gap| {
+        let is_common = from_ns <= Some(gap.start_ns) && Some(end_ns(gap)) <= to_ns;
+        is_common && gap.gap_ns >= LONG_GAP_NS
+    });
+    let (Some(first), Some(last)) = (long_gaps.next(), long_gaps.next_back()) else {
         eprintln!("SKIPPED: three_recorders_at_once_see_the_same_gaps: CPU 0 was hardly idle");
         return;
     };
-    // A recorder that is another few microseconds late still has the whole gap.
-    let slack_ns = 20_000;
+    let (from_ns, to_ns) = (middle_ns(first), middle_ns(last));
     let common = gaps.map(|gaps| {
-        let is_common =
-            |gap: &&IdleGap| gap.start_ns >= from_ns - slack_ns && end_ns(gap) <= to_ns + slack_ns;
+        let is_common = |gap: &&IdleGap| gap.start_ns >= from_ns && end_ns(gap) <= to_ns;
         gaps.iter().filter(is_common).collect::<Vec<_>>()
     });
     let [ours, others @ ..] = &common;
@@ -235,7 +243,7 @@ fn three_recorders_at_once_see_the_same_gaps() {
     for (theirs, recording) in others.iter().zip(other_recordings) {
         let name = recording.name;
         assert_eq!(ours.len(), theirs.len(), "{name}: gaps");
-        let seen = other_times(our_recording, recording, from_ns - slack_ns, to_ns + slack_ns);
+        let seen = other_times(our_recording, recording, from_ns, to_ns);
         let (mut differences_ns, mut delays_ns) = (Vec::new(), Vec::new());
         let (mut timer_count, mut armed_before_count) = (0, 0);
         for (ours, theirs) in ours.iter().zip(theirs) {

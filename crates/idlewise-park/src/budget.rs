@@ -34,8 +34,10 @@ pub fn set_cpu_budget_permille(share_permille: u32) {
     SET_PERMILLE.store(share_permille.min(UNSET - 1), Ordering::Relaxed);
 }
 
-/// What a thread may burn if nobody says otherwise for its parker.
-pub(crate) fn default_share_permille() -> u32 {
+/// The budget that a thread gets when it waits for the first time, in thousandths of a CPU: what
+/// [`set_cpu_budget_permille`] said, else [`CPU_BUDGET_VARIABLE`], else [`CPU_BUDGET_DEFAULT_PERMILLE`], or
+/// less where a quota limits the process.
+pub fn cpu_budget_permille() -> u32 {
     static FROM_OUTSIDE: OnceLock<u32> = OnceLock::new();
     match SET_PERMILLE.load(Ordering::Relaxed) {
         UNSET => *FROM_OUTSIDE.get_or_init(|| {

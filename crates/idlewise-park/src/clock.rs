@@ -27,16 +27,20 @@ struct Counter {
 
 impl Counter {
     fn at_ns(self, ticks: u64) -> u64 {
-        // A counter that starts again below its origin goes on from somewhere: a jump like others.
-        let since = ticks.wrapping_sub(self.origin_ticks);
-        let since_ns = ((u128::from(since) * u128::from(self.ns_per_tick)) >> 32) as u64;
-        self.origin_ns.wrapping_add(since_ns)
+        // With a sign: another CPU's counter, or a reading ahead of time, may lie just below the origin.
+        // One that starts again far below goes on from somewhere: a jump like others.
+        let since = ticks.wrapping_sub(self.origin_ticks) as i64;
+        let since_ns = (i128::from(since) * i128::from(self.ns_per_tick)) >> 32;
+        self.origin_ns.wrapping_add(since_ns as u64)
     }
 
     fn ticks_at(self, at_ns: u64) -> u64 {
-        let since_ns = at_ns.saturating_sub(self.origin_ns);
-        let since = (u128::from(since_ns) << 32) / u128::from(self.ns_per_tick);
-        u64::try_from(since).map_or(u64::MAX, |since| self.origin_ticks.wrapping_add(since))
+        if at_ns == u64::MAX {
+            return u64::MAX;
+        }
+        let since_ns = at_ns.wrapping_sub(self.origin_ns) as i64;
+        let since = (i128::from(since_ns) << 32) / i128::from(self.ns_per_tick);
+        i64::try_from(since).map_or(u64::MAX, |since| self.origin_ticks.wrapping_add_signed(since))
     }
 }
 
@@ -378,6 +382,9 @@ mod tests {
         assert_eq!(counter.ticks_at(counter.at_ns(500_000)), 500_000, "there and back");
         assert!(counter.at_ns(u64::MAX) > 1 << 62, "ahead");
         assert_eq!(counter.ticks_at(u64::MAX), u64::MAX, "never");
+        let later = Counter { origin_ns: 5_000_000, ..counter };
+        assert_eq!(later.at_ns(999_000), 4_999_500, "no jump to the end of time");
+        assert_eq!(later.ticks_at(4_999_500), 999_000);
     }
 
     #[test]

@@ -83,7 +83,7 @@ mod parker;
 #[cfg(not(loom))]
 pub use budget::{
     CPU_BUDGET_DEFAULT_PERMILLE, CPU_BUDGET_QUOTA_PERMILLE, CPU_BUDGET_VARIABLE,
-    set_cpu_budget_permille,
+    cpu_budget_permille, set_cpu_budget_permille,
 };
 #[cfg(target_os = "linux")]
 pub use event_bell::{EventBell, EventUnparker, Polled};

@@ -334,7 +334,7 @@ pub(crate) fn with_thread_budget<R>(
         .try_with(|member| {
             let mut budget = member.budget.borrow_mut();
             action(
-                budget.get_or_insert_with(|| Budget::new(budget::default_share_permille(), now_ns)),
+                budget.get_or_insert_with(|| Budget::new(budget::cpu_budget_permille(), now_ns)),
             )
         })
         .ok()
@@ -346,7 +346,7 @@ pub(crate) fn prepare() {
     IS_DONE.get_or_init(|| {
         forget_after_fork();
         crate::clock::now_ns();
-        budget::default_share_permille();
+        budget::cpu_budget_permille();
         budget::quota_permille();
     });
 }

@@ -507,12 +507,13 @@ impl Waiter {
         if course.is_asleep {
             cpu_ns = self.falls_asleep(world, course.entered_at_ns);
             let method = self.table.states()[course.state].method;
+            // Our clock may have stopped, jumped or begun again, with the machine, before the sleep as
+            // well as in it; a look at the OS's sets the deadline right.
             while !world.is_rung() {
-                world.sleep(method, deadline.map(|deadline| deadline.at_ns));
-                // Our clock may have stopped or begun again meanwhile, with the machine.
                 if deadline.as_mut().is_some_and(|deadline| world.is_reached(deadline)) {
                     break;
                 }
+                world.sleep(method, deadline.map(|deadline| deadline.at_ns));
             }
         }
         self.wakes_up(world, course, cpu_ns);
@@ -691,6 +692,8 @@ mod tests {
         monitor: Cell<Monitored>,
         /// Slept on: when that began.
         slept_at_ns: Cell<u64>,
+        /// When the deadline is by the OS's clock, if ours jumped since it was made.
+        deadline_ns: Cell<Option<u64>>,
     }
 
     impl Machine {
@@ -704,6 +707,7 @@ mod tests {
                 budget: RefCell::new(Budget::new(share_permille, MS)),
                 monitor: Cell::new(Monitored::Well),
                 slept_at_ns: Cell::new(0),
+                deadline_ns: Cell::new(None),
             }
         }
 
@@ -776,6 +780,7 @@ mod tests {
         }
 
         fn is_reached(&self, deadline: &mut Deadline) -> bool {
+            deadline.at_ns = self.deadline_ns.get().unwrap_or(deadline.at_ns);
             self.now_ns.get() >= deadline.at_ns
         }
 
@@ -933,6 +938,20 @@ mod tests {
                     assert!(run.cpu_ns <= most_ns, "{timeout_us} µs: {} > {most_ns}", run.cpu_ns);
                 }
             }
+        }
+    }
+
+    /// It went back by years, and whoever sleeps until what it said before sleeps as long.
+    #[test]
+    fn a_deadline_comes_though_the_clock_went_back() {
+        for share_permille in [0, 1000] {
+            let (mut waiter, machine) = (waiter(), Machine::new(share_permille));
+            let start_ns = machine.now_ns.get();
+            machine.deadline_ns.set(Some(start_ns + 500 * US));
+            let wait = waiter.wait_in(&machine, Some(Deadline::by_our_clock(NEVER / 4)));
+            assert_eq!(wait.outcome, ParkOutcome::TimedOut);
+            let waited_ns = machine.now_ns.get() - start_ns;
+            assert!((500 * US..600 * US).contains(&waited_ns), "{waited_ns}");
         }
     }
 

@@ -1,10 +1,13 @@
-//! The default budget is the process's, so each of these has a process of its own.
+//! The default budget is the process's, so each of these has a process of its own. What a waiter does with
+//! a budget is tested where time passes as the test says (`src/waiter`).
 #![cfg(not(miri))]
 
 use std::process::Command;
-use std::time::Duration;
 
-use idlewise_park::{CPU_BUDGET_VARIABLE, Parker, set_cpu_budget_permille};
+use idlewise_park::{
+    CPU_BUDGET_DEFAULT_PERMILLE, CPU_BUDGET_QUOTA_PERMILLE, CPU_BUDGET_VARIABLE,
+    cpu_budget_permille, set_cpu_budget_permille,
+};
 
 const CHILD: &str = "IDLEWISE_PARK_TEST_CHILD";
 
@@ -23,41 +26,35 @@ fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Whether the first wait of a process polls. It knows nothing of its gaps, so it does if it may.
-fn does_poll() -> bool {
-    let parker = Parker::new();
-    // A thread that gets no CPU may find its deadline past already.
-    while parker.stats().waits == 0 {
-        parker.park_timeout(Duration::from_micros(500));
-    }
-    parker.stats().entered[0] > 0
-}
-
 #[test]
 fn the_environment_sets_it() {
     match is_child() {
-        true => assert!(!does_poll()),
-        false => in_child("the_environment_sets_it", "0"),
+        true => assert_eq!(cpu_budget_permille(), 7),
+        false => in_child("the_environment_sets_it", "7"),
     }
 }
 
 #[test]
 fn without_a_number_it_is_the_default() {
-    match is_child() {
-        true => assert!(does_poll()),
-        false => in_child("without_a_number_it_is_the_default", "much"),
+    if is_child() {
+        let budget = cpu_budget_permille();
+        let is_default = budget == CPU_BUDGET_DEFAULT_PERMILLE;
+        // Where a quota limits the process.
+        assert!(is_default || budget <= CPU_BUDGET_QUOTA_PERMILLE, "{budget}");
+    } else {
+        in_child("without_a_number_it_is_the_default", "much");
     }
 }
 
 #[test]
 fn the_program_goes_before_the_environment() {
     if is_child() {
+        assert_eq!(cpu_budget_permille(), 7);
         set_cpu_budget_permille(1000);
-        assert!(does_poll());
+        assert_eq!(cpu_budget_permille(), 1000);
         set_cpu_budget_permille(0);
-        // Of threads that wait for the first time from here on.
-        std::thread::spawn(|| assert!(!does_poll())).join().unwrap();
+        assert_eq!(cpu_budget_permille(), 0);
     } else {
-        in_child("the_program_goes_before_the_environment", "0");
+        in_child("the_program_goes_before_the_environment", "7");
     }
 }
