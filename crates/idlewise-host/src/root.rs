@@ -79,8 +79,22 @@ pub(crate) fn cpu_list(list: &str) -> Vec<u16> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::fs;
+
     use super::*;
+
+    /// A machine of these files.
+    pub(crate) fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let root = Root::at(folder.path());
+        (folder, root)
+    }
 
     #[test]
     fn reads_lists_of_cpus() {

@@ -59,20 +59,8 @@ pub fn is_virtual_machine(root: &Root) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-
-    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, content) in files {
-            let path = folder.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, content).unwrap();
-        }
-        let root = Root::at(folder.path());
-        (folder, root)
-    }
+    use crate::root::tests::machine;
 
     #[test]
     fn the_nearest_relation_counts() {

@@ -181,20 +181,8 @@ fn kvm_feature_names(eax: u32, edx: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
-
-    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
-        let folder = tempfile::tempdir().unwrap();
-        for (name, content) in files {
-            let path = folder.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, content).unwrap();
-        }
-        let root = Root::at(folder.path());
-        (folder, root)
-    }
+    use crate::root::tests::machine;
 
     fn fact(facts: &[(&'static str, Option<String>)], name: &str) -> Option<String> {
         facts.iter().find(|(known, _)| *known == name).expect(name).1.clone()

@@ -85,7 +85,8 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "menu",
         series: "6.12",
         release: RELEASE_6_12,
-        meaning: "the time to the next timer, corrected by past errors, or the typical length of recent stays; if that is short, timers are not read",
+        meaning: "the time to the next timer, corrected by past errors, or the typical length of recent \
+                  stays; if that is short, timers are not read",
         build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_12, tick)),
     },
     GovernorSpec {
@@ -93,7 +94,8 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "menu",
         series: "6.1",
         release: RELEASE_6_1,
-        meaning: "as 6.12, but always reads the timers, and prefers low latency while tasks wait for I/O",
+        meaning: "as 6.12, but always reads the timers, and prefers low latency while tasks wait for \
+                  I/O",
         build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_1, tick)),
     },
     GovernorSpec {
@@ -101,7 +103,8 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "menu",
         series: "7.2",
         release: RELEASE_7_2,
-        meaning: "as 6.12 with +safe-range; also ignores unusually short stays when it looks for the typical length",
+        meaning: "as 6.12 with +safe-range; also ignores unusually short stays when it looks for the \
+                  typical length",
         build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V7_2, tick)),
     },
     GovernorSpec {
@@ -117,7 +120,8 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "menu+safe-range",
         series: "6.12",
         release: RELEASE_6_12,
-        meaning: "menu, but while the tick is stopped believes a short prediction unless the next timer is more than two ticks away",
+        meaning: "menu, but while the tick is stopped believes a short prediction unless the next timer \
+                  is more than two ticks away",
         build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_12_SAFE_RANGE, tick)),
     },
     GovernorSpec {
@@ -133,7 +137,8 @@ pub const GOVERNORS: &[GovernorSpec] = &[
         name: "teo",
         series: "6.1",
         release: RELEASE_6_1,
-        meaning: "the deepest state that the next timer allows, unless most stays, or most of the last nine, ended early",
+        meaning: "the deepest state that the next timer allows, unless most stays, or most of the last \
+                  nine, ended early",
         build: |tick| LinuxGovernor::Teo(Teo::new(TeoRelease::V6_1, tick)),
     },
     GovernorSpec {

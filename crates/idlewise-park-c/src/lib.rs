@@ -40,6 +40,16 @@ fn guarded(call: impl FnOnce() -> c_int) -> c_int {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(-ENOTRECOVERABLE)
 }
 
+/// Waits with or without a deadline. `wait_for` says whether something else ended it.
+fn waited(timeout_ns: u64, wait: impl FnOnce(), wait_for: impl FnOnce(Duration) -> bool) -> c_int {
+    match timeout_ns {
+        FOREVER => wait(),
+        _ if !wait_for(Duration::from_nanos(timeout_ns)) => return -ETIMEDOUT,
+        _ => {}
+    }
+    0
+}
+
 impl CParker {
     /// `None` while another thread has it, or this one below a signal handler.
     fn using<R>(&self, call: impl FnOnce(&Parker) -> R) -> Option<R> {
@@ -93,13 +103,8 @@ unsafe extern "C" fn idlewise_parker_park(parker: *mut CParker, timeout_ns: u64)
     guarded(|| {
         // SAFETY: null, or the caller's parker.
         let Some(parker) = (unsafe { parker.as_ref() }) else { return -EINVAL };
-        let outcome = parker.using(|parker| match timeout_ns {
-            FOREVER => {
-                parker.park();
-                0
-            }
-            _ if parker.park_timeout(Duration::from_nanos(timeout_ns)).is_woken() => 0,
-            _ => -ETIMEDOUT,
+        let outcome = parker.using(|parker| {
+            waited(timeout_ns, || parker.park(), |left| parker.park_timeout(left).is_woken())
         });
         outcome.unwrap_or(-EBUSY)
     })
@@ -169,36 +174,24 @@ unsafe extern "C" fn idlewise_parker_stats(
     })
 }
 
-/// A word that is there and aligned.
-fn is_word(word: *const AtomicU32) -> bool {
-    !word.is_null() && word.is_aligned()
+/// Calls with a word that is there and aligned.
+fn with_word<T>(word: *mut T, call: impl FnOnce(*mut T) -> c_int) -> c_int {
+    let is_word = !word.is_null() && word.cast::<AtomicU32>().is_aligned();
+    if is_word { guarded(|| call(word)) } else { -EINVAL }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn idlewise_raw_park(word: *mut AtomicU32, timeout_ns: u64) -> c_int {
-    guarded(|| {
-        if !is_word(word) {
-            return -EINVAL;
-        }
+    with_word(word, |word| {
         // SAFETY: a RawParker is a word, zeroed or used as one before; it stays until we return.
         let parker = unsafe { &*word.cast::<RawParker>() };
-        match timeout_ns {
-            FOREVER => {
-                parker.park();
-                0
-            }
-            _ if parker.park_timeout(Duration::from_nanos(timeout_ns)).is_woken() => 0,
-            _ => -ETIMEDOUT,
-        }
+        waited(timeout_ns, || parker.park(), |left| parker.park_timeout(left).is_woken())
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn idlewise_raw_unpark(word: *mut AtomicU32) -> c_int {
-    guarded(|| {
-        if !is_word(word) {
-            return -EINVAL;
-        }
+    with_word(word, |word| {
         // SAFETY: alive until its waiter has a token, as the header asks.
         unsafe { RawParker::unpark_raw(word.cast::<RawParker>()) };
         0
@@ -207,29 +200,16 @@ unsafe extern "C" fn idlewise_raw_unpark(word: *mut AtomicU32) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn idlewise_process_park(word: *mut u32, timeout_ns: u64) -> c_int {
-    guarded(|| {
-        if !is_word(word.cast::<AtomicU32>()) {
-            return -EINVAL;
-        }
+    with_word(word, |word| {
         // SAFETY: a ProcessParker is a word that stays mapped until we return.
         let parker = unsafe { ProcessParker::from_ptr(word) };
-        match timeout_ns {
-            FOREVER => {
-                parker.park();
-                0
-            }
-            _ if parker.park_timeout(Duration::from_nanos(timeout_ns)).is_woken() => 0,
-            _ => -ETIMEDOUT,
-        }
+        waited(timeout_ns, || parker.park(), |left| parker.park_timeout(left).is_woken())
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn idlewise_process_unpark(word: *mut u32) -> c_int {
-    guarded(|| {
-        if !is_word(word.cast::<AtomicU32>()) {
-            return -EINVAL;
-        }
+    with_word(word, |word| {
         // SAFETY: as above.
         unsafe { ProcessParker::from_ptr(word) }.unpark();
         0
@@ -242,29 +222,20 @@ unsafe extern "C" fn idlewise_word_wait(
     expected: u32,
     timeout_ns: u64,
 ) -> c_int {
-    guarded(|| {
-        if !is_word(address) {
-            return -EINVAL;
-        }
+    with_word(address.cast_mut(), |address| {
         // SAFETY: a word that stays until we return, and that others write as an atomic.
         let found = unsafe { &*address };
-        match timeout_ns {
-            FOREVER => {
-                word::wait(found, expected);
-                0
-            }
-            _ if word::wait_timeout(found, expected, Duration::from_nanos(timeout_ns)) => 0,
-            _ => -ETIMEDOUT,
-        }
+        waited(
+            timeout_ns,
+            || word::wait(found, expected),
+            |left| word::wait_timeout(found, expected, left),
+        )
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn idlewise_word_wake_one(address: *const AtomicU32) -> c_int {
-    guarded(|| {
-        if !is_word(address) {
-            return -EINVAL;
-        }
+    with_word(address.cast_mut(), |address| {
         word::wake_one(address);
         0
     })
@@ -272,10 +243,7 @@ extern "C" fn idlewise_word_wake_one(address: *const AtomicU32) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn idlewise_word_wake_all(address: *const AtomicU32) -> c_int {
-    guarded(|| {
-        if !is_word(address) {
-            return -EINVAL;
-        }
+    with_word(address.cast_mut(), |address| {
         word::wake_all(address);
         0
     })

@@ -31,7 +31,8 @@ use std::time::{Duration, Instant};
 use idlewise_core::IdleSet;
 
 use crate::clock::Deadline;
-use crate::parker::{ParkOutcome, Parker, ParkerBuilder, Unparker};
+use crate::outcome::ParkOutcome;
+use crate::parker::{Parker, ParkerBuilder, Unparker};
 use crate::stats::WaitStats;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, Padded, breaks, fence, is_model_over};
 

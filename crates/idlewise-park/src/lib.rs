@@ -15,7 +15,8 @@
 //! | `channel/` | [`channel`]: bounded, unbounded or for one item; for threads and tasks |
 //! | `idle.rs` | [`Idle`]: a scheduler's idle workers: park one, wake one, wake many |
 //! | `event_bell/` | `EventBell`: a doorbell for threads that sleep in epoll or io_uring (Linux) |
-//! | `waiter.rs` | the idle loop: select, enter, be woken, reflect |
+//! | `waiter/` | the idle loop: select, enter, be woken, reflect; and the world that it sees |
+//! | `outcome.rs` | [`ParkOutcome`]: how a wait ended |
 //! | `table.rs` | [`WaitTable`]: the states of this machine, [`ASSUMED`] costs, the environment |
 //! | `learn.rs` | what sleeping costs here, learnt from real wake-ups |
 //! | `load.rs` | when not to poll: oversubscription, preemption |
@@ -46,6 +47,7 @@ mod idle;
 mod line;
 #[cfg(all(feature = "lock_api", not(loom)))]
 mod lock;
+mod outcome;
 mod semaphore;
 mod stats;
 mod sync;
@@ -91,7 +93,8 @@ pub use event_count::EventCount;
 pub use idle::{Idle, IdleWorker};
 #[cfg(all(feature = "lock_api", not(loom)))]
 pub use lock::{Condvar, Mutex, RawMutex};
-pub use parker::{ParkOutcome, Parker, ParkerBuilder, Unparker};
+pub use outcome::ParkOutcome;
+pub use parker::{Parker, ParkerBuilder, Unparker};
 #[cfg(all(target_os = "linux", not(loom)))]
 pub use raw::ProcessParker;
 #[cfg(not(loom))]

@@ -333,9 +333,7 @@ pub(crate) fn with_thread_budget<R>(
     MEMBER
         .try_with(|member| {
             let mut budget = member.budget.borrow_mut();
-            action(
-                budget.get_or_insert_with(|| Budget::new(budget::cpu_budget_permille(), now_ns)),
-            )
+            action(budget.get_or_insert_with(|| Budget::new(budget::cpu_budget_permille(), now_ns)))
         })
         .ok()
 }

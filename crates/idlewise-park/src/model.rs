@@ -12,24 +12,9 @@ use idlewise_core::{Doorbell, Ring};
 
 use crate::clock::Deadline;
 use crate::condvar;
+use crate::outcome::ParkOutcome;
 use crate::stats::WaitStats;
 use crate::sync::Arc;
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParkOutcome {
-    /// Somebody called [`Unparker::unpark`].
-    Woken,
-    /// The deadline came.
-    TimedOut,
-}
-
-impl ParkOutcome {
-    /// Whether somebody called [`Unparker::unpark`].
-    pub fn is_woken(self) -> bool {
-        self == ParkOutcome::Woken
-    }
-}
 
 /// As the crate's.
 pub struct Parker {

@@ -12,26 +12,11 @@ use idlewise_core::{Doorbell, DoorbellState, Ring};
 use crate::clock::Deadline;
 use crate::learn;
 use crate::load;
+use crate::outcome::ParkOutcome;
 use crate::stats::WaitStats;
 use crate::table::WaitTable;
 use crate::wait::Method;
 use crate::waiter::{Wait, Waiter};
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ParkOutcome {
-    /// Somebody called [`Unparker::unpark`].
-    Woken,
-    /// The deadline came.
-    TimedOut,
-}
-
-impl ParkOutcome {
-    /// Whether somebody called [`Unparker::unpark`].
-    pub fn is_woken(self) -> bool {
-        self == ParkOutcome::Woken
-    }
-}
 
 /// Words in a pair of cache lines.
 const LINE_WORDS: usize = 128 / size_of::<Doorbell>();

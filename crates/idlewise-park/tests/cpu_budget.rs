@@ -1,6 +1,6 @@
 //! The default budget is the process's, so each of these has a process of its own. What a waiter does with
 //! a budget is tested where time passes as the test says (`src/waiter`).
-#![cfg(not(miri))]
+#![cfg(not(any(miri, loom)))]
 
 use std::process::Command;
 

@@ -3,6 +3,8 @@
 //! Beside `stress_parker.rs`; `make stress` runs both (`IDLEWISE_STRESS_COUNT` items and as many tasks).
 #![allow(clippy::print_stdout, reason = "says how far it is")]
 
+mod random;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,17 +13,7 @@ use crossbeam_queue::SegQueue;
 use idlewise_park::Idle;
 use idlewise_park::channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-/// A small generator (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
-    }
-}
+use random::Random;
 
 /// Two waits this long in a row mean that an item or a wake-up was lost; one may be a process that was
 /// stopped.

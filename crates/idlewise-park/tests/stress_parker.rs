@@ -4,23 +4,15 @@
 //! went.
 #![allow(clippy::print_stdout, reason = "says how far it is")]
 
+mod random;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use idlewise_park::{Parker, WaitStats, WaitTable};
 
-/// A small generator (xorshift64*): the seed is printed with a failure.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
-    }
-}
+use random::Random;
 
 /// Two waits this long in a row mean that a wake-up was lost; one may be a process that was stopped.
 const LOST: Duration = Duration::from_secs(60);

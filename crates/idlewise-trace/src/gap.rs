@@ -97,9 +97,16 @@ impl WakeReason {
         }
     }
 
-    /// The reason with that name.
-    pub fn from_name(name: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.name().as_bytes() == name)
+    /// The place of the reason with that name in [`WakeReason::ALL`]; -1 if there is none.
+    pub(crate) fn number_of(name: &[u8]) -> i32 {
+        let place = Self::ALL.iter().position(|reason| reason.name().as_bytes() == name);
+        place.map_or(-1, |place| place as i32)
+    }
+
+    /// The reason at that place.
+    #[inline]
+    pub(crate) fn of_number(number: i32) -> Option<Self> {
+        Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 }
 

@@ -217,18 +217,18 @@ impl Park {
 
     fn measure(&self, workloads: &[Workload], load: Load) -> Result<ParkResult, Failure> {
         let root = Root::live();
-        let mut doubts = Vec::new();
         let mut ways = contenders();
         let mwaitx = self.try_mwaitx.then(try_mwaitx).transpose()?;
         if mwaitx.as_ref().is_some_and(|finding| finding.refused.is_none()) {
             ways.push(MWAITX);
         }
-        let bar = Progress::park("measuring", self.time_ms(workloads, ways.len()));
+        let time_ms = self.time_ms(workloads, ways.len());
+        let bar = Progress::park("measuring", time_ms);
         let mut runs = Vec::new();
         for index in 0..self.runs {
             let seed = self.seed.wrapping_add(index);
             let settings = Settings { wake_count: self.wakes as usize, seed, load };
-            let done_ms = self.time_ms(workloads, ways.len()) / self.runs * index;
+            let done_ms = time_ms / self.runs * index;
             bar.set(done_ms);
             let ticks = steal_ticks(&root);
             let load_average = load_average(&root);
@@ -242,7 +242,7 @@ impl Park {
             runs.push(measured);
         }
         bar.finish();
-        doubts.extend(self.doubts(&runs, load));
+        let doubts = self.doubts(&runs, load);
         let cpus = (waker_cpu() as u16, waiter_cpu() as u16);
         let machine = waiting_facts(&root, cpus.0, cpus.1).into_iter();
         Ok(ParkResult {

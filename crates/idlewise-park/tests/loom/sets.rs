@@ -143,37 +143,63 @@ fn broken_a_search_that_ends_after_the_look() {
     must_fail(Break::SearchEndsAfterLook, searcher_gives_up);
 }
 
-/// Two wakers; the thread waits until it has seen both works, once leaving epoll by itself. In the end
-/// every write that was made is read: else its poll would return at once for ever.
+/// Two wakers of an event bell, which do one work each. The second one leaves an event before it.
+struct TwoWakers {
+    work: Arc<[AtomicU32; 2]>,
+    event: Arc<AtomicU32>,
+    threads: [thread::JoinHandle<()>; 2],
+}
+
+impl TwoWakers {
+    fn of(bell: &EventBell) -> TwoWakers {
+        let work = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let event = Arc::new(AtomicU32::new(0));
+        let threads = [0, 1].map(|waker| {
+            let (unparker, work, event) = (bell.unparker(), work.clone(), event.clone());
+            thread::spawn(move || {
+                if waker == 1 {
+                    event.store(1, Ordering::Relaxed);
+                }
+                work[waker].store(1, Ordering::Relaxed);
+                unparker.unpark().unwrap();
+            })
+        });
+        TwoWakers { work, event, threads }
+    }
+
+    fn have_work_left(&self) -> bool {
+        self.work.iter().any(|work| work.load(Ordering::Relaxed) == 0)
+    }
+
+    /// In the end every write that was made is read: else the bell's poll would return at once for ever.
+    fn end(self, bell: &EventBell) {
+        for thread in self.threads {
+            thread.join().unwrap();
+        }
+        if bell.is_readable() {
+            bell.fall_asleep();
+            bell.wake_up();
+            assert!(!bell.is_readable(), "a write that nobody reads");
+        }
+    }
+}
+
+/// The thread waits until it has seen both works, once leaving epoll by itself.
 fn owed_writes() {
     let bell = EventBell::new().unwrap();
-    let work = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-    let threads = [0, 1].map(|waker| {
-        let (unparker, work) = (bell.unparker(), work.clone());
-        thread::spawn(move || {
-            work[waker].store(1, Ordering::Relaxed);
-            unparker.unpark().unwrap();
-        })
-    });
+    let wakers = TwoWakers::of(&bell);
     // Another event ended this wait.
     bell.fall_asleep();
     bell.wake_up();
     let mut for_nothing = 0;
-    while work.iter().any(|work| work.load(Ordering::Relaxed) == 0) {
+    while wakers.have_work_left() {
         if bell.fall_asleep() {
             bell.wait_readable();
         }
         for_nothing += u32::from(!bell.wake_up());
         assert!(for_nothing <= 2, "a write that nobody reads");
     }
-    for thread in threads {
-        thread.join().unwrap();
-    }
-    if bell.is_readable() {
-        bell.fall_asleep();
-        bell.wake_up();
-        assert!(!bell.is_readable(), "a write that nobody reads");
-    }
+    wakers.end(&bell);
 }
 
 #[test]
@@ -186,38 +212,20 @@ fn broken_an_owed_write_that_is_forgotten() {
     must_fail(Break::WriteForgotten, owed_writes);
 }
 
-/// As `owed_writes`, of a bell that looks for events before it sleeps. The second waker has one for it.
+/// As `owed_writes`, of a bell that looks for events before it sleeps.
 fn polls_then_sleeps() {
     let mut bell = EventBell::new().unwrap();
-    let work = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-    let event = Arc::new(AtomicU32::new(0));
-    let threads = [0, 1].map(|waker| {
-        let (unparker, work, event) = (bell.unparker(), work.clone(), event.clone());
-        thread::spawn(move || {
-            if waker == 1 {
-                event.store(1, Ordering::Relaxed);
-            }
-            work[waker].store(1, Ordering::Relaxed);
-            unparker.unpark().unwrap();
-        })
-    });
+    let wakers = TwoWakers::of(&bell);
     let mut for_nothing = 0;
-    while work.iter().any(|work| work.load(Ordering::Relaxed) == 0) {
-        if bell.poll(|| event.swap(0, Ordering::Relaxed) == 1).is_asleep() {
+    while wakers.have_work_left() {
+        if bell.poll(|| wakers.event.swap(0, Ordering::Relaxed) == 1).is_asleep() {
             bell.wait_readable();
         }
         // Two late writes and an event.
         for_nothing += u32::from(!bell.wake_up());
         assert!(for_nothing <= 3, "a write that nobody reads");
     }
-    for thread in threads {
-        thread.join().unwrap();
-    }
-    if bell.is_readable() {
-        bell.fall_asleep();
-        bell.wake_up();
-        assert!(!bell.is_readable(), "a write that nobody reads");
-    }
+    wakers.end(&bell);
 }
 
 #[test]

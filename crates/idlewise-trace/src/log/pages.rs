@@ -4,6 +4,9 @@
 //! chunk ─► header ─► sizes, counts, encoding ─► unpack ─► levels, values ─► Page ─► decoder
 //! ```
 //!
+//! Names of wake reasons become numbers here, in a dictionary or in a page of values: the decoder
+//! counts references to each value of a column of strings, which takes longer than all other columns.
+//!
 //! That crate takes much on trust: its decoders assert or index where a number is too long, a
 //! length leads outside, a dictionary is missing or a block has no values, and it allocates what a
 //! header asks for. So what is walked here is exactly what they will read.
@@ -17,6 +20,7 @@ use parquet::errors::{ParquetError, Result};
 
 use super::Column;
 use super::thrift::{Kind, Reader};
+use crate::WakeReason;
 
 /// No encoding that we read takes more for a value, level included, or for what precedes them all;
 /// the longest name of a [`crate::WakeReason`] has 7 bytes.
@@ -137,6 +141,7 @@ impl Pages {
             return damaged("a dictionary is cut off");
         }
         self.has_dictionary = true;
+        let buf = self.with_numbers(buf, value_count.into());
         let encoding = Encoding::PLAIN;
         Ok(Page::DictionaryPage { buf, num_values: value_count, encoding, is_sorted: false })
     }
@@ -165,6 +170,10 @@ impl Pages {
             return damaged("values are cut off");
         }
         self.row_count_left -= u64::from(row_count);
+        let buf = match encoding {
+            Encoding::PLAIN => self.with_numbers(buf, value_count),
+            _ => buf,
+        };
         Ok(Page::DataPage {
             buf,
             num_values: row_count,
@@ -173,6 +182,17 @@ impl Pages {
             rep_level_encoding: Encoding::RLE,
             statistics: None,
         })
+    }
+
+    /// The values, with names of wake reasons replaced by their numbers. The decoder takes the column for
+    /// one of INT32.
+    fn with_numbers(&self, values: Bytes, value_count: u64) -> Bytes {
+        if self.column != Column::WakeReason {
+            return values;
+        }
+        let mut names = Reader::new(&values);
+        let names = (0..value_count).map_while(|_| prefixed(&mut names));
+        names.flat_map(|name| WakeReason::number_of(name).to_le_bytes()).collect()
     }
 
     /// The encoding, if we read it in this column, and whether all values are there.

@@ -12,7 +12,7 @@ use std::thread;
 
 use bytes::Bytes;
 use parquet::column::reader::ColumnReaderImpl;
-use parquet::data_type::{BoolType, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::data_type::{BoolType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::schema::types::SchemaDescriptor;
 
@@ -440,7 +440,7 @@ impl IdleLog {
         let mut next_tick = rows.cursor::<Int32Type>(Column::NextTick)?;
         let mut tick_stopped = rows.cursor::<BoolType>(Column::TickStopped)?;
         let mut ran_task = rows.cursor::<BoolType>(Column::RanTask)?;
-        let mut wake_reason = rows.cursor::<ByteArrayType>(Column::WakeReason)?;
+        let mut wake_reason = rows.cursor::<Int32Type>(Column::WakeReason)?;
         let mut latency_limit = rows.cursor::<Int64Type>(Column::LatencyLimit)?;
         let mut recorded_state = rows.cursor::<Int32Type>(Column::RecordedState)?;
         let mut recorded_idle = rows.cursor::<Int64Type>(Column::RecordedIdle)?;
@@ -475,8 +475,8 @@ impl IdleLog {
                 gap.ran_task = v;
                 Some(())
             })?;
-            wake_reason.read(gaps, |gap, name| {
-                gap.wake_reason = WakeReason::from_name(name.data())?;
+            wake_reason.read(gaps, |gap, &v| {
+                gap.wake_reason = WakeReason::of_number(v)?;
                 Some(())
             })?;
             latency_limit.read(gaps, |gap, &v| {
@@ -515,7 +515,11 @@ impl<'a> Rows<'a> {
                 let bytes = self.data.read(bytes);
                 let bytes = bytes.map_err(|error| LogError::io(&self.log.path, error))?;
                 let pages = Pages::new(column, bytes, *is_compressed, self.row_count as u64);
-                let descriptor = self.schema.column(column as usize);
+                let descriptor = self.schema.column(match column {
+                    // Its names come as numbers.
+                    Column::WakeReason => Column::Cpu,
+                    column => column,
+                } as usize);
                 Some(ColumnReaderImpl::<T>::new(descriptor, Box::new(pages)))
             }
             None => None,

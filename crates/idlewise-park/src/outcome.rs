@@ -1,0 +1,17 @@
+//! [`ParkOutcome`]: how a wait ended.
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParkOutcome {
+    /// Somebody called [`crate::Unparker::unpark`].
+    Woken,
+    /// The deadline came.
+    TimedOut,
+}
+
+impl ParkOutcome {
+    /// Whether somebody called [`crate::Unparker::unpark`].
+    pub fn is_woken(self) -> bool {
+        self == ParkOutcome::Woken
+    }
+}
