@@ -34,6 +34,9 @@ pub struct SleepLength {
     pub next_event_ns: i64,
 }
 
+/// The latency limit when nobody asked for one: 2,000 s, as `PM_QOS_CPU_LATENCY_DEFAULT_VALUE`.
+pub const NO_LATENCY_LIMIT_NS: i64 = 2_000_000_000_000;
+
 /// What a governor may look at when it selects a state. Reading the timers is counted, because in
 /// the kernel it walks the timer wheel and governors differ in how often they pay for it.
 #[derive(Debug)]
@@ -42,7 +45,7 @@ pub struct Context<'a> {
     pub states: &'a StateTable,
     /// Those that are switched off.
     pub disabled: DisabledMask,
-    /// Longest exit latency allowed now; [`crate::NO_LATENCY_LIMIT_NS`] if nobody cares.
+    /// Longest exit latency allowed now; [`NO_LATENCY_LIMIT_NS`] if nobody cares.
     pub latency_limit_ns: i64,
     /// Whether the tick was stopped already.
     pub tick_stopped: bool,
@@ -60,7 +63,7 @@ impl<'a> Context<'a> {
         Context {
             states,
             disabled: DisabledMask::NONE,
-            latency_limit_ns: crate::NO_LATENCY_LIMIT_NS,
+            latency_limit_ns: NO_LATENCY_LIMIT_NS,
             tick_stopped: false,
             now_ns: 0,
             iowait_count: 0,

@@ -8,7 +8,6 @@
 //! | `state.rs` | [`IdleState`], [`StateTable`], [`DisabledMask`]: what software may request |
 //! | `governor.rs` | [`Governor`], its [`Context`], [`Decision`] and [`Outcome`] |
 //! | `verdict.rs` | too deep, too shallow or fit: the kernel's own rule on one stay |
-//! | `latency.rs` | latency limits as PM QoS combines them |
 //! | `promotion.rs` | when a timer gets a CPU out of a shallow state |
 //! | `bounds.rs` | [`Fixed`], [`TimerOnly`]: governors that bound the others |
 //! | `poll_limit.rs` | [`PollLimit`]: a governor for waiters that pay for polling themselves |
@@ -34,7 +33,6 @@ mod doorbell;
 mod governor;
 #[cfg(target_has_atomic = "64")]
 mod idle_set;
-mod latency;
 #[cfg(loom)]
 pub mod model;
 mod poll_limit;
@@ -51,11 +49,11 @@ pub use bells::Marks;
 pub use bounds::{Fixed, TimerOnly};
 pub use doorbell::{Doorbell, DoorbellState, Ring};
 pub use governor::{
-    Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, SleepLength, tick_period_ns,
+    Context, Decision, Device, FAR_AWAY_NS, Governor, NO_LATENCY_LIMIT_NS, Outcome, SleepLength,
+    tick_period_ns,
 };
 #[cfg(target_has_atomic = "64")]
 pub use idle_set::IdleSet;
-pub use latency::{CpuLatencyLimit, LatencyLimit, NO_LATENCY_LIMIT_NS};
 pub use poll_limit::{
     PLAN_STEP, Planner, PollLimit, SLEEP_DEPTH_COUNT, SleepCost, WaitCost, sleep_depth,
 };
