@@ -107,13 +107,13 @@ loom-bounded:
 miri: ## run the waiting protocols' tests under miri (needs a nightly toolchain with miri)
 	@if $(CARGO) +nightly miri --version >/dev/null 2>&1; then \
 	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-core --lib -- doorbell idle_set && \
-	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-park --lib --test stress_parker --test waker --test raw_parker --test channel; \
+	MIRIFLAGS='-Zmiri-disable-isolation' $(CARGO) +nightly miri test --package idlewise-park --features lock_api --lib --test stress_parker --test stress_channel --test waker --test raw_parker --test channel --test many_waiters; \
 	else echo 'SKIPPED: miri is not installed (rustup component add miri --toolchain nightly)'; fi
 
 tsan: ## run idlewise-park's tests under ThreadSanitizer (needs a nightly toolchain with rust-src)
 	@if $(CARGO) +nightly --version >/dev/null 2>&1 && [ -d "$$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ]; then \
 	RUSTFLAGS='-Zsanitizer=thread' $(CARGO) +nightly test -Zbuild-std --target "$$(rustc -vV | sed -n 's/^host: //p')" \
-	--package idlewise-park --lib --test stress_parker --test parker --test waker --test raw_parker --test channel --target-dir "$${CARGO_TARGET_DIR:-target}/tsan"; \
+	--package idlewise-park --features lock_api --lib --test stress_parker --test stress_channel --test parker --test waker --test raw_parker --test channel --test many_waiters --target-dir "$${CARGO_TARGET_DIR:-target}/tsan"; \
 	else echo 'SKIPPED: the standard library must be built too (rustup component add rust-src --toolchain nightly)'; fi
 
 stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours; STRESS_COUNT=N for fewer)
@@ -229,7 +229,7 @@ measured-preload: toolchain ## measure real programs with and without the librar
 .PHONY: measured
 measured: toolchain ## measure docs/park/measured.md anew, with its figures and plots (7 minutes; leave the machine alone)
 	@$(CARGO) build --release --package idlewise-cli
-	$(IDLEWISE) bench park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
+	$(IDLEWISE) measure park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
 
 bench: setup ## speed and memory, side by side with other tools, as figures (asserts nothing)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true

@@ -1,4 +1,4 @@
-//! What of a machine can matter to how long a waiting thread waits: what `idlewise bench park` records
+//! What of a machine can matter to how long a waiting thread waits: what `idlewise measure park` records
 //! beside its figures.
 
 use crate::note::{self, CpuInfo};

@@ -8,7 +8,7 @@
 //! | `scale.rs` | which unit and how many decimals a column of numbers is printed with |
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `replay.rs` | what a replay says: its columns, tables and sentences |
-//! | `park/` | what `idlewise bench park` measured: tables, goals, page, plots |
+//! | `park/` | what `idlewise measure park` measured: tables, goals, page, plots |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
 //! | `timer.rs` | what `idlewise measure timer` measured |
 //! | `diff/` | where two governors differ, and what it costs |

@@ -50,8 +50,6 @@ subcommands! {
     }
     "Measure this machine" {
         measure: Measure,
-        #[cfg(target_os = "linux")]
-        bench: Bench,
     }
     "Share" {
         export: Export,

@@ -216,7 +216,7 @@ fn a_recording_that_comes_through_a_pipe_leaves_nothing() {
         &["export", "pipe", "--format", "arrow", "-o", "out"],
         &["replay", "pipe", "--machine", "spr", "--governor", "menu", "--write-log", "out"],
         &["info", "pipe"],
-        &["bench", "park", "--log", "pipe", "--plot", "out"],
+        &["measure", "park", "--log", "pipe", "--plot", "out"],
     ];
     for arguments in commands {
         for (signal, number) in SIGNALS {

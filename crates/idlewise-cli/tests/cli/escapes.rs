@@ -275,7 +275,7 @@ fn in_errors_are_one_line() {
         assert_eq!(all.lines().count(), 1, "{arguments:?}: {all}");
     }
     // The words of the option parser, which shows how a command is used.
-    for arguments in [&["replay", "--hz", HOSTILE][..], &[HOSTILE], &["bench", "park", HOSTILE]] {
+    for arguments in [&["replay", "--hz", HOSTILE][..], &[HOSTILE], &["measure", "park", HOSTILE]] {
         let (output, all) = clean(folder, arguments);
         assert_eq!(output.status.code(), Some(2), "{all}");
     }

@@ -4,7 +4,6 @@
 
 mod anonymize;
 #[cfg(target_os = "linux")]
-mod bench;
 mod confinement;
 mod dead_stderr;
 mod diff;
@@ -22,6 +21,7 @@ mod machines;
 mod manifest;
 mod measure;
 mod outputs;
+mod park;
 mod perfetto;
 #[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
 mod perfetto_writer;

@@ -1,4 +1,4 @@
-//! What `idlewise bench park` says: a line for each way to park, the goals judged, a page and plots.
+//! What `idlewise measure park` says: a line for each way to park, the goals judged, a page and plots.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -68,7 +68,7 @@ const fn latency(id: &'static str, heading: &'static str, meaning: &'static str)
     Column::number(id, heading, Unit::Nanoseconds, meaning).better(Better::Lower)
 }
 
-/// The columns of `idlewise bench park`.
+/// The columns of `idlewise measure park`.
 pub static BENCH_PARK: [&Column; 8] =
     [&WAY, &LATENCY_P50, &LATENCY_MEAN, &LATENCY_P99, &LATENCY_P999, &SEND_COST, &CPU, &SWITCHES];
 
@@ -87,7 +87,7 @@ static AGAINST_FUTEX: Column = Column::number(
 )
 .better(Better::Higher);
 
-/// The columns of `idlewise bench park --oversubscribed`'s second table.
+/// The columns of `idlewise measure park --oversubscribed`'s second table.
 pub static BENCH_PARK_THROUGHPUT: [&Column; 3] = [&WAY, &ROUND_TRIPS, &AGAINST_FUTEX];
 
 static CALL: Column =

@@ -1,4 +1,4 @@
-//! What `idlewise bench park` measured, as it is saved: every judgement and every table follows from it.
+//! What `idlewise measure park` measured, as it is saved: every judgement and every table follows from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -193,7 +193,7 @@ impl ParkResult {
                 return Err(format!("its format is {format}; this idlewise reads {RESULT_FORMAT}"));
             }
             None => {
-                return Err("not a measurement of `idlewise bench park --page`".to_owned());
+                return Err("not a measurement of `idlewise measure park --page`".to_owned());
             }
         }
         // Judgements follow from the rest, so those that were saved beside it are not read.

@@ -1,13 +1,17 @@
-//! `idlewise measure`: what this machine's own CPUs cost, by the kernel's modules.
+//! `idlewise measure`: what waking a CPU or a thread costs on this machine.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `ipi.rs` | `measure ipi`: wake latency and the sender's cost, one CPU waking another |
 //! | `timer.rs` | `measure timer`: interrupt latency of a CPU's own timers |
+//! | `park.rs` | `measure park`: ways to wait for another thread, side by side |
 //!
-//! Both force idle states one after the other; what is the same in both is here.
+//! The first two need a kernel module and force idle states one after the other; what is the same in both
+//! is here.
 
 mod ipi;
+#[cfg(target_os = "linux")]
+mod park;
 mod timer;
 
 use std::io::{self, BufWriter, Write};
@@ -29,7 +33,7 @@ use crate::signals::Signals;
 /// What a shell gives for a command that ctrl-c ended.
 const STATUS_STOPPED: u8 = 130;
 
-/// Measure this machine's idle CPUs from inside the kernel
+/// Measure what waking a CPU or a thread costs on this machine
 #[derive(clap::Args)]
 pub struct Measure {
     #[command(subcommand)]
@@ -40,6 +44,12 @@ pub struct Measure {
 enum What {
     Ipi(ipi::Ipi),
     Timer(timer::Timer),
+    #[cfg(target_os = "linux")]
+    Park(park::Park),
+    /// Try MWAITX, and die of it where it does not exist
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    ProbeMwaitx,
 }
 
 impl Measure {
@@ -48,6 +58,10 @@ impl Measure {
         match self.what {
             What::Ipi(ipi) => ipi.run(),
             What::Timer(timer) => timer.run(),
+            #[cfg(target_os = "linux")]
+            What::Park(park) => park.run(),
+            #[cfg(target_os = "linux")]
+            What::ProbeMwaitx => park::try_instructions(),
         }
     }
 }

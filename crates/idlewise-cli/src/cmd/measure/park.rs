@@ -1,4 +1,4 @@
-//! `idlewise bench`: measurements on this machine.
+//! `idlewise measure park`: ways to wait for another thread, side by side.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -25,42 +25,28 @@ use crate::input::NamedLog;
 use crate::output;
 use crate::progress::Progress;
 use crate::screen;
+use crate::signals;
 use crate::unpack::Unpacking;
 
 const EXAMPLES: &str = "\
 Examples:
   # All ways to park a thread, on five workloads, seven times (three minutes)
-  idlewise bench park
+  idlewise measure park
 
   # One workload, more wakes, and a plot of latency against CPU time
-  idlewise bench park --workload poisson:20 --wakes 5000 --plot poisson.svg
+  idlewise measure park --workload poisson:20 --wakes 5000 --plot poisson.svg
 
   # The gaps of a log, with more runnable threads than CPUs
-  idlewise bench park --log traces/s-softirq500.parquet --oversubscribed
+  idlewise measure park --log traces/s-softirq500.parquet --oversubscribed
 
   # The page of the documentation: measured.md, measured.json, a plot of each workload
-  idlewise bench park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
+  idlewise measure park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
 
   # The same page again, from what was measured then
-  idlewise bench park --from docs/park/measured.json --page docs/park/measured.md --force
+  idlewise measure park --from docs/park/measured.json --page docs/park/measured.md --force
 
 Only ratios within one run mean anything; pin nothing else to the CPUs meanwhile. Exit status: 0, whatever
 the goals, or 2 on bad input.";
-
-/// Measure ways to wait on this machine
-#[derive(clap::Args)]
-pub struct Bench {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(clap::Subcommand)]
-enum What {
-    Park(Park),
-    /// Try MWAITX, and die of it where it does not exist
-    #[command(hide = true)]
-    ProbeMwaitx,
-}
 
 /// Wake a parked thread, by idlewise-park and by all that it is compared with
 ///
@@ -71,7 +57,7 @@ enum What {
 /// interval is. Every figure is measured.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
-struct Park {
+pub struct Park {
     /// poisson:US, periodic:US or bursty:US: mean gap, gap, or pause between bursts; repeatable
     /// [default: poisson:20, poisson:50, periodic:50, bursty:1000, periodic:1000]
     #[arg(long = "workload", value_name = "KIND:US", conflicts_with = "from")]
@@ -134,29 +120,24 @@ const DEFAULT_WORKLOADS: [&str; 5] =
 /// A saved measurement is not longer than this.
 const RESULT_BYTE_COUNT_MAX: u64 = 64 << 20;
 
-impl Bench {
-    /// Measures and prints.
-    pub fn run(self) -> Result<ExitCode, Failure> {
-        match self.what {
-            What::Park(park) => park.run(),
-            What::ProbeMwaitx => {
-                let probe = probe_mwaitx();
-                screen::stdout().json(&json!({
-                    "monitor_ns": probe.monitor_ns,
-                    "wait_ns": probe.wait_ns,
-                    "timer_ratio": probe.timer_ratio,
-                    "cpuid_ns": probe.cpuid_ns,
-                    "waits": probe.waits(),
-                    "refused": null,
-                }))?;
-                Ok(ExitCode::SUCCESS)
-            }
-        }
-    }
+/// Tries MWAITX for who started this process, and dies of it where it does not exist.
+pub fn try_instructions() -> Result<ExitCode, Failure> {
+    let probe = probe_mwaitx();
+    screen::stdout().json(&json!({
+        "monitor_ns": probe.monitor_ns,
+        "wait_ns": probe.wait_ns,
+        "timer_ratio": probe.timer_ratio,
+        "cpuid_ns": probe.cpuid_ns,
+        "waits": probe.waits(),
+        "refused": null,
+    }))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 impl Park {
-    fn run(self) -> Result<ExitCode, Failure> {
+    /// Measures and prints.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        signals::clean_up_first()?;
         let load = self.load()?;
         let (workloads, saved) = match &self.from {
             Some(path) => (Vec::new(), Some(read_result(path)?)),
@@ -167,7 +148,7 @@ impl Park {
             None => workloads.iter().map(Workload::to_string).collect(),
         };
         // Before minutes of measuring, not after.
-        let inputs: Vec<&Path> = self.log.as_deref().into_iter().collect();
+        let inputs: Vec<&Path> = [&self.log, &self.from].into_iter().flatten().map(PathBuf::as_path).collect();
         let plot = self.plot.as_deref().map(|path| output::create(path, self.force, &inputs));
         let plot = plot.transpose()?;
         let page = self.page.as_deref().map(|path| Page::create(path, &names, &self));
@@ -476,7 +457,7 @@ fn try_mwaitx() -> Result<MwaitxFinding, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(format_args!("idlewise's own file: {error}")))?;
     let output =
-        Command::new(program).args(["bench", "probe-mwaitx"]).stdin(Stdio::null()).output();
+        Command::new(program).args(["measure", "probe-mwaitx"]).stdin(Stdio::null()).output();
     let output =
         output.map_err(|error| Failure::new(format_args!("a process to try MWAITX: {error}")))?;
     if output.status.code() == Some(REFUSED_STATUS) {

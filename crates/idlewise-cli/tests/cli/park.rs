@@ -1,4 +1,4 @@
-//! `idlewise bench park`: what it measures is the machine's; what it says of it is tested.
+//! `idlewise measure park`: what it measures is the machine's; what it says of it is tested.
 
 use crate::{assert_refused, json, stdout};
 
@@ -7,7 +7,7 @@ fn measures_all_ways_in_one_run() {
     let folder = tempfile::tempdir().unwrap();
     let plot = folder.path().join("plot.svg");
     let plot = plot.to_str().unwrap();
-    let arguments = "bench park --workload poisson:20 --wakes 100 --runs 2 --seed 5 --plot";
+    let arguments = "measure park --workload poisson:20 --wakes 100 --runs 2 --seed 5 --plot";
     let arguments: Vec<&str> = arguments.split(' ').chain([plot]).collect();
     let document = json(&[&arguments[..], &["--json"]].concat());
     let runs = document["runs"].as_array().unwrap();
@@ -32,7 +32,7 @@ fn measures_all_ways_in_one_run() {
 #[test]
 fn replays_the_gaps_of_a_log() {
     let log = "traces/s-softirq500.parquet";
-    let arguments = ["bench", "park", "--log", log, "--wakes", "100", "--runs", "1"];
+    let arguments = ["measure", "park", "--log", log, "--wakes", "100", "--runs", "1"];
     let text = stdout(&[&arguments[..], &["--oversubscribed"]].concat());
     assert!(text.contains("s-softirq500: 1 times 100 wakes of each, measured"), "{text}");
     assert!(text.contains("behind the front of fixed spins"), "{text}");
@@ -46,7 +46,7 @@ fn replays_the_gaps_of_a_log() {
 /// What the CPU does with MWAITX is its own business; that we survive it and say it is ours.
 #[test]
 fn tries_mwaitx_in_a_process_of_its_own() {
-    let arguments = "bench park --workload poisson:20 --wakes 100 --runs 1 --try-mwaitx --json";
+    let arguments = "measure park --workload poisson:20 --wakes 100 --runs 1 --try-mwaitx --json";
     let document = json(&arguments.split(' ').collect::<Vec<_>>());
     let finding = &document["mwaitx"];
     let ways = document["runs"][0]["workloads"][0]["ways"].as_array().unwrap();
@@ -68,7 +68,7 @@ fn makes_a_page_of_what_was_saved() {
     let page = folder.path().join("page.md");
     let page = page.to_str().unwrap();
     let saved = "crates/idlewise-cli/tests/golden/park-result.json";
-    stdout(&["bench", "park", "--from", saved, "--page", page]);
+    stdout(&["measure", "park", "--from", saved, "--page", page]);
     let files = || {
         ["page.md", "page.json", "page-poisson-20.svg"]
             .map(|name| std::fs::read_to_string(folder.path().join(name)).expect(name))
@@ -77,29 +77,29 @@ fn makes_a_page_of_what_was_saved() {
     assert!(first[0].contains("](page-poisson-20.svg)"), "{}", first[0]);
     let figures = folder.path().join("page.json");
     let figures = figures.to_str().unwrap();
-    assert_refused(&["bench", "park", "--from", figures, "--page", page], &["exists", "--force"]);
-    stdout(&["bench", "park", "--from", figures, "--page", page, "--force"]);
+    assert_refused(&["measure", "park", "--from", figures, "--page", page], &["exists", "--force"]);
+    stdout(&["measure", "park", "--from", figures, "--page", page, "--force"]);
     assert!(files() == first, "a page of the same figures differs");
-    let (status, message) = crate::failure(&["bench", "park", "--from", page]);
+    let (status, message) = crate::failure(&["measure", "park", "--from", page]);
     assert_eq!(status, Some(2));
     assert!(message.contains("page.md: no JSON: "), "{message}");
-    let (_, message) = crate::failure(&["bench", "park", "--from", saved, "--page", "page.html"]);
+    let (_, message) = crate::failure(&["measure", "park", "--from", saved, "--page", "page.html"]);
     assert!(message.contains("page.html: name a file that ends in .md"), "{message}");
-    let both = ["bench", "park", "--from", saved, "--wakes", "100"];
+    let both = ["measure", "park", "--from", saved, "--wakes", "100"];
     assert_eq!(crate::failure(&both).0, Some(2));
 }
 
 #[test]
 fn says_where_there_is_no_sibling_to_be_busy() {
     let output =
-        crate::idlewise(&["bench", "park", "--busy-sibling", "--wakes", "100", "--runs", "1"]);
+        crate::idlewise(&["measure", "park", "--busy-sibling", "--wakes", "100", "--runs", "1"]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() || message.contains("has no SMT sibling"), "{message}");
 }
 
 #[test]
 fn refuses_what_is_no_workload() {
-    let (status, message) = crate::failure(&["bench", "park", "--workload", "storm:5"]);
+    let (status, message) = crate::failure(&["measure", "park", "--workload", "storm:5"]);
     assert_eq!(status, Some(2));
     assert!(message.contains("'storm:5' is no workload"), "{message}");
 }
