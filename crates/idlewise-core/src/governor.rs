@@ -146,6 +146,9 @@ pub struct Decision {
 pub struct Outcome {
     /// The state that was entered, not always the one asked for.
     pub entered: StateIndex,
+    /// A replay that follows a recording entered `entered`, whatever the governor had answered. A
+    /// governor that remembers its answers must remember this one in its place.
+    pub is_overruled: bool,
     /// The tick's handler ran while the CPU was idle.
     pub got_tick: bool,
     /// The CPU's clock after the stay.
@@ -165,10 +168,6 @@ pub trait Governor: Send {
 
     /// Notes how the last decision went.
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device);
-
-    /// Takes `state` for what the last `select` answered. For replays that follow a recording: a
-    /// governor that remembers its answers must remember those that were given.
-    fn overrule(&mut self, _state: StateIndex, _device: &mut Device) {}
 
     /// Passes to `note` every number that later answers depend on, and returns true. A replay of a
     /// long gap compares these numbers: where they come back, the stays since then repeat, and need
@@ -190,10 +189,6 @@ impl<G: Governor + ?Sized> Governor for &mut G {
 
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         (**self).reflect(outcome, device);
-    }
-
-    fn overrule(&mut self, state: StateIndex, device: &mut Device) {
-        (**self).overrule(state, device);
     }
 
     fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {

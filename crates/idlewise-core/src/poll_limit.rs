@@ -597,7 +597,9 @@ mod tests {
         for state in 0..3 {
             assert_eq!(governor.select(&context, &mut device).state, state);
             device.last_residency_ns = device.poll_limit_ns;
-            governor.reflect(&Outcome { entered: state, got_tick: true, now_ns: 0 }, &mut device);
+            let outcome =
+                Outcome { entered: state, is_overruled: false, got_tick: true, now_ns: 0 };
+            governor.reflect(&outcome, &mut device);
         }
     }
 

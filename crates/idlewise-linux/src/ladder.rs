@@ -146,20 +146,18 @@ impl Governor for Ladder {
 
     #[inline]
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
-        if outcome.entered > 0 {
+        if outcome.is_overruled {
+            // Whoever remained had counted fewer long stays than it takes to step off.
+            let remained = outcome.entered == self.last_position;
+            self.long_stay_counts[self.last_position] =
+                if remained { self.last_count.min(PROMOTION_STAY_COUNT - 1) } else { 0 };
+        }
+        if outcome.entered > 0 || outcome.is_overruled {
             device.last_state = Some(outcome.entered);
         }
     }
 
-    fn overrule(&mut self, state: StateIndex, device: &mut Device) {
-        // Whoever remained had counted fewer long stays than it takes to step off.
-        let remained = state == self.last_position;
-        self.long_stay_counts[self.last_position] =
-            if remained { self.last_count.min(PROMOTION_STAY_COUNT - 1) } else { 0 };
-        device.last_state = Some(state);
-    }
-
-    /// Where it stood before is for `overrule`, which follows a select that sets it anew.
+    /// Where it stood before is for `reflect`, which follows a select that sets it anew.
     fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
         note(u64::from(self.is_enabled));
         self.long_stay_counts.iter().for_each(|count| note(u64::from(*count)));
@@ -188,14 +186,10 @@ mod tests {
             let Cpu(ladder, device, states) = self;
             let timer = SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: FAR_AWAY_NS };
             let decided = ladder.select(&Context::new(states, timer), device).state;
-            if let Some(entered) = entered
-                && entered != decided
-            {
-                ladder.overrule(entered, device);
-            }
             device.last_residency_ns = residency_ns;
             let entered = entered.unwrap_or(decided);
-            ladder.reflect(&Outcome { entered, got_tick: false, now_ns: 0 }, device);
+            let is_overruled = entered != decided;
+            ladder.reflect(&Outcome { entered, is_overruled, got_tick: false, now_ns: 0 }, device);
             decided
         }
     }

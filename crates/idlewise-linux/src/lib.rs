@@ -43,7 +43,7 @@ mod menu;
 mod states;
 mod teo;
 
-use idlewise_core::{Context, Decision, Device, Governor, Outcome, StateIndex};
+use idlewise_core::{Context, Decision, Device, Governor, Outcome};
 
 pub use haltpoll::{Haltpoll, HaltpollRelease};
 pub use ladder::Ladder;
@@ -236,13 +236,6 @@ impl Governor for LinuxGovernor {
             Self::Teo(governor) => governor.reflect(outcome, device),
             Self::Ladder(governor) => governor.reflect(outcome, device),
             Self::Haltpoll(governor) => governor.reflect(outcome, device),
-        }
-    }
-
-    fn overrule(&mut self, state: StateIndex, device: &mut Device) {
-        // The others remember what was entered, not what they answered.
-        if let Self::Ladder(governor) = self {
-            governor.overrule(state, device);
         }
     }
 

@@ -51,7 +51,7 @@ impl Cpu {
 
     fn woken_after(&mut self, entered: usize, residency_ns: u64) {
         self.device.last_residency_ns = residency_ns;
-        let outcome = Outcome { entered, got_tick: false, now_ns: 0 };
+        let outcome = Outcome { entered, is_overruled: false, got_tick: false, now_ns: 0 };
         self.governor.reflect(&outcome, &mut self.device);
     }
 }

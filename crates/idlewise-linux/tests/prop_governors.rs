@@ -21,6 +21,7 @@ struct Stay {
     residency_ns: u64,
     /// 0 to 9 enters that state (modulo the table), anything else is a refusal.
     entered: usize,
+    is_overruled: bool,
     got_tick: bool,
     poll: Option<(bool, u64)>,
 }
@@ -36,20 +37,21 @@ fn span_ns() -> impl Strategy<Value = i64> {
 fn stay() -> impl Strategy<Value = Stay> {
     let timers = (span_ns(), span_ns());
     let limits = (0_u16..1_024, prop_oneof![Just(0), Just(2_000_000_000_000), span_ns()]);
-    let flags = (any::<bool>(), any::<bool>(), proptest::option::of(any::<(bool, u64)>()));
+    let flags = (any::<[bool; 3]>(), proptest::option::of(any::<(bool, u64)>()));
     let rest =
         (any::<u32>(), any::<u64>(), prop_oneof![0_u64..20_000_000, any::<u64>()], 0_usize..11);
     (timers, limits, flags, rest).prop_map(|(timers, limits, flags, rest)| Stay {
         sleep_length: SleepLength { sleep_length_ns: timers.0, next_event_ns: timers.1 },
         disabled: DisabledMask::from_bits(limits.0),
         latency_limit_ns: limits.1,
-        tick_stopped: flags.0,
+        tick_stopped: flags.0[0],
         iowait_count: rest.0,
         now_ns: rest.1,
         residency_ns: rest.2,
         entered: rest.3,
-        got_tick: flags.1,
-        poll: flags.2,
+        is_overruled: flags.0[2],
+        got_tick: flags.0[1],
+        poll: flags.1,
     })
 }
 
@@ -120,7 +122,8 @@ proptest! {
                     device.last_residency_ns = stay.residency_ns;
                     let entered = stay.entered % states.len();
                     let now_ns = stay.now_ns.wrapping_add(stay.residency_ns);
-                    let outcome = Outcome { entered, got_tick: stay.got_tick, now_ns };
+                    let (is_overruled, got_tick) = (stay.is_overruled, stay.got_tick);
+                    let outcome = Outcome { entered, is_overruled, got_tick, now_ns };
                     governor.reflect(&outcome, &mut device);
                 }
             }
@@ -141,7 +144,8 @@ proptest! {
                 let state = governor.select(&context, &mut device).state;
                 prop_assert!(state < states.len(), "{}", spec.id);
                 device.last_state = last_state;
-                let outcome = Outcome { entered: 999, got_tick: stay.got_tick, now_ns: stay.now_ns };
+                let Stay { is_overruled, got_tick, now_ns, .. } = *stay;
+                let outcome = Outcome { entered: 999, is_overruled, got_tick, now_ns };
                 governor.reflect(&outcome, &mut device);
             }
         }

@@ -149,6 +149,8 @@ pub(crate) struct Outlook {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub state: StateIndex,
+    /// It is a recording's, not the one that the governor answered.
+    pub is_overruled: bool,
     pub rule: StateRule,
     /// To the next tick; `u64::MAX` if the tick is stopped.
     pub tick_left_ns: u64,
@@ -167,6 +169,24 @@ pub(crate) struct Stayed {
     pub tick_ran: bool,
     /// The CPU's clock after leaving.
     pub now_ns: u64,
+}
+
+/// A governor that is not known at compile time. `idlewise-core` allocates nothing, so it has none in
+/// boxes.
+pub(crate) struct Boxed(pub Box<dyn Governor>);
+
+impl Governor for Boxed {
+    fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
+        self.0.select(context, device)
+    }
+
+    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
+        self.0.reflect(outcome, device);
+    }
+
+    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        self.0.memory(note)
+    }
 }
 
 /// One CPU's idle loop.
@@ -221,11 +241,11 @@ impl<G: Governor> IdleLoop<G> {
         }
         self.tick_stopped |= decision.stop_tick && !next_tick_serves_timer;
         let tick_left_ns = if self.tick_stopped { u64::MAX } else { tick_left_ns };
-        self.enter(decision.state, tick_left_ns)
+        self.enter(decision.state, false, tick_left_ns)
     }
 
     #[inline]
-    fn enter(&mut self, state: StateIndex, tick_left_ns: u64) -> Entry {
+    fn enter(&mut self, state: StateIndex, is_overruled: bool, tick_left_ns: u64) -> Entry {
         let rule = self.rules[state];
         let own_limit_ns = match (rule.is_polling, self.device.poll_limit_ns) {
             (false, _) => rule.promotion_ns,
@@ -235,17 +255,14 @@ impl<G: Governor> IdleLoop<G> {
             }
             (true, limit_ns) => limit_ns,
         };
-        Entry { state, rule, tick_left_ns, own_limit_ns }
+        Entry { state, is_overruled, rule, tick_left_ns, own_limit_ns }
     }
 
     /// The entry with the state that a recording has, whatever the governor answered.
     #[inline]
     pub(crate) fn enter_instead(&mut self, entry: Entry, state: StateIndex) -> Entry {
         let state = state.min(self.setting.states.deepest());
-        if state != entry.state {
-            self.governor.overrule(state, &mut self.device);
-        }
-        self.enter(state, entry.tick_left_ns)
+        self.enter(state, state != entry.state, entry.tick_left_ns)
     }
 
     /// All that the next stays depend on besides the world, as [`Governor::memory`].
@@ -275,7 +292,8 @@ impl<G: Governor> IdleLoop<G> {
             self.device.poll_time_limit = end == StayEnd::PollLimit;
         }
         self.device.last_residency_ns = residency_ns;
-        let outcome = Outcome { entered: entry.state, got_tick: tick_ran, now_ns };
+        let Entry { state: entered, is_overruled, .. } = *entry;
+        let outcome = Outcome { entered, is_overruled, got_tick: tick_ran, now_ns };
         if self.setting.states.len() > 1 {
             self.governor.reflect(&outcome, &mut self.device);
         }

@@ -256,6 +256,7 @@ impl<'a, G: Governor + Clone + 'a> Captured<'a, G> {
             device.poll_time_limit = note.poll_time_limit;
             let outcome = Outcome {
                 entered: note.entered.into(),
+                is_overruled: false,
                 got_tick: note.got_tick,
                 now_ns: note.reflect_at_ns,
             };

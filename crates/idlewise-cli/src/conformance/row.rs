@@ -68,8 +68,12 @@ impl<'a> Side<'a> {
         match row.entered {
             Some(entered) => {
                 self.device.last_residency_ns = row.residency_ns;
-                let outcome =
-                    Outcome { entered, got_tick: row.got_tick, now_ns: row.reflect_at_ns };
+                let outcome = Outcome {
+                    entered,
+                    is_overruled: false,
+                    got_tick: row.got_tick,
+                    now_ns: row.reflect_at_ns,
+                };
                 self.governor.reflect(&outcome, &mut self.device);
             }
             None => self.device.last_residency_ns = 0,

@@ -349,7 +349,7 @@ impl Waiter {
             }
             self.stats.promotions += 1;
             self.device.last_residency_ns = stayed_ns;
-            let left = Outcome { entered: state, got_tick: true, now_ns };
+            let left = Outcome { entered: state, is_overruled: false, got_tick: true, now_ns };
             self.governor.reflect(&left, &mut self.device);
         }
     }

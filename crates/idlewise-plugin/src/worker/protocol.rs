@@ -410,14 +410,19 @@ pub(crate) fn get_answer(payload: &[u8], state_count: usize) -> Option<(Decision
 }
 
 pub(crate) fn put_outcome(to: &mut Vec<u8>, outcome: &Outcome, device: &Device) {
-    put(to, &[outcome.entered as u64, outcome.got_tick.into(), outcome.now_ns]);
+    let Outcome { entered, is_overruled, got_tick, now_ns } = *outcome;
+    put(to, &[entered as u64, is_overruled.into(), got_tick.into(), now_ns]);
     put_device(to, device);
 }
 
 pub(crate) fn get_outcome(payload: &[u8]) -> (Outcome, Device) {
     let from = &mut Numbers::new(payload);
-    let outcome =
-        Outcome { entered: from.next() as usize, got_tick: from.flag(), now_ns: from.next() };
+    let outcome = Outcome {
+        entered: from.next() as usize,
+        is_overruled: from.flag(),
+        got_tick: from.flag(),
+        now_ns: from.next(),
+    };
     (outcome, get_device_from(from))
 }
 
@@ -456,6 +461,11 @@ mod tests {
         let mut bytes = Vec::new();
         put_setting(&mut bytes, &setting);
         assert_eq!(format!("{:?}", get_setting(&bytes)), format!("{setting:?}"));
+
+        let outcome = Outcome { entered: 3, is_overruled: true, got_tick: false, now_ns: 8 };
+        let mut bytes = Vec::new();
+        put_outcome(&mut bytes, &outcome, &Device::default());
+        assert_eq!(get_outcome(&bytes), (outcome, Device::default()));
     }
 
     #[test]

@@ -153,7 +153,8 @@ fn replay_row<G: Governor + ?Sized>(
     if let Some(entered) = row.entered {
         device.last_residency_ns = row.residency_ns;
         let got_tick = row.got_tick_seen;
-        governor.reflect(&Outcome { entered, got_tick, now_ns: row.clock_reflect_ns }, device);
+        let now_ns = row.clock_reflect_ns;
+        governor.reflect(&Outcome { entered, is_overruled: false, got_tick, now_ns }, device);
     } else {
         device.last_residency_ns = 0;
     }

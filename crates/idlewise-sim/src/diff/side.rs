@@ -2,11 +2,12 @@
 
 use std::slice;
 
-use idlewise_core::{Context, Decision, Device, Governor, Outcome, StateIndex};
+use idlewise_core::Governor;
 use idlewise_trace::IdleGap;
 
 use super::Expense;
 use crate::cost::{CostModel, UJ_PER_MW_NS};
+use crate::idle_loop::Boxed;
 use crate::oracle::OracleLane;
 use crate::replay::{
     FirstDecision, GapCourse, GovernorLane, Lane, Observer, Repetition, Setting, Tally,
@@ -60,27 +61,6 @@ pub fn governor_side(
 pub fn oracle_side(costs: &CostModel, setting: Setting, lambda_mw: f64) -> Box<dyn Side> {
     let lane = OracleLane::new(costs.clone(), setting, lambda_mw);
     Box::new(OracleSide { costs: costs.clone(), setting, lane })
-}
-
-/// `idlewise-core` allocates nothing, so it has no governors in boxes.
-struct Boxed(Box<dyn Governor>);
-
-impl Governor for Boxed {
-    fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
-        self.0.select(context, device)
-    }
-
-    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
-        self.0.reflect(outcome, device);
-    }
-
-    fn overrule(&mut self, state: StateIndex, device: &mut Device) {
-        self.0.overrule(state, device);
-    }
-
-    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
-        self.0.memory(note)
-    }
 }
 
 /// Keeps how a gap went.

@@ -2,36 +2,12 @@
 
 use std::collections::VecDeque;
 
-use idlewise_core::{
-    Context, Decision, Device, Doorbell, FAR_AWAY_NS, Governor, NO_LATENCY_LIMIT_NS, Outcome,
-    StateIndex,
-};
+use idlewise_core::{Doorbell, FAR_AWAY_NS, NO_LATENCY_LIMIT_NS};
 use idlewise_trace::{IdleGap, WakeReason};
 
 use super::task::{Irq, Op, TaskId, View};
 use super::{Event, SimulationError, TaskState, World};
-use crate::idle_loop::{Entry, IdleLoop, Outlook, StayEnd, Stayed};
-
-/// A governor that is not known at compile time.
-pub(super) struct AnyGovernor(pub Box<dyn Governor>);
-
-impl Governor for AnyGovernor {
-    fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
-        self.0.select(context, device)
-    }
-
-    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
-        self.0.reflect(outcome, device);
-    }
-
-    fn overrule(&mut self, state: StateIndex, device: &mut Device) {
-        self.0.overrule(state, device);
-    }
-
-    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
-        self.0.memory(note)
-    }
-}
+use crate::idle_loop::{Boxed, Entry, IdleLoop, Outlook, StayEnd, Stayed};
 
 /// An interrupt, or something done like one, that waits for its turn.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +104,7 @@ struct OpenGap {
 }
 
 pub(super) struct Cpu {
-    pub idle: IdleLoop<AnyGovernor>,
+    pub idle: IdleLoop<Boxed>,
     pub mode: Mode,
     /// Of the latest Awake, Done or IdleLimit; older ones are void.
     pub generation: u32,
@@ -159,7 +135,7 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    pub(super) fn new(idle: IdleLoop<AnyGovernor>) -> Self {
+    pub(super) fn new(idle: IdleLoop<Boxed>) -> Self {
         Cpu {
             idle,
             mode: Mode::Running,

@@ -60,9 +60,9 @@ use fastrand::Rng;
 use idlewise_core::{DisabledMask, Governor, NO_LATENCY_LIMIT_NS, StateIndex, tick_period_ns};
 use rayon::prelude::*;
 
-use crate::idle_loop::{IdleLoop, Setting};
+use crate::idle_loop::{Boxed, IdleLoop, Setting};
 use crate::{CostModel, Machine, MachineError};
-use cpu::{AnyGovernor, Cpu, Mode, Segment};
+use cpu::{Cpu, Mode, Segment};
 use event::{Event, Queue};
 use power::{Core, Package};
 
@@ -299,7 +299,7 @@ impl<'a> World<'a> {
             ..Setting::new(states, tick_period_ns(hardware.hz as u32))
         };
         let cpus = (0..cpu_count)
-            .map(|_| Cpu::new(IdleLoop::new(AnyGovernor((setup.make_governor)()), setting)))
+            .map(|_| Cpu::new(IdleLoop::new(Boxed((setup.make_governor)()), setting)))
             .collect();
         let machine_states = &setup.machine.states;
         let of_states = |rule: &dyn Fn(&crate::MachineState) -> bool| {
