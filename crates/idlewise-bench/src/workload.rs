@@ -33,23 +33,14 @@ pub enum Workload {
 }
 
 /// A name that is no workload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{name}' is no workload: name one as poisson:US, periodic:US or bursty:US, with the mean gap, the \
+     gap or the pause in microseconds (1 to 1000000)"
+)]
 pub struct WorkloadError {
     name: String,
 }
-
-impl fmt::Display for WorkloadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is no workload: name one as poisson:US, periodic:US or bursty:US, with the mean \
-             gap, the gap or the pause in microseconds (1 to 1000000)",
-            self.name
-        )
-    }
-}
-
-impl std::error::Error for WorkloadError {}
 
 const BURST_COUNT: usize = 8;
 const BURST_GAP_NS: u64 = 5_000;

@@ -6,17 +6,20 @@ use std::io;
 use idlewise_core::StateTableError;
 
 /// Why a log or a table file can't be used. Lines count from 1.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecisionLogError {
     /// The file can't be read, or unpacked, from here on.
+    #[error("line {line}: cannot read on: {error}; is the file complete?")]
     Unreadable {
         /// Where reading stood.
         line: u64,
         /// What the reader said.
+        #[source]
         error: io::Error,
     },
     /// A line has more or fewer fields than the header.
+    #[error("line {line}: {found} fields where the header has {expected}; is the line cut off?")]
     FieldCount {
         /// The line.
         line: u64,
@@ -26,11 +29,16 @@ pub enum DecisionLogError {
         expected: u64,
     },
     /// The header lacks a column.
+    #[error(
+        "line 1: no column '{column}' in the header; conformance/decisions/README.md lists \
+         the columns"
+    )]
     MissingColumn {
         /// The column.
         column: &'static str,
     },
     /// A field is not a whole number.
+    #[error("line {line}, column '{column}': '{}' is not a whole number", Shown(found))]
     NotANumber {
         /// The line.
         line: u64,
@@ -40,6 +48,7 @@ pub enum DecisionLogError {
         found: String,
     },
     /// A number is outside of what its column can hold.
+    #[error("line {line}, column '{column}': {found} is not in {min} to {max}")]
     OutOfRange {
         /// The line.
         line: u64,
@@ -53,6 +62,10 @@ pub enum DecisionLogError {
         max: i128,
     },
     /// A state does not exist in the table.
+    #[error(
+        "line {line}, column '{column}': no state {found} in a table of {state_count} \
+         states; is this the log's table?"
+    )]
     NoSuchState {
         /// The line.
         line: u64,
@@ -64,13 +77,23 @@ pub enum DecisionLogError {
         state_count: usize,
     },
     /// Only row 0 may enable the governor, and it must.
+    #[error(
+        "line {line}, column 'enable': row 0 must have 1 and all others 0; split the log \
+         where the governor starts anew"
+    )]
     Enable {
         /// The line.
         line: u64,
     },
     /// There is a header at most.
+    #[error("line 1: no rows; is the file complete?")]
     Empty,
     /// In a table file, a table's states are not numbered 0, 1, 2, …
+    #[error(
+        "line {line}, column 'index': state {expected} of table '{}' should be here; number \
+         a table's states from 0",
+        Shown(table)
+    )]
     StateOrder {
         /// The line.
         line: u64,
@@ -80,58 +103,14 @@ pub enum DecisionLogError {
         expected: usize,
     },
     /// A table in a table file is not valid.
+    #[error("table '{}': {error}", Shown(table))]
     InvalidTable {
         /// The table.
         table: String,
         /// The rule that it breaks.
+        #[source]
         error: StateTableError,
     },
-}
-
-impl fmt::Display for DecisionLogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable { line, error } => {
-                write!(f, "line {line}: cannot read on: {error}; is the file complete?")
-            }
-            Self::FieldCount { line, found, expected } => write!(
-                f,
-                "line {line}: {found} fields where the header has {expected}; is the line cut off?"
-            ),
-            Self::MissingColumn { column } => write!(
-                f,
-                "line 1: no column '{column}' in the header; conformance/decisions/README.md lists \
-                 the columns"
-            ),
-            Self::NotANumber { line, column, found } => {
-                let found = Shown(found);
-                write!(f, "line {line}, column '{column}': '{found}' is not a whole number")
-            }
-            Self::OutOfRange { line, column, found, min, max } => {
-                write!(f, "line {line}, column '{column}': {found} is not in {min} to {max}")
-            }
-            Self::NoSuchState { line, column, found, state_count } => write!(
-                f,
-                "line {line}, column '{column}': no state {found} in a table of {state_count} \
-                 states; is this the log's table?"
-            ),
-            Self::Enable { line } => write!(
-                f,
-                "line {line}, column 'enable': row 0 must have 1 and all others 0; split the log \
-                 where the governor starts anew"
-            ),
-            Self::Empty => write!(f, "line 1: no rows; is the file complete?"),
-            Self::StateOrder { line, table, expected } => write!(
-                f,
-                "line {line}, column 'index': state {expected} of table '{}' should be here; \
-                 number a table's states from 0",
-                Shown(table)
-            ),
-            Self::InvalidTable { table, error } => {
-                write!(f, "table '{}': {error}", Shown(table))
-            }
-        }
-    }
 }
 
 /// A field as a message has it: on one line and short, even if a lost quotation mark made a field
@@ -148,15 +127,5 @@ impl fmt::Display for Shown<'_> {
             if is_plain { write!(f, "{char}")? } else { write!(f, "{}", char.escape_unicode())? }
         }
         if rest.next().is_some() { f.write_str("…") } else { Ok(()) }
-    }
-}
-
-impl std::error::Error for DecisionLogError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreadable { error, .. } => Some(error),
-            Self::InvalidTable { error, .. } => Some(error),
-            _ => None,
-        }
     }
 }
