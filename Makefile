@@ -81,10 +81,14 @@ TEST_PARTS = lint unit-test stress-short loom-bounded bare-metal other-systems m
 test: setup ## everything that CI runs, and at its end a list of what was skipped and why
 	@./scripts/skips $(MAKE) --no-print-directory --keep-going $(TEST_PARTS)
 
-lint: toolchain ## formatting, clippy, licences and sources of dependencies
+# What strangers depend on.
+LIBRARIES = idlewise-core idlewise-park idlewise-machine idlewise-linux idlewise-trace idlewise-sim
+
+lint: toolchain ## formatting, clippy, documentation, licences and sources of dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) clippy --package idlewise-park --all-features --all-targets -- --deny warnings
+	RUSTDOCFLAGS='--deny rustdoc::all' $(CARGO) doc --quiet --no-deps --all-features $(addprefix --package ,$(LIBRARIES))
 	@./scripts/cargo-deny
 
 unit-test: toolchain ## unit, property, golden and end-to-end tests

@@ -32,12 +32,13 @@ pub use monitor::monitor_lasts;
 pub use monitor::trust_again;
 
 /// The number of `wfet x0`: written as such, because assemblers want the extension switched on for
-/// a whole function.
+/// a whole function. For tests, which disassemble it.
+#[doc(hidden)]
 pub const WFET_X0: u32 = 0xd503_1000;
 
 /// Waits on a doorbell in one way.
 pub trait WaitMethod: Sync {
-    /// Waits until the doorbell is rung or the clock ([`crate::clock`]) says `until_ns`, but may
+    /// Waits until the doorbell is rung or the clock says `until_ns`, but may
     /// return earlier for no reason: the caller looks and calls again.
     ///
     /// Called by the doorbell's waiter only, with the word POLLING, or SLEEPING if
@@ -76,7 +77,7 @@ pub enum Method {
 }
 
 /// All methods with their names, shallowest first.
-pub const METHODS: [(Method, &str); 9] = [
+pub const METHODS: &[(Method, &str)] = &[
     (Method::Spin, "spin"),
     (Method::Tpause, "tpause"),
     (Method::UmwaitC01, "umwait-c01"),
@@ -91,7 +92,7 @@ pub const METHODS: [(Method, &str); 9] = [
 impl Method {
     /// Its name in messages, statistics and `IDLEWISE_PARK_STATES`.
     pub fn name(self) -> &'static str {
-        METHODS.iter().find(|(method, _)| *method == self).map_or("?", |(_, name)| name)
+        METHODS.iter().find(|(method, _)| *method == self).map_or("?", |(_, name)| *name)
     }
 
     /// The method of this name.

@@ -11,6 +11,7 @@ use super::{Method, WaitMethod};
 use crate::clock;
 
 /// The instructions, whose registers are fixed: what an assembler is asked about.
+#[doc(hidden)]
 pub const ENCODINGS: [(&str, &[u8]); 2] =
     [("monitorx", &[0x0f, 0x01, 0xfa]), ("mwaitx", &[0x0f, 0x01, 0xfb])];
 

@@ -17,6 +17,7 @@ use super::{Method, WaitMethod};
 use crate::clock;
 
 /// The instructions, with the registers that they are used with: what an assembler is asked about.
+#[doc(hidden)]
 pub const ENCODINGS: [(&str, &[u8]); 3] = [
     ("umonitor %rdi", &[0xf3, 0x0f, 0xae, 0xf7]),
     ("umwait %ecx", &[0xf2, 0x0f, 0xae, 0xf1]),

@@ -67,7 +67,7 @@ pub enum ShapeError {
          thread_count"
     )]
     Nothing,
-    /// More CPUs than [`CPU_COUNT_MAX`].
+    /// More CPUs than a simulated machine may have.
     #[error(
         "{cpu_count} CPUs, more than {CPU_COUNT_MAX}: set package_count, core_count and thread_count"
     )]
