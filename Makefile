@@ -24,7 +24,7 @@ KERNEL_DEBUG_BACKPORTS = linux-source-6.12
 CPU_PACKAGES = qemu-system-x86 busybox-static cpio kmod xz-utils locales
 
 .DEFAULT_GOAL := help
-.PHONY: help install book deb test-deb setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-kernel-debug test-cpus \
+.PHONY: help install book deb package test-deb setup toolchain demo test lint unit-test front-door golden studies bench conformance conformance-short fuzz mutants test-kernel test-kernel-newest test-kernel-debug test-cpus \
 	loom loom-bounded miri tsan stress stress-short test-arm bare-metal other-systems msrv
 
 help: ## list the targets
@@ -45,6 +45,9 @@ install: toolchain ## build and install the command, its manual pages and shell 
 	install -d "$$(dirname "$$to/share/$${entry#*:}")"; \
 	"$$binary" generate completions "$${entry%%:*}" > "$$to/share/$${entry#*:}"; done; \
 	echo "installed into $$to: bin/idlewise, share/man/man1/idlewise*.1, completions for bash, zsh and fish"
+
+package: toolchain ## pack the libraries as a registry would take them, in target/package
+	$(CARGO) package --no-verify $(addprefix --package ,$(LIBRARIES))
 
 deb: toolchain ## a Debian package of the command, in target/debian
 	@./scripts/setup $(BUILD_PACKAGES) binutils dpkg-dev

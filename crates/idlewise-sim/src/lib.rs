@@ -13,6 +13,34 @@
 //! | `decision_log.rs` | [`decision_log`]: a governor against what a real kernel's answered |
 //!
 //! What this crate does not do: open files, read a clock, or draw unseeded random numbers.
+//!
+//! Two milliseconds idle, with a timer at its end, under a governor that believes every timer:
+//!
+//! ```
+//! use idlewise_core::{IdleState, StateTable, TimerOnly, tick_period_ns};
+//! use idlewise_sim::replay::{GovernorLane, Lane, Setting};
+//! use idlewise_trace::{IdleGap, WakeReason};
+//!
+//! let states = StateTable::new(&[IdleState::POLL, IdleState::new(2_000, 2_000)])?;
+//! let period_ns = tick_period_ns(250);
+//! let governor = TimerOnly::new(period_ns.into());
+//! let mut lane = GovernorLane::new(governor, Setting::new(states, period_ns));
+//! lane.replay(&[IdleGap {
+//!     cpu: 0,
+//!     start_ns: 0,
+//!     gap_ns: 2_000_000,
+//!     sleep_length_ns: Some(2_000_000),
+//!     next_tick_ns: Some(3_000_000),
+//!     tick_stopped: false,
+//!     ran_task: true,
+//!     wake_reason: WakeReason::Timer,
+//!     latency_limit_ns: None,
+//!     recorded_state: None,
+//!     recorded_idle_ns: None,
+//! }]);
+//! assert_eq!(lane.tally().states[1].wake_count, 1);
+//! # Ok::<(), idlewise_core::StateTableError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod cost;

@@ -22,6 +22,22 @@
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //!
 //! What this crate does not do: look at this machine, or panic on any input.
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! use idlewise_trace::log::IdleLog;
+//!
+//! let log = IdleLog::open(Path::new("server.parquet"))?;
+//! let mut gaps = Vec::new();
+//! for group in log.groups() {
+//!     log.read_group(group, None, &mut gaps)?;
+//!     for gap in &gaps {
+//!         println!("CPU {} was idle for {} ns, woken by {}", gap.cpu, gap.gap_ns, gap.wake_reason);
+//!     }
+//! }
+//! # Ok::<(), idlewise_trace::log::LogError>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod anonymize;
