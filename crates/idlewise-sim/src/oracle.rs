@@ -8,7 +8,7 @@
 //! check at run time. It never needs the tick.
 
 use idlewise_core::StateIndex;
-use idlewise_trace::{IdleGap, WakeReason};
+use idlewise_trace::IdleGap;
 
 use crate::cost::CostModel;
 use crate::replay::{Lane, Setting, Tally};
@@ -133,16 +133,11 @@ impl Lane for OracleLane {
     fn replay(&mut self, gaps: &[IdleGap]) {
         for gap in gaps {
             let index = self.state(gap);
-            let is_ipi = matches!(gap.wake_reason, WakeReason::Ipi | WakeReason::Resched);
-            let is_free = is_ipi && self.setting.states.get(index).wakes_on_store;
             let state = &mut self.tally.states[index];
             state.entry_count += 1;
             state.stay_ns += gap.gap_ns;
-            state.wake_count += 1;
-            state.free_ipi_count += u64::from(is_free);
-            self.tally.gap_count += 1;
-            self.tally.gap_ns += gap.gap_ns;
-            self.tally.timerless_gap_count += u64::from(gap.sleep_length_ns.is_none());
+            state.add_wake(gap.wake_reason, self.setting.states.get(index).wakes_on_store);
+            self.tally.add_gap(gap.gap_ns, gap.sleep_length_ns.is_some());
         }
     }
 

@@ -272,25 +272,21 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             match end {
                 StayEnd::Event => {
                     let state = &mut self.tally.states[entry.state];
-                    state.wake_count += 1;
-                    let is_ipi = matches!(gap.wake_reason, WakeReason::Ipi | WakeReason::Resched);
-                    state.free_ipi_count += u64::from(is_ipi && rule.wakes_on_store);
+                    state.add_wake(gap.wake_reason, rule.wakes_on_store);
                     let first = first.expect("set above");
                     let delay_ns = rule.exit_latency_ns;
                     self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns });
                     return;
                 }
                 StayEnd::Tick => {
-                    let work_ns = exit_ns + self.idle.setting.tick_work_ns;
-                    self.tally.tick_wake_count += 1;
-                    self.tally.work_ns += work_ns;
-                    at_ns += stay_ns + work_ns;
+                    let tick_work_ns = self.idle.setting.tick_work_ns;
+                    self.tally.add_tick(exit_ns, tick_work_ns);
+                    at_ns += stay_ns + exit_ns + tick_work_ns;
                 }
                 // A limit of 0 must not stop the clock.
                 StayEnd::PollLimit => at_ns += stay_ns.max(1),
                 StayEnd::Promotion => {
-                    self.tally.auto_promotion_count += 1;
-                    self.tally.work_ns += exit_ns;
+                    self.tally.add_promotion(exit_ns);
                     at_ns += residency_ns.max(1);
                 }
                 StayEnd::Deadline => unreachable!("replay has no such deadline"),
@@ -362,10 +358,8 @@ fn line_after(at_ns: u64, line_ns: u64, period_ns: u64) -> u64 {
 
 impl<G: Governor, O: Observer> Lane for GovernorLane<G, O> {
     fn replay(&mut self, gaps: &[IdleGap]) {
-        self.tally.gap_count += gaps.len() as u64;
         for gap in gaps {
-            self.tally.gap_ns += gap.gap_ns;
-            self.tally.timerless_gap_count += u64::from(gap.sleep_length_ns.is_none());
+            self.tally.add_gap(gap.gap_ns, gap.sleep_length_ns.is_some());
             self.gap(gap);
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use idlewise_core::{STATE_COUNT_MAX, StateTable};
+use idlewise_trace::WakeReason;
 
 /// Counts of one state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,16 @@ pub struct StateTally {
     pub wake_count: u64,
     /// Those among them that were IPIs, and that a write to the monitored word could have replaced.
     pub free_ipi_count: u64,
+}
+
+impl StateTally {
+    /// A wake event found the CPU in this state.
+    #[inline]
+    pub(crate) fn add_wake(&mut self, reason: WakeReason, wakes_on_store: bool) {
+        self.wake_count += 1;
+        let is_ipi = matches!(reason, WakeReason::Ipi | WakeReason::Resched);
+        self.free_ipi_count += u64::from(is_ipi && wakes_on_store);
+    }
 }
 
 /// What one lane did, or several lanes together.
@@ -147,6 +158,28 @@ fn rounded(value: u64, dropped_bits: u32) -> u64 {
 }
 
 impl Tally {
+    /// A gap, whatever happens in it.
+    #[inline]
+    pub(crate) fn add_gap(&mut self, gap_ns: u64, is_timer_known: bool) {
+        self.gap_count += 1;
+        self.gap_ns += gap_ns;
+        self.timerless_gap_count += u64::from(!is_timer_known);
+    }
+
+    /// A stay that the tick ended, and its handler.
+    #[inline]
+    pub(crate) fn add_tick(&mut self, exit_ns: u64, tick_work_ns: u64) {
+        self.tick_wake_count += 1;
+        self.work_ns += exit_ns + tick_work_ns;
+    }
+
+    /// A stay that the promotion timer ended.
+    #[inline]
+    pub(crate) fn add_promotion(&mut self, exit_ns: u64) {
+        self.auto_promotion_count += 1;
+        self.work_ns += exit_ns;
+    }
+
     /// Decisions: one a stay.
     pub fn decision_count(&self) -> u64 {
         self.states.iter().map(|state| state.entry_count).sum()

@@ -39,6 +39,20 @@
 //! ([`crate::CostModel`]). With a power limit, once in each period the frequency of what runs is set
 //! so that the last period's mix of states would have met the limit.
 //!
+//! # Files
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `cpu.rs` | a CPU |
+//! | `work.rs` | what it runs: interrupts, calls, tasks in turn |
+//! | `idle.rs` | how it goes idle and leaves; the gap between |
+//! | `timers.rs` | its tick and its tasks' timers |
+//! | `wake.rs` | messages, wake-ups, IPIs and stores |
+//! | `power.rs` | cores and packages: speed, power, energy |
+//! | `task.rs` | what workloads are made of |
+//! | `hardware.rs`, `parameter.rs`, `quantiles.rs` | what can be set |
+//! | `event.rs`, `report.rs` | the queue; what comes out |
+//!
 //! # Known limitations
 //!
 //! Caches, memory and migration cost nothing. One run queue discipline: in turn, no preemption on
@@ -47,12 +61,15 @@
 mod cpu;
 mod event;
 mod hardware;
+mod idle;
 pub(crate) mod parameter;
 mod power;
 mod quantiles;
 mod report;
 mod task;
+mod timers;
 mod wake;
+mod work;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -62,9 +79,11 @@ use rayon::prelude::*;
 
 use crate::idle_loop::{Boxed, IdleLoop, Setting};
 use crate::{CostModel, Machine, MachineError};
-use cpu::{Cpu, Mode, Segment};
+use cpu::Cpu;
 use event::{Event, Queue};
+use idle::Mode;
 use power::{Core, Package};
+use work::Segment;
 
 pub use hardware::{Hardware, Shape, ShapeError};
 pub use parameter::{ParameterError, ParameterInfo};

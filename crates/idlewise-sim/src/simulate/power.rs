@@ -2,7 +2,7 @@
 
 use idlewise_core::StateIndex;
 
-use super::cpu::Mode;
+use super::idle::Mode;
 use super::{Event, Hardware, World};
 use crate::cost::UJ_PER_MW_NS;
 use crate::idle_loop::Entry;

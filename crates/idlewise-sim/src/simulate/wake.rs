@@ -3,8 +3,9 @@
 use idlewise_core::Ring;
 use idlewise_trace::WakeReason;
 
-use super::cpu::{Effect, Mode, Pending};
+use super::idle::Mode;
 use super::task::TaskId;
+use super::work::{Effect, Pending};
 use super::{Event, TaskState, World};
 
 /// Which queue of the other CPU got an entry.

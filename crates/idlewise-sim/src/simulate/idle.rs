@@ -1,0 +1,304 @@
+//! How a CPU goes idle, how it leaves, and the gap between.
+
+use idlewise_core::{FAR_AWAY_NS, NO_LATENCY_LIMIT_NS};
+use idlewise_trace::{IdleGap, WakeReason};
+
+use super::task::TaskId;
+use super::work::{Effect, Pending};
+use super::{Event, SimulationError, TaskState, World};
+use crate::idle_loop::{Entry, Outlook, StayEnd, Stayed};
+
+/// An idle stay under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IdleStay {
+    pub entry: Entry,
+    pub(super) since_ns: u64,
+    /// When the entry is over; it can't be aborted.
+    pub(super) entered_at_ns: u64,
+}
+
+/// A state being left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exit {
+    pub entry: Entry,
+    pub(super) stay_ns: u64,
+    pub(super) exit_ns: u64,
+    pub(super) end: StayEnd,
+    pub(super) tick_ran: bool,
+    pub(super) reason: WakeReason,
+    pub(super) left_at_ns: u64,
+}
+
+/// What a CPU is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mode {
+    Running,
+    Idle(IdleStay),
+    Exiting(Exit),
+}
+
+/// A gap that has not ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenGap {
+    pub(super) start_ns: u64,
+    pub(super) sleep_length_ns: Option<u64>,
+    pub(super) next_tick_ns: u64,
+    pub(super) latency_limit_ns: i64,
+    pub(super) tick_stopped: bool,
+    pub(super) ran_task: bool,
+    pub(super) first_state: usize,
+    pub(super) idle_ns: u64,
+    /// Since when the CPU has been in the shallowest state that doesn't poll, and how many stays.
+    pub(super) shallow_since_ns: u64,
+    pub(super) shallow_count: u64,
+    /// An event came while the CPU was not asleep, and why.
+    pub(super) event: Option<(u64, WakeReason)>,
+}
+
+impl World<'_> {
+    /// Asks the governor and goes to sleep.
+    pub(super) fn enter_idle(&mut self, cpu: usize) {
+        let (now_ns, period_ns) = (self.now_ns, self.period_ns);
+        let this = &mut self.cpus[cpu];
+        let next_tick_at_ns = if this.idle.tick_stopped {
+            this.next_tick_at_ns(now_ns, period_ns)
+        } else {
+            this.tick_at_ns
+        };
+        let start_ns = this.gap.map_or(now_ns, |gap| gap.start_ns);
+        let timer_left_ns = match &this.recorded {
+            Some(gap) => match gap.sleep_length_ns {
+                Some(length_ns) if length_ns >= now_ns - start_ns => {
+                    i64::try_from(length_ns - (now_ns - start_ns)).unwrap_or(FAR_AWAY_NS)
+                }
+                _ => FAR_AWAY_NS,
+            },
+            None => {
+                let next = this.timers.iter().map(|timer| timer.hard_at_ns).min();
+                next.map_or(FAR_AWAY_NS, |at_ns| at_ns as i64 - now_ns as i64)
+            }
+        };
+        let recorded_limit_ns = this.recorded.as_ref().and_then(|gap| gap.latency_limit_ns);
+        let recorded_limit_ns = recorded_limit_ns.and_then(|ns| i64::try_from(ns).ok());
+        let outlook = Outlook {
+            now_ns,
+            timer_left_ns,
+            tick_left_ns: next_tick_at_ns.saturating_sub(now_ns),
+            latency_limit_ns: recorded_limit_ns
+                .map_or(self.setup.latency_limit_ns, |ns| ns.min(self.setup.latency_limit_ns)),
+        };
+        let tick_stopped = this.idle.tick_stopped;
+        let entry = this.idle.select(outlook, &mut self.report.idle);
+        if this.idle.tick_stopped && !tick_stopped {
+            this.tick_generation = this.tick_generation.wrapping_add(1);
+        }
+        let ran_task = std::mem::replace(&mut this.ran_task, false);
+        this.gap.get_or_insert(OpenGap {
+            start_ns,
+            sleep_length_ns: u64::try_from(timer_left_ns)
+                .ok()
+                .filter(|_| timer_left_ns != FAR_AWAY_NS),
+            next_tick_ns: outlook.tick_left_ns,
+            latency_limit_ns: outlook.latency_limit_ns,
+            tick_stopped,
+            ran_task,
+            first_state: entry.state,
+            idle_ns: 0,
+            shallow_since_ns: 0,
+            shallow_count: 0,
+            event: None,
+        });
+        self.note_round(cpu, entry.state);
+        let this = &mut self.cpus[cpu];
+        if self.hardware.ipi_less && entry.rule.wakes_on_store {
+            this.doorbell.start_polling();
+        }
+        let entry_ns = match self.hardware.entry_ratio {
+            0.0 => 0,
+            ratio => (entry.rule.exit_latency_ns as f64 * ratio) as u64,
+        };
+        let stay = IdleStay { entry, since_ns: now_ns, entered_at_ns: now_ns + entry_ns };
+        self.set_mode(cpu, Mode::Idle(stay));
+        let limit_ns = match self.hardware.umwait_max_ns {
+            Some(max_ns) if self.is_umwait[entry.state] => entry.own_limit_ns.min(max_ns),
+            _ => entry.own_limit_ns,
+        };
+        if limit_ns != u64::MAX {
+            let generation = self.cpus[cpu].generation;
+            let event = Event::IdleLimit { cpu: cpu as u32, generation };
+            self.queue.push(now_ns.saturating_add(limit_ns), event);
+        }
+    }
+
+    /// Notes how long a CPU takes to get deeper than the shallowest state that doesn't poll.
+    pub(super) fn note_round(&mut self, cpu: usize, state: usize) {
+        let now_ns = self.now_ns;
+        let Some(gap) = &mut self.cpus[cpu].gap else { return };
+        if state == self.shallow_state {
+            if gap.shallow_count == 0 {
+                gap.shallow_since_ns = now_ns;
+            }
+            gap.shallow_count += 1;
+        } else if state > self.shallow_state && gap.shallow_count > 0 {
+            let rounds = std::mem::take(&mut gap.shallow_count);
+            let metrics = &mut self.report.metrics;
+            metrics.record("deeper_after_ns", now_ns - gap.shallow_since_ns);
+            metrics.record("deeper_after_rounds", rounds);
+        }
+    }
+
+    pub(super) fn idle_limit(&mut self, cpu: usize) {
+        let Mode::Idle(stay) = self.cpus[cpu].mode else { return };
+        let end = match stay.entry.rule.is_polling {
+            true => StayEnd::PollLimit,
+            false if self.now_ns - stay.since_ns < stay.entry.own_limit_ns => StayEnd::Deadline,
+            false => StayEnd::Promotion,
+        };
+        self.leave_idle(cpu, end, WakeReason::Unknown);
+    }
+
+    /// An event reaches a CPU. If it sleeps it begins to wake up; if it is busy within a gap, the
+    /// event is late.
+    pub(super) fn notice(&mut self, cpu: usize, reason: WakeReason) {
+        match self.cpus[cpu].mode {
+            Mode::Idle(_) => self.leave_idle(cpu, StayEnd::Event, reason),
+            Mode::Exiting(exit) if exit.end == StayEnd::Event => {}
+            Mode::Exiting(_) | Mode::Running => {
+                let now_ns = self.now_ns;
+                if let Some(gap) = &mut self.cpus[cpu].gap {
+                    gap.event.get_or_insert((now_ns, reason));
+                }
+            }
+        }
+    }
+
+    pub(super) fn leave_idle(&mut self, cpu: usize, end: StayEnd, reason: WakeReason) {
+        let now_ns = self.now_ns;
+        let Mode::Idle(stay) = self.cpus[cpu].mode else { return };
+        let this = &self.cpus[cpu];
+        let tick_is_now = !this.idle.tick_stopped && this.tick_at_ns == now_ns;
+        let is_on_grid = || now_ns % self.period_ns == this.tick_phase_ns % self.period_ns;
+        let tick_ran = match end {
+            StayEnd::Tick => true,
+            StayEnd::Event => tick_is_now || reason == WakeReason::Timer && is_on_grid(),
+            StayEnd::PollLimit | StayEnd::Promotion | StayEnd::Deadline => false,
+        };
+        // A poll that only reached its limit has nothing to leave.
+        let exit_ns = match end {
+            StayEnd::PollLimit => stay.entry.rule.exit_latency_ns,
+            _ => self.exit_ns(cpu, &stay.entry, stay.entered_at_ns),
+        };
+        let stay_ns = now_ns - stay.since_ns;
+        let entry = stay.entry;
+        let exit = Exit { entry, stay_ns, exit_ns, end, tick_ran, reason, left_at_ns: now_ns };
+        self.set_mode(cpu, Mode::Exiting(exit));
+        if exit_ns == 0 || end == StayEnd::PollLimit {
+            self.awake(cpu);
+        } else {
+            let generation = self.cpus[cpu].generation;
+            self.queue.push(now_ns + exit_ns, Event::Awake { cpu: cpu as u32, generation });
+        }
+    }
+
+    /// The CPU runs again.
+    pub(super) fn awake(&mut self, cpu: usize) {
+        let Mode::Exiting(exit) = self.cpus[cpu].mode else { return };
+        self.set_mode(cpu, Mode::Running);
+        let Exit { entry, stay_ns, exit_ns, end, tick_ran, reason, left_at_ns } = exit;
+        let this = &mut self.cpus[cpu];
+        this.doorbell.take();
+        let tally = &mut self.report.idle;
+        let stayed = Stayed { stay_ns, exit_ns, end, tick_ran, now_ns: left_at_ns + exit_ns };
+        let residency_ns = this.idle.reflect(&entry, stayed, tally);
+        if let Some(gap) = &mut this.gap {
+            gap.idle_ns += residency_ns;
+        }
+        match end {
+            StayEnd::Event => {
+                tally.states[entry.state].add_wake(reason, entry.rule.wakes_on_store);
+                self.end_gap(cpu, left_at_ns, reason);
+            }
+            StayEnd::Tick => {
+                tally.add_tick(exit_ns, self.hardware.tick_work_ns);
+                let pending =
+                    Pending { work_ns: self.hardware.tick_work_ns, effect: Effect::TickInGap };
+                this.irqs.push_front(pending);
+            }
+            // A limit of 0 must not stop the clock.
+            StayEnd::PollLimit if stay_ns == 0 => {
+                let pending = Pending { work_ns: 1, effect: Effect::Pause };
+                this.irqs.push_front(pending);
+            }
+            StayEnd::PollLimit => {}
+            StayEnd::Promotion => tally.add_promotion(exit_ns),
+            StayEnd::Deadline => tally.work_ns += exit_ns,
+        }
+        self.proceed(cpu);
+    }
+
+    /// Ends a gap whose event came while the CPU was busy with the tick or a promotion.
+    pub(super) fn end_gap_if_open(&mut self, cpu: usize) {
+        let Some(gap) = self.cpus[cpu].gap else { return };
+        let (at_ns, reason) = gap.event.unwrap_or((self.now_ns, WakeReason::Unknown));
+        self.report.idle.overruns.record(self.now_ns - at_ns);
+        self.end_gap(cpu, at_ns, reason);
+    }
+
+    pub(super) fn end_gap(&mut self, cpu: usize, at_ns: u64, reason: WakeReason) {
+        let Some(gap) = self.cpus[cpu].gap.take() else { return };
+        self.cpus[cpu].recorded = None;
+        let gap_ns = at_ns - gap.start_ns;
+        if gap.shallow_count > 0 {
+            let shallow_ns = at_ns.saturating_sub(gap.shallow_since_ns);
+            self.report.metrics.record("not_deeper_ns", shallow_ns);
+        }
+        self.report.idle.add_gap(gap_ns, gap.sleep_length_ns.is_some());
+        if self.setup.keeps_gaps {
+            self.report.gaps.push(IdleGap {
+                cpu: cpu as u16,
+                start_ns: gap.start_ns as i64,
+                gap_ns,
+                sleep_length_ns: gap.sleep_length_ns,
+                next_tick_ns: u32::try_from(gap.next_tick_ns).ok(),
+                tick_stopped: gap.tick_stopped,
+                ran_task: gap.ran_task,
+                wake_reason: reason,
+                latency_limit_ns: u64::try_from(gap.latency_limit_ns)
+                    .ok()
+                    .filter(|_| gap.latency_limit_ns < NO_LATENCY_LIMIT_NS),
+                recorded_state: u8::try_from(gap.first_state).ok(),
+                recorded_idle_ns: Some(gap.idle_ns),
+            });
+        }
+    }
+
+    /// Idles exactly as recorded.
+    pub(super) fn play_gap(&mut self, cpu: usize, id: TaskId, gap: Box<IdleGap>) {
+        if u64::from(gap.cpu) as usize != cpu {
+            self.error =
+                Some(SimulationError::NoCpu { cpu: gap.cpu.into(), cpu_count: self.cpus.len() });
+            return;
+        }
+        let (now_ns, period_ns) = (self.now_ns, self.period_ns);
+        self.block(cpu, id, TaskState::Waiting);
+        let this = &mut self.cpus[cpu];
+        this.recorded_task = Some(id);
+        this.ran_task = gap.ran_task;
+        if gap.ran_task {
+            this.idle.tick_stopped = false;
+        }
+        this.tick_phase_ns = match gap.next_tick_ns {
+            Some(next_ns) => (now_ns + u64::from(next_ns).max(1)) % period_ns,
+            None => 0,
+        };
+        self.queue.push(now_ns + gap.gap_ns, Event::Recorded { cpu: cpu as u32 });
+        self.cpus[cpu].recorded = Some(gap);
+        self.arm_tick(cpu);
+    }
+
+    pub(super) fn recorded_event(&mut self, cpu: usize) {
+        let reason =
+            self.cpus[cpu].recorded.as_ref().map_or(WakeReason::Unknown, |g| g.wake_reason);
+        self.interrupt(cpu, Pending { work_ns: 0, effect: Effect::Recorded }, reason);
+    }
+}

@@ -1,0 +1,370 @@
+//! What a CPU runs: interrupts first, then functions that others asked for, then tasks in turn.
+
+use idlewise_trace::WakeReason;
+
+use super::task::{Irq, Op, TaskId, View};
+use super::timers::Timer;
+use super::{Event, Mode, TaskState, World};
+
+/// An interrupt, or something done like one, that waits for its turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub work_ns: u64,
+    pub effect: Effect,
+}
+
+/// What an interrupt does at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Nothing,
+    Message {
+        to: TaskId,
+        stamp_ns: u64,
+    },
+    Timers,
+    Ipi,
+    Tick,
+    /// The tick's work within a gap: nothing else runs.
+    TickInGap,
+    /// A moment that must pass within a gap.
+    Pause,
+    /// A recorded wake event.
+    Recorded,
+}
+
+/// A piece of work under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    /// What is left at nominal speed, as of `started_ns`.
+    pub(super) left_ns: u64,
+    /// Be busy until then instead.
+    pub(super) until_ns: Option<u64>,
+    pub(super) started_ns: u64,
+    pub(super) rate: f64,
+    /// An interrupt's effect; none for a task's own work.
+    pub(super) effect: Option<Effect>,
+}
+
+impl World<'_> {
+    /// Does what is next on a running CPU, until something takes time or it goes idle.
+    pub(super) fn proceed(&mut self, cpu: usize) {
+        loop {
+            if !self.step_once() || self.cpus[cpu].segment.is_some() {
+                return;
+            }
+            let this = &mut self.cpus[cpu];
+            if let Some(pending) = this.irqs.pop_front() {
+                self.begin_irq(cpu, pending);
+            } else if !this.calls.is_empty() && !this.call_ipi_pending {
+                // Woken by a store: the idle loop looks at the queue itself.
+                self.end_gap_if_open(cpu);
+                let work_ns = self.drain_calls(cpu);
+                self.begin(cpu, work_ns, None, Some(Effect::Nothing));
+            } else if let Some(suspended) = this.suspended.take() {
+                self.begin(cpu, suspended.left_ns, suspended.until_ns, None);
+            } else if let Some(task) = this.current {
+                self.step(cpu, task);
+            } else if let Some(task) = this.run_queue.pop_front() {
+                self.end_gap_if_open(cpu);
+                self.switch_to(cpu, task);
+            } else if self.hardware.idle_loop_ns > 0 && !this.is_prepared {
+                this.is_prepared = true;
+                self.begin(cpu, self.hardware.idle_loop_ns, None, Some(Effect::Pause));
+            } else {
+                self.cpus[cpu].is_prepared = false;
+                self.enter_idle(cpu);
+                return;
+            }
+        }
+    }
+
+    pub(super) fn switch_to(&mut self, cpu: usize, task: TaskId) {
+        let is_recorded = self.tasks[task].is_recorded;
+        let this = &mut self.cpus[cpu];
+        this.current = Some(task);
+        if is_recorded {
+            return;
+        }
+        this.ran_task = true;
+        if this.idle.tick_stopped {
+            this.idle.tick_stopped = false;
+            self.arm_tick(cpu);
+        }
+        self.cpus[cpu].suspended = self.tasks[task].suspended.take();
+        self.begin(cpu, self.hardware.switch_ns, None, None);
+    }
+
+    pub(super) fn begin_irq(&mut self, cpu: usize, pending: Pending) {
+        let mut work_ns = pending.work_ns;
+        if !matches!(pending.effect, Effect::TickInGap | Effect::Pause) {
+            self.end_gap_if_open(cpu);
+        }
+        match pending.effect {
+            Effect::Ipi => {
+                self.cpus[cpu].call_ipi_pending = false;
+                self.cpus[cpu].wake_ipi_pending = false;
+                work_ns += self.drain_calls(cpu);
+            }
+            Effect::Timers => self.cpus[cpu].timer_irq_pending = false,
+            _ => {}
+        }
+        self.begin(cpu, work_ns, None, Some(pending.effect));
+    }
+
+    pub(super) fn drain_calls(&mut self, cpu: usize) -> u64 {
+        let mut work_ns = 0;
+        for (call_ns, asked_at_ns) in self.cpus[cpu].calls.drain(..) {
+            work_ns += call_ns;
+            self.report.metrics.record("call_ns", self.now_ns - asked_at_ns + work_ns);
+        }
+        work_ns
+    }
+
+    /// Starts a piece of work; one that takes no time is done at once.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        cpu: usize,
+        left_ns: u64,
+        until_ns: Option<u64>,
+        effect: Option<Effect>,
+    ) {
+        let rate = self.rate(cpu);
+        let segment = Segment { left_ns, until_ns, started_ns: self.now_ns, rate, effect };
+        self.cpus[cpu].segment = Some(segment);
+        let span_ns = self.span_ns(&segment);
+        if span_ns == 0 {
+            self.complete_segment(cpu);
+        } else {
+            self.schedule_done(cpu, span_ns);
+        }
+    }
+
+    pub(super) fn span_ns(&self, segment: &Segment) -> u64 {
+        match segment.until_ns {
+            Some(until_ns) => until_ns.saturating_sub(self.now_ns),
+            None if segment.rate == 1.0 => segment.left_ns,
+            None => (segment.left_ns as f64 / segment.rate).ceil() as u64,
+        }
+    }
+
+    pub(super) fn schedule_done(&mut self, cpu: usize, span_ns: u64) {
+        let this = &mut self.cpus[cpu];
+        this.generation = this.generation.wrapping_add(1);
+        let event = Event::Done { cpu: cpu as u32, generation: this.generation };
+        self.queue.push(self.now_ns + span_ns, event);
+    }
+
+    pub(super) fn finish_work(&mut self, cpu: usize) {
+        self.complete_segment(cpu);
+        self.proceed(cpu);
+    }
+
+    pub(super) fn complete_segment(&mut self, cpu: usize) {
+        let Some(segment) = self.cpus[cpu].segment.take() else { return };
+        let Some(effect) = segment.effect else { return };
+        if effect != Effect::Pause {
+            self.report.irq_ns += self.now_ns - segment.started_ns;
+        }
+        match effect {
+            Effect::Nothing | Effect::Ipi | Effect::Pause => {}
+            Effect::Message { to, stamp_ns } => {
+                let cost_ns = self.send(cpu, to, stamp_ns);
+                self.add_overhead(cpu, cost_ns);
+            }
+            Effect::Timers => self.expire_timers(cpu),
+            Effect::Tick => self.take_turns(cpu),
+            Effect::TickInGap => self.arm_tick(cpu),
+            Effect::Recorded => {
+                if let Some(task) = self.cpus[cpu].recorded_task.take() {
+                    self.make_runnable(cpu, task);
+                }
+            }
+        }
+    }
+
+    /// More interrupt work, before anything else.
+    pub(super) fn add_overhead(&mut self, cpu: usize, work_ns: u64) {
+        if work_ns > 0 {
+            let pending = Pending { work_ns, effect: Effect::Nothing };
+            self.cpus[cpu].irqs.push_front(pending);
+        }
+    }
+
+    /// Queues an interrupt and has the CPU turn to it.
+    pub(super) fn interrupt(&mut self, cpu: usize, pending: Pending, reason: WakeReason) {
+        self.cpus[cpu].irqs.push_back(pending);
+        self.bound_queue("interrupts", self.cpus[cpu].irqs.len(), super::PENDING_IRQ_MAX);
+        self.suspend_task(cpu);
+        let was_running = matches!(self.cpus[cpu].mode, Mode::Running);
+        self.notice(cpu, reason);
+        if was_running {
+            self.proceed(cpu);
+        }
+    }
+
+    pub(super) fn device_interrupt(&mut self, cpu: usize, irq: Irq) {
+        let effect = match irq.to {
+            Some(to) => Effect::Message { to, stamp_ns: irq.stamp_ns },
+            None => Effect::Nothing,
+        };
+        let work_ns = self.hardware.irq_entry_ns + irq.work_ns;
+        self.interrupt(cpu, Pending { work_ns, effect }, WakeReason::Irq);
+    }
+
+    pub(super) fn store_irq(&mut self, irq: Irq) -> u32 {
+        if let Some(slot) = self.free_slots.pop() {
+            self.irqs[slot as usize] = irq;
+            return slot;
+        }
+        self.irqs.push(irq);
+        (self.irqs.len() - 1) as u32
+    }
+
+    /// Takes a task's work off the CPU; an interrupt's goes on.
+    pub(super) fn suspend_task(&mut self, cpu: usize) {
+        let now_ns = self.now_ns;
+        let this = &mut self.cpus[cpu];
+        let Some(segment) = this.segment.filter(|segment| segment.effect.is_none()) else { return };
+        this.segment = None;
+        this.generation = this.generation.wrapping_add(1);
+        this.suspended = Some(Segment { left_ns: left_ns(&segment, now_ns), ..segment });
+    }
+
+    /// The speed of a CPU changed: what is under way takes its remainder at the new one.
+    pub(super) fn change_rate(&mut self, cpu: usize) {
+        let rate = self.rate(cpu);
+        let now_ns = self.now_ns;
+        let Some(segment) = self.cpus[cpu].segment else { return };
+        if segment.rate == rate {
+            return;
+        }
+        if segment.effect.is_some() {
+            self.report.irq_ns += now_ns - segment.started_ns;
+        }
+        let left_ns = left_ns(&segment, now_ns);
+        let segment = Segment { left_ns, started_ns: now_ns, rate, ..segment };
+        self.cpus[cpu].segment = Some(segment);
+        let span_ns = self.span_ns(&segment);
+        self.schedule_done(cpu, span_ns);
+    }
+
+    pub(super) fn take_turns(&mut self, cpu: usize) {
+        let this = &mut self.cpus[cpu];
+        // A task between two pieces of work can't be told from one that is about to block.
+        if this.suspended.is_none() || this.run_queue.is_empty() {
+            return;
+        }
+        let Some(task) = this.current.take() else { return };
+        this.run_queue.push_back(task);
+        self.tasks[task].suspended = this.suspended.take();
+    }
+
+    /// One step of the running task.
+    pub(super) fn step(&mut self, cpu: usize, id: TaskId) {
+        let task = &mut self.tasks[id];
+        let op = match task.retried.take() {
+            Some(op) => op,
+            None => {
+                let mut program = task.program.take().expect("a running task has a program");
+                let mut view = View {
+                    now_ns: self.now_ns,
+                    message: task.message.take(),
+                    sender_cost_ns: task.sender_cost_ns,
+                    waiting_count: task.mailbox.len(),
+                    rng: &mut self.rng,
+                    metrics: &mut self.report.metrics,
+                };
+                let op = program.next(&mut view);
+                self.tasks[id].program = Some(program);
+                op
+            }
+        };
+        match op {
+            Op::Run { ns } => self.begin(cpu, ns, None, None),
+            Op::RunUntil { at_ns } => self.begin(cpu, 0, Some(at_ns), None),
+            Op::Send { to, stamp_ns, capacity } => self.step_send(cpu, id, to, stamp_ns, capacity),
+            Op::Wait => self.step_wait(cpu, id),
+            Op::SleepUntil { at_ns, slack_ns } => {
+                self.block(cpu, id, TaskState::Sleeping);
+                let hard_at_ns = at_ns.max(self.now_ns).saturating_add(slack_ns);
+                self.cpus[cpu].timers.push(Timer { soft_at_ns: at_ns, hard_at_ns, task: Some(id) });
+                self.queue.push(hard_at_ns, Event::Timer { cpu: cpu as u32 });
+            }
+            Op::Call { cpu: target, work_ns } => {
+                if let Err(error) = self.check_cpu(target) {
+                    self.error = Some(error);
+                    return;
+                }
+                let cost_ns = self.call(cpu, target, work_ns);
+                self.tasks[id].sender_cost_ns = cost_ns;
+                self.begin(cpu, cost_ns, None, None);
+            }
+            Op::Device { delay_ns, cpu: target, irq } => {
+                if let Err(error) = self.check_cpu(target) {
+                    self.error = Some(error);
+                    return;
+                }
+                let slot = self.store_irq(irq);
+                let event = Event::Interrupt { cpu: target as u32, slot };
+                self.queue.push(self.now_ns + delay_ns, event);
+            }
+            Op::Gap(gap) => self.play_gap(cpu, id, gap),
+            Op::Exit => self.block(cpu, id, TaskState::Exited),
+        }
+    }
+
+    pub(super) fn step_send(
+        &mut self,
+        cpu: usize,
+        id: TaskId,
+        to: TaskId,
+        stamp_ns: u64,
+        capacity: Option<u32>,
+    ) {
+        let full = capacity.is_some_and(|room| self.tasks[to].mailbox.len() >= room as usize);
+        if full {
+            self.tasks[to].senders.push(id);
+            self.tasks[id].retried = Some(Op::Send { to, stamp_ns, capacity });
+            self.block(cpu, id, TaskState::Waiting);
+            return;
+        }
+        let cost_ns = self.send(cpu, to, stamp_ns);
+        self.tasks[id].sender_cost_ns = cost_ns;
+        self.begin(cpu, cost_ns, None, None);
+    }
+
+    pub(super) fn step_wait(&mut self, cpu: usize, id: TaskId) {
+        match self.tasks[id].mailbox.pop_front() {
+            Some(stamp_ns) => {
+                self.report.tasks.taken_count += 1;
+                self.tasks[id].message = Some(stamp_ns);
+                if self.tasks[id].mailbox.is_empty() {
+                    for sender in std::mem::take(&mut self.tasks[id].senders) {
+                        let cost_ns = self.make_runnable(cpu, sender);
+                        self.add_overhead(cpu, cost_ns);
+                    }
+                }
+            }
+            None => {
+                self.tasks[id].retried = Some(Op::Wait);
+                self.block(cpu, id, TaskState::Waiting);
+            }
+        }
+    }
+
+    pub(super) fn block(&mut self, cpu: usize, id: TaskId, state: TaskState) {
+        self.tasks[id].state = state;
+        self.cpus[cpu].current = None;
+    }
+}
+
+/// What is left of a piece of work.
+fn left_ns(segment: &Segment, now_ns: u64) -> u64 {
+    let elapsed_ns = now_ns - segment.started_ns;
+    let done_ns = match segment.rate {
+        1.0 => elapsed_ns,
+        rate => (elapsed_ns as f64 * rate) as u64,
+    };
+    segment.left_ns.saturating_sub(done_ns)
+}
