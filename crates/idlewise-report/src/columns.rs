@@ -3,6 +3,12 @@
 
 use std::fmt::Write as _;
 
+use idlewise_sim::Price;
+
+use crate::{
+    Value, diff, export, info, ipi, machines, park, replay, simulate, study, timer, validate,
+};
+
 /// What a column counts in. CSV and JSON hold these base units; text scales them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -61,22 +67,9 @@ pub enum Priority {
     Detail,
 }
 
-/// A column, defined once.
-///
-/// ```
-/// use idlewise_report::{Better, Column, Priority, Unit};
-///
-/// static DELAY_P99: Column = Column {
-///     id: "delay_p99_ns",
-///     heading: "delay p99",
-///     unit: Unit::Nanoseconds,
-///     meaning: "99th percentile of the time by which events were delayed.",
-///     better: Some(Better::Lower),
-///     priority: Priority::Main,
-/// };
-/// ```
+/// What a column is called and what it means: all of a [`Column`] but where its values come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct Heading {
     /// Name in CSV and JSON; ends in the unit, as our identifiers do.
     pub id: &'static str,
     /// Words above the column in text; they are wrapped at spaces.
@@ -91,11 +84,107 @@ pub struct Column {
     pub priority: Priority,
 }
 
-impl Column {
+/// A column of a table about `Row`s, defined once: its heading, and where its values come from.
+///
+/// ```
+/// use idlewise_report::{Column, Table};
+///
+/// struct State {
+///     name: &'static str,
+///     exit_latency_ns: u64,
+/// }
+/// let columns = [
+///     Column::text("state", "state", "The state's name.", |state: &State| state.name.into()).key(),
+///     Column::ns("exit_latency_ns", "exit latency", "Its exit latency.", |state: &State| {
+///         state.exit_latency_ns.into()
+///     })
+///     .lower_is_better(),
+/// ];
+/// let c6 = State { name: "C6", exit_latency_ns: 290_000 };
+/// assert_eq!(Table::new("", &columns, [c6]).to_csv(), "state,exit_latency_ns\nC6,290000\n");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Column<Row> {
+    /// What it is called and what it means.
+    pub heading: Heading,
+    /// Takes its value from a row.
+    pub value: fn(&Row) -> Value,
+}
+
+/// `count`, `ns` and so on: a column that counts in a unit, is part of the answer, and is better neither
+/// way.
+macro_rules! columns_in {
+    ($($name:ident: $unit:ident, $what:literal;)*) => {
+        impl<Row> Column<Row> {$(
+            #[doc = $what]
+            pub const fn $name(
+                id: &'static str,
+                words: &'static str,
+                meaning: &'static str,
+                value: fn(&Row) -> Value,
+            ) -> Self {
+                Column { heading: Heading::number(id, words, Unit::$unit, meaning), value }
+            }
+        )*}
+    };
+}
+
+columns_in! {
+    text: Text, "A column of words.";
+    count: Count, "A column of whole numbers.";
+    ratio: Ratio, "A column of shares, 0 to 1.";
+    ns: Nanoseconds, "A column of times.";
+    cycles: Cycles, "A column of times in cycles of the TSC.";
+    uj: Microjoules, "A column of energies.";
+    mw: Milliwatts, "A column of powers.";
+    per_s: PerSecond, "A column of rates.";
+}
+
+impl<Row> Column<Row> {
+    /// A column with a heading that other tables have too.
+    pub const fn new(heading: Heading, value: fn(&Row) -> Value) -> Self {
+        Column { heading, value }
+    }
+
+    /// The same column, never left out of a narrow text table.
+    #[must_use]
+    pub const fn key(mut self) -> Self {
+        self.heading.priority = Priority::Key;
+        self
+    }
+
+    /// The same column, the first to be left out of a narrow text table.
+    #[must_use]
+    pub const fn detail(mut self) -> Self {
+        self.heading.priority = Priority::Detail;
+        self
+    }
+
+    /// The same column, whose least value is the best.
+    #[must_use]
+    pub const fn lower_is_better(mut self) -> Self {
+        self.heading.better = Some(Better::Lower);
+        self
+    }
+
+    /// The same column, whose greatest value is the best.
+    #[must_use]
+    pub const fn higher_is_better(mut self) -> Self {
+        self.heading.better = Some(Better::Higher);
+        self
+    }
+}
+
+/// The headings of a table's columns.
+pub(crate) fn headings<Row>(columns: &[Column<Row>]) -> Vec<Heading> {
+    columns.iter().map(|column| column.heading).collect()
+}
+
+impl Heading {
     /// A column of words that is part of the answer.
     pub const fn text(id: &'static str, heading: &'static str, meaning: &'static str) -> Self {
         let unit = Unit::Text;
-        Column { id, heading, unit, meaning, better: None, priority: Priority::Main }
+        Heading { id, heading, unit, meaning, better: None, priority: Priority::Main }
     }
 
     /// A column of numbers that is part of the answer, neither way better.
@@ -105,7 +194,7 @@ impl Column {
         unit: Unit,
         meaning: &'static str,
     ) -> Self {
-        Column { id, heading, unit, meaning, better: None, priority: Priority::Main }
+        Heading { id, heading, unit, meaning, better: None, priority: Priority::Main }
     }
 
     /// The same column, where less (or more) is better.
@@ -123,206 +212,115 @@ impl Column {
     }
 }
 
-/// Id of a machine.
-pub static MACHINE: Column =
-    Column::text("machine", "machine", "The machine's id.").priority(Priority::Key);
-
-/// Name of a machine for people.
-pub static TITLE: Column =
-    Column::text("title", "title", "The machine's name for people.").priority(Priority::Detail);
-
-/// The idle states of a machine.
-pub static STATES: Column =
-    Column::text("states", "states", "Names of the idle states, shallowest first.");
-
-/// Exit latency of the deepest state.
-pub static DEEPEST_EXIT_LATENCY: Column = Column::number(
-    "deepest_exit_latency_ns",
-    "deepest exit",
-    Unit::Nanoseconds,
-    "Exit latency of the deepest state.",
-);
-
-/// Target residency of the deepest state.
-pub static DEEPEST_TARGET_RESIDENCY: Column = Column::number(
-    "deepest_target_residency_ns",
-    "target residency",
-    Unit::Nanoseconds,
-    "Target residency of the deepest state.",
-);
-
-/// Basis of a machine's powers.
-pub static POWER_BASIS: Column = Column::text(
-    "power_basis",
-    "power basis",
-    "Where the powers of the states come from, the weakest of them: measured, simulated, \
-     calibrated (published) or assumed.",
-);
-
-/// Kind of source of a machine.
-pub static SOURCE: Column = Column::text(
-    "source",
-    "source",
-    "What kind of source the states come from: captured, kernel table, device tree or paper.",
-);
-
-/// Index of a state.
-pub static STATE_INDEX: Column =
-    Column::number("state_index", "#", Unit::Count, "The state's place in its table, from 0.")
+/// Name of a log.
+pub const LOG: Heading =
+    Heading::text("log", "log", "The log that was replayed; `all` for all of them together.")
         .priority(Priority::Key);
 
+/// Name of a governor.
+pub const GOVERNOR: Heading = Heading::text(
+    "governor",
+    "governor",
+    "The governor. `deepest`, `shallowest`, `timer-only` and `fixed=STATE` are bounds; an oracle \
+     knows each gap in advance and picks the cheapest state at its λ.",
+)
+.priority(Priority::Key);
+
+/// Id of a machine.
+pub const MACHINE: Heading =
+    Heading::text("machine", "machine", "The machine's id.").priority(Priority::Key);
+
 /// Name of a state.
-pub static STATE: Column =
-    Column::text("state", "state", "The idle state's name.").priority(Priority::Key);
+pub const STATE: Heading =
+    Heading::text("state", "state", "The idle state's name.").priority(Priority::Key);
 
-/// Exit latency of a state.
-pub static EXIT_LATENCY: Column = Column::number(
-    "exit_latency_ns",
-    "exit latency",
-    Unit::Nanoseconds,
-    "Worst case from the wake-up to the first instruction, as declared.",
-);
+/// Every table that has columns, by its title in docs/columns.md.
+fn tables() -> Vec<(&'static str, Vec<Heading>)> {
+    vec![
+        ("`idlewise replay`", headings(&replay::columns(&Price::STANDARD))),
+        ("`idlewise replay` of several logs, log by log", headings(&replay::by_log_columns())),
+        ("`idlewise simulate`, runs", headings(&simulate::run_columns())),
+        ("`idlewise simulate`, spans", headings(&simulate::span_columns())),
+        ("`idlewise simulate`, states", headings(&simulate::state_columns())),
+        (
+            "`idlewise study`, figures (`--json` has `published_min`, `published_max` and \
+             `difference_ratio`)",
+            headings(&study::columns()),
+        ),
+        (
+            "`idlewise diff`, gaps in groups (`--csv`, and `groups` of `--json`)",
+            headings(&diff::group_columns()),
+        ),
+        (
+            "`idlewise diff`, the dearest gaps (`costly_gaps` of `--json`)",
+            headings(&diff::costly_columns()),
+        ),
+        ("`idlewise info`", headings(&info::columns())),
+        ("`idlewise export`", export::headings()),
+        ("`idlewise validate`", headings(&validate::columns())),
+        ("`idlewise measure park`", headings(&park::way_columns())),
+        ("`idlewise measure park`, more threads than CPUs", headings(&park::round_trip_columns())),
+        ("`idlewise measure park`, calls that wait for nobody", headings(&park::call_columns())),
+        ("`idlewise measure park`, waits that time out", headings(&park::timeout_columns())),
+        ("`idlewise measure ipi`, a CPU and a state", headings(&ipi::columns())),
+        ("`idlewise measure ipi`, all of them", headings(&ipi::all_columns())),
+        ("`idlewise measure timer`", headings(&timer::columns())),
+        ("`idlewise machines`", headings(&machines::machine_columns())),
+        ("`idlewise machines NAME`", headings(&machines::state_columns())),
+    ]
+}
 
-/// Target residency of a state.
-pub static TARGET_RESIDENCY: Column = Column::number(
-    "target_residency_ns",
-    "target residency",
-    Unit::Nanoseconds,
-    "Shortest stay that pays, entry included, as declared.",
-);
-
-/// Power of a state.
-pub static POWER: Column =
-    Column::number("power_mw", "power", Unit::Milliwatts, "Power of one core in the state.");
-
-/// Basis of a state's power.
-pub static BASIS: Column = Column::text(
-    "basis",
-    "basis",
-    "Where a figure comes from: measured, simulated, calibrated (published) or assumed.",
-);
-
-/// Whether a state is off by default.
-pub static DEFAULT: Column = Column::text(
-    "default",
-    "default",
-    "off if the state is disabled unless somebody turns it on, else on.",
-);
-
-/// How a state is asked for.
-pub static ENTRY: Column = Column::text(
-    "entry",
-    "entered by",
-    "How the state is asked for: an MWAIT hint, a UMWAIT state or an I/O port.",
-)
-.priority(Priority::Detail);
-
-/// Flags of a state.
-pub static FLAGS: Column = Column::text(
-    "flags",
-    "flags",
-    "What the driver says that the state needs or does; machines/README.md lists them.",
-)
-.priority(Priority::Detail);
-
-/// Description of a state.
-pub static DESC: Column = Column::text("desc", "description", "What the driver says about it.")
-    .priority(Priority::Detail);
-
-/// The list of machines.
-pub static MACHINE_LIST: [&Column; 7] = [
-    &MACHINE,
-    &TITLE,
-    &STATES,
-    &DEEPEST_EXIT_LATENCY,
-    &DEEPEST_TARGET_RESIDENCY,
-    &POWER_BASIS,
-    &SOURCE,
-];
-
-/// The states of one machine.
-pub static STATE_LIST: [&Column; 10] = [
-    &STATE_INDEX,
-    &STATE,
-    &EXIT_LATENCY,
-    &TARGET_RESIDENCY,
-    &POWER,
-    &BASIS,
-    &DEFAULT,
-    &ENTRY,
-    &FLAGS,
-    &DESC,
-];
-
-/// Markdown that defines the columns of several tables, one section each: docs/columns.md.
-pub fn columns_markdown(tables: &[(&str, &[&Column])]) -> String {
+/// Markdown that defines the columns of every table, one section each: docs/columns.md.
+pub fn columns_markdown() -> String {
     let mut text = String::from(
-        "# Columns\n\nGenerated from `crates/idlewise-report/src/columns.rs`. CSV and JSON hold the \
-         units given here; text scales them.\nAbsent is `-` in text, empty in CSV and `null` in \
+        "# Columns\n\nGenerated from the columns in `crates/idlewise-report/src`. CSV and JSON hold \
+         the units given here; text\nscales them. Absent is `-` in text, empty in CSV and `null` in \
          JSON; zero is `0`.\n",
     );
-    for (title, columns) in tables {
+    for (title, columns) in tables() {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
             "\n## {title}\n\n| column | unit | better | meaning |\n| --- | --- | --- | --- |\n"
         );
-        for column in *columns {
-            let better = match column.better {
+        for Heading { id, unit, meaning, better, .. } in columns {
+            let better = match better {
                 Some(Better::Lower) => "lower",
                 Some(Better::Higher) => "higher",
                 None => "",
             };
-            let (id, unit, meaning) = (column.id, column.unit.as_str(), column.meaning);
-            let _ = writeln!(text, "| `{id}` | {unit} | {better} | {meaning} |");
+            let _ = writeln!(text, "| `{id}` | {} | {better} | {meaning} |", unit.as_str());
         }
     }
     text
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// What the name of a column must end in, for tests of every table's columns.
-    pub(crate) fn assert_id_ends_in_unit(column: &Column) {
-        let suffix = match column.unit {
-            Unit::Nanoseconds => "_ns",
-            Unit::Cycles => "_cycles",
-            Unit::Microjoules => "_uj",
-            Unit::Milliwatts => "_mw",
-            Unit::Ratio => "_ratio",
-            _ => "",
-        };
-        assert!(column.id.ends_with(suffix), "{}", column.id);
-    }
-
-    static SHARE: Column =
-        Column::number("fit_ratio", "fit", Unit::Ratio, "Share of stays that fit.")
-            .better(Better::Higher);
-
-    #[test]
-    fn markdown_has_a_section_for_each_table() {
-        let text = columns_markdown(&[("One", &[&MACHINE, &SHARE]), ("Two", &[&POWER])]);
-        let (_, sections) = text.split_once("\n## ").unwrap();
-        assert_eq!(
-            sections,
-            "One\n\n\
-             | column | unit | better | meaning |\n\
-             | --- | --- | --- | --- |\n\
-             | `machine` | text |  | The machine's id. |\n\
-             | `fit_ratio` | ratio | higher | Share of stays that fit. |\n\
-             \n## Two\n\n\
-             | column | unit | better | meaning |\n\
-             | --- | --- | --- | --- |\n\
-             | `power_mw` | mW |  | Power of one core in the state. |\n"
-        );
-    }
 
     #[test]
     fn ids_end_in_their_unit() {
-        for column in MACHINE_LIST.iter().chain(&STATE_LIST) {
-            assert_id_ends_in_unit(column);
+        for (title, columns) in tables() {
+            for column in columns {
+                let suffix = match column.unit {
+                    Unit::Nanoseconds => "_ns",
+                    Unit::Cycles => "_cycles",
+                    Unit::Microjoules => "_uj",
+                    Unit::Milliwatts => "_mw",
+                    Unit::Ratio => "_ratio",
+                    _ => "",
+                };
+                assert!(column.id.ends_with(suffix), "{title}: {}", column.id);
+            }
+        }
+    }
+
+    #[test]
+    fn no_table_has_two_columns_of_one_id() {
+        for (title, columns) in tables() {
+            let ids: std::collections::HashSet<_> = columns.iter().map(|one| one.id).collect();
+            assert_eq!(ids.len(), columns.len(), "{title}");
         }
     }
 }

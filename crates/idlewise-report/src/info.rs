@@ -6,100 +6,147 @@ use hdrhistogram::Histogram;
 use idlewise_trace::log::LogMetadata;
 use idlewise_trace::{CpuSummary, IdleGap, WakeReason};
 
-use crate::columns::{Column, Priority, Unit};
-use crate::{Row, Table, Value};
+use crate::table::Row;
+use crate::{Column, Table, Value};
 
-static CPU: Column = Column::number("cpu", "CPU", Unit::Count, "The CPU.").priority(Priority::Key);
-static OBSERVED: Column = Column::text(
-    "observed",
-    "idle task",
-    "Whether the CPU's idle task was recorded. If not, nothing is known of its idle time.",
-);
-static GAP_COUNT: Column = Column::number("gap_count", "gaps", Unit::Count, "Finished idle gaps.");
-static IDLE: Column = Column::number(
-    "idle_ratio",
-    "idle",
-    Unit::Ratio,
-    "Time in gaps, as a share of the time from the CPU's first to its last event.",
-);
-static GAP_P10: Column =
-    Column::number("gap_p10_ns", "gap p10", Unit::Nanoseconds, "10th percentile of the gaps.")
-        .priority(Priority::Detail);
-static GAP_P50: Column = Column::number("gap_p50_ns", "gap p50", Unit::Nanoseconds, "Median gap.");
-static GAP_P90: Column =
-    Column::number("gap_p90_ns", "gap p90", Unit::Nanoseconds, "90th percentile of the gaps.");
-static GAP_P99: Column =
-    Column::number("gap_p99_ns", "gap p99", Unit::Nanoseconds, "99th percentile of the gaps.");
-static GAP_MAX: Column =
-    Column::number("gap_max_ns", "gap max", Unit::Nanoseconds, "The longest gap.")
-        .priority(Priority::Detail);
-static SPAN: Column =
-    Column::number("span_ns", "span", Unit::Nanoseconds, "From the CPU's first to its last event.")
-        .priority(Priority::Detail);
-static JOINED: Column = Column::number(
-    "joined_wake_count",
-    "joined ticks",
-    Unit::Count,
-    "Wake-ups by the tick alone, or by a limit of the idle state, that were joined into gaps.",
-);
-static NO_TASK: Column = Column::number(
-    "no_task_ratio",
-    "no task before",
-    Unit::Ratio,
-    "Share of gaps before which no task ran, so that a stopped tick stays stopped.",
-);
-static TIMER_KNOWN: Column = Column::number(
-    "timer_known_ratio",
-    "timer known",
-    Unit::Ratio,
-    "Share of gaps whose next timer is known.",
-);
-static TIMER_PROVEN: Column = Column::number(
-    "timer_proven_ratio",
-    "timer proven",
-    Unit::Ratio,
-    "Of the gaps that a timer ended, the share whose sleep length, rebuilt when the gap began, is \
-     that timer's expiry.",
-);
-static WOKEN_BY: Column = Column::text(
-    "woken_by",
-    "woken by",
-    "What ended the gaps, the commonest first, in percent of the gaps.",
-);
-static LOST: Column = Column::number(
-    "lost_event_count",
-    "lost events",
-    Unit::Count,
-    "Events of the CPU that the recorder lost.",
-);
-static BROKEN: Column = Column::number(
-    "broken_gap_count",
-    "broken gaps",
-    Unit::Count,
-    "Gaps given up because events were lost in them.",
-)
-.priority(Priority::Detail);
+/// What is known of a CPU.
+pub struct Cpu<'a> {
+    metadata: &'a CpuSummary,
+    counts: &'a Counts,
+    knows_tasks: bool,
+}
+
+impl Cpu<'_> {
+    fn gap_count(&self) -> u64 {
+        self.counts.gaps.len()
+    }
+
+    fn is_observed(&self) -> bool {
+        self.metadata.observed || self.gap_count() > 0
+    }
+
+    fn if_observed(&self, count: u64) -> Value {
+        Some(count).filter(|_| self.is_observed()).into()
+    }
+
+    fn share(&self, count: u64) -> Option<f64> {
+        (self.gap_count() > 0).then(|| count as f64 / self.gap_count() as f64)
+    }
+
+    fn quantile_ns(&self, q: f64) -> Option<u64> {
+        (self.gap_count() > 0).then(|| self.counts.gaps.value_at_quantile(q))
+    }
+
+    fn span_ns(&self) -> Option<u64> {
+        let span_ns = self.metadata.last_at_ns.saturating_sub(self.metadata.first_at_ns);
+        u64::try_from(span_ns).ok().filter(|&ns| ns > 0)
+    }
+
+    fn idle_ratio(&self) -> Option<f64> {
+        let ratio = self.counts.gap_sum_ns as f64 / self.span_ns()? as f64;
+        self.is_observed().then_some(ratio)
+    }
+
+    fn timer_proven_ratio(&self) -> Option<f64> {
+        let timer_wake_count = *self.counts.reasons.get(&WakeReason::Timer)?;
+        Some(self.counts.timer_proven_count as f64 / timer_wake_count as f64)
+    }
+
+    fn woken_by(&self) -> Option<String> {
+        let mut reasons: Vec<_> = self.counts.reasons.iter().collect();
+        reasons.sort_by_key(|&(reason, count)| (std::cmp::Reverse(count), reason));
+        let words = reasons.iter().map(|&(reason, &count)| {
+            format!("{reason} {:.1}", 100.0 * count as f64 / self.gap_count() as f64)
+        });
+        (self.gap_count() > 0).then(|| words.collect::<Vec<_>>().join(", "))
+    }
+}
+
+type C<'a> = Column<Cpu<'a>>;
 
 /// The columns of `idlewise info`.
-pub static INFO: [&Column; 17] = [
-    &CPU,
-    &OBSERVED,
-    &GAP_COUNT,
-    &IDLE,
-    &GAP_P10,
-    &GAP_P50,
-    &GAP_P90,
-    &GAP_P99,
-    &GAP_MAX,
-    &SPAN,
-    &JOINED,
-    &NO_TASK,
-    &TIMER_KNOWN,
-    &TIMER_PROVEN,
-    &LOST,
-    &BROKEN,
-    &WOKEN_BY,
-];
+pub fn columns<'a>() -> Vec<C<'a>> {
+    vec![
+        C::count("cpu", "CPU", "The CPU.", |row| u64::from(row.metadata.cpu).into()).key(),
+        C::text(
+            "observed",
+            "idle task",
+            "Whether the CPU's idle task was recorded. If not, nothing is known of its idle time.",
+            |row| if row.is_observed() { "recorded" } else { "unobserved" }.into(),
+        ),
+        C::count("gap_count", "gaps", "Finished idle gaps.", |row| {
+            row.if_observed(row.gap_count())
+        }),
+        C::ratio(
+            "idle_ratio",
+            "idle",
+            "Time in gaps, as a share of the time from the CPU's first to its last event.",
+            |row| row.idle_ratio().into(),
+        ),
+        C::ns("gap_p10_ns", "gap p10", "10th percentile of the gaps.", |row| {
+            row.quantile_ns(0.1).into()
+        })
+        .detail(),
+        C::ns("gap_p50_ns", "gap p50", "Median gap.", |row| row.quantile_ns(0.5).into()),
+        C::ns("gap_p90_ns", "gap p90", "90th percentile of the gaps.", |row| {
+            row.quantile_ns(0.9).into()
+        }),
+        C::ns("gap_p99_ns", "gap p99", "99th percentile of the gaps.", |row| {
+            row.quantile_ns(0.99).into()
+        }),
+        C::ns("gap_max_ns", "gap max", "The longest gap.", |row| row.counts.gap_max_ns.into())
+            .detail(),
+        C::ns("span_ns", "span", "From the CPU's first to its last event.", |row| {
+            row.span_ns().into()
+        })
+        .detail(),
+        C::count(
+            "joined_wake_count",
+            "joined ticks",
+            "Wake-ups by the tick alone, or by a limit of the idle state, that were joined into \
+             gaps.",
+            |row| row.if_observed(row.metadata.joined_wake_count),
+        ),
+        C::ratio(
+            "no_task_ratio",
+            "no task before",
+            "Share of gaps before which no task ran, so that a stopped tick stays stopped.",
+            |row| row.share(row.counts.no_task_count).filter(|_| row.knows_tasks).into(),
+        ),
+        C::ratio(
+            "timer_known_ratio",
+            "timer known",
+            "Share of gaps whose next timer is known.",
+            |row| row.share(row.counts.timer_known_count).into(),
+        ),
+        C::ratio(
+            "timer_proven_ratio",
+            "timer proven",
+            "Of the gaps that a timer ended, the share whose sleep length, rebuilt when the gap \
+             began, is that timer's expiry.",
+            |row| row.timer_proven_ratio().into(),
+        ),
+        C::count(
+            "lost_event_count",
+            "lost events",
+            "Events of the CPU that the recorder lost.",
+            |row| row.metadata.lost_event_count.into(),
+        ),
+        C::count(
+            "broken_gap_count",
+            "broken gaps",
+            "Gaps given up because events were lost in them.",
+            |row| row.metadata.broken_gap_count.into(),
+        )
+        .detail(),
+        C::text(
+            "woken_by",
+            "woken by",
+            "What ended the gaps, the commonest first, in percent of the gaps.",
+            |row| row.woken_by().into(),
+        ),
+    ]
+}
 
 /// The table of `idlewise info`, made while a log is read. Memory does not grow with the gaps, and
 /// by one row for each CPU: what is counted gap by gap is one CPU's at a time, as a log's order is.
@@ -138,11 +185,7 @@ impl<'a> InfoTable<'a> {
         for (&cpu, summary) in &self.summaries {
             self.rows.entry(cpu).or_insert_with(|| self.counts.row(summary, self.knows_tasks));
         }
-        let mut table = Table::new("", &INFO);
-        for row in self.rows.into_values() {
-            table.push(row);
-        }
-        table
+        Table::of_rows("", &columns(), self.rows.into_values())
     }
 
     fn end_cpu(&mut self) {
@@ -199,44 +242,7 @@ impl Counts {
     }
 
     fn row(&self, metadata: &CpuSummary, knows_tasks: bool) -> Row {
-        let gap_count = self.gaps.len();
-        let is_observed = metadata.observed || gap_count > 0;
-        let share = |count: u64| (gap_count > 0).then(|| count as f64 / gap_count as f64);
-        let quantile_ns = |q: f64| (gap_count > 0).then(|| self.gaps.value_at_quantile(q));
-        let span_ns = metadata.last_at_ns.saturating_sub(metadata.first_at_ns);
-        let span_ns = u64::try_from(span_ns).ok().filter(|&ns| ns > 0);
-        let idle = span_ns.map(|ns| self.gap_sum_ns as f64 / ns as f64).filter(|_| is_observed);
-        let timer_wake_count = self.reasons.get(&WakeReason::Timer);
-        let timer_proven =
-            timer_wake_count.map(|&count| self.timer_proven_count as f64 / count as f64);
-        Row::new([
-            Value::Count(u64::from(metadata.cpu)),
-            if is_observed { "recorded" } else { "unobserved" }.into(),
-            Some(gap_count).filter(|_| is_observed).into(),
-            idle.into(),
-            quantile_ns(0.1).into(),
-            quantile_ns(0.5).into(),
-            quantile_ns(0.9).into(),
-            quantile_ns(0.99).into(),
-            self.gap_max_ns.into(),
-            span_ns.into(),
-            Some(metadata.joined_wake_count).filter(|_| is_observed).into(),
-            share(self.no_task_count).filter(|_| knows_tasks).into(),
-            share(self.timer_known_count).into(),
-            timer_proven.into(),
-            metadata.lost_event_count.into(),
-            metadata.broken_gap_count.into(),
-            self.woken_by(gap_count).into(),
-        ])
-    }
-
-    fn woken_by(&self, gap_count: u64) -> Option<String> {
-        let mut reasons: Vec<_> = self.reasons.iter().collect();
-        reasons.sort_by_key(|&(reason, count)| (std::cmp::Reverse(count), reason));
-        let words = reasons.iter().map(|&(reason, &count)| {
-            format!("{reason} {:.1}", 100.0 * count as f64 / gap_count as f64)
-        });
-        (gap_count > 0).then(|| words.collect::<Vec<_>>().join(", "))
+        Row::of(&columns(), &Cpu { metadata, counts: self, knows_tasks })
     }
 }
 

@@ -4,152 +4,7 @@
 
 use std::fmt::Write as _;
 
-use crate::columns::{Better, Column, Priority, Unit};
-use crate::{Row, Table, Value};
-
-static PERCENTILE: Column = Column::text(
-    "percentile",
-    "percentile",
-    "The percentile, by nearest rank; absent figures are of percentiles beyond which not half a wake \
-     is expected.",
-)
-.priority(Priority::Key);
-static WAKE_CYCLES: Column =
-    cycles("wake_cycles", "wake", "Wake latency in cycles of the TSC; measured.");
-static WAKE: Column = span(
-    "wake_latency_ns",
-    "wake",
-    "Wake latency: from before a call was sent to the idle CPU's first instruction out of its state; \
-     measured.",
-);
-static CALL_CYCLES: Column =
-    cycles("call_cycles", "call", "The same to the call's first instruction; measured.");
-static CALL: Column = span(
-    "call_latency_ns",
-    "call",
-    "From before the call was sent to its first instruction on the CPU: more than the wake latency where \
-     a store ends the state, since the idle loop ends first; measured.",
-);
-static IDLE_CYCLES: Column = cycles(
-    "send_idle_cycles",
-    "send: idle",
-    "What sending a call to the idle CPU cost the sender, in cycles of the TSC; measured.",
-);
-static IDLE: Column =
-    span("send_idle_ns", "send: idle", "What sending a call to the idle CPU cost; measured.");
-static WAKING_CYCLES: Column = cycles(
-    "send_waking_cycles",
-    "send: waking",
-    "The same for a second call right behind the first, while the CPU is waking; measured.",
-);
-static WAKING: Column = span(
-    "send_waking_ns",
-    "send: waking",
-    "What sending a second call cost, right behind the first; measured.",
-);
-static BUSY_CYCLES: Column = cycles(
-    "send_busy_cycles",
-    "send: busy",
-    "The same for a call to the CPU while it runs a loop; measured.",
-);
-static BUSY: Column = span(
-    "send_busy_ns",
-    "send: busy",
-    "What sending a call cost while the CPU ran a loop; measured.",
-);
-
-static TARGET: Column =
-    Column::text("target", "target", "The CPU that was woken.").priority(Priority::Key);
-static RELATION: Column = Column::text(
-    "relation",
-    "relation",
-    "How far it is from the CPU that woke it: SMT sibling, shared cache, same package or another.",
-);
-static STATE: Column = Column::text(
-    "state",
-    "state",
-    "The idle state that was forced: all others of the CPU were disabled.",
-)
-.priority(Priority::Key);
-static WAKES: Column = Column::number("wake_count", "wakes", Unit::Count, "Wakes measured.");
-static FORCED: Column = Column::number(
-    "forced_entry_ratio",
-    "in state",
-    Unit::Ratio,
-    "Share of the CPU's idle entries meanwhile that were into the forced state, as the kernel \
-     counted; measured.",
-)
-.better(Better::Higher);
-static WAKE_P50: Column =
-    span("wake_latency_p50_ns", "wake p50", "Median of the wake latency; measured.");
-static WAKE_P99: Column =
-    span("wake_latency_p99_ns", "wake p99", "99th percentile of the wake latency; measured.");
-static TABLE_EXIT: Column = Column::number(
-    "exit_latency_ns",
-    "table's exit",
-    Unit::Nanoseconds,
-    "The state's exit latency in the driver's table: declared, not measured. Absent where sysfs, \
-     which has whole microseconds, says 0.",
-);
-static OF_TABLE: Column = Column::number(
-    "wake_latency_p99_to_exit_latency_ratio",
-    "p99 of table's",
-    Unit::Ratio,
-    "The measured 99th percentile of the wake latency as a share of the table's exit latency; the \
-     measured one has the sending and the interrupt in it. Absent unless the CPU was in the forced \
-     state.",
-);
-static IDLE_P50: Column =
-    span("send_idle_p50_ns", "send: idle p50", "Median of what sending to it cost; measured.");
-static WAKING_P50: Column = span(
-    "send_waking_p50_ns",
-    "send: waking p50",
-    "Median of what sending a second call cost, while it was waking; measured.",
-);
-static BUSY_P50: Column = span(
-    "send_busy_p50_ns",
-    "send: busy p50",
-    "Median of what sending cost while it ran a loop; measured.",
-);
-
-const fn cycles(id: &'static str, heading: &'static str, meaning: &'static str) -> Column {
-    Column::number(id, heading, Unit::Cycles, meaning)
-}
-
-const fn span(id: &'static str, heading: &'static str, meaning: &'static str) -> Column {
-    Column::number(id, heading, Unit::Nanoseconds, meaning)
-}
-
-/// The columns of a CPU woken out of a state.
-pub static MEASURE_IPI: [&Column; 11] = [
-    &PERCENTILE,
-    &WAKE_CYCLES,
-    &WAKE,
-    &CALL_CYCLES,
-    &CALL,
-    &IDLE_CYCLES,
-    &IDLE,
-    &WAKING_CYCLES,
-    &WAKING,
-    &BUSY_CYCLES,
-    &BUSY,
-];
-
-/// The columns of all of them together.
-pub static MEASURE_IPI_ALL: [&Column; 12] = [
-    &TARGET,
-    &RELATION,
-    &STATE,
-    &WAKES,
-    &FORCED,
-    &WAKE_P50,
-    &WAKE_P99,
-    &TABLE_EXIT,
-    &OF_TABLE,
-    &IDLE_P50,
-    &WAKING_P50,
-    &BUSY_P50,
-];
+use crate::{Column, Table};
 
 /// With a smaller share of idle entries into the forced state, figures are not that state's.
 pub const FORCED_RATIO_MIN: f64 = 0.95;
@@ -174,9 +29,23 @@ pub struct IpiFigures {
     pub given_up_count: u64,
     /// Cycles of the TSC in a millisecond.
     pub tsc_khz: u32,
-    /// Wake latency, the same until the call, and the cost of sending to the CPU idle, waking and busy: in
-    /// cycles of the TSC.
-    pub cycles: [SortedSpans; 5],
+    /// What was timed, in cycles of the TSC.
+    pub cycles: IpiCycles,
+}
+
+/// What each wake is timed for, in cycles of the TSC.
+#[derive(Clone, Debug)]
+pub struct IpiCycles {
+    /// Wake latency.
+    pub wake: SortedSpans,
+    /// The same until the call.
+    pub call: SortedSpans,
+    /// The cost of sending to the idle CPU.
+    pub idle: SortedSpans,
+    /// The cost of sending to it while it is waking.
+    pub waking: SortedSpans,
+    /// The cost of sending to it while it runs.
+    pub busy: SortedSpans,
 }
 
 /// Measured spans of one unit, sorted.
@@ -219,8 +88,15 @@ impl IpiFigures {
         (u128::from(cycles) * 1_000_000 / u128::from(self.tsc_khz.max(1))) as u64
     }
 
-    fn percentile_ns(&self, which: usize, hundredths: u64) -> Option<u64> {
-        self.cycles[which].percentile(hundredths).map(|cycles| self.ns(cycles))
+    fn percentile_ns(&self, cycles: &SortedSpans, hundredths: u64) -> Option<u64> {
+        cycles.percentile(hundredths).map(|cycles| self.ns(cycles))
+    }
+
+    /// The 99th percentile as a share of the table's exit latency, if the CPU was in the forced state.
+    fn of_table_ratio(&self) -> Option<f64> {
+        self.forced_entry_ratio.filter(|&ratio| ratio >= FORCED_RATIO_MIN)?;
+        let p99_ns = self.percentile_ns(&self.cycles.wake, 9900)?;
+        Some(p99_ns as f64 / self.exit_latency_ns? as f64)
     }
 
     /// `CPU 1 (shared cache), C6`.
@@ -230,50 +106,200 @@ impl IpiFigures {
     }
 }
 
+/// A percentile of what was measured of one CPU and state.
+pub struct Line<'a> {
+    figures: &'a IpiFigures,
+    rank: Rank,
+}
+
+enum Rank {
+    Least,
+    Hundredths(u64),
+    Greatest,
+}
+
+impl Line<'_> {
+    fn name(&self) -> String {
+        match self.rank {
+            Rank::Least => "least".to_owned(),
+            Rank::Hundredths(hundredths) => format!("{}", hundredths as f64 / 100.0),
+            Rank::Greatest => "greatest".to_owned(),
+        }
+    }
+
+    fn cycles(&self, cycles: &SortedSpans) -> Option<u64> {
+        match self.rank {
+            Rank::Least => cycles.0.first().copied(),
+            Rank::Hundredths(hundredths) => cycles.percentile(hundredths),
+            Rank::Greatest => cycles.greatest(),
+        }
+    }
+
+    fn ns(&self, cycles: &SortedSpans) -> Option<u64> {
+        self.cycles(cycles).map(|cycles| self.figures.ns(cycles))
+    }
+}
+
+/// The columns of a CPU woken out of a state.
+pub fn columns<'a>() -> Vec<Column<Line<'a>>> {
+    type C<'a> = Column<Line<'a>>;
+    vec![
+        C::text(
+            "percentile",
+            "percentile",
+            "The percentile, by nearest rank; absent figures are of percentiles beyond which not \
+             half a wake is expected.",
+            |row| row.name().into(),
+        )
+        .key(),
+        C::cycles("wake_cycles", "wake", "Wake latency in cycles of the TSC; measured.", |row| {
+            row.cycles(&row.figures.cycles.wake).into()
+        }),
+        C::ns(
+            "wake_latency_ns",
+            "wake",
+            "Wake latency: from before a call was sent to the idle CPU's first instruction out of \
+             its state; measured.",
+            |row| row.ns(&row.figures.cycles.wake).into(),
+        ),
+        C::cycles(
+            "call_cycles",
+            "call",
+            "The same to the call's first instruction; measured.",
+            |row| row.cycles(&row.figures.cycles.call).into(),
+        ),
+        C::ns(
+            "call_latency_ns",
+            "call",
+            "From before the call was sent to its first instruction on the CPU: more than the wake \
+             latency where a store ends the state, since the idle loop ends first; measured.",
+            |row| row.ns(&row.figures.cycles.call).into(),
+        ),
+        C::cycles(
+            "send_idle_cycles",
+            "send: idle",
+            "What sending a call to the idle CPU cost the sender, in cycles of the TSC; measured.",
+            |row| row.cycles(&row.figures.cycles.idle).into(),
+        ),
+        C::ns(
+            "send_idle_ns",
+            "send: idle",
+            "What sending a call to the idle CPU cost; measured.",
+            |row| row.ns(&row.figures.cycles.idle).into(),
+        ),
+        C::cycles(
+            "send_waking_cycles",
+            "send: waking",
+            "The same for a second call right behind the first, while the CPU is waking; measured.",
+            |row| row.cycles(&row.figures.cycles.waking).into(),
+        ),
+        C::ns(
+            "send_waking_ns",
+            "send: waking",
+            "What sending a second call cost, right behind the first; measured.",
+            |row| row.ns(&row.figures.cycles.waking).into(),
+        ),
+        C::cycles(
+            "send_busy_cycles",
+            "send: busy",
+            "The same for a call to the CPU while it runs a loop; measured.",
+            |row| row.cycles(&row.figures.cycles.busy).into(),
+        ),
+        C::ns(
+            "send_busy_ns",
+            "send: busy",
+            "What sending a call cost while the CPU ran a loop; measured.",
+            |row| row.ns(&row.figures.cycles.busy).into(),
+        ),
+    ]
+}
+
+/// The columns of all of them together.
+pub fn all_columns() -> Vec<Column<IpiFigures>> {
+    type C = Column<IpiFigures>;
+    vec![
+        C::text("target", "target", "The CPU that was woken.", |row| {
+            format!("CPU {}", row.target).into()
+        })
+        .key(),
+        C::text(
+            "relation",
+            "relation",
+            "How far it is from the CPU that woke it: SMT sibling, shared cache, same package or \
+             another.",
+            |row| row.relation.into(),
+        ),
+        C::text(
+            "state",
+            "state",
+            "The idle state that was forced: all others of the CPU were disabled.",
+            |row| row.state.as_str().into(),
+        )
+        .key(),
+        C::count("wake_count", "wakes", "Wakes measured.", |row| row.cycles.wake.count().into()),
+        C::ratio(
+            "forced_entry_ratio",
+            "in state",
+            "Share of the CPU's idle entries meanwhile that were into the forced state, as the \
+             kernel counted; measured.",
+            |row| row.forced_entry_ratio.into(),
+        )
+        .higher_is_better(),
+        C::ns("wake_latency_p50_ns", "wake p50", "Median of the wake latency; measured.", |row| {
+            row.percentile_ns(&row.cycles.wake, 5000).into()
+        }),
+        C::ns(
+            "wake_latency_p99_ns",
+            "wake p99",
+            "99th percentile of the wake latency; measured.",
+            |row| row.percentile_ns(&row.cycles.wake, 9900).into(),
+        ),
+        C::ns(
+            "exit_latency_ns",
+            "table's exit",
+            "The state's exit latency in the driver's table: declared, not measured. Absent where \
+             sysfs, which has whole microseconds, says 0.",
+            |row| row.exit_latency_ns.into(),
+        ),
+        C::ratio(
+            "wake_latency_p99_to_exit_latency_ratio",
+            "p99 of table's",
+            "The measured 99th percentile of the wake latency as a share of the table's exit \
+             latency; the measured one has the sending and the interrupt in it. Absent unless the \
+             CPU was in the forced state.",
+            |row| row.of_table_ratio().into(),
+        ),
+        C::ns(
+            "send_idle_p50_ns",
+            "send: idle p50",
+            "Median of what sending to it cost; measured.",
+            |row| row.percentile_ns(&row.cycles.idle, 5000).into(),
+        ),
+        C::ns(
+            "send_waking_p50_ns",
+            "send: waking p50",
+            "Median of what sending a second call cost, while it was waking; measured.",
+            |row| row.percentile_ns(&row.cycles.waking, 5000).into(),
+        ),
+        C::ns(
+            "send_busy_p50_ns",
+            "send: busy p50",
+            "Median of what sending cost while it ran a loop; measured.",
+            |row| row.percentile_ns(&row.cycles.busy, 5000).into(),
+        ),
+    ]
+}
+
 /// The percentiles of a CPU woken out of a state.
 pub fn measure_ipi_table(title: &str, figures: &IpiFigures) -> Table {
-    let mut table = Table::new(title, &MEASURE_IPI);
-    let mut push = |name: String, of: &dyn Fn(&SortedSpans) -> Option<u64>| {
-        let pair = |cycles: &SortedSpans| {
-            let cycles = of(cycles);
-            [cycles.into(), cycles.map(|cycles| figures.ns(cycles)).into()]
-        };
-        let pairs = figures.cycles.iter().flat_map(pair);
-        table.push(Row::new(std::iter::once(Value::Text(name)).chain(pairs)));
-    };
-    push("least".to_owned(), &|cycles| cycles.0.first().copied());
-    for hundredths in PERCENTILES {
-        let name = format!("{}", hundredths as f64 / 100.0);
-        push(name, &|cycles| cycles.percentile(hundredths));
-    }
-    push("greatest".to_owned(), &SortedSpans::greatest);
-    table
+    let ranks = PERCENTILES.map(Rank::Hundredths);
+    let ranks = std::iter::once(Rank::Least).chain(ranks).chain([Rank::Greatest]);
+    Table::new(title, &columns(), ranks.map(|rank| Line { figures, rank }))
 }
 
 /// A line for each CPU and state.
 pub fn measure_ipi_all_table(title: &str, all: &[IpiFigures]) -> Table {
-    let mut table = Table::new(title, &MEASURE_IPI_ALL);
-    for figures in all {
-        let p99_ns = figures.percentile_ns(0, 9900);
-        let was_forced = figures.forced_entry_ratio.is_some_and(|ratio| ratio >= FORCED_RATIO_MIN);
-        let exit_latency_ns = figures.exit_latency_ns.filter(|_| was_forced);
-        let ratio = p99_ns.zip(exit_latency_ns).map(|(p99, exit)| p99 as f64 / exit as f64);
-        table.push(Row::new([
-            format!("CPU {}", figures.target).into(),
-            figures.relation.into(),
-            figures.state.as_str().into(),
-            figures.cycles[0].count().into(),
-            figures.forced_entry_ratio.into(),
-            figures.percentile_ns(0, 5000).into(),
-            p99_ns.into(),
-            figures.exit_latency_ns.into(),
-            ratio.into(),
-            figures.percentile_ns(2, 5000).into(),
-            figures.percentile_ns(3, 5000).into(),
-            figures.percentile_ns(4, 5000).into(),
-        ]));
-    }
-    table
+    Table::new(title, &all_columns(), all)
 }
 
 const BAR_COUNT_MAX: u64 = 24;
@@ -282,12 +308,12 @@ const BAR_WIDTH: u64 = 60;
 /// Wake latencies as bars: a line for each span of equal length, to the 99.5th percentile, and one for
 /// what is above.
 pub fn measure_ipi_histogram(figures: &IpiFigures) -> String {
-    let cycles = &figures.cycles[0];
+    let cycles = &figures.cycles.wake;
     let (Some(&least), Some(&greatest)) = (cycles.0.first(), cycles.0.last()) else {
         return String::new();
     };
     let (least, greatest) = (figures.ns(least), figures.ns(greatest));
-    let top = figures.percentile_ns(0, 9950).unwrap_or(greatest);
+    let top = figures.percentile_ns(cycles, 9950).unwrap_or(greatest);
     let step = round_up((top - least) / BAR_COUNT_MAX + 1);
     let first = least / step;
     let bar_count = (top / step - first + 1) as usize;
@@ -328,7 +354,6 @@ fn round_up(number: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::TextStyle;
-    use crate::columns::tests::assert_id_ends_in_unit;
 
     /// 1 to `count` cycles at 2 GHz.
     fn figures(count: u64) -> IpiFigures {
@@ -341,7 +366,13 @@ mod tests {
             forced_entry_ratio: Some(1.0),
             given_up_count: 0,
             tsc_khz: 2_000_000,
-            cycles: [cycles(20), cycles(30), cycles(4), cycles(1), cycles(2)],
+            cycles: IpiCycles {
+                wake: cycles(20),
+                call: cycles(30),
+                idle: cycles(4),
+                waking: cycles(1),
+                busy: cycles(2),
+            },
         }
     }
 
@@ -393,14 +424,6 @@ mod tests {
             });
             assert_eq!(counts.sum::<u64>(), count, "{text}");
             assert!(text.lines().count() <= 28, "{text}");
-        }
-    }
-
-    #[test]
-    fn ids_end_in_their_unit() {
-        for column in MEASURE_IPI.iter().chain(&MEASURE_IPI_ALL) {
-            assert_id_ends_in_unit(column);
-            assert!(column.unit != Unit::Count || column.id.ends_with("_count"), "{}", column.id);
         }
     }
 }

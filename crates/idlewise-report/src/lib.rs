@@ -2,11 +2,12 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `columns.rs` | [`Column`]: a number we print, defined once; all that exist; docs/columns.md |
-//! | `table.rs` | [`Table`] of [`Row`]s of [`Value`]s; CSV and JSON, which have everything |
+//! | `columns.rs` | [`Column`]: a number we print, defined once; which tables exist; docs/columns.md |
+//! | `table.rs` | [`Table`] of [`Value`]s; CSV and JSON, which have everything |
 //! | `text.rs` | a table as text: fits a width, one unit per column, the best value marked |
 //! | `scale.rs` | which unit and how many decimals a column of numbers is printed with |
 //! | `info.rs` | what a log holds, CPU by CPU |
+//! | `machines.rs` | the machines that are known, and the states of one |
 //! | `replay.rs` | what a replay says: its columns, tables and sentences |
 //! | `park/` | what `idlewise measure park` measured: tables, goals, page, plots |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
@@ -28,6 +29,7 @@ pub mod diff;
 pub mod export;
 pub mod info;
 pub mod ipi;
+pub mod machines;
 mod notes;
 pub mod park;
 pub mod replay;
@@ -40,8 +42,8 @@ mod text;
 pub mod timer;
 pub mod validate;
 
-pub use columns::{Better, Column, Priority, Unit, columns_markdown};
+pub use columns::{Better, Column, Heading, Priority, Unit, columns_markdown};
 pub use notes::{Notes, wrap};
 pub use shown::{json_shown, shown, shown_in_line};
-pub use table::{Row, Table, Value};
+pub use table::{Table, Value};
 pub use text::{TextStyle, WIDTH_DEFAULT};

@@ -4,186 +4,8 @@ use idlewise_core::{STATE_COUNT_MAX, StateTable};
 use idlewise_sim::replay::{Delays, Tally};
 use idlewise_sim::{CostModel, Price};
 
-use crate::columns::{Better, Column, MACHINE, Priority, Unit};
-use crate::{Row, Table, Value};
-
-/// Name of a log.
-pub static LOG: Column =
-    Column::text("log", "log", "The log that was replayed; `all` for all of them together.")
-        .priority(Priority::Key);
-/// Name of a governor.
-pub static GOVERNOR: Column = Column::text(
-    "governor",
-    "governor",
-    "The governor. `deepest`, `shallowest`, `timer-only` and `fixed=STATE` are bounds; an oracle \
-     knows each gap in advance and picks the cheapest state at its λ.",
-)
-.priority(Priority::Key);
-static GAP_COUNT: Column = Column::number("gap_count", "gaps", Unit::Count, "Idle gaps replayed.")
-    .priority(Priority::Detail);
-static DECISION_COUNT: Column =
-    Column::number("decision_count", "decisions", Unit::Count, "Decisions taken, one a stay.")
-        .priority(Priority::Detail);
-static TOO_DEEP: Column = Column::number(
-    "too_deep_ratio",
-    "too deep",
-    Unit::Ratio,
-    "Share of stays shorter than the state's target residency while a shallower state was enabled \
-     (the kernel's `above`).",
-)
-.better(Better::Lower);
-static TOO_SHALLOW: Column = Column::number(
-    "too_shallow_ratio",
-    "too shallow",
-    Unit::Ratio,
-    "Share of stays long enough, less the exit latency, for the next deeper enabled state (the \
-     kernel's `below`).",
-)
-.better(Better::Lower);
-static FIT: Column = Column::number(
-    "fit_ratio",
-    "fit",
-    Unit::Ratio,
-    "Share of stays neither too deep nor too shallow.",
-)
-.better(Better::Higher)
-.priority(Priority::Detail);
-static DELAY_P50: Column = Column::number(
-    "delay_p50_ns",
-    "delay p50",
-    Unit::Nanoseconds,
-    "Median delay of the wake events by the exit latency of the state they found, or by the tick.",
-)
-.better(Better::Lower)
-.priority(Priority::Detail);
-static DELAY_P90: Column =
-    Column::number("delay_p90_ns", "delay p90", Unit::Nanoseconds, "90th percentile of the delay.")
-        .better(Better::Lower)
-        .priority(Priority::Detail);
-static DELAY_P99: Column =
-    Column::number("delay_p99_ns", "delay p99", Unit::Nanoseconds, "99th percentile of the delay.")
-        .better(Better::Lower);
-static DELAY_P999: Column = Column::number(
-    "delay_p999_ns",
-    "delay p99.9",
-    Unit::Nanoseconds,
-    "99.9th percentile of the delay.",
-)
-.better(Better::Lower)
-.priority(Priority::Detail);
-static DELAY_MAX: Column =
-    Column::number("delay_max_ns", "delay max", Unit::Nanoseconds, "The longest delay.")
-        .better(Better::Lower)
-        .priority(Priority::Detail);
-static DELAY_SUM: Column =
-    Column::number("delay_sum_ns", "delay sum", Unit::Nanoseconds, "All delays together.")
-        .better(Better::Lower);
-static ENERGY: Column = Column::number(
-    "energy_uj",
-    "energy",
-    Unit::Microjoules,
-    "Energy of one core in its gaps: stays, transitions, and running for ticks.",
-)
-.better(Better::Lower);
-static REGRET_FREE: Column = Column::number(
-    "regret_free_ratio",
-    "regret λ=0",
-    Unit::Ratio,
-    "Cost above the oracle's, as a share of it, if delay is free: energy alone.",
-)
-.better(Better::Lower);
-static REGRET_QUARTER: Column = Column::number(
-    "regret_quarter_ratio",
-    "regret λ=¼",
-    Unit::Ratio,
-    "The same if a second of delay costs a quarter of what a second of polling does.",
-)
-.better(Better::Lower);
-static REGRET_FULL: Column = Column::number(
-    "regret_full_ratio",
-    "regret λ=1",
-    Unit::Ratio,
-    "The same if a second of delay costs what a second of polling does.",
-)
-.better(Better::Lower);
-static REGRET_GIVEN: Column = Column::number(
-    "regret_given_ratio",
-    "regret λ given",
-    Unit::Ratio,
-    "Cost above the oracle's, as a share of it, at the λ of --lambda-mw.",
-)
-.better(Better::Lower);
-static TICK_WAKES: Column =
-    Column::number("tick_wake_count", "ticks", Unit::Count, "Stays that the scheduler tick ended.");
-static PROMOTIONS: Column = Column::number(
-    "auto_promotion_count",
-    "promo-tions",
-    Unit::Count,
-    "Stays that a promotion timer ended.",
-)
-.priority(Priority::Detail);
-static FREE_IPIS: Column = Column::number(
-    "free_ipi_count",
-    "free IPIs",
-    Unit::Count,
-    "Wake-up IPIs that found a polling or MWAIT state: a write to memory would have done.",
-)
-.priority(Priority::Detail);
-static TIMER_READS: Column = Column::number(
-    "timer_read_count",
-    "timer reads",
-    Unit::Count,
-    "How often the governor asked for the sleep length, which costs a walk of the timer wheel.",
-)
-.priority(Priority::Detail);
-static USAGE: Column =
-    Column::text("usage", "usage", "Entries of each state, shallowest first, as NAME=COUNT.")
-        .priority(Priority::Detail);
-
-/// The columns of a replay with the three standard prices of latency.
-pub static REPLAY: [&Column; 23] = [
-    &LOG,
-    &MACHINE,
-    &GOVERNOR,
-    &GAP_COUNT,
-    &DECISION_COUNT,
-    &TOO_DEEP,
-    &TOO_SHALLOW,
-    &FIT,
-    &DELAY_P50,
-    &DELAY_P90,
-    &DELAY_P99,
-    &DELAY_P999,
-    &DELAY_MAX,
-    &DELAY_SUM,
-    &ENERGY,
-    &REGRET_FREE,
-    &REGRET_QUARTER,
-    &REGRET_FULL,
-    &TICK_WAKES,
-    &PROMOTIONS,
-    &FREE_IPIS,
-    &TIMER_READS,
-    &USAGE,
-];
-
-static NEAREST: Column = Column::text(
-    "nearest",
-    "nearest to the oracle",
-    "The governor with the least regret; bounds don't count.",
-);
-static NEAREST_REGRET: Column =
-    Column::number("nearest_regret_ratio", "its regret", Unit::Ratio, "Its regret.");
-static FURTHEST: Column =
-    Column::text("furthest", "furthest", "The governor with the most regret; bounds don't count.");
-static FURTHEST_REGRET: Column =
-    Column::number("furthest_regret_ratio", "its regret", Unit::Ratio, "Its regret.");
-
-/// The columns of the summary by log.
-pub static BY_LOG: [&Column; 7] =
-    [&LOG, &MACHINE, &GAP_COUNT_KEY, &NEAREST, &NEAREST_REGRET, &FURTHEST, &FURTHEST_REGRET];
-static GAP_COUNT_KEY: Column =
-    Column::number("gap_count", "gaps", Unit::Count, "Idle gaps replayed.");
+use crate::columns::{GOVERNOR, LOG, MACHINE};
+use crate::{Column, Table, Value};
 
 /// λ in few characters.
 pub(crate) fn short(price: Price) -> String {
@@ -198,15 +20,6 @@ pub(crate) fn short(price: Price) -> String {
 /// How the oracle at this price is called.
 pub fn oracle_name(price: Price) -> String {
     format!("oracle {}", short(price))
-}
-
-fn regret_column(price: Price) -> &'static Column {
-    match price {
-        Price::Free => &REGRET_FREE,
-        Price::Quarter => &REGRET_QUARTER,
-        Price::Full => &REGRET_FULL,
-        Price::Given(_) => &REGRET_GIVEN,
-    }
 }
 
 fn words(price: Price) -> String {
@@ -271,40 +84,221 @@ impl Outcome<'_> {
         let usage = names.map(|(name, state)| format!("{name}={}", state.entry_count));
         usage.collect::<Vec<_>>().join(" ")
     }
+}
 
-    fn value(&self, column: &Column, delays: &Delays, prices: &[Price]) -> Value {
-        let decisions = self.tally.decision_count();
-        let share = |count: u64| (decisions > 0).then(|| count as f64 / decisions as f64);
-        let (too_deep, too_shallow) = (self.tally.too_deep_count(), self.tally.too_shallow_count());
-        // The oracle's stays are whole gaps: the kernel's rule has nothing to say about them.
-        let judged = self.role != Role::Oracle;
-        match column.id {
-            "log" => self.log.clone().into(),
-            "machine" => self.machine.clone().into(),
-            "governor" => self.governor.clone().into(),
-            "gap_count" => self.tally.gap_count.into(),
-            "decision_count" => decisions.into(),
-            "too_deep_ratio" => share(too_deep).filter(|_| judged).into(),
-            "too_shallow_ratio" => share(too_shallow).filter(|_| judged).into(),
-            "fit_ratio" => share(decisions - too_deep - too_shallow).filter(|_| judged).into(),
-            "delay_p50_ns" => delays.quantile_ns(0.5).into(),
-            "delay_p90_ns" => delays.quantile_ns(0.9).into(),
-            "delay_p99_ns" => delays.quantile_ns(0.99).into(),
-            "delay_p999_ns" => delays.quantile_ns(0.999).into(),
-            "delay_max_ns" => delays.max_ns().into(),
-            "delay_sum_ns" => delays.sum_ns().into(),
-            "energy_uj" => self.costs.energy_uj(&self.tally).into(),
-            "tick_wake_count" => self.tally.tick_wake_count.into(),
-            "auto_promotion_count" => self.tally.auto_promotion_count.into(),
-            "free_ipi_count" => self.tally.free_ipi_count().into(),
-            "timer_read_count" => self.tally.timer_read_count.into(),
-            "usage" => self.usage().into(),
-            _ => {
-                let index = prices.iter().position(|price| regret_column(*price).id == column.id);
-                index.and_then(|index| self.regret(index, prices)).into()
-            }
-        }
+/// An outcome with what several columns need of it.
+pub struct Judged<'a> {
+    outcome: &'a Outcome<'a>,
+    tally: &'a Tally,
+    delays: Delays,
+    prices: &'a [Price],
+}
+
+impl Judged<'_> {
+    /// A share of the decisions. The oracle's stays are whole gaps: the kernel's rule has nothing to say
+    /// about them.
+    fn judged(&self, count: fn(&Tally) -> u64) -> Value {
+        let decisions = Some(self.tally.decision_count()).filter(|&count| count > 0);
+        let is_judged = self.outcome.role != Role::Oracle;
+        decisions.filter(|_| is_judged).map(|all| count(self.tally) as f64 / all as f64).into()
     }
+
+    fn regret(&self, is_it: fn(&Price) -> bool) -> Value {
+        let index = self.prices.iter().position(is_it);
+        index.and_then(|index| self.outcome.regret(index, self.prices)).into()
+    }
+}
+
+fn fit_count(tally: &Tally) -> u64 {
+    tally.decision_count() - tally.too_deep_count() - tally.too_shallow_count()
+}
+
+type C<'a> = Column<Judged<'a>>;
+
+/// The columns of a replay with some prices of latency.
+pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
+    let mut columns = vec![
+        C::new(LOG, |row| row.outcome.log.as_str().into()),
+        C::new(MACHINE, |row| row.outcome.machine.as_str().into()),
+        C::new(GOVERNOR, |row| row.outcome.governor.as_str().into()),
+        C::count("gap_count", "gaps", "Idle gaps replayed.", |row| row.tally.gap_count.into())
+            .detail(),
+        C::count("decision_count", "decisions", "Decisions taken, one a stay.", |row| {
+            row.tally.decision_count().into()
+        })
+        .detail(),
+        C::ratio(
+            "too_deep_ratio",
+            "too deep",
+            "Share of stays shorter than the state's target residency while a shallower state was \
+             enabled (the kernel's `above`).",
+            |row| row.judged(Tally::too_deep_count),
+        )
+        .lower_is_better(),
+        C::ratio(
+            "too_shallow_ratio",
+            "too shallow",
+            "Share of stays long enough, less the exit latency, for the next deeper enabled state \
+             (the kernel's `below`).",
+            |row| row.judged(Tally::too_shallow_count),
+        )
+        .lower_is_better(),
+        C::ratio("fit_ratio", "fit", "Share of stays neither too deep nor too shallow.", |row| {
+            row.judged(fit_count)
+        })
+        .higher_is_better()
+        .detail(),
+        C::ns(
+            "delay_p50_ns",
+            "delay p50",
+            "Median delay of the wake events by the exit latency of the state they found, or by \
+             the tick.",
+            |row| row.delays.quantile_ns(0.5).into(),
+        )
+        .lower_is_better()
+        .detail(),
+        C::ns("delay_p90_ns", "delay p90", "90th percentile of the delay.", |row| {
+            row.delays.quantile_ns(0.9).into()
+        })
+        .lower_is_better()
+        .detail(),
+        C::ns("delay_p99_ns", "delay p99", "99th percentile of the delay.", |row| {
+            row.delays.quantile_ns(0.99).into()
+        })
+        .lower_is_better(),
+        C::ns("delay_p999_ns", "delay p99.9", "99.9th percentile of the delay.", |row| {
+            row.delays.quantile_ns(0.999).into()
+        })
+        .lower_is_better()
+        .detail(),
+        C::ns("delay_max_ns", "delay max", "The longest delay.", |row| row.delays.max_ns().into())
+            .lower_is_better()
+            .detail(),
+        C::ns("delay_sum_ns", "delay sum", "All delays together.", |row| {
+            row.delays.sum_ns().into()
+        })
+        .lower_is_better(),
+        C::uj(
+            "energy_uj",
+            "energy",
+            "Energy of one core in its gaps: stays, transitions, and running for ticks.",
+            |row| row.outcome.costs.energy_uj(row.tally).into(),
+        )
+        .lower_is_better(),
+    ];
+    columns.extend(prices.iter().map(|price| regret_column(*price)));
+    columns.extend([
+        C::count("tick_wake_count", "ticks", "Stays that the scheduler tick ended.", |row| {
+            row.tally.tick_wake_count.into()
+        }),
+        C::count(
+            "auto_promotion_count",
+            "promo-tions",
+            "Stays that a promotion timer ended.",
+            |row| row.tally.auto_promotion_count.into(),
+        )
+        .detail(),
+        C::count(
+            "free_ipi_count",
+            "free IPIs",
+            "Wake-up IPIs that found a polling or MWAIT state: a write to memory would have done.",
+            |row| row.tally.free_ipi_count().into(),
+        )
+        .detail(),
+        C::count(
+            "timer_read_count",
+            "timer reads",
+            "How often the governor asked for the sleep length, which costs a walk of the timer \
+             wheel.",
+            |row| row.tally.timer_read_count.into(),
+        )
+        .detail(),
+        C::text(
+            "usage",
+            "usage",
+            "Entries of each state, shallowest first, as NAME=COUNT.",
+            |row| row.outcome.usage().into(),
+        )
+        .detail(),
+    ]);
+    columns
+}
+
+fn regret_column<'a>(price: Price) -> C<'a> {
+    match price {
+        Price::Free => C::ratio(
+            "regret_free_ratio",
+            "regret λ=0",
+            "Cost above the oracle's, as a share of it, if delay is free: energy alone.",
+            |row| row.regret(|price| matches!(price, Price::Free)),
+        )
+        .lower_is_better(),
+        Price::Quarter => C::ratio(
+            "regret_quarter_ratio",
+            "regret λ=¼",
+            "The same if a second of delay costs a quarter of what a second of polling does.",
+            |row| row.regret(|price| matches!(price, Price::Quarter)),
+        )
+        .lower_is_better(),
+        Price::Full => C::ratio(
+            "regret_full_ratio",
+            "regret λ=1",
+            "The same if a second of delay costs what a second of polling does.",
+            |row| row.regret(|price| matches!(price, Price::Full)),
+        )
+        .lower_is_better(),
+        Price::Given(_) => C::ratio(
+            "regret_given_ratio",
+            "regret λ given",
+            "Cost above the oracle's, as a share of it, at the λ of --lambda-mw.",
+            |row| row.regret(|price| matches!(price, Price::Given(_))),
+        )
+        .lower_is_better(),
+    }
+}
+
+/// The governors that come nearest to the oracle and least near, on one log and machine.
+pub struct Extremes<'a> {
+    nearest: &'a Outcome<'a>,
+    furthest: &'a Outcome<'a>,
+    price_index: usize,
+    prices: &'a [Price],
+}
+
+impl Extremes<'_> {
+    fn regret(&self, outcome: &Outcome<'_>) -> Option<f64> {
+        outcome.regret(self.price_index, self.prices)
+    }
+}
+
+/// The columns of the summary by log.
+pub fn by_log_columns<'a>() -> Vec<Column<Extremes<'a>>> {
+    type C<'a> = Column<Extremes<'a>>;
+    vec![
+        C::new(LOG, |row| row.nearest.log.as_str().into()),
+        C::new(MACHINE, |row| row.nearest.machine.as_str().into()),
+        C::count("gap_count", "gaps", "Idle gaps replayed.", |row| {
+            row.nearest.tally.gap_count.into()
+        }),
+        C::text(
+            "nearest",
+            "nearest to the oracle",
+            "The governor with the least regret; bounds don't count.",
+            |row| row.nearest.governor.as_str().into(),
+        ),
+        C::ratio("nearest_regret_ratio", "its regret", "Its regret.", |row| {
+            row.regret(row.nearest).into()
+        }),
+        C::text(
+            "furthest",
+            "furthest",
+            "The governor with the most regret; bounds don't count.",
+            |row| row.furthest.governor.as_str().into(),
+        ),
+        C::ratio("furthest_regret_ratio", "its regret", "Its regret.", |row| {
+            row.regret(row.furthest).into()
+        }),
+    ]
 }
 
 /// One row for each outcome. Columns that say the same in every row of a single log and machine
@@ -315,45 +309,21 @@ pub fn replay_table(
     prices: &[Price],
     leave_out: &[&str],
 ) -> Table {
-    let is_price = |column: &Column| column.id.starts_with("regret_");
-    let mut columns: Vec<&'static Column> = Vec::new();
-    for column in REPLAY {
-        if !is_price(column) && !leave_out.contains(&column.id) {
-            columns.push(column);
-        }
-        if column.id == ENERGY.id {
-            columns.extend(prices.iter().map(|price| regret_column(*price)));
-        }
-    }
-    let mut table = Table::new(title, &columns);
-    for outcome in outcomes {
-        let delays = outcome.delays();
-        let values = columns.iter().map(|column| outcome.value(column, &delays, prices));
-        table.push(match outcome.role {
-            Role::Governor => Row::new(values),
-            Role::Bound | Role::Oracle => Row::unranked(values),
-        });
-    }
-    table
+    let mut columns = columns(prices);
+    columns.retain(|column| !leave_out.contains(&column.heading.id));
+    let row = |outcome| Judged { outcome, tally: &outcome.tally, delays: outcome.delays(), prices };
+    Table::new(title, &columns, outcomes.iter().map(row))
+        .ranked_if(|index| outcomes[index].role == Role::Governor)
 }
 
 /// One row for each log and machine: which governor was nearest to the oracle, which furthest.
 pub fn by_log_table(title: &str, outcomes: &[Outcome<'_>], prices: &[Price]) -> Table {
-    let mut table = Table::new(title, &BY_LOG);
-    let index = reference_price(prices);
-    for group in groups(outcomes) {
-        let Some((nearest, furthest)) = extremes(group, index, prices) else { continue };
-        table.push(Row::new([
-            group[0].log.clone().into(),
-            group[0].machine.clone().into(),
-            group[0].tally.gap_count.into(),
-            nearest.governor.clone().into(),
-            nearest.regret(index, prices).into(),
-            furthest.governor.clone().into(),
-            furthest.regret(index, prices).into(),
-        ]));
-    }
-    table
+    let price_index = reference_price(prices);
+    let rows = groups(outcomes).filter_map(|group| {
+        let (nearest, furthest) = extremes(group, price_index, prices)?;
+        Some(Extremes { nearest, furthest, price_index, prices })
+    });
+    Table::new(title, &by_log_columns(), rows)
 }
 
 /// The price that sentences are about: the middle one.

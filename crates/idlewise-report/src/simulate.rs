@@ -1,247 +1,240 @@
 //! What a simulated run says: its columns and tables.
 
+use idlewise_sim::replay::{Delays, StateTally};
 use idlewise_sim::simulate::Report;
 
-use crate::columns::{Better, Column, Priority, STATE, Unit};
-use crate::replay::GOVERNOR;
-use crate::{Row, Table, Value};
+use crate::columns::{GOVERNOR, STATE};
+use crate::{Column, Table, Value};
 
-static OPERATIONS: Column = Column::number(
-    "operations_per_s",
-    "operations",
-    Unit::PerSecond,
-    "Completed operations of the workload a second of simulated time.",
-)
-.better(Better::Higher);
-static POWER: Column = Column::number(
-    "power_mw",
-    "power",
-    Unit::Milliwatts,
-    "Mean power of all cores and packages of the simulated machine.",
-)
-.better(Better::Lower);
-static BUSY: Column =
-    Column::number("busy_ratio", "busy", Unit::Ratio, "Share of CPU time outside idle states.");
-static IRQ: Column = Column::number(
-    "irq_ratio",
-    "in irq",
-    Unit::Ratio,
-    "Share of CPU time in interrupts and what they led to.",
-)
-.priority(Priority::Detail);
-static EXIT: Column = Column::number(
-    "exit_ratio",
-    "leaving idle",
-    Unit::Ratio,
-    "Share of CPU time spent leaving idle states.",
-)
-.priority(Priority::Detail);
-static FREQUENCY: Column = Column::number(
-    "frequency_ratio",
-    "frequency",
-    Unit::Ratio,
-    "Mean frequency of running cores over the nominal one.",
-)
-.priority(Priority::Detail);
-static SENT: Column = Column::number(
-    "ipi_sent_count",
-    "IPIs sent",
-    Unit::Count,
-    "Interrupts sent from one CPU to another.",
-);
-static ELIDED: Column = Column::number(
-    "ipi_elided_count",
-    "IPIs elided",
-    Unit::Count,
-    "Wishes met by a store to a monitored line, or that found the CPU being woken already.",
-);
-static FREE_RIDES: Column = Column::number(
-    "free_ride_count",
-    "free rides",
-    Unit::Count,
-    "Those of the elided that found the CPU being woken already.",
-)
-.priority(Priority::Detail);
-static BATCHED: Column = Column::number(
-    "ipi_batched_count",
-    "batched",
-    Unit::Count,
-    "Wishes that joined a queue whose IPI was under way.",
-)
-.priority(Priority::Detail);
-static SENDER: Column = Column::number(
-    "sender_mean_ns",
-    "sender mean",
-    Unit::Nanoseconds,
-    "Mean cost of such a wish to the CPU that has it.",
-)
-.priority(Priority::Detail);
-static TICKS: Column = Column::number(
-    "tick_wake_count",
-    "ticks",
-    Unit::Count,
-    "Idle stays that the scheduler tick ended.",
-);
-static PROMOTIONS: Column = Column::number(
-    "auto_promotion_count",
-    "promotions",
-    Unit::Count,
-    "Idle stays that the promotion timer ended.",
-);
-static PACKAGE_IDLE: Column = Column::number(
-    "package_idle_ratio",
-    "package idle",
-    Unit::Ratio,
-    "Share of time that packages were in their package state.",
-)
-.priority(Priority::Detail);
-static EVENTS: Column =
-    Column::number("event_count", "events", Unit::Count, "Events that were simulated.")
-        .priority(Priority::Detail);
+/// A governor's run.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    governor: &'a str,
+    report: &'a Report,
+}
 
-/// Columns of the table of runs.
-pub static RUNS: [&Column; 16] = [
-    &GOVERNOR,
-    &OPERATIONS,
-    &POWER,
-    &BUSY,
-    &SENT,
-    &ELIDED,
-    &TICKS,
-    &PROMOTIONS,
-    &FREE_RIDES,
-    &BATCHED,
-    &SENDER,
-    &IRQ,
-    &EXIT,
-    &FREQUENCY,
-    &PACKAGE_IDLE,
-    &EVENTS,
-];
+/// What a workload timed in a run.
+pub struct Span<'a> {
+    name: &'a str,
+    governor: &'a str,
+    spans: &'a Delays,
+}
 
-static SPAN: Column = Column::text(
-    "span",
-    "span",
-    "What was timed; `idlewise simulate --list` says which workload notes what.",
-)
-.priority(Priority::Key);
-static COUNT: Column = Column::number("count", "count", Unit::Count, "How many.");
-static MEAN: Column = Column::number("mean_ns", "mean", Unit::Nanoseconds, "Their mean.");
-static P50: Column = Column::number("p50_ns", "p50", Unit::Nanoseconds, "Their median.");
-static P90: Column = Column::number("p90_ns", "p90", Unit::Nanoseconds, "90th percentile.");
-static P99: Column = Column::number("p99_ns", "p99", Unit::Nanoseconds, "99th percentile.");
-static P999: Column = Column::number("p999_ns", "p99.9", Unit::Nanoseconds, "99.9th percentile.");
-static MAX: Column = Column::number("max_ns", "max", Unit::Nanoseconds, "The longest.");
+/// What became of a state in a run.
+pub struct State<'a> {
+    run: Run<'a>,
+    index: usize,
+    name: &'a str,
+}
 
-/// Columns of the table of spans.
-pub static SPANS: [&Column; 9] = [&SPAN, &GOVERNOR, &COUNT, &MEAN, &P50, &P90, &P99, &P999, &MAX];
+impl State<'_> {
+    fn state(&self) -> &StateTally {
+        &self.run.report.idle.states[self.index]
+    }
 
-static RESIDENCY: Column = Column::number(
-    "residency_ratio",
-    "residency",
-    Unit::Ratio,
-    "Share of all CPU time that CPUs asked for the state.",
-);
-static CORE_RESIDENCY: Column = Column::number(
-    "core_residency_ratio",
-    "core residency",
-    Unit::Ratio,
-    "Share of all core time that cores were in it: a core is as deep as its shallowest thread.",
-);
-static ENTRIES: Column =
-    Column::number("entry_count", "entries", Unit::Count, "Stays in the state.");
-static TOO_DEEP: Column = Column::number(
-    "too_deep_count",
-    "too deep",
-    Unit::Count,
-    "Stays shorter than the target residency while a shallower state was enabled.",
-);
-static TOO_SHALLOW: Column = Column::number(
-    "too_shallow_count",
-    "too shallow",
-    Unit::Count,
-    "Stays long enough for the next deeper enabled state.",
-);
+    fn core_residency_ratio(&self) -> f64 {
+        let Report { core_count, duration_ns, cores, .. } = self.run.report;
+        cores.residency_ns[self.index] as f64 / (core_count * duration_ns).max(1) as f64
+    }
+}
 
-/// Columns of the table of states.
-pub static STATES: [&Column; 7] =
-    [&GOVERNOR, &STATE, &RESIDENCY, &CORE_RESIDENCY, &ENTRIES, &TOO_DEEP, &TOO_SHALLOW];
+fn runs(runs: &[(String, Report)]) -> impl Iterator<Item = Run<'_>> {
+    runs.iter().map(|(governor, report)| Run { governor, report })
+}
+
+/// As a share of the time of all CPUs.
+fn of_cpus(report: &Report, ns: u64) -> Value {
+    (ns as f64 / (report.cpu_count * report.duration_ns).max(1) as f64).into()
+}
+
+fn sender_mean_ns(report: &Report) -> Option<f64> {
+    let ipis = &report.ipis;
+    (ipis.requested_count > 0).then(|| ipis.sender_ns as f64 / ipis.requested_count as f64)
+}
+
+/// The columns of the table of runs.
+pub fn run_columns<'a>() -> Vec<Column<Run<'a>>> {
+    type C<'a> = Column<Run<'a>>;
+    vec![
+        C::new(GOVERNOR, |row| row.governor.into()),
+        C::per_s(
+            "operations_per_s",
+            "operations",
+            "Completed operations of the workload a second of simulated time.",
+            |row| row.report.operations_per_s().into(),
+        )
+        .higher_is_better(),
+        C::mw(
+            "power_mw",
+            "power",
+            "Mean power of all cores and packages of the simulated machine.",
+            |row| row.report.power_mw().into(),
+        )
+        .lower_is_better(),
+        C::ratio("busy_ratio", "busy", "Share of CPU time outside idle states.", |row| {
+            of_cpus(row.report, row.report.busy_ns)
+        }),
+        C::count(
+            "ipi_sent_count",
+            "IPIs sent",
+            "Interrupts sent from one CPU to another.",
+            |row| row.report.ipis.sent_count.into(),
+        ),
+        C::count(
+            "ipi_elided_count",
+            "IPIs elided",
+            "Wishes met by a store to a monitored line, or that found the CPU being woken already.",
+            |row| row.report.ipis.elided_count().into(),
+        ),
+        C::count("tick_wake_count", "ticks", "Idle stays that the scheduler tick ended.", |row| {
+            row.report.idle.tick_wake_count.into()
+        }),
+        C::count(
+            "auto_promotion_count",
+            "promotions",
+            "Idle stays that the promotion timer ended.",
+            |row| row.report.idle.auto_promotion_count.into(),
+        ),
+        C::count(
+            "free_ride_count",
+            "free rides",
+            "Those of the elided that found the CPU being woken already.",
+            |row| row.report.ipis.free_ride_count.into(),
+        )
+        .detail(),
+        C::count(
+            "ipi_batched_count",
+            "batched",
+            "Wishes that joined a queue whose IPI was under way.",
+            |row| row.report.ipis.batched_count.into(),
+        )
+        .detail(),
+        C::ns(
+            "sender_mean_ns",
+            "sender mean",
+            "Mean cost of such a wish to the CPU that has it.",
+            |row| sender_mean_ns(row.report).into(),
+        )
+        .detail(),
+        C::ratio(
+            "irq_ratio",
+            "in irq",
+            "Share of CPU time in interrupts and what they led to.",
+            |row| of_cpus(row.report, row.report.irq_ns),
+        )
+        .detail(),
+        C::ratio(
+            "exit_ratio",
+            "leaving idle",
+            "Share of CPU time spent leaving idle states.",
+            |row| of_cpus(row.report, row.report.exit_ns),
+        )
+        .detail(),
+        C::ratio(
+            "frequency_ratio",
+            "frequency",
+            "Mean frequency of running cores over the nominal one.",
+            |row| row.report.cores.mean_frequency_ratio().into(),
+        )
+        .detail(),
+        C::ratio(
+            "package_idle_ratio",
+            "package idle",
+            "Share of time that packages were in their package state.",
+            |row| (row.report.cores.package_idle_ns as f64 / row.report.duration_ns as f64).into(),
+        )
+        .detail(),
+        C::count("event_count", "events", "Events that were simulated.", |row| {
+            row.report.event_count.into()
+        })
+        .detail(),
+    ]
+}
+
+/// The columns of the table of spans.
+pub fn span_columns<'a>() -> Vec<Column<Span<'a>>> {
+    type C<'a> = Column<Span<'a>>;
+    vec![
+        C::text(
+            "span",
+            "span",
+            "What was timed; `idlewise simulate --list` says which workload notes what.",
+            |row| row.name.trim_end_matches("_ns").into(),
+        )
+        .key(),
+        C::new(GOVERNOR, |row| row.governor.into()),
+        C::count("count", "count", "How many.", |row| row.spans.count().into()),
+        C::ns("mean_ns", "mean", "Their mean.", |row| row.spans.mean_ns().into()),
+        C::ns("p50_ns", "p50", "Their median.", |row| row.spans.quantile_ns(0.5).into()),
+        C::ns("p90_ns", "p90", "90th percentile.", |row| row.spans.quantile_ns(0.9).into()),
+        C::ns("p99_ns", "p99", "99th percentile.", |row| row.spans.quantile_ns(0.99).into()),
+        C::ns("p999_ns", "p99.9", "99.9th percentile.", |row| row.spans.quantile_ns(0.999).into()),
+        C::ns("max_ns", "max", "The longest.", |row| row.spans.max_ns().into()),
+    ]
+}
+
+/// The columns of the table of states.
+pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
+    type C<'a> = Column<State<'a>>;
+    vec![
+        C::new(GOVERNOR, |row| row.run.governor.into()),
+        C::new(STATE, |row| row.name.into()),
+        C::ratio(
+            "residency_ratio",
+            "residency",
+            "Share of all CPU time that CPUs asked for the state.",
+            |row| of_cpus(row.run.report, row.state().stay_ns),
+        ),
+        C::ratio(
+            "core_residency_ratio",
+            "core residency",
+            "Share of all core time that cores were in it: a core is as deep as its shallowest \
+             thread.",
+            |row| row.core_residency_ratio().into(),
+        ),
+        C::count("entry_count", "entries", "Stays in the state.", |row| {
+            row.state().entry_count.into()
+        }),
+        C::count(
+            "too_deep_count",
+            "too deep",
+            "Stays shorter than the target residency while a shallower state was enabled.",
+            |row| row.state().too_deep_count.into(),
+        ),
+        C::count(
+            "too_shallow_count",
+            "too shallow",
+            "Stays long enough for the next deeper enabled state.",
+            |row| row.state().too_shallow_count.into(),
+        ),
+    ]
+}
 
 /// One row for each governor's run.
-pub fn run_table(title: &str, runs: &[(String, Report)]) -> Table {
-    let mut table = Table::new(title, &RUNS);
-    for (governor, report) in runs {
-        let cpu_ns = (report.cpu_count * report.duration_ns).max(1) as f64;
-        let of_cpu = |ns: u64| Value::Real(ns as f64 / cpu_ns);
-        let ipis = &report.ipis;
-        let has_ipis = ipis.requested_count > 0;
-        let sender_ns = has_ipis.then(|| ipis.sender_ns as f64 / ipis.requested_count as f64);
-        table.push(Row::new([
-            governor.as_str().into(),
-            report.operations_per_s().into(),
-            report.power_mw().into(),
-            of_cpu(report.busy_ns),
-            ipis.sent_count.into(),
-            ipis.elided_count().into(),
-            report.idle.tick_wake_count.into(),
-            report.idle.auto_promotion_count.into(),
-            ipis.free_ride_count.into(),
-            ipis.batched_count.into(),
-            sender_ns.into(),
-            of_cpu(report.irq_ns),
-            of_cpu(report.exit_ns),
-            report.cores.mean_frequency_ratio().into(),
-            (report.cores.package_idle_ns as f64 / report.duration_ns as f64).into(),
-            report.event_count.into(),
-        ]));
-    }
-    table
+pub fn run_table(title: &str, reports: &[(String, Report)]) -> Table {
+    Table::new(title, &run_columns(), runs(reports))
 }
 
 /// Percentiles of what the workload timed; spans first, so that governors stand side by side.
-pub fn span_table(runs: &[(String, Report)]) -> Table {
-    let mut table = Table::new("", &SPANS);
-    let names = runs.iter().flat_map(|(_, report)| report.metrics.all_spans());
+pub fn span_table(reports: &[(String, Report)]) -> Table {
+    let names = reports.iter().flat_map(|(_, report)| report.metrics.all_spans());
     let mut names: Vec<&str> = names.map(|(name, _)| name).collect();
     names.sort_unstable();
     names.dedup();
-    for name in names.into_iter().filter(|name| name.ends_with("_ns")) {
-        for (governor, report) in runs {
-            let Some(spans) = report.metrics.spans(name) else { continue };
-            table.push(Row::unranked([
-                name.trim_end_matches("_ns").into(),
-                governor.as_str().into(),
-                spans.count().into(),
-                spans.mean_ns().into(),
-                spans.quantile_ns(0.5).into(),
-                spans.quantile_ns(0.9).into(),
-                spans.quantile_ns(0.99).into(),
-                spans.quantile_ns(0.999).into(),
-                spans.max_ns().into(),
-            ]));
-        }
-    }
-    table
+    let timed = names.into_iter().filter(|name| name.ends_with("_ns"));
+    let spans = timed.flat_map(|name| {
+        runs(reports).filter_map(move |Run { governor, report }| {
+            Some(Span { name, governor, spans: report.metrics.spans(name)? })
+        })
+    });
+    Table::new("", &span_columns(), spans)
 }
 
 /// What became of each state.
-pub fn state_table(state_names: &[String], runs: &[(String, Report)]) -> Table {
-    let mut table = Table::new("", &STATES);
-    for (governor, report) in runs {
-        let cpu_ns = (report.cpu_count * report.duration_ns).max(1) as f64;
-        let core_ns = (report.core_count * report.duration_ns).max(1) as f64;
-        for (index, name) in state_names.iter().enumerate() {
-            let state = &report.idle.states[index];
-            table.push(Row::unranked([
-                governor.as_str().into(),
-                name.as_str().into(),
-                (state.stay_ns as f64 / cpu_ns).into(),
-                (report.cores.residency_ns[index] as f64 / core_ns).into(),
-                state.entry_count.into(),
-                state.too_deep_count.into(),
-                state.too_shallow_count.into(),
-            ]));
-        }
-    }
-    table
+pub fn state_table(state_names: &[String], reports: &[(String, Report)]) -> Table {
+    let states = runs(reports).flat_map(|run| {
+        let names = state_names.iter().enumerate();
+        names.map(move |(index, name)| State { run, index, name })
+    });
+    Table::new("", &state_columns(), states)
 }

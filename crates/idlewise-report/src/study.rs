@@ -6,29 +6,34 @@ use idlewise_sim::study::{Figure, Grid, Plot, Published, Study};
 use plotters::prelude::*;
 use serde_json::{Value as Json, json};
 
-use crate::columns::{Column, Priority};
-use crate::{Row, Table, TextStyle, wrap};
+use crate::{Column, Table, TextStyle, wrap};
 
-static FIGURE: Column =
-    Column::text("figure", "figure", "What is compared.").priority(Priority::Key);
-static UNIT: Column =
-    Column::text("unit", "unit", "The unit of the two numbers.").priority(Priority::Key);
-static PUBLISHED: Column = Column::text("published", "published", "What the claim's author found.")
-    .priority(Priority::Key);
-static OURS: Column = Column::text("ours", "ours", "What we have.").priority(Priority::Key);
-static DIFFERENCE: Column =
-    Column::text("difference", "difference", "Ours above the published one.")
-        .priority(Priority::Key);
-static ROLE: Column = Column::text(
-    "role",
-    "ours is",
-    "Predicted: follows from the model. Simulated: the same, but an assumed input decides its size. \
-     Calibrated: went into it, so agreement proves nothing. Arithmetic: follows from published numbers.",
-)
-.priority(Priority::Key);
-
-/// Columns of the table of figures.
-pub static FIGURES: [&Column; 6] = [&FIGURE, &UNIT, &PUBLISHED, &OURS, &DIFFERENCE, &ROLE];
+/// The columns of the table of figures.
+pub fn columns() -> Vec<Column<Figure>> {
+    type C = Column<Figure>;
+    vec![
+        C::text("figure", "figure", "What is compared.", |row| row.what.as_str().into()).key(),
+        C::text("unit", "unit", "The unit of the two numbers.", |row| row.unit.into()).key(),
+        C::text("published", "published", "What the claim's author found.", |row| {
+            published(row.published).into()
+        })
+        .key(),
+        C::text("ours", "ours", "What we have.", |row| number_text(row.ours).into()).key(),
+        C::text("difference", "difference", "Ours above the published one.", |row| {
+            difference(row).into()
+        })
+        .key(),
+        C::text(
+            "role",
+            "ours is",
+            "Predicted: follows from the model. Simulated: the same, but an assumed input decides \
+             its size. Calibrated: went into it, so agreement proves nothing. Arithmetic: follows \
+             from published numbers.",
+            |row| row.role.as_str().into(),
+        )
+        .key(),
+    ]
+}
 
 fn published(published: Published) -> String {
     match published {
@@ -57,17 +62,6 @@ fn difference(figure: &Figure) -> String {
     figure.difference_ratio().map_or("-".to_owned(), |ratio| format!("{:+.1} %", ratio * 100.0))
 }
 
-fn figure_cells(figure: &Figure) -> [String; 6] {
-    [
-        figure.what.clone(),
-        figure.unit.to_owned(),
-        published(figure.published),
-        number_text(figure.ours),
-        difference(figure),
-        figure.role.as_str().to_owned(),
-    ]
-}
-
 /// The study as text for a terminal.
 pub fn to_text(study: &Study, style: &TextStyle) -> String {
     let mut text = String::new();
@@ -78,11 +72,7 @@ pub fn to_text(study: &Study, style: &TextStyle) -> String {
     paragraph(&mut text, &format!("{}: {}", study.name, study.claim));
     paragraph(&mut text, &format!("({})", study.source));
     text.push('\n');
-    let mut table = Table::new("", &FIGURES);
-    for figure in &study.figures {
-        table.push(Row::unranked(figure_cells(figure).map(Into::into)));
-    }
-    text.push_str(&table.to_text(style));
+    text.push_str(&Table::new("", &columns(), &study.figures).to_text(style));
     text.push_str("\nWhat went in:\n");
     for input in &study.inputs {
         let origin = input.origin.as_str();
@@ -138,11 +128,13 @@ pub fn to_markdown(study: &Study) -> String {
          input decides their size; *calibrated* ones went into it, so that their agreement proves\n\
          nothing; *arithmetic* ones follow from the published numbers.\n"
     );
-    let headings = ["figure", "unit", "published", "ours", "difference", "ours is"];
-    push_row(&mut text, headings.map(str::to_owned).as_slice());
+    let columns = columns();
+    let words = columns.iter().map(|column| column.heading.heading.to_owned());
+    push_row(&mut text, &words.collect::<Vec<_>>());
     push_row(&mut text, &["---", "---", "---:", "---:", "---:", "---"].map(str::to_owned));
     for figure in &study.figures {
-        push_row(&mut text, &figure_cells(figure));
+        let cells = columns.iter().map(|column| (column.value)(figure).to_field());
+        push_row(&mut text, &cells.collect::<Vec<_>>());
     }
     let _ = writeln!(text, "\n![{0}]({1}.svg)\n\n## Judgement\n", study.plot.title, study.name);
     for sentence in &study.judgement {

@@ -1,10 +1,13 @@
 //! A table of values under defined columns, and its two complete forms: CSV and JSON, with column
 //! ids as names and base units. `text.rs` has the form for people.
 
+use std::borrow::Borrow;
+
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
+use crate::columns::{Column, headings};
 use crate::shown::shown_in_line;
-use crate::{Column, TextStyle};
+use crate::{Heading, TextStyle};
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +29,16 @@ impl Value {
             Value::Count(count) => Some(*count as f64),
             Value::Real(real) => Some(*real).filter(|real| real.is_finite()),
             Value::Absent | Value::Text(_) => None,
+        }
+    }
+
+    /// As CSV has it.
+    pub(crate) fn to_field(&self) -> String {
+        match self {
+            Value::Text(text) => shown_in_line(text).into_owned(),
+            Value::Count(count) => count.to_string(),
+            Value::Real(real) if real.is_finite() => real.to_string(),
+            Value::Real(_) | Value::Absent => String::new(),
         }
     }
 }
@@ -73,31 +86,30 @@ impl Serialize for Value {
 
 /// One line of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub(crate) struct Row {
     pub(crate) values: Vec<Value>,
     pub(crate) is_ranked: bool,
 }
 
 impl Row {
-    /// A row that takes part in the search for the best of a column.
-    pub fn new(values: impl IntoIterator<Item = Value>) -> Self {
-        Row { values: values.into_iter().collect(), is_ranked: true }
-    }
-
-    /// A row that stands beside the others and is never the best, such as an oracle's.
-    pub fn unranked(values: impl IntoIterator<Item = Value>) -> Self {
-        Row { is_ranked: false, ..Row::new(values) }
+    /// The values of an item.
+    pub(crate) fn of<Item>(columns: &[Column<Item>], item: &Item) -> Self {
+        let values = columns.iter().map(|column| (column.value)(item)).collect();
+        Row { values, is_ranked: true }
     }
 }
 
 /// Rows of values under defined columns.
 ///
 /// ```
-/// use idlewise_report::{Row, Table, TextStyle, columns};
+/// use idlewise_report::{Column, Table, TextStyle};
 ///
-/// let mut table = Table::new("", &[&columns::STATE, &columns::EXIT_LATENCY]);
-/// table.push(Row::new(["C1".into(), 1_000_u64.into()]));
-/// table.push(Row::new(["C6".into(), 290_000_u64.into()]));
+/// type State = (&'static str, u64);
+/// let columns = [
+///     Column::text("state", "state", "The state's name.", |state: &State| state.0.into()).key(),
+///     Column::ns("exit_latency_ns", "exit latency", "As declared.", |state: &State| state.1.into()),
+/// ];
+/// let table = Table::new("", &columns, [("C1", 1_000), ("C6", 290_000)]);
 /// assert_eq!(table.to_csv(), "state,exit_latency_ns\nC1,1000\nC6,290000\n");
 /// assert_eq!(
 ///     table.to_text(&TextStyle::default()),
@@ -108,23 +120,58 @@ impl Row {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     pub(crate) title: String,
-    pub(crate) columns: Vec<&'static Column>,
+    pub(crate) columns: Vec<Heading>,
     pub(crate) rows: Vec<Row>,
 }
 
 impl Table {
-    /// A table without rows. The title is a line above the text form; it may be empty.
-    pub fn new(title: impl Into<String>, columns: &[&'static Column]) -> Self {
-        Table { title: title.into(), columns: columns.to_vec(), rows: Vec::new() }
+    /// A table with a line for each item. The title is a line above the text form; it may be empty.
+    pub fn new<Item, Held: Borrow<Item>>(
+        title: impl Into<String>,
+        columns: &[Column<Item>],
+        items: impl IntoIterator<Item = Held>,
+    ) -> Self {
+        let rows = items.into_iter().map(|item| Row::of(columns, item.borrow()));
+        Table::of_rows(title, columns, rows)
     }
 
-    /// Adds a row.
+    /// A table of rows that were made of such columns.
+    pub(crate) fn of_rows<Item>(
+        title: impl Into<String>,
+        columns: &[Column<Item>],
+        rows: impl Iterator<Item = Row>,
+    ) -> Self {
+        Table { title: title.into(), columns: headings(columns), rows: rows.collect() }
+    }
+
+    /// The same table without best values: what its rows say is not to be compared.
+    #[must_use]
+    pub fn unranked(self) -> Self {
+        self.ranked_if(|_| false)
+    }
+
+    /// The same table, in which rows that are not to be ranked, by their place, are never the best.
+    #[must_use]
+    pub fn ranked_if(mut self, is_ranked: impl Fn(usize) -> bool) -> Self {
+        for (index, row) in self.rows.iter_mut().enumerate() {
+            row.is_ranked = is_ranked(index);
+        }
+        self
+    }
+
+    /// The same table with these columns alone, in this order.
     ///
     /// # Panics
-    /// If the row does not have one value for each column.
-    pub fn push(&mut self, row: Row) {
-        assert_eq!(row.values.len(), self.columns.len(), "one value for each column");
-        self.rows.push(row);
+    /// If it has no column of that id.
+    #[must_use]
+    pub fn select(mut self, ids: &[&str]) -> Self {
+        let place = |id: &&str| self.columns.iter().position(|column| column.id == *id);
+        let places: Vec<usize> = ids.iter().map(|id| place(id).expect("a column's id")).collect();
+        for row in &mut self.rows {
+            row.values = places.iter().map(|&place| row.values[place].clone()).collect();
+        }
+        self.columns = places.iter().map(|&place| self.columns[place]).collect();
+        self
     }
 
     /// How many rows there are.
@@ -143,7 +190,7 @@ impl Table {
     pub fn to_csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let ids = self.columns.iter().map(|column| column.id.to_owned());
-        let rows = self.rows.iter().map(|row| row.values.iter().map(csv_field).collect());
+        let rows = self.rows.iter().map(|row| row.values.iter().map(Value::to_field).collect());
         for record in std::iter::once(ids.collect::<Vec<String>>()).chain(rows) {
             writer.write_record(record).expect("a vector takes any record of the table's width");
         }
@@ -160,18 +207,9 @@ impl Table {
     }
 }
 
-fn csv_field(value: &Value) -> String {
-    match value {
-        Value::Text(text) => shown_in_line(text).into_owned(),
-        Value::Count(count) => count.to_string(),
-        Value::Real(real) if real.is_finite() => real.to_string(),
-        Value::Real(_) | Value::Absent => String::new(),
-    }
-}
-
 impl Serialize for Table {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Object<'a>(&'a [&'static Column], &'a [Value]);
+        struct Object<'a>(&'a [Heading], &'a [Value]);
         impl Serialize for Object<'_> {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let mut map = serializer.serialize_map(Some(self.0.len()))?;
@@ -192,14 +230,20 @@ impl Serialize for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::columns::{MACHINE, POWER, STATES};
 
     fn table() -> Table {
-        let mut table = Table::new("ignored", &[&MACHINE, &STATES, &POWER]);
-        table.push(Row::new(["a".into(), "POLL, \"C1\"".into(), 1.5.into()]));
-        table.push(Row::new(["b".into(), Value::Absent, 0_u64.into()]));
-        table.push(Row::new(["c".into(), "".into(), f64::NAN.into()]));
-        table
+        type C = Column<[Value; 3]>;
+        let columns = [
+            C::text("machine", "machine", "Its id.", |row| row[0].clone()),
+            C::text("states", "states", "Their names.", |row| row[1].clone()),
+            C::mw("power_mw", "power", "Its power.", |row| row[2].clone()),
+        ];
+        let rows = [
+            ["a".into(), "POLL, \"C1\"".into(), 1.5.into()],
+            ["b".into(), Value::Absent, 0_u64.into()],
+            ["c".into(), "".into(), f64::NAN.into()],
+        ];
+        Table::new("ignored", &columns, rows)
     }
 
     #[test]
@@ -207,6 +251,10 @@ mod tests {
         assert_eq!(
             table().to_csv(),
             "machine,states,power_mw\na,\"POLL, \"\"C1\"\"\",1.5\nb,,0\nc,,\n"
+        );
+        assert_eq!(
+            table().select(&["power_mw", "machine"]).to_csv(),
+            "power_mw,machine\n1.5,a\n0,b\n,c\n"
         );
     }
 
@@ -218,11 +266,5 @@ mod tests {
             r#"[{"machine":"a","states":"POLL, \"C1\"","power_mw":1.5},{"machine":"b","states":null,"power_mw":0},{"machine":"c","states":"","power_mw":null}]"#
         );
         assert!(table().to_json().ends_with("]\n"));
-    }
-
-    #[test]
-    #[should_panic(expected = "one value for each column")]
-    fn a_row_of_the_wrong_width_is_a_mistake() {
-        table().push(Row::new([Value::Absent]));
     }
 }

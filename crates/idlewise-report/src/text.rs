@@ -19,10 +19,10 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
-use crate::columns::{Better, Column, Priority, Unit};
+use crate::columns::{Better, Heading, Priority, Unit};
 use crate::scale::Scale;
 use crate::shown::shown_in_line;
-use crate::table::{Table, Value};
+use crate::table::{Row, Table, Value};
 
 /// How wide a table may be if nobody says otherwise.
 pub const WIDTH_DEFAULT: usize = 100;
@@ -60,7 +60,7 @@ impl TextStyle {
 
 /// A column on its way to text.
 struct Layout {
-    column: &'static Column,
+    column: Heading,
     unit: &'static str,
     cells: Vec<String>,
     is_best: Vec<bool>,
@@ -156,7 +156,7 @@ impl Layout {
 
 /// Which rows hold the best value of a column. None do if there is nothing to choose.
 fn best(table: &Table, index: usize) -> Vec<bool> {
-    let number = |row: &crate::Row| row.values[index].number().filter(|_| row.is_ranked);
+    let number = |row: &Row| row.values[index].number().filter(|_| row.is_ranked);
     let ranked = || table.rows.iter().filter_map(number);
     let (least, greatest) =
         ranked().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, g), n| (l.min(n), g.max(n)));
@@ -253,27 +253,23 @@ fn shorten(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Row;
+    use crate::Column;
 
-    static GOVERNOR: Column =
-        Column::text("governor", "governor", "Who decides.").priority(Priority::Key);
-    static TOO_DEEP: Column =
-        Column::number("too_deep_ratio", "too deep", Unit::Ratio, "Share.").better(Better::Lower);
-    static DELAY: Column = Column::number("delay_p99_ns", "delay p99", Unit::Nanoseconds, "Delay.")
-        .better(Better::Lower);
-    static FIT: Column = Column::number("fit_count", "stays that fit", Unit::Count, "Fits.")
-        .better(Better::Higher)
-        .priority(Priority::Detail);
-    static NOTE: Column = Column::text("note", "note", "Words.").priority(Priority::Detail);
+    type Values = Vec<Value>;
+    type C = Column<Values>;
+    const GOVERNOR: C = C::text("governor", "governor", "Who decides.", |row| row[0].clone()).key();
+    const TOO_DEEP: C =
+        C::ratio("too_deep_ratio", "too deep", "Share.", |row| row[1].clone()).lower_is_better();
+    const DELAY: C =
+        C::ns("delay_p99_ns", "delay p99", "Delay.", |row| row[2].clone()).lower_is_better();
+    const FIT: C = C::count("fit_count", "stays that fit", "Fits.", |row| row[3].clone())
+        .higher_is_better()
+        .detail();
+    const NOTE: C = C::text("note", "note", "Words.", |row| row[row.len() - 1].clone()).detail();
 
     fn table() -> Table {
-        let columns = [&GOVERNOR, &TOO_DEEP, &DELAY, &FIT, &NOTE];
-        let mut table = Table::new("Governors on spr", &columns);
-        let mut add =
-            |row: fn(Vec<Value>) -> Row, values: [Value; 5]| table.push(row(values.into()));
         let none = Value::Absent;
-        add(
-            Row::new,
+        let rows: [[Value; 5]; 4] = [
             [
                 "menu".into(),
                 0.431.into(),
@@ -281,14 +277,16 @@ mod tests {
                 9_000_u64.into(),
                 "slow in the morning".into(),
             ],
-        );
-        add(
-            Row::new,
             ["teo".into(), 0.031.into(), 1_500_u64.into(), 9_000_u64.into(), none.clone()],
-        );
-        add(Row::new, ["haltpoll".into(), none.clone(), 0_u64.into(), 12_u64.into(), none.clone()]);
-        add(Row::unranked, ["oracle".into(), 0.0.into(), 0_u64.into(), 10_000_u64.into(), none]);
-        table
+            ["haltpoll".into(), none.clone(), 0_u64.into(), 12_u64.into(), none.clone()],
+            ["oracle".into(), 0.0.into(), 0_u64.into(), 10_000_u64.into(), none],
+        ];
+        let columns = [GOVERNOR, TOO_DEEP, DELAY, FIT, NOTE];
+        Table::new("Governors on spr", &columns, rows.map(Values::from)).ranked_if(|row| row != 3)
+    }
+
+    fn untitled(columns: &[C], rows: impl IntoIterator<Item = Values>) -> Table {
+        Table::new("", columns, rows)
     }
 
     fn style(width: usize) -> TextStyle {
@@ -298,10 +296,8 @@ mod tests {
     /// A format string's width has 16 bits.
     #[test]
     fn a_cell_may_be_longer_than_a_format_width() {
-        let mut table = Table::new("", &[&GOVERNOR]);
         let long = "x".repeat(70_000);
-        table.push(Row::new([long.as_str().into()]));
-        table.push(Row::new(["y".into()]));
+        let table = untitled(&[GOVERNOR], [vec![long.as_str().into()], vec!["y".into()]]);
         assert!(
             table.to_text(&TextStyle { width: 100_000, ..TextStyle::default() }).contains(&long)
         );
@@ -380,9 +376,9 @@ that fit, note (--json and
 
     #[test]
     fn a_dropped_column_gives_its_room_to_the_words_that_were_cut() {
-        static WORDS: Column = Column::text("words", "words", "Words.");
-        let mut table = Table::new("", &[&GOVERNOR, &WORDS, &NOTE]);
-        table.push(Row::new(["a".into(), "twenty characters ok".into(), "x".repeat(40).into()]));
+        const WORDS: C = C::text("words", "words", "Words.", |row| row[1].clone());
+        let row = vec!["a".into(), "twenty characters ok".into(), "x".repeat(40).into()];
+        let table = untitled(&[GOVERNOR, WORDS, NOTE], [row]);
         assert_eq!(
             table.to_text(&style(32)).lines().nth(2),
             Some("a         twenty characters ok"),
@@ -391,30 +387,26 @@ that fit, note (--json and
 
     #[test]
     fn a_detail_that_no_row_has_is_not_shown() {
-        let mut table = Table::new("", &[&GOVERNOR, &NOTE]);
-        table.push(Row::new(["menu".into(), Value::Absent]));
+        let table = untitled(&[GOVERNOR, NOTE], [vec!["menu".into(), Value::Absent]]);
         assert_eq!(table.to_text(&style(100)), "governor\n--------\nmenu\n");
     }
 
     #[test]
     fn nothing_is_best_where_all_say_the_same() {
-        let mut table = Table::new("", &[&GOVERNOR, &TOO_DEEP]);
-        for name in ["menu", "teo"] {
-            table.push(Row::new([name.into(), 0.5.into()]));
-        }
+        let rows = ["menu", "teo"].map(|name| vec![name.into(), 0.5.into()]);
+        let table = untitled(&[GOVERNOR, TOO_DEEP], rows);
         assert!(!table.to_text(&style(100)).contains('*'));
     }
 
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
-        let mut table = Table::new("", &[&GOVERNOR]);
-        table.push(Row::new(["a\u{1b}[2Jb\nc".into()]));
+        let table = untitled(&[GOVERNOR], [vec!["a\u{1b}[2Jb\nc".into()]]);
         assert_eq!(table.to_text(&style(100)), "governor\n--------\na␛[2Jb␊c\n");
     }
 
     #[test]
     fn a_table_without_rows_still_has_headings() {
-        let table = Table::new("", &[&GOVERNOR, &DELAY]);
+        let table = untitled(&[GOVERNOR, DELAY], []);
         assert_eq!(
             table.to_text(&style(100)),
             "          delay\n            p99\ngovernor     ns\n--------  -----\n"

@@ -15,7 +15,7 @@ use idlewise_core::{
     StateTable, TimerOnly,
 };
 use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor};
-use idlewise_report::{Column, Priority, Row, Table, TextStyle, Unit};
+use idlewise_report::{Column, Table, TextStyle};
 use idlewise_sim::replay::{GovernorLane, Lane, Setting};
 use idlewise_sim::{CostModel, Oracle, OracleLane};
 use idlewise_trace::IdleGap;
@@ -303,42 +303,13 @@ impl Timed for Lookups<'_> {
     }
 }
 
-static GOVERNOR: Column = Column {
-    id: "governor",
-    heading: "governor",
-    unit: Unit::Text,
-    meaning: "The governor.",
-    better: None,
-    priority: Priority::Key,
-};
-static DECISIONS: Column = Column {
-    id: "decision_count",
-    heading: "decisions",
-    unit: Unit::Count,
-    meaning: "Decisions timed in one round.",
-    ..GOVERNOR
-};
-static DECISION: Column = Column {
-    id: "decision_ns",
-    heading: "one decision",
-    unit: Unit::Nanoseconds,
-    meaning: "Select and reflect, median of the rounds.",
-    ..GOVERNOR
-};
-static DECISION_RATE: Column = Column {
-    id: "decisions_per_second",
-    heading: "decisions per second",
-    unit: Unit::PerSecond,
-    meaning: "On one CPU.",
-    ..GOVERNOR
-};
-static BEST: Column = Column {
-    id: "decision_least_ns",
-    heading: "least",
-    unit: Unit::Nanoseconds,
-    meaning: "Of the fastest round: what a quiet machine may give.",
-    ..GOVERNOR
-};
+/// How long a governor's decisions take.
+struct Line {
+    governor: String,
+    count: u64,
+    median_ns: f64,
+    least_ns: f64,
+}
 
 /// Times every governor.
 pub fn run() -> Result<(), Box<dyn Error>> {
@@ -356,19 +327,31 @@ pub fn run() -> Result<(), Box<dyn Error>> {
         "decisions: {gap_count} gaps of the bundled logs on spr, {ROUND_COUNT} rounds in turns; \
          measured; beside the kernel's C: section kernel-c"
     );
-    let columns = [&GOVERNOR, &DECISIONS, &DECISION, &BEST, &DECISION_RATE];
-    let mut table = Table::new(title, &columns);
-    for ((subject, timed), rounds) in subjects.iter().zip(&timed).zip(&rounds) {
-        let decision_ns = median(rounds.iter().copied());
-        let least_ns = rounds.iter().copied().fold(f64::INFINITY, f64::min);
-        table.push(Row::unranked([
-            subject.name().into(),
-            timed.decision_count().into(),
-            decision_ns.into(),
-            least_ns.into(),
-            (1e9 / decision_ns).into(),
-        ]));
-    }
+    type C = Column<Line>;
+    let columns = [
+        C::text("governor", "governor", "The governor.", |row| row.governor.as_str().into()).key(),
+        C::count("decision_count", "decisions", "Decisions timed in one round.", |row| {
+            row.count.into()
+        })
+        .key(),
+        C::ns("decision_ns", "one decision", "Select and reflect, median of the rounds.", |row| {
+            row.median_ns.into()
+        })
+        .key(),
+        C::ns("decision_least_ns", "least", "Of the fastest round.", |row| row.least_ns.into())
+            .key(),
+        C::per_s("decisions_per_second", "decisions per second", "On one CPU.", |row| {
+            (1e9 / row.median_ns).into()
+        })
+        .key(),
+    ];
+    let lines = subjects.iter().zip(&timed).zip(&rounds).map(|((subject, timed), rounds)| Line {
+        governor: subject.name().to_string(),
+        count: timed.decision_count(),
+        median_ns: median(rounds.iter().copied()),
+        least_ns: rounds.iter().copied().fold(f64::INFINITY, f64::min),
+    });
+    let table = Table::new(title, &columns, lines);
     print!("{}", table.to_text(&TextStyle::for_stdout()));
     Ok(())
 }

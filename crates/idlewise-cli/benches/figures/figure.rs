@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use idlewise_report::{Column, Priority, Row, Table, TextStyle, Unit, Value};
+use idlewise_report::{Column, Heading, Priority, Table, TextStyle, Value};
 
 /// A figure's goal. Only ratios have one: times depend on the machine.
 #[derive(Clone, Copy)]
@@ -20,41 +20,57 @@ pub struct Figure {
     pub goal: Goal,
 }
 
-/// A column of words.
-pub const fn text_column(id: &'static str, heading: &'static str, meaning: &'static str) -> Column {
-    let (unit, better, priority) = (Unit::Text, None, Priority::Key);
-    Column { id, heading, unit, meaning, better, priority }
-}
-
-static WHAT: Column = text_column("figure", "figure", "What was measured.");
-static MEASURED: Column = text_column("measured", "measured", "With its unit; × is a ratio.");
-pub static GOAL: Column = text_column("goal", "goal", "What we want it to be.");
-pub static REACHED: Column = text_column("reached", "reached", "Whether it is.");
-
-/// Prints figures as a table.
-pub fn print(title: &str, figures: &[Figure]) {
-    let mut table = Table::new(title, &[&WHAT, &MEASURED, &GOAL, &REACHED]);
-    for figure in figures {
-        let Figure { what, unit, measured, goal } = figure;
-        let [goal, reached] = goal_values(*goal, *measured, unit);
-        let decimals = match measured.abs() {
+impl Figure {
+    fn measured(&self) -> String {
+        let decimals = match self.measured.abs() {
             100.0.. => 0,
             10.0.. => 1,
             1.0.. => 2,
             _ => 4,
         };
-        let measured = format!("{measured:.decimals$} {unit}");
-        table.push(Row::unranked([what.as_str().into(), measured.into(), goal, reached]));
+        format!("{:.decimals$} {}", self.measured, self.unit)
     }
-    print!("{}", table.to_text(&TextStyle::for_stdout()));
 }
 
-/// A goal in words, and whether it is reached.
-pub fn goal_values(goal: Goal, measured: f64, unit: &str) -> [Value; 2] {
-    match goal {
-        Goal::None => [Value::Absent, Value::Absent],
-        Goal::AtMost(most) => [format!("≤ {most} {unit}").into(), yes_or_no(measured <= most)],
-        Goal::AtLeast(least) => [format!("≥ {least} {unit}").into(), yes_or_no(measured >= least)],
+/// Prints figures as a table.
+pub fn print(title: &str, figures: &[Figure]) {
+    type C = Column<Figure>;
+    let columns = [
+        C::text("figure", "figure", "What was measured.", |row| row.what.as_str().into()).key(),
+        C::text("measured", "measured", "With its unit; × is a ratio.", |row| {
+            row.measured().into()
+        })
+        .key(),
+        C::new(GOAL, |row| row.goal.words(row.unit)),
+        C::new(REACHED, |row| row.goal.reached(row.measured)),
+    ];
+    print!("{}", Table::new(title, &columns, figures).to_text(&TextStyle::for_stdout()));
+}
+
+/// What is wanted.
+pub const GOAL: Heading =
+    Heading::text("goal", "goal", "What we want it to be.").priority(Priority::Key);
+/// And whether it is so.
+pub const REACHED: Heading =
+    Heading::text("reached", "reached", "Whether it is.").priority(Priority::Key);
+
+impl Goal {
+    /// In words.
+    pub fn words(self, unit: &str) -> Value {
+        match self {
+            Goal::None => Value::Absent,
+            Goal::AtMost(most) => format!("≤ {most} {unit}").into(),
+            Goal::AtLeast(least) => format!("≥ {least} {unit}").into(),
+        }
+    }
+
+    /// Whether it is reached.
+    pub fn reached(self, measured: f64) -> Value {
+        match self {
+            Goal::None => Value::Absent,
+            Goal::AtMost(most) => yes_or_no(measured <= most),
+            Goal::AtLeast(least) => yes_or_no(measured >= least),
+        }
     }
 }
 

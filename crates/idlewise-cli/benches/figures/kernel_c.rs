@@ -9,12 +9,11 @@ use std::time::Duration;
 use idlewise_core::Device;
 use idlewise_linux::{GOVERNORS, GovernorSpec};
 use idlewise_plugin::{Compiler, Instance, Kernel, Source};
-use idlewise_report::{Column, Row, Table, TextStyle, Unit};
+use idlewise_report::{Column, Table, TextStyle};
 
 use crate::decisions::{HZ, Note, Subject, Timed, World};
 use crate::figure::{
-    Figure, GOAL, Goal, REACHED, Whose, cpu_time, cpu_time_of, goal_values, median, median_ratio,
-    print, text_column, time,
+    Figure, GOAL, Goal, REACHED, Whose, cpu_time, cpu_time_of, median, median_ratio, print, time,
 };
 use crate::replay::write_log;
 
@@ -74,19 +73,14 @@ impl KernelC {
     }
 }
 
-static PORT: Column = text_column("governor", "governor", "The port.");
-static RATIO: Column = Column {
-    unit: Unit::Count,
-    ..text_column("ratio", "ours / C", "Median of the rounds' ratios: × of the C's time.")
-};
-static OURS: Column = Column {
-    unit: Unit::Nanoseconds,
-    ..text_column("ours_ns", "ours", "A select and a reflect, median.")
-};
-static THEIRS: Column = Column {
-    unit: Unit::Nanoseconds,
-    ..text_column("c_ns", "C", "The same of the kernel's C file.")
-};
+/// A port beside its C file.
+struct Pair {
+    id: &'static str,
+    ours_ns: f64,
+    theirs_ns: f64,
+    ratio: f64,
+    goal: Goal,
+}
 
 /// Times each port beside its C file.
 pub fn run() -> Result<(), Box<dyn Error>> {
@@ -145,20 +139,26 @@ fn print_decisions(
          kernel's C ({}) with the same answers, {ROUND_COUNT} rounds in turns, CPU time; measured",
         Compiler::system().version(),
     );
-    let mut table = Table::new(title, &[&PORT, &OURS, &THEIRS, &RATIO, &GOAL, &REACHED]);
-    for ((spec, ..), [ours, theirs]) in pairs.iter().zip(&rounds) {
-        let ratio = median_ratio(ours, theirs);
-        let goal = Goal::AtMost(if spec.name.starts_with("menu") { 0.6 } else { 1.0 });
-        let [goal, reached] = goal_values(goal, ratio, "×");
-        table.push(Row::unranked([
-            spec.id.into(),
-            median(ours.iter().copied()).into(),
-            median(theirs.iter().copied()).into(),
-            format!("{ratio:.2} ×").into(),
-            goal,
-            reached,
-        ]));
-    }
+    type C = Column<Pair>;
+    let columns = [
+        C::text("governor", "governor", "The port.", |row| row.id.into()).key(),
+        C::ns("ours_ns", "ours", "A select and a reflect, median.", |row| row.ours_ns.into()).key(),
+        C::ns("c_ns", "C", "The same of the kernel's C file.", |row| row.theirs_ns.into()).key(),
+        C::count("ratio", "ours / C", "Median of the rounds' ratios: × of the C's time.", |row| {
+            format!("{:.2} ×", row.ratio).into()
+        })
+        .key(),
+        C::new(GOAL, |row| row.goal.words("×")),
+        C::new(REACHED, |row| row.goal.reached(row.ratio)),
+    ];
+    let pairs = pairs.iter().zip(&rounds).map(|((spec, ..), [ours, theirs])| Pair {
+        id: spec.id,
+        ours_ns: median(ours.iter().copied()),
+        theirs_ns: median(theirs.iter().copied()),
+        ratio: median_ratio(ours, theirs),
+        goal: Goal::AtMost(if spec.name.starts_with("menu") { 0.6 } else { 1.0 }),
+    });
+    let table = Table::new(title, &columns, pairs);
     print!("{}", table.to_text(&TextStyle::for_stdout()));
     Ok(())
 }

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use idlewise_machine::{Machine, MachineState, Power, PowerFigure, Topology};
-use idlewise_report::{Notes, Row, Table, TextStyle, Value, columns, shown_in_line, wrap};
+use idlewise_report::machines::{machine_table, state_table};
+use idlewise_report::{Notes, Table, TextStyle, shown_in_line, wrap};
 use serde_json::json;
 
 use crate::bundled;
@@ -96,58 +97,11 @@ impl Machines {
     }
 }
 
-fn machine_table(machines: &[Machine]) -> Table {
-    let mut table = Table::new("", &columns::MACHINE_LIST);
-    for machine in machines {
-        let names: Vec<&str> = machine.states.iter().map(|state| state.name.as_str()).collect();
-        let states = (!names.is_empty()).then(|| names.join(" "));
-        let deepest = machine.states.last();
-        table.push(Row::new([
-            machine.id.clone().into(),
-            machine.title.clone().into(),
-            states.into(),
-            deepest.map(|state| state.exit_latency_ns).into(),
-            deepest.map(|state| state.target_residency_ns).into(),
-            deepest.map(|_| machine.power_basis().as_str()).into(),
-            machine.source.clone().into(),
-        ]));
-    }
-    table
-}
-
 fn list_text(table: &Table, style: &TextStyle) -> String {
     let count = table.row_count();
     let machines = if count == 1 { "1 machine".to_owned() } else { format!("{count} machines") };
     let hint = format!("{machines}; `idlewise machines NAME` shows one with its sources.");
     format!("{}\n{}\n", table.to_text(style), wrap(&hint, style.width, 0))
-}
-
-fn state_table(machine: &Machine) -> Table {
-    let mut table = Table::new("", &columns::STATE_LIST);
-    for (index, (state, power)) in machine.states.iter().zip(machine.powers()).enumerate() {
-        let flags: Vec<&str> = state.flags.iter().map(|flag| flag.as_str()).collect();
-        table.push(Row::new([
-            Value::Count(index as u64),
-            state.name.clone().into(),
-            state.exit_latency_ns.into(),
-            state.target_residency_ns.into(),
-            power.mw.into(),
-            power.basis.as_str().into(),
-            if state.is_disabled_by_default { "off" } else { "on" }.into(),
-            entered_by(state).into(),
-            (!flags.is_empty()).then(|| flags.join(" ")).into(),
-            state.desc.clone().into(),
-        ]));
-    }
-    table
-}
-
-/// How a state is asked for, if the file says so.
-fn entered_by(state: &MachineState) -> Option<String> {
-    let mwait = state.mwait_hint.as_ref().map(|hint| format!("MWAIT {hint}"));
-    let umwait = state.umwait_state.map(|umwait| format!("UMWAIT {}", umwait.as_str()));
-    let port = state.io_port.as_ref().map(|port| format!("port {port}"));
-    mwait.or(umwait).or(port)
 }
 
 fn machine_text(machine: &Machine, style: &TextStyle) -> String {

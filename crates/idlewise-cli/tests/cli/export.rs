@@ -10,7 +10,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::FileReader;
-use idlewise_report::export::EXPORT;
+use idlewise_report::export;
 use idlewise_trace::GapSink;
 use idlewise_trace::log::{IdleLog, LogMetadata, LogWriter};
 
@@ -33,7 +33,7 @@ fn export(format: &str, more: &[&str]) -> Vec<u8> {
 fn csv_has_the_rows_of_the_log() {
     let text = String::from_utf8(export("csv", &[])).unwrap();
     let mut lines = text.lines();
-    let names: Vec<&str> = EXPORT[..11].iter().map(|column| column.id).collect();
+    let names: Vec<&str> = export::headings()[..11].iter().map(|column| column.id).collect();
     assert_eq!(lines.next().unwrap(), names.join(","));
     let log = IdleLog::open(&root().join(LOG)).unwrap();
     let optional = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());

@@ -2,11 +2,10 @@
 
 use idlewise_sim::diff::{CostlyGap, TickPair};
 
-use super::Difference;
-use super::columns::{BEFORE_SHOWN, COSTLY, COSTLY_SHOWN};
 use super::groups::tick_label;
-use crate::columns::Column;
-use crate::{Row, Table, Value};
+use super::{A, B, COST_CHANGE, DELAY_B, Difference, ENERGY_B, LAMBDA};
+use crate::columns::{LOG, MACHINE};
+use crate::{Column, Table, Value};
 
 /// Which gaps a table is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,19 +35,166 @@ impl Direction {
     }
 }
 
+/// A dear gap.
+pub struct Costly<'a> {
+    difference: &'a Difference<'a>,
+    direction: Direction,
+    index: usize,
+    costly: &'a CostlyGap,
+    log: &'a str,
+}
+
+impl Costly<'_> {
+    fn states_words(&self) -> String {
+        self.difference.states_words(self.costly.a.first.state, self.costly.b.first.state)
+    }
+}
+
+fn start_ns(start_ns: i64) -> Value {
+    match u64::try_from(start_ns) {
+        Ok(start_ns) => start_ns.into(),
+        Err(_) => (start_ns as f64).into(),
+    }
+}
+
+/// The columns of the dearest gaps.
+pub fn costly_columns<'a>() -> Vec<Column<Costly<'a>>> {
+    type C<'a> = Column<Costly<'a>>;
+    vec![
+        C::new(LOG, |row| row.log.into()),
+        C::new(MACHINE, |row| row.difference.machine.as_str().into()),
+        C::new(A, |row| row.difference.governors[0].as_str().into()),
+        C::new(B, |row| row.difference.governors[1].as_str().into()),
+        C::new(LAMBDA, |row| row.difference.lambda_mw().into()),
+        C::text(
+            "direction",
+            "direction",
+            "`loses` if the gap cost more with B, `saves` if it cost less.",
+            |row| row.direction.word().into(),
+        )
+        .key(),
+        C::count("rank", "#", "The place among the gaps of its direction, from 1.", |row| {
+            (row.index as u64 + 1).into()
+        })
+        .key(),
+        C::count("cpu", "CPU", "The CPU.", |row| u64::from(row.costly.gap.cpu).into()),
+        C::ns("start_ns", "start", "When the gap began, on the trace's clock.", |row| {
+            start_ns(row.costly.gap.start_ns)
+        }),
+        C::ns("gap_ns", "gap", "The gap's length.", |row| row.costly.gap.gap_ns.into()),
+        C::ns(
+            "sleep_length_ns",
+            "sleep length",
+            "From its start to the next timer that was known then.",
+            |row| row.costly.gap.sleep_length_ns.into(),
+        ),
+        C::ns(
+            "next_tick_ns",
+            "next tick",
+            "From its start to the next boundary of the tick grid.",
+            |row| row.costly.gap.next_tick_ns.map(u64::from).into(),
+        ),
+        C::text(
+            "tick",
+            "tick",
+            "The tick before the first decisions: `runs`, `stopped`, `A stopped` (only A's) or `B \
+             stopped`.",
+            |row| tick_label(TickPair::of(&row.costly.a, &row.costly.b)).into(),
+        ),
+        C::text(
+            "ran_task",
+            "ran task",
+            "Whether a task ran since the gap before: `yes` or `no`; `yes or unknown` if a log \
+             does not say.",
+            |row| row.difference.ran_task_word(row.costly.gap.ran_task).into(),
+        ),
+        C::text("wake_reason", "wake reason", "What ended the gap.", |row| {
+            row.costly.gap.wake_reason.name().into()
+        }),
+        C::ns("latency_limit_ns", "latency limit", "The log's latency limit.", |row| {
+            row.costly.gap.latency_limit_ns.into()
+        })
+        .detail(),
+        C::text("state_a", "state A", "A's first state.", |row| {
+            row.difference.state_name(row.costly.a.first.state).into()
+        }),
+        C::text("state_b", "state B", "B's first state.", |row| {
+            row.difference.state_name(row.costly.b.first.state).into()
+        }),
+        C::count("stays_a_count", "stays A", "A's stays in the gap.", |row| {
+            row.costly.a.stay_count.into()
+        }),
+        C::count("stays_b_count", "stays B", "B's stays in the gap.", |row| {
+            row.costly.b.stay_count.into()
+        }),
+        C::ns("delay_a_ns", "delay A", "By how much the wake event was delayed with A.", |row| {
+            row.costly.a.expense.delay_ns.into()
+        }),
+        C::new(DELAY_B, |row| row.costly.b.expense.delay_ns.into()),
+        C::uj("energy_a_uj", "energy A", "Energy of the gap with A.", |row| {
+            row.costly.a.expense.energy_uj.into()
+        }),
+        C::new(ENERGY_B, |row| row.costly.b.expense.energy_uj.into()),
+        C::new(COST_CHANGE, |row| row.costly.change_uj.into()),
+    ]
+}
+
+/// What text has besides.
+fn text_columns<'a>() -> Vec<Column<Costly<'a>>> {
+    type C<'a> = Column<Costly<'a>>;
+    vec![
+        C::text("start", "start s", "The same in seconds, as `perf script` prints it.", |row| {
+            seconds(row.costly.gap.start_ns).into()
+        }),
+        C::text("states", "A → B", "First states.", |row| row.states_words().into()).key(),
+        C::text(
+            "before",
+            "gaps before it, newest first, us",
+            "Lengths of the up to eight gaps before it on this CPU.",
+            |row| before_words(&row.costly.before_ns).into(),
+        ),
+    ]
+}
+
+/// What text shows of the dearest gaps: what they cost.
+const COSTS_SHOWN: [&str; 11] = [
+    "rank",
+    "log",
+    "cpu",
+    "start",
+    "gap_ns",
+    "states",
+    "delay_a_ns",
+    "delay_b_ns",
+    "energy_a_uj",
+    "energy_b_uj",
+    "cost_change_uj",
+];
+
+/// And what led to them.
+const CAUSES_SHOWN: [&str; 10] = [
+    "rank",
+    "sleep_length_ns",
+    "next_tick_ns",
+    "tick",
+    "ran_task",
+    "wake_reason",
+    "latency_limit_ns",
+    "stays_a_count",
+    "stays_b_count",
+    "before",
+];
+
 /// Every gap that is kept, for JSON. With each goes the length of the gaps before it, oldest first.
 pub fn costly_rows(differences: &[Difference<'_>]) -> (Table, Vec<Vec<u64>>) {
-    let mut table = Table::new("", &COSTLY);
-    let mut before = Vec::new();
-    for difference in differences {
-        for direction in Direction::ALL {
-            for (index, gap) in direction.gaps(difference).iter().enumerate() {
-                table.push(row(difference, &COSTLY, direction, index, gap, &difference.log));
-                before.push(gap.before_ns.clone());
-            }
-        }
-    }
-    (table, before)
+    let gaps = || {
+        differences.iter().flat_map(|difference| {
+            let gaps = |direction| gaps(difference, direction, |_| &difference.log);
+            Direction::ALL.into_iter().flat_map(gaps)
+        })
+    };
+    let before = gaps().map(|row| row.costly.before_ns.clone()).collect();
+    (Table::new("", &costly_columns(), gaps()), before)
 }
 
 /// What the dearest gaps cost; `log_names` are those of the logs, by their index.
@@ -57,80 +203,36 @@ pub fn costly_table(
     direction: Direction,
     log_names: &[&str],
 ) -> Table {
-    let title =
-        format!("The gaps in which {} {} most:", difference.governors[1], direction.word(),);
-    shown(difference, direction, log_names, title, &COSTLY_SHOWN)
+    let title = format!("The gaps in which {} {} most:", difference.governors[1], direction.word());
+    // The title of a single log says its name.
+    let mut shown = COSTS_SHOWN.to_vec();
+    shown.retain(|id| *id != LOG.id || log_names.len() > 1);
+    let log = |index| log_names.get(index).copied().unwrap_or_default();
+    table(title, gaps(difference, direction, log), &shown)
 }
 
 /// What led to the dearest gaps.
 pub fn before_table(difference: &Difference<'_>, direction: Direction) -> Table {
-    shown(difference, direction, &[], "What led to them:".to_owned(), &BEFORE_SHOWN)
+    table("What led to them:".to_owned(), gaps(difference, direction, |_| ""), &CAUSES_SHOWN)
 }
 
-fn shown(
-    difference: &Difference<'_>,
-    direction: Direction,
-    log_names: &[&str],
-    title: String,
-    columns: &[&'static Column],
-) -> Table {
-    // The title of a single log says its name.
-    let is_shown = |column: &&&'static Column| column.id != "log" || log_names.len() > 1;
-    let columns: Vec<&'static Column> = columns.iter().filter(is_shown).copied().collect();
-    let mut table = Table::new(title, &columns);
-    for (index, gap) in direction.gaps(difference).iter().enumerate() {
-        let log = log_names.get(gap.log_index).copied().unwrap_or_default();
-        table.push(row(difference, &columns, direction, index, gap, log));
-    }
-    table
+fn table<'a>(title: String, gaps: impl Iterator<Item = Costly<'a>>, shown: &[&str]) -> Table {
+    let columns: Vec<_> = costly_columns().into_iter().chain(text_columns()).collect();
+    Table::new(title, &columns, gaps).select(shown)
 }
 
-fn row(
-    difference: &Difference<'_>,
-    columns: &[&Column],
+fn gaps<'a>(
+    difference: &'a Difference<'_>,
     direction: Direction,
-    index: usize,
-    costly: &CostlyGap,
-    log: &str,
-) -> Row {
-    let CostlyGap { gap, a, b, .. } = costly;
-    let value = |column: &&Column| -> Value {
-        match column.id {
-            "log" => log.into(),
-            "machine" => difference.machine.as_str().into(),
-            "a" => difference.governors[0].as_str().into(),
-            "b" => difference.governors[1].as_str().into(),
-            "lambda_mw" => difference.lambda_mw().into(),
-            "direction" => direction.word().into(),
-            "rank" => (index as u64 + 1).into(),
-            "cpu" => u64::from(gap.cpu).into(),
-            "start_ns" => match u64::try_from(gap.start_ns) {
-                Ok(start_ns) => start_ns.into(),
-                Err(_) => (gap.start_ns as f64).into(),
-            },
-            "start" => seconds(gap.start_ns).into(),
-            "gap_ns" => gap.gap_ns.into(),
-            "sleep_length_ns" => gap.sleep_length_ns.into(),
-            "next_tick_ns" => gap.next_tick_ns.map(u64::from).into(),
-            "tick" => tick_label(TickPair::of(a, b)).into(),
-            "ran_task" => difference.ran_task_word(gap.ran_task).into(),
-            "wake_reason" => gap.wake_reason.name().into(),
-            "latency_limit_ns" => gap.latency_limit_ns.into(),
-            "states" => difference.states_words(a.first.state, b.first.state).into(),
-            "state_a" => difference.state_name(a.first.state).into(),
-            "state_b" => difference.state_name(b.first.state).into(),
-            "stays_a_count" => a.stay_count.into(),
-            "stays_b_count" => b.stay_count.into(),
-            "delay_a_ns" => a.expense.delay_ns.into(),
-            "delay_b_ns" => b.expense.delay_ns.into(),
-            "energy_a_uj" => a.expense.energy_uj.into(),
-            "energy_b_uj" => b.expense.energy_uj.into(),
-            "cost_change_uj" => costly.change_uj.into(),
-            "before" => before_words(&costly.before_ns).into(),
-            _ => Value::Absent,
-        }
-    };
-    Row::unranked(columns.iter().map(value).collect::<Vec<_>>())
+    log: impl Fn(usize) -> &'a str,
+) -> impl Iterator<Item = Costly<'a>> {
+    direction.gaps(difference).iter().enumerate().map(move |(index, costly)| Costly {
+        difference,
+        direction,
+        index,
+        costly,
+        log: log(costly.log_index),
+    })
 }
 
 /// Whole microseconds after the point, as `perf script` prints times.

@@ -4,75 +4,180 @@ use idlewise_core::StateTable;
 use idlewise_sim::diff::{Dimension, GAP_BOUNDS_NS, GroupTally, SleepClass, TickPair};
 use idlewise_trace::WakeReason;
 
-use super::Difference;
-use super::columns::{GROUPS, GROUPS_SHOWN};
-use crate::columns::Column;
-use crate::{Row, Table, Value};
+use super::{A, B, COST_CHANGE, DELAY_B, Difference, ENERGY_B, LAMBDA};
+use crate::columns::{LOG, MACHINE};
+use crate::{Column, Table, Value};
+
+/// A group of gaps.
+pub struct Group<'a> {
+    difference: &'a Difference<'a>,
+    by: &'static str,
+    group: String,
+    tally: &'a GroupTally,
+}
+
+fn share(part: u64, whole: u64) -> Value {
+    (whole > 0).then(|| part as f64 / whole as f64).into()
+}
+
+/// The columns of gaps in groups.
+pub fn group_columns<'a>() -> Vec<Column<Group<'a>>> {
+    type C<'a> = Column<Group<'a>>;
+    vec![
+        C::new(LOG, |row| row.difference.log.as_str().into()),
+        C::new(MACHINE, |row| row.difference.machine.as_str().into()),
+        C::new(A, |row| row.difference.governors[0].as_str().into()),
+        C::new(B, |row| row.difference.governors[1].as_str().into()),
+        C::new(LAMBDA, |row| row.difference.lambda_mw().into()),
+        C::text(
+            "by",
+            "by",
+            "By what gaps are grouped: `all`, `gap length`, `first states` (A's → B's), `next \
+             timer`, `wake reason`, `tick` (whose was stopped before the first decision) or `ran \
+             task`.",
+            |row| row.by.into(),
+        )
+        .key(),
+        C::text(
+            "group",
+            "group",
+            "Which of these gaps; ranges begin with their first value.",
+            |row| row.group.as_str().into(),
+        )
+        .key(),
+        C::count("gap_count", "gaps", "Idle gaps.", |row| row.tally.gap_count.into()),
+        C::count(
+            "differing_count",
+            "differ",
+            "Those among them that took another course: another first state, number of stays, \
+             delay or energy.",
+            |row| row.tally.differing_count.into(),
+        ),
+        C::ratio("differing_ratio", "of these", "The same as a share of these gaps.", |row| {
+            share(row.tally.differing_count, row.tally.gap_count)
+        }),
+        C::ratio(
+            "differing_share_ratio",
+            "of all that differ",
+            "The same as a share of all gaps that differ.",
+            |row| share(row.tally.differing_count, row.difference.diff.all.differing_count),
+        ),
+        C::count(
+            "first_state_count",
+            "other first state",
+            "Gaps whose first state differs.",
+            |row| row.tally.first_state_count.into(),
+        ),
+        C::ns(
+            "delay_a_ns",
+            "delay A",
+            "Delay of wake events with A in the gaps that differ.",
+            |row| row.tally.a.delay_ns.into(),
+        ),
+        C::new(DELAY_B, |row| row.tally.b.delay_ns.into()),
+        C::ns("delay_change_ns", "delay B−A", "B less A.", |row| {
+            (row.tally.delay_change_ns() as f64).into()
+        }),
+        C::uj(
+            "energy_a_uj",
+            "energy A",
+            "Energy with A in the gaps that differ: stays, transitions, and running for ticks.",
+            |row| row.tally.a.energy_uj.into(),
+        ),
+        C::new(ENERGY_B, |row| row.tally.b.energy_uj.into()),
+        C::uj("energy_change_uj", "energy B−A", "B less A.", |row| {
+            row.tally.energy_change_uj().into()
+        }),
+        C::new(COST_CHANGE, |row| row.difference.cost_change_uj(row.tally).into()),
+        C::count("saved_count", "gaps saved in", "Gaps that cost less with B.", |row| {
+            row.tally.saved_count.into()
+        }),
+        C::uj(
+            "saved_uj",
+            "B saves",
+            "By how much those gaps cost less with B, all together.",
+            |row| row.tally.saved_uj.into(),
+        ),
+        C::count("lost_count", "gaps lost in", "Gaps that cost more with B.", |row| {
+            row.tally.lost_count.into()
+        }),
+        C::uj(
+            "lost_uj",
+            "B loses",
+            "By how much those gaps cost more with B, all together.",
+            |row| row.tally.lost_uj.into(),
+        ),
+    ]
+}
+
+/// What text shows of gaps in groups; the title says the rest.
+const SHOWN: [&str; 9] = [
+    "group",
+    "gap_count",
+    "differing_count",
+    "differing_ratio",
+    "delay_change_ns",
+    "energy_change_uj",
+    "cost_change_uj",
+    "saved_uj",
+    "lost_uj",
+];
 
 /// Every group of every difference, for CSV and JSON.
 pub fn group_rows(differences: &[Difference<'_>]) -> Table {
-    let mut table = Table::new("", &GROUPS);
-    for difference in differences {
-        let mut push = |by, group: String, tally: &GroupTally| {
-            table.push(row(difference, &GROUPS, by, &group, tally));
-        };
-        push("all", "all".to_owned(), &difference.diff.all);
-        for dimension in Dimension::ALL {
-            for (index, tally) in found(difference, dimension) {
-                push(by(dimension), label(difference, dimension, index), tally);
-            }
-        }
-    }
-    table
+    let groups = differences.iter().flat_map(|difference| {
+        let parts = Dimension::ALL.into_iter().flat_map(|one| found(difference, one));
+        std::iter::once(all(difference, "all")).chain(parts)
+    });
+    Table::new("", &group_columns(), groups)
 }
 
 /// Gaps by their length, all lengths that there are.
 pub fn by_length_table(difference: &Difference<'_>) -> Table {
-    let mut table = Table::new("By gap length:", &GROUPS_SHOWN);
-    for (index, tally) in found(difference, Dimension::GapLength) {
-        let group = label(difference, Dimension::GapLength, index);
-        table.push(row(difference, &GROUPS_SHOWN, "", &group, tally));
-    }
-    table
+    shown("By gap length:", found(difference, Dimension::GapLength))
 }
 
 /// Gaps by what was decided, what was known and what came; only groups in which some differ.
 pub fn by_reason_table(difference: &Difference<'_>) -> Table {
     let title = "By the first states, and by what was known and what came (a gap is in one row of \
                  each kind):";
-    let mut table = Table::new(title, &GROUPS_SHOWN);
-    for dimension in Dimension::ALL.into_iter().filter(|d| *d != Dimension::GapLength) {
-        for (index, tally) in found(difference, dimension) {
-            if tally.differing_count > 0 {
-                let label = label(difference, dimension, index);
-                let group = match dimension {
-                    Dimension::States => label,
-                    _ => format!("{}: {label}", by(dimension)),
-                };
-                table.push(row(difference, &GROUPS_SHOWN, "", &group, tally));
-            }
+    let dimensions = Dimension::ALL.into_iter().filter(|one| *one != Dimension::GapLength);
+    let groups = dimensions.flat_map(|dimension| {
+        let mut groups: Vec<_> = found(difference, dimension).collect();
+        groups.retain(|group| group.tally.differing_count > 0);
+        if dimension != Dimension::States {
+            groups.iter_mut().for_each(|one| one.group = format!("{}: {}", one.by, one.group));
         }
-    }
-    table
+        groups
+    });
+    shown(title, groups)
 }
 
 /// A line for each log.
 pub fn by_log_table(differences: &[&Difference<'_>]) -> Table {
-    let mut table = Table::new("By log:", &GROUPS_SHOWN);
-    for difference in differences {
-        let all = &difference.diff.all;
-        table.push(row(difference, &GROUPS_SHOWN, "", &difference.log, all));
-    }
-    table
+    shown("By log:", differences.iter().map(|difference| all(difference, &difference.log)))
+}
+
+fn shown<'a>(title: &str, groups: impl Iterator<Item = Group<'a>>) -> Table {
+    Table::new(title, &group_columns(), groups).select(&SHOWN)
+}
+
+fn all<'a>(difference: &'a Difference<'_>, group: &str) -> Group<'a> {
+    Group { difference, by: "all", group: group.to_owned(), tally: &difference.diff.all }
 }
 
 /// Groups that have gaps.
-fn found<'d>(
-    difference: &'d Difference<'_>,
+fn found<'a>(
+    difference: &'a Difference<'_>,
     dimension: Dimension,
-) -> impl Iterator<Item = (usize, &'d GroupTally)> {
+) -> impl Iterator<Item = Group<'a>> {
     let groups = difference.diff.groups(dimension).iter().enumerate();
-    groups.filter(|(_, tally)| tally.gap_count > 0)
+    groups.filter(|(_, tally)| tally.gap_count > 0).map(move |(index, tally)| Group {
+        difference,
+        by: by(dimension),
+        group: label(difference, dimension, index),
+        tally,
+    })
 }
 
 fn by(dimension: Dimension) -> &'static str {
@@ -133,48 +238,6 @@ fn length_label(index: usize) -> String {
         _ if index == GAP_BOUNDS_NS.len() => format!("from {}", bound(index - 1)),
         _ => format!("{} to {}", bound(index - 1), bound(index)),
     }
-}
-
-fn row(
-    difference: &Difference<'_>,
-    columns: &[&Column],
-    by: &str,
-    group: &str,
-    tally: &GroupTally,
-) -> Row {
-    let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
-    let lambda_mw = difference.lambda_mw();
-    let value = |column: &&Column| -> Value {
-        match column.id {
-            "log" => difference.log.as_str().into(),
-            "machine" => difference.machine.as_str().into(),
-            "a" => difference.governors[0].as_str().into(),
-            "b" => difference.governors[1].as_str().into(),
-            "lambda_mw" => lambda_mw.into(),
-            "by" => by.into(),
-            "group" => group.into(),
-            "gap_count" => tally.gap_count.into(),
-            "differing_count" => tally.differing_count.into(),
-            "differing_ratio" => share(tally.differing_count, tally.gap_count).into(),
-            "differing_share_ratio" => {
-                share(tally.differing_count, difference.diff.all.differing_count).into()
-            }
-            "first_state_count" => tally.first_state_count.into(),
-            "delay_a_ns" => tally.a.delay_ns.into(),
-            "delay_b_ns" => tally.b.delay_ns.into(),
-            "delay_change_ns" => (tally.delay_change_ns() as f64).into(),
-            "energy_a_uj" => tally.a.energy_uj.into(),
-            "energy_b_uj" => tally.b.energy_uj.into(),
-            "energy_change_uj" => tally.energy_change_uj().into(),
-            "cost_change_uj" => difference.cost_change_uj(tally, lambda_mw).into(),
-            "saved_count" => tally.saved_count.into(),
-            "saved_uj" => tally.saved_uj.into(),
-            "lost_count" => tally.lost_count.into(),
-            "lost_uj" => tally.lost_uj.into(),
-            _ => Value::Absent,
-        }
-    };
-    Row::unranked(columns.iter().map(value).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

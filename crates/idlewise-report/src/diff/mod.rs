@@ -2,12 +2,10 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `columns.rs` | the columns |
 //! | `groups.rs` | gaps by length, by reason, by log |
 //! | `costly.rs` | the dearest gaps, with their context |
 //! | `mod.rs` | [`Difference`], and the sentences above the tables |
 
-mod columns;
 mod costly;
 mod groups;
 
@@ -15,13 +13,31 @@ use idlewise_core::StateTable;
 use idlewise_sim::CostModel;
 use idlewise_sim::diff::{Diff, Dimension, GroupTally};
 
-pub use columns::{COSTLY, GROUPS};
-pub use costly::{Direction, before_table, costly_rows, costly_table};
-pub use groups::{by_length_table, by_log_table, by_reason_table, group_rows};
+pub use costly::{Costly, Direction, before_table, costly_columns, costly_rows, costly_table};
+pub use groups::{
+    Group, by_length_table, by_log_table, by_reason_table, group_columns, group_rows,
+};
 
 use idlewise_sim::Price;
 
+use crate::columns::{Heading, Priority, Unit};
+
 use crate::replay::short;
+
+const A: Heading = Heading::text("a", "A", "Governor A, named first.").priority(Priority::Key);
+const B: Heading = Heading::text("b", "B", "Governor B, named second.").priority(Priority::Key);
+const LAMBDA: Heading =
+    Heading::number("lambda_mw", "λ", Unit::Milliwatts, "The price of delay that costs are at.");
+const DELAY_B: Heading =
+    Heading::number("delay_b_ns", "delay B", Unit::Nanoseconds, "The same with B.");
+const ENERGY_B: Heading =
+    Heading::number("energy_b_uj", "energy B", Unit::Microjoules, "The same with B.");
+const COST_CHANGE: Heading = Heading::number(
+    "cost_change_uj",
+    "cost B−A",
+    Unit::Microjoules,
+    "Energy and λ × delay, B less A.",
+);
 
 /// Two governors on one machine over one log, or over several that were added up.
 #[derive(Clone, Debug)]
@@ -60,8 +76,8 @@ impl Difference<'_> {
         self.price.lambda_mw(self.costs)
     }
 
-    fn cost_change_uj(&self, group: &GroupTally, lambda_mw: f64) -> f64 {
-        group.energy_change_uj() + lambda_mw * group.delay_change_ns() as f64 * 1e-6
+    fn cost_change_uj(&self, group: &GroupTally) -> f64 {
+        group.energy_change_uj() + self.lambda_mw() * group.delay_change_ns() as f64 * 1e-6
     }
 
     fn state_name(&self, index: usize) -> &str {

@@ -24,111 +24,146 @@ pub use result::{
 };
 pub use statistics::RUN_COUNT_MIN;
 
-use crate::columns::{Better, Column, Priority, Unit};
-use crate::{Row, Table, TextStyle, Value, wrap};
+use crate::columns::{Better, Heading, Priority, Unit};
+use crate::{Column, Table, TextStyle, Value, wrap};
 
-static WAY: Column =
-    Column::text("way", "way", "How the waiter waits and is woken.").priority(Priority::Key);
-static LATENCY_P50: Column = latency(
-    "wake_latency_p50_ns",
-    "wake p50",
-    "Median time from when a wake was due to the waiter's next instruction; measured, as all figures \
-     here the median of the runs.",
-);
-static LATENCY_P99: Column =
-    latency("wake_latency_p99_ns", "wake p99", "99th percentile of the same.");
-static LATENCY_P999: Column =
-    latency("wake_latency_p999_ns", "wake p99.9", "99.9th percentile of the same.");
-static LATENCY_MEAN: Column = latency(
-    "wake_latency_mean_ns",
-    "wake mean",
-    "Mean of the 99 % shortest: what is traded for CPU time, without the machine's other users.",
-);
-static SEND_COST: Column = latency(
-    "send_cost_p50_ns",
-    "send p50",
-    "Median time that waking took the waker; measured, reading the clock included.",
-);
-static CPU: Column = Column::number(
+const WAY: Heading =
+    Heading::text("way", "way", "How the waiter waits and is woken.").priority(Priority::Key);
+const CPU: Heading = Heading::number(
     "cpu_ratio",
     "CPU",
     Unit::Ratio,
     "CPU time of the waiter as a share of the time that passed; measured.",
 )
 .better(Better::Lower);
-static SWITCHES: Column = Column::number(
-    "switches_per_wake",
-    "switches per wake",
-    Unit::Count,
-    "Context switches of the waiter for each wake; measured.",
-)
-.priority(Priority::Detail);
 
-const fn latency(id: &'static str, heading: &'static str, meaning: &'static str) -> Column {
-    Column::number(id, heading, Unit::Nanoseconds, meaning).better(Better::Lower)
+const CALL: Heading = Heading::text("call", "call", "What is called, or how often waits end.")
+    .priority(Priority::Key);
+
+/// A way to park on a workload, over all runs.
+pub struct Way<'a> {
+    result: &'a ParkResult,
+    workload: &'a str,
+    way: &'a str,
 }
 
-/// The columns of `idlewise measure park`.
-pub static BENCH_PARK: [&Column; 8] =
-    [&WAY, &LATENCY_P50, &LATENCY_MEAN, &LATENCY_P99, &LATENCY_P999, &SEND_COST, &CPU, &SWITCHES];
+impl Way<'_> {
+    fn median(&self, figure: Figure) -> Value {
+        let runs = self.result.runs.as_slice();
+        let all: Vec<usize> = (0..runs.len()).collect();
+        of_way(runs, self.workload, self.way, figure).map(|series| series.median(&all)).into()
+    }
+}
 
-static ROUND_TRIPS: Column = Column::number(
-    "round_trips_per_s",
-    "round trips",
-    Unit::PerSecond,
-    "Round trips of all pairs of threads in a second, two pairs for each CPU; measured.",
-)
-.better(Better::Higher);
-static AGAINST_FUTEX: Column = Column::number(
-    "against_futex_ratio",
-    "of futex's",
-    Unit::Ratio,
-    "The same as a share of a futex's in the same run.",
-)
-.better(Better::Higher);
+/// Round trips of a way to park, beside a futex's.
+pub struct RoundTripRate<'a> {
+    way: &'a str,
+    per_s: f64,
+    futex_per_s: f64,
+}
+
+/// What was called, by which way to park, and the median of its figure.
+pub type Median<'a> = ([&'a str; 2], f64);
+
+/// The columns of `idlewise measure park`.
+pub fn way_columns<'a>() -> Vec<Column<Way<'a>>> {
+    type C<'a> = Column<Way<'a>>;
+    vec![
+        C::new(WAY, |row| row.way.into()),
+        C::ns(
+            "wake_latency_p50_ns",
+            "wake p50",
+            "Median time from when a wake was due to the waiter's next instruction; measured, as \
+             all figures here the median of the runs.",
+            |row| row.median(|one| one.wake_latency_p50_ns),
+        )
+        .lower_is_better(),
+        C::ns(
+            "wake_latency_mean_ns",
+            "wake mean",
+            "Mean of the 99 % shortest: what is traded for CPU time, without the machine's other \
+             users.",
+            |row| row.median(|one| one.wake_latency_mean_ns),
+        )
+        .lower_is_better(),
+        C::ns("wake_latency_p99_ns", "wake p99", "99th percentile of the same.", |row| {
+            row.median(|one| one.wake_latency_p99_ns)
+        })
+        .lower_is_better(),
+        C::ns("wake_latency_p999_ns", "wake p99.9", "99.9th percentile of the same.", |row| {
+            row.median(|one| one.wake_latency_p999_ns)
+        })
+        .lower_is_better(),
+        C::ns(
+            "send_cost_p50_ns",
+            "send p50",
+            "Median time that waking took the waker; measured, reading the clock included.",
+            |row| row.median(|one| one.send_cost_p50_ns),
+        )
+        .lower_is_better(),
+        C::new(CPU, |row| row.median(|one| one.cpu_ratio)),
+        C::count(
+            "switches_per_wake",
+            "switches per wake",
+            "Context switches of the waiter for each wake; measured.",
+            |row| row.median(|one| one.switches_per_wake),
+        )
+        .detail(),
+    ]
+}
 
 /// The columns of `idlewise measure park --oversubscribed`'s second table.
-pub static BENCH_PARK_THROUGHPUT: [&Column; 3] = [&WAY, &ROUND_TRIPS, &AGAINST_FUTEX];
-
-static CALL: Column =
-    Column::text("call", "call", "What is called, or how often waits end.").priority(Priority::Key);
-static COST: Column = latency("cost_ns", "cost", "Time of a call where nobody waits; measured.");
+pub fn round_trip_columns<'a>() -> Vec<Column<RoundTripRate<'a>>> {
+    type C<'a> = Column<RoundTripRate<'a>>;
+    vec![
+        C::new(WAY, |row| row.way.into()),
+        C::per_s(
+            "round_trips_per_s",
+            "round trips",
+            "Round trips of all pairs of threads in a second, two pairs for each CPU; measured.",
+            |row| row.per_s.into(),
+        )
+        .higher_is_better(),
+        C::ratio(
+            "against_futex_ratio",
+            "of futex's",
+            "The same as a share of a futex's in the same run.",
+            |row| (row.per_s / row.futex_per_s).into(),
+        )
+        .higher_is_better(),
+    ]
+}
 
 /// The columns of the calls that wait for nobody.
-pub static BENCH_PARK_CALLS: [&Column; 3] = [&CALL, &WAY, &COST];
-/// The columns of the waits that end by their timeout.
-pub static BENCH_PARK_TIMEOUTS: [&Column; 3] = [&CALL, &WAY, &CPU];
+pub fn call_columns<'a>() -> Vec<Column<Median<'a>>> {
+    type C<'a> = Column<Median<'a>>;
+    vec![
+        C::new(CALL, |row| row.0[0].into()),
+        C::new(WAY, |row| row.0[1].into()),
+        C::ns("cost_ns", "cost", "Time of a call where nobody waits; measured.", |row| {
+            row.1.into()
+        })
+        .lower_is_better(),
+    ]
+}
 
-/// The figures of [`BENCH_PARK`], after the way.
-const FIGURES: [Figure; 7] = [
-    |one| one.wake_latency_p50_ns,
-    |one| one.wake_latency_mean_ns,
-    |one| one.wake_latency_p99_ns,
-    |one| one.wake_latency_p999_ns,
-    |one| one.send_cost_p50_ns,
-    |one| one.cpu_ratio,
-    |one| one.switches_per_wake,
-];
+/// The columns of the waits that end by their timeout.
+pub fn timeout_columns<'a>() -> Vec<Column<Median<'a>>> {
+    type C<'a> = Column<Median<'a>>;
+    vec![
+        C::new(CALL, |row| row.0[0].into()),
+        C::new(WAY, |row| row.0[1].into()),
+        C::new(CPU, |row| row.1.into()),
+    ]
+}
 
 /// A line for each way to park on a workload.
 fn workload_table(result: &ParkResult, workload: &ParkWorkload) -> Table {
-    let runs = result.runs.as_slice();
-    let all: Vec<usize> = (0..runs.len()).collect();
-    let name = workload.workload.as_str();
-    let title = format!(
-        "{name}: {} times {} wakes of each, measured",
-        runs.len(),
-        result.settings.wake_count
-    );
-    let mut table = Table::new(&title, &BENCH_PARK);
-    for way in &workload.ways {
-        let figures = FIGURES.map(|figure| match of_way(runs, name, &way.way, figure) {
-            Some(series) => series.median(&all).into(),
-            None => Value::Absent,
-        });
-        table.push(Row::new(std::iter::once(way.way.as_str().into()).chain(figures)));
-    }
-    table
+    let ParkWorkload { workload, ways, .. } = workload;
+    let (run_count, wake_count) = (result.runs.len(), result.settings.wake_count);
+    let title = format!("{workload}: {run_count} times {wake_count} wakes of each, measured");
+    let ways = ways.iter().map(|one| Way { result, workload, way: &one.way });
+    Table::new(title, &way_columns(), ways)
 }
 
 /// The median over the runs, for each name in the first run's order.
@@ -137,7 +172,7 @@ fn medians<'a, Item: 'a>(
     items: fn(&ParkRun) -> &[Item],
     name: fn(&Item) -> [&str; 2],
     figure: fn(&Item) -> f64,
-) -> Vec<([&'a str; 2], f64)> {
+) -> Vec<Median<'a>> {
     let first = result.runs.first().into_iter().flat_map(items);
     first
         .filter_map(|one| {
@@ -148,7 +183,7 @@ fn medians<'a, Item: 'a>(
         .collect()
 }
 
-fn round_trips(result: &ParkResult) -> Vec<([&str; 2], f64)> {
+fn round_trips(result: &ParkResult) -> Vec<Median<'_>> {
     medians(
         result,
         |run| &run.round_trips,
@@ -157,11 +192,11 @@ fn round_trips(result: &ParkResult) -> Vec<([&str; 2], f64)> {
     )
 }
 
-fn calls(result: &ParkResult) -> Vec<([&str; 2], f64)> {
+fn calls(result: &ParkResult) -> Vec<Median<'_>> {
     medians(result, |run| &run.calls, |one| [&one.call, &one.way], |one| one.cost_ns)
 }
 
-fn timeouts(result: &ParkResult) -> Vec<([&str; 2], f64)> {
+fn timeouts(result: &ParkResult) -> Vec<Median<'_>> {
     medians(result, |run| &run.timeouts, |one| [&one.pattern, &one.way], |one| one.cpu_ratio)
 }
 
@@ -183,21 +218,18 @@ pub fn to_text(result: &ParkResult, style: &TextStyle) -> String {
     let rates = round_trips(result);
     if let Some((_, futex_per_s)) = rates.iter().find(|(name, _)| name[0] == "futex") {
         let title = "Round trips, two pairs of threads for each CPU, measured";
-        let mut rows = Table::new(title, &BENCH_PARK_THROUGHPUT);
-        for ([way, _], per_s) in &rates {
-            rows.push(Row::new([(*way).into(), (*per_s).into(), (per_s / futex_per_s).into()]));
-        }
-        table(rows, None);
+        let rates = rates.iter().map(|&([way, _], per_s)| RoundTripRate {
+            way,
+            per_s,
+            futex_per_s: *futex_per_s,
+        });
+        table(Table::new(title, &round_trip_columns(), rates), None);
     }
     for (title, columns, figures) in [
-        ("Calls that wait for nobody, measured", &BENCH_PARK_CALLS, calls(result)),
-        ("Waits that end by their timeout, measured", &BENCH_PARK_TIMEOUTS, timeouts(result)),
+        ("Calls that wait for nobody, measured", call_columns(), calls(result)),
+        ("Waits that end by their timeout, measured", timeout_columns(), timeouts(result)),
     ] {
-        let mut rows = Table::new(title, columns);
-        for ([call, way], figure) in figures {
-            rows.push(Row::unranked([call.into(), way.into(), figure.into()]));
-        }
-        table(rows, None);
+        table(Table::new(title, &columns, figures).unranked(), None);
     }
     let is_workload = |name: &str| result.workloads().any(|one| one.workload == name);
     let of_no_workload =

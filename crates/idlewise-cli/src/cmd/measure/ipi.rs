@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use idlewise_host::ipi::{Case, Plan, Sample, Waker, Wishes, measure};
 use idlewise_host::{Relation, Root, is_virtual_machine};
 use idlewise_report::ipi::{
-    IpiFigures, SortedSpans, measure_ipi_all_table, measure_ipi_histogram, measure_ipi_table,
+    IpiCycles, IpiFigures, SortedSpans, measure_ipi_all_table, measure_ipi_histogram, measure_ipi_table,
 };
 use idlewise_report::{Notes, TextStyle};
 use serde_json::json;
@@ -203,13 +203,13 @@ fn figures(case: &Case) -> IpiFigures {
         forced_entry_ratio: case.forced_entry_ratio(),
         given_up_count: case.samples.given_up_count,
         tsc_khz: case.samples.tsc_khz,
-        cycles: [
-            sorted(|sample| sample.wake_cycles),
-            sorted(|sample| sample.call_cycles),
-            sorted(|sample| sample.idle_cycles.into()),
-            sorted(|sample| sample.waking_cycles.into()),
-            sorted(|sample| sample.busy_cycles.into()),
-        ],
+        cycles: IpiCycles {
+            wake: sorted(|sample| sample.wake_cycles),
+            call: sorted(|sample| sample.call_cycles),
+            idle: sorted(|sample| sample.idle_cycles.into()),
+            waking: sorted(|sample| sample.waking_cycles.into()),
+            busy: sorted(|sample| sample.busy_cycles.into()),
+        },
     }
 }
 

@@ -1,0 +1,139 @@
+//! What `idlewise machines` lists: machines, and the states of one.
+
+use idlewise_sim::{Machine, MachineState, Power};
+
+use crate::columns::{MACHINE, STATE};
+use crate::{Column, Table, Value};
+
+/// A state of a machine.
+pub struct State<'a> {
+    index: usize,
+    state: &'a MachineState,
+    power: Power,
+}
+
+/// How a state is asked for, if the file says so.
+fn entered_by(state: &MachineState) -> Option<String> {
+    let mwait = state.mwait_hint.as_ref().map(|hint| format!("MWAIT {hint}"));
+    let umwait = state.umwait_state.map(|umwait| format!("UMWAIT {}", umwait.as_str()));
+    let port = state.io_port.as_ref().map(|port| format!("port {port}"));
+    mwait.or(umwait).or(port)
+}
+
+fn flags(state: &MachineState) -> Option<String> {
+    let flags: Vec<&str> = state.flags.iter().map(|flag| flag.as_str()).collect();
+    (!flags.is_empty()).then(|| flags.join(" "))
+}
+
+fn state_names(machine: &Machine) -> Option<String> {
+    let names: Vec<&str> = machine.states.iter().map(|state| state.name.as_str()).collect();
+    (!names.is_empty()).then(|| names.join(" "))
+}
+
+/// The columns of the list of machines.
+pub fn machine_columns() -> Vec<Column<Machine>> {
+    type C = Column<Machine>;
+    vec![
+        C::new(MACHINE, |row| row.id.as_str().into()),
+        C::text("title", "title", "The machine's name for people.", |row| {
+            row.title.as_str().into()
+        })
+        .detail(),
+        C::text("states", "states", "Names of the idle states, shallowest first.", |row| {
+            state_names(row).into()
+        }),
+        C::ns(
+            "deepest_exit_latency_ns",
+            "deepest exit",
+            "Exit latency of the deepest state.",
+            |row| row.states.last().map(|state| state.exit_latency_ns).into(),
+        ),
+        C::ns(
+            "deepest_target_residency_ns",
+            "target residency",
+            "Target residency of the deepest state.",
+            |row| row.states.last().map(|state| state.target_residency_ns).into(),
+        ),
+        C::text(
+            "power_basis",
+            "power basis",
+            "Where the powers of the states come from, the weakest of them: measured, simulated, \
+             calibrated (published) or assumed.",
+            |row| row.states.last().map(|_| row.power_basis().as_str()).into(),
+        ),
+        C::text(
+            "source",
+            "source",
+            "What kind of source the states come from: captured, kernel table, device tree or \
+             paper.",
+            |row| row.source.as_str().into(),
+        ),
+    ]
+}
+
+/// The columns of the states of one machine.
+pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
+    type C<'a> = Column<State<'a>>;
+    vec![
+        C::count("state_index", "#", "The state's place in its table, from 0.", |row| {
+            Value::Count(row.index as u64)
+        })
+        .key(),
+        C::new(STATE, |row| row.state.name.as_str().into()),
+        C::ns(
+            "exit_latency_ns",
+            "exit latency",
+            "Worst case from the wake-up to the first instruction, as declared.",
+            |row| row.state.exit_latency_ns.into(),
+        ),
+        C::ns(
+            "target_residency_ns",
+            "target residency",
+            "Shortest stay that pays, entry included, as declared.",
+            |row| row.state.target_residency_ns.into(),
+        ),
+        C::mw("power_mw", "power", "Power of one core in the state.", |row| row.power.mw.into()),
+        C::text(
+            "basis",
+            "basis",
+            "Where a figure comes from: measured, simulated, calibrated (published) or assumed.",
+            |row| row.power.basis.as_str().into(),
+        ),
+        C::text(
+            "default",
+            "default",
+            "off if the state is disabled unless somebody turns it on, else on.",
+            |row| if row.state.is_disabled_by_default { "off" } else { "on" }.into(),
+        ),
+        C::text(
+            "entry",
+            "entered by",
+            "How the state is asked for: an MWAIT hint, a UMWAIT state or an I/O port.",
+            |row| entered_by(row.state).into(),
+        )
+        .detail(),
+        C::text(
+            "flags",
+            "flags",
+            "What the driver says that the state needs or does; machines/README.md lists them.",
+            |row| flags(row.state).into(),
+        )
+        .detail(),
+        C::text("desc", "description", "What the driver says about it.", |row| {
+            row.state.desc.clone().into()
+        })
+        .detail(),
+    ]
+}
+
+/// One row for each machine.
+pub fn machine_table(machines: &[Machine]) -> Table {
+    Table::new("", &machine_columns(), machines)
+}
+
+/// One row for each state of a machine.
+pub fn state_table(machine: &Machine) -> Table {
+    let states = machine.states.iter().zip(machine.powers()).enumerate();
+    let state = |(index, (state, power))| State { index, state, power };
+    Table::new("", &state_columns(), states.map(state))
+}
