@@ -4,6 +4,7 @@
 mod bundled;
 mod cmd;
 mod conformance;
+mod doubts;
 mod error;
 mod governor_arguments;
 mod governors;

@@ -9,6 +9,7 @@ use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, TICK_WORK_MAX_NS, Tall
 use idlewise_sim::{Basis, CostModel, Machine, Price};
 
 use crate::bundled;
+use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
 use crate::input::{self, NamedLog};
@@ -57,6 +58,9 @@ pub struct World {
 
     #[command(flatten)]
     pub unpacking: Unpacking,
+
+    #[command(flatten)]
+    pub doubts: ShownDoubts,
 
     /// Print JSON instead of text
     #[arg(long, conflicts_with = "csv")]
@@ -150,7 +154,7 @@ impl World {
     }
 
     pub fn notes(&self, logs: &[NamedLog], benches: &[Bench], choices: &[Choice]) -> Notes {
-        let mut notes = Notes::default();
+        let mut notes = self.doubts.notes();
         notes.basis(Basis::Simulated, "misses, delays and ticks, with worst-case exit latencies");
         for provenance in governors::provenance(choices) {
             notes.basis(Basis::Simulated, provenance);
@@ -161,7 +165,7 @@ impl World {
             let id = &bench.machine.id;
             notes.basis(basis, format!("powers of {id}, so its energy and regret"));
             for doubt in bench.machine.doubts() {
-                notes.doubt(format!("{id}: {doubt}"));
+                notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
             }
         }
         for named in logs {
@@ -170,9 +174,7 @@ impl World {
                 let name = &named.name;
                 notes.doubt(format!("{name}: HZ is unknown, {HZ_DEFAULT} was assumed; pass --hz"));
             }
-            for doubt in &metadata.doubts {
-                notes.doubt(doubt.as_str());
-            }
+            notes.doubts_of(&metadata.doubts);
         }
         notes
     }

@@ -6,7 +6,7 @@ use std::io::Read;
 
 use flate2::read::GzDecoder;
 use idlewise_machine::{Arch, Machine, MachineState};
-use idlewise_trace::{Driver, MachineNote, NOTE_VERSION, NotedTable};
+use idlewise_trace::{Doubt, Driver, MachineNote, NOTE_VERSION, NotedTable};
 
 use crate::Root;
 use crate::cpuidle;
@@ -64,10 +64,8 @@ pub(crate) fn compare(before: &mut MachineNote, root: &Root) {
     }
     let governor_now = governor(root);
     if before.governor.is_some() && governor_now != before.governor {
-        before.doubts.push(format!(
-            "the cpuidle governor was changed while recording, to {}",
-            governor_now.as_deref().unwrap_or("none")
-        ));
+        let governor = governor_now.unwrap_or_else(|| "none".to_owned());
+        before.doubts.push(Doubt::GovernorChanged { governor });
     }
 }
 

@@ -1,40 +1,130 @@
-//! What is odd, assumed or unchecked about a machine, in sentences.
+//! What is odd, assumed or unchecked about a machine, and how much a doubt of any kind weighs.
+
+use std::fmt;
+
+use idlewise_core::TableDoubt;
+use serde::{Serialize, Serializer};
 
 use crate::{Basis, Machine, MachineState, Power, PowerFigure};
 
+/// How much a doubt weighs. A doubt is major unless its kind's documentation gives the reason why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// It can change which governor comes out best, or says that events are missing.
+    Major,
+    /// It cannot.
+    Minor,
+}
+
+/// Something odd, assumed or unchecked about a machine. Its text is one sentence; `states` are names.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are what the text names")]
+pub enum MachineDoubt {
+    /// There is nothing to replay on.
+    NoStates,
+    /// The table of states is unusual. Minor: drivers have such tables, the kernel's governors take
+    /// them as they are, and a verdict is about the table as it is.
+    Table { state: String, doubt: TableDoubt },
+    /// Figures that the source does not state.
+    Inferred { state: String, fields: Vec<String> },
+    /// Nobody published these states' powers, and energy rests on them.
+    PowerAssumed { states: Vec<String>, running: Power },
+    /// Nobody published what a running core draws, and energy rests on it.
+    RunningPowerAssumed { running_mw: f64 },
+    /// A figure without a source.
+    PowerUnsourced(Vec<String>),
+    /// A figure that nobody has compared with its source.
+    PowerUnchecked(Vec<String>),
+    /// A model that charges what is left to something else. The price of delay rests on powers.
+    PowerZero(Vec<String>),
+    /// One of two powers must be wrong.
+    PowerIncreases { state: String, shallower: String },
+}
+
+impl MachineDoubt {
+    /// Whether it can change a verdict.
+    pub fn rank(&self) -> Rank {
+        match self {
+            Self::Table { .. } => Rank::Minor,
+            _ => Rank::Major,
+        }
+    }
+}
+
+impl fmt::Display for MachineDoubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStates => f.write_str("no idle states: it cannot be replayed on"),
+            Self::Table { state, doubt } => write!(f, "{state}: {doubt}"),
+            Self::Inferred { state, fields } => {
+                write!(f, "{state}: inferred, not stated by the source: {}", fields.join(", "))
+            }
+            Self::PowerAssumed { states, running: Power { mw, basis } } => {
+                let running = match basis {
+                    Basis::Assumed => "an assumed running power",
+                    _ => "the running power",
+                };
+                let states = states.join(", ");
+                write!(
+                    f,
+                    "power of {states} assumed: default shape, ratios of {running} of {mw} mW"
+                )
+            }
+            Self::RunningPowerAssumed { running_mw } => {
+                write!(f, "running power of {running_mw} mW assumed")
+            }
+            Self::PowerUnsourced(states) => {
+                let states = states.join(", ");
+                write!(f, "power of {states} counts as assumed: its file names no source")
+            }
+            Self::PowerUnchecked(states) => {
+                let states = states.join(", ");
+                write!(
+                    f,
+                    "power of {states} quoted second-hand: read its source before relying on it"
+                )
+            }
+            Self::PowerZero(states) => {
+                let states = states.join(", ");
+                write!(f, "power of {states} is zero by construction, not by measurement")
+            }
+            Self::PowerIncreases { state, shallower } => {
+                write!(f, "{state}: more power than {shallower}")
+            }
+        }
+    }
+}
+
+impl Serialize for MachineDoubt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl Machine {
-    /// What is odd, assumed or unchecked about this machine, one sentence each. Every result that
-    /// rests on the machine shows them.
-    pub fn doubts(&self) -> Vec<String> {
-        let mut doubts = self.table_doubts();
-        doubts.extend(self.inference_doubts());
-        doubts.extend(self.power_doubts());
-        doubts
-    }
-
-    fn table_doubts(&self) -> Vec<String> {
+    /// What is odd, assumed or unchecked about this machine. Every result that rests on the machine
+    /// shows it.
+    pub fn doubts(&self) -> Vec<MachineDoubt> {
         let Ok(table) = self.table() else {
-            return vec!["no idle states: it cannot be replayed on".to_owned()];
+            return [vec![MachineDoubt::NoStates], self.source_doubts()].concat();
         };
-        table
-            .doubts()
-            .map(|doubt| format!("{}: {doubt}", self.state_label(doubt.index())))
-            .collect()
+        let odd = table.doubts().map(|doubt| {
+            let state = self.state_label(doubt.index());
+            MachineDoubt::Table { state, doubt }
+        });
+        odd.chain(self.source_doubts()).collect()
     }
 
-    fn inference_doubts(&self) -> impl Iterator<Item = String> + '_ {
-        self.states.iter().filter(|state| !state.inferred.is_empty()).map(|state| {
-            format!(
-                "{}: inferred, not stated by the source: {}",
-                state.name,
-                state.inferred.join(", ")
-            )
-        })
-    }
-
-    fn power_doubts(&self) -> Vec<String> {
-        let mut doubts = Vec::new();
-        let Power { mw: running_mw, basis: running_basis } = self.running_power();
+    fn source_doubts(&self) -> Vec<MachineDoubt> {
+        let inferred = self.states.iter().filter(|state| !state.inferred.is_empty());
+        let mut doubts: Vec<MachineDoubt> = inferred
+            .map(|state| MachineDoubt::Inferred {
+                state: state.name.clone(),
+                fields: state.inferred.clone(),
+            })
+            .collect();
+        let running = self.running_power();
         let names = |wanted: &dyn Fn(&MachineState) -> bool| -> Vec<String> {
             let states = self.states.iter().enumerate().filter(|(_, state)| wanted(state));
             states.map(|(index, _)| self.state_label(index)).collect()
@@ -42,48 +132,30 @@ impl Machine {
         let has_figure = |state: &MachineState, wanted: fn(&PowerFigure<'_>) -> bool| -> bool {
             state.power_figure().as_ref().is_some_and(wanted)
         };
-
         let assumed = names(&|state| state.power_mw.is_none() && !state.idle().is_polling);
-        let running = match running_basis {
-            Basis::Assumed => "an assumed running power",
-            _ => "the running power",
-        };
         if !assumed.is_empty() {
-            doubts.push(format!(
-                "power of {} assumed: default shape, ratios of {running} of {running_mw} mW",
-                assumed.join(", ")
-            ));
-        } else if running_basis == Basis::Assumed && !self.states.is_empty() {
-            doubts.push(format!("running power of {running_mw} mW assumed"));
+            doubts.push(MachineDoubt::PowerAssumed { states: assumed, running });
+        } else if running.basis == Basis::Assumed && !self.states.is_empty() {
+            doubts.push(MachineDoubt::RunningPowerAssumed { running_mw: running.mw });
         }
-
         let unsourced = names(&|state| has_figure(state, |f| f.basis() == Basis::Assumed));
-        if !unsourced.is_empty() {
-            doubts.push(format!(
-                "power of {} counts as assumed: its file names no source",
-                unsourced.join(", ")
-            ));
-        }
         let mut unchecked = names(&|state| has_figure(state, |f| !f.is_checked));
         if self.running_power_figure().is_some_and(|figure| !figure.is_checked) {
             unchecked.insert(0, "a running core".to_owned());
         }
-        if !unchecked.is_empty() {
-            doubts.push(format!(
-                "power of {} quoted second-hand: read its source before relying on it",
-                unchecked.join(", ")
-            ));
-        }
         let zero = names(&|state| state.power_mw == Some(0.0));
-        if !zero.is_empty() {
-            doubts.push(format!(
-                "power of {} is zero by construction, not by measurement",
-                zero.join(", ")
-            ));
-        }
+        type OfStates = fn(Vec<String>) -> MachineDoubt;
+        let of_states: [(Vec<String>, OfStates); 3] = [
+            (unsourced, MachineDoubt::PowerUnsourced),
+            (unchecked, MachineDoubt::PowerUnchecked),
+            (zero, MachineDoubt::PowerZero),
+        ];
+        let of_states = of_states.into_iter().filter(|(states, _)| !states.is_empty());
+        doubts.extend(of_states.map(|(states, doubt)| doubt(states)));
         for (states, powers) in self.states.windows(2).zip(self.powers().windows(2)) {
             if powers[1].mw > powers[0].mw {
-                doubts.push(format!("{}: more power than {}", states[1].name, states[0].name));
+                let (state, shallower) = (states[1].name.clone(), states[0].name.clone());
+                doubts.push(MachineDoubt::PowerIncreases { state, shallower });
             }
         }
         doubts

@@ -14,7 +14,7 @@
 //! | `machine.rs` | [`Machine`] and [`MachineState`] with their serde form, and lookup of states |
 //! | `check.rs` | what a machine file must hold, and in which line it does not |
 //! | `power.rs` | [`Basis`], [`Power`], and the default shape where nobody published a figure |
-//! | `doubts.rs` | what is odd, assumed or unchecked about a machine |
+//! | `doubts.rs` | [`MachineDoubt`]: what is odd, assumed or unchecked about a machine; [`Rank`] |
 //! | `bundled.rs` | the files of `machines/`, which are part of this crate |
 //! | `words.rs` | [`Arch`], [`Flag`], [`UmwaitState`]: the words of a machine file |
 //! | `nearest.rs` | [`nearest_name`]: what a mistyped name was probably meant to be |
@@ -37,6 +37,7 @@ mod power;
 mod words;
 
 pub use bundled::{bundled, bundled_ids, bundled_machines};
+pub use doubts::{MachineDoubt, Rank};
 pub use error::MachineError;
 pub use machine::{DomainState, Machine, MachineState, Topology};
 pub use nearest::nearest_name;

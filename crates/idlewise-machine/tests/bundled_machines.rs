@@ -174,7 +174,10 @@ fn published_powers_are_taken_as_they_are() {
     for id in ["skx", "skx-table"] {
         let machine = machine(id);
         assert_eq!(powers_mw(&machine), [4000.0, 1440.0, 880.0, 100.0], "{id}");
-        assert!(machine.doubts().iter().any(|doubt| doubt.contains("second-hand")), "{id}");
+        assert!(
+            machine.doubts().iter().any(|doubt| doubt.to_string().contains("second-hand")),
+            "{id}"
+        );
     }
     assert_eq!(powers_mw(&machine("calxeda-highbank"))[1], 50.0);
     assert_eq!(machine("spr").power_basis(), Basis::Assumed);

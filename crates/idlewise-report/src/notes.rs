@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use idlewise_sim::Basis;
+use idlewise_trace::{Doubt, Rank};
 use serde_json::json;
 
 use crate::shown::shown_in_line;
@@ -29,7 +30,8 @@ use crate::shown::shown_in_line;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
     bases: Vec<(Basis, String)>,
-    doubts: Vec<(String, u64)>,
+    doubts: Vec<(String, Rank, u64)>,
+    shows_minor: bool,
 }
 
 impl Notes {
@@ -41,18 +43,36 @@ impl Notes {
         }
     }
 
-    /// Adds a reason to distrust the result, best with a next step.
-    pub fn doubt(&mut self, doubt: impl Into<String>) {
-        let doubt = doubt.into();
-        match self.doubts.iter_mut().find(|(known, _)| *known == doubt) {
-            Some((_, count)) => *count += 1,
-            None => self.doubts.push((doubt, 1)),
+    /// Adds a major reason to distrust the result, best with a next step.
+    pub fn doubt(&mut self, doubt: impl ToString) {
+        self.ranked_doubt(Rank::Major, doubt);
+    }
+
+    /// Adds a reason to distrust the result.
+    pub fn ranked_doubt(&mut self, rank: Rank, doubt: impl ToString) {
+        let doubt = doubt.to_string();
+        match self.doubts.iter_mut().find(|(known, ..)| *known == doubt) {
+            Some((_, _, count)) => *count += 1,
+            None => self.doubts.push((doubt, rank, 1)),
         }
+    }
+
+    /// Adds what a log's metadata or a recording says against itself.
+    pub fn doubts_of<'a>(&mut self, doubts: impl IntoIterator<Item = &'a Doubt>) {
+        for doubt in doubts {
+            self.ranked_doubt(doubt.rank(), doubt);
+        }
+    }
+
+    /// Whether the text has minor doubts too, instead of their number.
+    #[must_use]
+    pub fn showing_minor(self, shows_minor: bool) -> Self {
+        Self { shows_minor, ..self }
     }
 
     /// The doubts in the order they were first added, each with how often it was.
     pub fn doubts(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.doubts.iter().map(|(doubt, count)| (doubt.as_str(), *count))
+        self.doubts.iter().map(|(doubt, _, count)| (doubt.as_str(), *count))
     }
 
     /// What was said about basis, in order.
@@ -86,13 +106,24 @@ impl Notes {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{}", wrap(&sentences.join(" "), width, 0));
         }
-        if !self.doubts.is_empty() {
+        let is_shown = |rank: Rank| self.shows_minor || rank == Rank::Major;
+        let shown = || self.doubts.iter().filter(|(_, rank, _)| is_shown(*rank));
+        let minor_count = self.doubts.len() - shown().count();
+        let and = if shown().next().is_some() {
             text.push_str("Doubts:\n");
-        }
-        for (doubt, count) in &self.doubts {
+            "- and "
+        } else {
+            ""
+        };
+        for (doubt, _, count) in shown() {
             let times = if *count > 1 { format!(" ({count} times)") } else { String::new() };
             let _ = writeln!(text, "{}", wrap(&format!("- {doubt}{times}"), width, 2));
         }
+        let _ = match minor_count {
+            0 => Ok(()),
+            1 => writeln!(text, "{and}1 minor doubt: --doubts shows it"),
+            count => writeln!(text, "{and}{count} minor doubts: --doubts shows them"),
+        };
         text
     }
 }
@@ -155,5 +186,20 @@ mod tests {
              - short (2 times)\n"
         );
         assert_eq!(notes.doubts().collect::<Vec<_>>()[1], ("short", 2));
+    }
+
+    #[test]
+    fn minor_doubts_are_counted_or_shown() {
+        let mut notes = Notes::default();
+        notes.ranked_doubt(Rank::Minor, "odd");
+        assert_eq!(notes.to_text(40), "1 minor doubt: --doubts shows it\n");
+        notes.doubt("lost");
+        notes.ranked_doubt(Rank::Minor, "odder");
+        notes.ranked_doubt(Rank::Minor, "odder");
+        let text = "Doubts:\n- lost\n- and 2 minor doubts: --doubts shows them\n";
+        assert_eq!(notes.to_text(40), text);
+        assert_eq!(notes.doubts_json().as_array().map(Vec::len), Some(3));
+        let all = notes.showing_minor(true).to_text(40);
+        assert_eq!(all, "Doubts:\n- odd\n- lost\n- odder (2 times)\n");
     }
 }

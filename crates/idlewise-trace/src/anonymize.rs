@@ -8,9 +8,8 @@
 use idlewise_core::tick_period_ns;
 use idlewise_machine::Machine;
 
-use crate::IdleGap;
-use crate::evidence::Evidence;
 use crate::log::LogMetadata;
+use crate::{Doubt, IdleGap};
 
 /// Something that identifies, and is dropped unless it is to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,46 +80,6 @@ pub const REMAINS: [&str; 5] = [
     "where the tick grid lies within a tick",
 ];
 
-/// The doubts of our own importers that hold nothing but numbers, as `#`. Others may carry names
-/// from the recording.
-const NAMELESS_DOUBTS: [&str; 22] = [
-    "CPU #: unobserved: the recording has events of it but none of its idle task, so nothing is \
-     known of its idle time",
-    "# events were lost while recording; gaps around them were given up; record with larger buffers \
-     (perf record -m, trace-cmd record -b)",
-    "# records could not be decoded and were left out",
-    "# events came out of order (the clock stepped back, or the CPUs' clocks differ) and were moved \
-     to the time of the one before; record with perf's -k CLOCK_MONOTONIC or trace-cmd's -C mono",
-    "the tick was not found, so HZ and the tick grid are assumed in a replay; record \
-     timer:hrtimer_start and timer:hrtimer_expire_entry too",
-    "not recorded: sched:sched_switch; whether a task ran between two stays is unknown, and so are \
-     wake reasons; a replay restarts the tick after each gap",
-    "not recorded: TRACEPOINTS; such an interrupt may have ended any stay, so wake reasons are \
-     unknown",
-    "not seen: TRACEPOINTS; the trace does not list what was recorded, so stays without any \
-     interrupt have an unknown wake reason",
-    "not recorded: TRACEPOINTS; next timers are unknown, governors that read them see none, and \
-     wake-ups by timers are not told from others",
-    "not recorded: timer:tick_stop; whether the tick was stopped is unknown",
-    "# stays may have been ended by the tick alone, but what was not recorded leaves that open: \
-     each is a gap of its own, and the gaps are shorter than the workload's",
-    "# gaps of more than # days were given up: the clock jumped, or the recording is damaged there",
-    "the recorder's note about the machine's idle states can't be read and is left out",
-    "# % of the timers that expired have no start in the recording",
-    "# % of the timers expired on another CPU than the one that armed them; until then they counted \
-     for the CPU that did",
-    "# % as many timers as expired were due but show neither expiry nor cancellation: CPUs that \
-     were not recorded took care of them",
-    "# idle exits had no entry before them and were left out",
-    "the text has times to the microsecond, so gaps are right to one at each end (the expiries of \
-     timers are exact); trace.dat and `trace-cmd report -t` have nanoseconds",
-    "the text says of each timer that it is deferrable, which trace-cmd's text does by mistake; all \
-     are taken as not deferrable; import the trace.dat instead",
-    "the machine was suspended # times: gaps over a suspend contain it",
-    "packets of events were lost # times: the trace's buffer was too small",
-    "anonymized: # doubts were dropped",
-];
-
 /// A log without what identifies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Anonymized {
@@ -162,11 +121,10 @@ impl Anonymized {
                     }
                 }
                 Field::Doubts => {
-                    anonymous.doubts.retain(|doubt| is_nameless(doubt));
-                    let dropped_count = metadata.doubts.len() - anonymous.doubts.len();
-                    if dropped_count > 0 {
-                        let note = format!("anonymized: {dropped_count} doubts were dropped");
-                        anonymous.doubts.push(note);
+                    anonymous.doubts.retain(Doubt::is_nameless);
+                    let count = metadata.doubts.len() - anonymous.doubts.len();
+                    if count > 0 {
+                        anonymous.doubts.push(Doubt::Anonymized { count });
                     }
                 }
             }
@@ -208,24 +166,6 @@ fn kernel_version(release: &str) -> Option<String> {
     (begins_so && !major.is_empty() && !minor.is_empty()).then(|| format!("{major}.{minor}"))
 }
 
-/// Whether a doubt holds only numbers besides the words of our importers.
-fn is_nameless(doubt: &str) -> bool {
-    let mut shape = String::new();
-    let names = doubt.split_once(": ").and_then(|(_, rest)| Some(rest.split_once("; ")?.0));
-    let doubt = match names.filter(|names| Evidence::lists_tracepoints(names)) {
-        Some(names) => doubt.replacen(names, "TRACEPOINTS", 1),
-        None => doubt.to_owned(),
-    };
-    for (index, part) in doubt.split(|c: char| c.is_ascii_digit()).enumerate() {
-        let is_more_digits = part.is_empty() && index > 0 && shape.ends_with('#');
-        if index > 0 && !is_more_digits && !shape.ends_with('#') {
-            shape.push('#');
-        }
-        shape.push_str(part);
-    }
-    NAMELESS_DOUBTS.contains(&shape.replace("#, ", "").as_str())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,19 +186,5 @@ mod tests {
         assert_eq!(whole_ticks_ns(-1, Some(250)), -4_000_000);
         assert_eq!(whole_ticks_ns(39_999_999, None), 20_000_000);
         assert_eq!(whole_ticks_ns(i64::MIN, Some(100)), i64::MIN);
-    }
-
-    #[test]
-    fn tells_doubts_with_names_from_doubts_with_numbers() {
-        assert!(is_nameless("12 records could not be decoded and were left out"));
-        assert!(is_nameless(
-            "CPU 1, 12, 3: unobserved: the recording has events of it but none of its idle task, \
-             so nothing is known of its idle time"
-        ));
-        assert!(!is_nameless("recorded but unreadable: kprobes:acme_secret has no field `state`"));
-        assert!(!is_nameless("12 records could not be decoded and were left out by acme"));
-        assert!(!is_nameless(
-            "the file is cut short at byte 12; 3 bytes from there on were not read"
-        ));
     }
 }

@@ -88,7 +88,7 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::Evidence;
 use crate::tick::{Tick, TickFinder};
 use crate::timers::{Expired, NextLook, NextTimer, TimerId, Timers, WheelLook, wheel_target};
-use crate::{CpuFacts, Event, EventKind, IdleGap, Tracepoints, WakeReason};
+use crate::{CpuFacts, Doubt, Event, EventKind, IdleGap, Tracepoints, WakeReason};
 
 /// How many gaps are held at most, over all CPUs, to be completed by what comes later.
 pub const HELD_GAP_COUNT: usize = 1 << 20;
@@ -183,7 +183,7 @@ pub struct GapSummary {
     /// The columns that hold nothing, for the events that they rest on are not in the trace.
     pub unknown_columns: Vec<&'static str>,
     /// What was not recorded, and what is not claimed for that reason, as sentences.
-    pub evidence_doubts: Vec<String>,
+    pub evidence_doubts: Vec<Doubt>,
     /// Gaps given up because no log can hold them: the clock jumped by months.
     pub impossible_gap_count: u64,
     /// Idle entries into a state that the recorded machine doesn't have: the first of them.

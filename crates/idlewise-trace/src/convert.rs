@@ -3,9 +3,10 @@
 
 use idlewise_machine::Machine;
 
-use crate::import::{ImportError, ReadSummary, Recording, TraceInfo, TruncationReason};
+use crate::doubt::List;
+use crate::import::{ImportError, ReadSummary, Recording, TraceInfo, Truncation};
 use crate::log::{FORMAT_VERSION, LogMetadata, Source};
-use crate::{CpuFacts, GapBuilder, GapSink, GapSummary, MachineNote, UnknownState};
+use crate::{CpuFacts, Doubt, GapBuilder, GapSink, GapSummary, MachineNote, UnknownState};
 
 /// What the caller knows of the recorded machine and the trace doesn't say. It counts more than what
 /// the trace does say.
@@ -123,173 +124,81 @@ fn metadata(
 }
 
 /// What speaks against a note.
-fn note_doubts(note: &MachineNote, gaps: &GapSummary) -> Vec<String> {
+fn note_doubts(note: &MachineNote, gaps: &GapSummary) -> Vec<Doubt> {
     let mut doubts = note.doubts.clone();
     if note.limits_changed {
-        doubts.push(
-            "a PM QoS latency limit changed while recording, so no gap has one in this log"
-                .to_owned(),
-        );
+        doubts.push(Doubt::LatencyLimitChanged);
     }
     if let [first, _, ..] = note.tables.as_slice() {
-        doubts.push(format!(
-            "the machine's CPUs have {} kinds of idle states; the log's machine is that of the {} \
-             CPUs like CPU {}",
-            note.tables.len(),
-            first.cpus.len(),
-            first.cpus.first().copied().unwrap_or_default(),
-        ));
+        doubts.push(Doubt::SeveralTables {
+            count: note.tables.len(),
+            cpu_count: first.cpus.len(),
+            cpu: first.cpus.first().copied().unwrap_or_default(),
+        });
     }
     if let Some(UnknownState { state, cpu, .. }) = gaps.unknown_state {
-        doubts.push(format!(
-            "CPU {cpu} enters state {state}, which its idle driver didn't have when the recording \
-             began; its exit latency is taken as 0"
-        ));
+        doubts.push(Doubt::LateState { cpu, state });
     }
     if let (Some(found), Some(noted)) = (gaps.tick.hz, note.hz)
         && found != noted
     {
-        doubts.push(format!(
-            "the tick was found at {found} Hz, but the kernel was configured with HZ={noted}"
-        ));
+        doubts.push(Doubt::OtherHz { found, noted });
     }
     doubts
 }
 
-fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<String> {
-    let mut doubts = Vec::new();
-    if let Some(note) = &info.machine_note {
-        doubts.extend(note_doubts(note, gaps));
-    }
-    let mut say = |condition: bool, text: String| {
+fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Doubt> {
+    let note = info.machine_note.as_ref();
+    let mut doubts = note.map_or_else(Vec::new, |note| note_doubts(note, gaps));
+    doubts.extend(info.doubts.iter().chain(&summary.doubts).cloned());
+    let mut say = |condition: bool, doubt: Doubt| {
         if condition {
-            doubts.push(text);
+            doubts.push(doubt);
         }
     };
-    for doubt in info.doubts.iter().chain(&summary.doubts) {
-        say(true, doubt.clone());
+    if let (None, Some(UnknownState { state, cpu, at_ns })) = (note, gaps.unknown_state) {
+        say(true, Doubt::ImpossibleState { cpu, state, at_ns });
     }
-    if let (None, Some(UnknownState { state, cpu, at_ns })) =
-        (&info.machine_note, gaps.unknown_state)
-    {
-        say(
-            true,
-            format!(
-                "CPU {cpu} enters state {state} at {at_ns} ns, which no idle driver has: the \
-                 recording is damaged there, and such states are unknown"
-            ),
-        );
-    }
-    let unobserved: Vec<String> =
-        gaps.cpus.iter().filter(|cpu| !cpu.observed).map(|cpu| cpu.cpu.to_string()).collect();
-    say(
-        !unobserved.is_empty(),
-        format!(
-            "CPU {}: unobserved: the recording has events of it but none of its idle task, so \
-             nothing is known of its idle time",
-            unobserved.join(", ")
-        ),
-    );
+    let unobserved = gaps.cpus.iter().filter(|cpu| !cpu.observed);
+    let unobserved: Vec<u16> = unobserved.map(|cpu| cpu.cpu).collect();
+    say(!unobserved.is_empty(), Doubt::UnobservedCpus { cpus: List(unobserved) });
     let of_cpus = summary.lost_event_counts.values();
     let lost = of_cpus.fold(summary.lost_event_count_without_cpu, |sum, &n| sum.saturating_add(n));
-    say(
-        lost > 0,
-        format!(
-            "{} events were lost while recording; gaps around them were given up; record with \
-             larger buffers (perf record -m, trace-cmd record -b)",
-            lost
-        ),
-    );
-    if let Some(cut) = summary.truncated {
-        let cause = match cut.reason {
-            TruncationReason::CutShort => "the file is cut short",
-            TruncationReason::BrokenRecord => "a record is broken",
-            TruncationReason::BrokenCompression => "a compressed block is broken",
-        };
-        say(
-            true,
-            format!(
-                "{cause} at byte {}; {} bytes from there on were not read",
-                cut.at_byte, cut.lost_byte_count
-            ),
-        );
+    say(lost > 0, Doubt::LostEvents { count: lost });
+    if let Some(Truncation { at_byte, lost_byte_count, reason }) = summary.truncated {
+        say(true, Doubt::Truncated { reason, at_byte, lost_byte_count });
     }
-    say(
-        summary.undecodable_count > 0,
-        format!("{} records could not be decoded and were left out", summary.undecodable_count),
-    );
+    let undecodable = summary.undecodable_count;
+    say(undecodable > 0, Doubt::Undecodable { count: undecodable });
     let out_of_order = summary.out_of_order_count + gaps.out_of_order_count;
-    say(
-        out_of_order > 0,
-        format!(
-            "{out_of_order} events came out of order (the clock stepped back, or the CPUs' clocks \
-             differ) and were moved to the time of the one before; record with perf's -k \
-             CLOCK_MONOTONIC or trace-cmd's -C mono"
-        ),
-    );
-    say(
-        info.has_foreign_formats,
-        "the event formats are those of another recording, for this one has none: events are right \
-         only if both were recorded on the same kernel"
-            .to_owned(),
-    );
+    say(out_of_order > 0, Doubt::OutOfOrder { count: out_of_order });
+    say(info.has_foreign_formats, Doubt::ForeignFormats);
     for unreadable in &info.unreadable_tracepoints {
-        say(true, format!("recorded but unreadable: {unreadable}"));
+        say(true, Doubt::UnreadableTracepoint { reason: unreadable.to_string() });
     }
-    for sampled in &info.sampled_tracepoints {
-        say(
-            true,
-            format!("{sampled} was recorded only now and then; record with a period of 1 (-c 1)"),
-        );
+    for tracepoint in &info.sampled_tracepoints {
+        say(true, Doubt::SampledTracepoint { tracepoint: tracepoint.clone() });
     }
-    say(
-        gaps.tick.hz.is_none() && info.machine_note.as_ref().is_some_and(|note| note.hz.is_some()),
-        "the tick was not found, so the tick grid is assumed in a replay".to_owned(),
-    );
-    say(
-        gaps.tick.hz.is_none() && info.machine_note.as_ref().is_none_or(|note| note.hz.is_none()),
-        "the tick was not found, so HZ and the tick grid are assumed in a replay; record \
-         timer:hrtimer_start and timer:hrtimer_expire_entry too"
-            .to_owned(),
-    );
+    let has_noted_hz = note.is_some_and(|note| note.hz.is_some());
+    let tick_doubt = if has_noted_hz { Doubt::TickGridUnknown } else { Doubt::TickUnknown };
+    say(gaps.tick.hz.is_none(), tick_doubt);
     for doubt in &gaps.evidence_doubts {
         say(true, doubt.clone());
     }
-    say(
-        gaps.impossible_gap_count > 0,
-        format!(
-            "{} gaps of more than 104 days were given up: the clock jumped, or the recording is \
-             damaged there",
-            gaps.impossible_gap_count
-        ),
-    );
+    let impossible = gaps.impossible_gap_count;
+    say(impossible > 0, Doubt::ImpossibleGaps { count: impossible });
     // A few are in every trace; they matter when they are more than that.
     let is_many = |count: u64| count * 100 > gaps.timer_expiry_count;
-    let share = |count: u64| 100.0 * count as f64 / gaps.timer_expiry_count.max(1) as f64;
-    say(
-        is_many(gaps.unknown_timer_count),
-        format!(
-            "{:.0} % of the timers that expired have no start in the recording",
-            share(gaps.unknown_timer_count)
-        ),
-    );
-    say(
-        is_many(gaps.migrated_timer_count),
-        format!(
-            "{:.0} % of the timers expired on another CPU than the one that armed them; until then \
-             they counted for the CPU that did",
-            share(gaps.migrated_timer_count)
-        ),
-    );
-    say(
-        is_many(gaps.vanished_timer_count),
-        format!(
-            "{:.0} % as many timers as expired were due but show neither expiry nor cancellation: \
-             CPUs that were not recorded took care of them",
-            share(gaps.vanished_timer_count)
-        ),
-    );
+    let percent = |count: u64| {
+        let expiry_count = gaps.timer_expiry_count.max(1) as f64;
+        (100.0 * count as f64 / expiry_count).round_ties_even() as u64
+    };
+    let (unknown, migrated) = (gaps.unknown_timer_count, gaps.migrated_timer_count);
+    let vanished = gaps.vanished_timer_count;
+    say(is_many(unknown), Doubt::TimersWithoutStart { percent: percent(unknown) });
+    say(is_many(migrated), Doubt::TimersMigrated { percent: percent(migrated) });
+    say(is_many(vanished), Doubt::TimersVanished { percent: percent(vanished) });
     let strays: u64 = gaps.cpus.iter().map(|cpu| cpu.stray_exit_count).sum();
-    say(strays > 0, format!("{strays} idle exits had no entry before them and were left out"));
+    say(strays > 0, Doubt::StrayExits { count: strays });
     doubts
 }

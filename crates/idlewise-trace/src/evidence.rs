@@ -2,11 +2,14 @@
 //! it may not. `builder.rs` has the table.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::hash::BuildHasherDefault;
+use std::str::FromStr;
 
 use rustc_hash::FxHasher;
 
-use crate::{Event, EventKind, Tracepoints};
+use crate::doubt::List;
+use crate::{Doubt, Event, EventKind, Tracepoints};
 
 /// A tracepoint that a claim rests on.
 struct Kind {
@@ -45,6 +48,10 @@ const POWER_INTERRUPTS: &[Kind] = &[
     kind(Tracepoints::IRQ_HANDLER, "irq:irq_handler_entry"),
 ];
 
+/// What Arm's timer and its IPIs are, as far as anything is recorded of them.
+const ARM_TIMER: &str = "the timer's irq:irq_handler_entry";
+const ARM_IPI: &str = "ipi:ipi_entry";
+
 /// How much the recorded interrupts tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Interrupts {
@@ -64,7 +71,7 @@ enum Interrupts {
 pub(crate) struct Evidence {
     tracepoints: Tracepoints,
     interrupts: Interrupts,
-    missing_interrupts: Vec<&'static str>,
+    missing_interrupts: Vec<TracepointName>,
     has_timer_interrupt: bool,
 }
 
@@ -75,7 +82,7 @@ impl Evidence {
         let has = |wanted| tracepoints.contains(wanted);
         let missing = |kinds: &[Kind]| {
             let missing = kinds.iter().filter(|kind| !has(kind.tracepoint));
-            missing.map(|kind| kind.name).collect::<Vec<_>>()
+            missing.map(|kind| TracepointName(kind.name)).collect::<Vec<_>>()
         };
         // On x86 no device is called like a timer or an IPI, so what occurs without its vectors
         // is another architecture's.
@@ -93,10 +100,11 @@ impl Evidence {
         } else if has_timer || has_ipi {
             let arm = [
                 (has(Tracepoints::IRQ_HANDLER), "irq:irq_handler_entry"),
-                (has_timer, "the timer's irq:irq_handler_entry"),
-                (has_ipi, "ipi:ipi_entry"),
+                (has_timer, ARM_TIMER),
+                (has_ipi, ARM_IPI),
             ];
-            arm.into_iter().filter(|(is_there, _)| !is_there).map(|(_, name)| name).collect()
+            let missing = arm.into_iter().filter(|(is_there, _)| !is_there);
+            missing.map(|(_, name)| TracepointName(name)).collect()
         } else {
             missing(X86_INTERRUPTS)
         };
@@ -145,60 +153,46 @@ impl Evidence {
         self.tells_tasks() && self.interrupts == Interrupts::Complete
     }
 
-    /// What was not recorded, and what is not claimed for it, as sentences. `unjoined_count` is how
-    /// many stays may have been ended by the tick alone, for all that is known.
-    pub(crate) fn doubts(&self, unjoined_count: u64) -> Vec<String> {
-        let mut doubts = Vec::new();
-        if !self.tells_tasks() {
-            doubts.push(
-                "not recorded: sched:sched_switch; whether a task ran between two stays is unknown, \
-                 and so are wake reasons; a replay restarts the tick after each gap"
-                    .to_owned(),
-            );
-        }
-        let interrupts = self.missing_interrupts.join(", ");
-        match self.interrupts {
-            Interrupts::Incomplete => doubts.push(format!(
-                "not recorded: {interrupts}; such an interrupt may have ended any stay, so wake \
-                 reasons are unknown"
-            )),
-            Interrupts::Common => doubts.push(format!(
-                "not seen: {interrupts}; the trace does not list what was recorded, so stays \
-                 without any interrupt have an unknown wake reason"
-            )),
-            Interrupts::Complete => {}
-        }
+    /// What was not recorded, and what is not claimed for it. `unjoined_count` is how many stays may
+    /// have been ended by the tick alone, for all that is known.
+    pub(crate) fn doubts(&self, unjoined_count: u64) -> Vec<Doubt> {
         let has = |tracepoint| self.tracepoints.contains(tracepoint);
-        let timers = TIMERS.iter().filter(|kind| !has(kind.tracepoint)).map(|kind| kind.name);
-        let timers = timers.collect::<Vec<_>>().join(", ");
-        if !self.tells_timers() {
-            doubts.push(format!(
-                "not recorded: {timers}; next timers are unknown, governors that read them see \
-                 none, and wake-ups by timers are not told from others"
-            ));
-        }
-        if !has(Tracepoints::TICK_STOP) {
-            doubts.push(
-                "not recorded: timer:tick_stop; whether the tick was stopped is unknown".to_owned(),
-            );
-        }
-        if unjoined_count > 0 {
-            doubts.push(format!(
-                "{unjoined_count} stays may have been ended by the tick alone, but what was not \
-                 recorded leaves that open: each is a gap of its own, and the gaps are shorter than \
-                 the workload's"
-            ));
-        }
-        doubts
+        let tracepoints = || List(self.missing_interrupts.clone());
+        let interrupts = match self.interrupts {
+            Interrupts::Incomplete => Some(Doubt::NoInterrupts { tracepoints: tracepoints() }),
+            Interrupts::Common => Some(Doubt::UnseenInterrupts { tracepoints: tracepoints() }),
+            Interrupts::Complete => None,
+        };
+        let timers = TIMERS.iter().filter(|kind| !has(kind.tracepoint));
+        let tracepoints = List(timers.map(|kind| TracepointName(kind.name)).collect());
+        let doubts = [
+            (!self.tells_tasks()).then_some(Doubt::NoSwitches),
+            interrupts,
+            (!self.tells_timers()).then_some(Doubt::NoTimers { tracepoints }),
+            (!has(Tracepoints::TICK_STOP)).then_some(Doubt::NoTickStops),
+            (unjoined_count > 0).then_some(Doubt::UnjoinedStays { count: unjoined_count }),
+        ];
+        doubts.into_iter().flatten().collect()
     }
+}
 
-    /// Whether `names` lists tracepoints as [`Evidence::doubts`] does.
-    pub(crate) fn lists_tracepoints(names: &str) -> bool {
-        let known = || [X86_INTERRUPTS, POWER_INTERRUPTS, TIMERS].into_iter().flatten();
-        let others = ["ipi:ipi_entry", "the timer's irq:irq_handler_entry"];
-        names
-            .split(", ")
-            .all(|name| others.contains(&name) || known().any(|kind| kind.name == name))
+/// The name of a tracepoint that a claim rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracepointName(&'static str);
+
+impl fmt::Display for TracepointName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl FromStr for TracepointName {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let kinds = [X86_INTERRUPTS, POWER_INTERRUPTS, TIMERS].into_iter().flatten();
+        let names = kinds.map(|kind| kind.name).chain([ARM_TIMER, ARM_IPI]);
+        names.map(TracepointName).find(|name| name.0 == text).ok_or(())
     }
 }
 

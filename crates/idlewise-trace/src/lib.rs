@@ -7,6 +7,7 @@
 //! | `event.rs` | [`Event`]: what every importer hands to the gap builder |
 //! | `builder.rs` | [`GapBuilder`]: events in, gaps out; the semantics of a gap |
 //! | `evidence.rs` | what may be claimed of a trace, by what was recorded |
+//! | `doubt.rs` | [`Doubt`]: reasons to distrust a log, and what they weigh |
 //! | `driver.rs` | [`Driver`]: a kernel's cpuidle driver, or none |
 //! | `cpu_facts.rs` | [`CpuFacts`]: what is known of CPUs before the first event |
 //! | `tick.rs`, `timers.rs` | finding the tick in a trace; which timers are armed where |
@@ -45,6 +46,7 @@ mod builder;
 mod byte_order;
 mod convert;
 mod cpu_facts;
+mod doubt;
 mod driver;
 mod event;
 mod evidence;
@@ -65,8 +67,10 @@ pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT, U
 pub use byte_order::ByteOrder;
 pub use convert::{ConvertError, RecordedMachine, convert};
 pub use cpu_facts::CpuFacts;
+pub use doubt::{Doubt, List, Rank};
 pub use driver::Driver;
 pub use event::{Event, EventKind, Tracepoints};
+pub use evidence::TracepointName;
 pub use gap::{IdleGap, WakeReason};
 pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};
 pub use output::{OutputFile, OutputOptions, end_without_partial_files};

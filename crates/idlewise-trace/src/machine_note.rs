@@ -11,7 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::Driver;
+use crate::{Doubt, Driver};
 
 /// The version of the note. A reader takes what it knows from a newer one.
 pub const NOTE_VERSION: u32 = 1;
@@ -50,8 +50,8 @@ pub struct MachineNote {
     pub latency_limits_ns: BTreeMap<u16, u64>,
     /// A limit changed while recording, so that none is known.
     pub limits_changed: bool,
-    /// Other reasons to distrust the note, as sentences.
-    pub doubts: Vec<String>,
+    /// Other reasons to distrust the note.
+    pub doubts: Vec<Doubt>,
 }
 
 /// The idle states of some CPUs.
@@ -86,10 +86,7 @@ impl MachineNote {
         let mut note = Self::deserialize(&value).ok().or_else(|| {
             value.as_object_mut()?.remove("tables");
             let mut note = Self::deserialize(&value).ok()?;
-            note.doubts.push(
-                "the recorder's note about the machine's idle states can't be read and is left out"
-                    .to_owned(),
-            );
+            note.doubts.push(Doubt::UnreadableNote);
             Some(note)
         })?;
         note.hz = note.hz.filter(|hz| (1..=HZ_MAX).contains(hz));

@@ -2,7 +2,7 @@
 
 use idlewise_trace::import::text::FtraceText;
 use idlewise_trace::import::{ReadSummary, TraceInfo, TruncationReason};
-use idlewise_trace::{Event, EventKind, Tracepoints};
+use idlewise_trace::{Doubt, Event, EventKind, Tracepoints};
 
 fn import(text: &str) -> (Vec<Event>, TraceInfo, ReadSummary) {
     let text = FtraceText::from_bytes(text.as_bytes().to_vec()).unwrap();
@@ -18,8 +18,8 @@ fn kinds(events: &[Event]) -> Vec<EventKind> {
     events.iter().map(|event| event.kind).collect()
 }
 
-fn has_doubt(doubts: &[String], words: &str) -> bool {
-    doubts.iter().any(|doubt| doubt.contains(words))
+fn has_doubt(doubts: &[Doubt], words: &str) -> bool {
+    doubts.iter().any(|doubt| doubt.to_string().contains(words))
 }
 
 /// What an arm64 phone of 2021 (Linux 5.10) shows: interrupts by name, IPIs with reasons.
@@ -195,6 +195,6 @@ fn nanoseconds_leave_no_doubt_about_the_time() {
          <idle>-0 [000] 10.000300000: hrtimer_expire_entry: hrtimer=0x1 function=f/0x0 now=10000299000\n",
     );
     assert_eq!(events[0].at_ns, 10_000_100_999);
-    assert_eq!(info.doubts, [""; 0]);
+    assert_eq!(info.doubts, []);
     assert_eq!(info.clock.as_deref(), Some("CLOCK_MONOTONIC"));
 }

@@ -4,7 +4,7 @@
 use idlewise_machine::{Arch, Machine, MachineState};
 use idlewise_trace::log::{IdleLog, LogMetadata, LogWriter};
 use idlewise_trace::validate::{Check, CheckResult, Finding, Place, validate};
-use idlewise_trace::{CpuSummary, GapSink, IdleGap, WakeReason};
+use idlewise_trace::{CpuSummary, Doubt, GapSink, IdleGap, WakeReason};
 
 /// Ten gaps a CPU, one each 4 ms tick, ended by timers that were known.
 fn gaps(cpu: u16) -> Vec<IdleGap> {
@@ -160,7 +160,7 @@ fn finds_metadata_that_counts_other_rows() {
 fn repeats_what_the_importer_said() {
     let (gaps, mut metadata) = sound();
     metadata.cpus[0].lost_event_count = 7;
-    metadata.doubts = vec!["one".to_owned(), "two".to_owned()];
+    metadata.doubts = vec![Doubt::NoSwitches, Doubt::NoTickStops];
     let findings = check(&gaps, &metadata);
     let lost_at = Some(Place { cpu: Some(0), row: None });
     assert_eq!(

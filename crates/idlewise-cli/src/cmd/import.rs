@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use idlewise_report::{Notes, wrap};
+use idlewise_report::wrap;
 use idlewise_trace::RecordedMachine;
 use idlewise_trace::import;
 
 use crate::bundled;
+use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::{self, Reading};
@@ -85,6 +86,9 @@ pub struct Import {
     #[command(flatten)]
     unpacking: Unpacking,
 
+    #[command(flatten)]
+    doubts: ShownDoubts,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -138,10 +142,8 @@ impl Import {
             source.byte_count as f64 / byte_count as f64,
         );
         writeln!(out, "{}", wrap(&line, 100, 2))?;
-        let mut notes = Notes::default();
-        for doubt in &metadata.doubts {
-            notes.doubt(doubt.as_str());
-        }
+        let mut notes = self.doubts.notes();
+        notes.doubts_of(&metadata.doubts);
         out.write_all(notes.to_text(100).as_bytes())?;
         writeln!(out, "Next: idlewise info {0}; idlewise replay {0}", screen::name(&output))?;
         Ok(ExitCode::SUCCESS)

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use idlewise_report::info::InfoTable;
-use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_report::{TextStyle, wrap};
 use idlewise_sim::replay::GroupReader;
 use idlewise_trace::log::LogMetadata;
 use serde_json::json;
 
+use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::input::NamedLog;
 use crate::screen;
@@ -37,6 +38,9 @@ pub struct Info {
 
     #[command(flatten)]
     unpacking: Unpacking,
+
+    #[command(flatten)]
+    doubts: ShownDoubts,
 
     /// Print JSON instead of text
     #[arg(long, conflicts_with = "csv")]
@@ -71,14 +75,12 @@ impl Info {
             let style = TextStyle::for_stdout();
             writeln!(out, "{}\n", header(&named.name, metadata, style.width))?;
             out.write_all(table.to_text(&style).as_bytes())?;
-            let mut notes = Notes::default();
+            let mut notes = self.doubts.notes();
             if !metadata.unknown_columns.is_empty() {
                 let names = metadata.unknown_columns.join(", ");
                 notes.doubt(format!("columns that the recording could not fill: {names}"));
             }
-            for doubt in &metadata.doubts {
-                notes.doubt(doubt.as_str());
-            }
+            notes.doubts_of(&metadata.doubts);
             writeln!(out, "\n{}", notes.to_text(style.width).trim_end())?;
         }
         Ok(ExitCode::SUCCESS)

@@ -140,6 +140,7 @@ fn machine_text(machine: &Machine, style: &TextStyle) -> String {
     };
     list("Power domains above the core", domain_words(machine));
     list("Facts", machine.quirks.clone());
+    // All of them: the machine is the subject, and nothing is judged.
     let mut notes = Notes::default();
     for doubt in machine.doubts() {
         notes.doubt(doubt);

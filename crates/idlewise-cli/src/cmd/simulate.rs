@@ -13,11 +13,12 @@ use idlewise_sim::simulate::{Hardware, ParameterInfo, Report, Setup, Shape, simu
 use idlewise_sim::workload::{Recorded, WORKLOADS, Workload};
 use idlewise_sim::{Basis, Machine};
 use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, Source};
-use idlewise_trace::{CpuSummary, Driver, GapSink, IdleGap, OutputFile};
+use idlewise_trace::{CpuSummary, Doubt, Driver, GapSink, IdleGap, OutputFile};
 use serde_json::{Map, Value, json};
 
 use crate::bundled;
 use crate::cmd::export;
+use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
 use crate::input::{NamedLog, read_text};
@@ -116,6 +117,9 @@ pub struct Simulate {
 
     #[command(flatten)]
     unpacking: Unpacking,
+
+    #[command(flatten)]
+    doubts: ShownDoubts,
 
     /// Print JSON instead of text
     #[arg(long)]
@@ -292,15 +296,12 @@ impl Simulate {
     }
 
     /// Why a replay of the log may decide otherwise.
-    fn replay_doubts(&self, plan: &Plan) -> Vec<String> {
+    fn replay_doubts(&self, plan: &Plan) -> Vec<Doubt> {
         let mut doubts = plan.hardware.replay_doubts();
         if !self.disabled.is_empty() {
             let flags: Vec<String> =
                 self.disabled.iter().map(|state| format!("--disable {state}")).collect();
-            doubts.push(format!(
-                "simulated with states switched off: replay it with {}",
-                flags.join(" ")
-            ));
+            doubts.push(Doubt::SimulatedDisabled { options: flags.join(" ") });
         }
         doubts
     }
@@ -355,7 +356,7 @@ impl Simulate {
     }
 
     fn notes(&self, plan: &Plan) -> Notes {
-        let mut notes = Notes::default();
+        let mut notes = self.doubts.notes();
         notes.basis(Basis::Simulated, "all figures above");
         notes.basis(plan.machine.power_basis(), format!("powers of {}", plan.machine.id));
         notes.basis(
@@ -366,7 +367,7 @@ impl Simulate {
             notes.basis(Basis::Calibrated, phrase);
         }
         for doubt in plan.machine.doubts() {
-            notes.doubt(format!("{}: {doubt}", plan.machine.id));
+            notes.ranked_doubt(doubt.rank(), format!("{}: {doubt}", plan.machine.id));
         }
         notes
     }
@@ -389,7 +390,7 @@ fn write_log(
     mut writer: LogWriter,
     plan: &Plan,
     (governor, report): &(String, Report),
-    doubts: Vec<String>,
+    doubts: Vec<Doubt>,
 ) -> Result<(), Failure> {
     let mut cpus = Vec::new();
     for gaps in report.gaps.chunk_by(|a, b| a.cpu == b.cpu) {

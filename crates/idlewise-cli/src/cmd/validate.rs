@@ -9,6 +9,7 @@ use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_trace::validate::{Check, CheckResult, Finding, validate};
 use serde_json::json;
 
+use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::input::NamedLog;
 use crate::progress::Progress;
@@ -43,6 +44,9 @@ pub struct Validate {
     #[command(flatten)]
     unpacking: Unpacking,
 
+    #[command(flatten)]
+    doubts: ShownDoubts,
+
     /// Print JSON instead of text
     #[arg(long)]
     json: bool,
@@ -74,7 +78,7 @@ impl Validate {
             let verdict = verdict(&named, &findings);
             writeln!(out, "{}\n", wrap(&verdict, style.width, 2))?;
             out.write_all(validate_table(&findings).to_text(&style).as_bytes())?;
-            let notes = notes(&named, &findings).to_text(style.width);
+            let notes = notes(self.doubts, &named, &findings).to_text(style.width);
             if !notes.is_empty() {
                 writeln!(out, "\n{}", notes.trim_end())?;
             }
@@ -105,8 +109,8 @@ fn verdict(named: &NamedLog, findings: &[Finding]) -> String {
 }
 
 /// What the importer said when it made the log, and the share that proves its timers.
-fn notes(named: &NamedLog, findings: &[Finding]) -> Notes {
-    let mut notes = Notes::default();
+fn notes(shown: ShownDoubts, named: &NamedLog, findings: &[Finding]) -> Notes {
+    let mut notes = shown.notes();
     let missing = named.log.missing_columns();
     if !missing.is_empty() {
         notes.doubt(format!("columns that the file lacks: {}", missing.join(", ")));
@@ -122,8 +126,6 @@ fn notes(named: &NamedLog, findings: &[Finding]) -> Notes {
              was armed within the gap, by an interrupt or by another CPU, or its start is missing"
         ));
     }
-    for doubt in &named.log.metadata.doubts {
-        notes.doubt(doubt.as_str());
-    }
+    notes.doubts_of(&named.log.metadata.doubts);
     notes
 }

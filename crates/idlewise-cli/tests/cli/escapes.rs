@@ -148,7 +148,7 @@ fn write_hostile_log(path: &Path) {
             ..CpuSummary::default()
         }],
         unknown_columns: vec![HOSTILE.to_owned()],
-        doubts: vec![HOSTILE.to_owned(), format!("another {HOSTILE}")],
+        doubts: vec![HOSTILE.to_owned().into(), format!("another {HOSTILE}").into()],
     };
     writer.finish_unchecked(&metadata).unwrap();
 }

@@ -8,6 +8,7 @@ mod confinement;
 mod dead_stderr;
 mod diff;
 mod docs;
+mod doubts;
 mod endings;
 mod escapes;
 mod export;

@@ -2,7 +2,7 @@
 
 use idlewise_trace::import;
 use idlewise_trace::log::IdleLog;
-use idlewise_trace::{Event, IdleGap};
+use idlewise_trace::{Doubt, Event, IdleGap};
 
 use crate::import::gaps;
 use crate::perfetto_writer::{compact, compressed, file, snapshot, trace, trace_of_sources};
@@ -29,9 +29,9 @@ fn imported(content: Vec<u8>) -> (IdleLog, Vec<IdleGap>) {
 }
 
 /// What is doubted but for vectors that did not occur: perf lists what it recorded, Perfetto doesn't.
-fn doubts(log: &IdleLog) -> Vec<String> {
+fn doubts(log: &IdleLog) -> Vec<Doubt> {
     let doubts = log.metadata.doubts.iter();
-    doubts.filter(|doubt| !doubt.starts_with("not seen: irq_vectors:")).cloned().collect()
+    doubts.filter(|doubt| !matches!(doubt, Doubt::UnseenInterrupts { .. })).cloned().collect()
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What the simulated hardware and kernel cost beyond the idle states' table, and the shape of the
 //! machine.
 
+use idlewise_trace::Doubt;
+
 use super::parameter::{CPU_COUNT_MAX, FLAG, SPAN_NS, THREAD_COUNT_MAX, YEAR_NS, parameters};
 use crate::replay::{DEFAULT_TICK_WORK_NS, TICK_WORK_MAX_NS};
 use crate::{Arch, Machine};
@@ -118,17 +120,11 @@ impl Hardware {
 
     /// Why a replay may decide otherwise than this machine did: what the log of a run does not hold.
     /// A replay takes the state table's exit latency, and the default work of a tick.
-    pub fn replay_doubts(&self) -> Vec<String> {
+    pub fn replay_doubts(&self) -> Vec<Doubt> {
         let default = Hardware::default();
         let mut doubts = Vec::new();
         if self.thread_count > 1 {
-            doubts.push(format!(
-                "simulated with {} threads a core: beside a running sibling a CPU leaves its state \
-                 sooner than the machine's table says, and where the tick ended a stay the log does \
-                 not hold how soon; a replay takes the table's figure, and may decide otherwise from \
-                 there on",
-                self.thread_count
-            ));
+            doubts.push(Doubt::SimulatedThreads { count: self.thread_count });
         }
         let has_package_state = self.package_exit_ns > 0 || self.package_idle_mw > 0.0;
         let reasons = [
@@ -141,17 +137,10 @@ impl Hardware {
         let reasons: Vec<&str> =
             reasons.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
         if !reasons.is_empty() {
-            doubts.push(format!(
-                "simulated with {}: stays end at other times than the machine's table says; a replay \
-                 takes the table's figures, and may decide otherwise",
-                reasons.join(", ")
-            ));
+            doubts.push(Doubt::SimulatedCosts { parameters: reasons.join(", ") });
         }
         if self.tick_work_ns != default.tick_work_ns {
-            let work_ns = self.tick_work_ns;
-            doubts.push(format!(
-                "simulated with tick_work_ns={work_ns}: replay it with --tick-work-ns {work_ns}"
-            ));
+            doubts.push(Doubt::SimulatedTickWork { work_ns: self.tick_work_ns });
         }
         doubts
     }

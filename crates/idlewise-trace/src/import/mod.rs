@@ -31,13 +31,15 @@ pub mod trace_dat;
 mod tracing_data;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use crate::MachineNote;
 use crate::event::{Event, Tracepoints};
 use crate::tracepoint::UnreadableTracepoint;
+use crate::{Doubt, MachineNote};
 
 use perf::PerfData;
 use perfetto::PerfettoTrace;
@@ -238,8 +240,8 @@ pub struct TraceInfo {
     pub sampled_tracepoints: Vec<String>,
     /// Whether the event formats are those of another recording.
     pub has_foreign_formats: bool,
-    /// Reasons to doubt what comes of it that are its format's own, as sentences.
-    pub doubts: Vec<String>,
+    /// Reasons to doubt what comes of it that are its format's own.
+    pub doubts: Vec<Doubt>,
     /// The size of the file.
     pub file_byte_count: u64,
 }
@@ -266,7 +268,7 @@ pub struct ReadSummary {
     /// Where the trace ends before its time.
     pub truncated: Option<Truncation>,
     /// More reasons to doubt, as those of [`TraceInfo`].
-    pub doubts: Vec<String>,
+    pub doubts: Vec<Doubt>,
     /// The BLAKE3 hash of the whole file, in hexadecimal.
     pub source_blake3: String,
     /// The time of the first event.
@@ -307,6 +309,28 @@ pub enum TruncationReason {
     BrokenRecord,
     /// A compressed block can't be unpacked.
     BrokenCompression,
+}
+
+impl TruncationReason {
+    const ALL: [Self; 3] = [Self::CutShort, Self::BrokenRecord, Self::BrokenCompression];
+}
+
+impl fmt::Display for TruncationReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CutShort => "the file is cut short",
+            Self::BrokenRecord => "a record is broken",
+            Self::BrokenCompression => "a compressed block is broken",
+        })
+    }
+}
+
+impl FromStr for TruncationReason {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|reason| reason.to_string() == text).ok_or(())
+    }
 }
 
 /// Why a file could not be imported at all.

@@ -2,6 +2,7 @@
 //! messages. `EVENTS` lists every tracepoint that we read so; `tracepoint.rs` has the same list for
 //! binary records.
 
+use crate::Doubt;
 use crate::event::{Event, EventKind, Tracepoints};
 use crate::tracepoint::{
     Decoded, STATE_RUNNING, Width, interrupt_by_name, wheel_flags_without_cpu, wheel_start,
@@ -177,15 +178,9 @@ pub(super) fn event(number: usize) -> &'static NamedEvent {
 pub(super) fn late_doubts(
     seen: impl Iterator<Item = &'static NamedEvent>,
     expected: Tracepoints,
-) -> Vec<String> {
+) -> Vec<Doubt> {
     let late = seen.filter(|event| !expected.contains(event.provides));
-    late.map(|event| {
-        format!(
-            "{} is not among the first events, so what rests on it is taken as unknown",
-            event.name
-        )
-    })
-    .collect()
+    late.map(|event| Doubt::LateTracepoint { tracepoint: event.name.to_owned() }).collect()
 }
 
 impl NamedEvent {

@@ -29,7 +29,7 @@ use parquet::schema::types::{Type, TypePtr};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{CpuSummary, Driver};
+use crate::{CpuSummary, Doubt, Driver};
 
 pub use read::{ColumnSet, GapGroup, IdleLog};
 pub use write::LogWriter;
@@ -168,8 +168,8 @@ pub struct LogMetadata {
     pub cpus: Vec<CpuSummary>,
     /// Columns that hold nothing because the trace lacked the events that they rest on.
     pub unknown_columns: Vec<String>,
-    /// Reasons to distrust the log, as sentences.
-    pub doubts: Vec<String>,
+    /// Reasons to distrust the log; in the file they are texts.
+    pub doubts: Vec<Doubt>,
 }
 
 /// Reads a machine: an object with the fields of its file, or the file's text, as early logs and

@@ -30,6 +30,7 @@ use std::path::Path;
 use super::source::{self, ReadAt};
 use super::threads::{self, Batch};
 use super::{ImportError, ReadSummary, Recording, TraceInfo, merge, named};
+use crate::Doubt;
 use crate::event::{Event, Tracepoints};
 use bundle::{BundleReader, TraceClock};
 use streams::{StreamPlace, Streams};
@@ -111,19 +112,10 @@ impl PerfettoTrace {
             && clock == TraceClock::Boottime
             && !survey.bundles.monotonic_offsets.is_known()
         {
-            doubts.push(
-                "the trace has no snapshot of its clocks: how far timers' clock is from it is taken \
-                 from their expiries"
-                    .to_owned(),
-            );
+            doubts.push(Doubt::NoClockSnapshot);
         }
         if survey.bundles.has_numbered_addresses {
-            doubts.push(
-                "perfetto wrote numbers in place of the timers' addresses, and gives them anew each \
-                 time it reads the kernel's buffers: which timer was armed or cancelled is not \
-                 known, so next timers are unknown; record with trace-cmd or `idlewise record`"
-                    .to_owned(),
-            );
+            doubts.push(Doubt::NumberedTimers);
         }
         let info = TraceInfo {
             clock: Some(clock.name().to_owned()),
@@ -191,38 +183,17 @@ impl Recording for PerfettoTrace {
     }
 }
 
-fn doubts(info: &TraceInfo, survey: &Survey, bundles: &BundleReader) -> Vec<String> {
-    let mut doubts = named::late_doubts(bundles.seen(), info.tracepoints);
-    let mut say = |condition: bool, text: String| {
-        if condition {
-            doubts.push(text);
-        }
-    };
-    say(
-        bundles.unplaced_bundle_count > 0,
-        "the trace has events of several clocks and not always says how far they are apart, so some \
-         may be at the wrong time"
-            .to_owned(),
-    );
-    say(
-        survey.suspend_count > 0,
-        format!(
-            "the machine was suspended {} times: gaps over a suspend contain it",
-            survey.suspend_count
-        ),
-    );
-    say(
-        survey.lost_packet_count > 0,
-        format!(
-            "packets of events were lost {} times: the trace's buffer was too small",
-            survey.lost_packet_count
-        ),
-    );
-    say(
-        survey.foreign_packet_count > 0,
-        format!("{} packets of other machines were left out", survey.foreign_packet_count),
-    );
-    doubts
+fn doubts(info: &TraceInfo, survey: &Survey, bundles: &BundleReader) -> Vec<Doubt> {
+    let (lost, foreign) = (survey.lost_packet_count, survey.foreign_packet_count);
+    let doubts = [
+        (bundles.unplaced_bundle_count > 0, Doubt::SeveralClocks),
+        (survey.suspend_count > 0, Doubt::Suspended { count: survey.suspend_count }),
+        (lost > 0, Doubt::LostPackets { count: lost }),
+        (foreign > 0, Doubt::ForeignPackets { count: foreign }),
+    ];
+    let late = named::late_doubts(bundles.seen(), info.tracepoints);
+    let doubts = doubts.into_iter().filter_map(|(is_so, doubt)| is_so.then_some(doubt));
+    late.into_iter().chain(doubts).collect()
 }
 
 /// Lost events by CPU, as the kernel counted them where it did.

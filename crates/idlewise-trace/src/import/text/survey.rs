@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use super::body::{self, Dialect};
 use super::line::{EventLine, Line, number};
+use crate::Doubt;
 use crate::event::{EventKind, Tracepoints};
 use crate::import::TraceInfo;
 use crate::import::named::{self, EVENT_COUNT};
@@ -134,43 +135,17 @@ impl Survey {
         }
     }
 
-    fn doubts(&self) -> Vec<String> {
-        let mut doubts = Vec::new();
-        let mut say = |condition: bool, text: &str| {
-            if condition {
-                doubts.push(text.to_owned());
-            }
-        };
-        say(
-            self.digit_count.is_some_and(|count| count < 9),
-            "the text has times to the microsecond, so gaps are right to one at each end (the \
-             expiries of timers are exact); trace.dat and `trace-cmd report -t` have nanoseconds",
-        );
-        say(
-            self.dialect().has_false_flags,
-            "the text says of each timer that it is deferrable, which trace-cmd's text does by \
-             mistake; all are taken as not deferrable; import the trace.dat instead",
-        );
-        let wheel = &self.wheel;
-        say(
-            wheel.without_bucket_count > 0,
-            "timer_start has no bucket_expiry (Linux before 6.9): when a timer's bucket expires is \
-             computed from its expiry",
-        );
-        say(
-            wheel.without_cpu_count > 0,
-            "timer_start has no CPU (Linux before 4.2): timers are taken to be queued on the CPU \
-             that started them",
-        );
-        say(
-            self.overwritten_count > 0,
-            &format!(
-                "the buffer was full, and {} older events were overwritten: the CPUs' recordings \
-                 begin at different times",
-                self.overwritten_count
-            ),
-        );
-        doubts
+    fn doubts(&self) -> Vec<Doubt> {
+        let Self { wheel, digit_count, overwritten_count, .. } = self;
+        let has_microseconds = digit_count.is_some_and(|count| count < 9);
+        let doubts = [
+            (has_microseconds, Doubt::Microseconds),
+            (self.dialect().has_false_flags, Doubt::AllDeferrable),
+            (wheel.without_bucket_count > 0, Doubt::BucketComputed),
+            (wheel.without_cpu_count > 0, Doubt::TimersWithoutCpu),
+            (*overwritten_count > 0, Doubt::Overwritten { count: *overwritten_count }),
+        ];
+        doubts.into_iter().filter_map(|(is_so, doubt)| is_so.then_some(doubt)).collect()
     }
 }
 

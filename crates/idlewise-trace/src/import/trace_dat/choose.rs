@@ -9,6 +9,7 @@ use super::options::{Buffer, CpuData};
 use super::pack::Unpacker;
 use super::page::{MAX_PAGE_BYTE_COUNT, MIN_PAGE_BYTE_COUNT, PageLayout};
 use super::stream::{Damage, MAX_CHUNK_PAGE_COUNT, Region, Stream};
+use crate::Doubt;
 use crate::event::Tracepoints;
 use crate::import::source::{ReadAt, bytes_at};
 use crate::import::{ImportError, TraceInfo, TruncationReason};
@@ -159,7 +160,7 @@ impl Draft {
         layout: &PageLayout,
         ids: &Ids,
         regions: &mut Vec<Region>,
-        doubts: &mut Vec<String>,
+        doubts: &mut Vec<Doubt>,
     ) -> Option<String> {
         let clock_of = |region: &Region| {
             let buffer = self.buffers.get(usize::from(region.buffer));
@@ -187,12 +188,10 @@ impl Draft {
             _ => "the main buffer".to_owned(),
         };
         let left_out: Vec<String> = left_out.iter().map(name).collect();
-        doubts.push(format!(
-            "the file's buffers are on several clocks: only those on `{}` were imported, and {} \
-             left out; record all with trace-cmd's -C mono",
-            chosen.unwrap_or("local"),
-            left_out.join(", "),
-        ));
+        doubts.push(Doubt::BuffersLeftOut {
+            clock: chosen.unwrap_or("local").to_owned(),
+            buffers: left_out.join(", "),
+        });
         regions.retain(|region| clock_of(region) == chosen);
         chosen.map(str::to_owned)
     }
@@ -201,22 +200,26 @@ impl Draft {
     fn cycle_scale(
         &self,
         clock: Option<&str>,
-        doubts: &mut Vec<String>,
+        doubts: &mut Vec<Doubt>,
     ) -> Result<Option<CycleScale>, ImportError> {
         let refuse = |found| {
             let at_byte = self.buffers.first().map_or(0, |buffer| buffer.section_at);
             Err(ImportError::Unsupported { at_byte, found, todo: RECORD_MONO })
         };
         let name = clock.unwrap_or("local");
+        let doubt = |reason: &str| {
+            let (clock, reason) = (name.to_owned(), reason.to_owned());
+            Doubt::DoubtfulClock { clock, reason }
+        };
         match clock::worth(clock) {
             Use::Good => Ok(None),
             Use::Doubtful(why) => {
-                doubts.push(format!("the clock `{name}` is {why}; {RECORD_MONO}"));
+                doubts.push(doubt(why));
                 Ok(None)
             }
             Use::Cycles(why) => match self.options.cycle_scale {
                 Some(scale) => {
-                    doubts.push(format!("the clock `{name}` is {why}; {RECORD_MONO}"));
+                    doubts.push(doubt(why));
                     Ok(Some(scale))
                 }
                 None => refuse(format!("the clock `{name}` without the length of its cycles")),

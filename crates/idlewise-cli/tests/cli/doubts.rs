@@ -1,0 +1,106 @@
+//! Minor doubts: how they are shown, and that with the fault that they name no verdict changes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use idlewise_trace::log::{IdleLog, LogWriter};
+use idlewise_trace::{Doubt, GapSink, IdleGap};
+
+use crate::import::gaps;
+use crate::{folder, json, manifest_rows, root, stdout};
+
+/// The bundled logs, with `change` made to each gap and a number of its own that looks random.
+fn changed_logs(folder: &Path, change: impl Fn(&mut IdleGap, u64)) -> Vec<PathBuf> {
+    let mut number = 1u64;
+    let mut write = |name: &str| {
+        let log = IdleLog::open(&root().join("traces").join(name)).unwrap();
+        let mut gaps = gaps(&log);
+        for gap in &mut gaps {
+            // Knuth's MMIX generator, whose high bits are good.
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            change(gap, number >> 33);
+        }
+        let path = folder.join(name);
+        let mut writer = LogWriter::create(&path, false).unwrap();
+        for gaps in gaps.chunk_by(|a, b| a.cpu == b.cpu) {
+            writer.take(gaps[0].cpu, gaps).unwrap();
+        }
+        writer.finish_unchecked(&log.metadata).unwrap();
+        path
+    };
+    manifest_rows().iter().map(|(_, log)| write(log)).collect()
+}
+
+/// The regret of each governor on each log and machine.
+type Regrets = BTreeMap<(String, String), BTreeMap<String, f64>>;
+
+fn regrets(logs: &[PathBuf]) -> Regrets {
+    let governors = ["--governor", "menu", "--governor", "teo", "--governor", "ladder"];
+    let logs = logs.iter().map(|log| log.to_str().unwrap());
+    let arguments: Vec<&str> =
+        ["replay", "--json"].into_iter().chain(governors).chain(logs).collect();
+    let mut regrets = Regrets::new();
+    for row in json(&arguments)["rows"].as_array().unwrap() {
+        let word = |column: &str| row[column].as_str().unwrap().to_owned();
+        let of_log = regrets.entry((word("log"), word("machine"))).or_default();
+        of_log.insert(word("governor"), row["regret_quarter_ratio"].as_f64().unwrap());
+    }
+    regrets
+}
+
+/// What it costs at most to believe the changed logs' verdict, as a share of the oracle's cost.
+fn verdicts_cost(change: impl Fn(&mut IdleGap, u64)) -> f64 {
+    let (original, changed) = (folder(), folder());
+    let before = regrets(&changed_logs(original.path(), |_, _| {}));
+    let after = regrets(&changed_logs(changed.path(), change));
+    let best = |regrets: &BTreeMap<String, f64>| {
+        regrets.iter().min_by(|a, b| a.1.total_cmp(b.1)).map(|(name, _)| name.clone()).unwrap()
+    };
+    let cost = |(key, of_log): (&(String, String), &BTreeMap<String, f64>)| {
+        of_log[&best(&after[key])] - of_log[&best(of_log)]
+    };
+    before.iter().map(cost).fold(0.0, f64::max)
+}
+
+#[test]
+fn what_is_minor_changes_no_verdict() {
+    let migrated = verdicts_cost(|gap, number| {
+        if number % 100 < 5 {
+            let part = |ns: u64| ns / 1_000 * (number / 100 % 1_000);
+            gap.sleep_length_ns = gap.sleep_length_ns.map(part);
+        }
+    });
+    assert!(migrated < 0.01, "next timers that were another CPU's: {migrated}");
+    let microseconds = verdicts_cost(|gap, _| {
+        let end_ns = gap.start_ns + gap.gap_ns as i64;
+        gap.start_ns = gap.start_ns / 1_000 * 1_000;
+        gap.gap_ns = (end_ns / 1_000 * 1_000 - gap.start_ns) as u64;
+    });
+    assert!(microseconds < 0.01, "times to the microsecond: {microseconds}");
+    // What is major does.
+    let unknown = verdicts_cost(|gap, _| gap.sleep_length_ns = None);
+    assert!(unknown > 0.01, "no next timers: {unknown}");
+}
+
+#[test]
+fn minor_doubts_are_one_line_unless_asked_for() {
+    let folder = folder();
+    let path = folder.path().join("log.parquet");
+    let log = IdleLog::open(&root().join("traces/a-idle.parquet")).unwrap();
+    let mut metadata = log.metadata.clone();
+    let minor = [Doubt::Microseconds, Doubt::BucketComputed];
+    metadata.doubts = [&minor[..], &[Doubt::LostEvents { count: 3 }]].concat();
+    let mut writer = LogWriter::create(&path, false).unwrap();
+    writer.take(0, &gaps(&log)).unwrap();
+    writer.finish_unchecked(&metadata).unwrap();
+    let path = path.to_str().unwrap();
+    for command in [&["replay", path][..], &["diff", path], &["info", path], &["validate", path]] {
+        let text = stdout(command);
+        assert!(text.contains("\n- and 2 minor doubts: --doubts shows them\n"), "{text}");
+        assert!(text.contains("3 events were lost") && !text.contains("microsecond"), "{text}");
+        let all = stdout(&[command, &["--doubts"]].concat());
+        assert!(all.contains("microsecond") && !all.contains("minor"), "{all}");
+        let document = stdout(&[command, &["--json"]].concat());
+        assert!(document.contains("to the microsecond"), "{document}");
+    }
+}
