@@ -143,28 +143,28 @@ fn broken_a_search_that_ends_after_the_look() {
     must_fail(Break::SearchEndsAfterLook, searcher_gives_up);
 }
 
-/// Two wakers of an event bell, which do one work each. The second one leaves an event before it.
+/// Two wakers of an event bell, which do one work each.
 struct TwoWakers {
     work: Arc<[AtomicU32; 2]>,
-    event: Arc<AtomicU32>,
     threads: [thread::JoinHandle<()>; 2],
 }
 
 impl TwoWakers {
-    fn of(bell: &EventBell) -> TwoWakers {
+    /// The second one leaves an event before its work, if there is a place for it.
+    fn of(bell: &EventBell, event: Option<&Arc<AtomicU32>>) -> TwoWakers {
         let work = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-        let event = Arc::new(AtomicU32::new(0));
         let threads = [0, 1].map(|waker| {
-            let (unparker, work, event) = (bell.unparker(), work.clone(), event.clone());
+            let (unparker, work) = (bell.unparker(), work.clone());
+            let event = event.filter(|_| waker == 1).cloned();
             thread::spawn(move || {
-                if waker == 1 {
+                if let Some(event) = event {
                     event.store(1, Ordering::Relaxed);
                 }
                 work[waker].store(1, Ordering::Relaxed);
                 unparker.unpark().unwrap();
             })
         });
-        TwoWakers { work, event, threads }
+        TwoWakers { work, threads }
     }
 
     fn have_work_left(&self) -> bool {
@@ -187,7 +187,7 @@ impl TwoWakers {
 /// The thread waits until it has seen both works, once leaving epoll by itself.
 fn owed_writes() {
     let bell = EventBell::new().unwrap();
-    let wakers = TwoWakers::of(&bell);
+    let wakers = TwoWakers::of(&bell, None);
     // Another event ended this wait.
     bell.fall_asleep();
     bell.wake_up();
@@ -215,10 +215,11 @@ fn broken_an_owed_write_that_is_forgotten() {
 /// As `owed_writes`, of a bell that looks for events before it sleeps.
 fn polls_then_sleeps() {
     let mut bell = EventBell::new().unwrap();
-    let wakers = TwoWakers::of(&bell);
+    let event = Arc::new(AtomicU32::new(0));
+    let wakers = TwoWakers::of(&bell, Some(&event));
     let mut for_nothing = 0;
     while wakers.have_work_left() {
-        if bell.poll(|| wakers.event.swap(0, Ordering::Relaxed) == 1).is_asleep() {
+        if bell.poll(|| event.swap(0, Ordering::Relaxed) == 1).is_asleep() {
             bell.wait_readable();
         }
         // Two late writes and an event.
