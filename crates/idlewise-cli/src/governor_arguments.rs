@@ -11,6 +11,14 @@ use idlewise_plugin::{Kernel, Source};
 use crate::error::Failure;
 use crate::governors::Choice;
 
+/// The help of `--governor`, with what happens without it.
+pub fn with_default(default: &'static str) -> impl FnOnce(Arg) -> Arg {
+    move |arg| {
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        arg.help(format!("{help} [default: {default}]"))
+    }
+}
+
 /// The governors that the user named, in order.
 #[derive(Clone, Debug, Default)]
 pub struct GovernorArguments {
@@ -46,6 +54,14 @@ impl GovernorArguments {
             .flat_map(|asked| [Some(&asked.name), asked.patch.as_ref()])
             .flatten()
             .map(PathBuf::from)
+    }
+
+    /// As [`GovernorArguments::choices`]; those of `names` if the user named none.
+    pub fn choices_or(&self, names: &[&str]) -> Result<Vec<Choice>, Failure> {
+        match self.is_empty() {
+            true => names.iter().map(|name| Choice::parse(name)).collect(),
+            false => self.choices(),
+        }
     }
 
     /// Finds or compiles each.
@@ -191,8 +207,7 @@ impl clap::Args for GovernorArguments {
             .arg(option(
                 "governor",
                 "NAME|FILE",
-                "A governor, or a governor's C file; may be repeated [default for replay: menu, \
-                 menu+min, teo, ladder and bounds; for diff: menu and menu+min]",
+                "A governor, or a governor's C file; may be repeated",
             ))
             .arg(
                 option("patch", "FILE", "Apply this patch to a copy of the preceding --governor's C file")

@@ -1,34 +1,27 @@
 //! Every governor that a user can name, and the lanes that replay it.
 
 use std::env;
+use std::marker::PhantomData;
 
-use idlewise_core::{Fixed, Governor, TimerOnly};
-use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor, resolve, resolve_for};
+use idlewise_core::{Governor, GovernorVisitor, StateTable};
+use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve, resolve_for};
 use idlewise_plugin::{Compiler, Plugin, PluginError, Source, WorkerCommand};
 use idlewise_report::replay::Role;
 use idlewise_report::wrap;
 use idlewise_sim::diff::{Side, governor_side, oracle_side};
-use idlewise_sim::replay::{GovernorLane, Lane, Setting};
-use idlewise_sim::{CostModel, Machine, OracleLane, Price};
+use idlewise_sim::replay::{GovernorLane, Lane, ObservedLane, Observer, Setting};
+use idlewise_sim::{BOUNDS, Bound, CostModel, IntoBox, Machine, OracleLane, Price, Rule};
 
 use crate::error::{Failure, did_you_mean};
-
-/// Names of the governors that are no port.
-const BOUNDS: [&str; 4] = ["deepest", "shallowest", "timer-only", "oracle"];
+use crate::screen::say;
 
 /// What `--governor` names.
 #[derive(Clone, Debug)]
 pub enum Choice {
     /// A port of a kernel governor, under the name that the user gave it.
     Linux(&'static GovernorSpec, String),
-    /// `deepest`.
-    Deepest,
-    /// `shallowest`.
-    Shallowest,
-    /// `fixed=STATE`, a name or an index on each machine.
-    Fixed(String),
-    /// `timer-only`.
-    TimerOnly,
+    /// A simple rule, for orientation.
+    Bound(Bound),
     /// `oracle`, at each price of latency.
     Oracle,
     /// A file of the user's.
@@ -89,16 +82,14 @@ impl Choice {
         if let Some(spec) = resolve(name) {
             return Ok(Choice::Linux(spec, name.to_owned()));
         }
-        match name {
-            "deepest" => Ok(Choice::Deepest),
-            "shallowest" => Ok(Choice::Shallowest),
-            "timer-only" => Ok(Choice::TimerOnly),
-            "oracle" => Ok(Choice::Oracle),
-            _ => match name.strip_prefix("fixed=") {
-                Some(state) if !state.is_empty() => Ok(Choice::Fixed(state.to_owned())),
-                _ => Err(unknown(name)),
-            },
-        }
+        let bound = || Bound::parse(name).map(Choice::Bound);
+        let oracle = || (name == ORACLE.0).then_some(Choice::Oracle);
+        bound().or_else(oracle).ok_or_else(|| {
+            let ids = GOVERNORS.iter().flat_map(|spec| [spec.name, spec.id]);
+            let known = ids.chain(BOUNDS.map(|(name, _)| name)).chain([ORACLE.0]);
+            let hint = did_you_mean(name, known, "`idlewise replay --help` lists them");
+            Failure::new(format_args!("no governor '{name}'; {hint}"))
+        })
     }
 
     /// The governor that a recording's kernel called by this name.
@@ -109,22 +100,12 @@ impl Choice {
         }
     }
 
-    /// What is replayed if the user names nothing.
-    pub fn standard() -> Vec<Self> {
-        let names =
-            ["menu", "menu+min", "teo", "ladder", "deepest", "shallowest", "timer-only", "oracle"];
-        names.iter().map(|name| Choice::parse(name).expect("these are known")).collect()
-    }
-
     /// The name in results.
     pub fn name(&self) -> String {
         match self {
             Choice::Linux(_, name) => name.clone(),
-            Choice::Deepest => "deepest".to_owned(),
-            Choice::Shallowest => "shallowest".to_owned(),
-            Choice::Fixed(state) => format!("fixed={state}"),
-            Choice::TimerOnly => "timer-only".to_owned(),
-            Choice::Oracle => "oracle".to_owned(),
+            Choice::Bound(bound) => bound.name(),
+            Choice::Oracle => ORACLE.0.to_owned(),
             Choice::File(file) => file.name.clone(),
         }
     }
@@ -142,88 +123,139 @@ impl Choice {
         match self {
             Choice::Linux(..) | Choice::File(_) => Role::Governor,
             Choice::Oracle => Role::Oracle,
-            _ => Role::Bound,
+            Choice::Bound(_) => Role::Bound,
         }
     }
 
-    /// Checks that the choice makes sense on a machine.
-    pub fn check(&self, machine: &Machine) -> Result<(), Failure> {
-        match self {
-            Choice::Fixed(state) => machine.state_index(state).map(|_| ()).map_err(Failure::new),
-            _ => Ok(()),
-        }
+    /// The governor on a machine, unless that lacks the state that it names.
+    pub fn on<'a>(&'a self, machine: &'a Machine) -> Result<Player<'a>, Failure> {
+        let kind = match self {
+            Choice::Linux(spec, _) => Kind::Linux(spec),
+            Choice::Bound(bound) => Kind::Rule(bound.on(machine).map_err(Failure::new)?),
+            Choice::Oracle => Kind::Oracle,
+            Choice::File(file) => Kind::File(&file.plugin),
+        };
+        Ok(Player { kind, machine })
     }
+}
 
-    /// A governor for one CPU. [`Choice::check`] came first.
-    pub fn governor(&self, machine: &Machine, tick_period_ns: u32) -> Box<dyn Governor> {
-        match self {
-            Choice::Linux(spec, _) => Box::new(spec.build(tick_period_ns)),
-            Choice::File(file) => {
-                let states = machine.table().expect("the machine was made ready for replay");
-                Box::new(file.plugin.governor(&states, tick_period_ns))
-            }
-            Choice::TimerOnly => Box::new(TimerOnly::new(u64::from(tick_period_ns))),
-            Choice::Deepest | Choice::Oracle => Box::new(Fixed::Deepest),
-            Choice::Shallowest => Box::new(Fixed::Shallowest),
-            Choice::Fixed(state) => {
-                Box::new(Fixed::State(machine.state_index(state).unwrap_or_default()))
-            }
+/// A choice on a machine.
+#[derive(Clone, Copy)]
+pub struct Player<'a> {
+    kind: Kind<'a>,
+    machine: &'a Machine,
+}
+
+#[derive(Clone, Copy)]
+enum Kind<'a> {
+    Linux(&'static GovernorSpec),
+    Rule(Rule),
+    Oracle,
+    File(&'a Plugin),
+}
+
+impl Player<'_> {
+    /// A governor for one CPU; the oracle is none.
+    pub fn governor(&self, states: &StateTable, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
+        match self.kind {
+            Kind::Linux(spec) => Some(Box::new(spec.build(tick_period_ns))),
+            Kind::Rule(rule) => Some(rule.visit(tick_period_ns, IntoBox)),
+            Kind::File(plugin) => Some(Box::new(plugin.governor(states, tick_period_ns))),
+            Kind::Oracle => None,
         }
     }
 
     /// A side of a comparison, for one CPU; the oracle's is at that price of latency.
-    /// [`Choice::check`] came first.
-    pub fn side(
-        &self,
-        machine: &Machine,
-        costs: &CostModel,
-        setting: Setting,
-        price: Price,
-    ) -> Box<dyn Side> {
-        match self {
-            Choice::Oracle => oracle_side(costs, setting, price.lambda_mw(costs)),
-            _ => governor_side(self.governor(machine, setting.tick_period_ns), setting, costs),
+    pub fn side(&self, costs: &CostModel, setting: Setting, price: Price) -> Box<dyn Side> {
+        match self.governor(&setting.states, setting.tick_period_ns) {
+            Some(governor) => governor_side(governor, setting, costs),
+            None => oracle_side(costs, setting, price.lambda_mw(costs)),
         }
     }
 
-    /// A lane for one CPU; the oracle's is at that price of latency. Each kernel governor has a
-    /// lane of its own type, so that its decisions are inlined into the replay; a file's lane runs
-    /// in a process of its own, and names `log` if it fails.
+    /// A lane for one CPU that shows each gap to `observer`; the oracle's is at that price of
+    /// latency. Each port has a lane of its own type, so that its decisions are inlined into the
+    /// replay; each question to a file crosses to another process.
+    pub fn observed<'o, O: Observer + 'o>(
+        &self,
+        costs: &CostModel,
+        setting: Setting,
+        price: Price,
+        observer: O,
+    ) -> Box<dyn ObservedLane<O> + 'o> {
+        let tick_period_ns = setting.tick_period_ns;
+        let into_lane = IntoLane { setting, observer, life: PhantomData };
+        match self.kind {
+            Kind::Linux(spec) => spec.build(tick_period_ns).visit(into_lane),
+            Kind::Rule(rule) => rule.visit(tick_period_ns, into_lane),
+            Kind::File(plugin) => {
+                let governor = plugin.governor(&setting.states, tick_period_ns);
+                Box::new(GovernorLane::with_observer(governor, setting, into_lane.observer))
+            }
+            Kind::Oracle => {
+                let (costs, lambda_mw) = (costs.clone(), price.lambda_mw(costs));
+                let observer = into_lane.observer;
+                Box::new(OracleLane::with_observer(costs, setting, lambda_mw, observer))
+            }
+        }
+    }
+
+    /// A lane for one CPU that only counts. A file's runs in a process of its own, and names `log` if
+    /// it fails.
     pub fn lane(
         &self,
         log: &str,
-        machine: &Machine,
         costs: &CostModel,
         setting: Setting,
         price: Price,
     ) -> Box<dyn Lane> {
-        let tick_period_ns = setting.tick_period_ns;
-        match self {
-            Choice::Oracle => {
-                let lambda_mw = price.lambda_mw(costs);
-                Box::new(OracleLane::new(costs.clone(), setting, lambda_mw))
+        match self.kind {
+            Kind::File(plugin) => {
+                Box::new(plugin.lane(setting, format!("{log} on {}", self.machine.id)))
             }
-            Choice::Linux(spec, _) => match spec.build(tick_period_ns) {
-                LinuxGovernor::Menu(governor) => Box::new(GovernorLane::new(governor, setting)),
-                LinuxGovernor::Teo(governor) => Box::new(GovernorLane::new(governor, setting)),
-                LinuxGovernor::Ladder(governor) => Box::new(GovernorLane::new(governor, setting)),
-                LinuxGovernor::Haltpoll(governor) => Box::new(GovernorLane::new(governor, setting)),
-            },
-            Choice::File(file) => {
-                Box::new(file.plugin.lane(setting, format!("{log} on {}", machine.id)))
-            }
-            Choice::TimerOnly => {
-                let governor = TimerOnly::new(u64::from(tick_period_ns));
-                Box::new(GovernorLane::new(governor, setting))
-            }
-            Choice::Deepest => Box::new(GovernorLane::new(Fixed::Deepest, setting)),
-            Choice::Shallowest => Box::new(GovernorLane::new(Fixed::Shallowest, setting)),
-            Choice::Fixed(state) => {
-                let index = machine.state_index(state).unwrap_or_default();
-                Box::new(GovernorLane::new(Fixed::State(index), setting))
-            }
+            _ => self.observed(costs, setting, price, ()),
         }
     }
+}
+
+/// Makes a lane of a governor.
+struct IntoLane<'o, O> {
+    setting: Setting,
+    observer: O,
+    /// As long as the observer's.
+    life: PhantomData<&'o ()>,
+}
+
+impl<'o, O: Observer + 'o> GovernorVisitor for IntoLane<'o, O> {
+    type Output = Box<dyn ObservedLane<O> + 'o>;
+
+    fn visit<G: Governor + 'static>(self, governor: G) -> Self::Output {
+        Box::new(GovernorLane::with_observer(governor, self.setting, self.observer))
+    }
+}
+
+/// Of what a governor printed.
+const PRINTED_LINE_COUNT_MAX: usize = 20;
+
+/// Says what governors of the user's printed and what they did wrong, and what follows from that.
+/// Returns whether one did wrong.
+pub fn say_failures(choices: &[Choice], consequence: &str) -> bool {
+    for choice in choices {
+        let printed = choice.printed().unwrap_or_default();
+        for line in printed.lines().take(PRINTED_LINE_COUNT_MAX) {
+            say(format_args!("idlewise: {} printed: {line}", choice.name()));
+        }
+    }
+    let failures: Vec<String> = choices.iter().filter_map(Choice::failure).collect();
+    for failure in &failures {
+        say(format_args!("idlewise: {failure}; {consequence}"));
+    }
+    !failures.is_empty()
+}
+
+/// What is replayed if the user names nothing.
+pub fn standard() -> Vec<&'static str> {
+    USUAL.into_iter().chain(["deepest", "shallowest", "timer-only", ORACLE.0]).collect()
 }
 
 /// Which kernels' governors were replayed, a phrase for each release.
@@ -260,22 +292,22 @@ impl From<PluginError> for Failure {
     }
 }
 
-fn unknown(name: &str) -> Failure {
-    let ids = GOVERNORS.iter().flat_map(|spec| [spec.name, spec.id]);
-    let known = ids.chain(BOUNDS);
-    let hint = did_you_mean(name, known, "`idlewise replay --help` lists them");
-    Failure::new(format_args!("no governor '{name}'; {hint}"))
+/// The port of that name.
+pub fn port(name: &str) -> Result<&'static GovernorSpec, Failure> {
+    resolve(name).ok_or_else(|| {
+        let names = GOVERNORS.iter().flat_map(|spec| [spec.id, spec.name]);
+        let hint = did_you_mean(name, names, &format!("there are {}", port_ids()));
+        Failure::new(format_args!("no governor '{name}'; {hint}"))
+    })
 }
 
-/// What every command takes beside the ports.
-const SIMPLE_RULES: [(&str, &str); 3] = [
-    ("deepest, shallowest", "the deepest or shallowest state that is enabled and allowed"),
-    ("fixed=STATE", "one state, by name or index; if it is not allowed, the next shallower one"),
-    ("timer-only", "the deepest state that the next timer leaves room for"),
-];
-/// What only a replay takes: a simulated machine has no future to know, and an export needs each stay.
-const REPLAYED: [(&str, &str); 3] = [
-    ("oracle", "the cheapest state for each gap, known in advance"),
+/// The ids of all ports.
+pub fn port_ids() -> String {
+    GOVERNORS.iter().map(|spec| spec.id).collect::<Vec<_>>().join(", ")
+}
+
+const ORACLE: (&str, &str) = ("oracle", "the cheapest state for each gap, known in advance");
+const FILES: [(&str, &str); 2] = [
     (
         "FILE.c",
         "a kernel governor's C file, unmodified or with --patch, or one that includes \
@@ -287,9 +319,9 @@ const REPLAYED: [(&str, &str); 3] = [
 const LIST_INDENT: usize = 24;
 const LIST_WIDTH: usize = 100;
 
-/// The governors that replays take, for `--help`.
+/// The governors that commands take which know each gap's length in advance, for `--help`.
 pub fn list() -> String {
-    rows(&REPLAYED)
+    rows(&[ORACLE])
 }
 
 /// Those that decide on their own.
@@ -297,10 +329,10 @@ pub fn list_of_deciding() -> String {
     rows(&[])
 }
 
-fn rows(more: &[(&str, &str)]) -> String {
-    let mut text = String::from("Governors (a name without a version means the newest):\n");
+fn rows(oracle: &[(&str, &str)]) -> String {
+    let mut text = String::from("Governors (a name without a version means that of Linux 6.12):\n");
     let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
-    for (name, meaning) in ports.chain(SIMPLE_RULES).chain(more.iter().copied()) {
+    for (name, meaning) in ports.chain(BOUNDS).chain(oracle.iter().copied()).chain(FILES) {
         // `wrap` knows no first line that begins elsewhere, so it wraps without the name.
         let meaning = wrap(meaning, LIST_WIDTH - LIST_INDENT, 0);
         let meaning = meaning.replace('\n', &format!("\n{:LIST_INDENT$}", ""));
@@ -317,18 +349,12 @@ mod tests {
     fn suggests_the_nearest_name() {
         let Err(Failure::Message(message)) = Choice::parse("meun") else { panic!() };
         assert_eq!(message, "no governor 'meun'; did you mean 'menu'?");
-        assert!(Choice::parse("fixed=").is_err());
     }
 
     #[test]
-    fn knows_every_name_in_the_list() {
-        let list = list_of_deciding();
-        // Further lines of a description are indented more.
-        let names = list.lines().skip(1).filter(|line| !line.starts_with("   "));
-        for line in names {
-            for name in line.trim().split("  ").next().unwrap().split(", ") {
-                Choice::parse(name).unwrap();
-            }
-        }
+    fn a_state_that_a_machine_lacks_is_an_error() {
+        let machine = idlewise_machine::bundled("spr").unwrap();
+        let on = |name| Choice::parse(name).unwrap().on(&machine).map(|_| ());
+        assert!(on("fixed=C6").is_ok() && on("fixed=C9").is_err());
     }
 }

@@ -124,7 +124,7 @@ impl World {
             .collect::<Result<_, Failure>>()?;
         for bench in &benches {
             for choice in choices {
-                choice.check(&bench.machine)?;
+                choice.on(&bench.machine)?;
             }
         }
         Ok(benches)

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use idlewise_linux::GOVERNORS;
 use idlewise_report::{columns_markdown, park};
+use idlewise_sim::BOUNDS;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -91,6 +93,27 @@ fn pages_of_bench_park_follow_from_their_figures() {
 
 /// What is below this line of a page is made by its test.
 const GENERATED: &str = "<!-- generated: `make golden` -->\n";
+
+/// What of a page's middle is made ends with this line.
+const GENERATED_END: &str = "<!-- generated until here -->\n";
+
+fn assert_golden_section(page: &str, found: &str) {
+    let path = root().join(page);
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(GENERATED).expect("the marker is there");
+    let (_, after) = rest.split_once(GENERATED_END).expect("the other marker is there");
+    assert_golden(&path, &format!("{before}{GENERATED}\n{found}\n{GENERATED_END}{after}"));
+}
+
+#[test]
+fn the_list_of_governors_is_in_the_documentation() {
+    let mut table = String::from("| name | what it does |\n| --- | --- |\n");
+    let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
+    for (name, meaning) in ports.chain(BOUNDS) {
+        table += &format!("| `{name}` | {meaning} |\n");
+    }
+    assert_golden_section("docs/replay.md", &table);
+}
 
 /// The headers define what the document lists.
 #[test]

@@ -182,6 +182,16 @@ pub trait Governor: Send {
     }
 }
 
+/// Something to do with a governor whose type only a list of governors knows, so that it is inlined
+/// there.
+pub trait GovernorVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with a governor that has no history yet.
+    fn visit<G: Governor + Clone + 'static>(self, governor: G) -> Self::Output;
+}
+
 impl<G: Governor + ?Sized> Governor for &mut G {
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
         (**self).select(context, device)

@@ -49,8 +49,8 @@ pub use bells::Marks;
 pub use bounds::{Fixed, TimerOnly};
 pub use doorbell::{Doorbell, DoorbellState, Ring};
 pub use governor::{
-    Context, Decision, Device, FAR_AWAY_NS, Governor, NO_LATENCY_LIMIT_NS, Outcome, SleepLength,
-    tick_period_ns,
+    Context, Decision, Device, FAR_AWAY_NS, Governor, GovernorVisitor, NO_LATENCY_LIMIT_NS,
+    Outcome, SleepLength, tick_period_ns,
 };
 #[cfg(target_has_atomic = "64")]
 pub use idle_set::IdleSet;

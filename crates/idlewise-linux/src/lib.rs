@@ -7,13 +7,14 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `lib.rs` | [`GOVERNORS`], the list; [`resolve`], [`resolve_for`]; [`LinuxGovernor`], any of them in one type |
+//! | `lib.rs` | [`GOVERNORS`], the one list; [`resolve`], [`resolve_for`]; [`LinuxGovernor`], any of them in one type |
 //! | `menu.rs` | [`Menu`]: the nearest timer, corrected by habit, and two proposed variants |
 //! | `intervals.rs` | menu's last eight stays, and whether they have a typical length |
 //! | `teo.rs` | [`Teo`]: trusts the timer as far as early wake-ups allow |
 //! | `ladder.rs` | [`Ladder`]: a step at a time |
 //! | `haltpoll.rs` | [`Haltpoll`]: polls in a guest before it halts |
 //! | `states.rs` | the state table in the kernel's types |
+//! | `patches/` | what makes a kernel's C file decide as one of our variants |
 //!
 //! Bit-exact includes what nobody meant: sums that wrap, microseconds cut to 32 bits, signed times
 //! compared as unsigned ones. Each such place says so. Where the kernel would run off its table (one
@@ -43,7 +44,7 @@ mod menu;
 mod states;
 mod teo;
 
-use idlewise_core::{Context, Decision, Device, Governor, Outcome};
+use idlewise_core::{Context, Decision, Device, Governor, GovernorVisitor, Outcome};
 
 pub use haltpoll::{Haltpoll, HaltpollRelease};
 pub use ladder::Ladder;
@@ -57,10 +58,14 @@ pub struct GovernorSpec {
     pub id: &'static str,
     /// The governor without its kernel, such as `menu+min`; as a request it means 6.12's.
     pub name: &'static str,
+    /// The kernel's governor, such as `menu`, and the name of its C file.
+    pub port: &'static str,
     /// The kernel's stable series, such as `6.12`.
     pub series: &'static str,
     /// The point release whose decisions it repeats; a stable series changes its governors too.
     pub release: &'static str,
+    /// What makes that release's C file decide so; none if it does as it is.
+    pub patch: Option<&'static str>,
     /// What it does, in one sentence.
     pub meaning: &'static str,
     build: fn(u32) -> LinuxGovernor,
@@ -73,115 +78,126 @@ impl GovernorSpec {
     }
 }
 
-const RELEASE_6_1: &str = "6.1.192-2";
-const RELEASE_6_12: &str = "6.12.117-1";
-const RELEASE_7_2: &str = "7.2.13-1";
+/// Debian's release of a stable series.
+macro_rules! release {
+    ("6.1") => {
+        "6.1.192-2"
+    };
+    ("6.12") => {
+        "6.12.117-1"
+    };
+    ("7.2") => {
+        "7.2.13-1"
+    };
+}
 
-/// Every governor of this crate. Of those with the same name 6.12's comes first: that kernel is the
-/// newest of which all governors are here, so bare names compare governors of one kernel.
-pub const GOVERNORS: &[GovernorSpec] = &[
-    GovernorSpec {
-        id: "menu-6.12",
-        name: "menu",
-        series: "6.12",
-        release: RELEASE_6_12,
-        meaning: "the time to the next timer, corrected by past errors, or the typical length of recent \
-                  stays; if that is short, timers are not read",
-        build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_12, tick)),
-    },
-    GovernorSpec {
-        id: "menu-6.1",
-        name: "menu",
-        series: "6.1",
-        release: RELEASE_6_1,
-        meaning: "as 6.12, but always reads the timers, and prefers low latency while tasks wait for \
-                  I/O",
-        build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_1, tick)),
-    },
-    GovernorSpec {
-        id: "menu-7.2",
-        name: "menu",
-        series: "7.2",
-        release: RELEASE_7_2,
-        meaning: "as 6.12 with +safe-range; also ignores unusually short stays when it looks for the \
-                  typical length",
-        build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V7_2, tick)),
-    },
-    GovernorSpec {
-        id: "menu-6.12+min",
-        name: "menu+min",
-        series: "6.12",
-        release: RELEASE_6_12,
-        meaning: "menu, but believes a short prediction even while the tick is stopped",
-        build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_12_MIN, tick)),
-    },
-    GovernorSpec {
-        id: "menu-6.12+safe-range",
-        name: "menu+safe-range",
-        series: "6.12",
-        release: RELEASE_6_12,
-        meaning: "menu, but while the tick is stopped believes a short prediction unless the next timer \
-                  is more than two ticks away",
-        build: |tick| LinuxGovernor::Menu(Menu::new(MenuRelease::V6_12_SAFE_RANGE, tick)),
-    },
-    GovernorSpec {
-        id: "teo-6.12",
-        name: "teo",
-        series: "6.12",
-        release: RELEASE_6_12,
-        meaning: "the deepest state, unless most recent stays ended early; reads the timers last",
-        build: |tick| LinuxGovernor::Teo(Teo::new(TeoRelease::V6_12, tick)),
-    },
-    GovernorSpec {
-        id: "teo-6.1",
-        name: "teo",
-        series: "6.1",
-        release: RELEASE_6_1,
-        meaning: "the deepest state that the next timer allows, unless most stays, or most of the last \
-                  nine, ended early",
-        build: |tick| LinuxGovernor::Teo(Teo::new(TeoRelease::V6_1, tick)),
-    },
-    GovernorSpec {
-        id: "ladder-6.12",
-        name: "ladder",
-        series: "6.12",
-        release: RELEASE_6_12,
-        meaning: "one state deeper after four long stays, one shallower after a short one",
-        build: |_| LinuxGovernor::Ladder(Ladder::new()),
-    },
-    GovernorSpec {
-        id: "ladder-6.1",
-        name: "ladder",
-        series: "6.1",
-        release: RELEASE_6_1,
-        meaning: "as 6.12",
-        build: |_| LinuxGovernor::Ladder(Ladder::new()),
-    },
-    GovernorSpec {
-        id: "ladder-7.2",
-        name: "ladder",
-        series: "7.2",
-        release: RELEASE_7_2,
-        meaning: "as 6.12",
-        build: |_| LinuxGovernor::Ladder(Ladder::new()),
-    },
-    GovernorSpec {
-        id: "haltpoll-6.12",
-        name: "haltpoll",
-        series: "6.12",
-        release: RELEASE_6_12,
-        meaning: "polls for a time that adapts, then halts; for guests",
-        build: |_| LinuxGovernor::Haltpoll(Haltpoll::new(HaltpollRelease::V6_12)),
-    },
-    GovernorSpec {
-        id: "haltpoll-6.1",
-        name: "haltpoll",
-        series: "6.1",
-        release: RELEASE_6_1,
-        meaning: "as 6.12, but the polling time is halved forever and never becomes 0",
-        build: |_| LinuxGovernor::Haltpoll(Haltpoll::new(HaltpollRelease::V6_1)),
-    },
-];
+/// The list of governors. A port has its type and its rows; a row a series, the rule if no kernel has
+/// it (then `patches/RULE.patch` has it too), how it is built for a tick period, and what it does.
+macro_rules! governors {
+    ($($port:ident $Port:ident {
+        $($series:tt $(+ $rule:literal)?, $build:expr, $meaning:literal;)+
+    })+) => {
+        /// Every governor of this crate. Of those with the same name 6.12's comes first: that kernel
+        /// is the newest of which all governors are here, so bare names compare governors of one
+        /// kernel.
+        pub const GOVERNORS: &[GovernorSpec] = &[$($(GovernorSpec {
+            id: concat!(stringify!($port), "-", $series $(, "+", $rule)?),
+            name: concat!(stringify!($port) $(, "+", $rule)?),
+            port: stringify!($port),
+            series: $series,
+            release: release!($series),
+            patch: {
+                let patch: &[&str] = &[$(include_str!(concat!("../patches/", $rule, ".patch")))?];
+                if let [patch] = patch { Some(*patch) } else { None }
+            },
+            meaning: $meaning,
+            build: |tick_period_ns| LinuxGovernor::$Port(($build)(tick_period_ns)),
+        },)+)+];
+
+        /// The kernel's governors that are ported, each once.
+        pub const PORTS: &[&str] = &[$(stringify!($port)),+];
+
+        /// Any governor of this crate, without a box and without dynamic dispatch.
+        #[derive(Clone, Debug)]
+        pub enum LinuxGovernor {
+            $(
+                #[doc = concat!("`", stringify!($port), "`.")]
+                $Port($Port),
+            )+
+        }
+
+        impl LinuxGovernor {
+            /// Shows the visitor the governor itself, so that code is made for its type.
+            pub fn visit<V: GovernorVisitor>(self, visitor: V) -> V::Output {
+                match self {
+                    $(Self::$Port(governor) => visitor.visit(governor),)+
+                }
+            }
+        }
+
+        impl Governor for LinuxGovernor {
+            #[inline]
+            fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
+                match self {
+                    $(Self::$Port(governor) => governor.select(context, device),)+
+                }
+            }
+
+            #[inline]
+            fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
+                match self {
+                    $(Self::$Port(governor) => governor.reflect(outcome, device),)+
+                }
+            }
+
+            fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+                match self {
+                    $(Self::$Port(governor) => governor.memory(note),)+
+                }
+            }
+        }
+    };
+}
+
+governors! {
+    menu Menu {
+        "6.12", |tick| Menu::new(MenuRelease::V6_12, tick),
+            "the time to the next timer, corrected by past errors, or the typical length of recent \
+             stays; if that is short, timers are not read";
+        "6.1", |tick| Menu::new(MenuRelease::V6_1, tick),
+            "as 6.12, but always reads the timers, and prefers low latency while tasks wait for I/O";
+        "7.2", |tick| Menu::new(MenuRelease::V7_2, tick),
+            "as 6.12 with +safe-range; also ignores unusually short stays when it looks for the \
+             typical length";
+        "6.12" + "min", |tick| Menu::new(MenuRelease::V6_12_MIN, tick),
+            "menu, but believes a short prediction even while the tick is stopped";
+        "6.12" + "safe-range", |tick| Menu::new(MenuRelease::V6_12_SAFE_RANGE, tick),
+            "menu, but while the tick is stopped believes a short prediction unless the next timer is \
+             more than two ticks away";
+    }
+    teo Teo {
+        "6.12", |tick| Teo::new(TeoRelease::V6_12, tick),
+            "the deepest state, unless most recent stays ended early; reads the timers last";
+        "6.1", |tick| Teo::new(TeoRelease::V6_1, tick),
+            "the deepest state that the next timer allows, unless most stays, or most of the last \
+             nine, ended early";
+    }
+    ladder Ladder {
+        "6.12", |_| Ladder::new(),
+            "one state deeper after four long stays, one shallower after a short one";
+        "6.1", |_| Ladder::new(), "as 6.12";
+        "7.2", |_| Ladder::new(), "as 6.12";
+    }
+    haltpoll Haltpoll {
+        "6.12", |_| Haltpoll::new(HaltpollRelease::V6_12),
+            "polls for a time that adapts, then halts; for guests";
+        "6.1", |_| Haltpoll::new(HaltpollRelease::V6_1),
+            "as 6.12, but the polling time is halved forever and never becomes 0";
+    }
+}
+
+/// Those that are compared if nobody names any.
+pub const USUAL: [&str; 4] = ["menu", "menu+min", "teo", "ladder"];
 
 /// The governor with this id, or 6.12's with this bare name (`menu` is `menu-6.12`).
 pub fn resolve(name: &str) -> Option<&'static GovernorSpec> {
@@ -203,50 +219,6 @@ pub fn resolve_for(name: &str, kernel: &str) -> Option<&'static GovernorSpec> {
 fn series_number(kernel: &str) -> Option<(u32, u32)> {
     let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
-/// Any governor of this crate, without a box and without dynamic dispatch.
-#[derive(Clone, Debug)]
-pub enum LinuxGovernor {
-    /// `menu`.
-    Menu(Menu),
-    /// `teo`.
-    Teo(Teo),
-    /// `ladder`.
-    Ladder(Ladder),
-    /// `haltpoll`.
-    Haltpoll(Haltpoll),
-}
-
-impl Governor for LinuxGovernor {
-    #[inline]
-    fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
-        match self {
-            Self::Menu(governor) => governor.select(context, device),
-            Self::Teo(governor) => governor.select(context, device),
-            Self::Ladder(governor) => governor.select(context, device),
-            Self::Haltpoll(governor) => governor.select(context, device),
-        }
-    }
-
-    #[inline]
-    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
-        match self {
-            Self::Menu(governor) => governor.reflect(outcome, device),
-            Self::Teo(governor) => governor.reflect(outcome, device),
-            Self::Ladder(governor) => governor.reflect(outcome, device),
-            Self::Haltpoll(governor) => governor.reflect(outcome, device),
-        }
-    }
-
-    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
-        match self {
-            Self::Menu(governor) => governor.memory(note),
-            Self::Teo(governor) => governor.memory(note),
-            Self::Ladder(governor) => governor.memory(note),
-            Self::Haltpoll(governor) => governor.memory(note),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -274,13 +246,12 @@ mod tests {
     }
 
     #[test]
-    fn spells_every_id_as_name_series_and_variant() {
-        for spec in GOVERNORS {
-            let (governor, variant) = spec.name.split_once('+').unwrap_or((spec.name, ""));
-            let rest = spec.id.strip_prefix(governor).and_then(|rest| rest.strip_prefix('-'));
-            let rest = rest.and_then(|rest| rest.strip_prefix(spec.series)).expect(spec.id);
-            assert_eq!(rest.strip_prefix('+').unwrap_or(rest), variant, "{}", spec.id);
+    fn names_are_different_and_releases_of_their_series() {
+        for (index, spec) in GOVERNORS.iter().enumerate() {
+            assert!(GOVERNORS[..index].iter().all(|other| other.id != spec.id), "{}", spec.id);
             assert!(spec.release.starts_with(spec.series), "{}", spec.id);
+            assert_eq!(spec.patch.is_some(), spec.name != spec.port, "{}", spec.id);
         }
+        assert!(USUAL.iter().all(|name| resolve(name).is_some()));
     }
 }

@@ -117,7 +117,7 @@ impl Plugin {
     pub fn governor(&self, states: &StateTable, tick_period_ns: u32) -> RemoteGovernor {
         let mut bytes = Vec::new();
         worker::put_governor(&mut bytes, states, tick_period_ns);
-        let name = "the replay".to_owned();
+        let name = "the run".to_owned();
         RemoteGovernor { remote: Remote::new(self.shared.clone(), name, Kind::Governor, &bytes) }
     }
 }

@@ -75,6 +75,11 @@ pub(crate) struct StateRule {
 }
 
 impl StateRule {
+    /// Of each state; behind the last they are its own.
+    pub(crate) fn all(setting: &Setting) -> [Self; STATE_COUNT_MAX] {
+        std::array::from_fn(|i| StateRule::new(setting, i.min(setting.states.deepest())))
+    }
+
     fn new(setting: &Setting, index: StateIndex) -> Self {
         let Setting { states, disabled, .. } = setting;
         let state: &IdleState = states.get(index);
@@ -201,15 +206,13 @@ pub(crate) struct IdleLoop<G> {
 
 impl<G: Governor> IdleLoop<G> {
     pub(crate) fn new(governor: G, setting: Setting) -> Self {
-        let rules =
-            std::array::from_fn(|i| StateRule::new(&setting, i.min(setting.states.deepest())));
         IdleLoop {
             governor,
             setting,
             device: Device::default(),
             tick_stopped: false,
             poll_limit_ns: setting.poll_limit_ns(),
-            rules,
+            rules: StateRule::all(&setting),
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `study/` | [`study::STUDIES`]: published claims confronted with the simulated machine |
 //! | `workload/` | [`workload::Workload`]: what runs on it |
 //! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
+//! | `bound.rs` | [`Bound`]: governors for orientation, by name |
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap that is known |
 //! | `cost.rs` | [`CostModel`]: energy, and delay at a [`Price`] |
 //! | `decision_log.rs` | [`decision_log`]: a governor against what a real kernel's answered |
@@ -43,6 +44,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod bound;
 mod cost;
 pub mod decision_log;
 pub mod diff;
@@ -53,6 +55,7 @@ pub mod simulate;
 pub mod study;
 pub mod workload;
 
+pub use bound::{BOUNDS, Bound, IntoBox, Rule};
 pub use cost::{CostModel, Price};
 pub use idlewise_machine::{
     Arch, Basis, DomainState, Flag, Machine, MachineError, MachineState, Power, PowerFigure,

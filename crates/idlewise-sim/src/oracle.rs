@@ -7,11 +7,14 @@
 //! It is not a [`idlewise_core::Governor`]: it sees the future, and a type says so better than a
 //! check at run time. It never needs the tick.
 
-use idlewise_core::StateIndex;
+use idlewise_core::{STATE_COUNT_MAX, StateIndex};
 use idlewise_trace::IdleGap;
 
 use crate::cost::CostModel;
-use crate::replay::{Lane, Setting, Tally};
+use crate::idle_loop::StateRule;
+use crate::replay::{
+    FirstDecision, GapCourse, Lane, ObservedLane, Observer, ReplayedStay, Setting, StayEnd, Tally,
+};
 
 /// The cheapest state by gap length, at one price of latency.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,7 +98,7 @@ fn crossing_ns(
 }
 
 /// The oracle as a lane, so that it is counted like the governors beside it.
-pub struct OracleLane {
+pub struct OracleLane<O = ()> {
     costs: CostModel,
     setting: Setting,
     lambda_mw: f64,
@@ -103,13 +106,31 @@ pub struct OracleLane {
     /// For the latency limit that a gap had last, if it had one.
     limited: Option<(u64, Oracle)>,
     tally: Tally,
+    rules: [StateRule; STATE_COUNT_MAX],
+    observer: O,
 }
 
 impl OracleLane {
     /// The oracle at price `lambda_mw` of latency.
     pub fn new(costs: CostModel, setting: Setting, lambda_mw: f64) -> Self {
+        OracleLane::with_observer(costs, setting, lambda_mw, ())
+    }
+}
+
+impl<O: Observer> OracleLane<O> {
+    /// The same, each gap shown to `observer` as one stay.
+    pub fn with_observer(costs: CostModel, setting: Setting, lambda_mw: f64, observer: O) -> Self {
         let unlimited = Oracle::new(&costs, &setting, setting.latency_limit_ns, lambda_mw);
-        OracleLane { costs, setting, lambda_mw, unlimited, limited: None, tally: Tally::default() }
+        OracleLane {
+            unlimited,
+            limited: None,
+            tally: Tally::default(),
+            rules: StateRule::all(&setting),
+            costs,
+            setting,
+            lambda_mw,
+            observer,
+        }
     }
 
     /// The state for a gap.
@@ -129,7 +150,13 @@ impl OracleLane {
     }
 }
 
-impl Lane for OracleLane {
+impl<O: Observer> ObservedLane<O> for OracleLane<O> {
+    fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
+    }
+}
+
+impl<O: Observer> Lane for OracleLane<O> {
     fn replay(&mut self, gaps: &[IdleGap]) {
         for gap in gaps {
             let index = self.state(gap);
@@ -138,6 +165,22 @@ impl Lane for OracleLane {
             state.stay_ns += gap.gap_ns;
             state.add_wake(gap.wake_reason, self.setting.states.get(index).wakes_on_store);
             self.tally.add_gap(gap.gap_ns, gap.sleep_length_ns.is_some());
+            let rule = &self.rules[index];
+            let exit_latency_ns = rule.exit_latency_ns;
+            let idle_ns = gap.gap_ns.saturating_add(exit_latency_ns);
+            self.observer.stay(
+                gap,
+                ReplayedStay {
+                    state: index,
+                    at_ns: 0,
+                    stay_ns: gap.gap_ns,
+                    exit_latency_ns,
+                    verdict: rule.verdict(gap.gap_ns, idle_ns),
+                    end: StayEnd::Event,
+                },
+            );
+            let first = FirstDecision { state: index, tick_stopped: true };
+            self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns: exit_latency_ns });
         }
     }
 

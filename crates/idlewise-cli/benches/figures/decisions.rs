@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use idlewise_core::tick_period_ns;
 use idlewise_core::{
-    Context, Decision, Device, Fixed, Governor, NO_LATENCY_LIMIT_NS, Outcome, SleepLength,
-    StateTable, TimerOnly,
+    Context, Decision, Device, Fixed, Governor, GovernorVisitor, NO_LATENCY_LIMIT_NS, Outcome,
+    SleepLength, StateTable,
 };
-use idlewise_linux::{GOVERNORS, GovernorSpec, LinuxGovernor};
+use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve};
 use idlewise_report::{Column, Table, TextStyle};
 use idlewise_sim::replay::{GovernorLane, Lane, Setting};
-use idlewise_sim::{CostModel, Oracle, OracleLane};
+use idlewise_sim::{CostModel, Oracle, OracleLane, Rule};
 use idlewise_trace::IdleGap;
 use idlewise_trace::log::IdleLog;
 
@@ -64,9 +64,7 @@ impl World {
 #[derive(Clone, Copy)]
 pub enum Subject {
     Linux(&'static GovernorSpec),
-    Deepest,
-    Shallowest,
-    TimerOnly,
+    Bound(&'static str, Rule),
     /// At this part of a polling CPU's power as the price of latency. Its lookup counts as its
     /// decision; there is nothing to reflect on.
     Oracle(f64),
@@ -74,25 +72,28 @@ pub enum Subject {
 
 impl Subject {
     pub fn all() -> Vec<Self> {
-        let bounds = [Subject::Deepest, Subject::Shallowest, Subject::TimerOnly];
         let linux = GOVERNORS.iter().map(Subject::Linux);
-        linux.chain(bounds).chain([Subject::Oracle(0.25)]).collect()
+        linux.chain(Self::bounds()).chain([Subject::Oracle(0.25)]).collect()
     }
 
     /// What `idlewise replay` replays if nobody names a governor.
     pub fn standard() -> Vec<Self> {
-        let linux = ["menu", "menu+min", "teo", "ladder"].iter();
-        let linux = linux.filter_map(|name| idlewise_linux::resolve(name)).map(Subject::Linux);
-        let bounds = [Subject::Deepest, Subject::Shallowest, Subject::TimerOnly];
-        linux.chain(bounds).chain([0.0, 0.25, 1.0].map(Subject::Oracle)).collect()
+        let linux = USUAL.iter().filter_map(|name| resolve(name)).map(Subject::Linux);
+        linux.chain(Self::bounds()).chain([0.0, 0.25, 1.0].map(Subject::Oracle)).collect()
+    }
+
+    fn bounds() -> [Self; 3] {
+        [
+            Subject::Bound("deepest", Rule::Fixed(Fixed::Deepest)),
+            Subject::Bound("shallowest", Rule::Fixed(Fixed::Shallowest)),
+            Subject::Bound("timer-only", Rule::TimerOnly),
+        ]
     }
 
     pub fn name(self) -> String {
         match self {
             Subject::Linux(spec) => spec.id.to_owned(),
-            Subject::Deepest => "deepest".to_owned(),
-            Subject::Shallowest => "shallowest".to_owned(),
-            Subject::TimerOnly => "timer-only".to_owned(),
+            Subject::Bound(name, _) => name.to_owned(),
             Subject::Oracle(_) => "oracle (lookup)".to_owned(),
         }
     }
@@ -101,17 +102,8 @@ impl Subject {
         let setting = world.setting;
         let period_ns = setting.tick_period_ns;
         match self {
-            Subject::Linux(spec) => match spec.build(period_ns) {
-                LinuxGovernor::Menu(governor) => Box::new(GovernorLane::new(governor, setting)),
-                LinuxGovernor::Teo(governor) => Box::new(GovernorLane::new(governor, setting)),
-                LinuxGovernor::Ladder(governor) => Box::new(GovernorLane::new(governor, setting)),
-                LinuxGovernor::Haltpoll(governor) => Box::new(GovernorLane::new(governor, setting)),
-            },
-            Subject::Deepest => Box::new(GovernorLane::new(Fixed::Deepest, setting)),
-            Subject::Shallowest => Box::new(GovernorLane::new(Fixed::Shallowest, setting)),
-            Subject::TimerOnly => {
-                Box::new(GovernorLane::new(TimerOnly::new(period_ns.into()), setting))
-            }
+            Subject::Linux(spec) => spec.build(period_ns).visit(IntoLane(setting)),
+            Subject::Bound(_, rule) => rule.visit(period_ns, IntoLane(setting)),
             Subject::Oracle(part) => {
                 let lambda_mw = part * world.costs.full_price_mw();
                 Box::new(OracleLane::new(world.costs.clone(), setting, lambda_mw))
@@ -123,15 +115,8 @@ impl Subject {
     pub fn prepare(self, world: &World) -> Box<dyn Timed + '_> {
         let period_ns = world.setting.tick_period_ns;
         match self {
-            Subject::Linux(spec) => match spec.build(period_ns) {
-                LinuxGovernor::Menu(governor) => Captured::boxed(governor, world),
-                LinuxGovernor::Teo(governor) => Captured::boxed(governor, world),
-                LinuxGovernor::Ladder(governor) => Captured::boxed(governor, world),
-                LinuxGovernor::Haltpoll(governor) => Captured::boxed(governor, world),
-            },
-            Subject::Deepest => Captured::boxed(Fixed::Deepest, world),
-            Subject::Shallowest => Captured::boxed(Fixed::Shallowest, world),
-            Subject::TimerOnly => Captured::boxed(TimerOnly::new(period_ns.into()), world),
+            Subject::Linux(spec) => spec.build(period_ns).visit(Capture(world)),
+            Subject::Bound(_, rule) => rule.visit(period_ns, Capture(world)),
             Subject::Oracle(part) => {
                 let lambda_mw = part * world.costs.full_price_mw();
                 let setting = &world.setting;
@@ -140,6 +125,26 @@ impl Subject {
                 Box::new(Lookups { oracle, world })
             }
         }
+    }
+}
+
+struct IntoLane(Setting);
+
+impl GovernorVisitor for IntoLane {
+    type Output = Box<dyn Lane>;
+
+    fn visit<G: Governor + 'static>(self, governor: G) -> Self::Output {
+        Box::new(GovernorLane::new(governor, self.0))
+    }
+}
+
+struct Capture<'a>(&'a World);
+
+impl<'a> GovernorVisitor for Capture<'a> {
+    type Output = Box<dyn Timed + 'a>;
+
+    fn visit<G: Governor + Clone + 'static>(self, governor: G) -> Self::Output {
+        Captured::boxed(governor, self.0)
     }
 }
 

@@ -28,17 +28,14 @@ const DRIVER: &str = include_str!("kernel_c.c");
 
 /// The C file of a port, with the variant's patch.
 fn source(sources: &Path, spec: &GovernorSpec) -> Result<Source, Box<dyn Error>> {
-    let (governor, variant) = match spec.name.split_once('+') {
-        Some((governor, variant)) => (governor, Some(variant)),
-        None => (spec.name, None),
-    };
-    let patches = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/patches");
+    let rule = spec.name.split_once('+').map(|(_, rule)| rule);
+    let patches = concat!(env!("CARGO_MANIFEST_DIR"), "/../idlewise-linux/patches");
     Ok(Source {
-        patch: variant.map(|variant| PathBuf::from(format!("{patches}/{variant}.patch"))),
+        patch: rule.map(|rule| PathBuf::from(format!("{patches}/{rule}.patch"))),
         kernel: Some(Kernel::parse(spec.series)?),
         kernel_source: Some(sources.join(spec.series)),
         fixed_hz: Some(HZ),
-        ..Source::new(format!("{governor}.c"))
+        ..Source::new(format!("{}.c", spec.port))
     })
 }
 
@@ -156,7 +153,7 @@ fn print_decisions(
         ours_ns: median(ours.iter().copied()),
         theirs_ns: median(theirs.iter().copied()),
         ratio: median_ratio(ours, theirs),
-        goal: Goal::AtMost(if spec.name.starts_with("menu") { 0.6 } else { 1.0 }),
+        goal: Goal::AtMost(if spec.port == "menu" { 0.6 } else { 1.0 }),
     });
     let table = Table::new(title, &columns, pairs);
     print!("{}", table.to_text(&TextStyle::for_stdout()));

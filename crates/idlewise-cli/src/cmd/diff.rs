@@ -14,16 +14,13 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use crate::error::Failure;
-use crate::governor_arguments::GovernorArguments;
-use crate::governors::{self, Choice};
+use crate::governor_arguments::{GovernorArguments, with_default};
+use crate::governors::{self, Choice, Player};
 use crate::input::NamedLog;
 use crate::progress::Progress;
-use crate::screen::{self, say};
+use crate::screen;
 use crate::threads;
 use crate::world::{ALL_LOGS, Bench, World, title};
-
-/// What is compared if the user names nothing: the released rule and the one proposed for it.
-const GOVERNORS_DEFAULT: [&str; 2] = ["menu", "menu+min"];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,6 +51,7 @@ state; 2 on bad input.";
 /// only one of them stopped the tick, or only one of them learned from a stay. --csv prints the gaps in
 /// groups, --json also the most expensive single gaps.
 #[derive(clap::Args)]
+#[command(mut_arg("governor", with_default("menu and menu+min")))]
 #[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
 pub struct Diff {
     #[command(flatten)]
@@ -71,11 +69,7 @@ impl Diff {
         let benches = self.world.benches(&choices)?;
         let logs = self.world.open_logs()?;
         let differences = self.differences(&logs, &benches, &choices)?;
-        let failures: Vec<String> = choices.iter().filter_map(Choice::failure).collect();
-        if !failures.is_empty() {
-            for failure in failures {
-                say(format_args!("idlewise: {failure}; so there is nothing to compare"));
-            }
+        if governors::say_failures(&choices, "so there is nothing to compare") {
             return Ok(ExitCode::FAILURE);
         }
         self.print(&logs, &benches, &choices, &differences)?;
@@ -83,13 +77,9 @@ impl Diff {
     }
 
     fn choices(&self) -> Result<[Choice; 2], Failure> {
-        if self.governors.is_empty() {
-            return Ok([
-                Choice::parse(GOVERNORS_DEFAULT[0])?,
-                Choice::parse(GOVERNORS_DEFAULT[1])?,
-            ]);
-        }
-        <[Choice; 2]>::try_from(self.governors.choices()?).map_err(|choices| match &choices[..] {
+        // The released rule and the one proposed for it.
+        let choices = self.governors.choices_or(&["menu", "menu+min"])?;
+        <[Choice; 2]>::try_from(choices).map_err(|choices| match &choices[..] {
             [_, _, third, ..] => Failure::new(format_args!(
                 "a comparison has two governors, and '{}' is one too many; `idlewise replay` \
                  takes any number",
@@ -130,14 +120,16 @@ impl Diff {
     ) -> Result<Vec<Difference<'a>>, Failure> {
         let prices = self.world.prices();
         let price = prices[prices.len() / 2];
+        let [a, b] = choices.each_ref();
+        let players = |bench: &'a Bench| Ok((bench, a.on(&bench.machine)?, b.on(&bench.machine)?));
+        let players: Vec<_> = benches.iter().map(players).collect::<Result<_, Failure>>()?;
         let make = || -> Vec<Pair> {
-            let pair = |bench: &Bench| {
+            let pair = |&(bench, a, b): &(&Bench, Player<'_>, Player<'_>)| {
                 let setting = self.world.setting(bench, named);
-                let [a, b] = [0, 1]
-                    .map(|side| choices[side].side(&bench.machine, &bench.costs, setting, price));
+                let [a, b] = [a, b].map(|player| player.side(&bench.costs, setting, price));
                 Pair::new(a, b, &setting, price.lambda_mw(&bench.costs), log_index)
             };
-            benches.iter().map(pair).collect()
+            players.iter().map(pair).collect()
         };
         let take = |pairs: &mut Vec<Pair>, gaps: &[_]| {
             pairs.iter_mut().for_each(|pair| pair.replay(gaps));

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_core::{Governor, NO_LATENCY_LIMIT_NS, tick_period_ns};
+use idlewise_core::{NO_LATENCY_LIMIT_NS, tick_period_ns};
 use idlewise_report::simulate::{run_table, span_table, state_table};
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::replay::GroupReader;
@@ -20,6 +20,7 @@ use crate::bundled;
 use crate::cmd::export;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
+use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::{NamedLog, read_text};
 use crate::output;
@@ -56,7 +57,8 @@ Examples:
   # All workloads and parameters
   idlewise simulate --list
 
-Exit status: 0, or 2 on bad input or a run that would never end.";
+Exit status: 0; 1 if a governor's file crashed, looped or answered what is no state; 2 on bad input
+or a run that would never end.";
 
 /// Run a workload on a simulated machine
 ///
@@ -64,6 +66,7 @@ Exit status: 0, or 2 on bad input or a run that would never end.";
 /// SMT, package states and the power limit. The same machine, workload, governor and seed always give
 /// the same output.
 #[derive(clap::Args)]
+#[command(mut_arg("governor", with_default("menu and teo; menu with --trace")))]
 #[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list_of_deciding()))]
 pub struct Simulate {
     /// The machine: an id listed by `idlewise machines`, or a machine file
@@ -78,9 +81,8 @@ pub struct Simulate {
     #[arg(long)]
     list: bool,
 
-    /// A governor; may be repeated [default: menu, teo]
-    #[arg(long = "governor", value_name = "NAME")]
-    governors: Vec<String>,
+    #[command(flatten)]
+    governors: GovernorArguments,
 
     /// Set a parameter of the workload or of the hardware; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -152,7 +154,14 @@ impl Simulate {
         };
         let mut runs = Vec::new();
         for choice in &plan.choices {
-            runs.push((choice.name(), self.simulate(&plan, choice)?));
+            let report = self.simulate(&plan, choice)?;
+            if choice.failure().is_none() {
+                runs.push((choice.name(), report));
+            }
+        }
+        let failed = governors::say_failures(&plan.choices, "its runs are left out");
+        if runs.is_empty() {
+            return Ok(ExitCode::FAILURE);
         }
         let mut out = screen::stdout();
         if let (Some((writer, perfetto_output)), Some(path)) = (outputs, &self.trace) {
@@ -172,7 +181,7 @@ impl Simulate {
             }
         }
         self.print(&mut out, &plan, &runs)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
     /// The log of `--trace`, and the trace for Perfetto beside it. A pipe or a device has nothing
@@ -203,13 +212,10 @@ impl Simulate {
         let machine = bundled::machine(name)?;
         machine.table().map_err(Failure::new)?;
         let mut hardware = Hardware::of(&machine);
-        let choices: Vec<Choice> = match self.governors.as_slice() {
-            [] if self.trace.is_some() => vec![Choice::parse("menu")?],
-            [] => vec![Choice::parse("menu")?, Choice::parse("teo")?],
-            names => names.iter().map(|name| Choice::parse(name)).collect::<Result<_, _>>()?,
-        };
+        let usual: &[&str] = if self.trace.is_some() { &["menu"] } else { &["menu", "teo"] };
+        let choices = self.governors.choices_or(usual)?;
         for choice in &choices {
-            choice.check(&machine)?;
+            choice.on(&machine)?;
             if matches!(choice, Choice::Oracle) {
                 return Err(Failure::new(
                     "the oracle knows each gap in advance, which a simulated machine can't; \
@@ -269,7 +275,9 @@ impl Simulate {
 
     fn simulate(&self, plan: &Plan, choice: &Choice) -> Result<Report, Failure> {
         let period_ns = tick_period_ns(plan.hardware.hz as u32);
-        let make = || -> Box<dyn Governor> { choice.governor(&plan.machine, period_ns) };
+        let (player, states) = (choice.on(&plan.machine)?, plan.machine.table());
+        let states = states.map_err(Failure::new)?;
+        let make = || player.governor(&states, period_ns).expect("the plan has no oracle");
         let mut setup = Setup::new(&plan.machine, &make);
         setup.hardware = plan.hardware.clone();
         for state in &self.disabled {

@@ -401,7 +401,6 @@ fn refuses_what_it_cannot_do_and_leaves_nothing_behind() {
     let refuse = |more: &[&str], parts: &[&str]| {
         assert_refused(&[&["export"], more, &to[..]].concat(), parts);
     };
-    refuse(&[LOG, "--governor", "oracle"], &["the oracle knows"]);
     refuse(&[LOG, "--governor", "meun"], &["did you mean 'menu'?"]);
     refuse(&[LOG, "--machine", "nowhere"], &["no machine nowhere"]);
     refuse(&["README.md"], &["README.md"]);

@@ -13,6 +13,7 @@ mod endings;
 mod escapes;
 mod export;
 mod generate;
+mod governors;
 mod help;
 mod import;
 mod info;

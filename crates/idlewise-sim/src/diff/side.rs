@@ -10,7 +10,8 @@ use crate::cost::{CostModel, UJ_PER_MW_NS};
 use crate::idle_loop::Boxed;
 use crate::oracle::OracleLane;
 use crate::replay::{
-    FirstDecision, GapCourse, GovernorLane, Lane, Observer, Repetition, Setting, Tally,
+    FirstDecision, GapCourse, GovernorLane, Lane, ObservedLane, Observer, Repetition, Setting,
+    Tally,
 };
 
 /// What one side did in a gap.

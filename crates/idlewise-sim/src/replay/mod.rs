@@ -64,6 +64,12 @@ pub trait Lane: Send {
     fn tally(&self) -> &Tally;
 }
 
+/// A lane that shows each gap to an observer.
+pub trait ObservedLane<O>: Lane {
+    /// The observer.
+    fn observer_mut(&mut self) -> &mut O;
+}
+
 /// Sees each gap's replay as it happens; for comparing with the recording or with another governor,
 /// or for writing a new log.
 pub trait Observer: Send {
@@ -175,11 +181,6 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             tally: Tally::default(),
             watch: Watch::default(),
         }
-    }
-
-    /// The observer.
-    pub fn observer_mut(&mut self) -> &mut O {
-        &mut self.observer
     }
 
     #[inline]
@@ -353,6 +354,12 @@ fn line_after(at_ns: u64, line_ns: u64, period_ns: u64) -> u64 {
         // A division takes long, and most need none.
         Some(passed_ns) if passed_ns < period_ns => line_ns + period_ns,
         Some(passed_ns) => line_ns + (passed_ns / period_ns + 1) * period_ns,
+    }
+}
+
+impl<G: Governor, O: Observer> ObservedLane<O> for GovernorLane<G, O> {
+    fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
     }
 }
 

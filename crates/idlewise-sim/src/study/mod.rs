@@ -22,6 +22,7 @@ mod menu_min;
 mod promotion;
 mod trial;
 
+use crate::MachineError;
 use crate::simulate::{Report, SimulationError};
 
 use trial::Trial;
@@ -259,6 +260,8 @@ pub enum StudyError {
     NoMachine(String),
     #[error("the study needs governor {0}, which is missing")]
     NoGovernor(String),
+    #[error(transparent)]
+    Machine(#[from] MachineError),
     #[error(transparent)]
     Simulation(#[from] SimulationError),
     #[error("{0}")]

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use idlewise_core::{DisabledMask, Fixed, Governor, StateIndex};
+use idlewise_core::{Context, Decision, Device, DisabledMask, Governor, Outcome, StateIndex};
 use idlewise_machine::bundled;
 
 use super::{StudyError, other};
-use crate::Machine;
 use crate::simulate::{Hardware, Quantiles, Report, Setup, simulate_replicates};
 use crate::workload::Workload;
+use crate::{Bound, IntoBox, Machine};
 
 /// What a study needs from outside: governors by name.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ impl Shelf<'_> {
 pub(super) struct Trial<'a> {
     pub(super) shelf: &'a Shelf<'a>,
     pub(super) machine: &'a Machine,
-    /// An id of the shelf, or `fixed=INDEX`.
+    /// An id of the shelf, or a bound.
     pub(super) governor: &'a str,
     pub(super) hardware: Hardware,
     pub(super) workload: &'a str,
@@ -87,9 +87,10 @@ impl<'a> Trial<'a> {
 
     pub(super) fn runs(&self) -> Result<Vec<Report>, StudyError> {
         let period_ns = idlewise_core::tick_period_ns(self.hardware.hz as u32);
+        let rule = Bound::parse(self.governor).map(|bound| bound.on(self.machine)).transpose()?;
         let make = || -> Option<Box<dyn Governor>> {
-            let governor: Box<dyn Governor> = match self.governor.strip_prefix("fixed=") {
-                Some(state) => Box::new(Fixed::State(state.parse().ok()?)),
+            let governor = match rule {
+                Some(rule) => rule.visit(period_ns, IntoBox),
                 None => (self.shelf.governor)(self.governor, period_ns)?,
             };
             Some(if self.stops_tick { Box::new(StopsTick(governor)) } else { governor })
@@ -118,16 +119,30 @@ impl<'a> Trial<'a> {
 struct StopsTick(Box<dyn Governor>);
 
 impl Governor for StopsTick {
-    fn select(
-        &mut self,
-        context: &idlewise_core::Context<'_>,
-        device: &mut idlewise_core::Device,
-    ) -> idlewise_core::Decision {
-        let decision = self.0.select(context, device);
-        idlewise_core::Decision { stop_tick: true, ..decision }
+    fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
+        Decision { stop_tick: true, ..self.0.select(context, device) }
     }
 
-    fn reflect(&mut self, outcome: &idlewise_core::Outcome, device: &mut idlewise_core::Device) {
+    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         self.0.reflect(outcome, device);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_the_machine_does_not_have_is_an_error() {
+        let shelf = Shelf { governor: &|_, _| None };
+        let machine = shelf.machine("spr").unwrap();
+        let message = |governor| {
+            let trial = Trial::new(&shelf, &machine, governor, "wakes");
+            Trial { duration_ns: 1, ..trial }.run().map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(message("fixed=1"), Ok(()));
+        let unknown = "machine spr has no state 7: it has POLL, C1, C1E, C6";
+        assert_eq!(message("fixed=7"), Err(unknown.to_owned()));
+        assert!(message("coin").unwrap_err().contains("governor coin"));
     }
 }

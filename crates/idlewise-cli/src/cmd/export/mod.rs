@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_core::tick_period_ns;
-use idlewise_sim::replay::Setting;
+use idlewise_sim::Price;
+use idlewise_sim::replay::{ObservedLane, Observer, Setting};
 use idlewise_trace::OutputFile;
 use serde_json::json;
 
 use crate::bundled;
 use crate::error::Failure;
+use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::{NamedLog, short_name};
 use crate::output;
@@ -36,16 +38,19 @@ Examples:
   # Through a pipe
   idlewise export perf.data --format csv -o - | head
 
-Exit status: 0, or 2 if the log can't be read or the file can't be written.";
+Exit status: 0; 1 if a governor's file crashed, looped or answered what is no state; 2 if the log
+can't be read or the file can't be written.";
 
 /// Convert a log to a Perfetto trace, CSV or Arrow
 ///
 /// CSV and Arrow have one row for each gap with the log's columns (docs/columns.md). Each --governor
 /// adds the first state it selects and whether that was right. A Perfetto trace has a group of tracks
 /// for each CPU: the recorded idle states and, for each --governor, its stays with ticks and misses.
-/// Stays that were too deep or too shallow have their own names and therefore colours.
+/// Stays that were too deep or too shallow have their own names and therefore colours. The oracle's
+/// price of delay is ¼ of the polling power.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list_of_deciding()))]
+#[command(mut_arg("governor", with_default("none")))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
 pub struct Export {
     /// An idle log, or a recording
     log: PathBuf,
@@ -63,9 +68,8 @@ pub struct Export {
     #[arg(long)]
     force: bool,
 
-    /// A governor to replay; may be repeated
-    #[arg(long = "governor", value_name = "NAME")]
-    governors: Vec<String>,
+    #[command(flatten)]
+    governors: GovernorArguments,
 
     /// The machine to replay on, an id or a file [default: the recorded one, or spr]
     #[arg(long, value_name = "NAME|FILE")]
@@ -106,6 +110,19 @@ struct Replays {
     choices: Vec<Choice>,
 }
 
+impl Replays {
+    /// A governor's lane on one CPU.
+    fn lane<O: Observer + 'static>(
+        &self,
+        choice: &Choice,
+        observer: O,
+    ) -> Result<Box<dyn ObservedLane<O>>, Failure> {
+        let Replays { bench, setting, .. } = self;
+        let player = choice.on(&bench.machine)?;
+        Ok(player.observed(&bench.costs, *setting, Price::Quarter, observer))
+    }
+}
+
 impl Export {
     /// Writes the file and says what it holds.
     pub fn run(self) -> Result<ExitCode, Failure> {
@@ -122,21 +139,20 @@ impl Export {
             }
         };
         let report = output.report();
-        let (named, replays, byte_count) = self.write(output)?;
+        let Some((named, replays, byte_count)) = self.write(output)? else {
+            return Ok(ExitCode::FAILURE);
+        };
         if path != Path::new(STDOUT) {
             self.report(&mut report(), &path, byte_count, &named, &replays)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Writes it all, and returns what there is to say: how many bytes it was, too.
-    fn write(&self, output: Output) -> Result<(NamedLog, Replays, u64), Failure> {
+    /// Writes it all, and returns what there is to say: how many bytes it was, too. None if a file's
+    /// governor failed.
+    fn write(&self, output: Output) -> Result<Option<(NamedLog, Replays, u64)>, Failure> {
         // Names are checked before anything is read.
-        let choices: Vec<Choice> =
-            self.governors.iter().map(|name| Choice::parse(name)).collect::<Result<_, _>>()?;
-        if choices.iter().any(|choice| matches!(choice, Choice::Oracle)) {
-            return Err(Failure::new("export needs governors that decide; the oracle knows"));
-        }
+        let choices = self.governors.choices()?;
         let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
         let named = NamedLog::open(&self.log, self.unpacking)?;
         let machine = match machine.or_else(|| named.log.metadata.machine.clone()) {
@@ -145,7 +161,7 @@ impl Export {
         };
         let bench = Bench::new(machine, &[])?;
         for choice in &choices {
-            choice.check(&bench.machine)?;
+            choice.on(&bench.machine)?;
         }
         let hz = named.log.metadata.hz.unwrap_or(HZ_DEFAULT);
         let setting =
@@ -157,8 +173,11 @@ impl Export {
                 rows::write(&named, &replays, self.format == Format::Arrow, &output)?;
             }
         }
+        if governors::say_failures(&replays.choices, "so nothing was exported") {
+            return Ok(None);
+        }
         let byte_count = output.finish()?;
-        Ok((named, replays, byte_count))
+        Ok(Some((named, replays, byte_count)))
     }
 
     fn report(
@@ -202,7 +221,7 @@ pub fn write_perfetto(log: &Path, output: OutputFile) -> Result<(), Failure> {
         format: Format::Perfetto,
         output: None,
         force: false,
-        governors: Vec::new(),
+        governors: GovernorArguments::default(),
         machine: None,
         unpacking: Unpacking::default(),
         json: false,

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use idlewise_core::{Governor, Verdict};
+use idlewise_core::Verdict;
 use idlewise_sim::replay::{
-    GapCourse, GovernorLane, Lane, Observer, Repetition, ReplayedStay, StayEnd,
+    GapCourse, Observer, Repetition, ReplayedStay, StayEnd,
 };
 use idlewise_trace::IdleGap;
 use idlewise_trace::export::perfetto::{Annotation, EventName, Names, Slice, TraceWriter, Track};
@@ -13,7 +13,6 @@ use idlewise_trace::export::perfetto::{Annotation, EventName, Names, Slice, Trac
 use super::{Output, Replays};
 use crate::cmd::replay::each_cpu;
 use crate::error::Failure;
-use crate::governors::Choice;
 use crate::input::NamedLog;
 
 /// How many gaps one governor replays before the next one does.
@@ -284,13 +283,9 @@ pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(),
     let shared = Arc::new(Mutex::new(Shared { writer, error: None }));
     let machine = &replays.bench.machine;
     each_cpu(named, |cpu_gaps| {
-        let tick_period_ns = replays.setting.tick_period_ns;
-        let governor = |choice: &Choice| choice.governor(machine, tick_period_ns);
-        let mut governors: Vec<Box<dyn Governor>> = replays.choices.iter().map(governor).collect();
         // Tracks are made when the first gap tells the CPU.
         let mut recorded = None;
         let mut lanes = Vec::new();
-        let mut waiting = governors.iter_mut().zip(&replays.choices);
         cpu_gaps(&mut |gaps| {
             let Some(first) = gaps.first() else { return Ok(()) };
             if gaps.iter().any(|gap| gap.start_ns < 0) {
@@ -309,11 +304,10 @@ pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(),
                 let depth = depth.map_err(fail)?;
                 drop(guard);
                 recorded = Some(Recorded { track, depth, last_end_ns: 0 });
-                for (governor, choice) in waiting.by_ref() {
+                for choice in &replays.choices {
                     let name = format!("{} on {}", choice.name(), machine.id);
                     let stays = Stays::new(&shared, group, &name).map_err(fail)?;
-                    let setting = replays.setting;
-                    lanes.push(GovernorLane::with_observer(&mut **governor, setting, stays));
+                    lanes.push(replays.lane(choice, stays)?);
                 }
             }
             for gaps in gaps.chunks(GAPS_AT_ONCE) {

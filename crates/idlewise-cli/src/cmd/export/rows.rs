@@ -1,7 +1,7 @@
 //! Rows: a gap each, with the governors' first stays in it.
 
-use idlewise_core::{Governor, Verdict};
-use idlewise_sim::replay::{GapCourse, GovernorLane, Lane, Observer, Repetition, ReplayedStay};
+use idlewise_core::Verdict;
+use idlewise_sim::replay::{GapCourse, Observer, Repetition, ReplayedStay};
 use idlewise_trace::IdleGap;
 use idlewise_trace::export::{ArrowWriter, CsvWriter, FirstStay, RowWriter};
 
@@ -56,14 +56,8 @@ pub fn write(
         }
     };
     each_cpu(named, |cpu_gaps| {
-        let tick_period_ns = replays.setting.tick_period_ns;
-        let governor = |choice: &Choice| choice.governor(&replays.bench.machine, tick_period_ns);
-        let mut governors: Vec<Box<dyn Governor>> = replays.choices.iter().map(governor).collect();
-        let lane = |governor| {
-            GovernorLane::with_observer(governor, replays.setting, FirstStays::default())
-        };
-        let mut lanes: Vec<_> =
-            governors.iter_mut().map(|governor| lane(&mut **governor)).collect();
+        let lane = |choice| replays.lane(choice, FirstStays::default());
+        let mut lanes: Vec<_> = replays.choices.iter().map(lane).collect::<Result<_, _>>()?;
         cpu_gaps(&mut |gaps| {
             for gaps in gaps.chunks(GAPS_AT_ONCE) {
                 for lane in &mut lanes {

@@ -16,18 +16,15 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use crate::error::Failure;
-use crate::governor_arguments::GovernorArguments;
+use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::progress::Progress;
-use crate::screen::{self, say};
+use crate::screen;
 use crate::threads;
 use crate::world::{ALL_LOGS, Bench, World, title};
 
 pub(super) use recorded::each_cpu;
-
-/// Of what a governor printed.
-const PRINTED_LINE_COUNT_MAX: usize = 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,6 +56,7 @@ governor's file crashed, looped or answered what is no state; 2 on bad input.";
 /// Gaps come from the recording; delays are simulated, with the machine's exit latencies, which are
 /// worst cases. λ is the price of delay: at λ=1 a second of delay costs as much as a second of polling.
 #[derive(clap::Args)]
+#[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder and bounds")))]
 #[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
 pub struct Replay {
     #[command(flatten)]
@@ -89,10 +87,7 @@ impl Replay {
     pub fn run(self) -> Result<ExitCode, Failure> {
         threads::start();
         // Names are checked before anything is read.
-        let choices = match self.governors.is_empty() {
-            true => Choice::standard(),
-            false => self.governors.choices()?,
-        };
+        let choices = self.governors.choices_or(&governors::standard())?;
         let benches = self.world.benches(&choices)?;
         if self.check_recorded {
             return recorded::check(&self.world.open_logs()?, &self, &choices);
@@ -109,16 +104,8 @@ impl Replay {
             !choices.iter().any(|choice| failed(choice) && choice.name() == outcome.governor)
         });
         self.print(&logs, &benches, &choices, &prices, &outcomes)?;
-        for choice in &choices {
-            let printed = choice.printed().unwrap_or_default();
-            for line in printed.lines().take(PRINTED_LINE_COUNT_MAX) {
-                say(format_args!("idlewise: {} printed: {line}", choice.name()));
-            }
-        }
-        for failure in choices.iter().filter_map(Choice::failure) {
-            say(format_args!("idlewise: {failure}; its rows are left out"));
-        }
-        Ok(if choices.iter().any(failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        let failed = governors::say_failures(&choices, "its rows are left out");
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
     /// The files that are read.
@@ -162,16 +149,12 @@ impl Replay {
         for bench in benches {
             let setting = self.world.setting(bench, named);
             for &choice in &all {
+                let player = choice.on(&bench.machine)?;
                 let lane_count = if matches!(choice, Choice::Oracle) { prices.len() } else { 1 };
                 for index in 0..lane_count {
+                    let price = prices[index.min(prices.len() - 1)];
                     makers.push(Box::new(move || {
-                        choice.lane(
-                            &named.name,
-                            &bench.machine,
-                            &bench.costs,
-                            setting,
-                            prices[index.min(prices.len() - 1)],
-                        )
+                        player.lane(&named.name, &bench.costs, setting, price)
                     }));
                 }
             }

@@ -9,8 +9,9 @@ use std::process::ExitCode;
 
 use idlewise_core::{STATE_COUNT_MAX, tick_period_ns};
 use idlewise_report::wrap;
+use idlewise_sim::Price;
 use idlewise_sim::replay::{
-    Feedback, GapCourse, GovernorLane, GroupReader, Lane, Observer, Repetition, ReplayedStay,
+    Feedback, GapCourse, GroupReader, Observer, Repetition, ReplayedStay,
     StayEnd,
 };
 use idlewise_trace::log::{LogMetadata, LogWriter, Source};
@@ -124,6 +125,9 @@ impl Observer for Rewrite {
 /// one, and what a replay on its own does is told beside it. A log of which nothing could be compared
 /// does not agree.
 pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<ExitCode, Failure> {
+    if !options.governors.is_empty() && choices.iter().any(|c| matches!(c, Choice::Oracle)) {
+        return Err(Failure::new("--check-recorded needs a governor that decides; the oracle knows"));
+    }
     let mut out = screen::stdout();
     let mut all_agree = true;
     for named in logs {
@@ -272,17 +276,11 @@ fn compare(
     });
     let new = |&course| Comparison { course, exits_ns, ..Comparison::default() };
     let mut comparisons: Vec<_> = courses.iter().map(new).collect();
+    let player = choice.on(&bench.machine)?;
     each_cpu(named, |cpu_gaps| {
         let setting = options.world.setting(bench, named);
-        let governor = |_| choice.governor(&bench.machine, setting.tick_period_ns);
-        let mut governors: Vec<_> = courses.iter().map(governor).collect();
-        let mut lanes: Vec<_> = governors
-            .iter_mut()
-            .zip(&mut comparisons)
-            .map(|(governor, comparison)| {
-                GovernorLane::with_observer(&mut **governor, setting, comparison)
-            })
-            .collect();
+        let lane = |comparison| player.observed(&bench.costs, setting, Price::Quarter, comparison);
+        let mut lanes: Vec<_> = comparisons.iter_mut().map(lane).collect();
         cpu_gaps(&mut |gaps| {
             lanes.iter_mut().for_each(|lane| lane.replay(gaps));
             Ok(())
@@ -361,9 +359,9 @@ pub fn write(
     let output = output::create(path, options.force, &inputs)?;
     let report = output::report_of(&output);
     let mut writer = LogWriter::new(output)?;
+    let player = choice.on(&bench.machine)?;
     each_cpu(named, |cpu_gaps| {
-        let mut governor = choice.governor(&bench.machine, setting.tick_period_ns);
-        let mut lane = GovernorLane::with_observer(&mut *governor, setting, Rewrite::default());
+        let mut lane = player.observed(&bench.costs, setting, Price::Quarter, Rewrite::default());
         cpu_gaps(&mut |gaps| {
             lane.observer_mut().0.clear();
             lane.replay(gaps);

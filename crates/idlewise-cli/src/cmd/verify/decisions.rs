@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_core::{StateTable, tick_period_ns};
-use idlewise_linux::{GOVERNORS, GovernorSpec, resolve};
+use idlewise_linux::{GOVERNORS, GovernorSpec};
 use idlewise_sim::decision_log::{
     DecisionMismatch, DecisionReplay, DecisionTables, replay_decisions,
 };
@@ -14,6 +14,7 @@ use liblzma::read::XzDecoder;
 use serde_json::json;
 
 use crate::error::{Failure, did_you_mean};
+use crate::governors::port;
 use crate::input::open_stream;
 use crate::screen::{self, Screen};
 
@@ -44,7 +45,7 @@ pub struct Decisions {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Governor to compare with, such as teo-6.1 or menu (the newest) [default: from the file name]
+    /// Governor to compare with, such as teo-6.1, or menu for 6.12's [default: from the file name]
     #[arg(long, value_name = "NAME")]
     governor: Option<String>,
 
@@ -118,7 +119,7 @@ impl Decisions {
         };
         let governor = self.governor.as_deref().or(from_name.governor);
         let governor = governor.ok_or_else(|| lacks("governor", "--governor NAME"))?;
-        let spec = resolve(governor).ok_or_else(|| unknown_governor(governor))?;
+        let spec = port(governor)?;
         let table = self.table.as_deref().or(from_name.table);
         let table = table.ok_or_else(|| lacks("state table", "--table NAME"))?;
         let hz = self.hz.or(from_name.hz).ok_or_else(|| lacks("HZ", "--hz N"))?;
@@ -165,13 +166,6 @@ fn log_name(file_name: &str) -> LogName<'_> {
     // Without an HZ nobody knows where the table's name ends.
     let table = best.map(|(_, rest)| rest).filter(|rest| hz.is_some() && !rest.is_empty());
     LogName { governor: best.map(|(spec, _)| spec.id), table, hz }
-}
-
-fn unknown_governor(name: &str) -> Failure {
-    let names = GOVERNORS.iter().flat_map(|spec| [spec.id, spec.name]);
-    let ids: Vec<_> = GOVERNORS.iter().map(|spec| spec.id).collect();
-    let hint = did_you_mean(name, names, &format!("there are {}", ids.join(", ")));
-    Failure::new(format_args!("no governor '{name}'; {hint}"))
 }
 
 fn find_table<'a>(

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 
+use clap::builder::PossibleValuesParser;
 use idlewise_core::{Governor, StateTable, tick_period_ns};
-use idlewise_linux::{GovernorSpec, resolve};
+use idlewise_linux::{GOVERNORS, GovernorSpec, PORTS};
 use idlewise_plugin::{Compiler, Instance, Kernel, Library, Source};
 use idlewise_sim::Machine;
 use idlewise_sim::decision_log::DecisionAnswer;
@@ -19,17 +20,12 @@ use rayon::prelude::*;
 use crate::bundled;
 use crate::conformance::{Generator, Pair, Row, first_difference, random_table, shrink};
 use crate::error::Failure;
+use crate::governors::port_ids;
 use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::threads;
 use crate::unpack::unnamed_file;
 
-const GOVERNORS: [&str; 4] = ["menu", "teo", "ladder", "haltpoll"];
-/// Rules of menu that no kernel has: the kernel's file with our patch must be our variant.
-const PATCHED: [(&str, &str); 2] = [
-    ("+min", include_str!("../../../../../docs/patches/min.patch")),
-    ("+safe-range", include_str!("../../../../../docs/patches/safe-range.patch")),
-];
 const HZ: [u32; 4] = [100, 250, 300, 1_000];
 /// Rows in which one table at one HZ is followed.
 const STREAM_ROW_COUNT: u64 = 1_000;
@@ -59,7 +55,7 @@ pub struct Sources {
     sources: Vec<PathBuf>,
 
     /// Only this governor; may be repeated
-    #[arg(long = "governor", value_name = "NAME", value_parser = GOVERNORS)]
+    #[arg(long = "governor", value_name = "NAME", value_parser = PossibleValuesParser::new(PORTS))]
     governors: Vec<String>,
 
     /// Generated decisions for each governor, at least
@@ -126,42 +122,37 @@ impl Sources {
     fn add_subjects(&self, folder: &Path, subjects: &mut Vec<Subject>) -> Result<(), Failure> {
         let kernel = Kernel::of_source(folder)?;
         let release = release(folder)?;
-        let port = |name: &str, rule: &str| resolve(&format!("{name}-{}{rule}", kernel.name));
-        if GOVERNORS.iter().all(|name| port(name, "").is_none()) {
+        let specs = || GOVERNORS.iter().filter(|spec| spec.series == kernel.name);
+        if specs().next().is_none() {
             return Err(Failure::new(format_args!(
-                "{}: there are no ports of Linux {}'s governors to compare with; there are 6.1, 6.12 \
-                 and, of menu and ladder, 7.2",
+                "{}: there are no ports of Linux {}'s governors to compare with; there are {}",
                 folder.display(),
-                kernel.name
+                kernel.name,
+                port_ids()
             )));
         }
-        let mut add = |name: &str, rule: &str, source: &Source| -> Result<(), Failure> {
-            let Some(spec) = port(name, rule) else {
-                say(format_args!("idlewise: {release}: {name}.c is not ported, so not compared"));
-                return Ok(());
-            };
-            let library = Compiler::system().library(source, None)?;
-            let release = format!("{release} {name}.c{rule}");
-            subjects.push(Subject { release, spec, library });
-            Ok(())
+        let is_wanted = |port: &str| {
+            self.governors.is_empty() || self.governors.iter().any(|wanted| wanted == port)
         };
-        for name in GOVERNORS {
-            if !self.governors.is_empty() && self.governors.iter().all(|wanted| wanted != name) {
-                continue;
+        for port in PORTS.iter().filter(|port| is_wanted(port)) {
+            let mut specs = specs().filter(|spec| spec.port == *port).peekable();
+            if specs.peek().is_none() {
+                say(format_args!("idlewise: {release}: {port}.c is not ported, so not compared"));
             }
-            let source = Source {
-                kernel_source: Some(folder.to_owned()),
-                ..Source::new(format!("{name}.c"))
-            };
-            add(name, "", &source)?;
-            if name == "menu" && kernel.name == "6.12" {
-                for (rule, patch) in PATCHED {
-                    // Without a name, so that nothing is left whatever ends us.
-                    let mut file = unnamed_file()?;
+            for spec in specs {
+                let mut source = Source {
+                    kernel_source: Some(folder.to_owned()),
+                    ..Source::new(format!("{port}.c"))
+                };
+                // Without a name, so that nothing is left whatever ends us.
+                let mut file = unnamed_file()?;
+                if let Some(patch) = spec.patch {
                     file.write_all(patch.as_bytes())?;
-                    let patch = Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into());
-                    add(name, rule, &Source { patch, ..source.clone() })?;
+                    source.patch = Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into());
                 }
+                let library = Compiler::system().library(&source, None)?;
+                let release = format!("{release} {port}.c{}", &spec.name[port.len()..]);
+                subjects.push(Subject { release, spec, library });
             }
         }
         Ok(())
