@@ -76,13 +76,15 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn the_guide_has_every_page() {
+fn the_guide_has_every_page_once() {
     let guide = root().join("docs");
     let contents = links(&fs::read_to_string(guide.join("SUMMARY.md")).unwrap());
     for page in pages() {
         let Ok(name) = page.strip_prefix(&guide) else { continue };
         let name = name.to_str().unwrap();
-        let is_listed = contents.iter().any(|link| link == name);
-        assert!(is_listed || name == "SUMMARY.md", "docs/SUMMARY.md does not list {name}");
+        let count = contents.iter().filter(|link| *link == name).count();
+        // mdBook refuses a page that is listed twice.
+        let is_right = count == 1 || name == "SUMMARY.md";
+        assert!(is_right, "docs/SUMMARY.md lists {name} {count} times");
     }
 }
