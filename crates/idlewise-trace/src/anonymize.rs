@@ -70,7 +70,7 @@ impl Field {
 }
 
 /// What stays and could still identify a machine or a workload.
-pub const REMAINS: [&str; 5] = [
+pub const REMAINS: &[&str] = &[
     "the gaps, to the nanosecond: their lengths, timers and wake reasons are the workload's rhythm, \
      and who has seen the same moment recorded elsewhere can recognise it",
     "how many CPUs there are, their numbers, how long they were recorded and how many events they had",

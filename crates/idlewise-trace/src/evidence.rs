@@ -9,48 +9,12 @@ use std::str::FromStr;
 use rustc_hash::FxHasher;
 
 use crate::doubt::List;
+use crate::tracepoint::{TRACEPOINTS, Tracepoint};
 use crate::{Doubt, Event, EventKind, Tracepoints};
 
-/// A tracepoint that a claim rests on.
-struct Kind {
-    tracepoint: Tracepoints,
-    name: &'static str,
-}
-
-const fn kind(tracepoint: Tracepoints, name: &'static str) -> Kind {
-    Kind { tracepoint, name }
-}
-
-/// Next timers, and which timer ended a stay.
-const TIMERS: &[Kind] = &[
-    kind(Tracepoints::HRTIMER_START, "timer:hrtimer_start"),
-    kind(Tracepoints::HRTIMER_CANCEL, "timer:hrtimer_cancel"),
-    kind(Tracepoints::HRTIMER_EXPIRE, "timer:hrtimer_expire_entry"),
-    kind(Tracepoints::WHEEL_START, "timer:timer_start"),
-    kind(Tracepoints::WHEEL_CANCEL, "timer:timer_cancel"),
-    kind(Tracepoints::WHEEL_EXPIRE, "timer:timer_expire_entry"),
-];
-
-/// What interrupts an idle x86 CPU, but for vectors that report faults.
-const X86_INTERRUPTS: &[Kind] = &[
-    kind(Tracepoints::LOCAL_TIMER, "irq_vectors:local_timer_entry"),
-    kind(Tracepoints::RESCHEDULE, "irq_vectors:reschedule_entry"),
-    kind(Tracepoints::CALL_FUNCTION, "irq_vectors:call_function_entry"),
-    kind(Tracepoints::CALL_FUNCTION_SINGLE, "irq_vectors:call_function_single_entry"),
-    kind(Tracepoints::IRQ_WORK, "irq_vectors:irq_work_entry"),
-    kind(Tracepoints::IRQ_HANDLER, "irq:irq_handler_entry"),
-];
-
 /// What interrupts an idle POWER CPU; IPIs of other cores are devices' there.
-const POWER_INTERRUPTS: &[Kind] = &[
-    kind(Tracepoints::POWER_TIMER, "powerpc:timer_interrupt_entry"),
-    kind(Tracepoints::POWER_DOORBELL, "powerpc:doorbell_entry"),
-    kind(Tracepoints::IRQ_HANDLER, "irq:irq_handler_entry"),
-];
-
-/// What Arm's timer and its IPIs are, as far as anything is recorded of them.
-const ARM_TIMER: &str = "the timer's irq:irq_handler_entry";
-const ARM_IPI: &str = "ipi:ipi_entry";
+const POWER_INTERRUPTS: Tracepoints =
+    Tracepoints::POWER_TIMER.union(Tracepoints::POWER_DOORBELL).union(Tracepoints::IRQ_HANDLER);
 
 /// How much the recorded interrupts tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,10 +44,7 @@ impl Evidence {
     /// interrupts that have no tracepoint of their own.
     pub(crate) fn new(tracepoints: Tracepoints, first: &[Event]) -> Self {
         let has = |wanted| tracepoints.contains(wanted);
-        let missing = |kinds: &[Kind]| {
-            let missing = kinds.iter().filter(|kind| !has(kind.tracepoint));
-            missing.map(|kind| TracepointName(kind.name)).collect::<Vec<_>>()
-        };
+        let missing = |wanted: Tracepoints| TracepointName::all_of(wanted.without(tracepoints));
         // On x86 no device is called like a timer or an IPI, so what occurs without its vectors
         // is another architecture's.
         let occurs = |wanted: fn(EventKind) -> bool| first.iter().any(|event| wanted(event.kind));
@@ -94,19 +55,17 @@ impl Evidence {
             });
         let power = Tracepoints::POWER_TIMER.union(Tracepoints::POWER_DOORBELL);
         let missing_interrupts = if tracepoints.intersects(Tracepoints::X86_VECTORS) {
-            missing(X86_INTERRUPTS)
+            missing(Tracepoints::X86_INTERRUPTS)
         } else if tracepoints.intersects(power) {
             missing(POWER_INTERRUPTS)
         } else if has_timer || has_ipi {
-            let arm = [
-                (has(Tracepoints::IRQ_HANDLER), "irq:irq_handler_entry"),
-                (has_timer, ARM_TIMER),
-                (has_ipi, ARM_IPI),
-            ];
-            let missing = arm.into_iter().filter(|(is_there, _)| !is_there);
-            missing.map(|(_, name)| TracepointName(name)).collect()
+            let handler = missing(Tracepoints::IRQ_HANDLER);
+            let timer = TracepointName::all_of(Tracepoints::IRQ_HANDLER).into_iter();
+            let timer = timer.map(TracepointName::of_the_timer).filter(|_| !has_timer).collect();
+            let ipi = if has_ipi { Vec::new() } else { missing(Tracepoints::IPI_ENTRY) };
+            [handler, timer, ipi].concat()
         } else {
-            missing(X86_INTERRUPTS)
+            missing(Tracepoints::X86_INTERRUPTS)
         };
         let interrupts = if missing_interrupts.is_empty() {
             Interrupts::Complete
@@ -163,8 +122,8 @@ impl Evidence {
             Interrupts::Common => Some(Doubt::UnseenInterrupts { tracepoints: tracepoints() }),
             Interrupts::Complete => None,
         };
-        let timers = TIMERS.iter().filter(|kind| !has(kind.tracepoint));
-        let tracepoints = List(timers.map(|kind| TracepointName(kind.name)).collect());
+        let timers = Tracepoints::TIMERS.without(self.tracepoints);
+        let tracepoints = List(TracepointName::all_of(timers));
         let doubts = [
             (!self.tells_tasks()).then_some(Doubt::NoSwitches),
             interrupts,
@@ -178,11 +137,27 @@ impl Evidence {
 
 /// The name of a tracepoint that a claim rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TracepointName(&'static str);
+pub struct TracepointName {
+    tracepoint: &'static Tracepoint,
+    /// Only its events of the timer are meant, as on Arm.
+    is_of_timer: bool,
+}
+
+impl TracepointName {
+    fn all_of(wanted: Tracepoints) -> Vec<Self> {
+        let rows = TRACEPOINTS.iter().filter(|row| wanted.intersects(row.provides));
+        rows.map(|tracepoint| Self { tracepoint, is_of_timer: false }).collect()
+    }
+
+    fn of_the_timer(self) -> Self {
+        Self { is_of_timer: true, ..self }
+    }
+}
 
 impl fmt::Display for TracepointName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        let timer = if self.is_of_timer { "the timer's " } else { "" };
+        write!(f, "{timer}{}:{}", self.tracepoint.system, self.tracepoint.name)
     }
 }
 
@@ -190,9 +165,11 @@ impl FromStr for TracepointName {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let kinds = [X86_INTERRUPTS, POWER_INTERRUPTS, TIMERS].into_iter().flatten();
-        let names = kinds.map(|kind| kind.name).chain([ARM_TIMER, ARM_IPI]);
-        names.map(TracepointName).find(|name| name.0 == text).ok_or(())
+        let names = TRACEPOINTS.iter().map(|tracepoint| Self { tracepoint, is_of_timer: false });
+        names
+            .flat_map(|name| [name, name.of_the_timer()])
+            .find(|name| name.to_string() == text)
+            .ok_or(())
     }
 }
 

@@ -3,7 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `import/` | the importers: [`import::perf`], [`import::trace_dat`] |
-//! | `tracepoint.rs` | [`tracepoint::Decoder`]: the kernel's event formats, compiled |
+//! | `tracepoint/` | every tracepoint once: what is read of it, who records it; [`tracepoint::Decoder`] |
 //! | `event.rs` | [`Event`]: what every importer hands to the gap builder |
 //! | `builder.rs` | [`GapBuilder`]: events in, gaps out; the semantics of a gap |
 //! | `evidence.rs` | what may be claimed of a trace, by what was recorded |
@@ -17,7 +17,6 @@
 //! | `output.rs` | [`OutputFile`]: what may be written where; there is nothing until it is whole |
 //! | `small_file.rs` | [`read_small_text`]: files that are read whole |
 //! | `machine_note.rs` | [`MachineNote`]: what our recorder writes about the machine |
-//! | `wanted.rs` | [`WANTED_EVENTS`]: what a recorder should record |
 //! | `convert.rs` | [`convert()`]: from a trace to a log with its metadata |
 //! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without what identifies |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
@@ -61,7 +60,6 @@ mod tick;
 mod timers;
 pub mod tracepoint;
 pub mod validate;
-mod wanted;
 
 pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT, UnknownState};
 pub use byte_order::ByteOrder;
@@ -76,4 +74,4 @@ pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};
 pub use output::{OutputFile, OutputOptions, end_without_partial_files};
 pub use small_file::{TEXT_BYTE_COUNT_MAX, read_small_file, read_small_text, read_small_text_of};
 pub use tick::Tick;
-pub use wanted::{WANTED_EVENTS, WantedEvent};
+pub use tracepoint::{WantedEvent, wanted_events};

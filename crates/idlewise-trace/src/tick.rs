@@ -17,7 +17,7 @@ use crate::{Event, EventKind};
 type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FxHasher>>;
 
 /// The values of CONFIG_HZ that kernels are built with on x86, Arm and POWER.
-const KNOWN_HZ: [u32; 5] = [100, 250, 300, 1000, 1024];
+const KNOWN_HZ: &[u32] = &[100, 250, 300, 1000, 1024];
 /// How much more a `tick_stop` proves than one re-arming.
 const TICK_STOP_VOTES: u32 = 1_000;
 /// A year: clocks that differ by more are not the same clock.
@@ -152,7 +152,8 @@ impl TickFinder {
         }
         let Some(previous) = previous.filter(|p| p.has_expired) else { return };
         let step_ns = expires_at_ns.wrapping_sub(previous.expires_at_ns);
-        let Some(hz) = KNOWN_HZ.into_iter().find(|&hz| i64::from(tick_period_ns(hz)) == step_ns)
+        let Some(hz) =
+            KNOWN_HZ.iter().copied().find(|&hz| i64::from(tick_period_ns(hz)) == step_ns)
         else {
             return;
         };

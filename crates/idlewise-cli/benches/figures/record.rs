@@ -15,7 +15,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use idlewise_host::{Root, Tracefs};
-use idlewise_trace::WANTED_EVENTS;
 
 use crate::figure::{Figure, Goal, median, median_ratio, print};
 
@@ -226,7 +225,7 @@ fn wanted_events() -> BTreeMap<String, Option<&'static str>> {
     let available = Root::live().text("sys/kernel/tracing/available_events").unwrap_or_default();
     let named = available.lines().filter_map(|line| {
         let (system, name) = line.split_once(':')?;
-        let wanted = WANTED_EVENTS.iter().find(|w| w.system == system && w.matches(name))?;
+        let wanted = idlewise_trace::wanted_events().find(|wanted| wanted.matches(system, name))?;
         Some((line.to_owned(), wanted.filter))
     });
     named.collect()

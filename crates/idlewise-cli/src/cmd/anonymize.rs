@@ -130,7 +130,7 @@ impl Anonymize {
             true => list("Dropped: nothing, there was nothing to drop", &[])?,
             false => list("Dropped:", &dropped)?,
         }
-        list("Remains, and could still identify:", &REMAINS.map(str::to_owned))?;
+        list("Remains, and could still identify:", &REMAINS.iter().map(|remains| (*remains).to_owned()).collect::<Vec<_>>())?;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use idlewise_trace::WANTED_EVENTS;
+use idlewise_trace::wanted_events;
 
 use super::RecordError;
 use crate::Tracefs;
@@ -33,20 +33,21 @@ impl Events {
     /// Enables the wanted events that there are, with their filters.
     pub(super) fn enable(instance: &Instance) -> Result<Self, RecordError> {
         let mut events = Events::default();
-        for wanted in WANTED_EVENTS {
-            let folder = instance.path(&format!("events/{}", wanted.system));
+        for wanted in wanted_events() {
+            let system = wanted.system();
+            let folder = instance.path(&format!("events/{system}"));
             let mut names: Vec<String> = subfolders(&folder);
-            names.retain(|name| wanted.matches(name));
+            names.retain(|name| wanted.matches(system, name));
             names.sort();
             for name in names {
-                let event = format!("events/{}/{name}", wanted.system);
+                let event = format!("events/{system}/{name}");
                 // A kernel that lacks the field records more than we need.
                 if let Some(filter) = wanted.filter {
                     let _ = instance.set(&format!("{event}/filter"), filter);
                 }
                 instance.set(&format!("{event}/enable"), "1")?;
                 let format = instance.bytes(&format!("{event}/format"))?;
-                events.system(wanted.system).events.push(Event { name, format });
+                events.system(system).events.push(Event { name, format });
             }
         }
         match events.names().iter().any(|name| name == "power:cpu_idle") {

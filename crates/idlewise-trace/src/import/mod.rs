@@ -178,7 +178,7 @@ fn format_list() -> String {
 /// What a file is that begins with none of the bytes that we know how to import.
 fn unknown_format(first: &[u8]) -> ImportError {
     const RECORD_AGAIN: &str = "give a file that `perf record` or `trace-cmd record` wrote";
-    let known: [(&[u8], &str, &'static str); 9] = [
+    let known: &[(&[u8], &str, &'static str)] = &[
         (b"PERFFILE", "perf.data of the first version", "record with a perf from 2010 or later"),
         (tracing_data::MAGIC, "trace.dat", "leave out --formats-from: it has its own formats"),
         (b"\x7fELF", "an ELF program", RECORD_AGAIN),
@@ -192,7 +192,7 @@ fn unknown_format(first: &[u8]) -> ImportError {
     if first.is_empty() {
         return ImportError::Empty;
     }
-    for (magic, found, todo) in known {
+    for &(magic, found, todo) in known {
         if first.starts_with(magic) {
             return ImportError::NotARecording { found: found.to_owned(), todo };
         }

@@ -37,7 +37,7 @@ thread_local! {
 const DATA_PAGE_V2: i64 = 3;
 /// Encodings that other programs may choose: BIT_PACKED, both that delta-code strings,
 /// BYTE_STREAM_SPLIT.
-const OTHER_ENCODINGS: [i64; 4] = [4, 6, 7, 9];
+const OTHER_ENCODINGS: &[i64] = &[4, 6, 7, 9];
 
 /// Reads a column's pages. A column with fewer rows than its row group ends early.
 pub(super) struct Pages {

@@ -13,7 +13,8 @@ use rustc_hash::FxHashMap;
 use super::schema::{TYPED, bundle, event};
 use super::wire::{Fields, Value, field, packed, varint};
 use crate::event::{Event, EventKind};
-use crate::import::named::{self, EVENT_COUNT, Field};
+use crate::import::named::{self, EVENT_COUNT};
+use crate::tracepoint::{FieldName, Tracepoint};
 
 /// A trace describes a few events; more than this is no description.
 const MAX_DESCRIPTOR_COUNT: usize = 1 << 12;
@@ -113,7 +114,7 @@ struct Row {
     /// Which it is.
     number: usize,
     /// What its fields are, by number.
-    fields: [Option<Field>; FIELD_COUNT],
+    fields: [Option<FieldName>; FIELD_COUNT],
     /// The field of an interrupt's name or an IPI's reason.
     name_field: Option<u32>,
     /// Whether one of the fields is a timer's address.
@@ -123,7 +124,7 @@ struct Row {
 impl Row {
     fn new(
         number: usize,
-        known: impl Iterator<Item = (u32, Field)>,
+        known: impl Iterator<Item = (u32, FieldName)>,
         name_field: Option<u32>,
     ) -> Self {
         let mut fields = [None; FIELD_COUNT];
@@ -133,7 +134,7 @@ impl Row {
             }
         }
         let has_timer =
-            fields.contains(&Some(Field::Hrtimer)) || fields.contains(&Some(Field::Timer));
+            fields.contains(&Some(FieldName::Hrtimer)) || fields.contains(&Some(FieldName::Timer));
         Self { number, fields, name_field, has_timer }
     }
 
@@ -225,7 +226,7 @@ impl BundleReader {
     }
 
     /// The tracepoints that were seen.
-    pub(super) fn seen(&self) -> impl Iterator<Item = &'static named::NamedEvent> {
+    pub(super) fn seen(&self) -> impl Iterator<Item = &'static Tracepoint> {
         let seen = self.is_seen.iter().enumerate().filter(|(_, is_seen)| **is_seen);
         seen.map(|(number, _)| named::event(number))
     }
@@ -339,7 +340,7 @@ impl BundleReader {
             }
             let Some(number) = self.payload(number, payload, &mut fields) else { continue };
             self.is_seen[number] = true;
-            let timer = fields.get(Field::Hrtimer).or(fields.get(Field::Timer));
+            let timer = fields.get(FieldName::Hrtimer).or(fields.get(FieldName::Timer));
             self.has_numbered_addresses |=
                 timer.is_some_and(|timer| (1..FIRST_ADDRESS).contains(&timer));
         }
@@ -447,7 +448,7 @@ impl BundleReader {
             match name {
                 b"name" | b"reason" => name_field = Some(number),
                 b"vector" => is_vector = true,
-                _ => fields.extend(Field::from_name(name).map(|field| (number, field))),
+                _ => fields.extend(FieldName::from_name(name).map(|field| (number, field))),
             }
         }
         let number = named::find(name).or_else(|| named::find_vector(name).filter(|_| is_vector));
@@ -556,7 +557,7 @@ fn generic<'a>(payload: &'a [u8], fields: &mut named::Fields<'a>) -> Option<usiz
             (b"name" | b"reason", _, Some(text)) => fields.name = text,
             (b"vector", ..) => is_vector = true,
             (key, Some(number), _) => {
-                if let Some(field) = Field::from_name(key) {
+                if let Some(field) = FieldName::from_name(key) {
                     fields.set(field, number);
                 }
             }

@@ -1,6 +1,6 @@
 //! The published messages that we read, by their fields' numbers (Perfetto's protos/perfetto/trace).
 
-use crate::import::named::Field;
+use crate::tracepoint::FieldName;
 
 /// `TracePacket`.
 pub(super) mod packet {
@@ -50,46 +50,55 @@ pub(super) struct Typed {
     pub(super) number: u32,
     pub(super) name: &'static str,
     /// The integers that we read of it.
-    pub(super) fields: &'static [(u32, Field)],
+    pub(super) fields: &'static [(u32, FieldName)],
     /// The field of an interrupt's name or an IPI's reason.
     pub(super) name_field: Option<u32>,
 }
 
-const fn row(number: u32, name: &'static str, fields: &'static [(u32, Field)]) -> Typed {
+const fn row(number: u32, name: &'static str, fields: &'static [(u32, FieldName)]) -> Typed {
     Typed { number, name, fields, name_field: None }
 }
 
 /// Every event with a message of its own that we read.
 pub(super) const TYPED: &[Typed] = &[
-    row(4, "sched_switch", &[(6, Field::NextPid)]),
-    row(13, "cpu_idle", &[(1, Field::State), (2, Field::CpuId)]),
-    row(17, "sched_wakeup", &[(5, Field::TargetCpu)]),
+    row(4, "sched_switch", &[(6, FieldName::NextPid)]),
+    row(13, "cpu_idle", &[(1, FieldName::State), (2, FieldName::CpuId)]),
+    row(17, "sched_wakeup", &[(5, FieldName::TargetCpu)]),
     Typed { number: 21, name: "ipi_entry", fields: &[], name_field: Some(1) },
-    row(24, "softirq_entry", &[(1, Field::Vec)]),
+    row(24, "softirq_entry", &[(1, FieldName::Vec)]),
     Typed { number: 36, name: "irq_handler_entry", fields: &[], name_field: Some(2) },
-    row(114, "sched_wakeup_new", &[(5, Field::TargetCpu)]),
+    row(114, "sched_wakeup_new", &[(5, FieldName::TargetCpu)]),
     row(
         551,
         "hrtimer_start",
-        &[(1, Field::Hrtimer), (2, Field::Function), (3, Field::Expires), (4, Field::SoftExpires)],
+        &[
+            (1, FieldName::Hrtimer),
+            (2, FieldName::Function),
+            (3, FieldName::Expires),
+            (4, FieldName::SoftExpires),
+        ],
     ),
-    row(552, "hrtimer_cancel", &[(1, Field::Hrtimer)]),
-    row(553, "hrtimer_expire_entry", &[(1, Field::Hrtimer), (2, Field::Now), (3, Field::Function)]),
+    row(552, "hrtimer_cancel", &[(1, FieldName::Hrtimer)]),
+    row(
+        553,
+        "hrtimer_expire_entry",
+        &[(1, FieldName::Hrtimer), (2, FieldName::Now), (3, FieldName::Function)],
+    ),
     row(
         555,
         "timer_start",
         &[
-            (1, Field::Timer),
-            (2, Field::Function),
-            (3, Field::Expires),
-            (4, Field::Now),
-            (5, Field::Deferrable),
-            (6, Field::Flags),
-            (7, Field::BucketExpiry),
+            (1, FieldName::Timer),
+            (2, FieldName::Function),
+            (3, FieldName::Expires),
+            (4, FieldName::Now),
+            (5, FieldName::Deferrable),
+            (6, FieldName::Flags),
+            (7, FieldName::BucketExpiry),
         ],
     ),
-    row(556, "timer_cancel", &[(1, Field::Timer)]),
-    row(557, "timer_expire_entry", &[(1, Field::Timer), (2, Field::Now)]),
+    row(556, "timer_cancel", &[(1, FieldName::Timer)]),
+    row(557, "timer_expire_entry", &[(1, FieldName::Timer), (2, FieldName::Now)]),
     row(559, "local_timer_entry", &[]),
 ];
 

@@ -22,9 +22,9 @@ use super::packets::{Compressed, OuterPacket, PacketHead, each_packet, packets};
 use super::schema::{clock, packet, stats, system};
 use super::wire::{Fields, Value, field};
 use crate::event::Tracepoints;
-use crate::import::named;
 use crate::import::source::ReadAt;
 use crate::import::{ImportError, TraceInfo, Truncation};
+use crate::tracepoint::Tracepoint;
 
 /// How many events of each sequence show what the rest of it has.
 const SURVEY_EVENT_COUNT: u64 = 1 << 19;
@@ -279,7 +279,7 @@ impl Survey {
 
     /// What the trace can tell.
     pub(super) fn tracepoints(&self) -> Tracepoints {
-        let of = |event: &named::NamedEvent| {
+        let of = |event: &Tracepoint| {
             let needs_address = Tracepoints::HRTIMER_START
                 .union(Tracepoints::HRTIMER_CANCEL)
                 .union(Tracepoints::WHEEL_START)

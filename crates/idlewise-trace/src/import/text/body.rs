@@ -7,8 +7,8 @@ use memchr::{memchr, memmem};
 use rustc_hash::FxHasher;
 
 use super::line::number;
-use crate::import::named::{Field, Fields};
-use crate::tracepoint::{TIMER_DEFERRABLE, wheel_flags_without_cpu};
+use crate::import::named::Fields;
+use crate::tracepoint::{FieldName, TIMER_DEFERRABLE, wheel_flags_without_cpu};
 
 /// What differs between recorders and kernels and only many lines together tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,9 +28,9 @@ const OLD_TIMER_CPU_MASK: u32 = (1 << 19) - 1;
 pub(super) fn fields<'a>(name: &[u8], body: &'a [u8], cpu: u16, dialect: Dialect) -> Fields<'a> {
     let mut fields = Fields::default();
     match name {
-        b"sched_switch" => set(&mut fields, Field::NextPid, next_pid(body)),
+        b"sched_switch" => set(&mut fields, FieldName::NextPid, next_pid(body)),
         b"sched_wakeup" | b"sched_wakeup_new" => {
-            set(&mut fields, Field::TargetCpu, target_cpu(body));
+            set(&mut fields, FieldName::TargetCpu, target_cpu(body));
         }
         b"ipi_entry" => {
             let reason = body.strip_prefix(b"(").unwrap_or(body);
@@ -54,30 +54,30 @@ fn read_pairs(body: &[u8], cpu: u16, dialect: Dialect, fields: &mut Fields<'_>) 
         let end = after.iter().position(|byte| matches!(byte, b' ' | b']' | b','));
         let (value, after) = after.split_at_checked(end.unwrap_or(after.len())).unwrap_or_default();
         rest = after;
-        let Some(field) = Field::from_name(key) else { continue };
+        let Some(field) = FieldName::from_name(key) else { continue };
         let value = match field {
-            Field::Hrtimer | Field::Timer => address(value),
-            Field::Function => Some(symbol_hash(value)),
-            Field::Flags if dialect.has_false_flags => None,
-            Field::Flags => {
+            FieldName::Hrtimer | FieldName::Timer => address(value),
+            FieldName::Function => Some(symbol_hash(value)),
+            FieldName::Flags if dialect.has_false_flags => None,
+            FieldName::Flags => {
                 // The CPU, if it is there, comes before.
-                let cpu = fields.get(Field::Cpu).map_or(cpu, |cpu| cpu as u16);
+                let cpu = fields.get(FieldName::Cpu).map_or(cpu, |cpu| cpu as u16);
                 timer_flags(value, cpu, dialect)
             }
-            Field::Success if value == b"yes" => Some(1),
-            Field::Success if value == b"no" => Some(0),
+            FieldName::Success if value == b"yes" => Some(1),
+            FieldName::Success if value == b"no" => Some(0),
             _ => integer(value),
         };
         set(fields, field, value);
     }
     if dialect.has_false_flags
-        && let Some(cpu) = fields.get(Field::Cpu)
+        && let Some(cpu) = fields.get(FieldName::Cpu)
     {
-        fields.set(Field::Flags, wheel_flags_without_cpu(false, cpu as u16).into());
+        fields.set(FieldName::Flags, wheel_flags_without_cpu(false, cpu as u16).into());
     }
 }
 
-fn set(fields: &mut Fields<'_>, field: Field, value: Option<u64>) {
+fn set(fields: &mut Fields<'_>, field: FieldName, value: Option<u64>) {
     if let Some(value) = value {
         fields.set(field, value);
     }
@@ -266,7 +266,7 @@ mod tests {
             0,
             Dialect::default(),
         );
-        assert_eq!(no.get(Field::Success), Some(0));
+        assert_eq!(no.get(FieldName::Success), Some(0));
         assert_eq!(kind("irq_handler_entry", "irq=3 name=arch_timer"), EventKind::TimerInterrupt);
         assert_eq!(kind("irq_handler_entry", "irq=7 name=a b"), EventKind::DeviceInterrupt);
         assert_eq!(kind("ipi_entry", "(Rescheduling interrupts)"), EventKind::RescheduleInterrupt);

@@ -46,7 +46,7 @@ const SURVEY_BYTE_COUNT: u64 = 1 << 24;
 const BATCH_EVENT_COUNT: usize = 1 << 12;
 
 /// How the pages of systrace begin, in letters of either case.
-const HTML_MAGICS: [&[u8]; 2] = [b"<!doctype html", b"<html"];
+const HTML_MAGICS: &[&[u8]] = &[b"<!doctype html", b"<html"];
 
 /// A text of ftrace whose first part has been read.
 ///
@@ -107,7 +107,7 @@ impl Page {
 
 /// Whether a file that begins with these bytes is one of ours.
 pub(super) fn recognizes(first: &[u8]) -> bool {
-    const MAGICS: [&[u8]; 4] = [b"# tracer:", b"cpus=", b"version = ", b"TRACE:\n# tracer:"];
+    const MAGICS: &[&[u8]] = &[b"# tracer:", b"cpus=", b"version = ", b"TRACE:\n# tracer:"];
     if MAGICS.iter().any(|magic| first.starts_with(magic)) || Page::of(first) != Page::Text {
         return true;
     }

@@ -1,0 +1,280 @@
+//! The tracepoints that we read, and how: each once, in `TRACEPOINTS`.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `format.rs` | [`EventFormat`]: where each field of a record lies, as the kernel describes it |
+//! | `plan.rs` | [`Decoder`]: a description compiled to what we read of the records |
+//! | `wheel.rs` | in which jiffy the timer wheel fires a timer |
+//!
+//! Each tracepoint has a `format` file (`/sys/kernel/tracing/events/SYSTEM/NAME/format`) that says
+//! at which byte each field lies; a recorder copies those it used into its trace. Fields move
+//! between kernels, so an event is read by the names in the trace's own description and never at
+//! fixed places. Texts and Perfetto's messages have fields by name instead of at a place:
+//! `import/named.rs` reads those.
+//!
+//! Not in here: files and clocks (`import/`).
+
+mod format;
+mod plan;
+mod wheel;
+
+use crate::event::{EventKind, Tracepoints};
+
+pub use format::{EventFormat, Field, UnreadableTracepoint};
+pub(crate) use format::{Int, Width};
+pub use plan::Decoder;
+pub(crate) use wheel::{TIMER_DEFERRABLE, wheel_flags_without_cpu, wheel_start};
+
+/// A tracepoint that we read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Tracepoint {
+    pub(crate) system: &'static str,
+    /// Its name; with a star in front, the end of its name.
+    pub(crate) name: &'static str,
+    /// What a trace that has it can tell.
+    pub(crate) provides: Tracepoints,
+    pub(crate) reading: Reading,
+    recorded: Recorded,
+}
+
+/// What the fields of an event say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    CpuIdle,
+    HrtimerStart,
+    HrtimerCancel,
+    HrtimerExpire,
+    WheelStart,
+    WheelCancel,
+    WheelExpire,
+    TickStop,
+    IrqHandler,
+    IpiEntry,
+    Softirq,
+    SchedSwitch,
+    /// With the field that has the CPU.
+    Wakeup(FieldName),
+    /// That the event is there says all.
+    Same(EventKind),
+}
+
+const TIMER: Reading = Reading::Same(EventKind::TimerInterrupt);
+const RESCHEDULE: Reading = Reading::Same(EventKind::RescheduleInterrupt);
+const IPI: Reading = Reading::Same(EventKind::IpiInterrupt);
+const DEVICE: Reading = Reading::Same(EventKind::DeviceInterrupt);
+
+/// Whether a recorder should ask the kernel for an event, and which of them the kernel can drop:
+/// what the gap builder would not look at.
+///
+/// Between two idle entries of a CPU the builder wants the first interrupt, the timers that fired,
+/// and whether a task ran. While it looks for them the idle task is running, so an interrupt in a
+/// task tells it nothing; nor does a switch between tasks, or to the idle task, which goes idle
+/// next and says so itself. Timers are armed and cancelled anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recorded {
+    /// Others recorded it; we read it.
+    Never,
+    Always,
+    /// Under this filter, in the kernel's language, no gap changes.
+    Where(&'static str),
+}
+
+use Recorded::{Always, Never, Where};
+
+const IN_IDLE_TASK: Recorded = Where("common_pid == 0");
+
+/// Every tracepoint that we read; the first row that fits an event counts. A kernel has some of
+/// them: interrupts' events differ from architecture to architecture.
+#[rustfmt::skip]
+pub(crate) const TRACEPOINTS: &[Tracepoint] = &[
+    row("power", "cpu_idle", Tracepoints::CPU_IDLE, Reading::CpuIdle, Always),
+    row("sched", "sched_switch", Tracepoints::SCHED_SWITCH, Reading::SchedSwitch, Where("prev_pid == 0")),
+    row("sched", "sched_wakeup", Tracepoints::WAKEUP, Reading::Wakeup(FieldName::TargetCpu), Never),
+    row("sched", "sched_wakeup_new", Tracepoints::EMPTY, Reading::Wakeup(FieldName::TargetCpu), Never),
+    row("sched", "sched_wake_idle_without_ipi", Tracepoints::EMPTY, Reading::Wakeup(FieldName::Cpu), Never),
+    row("timer", "hrtimer_start", Tracepoints::HRTIMER_START, Reading::HrtimerStart, Always),
+    row("timer", "hrtimer_cancel", Tracepoints::HRTIMER_CANCEL, Reading::HrtimerCancel, Always),
+    row("timer", "hrtimer_expire_entry", Tracepoints::HRTIMER_EXPIRE, Reading::HrtimerExpire, Always),
+    row("timer", "timer_start", Tracepoints::WHEEL_START, Reading::WheelStart, Always),
+    row("timer", "timer_cancel", Tracepoints::WHEEL_CANCEL, Reading::WheelCancel, Always),
+    row("timer", "timer_expire_entry", Tracepoints::WHEEL_EXPIRE, Reading::WheelExpire, Always),
+    row("timer", "tick_stop", Tracepoints::TICK_STOP, Reading::TickStop, Where("success != 0")),
+    row("irq_vectors", "local_timer_entry", Tracepoints::LOCAL_TIMER, TIMER, IN_IDLE_TASK),
+    row("irq_vectors", "reschedule_entry", Tracepoints::RESCHEDULE, RESCHEDULE, IN_IDLE_TASK),
+    row("irq_vectors", "call_function_entry", Tracepoints::CALL_FUNCTION, IPI, IN_IDLE_TASK),
+    row("irq_vectors", "call_function_single_entry", Tracepoints::CALL_FUNCTION_SINGLE, IPI, IN_IDLE_TASK),
+    row("irq_vectors", "irq_work_entry", Tracepoints::IRQ_WORK, IPI, IN_IDLE_TASK),
+    row("irq_vectors", "x86_platform_ipi_entry", Tracepoints::OTHER_VECTOR, IPI, IN_IDLE_TASK),
+    row("irq_vectors", "*_entry", Tracepoints::OTHER_VECTOR, DEVICE, IN_IDLE_TASK),
+    row("ipi", "ipi_entry", Tracepoints::IPI_ENTRY, Reading::IpiEntry, IN_IDLE_TASK),
+    row("powerpc", "timer_interrupt_entry", Tracepoints::POWER_TIMER, TIMER, IN_IDLE_TASK),
+    row("powerpc", "doorbell_entry", Tracepoints::POWER_DOORBELL, IPI, IN_IDLE_TASK),
+    row("irq", "irq_handler_entry", Tracepoints::IRQ_HANDLER, Reading::IrqHandler, IN_IDLE_TASK),
+    row("irq", "softirq_entry", Tracepoints::SOFTIRQ, Reading::Softirq, Never),
+];
+
+const fn row(
+    system: &'static str,
+    name: &'static str,
+    provides: Tracepoints,
+    reading: Reading,
+    recorded: Recorded,
+) -> Tracepoint {
+    Tracepoint { system, name, provides, reading, recorded }
+}
+
+impl Tracepoint {
+    /// Whether this row means `system:name`.
+    pub(crate) fn matches(&self, system: &str, name: &str) -> bool {
+        self.system == system
+            && match self.name.strip_prefix('*') {
+                Some(suffix) => name.ends_with(suffix),
+                None => name == self.name,
+            }
+    }
+}
+
+/// An event to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WantedEvent {
+    row: &'static Tracepoint,
+    /// The filter, in the kernel's language, under which no gap changes.
+    pub filter: Option<&'static str>,
+}
+
+impl WantedEvent {
+    /// Its system, as in tracefs.
+    pub fn system(&self) -> &'static str {
+        self.row.system
+    }
+
+    /// Whether this is the event of that system and name; one of them may be several.
+    pub fn matches(&self, system: &str, name: &str) -> bool {
+        self.row.matches(system, name)
+    }
+}
+
+/// Every event that the gap builder looks at. A kernel has some of them. None comes twice.
+pub fn wanted_events() -> impl Iterator<Item = WantedEvent> {
+    let is_covered = |row: &Tracepoint| {
+        TRACEPOINTS.iter().any(|other| other != row && other.matches(row.system, row.name))
+    };
+    TRACEPOINTS.iter().filter_map(move |row| {
+        let filter = match row.recorded {
+            Never => return None,
+            Always => None,
+            Where(filter) => Some(filter),
+        };
+        (!is_covered(row)).then_some(WantedEvent { row, filter })
+    })
+}
+
+macro_rules! field_names {
+    ($($(#[$doc:meta])* $field:ident = $name:literal,)*) => {
+        /// A field that we read.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum FieldName {
+            $($(#[$doc])* $field,)*
+        }
+
+        impl FieldName {
+            pub(crate) const COUNT: usize = [$(Self::$field),*].len();
+
+            /// The kernel's name for it.
+            pub(crate) fn name(self) -> &'static str {
+                let name: &[u8] = match self {
+                    $(Self::$field => $name,)*
+                };
+                std::str::from_utf8(name).unwrap_or_default()
+            }
+
+            #[inline]
+            pub(crate) fn from_name(name: &[u8]) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$field),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+field_names! {
+    State = b"state",
+    CpuId = b"cpu_id",
+    Hrtimer = b"hrtimer",
+    Timer = b"timer",
+    Function = b"function",
+    Expires = b"expires",
+    SoftExpires = b"softexpires",
+    Now = b"now",
+    /// What texts have instead of `now`: how far `expires` lies after it.
+    Timeout = b"timeout",
+    BucketExpiry = b"bucket_expiry",
+    Cpu = b"cpu",
+    Flags = b"flags",
+    Deferrable = b"deferrable",
+    Success = b"success",
+    Vec = b"vec",
+    NextPid = b"next_pid",
+    TargetCpu = b"target_cpu",
+}
+
+/// What a record of a known tracepoint says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// An event, and the CPU it happened on.
+    Event {
+        /// The CPU.
+        cpu: u16,
+        /// What happened.
+        kind: EventKind,
+    },
+    /// Nothing that an idle log needs, such as a `tick_stop` that failed.
+    Nothing,
+    /// The record is shorter than its description says, or a field is out of its range.
+    Malformed,
+}
+
+/// `cpu_idle`'s state where a CPU leaves idle.
+pub(crate) const STATE_RUNNING: u32 = u32::MAX;
+
+/// What an interrupt is by the name that its driver gave it. Where the processor has no vectors,
+/// timers and IPIs come this way too.
+pub(crate) fn interrupt_by_name(name: &[u8]) -> EventKind {
+    match name {
+        // Arm's architected timer and the one before it, RISC-V's, Exynos's.
+        b"arch_timer" | b"twd" | b"riscv-timer" | b"MCT" => EventKind::TimerInterrupt,
+        name if name.starts_with(b"mct_tick") => EventKind::TimerInterrupt,
+        // Arm since Linux 5.11; POWER numbers them by node: `IPI-0`.
+        b"IPI" => EventKind::IpiInterrupt,
+        name if name.starts_with(b"IPI-") => EventKind::IpiInterrupt,
+        _ => EventKind::DeviceInterrupt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_with_a_row_of_its_own_is_wanted_once() {
+        let of =
+            |name| wanted_events().filter(|wanted| wanted.matches("irq_vectors", name)).count();
+        assert_eq!(
+            (of("reschedule_entry"), of("thermal_apic_entry"), of("reschedule_exit")),
+            (1, 1, 0)
+        );
+        assert!(wanted_events().all(|wanted| !wanted.matches("sched", "sched_wakeup")));
+    }
+
+    #[test]
+    fn every_field_has_a_name_of_its_own() {
+        assert_eq!(FieldName::from_name(b"vec"), Some(FieldName::Vec));
+        assert_eq!(
+            FieldName::from_name(FieldName::Expires.name().as_bytes()),
+            Some(FieldName::Expires)
+        );
+        assert_eq!(FieldName::TargetCpu as usize + 1, FieldName::COUNT);
+    }
+}

@@ -1,0 +1,428 @@
+//! A tracepoint's description compiled to what we read of its records.
+
+use super::format::{EventFormat, Int, UnreadableTracepoint, string_at};
+use super::wheel::{wheel_flags_without_cpu, wheel_start};
+use super::{Decoded, FieldName, Reading, STATE_RUNNING, TRACEPOINTS, interrupt_by_name};
+use crate::byte_order::ByteOrder;
+use crate::event::{EventKind, Tracepoints};
+
+/// Reads the records of one tracepoint.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    order: ByteOrder,
+    provides: Tracepoints,
+    plan: Plan,
+}
+
+impl Decoder {
+    /// Compiles the description of `system:format.name`; `None` if no idle log needs that event.
+    ///
+    /// # Errors
+    /// Fails if the description lacks a field that we need.
+    pub fn compile(
+        system: &str,
+        format: &EventFormat,
+        order: ByteOrder,
+    ) -> Result<Option<Self>, UnreadableTracepoint> {
+        let known = TRACEPOINTS.iter().find(|known| known.matches(system, &format.name));
+        let Some(known) = known else { return Ok(None) };
+        let plan = Plan::compile(known.reading, format)?;
+        Ok(Some(Self { order, provides: known.provides, plan }))
+    }
+
+    /// What a trace that has this tracepoint can tell.
+    pub fn provides(&self) -> Tracepoints {
+        self.provides
+    }
+
+    /// Reads one record, beginning with its common fields, that was recorded on `cpu`.
+    #[inline]
+    pub fn decode(&self, record: &[u8], cpu: u16) -> Decoded {
+        match self.plan.decode(record, self.order, cpu) {
+            Some(decoded) => decoded,
+            None => Decoded::Malformed,
+        }
+    }
+}
+
+/// Where the fields lie that we read of one tracepoint.
+#[derive(Clone, Copy, Debug)]
+enum Plan {
+    CpuIdle {
+        state: Int,
+        cpu: Option<Int>,
+    },
+    HrtimerStart {
+        timer: Int,
+        function: Int,
+        expires: Int,
+        soft_expires: Option<Int>,
+    },
+    HrtimerCancel {
+        timer: Int,
+    },
+    HrtimerExpire {
+        timer: Int,
+        function: Int,
+        now: Int,
+    },
+    WheelStart {
+        timer: Int,
+        expires: Int,
+        bucket: Option<Int>,
+        now: Int,
+        flags: WheelFlags,
+    },
+    WheelCancel {
+        timer: Int,
+    },
+    WheelExpire {
+        timer: Int,
+        now: Int,
+    },
+    TickStop {
+        success: Int,
+    },
+    IrqHandler {
+        name: Option<Int>,
+    },
+    Softirq {
+        vector: Int,
+    },
+    SchedSwitch {
+        next_pid: Int,
+    },
+    Wakeup {
+        target_cpu: Int,
+    },
+    /// That the event is there says all.
+    Same(EventKind),
+}
+
+/// Where a timer's flags are; before Linux 4.2 there are at best some of them.
+#[derive(Clone, Copy, Debug)]
+enum WheelFlags {
+    Whole(Int),
+    Deferrable(Int),
+    Absent,
+}
+
+impl Plan {
+    fn compile(reading: Reading, format: &EventFormat) -> Result<Self, UnreadableTracepoint> {
+        use FieldName as Name;
+        let int = |field| format.int(field);
+        let optional = |field: Name| format.optional_int(field.name());
+        Ok(match reading {
+            Reading::CpuIdle => {
+                Self::CpuIdle { state: int(Name::State)?, cpu: optional(Name::CpuId) }
+            }
+            Reading::HrtimerStart => Self::HrtimerStart {
+                timer: int(Name::Hrtimer)?,
+                function: int(Name::Function)?,
+                expires: int(Name::Expires)?,
+                soft_expires: optional(Name::SoftExpires),
+            },
+            Reading::HrtimerCancel => Self::HrtimerCancel { timer: int(Name::Hrtimer)? },
+            Reading::HrtimerExpire => Self::HrtimerExpire {
+                timer: int(Name::Hrtimer)?,
+                function: int(Name::Function)?,
+                now: int(Name::Now)?,
+            },
+            Reading::WheelStart => Self::WheelStart {
+                timer: int(Name::Timer)?,
+                expires: int(Name::Expires)?,
+                bucket: optional(Name::BucketExpiry),
+                now: int(Name::Now)?,
+                flags: match (optional(Name::Flags), optional(Name::Deferrable)) {
+                    (Some(whole), _) => WheelFlags::Whole(whole),
+                    (None, Some(deferrable)) => WheelFlags::Deferrable(deferrable),
+                    (None, None) => WheelFlags::Absent,
+                },
+            },
+            Reading::WheelCancel => Self::WheelCancel { timer: int(Name::Timer)? },
+            Reading::WheelExpire => {
+                Self::WheelExpire { timer: int(Name::Timer)?, now: int(Name::Now)? }
+            }
+            Reading::TickStop => Self::TickStop { success: int(Name::Success)? },
+            Reading::IrqHandler => {
+                let name = format.field("name").filter(|field| field.is_data_loc);
+                Self::IrqHandler { name: name.and_then(|_| format.optional_int("name")) }
+            }
+            // The reason is a pointer into the kernel, so an IPI to reschedule looks like any other.
+            Reading::IpiEntry => Self::Same(EventKind::IpiInterrupt),
+            Reading::Softirq => Self::Softirq { vector: int(Name::Vec)? },
+            Reading::SchedSwitch => Self::SchedSwitch { next_pid: int(Name::NextPid)? },
+            Reading::Wakeup(target) => Self::Wakeup { target_cpu: int(target)? },
+            Reading::Same(kind) => Self::Same(kind),
+        })
+    }
+
+    /// `None` for a malformed record.
+    #[inline]
+    fn decode(&self, record: &[u8], order: ByteOrder, sample_cpu: u16) -> Option<Decoded> {
+        let mut cpu = sample_cpu;
+        let kind = match *self {
+            Self::CpuIdle { state, cpu: cpu_id } => {
+                if let Some(cpu_id) = cpu_id {
+                    cpu = u16::try_from(cpu_id.read(record, order)?).ok()?;
+                }
+                match state.read(record, order)? as u32 {
+                    STATE_RUNNING => EventKind::IdleExit,
+                    state => EventKind::IdleEntry { state },
+                }
+            }
+            Self::HrtimerStart { timer, function, expires, soft_expires } => {
+                let expires_at_ns = expires.read(record, order)? as i64;
+                let has_slack = match soft_expires {
+                    Some(soft) => (soft.read(record, order)? as i64) < expires_at_ns,
+                    None => false,
+                };
+                EventKind::HrtimerStart {
+                    timer: timer.read(record, order)?,
+                    function: function.read(record, order)?,
+                    expires_at_ns,
+                    has_slack,
+                }
+            }
+            Self::HrtimerCancel { timer } => {
+                EventKind::HrtimerCancel { timer: timer.read(record, order)? }
+            }
+            Self::HrtimerExpire { timer, function, now } => EventKind::HrtimerExpire {
+                timer: timer.read(record, order)?,
+                function: function.read(record, order)?,
+                now_ns: now.read(record, order)? as i64,
+            },
+            Self::WheelStart { timer, expires, bucket, now, flags } => {
+                let bucket_expiry = match bucket {
+                    Some(bucket) => Some(bucket.read(record, order)?),
+                    None => None,
+                };
+                wheel_start(
+                    timer.read(record, order)?,
+                    now.read(record, order)?,
+                    expires.read(record, order)?,
+                    bucket_expiry,
+                    flags.read(record, order, sample_cpu)?,
+                    now.width,
+                )
+            }
+            Self::WheelCancel { timer } => {
+                EventKind::WheelCancel { timer: timer.read(record, order)? }
+            }
+            Self::WheelExpire { timer, now } => EventKind::WheelExpire {
+                timer: timer.read(record, order)?,
+                now_jiffies: now.read(record, order)?,
+            },
+            Self::TickStop { success } => match success.read(record, order)? {
+                0 => return Some(Decoded::Nothing),
+                _ => EventKind::TickStop,
+            },
+            Self::IrqHandler { name } => match name {
+                Some(name) => interrupt_by_name(string_at(name.read(record, order)?, record)?),
+                None => EventKind::DeviceInterrupt,
+            },
+            Self::Softirq { vector } => {
+                EventKind::Softirq { vector: u8::try_from(vector.read(record, order)?).ok()? }
+            }
+            Self::SchedSwitch { next_pid } => match next_pid.read(record, order)? {
+                0 => EventKind::SwitchToIdle,
+                _ => EventKind::SwitchToTask,
+            },
+            Self::Wakeup { target_cpu } => EventKind::Wakeup {
+                target_cpu: u16::try_from(target_cpu.read(record, order)?).ok()?,
+            },
+            Self::Same(kind) => kind,
+        };
+        Some(Decoded::Event { cpu, kind })
+    }
+}
+
+impl WheelFlags {
+    /// The flags as Linux has them today. Where the record does not name a CPU, the timer is taken
+    /// to be queued on the one that started it.
+    fn read(self, record: &[u8], order: ByteOrder, sample_cpu: u16) -> Option<u32> {
+        Some(match self {
+            Self::Whole(flags) => flags.read(record, order)? as u32,
+            Self::Deferrable(deferrable) => {
+                wheel_flags_without_cpu(deferrable.read(record, order)? != 0, sample_cpu)
+            }
+            Self::Absent => wheel_flags_without_cpu(false, sample_cpu),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tracepoint::wheel::TIMER_DEFERRABLE;
+
+    const CPU: u16 = 3;
+
+    fn decoder(system: &str, text: &str, order: ByteOrder) -> Decoder {
+        let format = EventFormat::parse(text.as_bytes()).unwrap();
+        Decoder::compile(system, &format, order).unwrap().unwrap()
+    }
+
+    fn decode(system: &str, text: &str, record: &[u8]) -> Decoded {
+        decoder(system, text, ByteOrder::Little).decode(record, CPU)
+    }
+
+    fn event(kind: EventKind) -> Decoded {
+        Decoded::Event { cpu: CPU, kind }
+    }
+
+    /// A record of eight bytes that we don't read, then words.
+    fn record(words: &[u64]) -> Vec<u8> {
+        std::iter::once(&0).chain(words).flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn missing_field_is_named() {
+        let format = EventFormat::parse(b"name: tick_stop\nID: 1\n").unwrap();
+        let unreadable = Decoder::compile("timer", &format, ByteOrder::Little).unwrap_err();
+        assert_eq!(
+            unreadable.to_string(),
+            "the format of tick_stop has no integer field `success`"
+        );
+    }
+
+    #[test]
+    fn unknown_tracepoint_has_no_decoder() {
+        let format = EventFormat::parse(b"name: timer_init\nID: 1\n").unwrap();
+        assert!(Decoder::compile("timer", &format, ByteOrder::Little).unwrap().is_none());
+        let format = EventFormat::parse(b"name: cpu_idle\nID: 1\n").unwrap();
+        assert!(Decoder::compile("other", &format, ByteOrder::Little).unwrap().is_none());
+    }
+
+    #[test]
+    fn fields_are_read_where_the_format_says_in_both_byte_orders() {
+        let text = "name: cpu_idle\nID: 1\nfield:u32 cpu_id; offset:3; size:2; signed:0;\n\
+            field:u32 state; offset:9; size:4; signed:0;";
+        let little = [0, 0, 0, 7, 0, 0, 0, 0, 0, 2, 0, 0, 0];
+        let big = [0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 2];
+        let expected = Decoded::Event { cpu: 7, kind: EventKind::IdleEntry { state: 2 } };
+        assert_eq!(decoder("power", text, ByteOrder::Little).decode(&little, CPU), expected);
+        assert_eq!(decoder("power", text, ByteOrder::Big).decode(&big, CPU), expected);
+        let cut = &little[..12];
+        assert_eq!(decode("power", text, cut), Decoded::Malformed);
+    }
+
+    #[test]
+    fn cpu_idle_without_cpu_is_on_the_samples_cpu() {
+        let text = "name: cpu_idle\nID: 1\nfield:u32 state; offset:8; size:4; signed:0;";
+        assert_eq!(decode("power", text, &record(&[0xffff_ffff])), event(EventKind::IdleExit));
+    }
+
+    #[test]
+    fn hrtimer_has_slack_only_where_its_expiries_differ() {
+        let text = "name: hrtimer_start\nID: 1\nfield:void * hrtimer; offset:8; size:8;\n\
+            field:void * function; offset:16; size:8;\nfield:s64 expires; offset:24; size:8;\n";
+        let newer = format!("{text}field:s64 softexpires; offset:32; size:8; signed:1;");
+        let start = |has_slack| {
+            event(EventKind::HrtimerStart { timer: 1, function: 2, expires_at_ns: 50, has_slack })
+        };
+        assert_eq!(decode("timer", text, &record(&[1, 2, 50])), start(false));
+        assert_eq!(decode("timer", &newer, &record(&[1, 2, 50, 50])), start(false));
+        assert_eq!(decode("timer", &newer, &record(&[1, 2, 50, 49])), start(true));
+    }
+
+    const OLD_TIMER_START: &str = "name: timer_start\nID: 1\nfield:void * timer; offset:8; size:8;\n\
+        field:unsigned long expires; offset:16; size:8;\n\
+        field:unsigned long now; offset:24; size:8;\n";
+
+    #[test]
+    fn wheel_timer_of_an_old_kernel_gets_bucket_and_flags() {
+        let start = |bucket_jiffies, ahead_jiffies, flags| {
+            event(EventKind::WheelStart { timer: 1, bucket_jiffies, ahead_jiffies, flags })
+        };
+        let fields = record(&[1, 1_100, 1_000, 1]);
+        assert_eq!(decode("timer", OLD_TIMER_START, &fields), start(1_104, 104, CPU.into()));
+        let with_flags = format!("{OLD_TIMER_START}field:unsigned int flags; offset:32; size:4;");
+        assert_eq!(decode("timer", &with_flags, &fields), start(1_104, 104, 1));
+        let older = format!("{OLD_TIMER_START}field:int deferrable; offset:32; size:4;");
+        let flags = TIMER_DEFERRABLE | u32::from(CPU);
+        assert_eq!(decode("timer", &older, &fields), start(1_104, 104, flags));
+    }
+
+    #[test]
+    fn wheel_timer_of_a_new_kernel_has_its_bucket() {
+        let text =
+            format!("{OLD_TIMER_START}field:unsigned long bucket_expiry; offset:32; size:8;\n");
+        let kind = EventKind::WheelStart {
+            timer: 1,
+            bucket_jiffies: 990,
+            ahead_jiffies: -10,
+            flags: CPU.into(),
+        };
+        assert_eq!(decode("timer", &text, &record(&[1, 980, 1_000, 990])), event(kind));
+    }
+
+    #[test]
+    fn jiffies_of_a_32_bit_kernel_wrap_around() {
+        let text = "name: timer_start\nID: 1\nfield:void * timer; offset:8; size:4;\n\
+            field:unsigned long expires; offset:12; size:4;\n\
+            field:unsigned long now; offset:16; size:4;\n\
+            field:unsigned int flags; offset:20; size:4;";
+        let mut fields = vec![0; 8];
+        for word in [1u32, 5, u32::MAX - 4, 0] {
+            fields.extend(word.to_le_bytes());
+        }
+        let (bucket_jiffies, ahead_jiffies) = (6, 11);
+        let kind = EventKind::WheelStart { timer: 1, bucket_jiffies, ahead_jiffies, flags: 0 };
+        assert_eq!(decode("timer", text, &fields), event(kind));
+    }
+
+    #[test]
+    fn interrupts_are_told_by_event_and_by_name() {
+        let plain = |name: &str| format!("name: {name}\nID: 1\n");
+        for (system, name, kind) in [
+            ("irq_vectors", "local_timer_entry", EventKind::TimerInterrupt),
+            ("irq_vectors", "reschedule_entry", EventKind::RescheduleInterrupt),
+            ("irq_vectors", "call_function_single_entry", EventKind::IpiInterrupt),
+            ("irq_vectors", "irq_work_entry", EventKind::IpiInterrupt),
+            ("irq_vectors", "thermal_apic_entry", EventKind::DeviceInterrupt),
+            ("ipi", "ipi_entry", EventKind::IpiInterrupt),
+            ("powerpc", "timer_interrupt_entry", EventKind::TimerInterrupt),
+        ] {
+            assert_eq!(decode(system, &plain(name), &record(&[])), event(kind), "{name}");
+        }
+        let format = EventFormat::parse(plain("local_timer_exit").as_bytes()).unwrap();
+        assert!(Decoder::compile("irq_vectors", &format, ByteOrder::Little).unwrap().is_none());
+
+        let handler = "name: irq_handler_entry\nID: 1\n\
+            field:__data_loc char[] name; offset:8; size:4; signed:0;";
+        let named = |name: &[u8]| {
+            let data_loc = (name.len() as u64) << 16 | 16;
+            let bytes = [record(&[data_loc]), name.to_vec()].concat();
+            decode("irq", handler, &bytes)
+        };
+        assert_eq!(named(b"arch_timer\0"), event(EventKind::TimerInterrupt));
+        assert_eq!(named(b"nvme0q1\0"), event(EventKind::DeviceInterrupt));
+        assert_eq!(named(b""), event(EventKind::DeviceInterrupt));
+        assert_eq!(decode("irq", handler, &record(&[0xffff_0010])), Decoded::Malformed);
+    }
+
+    #[test]
+    fn scheduler_and_softirq_events_are_read() {
+        let text = "name: sched_switch\nID: 1\nfield:pid_t next_pid; offset:8; size:4; signed:1;";
+        assert_eq!(decode("sched", text, &record(&[0])), event(EventKind::SwitchToIdle));
+        assert_eq!(decode("sched", text, &record(&[9])), event(EventKind::SwitchToTask));
+
+        let text = "name: sched_wakeup\nID: 1\nfield:int target_cpu; offset:8; size:4; signed:1;";
+        let wakeup = event(EventKind::Wakeup { target_cpu: 5 });
+        assert_eq!(decode("sched", text, &record(&[5])), wakeup);
+        // Minus one is no CPU.
+        assert_eq!(decode("sched", text, &record(&[0xffff_ffff])), Decoded::Malformed);
+
+        let text =
+            "name: softirq_entry\nID: 1\nfield:unsigned int vec; offset:8; size:4; signed:0;";
+        assert_eq!(decode("irq", text, &record(&[1])), event(EventKind::Softirq { vector: 1 }));
+    }
+
+    #[test]
+    fn failed_tick_stop_is_nothing() {
+        let text = "name: tick_stop\nID: 1\nfield:int success; offset:8; size:4; signed:1;";
+        assert_eq!(decode("timer", text, &record(&[0])), Decoded::Nothing);
+        assert_eq!(decode("timer", text, &record(&[1])), event(EventKind::TickStop));
+    }
+}
