@@ -8,6 +8,7 @@ use std::process::Command;
 use idlewise_linux::GOVERNORS;
 use idlewise_report::{columns_markdown, park};
 use idlewise_sim::BOUNDS;
+use idlewise_sim::workload::WORKLOADS;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -113,6 +114,15 @@ fn the_list_of_governors_is_in_the_documentation() {
         table += &format!("| `{name}` | {meaning} |\n");
     }
     assert_golden_section("docs/replay.md", &table);
+}
+
+#[test]
+fn the_list_of_workloads_is_in_the_documentation() {
+    let mut table = String::from("| workload | what it does |\n| --- | --- |\n");
+    for spec in WORKLOADS {
+        table += &format!("| `{}` | {} |\n", spec.name, spec.meaning);
+    }
+    assert_golden_section("docs/simulation.md", &table);
 }
 
 /// The headers define what the document lists.

@@ -3,24 +3,13 @@
 
 use std::fs;
 
+use idlewise_sim::workload::WORKLOADS;
 use idlewise_trace::GapSink;
 use idlewise_trace::log::{IdleLog, LogWriter};
 
 use crate::import::gaps;
 use crate::{folder, idlewise, json, root, stdout};
 
-const WORKLOADS: [&str; 10] = [
-    "tcp-lat",
-    "wakes",
-    "context-switch2",
-    "hackbench",
-    "async-calls",
-    "third-cpu",
-    "burst-then-idle",
-    "poisson",
-    "periodic",
-    "nearly-idle",
-];
 const GOVERNORS: [&str; 5] = ["menu", "teo", "ladder", "menu-6.1", "teo-6.1"];
 
 /// Simulates, checks, and returns what the check said, with its exit status.
@@ -62,7 +51,7 @@ fn assert_agrees(machine: &str, workload: &str, governor: &str, more: &[&str]) {
 /// `recorded_idle_ns - gap_ns` is no exit latency in gaps that hold a tick.
 #[test]
 fn agrees_with_every_governor_under_every_workload() {
-    for workload in WORKLOADS {
+    for workload in WORKLOADS.iter().map(|spec| spec.name) {
         for governor in GOVERNORS {
             assert_agrees("skl-client", workload, governor, &BY_THE_TABLE);
         }
@@ -79,7 +68,7 @@ fn agrees_on_every_machine() {
             continue;
         }
         let id = machine["machine"].as_str().unwrap();
-        let workload = WORKLOADS[index % WORKLOADS.len()];
+        let workload = WORKLOADS[index % WORKLOADS.len()].name;
         let governor = GOVERNORS[index % 3];
         assert_agrees(id, workload, governor, &BY_THE_TABLE);
         count += 1;

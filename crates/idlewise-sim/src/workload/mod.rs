@@ -3,10 +3,8 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `mod.rs` | the list of workloads, and their TOML form |
-//! | `closed.rs` | loops that wait for answers: tcp-lat, context-switch2, hackbench |
-//! | `waking.rs` | CPUs that wake or call others: wakes, async-calls, third-cpu |
-//! | `timed.rs` | work that comes by the clock or by chance: poisson, periodic, burst-then-idle, nearly-idle |
-//! | `recorded.rs` | the gaps of an idle log |
+//! | `<name>.rs` | each workload, in a file of its own |
+//! | `recorded.rs` | the gaps of an idle log, which need a log and so are no row of the list |
 //!
 //! A file names its workload and sets any of its parameters, or of the hardware's:
 //!
@@ -16,37 +14,23 @@
 //! irq_entry_ns = 300
 //! ```
 
-mod closed;
+mod async_calls;
+mod burst_then_idle;
+mod context_switch2;
+mod hackbench;
+mod nearly_idle;
+mod periodic;
+mod poisson;
 mod recorded;
-mod timed;
-mod waking;
+mod tcp_lat;
+mod third_cpu;
+mod wakes;
 
 use idlewise_machine::nearest_name;
 
 use crate::simulate::{Hardware, Load, ParameterError, ParameterInfo, Shape};
 
-pub use closed::{ContextSwitch2, Hackbench, TcpLat};
 pub use recorded::Recorded;
-pub use timed::{BurstThenIdle, NearlyIdle, Periodic, Poisson};
-pub use waking::{AsyncCalls, ThirdCpu, Wakes};
-
-/// A workload with its parameters.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "each is documented where it is defined, and in `WORKLOADS`")]
-pub enum Workload {
-    TcpLat(TcpLat),
-    Wakes(Wakes),
-    ContextSwitch2(ContextSwitch2),
-    Hackbench(Hackbench),
-    AsyncCalls(AsyncCalls),
-    ThirdCpu(ThirdCpu),
-    BurstThenIdle(BurstThenIdle),
-    Poisson(Poisson),
-    Periodic(Periodic),
-    NearlyIdle(NearlyIdle),
-    Recorded(Recorded),
-}
 
 /// A row of the list of workloads.
 pub struct WorkloadSpec {
@@ -59,69 +43,75 @@ pub struct WorkloadSpec {
     build: fn() -> Workload,
 }
 
-/// Every workload that needs no input.
-pub const WORKLOADS: &[WorkloadSpec] = &[
-    WorkloadSpec {
-        name: "tcp-lat",
-        meaning: "request and response between two CPUs over a wire, as qperf's tcp_lat",
-        parameters: TcpLat::parameters,
-        build: || Workload::TcpLat(TcpLat::default()),
-    },
-    WorkloadSpec {
-        name: "wakes",
-        meaning: "one CPU wakes another, both pinned, 10,000 times",
-        parameters: Wakes::parameters,
-        build: || Workload::Wakes(Wakes::default()),
-    },
-    WorkloadSpec {
-        name: "context-switch2",
-        meaning: "two tasks on two CPUs pass a byte to and fro over pipes",
-        parameters: ContextSwitch2::parameters,
-        build: || Workload::ContextSwitch2(ContextSwitch2::default()),
-    },
-    WorkloadSpec {
-        name: "hackbench",
-        meaning: "groups of senders and receivers, each sender to all receivers of its group",
-        parameters: Hackbench::parameters,
-        build: || Workload::Hackbench(Hackbench::default()),
-    },
-    WorkloadSpec {
-        name: "async-calls",
-        meaning: "one CPU has all others run a function, without waiting for them",
-        parameters: AsyncCalls::parameters,
-        build: || Workload::AsyncCalls(AsyncCalls::default()),
-    },
-    WorkloadSpec {
-        name: "third-cpu",
-        meaning: "a CPU wakes another; a third one wants it too while it is waking up",
-        parameters: ThirdCpu::parameters,
-        build: || Workload::ThirdCpu(ThirdCpu::default()),
-    },
-    WorkloadSpec {
-        name: "burst-then-idle",
-        meaning: "many short idles, then one long one that no history predicts",
-        parameters: BurstThenIdle::parameters,
-        build: || Workload::BurstThenIdle(BurstThenIdle::default()),
-    },
-    WorkloadSpec {
-        name: "poisson",
-        meaning: "jobs that arrive at random, served one after the other by one task",
-        parameters: Poisson::parameters,
-        build: || Workload::Poisson(Poisson::default()),
-    },
-    WorkloadSpec {
-        name: "periodic",
-        meaning: "a task on each CPU that wakes by its own timer, with jitter",
-        parameters: Periodic::parameters,
-        build: || Workload::Periodic(Periodic::default()),
-    },
-    WorkloadSpec {
-        name: "nearly-idle",
-        meaning: "rare timers on every CPU, and now and then a wake-up from another one",
-        parameters: NearlyIdle::parameters,
-        build: || Workload::NearlyIdle(NearlyIdle::default()),
-    },
-];
+/// The list of workloads. A row has the file, its type, the name that users type, and what it does.
+macro_rules! workloads {
+    ($($file:ident $Type:ident $name:literal $meaning:literal;)+) => {
+        $(pub use $file::$Type;)+
+
+        /// A workload with its parameters.
+        #[derive(Clone, Debug)]
+        #[non_exhaustive]
+        #[expect(missing_docs, reason = "each is documented where it is defined, and in `WORKLOADS`")]
+        pub enum Workload {
+            $($Type($Type),)+
+            Recorded(Recorded),
+        }
+
+        /// Every workload that needs no input.
+        pub const WORKLOADS: &[WorkloadSpec] = &[$(WorkloadSpec {
+            name: $name,
+            meaning: $meaning,
+            parameters: $Type::parameters,
+            build: || Workload::$Type($Type::default()),
+        },)+];
+
+        impl Workload {
+            /// Its name.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Workload::$Type(_) => $name,)+
+                    Workload::Recorded(_) => "recorded",
+                }
+            }
+
+            /// The parameters' present values.
+            pub fn values(&self) -> Vec<(&'static str, String)> {
+                match self {
+                    $(Workload::$Type(this) => this.values(),)+
+                    Workload::Recorded(_) => Vec::new(),
+                }
+            }
+
+            fn set_own(&mut self, key: &str, value: &str) -> Result<bool, ParameterError> {
+                match self {
+                    $(Workload::$Type(this) => this.set(key, value),)+
+                    Workload::Recorded(_) => Ok(false),
+                }
+            }
+
+            /// Its tasks and sources on a machine of that shape.
+            pub fn load(&self, shape: &Shape, hardware: &Hardware) -> Load {
+                match self {
+                    $(Workload::$Type(this) => this.load(shape, hardware),)+
+                    Workload::Recorded(this) => this.load(),
+                }
+            }
+        }
+    };
+}
+
+workloads! {
+    tcp_lat TcpLat "tcp-lat" "request and response between two CPUs over a wire, as qperf's tcp_lat";
+    wakes Wakes "wakes" "one CPU wakes another, both pinned, 10,000 times";
+    context_switch2 ContextSwitch2 "context-switch2" "two tasks on two CPUs pass a byte back and forth through pipes";
+    hackbench Hackbench "hackbench" "groups of senders and receivers, each sender to all receivers of its group";
+    async_calls AsyncCalls "async-calls" "one CPU makes all others run a function, without waiting for them";
+    third_cpu ThirdCpu "third-cpu" "one CPU wakes another, and a third one wants it too while it is waking up";
+    burst_then_idle BurstThenIdle "burst-then-idle" "many short idle periods, then a long one that no history predicts";
+    poisson Poisson "poisson" "jobs that arrive at random, served one after the other by one task";
+    periodic Periodic "periodic" "a task on each CPU that wakes by its own timer, with jitter";
+    nearly_idle NearlyIdle "nearly-idle" "rare timers on every CPU, and now and then a wake-up from another one";
+}
 
 /// Why a text is no workload.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -231,81 +221,11 @@ impl Workload {
         if self.set_own(key, value)? || hardware.set(key, value)? {
             return Ok(());
         }
-        let mut known = self.spec().map_or_else(Vec::new, |spec| (spec.parameters)());
+        let spec = WORKLOADS.iter().find(|spec| spec.name == self.name());
+        let mut known = spec.map_or_else(Vec::new, |spec| (spec.parameters)());
         known.extend(Hardware::parameters());
         let known = known.iter().map(|info| info.key);
         Err(ParameterError::Unknown { key: key.to_owned(), nearest: nearest_name(key, known) })
-    }
-
-    fn set_own(&mut self, key: &str, value: &str) -> Result<bool, ParameterError> {
-        match self {
-            Workload::TcpLat(this) => this.set(key, value),
-            Workload::Wakes(this) => this.set(key, value),
-            Workload::ContextSwitch2(this) => this.set(key, value),
-            Workload::Hackbench(this) => this.set(key, value),
-            Workload::AsyncCalls(this) => this.set(key, value),
-            Workload::ThirdCpu(this) => this.set(key, value),
-            Workload::BurstThenIdle(this) => this.set(key, value),
-            Workload::Poisson(this) => this.set(key, value),
-            Workload::Periodic(this) => this.set(key, value),
-            Workload::NearlyIdle(this) => this.set(key, value),
-            Workload::Recorded(_) => Ok(false),
-        }
-    }
-
-    /// The parameters' present values.
-    pub fn values(&self) -> Vec<(&'static str, String)> {
-        match self {
-            Workload::TcpLat(this) => this.values(),
-            Workload::Wakes(this) => this.values(),
-            Workload::ContextSwitch2(this) => this.values(),
-            Workload::Hackbench(this) => this.values(),
-            Workload::AsyncCalls(this) => this.values(),
-            Workload::ThirdCpu(this) => this.values(),
-            Workload::BurstThenIdle(this) => this.values(),
-            Workload::Poisson(this) => this.values(),
-            Workload::Periodic(this) => this.values(),
-            Workload::NearlyIdle(this) => this.values(),
-            Workload::Recorded(_) => Vec::new(),
-        }
-    }
-
-    fn spec(&self) -> Option<&'static WorkloadSpec> {
-        WORKLOADS.iter().find(|spec| spec.name == self.name())
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Workload::TcpLat(_) => "tcp-lat",
-            Workload::Wakes(_) => "wakes",
-            Workload::ContextSwitch2(_) => "context-switch2",
-            Workload::Hackbench(_) => "hackbench",
-            Workload::AsyncCalls(_) => "async-calls",
-            Workload::ThirdCpu(_) => "third-cpu",
-            Workload::BurstThenIdle(_) => "burst-then-idle",
-            Workload::Poisson(_) => "poisson",
-            Workload::Periodic(_) => "periodic",
-            Workload::NearlyIdle(_) => "nearly-idle",
-            Workload::Recorded(_) => "recorded",
-        }
-    }
-
-    /// Its tasks and sources on a machine of that shape.
-    pub fn load(&self, shape: &Shape, hardware: &Hardware) -> Load {
-        match self {
-            Workload::TcpLat(this) => this.load(),
-            Workload::Wakes(this) => this.load(),
-            Workload::ContextSwitch2(this) => this.load(),
-            Workload::Hackbench(this) => this.load(shape),
-            Workload::AsyncCalls(this) => this.load(shape),
-            Workload::ThirdCpu(this) => this.load(),
-            Workload::BurstThenIdle(this) => this.load(),
-            Workload::Poisson(this) => this.load(),
-            Workload::Periodic(this) => this.load(shape, hardware),
-            Workload::NearlyIdle(this) => this.load(shape, hardware),
-            Workload::Recorded(this) => this.load(),
-        }
     }
 }
 

@@ -1,0 +1,68 @@
+//! `nearly-idle`: next to nothing to do.
+
+use fastrand::Rng;
+
+use crate::simulate::parameter::{SPAN_NS, parameters};
+use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, View, exponential_ns};
+
+parameters! {
+    /// A system with next to nothing to do: on each CPU a task that wakes rarely, and sometimes
+    /// wakes the next CPU's.
+    pub struct NearlyIdle {
+        interval_ns: u64 = 4_000_000, SPAN_NS, "mean time between two wake-ups of a CPU's own task";
+        work_ns: u64 = 20_000, SPAN_NS, "mean of what it then does";
+        wake_ratio: f64 = 0.5, 0.0..=1.0, "share of them that have the next CPU run a function";
+        call_work_ns: u64 = 2_000, SPAN_NS, "what that function takes";
+    }
+}
+
+struct Rarely {
+    next_cpu: usize,
+    interval_ns: f64,
+    work_ns: f64,
+    wake_ratio: f64,
+    call_work_ns: u64,
+    slack_ns: u64,
+    stage: u8,
+    rng: Option<Rng>,
+}
+
+impl Program for Rarely {
+    fn next(&mut self, view: &mut View<'_>) -> Op {
+        // Numbers of its own: two machines that differ in nothing but a cost see the same load.
+        let rng = self.rng.get_or_insert_with(|| view.rng.fork());
+        self.stage = (self.stage + 1) % 3;
+        match self.stage {
+            1 => {
+                let at_ns = view.now_ns + exponential_ns(self.interval_ns, rng).max(1);
+                Op::SleepUntil { at_ns, slack_ns: self.slack_ns }
+            }
+            2 => Op::Run { ns: exponential_ns(self.work_ns, rng) },
+            _ if rng.f64() < self.wake_ratio => {
+                view.metrics.operation_count += 1;
+                Op::Call { cpu: self.next_cpu, work_ns: self.call_work_ns }
+            }
+            _ => Op::Run { ns: 0 },
+        }
+    }
+}
+
+impl NearlyIdle {
+    pub(super) fn load(&self, shape: &Shape, hardware: &Hardware) -> Load {
+        let cpu_count = shape.cpu_count();
+        let tasks = (0..cpu_count).map(|cpu| {
+            let program = Rarely {
+                next_cpu: (cpu + 1) % cpu_count,
+                interval_ns: self.interval_ns as f64,
+                work_ns: self.work_ns as f64,
+                wake_ratio: self.wake_ratio,
+                call_work_ns: self.call_work_ns,
+                slack_ns: hardware.timer_slack_ns,
+                stage: 0,
+                rng: None,
+            };
+            Spawn::pinned(cpu, program)
+        });
+        Load { tasks: tasks.collect(), sources: Vec::new() }
+    }
+}
