@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use idlewise_trace::import::perf::{self, PerfData};
+use idlewise_trace::import::perf;
 use idlewise_trace::import::{self, ImportError};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
 use idlewise_trace::{ConvertError, OutputFile, RecordedMachine, convert, read_small_text_of};
@@ -174,17 +174,13 @@ fn read(
     let unpacking = reading.unpacking;
     let data = unpacking.unpack(path, file)?;
     let fail = |error| import_failure(path, &error);
-    let opened = match *reading {
-        Reading { formats_from: Some(other), .. } => {
-            let formats = perf::formats_of_file(unpacking.unpack(other, open(other)?)?)
-                .map_err(|error| import_failure(other, &error))?;
-            PerfData::open_file_with_formats(data, formats)
-                .map(|data| Box::new(data) as Box<dyn import::Recording>)
-        }
-        Reading { format: Some(name), .. } => import::open_file_as(data, name),
-        Reading { .. } => import::open_file(data),
-    };
-    let recording = opened.map_err(fail)?;
+    let mut options = import::Options { format: reading.format, event_formats: None };
+    if let Some(other) = reading.formats_from {
+        let formats = perf::formats_of_file(unpacking.unpack(other, open(other)?)?)
+            .map_err(|error| import_failure(other, &error))?;
+        options.event_formats = Some(formats);
+    }
+    let recording = import::open_with(data, options).map_err(fail)?;
     let bar = Progress::bytes("importing", recording.info().file_byte_count);
     let (writer, metadata) = convert(recording, writer, recorded, &|done| bar.set(done)).map_err(
         |error| match error {

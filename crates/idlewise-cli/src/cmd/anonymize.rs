@@ -130,7 +130,8 @@ impl Anonymize {
             true => list("Dropped: nothing, there was nothing to drop", &[])?,
             false => list("Dropped:", &dropped)?,
         }
-        list("Remains, and could still identify:", &REMAINS.iter().map(|remains| (*remains).to_owned()).collect::<Vec<_>>())?;
+        let remains: Vec<String> = REMAINS.iter().map(|&remains| remains.to_owned()).collect();
+        list("Remains, and could still identify:", &remains)?;
         Ok(())
     }
 }

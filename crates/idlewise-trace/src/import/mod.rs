@@ -4,7 +4,7 @@
 //! A recording that is damaged is still imported as far as it is whole; an [`ImportError`] means
 //! that there is nothing to import at all.
 //!
-//! Each format is a row of `FORMATS`, and [`open`] tells them by their first bytes.
+//! Each format is a folder and a row of `FORMATS`, and [`open`] tells them by their first bytes.
 //!
 //! | module | reads |
 //! | --- | --- |
@@ -41,10 +41,6 @@ use crate::event::{Event, Tracepoints};
 use crate::tracepoint::UnreadableTracepoint;
 use crate::{Doubt, MachineNote};
 
-use perf::PerfData;
-use perfetto::PerfettoTrace;
-use text::FtraceText;
-use trace_dat::TraceDat;
 pub use tracing_data::TracingData;
 
 /// A recording whose head has been read, of any format.
@@ -76,36 +72,21 @@ struct Format {
     meaning: &'static str,
     /// Whether a file that begins with these bytes is of it.
     recognizes: fn(&[u8]) -> bool,
-    open: fn(File) -> Result<Box<dyn Recording>, ImportError>,
+    open: fn(File, Options<'_>) -> Result<Box<dyn Recording>, ImportError>,
 }
 
 /// Every format that we import; the first that recognizes a file takes it.
-const FORMATS: &[Format] = &[
-    Format {
-        name: perf::FORMAT_NAME,
-        meaning: "what `perf record` writes",
-        recognizes: |first| perf::MAGICS.iter().any(|magic| first.starts_with(magic)),
-        open: |file| Ok(Box::new(PerfData::from_file(file)?)),
-    },
-    Format {
-        name: trace_dat::FORMAT_NAME,
-        meaning: "what `trace-cmd record` writes",
-        recognizes: |first| first.starts_with(trace_dat::MAGIC),
-        open: |file| Ok(Box::new(TraceDat::from_file(file)?)),
-    },
-    Format {
-        name: text::FORMAT_NAME,
-        meaning: "the text of tracefs's trace or of `trace-cmd report`; Android's systrace page",
-        recognizes: text::recognizes,
-        open: |file| Ok(Box::new(FtraceText::from_file(file)?)),
-    },
-    Format {
-        name: perfetto::FORMAT_NAME,
-        meaning: "Perfetto's protobuf, with events of ftrace",
-        recognizes: perfetto::recognizes,
-        open: |file| Ok(Box::new(PerfettoTrace::from_file(file)?)),
-    },
-];
+const FORMATS: &[Format] = &[perf::FORMAT, trace_dat::FORMAT, text::FORMAT, perfetto::FORMAT];
+
+/// How to open a recording that does not tell everything itself.
+#[derive(Debug, Default)]
+pub struct Options<'a> {
+    /// Its format, one of [`formats`], if its first bytes do not tell it.
+    pub format: Option<&'a str>,
+    /// For a perf.data that has no event formats, because it was cut or its perf was killed: those of
+    /// another recording of the same kernel ([`perf::formats_of_file`]).
+    pub event_formats: Option<TracingData>,
+}
 
 /// The names of all formats, with what each is.
 pub fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -130,40 +111,25 @@ const FIRST_BYTE_COUNT: u64 = 1 << 12;
 /// Fails if the file cannot be read, is of no format that we import, or has no idle events that we
 /// can read.
 pub fn open(path: &Path) -> Result<Box<dyn Recording>, ImportError> {
-    open_file(source::open(path)?)
+    open_with(source::open(path)?, Options::default())
 }
 
-/// As [`open`], for a file that is open.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_file(file: File) -> Result<Box<dyn Recording>, ImportError> {
-    let file = source::checked(file)?;
-    let first = source::bytes_at(&file, 0, FIRST_BYTE_COUNT)?;
-    match FORMATS.iter().find(|format| (format.recognizes)(&first)) {
-        Some(format) => (format.open)(file),
-        None => Err(unknown_format(&first)),
-    }
-}
-
-/// As [`open`], for a file whose first bytes do not tell its format: `name` is one of
-/// [`formats`].
+/// As [`open`], for a file that is open and with what it does not tell itself.
 ///
 /// # Errors
 /// As [`open`], and if there is no format of that name.
-pub fn open_as(path: &Path, name: &str) -> Result<Box<dyn Recording>, ImportError> {
-    open_file_as(source::open(path)?, name)
-}
-
-/// As [`open_as`], for a file that is open.
-///
-/// # Errors
-/// As [`open_as`].
-pub fn open_file_as(file: File, name: &str) -> Result<Box<dyn Recording>, ImportError> {
-    let Some(format) = FORMATS.iter().find(|format| format.name == name) else {
-        return Err(ImportError::NoSuchFormat { name: name.to_owned() });
+pub fn open_with(file: File, options: Options<'_>) -> Result<Box<dyn Recording>, ImportError> {
+    let file = source::checked(file)?;
+    let named = options.format.or(options.event_formats.is_some().then_some(perf::FORMAT.name));
+    let format = if let Some(name) = named {
+        let format = FORMATS.iter().find(|format| format.name == name);
+        format.ok_or_else(|| ImportError::NoSuchFormat { name: name.to_owned() })?
+    } else {
+        let first = source::bytes_at(&file, 0, FIRST_BYTE_COUNT)?;
+        let format = FORMATS.iter().find(|format| (format.recognizes)(&first));
+        format.ok_or_else(|| unknown_format(&first))?
     };
-    (format.open)(source::checked(file)?)
+    (format.open)(file, options)
 }
 
 /// The names of all formats as the end of a list: `a, b or c`.

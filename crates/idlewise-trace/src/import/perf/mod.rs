@@ -27,8 +27,8 @@ use std::thread;
 
 use super::order::Orderer;
 use super::{
-    ImportError, ReadSummary, Recording, TraceInfo, TracingData, Truncation, TruncationReason,
-    source,
+    Format, ImportError, ReadSummary, Recording, TraceInfo, TracingData, Truncation,
+    TruncationReason, source,
 };
 use crate::byte_order::ByteOrder;
 use crate::event::{Event, EventKind};
@@ -36,11 +36,17 @@ use head::Head;
 use sample::SampleReader;
 use walk::{Batch, MAX_RECORD_BYTE_COUNT, Stop, Walk, WalkCounts};
 
-/// The format's name.
-pub(super) const FORMAT_NAME: &str = "perf.data";
+pub(super) const FORMAT: Format = Format {
+    name: "perf.data",
+    meaning: "what `perf record` writes",
+    recognizes: |first| MAGICS.iter().any(|magic| first.starts_with(magic)),
+    open: |file, options| {
+        Ok(Box::new(PerfData::from_source(Box::new(file), options.event_formats)?))
+    },
+};
 
 /// What a file begins with, of either byte order.
-pub(super) const MAGICS: &[&[u8]] = &[head::MAGIC_LITTLE, head::MAGIC_BIG];
+const MAGICS: &[&[u8]] = &[head::MAGIC_LITTLE, head::MAGIC_BIG];
 
 /// How much is read at a time: small enough to stay in a core's own cache until it is decoded.
 const BLOCK_BYTE_COUNT: usize = 1 << 18;
@@ -75,18 +81,10 @@ pub struct PerfData {
     stated_end: u64,
 }
 
-/// The event formats in a file, for [`PerfData::open_with_formats`].
+/// The event formats in a file, for [`Options::event_formats`].
 ///
 /// # Errors
 /// Fails if the file cannot be read, is no perf.data, or has no event formats.
-pub fn formats(path: &Path) -> Result<TracingData, ImportError> {
-    formats_of_file(source::open(path)?)
-}
-
-/// As [`formats`], for a file that is open.
-///
-/// # Errors
-/// As [`formats`].
 pub fn formats_of_file(file: File) -> Result<TracingData, ImportError> {
     Head::read_formats(&mut source::checked(file)?)
 }
@@ -97,28 +95,7 @@ impl PerfData {
     /// # Errors
     /// Fails if the file cannot be read, is no perf.data, or has no idle events that we can read.
     pub fn open(path: &Path) -> Result<Self, ImportError> {
-        Self::from_file(source::open(path)?)
-    }
-
-    /// Opens a file as [`PerfData::open`] does. If it has no event formats of its own, because it was
-    /// cut or its perf was killed, `formats` are used: those of another recording of the same kernel.
-    ///
-    /// # Errors
-    /// As [`PerfData::open`].
-    pub fn open_with_formats(path: &Path, formats: TracingData) -> Result<Self, ImportError> {
-        Self::open_file_with_formats(source::open(path)?, formats)
-    }
-
-    /// As [`PerfData::open_with_formats`], for a file that is open.
-    ///
-    /// # Errors
-    /// As [`PerfData::open`].
-    pub fn open_file_with_formats(file: File, formats: TracingData) -> Result<Self, ImportError> {
-        Self::from_source(Box::new(source::checked(file)?), Some(formats))
-    }
-
-    pub(super) fn from_file(file: File) -> Result<Self, ImportError> {
-        Self::from_source(Box::new(file), None)
+        Self::from_source(Box::new(source::open(path)?), None)
     }
 
     /// Reads the head of a file that is in memory.
@@ -289,7 +266,7 @@ impl PerfData {
 
 impl Recording for PerfData {
     fn format_name(&self) -> &'static str {
-        FORMAT_NAME
+        FORMAT.name
     }
 
     fn info(&self) -> &TraceInfo {

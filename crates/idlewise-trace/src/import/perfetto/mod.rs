@@ -29,18 +29,22 @@ use std::path::Path;
 
 use super::source::{self, ReadAt};
 use super::threads::{self, Batch};
-use super::{ImportError, ReadSummary, Recording, TraceInfo, merge, named};
+use super::{Format, ImportError, ReadSummary, Recording, TraceInfo, merge, named};
 use crate::Doubt;
 use crate::event::{Event, Tracepoints};
 use bundle::{BundleReader, TraceClock};
 use streams::{StreamPlace, Streams};
 use survey::Survey;
 
-/// The format's name.
-pub(super) const FORMAT_NAME: &str = "perfetto";
+pub(super) const FORMAT: Format = Format {
+    name: "perfetto",
+    meaning: "Perfetto's protobuf, with events of ftrace",
+    recognizes,
+    open: |file, _| Ok(Box::new(PerfettoTrace::from_file(file)?)),
+};
 
 /// Whether a file that begins with these bytes is one of ours.
-pub(super) fn recognizes(first: &[u8]) -> bool {
+fn recognizes(first: &[u8]) -> bool {
     packets::are_packets(first)
 }
 
@@ -167,7 +171,7 @@ impl PerfettoTrace {
 
 impl Recording for PerfettoTrace {
     fn format_name(&self) -> &'static str {
-        FORMAT_NAME
+        FORMAT.name
     }
 
     fn info(&self) -> &TraceInfo {

@@ -28,7 +28,7 @@ use memchr::memmem;
 use super::named::{self, EVENT_COUNT};
 use super::order::InOrder;
 use super::source::{self, ReadAt};
-use super::{ImportError, ReadSummary, Recording, TraceInfo, Truncation, TruncationReason};
+use super::{Format, ImportError, ReadSummary, Recording, TraceInfo, Truncation, TruncationReason};
 use crate::event::{Event, EventKind, Tracepoints};
 use crate::tracepoint::Decoded;
 use blocks::{End, each_line};
@@ -36,8 +36,12 @@ use body::Dialect;
 use line::Line;
 use survey::Survey;
 
-/// The format's name.
-pub(super) const FORMAT_NAME: &str = "ftrace-text";
+pub(super) const FORMAT: Format = Format {
+    name: "ftrace-text",
+    meaning: "the text of tracefs's trace or of `trace-cmd report`; Android's systrace page",
+    recognizes,
+    open: |file, _| Ok(Box::new(FtraceText::from_file(file)?)),
+};
 
 /// How much of the file shows what the rest of it has.
 const SURVEY_BYTE_COUNT: u64 = 1 << 24;
@@ -106,7 +110,7 @@ impl Page {
 }
 
 /// Whether a file that begins with these bytes is one of ours.
-pub(super) fn recognizes(first: &[u8]) -> bool {
+fn recognizes(first: &[u8]) -> bool {
     const MAGICS: &[&[u8]] = &[b"# tracer:", b"cpus=", b"version = ", b"TRACE:\n# tracer:"];
     if MAGICS.iter().any(|magic| first.starts_with(magic)) || Page::of(first) != Page::Text {
         return true;
@@ -245,7 +249,7 @@ impl FtraceText {
 
 impl Recording for FtraceText {
     fn format_name(&self) -> &'static str {
-        FORMAT_NAME
+        FORMAT.name
     }
 
     fn info(&self) -> &TraceInfo {

@@ -35,17 +35,22 @@ use std::path::Path;
 use super::order::InOrder;
 use super::source::{self, ReadAt};
 use super::threads::{self, Batch};
-use super::{ImportError, ReadSummary, Recording, TraceInfo, merge, tracing_data};
+use super::{Format, ImportError, ReadSummary, Recording, TraceInfo, merge, tracing_data};
 use crate::event::Event;
 use head::Head;
 use pack::Unpacker;
 use pages::{Counts, PageReader};
 use stream::Stream;
 
-pub(super) const FORMAT_NAME: &str = "trace.dat";
+pub(super) const FORMAT: Format = Format {
+    name: "trace.dat",
+    meaning: "what `trace-cmd record` writes",
+    recognizes: |first| first.starts_with(MAGIC),
+    open: |file, _| Ok(Box::new(TraceDat::from_file(file)?)),
+};
 
 /// What a file begins with.
-pub(super) const MAGIC: &[u8] = tracing_data::MAGIC;
+const MAGIC: &[u8] = tracing_data::MAGIC;
 
 /// A trace.dat file whose head has been read.
 ///
@@ -150,7 +155,7 @@ fn read_pages(
 
 impl Recording for TraceDat {
     fn format_name(&self) -> &'static str {
-        FORMAT_NAME
+        FORMAT.name
     }
 
     fn info(&self) -> &TraceInfo {
