@@ -22,6 +22,16 @@ pub enum Screen {
     Stderr(StderrLock<'static>),
 }
 
+/// A document with the number of its shape.
+#[derive(Serialize)]
+pub struct Numbered<'a, T> {
+    /// The number.
+    pub schema: u32,
+    /// An object.
+    #[serde(flatten)]
+    pub document: &'a T,
+}
+
 /// Standard output, for text and CSV.
 pub fn stdout() -> Screen {
     #[expect(clippy::disallowed_methods, reason = "the one place")]
@@ -58,12 +68,13 @@ pub fn say(message: impl Display) {
 }
 
 impl Screen {
-    /// A whole JSON document.
+    /// A whole JSON document, with the number of its shape. Its number changes when something that the
+    /// shape has is renamed, goes, or means something else; docs/schemas describes each shape.
     ///
     /// # Errors
-    /// If standard output can't be written to.
-    pub fn json(&mut self, document: &impl Serialize) -> io::Result<()> {
-        let mut text = serde_json::to_string_pretty(document)?;
+    /// If standard output can't be written to, or the document is no object.
+    pub fn json(&mut self, schema: u32, document: &impl Serialize) -> io::Result<()> {
+        let mut text = serde_json::to_string_pretty(&Numbered { schema, document })?;
         text.push('\n');
         self.write_raw(&json_shown(&text))
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use idlewise_linux::GOVERNORS;
-use idlewise_report::{columns_markdown, park};
+use idlewise_report::{columns_markdown, columns_schema, park};
 use idlewise_sim::BOUNDS;
 use idlewise_sim::workload::WORKLOADS;
 
@@ -72,6 +72,7 @@ fn outputs_are_as_expected() {
 #[test]
 fn the_list_of_columns_is_in_the_documentation() {
     assert_golden(&root().join("docs/columns.md"), &columns_markdown());
+    assert_golden(&root().join("docs/schemas/columns.json"), &columns_schema());
 }
 
 /// A page says what its figures say: of a fixed measurement, and of the one in the documentation, whose

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use idlewise_sim::Price;
+use serde_json::json;
 
 use crate::{
     Value, diff, export, info, ipi, machines, park, replay, simulate, study, timer, validate,
@@ -234,40 +235,86 @@ pub const MACHINE: Heading =
 pub const STATE: Heading =
     Heading::text("state", "state", "The idle state's name.").priority(Priority::Key);
 
-/// Every table that has columns, by its title in docs/columns.md.
-fn tables() -> Vec<(&'static str, Vec<Heading>)> {
+/// A table that is documented.
+struct Listed {
+    /// Its section of docs/columns.md; empty if it has none.
+    title: &'static str,
+    /// Its place in docs/schemas/columns.json; empty if `--json` does not have it.
+    key: &'static str,
+    columns: Vec<Heading>,
+}
+
+/// Every table that has columns.
+fn tables() -> Vec<Listed> {
+    fn listed<Row>(key: &'static str, title: &'static str, columns: &[Column<Row>]) -> Listed {
+        Listed { title, key, columns: headings(columns) }
+    }
+    let given = [Price::Given(0.0)];
+    let prices: Vec<Price> = Price::STANDARD.into_iter().chain(given).collect();
     vec![
-        ("`idlewise replay`", headings(&replay::columns(&Price::STANDARD))),
-        ("`idlewise replay` of several logs, log by log", headings(&replay::by_log_columns())),
-        ("`idlewise simulate`, runs", headings(&simulate::run_columns())),
-        ("`idlewise simulate`, spans", headings(&simulate::span_columns())),
-        ("`idlewise simulate`, states", headings(&simulate::state_columns())),
-        (
+        listed("", "`idlewise replay`", &replay::columns(&prices)),
+        listed("replay", "", &replay::columns(&Price::STANDARD)),
+        listed("replay_at_lambda", "", &replay::columns(&given)),
+        listed("", "`idlewise replay` of several logs, log by log", &replay::by_log_columns()),
+        listed("simulate_runs", "`idlewise simulate`, runs", &simulate::run_columns()),
+        listed("simulate_spans", "`idlewise simulate`, spans", &simulate::span_columns()),
+        listed("simulate_states", "`idlewise simulate`, states", &simulate::state_columns()),
+        listed(
+            "",
             "`idlewise study`, figures (`--json` has `published_min`, `published_max` and \
              `difference_ratio`)",
-            headings(&study::columns()),
+            &study::columns(),
         ),
-        (
+        listed(
+            "diff_groups",
             "`idlewise diff`, gaps in groups (`--csv`, and `groups` of `--json`)",
-            headings(&diff::group_columns()),
+            &diff::group_columns(),
         ),
-        (
+        listed(
+            "diff_costly_gaps",
             "`idlewise diff`, the dearest gaps (`costly_gaps` of `--json`)",
-            headings(&diff::costly_columns()),
+            &diff::costly_columns(),
         ),
-        ("`idlewise info`", headings(&info::columns())),
-        ("`idlewise export`", export::headings()),
-        ("`idlewise validate`", headings(&validate::columns())),
-        ("`idlewise measure park`", headings(&park::way_columns())),
-        ("`idlewise measure park`, more threads than CPUs", headings(&park::round_trip_columns())),
-        ("`idlewise measure park`, calls that wait for nobody", headings(&park::call_columns())),
-        ("`idlewise measure park`, waits that time out", headings(&park::timeout_columns())),
-        ("`idlewise measure ipi`, a CPU and a state", headings(&ipi::columns())),
-        ("`idlewise measure ipi`, all of them", headings(&ipi::all_columns())),
-        ("`idlewise measure timer`", headings(&timer::columns())),
-        ("`idlewise machines`", headings(&machines::machine_columns())),
-        ("`idlewise machines NAME`", headings(&machines::state_columns())),
+        listed("info", "`idlewise info`", &info::columns()),
+        Listed { key: "", title: "`idlewise export`", columns: export::headings() },
+        listed("validate", "`idlewise validate`", &validate::columns()),
+        listed("", "`idlewise measure park`", &park::way_columns()),
+        listed("", "`idlewise measure park`, more threads than CPUs", &park::round_trip_columns()),
+        listed("", "`idlewise measure park`, calls that wait for nobody", &park::call_columns()),
+        listed("", "`idlewise measure park`, waits that time out", &park::timeout_columns()),
+        listed("measure_ipi", "`idlewise measure ipi`, a CPU and a state", &ipi::columns()),
+        listed("measure_ipi_all", "`idlewise measure ipi`, all of them", &ipi::all_columns()),
+        listed("measure_timer", "`idlewise measure timer`", &timer::columns()),
+        listed("machines", "`idlewise machines`", &machines::machine_columns()),
+        listed("machine_states", "`idlewise machines NAME`", &machines::state_columns()),
     ]
+}
+
+/// The JSON Schema of a row of every table that `--json` has: docs/schemas/columns.json.
+pub fn columns_schema() -> String {
+    let row = |table: &Listed| {
+        let property = |column: &Heading| {
+            let (kind, unit) = match column.unit {
+                Unit::Text => ("string", String::new()),
+                Unit::Count => ("number", String::new()),
+                unit => ("number", format!(" In {}.", unit.as_str())),
+            };
+            let description = format!("{}{unit}", column.meaning);
+            (column.id.to_owned(), json!({ "type": [kind, "null"], "description": description }))
+        };
+        let ids: Vec<&str> = table.columns.iter().map(|column| column.id).collect();
+        let properties: serde_json::Map<_, _> = table.columns.iter().map(property).collect();
+        json!({ "type": "object", "properties": properties, "required": ids })
+    };
+    let tables = tables().into_iter().filter(|table| !table.key.is_empty());
+    let rows: serde_json::Map<_, _> =
+        tables.map(|table| (table.key.to_owned(), row(&table))).collect();
+    let schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Rows of the tables that --json prints. Made by `make golden`; do not edit.",
+        "$defs": rows,
+    });
+    format!("{schema:#}\n")
 }
 
 /// Markdown that defines the columns of every table, one section each: docs/columns.md.
@@ -277,7 +324,10 @@ pub fn columns_markdown() -> String {
          the units given here; text\nscales them. Absent is `-` in text, empty in CSV and `null` in \
          JSON; zero is `0`.\n",
     );
-    for (title, columns) in tables() {
+    for Listed { title, columns, .. } in tables() {
+        if title.is_empty() {
+            continue;
+        }
         // Writing to a string cannot fail.
         let _ = write!(
             text,
@@ -301,7 +351,7 @@ mod tests {
 
     #[test]
     fn ids_end_in_their_unit() {
-        for (title, columns) in tables() {
+        for Listed { title, columns, .. } in tables() {
             for column in columns {
                 let suffix = match column.unit {
                     Unit::Nanoseconds => "_ns",
@@ -318,7 +368,7 @@ mod tests {
 
     #[test]
     fn no_table_has_two_columns_of_one_id() {
-        for (title, columns) in tables() {
+        for Listed { title, columns, .. } in tables() {
             let ids: std::collections::HashSet<_> = columns.iter().map(|one| one.id).collect();
             assert_eq!(ids.len(), columns.len(), "{title}");
         }

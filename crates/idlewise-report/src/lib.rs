@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `columns.rs` | [`Column`]: a number we print, defined once; which tables exist; docs/columns.md |
+//! | `columns.rs` | [`Column`]: a number we print, defined once; which tables exist; docs/columns.md and docs/schemas/columns.json |
 //! | `table.rs` | [`Table`] of [`Value`]s; CSV and JSON, which have everything |
 //! | `text.rs` | a table as text: fits a width, one unit per column, the best value marked |
 //! | `scale.rs` | which unit and how many decimals a column of numbers is printed with |
@@ -42,8 +42,8 @@ mod text;
 pub mod timer;
 pub mod validate;
 
-pub use columns::{Better, Column, Heading, Priority, Unit, columns_markdown};
-pub use notes::{Notes, wrap};
+pub use columns::{Better, Column, Heading, Priority, Unit, columns_markdown, columns_schema};
+pub use notes::{Notes, Statement, wrap};
 pub use shown::{json_shown, shown, shown_in_line};
 pub use table::{Table, Value};
 pub use text::{TextStyle, WIDTH_DEFAULT};

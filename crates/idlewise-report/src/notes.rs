@@ -4,9 +4,33 @@ use std::fmt::Write as _;
 
 use idlewise_sim::Basis;
 use idlewise_trace::{Doubt, Rank};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::shown::shown_in_line;
+
+/// Something that a result shows, in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Statement {
+    /// The log that it is about; `None` if it is about none or several.
+    pub log: Option<String>,
+    /// The machine that it is about; `None` if it is about none or several.
+    pub machine: Option<String>,
+    /// The sentence.
+    pub text: String,
+}
+
+impl Statement {
+    /// A sentence about a log on a machine.
+    pub fn about(log: &str, machine: &str, text: String) -> Self {
+        Statement { log: Some(log.to_owned()), machine: Some(machine.to_owned()), text }
+    }
+
+    /// A sentence about no log or machine in particular.
+    pub fn general(text: impl Into<String>) -> Self {
+        Statement { log: None, machine: None, text: text.into() }
+    }
+}
 
 /// Basis and doubts of a result. Duplicates are merged, so every part of a computation may add its
 /// own.

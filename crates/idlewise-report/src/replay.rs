@@ -5,7 +5,7 @@ use idlewise_sim::replay::{Delays, Tally};
 use idlewise_sim::{CostModel, Price};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
-use crate::{Column, Table, Value};
+use crate::{Column, Statement, Table, Value};
 
 /// λ in few characters.
 pub(crate) fn short(price: Price) -> String {
@@ -356,13 +356,17 @@ fn extremes<'o, 'a>(
 
 /// What the tables show, in a few sentences: worked out from the outcomes, which hold one group a
 /// log and machine. `pooled` are the same with all logs added up.
-pub fn findings(outcomes: &[Outcome<'_>], pooled: &[Outcome<'_>], prices: &[Price]) -> Vec<String> {
+pub fn findings(
+    outcomes: &[Outcome<'_>],
+    pooled: &[Outcome<'_>],
+    prices: &[Price],
+) -> Vec<Statement> {
     let mut sentences = Vec::new();
     let index = reference_price(prices);
     for group in groups(pooled) {
         let Some((nearest, furthest)) = extremes(group, index, prices) else { continue };
         let percent = |outcome: &Outcome<'_>| outcome.regret(index, prices).unwrap_or(0.0) * 100.0;
-        sentences.push(format!(
+        let text = format!(
             "On {}, {} comes nearest to the oracle {}: it costs {:.0} % more, {} {:.0} % more.",
             nearest.machine,
             nearest.governor,
@@ -370,7 +374,8 @@ pub fn findings(outcomes: &[Outcome<'_>], pooled: &[Outcome<'_>], prices: &[Pric
             percent(nearest),
             furthest.governor,
             percent(furthest),
-        ));
+        );
+        sentences.push(Statement::about(&nearest.log, &nearest.machine, text));
     }
     sentences.extend(costliest_exits(outcomes));
     sentences.extend(variant_effects(outcomes));
@@ -378,7 +383,7 @@ pub fn findings(outcomes: &[Outcome<'_>], pooled: &[Outcome<'_>], prices: &[Pric
 }
 
 /// Which governor lost most time to which state's exit, and where.
-fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<String> {
+fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<Statement> {
     let losses = outcomes.iter().filter(|outcome| outcome.role == Role::Governor).flat_map(|o| {
         let states = (0..o.states.len().min(STATE_COUNT_MAX)).map(move |i| (o, i));
         states.map(|(o, i)| (o, i, o.tally.states[i].wake_count * o.states.get(i).exit_latency_ns))
@@ -388,7 +393,7 @@ fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<String> {
     if loss_ns == 0 || tally.entry_count == 0 {
         return None;
     }
-    Some(format!(
+    let text = format!(
         "Most time was lost by {} on {} ({}): {} of {} wake events found it in {} and waited \
          {}, {:.0} ms in all; {:.0} % of those stays were too deep.",
         outcome.governor,
@@ -400,11 +405,12 @@ fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<String> {
         span_words(outcome.states.get(state).exit_latency_ns),
         loss_ns as f64 / 1e6,
         100.0 * tally.too_deep_count as f64 / tally.entry_count as f64,
-    ))
+    );
+    Some(Statement::about(&outcome.log, &outcome.machine, text))
 }
 
 /// What a variant (`menu+min`) changes against its base (`menu`), where most, and where not.
-fn variant_effects(outcomes: &[Outcome<'_>]) -> Vec<String> {
+fn variant_effects(outcomes: &[Outcome<'_>]) -> Vec<Statement> {
     let mut variants: Vec<&str> = Vec::new();
     for outcome in outcomes {
         if outcome.governor.contains('+') && !variants.contains(&outcome.governor.as_str()) {
@@ -414,7 +420,7 @@ fn variant_effects(outcomes: &[Outcome<'_>]) -> Vec<String> {
     variants.into_iter().filter_map(|variant| variant_effect(outcomes, variant)).collect()
 }
 
-fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<String> {
+fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<Statement> {
     let (base, _) = variant.split_once('+')?;
     struct Change<'o, 'a> {
         base: &'o Outcome<'a>,
@@ -441,10 +447,10 @@ fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<String> {
     let largest = changes.first()?;
     const SAME: f64 = 0.01;
     if largest.ratio.abs() < SAME {
-        return Some(format!(
+        return Some(Statement::general(format!(
             "{variant} delays as much as {base} on every log, to within 1 %: the rule that it \
              changes did not matter here."
-        ));
+        )));
     }
     let energy_uj = |outcome: &Outcome<'_>| outcome.costs.energy_uj(&outcome.tally);
     let (base_uj, variant_uj) = (energy_uj(largest.base), energy_uj(largest.variant));
@@ -467,7 +473,8 @@ fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<String> {
         let cases = if changes.len() > 1 { "cases" } else { "case" };
         sentence += &format!("; in {same_count} of {} {cases} by less than 1 %", changes.len());
     }
-    Some(sentence + ".")
+    let Outcome { log, machine, .. } = largest.base;
+    Some(Statement::about(log, machine, sentence + "."))
 }
 
 fn span_words(span_ns: u64) -> String {
@@ -526,7 +533,9 @@ mod tests {
             make("b", "menu", 5),
             make("b", "menu+min", 5),
         ];
-        let sentences = findings(&outcomes, &[], &Price::STANDARD);
+        let findings = findings(&outcomes, &[], &Price::STANDARD);
+        assert!(findings.iter().all(|one| one.log.as_deref() == Some("a")), "{findings:?}");
+        let sentences: Vec<String> = findings.into_iter().map(|one| one.text).collect();
         assert_eq!(
             sentences,
             [

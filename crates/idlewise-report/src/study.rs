@@ -6,7 +6,7 @@ use idlewise_sim::study::{Figure, Grid, Plot, Published, Study};
 use plotters::prelude::*;
 use serde_json::{Value as Json, json};
 
-use crate::{Column, Table, TextStyle, wrap};
+use crate::{Column, Statement, Table, TextStyle, wrap};
 
 /// The columns of the table of figures.
 pub fn columns() -> Vec<Column<Figure>> {
@@ -204,6 +204,7 @@ pub fn to_json(study: &Study) -> Json {
         .map(|grid| json!({ "title": grid.title, "headings": grid.headings, "rows": grid.rows }));
     let series =
         study.plot.series.iter().map(|(name, points)| json!({ "name": name, "points": points }));
+    let judgement = study.judgement.iter().map(Statement::general);
     json!({
         "study": study.name,
         "claim": study.claim,
@@ -211,7 +212,7 @@ pub fn to_json(study: &Study) -> Json {
         "figures": figures.collect::<Vec<_>>(),
         "inputs": inputs.collect::<Vec<_>>(),
         "tables": grids.collect::<Vec<_>>(),
-        "judgement": study.judgement,
+        "findings": judgement.collect::<Vec<_>>(),
         "plot": { "title": study.plot.title, "series": series.collect::<Vec<_>>() },
     })
 }

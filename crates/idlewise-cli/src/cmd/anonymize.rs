@@ -18,6 +18,9 @@ use crate::progress::Progress;
 use crate::screen::{self, Screen};
 use crate::unpack::Unpacking;
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # Before mailing a log: what is dropped, and what remains that could still identify
@@ -113,7 +116,7 @@ impl Anonymize {
                 "dropped": anonymized.dropped.iter().map(|field| field.name()).collect::<Vec<_>>(),
                 "remains": REMAINS,
             });
-            out.json(&document)?;
+            out.json(SCHEMA, &document)?;
             return Ok(());
         }
         writeln!(out, "{}: {} gaps", screen::name(&self.output), log.gap_count())?;

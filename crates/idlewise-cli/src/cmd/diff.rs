@@ -22,6 +22,9 @@ use crate::screen;
 use crate::threads;
 use crate::world::{ALL_LOGS, Bench, World, title};
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # The released menu and the min() proposed for it, on the bundled recordings
@@ -184,18 +187,14 @@ impl Diff {
             let document = json!({
                 "groups": group_rows(differences),
                 "costly_gaps": costly,
-                "findings": shown.iter().map(|difference| json!({
-                    "log": difference.log,
-                    "machine": difference.machine,
-                    "sentences": difference.sentences(),
-                })).collect::<Vec<_>>(),
+                "findings": shown.iter().flat_map(Difference::findings).collect::<Vec<_>>(),
                 "bases": notes.bases_json(),
                 "doubts": notes.doubts_json(),
                 "logs": logs.iter().map(|named| json!({
                     "log": named.name, "metadata": named.log.metadata,
                 })).collect::<Vec<_>>(),
             });
-            out.json(&document)?;
+            out.json(SCHEMA, &document)?;
             return Ok(());
         }
         let style = TextStyle::for_stdout();

@@ -18,6 +18,9 @@ use crate::output;
 use crate::screen;
 use crate::unpack::Unpacking;
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # Record with perf everything that the import uses, then make a log
@@ -128,7 +131,7 @@ impl Import {
                 "byte_count": byte_count,
                 "metadata": metadata,
             });
-            out.json(&document)?;
+            out.json(SCHEMA, &document)?;
             return Ok(ExitCode::SUCCESS);
         }
         let gap_count: u64 = metadata.cpus.iter().map(|cpu| cpu.gap_count).sum();

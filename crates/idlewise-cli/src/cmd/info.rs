@@ -16,6 +16,9 @@ use crate::input::NamedLog;
 use crate::screen;
 use crate::unpack::Unpacking;
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # What a log holds, CPU by CPU
@@ -70,7 +73,7 @@ impl Info {
         } else if self.json {
             let gap_count = named.log.gap_count();
             let document = json!({ "gap_count": gap_count, "cpus": table, "metadata": metadata });
-            out.json(&document)?;
+            out.json(SCHEMA, &document)?;
         } else {
             let style = TextStyle::for_stdout();
             writeln!(out, "{}\n", header(&named.name, metadata, style.width))?;

@@ -12,6 +12,9 @@ use crate::bundled;
 use crate::error::Failure;
 use crate::screen;
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # All machines
@@ -54,7 +57,7 @@ impl Machines {
         let mut out = screen::stdout();
         let text = match self.one_machine()? {
             Some(machine) if self.json => {
-                out.json(&machine_json(&machine))?;
+                out.json(SCHEMA, &machine_json(&machine))?;
                 return Ok(ExitCode::SUCCESS);
             }
             Some(machine) if self.csv => state_table(&machine).to_csv(),
@@ -63,7 +66,7 @@ impl Machines {
                 let machines = self.matching()?;
                 let table = machine_table(&machines);
                 if self.json {
-                    out.json(&table)?;
+                    out.json(SCHEMA, &json!({ "machines": table }))?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 if self.csv { table.to_csv() } else { list_text(&table, &style) }

@@ -18,6 +18,9 @@ use crate::progress::Progress;
 use crate::screen::{self, Screen, say};
 use crate::signals::Signals;
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # Record ten seconds, then look at the result
@@ -223,7 +226,7 @@ impl Record {
             ));
         }
         if self.json {
-            return Ok(report().json(summary)?);
+            return Ok(report().json(SCHEMA, summary)?);
         }
         let path = screen::name(&summary.output);
         let lost: u64 = summary.lost_event_counts.values().sum();

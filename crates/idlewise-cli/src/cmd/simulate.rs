@@ -36,6 +36,9 @@ const DURATION_MAX_MS: u64 = 31_536_000_000;
 /// What a log's driver is called if a simulated machine wrote it.
 pub(super) const SIMULATED_DRIVER: &str = "simulated";
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # Request and response over TCP on a Sapphire Rapids, menu against teo
@@ -336,8 +339,6 @@ impl Simulate {
         let notes = self.notes(plan);
         if self.json {
             let doubts: Vec<&str> = notes.doubts().map(|(doubt, _)| doubt).collect();
-            let bases: Vec<Value> =
-                notes.bases().map(|(basis, what)| json!({ basis.as_str(): what })).collect();
             let document = json!({
                 "machine": plan.machine.id,
                 "workload": plan.workload.name(),
@@ -349,10 +350,10 @@ impl Simulate {
                 "runs": tables[0],
                 "spans": tables[1],
                 "states": tables[2],
-                "bases": bases,
+                "bases": notes.bases_json(),
                 "doubts": doubts,
             });
-            out.json(&document)?;
+            out.json(SCHEMA, &document)?;
             return Ok(());
         }
         let style = TextStyle::for_stdout();

@@ -10,12 +10,15 @@ use idlewise_report::{TextStyle, study};
 use idlewise_sim::study::{STUDIES, Shelf, Study as Outcome, StudySpec};
 use idlewise_trace::OutputFile;
 use rayon::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::{Failure, did_you_mean};
 use crate::output;
 use crate::screen;
 use crate::threads;
+
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,8 +87,8 @@ impl Study {
                 writeln!(out, "{}", screen::name(&folder.join(format!("{}.md", outcome.name))))?;
             }
         } else if self.json {
-            let documents: Vec<Value> = outcomes.iter().map(study::to_json).collect();
-            out.json(&Value::Array(documents))?;
+            let studies: Vec<Value> = outcomes.iter().map(study::to_json).collect();
+            out.json(SCHEMA, &json!({ "studies": studies }))?;
         } else {
             let texts =
                 outcomes.iter().map(|outcome| study::to_text(outcome, &TextStyle::for_stdout()));

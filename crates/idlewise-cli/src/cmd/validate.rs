@@ -16,6 +16,9 @@ use crate::progress::Progress;
 use crate::screen;
 use crate::unpack::Unpacking;
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # May I trust the log that somebody sent me?
@@ -72,7 +75,7 @@ impl Validate {
                 "missing_columns": named.log.missing_columns(),
                 "doubts": metadata.doubts,
             });
-            out.json(&document)?;
+            out.json(SCHEMA, &document)?;
         } else {
             let style = TextStyle::for_stdout();
             let verdict = verdict(&named, &findings);

@@ -1,6 +1,6 @@
 //! `idlewise machines`, end to end: what a user sees, exit status included.
 
-use crate::{OwnFile, WIDTH, failure, stdout};
+use crate::{OwnFile, WIDTH, failure, json, stdout};
 
 #[test]
 fn the_list_has_every_machine_and_fits() {
@@ -77,15 +77,14 @@ fn a_part_of_a_title_filters_in_any_case() {
 
 #[test]
 fn json_has_base_units_and_null() {
-    let list: serde_json::Value = serde_json::from_str(&stdout(&["machines", "--json"])).unwrap();
-    let list = list.as_array().unwrap();
+    let list = json(&["machines", "--json"]);
+    let list = list["machines"].as_array().unwrap();
     let machine = |id: &str| list.iter().find(|machine| machine["machine"] == id).unwrap();
     assert_eq!(machine("spr")["deepest_exit_latency_ns"], 290_000);
     assert_eq!(machine("cwf")["deepest_exit_latency_ns"], serde_json::Value::Null);
     assert_eq!(machine("sdm630-perf")["title"], "SDM630/660, Cortex-A53 (performance cluster)");
 
-    let one: serde_json::Value =
-        serde_json::from_str(&stdout(&["machines", "pixel6-x1", "--json"])).unwrap();
+    let one = json(&["machines", "pixel6-x1", "--json"]);
     assert_eq!(one["running_power_mw"], 613.51);
     assert_eq!(one["states"][0]["power_mw"], 36.01);
     assert_eq!(one["states"][1]["power_mw"], 0.0);

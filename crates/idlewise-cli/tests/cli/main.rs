@@ -31,6 +31,7 @@ mod plugins;
 mod record;
 mod recorded;
 mod replay;
+mod schemas;
 mod simulate;
 mod study;
 mod validate;
@@ -65,7 +66,9 @@ fn stdout(arguments: &[&str]) -> String {
 }
 
 fn json(arguments: &[&str]) -> serde_json::Value {
-    serde_json::from_str(&stdout(arguments)).expect("it is JSON")
+    let document = serde_json::from_str(&stdout(arguments)).expect("it is JSON");
+    schemas::assert_valid(&schemas::name(arguments, &document), &document);
+    document
 }
 
 /// What a failing command says, with its status.

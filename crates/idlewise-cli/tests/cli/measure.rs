@@ -192,6 +192,7 @@ fn wakes_one_cpu_of_each_relation_out_of_each_enabled_state() {
     let output = machine.start(&["--count", "1000", "--json"]).answer_all(0);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schemas::assert_valid("measure-ipi", &document);
     let cases = document["cases"].as_array().unwrap();
     let names = cases.iter().map(|case| {
         let words = ["relation", "state"].map(|key| case[key].as_str().unwrap().to_owned());
@@ -461,6 +462,7 @@ fn timers_measure_the_interrupt_latency_out_of_each_state_asked_for() {
     assert_eq!(forced, ["011", "110"], "each state alone");
     assert_eq!(machine.disabled(2), "001");
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schemas::assert_valid("measure-timer", &document);
     let rows = document["all"].as_array().unwrap();
     for (row, state) in rows.iter().zip(["POLL", "C6"]) {
         assert_eq!((&row["target"], &row["state"]), (&"CPU 2".into(), &state.into()));

@@ -37,7 +37,9 @@ fn record(folder: &Path, arguments: &[&str]) -> (PathBuf, serde_json::Value) {
     all.extend(["--", "sh", "-c", WORKLOAD]);
     let output = idlewise(&all);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    (path, serde_json::from_slice(&output.stdout).unwrap())
+    let summary = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schemas::assert_valid("record", &summary);
+    (path, summary)
 }
 
 /// A recorder that is running: its first line is out.

@@ -29,7 +29,7 @@ fn prints_published_beside_ours_with_role_origin_and_judgement() {
 #[test]
 fn says_of_every_figure_how_it_came_to_be() {
     let document = json(&["study", "amd-mwait", "--json"]);
-    let study = &document[0];
+    let study = &document["studies"][0];
     let figures = study["figures"].as_array().unwrap();
     for figure in figures {
         let role = figure["role"].as_str().unwrap();

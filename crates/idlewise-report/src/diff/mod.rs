@@ -22,6 +22,7 @@ use idlewise_sim::Price;
 
 use crate::columns::{Heading, Priority, Unit};
 
+use crate::Statement;
 use crate::replay::short;
 
 const A: Heading = Heading::text("a", "A", "Governor A, named first.").priority(Priority::Key);
@@ -86,6 +87,12 @@ impl Difference<'_> {
 
     fn states_words(&self, a: usize, b: usize) -> String {
         format!("{} → {}", self.state_name(a), self.state_name(b))
+    }
+
+    /// The sentences as findings.
+    pub fn findings(&self) -> impl Iterator<Item = Statement> {
+        let sentences = self.sentences().into_iter();
+        sentences.map(|text| Statement::about(&self.log, &self.machine, text))
     }
 
     /// How many gaps differ, and what that does to delay, energy and cost.

@@ -20,12 +20,14 @@ pub use page::{plot_name, to_markdown};
 pub use plot::to_svg;
 pub use result::{
     CallFigures, MachineFact, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun,
-    ParkSettings, ParkWorkload, RESULT_FORMAT, RoundTrips, TimeoutFigures,
+    ParkSettings, ParkWorkload, RESULT_SCHEMA, RoundTrips, TimeoutFigures,
 };
 pub use statistics::RUN_COUNT_MIN;
 
+use idlewise_sim::Basis;
+
 use crate::columns::{Better, Heading, Priority, Unit};
-use crate::{Column, Table, TextStyle, Value, wrap};
+use crate::{Column, Notes, Table, TextStyle, Value, wrap};
 
 const WAY: Heading =
     Heading::text("way", "way", "How the waiter waits and is woken.").priority(Priority::Key);
@@ -264,11 +266,14 @@ fn summary(goals: &[Goal]) -> String {
 }
 
 impl ParkResult {
-    /// For a JSON document, with the goals.
+    /// For a JSON document, with the goals and the bases.
     pub fn to_json(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).expect("numbers and text");
         let goals = judge(self).iter().map(Goal::to_json).collect();
         document["goals"] = serde_json::Value::Array(goals);
+        let mut notes = Notes::default();
+        notes.basis(Basis::Measured, "all figures");
+        document["bases"] = notes.bases_json();
         document
     }
 }
@@ -354,8 +359,6 @@ mod tests {
             timeouts: vec![timeout("idlewise", 0.16), timeout("crossbeam", 0.15)],
         };
         ParkResult {
-            format: RESULT_FORMAT,
-            basis: "measured".to_owned(),
             program: "idlewise 0.1.0".to_owned(),
             date: "2026-01-01".to_owned(),
             machine: vec![MachineFact { fact: "kernel".to_owned(), value: None }],

@@ -2,17 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The format of a saved measurement; one of another format is refused.
-pub const RESULT_FORMAT: u32 = 1;
+/// The number of the shape of a saved measurement, which `--json` prints too; one of another shape is
+/// refused.
+pub const RESULT_SCHEMA: u32 = 1;
 
 /// A whole measurement: several runs, each of all ways to park on all workloads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParkResult {
-    /// [`RESULT_FORMAT`].
-    pub format: u32,
-    /// Always "measured".
-    pub basis: String,
     /// The program that measured, and its version.
     pub program: String,
     /// When it began, in days of UTC: `2026-11-22`.
@@ -187,18 +184,22 @@ impl ParkResult {
     pub fn from_json(text: &str) -> Result<Self, String> {
         let document: serde_json::Value =
             serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
-        match document.get("format").and_then(serde_json::Value::as_u64) {
-            Some(format) if format == u64::from(RESULT_FORMAT) => {}
-            Some(format) => {
-                return Err(format!("its format is {format}; this idlewise reads {RESULT_FORMAT}"));
+        let mut fields = document.as_object().cloned().unwrap_or_default();
+        // What follows from the rest is not read: judgements, and that all is measured.
+        for derived in ["goals", "bases", "basis"] {
+            fields.remove(derived);
+        }
+        // Measurements were saved with a `format` before there was a `schema`.
+        let schema = fields.remove("schema").or_else(|| fields.remove("format"));
+        match schema.and_then(|schema| schema.as_u64()) {
+            Some(schema) if schema == u64::from(RESULT_SCHEMA) => {}
+            Some(schema) => {
+                return Err(format!("its schema is {schema}; this idlewise reads {RESULT_SCHEMA}"));
             }
             None => {
                 return Err("not a measurement of `idlewise measure park --page`".to_owned());
             }
         }
-        // Judgements follow from the rest, so those that were saved beside it are not read.
-        let fields = document.as_object().cloned().unwrap_or_default();
-        let fields = fields.into_iter().filter(|(name, _)| name != "goals").collect();
         let result: ParkResult = serde_json::from_value(serde_json::Value::Object(fields))
             .map_err(|error| format!("not a whole measurement: {error}"))?;
         if result.runs.is_empty() {

@@ -24,6 +24,9 @@ use crate::screen::{self, Screen};
 use crate::unpack::Unpacking;
 use crate::world::{Bench, HZ_DEFAULT, MACHINES_DEFAULT};
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # For https://ui.perfetto.dev: the recorded idle states, and what menu and teo would have done
@@ -199,7 +202,7 @@ impl Export {
                 "governors": governors,
                 "machine": (!governors.is_empty()).then_some(machine),
             });
-            out.json(&document)?;
+            out.json(SCHEMA, &document)?;
             return Ok(());
         }
         let replayed = match governors.as_slice() {

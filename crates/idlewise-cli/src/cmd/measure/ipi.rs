@@ -19,6 +19,9 @@ use crate::error::Failure;
 use crate::output;
 use crate::screen;
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # From the first CPU to one of each relation (SMT sibling, shared cache, package, another
@@ -181,7 +184,7 @@ fn print_json(
         })
     };
     let document = json!({
-        "basis": notes.bases_json(),
+        "bases": notes.bases_json(),
         "source": plan.source,
         "gap_us": plan.gap_us,
         "is_virtual_machine": is_guest,
@@ -189,7 +192,7 @@ fn print_json(
         "all": measure_ipi_all_table("", figures),
         "doubts": notes.doubts_json(),
     });
-    screen::stdout().json(&document)
+    screen::stdout().json(SCHEMA, &document)
 }
 
 fn figures(case: &Case) -> IpiFigures {

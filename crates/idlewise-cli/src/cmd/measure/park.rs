@@ -13,7 +13,7 @@ use idlewise_host::{Relation, Root, load_average, steal_ticks, waiting_facts};
 use idlewise_report::TextStyle;
 use idlewise_report::park::{
     CallFigures, MachineFact, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun,
-    ParkSettings, ParkWorkload, RESULT_FORMAT, RUN_COUNT_MIN, RoundTrips, TimeoutFigures,
+    ParkSettings, ParkWorkload, RESULT_SCHEMA, RUN_COUNT_MIN, RoundTrips, TimeoutFigures,
     plot_name, to_markdown, to_svg, to_text,
 };
 use idlewise_trace::OutputFile;
@@ -24,7 +24,7 @@ use crate::error::Failure;
 use crate::input::NamedLog;
 use crate::output;
 use crate::progress::Progress;
-use crate::screen;
+use crate::screen::{self, Numbered};
 use crate::signals;
 use crate::unpack::Unpacking;
 
@@ -123,14 +123,15 @@ const RESULT_BYTE_COUNT_MAX: u64 = 64 << 20;
 /// Tries MWAITX for who started this process, and dies of it where it does not exist.
 pub fn try_instructions() -> Result<ExitCode, Failure> {
     let probe = probe_mwaitx();
-    screen::stdout().json(&json!({
+    let found = json!({
         "monitor_ns": probe.monitor_ns,
         "wait_ns": probe.wait_ns,
         "timer_ratio": probe.timer_ratio,
         "cpuid_ns": probe.cpuid_ns,
         "waits": probe.waits(),
         "refused": null,
-    }))?;
+    });
+    writeln!(screen::stdout(), "{found}")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -169,7 +170,7 @@ impl Park {
             page.write(&result)?;
         }
         if self.json {
-            out.json(&result.to_json())?;
+            out.json(RESULT_SCHEMA, &result.to_json())?;
         } else {
             out.write_all(to_text(&result, &TextStyle::for_stdout()).as_bytes())?;
         }
@@ -227,8 +228,6 @@ impl Park {
         let cpus = (waker_cpu() as u16, waiter_cpu() as u16);
         let machine = waiting_facts(&root, cpus.0, cpus.1).into_iter();
         Ok(ParkResult {
-            format: RESULT_FORMAT,
-            basis: "measured".to_owned(),
             program: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
             date: today(),
             machine: machine
@@ -423,7 +422,7 @@ impl Page {
             output::write(plot, to_svg(result, workload))?;
         }
         // Seven thousand figures; a line for each would be no easier to read.
-        let json = serde_json::to_string(&result.to_json()).map_err(Failure::new)?;
+        let json = serde_json::to_string(&Numbered { schema: RESULT_SCHEMA, document: &result.to_json() }).map_err(Failure::new)?;
         output::write(figures, json + "\n")?;
         output::write(text, page)
     }

@@ -18,6 +18,9 @@ use crate::error::Failure;
 use crate::output;
 use crate::screen;
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # The interrupt latency of the first CPU, out of each idle state
@@ -146,14 +149,14 @@ fn print_json(
         })
     };
     let document = json!({
-        "basis": notes.bases_json(),
+        "bases": notes.bases_json(),
         "gap_us": plan.gap_us,
         "is_virtual_machine": is_guest,
         "cases": cases.iter().map(case).collect::<Vec<_>>(),
         "all": measure_timer_table("", figures),
         "doubts": notes.doubts_json(),
     });
-    screen::stdout().json(&document)
+    screen::stdout().json(SCHEMA, &document)
 }
 
 fn figures(case: &Case<TimerSamples>) -> TimerFigures {

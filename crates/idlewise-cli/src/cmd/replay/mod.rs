@@ -26,6 +26,9 @@ use crate::world::{ALL_LOGS, Bench, World, title};
 
 pub(super) use recorded::each_cpu;
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # The bundled recordings, two server machines, the usual governors
@@ -207,7 +210,7 @@ impl Replay {
     ) -> Result<(), Failure> {
         let mut out = screen::stdout();
         let pooled = pool(outcomes, benches);
-        let sentences = findings(outcomes, &pooled, prices);
+        let findings = findings(outcomes, &pooled, prices);
         let notes = self.world.notes(logs, benches, choices);
         if self.world.csv {
             out.write_all(replay_table("", outcomes, prices, &[]).to_csv().as_bytes())?;
@@ -220,14 +223,14 @@ impl Replay {
                     Some(json!({"governor": choice.name(), "message": choice.failure()?}))
                 }).collect::<Vec<_>>(),
                 "states": state_rows(outcomes),
-                "findings": sentences,
+                "findings": findings,
                 "bases": notes.bases_json(),
                 "doubts": notes.doubts_json(),
                 "logs": logs.iter().map(|named| json!({
                     "log": named.name, "metadata": named.log.metadata,
                 })).collect::<Vec<_>>(),
             });
-            out.json(&document)?;
+            out.json(SCHEMA, &document)?;
             return Ok(());
         }
         let style = TextStyle::for_stdout();
@@ -244,8 +247,8 @@ impl Replay {
                 writeln!(out, "{}", table.to_text(&style))?;
             }
         }
-        for sentence in sentences {
-            writeln!(out, "{}", wrap(&sentence, style.width, 0))?;
+        for finding in findings {
+            writeln!(out, "{}", wrap(&finding.text, style.width, 0))?;
         }
         writeln!(out)?;
         out.write_all(notes.to_text(style.width).as_bytes())?;

@@ -18,6 +18,9 @@ use crate::governors::port;
 use crate::input::open_stream;
 use crate::screen::{self, Screen};
 
+/// The number of the shape of `--json`.
+const SCHEMA: u32 = 1;
+
 const EXAMPLES: &str = "\
 Examples:
   # Every recorded decision of real kernels that comes with idlewise
@@ -284,7 +287,7 @@ fn write_json(output: &mut Screen, verified: &[Verified]) -> io::Result<()> {
             })
         })
         .collect();
-    output.json(&files)
+    output.json(SCHEMA, &json!({ "files": files }))
 }
 
 #[cfg(test)]

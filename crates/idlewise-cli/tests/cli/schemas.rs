@@ -1,0 +1,148 @@
+//! What `--json` prints is what docs/schemas says. The helper `json` of these tests compares every
+//! document that it reads, so this module has one output of each command, and breaks them.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fs;
+use std::sync::{LazyLock, Mutex};
+
+use jsonschema::{Retrieve, Uri, Validator};
+use serde_json::Value;
+
+use super::{json, root};
+
+/// A folder's files by their names, as they refer to each other.
+struct Folder;
+
+impl Retrieve for Folder {
+    fn retrieve(&self, uri: &Uri<String>) -> Result<Value, Box<dyn Error + Send + Sync>> {
+        let name = uri.path().as_str().rsplit('/').next().unwrap_or_default();
+        Ok(serde_json::from_str(&fs::read_to_string(root().join("docs/schemas").join(name))?)?)
+    }
+}
+
+fn validator(name: &str) -> Validator {
+    let text = fs::read_to_string(root().join(format!("docs/schemas/{name}.json")));
+    let schema: Value =
+        serde_json::from_str(&text.unwrap_or_else(|error| panic!("{name}: {error}"))).unwrap();
+    let options = jsonschema::options().with_retriever(Folder);
+    options.with_base_uri(format!("schema:///{name}.json")).build(&schema).expect("a valid schema")
+}
+
+/// Asserts that a document has the shape of docs/schemas/NAME.json.
+pub fn assert_valid(name: &str, document: &Value) {
+    static VALIDATORS: LazyLock<Mutex<HashMap<String, Validator>>> = LazyLock::new(Mutex::default);
+    let mut validators = VALIDATORS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let validator = validators.entry(name.to_owned()).or_insert_with(|| validator(name));
+    let errors = validator.iter_errors(document);
+    let errors: Vec<String> =
+        errors.map(|error| format!("{}: {error:.300}", error.instance_path())).collect();
+    drop(validators);
+    assert!(errors.is_empty(), "{name}: {errors:#?}");
+}
+
+/// The shape of what a command line prints.
+pub fn name(arguments: &[&str], document: &Value) -> String {
+    match arguments {
+        ["machines", ..] if document.get("machines").is_none() => "machine".to_owned(),
+        ["measure" | "verify", what, ..] => format!("{}-{what}", arguments[0]),
+        [command, ..] => (*command).to_owned(),
+        [] => panic!("a command"),
+    }
+}
+
+/// A command line for each shape whose command runs anywhere. The others need a kernel or a prepared
+/// folder: the tests of `record` and `measure` compare theirs.
+const COMMANDS: [&str; 13] = [
+    "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
+    "diff traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
+    "simulate spr tcp-lat --duration-ms 20",
+    "study amd-mwait",
+    "info traces/s-softirq500.parquet",
+    "validate traces/s-softirq500.parquet",
+    "import traces/a-idle.perf.data.xz -o FOLDER/log.parquet",
+    "export traces/s-softirq500.parquet --format csv -o FOLDER/log.csv",
+    "anonymize traces/s-softirq500.parquet -o FOLDER/anonymous.parquet",
+    "machines",
+    "machines spr",
+    "measure park --from docs/park/measured.json",
+    "verify decisions conformance/decisions/6.12-teo-spr-hz250.csv.xz",
+];
+const ELSEWHERE: [&str; 3] = ["record", "measure-ipi", "measure-timer"];
+
+/// Objects whose keys are not ours to name.
+const OPEN: [&str; 3] = ["hardware", "parameters", "machine"];
+
+#[test]
+fn a_missing_or_renamed_field_of_any_output_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut names: Vec<String> = ELSEWHERE.map(str::to_owned).into();
+    names.extend(["common".to_owned(), "columns".to_owned()]);
+    for line in COMMANDS {
+        let line = line.replace("FOLDER", folder.path().to_str().unwrap());
+        let arguments: Vec<&str> = line.split(' ').chain(["--json"]).collect();
+        let mut document = json(&arguments);
+        let name = name(&arguments, &document);
+        shorten(&mut document);
+        let validator = validator(&name);
+        assert!(validator.is_valid(&document), "{line}");
+        assert_eq!(document["schema"], 1, "{line}");
+        let mut pointers = Vec::new();
+        fields(&document, String::new(), &mut pointers);
+        assert!(pointers.len() > 3, "{line}: {pointers:?}");
+        for (object, field) in pointers {
+            let changed = |renamed: Option<&str>| {
+                let mut changed = document.clone();
+                let object = changed.pointer_mut(&object).and_then(Value::as_object_mut).unwrap();
+                let value = object.remove(&field).unwrap();
+                renamed.map(|renamed| object.insert(renamed.to_owned(), value));
+                changed
+            };
+            assert!(!validator.is_valid(&changed(None)), "{line}: without {object}/{field}");
+            assert!(!validator.is_valid(&changed(Some("renamed"))), "{line}: {object}/{field}");
+            let mut added = document.clone();
+            added.pointer_mut(&object).unwrap()["added"] = Value::Null;
+            assert!(!validator.is_valid(&added), "{line}: more than {object}");
+        }
+        names.push(name);
+    }
+    let files = fs::read_dir(root().join("docs/schemas")).unwrap();
+    let mut files: Vec<String> = files
+        .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    files.sort();
+    names.sort();
+    assert_eq!(files, names, "each shape is tried, and each has a file");
+}
+
+/// Leaves one item of each array: the others have the same shape.
+fn shorten(value: &mut Value) {
+    match value {
+        Value::Array(items) => {
+            items.truncate(1);
+            items.iter_mut().for_each(shorten);
+        }
+        Value::Object(fields) => fields.values_mut().for_each(shorten),
+        _ => {}
+    }
+}
+
+/// Each field of each object, by the object's place and the field's name.
+fn fields(value: &Value, place: String, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                fields(item, format!("{place}/{index}"), found);
+            }
+        }
+        Value::Object(object) => {
+            for (name, value) in object {
+                found.push((place.clone(), name.clone()));
+                if !OPEN.contains(&name.as_str()) || value.is_array() {
+                    fields(value, format!("{place}/{name}"), found);
+                }
+            }
+        }
+        _ => {}
+    }
+}
