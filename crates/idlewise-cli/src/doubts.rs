@@ -4,7 +4,7 @@ use idlewise_report::Notes;
 
 #[derive(clap::Args, Clone, Copy)]
 pub struct ShownDoubts {
-    /// Print minor doubts too, those that cannot change which governor is best
+    /// Print minor doubts too, those that move no governor's cost by more than about 1 %
     #[arg(long)]
     doubts: bool,
 }
