@@ -24,7 +24,9 @@ use crate::table::WaitTable;
 use crate::wait::monitor::{self, AT_ONCE_NS, Monitored, Trust};
 use crate::wait::word::Reach;
 
-pub(crate) use world::{Events, Here, NoEvents, World};
+#[cfg(target_os = "linux")]
+pub(crate) use world::Events;
+pub(crate) use world::{Here, NoEvents, World};
 
 /// A polling method looks at least this often; a longer time between two looks was somebody else's.
 const LOOK_EVERY_NS: u64 = 2_000;

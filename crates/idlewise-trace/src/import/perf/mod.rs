@@ -81,7 +81,7 @@ pub struct PerfData {
     stated_end: u64,
 }
 
-/// The event formats in a file, for [`Options::event_formats`].
+/// The event formats in a file, for [`super::Options::event_formats`].
 ///
 /// # Errors
 /// Fails if the file cannot be read, is no perf.data, or has no event formats.
