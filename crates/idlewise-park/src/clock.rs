@@ -298,6 +298,13 @@ pub fn now_ns() -> u64 {
     now_without_counter_ns()
 }
 
+/// The moment when our clock would say so, by the OS's; `None` if that never gets there. Right only as long
+/// as ours does not jump.
+pub(crate) fn instant_at(at_ns: u64) -> Option<Instant> {
+    let left = Duration::from_nanos(at_ns.saturating_sub(now_ns()));
+    Instant::now().checked_add(left)
+}
+
 /// When a wait is to end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
@@ -325,6 +332,11 @@ impl Deadline {
         let instant = now.checked_add(timeout)?;
         let at_ns = now_ns().checked_add(u64::try_from(timeout.as_nanos()).ok()?)?;
         Some(Deadline { instant, at_ns })
+    }
+
+    /// By the OS's clock.
+    pub(crate) fn instant(&self) -> Instant {
+        self.instant
     }
 
     /// Whether it is reached by the OS's clock. If not, our clock jumped, or is a little fast, and

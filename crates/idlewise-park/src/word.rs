@@ -41,7 +41,7 @@ pub fn wait_timeout(word: &AtomicU32, expected: u32, timeout: Duration) -> bool 
         return true;
     };
     if word.load(Ordering::Relaxed) == expected {
-        sleep(word, expected, Some(deadline.at_ns), Reach::Process);
+        sleep(word, expected, Some(deadline.instant()), Reach::Process);
     }
     word.load(Ordering::Relaxed) != expected || !deadline.is_reached()
 }

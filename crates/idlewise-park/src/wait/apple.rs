@@ -6,9 +6,9 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
+use std::time::Instant;
 
 use super::word::{Reach, Who};
-use crate::clock;
 
 type Wait = unsafe extern "C" fn(*mut c_void, u64, usize, u32) -> c_int;
 type WaitTimeout = unsafe extern "C" fn(*mut c_void, u64, usize, u32, u32, u64) -> c_int;
@@ -59,10 +59,13 @@ pub(super) fn missing() -> Option<&'static str> {
 
 /// Sleeps while the word is `expected`; returns early for no reason now and then. Does nothing where
 /// it is [`missing`].
-pub(super) fn sleep(word: &AtomicU32, expected: u32, until_ns: Option<u64>, _: Reach) {
+pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, _: Reach) {
     let Some(calls) = calls() else { return };
     let (address, size) = (word.as_ptr().cast(), size_of::<u32>());
-    let left_ns = until_ns.map(|until_ns| until_ns.saturating_sub(clock::now_ns()));
+    let left_ns = until.map(|until| {
+        let left = until.saturating_duration_since(Instant::now());
+        u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)
+    });
     // SAFETY: the word lives as long as the call. Any error means: look again.
     unsafe {
         match left_ns {

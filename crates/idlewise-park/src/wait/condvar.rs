@@ -4,7 +4,7 @@
 //! happen under the bucket's lock, which a waker takes after it changed the word.
 
 use std::sync::PoisonError;
-use std::time::Duration;
+use std::time::Instant;
 
 #[cfg(not(loom))]
 use idlewise_core::Doorbell;
@@ -36,17 +36,17 @@ fn bucket(word: *const AtomicU32) -> &'static Bucket {
 }
 
 /// Sleeps while the word is `expected`; returns early for no reason now and then.
-pub fn sleep(word: &AtomicU32, expected: u32, until_ns: Option<u64>) {
+pub fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>) {
     let Bucket { lock, woken } = bucket(word);
     // The lock protects no data, so a poisoned one is as good.
     let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
     if !breaks!(SleepWithoutLook) && word.load(Ordering::Relaxed) != expected {
         return;
     }
-    match until_ns {
+    match until {
         None => drop(woken.wait(guard)),
-        Some(until_ns) => {
-            let left = Duration::from_nanos(until_ns.saturating_sub(clock::now_ns()));
+        Some(until) => {
+            let left = until.saturating_duration_since(Instant::now());
             drop(woken.wait_timeout(guard, left));
         }
     }
@@ -66,7 +66,7 @@ pub struct Buckets;
 #[cfg(not(loom))]
 impl WaitMethod for Buckets {
     fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
-        sleep(bell.word(), Doorbell::SLEEPING_WORD, until_ns);
+        sleep(bell.word(), Doorbell::SLEEPING_WORD, until_ns.and_then(clock::instant_at));
     }
 
     fn wake(&self, bell: *const Doorbell) {

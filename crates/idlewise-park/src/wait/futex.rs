@@ -2,9 +2,9 @@
 
 use std::ptr;
 use std::sync::atomic::AtomicU32;
+use std::time::Instant;
 
 use super::word::{Reach, Who};
-use crate::clock;
 
 /// What is missing for it here.
 pub(super) fn missing() -> Option<&'static str> {
@@ -19,16 +19,16 @@ fn flag_of(reach: Reach) -> libc::c_int {
 }
 
 /// Sleeps while the word is `expected`; returns early for no reason now and then.
-pub(super) fn sleep(word: &AtomicU32, expected: u32, until_ns: Option<u64>, reach: Reach) {
+pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, reach: Reach) {
     // An absolute time of CLOCK_MONOTONIC, so that a signal's early return costs no drift, and
     // setting the wall clock does nothing.
-    let timeout = until_ns.map(|until_ns| {
-        let left_ns = until_ns.saturating_sub(clock::now_ns());
+    let timeout = until.map(|until| {
+        let left_ns = until.saturating_duration_since(Instant::now()).as_nanos();
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes `now`.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
         // The kernel takes no more than a time_t; who waits longer wakes up early and waits on.
-        let left_ns = left_ns.min(1 << 60);
+        let left_ns = left_ns.min(1 << 60) as u64;
         let nsec = now.tv_nsec as u64 + left_ns;
         libc::timespec {
             tv_sec: now.tv_sec + (nsec / 1_000_000_000) as libc::time_t,

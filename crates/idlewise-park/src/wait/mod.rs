@@ -5,7 +5,7 @@
 
 #[cfg(target_vendor = "apple")]
 mod apple;
-mod condvar;
+pub(crate) mod condvar;
 #[cfg(target_os = "linux")]
 mod futex;
 pub(crate) mod monitor;

@@ -4,9 +4,9 @@
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
+use std::time::Instant;
 
 use super::word::{Reach, Who};
-use crate::clock;
 
 #[link(name = "api-ms-win-core-synch-l1-2-0", kind = "raw-dylib")]
 unsafe extern "system" {
@@ -28,10 +28,11 @@ pub(super) fn missing() -> Option<&'static str> {
 }
 
 /// Sleeps while the word is `expected`; returns early for no reason now and then.
-pub(super) fn sleep(word: &AtomicU32, expected: u32, until_ns: Option<u64>, _: Reach) {
-    let timeout_ms = until_ns.map_or(INFINITE, |until_ns| {
+pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, _: Reach) {
+    let timeout_ms = until.map_or(INFINITE, |until| {
         // Rounded up: who wakes up before its deadline would sleep again and again.
-        let left_ms = until_ns.saturating_sub(clock::now_ns()).div_ceil(1_000_000);
+        let left = until.saturating_duration_since(Instant::now());
+        let left_ms = left.as_nanos().div_ceil(1_000_000);
         u32::try_from(left_ms).map_or(INFINITE - 1, |left_ms| left_ms.min(INFINITE - 1))
     });
     // SAFETY: both words live as long as the call.

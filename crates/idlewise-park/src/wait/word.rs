@@ -8,10 +8,12 @@
 //! | others | a few condition variables of std's | `condvar.rs` |
 
 use std::sync::atomic::AtomicU32;
+use std::time::Instant;
 
 use idlewise_core::Doorbell;
 
 use super::{WaitMethod, condvar};
+use crate::clock;
 
 #[cfg(target_vendor = "apple")]
 use super::apple as system;
@@ -29,7 +31,7 @@ mod system {
         Some("not of this platform")
     }
 
-    pub(super) fn sleep(_: &AtomicU32, _: u32, _: Option<u64>, _: Reach) {}
+    pub(super) fn sleep(_: &AtomicU32, _: u32, _: Option<Instant>, _: Reach) {}
 
     pub(super) fn wake(_: *const AtomicU32, _: Who, _: Reach) {}
 }
@@ -66,13 +68,13 @@ pub(super) fn missing() -> Option<&'static str> {
     system::missing()
 }
 
-/// Sleeps while the word is `expected`, until it is woken or the clock says `until_ns`; returns early
+/// Sleeps while the word is `expected`, until it is woken or that moment has come; returns early
 /// for no reason now and then.
-pub(crate) fn sleep(word: &AtomicU32, expected: u32, until_ns: Option<u64>, reach: Reach) {
+pub(crate) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, reach: Reach) {
     if missing().is_some() {
-        condvar::sleep(word, expected, until_ns);
+        condvar::sleep(word, expected, until);
     } else {
-        system::sleep(word, expected, until_ns, reach);
+        system::sleep(word, expected, until, reach);
     }
 }
 
@@ -92,7 +94,8 @@ pub struct Futex {
 
 impl WaitMethod for Futex {
     fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
-        sleep(bell.word(), Doorbell::SLEEPING_WORD, until_ns, self.reach);
+        let until = until_ns.and_then(clock::instant_at);
+        sleep(bell.word(), Doorbell::SLEEPING_WORD, until, self.reach);
     }
 
     fn wake(&self, bell: *const Doorbell) {

@@ -370,7 +370,7 @@ impl Waiter {
                 if deadline.as_mut().is_some_and(|deadline| world.is_reached(deadline)) {
                     break;
                 }
-                world.sleep(method, deadline.map(|deadline| deadline.at_ns));
+                world.sleep(method, deadline.as_ref());
             }
         }
         self.wakes_up(world, course, cpu_ns);

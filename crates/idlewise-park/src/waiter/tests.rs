@@ -106,7 +106,8 @@ impl World for Machine {
         self.now_ns.set(end_ns.max(now_ns + 20));
     }
 
-    fn sleep(&self, _method: Method, until_ns: Option<u64>) {
+    fn sleep(&self, _method: Method, deadline: Option<&Deadline>) {
+        let until_ns = deadline.map(|deadline| deadline.at_ns);
         assert!(self.is_asleep.get());
         let (now_ns, ring_at_ns) = (self.now_ns.get(), self.ring_at_ns.get());
         let end_ns = if ring_at_ns <= until_ns.unwrap_or(NEVER) {
@@ -210,7 +211,7 @@ fn wait_in_parts(waiter: &mut Waiter, machine: &Machine, deadline: Option<Deadli
         let is_asleep = machine.fall_asleep();
         waiter.pause(machine, &mut pause, is_asleep);
         if is_asleep {
-            machine.sleep(Method::Condvar, deadline.map(|deadline| deadline.at_ns));
+            machine.sleep(Method::Condvar, deadline.as_ref());
         }
         waiter.resume(machine, pause);
     }

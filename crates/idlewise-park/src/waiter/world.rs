@@ -6,8 +6,8 @@ use crate::budget::Budget;
 use crate::clock::{self, Deadline};
 use crate::learn;
 use crate::load;
-use crate::wait::Method;
-use crate::wait::word::Reach;
+use crate::wait::word::{self, Reach};
+use crate::wait::{Method, condvar};
 
 /// What a waiter needs of the world.
 pub(crate) trait World {
@@ -21,7 +21,7 @@ pub(crate) trait World {
     /// Polls, or monitors the doorbell, until that time at the latest.
     fn rest(&self, method: Method, until_ns: u64);
     /// Sleeps until woken, or for no reason.
-    fn sleep(&self, method: Method, until_ns: Option<u64>);
+    fn sleep(&self, method: Method, deadline: Option<&Deadline>);
     fn is_reached(&self, deadline: &mut Deadline) -> bool;
     /// The thread is about to wait.
     fn runs(&self, now_ns: u64);
@@ -105,13 +105,18 @@ impl<E: Events> World for Here<'_, E> {
     }
 
     #[inline]
-    fn sleep(&self, method: Method, until_ns: Option<u64>) {
-        let sleep = match self.reach {
-            Reach::Process => method.imp(),
-            // The only one that others can end.
-            reach => reach.sleep(),
-        };
-        sleep.wait(self.bell, until_ns);
+    fn sleep(&self, method: Method, deadline: Option<&Deadline>) {
+        // By the OS's clock: ours may jump at any moment, and who sleeps until a time by a clock that went
+        // back sleeps for as long as it went back.
+        let until = deadline.map(Deadline::instant);
+        let word = self.bell.word();
+        match (self.reach, method) {
+            (Reach::Process, Method::Condvar) => {
+                condvar::sleep(word, Doorbell::SLEEPING_WORD, until);
+            }
+            // The only one that other processes can end.
+            (reach, _) => word::sleep(word, Doorbell::SLEEPING_WORD, until, reach),
+        }
     }
 
     #[inline]
