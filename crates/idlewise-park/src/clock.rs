@@ -7,8 +7,8 @@
 //! not beginning with it. Its rate is not waited for: the OS's clock serves for the first few
 //! milliseconds, while both are read now and then; when two spans in a row agree on a rate, the counter
 //! takes over. On Arm it is the virtual counter, whose rate the CPU tells. Reading them takes a few
-//! nanoseconds and no system call anywhere. All times are nanoseconds since the process's first
-//! look at the clock.
+//! nanoseconds and no system call anywhere. All times are nanoseconds since [`START_NS`] before the process's
+//! first look at the clock.
 //!
 //! A counter may jump, ahead or back, when a machine was suspended or a virtual one moved, and its rate
 //! is known to 30 ppm. So a [`Deadline`] is the OS's clock's, and the counter only says when to look there.
@@ -16,6 +16,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// What the clock says at the process's first look: as far from one end of time as from the other, so that
+/// no counter that begins again or jumps gets there.
+const START_NS: u64 = 1 << 62;
 
 /// A CPU's counter: at `origin_ticks` our time is `origin_ns`; `ns_per_tick` has 32 binary places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +31,7 @@ struct Counter {
 
 impl Counter {
     fn at_ns(self, ticks: u64) -> u64 {
-        // With a sign: another CPU's counter, or a reading ahead of time, may lie just below the origin.
-        // One that starts again far below goes on from somewhere: a jump like others.
+        // With a sign: a counter that began again, or another CPU's, may lie below the origin.
         let since = ticks.wrapping_sub(self.origin_ticks) as i64;
         let since_ns = (i128::from(since) * i128::from(self.ns_per_tick)) >> 32;
         self.origin_ns.wrapping_add(since_ns as u64)
@@ -38,9 +41,9 @@ impl Counter {
         if at_ns == u64::MAX {
             return u64::MAX;
         }
-        let since_ns = at_ns.wrapping_sub(self.origin_ns) as i64;
-        let since = (i128::from(since_ns) << 32) / i128::from(self.ns_per_tick);
-        i64::try_from(since).map_or(u64::MAX, |since| self.origin_ticks.wrapping_add_signed(since))
+        let since_ns = i128::from(at_ns) - i128::from(self.origin_ns);
+        let ticks = i128::from(self.origin_ticks) + (since_ns << 32) / i128::from(self.ns_per_tick);
+        u64::try_from(ticks.max(0)).unwrap_or(u64::MAX)
     }
 }
 
@@ -126,10 +129,10 @@ impl InUse {
     }
 }
 
-/// The OS's clock, since the process's first look.
+/// The OS's clock.
 fn os_ns() -> u64 {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
-    ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    START_NS + ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
 /// Both clocks, as near together as can be: of a few readings the one that took least, because a
@@ -330,7 +333,7 @@ impl Deadline {
     pub(crate) fn after(timeout: Duration) -> Option<Self> {
         let now = Instant::now();
         let instant = now.checked_add(timeout)?;
-        let at_ns = now_ns().checked_add(u64::try_from(timeout.as_nanos()).ok()?)?;
+        let at_ns = now_ns().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         Some(Deadline { instant, at_ns })
     }
 
@@ -388,15 +391,17 @@ mod tests {
 
     #[test]
     fn survives_counters_that_jump() {
-        let counter = Counter { origin_ticks: 1_000_000, origin_ns: 0, ns_per_tick: 1 << 31 };
-        let below_origin_ns = counter.at_ns(0);
-        assert!(counter.at_ns(500_000) > below_origin_ns, "it goes on");
-        assert_eq!(counter.ticks_at(counter.at_ns(500_000)), 500_000, "there and back");
-        assert!(counter.at_ns(u64::MAX) > 1 << 62, "ahead");
+        // Two ticks a nanosecond, for years.
+        let origin_ticks = 1 << 57;
+        let counter = Counter { origin_ticks, origin_ns: START_NS, ns_per_tick: 1 << 31 };
+        for ticks in [0, 500_000, origin_ticks - 1_000, origin_ticks + 1_000, 1 << 60] {
+            let at_ns = counter.at_ns(ticks);
+            assert_eq!(counter.at_ns(ticks + 20_000), at_ns + 10_000, "{ticks}: it goes on");
+            assert_eq!(counter.ticks_at(at_ns), ticks, "there and back");
+            assert_eq!(at_ns > START_NS, ticks > origin_ticks, "{ticks}: in order");
+        }
+        assert_eq!(counter.ticks_at(0), 0, "long ago");
         assert_eq!(counter.ticks_at(u64::MAX), u64::MAX, "never");
-        let later = Counter { origin_ns: 5_000_000, ..counter };
-        assert_eq!(later.at_ns(999_000), 4_999_500, "no jump to the end of time");
-        assert_eq!(later.ticks_at(4_999_500), 999_000);
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl Flag {
             waker.wake();
         }
     }
+
+    fn raised_by_another(&self) -> thread::JoinHandle<()> {
+        let flag = self.clone();
+        thread::spawn(move || flag.raise())
+    }
 }
 
 impl Future for Flag {
@@ -79,8 +84,7 @@ impl Future for Flag {
 fn blocks_until_another_thread_wakes_the_future() {
     for _ in 0..if cfg!(miri) { 10 } else { 1_000 } {
         let flag = Flag::default();
-        let other = flag.clone();
-        let waker = thread::spawn(move || other.raise());
+        let waker = flag.raised_by_another();
         block_on(flag);
         waker.join().unwrap();
     }
@@ -108,8 +112,7 @@ fn a_late_waker_costs_a_poll_and_no_more() {
     }));
     kept.unwrap().wake();
     let flag = Flag::default();
-    let other = flag.clone();
-    let waker = thread::spawn(move || other.raise());
+    let waker = flag.raised_by_another();
     block_on(flag);
     waker.join().unwrap();
 }
@@ -117,8 +120,7 @@ fn a_late_waker_costs_a_poll_and_no_more() {
 #[test]
 fn blocks_within_a_future_that_is_blocked_on() {
     let outer = Flag::default();
-    let inner = outer.clone();
-    let waker = thread::spawn(move || inner.raise());
+    let waker = outer.raised_by_another();
     assert_eq!(
         block_on(async {
             block_on(async {

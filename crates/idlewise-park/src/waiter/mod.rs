@@ -32,6 +32,8 @@ pub(crate) use world::{Here, NoEvents, World};
 const LOOK_EVERY_NS: u64 = 2_000;
 /// A monitored line is left alone until promotion, or so long, so a wake-up from it costs no look at all.
 const MONITOR_NS: u64 = 100_000;
+/// Who polls looks at the OS's clock so often: ours may have jumped since the deadline was made.
+const OS_CLOCK_EVERY_NS: u64 = 1_000_000;
 /// Longer times between the beginnings of two waits count as this.
 const CYCLE_MAX_NS: u64 = 100_000_000;
 
@@ -314,6 +316,7 @@ impl Waiter {
             let mut end_ns = end_of(entered_at_ns, *deadline);
             let is_monitored = method.is_monitored();
             let quantum_ns = if is_monitored { MONITOR_NS } else { LOOK_EVERY_NS };
+            let mut os_clock_at_ns = now_ns.saturating_add(OS_CLOCK_EVERY_NS);
             let mut is_trusted = true;
             while is_trusted && !world.is_rung() && end_ns.is_none_or(|end_ns| now_ns < end_ns) {
                 // Bounded, so that a look that comes late tells of a preemption.
@@ -330,12 +333,16 @@ impl Waiter {
                 }
                 if now_ns < before_ns {
                     // The counter went back: the stay begins anew.
-                    if deadline.as_mut().is_some_and(|deadline| world.is_reached(deadline)) {
-                        break;
-                    }
                     entered_at_ns = now_ns;
-                    end_ns = end_of(entered_at_ns, *deadline);
+                } else if now_ns < os_clock_at_ns {
+                    continue;
                 }
+                if deadline.as_mut().is_some_and(|deadline| world.is_reached(deadline)) {
+                    now_ns = world.now_ns();
+                    break;
+                }
+                os_clock_at_ns = now_ns.saturating_add(OS_CLOCK_EVERY_NS);
+                end_ns = end_of(entered_at_ns, *deadline);
             }
             self.preemptions.polled();
             let stayed_ns = now_ns.saturating_sub(entered_at_ns);
@@ -364,13 +371,12 @@ impl Waiter {
         if course.is_asleep {
             cpu_ns = self.falls_asleep(world, course.entered_at_ns);
             let method = self.table.states()[course.state].method;
-            // Our clock may have stopped, jumped or begun again, with the machine, before the sleep as
-            // well as in it; a look at the OS's sets the deadline right.
             while !world.is_rung() {
+                world.sleep(method, deadline.as_ref());
+                // By the OS's clock, as the sleep was: ours may have stopped or jumped, with the machine.
                 if deadline.as_mut().is_some_and(|deadline| world.is_reached(deadline)) {
                     break;
                 }
-                world.sleep(method, deadline.as_ref());
             }
         }
         self.wakes_up(world, course, cpu_ns);

@@ -250,12 +250,16 @@ fn a_counter_that_jumps_moves_no_deadline() {
             return;
         }
         // `then` after the jump; what ended the wait, and whether its time had come.
-        let jump = |parker: &Parker, ticks: i64, timeout: Duration, then: &(dyn Fn() + Sync)| {
+        let jump = |parker: &Parker,
+                    readings: u64,
+                    ticks: i64,
+                    timeout: Duration,
+                    then: &(dyn Fn() + Sync)| {
             let (before, start) = (LOG.rdtsc.load(Ordering::Relaxed), Instant::now());
             let outcome = std::thread::scope(|scope| {
                 scope.spawn(move || {
-                    // A sleeper reads it for its deadline, at its beginning, and before it sleeps.
-                    while LOG.rdtsc.load(Ordering::Relaxed) < before + 3 {
+                    // At different moments of the wait, some before it begins.
+                    while LOG.rdtsc.load(Ordering::Relaxed) < before + readings {
                         std::thread::yield_now();
                     }
                     machine::TSC_OFFSET.fetch_add(ticks, Ordering::Relaxed);
@@ -265,26 +269,28 @@ fn a_counter_that_jumps_moves_no_deadline() {
             });
             (outcome, start.elapsed() >= timeout)
         };
-        for parker in [&spin, &sleep] {
+        // Whoever waits has read it four times before it waits.
+        for (parker, readings) in
+            [&spin, &sleep].into_iter().flat_map(|p| (1..=4).map(move |n| (p, n)))
+        {
             let unparker = parker.unparker();
             let unpark = || {
                 (0..5_000).for_each(|_| std::thread::yield_now());
                 unparker.unpark();
             };
-            let long = Duration::from_secs(1200);
-            assert_eq!(jump(parker, 1 << 44, long, &unpark), (ParkOutcome::Woken, false), "ahead");
-            let short = Duration::from_millis(20);
-            let nothing = || {};
+            let (long, short) = (Duration::from_secs(1200), Duration::from_millis(20));
+            let jump = |ticks, timeout, then: &(dyn Fn() + Sync)| {
+                jump(parker, readings, ticks, timeout, then)
+            };
             assert_eq!(
-                jump(parker, -1 << 45, short, &nothing),
-                (ParkOutcome::TimedOut, true),
-                "back"
+                jump(1 << 44, long, &unpark),
+                (ParkOutcome::Woken, false),
+                "ahead {readings}"
             );
-            assert_eq!(
-                jump(parker, 1 << 44, short, &nothing),
-                (ParkOutcome::TimedOut, true),
-                "ahead"
-            );
+            for (ticks, name) in [(-1 << 45, "back"), (1 << 44, "ahead")] {
+                let ended = jump(ticks, short, &|| {});
+                assert_eq!(ended, (ParkOutcome::TimedOut, true), "{name} {readings}");
+            }
         }
         machine::trap_tsc(false);
         machine::TSC_OFFSET.store(0, Ordering::Relaxed);
