@@ -4,10 +4,8 @@
 
 use std::fmt::Write as _;
 
+use crate::forced::{ForcedState, InForcedState, SortedSpans};
 use crate::{Column, Table};
-
-/// With a smaller share of idle entries into the forced state, figures are not that state's.
-pub const FORCED_RATIO_MIN: f64 = 0.95;
 
 /// The percentiles of Karny's table, in hundredths of a percent.
 const PERCENTILES: [u64; 10] = [2500, 5000, 7500, 9000, 9500, 9900, 9950, 9990, 9995, 9999];
@@ -15,16 +13,10 @@ const PERCENTILES: [u64; 10] = [2500, 5000, 7500, 9000, 9500, 9900, 9950, 9990, 
 /// What was measured of one CPU woken out of one state.
 #[derive(Clone, Debug)]
 pub struct IpiFigures {
-    /// The CPU.
-    pub target: u16,
+    /// Which CPU, and which state.
+    pub forced: ForcedState,
     /// How far it is from the one that woke it.
     pub relation: Option<&'static str>,
-    /// The state.
-    pub state: String,
-    /// Its exit latency in the driver's table.
-    pub exit_latency_ns: Option<u64>,
-    /// The share of idle entries that were into the state.
-    pub forced_entry_ratio: Option<f64>,
     /// Wakes that could not be measured.
     pub given_up_count: u64,
     /// Cycles of the TSC in a millisecond.
@@ -48,37 +40,9 @@ pub struct IpiCycles {
     pub busy: SortedSpans,
 }
 
-/// Measured spans of one unit, sorted.
-#[derive(Clone, Debug)]
-pub struct SortedSpans(Vec<u64>);
-
-impl SortedSpans {
-    /// Sorts them.
-    pub fn new(spans: impl Iterator<Item = u64>) -> Self {
-        let mut spans: Vec<u64> = spans.collect();
-        spans.sort_unstable();
-        SortedSpans(spans)
-    }
-
-    /// How many there are.
-    pub(crate) fn count(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    /// The greatest one.
-    pub(crate) fn greatest(&self) -> Option<u64> {
-        self.0.last().copied()
-    }
-
-    /// A percentile by nearest rank, in hundredths of a percent; `None` if not half a sample is
-    /// expected beyond it.
-    pub(crate) fn percentile(&self, hundredths: u64) -> Option<u64> {
-        let count = self.0.len() as u64;
-        if count * (10_000 - hundredths) < 5_000 {
-            return None;
-        }
-        let rank = (count * hundredths).div_ceil(10_000).max(1);
-        self.0.get(rank as usize - 1).copied()
+impl InForcedState for IpiFigures {
+    fn forced(&self) -> &ForcedState {
+        &self.forced
     }
 }
 
@@ -94,15 +58,13 @@ impl IpiFigures {
 
     /// The 99th percentile as a share of the table's exit latency, if the CPU was in the forced state.
     fn of_table_ratio(&self) -> Option<f64> {
-        self.forced_entry_ratio.filter(|&ratio| ratio >= FORCED_RATIO_MIN)?;
-        let p99_ns = self.percentile_ns(&self.cycles.wake, 9900)?;
-        Some(p99_ns as f64 / self.exit_latency_ns? as f64)
+        self.forced.of_table_ratio(self.percentile_ns(&self.cycles.wake, 9900))
     }
 
     /// `CPU 1 (shared cache), C6`.
     pub fn title(&self) -> String {
         let relation = self.relation.map_or_else(String::new, |relation| format!(" ({relation})"));
-        format!("CPU {}{relation}, {}", self.target, self.state)
+        format!("CPU {}{relation}, {}", self.forced.target, self.forced.state)
     }
 }
 
@@ -218,10 +180,7 @@ pub fn columns<'a>() -> Vec<Column<Line<'a>>> {
 pub fn all_columns() -> Vec<Column<IpiFigures>> {
     type C = Column<IpiFigures>;
     vec![
-        C::text("target", "target", "The CPU that was woken.", |row| {
-            format!("CPU {}", row.target).into()
-        })
-        .key(),
+        IpiFigures::target_column("The CPU that was woken."),
         C::text(
             "relation",
             "relation",
@@ -229,22 +188,9 @@ pub fn all_columns() -> Vec<Column<IpiFigures>> {
              another.",
             |row| row.relation.into(),
         ),
-        C::text(
-            "state",
-            "state",
-            "The idle state that was forced: all others of the CPU were disabled.",
-            |row| row.state.as_str().into(),
-        )
-        .key(),
+        IpiFigures::state_column(),
         C::count("wake_count", "wakes", "Wakes measured.", |row| row.cycles.wake.count().into()),
-        C::ratio(
-            "forced_entry_ratio",
-            "in state",
-            "Share of the CPU's idle entries meanwhile that were into the forced state, as the \
-             kernel counted; measured.",
-            |row| row.forced_entry_ratio.into(),
-        )
-        .higher_is_better(),
+        IpiFigures::forced_entry_ratio_column(),
         C::ns("wake_latency_p50_ns", "wake p50", "Median of the wake latency; measured.", |row| {
             row.percentile_ns(&row.cycles.wake, 5000).into()
         }),
@@ -254,13 +200,7 @@ pub fn all_columns() -> Vec<Column<IpiFigures>> {
             "99th percentile of the wake latency; measured.",
             |row| row.percentile_ns(&row.cycles.wake, 9900).into(),
         ),
-        C::ns(
-            "exit_latency_ns",
-            "table's exit",
-            "The state's exit latency in the driver's table: declared, not measured. Absent where \
-             sysfs, which has whole microseconds, says 0.",
-            |row| row.exit_latency_ns.into(),
-        ),
+        IpiFigures::exit_latency_column(),
         C::ratio(
             "wake_latency_p99_to_exit_latency_ratio",
             "p99 of table's",
@@ -359,11 +299,13 @@ mod tests {
     fn figures(count: u64) -> IpiFigures {
         let cycles = |factor: u64| SortedSpans::new((1..=count).rev().map(move |i| i * factor));
         IpiFigures {
-            target: 3,
+            forced: ForcedState {
+                target: 3,
+                state: "C6".to_owned(),
+                exit_latency_ns: Some(50_000),
+                forced_entry_ratio: Some(1.0),
+            },
             relation: Some("another package"),
-            state: "C6".to_owned(),
-            exit_latency_ns: Some(50_000),
-            forced_entry_ratio: Some(1.0),
             given_up_count: 0,
             tsc_khz: 2_000_000,
             cycles: IpiCycles {
@@ -408,7 +350,8 @@ mod tests {
     #[test]
     fn what_was_not_the_state_is_not_compared_with_its_exit_latency() {
         for forced_entry_ratio in [Some(0.5), None] {
-            let not_forced = IpiFigures { forced_entry_ratio, ..figures(100) };
+            let mut not_forced = figures(100);
+            not_forced.forced.forced_entry_ratio = forced_entry_ratio;
             let csv = measure_ipi_all_table("", &[not_forced]).to_csv();
             assert!(csv.contains(",990,50000,,"), "{csv}");
         }

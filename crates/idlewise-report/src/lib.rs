@@ -27,6 +27,7 @@
 pub mod columns;
 pub mod diff;
 pub mod export;
+pub mod forced;
 pub mod info;
 pub mod ipi;
 pub mod machines;

@@ -4,28 +4,27 @@
 
 use crate::Table;
 use crate::columns::Column;
-use crate::ipi::{FORCED_RATIO_MIN, SortedSpans};
+use crate::forced::{ForcedState, InForcedState, SortedSpans};
 
 /// What was measured of one CPU's timers out of one state.
 #[derive(Clone, Debug)]
 pub struct TimerFigures {
-    /// The CPU.
-    pub target: u16,
-    /// The state.
-    pub state: String,
-    /// Its exit latency in the driver's table.
-    pub exit_latency_ns: Option<u64>,
-    /// The share of idle entries that were into the state.
-    pub forced_entry_ratio: Option<f64>,
+    /// Which CPU, and which state.
+    pub forced: ForcedState,
     /// Interrupt latencies in nanoseconds.
     pub interrupts_ns: SortedSpans,
+}
+
+impl InForcedState for TimerFigures {
+    fn forced(&self) -> &ForcedState {
+        &self.forced
+    }
 }
 
 impl TimerFigures {
     /// The 99th percentile as a share of the table's exit latency, if the CPU was in the forced state.
     fn of_table_ratio(&self) -> Option<f64> {
-        self.forced_entry_ratio.filter(|&ratio| ratio >= FORCED_RATIO_MIN)?;
-        Some(self.interrupts_ns.percentile(9900)? as f64 / self.exit_latency_ns? as f64)
+        self.forced.of_table_ratio(self.interrupts_ns.percentile(9900))
     }
 }
 
@@ -34,31 +33,15 @@ type C = Column<TimerFigures>;
 /// The columns of `idlewise measure timer`.
 pub fn columns() -> Vec<C> {
     vec![
-        C::text("target", "target", "The CPU whose timers they were.", |row| {
-            format!("CPU {}", row.target).into()
-        })
-        .key(),
-        C::text(
-            "state",
-            "state",
-            "The idle state that was forced: all others of the CPU were disabled.",
-            |row| row.state.as_str().into(),
-        )
-        .key(),
+        TimerFigures::target_column("The CPU whose timers they were."),
+        TimerFigures::state_column(),
         C::count(
             "timer_count",
             "timers",
             "Timers measured: those that found the CPU idle.",
             |row| row.interrupts_ns.count().into(),
         ),
-        C::ratio(
-            "forced_entry_ratio",
-            "in state",
-            "Share of the CPU's idle entries meanwhile that were into the forced state, as the \
-             kernel counted; measured.",
-            |row| row.forced_entry_ratio.into(),
-        )
-        .higher_is_better(),
+        TimerFigures::forced_entry_ratio_column(),
         C::ns(
             "interrupt_latency_p50_ns",
             "interrupt p50",
@@ -84,13 +67,7 @@ pub fn columns() -> Vec<C> {
             "The greatest interrupt latency; measured.",
             |row| row.interrupts_ns.greatest().into(),
         ),
-        C::ns(
-            "exit_latency_ns",
-            "table's exit",
-            "The state's exit latency in the driver's table: declared, not measured. Absent where \
-             sysfs, which has whole microseconds, says 0.",
-            |row| row.exit_latency_ns.into(),
-        ),
+        TimerFigures::exit_latency_column(),
         C::ratio(
             "interrupt_latency_p99_to_exit_latency_ratio",
             "p99 of table's",
@@ -114,10 +91,12 @@ mod tests {
 
     fn figures(forced_entry_ratio: Option<f64>) -> TimerFigures {
         TimerFigures {
-            target: 3,
-            state: "C6".to_owned(),
-            exit_latency_ns: Some(5_000),
-            forced_entry_ratio,
+            forced: ForcedState {
+                target: 3,
+                state: "C6".to_owned(),
+                exit_latency_ns: Some(5_000),
+                forced_entry_ratio,
+            },
             interrupts_ns: SortedSpans::new((1..=10_000).rev()),
         }
     }

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use idlewise_host::ipi::{Case, Plan, Sample, Waker, Wishes, measure};
 use idlewise_host::{Relation, Root, is_virtual_machine};
+use idlewise_report::forced::SortedSpans;
 use idlewise_report::ipi::{
-    IpiCycles, IpiFigures, SortedSpans, measure_ipi_all_table, measure_ipi_histogram, measure_ipi_table,
+    IpiCycles, IpiFigures, measure_ipi_all_table, measure_ipi_histogram, measure_ipi_table,
 };
 use idlewise_report::{Notes, TextStyle};
 use serde_json::json;
@@ -172,14 +173,14 @@ fn print_json(
         json!({
             "target": case.target,
             "relation": figures.relation,
-            "state": figures.state,
+            "state": figures.forced.state,
             "is_forced": case.state.index.is_some(),
-            "exit_latency_ns": figures.exit_latency_ns,
+            "exit_latency_ns": figures.forced.exit_latency_ns,
             "tsc_khz": figures.tsc_khz,
             "wake_count": case.samples.samples.len(),
             "given_up_count": figures.given_up_count,
             "idle_entry_counts": entry_counts(case),
-            "forced_entry_ratio": figures.forced_entry_ratio,
+            "forced_entry_ratio": figures.forced.forced_entry_ratio,
             "percentiles": measure_ipi_table("", figures),
         })
     };
@@ -199,11 +200,8 @@ fn figures(case: &Case) -> IpiFigures {
     let sorted =
         |field: fn(&Sample) -> u64| SortedSpans::new(case.samples.samples.iter().map(field));
     IpiFigures {
-        target: case.target,
+        forced: super::forced_state(case),
         relation: case.relation.map(Relation::as_str),
-        state: case.state.name.clone(),
-        exit_latency_ns: case.state.exit_latency_ns,
-        forced_entry_ratio: case.forced_entry_ratio(),
         given_up_count: case.samples.given_up_count,
         tsc_khz: case.samples.tsc_khz,
         cycles: IpiCycles {

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use idlewise_host::Root;
 use idlewise_host::ipi::{Case, IpiError, Plan, StateWish, Watch};
-use idlewise_report::ipi::FORCED_RATIO_MIN;
+use idlewise_report::forced::{FORCED_RATIO_MIN, ForcedState};
 use idlewise_report::{Notes, Table, TextStyle};
 use idlewise_sim::Basis;
 use idlewise_trace::OutputFile;
@@ -118,6 +118,15 @@ impl Watch for Follow {
 
     fn warn(&self, message: &str) {
         say(format_args!("idlewise: {message}"));
+    }
+}
+
+fn forced_state<S>(case: &Case<S>) -> ForcedState {
+    ForcedState {
+        target: case.target,
+        state: case.state.name.clone(),
+        exit_latency_ns: case.state.exit_latency_ns,
+        forced_entry_ratio: case.forced_entry_ratio(),
     }
 }
 

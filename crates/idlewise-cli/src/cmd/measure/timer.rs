@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use idlewise_host::ipi::{Case, Plan, TimerSamples, Waker, Wishes, measure_timers};
 use idlewise_host::{Root, is_virtual_machine};
-use idlewise_report::ipi::SortedSpans;
+use idlewise_report::forced::SortedSpans;
 use idlewise_report::timer::{TimerFigures, measure_timer_table};
 use idlewise_report::{Notes, TextStyle};
 use serde_json::json;
@@ -161,10 +161,7 @@ fn print_json(
 
 fn figures(case: &Case<TimerSamples>) -> TimerFigures {
     TimerFigures {
-        target: case.target,
-        state: case.state.name.clone(),
-        exit_latency_ns: case.state.exit_latency_ns,
-        forced_entry_ratio: case.forced_entry_ratio(),
+        forced: super::forced_state(case),
         interrupts_ns: SortedSpans::new(case.samples.interrupts_ns.iter().copied()),
     }
 }

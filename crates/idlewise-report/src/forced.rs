@@ -1,0 +1,105 @@
+//! What `measure ipi` and `measure timer` have in common: a CPU whose idle state was forced, what it was
+//! measured for, and how that compares with the driver's table.
+
+use crate::columns::Column;
+
+/// With a smaller share of idle entries into the forced state, figures are not that state's.
+pub const FORCED_RATIO_MIN: f64 = 0.95;
+
+/// One CPU whose idle state was forced.
+#[derive(Clone, Debug)]
+pub struct ForcedState {
+    /// The CPU.
+    pub target: u16,
+    /// The state.
+    pub state: String,
+    /// Its exit latency in the driver's table.
+    pub exit_latency_ns: Option<u64>,
+    /// The share of idle entries that were into the state.
+    pub forced_entry_ratio: Option<f64>,
+}
+
+impl ForcedState {
+    /// A measured latency as a share of the table's exit latency, if the CPU was in the forced state.
+    pub(crate) fn of_table_ratio(&self, latency_ns: Option<u64>) -> Option<f64> {
+        self.forced_entry_ratio.filter(|&ratio| ratio >= FORCED_RATIO_MIN)?;
+        Some(latency_ns? as f64 / self.exit_latency_ns? as f64)
+    }
+}
+
+/// A row of a table about forced states. Their columns read alike in all of them.
+pub(crate) trait InForcedState: Sized {
+    fn forced(&self) -> &ForcedState;
+
+    fn target_column(meaning: &'static str) -> Column<Self> {
+        Column::text("target", "target", meaning, |row: &Self| {
+            format!("CPU {}", row.forced().target).into()
+        })
+        .key()
+    }
+
+    fn state_column() -> Column<Self> {
+        Column::text(
+            "state",
+            "state",
+            "The idle state that was forced: all others of the CPU were disabled.",
+            |row: &Self| row.forced().state.as_str().into(),
+        )
+        .key()
+    }
+
+    fn forced_entry_ratio_column() -> Column<Self> {
+        Column::ratio(
+            "forced_entry_ratio",
+            "in state",
+            "Share of the CPU's idle entries meanwhile that were into the forced state, as the \
+             kernel counted; measured.",
+            |row: &Self| row.forced().forced_entry_ratio.into(),
+        )
+        .higher_is_better()
+    }
+
+    fn exit_latency_column() -> Column<Self> {
+        Column::ns(
+            "exit_latency_ns",
+            "table's exit",
+            "The state's exit latency in the driver's table: declared, not measured. Absent where \
+             sysfs, which has whole microseconds, says 0.",
+            |row: &Self| row.forced().exit_latency_ns.into(),
+        )
+    }
+}
+
+/// Measured spans of one unit, sorted.
+#[derive(Clone, Debug)]
+pub struct SortedSpans(pub(crate) Vec<u64>);
+
+impl SortedSpans {
+    /// Sorts them.
+    pub fn new(spans: impl Iterator<Item = u64>) -> Self {
+        let mut spans: Vec<u64> = spans.collect();
+        spans.sort_unstable();
+        SortedSpans(spans)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// The greatest one.
+    pub(crate) fn greatest(&self) -> Option<u64> {
+        self.0.last().copied()
+    }
+
+    /// A percentile by nearest rank, in hundredths of a percent; `None` if not half a sample is
+    /// expected beyond it.
+    pub(crate) fn percentile(&self, hundredths: u64) -> Option<u64> {
+        let count = self.0.len() as u64;
+        if count * (10_000 - hundredths) < 5_000 {
+            return None;
+        }
+        let rank = (count * hundredths).div_ceil(10_000).max(1);
+        self.0.get(rank as usize - 1).copied()
+    }
+}
