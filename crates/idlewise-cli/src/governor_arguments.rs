@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use idlewise_plugin::{Kernel, Source};
+use idlewise_plugin::{GovernorSource, Kernel};
 
 use crate::error::Failure;
 use crate::governors::Choice;
@@ -74,7 +74,7 @@ impl GovernorArguments {
 
 impl Asked {
     fn is_file(&self) -> bool {
-        Source::is_path(&self.name)
+        GovernorSource::is_path(&self.name)
     }
 
     fn choice(&self, label: String, is_confined: bool) -> Result<Choice, Failure> {
@@ -103,7 +103,7 @@ impl Asked {
             )));
         }
         let path = |text: &Option<String>| text.as_ref().map(PathBuf::from);
-        let source = Source {
+        let source = GovernorSource {
             path: PathBuf::from(&self.name),
             patch: path(&self.patch),
             kernel: self.kernel.as_deref().map(Kernel::parse).transpose()?,
@@ -176,7 +176,7 @@ impl clap::FromArgMatches for GovernorArguments {
         let mut asked: Vec<Asked> = Vec::new();
         for (_, id, text) in all {
             if id == "governor" {
-                let is_file = Source::is_path(&text);
+                let is_file = GovernorSource::is_path(&text);
                 let common = if is_file { before.clone() } else { Asked::default() };
                 asked.push(Asked { name: text, ..common });
                 continue;

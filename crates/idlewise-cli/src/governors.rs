@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 
 use idlewise_core::{Governor, GovernorVisitor, StateTable};
 use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve, resolve_for};
-use idlewise_plugin::{Compiler, Plugin, PluginError, Source, WorkerCommand};
+use idlewise_plugin::{Compiler, GovernorSource, Plugin, PluginError, WorkerCommand};
 use idlewise_report::replay::Role;
 use idlewise_report::wrap;
-use idlewise_sim::diff::{Side, governor_side, oracle_side};
+use idlewise_sim::diff::{ComparedGovernor, governor_side, oracle_side};
 use idlewise_sim::replay::{GovernorLane, Lane, ObservedLane, Observer, Setting};
 use idlewise_sim::{BOUNDS, Bound, CostModel, IntoBox, Machine, OracleLane, Price, Rule};
 
@@ -40,7 +40,7 @@ pub struct FileChoice {
 impl Choice {
     /// Compiles and loads a governor's file under a name.
     pub fn load(
-        source: &Source,
+        source: &GovernorSource,
         name: String,
         mut origin: String,
         is_confined: bool,
@@ -166,7 +166,12 @@ impl Player<'_> {
     }
 
     /// A side of a comparison, for one CPU; the oracle's is at that price of latency.
-    pub fn side(&self, costs: &CostModel, setting: Setting, price: Price) -> Box<dyn Side> {
+    pub fn side(
+        &self,
+        costs: &CostModel,
+        setting: Setting,
+        price: Price,
+    ) -> Box<dyn ComparedGovernor> {
         match self.governor(&setting.states, setting.tick_period_ns) {
             Some(governor) => governor_side(governor, setting, costs),
             None => oracle_side(costs, setting, price.lambda_mw(costs)),

@@ -12,11 +12,11 @@ mod help;
 mod input;
 mod output;
 mod progress;
+mod replay_arguments;
 mod screen;
 mod signals;
 mod threads;
 mod unpack;
-mod world;
 
 use std::io::Write;
 use std::process::ExitCode;

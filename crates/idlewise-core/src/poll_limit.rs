@@ -94,7 +94,7 @@ pub struct PollLimit {
     waits: u32,
     /// What polling may burn in a wait, on average, beyond what the sleep would have cost.
     excess_max_ns: u64,
-    plan: Option<Plan>,
+    plan: Option<PollPlan>,
     /// What this wait has lasted so far, over the states already left.
     waited_ns: u64,
 }
@@ -111,7 +111,7 @@ struct Bucket {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+struct PollPlan {
     poll_limit_ns: u64,
     then: StateIndex,
     /// Bit i: polling pays, although a deadline in bucket i comes before the limit.
@@ -133,7 +133,7 @@ pub struct Planner {
     next_state: StateIndex,
     next_limit: usize,
     best_cost: u64,
-    best: Plan,
+    best: PollPlan,
 }
 
 /// What a plan depends on besides the history.
@@ -238,7 +238,7 @@ impl PollLimit {
             next_state: 0,
             next_limit: 0,
             best_cost: u64::MAX,
-            best: Plan { poll_limit_ns: 0, then: 0, pays_until: 0 },
+            best: PollPlan { poll_limit_ns: 0, then: 0, pays_until: 0 },
         }
     }
 
@@ -272,7 +272,7 @@ impl PollLimit {
     }
 
     /// The ski-rental plan, without a history.
-    fn rental(&self, context: &Context<'_>, terms: &Terms<'_>) -> Plan {
+    fn rental(&self, context: &Context<'_>, terms: &Terms<'_>) -> PollPlan {
         let first = usize::from(context.states.get(0).is_polling);
         let then = (first..=terms.deepest).find(|&state| is_allowed(context, state));
         let then = then.unwrap_or(terms.deepest);
@@ -283,7 +283,7 @@ impl PollLimit {
             self.fixed_cost_ns(terms, then)
         };
         let poll_limit_ns = if terms.can_poll { rental_ns } else { 0 };
-        Plan { poll_limit_ns, then, pays_until: u32::MAX }
+        PollPlan { poll_limit_ns, then, pays_until: u32::MAX }
     }
 
     /// What the deepest state costs in CPU time: both sides' part, and the sleeper's.
@@ -390,7 +390,7 @@ impl PollLimit {
                 && (burnt <= excess_max || limit == 0 && state == terms.deepest)
             {
                 planner.best_cost = cost;
-                planner.best = Plan { poll_limit_ns, then: state, ..planner.best };
+                planner.best = PollPlan { poll_limit_ns, then: state, ..planner.best };
             }
         }
         planner.next_limit = last;
@@ -406,7 +406,7 @@ impl Governor for PollLimit {
     /// ([`PollLimit::plan_step`]) it sleeps.
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
         let deepest = deepest_allowed(context);
-        let plan = self.plan.unwrap_or(Plan { poll_limit_ns: 0, then: deepest, pays_until: 0 });
+        let plan = self.plan.unwrap_or(PollPlan { poll_limit_ns: 0, then: deepest, pays_until: 0 });
         // Whatever the plan was made for, limits and disabled states hold now.
         let then =
             (plan.then..=deepest).find(|&state| is_allowed(context, state)).unwrap_or(deepest);
@@ -859,7 +859,7 @@ mod tests {
             let mut governor = governor();
             gaps_ns.iter().for_each(|&gap_ns| governor.end_wait(gap_ns));
             plan(&mut governor, &context);
-            let Plan { poll_limit_ns, then, .. } = governor.plan.unwrap();
+            let PollPlan { poll_limit_ns, then, .. } = governor.plan.unwrap();
             let (cost_ns, best_ns) =
                 (naive::cost_ns(poll_limit_ns, then, &gaps_ns), naive::best_ns(&gaps_ns));
             assert!(cost_ns <= 1.01 * best_ns, "{round} {kinds:?}: {cost_ns} {best_ns}");

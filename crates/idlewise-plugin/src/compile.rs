@@ -17,7 +17,7 @@ use crate::confine::compiler::{self, Place, Ran};
 use crate::diagnose::diagnose;
 use crate::error::PluginError;
 use crate::instance::Library;
-use crate::source::{Source, governors, read_bytes};
+use crate::source::{GovernorSource, governors, read_bytes};
 use crate::work_folder::WorkFolder;
 
 /// As the kernel is built, where it makes a difference to what C means; and every name that is used
@@ -75,7 +75,7 @@ impl Compiler {
     }
 
     /// What is not as safe as it could be with this source, in a phrase.
-    pub fn doubt(&self, source: &Source) -> Option<String> {
+    pub fn doubt(&self, source: &GovernorSource) -> Option<String> {
         let is_compiled = source.file().extension() != Some(OsStr::new("so"));
         if !self.is_confined {
             Some("not confined: its code had all your rights".to_owned())
@@ -93,7 +93,11 @@ impl Compiler {
     ///
     /// # Errors
     /// If it can't be compiled.
-    pub fn library(&self, source: &Source, extra: Option<&str>) -> Result<Library, PluginError> {
+    pub fn library(
+        &self,
+        source: &GovernorSource,
+        extra: Option<&str>,
+    ) -> Result<Library, PluginError> {
         let path = source.file();
         match path.extension().and_then(OsStr::to_str) {
             Some("so") => {
@@ -105,7 +109,11 @@ impl Compiler {
         }
     }
 
-    fn compiled(&self, source: &Source, extra: Option<&str>) -> Result<Library, PluginError> {
+    fn compiled(
+        &self,
+        source: &GovernorSource,
+        extra: Option<&str>,
+    ) -> Result<Library, PluginError> {
         let path = source.file();
         let text = source.text()?;
         let kernel = source.kernel()?;

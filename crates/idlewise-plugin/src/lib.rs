@@ -10,7 +10,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `source.rs` | [`Source`]: what the user asked for; patches; which kernel |
+//! | `source.rs` | [`GovernorSource`]: what the user asked for; patches; which kernel |
 //! | `compile.rs` | the system's C compiler |
 //! | `work_folder.rs` | the folder it works in, which stays neither after signals nor for ever |
 //! | `cache.rs` | what it made, kept where nobody else can write |
@@ -53,7 +53,7 @@ pub use compile::Compiler;
 pub use error::PluginError;
 pub use instance::{Instance, Library};
 pub use plugin::{Plugin, PluginLane, RemoteGovernor};
-pub use source::{KERNELS, Kernel, Source};
+pub use source::{GovernorSource, KERNELS, Kernel};
 pub use work_folder::end_without_compilers;
 pub use worker::{Failure, FailureCause, Place, WorkerCommand, serve};
 

@@ -10,7 +10,7 @@ use idlewise_trace::IdleGap;
 use crate::compile::Compiler;
 use crate::error::PluginError;
 use crate::instance::Library;
-use crate::source::Source;
+use crate::source::GovernorSource;
 use crate::worker::{
     self, Failure, FailureCause, GAP_BYTE_COUNT, Kind, Place, Sent, Worker, WorkerCommand,
 };
@@ -53,7 +53,7 @@ impl Plugin {
     /// # Errors
     /// If it can't be compiled, loaded or confined.
     pub fn new(
-        source: &Source,
+        source: &GovernorSource,
         compiler: &Compiler,
         command: WorkerCommand,
     ) -> Result<Self, PluginError> {

@@ -64,7 +64,7 @@ impl Kernel {
 
 /// A governor's file and how to build it.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct GovernorSource {
     /// The `.c` or `.so` file.
     pub path: PathBuf,
     /// A patch to apply to a copy of it.
@@ -77,10 +77,16 @@ pub struct Source {
     pub fixed_hz: Option<u32>,
 }
 
-impl Source {
+impl GovernorSource {
     /// A file by itself.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Source { path: path.into(), patch: None, kernel: None, kernel_source: None, fixed_hz: None }
+        GovernorSource {
+            path: path.into(),
+            patch: None,
+            kernel: None,
+            kernel_source: None,
+            fixed_hz: None,
+        }
     }
 
     /// Whether a name is that of a governor's file.

@@ -7,7 +7,7 @@ use idlewise_core::{
     Context, Decision, Device, Fixed, Governor, IdleState, Outcome, StateTable, TimerOnly,
 };
 use idlewise_sim::diff::{
-    COSTLY_COUNT, Diff, Dimension, GroupTally, Pair, Side, governor_side, oracle_side,
+    COSTLY_COUNT, ComparedGovernor, Diff, Dimension, GroupTally, Pair, governor_side, oracle_side,
 };
 use idlewise_sim::replay::{GovernorLane, Lane, Setting, Tally};
 use idlewise_sim::{CostModel, OracleLane};
@@ -44,8 +44,8 @@ fn model(states: StateTable) -> CostModel {
 }
 
 fn compared(
-    a: Box<dyn Side>,
-    b: Box<dyn Side>,
+    a: Box<dyn ComparedGovernor>,
+    b: Box<dyn ComparedGovernor>,
     setting: &Setting,
     lambda_mw: f64,
     gaps: &[IdleGap],

@@ -5,7 +5,7 @@ use idlewise_machine::Machine;
 
 use crate::doubt::List;
 use crate::import::{ImportError, ReadSummary, Recording, TraceInfo, Truncation};
-use crate::log::{FORMAT_VERSION, LogMetadata, Source};
+use crate::log::{FORMAT_VERSION, LogMetadata, LogSource};
 use crate::{CpuFacts, Doubt, GapBuilder, GapSink, GapSummary, MachineNote, UnknownState};
 
 /// What the caller knows of the recorded machine and the trace doesn't say. It counts more than what
@@ -102,7 +102,7 @@ fn metadata(
     LogMetadata {
         format_version: FORMAT_VERSION,
         created_by: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
-        source: Source {
+        source: LogSource {
             format: format_name.to_owned(),
             byte_count: info.file_byte_count,
             blake3: Some(summary.source_blake3.clone()),

@@ -29,14 +29,14 @@ pub const HZ: u32 = 250;
 const ROUND_COUNT: usize = 15;
 
 /// The spr table and what the gaps of the bundled logs are replayed with.
-pub struct World {
+pub struct Inputs {
     pub setting: Setting,
     pub costs: CostModel,
     /// The gaps of each CPU of each bundled log.
     pub streams: Vec<Vec<IdleGap>>,
 }
 
-impl World {
+impl Inputs {
     pub fn load() -> Result<Self, Box<dyn Error>> {
         let machine = idlewise_machine::bundled("spr").ok_or("no machine spr")?;
         let states = machine.table()?;
@@ -56,7 +56,7 @@ impl World {
             }
             streams.extend(gaps.chunk_by(|a, b| a.cpu == b.cpu).map(<[_]>::to_vec));
         }
-        Ok(World { setting, costs, streams })
+        Ok(Inputs { setting, costs, streams })
     }
 }
 
@@ -98,31 +98,31 @@ impl Subject {
         }
     }
 
-    pub fn lane(self, world: &World) -> Box<dyn Lane> {
-        let setting = world.setting;
+    pub fn lane(self, inputs: &Inputs) -> Box<dyn Lane> {
+        let setting = inputs.setting;
         let period_ns = setting.tick_period_ns;
         match self {
             Subject::Linux(spec) => spec.build(period_ns).visit(IntoLane(setting)),
             Subject::Bound(_, rule) => rule.visit(period_ns, IntoLane(setting)),
             Subject::Oracle(part) => {
-                let lambda_mw = part * world.costs.full_price_mw();
-                Box::new(OracleLane::new(world.costs.clone(), setting, lambda_mw))
+                let lambda_mw = part * inputs.costs.full_price_mw();
+                Box::new(OracleLane::new(inputs.costs.clone(), setting, lambda_mw))
             }
         }
     }
 
     /// The subject with its questions, ready to be timed.
-    pub fn prepare(self, world: &World) -> Box<dyn Timed + '_> {
-        let period_ns = world.setting.tick_period_ns;
+    pub fn prepare(self, inputs: &Inputs) -> Box<dyn Timed + '_> {
+        let period_ns = inputs.setting.tick_period_ns;
         match self {
-            Subject::Linux(spec) => spec.build(period_ns).visit(Capture(world)),
-            Subject::Bound(_, rule) => rule.visit(period_ns, Capture(world)),
+            Subject::Linux(spec) => spec.build(period_ns).visit(Capture(inputs)),
+            Subject::Bound(_, rule) => rule.visit(period_ns, Capture(inputs)),
             Subject::Oracle(part) => {
-                let lambda_mw = part * world.costs.full_price_mw();
-                let setting = &world.setting;
+                let lambda_mw = part * inputs.costs.full_price_mw();
+                let setting = &inputs.setting;
                 let oracle =
-                    Oracle::new(&world.costs, setting, setting.latency_limit_ns, lambda_mw);
-                Box::new(Lookups { oracle, world })
+                    Oracle::new(&inputs.costs, setting, setting.latency_limit_ns, lambda_mw);
+                Box::new(Lookups { oracle, inputs })
             }
         }
     }
@@ -138,7 +138,7 @@ impl GovernorVisitor for IntoLane {
     }
 }
 
-struct Capture<'a>(&'a World);
+struct Capture<'a>(&'a Inputs);
 
 impl<'a> GovernorVisitor for Capture<'a> {
     type Output = Box<dyn Timed + 'a>;
@@ -217,20 +217,20 @@ impl<G: Governor> Governor for Recorder<G> {
 /// A governor without history, and the notes of each stream of gaps.
 struct Captured<'a, G> {
     fresh: G,
-    world: &'a World,
+    inputs: &'a Inputs,
     streams: Vec<Vec<Note>>,
 }
 
 impl<'a, G: Governor + Clone + 'a> Captured<'a, G> {
-    fn boxed(fresh: G, world: &'a World) -> Box<dyn Timed + 'a> {
-        let streams = world.streams.iter().map(|gaps| {
+    fn boxed(fresh: G, inputs: &'a Inputs) -> Box<dyn Timed + 'a> {
+        let streams = inputs.streams.iter().map(|gaps| {
             let mut recorder = Recorder { governor: fresh.clone(), notes: Vec::new() };
-            GovernorLane::new(&mut recorder, world.setting).replay(gaps);
+            GovernorLane::new(&mut recorder, inputs.setting).replay(gaps);
             recorder.notes
         });
-        let captured = Captured { streams: streams.collect(), fresh, world };
+        let captured = Captured { streams: streams.collect(), fresh, inputs };
         // A governor that answers otherwise than in the replay would be timed at other work.
-        let states = &world.setting.states;
+        let states = &inputs.setting.states;
         let same = captured.streams.iter().all(|notes| captured.ask(states, notes).1);
         assert!(same, "a governor's decisions depend on its questions alone");
         Box::new(captured)
@@ -244,7 +244,7 @@ impl<'a, G: Governor + Clone + 'a> Captured<'a, G> {
         let (mut sum, mut same) = (0, true);
         let mut context =
             Context::new(states, SleepLength { sleep_length_ns: 0, next_event_ns: 0 });
-        context.disabled = self.world.setting.disabled;
+        context.disabled = self.inputs.setting.disabled;
         context.latency_limit_ns = NO_LATENCY_LIMIT_NS;
         for note in notes {
             context.set_timers(SleepLength {
@@ -277,7 +277,7 @@ impl<G: Governor + Clone> Timed for Captured<'_, G> {
     }
 
     fn pass(&self) -> Duration {
-        let states = black_box(&self.world.setting.states);
+        let states = black_box(&self.inputs.setting.states);
         let ask_all = || self.streams.iter().map(|notes| self.ask(states, notes).0).sum::<usize>();
         let (duration, sum) = cpu_time(ask_all);
         black_box(sum);
@@ -291,16 +291,16 @@ impl<G: Governor + Clone> Timed for Captured<'_, G> {
 
 struct Lookups<'a> {
     oracle: Oracle,
-    world: &'a World,
+    inputs: &'a Inputs,
 }
 
 impl Timed for Lookups<'_> {
     fn decision_count(&self) -> u64 {
-        self.world.streams.iter().map(|gaps| gaps.len() as u64).sum()
+        self.inputs.streams.iter().map(|gaps| gaps.len() as u64).sum()
     }
 
     fn pass(&self) -> Duration {
-        let gaps = || self.world.streams.iter().flatten();
+        let gaps = || self.inputs.streams.iter().flatten();
         let (duration, sum) =
             cpu_time(|| gaps().map(|gap| self.oracle.state(gap.gap_ns)).sum::<usize>());
         black_box(sum);
@@ -318,16 +318,16 @@ struct Line {
 
 /// Times every governor.
 pub fn run() -> Result<(), Box<dyn Error>> {
-    let world = World::load()?;
+    let inputs = Inputs::load()?;
     let subjects = Subject::all();
-    let timed: Vec<_> = subjects.iter().map(|subject| subject.prepare(&world)).collect();
+    let timed: Vec<_> = subjects.iter().map(|subject| subject.prepare(&inputs)).collect();
     let mut rounds = vec![Vec::with_capacity(ROUND_COUNT); timed.len()];
     for _ in 0..ROUND_COUNT {
         for (timed, rounds) in timed.iter().zip(&mut rounds) {
             rounds.push(timed.ns_per_decision());
         }
     }
-    let gap_count: usize = world.streams.iter().map(Vec::len).sum();
+    let gap_count: usize = inputs.streams.iter().map(Vec::len).sum();
     let title = format!(
         "decisions: {gap_count} gaps of the bundled logs on spr, {ROUND_COUNT} rounds in turns; \
          measured; beside the kernel's C: section kernel-c"

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use idlewise_core::Device;
 use idlewise_linux::{GOVERNORS, GovernorSpec};
-use idlewise_plugin::{Compiler, Instance, Kernel, Source};
+use idlewise_plugin::{Compiler, GovernorSource, Instance, Kernel};
 use idlewise_report::{Column, Table, TextStyle};
 
-use crate::decisions::{HZ, Note, Subject, Timed, World};
+use crate::decisions::{HZ, Inputs, Note, Subject, Timed};
 use crate::figure::{
     Figure, GOAL, Goal, REACHED, Whose, cpu_time, cpu_time_of, median, median_ratio, print, time,
 };
@@ -27,15 +27,15 @@ const REPLAY_GAP_COUNT_MIN: usize = 8_000_000;
 const DRIVER: &str = include_str!("kernel_c.c");
 
 /// The C file of a port, with the variant's patch.
-fn source(sources: &Path, spec: &GovernorSpec) -> Result<Source, Box<dyn Error>> {
+fn source(sources: &Path, spec: &GovernorSpec) -> Result<GovernorSource, Box<dyn Error>> {
     let rule = spec.name.split_once('+').map(|(_, rule)| rule);
     let patches = concat!(env!("CARGO_MANIFEST_DIR"), "/../idlewise-linux/patches");
-    Ok(Source {
+    Ok(GovernorSource {
         patch: rule.map(|rule| PathBuf::from(format!("{patches}/{rule}.patch"))),
         kernel: Some(Kernel::parse(spec.series)?),
         kernel_source: Some(sources.join(spec.series)),
         fixed_hz: Some(HZ),
-        ..Source::new(format!("{}.c", spec.port))
+        ..GovernorSource::new(format!("{}.c", spec.port))
     })
 }
 
@@ -48,15 +48,15 @@ struct KernelC {
 }
 
 impl KernelC {
-    fn load(source: &Source, world: &World) -> Result<Self, Box<dyn Error>> {
+    fn load(source: &GovernorSource, inputs: &Inputs) -> Result<Self, Box<dyn Error>> {
         let library = Compiler::system().library(source, Some(DRIVER))?;
-        let mut instance = Instance::load(&library, world.setting.tick_period_ns)?;
-        instance.enable(&world.setting.states, &mut Device::default());
+        let mut instance = Instance::load(&library, inputs.setting.tick_period_ns)?;
+        instance.enable(&inputs.setting.states, &mut Device::default());
         let ask = instance.symbol(c"idlewise_ask");
         assert!(!ask.is_null(), "the driver was compiled in");
         // SAFETY: the symbol is the driver's function, of this type (kernel_c.c).
         let ask = unsafe { std::mem::transmute::<*mut _, unsafe extern "C" fn(_, _, _) -> _>(ask) };
-        let disabled = world.setting.disabled.bits().into();
+        let disabled = inputs.setting.disabled.bits().into();
         Ok(KernelC { _instance: instance, ask, disabled })
     }
 
@@ -92,13 +92,13 @@ pub fn run() -> Result<(), Box<dyn Error>> {
     let (found, missing): (Vec<&GovernorSpec>, Vec<&GovernorSpec>) =
         GOVERNORS.iter().partition(|spec| is_there(spec.series));
     missing.iter().for_each(|spec| skip(spec.id, spec.series));
-    let world = World::load()?;
+    let inputs = Inputs::load()?;
     if !found.is_empty() {
-        print_decisions(sources, &found, &world)?;
+        print_decisions(sources, &found, &inputs)?;
         println!();
     }
     if is_there(REPLAY_SERIES) {
-        print_replays(sources, &world)
+        print_replays(sources, &inputs)
     } else {
         skip("replay", REPLAY_SERIES);
         Ok(())
@@ -108,12 +108,12 @@ pub fn run() -> Result<(), Box<dyn Error>> {
 fn print_decisions(
     sources: &Path,
     specs: &[&'static GovernorSpec],
-    world: &World,
+    inputs: &Inputs,
 ) -> Result<(), Box<dyn Error>> {
     let mut pairs = Vec::new();
     for &spec in specs {
-        let kernel_c = KernelC::load(&source(sources, spec)?, world)?;
-        pairs.push((spec, Subject::Linux(spec).prepare(world), kernel_c));
+        let kernel_c = KernelC::load(&source(sources, spec)?, inputs)?;
+        pairs.push((spec, Subject::Linux(spec).prepare(inputs), kernel_c));
     }
     let mut rounds = vec![[Vec::new(), Vec::new()]; pairs.len()];
     for _ in 0..ROUND_COUNT {
@@ -160,10 +160,10 @@ fn print_decisions(
     Ok(())
 }
 
-fn print_replays(sources: &Path, world: &World) -> Result<(), Box<dyn Error>> {
+fn print_replays(sources: &Path, inputs: &Inputs) -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("large.parquet");
-    let gap_count = write_log(&path, world, REPLAY_GAP_COUNT_MIN)?;
+    let gap_count = write_log(&path, inputs, REPLAY_GAP_COUNT_MIN)?;
     let mut figures = Vec::new();
     for name in ["menu", "teo", "ladder"] {
         let mut seconds: [Vec<f64>; 4] = Default::default();

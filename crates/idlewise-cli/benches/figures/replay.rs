@@ -14,7 +14,7 @@ use idlewise_trace::log::{FORMAT_VERSION, IdleLog, LogMetadata, LogWriter};
 use idlewise_trace::{GapSink, IdleGap};
 use rayon::ThreadPoolBuilder;
 
-use crate::decisions::{HZ, Subject, World};
+use crate::decisions::{HZ, Inputs, Subject};
 use crate::figure::{
     Figure, Goal, Whose, cpu_time, cpu_time_of, median, median_ratio, print, time,
 };
@@ -29,14 +29,14 @@ const ROUND_COUNT: usize = 7;
 
 /// Times replays of one large log.
 pub fn run() -> Result<(), Box<dyn Error>> {
-    let world = World::load()?;
+    let inputs = Inputs::load()?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("large.parquet");
-    let gap_count = write_log(&path, &world, GAP_COUNT_MIN)?;
+    let gap_count = write_log(&path, &inputs, GAP_COUNT_MIN)?;
     let byte_count = path.metadata()?.len();
 
     let subjects = Subject::standard();
-    let timed: Vec<_> = subjects.iter().map(|subject| subject.prepare(&world)).collect();
+    let timed: Vec<_> = subjects.iter().map(|subject| subject.prepare(&inputs)).collect();
     let one_thread = ThreadPoolBuilder::new().num_threads(1).build()?;
     let two_threads = ThreadPoolBuilder::new().num_threads(2).build()?;
     let mut seconds: [Vec<f64>; 7] = Default::default();
@@ -44,7 +44,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
         &mut seconds;
     let mut decision_count = 0;
     for _ in 0..ROUND_COUNT {
-        let run = || one_thread.install(|| replay(&path, &subjects, &world));
+        let run = || one_thread.install(|| replay(&path, &subjects, &inputs));
         let (whole, (work, tallies)) = time(|| cpu_time(run));
         let tallies = tallies?;
         wholes.push(whole.as_secs_f64());
@@ -55,10 +55,10 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             .zip(&tallies)
             .map(|(timed, tally)| timed.ns_per_decision() * 1e-9 * tally.decision_count() as f64);
         sum_works.push(decisions.sum());
-        let (work, tallies) = cpu_time(|| one_thread.install(|| replay(&path, &[], &world)));
+        let (work, tallies) = cpu_time(|| one_thread.install(|| replay(&path, &[], &inputs)));
         tallies?;
         read_works.push(work.as_secs_f64());
-        let run = || two_threads.install(|| replay(&path, &subjects, &world));
+        let run = || two_threads.install(|| replay(&path, &subjects, &inputs));
         let (pair, (work, tallies)) = time(|| cpu_time(run));
         tallies?;
         pairs.push(pair.as_secs_f64());
@@ -108,11 +108,11 @@ pub fn run() -> Result<(), Box<dyn Error>> {
 fn replay(
     path: &Path,
     subjects: &[Subject],
-    world: &World,
+    inputs: &Inputs,
 ) -> Result<Vec<Tally>, idlewise_trace::log::LogError> {
     let log = IdleLog::open(path)?;
     let makers: Vec<_> =
-        subjects.iter().map(|s| move || -> Box<dyn Lane> { s.lane(world) }).collect();
+        subjects.iter().map(|s| move || -> Box<dyn Lane> { s.lane(inputs) }).collect();
     let makers: Vec<&MakeLane<'_>> = makers.iter().map(|make| make as &MakeLane<'_>).collect();
     replay_log(&log, &makers, &|_| {})
 }
@@ -133,15 +133,15 @@ fn replay_by_binary(path: &Path) -> Result<f64, Box<dyn Error>> {
 /// again until there are enough. Returns how many gaps it has.
 pub fn write_log(
     path: &Path,
-    world: &World,
+    inputs: &Inputs,
     gap_count_min: usize,
 ) -> Result<usize, Box<dyn Error>> {
     // Whole ticks, so that each gap keeps its place on the grid.
-    let tick_ns = i64::from(world.setting.tick_period_ns);
+    let tick_ns = i64::from(inputs.setting.tick_period_ns);
     let mut gaps: Vec<IdleGap> = Vec::new();
     let mut at_ns = 0;
     while gaps.len() * usize::from(CPU_COUNT) < gap_count_min {
-        for stream in &world.streams {
+        for stream in &inputs.streams {
             let (Some(first), Some(last)) = (stream.first(), stream.last()) else { continue };
             let shift_ns = at_ns - first.start_ns.div_euclid(tick_ns) * tick_ns;
             gaps.extend(

@@ -20,7 +20,7 @@ use crate::input::NamedLog;
 use crate::progress::Progress;
 use crate::screen;
 use crate::threads;
-use crate::world::{ALL_LOGS, Bench, World, title};
+use crate::replay_arguments::{ALL_LOGS, ReplayTarget, ReplayArguments, title};
 
 /// The number of the shape of `--json`.
 const SCHEMA: u32 = 1;
@@ -61,7 +61,7 @@ pub struct Diff {
     governors: GovernorArguments,
 
     #[command(flatten)]
-    world: World,
+    shared: ReplayArguments,
 }
 
 impl Diff {
@@ -69,13 +69,13 @@ impl Diff {
     pub fn run(self) -> Result<ExitCode, Failure> {
         threads::start();
         let choices = self.choices()?;
-        let benches = self.world.benches(&choices)?;
-        let logs = self.world.open_logs()?;
-        let differences = self.differences(&logs, &benches, &choices)?;
+        let targets = self.shared.targets(&choices)?;
+        let logs = self.shared.open_logs()?;
+        let differences = self.differences(&logs, &targets, &choices)?;
         if governors::say_failures(&choices, "so there is nothing to compare") {
             return Ok(ExitCode::FAILURE);
         }
-        self.print(&logs, &benches, &choices, &differences)?;
+        self.print(&logs, &targets, &choices, &differences)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -100,7 +100,7 @@ impl Diff {
     fn differences<'a>(
         &self,
         logs: &[NamedLog],
-        benches: &'a [Bench],
+        targets: &'a [ReplayTarget],
         choices: &[Choice; 2],
     ) -> Result<Vec<Difference<'a>>, Failure> {
         let gap_count: u64 = logs.iter().map(|named| named.log.gap_count()).sum();
@@ -108,7 +108,7 @@ impl Diff {
         let by_log: Vec<Vec<Difference<'a>>> = logs
             .par_iter()
             .enumerate()
-            .map(|(index, named)| self.log_differences(named, index, benches, choices, &bar))
+            .map(|(index, named)| self.log_differences(named, index, targets, choices, &bar))
             .collect::<Result<_, Failure>>()?;
         Ok(by_log.into_iter().flatten().collect())
     }
@@ -117,20 +117,20 @@ impl Diff {
         &self,
         named: &NamedLog,
         log_index: usize,
-        benches: &'a [Bench],
+        targets: &'a [ReplayTarget],
         choices: &[Choice; 2],
         bar: &Progress,
     ) -> Result<Vec<Difference<'a>>, Failure> {
-        let prices = self.world.prices();
+        let prices = self.shared.prices();
         let price = prices[prices.len() / 2];
         let [a, b] = choices.each_ref();
-        let players = |bench: &'a Bench| Ok((bench, a.on(&bench.machine)?, b.on(&bench.machine)?));
-        let players: Vec<_> = benches.iter().map(players).collect::<Result<_, Failure>>()?;
+        let players = |target: &'a ReplayTarget| Ok((target, a.on(&target.machine)?, b.on(&target.machine)?));
+        let players: Vec<_> = targets.iter().map(players).collect::<Result<_, Failure>>()?;
         let make = || -> Vec<Pair> {
-            let pair = |&(bench, a, b): &(&Bench, Player<'_>, Player<'_>)| {
-                let setting = self.world.setting(bench, named);
-                let [a, b] = [a, b].map(|player| player.side(&bench.costs, setting, price));
-                Pair::new(a, b, &setting, price.lambda_mw(&bench.costs), log_index)
+            let pair = |&(target, a, b): &(&ReplayTarget, Player<'_>, Player<'_>)| {
+                let setting = self.shared.setting(target, named);
+                let [a, b] = [a, b].map(|player| player.side(&target.costs, setting, price));
+                Pair::new(a, b, &setting, price.lambda_mw(&target.costs), log_index)
             };
             players.iter().map(pair).collect()
         };
@@ -145,39 +145,39 @@ impl Diff {
             diffs.iter_mut().zip(&of_cpu).for_each(|(sum, diff)| sum.merge(diff));
         };
         replay_cpus(&named.log, &cpu, &mut merge, &|done| bar.add(done))?;
-        let difference = |(bench, diff): (&'a Bench, _)| Difference {
+        let difference = |(target, diff): (&'a ReplayTarget, _)| Difference {
             log: named.name.clone(),
-            machine: bench.machine.id.clone(),
-            state_names: &bench.state_names,
-            states: bench.states,
-            costs: &bench.costs,
+            machine: target.machine.id.clone(),
+            state_names: &target.state_names,
+            states: target.states,
+            costs: &target.costs,
             governors: [choices[0].name(), choices[1].name()],
             price,
             knows_tasks: !named.log.metadata.is_unknown("ran_task"),
             diff,
         };
-        Ok(benches.iter().zip(diffs).map(difference).collect())
+        Ok(targets.iter().zip(diffs).map(difference).collect())
     }
 
     fn print(
         &self,
         logs: &[NamedLog],
-        benches: &[Bench],
+        targets: &[ReplayTarget],
         choices: &[Choice],
         differences: &[Difference<'_>],
     ) -> Result<(), Failure> {
         let mut out = screen::stdout();
-        if self.world.csv {
+        if self.shared.csv {
             out.write_all(group_rows(differences).to_csv().as_bytes())?;
             return Ok(());
         }
-        let notes = self.world.notes(logs, benches, choices);
+        let notes = self.shared.notes(logs, targets, choices);
         let shown = match logs.len() {
             1 => differences.to_vec(),
-            _ if self.world.by_log => differences.to_vec(),
-            _ => pool(differences, benches),
+            _ if self.shared.by_log => differences.to_vec(),
+            _ => pool(differences, targets),
         };
-        if self.world.json {
+        if self.shared.json {
             let (costly, before_ns) = costly_rows(differences);
             let mut costly = json!(costly);
             let rows = costly.as_array_mut().into_iter().flatten();
@@ -202,7 +202,7 @@ impl Diff {
         writeln!(out, "A is {}, B is {}.\n", choices[0].name(), choices[1].name())?;
         for difference in &shown {
             let Difference { log, machine, diff, .. } = difference;
-            let title = title(log, machine, benches, logs.len(), &diff.a);
+            let title = title(log, machine, targets, logs.len(), &diff.a);
             writeln!(out, "{}\n", wrap(&title, style.width, 0))?;
             for sentence in difference.sentences() {
                 writeln!(out, "{}", wrap(&sentence, style.width, 2))?;
@@ -233,9 +233,9 @@ impl Diff {
 }
 
 /// All logs added up, for each machine.
-fn pool<'a>(differences: &[Difference<'a>], benches: &[Bench]) -> Vec<Difference<'a>> {
-    let of = |bench: &Bench| {
-        let mut parts = differences.iter().filter(|d| d.machine == bench.machine.id);
+fn pool<'a>(differences: &[Difference<'a>], targets: &[ReplayTarget]) -> Vec<Difference<'a>> {
+    let of = |target: &ReplayTarget| {
+        let mut parts = differences.iter().filter(|d| d.machine == target.machine.id);
         let mut sum = Difference { log: ALL_LOGS.to_owned(), ..parts.next()?.clone() };
         parts.for_each(|part| {
             sum.knows_tasks &= part.knows_tasks;
@@ -243,5 +243,5 @@ fn pool<'a>(differences: &[Difference<'a>], benches: &[Bench]) -> Vec<Difference
         });
         Some(sum)
     };
-    benches.iter().filter_map(of).collect()
+    targets.iter().filter_map(of).collect()
 }

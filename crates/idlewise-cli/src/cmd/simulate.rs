@@ -12,7 +12,7 @@ use idlewise_sim::replay::GroupReader;
 use idlewise_sim::simulate::{Hardware, ParameterInfo, Report, Setup, Shape, simulate_replicates};
 use idlewise_sim::workload::{Recorded, WORKLOADS, Workload};
 use idlewise_sim::{Basis, Machine};
-use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, Source};
+use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, LogSource};
 use idlewise_trace::{CpuSummary, Doubt, Driver, GapSink, IdleGap, OutputFile};
 use serde_json::{Map, Value, json};
 
@@ -132,7 +132,7 @@ pub struct Simulate {
 }
 
 /// Everything that was asked for, checked.
-struct Plan {
+struct Request {
     machine: Machine,
     hardware: Hardware,
     shape: Shape,
@@ -210,7 +210,7 @@ impl Simulate {
         Ok((LogWriter::new(log)?, Some(perfetto)))
     }
 
-    fn plan(&self) -> Result<Plan, Failure> {
+    fn plan(&self) -> Result<Request, Failure> {
         let name = self.machine.as_deref().unwrap_or_default();
         let machine = bundled::machine(name)?;
         machine.table().map_err(Failure::new)?;
@@ -244,7 +244,7 @@ impl Simulate {
             (None, Workload::Recorded(recorded)) => recorded.end_ns() + 1,
             (None, _) => DURATION_DEFAULT_MS * 1_000_000,
         };
-        Ok(Plan { machine, hardware, shape, workload, choices, duration_ns })
+        Ok(Request { machine, hardware, shape, workload, choices, duration_ns })
     }
 
     fn workload(&self, hardware: &mut Hardware) -> Result<Workload, Failure> {
@@ -276,7 +276,7 @@ impl Simulate {
         Ok(Workload::Recorded(recorded))
     }
 
-    fn simulate(&self, plan: &Plan, choice: &Choice) -> Result<Report, Failure> {
+    fn simulate(&self, plan: &Request, choice: &Choice) -> Result<Report, Failure> {
         let period_ns = tick_period_ns(plan.hardware.hz as u32);
         let (player, states) = (choice.on(&plan.machine)?, plan.machine.table());
         let states = states.map_err(Failure::new)?;
@@ -307,7 +307,7 @@ impl Simulate {
     }
 
     /// Why a replay of the log may decide otherwise.
-    fn replay_doubts(&self, plan: &Plan) -> Vec<Doubt> {
+    fn replay_doubts(&self, plan: &Request) -> Vec<Doubt> {
         let mut doubts = plan.hardware.replay_doubts();
         if !self.disabled.is_empty() {
             let flags: Vec<String> =
@@ -320,7 +320,7 @@ impl Simulate {
     fn print(
         &self,
         out: &mut Screen,
-        plan: &Plan,
+        plan: &Request,
         runs: &[(String, Report)],
     ) -> Result<(), Failure> {
         let names: Vec<String> =
@@ -364,7 +364,7 @@ impl Simulate {
         Ok(())
     }
 
-    fn notes(&self, plan: &Plan) -> Notes {
+    fn notes(&self, plan: &Request) -> Notes {
         let mut notes = self.doubts.notes();
         notes.basis(Basis::Simulated, "all figures above");
         notes.basis(plan.machine.power_basis(), format!("powers of {}", plan.machine.id));
@@ -397,7 +397,7 @@ fn values(values: &[(&'static str, String)]) -> Value {
 
 fn write_log(
     mut writer: LogWriter,
-    plan: &Plan,
+    plan: &Request,
     (governor, report): &(String, Report),
     doubts: Vec<Doubt>,
 ) -> Result<(), Failure> {
@@ -419,7 +419,7 @@ fn write_log(
     let metadata = LogMetadata {
         format_version: FORMAT_VERSION,
         created_by: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
-        source: Source {
+        source: LogSource {
             format: "simulate".to_owned(),
             event_count: report.event_count,
             command: Some(format!(
@@ -427,7 +427,7 @@ fn write_log(
                 plan.machine.id,
                 plan.workload.name()
             )),
-            ..Source::default()
+            ..LogSource::default()
         },
         hz: Some(plan.hardware.hz as u32),
         governor: Some(governor.clone()),

@@ -5,7 +5,7 @@
 use idlewise_core::{DisabledMask, FAR_AWAY_NS, Governor, IdleState, SleepLength, StateTable};
 use idlewise_sim::decision_log::DecisionAnswer;
 
-use super::{Row, Side};
+use super::{DrivenGovernor, Row};
 
 /// A small fast generator (splitmix64): the same numbers everywhere.
 #[derive(Clone, Debug)]
@@ -149,7 +149,7 @@ impl Generator {
         leader: &mut dyn Governor,
         take: &mut dyn FnMut(&Row, DecisionAnswer),
     ) {
-        let mut leader = Side::new(leader);
+        let mut leader = DrivenGovernor::new(leader);
         for index in 0..count {
             if self.left_count == 0 {
                 self.change();

@@ -17,5 +17,5 @@ mod shrink;
 
 pub use generate::{Generator, random_table};
 pub use pair::Pair;
-pub use row::{Row, Side, first_difference};
+pub use row::{DrivenGovernor, Row, first_difference};
 pub use shrink::shrink;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use idlewise_core::tick_period_ns;
 use idlewise_linux::resolve;
-use idlewise_plugin::{Compiler, Instance, Source};
+use idlewise_plugin::{Compiler, GovernorSource, Instance};
 
 use super::{Generator, first_difference, random_table};
 
@@ -26,7 +26,7 @@ fn the_module_decides_by_each_rule_as_the_port_does() {
         let path = folder.path().join(format!("rule{rule}.c"));
         let initial = format!("static unsigned int rule = {rule};");
         fs::write(&path, source.replace("static unsigned int rule;", &initial)).unwrap();
-        let library = Compiler::system().library(&Source::new(path), None).unwrap();
+        let library = Compiler::system().library(&GovernorSource::new(path), None).unwrap();
         let port = resolve(port).unwrap();
         for (seed, hz) in (0..TABLE_COUNT).zip([100, 250, 300, 1_000].into_iter().cycle()) {
             let tick_ns = tick_period_ns(hz);

@@ -3,12 +3,12 @@
 use idlewise_core::{Context, Decision, Device, Governor, Outcome};
 use idlewise_sim::decision_log::DecisionAnswer;
 
-use super::{Row, Side};
+use super::{DrivenGovernor, Row};
 
 /// Asks both and remembers the rows up to the first one in which they differ.
 pub struct Pair<'a> {
     ours: &'a mut dyn Governor,
-    theirs: Side<'a>,
+    theirs: DrivenGovernor<'a>,
     pending: Option<(Row, bool)>,
     /// What was asked and told so far.
     pub rows: Vec<Row>,
@@ -21,7 +21,7 @@ pub struct Pair<'a> {
 impl<'a> Pair<'a> {
     /// Two governors without history.
     pub fn new(ours: &'a mut dyn Governor, theirs: &'a mut dyn Governor) -> Self {
-        let theirs = Side::new(theirs);
+        let theirs = DrivenGovernor::new(theirs);
         Pair { ours, theirs, pending: None, rows: Vec::new(), differs: false, decision_count: 0 }
     }
 }

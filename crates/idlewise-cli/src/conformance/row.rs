@@ -27,14 +27,14 @@ pub struct Row {
 }
 
 /// A governor and its device.
-pub struct Side<'a> {
+pub struct DrivenGovernor<'a> {
     pub governor: &'a mut dyn Governor,
     pub device: Device,
 }
 
-impl<'a> Side<'a> {
+impl<'a> DrivenGovernor<'a> {
     pub fn new(governor: &'a mut dyn Governor) -> Self {
-        Side { governor, device: Device::default() }
+        DrivenGovernor { governor, device: Device::default() }
     }
 
     /// Asks; the answer's device fields are those of this moment. A state beyond the table is taken
@@ -89,7 +89,7 @@ pub fn first_difference(
     ours: &mut dyn Governor,
     theirs: &mut dyn Governor,
 ) -> Option<(usize, [DecisionAnswer; 2])> {
-    let (mut ours, mut theirs) = (Side::new(ours), Side::new(theirs));
+    let (mut ours, mut theirs) = (DrivenGovernor::new(ours), DrivenGovernor::new(theirs));
     for (index, row) in rows.iter().enumerate() {
         let mut answers = [ours.select(states, row), theirs.select(states, row)];
         let devices = [ours.reflect(row), theirs.reflect(row)];

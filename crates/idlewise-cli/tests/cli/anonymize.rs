@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use idlewise_machine::Machine;
-use idlewise_trace::log::{IdleLog, LogMetadata, LogWriter, Source};
+use idlewise_trace::log::{IdleLog, LogMetadata, LogSource, LogWriter};
 use idlewise_trace::{Doubt, GapSink};
 
 use crate::import::gaps;
@@ -38,7 +38,7 @@ fn telling_log(path: &Path) {
         cpu_model: Some("Xeon-ACME 9000".to_owned()),
         machine: Some(Machine::from_toml(machine).unwrap()),
         doubts,
-        source: Source {
+        source: LogSource {
             blake3: Some("deadbeef".repeat(8)),
             command: Some("perf record -o /home/alice/acme-backup".to_owned()),
             ..log.metadata.source.clone()

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use idlewise_machine::Machine;
-use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, Source};
+use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogSource, LogWriter};
 use idlewise_trace::{CpuSummary, Driver, GapSink, IdleGap, WakeReason};
 
 use crate::{folder, root};
@@ -126,11 +126,11 @@ fn write_hostile_log(path: &Path) {
     let metadata = LogMetadata {
         format_version: FORMAT_VERSION,
         created_by: HOSTILE.to_owned(),
-        source: Source {
+        source: LogSource {
             format: HOSTILE.to_owned(),
             blake3: hostile(),
             command: hostile(),
-            ..Source::default()
+            ..LogSource::default()
         },
         kernel: hostile(),
         hz: Some(250),

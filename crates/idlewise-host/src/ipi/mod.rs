@@ -5,7 +5,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `plan.rs` | [`Plan`]: which CPU wakes which, out of which states |
+//! | `plan.rs` | [`MeasurementPlan`]: which CPU wakes which, out of which states |
 //! | `forced.rs` | a state alone, the others disabled in sysfs; put back on every way out |
 //! | `module.rs` | the module in debugfs |
 //! | `samples.rs` | [`Samples`], [`TimerSamples`]: the module's texts |
@@ -25,7 +25,7 @@ mod samples;
 use std::time::{Duration, Instant};
 
 pub use error::IpiError;
-pub use plan::{Plan, State, StateWish, Target, Waker, Wishes};
+pub use plan::{MeasurementPlan, State, StateWish, Target, Waker, Wishes};
 pub use samples::{Sample, Samples, SamplesError, TimerSamples};
 
 use crate::{IdleCounters, Relation, Root};
@@ -85,7 +85,11 @@ pub trait Watch {
 /// # Errors
 /// If the module can't be used, a state can't be forced, or `watch` stops it; and if the states
 /// could not be put back, with what to write to which file.
-pub fn measure(root: &Root, plan: &Plan, watch: &dyn Watch) -> Result<Vec<Case>, IpiError> {
+pub fn measure(
+    root: &Root,
+    plan: &MeasurementPlan,
+    watch: &dyn Watch,
+) -> Result<Vec<Case>, IpiError> {
     cases(root, plan, watch)
 }
 
@@ -95,13 +99,17 @@ pub fn measure(root: &Root, plan: &Plan, watch: &dyn Watch) -> Result<Vec<Case>,
 /// As [`measure`].
 pub fn measure_timers(
     root: &Root,
-    plan: &Plan,
+    plan: &MeasurementPlan,
     watch: &dyn Watch,
 ) -> Result<Vec<Case<TimerSamples>>, IpiError> {
     cases(root, plan, watch)
 }
 
-fn cases<B: Batch>(root: &Root, plan: &Plan, watch: &dyn Watch) -> Result<Vec<Case<B>>, IpiError> {
+fn cases<B: Batch>(
+    root: &Root,
+    plan: &MeasurementPlan,
+    watch: &dyn Watch,
+) -> Result<Vec<Case<B>>, IpiError> {
     let mut module = Module::open(root)?;
     let mut cases = Vec::new();
     let tell = |message: &str| watch.warn(message);
@@ -120,7 +128,7 @@ fn cases<B: Batch>(root: &Root, plan: &Plan, watch: &dyn Watch) -> Result<Vec<Ca
 
 fn measure_case<B: Batch>(
     root: &Root,
-    plan: &Plan,
+    plan: &MeasurementPlan,
     target: &Target,
     state: &State,
     module: &mut Module,
@@ -130,7 +138,7 @@ fn measure_case<B: Batch>(
         if watch.is_stopped() {
             return Err(IpiError::Stopped);
         }
-        let Plan { source, gap_us, .. } = *plan;
+        let MeasurementPlan { source, gap_us, .. } = *plan;
         let start = Instant::now();
         let samples: B =
             module.measure(Request { source, target: target.cpu, wake_count, gap_us })?;

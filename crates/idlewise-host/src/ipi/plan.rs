@@ -45,7 +45,7 @@ pub enum StateWish {
 
 /// What will be measured.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct MeasurementPlan {
     /// The CPU that wakes; none where timers do.
     pub source: Option<u16>,
     /// The CPUs that are woken, the nearest first unless they were named.
@@ -82,7 +82,7 @@ pub struct State {
     pub exit_latency_ns: Option<u64>,
 }
 
-impl Plan {
+impl MeasurementPlan {
     /// Finds out what the machine has.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl Plan {
         };
         let targets = targets.into_iter().map(&mut target).collect::<Result<_, _>>()?;
         let Wishes { wake_count, gap_us, .. } = *wishes;
-        Ok(Plan { source, targets, wake_count, gap_us, doubts })
+        Ok(MeasurementPlan { source, targets, wake_count, gap_us, doubts })
     }
 
     /// All wakes of all targets and states.

@@ -10,18 +10,18 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `side.rs` | [`Side`]: one of the two, and what it spends gap by gap |
+//! | `compared.rs` | [`ComparedGovernor`]: one of the two, and what it spends gap by gap |
 //! | `dimension.rs` | [`Dimension`]: by what gaps are counted |
 //! | `mod.rs` | [`Pair`] and what it finds, [`Diff`] |
 
+mod compared;
 mod dimension;
-mod side;
 
 use idlewise_core::StateTable;
 use idlewise_trace::IdleGap;
 
+pub use compared::{ComparedGovernor, GapExpense, governor_side, oracle_side};
 pub use dimension::{Dimension, GAP_BOUNDS_NS, SleepClass, TickPair};
-pub use side::{GapExpense, Side, governor_side, oracle_side};
 
 use crate::replay::{Setting, Tally};
 
@@ -176,8 +176,8 @@ fn keep(kept: &mut Vec<CostlyGap>, change_uj: f64, make: impl FnOnce() -> Costly
 
 /// Two governors over the gaps of one CPU, in step.
 pub struct Pair {
-    a: Box<dyn Side>,
-    b: Box<dyn Side>,
+    a: Box<dyn ComparedGovernor>,
+    b: Box<dyn ComparedGovernor>,
     states: StateTable,
     tick_period_ns: u32,
     lambda_mw: f64,
@@ -192,8 +192,8 @@ impl Pair {
     /// Both sides are in the world of `setting`; delay costs `lambda_mw`. `log_index` comes back
     /// with the gaps that are kept.
     pub fn new(
-        a: Box<dyn Side>,
-        b: Box<dyn Side>,
+        a: Box<dyn ComparedGovernor>,
+        b: Box<dyn ComparedGovernor>,
         setting: &Setting,
         lambda_mw: f64,
         log_index: usize,

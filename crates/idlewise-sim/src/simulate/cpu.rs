@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use idlewise_core::Doorbell;
 use idlewise_trace::IdleGap;
 
-use super::World;
+use super::Simulation;
 use super::idle::{Mode, OpenGap};
 use super::task::TaskId;
 use super::timers::Timer;
@@ -87,7 +87,7 @@ impl Cpu {
     }
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Adds the time since the last call to what the CPU was doing.
     pub(super) fn account_cpu(&mut self, cpu: usize) {
         let now_ns = self.now_ns;

@@ -5,7 +5,7 @@ use idlewise_trace::{IdleGap, WakeReason};
 
 use super::task::TaskId;
 use super::work::{Effect, Pending};
-use super::{Event, SimulationError, TaskState, World};
+use super::{Event, Simulation, SimulationError, TaskState};
 use crate::idle_loop::{Entry, Outlook, StayEnd, Stayed};
 
 /// An idle stay under way.
@@ -55,7 +55,7 @@ pub(super) struct OpenGap {
     pub(super) event: Option<(u64, WakeReason)>,
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Asks the governor and goes to sleep.
     pub(super) fn enter_idle(&mut self, cpu: usize) {
         let (now_ns, period_ns) = (self.now_ns, self.period_ns);

@@ -89,7 +89,7 @@ pub use hardware::{Hardware, Shape, ShapeError};
 pub use parameter::{ParameterError, ParameterInfo};
 pub use quantiles::Quantiles;
 pub use report::{CoreTally, IpiCounts, Metrics, Report, TaskCounts};
-pub use task::{Fired, Irq, Op, Program, Source, Spawn, TaskId, View, exponential_ns};
+pub use task::{EventSource, Fired, Irq, Op, Program, Spawn, TaskId, View, exponential_ns};
 
 /// More steps than this without any time passing are a loop that never ends.
 const INSTANT_STEP_MAX: u64 = 1_000_000;
@@ -141,7 +141,7 @@ pub struct Load {
     /// Tasks; their numbers are their places here.
     pub tasks: Vec<Spawn>,
     /// Sources, each with the time at which it first acts.
-    pub sources: Vec<(u64, Box<dyn Source>)>,
+    pub sources: Vec<(u64, Box<dyn EventSource>)>,
 }
 
 /// Why a run failed.
@@ -216,9 +216,9 @@ pub fn simulate(
     duration_ns: u64,
     seed: u64,
 ) -> Result<Report, SimulationError> {
-    let mut world = World::new(setup, load, duration_ns, seed)?;
-    world.run(duration_ns)?;
-    Ok(world.finish(duration_ns))
+    let mut simulation = Simulation::new(setup, load, duration_ns, seed)?;
+    simulation.run(duration_ns)?;
+    Ok(simulation.finish(duration_ns))
 }
 
 /// Runs replicates side by side, with seeds that follow from `seed`, and adds them up in order.
@@ -265,7 +265,7 @@ struct Task {
 }
 
 /// A run under way.
-struct World<'a> {
+struct Simulation<'a> {
     setup: &'a Setup<'a>,
     hardware: &'a Hardware,
     shape: Shape,
@@ -277,7 +277,7 @@ struct World<'a> {
     cores: Vec<Core>,
     packages: Vec<Package>,
     tasks: Vec<Task>,
-    sources: Vec<Box<dyn Source>>,
+    sources: Vec<Box<dyn EventSource>>,
     /// Interrupts on their way, by slot.
     irqs: Vec<Irq>,
     free_slots: Vec<u32>,
@@ -297,7 +297,7 @@ struct World<'a> {
     error: Option<SimulationError>,
 }
 
-impl<'a> World<'a> {
+impl<'a> Simulation<'a> {
     fn new(
         setup: &'a Setup<'a>,
         load: Load,
@@ -324,7 +324,7 @@ impl<'a> World<'a> {
         let of_states = |rule: &dyn Fn(&crate::MachineState) -> bool| {
             std::array::from_fn(|i| machine_states.get(i).is_some_and(rule))
         };
-        let mut world = World {
+        let mut simulation = Simulation {
             setup,
             hardware,
             shape,
@@ -359,8 +359,8 @@ impl<'a> World<'a> {
             instant_step_count: 0,
             error: None,
         };
-        world.start(load)?;
-        Ok(world)
+        simulation.start(load)?;
+        Ok(simulation)
     }
 
     fn start(&mut self, load: Load) -> Result<(), SimulationError> {

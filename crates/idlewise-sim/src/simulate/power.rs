@@ -3,7 +3,7 @@
 use idlewise_core::StateIndex;
 
 use super::idle::Mode;
-use super::{Event, Hardware, World};
+use super::{Event, Hardware, Simulation};
 use crate::cost::UJ_PER_MW_NS;
 use crate::idle_loop::Entry;
 
@@ -55,7 +55,7 @@ impl Package {
     }
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     fn has_package_state(&self) -> bool {
         self.hardware.package_exit_ns > 0 || self.hardware.package_idle_mw > 0.0
     }

@@ -105,7 +105,7 @@ pub struct Fired {
 }
 
 /// Something outside the CPUs that acts on its own.
-pub trait Source: Send {
+pub trait EventSource: Send {
     /// Acts.
     fn fire(&mut self, now_ns: u64, rng: &mut Rng, metrics: &mut Metrics) -> Fired;
 }

@@ -5,7 +5,7 @@ use idlewise_trace::WakeReason;
 use super::idle::Mode;
 use super::task::TaskId;
 use super::work::{Effect, Pending};
-use super::{Event, World};
+use super::{Event, Simulation};
 use crate::idle_loop::StayEnd;
 
 /// A timer of a task.
@@ -17,7 +17,7 @@ pub(super) struct Timer {
     pub(super) task: Option<TaskId>,
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Has the tick come at the next line of the grid.
     pub(super) fn arm_tick(&mut self, cpu: usize) {
         let (now_ns, period_ns) = (self.now_ns, self.period_ns);

@@ -6,7 +6,7 @@ use idlewise_trace::WakeReason;
 use super::idle::Mode;
 use super::task::TaskId;
 use super::work::{Effect, Pending};
-use super::{Event, TaskState, World};
+use super::{Event, Simulation, TaskState};
 
 /// Which queue of the other CPU got an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ enum Purpose {
     Call,
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Puts a message into a mailbox and wakes who waits for it; what that costs the sender.
     pub(super) fn send(&mut self, from: usize, to: TaskId, stamp_ns: u64) -> u64 {
         self.report.tasks.sent_count += 1;

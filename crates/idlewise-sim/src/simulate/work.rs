@@ -4,7 +4,7 @@ use idlewise_trace::WakeReason;
 
 use super::task::{Irq, Op, TaskId, View};
 use super::timers::Timer;
-use super::{Event, Mode, TaskState, World};
+use super::{Event, Mode, Simulation, TaskState};
 
 /// An interrupt, or something done like one, that waits for its turn.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub(super) struct Segment {
     pub(super) effect: Option<Effect>,
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     /// Does what is next on a running CPU, until something takes time or it goes idle.
     pub(super) fn proceed(&mut self, cpu: usize) {
         loop {

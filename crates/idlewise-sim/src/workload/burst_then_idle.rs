@@ -5,7 +5,7 @@ use fastrand::Rng;
 use super::wakes::Sleeper;
 use crate::simulate::parameter::{CPUS, FLAG, SPAN_NS, parameters};
 use crate::simulate::{
-    Fired, Hardware, Irq, Load, Metrics, Op, Program, Shape, Source, Spawn, TaskId, View,
+    EventSource, Fired, Hardware, Irq, Load, Metrics, Op, Program, Shape, Spawn, TaskId, View,
 };
 
 parameters! {
@@ -34,7 +34,7 @@ struct Bursts {
     work_ns: u64,
 }
 
-impl Source for Bursts {
+impl EventSource for Bursts {
     fn fire(&mut self, now_ns: u64, rng: &mut Rng, metrics: &mut Metrics) -> Fired {
         if self.to.is_some() {
             metrics.begin(now_ns);

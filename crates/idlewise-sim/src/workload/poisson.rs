@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use crate::simulate::parameter::{FLAG, SPAN_NS, parameters};
 use crate::simulate::{
-    Fired, Hardware, Irq, Load, Metrics, Op, Program, Shape, Source, Spawn, TaskId, View,
+    EventSource, Fired, Hardware, Irq, Load, Metrics, Op, Program, Shape, Spawn, TaskId, View,
     exponential_ns,
 };
 
@@ -24,7 +24,7 @@ struct Arrivals {
     interval_ns: f64,
 }
 
-impl Source for Arrivals {
+impl EventSource for Arrivals {
     fn fire(&mut self, now_ns: u64, rng: &mut Rng, metrics: &mut Metrics) -> Fired {
         metrics.begin(now_ns);
         let irq = Irq { work_ns: 0, to: Some(self.to), stamp_ns: now_ns };

@@ -146,7 +146,7 @@ pub struct LogMetadata {
     /// What wrote the log.
     pub created_by: String,
     /// Where the gaps come from.
-    pub source: Source,
+    pub source: LogSource,
     /// The kernel's release, as `uname -r`.
     pub kernel: Option<String>,
     /// CONFIG_HZ.
@@ -188,7 +188,7 @@ pub(crate) fn machine<'de, D: Deserializer<'de>>(de: D) -> Result<Option<Machine
 
 /// Where a log's gaps come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct LogSource {
     /// `perf.data`, `trace.dat`, or `replay`.
     pub format: String,
     /// The source file's length.

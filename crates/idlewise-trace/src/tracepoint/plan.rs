@@ -11,7 +11,7 @@ use crate::event::{EventKind, Tracepoints};
 pub struct Decoder {
     order: ByteOrder,
     provides: Tracepoints,
-    plan: Plan,
+    plan: FieldPlan,
 }
 
 impl Decoder {
@@ -26,7 +26,7 @@ impl Decoder {
     ) -> Result<Option<Self>, UnreadableTracepoint> {
         let known = TRACEPOINTS.iter().find(|known| known.matches(system, &format.name));
         let Some(known) = known else { return Ok(None) };
-        let plan = Plan::compile(known.reading, format)?;
+        let plan = FieldPlan::compile(known.reading, format)?;
         Ok(Some(Self { order, provides: known.provides, plan }))
     }
 
@@ -47,7 +47,7 @@ impl Decoder {
 
 /// Where the fields lie that we read of one tracepoint.
 #[derive(Clone, Copy, Debug)]
-enum Plan {
+enum FieldPlan {
     CpuIdle {
         state: Int,
         cpu: Option<Int>,
@@ -107,7 +107,7 @@ enum WheelFlags {
     Absent,
 }
 
-impl Plan {
+impl FieldPlan {
     fn compile(reading: Reading, format: &EventFormat) -> Result<Self, UnreadableTracepoint> {
         use FieldName as Name;
         let int = |field| format.int(field);

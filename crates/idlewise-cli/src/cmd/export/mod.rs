@@ -22,7 +22,7 @@ use crate::input::{NamedLog, short_name};
 use crate::output;
 use crate::screen::{self, Screen};
 use crate::unpack::Unpacking;
-use crate::world::{Bench, HZ_DEFAULT, MACHINES_DEFAULT};
+use crate::replay_arguments::{ReplayTarget, HZ_DEFAULT, MACHINES_DEFAULT};
 
 /// The number of the shape of `--json`.
 const SCHEMA: u32 = 1;
@@ -106,9 +106,9 @@ impl Format {
     }
 }
 
-/// The governors to replay, with their world.
+/// The governors to replay, and on what.
 struct Replays {
-    bench: Bench,
+    target: ReplayTarget,
     setting: Setting,
     choices: Vec<Choice>,
 }
@@ -120,9 +120,9 @@ impl Replays {
         choice: &Choice,
         observer: O,
     ) -> Result<Box<dyn ObservedLane<O>>, Failure> {
-        let Replays { bench, setting, .. } = self;
-        let player = choice.on(&bench.machine)?;
-        Ok(player.observed(&bench.costs, *setting, Price::Quarter, observer))
+        let Replays { target, setting, .. } = self;
+        let player = choice.on(&target.machine)?;
+        Ok(player.observed(&target.costs, *setting, Price::Quarter, observer))
     }
 }
 
@@ -162,14 +162,14 @@ impl Export {
             Some(machine) => machine,
             None => bundled::machine(MACHINES_DEFAULT[0])?,
         };
-        let bench = Bench::new(machine, &[])?;
+        let target = ReplayTarget::new(machine, &[])?;
         for choice in &choices {
-            choice.on(&bench.machine)?;
+            choice.on(&target.machine)?;
         }
         let hz = named.log.metadata.hz.unwrap_or(HZ_DEFAULT);
         let setting =
-            Setting { disabled: bench.disabled, ..Setting::new(bench.states, tick_period_ns(hz)) };
-        let replays = Replays { bench, setting, choices };
+            Setting { disabled: target.disabled, ..Setting::new(target.states, tick_period_ns(hz)) };
+        let replays = Replays { target, setting, choices };
         match self.format {
             Format::Perfetto => perfetto::write(&named, &replays, &output)?,
             Format::Csv | Format::Arrow => {
@@ -192,7 +192,7 @@ impl Export {
         replays: &Replays,
     ) -> Result<(), Failure> {
         let gap_count = named.log.gap_count();
-        let machine = &replays.bench.machine.id;
+        let machine = &replays.target.machine.id;
         let governors: Vec<String> = replays.choices.iter().map(Choice::name).collect();
         if self.json {
             let document = json!({

@@ -59,7 +59,7 @@ fn names(named: &NamedLog, replays: &Replays) -> Names {
     let mut events: Vec<String> = (0..RECORDED_STATE_COUNT).map(recorded_name).collect();
     events.push("tick".to_owned());
     events.push("more stays".to_owned());
-    for state in &replays.bench.state_names {
+    for state in &replays.target.state_names {
         events.extend(VERDICT_NAMES.map(|verdict| format!("{state}{verdict}")));
     }
     Names {
@@ -281,7 +281,7 @@ pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(),
     let fail = |error| output.failure(error);
     let writer = TraceWriter::new(output.writer()?, &names(named, replays)).map_err(fail)?;
     let shared = Arc::new(Mutex::new(Shared { writer, error: None }));
-    let machine = &replays.bench.machine;
+    let machine = &replays.target.machine;
     each_cpu(named, |cpu_gaps| {
         // Tracks are made when the first gap tells the CPU.
         let mut recorded = None;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use idlewise_host::ipi::{Case, Plan, Sample, Waker, Wishes, measure};
+use idlewise_host::ipi::{Case, MeasurementPlan, Sample, Waker, Wishes, measure};
 use idlewise_host::{Relation, Root, is_virtual_machine};
 use idlewise_report::forced::SortedSpans;
 use idlewise_report::ipi::{
@@ -110,7 +110,7 @@ impl Ipi {
             Some(path) => Some(output::create(path, self.force, &[])?),
             None => None,
         };
-        let plan = Plan::new(&root, &self.wishes()?)?;
+        let plan = MeasurementPlan::new(&root, &self.wishes()?)?;
         let Some(cases) = measured(&root, &plan, measure)? else {
             return Ok(ExitCode::from(STATUS_STOPPED));
         };
@@ -138,10 +138,10 @@ impl Ipi {
         })
     }
 
-    fn print_text(&self, plan: &Plan, figures: &[IpiFigures], notes: &Notes) -> io::Result<()> {
+    fn print_text(&self, plan: &MeasurementPlan, figures: &[IpiFigures], notes: &Notes) -> io::Result<()> {
         let mut out = screen::stdout();
         let style = TextStyle::for_stdout();
-        let Plan { wake_count, gap_us, .. } = plan;
+        let MeasurementPlan { wake_count, gap_us, .. } = plan;
         let source = source(plan);
         let how = format!("{wake_count} wakes by CPU {source}, {gap_us} us apart, measured");
         for one in figures {
@@ -158,12 +158,12 @@ impl Ipi {
 }
 
 /// The CPU that wakes.
-fn source(plan: &Plan) -> String {
+fn source(plan: &MeasurementPlan) -> String {
     plan.source.map_or_else(String::new, |cpu| cpu.to_string())
 }
 
 fn print_json(
-    plan: &Plan,
+    plan: &MeasurementPlan,
     cases: &[Case],
     figures: &[IpiFigures],
     notes: &Notes,
@@ -215,7 +215,7 @@ fn figures(case: &Case) -> IpiFigures {
 }
 
 /// A line for each wake, in cycles, with what it takes to make times of them.
-fn write_lines(file: &mut dyn Write, plan: &Plan, cases: &[Case]) -> io::Result<()> {
+fn write_lines(file: &mut dyn Write, plan: &MeasurementPlan, cases: &[Case]) -> io::Result<()> {
     let source = source(plan);
     writeln!(
         file,

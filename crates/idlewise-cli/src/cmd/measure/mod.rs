@@ -18,7 +18,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use idlewise_host::Root;
-use idlewise_host::ipi::{Case, IpiError, Plan, StateWish, Watch};
+use idlewise_host::ipi::{Case, IpiError, MeasurementPlan, StateWish, Watch};
 use idlewise_report::forced::{FORCED_RATIO_MIN, ForcedState};
 use idlewise_report::{Notes, Table, TextStyle};
 use idlewise_sim::Basis;
@@ -79,12 +79,12 @@ fn wished_states(names: &[String]) -> Result<StateWish, Failure> {
 }
 
 /// How to measure what a plan says.
-type Measurement<S> = fn(&Root, &Plan, &dyn Watch) -> Result<Vec<Case<S>>, IpiError>;
+type Measurement<S> = fn(&Root, &MeasurementPlan, &dyn Watch) -> Result<Vec<Case<S>>, IpiError>;
 
 /// Measures under a bar; `None` if ctrl-c ended it, which has been said.
 fn measured<S>(
     root: &Root,
-    plan: &Plan,
+    plan: &MeasurementPlan,
     measure: Measurement<S>,
 ) -> Result<Option<Vec<Case<S>>>, Failure> {
     let bar = Progress::wakes("measuring", plan.total_wake_count());
@@ -133,7 +133,7 @@ fn forced_state<S>(case: &Case<S>) -> ForcedState {
 /// What was measured, and what is to be doubted of it.
 fn notes<S>(
     measured: &str,
-    plan: &Plan,
+    plan: &MeasurementPlan,
     cases: &[Case<S>],
     given_up_count: fn(&S) -> u64,
     is_guest: bool,

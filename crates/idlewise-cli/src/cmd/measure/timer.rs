@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use idlewise_host::ipi::{Case, Plan, TimerSamples, Waker, Wishes, measure_timers};
+use idlewise_host::ipi::{Case, MeasurementPlan, TimerSamples, Waker, Wishes, measure_timers};
 use idlewise_host::{Root, is_virtual_machine};
 use idlewise_report::forced::SortedSpans;
 use idlewise_report::timer::{TimerFigures, measure_timer_table};
@@ -102,7 +102,7 @@ impl Timer {
             wake_count: self.count,
             gap_us: self.gap_us,
         };
-        let plan = Plan::new(&root, &wishes)?;
+        let plan = MeasurementPlan::new(&root, &wishes)?;
         let Some(cases) = measured(&root, &plan, measure_timers)? else {
             return Ok(ExitCode::from(STATUS_STOPPED));
         };
@@ -121,7 +121,7 @@ impl Timer {
     }
 }
 
-fn print_text(plan: &Plan, figures: &[TimerFigures], notes: &Notes) -> io::Result<()> {
+fn print_text(plan: &MeasurementPlan, figures: &[TimerFigures], notes: &Notes) -> io::Result<()> {
     let mut out = screen::stdout();
     let style = TextStyle::for_stdout();
     let title = format!(
@@ -133,7 +133,7 @@ fn print_text(plan: &Plan, figures: &[TimerFigures], notes: &Notes) -> io::Resul
 }
 
 fn print_json(
-    plan: &Plan,
+    plan: &MeasurementPlan,
     cases: &[Case<TimerSamples>],
     figures: &[TimerFigures],
     notes: &Notes,

@@ -22,7 +22,7 @@ use crate::input::NamedLog;
 use crate::progress::Progress;
 use crate::screen;
 use crate::threads;
-use crate::world::{ALL_LOGS, Bench, World, title};
+use crate::replay_arguments::{ALL_LOGS, ReplayTarget, ReplayArguments, title};
 
 pub(super) use recorded::each_cpu;
 
@@ -66,7 +66,7 @@ pub struct Replay {
     governors: GovernorArguments,
 
     #[command(flatten)]
-    world: World,
+    shared: ReplayArguments,
 
     /// Compare the recorded decisions with our port of the recorded governor
     ///
@@ -91,30 +91,30 @@ impl Replay {
         threads::start();
         // Names are checked before anything is read.
         let choices = self.governors.choices_or(&governors::standard())?;
-        let benches = self.world.benches(&choices)?;
+        let targets = self.shared.targets(&choices)?;
         if self.check_recorded {
-            return recorded::check(&self.world.open_logs()?, &self, &choices);
+            return recorded::check(&self.shared.open_logs()?, &self, &choices);
         }
         if let Some(path) = &self.write_log {
-            return recorded::write(&self.world.open_logs()?, &self, &benches, &choices, path);
+            return recorded::write(&self.shared.open_logs()?, &self, &targets, &choices, path);
         }
-        let logs = self.world.open_logs()?;
-        let prices = self.world.prices();
-        let mut outcomes = self.outcomes(&logs, &benches, &choices, &prices)?;
+        let logs = self.shared.open_logs()?;
+        let prices = self.shared.prices();
+        let mut outcomes = self.outcomes(&logs, &targets, &choices, &prices)?;
         // A file that failed takes nothing down but its own rows.
         let failed = |choice: &Choice| choice.failure().is_some();
         outcomes.retain(|outcome| {
             !choices.iter().any(|choice| failed(choice) && choice.name() == outcome.governor)
         });
-        self.print(&logs, &benches, &choices, &prices, &outcomes)?;
+        self.print(&logs, &targets, &choices, &prices, &outcomes)?;
         let failed = governors::say_failures(&choices, "its rows are left out");
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
     /// The files that are read.
     fn inputs(&self) -> Vec<PathBuf> {
-        let machines = self.world.machines.iter().map(PathBuf::from);
-        machines.chain(self.world.logs.iter().cloned()).chain(self.governors.files()).collect()
+        let machines = self.shared.machines.iter().map(PathBuf::from);
+        machines.chain(self.shared.logs.iter().cloned()).chain(self.governors.files()).collect()
     }
 
     /// One outcome for each log, machine and governor, in that order; the oracle has one for each
@@ -122,7 +122,7 @@ impl Replay {
     fn outcomes<'a>(
         &self,
         logs: &[NamedLog],
-        benches: &'a [Bench],
+        targets: &'a [ReplayTarget],
         choices: &[Choice],
         prices: &[Price],
     ) -> Result<Vec<Outcome<'a>>, Failure> {
@@ -130,7 +130,7 @@ impl Replay {
         let bar = Progress::gaps("replaying", gap_count);
         let by_log: Vec<Vec<Outcome<'a>>> = logs
             .par_iter()
-            .map(|named| self.log_outcomes(named, benches, choices, prices, &bar))
+            .map(|named| self.log_outcomes(named, targets, choices, prices, &bar))
             .collect::<Result<_, Failure>>()?;
         Ok(by_log.into_iter().flatten().collect())
     }
@@ -138,7 +138,7 @@ impl Replay {
     fn log_outcomes<'a>(
         &self,
         named: &NamedLog,
-        benches: &'a [Bench],
+        targets: &'a [ReplayTarget],
         choices: &[Choice],
         prices: &[Price],
         bar: &Progress,
@@ -149,15 +149,15 @@ impl Replay {
         let all: Vec<&Choice> = choices.iter().chain((!is_seen).then_some(&unseen)).collect();
         type Make<'m> = Box<dyn Fn() -> Box<dyn Lane> + Sync + 'm>;
         let mut makers: Vec<Make<'_>> = Vec::new();
-        for bench in benches {
-            let setting = self.world.setting(bench, named);
+        for target in targets {
+            let setting = self.shared.setting(target, named);
             for &choice in &all {
-                let player = choice.on(&bench.machine)?;
+                let player = choice.on(&target.machine)?;
                 let lane_count = if matches!(choice, Choice::Oracle) { prices.len() } else { 1 };
                 for index in 0..lane_count {
                     let price = prices[index.min(prices.len() - 1)];
                     makers.push(Box::new(move || {
-                        player.lane(&named.name, &bench.costs, setting, price)
+                        player.lane(&named.name, &target.costs, setting, price)
                     }));
                 }
             }
@@ -166,14 +166,14 @@ impl Replay {
         let tallies = replay_log(&named.log, &makers, &|done| bar.add(done))?;
         let mut tallies = tallies.into_iter();
         let mut outcomes = Vec::new();
-        for bench in benches {
+        for target in targets {
             let mut of_bench: Vec<(String, Role, Tally)> = Vec::new();
             let mut oracle_costs_uj = Vec::new();
             for &choice in &all {
                 if matches!(choice, Choice::Oracle) {
                     for (price, tally) in prices.iter().zip(&mut tallies) {
-                        let lambda_mw = price.lambda_mw(&bench.costs);
-                        oracle_costs_uj.push(bench.costs.cost_uj(&tally, lambda_mw));
+                        let lambda_mw = price.lambda_mw(&target.costs);
+                        oracle_costs_uj.push(target.costs.cost_uj(&tally, lambda_mw));
                         of_bench.push((oracle_name(*price), Role::Oracle, tally));
                     }
                 } else if let Some(tally) = tallies.next() {
@@ -186,10 +186,10 @@ impl Replay {
                 }
                 outcomes.push(Outcome {
                     log: named.name.clone(),
-                    machine: bench.machine.id.clone(),
-                    state_names: &bench.state_names,
-                    states: bench.states,
-                    costs: &bench.costs,
+                    machine: target.machine.id.clone(),
+                    state_names: &target.state_names,
+                    states: target.states,
+                    costs: &target.costs,
                     governor,
                     role,
                     tally,
@@ -203,20 +203,20 @@ impl Replay {
     fn print(
         &self,
         logs: &[NamedLog],
-        benches: &[Bench],
+        targets: &[ReplayTarget],
         choices: &[Choice],
         prices: &[Price],
         outcomes: &[Outcome<'_>],
     ) -> Result<(), Failure> {
         let mut out = screen::stdout();
-        let pooled = pool(outcomes, benches);
+        let pooled = pool(outcomes, targets);
         let findings = findings(outcomes, &pooled, prices);
-        let notes = self.world.notes(logs, benches, choices);
-        if self.world.csv {
+        let notes = self.shared.notes(logs, targets, choices);
+        if self.shared.csv {
             out.write_all(replay_table("", outcomes, prices, &[]).to_csv().as_bytes())?;
             return Ok(());
         }
-        if self.world.json {
+        if self.shared.json {
             let document = json!({
                 "rows": replay_table("", outcomes, prices, &[]),
                 "failures": choices.iter().filter_map(|choice| {
@@ -234,14 +234,14 @@ impl Replay {
             return Ok(());
         }
         let style = TextStyle::for_stdout();
-        let shown = if self.world.by_log || logs.len() == 1 { outcomes } else { &pooled };
+        let shown = if self.shared.by_log || logs.len() == 1 { outcomes } else { &pooled };
         for group in shown.chunk_by(|a, b| a.log == b.log && a.machine == b.machine) {
             let Outcome { log, machine, tally, .. } = &group[0];
-            let title = title(log, machine, benches, logs.len(), tally);
+            let title = title(log, machine, targets, logs.len(), tally);
             let table = replay_table(&title, group, prices, &SAID_IN_TITLE);
             writeln!(out, "{}", table.to_text(&style))?;
         }
-        if logs.len() > 1 && !self.world.by_log {
+        if logs.len() > 1 && !self.shared.by_log {
             let table = by_log_table("Log by log, at the middle λ:", outcomes, prices);
             if table.row_count() > 0 {
                 writeln!(out, "{}", table.to_text(&style))?;
@@ -260,10 +260,10 @@ impl Replay {
 const SAID_IN_TITLE: [&str; 4] = ["log", "machine", "gap_count", "decision_count"];
 
 /// The outcomes of all logs added up, for each machine and governor.
-fn pool<'a>(outcomes: &[Outcome<'a>], benches: &[Bench]) -> Vec<Outcome<'a>> {
+fn pool<'a>(outcomes: &[Outcome<'a>], targets: &[ReplayTarget]) -> Vec<Outcome<'a>> {
     let mut pooled: Vec<Outcome<'a>> = Vec::new();
-    for bench in benches {
-        for outcome in outcomes.iter().filter(|outcome| outcome.machine == bench.machine.id) {
+    for target in targets {
+        for outcome in outcomes.iter().filter(|outcome| outcome.machine == target.machine.id) {
             let same = pooled
                 .iter_mut()
                 .find(|p| p.machine == outcome.machine && p.governor == outcome.governor);

@@ -14,7 +14,7 @@ use idlewise_sim::replay::{
     Feedback, GapCourse, GroupReader, Observer, Repetition, ReplayedStay,
     StayEnd,
 };
-use idlewise_trace::log::{LogMetadata, LogWriter, Source};
+use idlewise_trace::log::{LogMetadata, LogWriter, LogSource};
 use idlewise_trace::{Driver, GapSink, IdleGap};
 
 use super::Replay;
@@ -25,7 +25,7 @@ use crate::governors::Choice;
 use crate::input::NamedLog;
 use crate::output;
 use crate::screen;
-use crate::world::{Bench, HZ_DEFAULT};
+use crate::replay_arguments::{ReplayTarget, HZ_DEFAULT};
 
 /// The state that the kernel's default idle routine reports, and 0 that a polling one does
 /// (`kernel/sched/idle.c`: `default_idle_call`, `cpu_idle_poll`).
@@ -137,19 +137,19 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
                 all_agree = false;
                 format!("{name}: {reason}")
             }
-            Ok((bench, choice)) => {
+            Ok((target, choice)) => {
                 // A replay's log was made by one that went its own way.
                 let is_replay = named.log.metadata.driver == Some(Driver::named(REPLAY_DRIVER));
                 let courses: &[Course] =
                     if is_replay { &[Course::Own] } else { &[Course::Own, Course::Recorded] };
-                let comparisons = compare(named, options, &bench, &choice, courses)?;
+                let comparisons = compare(named, options, &target, &choice, courses)?;
                 let (own, judged) = (&comparisons[0], &comparisons[comparisons.len() - 1]);
                 if judged.compared_count == 0 {
                     all_agree = false;
                     format!("{name}: no gap in it has a recorded decision; nothing to compare")
                 } else {
                     all_agree &= judged.agreed_count == judged.compared_count;
-                    format!("{name}: {}", summary(&bench, &choice, judged, own))
+                    format!("{name}: {}", summary(&target, &choice, judged, own))
                 }
             }
         };
@@ -165,11 +165,11 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
 
 /// How the comparison of one log came out: `judged`, and beside it the replay that went its own way
 /// if that is another.
-fn summary(bench: &Bench, choice: &Choice, judged: &Comparison, own: &Comparison) -> String {
+fn summary(target: &ReplayTarget, choice: &Choice, judged: &Comparison, own: &Comparison) -> String {
     let mut text = format!(
         "{} on {}: {} of {} decisions agree ({:.2} %), one a gap",
         choice.name(),
-        bench.machine.id,
+        target.machine.id,
         judged.agreed_count,
         judged.compared_count,
         judged.agreed_percent(),
@@ -181,7 +181,7 @@ fn summary(bench: &Bench, choice: &Choice, judged: &Comparison, own: &Comparison
              replay goes its own way, on the machine's figures"
         );
     }
-    let name = |state| state_name(bench, state);
+    let name = |state| state_name(target, state);
     if let Some((start_ns, recorded, replayed)) = judged.first_difference {
         let (recorded, replayed) = (name(usize::from(recorded)), name(replayed));
         text += &format!(
@@ -203,8 +203,8 @@ fn summary(bench: &Bench, choice: &Choice, judged: &Comparison, own: &Comparison
     text
 }
 
-fn state_name(bench: &Bench, index: usize) -> &str {
-    bench.state_names.get(index).map_or("a state that the machine doesn't have", String::as_str)
+fn state_name(target: &ReplayTarget, index: usize) -> &str {
+    target.state_names.get(index).map_or("a state that the machine doesn't have", String::as_str)
 }
 
 /// The governor and the table of a recording; or, in words, why there is nothing to compare.
@@ -212,7 +212,7 @@ fn recorded_governor(
     named: &NamedLog,
     options: &Replay,
     choices: &[Choice],
-) -> Result<Result<(Bench, Choice), String>, Failure> {
+) -> Result<Result<(ReplayTarget, Choice), String>, Failure> {
     let metadata = &named.log.metadata;
     let named_choice = choices.first().filter(|_| !options.governors.is_empty());
     let governor = match (named_choice, &metadata.governor) {
@@ -220,7 +220,7 @@ fn recorded_governor(
         (None, Some(name)) => Some(Choice::of_kernel(name, metadata.kernel.as_deref())?),
         (None, None) => None,
     };
-    let machine = match options.world.machines.first() {
+    let machine = match options.shared.machines.first() {
         Some(name) => Some(bundled::machine(name)?),
         None => metadata.machine.clone(),
     };
@@ -229,7 +229,7 @@ fn recorded_governor(
     }
     match (governor, machine) {
         (Some(governor), Some(machine)) => {
-            Ok(Ok((Bench::new(machine, &options.world.disabled)?, governor)))
+            Ok(Ok((ReplayTarget::new(machine, &options.shared.disabled)?, governor)))
         }
         (governor, machine) if governor.is_none() && machine.is_none() && is_driverless(named)? => {
             Ok(Err(
@@ -267,19 +267,19 @@ fn is_driverless(named: &NamedLog) -> Result<bool, Failure> {
 fn compare(
     named: &NamedLog,
     options: &Replay,
-    bench: &Bench,
+    target: &ReplayTarget,
     choice: &Choice,
     courses: &[Course],
 ) -> Result<Vec<Comparison>, Failure> {
     let exits_ns = std::array::from_fn(|index| {
-        bench.states.as_slice().get(index).map_or(0, |state| state.exit_latency_ns)
+        target.states.as_slice().get(index).map_or(0, |state| state.exit_latency_ns)
     });
     let new = |&course| Comparison { course, exits_ns, ..Comparison::default() };
     let mut comparisons: Vec<_> = courses.iter().map(new).collect();
-    let player = choice.on(&bench.machine)?;
+    let player = choice.on(&target.machine)?;
     each_cpu(named, |cpu_gaps| {
-        let setting = options.world.setting(bench, named);
-        let lane = |comparison| player.observed(&bench.costs, setting, Price::Quarter, comparison);
+        let setting = options.shared.setting(target, named);
+        let lane = |comparison| player.observed(&target.costs, setting, Price::Quarter, comparison);
         let mut lanes: Vec<_> = comparisons.iter_mut().map(lane).collect();
         cpu_gaps(&mut |gaps| {
             lanes.iter_mut().for_each(|lane| lane.replay(gaps));
@@ -336,12 +336,12 @@ fn check_grid(named: &NamedLog, hz: u32) -> Result<(), Failure> {
 pub fn write(
     logs: &[NamedLog],
     options: &Replay,
-    benches: &[Bench],
+    targets: &[ReplayTarget],
     choices: &[Choice],
     path: &Path,
 ) -> Result<ExitCode, Failure> {
     let ([named], [_], [choice], 1) =
-        (logs, options.world.machines.as_slice(), choices, options.governors.len())
+        (logs, options.shared.machines.as_slice(), choices, options.governors.len())
     else {
         return Err(Failure::new(
             "--write-log takes exactly one log, one --machine and one --governor",
@@ -350,18 +350,18 @@ pub fn write(
     if matches!(choice, Choice::Oracle) {
         return Err(Failure::new("--write-log needs a governor that decides; the oracle knows"));
     }
-    let bench = &benches[0];
-    let setting = options.world.setting(bench, named);
-    let hz = options.world.hz.or(named.log.metadata.hz).unwrap_or(HZ_DEFAULT);
+    let target = &targets[0];
+    let setting = options.shared.setting(target, named);
+    let hz = options.shared.hz.or(named.log.metadata.hz).unwrap_or(HZ_DEFAULT);
     check_grid(named, hz)?;
     let inputs = options.inputs();
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     let output = output::create(path, options.force, &inputs)?;
     let report = output::report_of(&output);
     let mut writer = LogWriter::new(output)?;
-    let player = choice.on(&bench.machine)?;
+    let player = choice.on(&target.machine)?;
     each_cpu(named, |cpu_gaps| {
-        let mut lane = player.observed(&bench.costs, setting, Price::Quarter, Rewrite::default());
+        let mut lane = player.observed(&target.costs, setting, Price::Quarter, Rewrite::default());
         cpu_gaps(&mut |gaps| {
             lane.observer_mut().0.clear();
             lane.replay(gaps);
@@ -370,7 +370,7 @@ pub fn write(
                 let first_ns = |ns: u32| ns.saturating_sub(1) % setting.tick_period_ns + 1;
                 gap.next_tick_ns = gap.next_tick_ns.map(first_ns);
             }
-            if options.world.latency_limit_us.is_some() {
+            if options.shared.latency_limit_us.is_some() {
                 for gap in rewritten.iter_mut() {
                     gap.latency_limit_ns = u64::try_from(setting.latency_limit_ns)
                         .ok()
@@ -391,14 +391,14 @@ pub fn write(
         hz: Some(hz),
         governor: Some(choice.id()),
         driver: Some(Driver::named(REPLAY_DRIVER)),
-        machine: Some(bench.machine.clone()),
-        source: Source { format: format!("replay of {}", source.format), ..source.clone() },
+        machine: Some(target.machine.clone()),
+        source: LogSource { format: format!("replay of {}", source.format), ..source.clone() },
         ..named.log.metadata.clone()
     };
     // What the replay decided or was told is known, whatever the recording lacked.
     metadata.unknown_columns.retain(|column| match column.as_str() {
         "tick_stopped" | "recorded_state" | "recorded_idle_ns" => false,
-        "latency_limit_ns" => options.world.latency_limit_us.is_none(),
+        "latency_limit_ns" => options.shared.latency_limit_us.is_none(),
         _ => true,
     });
     for cpu in &mut metadata.cpus {
@@ -412,7 +412,7 @@ pub fn write(
         screen::name(path),
         named.log.gap_count(),
         choice.name(),
-        bench.machine.id,
+        target.machine.id,
     )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use clap::builder::PossibleValuesParser;
 use idlewise_core::{Governor, StateTable, tick_period_ns};
 use idlewise_linux::{GOVERNORS, GovernorSpec, PORTS};
-use idlewise_plugin::{Compiler, Instance, Kernel, Library, Source};
+use idlewise_plugin::{Compiler, Instance, Kernel, Library, GovernorSource};
 use idlewise_sim::Machine;
 use idlewise_sim::decision_log::DecisionAnswer;
 use idlewise_sim::replay::{GovernorLane, GroupReader, Lane, Setting};
@@ -140,9 +140,9 @@ impl Sources {
                 say(format_args!("idlewise: {release}: {port}.c is not ported, so not compared"));
             }
             for spec in specs {
-                let mut source = Source {
+                let mut source = GovernorSource {
                     kernel_source: Some(folder.to_owned()),
-                    ..Source::new(format!("{port}.c"))
+                    ..GovernorSource::new(format!("{port}.c"))
                 };
                 // Without a name, so that nothing is left whatever ends us.
                 let mut file = unnamed_file()?;

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
 
-use super::Source;
+use super::SeekRead;
 use super::sample::{Attr, SAMPLE_CPU, SAMPLE_RAW, SAMPLE_TIME};
 use super::walk::{
     AUXTRACE, COMPRESSED, COMPRESSED2, FINISHED_ROUND, FIRST_USER_RECORD, HEADER_ATTR,
@@ -70,7 +70,7 @@ impl Head {
     /// Reads a head. A file that was cut, or whose perf was killed, has no event formats of its own;
     /// `formats` are used instead.
     pub(super) fn read(
-        source: &mut dyn Source,
+        source: &mut dyn SeekRead,
         formats: Option<TracingData>,
     ) -> Result<Self, ImportError> {
         let (mut draft, data_start, data_end) = Draft::read(source)?;
@@ -82,7 +82,7 @@ impl Head {
     }
 
     /// Reads a head for its event formats alone.
-    pub(super) fn read_formats(source: &mut dyn Source) -> Result<TracingData, ImportError> {
+    pub(super) fn read_formats(source: &mut dyn SeekRead) -> Result<TracingData, ImportError> {
         let (draft, ..) = Draft::read(source)?;
         draft.into_formats().map(|(formats, _)| formats)
     }
@@ -103,7 +103,7 @@ struct Draft {
 
 impl Draft {
     /// Returns also where the records begin and end.
-    fn read(source: &mut dyn Source) -> Result<(Self, u64, Option<u64>), ImportError> {
+    fn read(source: &mut dyn SeekRead) -> Result<(Self, u64, Option<u64>), ImportError> {
         let file_byte_count = source
             .seek(SeekFrom::End(0))
             .map_err(|source| ImportError::Io { at_byte: 0, source })?;
@@ -148,7 +148,7 @@ impl Draft {
     /// Returns where the records begin and end.
     fn read_file(
         &mut self,
-        source: &mut dyn Source,
+        source: &mut dyn SeekRead,
         header: &[u8],
     ) -> Result<(u64, Option<u64>), ImportError> {
         let word = |index: usize| {
@@ -188,7 +188,7 @@ impl Draft {
 
     fn read_attr_section(
         &mut self,
-        source: &mut dyn Source,
+        source: &mut dyn SeekRead,
         attr_byte_count: u64,
         start: u64,
         byte_count: u64,
@@ -265,7 +265,7 @@ impl Draft {
     /// file's end is missing, no more.
     fn read_feature_section(
         &mut self,
-        source: &mut dyn Source,
+        source: &mut dyn SeekRead,
         feature: u64,
         section_at: u64,
     ) -> Result<(), ImportError> {
@@ -302,7 +302,7 @@ impl Draft {
     }
 
     /// Reads the records that a pipe begins with, up to the first that is not about the recording.
-    fn read_pipe(&mut self, source: &mut dyn Source) -> Result<(), ImportError> {
+    fn read_pipe(&mut self, source: &mut dyn SeekRead) -> Result<(), ImportError> {
         self.attrs_at_byte = PIPE_HEADER_BYTE_COUNT as u64;
         let mut at_byte = PIPE_HEADER_BYTE_COUNT as u64;
         loop {

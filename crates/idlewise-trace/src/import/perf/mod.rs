@@ -55,9 +55,9 @@ const BLOCK_BYTE_COUNT: usize = 1 << 18;
 const WAITING_BATCH_COUNT: usize = 4;
 
 /// Where a trace is read from.
-trait Source: Read + Seek + Send {}
+trait SeekRead: Read + Seek + Send {}
 
-impl<T: Read + Seek + Send> Source for T {}
+impl<T: Read + Seek + Send> SeekRead for T {}
 
 /// A perf.data file whose head has been read.
 ///
@@ -72,7 +72,7 @@ impl<T: Read + Seek + Send> Source for T {}
 /// # Ok::<(), idlewise_trace::import::ImportError>(())
 /// ```
 pub struct PerfData {
-    source: Box<dyn Source>,
+    source: Box<dyn SeekRead>,
     order: ByteOrder,
     info: TraceInfo,
     samples: SampleReader,
@@ -107,7 +107,7 @@ impl PerfData {
     }
 
     fn from_source(
-        mut source: Box<dyn Source>,
+        mut source: Box<dyn SeekRead>,
         formats: Option<TracingData>,
     ) -> Result<Self, ImportError> {
         let head = Head::read(&mut *source, formats)?;
@@ -318,13 +318,17 @@ fn index_in(buffer_at: u64, place: u64, byte_count: usize) -> usize {
     index.min(byte_count)
 }
 
-fn seek_to_start(source: &mut dyn Source) -> Result<(), ImportError> {
+fn seek_to_start(source: &mut dyn SeekRead) -> Result<(), ImportError> {
     let sought = source.seek(SeekFrom::Start(0));
     sought.map(drop).map_err(|source| ImportError::Io { at_byte: 0, source })
 }
 
 /// Reads what one call gives; no bytes at the file's end.
-fn read_some(source: &mut dyn Source, into: &mut [u8], at_byte: u64) -> Result<usize, ImportError> {
+fn read_some(
+    source: &mut dyn SeekRead,
+    into: &mut [u8],
+    at_byte: u64,
+) -> Result<usize, ImportError> {
     loop {
         match source.read(into) {
             Ok(byte_count) => return Ok(byte_count),

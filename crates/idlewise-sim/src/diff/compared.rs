@@ -40,7 +40,7 @@ impl GapExpense {
 }
 
 /// One of the two, shown one gap at a time.
-pub trait Side: Send {
+pub trait ComparedGovernor: Send {
     /// Takes the next gap.
     fn gap(&mut self, gap: &IdleGap) -> GapExpense;
 
@@ -53,13 +53,17 @@ pub fn governor_side(
     governor: Box<dyn Governor>,
     setting: Setting,
     costs: &CostModel,
-) -> Box<dyn Side> {
+) -> Box<dyn ComparedGovernor> {
     let lane = GovernorLane::with_observer(Boxed(governor), setting, LastCourse::default());
     Box::new(GovernorSide { lane, costs: costs.clone() })
 }
 
 /// The oracle at a price of latency as a side. It spends each gap in one stay, its tick stopped.
-pub fn oracle_side(costs: &CostModel, setting: Setting, lambda_mw: f64) -> Box<dyn Side> {
+pub fn oracle_side(
+    costs: &CostModel,
+    setting: Setting,
+    lambda_mw: f64,
+) -> Box<dyn ComparedGovernor> {
     let lane = OracleLane::new(costs.clone(), setting, lambda_mw);
     Box::new(OracleSide { costs: costs.clone(), setting, lane })
 }
@@ -82,7 +86,7 @@ struct GovernorSide {
     costs: CostModel,
 }
 
-impl Side for GovernorSide {
+impl ComparedGovernor for GovernorSide {
     fn gap(&mut self, gap: &IdleGap) -> GapExpense {
         let (states, work_ns) = (self.lane.tally().states, self.lane.tally().work_ns);
         self.lane.replay(slice::from_ref(gap));
@@ -118,7 +122,7 @@ struct OracleSide {
     lane: OracleLane,
 }
 
-impl Side for OracleSide {
+impl ComparedGovernor for OracleSide {
     fn gap(&mut self, gap: &IdleGap) -> GapExpense {
         self.lane.replay(slice::from_ref(gap));
         let state = self.lane.state(gap);

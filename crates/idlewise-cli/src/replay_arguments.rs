@@ -1,4 +1,4 @@
-//! What is replayed, in which world, and how it is printed: the options that `replay` and `diff`
+//! What is replayed, on which machines, and how it is printed: the options that `replay` and `diff`
 //! share.
 
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub const HZ_DEFAULT: u32 = 250;
 pub const ALL_LOGS: &str = "all";
 
 #[derive(clap::Args)]
-pub struct World {
+pub struct ReplayArguments {
     /// Idle logs or recordings (perf.data, trace.dat) [default: the bundled logs]
     pub logs: Vec<PathBuf>,
 
@@ -77,7 +77,7 @@ fn parse_power(text: &str) -> Result<f64, String> {
 }
 
 /// A machine made ready for replay.
-pub struct Bench {
+pub struct ReplayTarget {
     pub machine: Machine,
     pub states: StateTable,
     pub state_names: Vec<String>,
@@ -85,7 +85,7 @@ pub struct Bench {
     pub costs: CostModel,
 }
 
-impl Bench {
+impl ReplayTarget {
     pub fn new(machine: Machine, disable: &[String]) -> Result<Self, Failure> {
         let states = machine.table().map_err(Failure::new)?;
         let mut disabled = machine.disabled_by_default();
@@ -100,11 +100,11 @@ impl Bench {
         }
         let costs = CostModel::of(&machine).map_err(Failure::new)?;
         let state_names = machine.states.iter().map(|state| state.name.clone()).collect();
-        Ok(Bench { machine, states, state_names, disabled, costs })
+        Ok(ReplayTarget { machine, states, state_names, disabled, costs })
     }
 }
 
-impl World {
+impl ReplayArguments {
     /// The prices of latency to report.
     pub fn prices(&self) -> Vec<Price> {
         match self.lambda_mw {
@@ -113,21 +113,21 @@ impl World {
         }
     }
 
-    pub fn benches(&self, choices: &[Choice]) -> Result<Vec<Bench>, Failure> {
+    pub fn targets(&self, choices: &[Choice]) -> Result<Vec<ReplayTarget>, Failure> {
         let names: Vec<&str> = match self.machines.as_slice() {
             [] => MACHINES_DEFAULT.to_vec(),
             names => names.iter().map(String::as_str).collect(),
         };
-        let benches: Vec<Bench> = names
+        let targets: Vec<ReplayTarget> = names
             .into_iter()
-            .map(|name| Bench::new(bundled::machine(name)?, &self.disabled))
+            .map(|name| ReplayTarget::new(bundled::machine(name)?, &self.disabled))
             .collect::<Result<_, Failure>>()?;
-        for bench in &benches {
+        for target in &targets {
             for choice in choices {
-                choice.on(&bench.machine)?;
+                choice.on(&target.machine)?;
             }
         }
-        Ok(benches)
+        Ok(targets)
     }
 
     pub fn open_logs(&self) -> Result<Vec<NamedLog>, Failure> {
@@ -142,29 +142,29 @@ impl World {
             .collect()
     }
 
-    pub fn setting(&self, bench: &Bench, log: &NamedLog) -> Setting {
+    pub fn setting(&self, target: &ReplayTarget, log: &NamedLog) -> Setting {
         let hz = self.hz.or(log.log.metadata.hz).unwrap_or(HZ_DEFAULT);
         let limit_ns = self.latency_limit_us.map(|us| i64::from(us) * 1_000);
         Setting {
-            disabled: bench.disabled,
+            disabled: target.disabled,
             latency_limit_ns: limit_ns.unwrap_or(NO_LATENCY_LIMIT_NS),
             tick_work_ns: self.tick_work_ns,
-            ..Setting::new(bench.states, tick_period_ns(hz))
+            ..Setting::new(target.states, tick_period_ns(hz))
         }
     }
 
-    pub fn notes(&self, logs: &[NamedLog], benches: &[Bench], choices: &[Choice]) -> Notes {
+    pub fn notes(&self, logs: &[NamedLog], targets: &[ReplayTarget], choices: &[Choice]) -> Notes {
         let mut notes = self.doubts.notes();
         notes.basis(Basis::Simulated, "misses, delays and ticks, with worst-case exit latencies");
         for provenance in governors::provenance(choices) {
             notes.basis(Basis::Simulated, provenance);
         }
         notes.basis(Basis::Assumed, format!("{} ns of work for each tick", self.tick_work_ns));
-        for bench in benches {
-            let basis = bench.machine.power_basis();
-            let id = &bench.machine.id;
+        for target in targets {
+            let basis = target.machine.power_basis();
+            let id = &target.machine.id;
             notes.basis(basis, format!("powers of {id}, so its energy and regret"));
-            for doubt in bench.machine.doubts() {
+            for doubt in target.machine.doubts() {
                 notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
             }
         }
@@ -184,12 +184,12 @@ impl World {
 pub fn title(
     log: &str,
     machine: &str,
-    benches: &[Bench],
+    targets: &[ReplayTarget],
     log_count: usize,
     tally: &Tally,
 ) -> String {
-    let found = benches.iter().find(|bench| bench.machine.id == machine);
-    let machine_title = found.map_or("", |bench| bench.machine.title.as_str());
+    let found = targets.iter().find(|target| target.machine.id == machine);
+    let machine_title = found.map_or("", |target| target.machine.title.as_str());
     let log = match log {
         ALL_LOGS => format!("all {log_count} logs together"),
         log => log.to_owned(),
