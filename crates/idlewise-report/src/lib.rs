@@ -44,7 +44,7 @@ pub mod timer;
 pub mod validate;
 
 pub use columns::{Better, Column, Heading, Priority, Unit, columns_markdown, columns_schema};
-pub use notes::{Notes, Statement, wrap};
+pub use notes::{CountedDoubt, Notes, Statement, wrap};
 pub use shown::{json_shown, shown, shown_in_line};
 pub use table::{Table, Value};
 pub use text::{TextStyle, WIDTH_DEFAULT};

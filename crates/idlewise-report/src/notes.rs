@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use idlewise_sim::Basis;
 use idlewise_trace::{Doubt, Rank};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::shown::shown_in_line;
@@ -30,6 +30,16 @@ impl Statement {
     pub fn general(text: impl Into<String>) -> Self {
         Statement { log: None, machine: None, text: text.into() }
     }
+}
+
+/// A reason to distrust a result, as JSON has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CountedDoubt {
+    /// The sentence.
+    pub doubt: String,
+    /// How often it applies.
+    pub count: u64,
 }
 
 /// Basis and doubts of a result. Duplicates are merged, so every part of a computation may add its
@@ -110,8 +120,10 @@ impl Notes {
     }
 
     /// The doubts for a JSON document.
-    pub fn doubts_json(&self) -> serde_json::Value {
-        self.doubts().map(|(doubt, count)| json!({ "doubt": doubt, "count": count })).collect()
+    pub fn counted_doubts(&self) -> Vec<CountedDoubt> {
+        self.doubts()
+            .map(|(doubt, count)| CountedDoubt { doubt: doubt.to_owned(), count })
+            .collect()
     }
 
     /// The lines, wrapped at `width`; empty if there is nothing to say.
@@ -222,7 +234,7 @@ mod tests {
         notes.ranked_doubt(Rank::Minor, "odder");
         let text = "Doubts:\n- lost\n- and 2 minor doubts: --doubts shows them\n";
         assert_eq!(notes.to_text(40), text);
-        assert_eq!(notes.doubts_json().as_array().map(Vec::len), Some(3));
+        assert_eq!(notes.counted_doubts().len(), 3);
         let all = notes.showing_minor(true).to_text(40);
         assert_eq!(all, "Doubts:\n- odd\n- lost\n- odder (2 times)\n");
     }

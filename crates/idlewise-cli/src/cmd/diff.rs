@@ -189,7 +189,7 @@ impl Diff {
                 "costly_gaps": costly,
                 "findings": shown.iter().flat_map(Difference::findings).collect::<Vec<_>>(),
                 "bases": notes.bases_json(),
-                "doubts": notes.doubts_json(),
+                "doubts": notes.counted_doubts(),
                 "logs": logs.iter().map(|named| json!({
                     "log": named.name, "metadata": named.log.metadata,
                 })).collect::<Vec<_>>(),

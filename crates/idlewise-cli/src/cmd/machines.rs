@@ -243,6 +243,8 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
             "target_residency_ns": state.target_residency_ns,
         })
     });
+    let mut notes = Notes::default();
+    machine.doubts().iter().for_each(|doubt| notes.doubt(doubt));
     let running_power = machine.running_power();
     let power_figures = machine.states.iter().map(|state| figure(state.power_figure()));
     json!({
@@ -269,6 +271,6 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
         "power_figures": power_figures.collect::<Vec<_>>(),
         "domain_states": domain_states.collect::<Vec<_>>(),
         "quirks": machine.quirks,
-        "doubts": machine.doubts(),
+        "doubts": notes.counted_doubts(),
     })
 }

@@ -338,7 +338,6 @@ impl Simulate {
         let tables = [run_table(&title, runs), span_table(runs), state_table(&names, runs)];
         let notes = self.notes(plan);
         if self.json {
-            let doubts: Vec<&str> = notes.doubts().map(|(doubt, _)| doubt).collect();
             let document = json!({
                 "machine": plan.machine.id,
                 "workload": plan.workload.name(),
@@ -351,7 +350,7 @@ impl Simulate {
                 "spans": tables[1],
                 "states": tables[2],
                 "bases": notes.bases_json(),
-                "doubts": doubts,
+                "doubts": notes.counted_doubts(),
             });
             out.json(SCHEMA, &document)?;
             return Ok(());

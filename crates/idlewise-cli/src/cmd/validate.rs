@@ -64,6 +64,7 @@ impl Validate {
         let findings = validate(&named.log, &|done| bar.set(done))?;
         bar.finish();
         let is_wrong = findings.iter().any(|finding| finding.result() == CheckResult::Wrong);
+        let notes = notes(self.doubts, &named, &findings);
         let mut out = screen::stdout();
         if self.json {
             let document = json!({
@@ -73,7 +74,7 @@ impl Validate {
                 "is_wrong": is_wrong,
                 "checks": validate_table(&findings),
                 "missing_columns": named.log.missing_columns(),
-                "doubts": metadata.doubts,
+                "doubts": notes.counted_doubts(),
             });
             out.json(SCHEMA, &document)?;
         } else {
@@ -81,7 +82,7 @@ impl Validate {
             let verdict = verdict(&named, &findings);
             writeln!(out, "{}\n", wrap(&verdict, style.width, 2))?;
             out.write_all(validate_table(&findings).to_text(&style).as_bytes())?;
-            let notes = notes(self.doubts, &named, &findings).to_text(style.width);
+            let notes = notes.to_text(style.width);
             if !notes.is_empty() {
                 writeln!(out, "\n{}", notes.trim_end())?;
             }

@@ -245,7 +245,7 @@ pub fn to_text(result: &ParkResult, style: &TextStyle) -> String {
     for MachineFact { fact, value } in &result.machine {
         lines.push(format!("{fact}: {}", value.as_deref().unwrap_or("not shown")));
     }
-    lines.extend(result.doubts.iter().map(|doubt| format!("doubt: {doubt}")));
+    lines.extend(result.doubts.iter().map(|doubt| format!("doubt: {}", doubt.doubt)));
     lines.push(summary(&goals));
     for line in lines {
         text.push_str(&wrap(&line, style.width, 2));

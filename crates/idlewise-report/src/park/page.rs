@@ -140,7 +140,7 @@ fn method(result: &ParkResult) -> String {
         steal * 100.0,
     );
     for doubt in &result.doubts {
-        let _ = writeln!(text, "- doubt: {}", shown_in_line(doubt));
+        let _ = writeln!(text, "- doubt: {}", shown_in_line(&doubt.doubt));
     }
     if !result.doubts.is_empty() {
         text.push('\n');

@@ -1,6 +1,9 @@
 //! What `idlewise measure park` measured, as it is saved: every judgement and every table follows from it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::CountedDoubt;
 
 /// The number of the shape of a saved measurement, which `--json` prints too; one of another shape is
 /// refused.
@@ -22,8 +25,8 @@ pub struct ParkResult {
     pub mwaitx: Option<MwaitxFinding>,
     /// The runs.
     pub runs: Vec<ParkRun>,
-    /// Reasons to distrust it, each a sentence.
-    pub doubts: Vec<String>,
+    /// Reasons to distrust it.
+    pub doubts: Vec<CountedDoubt>,
 }
 
 /// Something about the machine that can matter to waiting.
@@ -198,6 +201,14 @@ impl ParkResult {
             }
             None => {
                 return Err("not a measurement of `idlewise measure park --page`".to_owned());
+            }
+        }
+        // And doubts as sentences alone.
+        for doubt in
+            fields.get_mut("doubts").and_then(|doubts| doubts.as_array_mut()).into_iter().flatten()
+        {
+            if doubt.is_string() {
+                *doubt = json!({ "doubt": doubt.take(), "count": 1 });
             }
         }
         let result: ParkResult = serde_json::from_value(serde_json::Value::Object(fields))

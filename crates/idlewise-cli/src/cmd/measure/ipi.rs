@@ -191,7 +191,7 @@ fn print_json(
         "is_virtual_machine": is_guest,
         "cases": cases.iter().zip(figures).map(case).collect::<Vec<_>>(),
         "all": measure_ipi_all_table("", figures),
-        "doubts": notes.doubts_json(),
+        "doubts": notes.counted_doubts(),
     });
     screen::stdout().json(SCHEMA, &document)
 }

@@ -10,7 +10,7 @@ use idlewise_bench::{
     waker_cpu,
 };
 use idlewise_host::{Relation, Root, load_average, steal_ticks, waiting_facts};
-use idlewise_report::TextStyle;
+use idlewise_report::{CountedDoubt, Notes, TextStyle};
 use idlewise_report::park::{
     CallFigures, MachineFact, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun,
     ParkSettings, ParkWorkload, RESULT_SCHEMA, RUN_COUNT_MIN, RoundTrips, TimeoutFigures,
@@ -319,10 +319,10 @@ impl Park {
         (workloads_ms + trips_ms + timeouts_ms + 500) * self.runs
     }
 
-    fn doubts(&self, runs: &[ParkRun], load: Load) -> Vec<String> {
-        let mut doubts = Vec::new();
+    fn doubts(&self, runs: &[ParkRun], load: Load) -> Vec<CountedDoubt> {
+        let mut notes = Notes::default();
         if runs.len() < RUN_COUNT_MIN {
-            doubts.push(format!(
+            notes.doubt(format!(
                 "{} runs are too few for an interval: take {RUN_COUNT_MIN} or more (--runs)",
                 runs.len()
             ));
@@ -333,7 +333,7 @@ impl Park {
             let late = of_runs.flat_map(|one| &one.ways).map(|way| way.late_ratio);
             let late = late.fold(0.0, f64::max);
             if late > 0.02 && load == Load::Idle {
-                doubts.push(format!(
+                notes.doubt(format!(
                     "{}: somebody else had the waker's CPU for up to {:.0} % of the wakes of a way in a \
                      run: its latencies are the neighbours'; run it again on two idle CPUs",
                     workload.workload,
@@ -342,16 +342,16 @@ impl Park {
             }
         }
         if cfg!(debug_assertions) {
-            doubts.push("a build without optimization: measure with a release build".to_owned());
+            notes.doubt("a build without optimization: measure with a release build");
         }
         let steal = runs.iter().filter_map(|run| run.steal_ratio).fold(0.0, f64::max);
         if steal > 0.01 {
-            doubts.push(format!(
+            notes.doubt(format!(
                 "the hypervisor gave up to {:.0} % of a run's CPU time to other guests",
                 steal * 100.0
             ));
         }
-        doubts
+        notes.counted_doubts()
     }
 
     fn load(&self) -> Result<Load, Failure> {

@@ -154,7 +154,7 @@ fn print_json(
         "is_virtual_machine": is_guest,
         "cases": cases.iter().map(case).collect::<Vec<_>>(),
         "all": measure_timer_table("", figures),
-        "doubts": notes.doubts_json(),
+        "doubts": notes.counted_doubts(),
     });
     screen::stdout().json(SCHEMA, &document)
 }

@@ -225,7 +225,7 @@ impl Replay {
                 "states": state_rows(outcomes),
                 "findings": findings,
                 "bases": notes.bases_json(),
-                "doubts": notes.doubts_json(),
+                "doubts": notes.counted_doubts(),
                 "logs": logs.iter().map(|named| json!({
                     "log": named.name, "metadata": named.log.metadata,
                 })).collect::<Vec<_>>(),
