@@ -25,6 +25,15 @@ impl Marks {
     }
 
     /// Marks a bell; the caller rings the waiter's doorbell next.
+    ///
+    /// ```
+    /// # use idlewise_core::Marks;
+    /// let marks = Marks::new();
+    /// marks.mark(3);
+    /// marks.mark(40);
+    /// assert_eq!(marks.collect(), 1 << 3 | 1 << 40);
+    /// assert_eq!(marks.collect(), 0);
+    /// ```
     #[inline]
     pub fn mark(&self, bell: usize) {
         debug_assert!(bell < Self::BELL_COUNT_MAX);

@@ -34,6 +34,11 @@ pub enum IdleParameter {
 impl IdleParameter {
     /// Reads the parameter from a kernel command line. The last valid one wins; the kernel ignores
     /// values that it doesn't know.
+    ///
+    /// ```
+    /// # use idlewise_core::boot::{BootFacts, IdleParameter, IdleRoutine, MwaitFeatures, default_idle};
+    /// assert_eq!(IdleParameter::from_cmdline("quiet idle=nomwait"), IdleParameter::NoMwait);
+    /// ```
     pub fn from_cmdline(cmdline: &str) -> Self {
         let values = cmdline.split_ascii_whitespace().filter_map(|word| word.strip_prefix("idle="));
         values.fold(Self::None, |previous, value| match value {
@@ -147,6 +152,14 @@ impl fmt::Display for IdleRoutineReason {
 }
 
 /// The routine and the rule that chose it.
+///
+/// ```
+/// # use idlewise_core::boot::{BootFacts, IdleParameter, IdleRoutine, MwaitFeatures, default_idle};
+/// // CPUID of an EPYC: MONITOR, and a leaf 5 that lists one C1 sub-state.
+/// let mwait = MwaitFeatures::from_cpuid(1 << 3, 1, 1 << 4);
+/// let facts = BootFacts { mwait, ..BootFacts::default() };
+/// assert_eq!(default_idle(facts).0, IdleRoutine::Mwait);
+/// ```
 pub fn default_idle(facts: BootFacts) -> (IdleRoutine, IdleRoutineReason) {
     use IdleRoutineReason::*;
     let reason = match (facts.parameter, facts.mwait) {

@@ -135,6 +135,12 @@ impl Doorbell {
     }
 
     /// What the word says, as a hint: it may have changed.
+    ///
+    /// ```
+    /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
+    /// let bell = Doorbell::new();
+    /// assert_eq!(bell.state(), DoorbellState::Running);
+    /// ```
     #[inline]
     pub fn state(&self) -> DoorbellState {
         state_of(self.word.load(Ordering::Relaxed))
@@ -146,6 +152,17 @@ impl Doorbell {
     /// One swap, whatever the waiter does and however many ring at once: a look first would bring a
     /// shared copy of the cache line and be paid for on top, and a compare-exchange may need a second
     /// try.
+    ///
+    /// ```
+    /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
+    /// let bell = Doorbell::new();
+    /// assert_eq!(bell.ring(), Ring::Deposited);
+    /// assert_eq!(bell.ring(), Ring::FreeRide);
+    /// assert!(bell.take() && bell.start_polling());
+    /// assert_eq!(bell.ring(), Ring::StoreWakes);
+    /// assert!(bell.take() && bell.start_polling() && bell.fall_asleep());
+    /// assert_eq!(bell.ring(), Ring::MustWake, "the caller makes the system call");
+    /// ```
     #[inline]
     pub fn ring(&self) -> Ring {
         if breaks!(FreeRideOnlyLooks) && self.word.load(Ordering::Relaxed) == WOKEN {
@@ -168,12 +185,29 @@ impl Doorbell {
 
     /// Whether somebody rang: the look of a waiter that polls. Call [`Doorbell::take`] to be sure
     /// of seeing the waker's work.
+    ///
+    /// ```
+    /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
+    /// let bell = Doorbell::new();
+    /// assert!(bell.start_polling() && !bell.is_rung());
+    /// bell.ring();
+    /// assert!(bell.is_rung());
+    /// ```
     #[inline]
     pub fn is_rung(&self) -> bool {
         self.word.load(Ordering::Relaxed) >= WOKEN
     }
 
     /// From here on a store wakes the waiter. `false`: it was rung for already; take it.
+    ///
+    /// ```
+    /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
+    /// let bell = Doorbell::new();
+    /// assert!(bell.start_polling());
+    /// let rung = Doorbell::new();
+    /// rung.ring();
+    /// assert!(!rung.start_polling() && rung.take());
+    /// ```
     #[inline]
     pub fn start_polling(&self) -> bool {
         // 1. RUNNING => POLLING
@@ -182,6 +216,13 @@ impl Doorbell {
 
     /// From here on wakers make the system call. `false`: the waiter was rung for; it must not
     /// sleep but take it.
+    ///
+    /// ```
+    /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
+    /// let bell = Doorbell::new();
+    /// assert!(bell.start_polling() && bell.fall_asleep());
+    /// assert_eq!(bell.word().load(std::sync::atomic::Ordering::Relaxed), Doorbell::SLEEPING_WORD);
+    /// ```
     #[inline]
     pub fn fall_asleep(&self) -> bool {
         if breaks!(FallAsleepBlindly) {
@@ -194,6 +235,15 @@ impl Doorbell {
 
     /// Ends a wait, whatever ended it: the waiter runs. `true`: it was rung for, and sees what
     /// every waker wrote before it rang; `false`: it gave up.
+    ///
+    /// ```
+    /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
+    /// let bell = Doorbell::new();
+    /// assert!(bell.start_polling());
+    /// assert!(!bell.take(), "nobody rang");
+    /// bell.ring();
+    /// assert!(bell.take());
+    /// ```
     #[inline]
     pub fn take(&self) -> bool {
         // 7. WOKEN => RUNNING; 8. POLLING, SLEEPING => RUNNING

@@ -32,6 +32,12 @@ impl<const WORDS: usize> IdleSet<WORDS> {
     pub const WORKER_COUNT_MAX: usize = WORDS * 64;
 
     /// A set in which nobody is idle.
+    ///
+    /// ```
+    /// # use idlewise_core::IdleSet;
+    /// let set = IdleSet::<2>::new(); // room for 128 workers
+    /// assert!(set.is_empty());
+    /// ```
     pub fn new() -> Self {
         IdleSet { idle: core::array::from_fn(|_| AtomicU64::new(0)) }
     }
@@ -40,6 +46,13 @@ impl<const WORDS: usize> IdleSet<WORDS> {
     ///
     /// # Panics
     /// If there is no room for a worker of that number.
+    ///
+    /// ```
+    /// # use idlewise_core::IdleSet;
+    /// let set = IdleSet::<1>::new();
+    /// set.enlist(5);
+    /// assert_eq!(set.len(), 1);
+    /// ```
     #[inline]
     pub fn enlist(&self, worker: usize) {
         // Relaxed: the fence orders it before the last look for work.
@@ -50,6 +63,14 @@ impl<const WORDS: usize> IdleSet<WORDS> {
     }
 
     /// Says that a worker runs again. `false`: somebody claimed it, and has rung or will ring.
+    ///
+    /// ```
+    /// # use idlewise_core::IdleSet;
+    /// let set = IdleSet::<1>::new();
+    /// set.enlist(5);
+    /// assert!(set.withdraw(5), "nobody claimed it");
+    /// assert!(!set.withdraw(5));
+    /// ```
     #[inline]
     pub fn withdraw(&self, worker: usize) -> bool {
         let bit = 1 << (worker % 64);
@@ -59,6 +80,15 @@ impl<const WORDS: usize> IdleSet<WORDS> {
 
     /// Up to `count` idle workers, each handed to `wake` and to nobody else's claim. Returns how
     /// many there were. Call it after the work can be found.
+    ///
+    /// ```
+    /// # use idlewise_core::IdleSet;
+    /// let set = IdleSet::<1>::new();
+    /// (0..3).for_each(|worker| set.enlist(worker));
+    /// let mut woken = Vec::new();
+    /// assert_eq!(set.claim(2, |worker| woken.push(worker)), 2);
+    /// assert_eq!((woken.len(), set.len()), (2, 1));
+    /// ```
     #[inline]
     pub fn claim(&self, count: usize, mut wake: impl FnMut(usize)) -> usize {
         if !breaks!(ClaimWithoutFence) {

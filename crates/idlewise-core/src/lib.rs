@@ -3,6 +3,28 @@
 //! An idle loop is always: predict, select a state, enter it, be woken, reflect. This crate holds
 //! what decides; replay (virtual time), parked threads and the kernel driver drive it.
 //!
+//! ```
+//! use idlewise_core::{
+//!     Context, Device, Governor, IdleState, Outcome, SleepLength, StateTable, TimerOnly, tick_period_ns,
+//! };
+//!
+//! let c1 = IdleState::new(1_000, 1_000);
+//! let c6 = IdleState::new(290_000, 800_000);
+//! let states = StateTable::new(&[IdleState::POLL, c1, c6])?;
+//! let (mut governor, mut device) = (TimerOnly::new(tick_period_ns(250).into()), Device::default());
+//!
+//! // The next timer comes in 5 ms: C6 pays, and the tick can stop.
+//! let timers = SleepLength { sleep_length_ns: 5_000_000, next_event_ns: 5_000_000 };
+//! let decision = governor.select(&Context::new(&states, timers), &mut device);
+//! assert_eq!((decision.state, decision.stop_tick), (2, true));
+//!
+//! // The CPU enters C6 and is woken after 20 us.
+//! device.last_residency_ns = 20_000;
+//! let outcome = Outcome { entered: 2, is_overruled: false, got_tick: false, now_ns: 20_000 };
+//! governor.reflect(&outcome, &mut device);
+//! # Ok::<(), idlewise_core::StateTableError>(())
+//! ```
+//!
 //! | file | holds |
 //! | --- | --- |
 //! | `state.rs` | [`IdleState`], [`StateTable`], [`DisabledMask`]: what software may request |

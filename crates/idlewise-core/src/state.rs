@@ -30,6 +30,12 @@ pub struct IdleState {
 
 impl IdleState {
     /// A state that is neither polled nor promoted, from its two times.
+    ///
+    /// ```
+    /// # use idlewise_core::{DisabledMask, IdleState, StateTable};
+    /// let c6 = IdleState::new(290_000, 800_000);
+    /// assert_eq!((c6.exit_latency_ns, c6.target_residency_ns, c6.is_polling), (290_000, 800_000, false));
+    /// ```
     pub const fn new(exit_latency_ns: u64, target_residency_ns: u64) -> Self {
         IdleState {
             exit_latency_ns,
@@ -167,6 +173,14 @@ impl StateTable {
     ///
     /// # Errors
     /// The first rule that the list breaks; see [`StateTable`].
+    ///
+    /// ```
+    /// # use idlewise_core::{DisabledMask, IdleState, StateTable};
+    /// let states = StateTable::new(&[IdleState::POLL, IdleState::new(1_000, 1_000)])?;
+    /// assert_eq!((states.len(), states.deepest()), (2, 1));
+    /// assert!(StateTable::new(&[]).is_err());
+    /// # Ok::<(), idlewise_core::StateTableError>(())
+    /// ```
     pub fn new(states: &[IdleState]) -> Result<Self, StateTableError> {
         if states.is_empty() {
             return Err(StateTableError::Empty);
@@ -271,6 +285,12 @@ impl DisabledMask {
     pub const NONE: DisabledMask = DisabledMask(0);
 
     /// Bit i of `bits` disables state i; bits beyond the table are ignored.
+    ///
+    /// ```
+    /// # use idlewise_core::{DisabledMask, IdleState, StateTable};
+    /// let c6_off = DisabledMask::from_bits(0b100);
+    /// assert!(c6_off.contains(2) && !c6_off.contains(1));
+    /// ```
     pub const fn from_bits(bits: u16) -> Self {
         DisabledMask(bits)
     }
@@ -281,6 +301,11 @@ impl DisabledMask {
     }
 
     /// This mask with state `index` disabled too.
+    ///
+    /// ```
+    /// # use idlewise_core::{DisabledMask, IdleState, StateTable};
+    /// assert_eq!(DisabledMask::NONE.with(0).with(2).bits(), 0b101);
+    /// ```
     #[must_use]
     pub const fn with(self, index: StateIndex) -> Self {
         DisabledMask(self.0 | 1 << index)

@@ -40,6 +40,14 @@ impl Stay {
     ///
     /// # Panics
     /// If the table has no such state.
+    ///
+    /// ```
+    /// # use idlewise_core::{DisabledMask, IdleState, StateTable, Stay, Verdict};
+    /// let states = StateTable::new(&[IdleState::new(1_000, 1_000), IdleState::new(290_000, 800_000)])?;
+    /// let stay = Stay { state: 1, idle_duration_ns: 20_000 };
+    /// assert_eq!(stay.verdict(&states, DisabledMask::NONE), Verdict::TooDeep);
+    /// # Ok::<(), idlewise_core::StateTableError>(())
+    /// ```
     #[inline]
     pub fn verdict(self, states: &StateTable, disabled: DisabledMask) -> Verdict {
         let entered = states.get(self.state);

@@ -158,6 +158,13 @@ pub struct ParkerBuilder {
 
 impl ParkerBuilder {
     /// The states to choose from; default: [`WaitTable::host`].
+    ///
+    /// ```
+    /// use idlewise_park::{Parker, WaitTable};
+    /// let parker = Parker::builder().table(WaitTable::assumed("spin,condvar")?).build();
+    /// assert_eq!(parker.table().states().len(), 2);
+    /// # Ok::<(), idlewise_park::WaitTableError>(())
+    /// ```
     #[must_use]
     pub fn table(mut self, table: WaitTable) -> Self {
         self.table = Some(table);
@@ -167,6 +174,14 @@ impl ParkerBuilder {
     /// The longest exit latency that a state may have, in nanoseconds. If only polling is that
     /// fast, it polls. Of a sleep counts what a short one was found to take, or the table's figure until
     /// then; long ones take longer to leave.
+    ///
+    /// ```
+    /// # use idlewise_park::{Parker, ParkOutcome};
+    /// # use std::time::Duration;
+    /// // It never sleeps: no sleep ends within 100 ns.
+    /// let parker = Parker::builder().latency_limit_ns(100).build();
+    /// assert_eq!(parker.park_timeout(Duration::from_micros(50)), ParkOutcome::TimedOut);
+    /// ```
     #[must_use]
     pub fn latency_limit_ns(mut self, latency_limit_ns: u64) -> Self {
         self.latency_limit_ns = Some(latency_limit_ns);
@@ -176,6 +191,12 @@ impl ParkerBuilder {
     /// How much CPU time waiting may burn beyond what sleeping would have cost, in thousandths of the time
     /// that passes: 1000 polls as long as that pays, 0 always sleeps. Default: the thread's
     /// ([`crate::CPU_BUDGET_DEFAULT_PERMILLE`]). A latency limit that no sleep keeps goes before.
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// // Always sleeps at once, as a thread that must save power.
+    /// let parker = Parker::builder().cpu_budget_permille(0).build();
+    /// ```
     #[must_use]
     pub fn cpu_budget_permille(mut self, cpu_budget_permille: u32) -> Self {
         self.cpu_budget_permille = Some(cpu_budget_permille);
@@ -189,6 +210,13 @@ impl ParkerBuilder {
     }
 
     /// A parker with these settings.
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// let parker = Parker::builder().latency_limit_ns(10_000).build();
+    /// parker.unparker().unpark();
+    /// parker.park();
+    /// ```
     pub fn build(self) -> Parker {
         load::prepare();
         let table = self.table.as_ref().unwrap_or_else(|| WaitTable::host());
@@ -223,16 +251,34 @@ pub(crate) fn tell(wait: Wait) -> ParkOutcome {
 impl Parker {
     /// A parker for this machine. The first one of a process looks what the machine has, in a fraction
     /// of a millisecond ([`WaitTable::host`]).
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// let parker = Parker::new();
+    /// ```
     pub fn new() -> Self {
         Self::builder().build()
     }
 
     /// A parker with other settings.
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// let parker = Parker::builder().cpu_budget_permille(500).build();
+    /// ```
     pub fn builder() -> ParkerBuilder {
         ParkerBuilder::default()
     }
 
     /// Waits for a token and takes it.
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// let parker = Parker::new();
+    /// let unparker = parker.unparker().clone();
+    /// std::thread::spawn(move || unparker.unpark());
+    /// parker.park();
+    /// ```
     #[inline]
     pub fn park(&self) {
         let woken = self.park_until(None);
@@ -240,6 +286,15 @@ impl Parker {
     }
 
     /// Waits for a token, but not longer than this.
+    ///
+    /// ```
+    /// # use idlewise_park::{Parker, ParkOutcome};
+    /// # use std::time::Duration;
+    /// let parker = Parker::new();
+    /// assert_eq!(parker.park_timeout(Duration::from_millis(1)), ParkOutcome::TimedOut);
+    /// parker.unparker().unpark();
+    /// assert_eq!(parker.park_timeout(Duration::from_millis(1)), ParkOutcome::Woken);
+    /// ```
     #[inline]
     pub fn park_timeout(&self, timeout: Duration) -> ParkOutcome {
         if self.take_token() {
@@ -249,6 +304,15 @@ impl Parker {
     }
 
     /// Waits for a token, but not beyond this moment; one that is past takes a token that is there.
+    ///
+    /// ```
+    /// # use idlewise_park::{Parker, ParkOutcome};
+    /// # use std::time::{Duration, Instant};
+    /// let parker = Parker::new();
+    /// let deadline = Instant::now() + Duration::from_millis(1);
+    /// assert_eq!(parker.park_deadline(deadline), ParkOutcome::TimedOut);
+    /// assert!(Instant::now() >= deadline);
+    /// ```
     #[inline]
     pub fn park_deadline(&self, deadline: Instant) -> ParkOutcome {
         if self.take_token() {
@@ -278,11 +342,26 @@ impl Parker {
     }
 
     /// What wakes this parker.
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// let parker = Parker::new();
+    /// let unparker = parker.unparker().clone();
+    /// assert!(unparker.will_unpark(&parker));
+    /// ```
     pub fn unparker(&self) -> &Unparker {
         &self.unparker
     }
 
     /// What its waits were like so far. Tokens that were there already are no waits.
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// # use std::time::Duration;
+    /// let parker = Parker::new();
+    /// parker.park_timeout(Duration::from_micros(10));
+    /// assert_eq!(parker.stats().waits, 1);
+    /// ```
     pub fn stats(&self) -> WaitStats {
         let shared = &self.unparker.shared;
         let waits = match &*self.waiter.borrow() {
@@ -297,6 +376,14 @@ impl Parker {
     }
 
     /// The states that it chooses from, with what it has learnt of them.
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// let parker = Parker::new();
+    /// for state in parker.table().states() {
+    ///     println!("{}: exit latency {} ns", state.method.name(), state.exit_latency_ns);
+    /// }
+    /// ```
     pub fn table(&self) -> WaitTable {
         self.waiter.borrow_mut().waiter().table()
     }
@@ -317,6 +404,14 @@ impl fmt::Debug for Parker {
 impl Unparker {
     /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is
     /// waking it. All that the caller wrote before is seen after the `park` that takes the token.
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// let parker = Parker::new();
+    /// // A token that is left before anybody waits is not lost.
+    /// parker.unparker().unpark();
+    /// parker.park();
+    /// ```
     #[inline]
     pub fn unpark(&self) {
         self.shared.ring();
@@ -340,6 +435,13 @@ impl Unparker {
     }
 
     /// Whether both wake the same parker.
+    ///
+    /// ```
+    /// # use idlewise_park::Parker;
+    /// let (a, b) = (Parker::new(), Parker::new());
+    /// assert!(a.unparker().same_parker(&a.unparker().clone()));
+    /// assert!(!a.unparker().same_parker(b.unparker()));
+    /// ```
     pub fn same_parker(&self, other: &Unparker) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }

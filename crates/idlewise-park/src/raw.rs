@@ -71,23 +71,50 @@ pub struct RawParker {
 
 impl RawParker {
     /// One without a token.
+    ///
+    /// ```
+    /// # use idlewise_park::RawParker;
+    /// static PARKER: RawParker = RawParker::new();
+    /// ```
     pub const fn new() -> Self {
         RawParker { bell: Doorbell::new() }
     }
 
     /// Waits for a token and takes it.
+    ///
+    /// ```
+    /// # use idlewise_park::RawParker;
+    /// static PARKER: RawParker = RawParker::new();
+    /// std::thread::spawn(|| PARKER.unpark());
+    /// PARKER.park();
+    /// ```
     #[inline]
     pub fn park(&self) {
         self.park_until(|| None);
     }
 
     /// Waits for a token, but not longer than this.
+    ///
+    /// ```
+    /// # use idlewise_park::{ParkOutcome, RawParker};
+    /// # use std::time::Duration;
+    /// let parker = RawParker::new();
+    /// assert_eq!(parker.park_timeout(Duration::from_millis(1)), ParkOutcome::TimedOut);
+    /// ```
     #[inline]
     pub fn park_timeout(&self, timeout: Duration) -> ParkOutcome {
         self.park_until(|| Deadline::after(timeout))
     }
 
     /// Waits for a token, but not beyond this moment; one that is past takes a token that is there.
+    ///
+    /// ```
+    /// # use idlewise_park::{ParkOutcome, RawParker};
+    /// # use std::time::{Duration, Instant};
+    /// let parker = RawParker::new();
+    /// let deadline = Instant::now() + Duration::from_millis(1);
+    /// assert_eq!(parker.park_deadline(deadline), ParkOutcome::TimedOut);
+    /// ```
     #[inline]
     pub fn park_deadline(&self, deadline: Instant) -> ParkOutcome {
         self.park_until(|| Some(Deadline::at(deadline)))
@@ -103,6 +130,13 @@ impl RawParker {
 
     /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is
     /// waking it. All that the caller wrote before is seen after the `park` that takes the token.
+    ///
+    /// ```
+    /// # use idlewise_park::RawParker;
+    /// let parker = RawParker::new();
+    /// parker.unpark();
+    /// parker.park();
+    /// ```
     #[inline]
     pub fn unpark(&self) {
         // SAFETY: a reference is alive.
@@ -143,6 +177,13 @@ impl RawParker {
     }
 
     /// A waker of a parker that lives for ever. It counts no references.
+    ///
+    /// ```
+    /// # use idlewise_park::RawParker;
+    /// static PARKER: RawParker = RawParker::new();
+    /// PARKER.waker().wake();
+    /// PARKER.park();
+    /// ```
     pub fn waker(&'static self) -> Waker {
         static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, |_| {});
         unsafe fn clone(data: *const ()) -> RawWaker {

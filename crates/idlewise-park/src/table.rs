@@ -137,6 +137,13 @@ impl WaitTable {
     ///
     /// The first call takes a fraction of a millisecond: it asks the CPU and the OS, and tries states that
     /// monitor a cache line for some 10 µs.
+    ///
+    /// ```
+    /// # use idlewise_park::WaitTable;
+    /// for state in WaitTable::host().states() {
+    ///     println!("{} takes {} ns to leave", state.method.name(), state.exit_latency_ns);
+    /// }
+    /// ```
     pub fn host() -> &'static WaitTable {
         static HOST: OnceLock<WaitTable> = OnceLock::new();
         HOST.get_or_init(|| {
@@ -163,6 +170,18 @@ impl WaitTable {
     ///
     /// # Errors
     /// If a method does not work here, the order is wrong, or the last one does not sleep.
+    ///
+    /// ```
+    /// # use idlewise_park::WaitTable;
+    /// // The same states, taken for twice as slow to leave.
+    /// let states: Vec<_> = WaitTable::host()
+    ///     .states()
+    ///     .iter()
+    ///     .map(|state| idlewise_park::WaitState { exit_latency_ns: state.exit_latency_ns * 2, ..*state })
+    ///     .collect();
+    /// let table = WaitTable::new(&states)?;
+    /// # Ok::<(), idlewise_park::WaitTableError>(())
+    /// ```
     pub fn new(states: &[WaitState]) -> Result<WaitTable, WaitTableError> {
         let methods: Vec<_> = states.iter().map(|state| state.method).collect();
         check(&methods)?;
@@ -173,6 +192,14 @@ impl WaitTable {
     ///
     /// # Errors
     /// As [`WaitTable::new`], and if there is no method of a name.
+    ///
+    /// ```
+    /// # use idlewise_park::WaitTable;
+    /// let table = WaitTable::assumed("spin,condvar")?;
+    /// assert_eq!(table.states().len(), 2);
+    /// assert!(WaitTable::assumed("hlt").is_err());
+    /// # Ok::<(), idlewise_park::WaitTableError>(())
+    /// ```
     pub fn assumed(list: &str) -> Result<WaitTable, WaitTableError> {
         let states: Vec<_> = parse(list)?.into_iter().map(assumed_state).collect();
         Self::new(&states)
@@ -200,6 +227,12 @@ impl WaitTable {
 
     /// The same table for waiters to whom a nanosecond of a late wake-up is worth this many
     /// nanoseconds of CPU time ([`LATENCY_PRICE_DEFAULT`]): more polls longer, 0 saves CPU time.
+    ///
+    /// ```
+    /// # use idlewise_park::WaitTable;
+    /// // A late wake-up costs as much as ten times the CPU time.
+    /// let table = WaitTable::host().clone().with_latency_price(10);
+    /// ```
     #[must_use]
     pub fn with_latency_price(self, latency_price: u32) -> WaitTable {
         let table = Self::build(self.states(), latency_price);
@@ -208,6 +241,12 @@ impl WaitTable {
 
     /// The same table for waiters that learn what sleeping costs from their own wake-ups; what it says
     /// holds until then. [`WaitTable::host`]'s does.
+    ///
+    /// ```
+    /// # use idlewise_park::WaitTable;
+    /// let table = WaitTable::assumed("spin,condvar")?.learning();
+    /// # Ok::<(), idlewise_park::WaitTableError>(())
+    /// ```
     #[must_use]
     pub fn learning(self) -> WaitTable {
         WaitTable { does_learn: true, ..self }
@@ -297,6 +336,13 @@ impl WaitTable {
     }
 
     /// What is doubtful about it: each a sentence.
+    ///
+    /// ```
+    /// # use idlewise_park::WaitTable;
+    /// for doubt in WaitTable::host().doubts() {
+    ///     eprintln!("{doubt}");
+    /// }
+    /// ```
     pub fn doubts(&self) -> &[String] {
         &self.doubts
     }
