@@ -1,4 +1,4 @@
-//! The name under which programs look for the shared library.
+//! Sets the name under which programs look for the shared library.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,30 +1,30 @@
-//! Several bells for one waiter: which of them rang.
+//! Several bells for one waiter, and which of them rang.
 //!
-//! A waker marks its bell, then rings the waiter's [`crate::Doorbell`]; the waiter is woken, then
-//! collects the marks. In this order a mark without a ring is only ever a ring on its way. The
-//! doorbell's own release and acquire make the mark visible; the marks are Release and Acquire
-//! themselves so that a mark collected *before* its ring comes (another bell's woke the waiter)
-//! still brings its waker's work along. The late ring then finds nothing marked: a wait that ends
-//! with no bell is waited again.
+//! A waker marks its bell, then rings the waiter's [`crate::Doorbell`]. The waiter is woken, then collects
+//! the marks. In this order, a mark without a ring only means that the ring is on its way. The doorbell's
+//! release and acquire make the mark visible. The marks are Release and Acquire themselves, because a mark
+//! may be collected *before* its ring comes (if another bell woke the waiter), and must still make its
+//! waker's work visible. The late ring then finds nothing marked, and a wait that ends without a bell is
+//! repeated.
 
 use crate::sync::{AtomicU64, order};
 
-/// Marks of up to 64 bells.
+/// The marks of up to 64 bells.
 #[derive(Debug)]
 pub struct Marks {
     bits: AtomicU64,
 }
 
 impl Marks {
-    /// How many bells there can be.
+    /// The maximum number of bells.
     pub const BELL_COUNT_MAX: usize = 64;
 
-    /// No bell marked.
+    /// Creates marks of which none is set.
     pub fn new() -> Self {
         Marks { bits: AtomicU64::new(0) }
     }
 
-    /// Marks a bell; the caller rings the waiter's doorbell next.
+    /// Marks a bell. The caller must ring the waiter's doorbell next.
     ///
     /// ```
     /// # use idlewise_core::Marks;
@@ -42,7 +42,7 @@ impl Marks {
         self.bits.fetch_or(1 << bell, order!(Release unless MarkRelaxed));
     }
 
-    /// The bells marked since the last time, one bit each.
+    /// Returns the bells marked since the last call, one bit each.
     #[inline]
     pub fn collect(&self) -> u64 {
         self.bits.swap(0, order!(Acquire unless CollectRelaxed))

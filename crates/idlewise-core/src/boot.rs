@@ -1,10 +1,10 @@
-//! Which idle routine an x86 CPU gets at boot, and why.
+//! Which idle routine an x86 CPU uses after boot, and why.
 //!
-//! While a cpuidle driver is registered it decides. Without one (C-states off in the firmware, no
-//! driver built in) the kernel chooses once, for all CPUs. Wyes Karny's "Prefer MWAIT over HALT on
-//! AMD processors" (2022, in 6.0) restored the rule that the choice follows from what CPUID leaf 5
-//! enumerates and not from the vendor: MWAIT C1 wakes faster than HLT wherever it exists.
-//! Behaviour as in 6.12's `select_idle_routine`, `arch/x86/kernel/process.c`.
+//! If a cpuidle driver is registered, the driver decides. Without one (C-states disabled in the firmware,
+//! or no driver built in) the kernel chooses once, for all CPUs. Wyes Karny's "Prefer MWAIT over HALT on
+//! AMD processors" (2022, in 6.0) restored the rule that the choice depends on what CPUID leaf 5 enumerates
+//! and not on the vendor: wherever MWAIT C1 exists, it wakes faster than HLT. This follows
+//! `select_idle_routine` of 6.12, `arch/x86/kernel/process.c`.
 //!
 //! ```text
 //! idle=poll ───────────────► poll, driver or not
@@ -32,8 +32,8 @@ pub enum IdleParameter {
 }
 
 impl IdleParameter {
-    /// Reads the parameter from a kernel command line. The last valid one wins; the kernel ignores
-    /// values that it doesn't know.
+    /// Reads the parameter from a kernel command line. The last valid value wins. Unknown values are
+    /// ignored, as in the kernel.
     ///
     /// ```
     /// # use idlewise_core::boot::{BootFacts, IdleParameter, IdleRoutine, MwaitFeatures, default_idle};
@@ -57,9 +57,9 @@ pub struct MwaitFeatures {
     pub is_supported: bool,
     /// Leaf 5, ECX bit 0: the leaf enumerates extensions, so its EDX means something.
     pub enumerates_extensions: bool,
-    /// Leaf 5, EDX bits 4 to 7: how many substates C1 has.
+    /// Leaf 5, EDX bits 4 to 7: the number of C1 substates.
     pub c1_substate_count: u8,
-    /// An erratum forbids it: MONITOR misses writes, or the APIC timer stops in C1E (AMD E400).
+    /// An erratum forbids its use: MONITOR misses writes, or the APIC timer stops in C1E (AMD E400).
     pub is_broken: bool,
 }
 
@@ -75,31 +75,31 @@ impl MwaitFeatures {
     }
 }
 
-/// All that the choice depends on.
+/// Everything that the choice depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BootFacts {
-    /// The command line's `idle=`.
+    /// The command line's `idle=` parameter.
     pub parameter: IdleParameter,
     /// Whether a cpuidle driver is registered.
     pub has_driver: bool,
-    /// What CPUID says.
+    /// The features that CPUID reports.
     pub mwait: MwaitFeatures,
 }
 
 /// How an idle CPU waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleRoutine {
-    /// Spin until there is work.
+    /// It spins until there is work.
     Poll,
-    /// The cpuidle driver's states, as its governor picks them.
+    /// It uses the cpuidle driver's states, as the governor selects them.
     Driver,
-    /// MWAIT without hints: C1.
+    /// It uses MWAIT without hints: C1.
     Mwait,
-    /// HLT.
+    /// It uses HLT.
     Halt,
 }
 
-/// Why that routine.
+/// Why this routine was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleRoutineReason {
     /// `idle=poll` overrides even a driver.
@@ -151,7 +151,7 @@ impl fmt::Display for IdleRoutineReason {
     }
 }
 
-/// The routine and the rule that chose it.
+/// Returns the routine and the rule that chose it.
 ///
 /// ```
 /// # use idlewise_core::boot::{BootFacts, IdleParameter, IdleRoutine, MwaitFeatures, default_idle};
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn uses_plain_mwait_where_no_extensions_are_listed() {
-        // Without the extensions bit EDX is undefined, so it must not be looked at.
+        // Without the extensions bit, EDX is undefined and must be ignored.
         let plain = MwaitFeatures::from_cpuid(MONITOR, 0, 0);
         let expected = (IdleRoutine::Mwait, IdleRoutineReason::NoExtensions);
         assert_eq!(without_driver(plain, ""), expected);

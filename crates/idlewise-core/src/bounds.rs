@@ -1,36 +1,36 @@
-//! Governors that bound the others: what no prediction, or blind trust in timers, would do.
+//! Governors that bound the others. They predict nothing, or trust the timers blindly.
 
 use crate::{
     Context, Decision, Device, DisabledMask, FAR_AWAY_NS, Governor, Outcome, StateIndex, StateTable,
 };
 
-/// Always the same choice, as far as disabled states and the latency limit allow.
+/// Always makes the same choice, as far as disabled states and the latency limit allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixed {
     /// The deepest state.
     Deepest,
     /// The shallowest state.
     Shallowest,
-    /// One state, or the next shallower one that is allowed.
+    /// A given state, or the next shallower one that is allowed.
     State(StateIndex),
 }
 
-/// The deepest state whose target residency the next timer leaves room for, as if nothing but
-/// timers ever woke a CPU. It reads the timers each time and keeps no history.
+/// Selects the deepest state whose target residency fits before the next timer, as if only timers ever woke
+/// a CPU. It reads the timers each time and keeps no history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerOnly {
     tick_period_ns: u64,
 }
 
 impl TimerOnly {
-    /// For a kernel with this tick.
+    /// Creates a governor for a kernel with this tick period.
     pub const fn new(tick_period_ns: u64) -> Self {
         TimerOnly { tick_period_ns }
     }
 }
 
-/// The deepest allowed state not deeper than `ceiling`; the shallowest enabled one if the limit
-/// forbids all, for the CPU has to idle somewhere.
+/// The deepest allowed state that is not deeper than `ceiling`. If the limit forbids all states it is the
+/// shallowest enabled one, because the CPU has to idle in some state.
 fn deepest_allowed(
     states: &StateTable,
     disabled: DisabledMask,
@@ -56,13 +56,13 @@ impl Governor for Fixed {
         };
         let state =
             deepest_allowed(context.states, context.disabled, context.latency_limit_ns, ceiling);
-        // A tick would only cut the stays short; a polling CPU needs it to be asked again.
+        // A tick would only shorten the stays. A polling CPU needs it, to make the next decision.
         Decision { state, stop_tick: !context.states.get(state).is_polling }
     }
 
     fn reflect(&mut self, _outcome: &Outcome, _device: &mut Device) {}
 
-    /// It remembers nothing.
+    /// It keeps no history.
     fn memory(&self, _note: &mut dyn FnMut(u64)) -> bool {
         true
     }
@@ -86,7 +86,7 @@ impl Governor for TimerOnly {
 
     fn reflect(&mut self, _outcome: &Outcome, _device: &mut Device) {}
 
-    /// It remembers nothing.
+    /// It keeps no history.
     fn memory(&self, _note: &mut dyn FnMut(u64)) -> bool {
         true
     }

@@ -1,10 +1,10 @@
-//! The doorbell: one 32-bit word between a waiter and those who wake it.
+//! The doorbell: one 32-bit word between a waiter and its wakers.
 //!
-//! A waker should pay for what the waiter does. One that looks at the word, or has the CPU monitor
-//! its cache line, is woken by the store alone; only one that sleeps in the kernel needs a system
-//! call; and while somebody's wake-up is in flight, everybody else's is free. That is
-//! `TIF_POLLING_NRFLAG` of the kernel's idle loop, and the WAKING to WOKEN window of "Extend mwait
-//! idle to optimize away IPIs when possible" (Venkatesh Pallipadi, 2012), for threads.
+//! A wake-up should cost no more than the waiter's state requires. If the waiter polls the word, or has the
+//! CPU monitor its cache line, the store alone wakes it. Only a waiter that sleeps in the kernel needs a
+//! system call. While one wake-up is in flight, all others are free. This is what `TIF_POLLING_NRFLAG` does
+//! in the kernel's idle loop, with the WAKING to WOKEN window of "Extend mwait idle to optimize away IPIs
+//! when possible" (Venkatesh Pallipadi, 2012), for threads.
 //!
 //! ```text
 //!                 1 start_polling           2 fall_asleep
@@ -19,52 +19,49 @@
 //!      POLLING, SLEEPING ── 8 take: not woken (deadline, spurious) ──► RUNNING
 //! ```
 //!
-//! Edges 1, 2, 7 and 8 belong to the one waiter; 3 to 6 to any number of wakers. After edge 5 one
-//! system call is owed or under way, by the waker that took it. The word does not say so, because
-//! nobody needs it there: other wakers ride along either way, and a waiter that fell asleep and
-//! finds WOKEN knows that the ring met it asleep. It need not wait for the call: whether the call,
-//! the deadline or a signal got it out of the kernel, it takes the ring and runs. The call that
-//! comes late wakes nobody, or the next sleep of the same word spuriously, and a sleeper that wakes
-//! with the word still SLEEPING sleeps again.
+//! Edges 1, 2, 7 and 8 belong to the one waiter, edges 3 to 6 to any number of wakers. After edge 5, the
+//! waker that took it owes one system call. The word does not record whether it was made, because nobody
+//! needs to know: other wakers ride along in either case, and a waiter that fell asleep and finds WOKEN
+//! knows that the ring met it asleep. It need not wait for the call. Whether the call, the deadline or a
+//! signal ended its sleep, it takes the ring and runs. A late call wakes nobody, or ends the word's next
+//! sleep spuriously. A sleeper that wakes and still finds SLEEPING sleeps again.
 //!
-//! All that a ring does is one swap with WOKEN: what it replaced says what the waker still owes.
+//! A ring is a single swap with WOKEN. The value that it replaced tells what the waker still owes.
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! 1. **Work published before `ring` is seen after the `take` that answers it**, also when the ring
+//! 1. **Work published before `ring` is visible after the `take` that answers it**, even if the ring
 //!    was a free one.
 //! 2. **No lost wake-up**: after a `ring`, the waiter's current or next wait ends.
-//! 3. **No needless system call**: one at most for each time that the waiter fell asleep.
+//! 3. **No needless system call**: at most one for each time that the waiter fell asleep.
 //!
 //! # Why these memory orders
 //!
-//! Every edge is one atomic read-modify-write of one word, so all edges stand in one order that
-//! everybody agrees on, whatever their strength. Promise 2 and 3 rest on that alone: `fall_asleep`
-//! fails if a ring came before it, a ring that comes after it sees SLEEPING, and one ring at most
-//! replaces SLEEPING. The kernel compares the word with SLEEPING under the same lock that its wake
-//! takes, which covers the time between `fall_asleep` and the sleep. No fence between two words is
-//! needed, because there is no second word.
+//! Every edge is one atomic read-modify-write of the same word. So all threads agree on one order of all
+//! edges, whatever their memory orders. Guarantees 2 and 3 need no more than that: `fall_asleep` fails if a
+//! ring came before it, a ring after it sees SLEEPING, and at most one ring replaces SLEEPING. The kernel
+//! compares the word with SLEEPING under the lock that its wake takes, which covers the time between
+//! `fall_asleep` and the sleep. Since there is no second word, no fence between two words is needed.
 //!
-//! Promise 1 needs a release in each `ring` and an acquire in each `take`:
+//! Guarantee 1 needs a release in each `ring` and an acquire in each `take`:
 //!
-//! - `ring` is **Release** on all its edges. On edge 6 the word does not change, yet it is written:
-//!   a load cannot publish. Without that write the free rider's work could stay unseen by a waiter
-//!   that takes the earlier ring and then waits for the next one. All writes between the first ring
-//!   and `take` are read-modify-writes, so they form one release sequence and `take` synchronizes
+//! - `ring` is **Release** on all its edges. On edge 6 the word does not change, but it is still
+//!   written, because a load cannot publish. Without that write, a waiter that takes the earlier ring
+//!   and then waits for the next one might not see the free rider's work. All writes between the first
+//!   ring and `take` are read-modify-writes. They form one release sequence, so `take` synchronizes
 //!   with each of them, not only with the last.
-//! - `take` is **Acquire**, on both edges: a waiter that gives up at its deadline may find that it
-//!   was rung just before. It is a swap, not a load and a store, because a ring between these two
-//!   would be overwritten.
-//! - `start_polling` and `fall_asleep` are **Relaxed**: they publish nothing, and what they read is
-//!   answered by `take`. So is [`Doorbell::is_rung`], the look of a polling waiter.
+//! - `take` is **Acquire** on both edges, because a waiter that gives up at its deadline may have been
+//!   rung just before. It is a swap, because between a load and a store it could overwrite a ring.
+//! - `start_polling` and `fall_asleep` are **Relaxed**. They publish nothing, and `take` follows
+//!   whatever they read. The same holds for [`Doorbell::is_rung`], the look of a polling waiter.
 //!
-//! `tests/loom/doorbell.rs` explores all of this and breaks each of these points once.
+//! `tests/loom/doorbell.rs` explores all of this, and breaks each of these points in turn.
 //!
 //! # Known limits
 //!
-//! One waiter at a time: with two, each takes rings meant for the other. The type cannot tell, so
-//! the crates that wait (`idlewise-park`) keep the waiter's side to themselves. A ring is not
-//! counted: many before one `take` are one.
+//! There can be only one waiter: of two, each would take rings meant for the other. The type cannot enforce
+//! this, so the crates that wait (`idlewise-park`) keep the waiter's side private. Rings are not counted:
+//! several before one `take` are one.
 
 use crate::sync::{AtomicU32, Ordering, breaks, order};
 
@@ -73,36 +70,36 @@ const POLLING: u32 = 1;
 const SLEEPING: u32 = 2;
 const WOKEN: u32 = 3;
 
-/// What a doorbell's word says.
+/// The state in a doorbell's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum DoorbellState {
-    /// The waiter runs and has not been rung for.
+    /// The waiter runs and has not been rung.
     Running = RUNNING,
-    /// It looks at the word or monitors it: a store wakes it.
+    /// The waiter looks at the word or monitors it, so a store wakes it.
     Polling = POLLING,
-    /// It sleeps in the kernel, or is about to: a system call wakes it.
+    /// The waiter sleeps in the kernel, or is about to, so it takes a system call to wake it.
     Sleeping = SLEEPING,
-    /// It was rung for. If it had fallen asleep, the system call is owed, under way or done.
+    /// The waiter was rung. If it had fallen asleep, the system call is owed, under way or done.
     Woken = WOKEN,
 }
 
-/// What a ring met, and what the waker still has to do.
+/// What a ring found, and what the waker still has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a sleeper stays asleep until the system call is made"]
 pub enum Ring {
-    /// The waiter runs; its next wait will end at once.
+    /// The waiter runs. Its next wait will end at once.
     Deposited,
-    /// The waiter polls; the store was the wake-up.
+    /// The waiter polls. The store has woken it.
     StoreWakes,
-    /// The waiter sleeps: this waker, and no other, must make the system call that ends the sleep.
+    /// The waiter sleeps. This waker, and no other, must make the system call that wakes it.
     MustWake,
-    /// Somebody's ring is not answered yet; this one rides along.
+    /// An earlier ring has not been answered yet. This one costs nothing more.
     FreeRide,
 }
 
-/// The word. Its waiter calls `start_polling`, `fall_asleep` and `take`; wakers call `ring`.
-/// It is nothing but the word, so its address is the word's.
+/// The word. The waiter calls `start_polling`, `fall_asleep` and `take`; wakers call `ring`. Its address is
+/// the word's address.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Doorbell {
@@ -110,31 +107,31 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// The word of a sleeper: what a futex wait must compare with.
+    /// The value of the word while the waiter sleeps. A futex wait must compare with it.
     pub const SLEEPING_WORD: u32 = SLEEPING;
-    /// The word of a polling waiter: as long as it is there, nobody rang.
+    /// The value of the word while the waiter polls and nobody has rung.
     pub const POLLING_WORD: u32 = POLLING;
 
-    /// A doorbell whose waiter runs.
+    /// Creates a doorbell whose waiter runs.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
         Doorbell { word: AtomicU32::new(RUNNING) }
     }
 
-    /// A doorbell whose waiter runs.
+    /// Creates a doorbell whose waiter runs.
     #[cfg(loom)]
     pub fn new() -> Self {
         Doorbell { word: AtomicU32::new(RUNNING) }
     }
 
-    /// The word itself, for those who monitor its cache line or hand its address to the kernel.
-    /// Only to be read: writing is what the methods are for.
+    /// Returns the word, for code that monitors its cache line or passes its address to the kernel. It must
+    /// only be read; the methods write it.
     #[inline]
     pub fn word(&self) -> &AtomicU32 {
         &self.word
     }
 
-    /// What the word says, as a hint: it may have changed.
+    /// Returns the state, as a hint: it may have changed since.
     ///
     /// ```
     /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
@@ -146,11 +143,11 @@ impl Doorbell {
         state_of(self.word.load(Ordering::Relaxed))
     }
 
-    /// Wakes the waiter, now or when it waits next. All that the caller wrote before is seen by the
-    /// waiter afterwards.
+    /// Wakes the waiter, now or when it waits next. The waiter then sees everything that the caller wrote
+    /// before.
     ///
-    /// One swap, whatever the waiter does and however many ring at once: a look first would bring a
-    /// shared copy of the cache line and be paid for on top, and a compare-exchange may need a second
+    /// This is one swap, whatever the waiter does and however many threads ring at once. A load first would
+    /// fetch a shared copy of the cache line at an extra cost, and a compare-exchange may need a second
     /// try.
     ///
     /// ```
@@ -183,8 +180,8 @@ impl Doorbell {
         }
     }
 
-    /// Whether somebody rang: the look of a waiter that polls. Call [`Doorbell::take`] to be sure
-    /// of seeing the waker's work.
+    /// Returns whether somebody rang: the look of a polling waiter. Only [`Doorbell::take`] guarantees that
+    /// the waker's work is visible.
     ///
     /// ```
     /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
@@ -198,7 +195,7 @@ impl Doorbell {
         self.word.load(Ordering::Relaxed) >= WOKEN
     }
 
-    /// From here on a store wakes the waiter. `false`: it was rung for already; take it.
+    /// From here on a store wakes the waiter. Returns `false` if it was rung already; then call `take`.
     ///
     /// ```
     /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
@@ -214,8 +211,8 @@ impl Doorbell {
         self.word.compare_exchange(RUNNING, POLLING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// From here on wakers make the system call. `false`: the waiter was rung for; it must not
-    /// sleep but take it.
+    /// From here on wakers make the system call. Returns `false` if the waiter was rung. It must not sleep
+    /// then, but call `take`.
     ///
     /// ```
     /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
@@ -233,8 +230,8 @@ impl Doorbell {
         self.word.compare_exchange(POLLING, SLEEPING, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends a wait, whatever ended it: the waiter runs. `true`: it was rung for, and sees what
-    /// every waker wrote before it rang; `false`: it gave up.
+    /// Ends a wait, for whatever reason, so that the waiter runs. Returns `true` if it was rung; it then
+    /// sees everything that the wakers wrote before they rang. Returns `false` if it gave up.
     ///
     /// ```
     /// # use idlewise_core::{Doorbell, DoorbellState, Ring};
@@ -309,8 +306,8 @@ mod tests {
         assert_eq!(bell.ring(), Ring::Deposited);
     }
 
-    /// Two wakers and a waiter that polls, falls "asleep" (polling the word, as a kernel that wakes
-    /// spuriously all the time) and gives up: every item of work is seen.
+    /// Two wakers, and a waiter that polls, "sleeps" (polling the word, like a kernel that keeps waking
+    /// spuriously) and gives up. It sees every item of work.
     #[test]
     fn no_ring_is_lost_under_stress() {
         extern crate std;

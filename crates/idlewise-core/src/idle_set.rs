@@ -1,4 +1,4 @@
-//! Which workers of a scheduler are idle, so that somebody with work can wake just one of them.
+//! The set of a scheduler's idle workers, from which a thread with work can wake exactly one.
 //!
 //! ```text
 //!   worker i                                submitter
@@ -9,29 +9,28 @@
 //!   5. withdraw(i), if nobody claimed
 //! ```
 //!
-//! Each side writes one place and then reads the other's, and at least one must see the other: else
-//! work lies in the queue, nobody looks, and all sleep. Only a SeqCst fence between each write and
-//! read forbids that both miss (acquire and release order nothing here). Whichever fence is second
-//! in their common order, what follows it sees what came before the first.
+//! Each side writes one place and then reads the other's. At least one must see the other; otherwise work
+//! is left in the queue while all workers sleep. Only a SeqCst fence between each write and read rules out
+//! that both miss (acquire and release order nothing here). Whichever fence comes second in their common
+//! order, the code behind it sees what came before the first.
 //!
-//! Clearing a bit is an atomic `fetch_and`, so that one of several submitters gets the worker: each
-//! wakes a worker of its own, or none (no thundering herd). A worker whose bit was cleared while
-//! it left by itself (step 5 finds the bit gone) has a ring coming that it did not need; it ends
-//! one later wait early.
+//! An atomic `fetch_and` clears the bit, so only one of several submitters gets the worker. Each wakes a
+//! worker of its own or none, and there is no thundering herd. A worker that withdraws by itself and finds
+//! its bit gone (step 5) will receive a ring that it does not need, which ends one later wait early.
 
 use crate::sync::{AtomicU64, Ordering, breaks, fence};
 
-/// Idle workers, by number below `WORDS * 64`.
+/// The idle workers, numbered below `WORDS * 64`.
 #[derive(Debug)]
 pub struct IdleSet<const WORDS: usize> {
     idle: [AtomicU64; WORDS],
 }
 
 impl<const WORDS: usize> IdleSet<WORDS> {
-    /// How many workers it has room for.
+    /// The number of workers that the set has room for.
     pub const WORKER_COUNT_MAX: usize = WORDS * 64;
 
-    /// A set in which nobody is idle.
+    /// Creates a set without idle workers.
     ///
     /// ```
     /// # use idlewise_core::IdleSet;
@@ -42,10 +41,10 @@ impl<const WORDS: usize> IdleSet<WORDS> {
         IdleSet { idle: core::array::from_fn(|_| AtomicU64::new(0)) }
     }
 
-    /// Says that a worker is about to wait. It must look for work once more afterwards.
+    /// Declares that a worker is about to wait. The worker must look for work once more afterwards.
     ///
     /// # Panics
-    /// If there is no room for a worker of that number.
+    /// If there is no room for a worker with that number.
     ///
     /// ```
     /// # use idlewise_core::IdleSet;
@@ -62,7 +61,7 @@ impl<const WORDS: usize> IdleSet<WORDS> {
         }
     }
 
-    /// Says that a worker runs again. `false`: somebody claimed it, and has rung or will ring.
+    /// Declares that a worker runs again. `false`: somebody claimed it, and has rung or will ring.
     ///
     /// ```
     /// # use idlewise_core::IdleSet;
@@ -74,11 +73,11 @@ impl<const WORDS: usize> IdleSet<WORDS> {
     #[inline]
     pub fn withdraw(&self, worker: usize) -> bool {
         let bit = 1 << (worker % 64);
-        // Relaxed: the atomic decides who cleared the bit; work is passed by queue and doorbell.
+        // Relaxed: the atomic decides who cleared the bit; the queue and the doorbell pass on the work.
         self.idle[worker / 64].fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// Up to `count` idle workers, each handed to `wake` and to nobody else's claim. Returns how
+    /// Claims up to `count` idle workers, and calls `wake` with each. No other claim gets them. Returns how
     /// many there were. Call it after the work can be found.
     ///
     /// ```
@@ -116,9 +115,9 @@ impl<const WORDS: usize> IdleSet<WORDS> {
         claimed
     }
 
-    /// As [`IdleSet::claim`] of one worker, a preferred one if there is one among the first
-    /// `look_count` that are idle: `is_preferred` may read that worker's cache line. Whether there was
-    /// any.
+    /// Like [`IdleSet::claim`] for one worker, but prefers one for which `is_preferred` returns `true` if
+    /// there is one among the first `look_count` idle workers. Each call may read that worker's cache line.
+    /// Returns whether there was an idle worker.
     #[inline]
     pub fn claim_one(
         &self,
@@ -146,12 +145,12 @@ impl<const WORDS: usize> IdleSet<WORDS> {
         self.claim(1, wake) == 1
     }
 
-    /// How many are idle, as a hint.
+    /// Returns the number of idle workers, as a hint.
     pub fn len(&self) -> usize {
         self.idle.iter().map(|word| word.load(Ordering::Relaxed).count_ones() as usize).sum()
     }
 
-    /// Whether nobody is idle, as a hint.
+    /// Returns whether no worker is idle, as a hint.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,7 +1,7 @@
-//! The deciding parts of an idle loop, with no world around them.
+//! The part of an idle loop that decides, independent of its surroundings.
 //!
-//! An idle loop is always: predict, select a state, enter it, be woken, reflect. This crate holds
-//! what decides; replay (virtual time), parked threads and the kernel driver drive it.
+//! Every idle loop does five things: predict, select a state, enter it, be woken, and reflect. This crate
+//! contains what decides. Replay (in virtual time), parked threads and the kernel driver call it.
 //!
 //! ```
 //! use idlewise_core::{
@@ -29,21 +29,21 @@
 //! | --- | --- |
 //! | `state.rs` | [`IdleState`], [`StateTable`], [`DisabledMask`]: what software may request |
 //! | `governor.rs` | [`Governor`], its [`Context`], [`Decision`] and [`Outcome`] |
-//! | `verdict.rs` | too deep, too shallow or fit: the kernel's own rule on one stay |
+//! | `verdict.rs` | the kernel's rule for whether one stay was too deep, too shallow or fit |
 //! | `promotion.rs` | when a timer gets a CPU out of a shallow state |
 //! | `bounds.rs` | [`Fixed`], [`TimerOnly`]: governors that bound the others |
 //! | `poll_limit.rs` | [`PollLimit`]: a governor for waiters that pay for polling themselves |
-//! | `boot.rs` | which idle routine an x86 CPU gets when no cpuidle driver is loaded |
+//! | `boot.rs` | which idle routine an x86 CPU uses when no cpuidle driver is loaded |
 //! | `doorbell.rs` | [`Doorbell`]: the word between a waiter and its wakers, and why no wake-up is lost |
 //! | `bells.rs` | [`Marks`]: several bells for one waiter |
-//! | `idle_set.rs` | [`IdleSet`]: a scheduler's idle workers, each to be woken by one |
-//! | `model.rs` | what loom's tests explore models with |
+//! | `idle_set.rs` | [`IdleSet`]: a scheduler's idle workers, each woken by at most one waker |
+//! | `model.rs` | how loom's tests explore models |
 //! | `sync.rs` | atomics, or loom's in a model; protocols broken on purpose |
 //!
-//! [`Marks`] and [`IdleSet`] need atomics of 64 bits, which a few bare-metal targets lack.
+//! [`Marks`] and [`IdleSet`] need 64-bit atomics, which a few bare-metal targets lack.
 //!
-//! What this crate does not do: allocate, read a clock, use floating point, or know where its
-//! inputs came from. Ports of kernel governors are in `idlewise-linux`, for their licence.
+//! This crate does not allocate, read a clock or use floating point, and does not know where its inputs
+//! come from. Ports of kernel governors are in `idlewise-linux`, because of their licence.
 #![no_std]
 #![forbid(unsafe_code)]
 

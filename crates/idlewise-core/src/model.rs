@@ -1,4 +1,4 @@
-//! What tests of the waiting protocols explore models with (`RUSTFLAGS="--cfg loom"`).
+//! How the tests of the waiting protocols explore models (`RUSTFLAGS="--cfg loom"`).
 #![allow(clippy::print_stdout, reason = "says how many executions there were")]
 
 extern crate std;
@@ -20,7 +20,7 @@ pub fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) {
     explore_with(loom::model::Builder::new(), name, model);
 }
 
-/// As [`explore`], with at most this many preemptions: for models that would take days without.
+/// Like [`explore`], with a bound on preemptions, for models that would take days without one.
 pub fn explore_within(
     name: &str,
     preemption_bound: usize,
@@ -53,7 +53,7 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A panic that is wanted prints nothing.
+/// An expected panic prints nothing.
 struct Quiet;
 
 impl Quiet {
@@ -78,7 +78,7 @@ impl Drop for Quiet {
     }
 }
 
-/// What a broken protocol does: somebody waits for ever, or works without work.
+/// What loom reports for a broken protocol: a thread waits for ever, or runs without work.
 const FINDINGS: [&str; 8] = [
     "deadlock; ",
     "woken, but no work is there",
@@ -90,7 +90,7 @@ const FINDINGS: [&str; 8] = [
     "nobody looks for work",
 ];
 
-/// Explores `model` with one thing broken, and insists that loom finds it.
+/// Explores `model` with one thing broken, and fails unless loom finds it.
 pub fn must_fail(how: Break, model: impl Fn() + Send + Sync + 'static) {
     let executions = Arc::new(AtomicU64::new(0));
     let counter = executions.clone();
@@ -113,7 +113,7 @@ pub fn must_fail(how: Break, model: impl Fn() + Send + Sync + 'static) {
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("a panic");
     let line = message.lines().next().unwrap_or_default();
-    // Not loom's own limits, nor a slip of the model.
+    // It must not be one of loom's own limits, or a mistake in the model.
     assert!(FINDINGS.iter().any(|finding| line.contains(finding)), "{how:?}: {message}");
     println!("loom: broken on purpose: {how:?}: caught in execution {count}: {line}");
 }

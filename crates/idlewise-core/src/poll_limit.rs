@@ -1,80 +1,80 @@
-//! A governor for waiters that pay for polling themselves: how long to look before sleeping.
+//! A governor for waiters that poll at their own expense: how long to poll before sleeping.
 //!
-//! A thread that waits has one shallow state that burns a whole CPU (polling), perhaps a few that
-//! burn part of one (UMWAIT, MWAITX, WFE), and one deep state that costs two system calls and a late
-//! wake-up. Whatever is known about the next gap is in the gaps before it, so:
+//! A waiting thread has one shallow state that uses a whole CPU (polling), perhaps a few that use part of
+//! one (UMWAIT, MWAITX, WFE), and one deep state that costs two system calls and a late wake-up. Only the
+//! gaps so far tell anything about the next one. So:
 //!
-//! 1. **Remember** the last hundred waits or so, in a histogram with two buckets for each doubling,
-//!    older ones fading. A wait that its deadline ended was not a gap of that length: all it says is
-//!    that the gap was longer. Such an observation is called censored.
-//! 2. **Estimate** how gaps are distributed (Kaplan and Meier, 1958): of the waits that lasted until
-//!    a bucket, which share was woken in it? Censored waits count among those that lasted. What is
-//!    left at the end is the chance that nobody comes.
-//! 3. **Price** a plan "poll for X, then go to state k" by that distribution: the time polled, the
-//!    part of a CPU that k burns for what is left of the gap, k's cost of entering and leaving, and
-//!    the exit latency that the waker waits for, at `latency_price` nanoseconds of CPU time a
-//!    nanosecond. Nobody waits for a thread that its deadline wakes.
-//! 4. **Choose** the cheapest X and k of those that keep the budget: what polling burns beyond what
-//!    the sleep would have cost, on average over the waits.
-//! 5. **Without a history**, poll for as long as the sleep would take, latency and CPU time: never
-//!    worse than twice the best choice (the ski-rental bound), if latency is worth what CPU time is.
+//! 1. **Remember** the last hundred waits or so in a histogram with two buckets per doubling, in which
+//!    older waits fade. A wait that ended at its deadline does not give a gap's length. It only says that
+//!    the gap was longer. Such an observation is called censored.
+//! 2. **Estimate** the distribution of gaps (Kaplan and Meier, 1958): of the waits that lasted until a
+//!    bucket, which share was woken in it? Censored waits count among those that lasted. What is left at
+//!    the end is the probability that nobody comes.
+//! 3. **Price** each plan "poll for X, then enter state k" with that distribution. The price is the time
+//!    polled, the part of a CPU that k uses for the rest of the gap, k's cost of entering and leaving, and
+//!    the exit latency that the waker waits for, at `latency_price` nanoseconds of CPU time per nanosecond.
+//!    Nobody waits for a thread that its deadline wakes.
+//! 4. **Choose** the cheapest X and k within the budget. The budget limits what polling burns beyond the
+//!    cost of the sleep, averaged over the waits.
+//! 5. **Without a history**, poll for as long as the sleep's exit latency and CPU time together. If latency
+//!    costs the same as CPU time, that is never worse than twice the best choice (the ski-rental bound).
 //!
-//! A plan is made in steps of at most [`PLAN_STEP`] buckets ([`PollLimit::plan_step`]), so that a
-//! waiter can look at its doorbell in between.
+//! A plan is made in steps of at most [`PLAN_STEP`] buckets ([`PollLimit::plan_step`]), so that the waiter
+//! can look at its doorbell in between.
 //!
-//! Assumptions: gaps repeat in distribution, not in order; when somebody comes does not depend on
-//! the deadline; a state that is neither the first nor the deepest is left by promotion
-//! ([`crate::auto_promotion_delay_ns`]), and then the deepest follows.
+//! Assumptions: the distribution of gaps repeats, not their order. A wake-up does not depend on the
+//! deadline. A state that is neither the first nor the deepest is left by promotion
+//! ([`crate::auto_promotion_delay_ns`]) to the deepest.
 //!
-//! Known limits: a gap that a poll would have shortened (a waker that needs this CPU) looks as
-//! long as it is; the crate that waits must notice that itself.
+//! Known limit: a gap may last only because the poll keeps the waker off this CPU, which the governor
+//! cannot see. The crate that waits must detect that itself.
 
 use crate::{
     Context, Decision, Device, DisabledMask, Governor, Outcome, STATE_COUNT_MAX, StateIndex,
     StateTable, auto_promotion_delay_ns,
 };
 
-/// Buckets: two for each doubling from 512 ns; the last holds all from 24 ms on.
+/// The number of buckets: two per doubling, beginning at 512 ns. The last holds all from 24 ms on.
 const BUCKET_COUNT: usize = 32;
-/// What one wait adds to its bucket.
+/// How much one wait adds to its bucket.
 const WEIGHT: u32 = 16;
-/// When the weights reach this sum, all are halved: the last 64 to 128 waits count.
+/// When the sum of weights reaches this, all are halved, so the last 64 to 128 waits count.
 const WEIGHT_SUM_MAX: u32 = 128 * WEIGHT;
-/// Fewer waits than this are no history.
+/// Below this weight there is no history.
 const HISTORY_MIN: u32 = 2 * WEIGHT;
-/// A new plan is made after so many waits, and after 1, 2 and 4.
+/// A new plan is made after this many waits, and after 1, 2 and 4.
 const PLAN_EVERY: u32 = 8;
-/// How many buckets one [`PollLimit::plan_step`] visits at most.
+/// The maximum number of buckets that one [`PollLimit::plan_step`] visits.
 pub const PLAN_STEP: usize = 8;
-/// Certainty: probabilities have 20 binary places.
+/// The probability 1: probabilities have 20 fractional bits.
 const CERTAIN: u64 = 1 << 20;
-/// Times are cut off here, over an hour, so that a time multiplied with a probability fits.
+/// Longer times (over an hour) are cut off, so that a time multiplied by a probability does not overflow.
 const TIME_MAX_NS: u64 = 1 << 42;
-/// Sleeps differ in depth by how long they last: below 6 µs, 98 µs, 1.6 ms, and longer.
+/// How many depths of sleep are distinguished, by length: below 6 µs, 98 µs, 1.6 ms, and longer.
 pub const SLEEP_DEPTH_COUNT: usize = 4;
 
-/// What waiting in a state costs whoever waits, beside its row in the table.
+/// What waiting in a state costs the waiter, in addition to the state's row in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitCost {
-    /// CPU time of entering and leaving, the waker's part included.
+    /// CPU time to enter and leave, including the waker's share.
     pub transition_ns: u64,
-    /// How much of a CPU the state burns, in thousandths: 1000 for polling.
+    /// How much of a CPU the state uses, in thousandths: 1000 for polling.
     pub power_permille: u32,
 }
 
-/// What sleeping in the deepest state was found to cost.
+/// The measured cost of sleeping in the deepest state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SleepCost {
-    /// From the ring to the waiter's next instruction, by depth ([`sleep_depth`]): a CPU that was
-    /// idle for longer takes longer to wake up.
+    /// From the ring to the waiter's next instruction, by depth ([`sleep_depth`]). A CPU that was idle for
+    /// longer takes longer to wake up.
     pub exit_latency_ns: [u64; SLEEP_DEPTH_COUNT],
-    /// CPU time of entering and leaving, the waker's part included.
+    /// CPU time to enter and leave, including the waker's share.
     pub transition_ns: u64,
-    /// The sleeper's part of that, which a sleep that the deadline ends costs too.
+    /// The sleeper's share of that, which a sleep that ends at its deadline costs too.
     pub own_ns: u64,
 }
 
-/// The depth of a sleep that lasts this long, an index into [`SleepCost::exit_latency_ns`].
+/// Returns the depth of a sleep of this length, as an index into [`SleepCost::exit_latency_ns`].
 pub fn sleep_depth(gap_ns: u64) -> usize {
     depth_of(bucket_of(gap_ns))
 }
@@ -83,7 +83,7 @@ fn depth_of(bucket: usize) -> usize {
     bucket * SLEEP_DEPTH_COUNT / BUCKET_COUNT
 }
 
-/// Learns one waiter's gaps and picks the cheapest plan. Sets [`Device::poll_limit_ns`].
+/// Learns a waiter's gaps and chooses the cheapest plan. Sets [`Device::poll_limit_ns`].
 #[derive(Clone, Debug)]
 pub struct PollLimit {
     costs: [WaitCost; STATE_COUNT_MAX],
@@ -92,21 +92,21 @@ pub struct PollLimit {
     buckets: [Bucket; BUCKET_COUNT],
     weight_sum: u32,
     waits: u32,
-    /// What polling may burn in a wait, on average, beyond what the sleep would have cost.
+    /// How much polling may burn per wait, on average, beyond the cost of the sleep.
     excess_max_ns: u64,
     plan: Option<PollPlan>,
-    /// What this wait has lasted so far, over the states already left.
+    /// The length of this wait so far, in the states already left.
     waited_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bucket {
-    /// Of the waits that ended here because somebody came.
+    /// The weight of waits that a waker ended in this bucket.
     woken: u32,
-    /// Of those that their deadline ended here.
+    /// The weight of waits that ended at their deadline in this bucket.
     censored: u32,
-    /// The mean of the former, the last ones counting most, so that a gap is priced as what it was
-    /// and not as its bucket.
+    /// The mean of the woken ones, in which recent ones count most. It prices gaps at their real length
+    /// instead of the bucket's.
     mean_ns: u64,
 }
 
@@ -114,17 +114,17 @@ struct Bucket {
 struct PollPlan {
     poll_limit_ns: u64,
     then: StateIndex,
-    /// Bit i: polling pays, although a deadline in bucket i comes before the limit.
+    /// Bit i: polling pays even if the wait has a deadline in bucket i, before the limit.
     pays_until: u32,
 }
 
-/// A plan in the making ([`PollLimit::plan_step`]).
+/// A plan in progress ([`PollLimit::plan_step`]).
 #[derive(Debug)]
 pub struct Planner {
-    /// Sums over the buckets below each; `[BUCKET_COUNT]` over all.
+    /// Sums over all buckets below each index; `[BUCKET_COUNT]` is the sum over all.
     woken: [u64; BUCKET_COUNT + 1],
     time: [u64; BUCKET_COUNT + 1],
-    /// What sleeping would have cost those.
+    /// What sleeping would have cost in those waits.
     sleep: [u64; BUCKET_COUNT + 1],
     /// What polling to their end burns beyond the sleep's CPU time.
     excess: [u64; BUCKET_COUNT + 1],
@@ -156,8 +156,8 @@ impl<'a> Terms<'a> {
 }
 
 impl PollLimit {
-    /// A governor for waiters to whom a nanosecond of a late wake-up is worth `latency_price`
-    /// nanoseconds of CPU time.
+    /// Creates a governor. A nanosecond of late wake-up is priced at `latency_price` nanoseconds of CPU
+    /// time.
     pub fn new(costs: [WaitCost; STATE_COUNT_MAX], latency_price: u32) -> Self {
         PollLimit {
             costs,
@@ -172,19 +172,19 @@ impl PollLimit {
         }
     }
 
-    /// From the next plan on, the deepest state costs this, whatever its row says.
+    /// Sets the cost of the deepest state, from the next plan on, instead of its row's.
     pub fn set_sleep_cost(&mut self, cost: SleepCost) {
         self.sleep = Some(cost);
     }
 
-    /// From the next plan on, polling may burn so much CPU time in a wait, on average, beyond what
-    /// sleeping at once would have cost. At first it is unlimited.
+    /// Sets how much CPU time polling may burn per wait, on average, beyond the cost of sleeping at once.
+    /// It applies from the next plan on. At first it is unlimited.
     pub fn set_excess_max_ns(&mut self, excess_max_ns: u64) {
         self.excess_max_ns = excess_max_ns;
     }
 
-    /// Notes that a wait was ended by a waker `gap_ns` after its beginning, whatever states it had.
-    /// The next `select` begins a new one.
+    /// Records that a waker ended a wait `gap_ns` after its beginning, in whatever states it was. The next
+    /// `select` begins a new wait.
     pub fn end_wait(&mut self, gap_ns: u64) {
         let gap_ns = gap_ns.min(TIME_MAX_NS);
         let bucket = &mut self.buckets[bucket_of(gap_ns)];
@@ -197,8 +197,8 @@ impl PollLimit {
         self.count();
     }
 
-    /// Notes that a wait was ended by its deadline `waited_ns` after its beginning: nobody came until
-    /// then. The next `select` begins a new one.
+    /// Records that a wait ended at its deadline, `waited_ns` after its beginning, and nobody came until
+    /// then. The next `select` begins a new wait.
     pub fn end_wait_unwoken(&mut self, waited_ns: u64) {
         self.buckets[bucket_of(waited_ns)].censored += WEIGHT;
         self.count();
@@ -218,14 +218,14 @@ impl PollLimit {
         self.waited_ns = 0;
     }
 
-    /// Whether it is time for a new plan: then call [`PollLimit::plan_step`] before `select`.
+    /// Returns whether a new plan is due. If so, call [`PollLimit::plan_step`] before `select`.
     #[inline]
     pub fn wants_plan(&self) -> bool {
         let is_time = self.waits % PLAN_EVERY == 0 || self.waits.is_power_of_two();
         self.waited_ns == 0 && (self.plan.is_none() || is_time)
     }
 
-    /// Begins a plan. One that is given up is begun anew in the next wait.
+    /// Begins a plan. If it is abandoned, the next wait begins another one.
     #[inline]
     pub fn planner(&self) -> Planner {
         Planner {
@@ -242,7 +242,7 @@ impl PollLimit {
         }
     }
 
-    /// Works on a plan, at most [`PLAN_STEP`] buckets of it. `true`: it is made, and holds from now on.
+    /// Advances a plan by at most [`PLAN_STEP`] buckets. Returns `true` when it is complete and in use.
     pub fn plan_step(&mut self, planner: &mut Planner, context: &Context<'_>) -> bool {
         let terms = Terms::of(context);
         if self.weight_sum < HISTORY_MIN {
@@ -254,7 +254,7 @@ impl PollLimit {
             planner.best.then = terms.deepest;
             return false;
         }
-        // State 0, if it polls, is what comes before.
+        // If state 0 polls, it is what comes before.
         let first = usize::from(context.states.get(0).is_polling);
         let mut state = planner.next_state.max(first);
         while state < terms.deepest && !is_allowed(context, state) {
@@ -271,7 +271,7 @@ impl PollLimit {
         false
     }
 
-    /// The ski-rental plan, without a history.
+    /// The ski-rental plan, for use without a history.
     fn rental(&self, context: &Context<'_>, terms: &Terms<'_>) -> PollPlan {
         let first = usize::from(context.states.get(0).is_polling);
         let then = (first..=terms.deepest).find(|&state| is_allowed(context, state));
@@ -286,7 +286,7 @@ impl PollLimit {
         PollPlan { poll_limit_ns, then, pays_until: u32::MAX }
     }
 
-    /// What the deepest state costs in CPU time: both sides' part, and the sleeper's.
+    /// The CPU time of the deepest state: that of both sides, and the sleeper's share.
     fn sleep_times_ns(&self, deepest: StateIndex) -> (u64, u64) {
         match self.sleep {
             Some(cost) => (cost.transition_ns, cost.own_ns),
@@ -301,7 +301,7 @@ impl PollLimit {
         }
     }
 
-    /// What it costs to be woken from the deepest state, the priced latency included.
+    /// The cost of being woken from the deepest state, including the priced latency.
     fn sleep_cost_ns(&self, terms: &Terms<'_>, depth: usize) -> u64 {
         let latency_ns = self.sleep_latency_ns(terms, depth);
         let price = u64::from(self.latency_price);
@@ -309,21 +309,21 @@ impl PollLimit {
         transition_ns.saturating_add(latency_ns.saturating_mul(price)).min(TIME_MAX_NS)
     }
 
-    /// What it costs to end a wait in a state that is not the deepest, beside the time spent there.
+    /// The cost of ending a wait in a state other than the deepest, apart from the time in it.
     fn fixed_cost_ns(&self, terms: &Terms<'_>, state: StateIndex) -> u64 {
         let latency_ns = terms.states.get(state).exit_latency_ns;
         let latency_cost_ns = latency_ns.saturating_mul(u64::from(self.latency_price));
         self.costs[state].transition_ns.saturating_add(latency_cost_ns).min(TIME_MAX_NS)
     }
 
-    /// Adds up what the waits were like, for the next few buckets.
+    /// Adds up the history, for the next few buckets.
     fn add_up(&self, planner: &mut Planner, terms: &Terms<'_>) {
         let (free_ns, _) = self.sleep_times_ns(terms.deepest);
         let first = planner.next_bucket;
         for index in first..first + PLAN_STEP {
             let bucket = &self.buckets[index];
             let left = CERTAIN - planner.woken[index];
-            // Of those that waited until here, how many were woken here?
+            // The share of the waits that lasted until here which were woken here.
             let chance = (left as u32 * bucket.woken).checked_div(planner.at_risk).unwrap_or(0);
             planner.at_risk -= bucket.woken + bucket.censored;
             let chance = u64::from(chance);
@@ -337,7 +337,7 @@ impl PollLimit {
         planner.next_bucket += PLAN_STEP;
     }
 
-    /// Prices polling up to each of the next few buckets, and then going to one state.
+    /// Prices the plans that poll up to each of the next few buckets and then enter one state.
     fn price(&self, planner: &mut Planner, terms: &Terms<'_>) {
         let state = planner.next_state;
         let (transition_ns, own_ns) = self.sleep_times_ns(terms.deepest);
@@ -356,11 +356,11 @@ impl PollLimit {
             let polled = time[limit] + poll_limit_ns * left;
             let mut burnt = excess[limit] + poll_limit_ns * left;
             if state == terms.deepest && limit > 0 {
-                // Until a deadline here, which then needs no sleep.
+                // Polling until a deadline here, which then needs no sleep.
                 let pays = polled < sleep[limit] + left * own_ns;
                 planner.best.pays_until |= u32::from(pays && burnt <= excess_max) << limit;
             }
-            // Those that nobody wakes are not late for anybody.
+            // If nobody wakes the waiter, nobody waits for its exit latency.
             let never = (CERTAIN - woken[BUCKET_COUNT]) * transition_ns;
             let (stays_until, promoted) = match delay_ns {
                 _ if state == terms.deepest => (BUCKET_COUNT, 0),
@@ -402,18 +402,18 @@ impl PollLimit {
 }
 
 impl Governor for PollLimit {
-    /// Picks where the wait goes on, given what it lasted already. Without any plan
+    /// Selects where the wait continues, given how long it has lasted. Without a plan
     /// ([`PollLimit::plan_step`]) it sleeps.
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
         let deepest = deepest_allowed(context);
         let plan = self.plan.unwrap_or(PollPlan { poll_limit_ns: 0, then: deepest, pays_until: 0 });
-        // Whatever the plan was made for, limits and disabled states hold now.
+        // The limits and disabled states of this moment apply, whatever the plan was made for.
         let then =
             (plan.then..=deepest).find(|&state| is_allowed(context, state)).unwrap_or(deepest);
         let can_poll = context.states.get(0).is_polling && !context.disabled.contains(0);
         let to_deadline_ns = u64::try_from(context.sleep_length().sleep_length_ns).unwrap_or(0);
         let deadline_ns = self.waited_ns.saturating_add(to_deadline_ns);
-        // A deadline that is over before a sleep begins is not worth sleeping for.
+        // A deadline that passes before a sleep would begin is not worth sleeping for.
         let (_, own_ns) = self.sleep_times_ns(deepest);
         let poll_limit_ns = if deadline_ns <= own_ns {
             deadline_ns.max(1)
@@ -432,7 +432,7 @@ impl Governor for PollLimit {
             deepest
         };
         if context.states.get(state).is_polling {
-            // Polling that nothing can follow has no limit, be it for all states' being disabled.
+            // If nothing can follow polling, for instance because all states are disabled, it has no limit.
             device.poll_limit_ns =
                 if then == 0 { u64::MAX } else { poll_limit_ns.saturating_sub(self.waited_ns) };
         }
@@ -440,7 +440,7 @@ impl Governor for PollLimit {
         Decision { state, stop_tick: true }
     }
 
-    /// Notes that a state was left and the wait goes on ([`PollLimit::end_wait`] ends it).
+    /// Records that a state was left and the wait goes on. ([`PollLimit::end_wait`] ends it.)
     fn reflect(&mut self, _outcome: &Outcome, device: &mut Device) {
         self.waited_ns = self.waited_ns.saturating_add(device.last_residency_ns).max(1);
     }
@@ -452,12 +452,12 @@ fn is_allowed(context: &Context<'_>, state: StateIndex) -> bool {
         && i64::try_from(latency_ns).is_ok_and(|ns| ns <= context.latency_limit_ns)
 }
 
-/// The deepest state that is enabled and within the limit; 0 if there is none.
+/// The deepest state that is enabled and within the latency limit; 0 if there is none.
 fn deepest_allowed(context: &Context<'_>) -> StateIndex {
     (0..context.states.len()).rev().find(|&state| is_allowed(context, state)).unwrap_or(0)
 }
 
-/// The bucket of a gap: two for each doubling from 512 ns.
+/// The bucket of a gap: two per doubling, beginning at 512 ns.
 fn bucket_of(gap_ns: u64) -> usize {
     let scaled = gap_ns >> 8;
     if scaled < 2 {
@@ -468,7 +468,7 @@ fn bucket_of(gap_ns: u64) -> usize {
     (2 * (doublings - 1) + half + 1).min(BUCKET_COUNT - 1)
 }
 
-/// Where a bucket ends: the shortest gap of the next.
+/// The end of a bucket, which is the shortest gap of the next.
 fn bucket_end_ns(bucket: usize) -> u64 {
     let doublings = bucket / 2 + 1;
     let half = bucket as u64 & 1;
@@ -483,13 +483,13 @@ mod tests {
     const FAR: SleepLength =
         SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: FAR_AWAY_NS };
 
-    /// Polling, a state that burns half a CPU, and a sleep of 4 µs.
+    /// Polling, a state that uses half a CPU, and a sleep of 4 µs.
     fn table() -> StateTable {
         let half = IdleState { is_auto_promoted: true, ..IdleState::new(500, 2_000) };
         StateTable::new(&[IdleState::POLL, half, IdleState::new(4_000, 50_000)]).unwrap()
     }
 
-    /// As [`table`], with the middle state switched off.
+    /// [`table`] with the middle state disabled.
     fn without_half(table: &StateTable) -> Context<'_> {
         let mut context = Context::new(table, FAR);
         context.disabled = DisabledMask::NONE.with(1);
@@ -510,7 +510,7 @@ mod tests {
         }
     }
 
-    /// The state that a wait begins with, and how long it polls at most.
+    /// The state that a wait begins with, and the longest that it polls.
     fn begin(governor: &mut PollLimit, context: &Context<'_>) -> (StateIndex, u64) {
         plan(governor, context);
         let mut device = Device::default();
@@ -518,7 +518,7 @@ mod tests {
         (decision.state, device.poll_limit_ns)
     }
 
-    /// The same for a wait of `gap_ns`.
+    /// Runs a wait of `gap_ns`, and returns the same as [`begin`].
     fn wait(governor: &mut PollLimit, context: &Context<'_>, gap_ns: u64) -> (StateIndex, u64) {
         let begun = begin(governor, context);
         governor.end_wait(gap_ns);
@@ -541,7 +541,7 @@ mod tests {
         assert_eq!(wait(&mut governor(), &context, 1), (0, 8_000));
     }
 
-    /// A first wait when polling is switched off and no sleep is fast enough.
+    /// Polling is disabled and no sleep meets the latency limit.
     #[test]
     fn polls_without_a_limit_if_nothing_else_is_allowed() {
         let table = table();
@@ -583,7 +583,7 @@ mod tests {
         for _ in 0..40 {
             wait(&mut governor, &context, 30_000);
         }
-        // 30 µs of half a CPU and 0.5 µs late against 30 µs of a whole one, or 4 µs late.
+        // 30 µs of half a CPU and 0.5 µs late, against 30 µs of a whole CPU, or 4 µs late.
         assert_eq!(wait(&mut governor, &context, 30_000).0, 1);
     }
 
@@ -646,7 +646,7 @@ mod tests {
         assert_eq!(wait(&mut governor, &context, 3_000).0, 0);
     }
 
-    /// As [`without_half`], with a deadline that soon.
+    /// Like [`without_half`], with a deadline.
     fn until(table: &StateTable, deadline_ns: i64) -> Context<'_> {
         let soon = SleepLength { sleep_length_ns: deadline_ns, next_event_ns: deadline_ns };
         let mut context = Context::new(table, soon);
@@ -668,7 +668,7 @@ mod tests {
         }
     }
 
-    /// A timer of 150 µs in a loop, and somebody every 20 ms: one wait in 133 is woken.
+    /// A timer of 150 µs in a loop, and a waker every 20 ms: one wait in 133 is woken.
     #[test]
     fn a_rare_wake_is_not_polled_for() {
         let table = table();
@@ -683,12 +683,12 @@ mod tests {
                 _ => governor.end_wait_unwoken(150_000),
             }
         }
-        // The first waits, which know nothing, and a few for gaps that are that short now and then.
+        // Allows for the first waits, without a history, and for a few gaps that happen to be this short.
         assert!(polled_ns < 2_000 * 150_000 / 200, "{polled_ns} ns");
     }
 
-    /// Gaps of 30 µs, and now and then a deadline before them. Those say nothing about the gaps, and
-    /// they are not polled for.
+    /// Gaps of 30 µs, and sometimes a deadline before them. The deadlines say nothing about the gaps, and
+    /// are not polled for.
     #[test]
     fn a_deadline_is_no_gap() {
         let table = table();
@@ -714,7 +714,7 @@ mod tests {
         let table = table();
         let context = without_half(&table);
         let mut governor = governor();
-        // Sleeping costs 44 µs with its priced latency, and 4 µs of CPU time.
+        // Sleeping costs 44 µs including the priced latency, and 4 µs of CPU time.
         for _ in 0..160 {
             wait(&mut governor, &context, 20_000);
         }
@@ -743,7 +743,7 @@ mod tests {
         let table = table();
         let context = without_half(&table);
         let mut governor = governor();
-        // 80 µs polled against a sleep of 44 µs, and then one of 800.
+        // 80 µs of polling against a sleep of 44 µs, and then one of 800.
         for _ in 0..40 {
             wait(&mut governor, &context, 80_000);
         }
@@ -760,7 +760,7 @@ mod tests {
         assert_eq!(begin(&mut governor, &context).0, 2);
     }
 
-    /// A waiter is deaf for no longer than one step takes.
+    /// A waiter does not look at its doorbell during a step, but only that long.
     #[test]
     fn a_plan_is_made_in_small_steps() {
         let table = table();
@@ -788,7 +788,7 @@ mod tests {
         assert_eq!(steps, 3 * BUCKET_COUNT / PLAN_STEP);
     }
 
-    /// A budget that no state but the sleep keeps.
+    /// Only the sleep keeps to the budget.
     #[test]
     fn a_plan_is_made_whatever_the_budget() {
         let table = table();
@@ -807,7 +807,7 @@ mod tests {
         assert_eq!(begin(&mut governor, &context).0, 1);
     }
 
-    /// The cheapest plan by trying all, gap by gap, in real numbers.
+    /// Finds the cheapest plan by trying all, gap by gap, in floating point.
     mod naive {
         use super::*;
 
@@ -817,7 +817,7 @@ mod tests {
                     return gap_ns as f64;
                 }
                 let rest_ns = (gap_ns - poll_limit_ns) as f64;
-                // As `governor` and `table`; the half-way state is promoted after 58 µs.
+                // As in `governor` and `table`. The middle state is promoted after 58 µs.
                 poll_limit_ns as f64
                     + match then {
                         2 => 44_000.0,
@@ -850,7 +850,7 @@ mod tests {
             random
         };
         for round in 0..300 {
-            // Up to four kinds of gaps, each in one bucket of its own.
+            // Up to four kinds of gaps, each in its own bucket.
             let kinds: std::vec::Vec<_> = (0..=next() % 4)
                 .map(|kind| (512 + next() % 512) << (4 * kind + next() % 4))
                 .collect();

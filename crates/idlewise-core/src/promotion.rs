@@ -1,12 +1,12 @@
-//! Auto-promotion: a timer that gets a CPU out of a state that turned out too shallow.
+//! Auto-promotion: a timer that takes a CPU out of a state that turned out too shallow.
 //!
-//! Published by Abhishek Goel as "Auto-promotion logic for cpuidle states" (linuxppc-dev, 2019):
-//! on entry to a shallow state a timer is armed at the next state's target residency plus twice
-//! its exit latency. When it fires the governor is asked again, and sees that the CPU stayed.
+//! Published by Abhishek Goel as "Auto-promotion logic for cpuidle states" (linuxppc-dev, 2019). On entry
+//! to a shallow state, a timer is set to the next state's target residency plus twice its exit latency.
+//! When it fires, the governor is asked again, and sees that the CPU stayed idle.
 
 use crate::{DisabledMask, StateIndex, StateTable};
 
-/// The state that a promotion out of `state` aims at: the next deeper enabled one.
+/// The target of a promotion out of `state`: the next deeper enabled state.
 #[inline]
 pub fn auto_promotion_target(
     states: &StateTable,
@@ -16,8 +16,8 @@ pub fn auto_promotion_target(
     (state + 1..states.len()).find(|&i| !disabled.contains(i))
 }
 
-/// When the promotion timer fires, counted from entry to `state`; `None` if the state is not an
-/// auto-promoted one or nothing deeper is enabled.
+/// When the promotion timer fires, counted from entry to `state`. `None` if the state is not auto-promoted,
+/// or no deeper state is enabled.
 #[inline]
 pub fn auto_promotion_delay_ns(
     states: &StateTable,
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
     use crate::IdleState;
 
-    /// POWER9 as in the published patch: stop0_lite, stop0 20/2 µs, stop2 100/10 µs.
+    /// POWER9 as in the published patch: stop0_lite, stop0 with 20/2 µs, stop2 with 100/10 µs.
     fn power9() -> StateTable {
         let lite = IdleState { is_auto_promoted: true, ..IdleState::new(1_000, 1_000) };
         let (stop0, stop2) = (IdleState::new(2_000, 20_000), IdleState::new(10_000, 100_000));

@@ -1,35 +1,35 @@
-//! Idle states and the table they stand in. Names, powers and sources belong to a machine
-//! (`idlewise-machine`); what a governor may look at is here.
+//! Idle states and the table of them, as far as a governor may see them. Names, powers and sources belong
+//! to a machine (`idlewise-machine`).
 
 use core::fmt;
 
-/// The most states a table may hold, as `CPUIDLE_STATE_MAX` in `include/linux/cpuidle.h`.
+/// The maximum number of states in a table, like `CPUIDLE_STATE_MAX` in `include/linux/cpuidle.h`.
 pub const STATE_COUNT_MAX: usize = 10;
 
-/// A state's place in its table, 0 the shallowest.
+/// A state's index in its table; 0 is the shallowest.
 pub type StateIndex = usize;
 
-/// Longest time a table may declare: a day. The kernel holds these in signed 64-bit nanoseconds,
-/// so any real figure fits; what doesn't is a mistake of unit.
+/// The longest time that a table may declare: a day. The kernel keeps these times in signed 64-bit
+/// nanoseconds, which any real figure fits. A longer time is most likely in the wrong unit.
 const TIME_LIMIT_NS: u64 = 86_400 * 1_000_000_000;
 
-/// One row of a machine's table: a state that software may request.
+/// One row of a machine's table: an idle state that software may request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdleState {
-    /// Worst case from the wake-up to the first instruction, as declared.
+    /// The declared worst-case time from the wake-up to the first instruction.
     pub exit_latency_ns: u64,
-    /// Shortest stay that pays, entry included, as declared.
+    /// The declared shortest stay that saves energy, including the time to enter.
     pub target_residency_ns: u64,
-    /// The CPU runs instructions in a loop and looks whether it is needed.
+    /// The CPU runs a loop and checks whether it is needed.
     pub is_polling: bool,
-    /// A write to a monitored word ends it (MWAIT, UMWAIT, polling): no interrupt is needed.
+    /// A write to a monitored word ends it without an interrupt (MWAIT, UMWAIT, polling).
     pub wakes_on_store: bool,
     /// A promotion timer is armed on entry (see [`crate::auto_promotion_delay_ns`]).
     pub is_auto_promoted: bool,
 }
 
 impl IdleState {
-    /// A state that is neither polled nor promoted, from its two times.
+    /// Creates a state that is neither polled nor promoted, from its two times.
     ///
     /// ```
     /// # use idlewise_core::{DisabledMask, IdleState, StateTable};
@@ -46,7 +46,7 @@ impl IdleState {
         }
     }
 
-    /// A busy-wait state: no exit latency, and any stay pays.
+    /// A busy-wait state: no exit latency, and any stay is long enough.
     pub const POLL: IdleState = IdleState {
         exit_latency_ns: 0,
         target_residency_ns: 0,
@@ -58,36 +58,36 @@ impl IdleState {
 
 /// The idle states of one CPU, shallowest first.
 ///
-/// A table is valid when its target residencies do not decrease (ties are real: see
-/// `skl_cstates` in `drivers/idle/intel_idle.c`), only state 0 polls, and it has 1 to
-/// [`STATE_COUNT_MAX`] states. What is merely odd is a [`TableDoubt`], not an error.
+/// In a valid table, target residencies do not decrease (equal ones exist: see `skl_cstates` in
+/// `drivers/idle/intel_idle.c`), only state 0 polls, and there are 1 to [`STATE_COUNT_MAX`] states. A table
+/// that is merely odd has a [`TableDoubt`], not an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct StateTable {
     states: [IdleState; STATE_COUNT_MAX],
     count: u8,
 }
 
-/// Why a list of states is not a table. Indices count from 0.
+/// Why a list of states does not make a valid table. Indices begin at 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StateTableError {
-    /// There is no state at all.
+    /// There is no state.
     Empty,
-    /// There are more states than the kernel has room for.
+    /// There are more states than the kernel supports.
     TooMany {
-        /// How many there are.
+        /// The number of states.
         count: usize,
     },
     /// A state's target residency is below that of the state before it.
     Unordered {
-        /// The state that is out of order.
+        /// The state with the lower target residency.
         index: StateIndex,
         /// Its target residency.
         target_residency_ns: u64,
-        /// That of the state before it.
+        /// The target residency of the state before it.
         previous_ns: u64,
     },
-    /// A state other than the first one polls.
+    /// A state other than state 0 polls.
     LatePolling {
         /// The polling state.
         index: StateIndex,
@@ -96,7 +96,7 @@ pub enum StateTableError {
     TooLong {
         /// The state that declares it.
         index: StateIndex,
-        /// The time.
+        /// The time, in nanoseconds.
         time_ns: u64,
     },
 }
@@ -126,11 +126,11 @@ impl fmt::Display for StateTableError {
 
 impl core::error::Error for StateTableError {}
 
-/// Something odd in a valid table, worth showing beside every result that rests on it.
+/// Something odd in a valid table. It should be shown with every result that depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableDoubt {
-    /// Leaving the state takes longer than the shortest stay that is said to pay.
+    /// Leaving the state takes longer than its target residency.
     LatencyAboveResidency {
         /// The state.
         index: StateIndex,
@@ -140,7 +140,7 @@ pub enum TableDoubt {
         /// The deeper state.
         index: StateIndex,
     },
-    /// Two neighbours have the same target residency, so the shallower is never the better one.
+    /// Two neighbouring states have the same target residency, so the shallower one is never better.
     EqualResidency {
         /// The deeper state.
         index: StateIndex,
@@ -148,7 +148,7 @@ pub enum TableDoubt {
 }
 
 impl TableDoubt {
-    /// The state that the doubt is about.
+    /// Returns the state that the doubt is about.
     pub fn index(self) -> StateIndex {
         match self {
             Self::LatencyAboveResidency { index }
@@ -172,7 +172,7 @@ impl StateTable {
     /// Checks `states` and copies them.
     ///
     /// # Errors
-    /// The first rule that the list breaks; see [`StateTable`].
+    /// The first rule of [`StateTable`] that the list breaks.
     ///
     /// ```
     /// # use idlewise_core::{DisabledMask, IdleState, StateTable};
@@ -213,10 +213,10 @@ impl StateTable {
         Ok(table)
     }
 
-    /// Replaces the deepest state, for tables that are corrected while they are used.
+    /// Replaces the deepest state, for tables that change while in use.
     ///
     /// # Errors
-    /// As [`StateTable::new`]; the table is then as before.
+    /// As for [`StateTable::new`]. The table is then unchanged.
     pub fn replace_deepest(&mut self, state: IdleState) -> Result<(), StateTableError> {
         let mut states = self.states;
         states[self.deepest()] = state;
@@ -224,20 +224,20 @@ impl StateTable {
         Ok(())
     }
 
-    /// How many states there are, at least 1.
+    /// Returns the number of states, which is at least 1.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a table is never empty")]
     pub fn len(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// The index of the deepest state.
+    /// Returns the index of the deepest state.
     #[inline]
     pub fn deepest(&self) -> StateIndex {
         self.len() - 1
     }
 
-    /// The state at `index`.
+    /// Returns the state at `index`.
     ///
     /// # Panics
     /// If there is no such state.
@@ -246,14 +246,14 @@ impl StateTable {
         &self.as_slice()[index]
     }
 
-    /// All states, shallowest first.
+    /// Returns all states, shallowest first.
     #[inline]
     pub fn as_slice(&self) -> &[IdleState] {
         // `count` never exceeds the array: `new` is the only constructor.
         &self.states[..self.len().min(STATE_COUNT_MAX)]
     }
 
-    /// What is odd in the table, shallowest state first.
+    /// Returns what is odd in the table, shallowest state first.
     pub fn doubts(&self) -> impl Iterator<Item = TableDoubt> + '_ {
         self.as_slice().iter().enumerate().flat_map(move |(index, state)| {
             let shallower = index.checked_sub(1).map(|i| self.states[i]);
@@ -276,15 +276,15 @@ impl fmt::Debug for StateTable {
     }
 }
 
-/// The states of one CPU that somebody switched off (`state*/disable` in sysfs): bit i for state i.
+/// Which states of a CPU are switched off (`state*/disable` in sysfs): bit i stands for state i.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DisabledMask(u16);
 
 impl DisabledMask {
-    /// Every state is enabled.
+    /// All states are enabled.
     pub const NONE: DisabledMask = DisabledMask(0);
 
-    /// Bit i of `bits` disables state i; bits beyond the table are ignored.
+    /// Creates a mask from bits: bit i disables state i. Bits beyond the table are ignored.
     ///
     /// ```
     /// # use idlewise_core::{DisabledMask, IdleState, StateTable};
@@ -295,12 +295,12 @@ impl DisabledMask {
         DisabledMask(bits)
     }
 
-    /// The mask as bits.
+    /// Returns the mask as bits.
     pub const fn bits(self) -> u16 {
         self.0
     }
 
-    /// This mask with state `index` disabled too.
+    /// Returns this mask with state `index` disabled too.
     ///
     /// ```
     /// # use idlewise_core::{DisabledMask, IdleState, StateTable};
@@ -311,7 +311,7 @@ impl DisabledMask {
         DisabledMask(self.0 | 1 << index)
     }
 
-    /// Whether state `index` is switched off.
+    /// Returns whether state `index` is disabled.
     #[inline]
     pub const fn contains(self, index: StateIndex) -> bool {
         self.0 >> index & 1 != 0
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn keeps_odd_figures_as_doubts() {
-        // Bay Trail's C6N has an exit latency above its residency (`byt_cstates`).
+        // Bay Trail's C6N has an exit latency above its target residency (`byt_cstates`).
         let table = StateTable::new(&[IdleState::new(300, 275), IdleState::new(200, 560)]).unwrap();
         assert!(table.doubts().eq([
             TableDoubt::LatencyAboveResidency { index: 0 },

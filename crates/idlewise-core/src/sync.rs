@@ -1,4 +1,4 @@
-//! Atomics from `core`, or loom's, which explore every order that the memory model allows.
+//! Atomics from `core`, or from loom, which explores every order that the memory model allows.
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU32, Ordering};
@@ -8,8 +8,7 @@ pub(crate) use core::sync::atomic::{AtomicU64, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Protocols broken on purpose, so that a test can see loom catch each of them. A check that can't
-/// fail is no check.
+/// Ways to break protocols on purpose. They let tests show that loom catches each of them.
 #[cfg(loom)]
 pub mod broken {
     extern crate std;
@@ -52,7 +51,7 @@ pub mod broken {
         static BROKEN: Cell<Option<Break>> = const { Cell::new(None) };
     }
 
-    /// Runs `model` with one thing broken. Loom runs all threads of a model on one of ours.
+    /// Runs `model` with one thing broken. Loom runs all of a model's threads on one real thread.
     pub fn with<R>(broken: Break, model: impl FnOnce() -> R) -> R {
         struct Mend;
         impl Drop for Mend {
@@ -65,18 +64,18 @@ pub mod broken {
         model()
     }
 
-    /// Whether this model breaks that.
+    /// Whether the current model breaks this.
     pub fn is(candidate: Break) -> bool {
         BROKEN.get() == Some(candidate)
     }
 
-    /// The ordering, or a relaxed one if this model breaks that.
+    /// The given ordering, or a relaxed one if the current model breaks this.
     pub fn weaken(ordering: Ordering, candidate: Break) -> Ordering {
         if is(candidate) { Ordering::Relaxed } else { ordering }
     }
 }
 
-/// `true` in a model that breaks the protocol in this way, and nowhere else.
+/// `true` only in a model that breaks the protocol in this way.
 #[cfg(loom)]
 macro_rules! breaks {
     ($how:ident) => {
@@ -84,7 +83,7 @@ macro_rules! breaks {
     };
 }
 
-/// `true` in a model that breaks the protocol in this way, and nowhere else.
+/// `true` only in a model that breaks the protocol in this way.
 #[cfg(not(loom))]
 macro_rules! breaks {
     ($how:ident) => {
@@ -92,7 +91,7 @@ macro_rules! breaks {
     };
 }
 
-/// The ordering, or a relaxed one in a model that weakens just this one.
+/// The given ordering, or a relaxed one in a model that weakens just this one.
 #[cfg(loom)]
 macro_rules! order {
     ($ordering:ident unless $how:ident) => {
@@ -103,7 +102,7 @@ macro_rules! order {
     };
 }
 
-/// The ordering, or a relaxed one in a model that weakens just this one.
+/// The given ordering, or a relaxed one in a model that weakens just this one.
 #[cfg(not(loom))]
 macro_rules! order {
     ($ordering:ident unless $how:ident) => {

@@ -1,31 +1,31 @@
-//! The kernel's judgement of one stay: `above` and `below` in `cpuidle_enter_state`
+//! How the kernel judges a stay: `above` and `below` in `cpuidle_enter_state`
 //! (`drivers/cpuidle/cpuidle.c`).
 
 use crate::{DisabledMask, StateIndex, StateTable};
 
-/// One stay in one state. The duration is the kernel's: from entry to the first instruction after
-/// it, exit latency included.
+/// One stay in one state. Its duration is measured as in the kernel: from entry to the first instruction
+/// afterwards, including the exit latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stay {
     /// The state that was entered.
     pub state: StateIndex,
-    /// How long it lasted, exit latency included.
+    /// How long it lasted, including the exit latency.
     pub idle_duration_ns: u64,
 }
 
-/// Whether a state fitted the stay it got.
+/// Whether a state fitted its stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Neither too deep nor too shallow.
     Fit,
-    /// Below the state's target residency although a shallower state was enabled (`above`).
+    /// Shorter than the state's target residency, although a shallower state was enabled (`above`).
     TooDeep,
-    /// Long enough, less the exit latency, for the next deeper enabled state (`below`).
+    /// Long enough for the next deeper enabled state, after subtracting the exit latency (`below`).
     TooShallow,
 }
 
 impl Verdict {
-    /// The verdict as one word.
+    /// Returns the verdict as one word.
     pub const fn name(self) -> &'static str {
         match self {
             Verdict::Fit => "fit",
@@ -39,7 +39,7 @@ impl Stay {
     /// Judges the stay.
     ///
     /// # Panics
-    /// If the table has no such state.
+    /// If the table does not have the state.
     ///
     /// ```
     /// # use idlewise_core::{DisabledMask, IdleState, StateTable, Stay, Verdict};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * idlewise-park for C and C++: threads that wait for each other poll, watch their cache line or sleep, by
- * what their waits were like. Linux.
+ * idlewise-park for C and C++ (Linux). A thread that waits for another polls, monitors a cache line or
+ * sleeps, depending on how long its earlier waits took.
  *
  * Functions that can fail return 0 or a negative errno value: -EINVAL for a null or misaligned pointer,
- * -ETIMEDOUT, -EBUSY where only one thread may be, and -ENOTRECOVERABLE for a defect of the library itself,
- * which it reports on standard error. Times are nanoseconds of CLOCK_MONOTONIC. No function is a
- * cancellation point, and none may be called from a signal handler but those that wake.
+ * -ETIMEDOUT, -EBUSY if another thread is using the object, and -ENOTRECOVERABLE for a bug in the library
+ * itself, which it reports on standard error. Times are nanoseconds of CLOCK_MONOTONIC. No function is a
+ * cancellation point. A signal handler may only call the functions that wake.
  */
 #ifndef IDLEWISE_PARK_H
 #define IDLEWISE_PARK_H
@@ -17,55 +17,56 @@
 extern "C" {
 #endif
 
-/* The version of the functions below; it grows with them. */
+/* The version of the functions below. It increases when functions are added. */
 #define IDLEWISE_PARK_ABI 1
 
-/* The version of the library that the program runs with: at least IDLEWISE_PARK_ABI, or functions that the
- * program was built with are missing. */
+/* Returns the version of the library that the program runs with. If it is below IDLEWISE_PARK_ABI,
+ * functions that the program was built with are missing. */
 uint32_t idlewise_park_abi(void);
 
 /* No timeout. */
 #define IDLEWISE_FOREVER UINT64_MAX
 
 /*
- * A parker: one thread waits by it, any number wake it by its unparkers. It holds at most one token, which
- * an unpark leaves and the next park takes. All that was written before the unpark is seen after the park.
+ * A parker: one thread waits on it, and any number of threads wake it through unparkers. It holds at most
+ * one token, which an unpark leaves and the next park takes. Whatever was written before the unpark is
+ * visible after the park.
  */
 typedef struct idlewise_parker idlewise_parker;
 typedef struct idlewise_unparker idlewise_unparker;
 
-/* Makes a parker. */
+/* Creates a parker. */
 int idlewise_parker_create(idlewise_parker **parker);
 
-/* Frees a parker that nobody waits by. Its unparkers stay valid and do nothing any more. NULL is fine. */
+/* Frees a parker that nobody waits on. Its unparkers stay valid but do nothing. NULL is allowed. */
 void idlewise_parker_destroy(idlewise_parker *parker);
 
-/* Waits for a token and takes it, for at most timeout_ns. 0: with a token; -ETIMEDOUT: without; -EBUSY:
- * another thread waits by this parker. */
+/* Waits for a token for at most timeout_ns, and takes it. Returns 0 with a token, -ETIMEDOUT without one,
+ * or -EBUSY if another thread waits on this parker. */
 int idlewise_parker_park(idlewise_parker *parker, uint64_t timeout_ns);
 
-/* Gives an unparker of a parker; release it when it is not needed any more. */
+/* Creates an unparker for a parker. Release it when it is no longer needed. */
 int idlewise_parker_unparker(const idlewise_parker *parker, idlewise_unparker **unparker);
 
 /* Leaves a token and wakes the waiter, with a system call only if it sleeps. */
 int idlewise_unparker_unpark(const idlewise_unparker *unparker);
 
-/* Frees an unparker. NULL is fine. */
+/* Frees an unparker. NULL is allowed. */
 void idlewise_unparker_release(idlewise_unparker *unparker);
 
-/* What a parker's waits were like so far. More may be added at the end. */
+/* Statistics of a parker's waits. Later versions may add fields at the end. */
 typedef struct idlewise_wait_stats {
     uint64_t waits;       /* that did not find their token there */
     uint64_t timeouts;    /* of these, how many ended without one */
     uint64_t store_wakes; /* of these, how many ended by the waker's store alone */
 } idlewise_wait_stats;
 
-/* Writes at most size bytes of the statistics: pass sizeof(idlewise_wait_stats). */
+/* Writes at most size bytes of the statistics. Pass sizeof(idlewise_wait_stats). */
 int idlewise_parker_stats(const idlewise_parker *parker, idlewise_wait_stats *stats, uint64_t size);
 
 /*
- * A parker of one word, to embed in a structure of one's own. Zeroed memory is one without a token.
- * One thread at a time waits by it. The thread's own history, not the parker's, decides how.
+ * A parker of one word, to embed in a structure. Zeroed memory is a parker without a token. Only one thread
+ * at a time may wait on it. The thread's history, not the parker's, decides how it waits.
  */
 typedef struct idlewise_raw_parker {
     uint32_t word;
@@ -73,14 +74,14 @@ typedef struct idlewise_raw_parker {
 
 #define IDLEWISE_RAW_PARKER_INIT { 0 }
 
-/* As idlewise_parker_park. */
+/* Like idlewise_parker_park. */
 int idlewise_raw_park(idlewise_raw_parker *parker, uint64_t timeout_ns);
 
-/* As idlewise_unparker_unpark. The parker may be gone as soon as its waiter has the token. */
+/* Like idlewise_unparker_unpark. The parker may be gone as soon as its waiter has the token. */
 int idlewise_raw_unpark(idlewise_raw_parker *parker);
 
 /* The same for memory that several processes share. A waker that is killed between its store and its system
- * call wakes nobody: use a timeout where that must not be for ever. */
+ * call wakes nobody: use a timeout where a wait must not last for ever. */
 typedef struct idlewise_process_parker {
     uint32_t word;
 } idlewise_process_parker;
@@ -90,11 +91,11 @@ typedef struct idlewise_process_parker {
 int idlewise_process_park(idlewise_process_parker *parker, uint64_t timeout_ns);
 int idlewise_process_unpark(idlewise_process_parker *parker);
 
-/* Sleeps while *word is expected and nobody wakes; may return 0 for no reason. -ETIMEDOUT: time is up. It
- * does not poll. */
+/* Sleeps while *word is expected and nobody wakes. May return 0 spuriously, and -ETIMEDOUT after the
+ * timeout. It does not poll. */
 int idlewise_word_wait(const uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 
-/* Wakes one or all that sleep on the word. Change it first; it is not read. */
+/* Wakes one thread, or all, that sleep on the word. Change the word first; it is not read. */
 int idlewise_word_wake_one(const uint32_t *word);
 int idlewise_word_wake_all(const uint32_t *word);
 

@@ -1,7 +1,7 @@
-//! `idlewise-park` for C: what `include/idlewise_park.h` declares, and nothing else.
+//! `idlewise-park` for C: the functions that `include/idlewise_park.h` declares, and nothing else.
 //!
-//! No panic crosses the boundary: a defect is -ENOTRECOVERABLE, after the panic's own message. A parker
-//! that two threads wait by, which Rust's types forbid, is -EBUSY.
+//! No panic crosses the boundary: after the panic's own message, a bug returns -ENOTRECOVERABLE. If two
+//! threads wait on one parker, which Rust's types forbid, the second gets -EBUSY.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::missing_safety_doc,
@@ -15,9 +15,9 @@ use std::time::Duration;
 use idlewise_park::{Parker, ProcessParker, RawParker, Unparker, word};
 use libc::{EBUSY, EINVAL, ENOTRECOVERABLE, ETIMEDOUT, c_int};
 
-/// The header's IDLEWISE_PARK_ABI.
+/// The header's `IDLEWISE_PARK_ABI`.
 const ABI: u32 = 1;
-/// The header's IDLEWISE_FOREVER.
+/// The header's `IDLEWISE_FOREVER`.
 const FOREVER: u64 = u64::MAX;
 
 /// A parker with a flag that says whether a thread uses it.
@@ -40,7 +40,7 @@ fn guarded(call: impl FnOnce() -> c_int) -> c_int {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(-ENOTRECOVERABLE)
 }
 
-/// Waits with or without a deadline. `wait_for` says whether something else ended it.
+/// Waits with or without a deadline. `wait_for` returns whether the wait was woken before its deadline.
 fn waited(timeout_ns: u64, wait: impl FnOnce(), wait_for: impl FnOnce(Duration) -> bool) -> c_int {
     match timeout_ns {
         FOREVER => wait(),
@@ -51,7 +51,7 @@ fn waited(timeout_ns: u64, wait: impl FnOnce(), wait_for: impl FnOnce(Duration) 
 }
 
 impl CParker {
-    /// `None` while another thread has it, or this one below a signal handler.
+    /// Returns `None` while another thread uses it, or this thread does outside a signal handler.
     fn using<R>(&self, call: impl FnOnce(&Parker) -> R) -> Option<R> {
         struct Used<'a>(&'a AtomicBool);
         impl Drop for Used<'_> {
@@ -81,7 +81,7 @@ unsafe extern "C" fn idlewise_parker_create(parker: *mut *mut CParker) -> c_int 
         let made = Parker::new();
         let unparker = made.unparker().clone();
         let made = CParker { parker: made, unparker, is_used: AtomicBool::new(false) };
-        // SAFETY: not null, so the caller may be written to.
+        // SAFETY: not null, so the caller guarantees that it can be written.
         unsafe { parker.write(Box::into_raw(Box::new(made))) };
         0
     })
@@ -91,7 +91,7 @@ unsafe extern "C" fn idlewise_parker_create(parker: *mut *mut CParker) -> c_int 
 unsafe extern "C" fn idlewise_parker_destroy(parker: *mut CParker) {
     guarded(|| {
         if !parker.is_null() {
-            // SAFETY: made by `idlewise_parker_create`, and the caller gives it up.
+            // SAFETY: made by `idlewise_parker_create`, and the caller no longer uses it.
             drop(unsafe { Box::from_raw(parker) });
         }
         0
@@ -122,7 +122,7 @@ unsafe extern "C" fn idlewise_parker_unparker(
             return -EINVAL;
         }
         let made = Box::into_raw(Box::new(parker.unparker.clone()));
-        // SAFETY: not null, so the caller may be written to.
+        // SAFETY: not null, so the caller guarantees that it can be written.
         unsafe { unparker.write(made) };
         0
     })
@@ -142,7 +142,7 @@ unsafe extern "C" fn idlewise_unparker_unpark(unparker: *const Unparker) -> c_in
 unsafe extern "C" fn idlewise_unparker_release(unparker: *mut Unparker) {
     guarded(|| {
         if !unparker.is_null() {
-            // SAFETY: made by `idlewise_parker_unparker`, and the caller gives it up.
+            // SAFETY: made by `idlewise_parker_unparker`, and the caller no longer uses it.
             drop(unsafe { Box::from_raw(unparker) });
         }
         0
@@ -168,13 +168,13 @@ unsafe extern "C" fn idlewise_parker_stats(
             store_wakes: found.store_wakes,
         };
         let size = usize::try_from(size).unwrap_or(usize::MAX).min(size_of::<CWaitStats>());
-        // SAFETY: the caller has room for `size` bytes; a program may be older than the library.
+        // SAFETY: the caller has room for `size` bytes. A program may be older than the library.
         unsafe { std::ptr::from_ref(&found).cast::<u8>().copy_to(stats.cast(), size) };
         0
     })
 }
 
-/// Calls with a word that is there and aligned.
+/// Calls `call` with a word that is not null and is aligned.
 fn with_word<T>(word: *mut T, call: impl FnOnce(*mut T) -> c_int) -> c_int {
     let is_word = !word.is_null() && word.cast::<AtomicU32>().is_aligned();
     if is_word { guarded(|| call(word)) } else { -EINVAL }
@@ -183,7 +183,7 @@ fn with_word<T>(word: *mut T, call: impl FnOnce(*mut T) -> c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn idlewise_raw_park(word: *mut AtomicU32, timeout_ns: u64) -> c_int {
     with_word(word, |word| {
-        // SAFETY: a RawParker is a word, zeroed or used as one before; it stays until we return.
+        // SAFETY: a RawParker is one word, either zeroed or in use. It stays alive until this returns.
         let parker = unsafe { &*word.cast::<RawParker>() };
         waited(timeout_ns, || parker.park(), |left| parker.park_timeout(left).is_woken())
     })
@@ -192,7 +192,7 @@ unsafe extern "C" fn idlewise_raw_park(word: *mut AtomicU32, timeout_ns: u64) ->
 #[unsafe(no_mangle)]
 unsafe extern "C" fn idlewise_raw_unpark(word: *mut AtomicU32) -> c_int {
     with_word(word, |word| {
-        // SAFETY: alive until its waiter has a token, as the header asks.
+        // SAFETY: it is alive until its waiter has a token, as the header requires.
         unsafe { RawParker::unpark_raw(word.cast::<RawParker>()) };
         0
     })
@@ -201,7 +201,7 @@ unsafe extern "C" fn idlewise_raw_unpark(word: *mut AtomicU32) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn idlewise_process_park(word: *mut u32, timeout_ns: u64) -> c_int {
     with_word(word, |word| {
-        // SAFETY: a ProcessParker is a word that stays mapped until we return.
+        // SAFETY: a ProcessParker is one word, which stays mapped until this returns.
         let parker = unsafe { ProcessParker::from_ptr(word) };
         waited(timeout_ns, || parker.park(), |left| parker.park_timeout(left).is_woken())
     })
@@ -223,7 +223,7 @@ unsafe extern "C" fn idlewise_word_wait(
     timeout_ns: u64,
 ) -> c_int {
     with_word(address.cast_mut(), |address| {
-        // SAFETY: a word that stays until we return, and that others write as an atomic.
+        // SAFETY: the word stays alive until this returns, and others write it atomically.
         let found = unsafe { &*address };
         waited(
             timeout_ns,

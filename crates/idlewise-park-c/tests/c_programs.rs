@@ -1,18 +1,18 @@
-//! C and C++ programs against the header and both libraries, as an installation has them.
+//! Builds C and C++ programs against the header and both libraries, as in an installation.
 #![cfg(target_os = "linux")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-// The libraries are built because the test depends on the crate.
+// This makes cargo build the libraries.
 use idlewise_park_c as _;
 
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Where cargo leaves the libraries: beside the test.
+/// Where cargo puts the libraries: beside the test.
 fn libraries() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
@@ -51,7 +51,7 @@ fn a_program_runs_with_the_shared_and_with_the_static_library() {
     let libraries = libraries();
 
     let shared = folder.path().join("shared");
-    // As an installation has it: the name that programs are linked with, and the one they look for.
+    // As in an installation: one name for linking programs, and one that they look for.
     let so = libraries.join("libidlewise_park_c.so");
     for name in ["libidlewise_park.so", "libidlewise_park.so.0"] {
         std::os::unix::fs::symlink(&so, folder.path().join(name)).unwrap();
@@ -67,7 +67,7 @@ fn a_program_runs_with_the_shared_and_with_the_static_library() {
     assert_eq!(run(&mut Command::new(&fixed)), "ok\n");
 }
 
-/// As a package is built: into a folder that stands for the root, with a prefix that is not it.
+/// Installs the way a package is built: into a folder that stands for the root, with another prefix.
 #[test]
 fn an_installation_is_found_by_pkg_config() {
     if !has("gcc") || !has("pkg-config") {
@@ -75,7 +75,7 @@ fn an_installation_is_found_by_pkg_config() {
     }
     let folder = tempfile::tempdir().unwrap();
     let libraries = libraries();
-    // The other crate's library may not have been built; here its name is what counts.
+    // The other crate's library may not have been built. Only its name matters here.
     let from = folder.path().join("from");
     std::fs::create_dir(&from).unwrap();
     for name in ["libidlewise_park_c.so", "libidlewise_park_c.a"] {
@@ -116,7 +116,7 @@ fn the_header_is_c99_and_cpp() {
     }
 }
 
-/// What the library exports is what the header declares, neither more nor less.
+/// The library exports exactly what the header declares.
 #[test]
 fn header_and_library_have_the_same_functions() {
     if !has("nm") {

@@ -1,4 +1,4 @@
-/* What the header promises, called as a C program would. Exit status 0, or the line that failed. */
+/* Checks what the header promises, as a C program. Exits with 0, or the line that failed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -80,7 +80,7 @@ static void *park_shared(void *data)
     return (void *)(intptr_t)outcome;
 }
 
-/* Two threads, one parker: one of them is told, and the other gets the token. */
+/* Two threads wait on one parker: one is refused, the other gets the token. */
 static void two_waiters(void)
 {
     idlewise_unparker *unparker;

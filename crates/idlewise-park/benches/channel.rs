@@ -1,9 +1,9 @@
-//! What an item costs, beside std's and crossbeam's channels: in turns, in one run.
+//! What an item costs, compared with std's and crossbeam's channels in one run, in turns.
 //!
 //! `cargo bench --package idlewise-park --bench channel [rounds]`
 //!
-//! Prints the median of the rounds in nanoseconds per item, and the median of each round's ratio to
-//! std. CPU time is what both threads use; where other programs run too it says more than wall time.
+//! Prints the median of the rounds in nanoseconds per item, and the median of each round's ratio to std.
+//! CPU time is that of both threads. If other programs run too, it is more reliable than wall time.
 #![allow(clippy::print_stdout, reason = "a benchmark says what it measured")]
 
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 const CAPACITY: usize = 1024;
 const ITEM_COUNT: u64 = 1_000_000;
 
-/// Measures one of them.
+/// Measures one contender.
 type Costs = fn() -> [f64; 3];
 
-/// std first: the others are compared with it.
+/// std comes first, because the others are compared with it.
 const CONTENDERS: [(&str, Costs); 3] = [
     ("std", || {
         costs(|| {
@@ -38,7 +38,7 @@ const CONTENDERS: [(&str, Costs); 3] = [
 
 const COLUMNS: [&str; 3] = ["two threads, wall", "two threads, CPU", "one thread, CPU"];
 
-/// What an item costs by each of the columns.
+/// The cost of an item in each of the columns.
 fn costs<S: Fn(u64) + Send, R: Fn() -> Option<u64>>(make: impl Fn() -> (S, R)) -> [f64; 3] {
     let (send, recv) = make();
     let (start, cpu) = (Instant::now(), cpu_time());
@@ -49,7 +49,7 @@ fn costs<S: Fn(u64) + Send, R: Fn() -> Option<u64>>(make: impl Fn() -> (S, R)) -
     let two_threads = [start.elapsed(), cpu_time() - cpu];
     assert_eq!(sum, ITEM_COUNT * (ITEM_COUNT - 1) / 2);
 
-    // Fills the channel and empties it: nobody waits.
+    // Fills the channel and empties it, so that nobody waits.
     let (send, recv) = make();
     let cpu = cpu_time();
     for _ in 0..ITEM_COUNT / CAPACITY as u64 {
@@ -64,7 +64,7 @@ fn per_item(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / ITEM_COUNT as f64
 }
 
-/// CPU time of the whole process; wall time where the OS is not asked for it.
+/// CPU time of the whole process, or wall time where the OS is not asked.
 fn cpu_time() -> Duration {
     #[cfg(unix)]
     {

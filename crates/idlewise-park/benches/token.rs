@@ -1,10 +1,10 @@
-//! What a wake-up costs that finds nobody asleep, beside crossbeam's parker.
+//! What a wake-up costs when nobody sleeps, compared with crossbeam's parker.
 //!
 //! `cargo bench --package idlewise-park --bench token`
 //!
-//! Both take turns in short rounds, so that whatever else the machine does meets both alike and most
-//! rounds not at all. A row has the median of each, in nanoseconds, and the median of the rounds'
-//! ratios with the range that nine of ten rounds lie in. Nothing is asserted.
+//! Both take turns in short rounds, so that other activity on the machine affects both alike, and most
+//! rounds not at all. Each row shows the medians in nanoseconds, the median of the rounds' ratios, and the
+//! range that contains nine of ten rounds. Nothing is asserted.
 #![allow(clippy::print_stdout, reason = "prints what it measured")]
 
 use std::hint::black_box;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::sync as crossbeam;
 use idlewise_park as ours;
 
-/// One measurement: nanoseconds an operation took, on average over a round.
+/// One measurement: nanoseconds per operation, averaged over a round.
 type Round<'a> = Box<dyn FnMut() -> f64 + 'a>;
 
 fn per_op(elapsed: Duration, op_count: u32) -> f64 {
@@ -37,7 +37,7 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 fn compare(what: &str, round_count: usize, mut ours: Round<'_>, mut theirs: Round<'_>) {
     let (mut a, mut b, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..round_count + round_count / 10 {
-        // Whoever is second finds the caches warmer: take turns in that, too.
+        // The second one finds warmer caches, so the order alternates.
         let (x, y) = if round % 2 == 0 {
             let x = ours();
             (x, theirs())
@@ -45,7 +45,7 @@ fn compare(what: &str, round_count: usize, mut ours: Round<'_>, mut theirs: Roun
             let y = theirs();
             (ours(), y)
         };
-        // The first tenth warms up.
+        // The first tenth is for warming up.
         if round >= round_count / 10 {
             a.push(x);
             b.push(y);
@@ -68,7 +68,7 @@ fn compare(what: &str, round_count: usize, mut ours: Round<'_>, mut theirs: Roun
 const OPS: u32 = 2_000;
 const ROUNDS: usize = 1_000;
 
-/// A round in which two threads make the same call at once.
+/// A round in which two threads make the same call at the same time.
 fn by_two<'a, T: Sync>(on: &'a T, op: impl Fn(&T) + Sync + 'a) -> Round<'a> {
     Box::new(move || {
         const OPS: u32 = 100_000;
@@ -88,7 +88,7 @@ fn by_two<'a, T: Sync>(on: &'a T, op: impl Fn(&T) + Sync + 'a) -> Round<'a> {
 }
 
 fn main() {
-    // `cargo test --benches` runs each benchmark with `--test`: it is built, then, and that is all.
+    // `cargo test --benches` runs each benchmark with `--test`, which only checks that it builds.
     if std::env::args().any(|arg| arg == "--test") {
         return;
     }
@@ -137,7 +137,7 @@ fn main() {
         }),
     );
 
-    // Sixteen of each, so that a look at the clock is shared and all stay in the first cache.
+    // Sixteen of each, so that they share the cost of reading the clock and fit in the first-level cache.
     let many_ours: Vec<_> = (0..16).map(|_| ours::Parker::new()).collect();
     let many_theirs: Vec<_> = (0..16).map(|_| crossbeam::Parker::new()).collect();
     let time_parks = |unpark_all: &dyn Fn(), park_all: &dyn Fn()| {

@@ -1,10 +1,10 @@
-//! An executor of a page: workers that wait as an idle loop does, and tasks that wake them.
+//! A one-page executor: its workers wait as an idle loop does, and its tasks wake them.
 //!
 //! `cargo run --release --package idlewise-park --example executor`
 //!
-//! The workers share one queue. A task that is woken goes into the queue and calls for one idle
-//! worker, which costs no system call unless one sleeps and nobody wakes it yet. The main thread blocks
-//! on the result with the same crate's `block_on`.
+//! The workers share one queue. When a task is woken, it enters the queue and wakes one idle worker. That
+//! costs no system call unless the worker sleeps and nobody else is waking it. The main thread blocks on
+//! the result with the same crate's `block_on`.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::collections::VecDeque;
@@ -26,9 +26,9 @@ struct Shared {
 }
 
 struct Task {
-    /// `None` while it is polled, and when it is done.
+    /// `None` while the job is polled, and when it is done.
     job: Mutex<Option<Job>>,
-    /// It is in the queue already: waking it again does nothing.
+    /// The job is already in the queue, so waking it again does nothing.
     is_queued: AtomicBool,
     shared: Arc<Shared>,
 }
@@ -49,7 +49,7 @@ impl Shared {
             let task = self.ready.lock().unwrap().pop_front();
             match task {
                 Some(task) => task.poll(),
-                // The last look is made when wakers know of this worker already.
+                // When it looks for the last time, wakers already know about this worker.
                 None => worker.wait(|| {
                     self.is_over.load(Ordering::Acquire) || !self.ready.lock().unwrap().is_empty()
                 }),
@@ -60,7 +60,7 @@ impl Shared {
 
 impl Task {
     fn poll(self: Arc<Self>) {
-        // From here on a wake queues it again. The lock keeps it to one worker at a time.
+        // From here on a wake-up queues it again. The lock keeps it to one worker at a time.
         let mut job = self.job.lock().unwrap();
         self.is_queued.store(false, Ordering::Release);
         let waker = Waker::from(self.clone());
@@ -90,7 +90,7 @@ impl Executor {
         Executor { shared, workers }
     }
 
-    /// Runs a future; what it returns can be awaited.
+    /// Spawns a future and returns a handle for its result.
     fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,

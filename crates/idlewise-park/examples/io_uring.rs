@@ -1,5 +1,5 @@
-//! An event loop on io_uring (Linux 6.7): it waits in one call for its bell and for a futex word that
-//! others wake who know nothing of the bell (`IORING_OP_FUTEX_WAIT`), and polls both before it blocks.
+//! An event loop on io_uring (Linux 6.7). One call waits for its bell and for a futex word whose wakers do
+//! not know about the bell (`IORING_OP_FUTEX_WAIT`). The loop polls for both before it blocks.
 //!
 //! `cargo run --release --package idlewise-park --example io_uring`
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
@@ -18,12 +18,12 @@ mod linux {
     const BELL: u64 = 1;
     const WORD: u64 = 2;
 
-    // Of linux/futex.h: a word of 32 bits, of this process alone, for any waker.
+    // From linux/futex.h: a 32-bit word, private to the process, for any waker.
     const FUTEX2_SIZE_U32: u32 = 0x02;
     const FUTEX2_PRIVATE: u32 = 128;
     const FUTEX_BITSET_MATCH_ANY: u64 = 0xffff_ffff;
 
-    /// A ring with what the loop needs, or why there is none.
+    /// Creates a ring with what the loop needs. The error says why there is none.
     fn ring() -> Result<IoUring, String> {
         let ring = IoUring::new(8).map_err(|error| format!("no io_uring here: {error}"))?;
         let mut probe = Probe::new();
@@ -37,13 +37,13 @@ mod linux {
     }
 
     fn submit(ring: &mut IoUring, entry: &squeue::Entry) {
-        // SAFETY: what the entries point to, the bell's descriptor and a static word, outlives the ring.
+        // SAFETY: the entries point to the bell's descriptor and to a static word, which outlive the ring.
         unsafe { ring.submission().push(entry) }.expect("room for two entries");
     }
 
-    /// Others write a request's number there and wake whoever sleeps on it.
+    /// Other threads write a request's number here and wake whoever sleeps on it.
     static REQUEST: AtomicU32 = AtomicU32::new(0);
-    /// And this is what rings the bell.
+    /// Work that other threads announce by ringing the bell.
     static WORK: AtomicU32 = AtomicU32::new(0);
 
     pub fn run() -> io::Result<String> {
@@ -76,7 +76,7 @@ mod linux {
                 is_bell_watched = true;
             }
             if !is_word_watched {
-                // Completes at once (EAGAIN) if the word has changed since we looked.
+                // Completes at once (EAGAIN) if the word has changed since it was read.
                 let (word, expected) = (REQUEST.as_ptr(), u64::from(request));
                 let flags = FUTEX2_SIZE_U32 | FUTEX2_PRIVATE;
                 let wait = opcode::FutexWait::new(word, expected, FUTEX_BITSET_MATCH_ANY, flags);
@@ -85,13 +85,13 @@ mod linux {
             }
             ring.submit()?;
 
-            // The look: two loads of memory that the kernel writes. A ring made with
+            // The look loads two words that the kernel writes. A ring created with
             // IORING_SETUP_COOP_TASKRUN or DEFER_TASKRUN would have to enter the kernel for it.
             let is_asleep = bell.poll(|| !ring.completion().is_empty()).is_asleep();
             if is_asleep {
                 blocked_count += 1;
                 match ring.submit_and_wait(1) {
-                    // A signal: `wake_up`, and wait again.
+                    // After a signal: call `wake_up` and wait again.
                     Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                     _ => {}
                 }
@@ -101,7 +101,7 @@ mod linux {
             }
             for completion in ring.completion() {
                 match completion.user_data() {
-                    // A poll of io_uring ends when it has told once; `wake_up` reads the eventfd.
+                    // An io_uring poll ends after one completion. `wake_up` reads the eventfd.
                     BELL => is_bell_watched = false,
                     _ => is_word_watched = false,
                 }

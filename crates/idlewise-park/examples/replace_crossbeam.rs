@@ -1,4 +1,4 @@
-//! Replacing crossbeam's `Parker`: one line changes.
+//! Replaces crossbeam's `Parker` by changing one line.
 //!
 //! `cargo run --release --package idlewise-park --example replace_crossbeam`
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
@@ -25,7 +25,7 @@ fn main() {
     parker.park();
     assert_eq!(work.load(Ordering::Relaxed), 42);
 
-    // crossbeam's return nothing; ours say how they ended, and may be ignored.
+    // crossbeam's methods return nothing; these return how the wait ended, which may be ignored.
     parker.park_timeout(Duration::from_micros(100));
     assert!(!parker.park_deadline(Instant::now()).is_woken());
     worker.join().unwrap();

@@ -1,5 +1,5 @@
-//! A request/response server in one process: clients send through a bounded channel and wait for
-//! the answer with a parker each; the server waits in the state that fits the clients' rhythm.
+//! A request/response server in one process. Clients send through a bounded channel, and each waits for the
+//! answer with its own parker. The server waits in the state that suits the clients' rhythm.
 //!
 //! `cargo run --release --package idlewise-park --example request_response [requests]`
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
@@ -32,7 +32,7 @@ fn main() {
                     let client = parker.unparker().clone();
                     to_server.send(Request { number, answer: answer.clone(), client }).unwrap();
                     parker.park();
-                    // What the server wrote before it woke us is here.
+                    // Whatever the server wrote before it woke this client is visible here.
                     assert_eq!(answer.load(Ordering::Relaxed), number * number);
                     slowest = slowest.max(start.elapsed());
                 }

@@ -1,5 +1,5 @@
-//! A thread pool on [`idlewise_park::Idle`]: workers that find nothing wait there, and each task
-//! wakes one of them, if one waits.
+//! A thread pool on [`idlewise_park::Idle`]. Workers that find no task wait there, and each new task wakes
+//! one of them if one waits.
 //!
 //! `cargo run --release --package idlewise-park --example thread_pool [tasks]`
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
@@ -30,7 +30,7 @@ impl Pool {
                 std::thread::spawn(move || {
                     let place = idle.worker(number);
                     loop {
-                        // In this order: what came before the end is seen after it.
+                        // Read the flag first: tasks pushed before it was set are then visible.
                         let is_over = is_closed.load(Ordering::Acquire);
                         if let Some(task) = tasks.pop() {
                             task();
@@ -51,7 +51,7 @@ impl Pool {
         self.idle.wake_one();
     }
 
-    /// Does what is left and returns how often workers waited.
+    /// Runs the remaining tasks, and returns how often workers waited.
     fn close(self) -> u64 {
         self.is_closed.store(true, Ordering::Release);
         self.idle.wake_many(self.workers.len());

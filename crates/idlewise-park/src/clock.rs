@@ -1,27 +1,26 @@
-//! The clock that waits are measured with: the CPU's counter where the kernel keeps time by it, else
-//! the OS's clock.
+//! The clock that measures waits: the CPU's counter if the kernel keeps time by it, else the OS's clock.
 //!
-//! On x86 the time stamp counter is used if CPUID calls it invariant *and* the kernel trusts it: it is
-//! its clock source, or, in a KVM guest, the host says that its clock is stable, which rests on the
-//! counter. A kernel that has seen it drift or jump switches to another source, and so do we by
-//! not beginning with it. Its rate is not waited for: the OS's clock serves for the first few
-//! milliseconds, while both are read now and then; when two spans in a row agree on a rate, the counter
-//! takes over. On Arm it is the virtual counter, whose rate the CPU tells. Reading them takes a few
-//! nanoseconds and no system call anywhere. All times are nanoseconds since [`START_NS`] before the process's
-//! first look at the clock.
+//! On x86 the time stamp counter is used if CPUID calls it invariant *and* the kernel trusts it. The kernel
+//! trusts it if it is the clock source, or if the host tells a KVM guest that the guest's clock is stable,
+//! which rests on the counter. A kernel that has seen the counter drift or jump uses another source, and so
+//! does this module. Nothing waits for the counter's rate: for the first few milliseconds the OS's clock
+//! serves, and both are read now and then. When two spans in a row agree on a rate, the counter takes over.
+//! On Arm it is the virtual counter, whose rate the CPU reports. A reading takes a few nanoseconds and
+//! never a system call. All times are in nanoseconds; the process's first reading is [`START_NS`].
 //!
-//! A counter may jump, ahead or back, when a machine was suspended or a virtual one moved, and its rate
-//! is known to 30 ppm. So a [`Deadline`] is the OS's clock's, and the counter only says when to look there.
+//! A counter may jump ahead or back when a machine was suspended or a virtual one was moved, and its rate
+//! is known to 30 ppm only. So a [`Deadline`] is kept by the OS's clock; the counter only says when to look
+//! at it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the clock says at the process's first look: as far from one end of time as from the other, so that
-/// no counter that begins again or jumps gets there.
+/// The clock's value at the process's first reading. It is as far from 0 as from the maximum, so that no
+/// counter that restarts or jumps reaches either.
 const START_NS: u64 = 1 << 62;
 
-/// A CPU's counter: at `origin_ticks` our time is `origin_ns`; `ns_per_tick` has 32 binary places.
+/// A CPU's counter. At `origin_ticks` our time is `origin_ns`; `ns_per_tick` has 32 fractional bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counter {
     origin_ticks: u64,
@@ -31,7 +30,7 @@ struct Counter {
 
 impl Counter {
     fn at_ns(self, ticks: u64) -> u64 {
-        // With a sign: a counter that began again, or another CPU's, may lie below the origin.
+        // Signed, because a counter that restarted, or another CPU's, may be below the origin.
         let since = ticks.wrapping_sub(self.origin_ticks) as i64;
         let since_ns = (i128::from(since) * i128::from(self.ns_per_tick)) >> 32;
         self.origin_ns.wrapping_add(since_ns as u64)
@@ -47,19 +46,19 @@ impl Counter {
     }
 }
 
-/// Both clocks at one moment.
+/// Both clocks at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Reading {
     at_ns: u64,
     ticks: u64,
 }
 
-/// How long a span is that the counter's rate is taken from, at least: two readings of 30 ns make an
-/// error of 30 ppm.
+/// The minimum length of a span that the rate is taken from. Two readings of 30 ns each give an error of 30
+/// ppm.
 #[cfg(any(test, target_arch = "x86_64"))]
 const SPAN_NS: u64 = 2_000_000;
 
-/// Finds the counter's rate from readings that are taken now and then.
+/// Finds the counter's rate from occasional readings.
 #[cfg(any(test, target_arch = "x86_64"))]
 #[derive(Debug, Default)]
 struct Calibration {
@@ -69,8 +68,8 @@ struct Calibration {
 
 #[cfg(any(test, target_arch = "x86_64"))]
 impl Calibration {
-    /// The counter, if this reading ends the second of two spans that agree. A span in which one of the
-    /// clocks was stopped, set or preempted between two readings agrees with no other.
+    /// Returns the counter if this reading ends the second of two spans that agree. If a clock was stopped
+    /// or set during a span, or its readings were interrupted, the span agrees with no other.
     fn read(&mut self, now: Reading) -> Option<Counter> {
         let Some(last) = self.last else {
             self.last = Some(now);
@@ -86,7 +85,7 @@ impl Calibration {
         let before = std::mem::replace(&mut self.ns_per_tick, rate);
         self.last = Some(now);
         let (before, rate) = (before?, rate?);
-        // To a thousandth: each span is right to 30 ppm.
+        // Agreement to a thousandth is enough: each span is accurate to 30 ppm.
         let does_agree = before.abs_diff(rate) <= rate / 1_000;
         does_agree.then_some(Counter {
             origin_ticks: now.ticks,
@@ -96,7 +95,7 @@ impl Calibration {
     }
 }
 
-/// The counter in use. `ns_per_tick` is written last and read first; 0: none yet.
+/// The counter in use. `ns_per_tick` is written last and read first; 0 means none yet.
 struct InUse {
     origin_ticks: AtomicU64,
     origin_ns: AtomicU64,
@@ -121,7 +120,7 @@ impl InUse {
         })
     }
 
-    /// Once in a process's life: readers take the three words for one.
+    /// Called once per process, so readers can treat the three words as one.
     fn set(&self, counter: Counter) {
         self.origin_ticks.store(counter.origin_ticks, Ordering::Relaxed);
         self.origin_ns.store(counter.origin_ns, Ordering::Relaxed);
@@ -135,8 +134,8 @@ fn os_ns() -> u64 {
     START_NS + ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Both clocks, as near together as can be: of a few readings the one that took least, because a
-/// thread that loses its CPU between the two would have a wrong rate.
+/// Both clocks, as close together as possible: the quickest of a few readings. A thread that lost its CPU
+/// between the two would get a wrong rate.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn both_clocks() -> Reading {
     let reading = |_| {
@@ -146,7 +145,7 @@ fn both_clocks() -> Reading {
     (0..4).map(reading).min().expect("there are four").1
 }
 
-/// While the counter is not in use: the OS's clock, and a reading for the counter's rate now and then.
+/// Before the counter is in use: reads the OS's clock, and now and then both for the counter's rate.
 #[cold]
 fn now_without_counter_ns() -> u64 {
     let now_ns = os_ns();
@@ -169,15 +168,15 @@ mod tsc {
 
     use super::*;
 
-    /// Whether the time stamp counter is used whatever CPUID and the kernel say of it.
+    /// Whether the time stamp counter is used whatever CPUID and the kernel say about it.
     static IS_TRUSTED_ANYWAY: AtomicBool = AtomicBool::new(false);
-    /// No reading is due before that.
+    /// No reading is due before this time.
     static NEXT_READING_NS: AtomicU64 = AtomicU64::new(0);
     static CALIBRATION: Mutex<Calibration> =
         Mutex::new(Calibration { last: None, ns_per_tick: None });
 
-    /// Makes the time stamp counter the clock at once, whatever CPUID and the kernel say of it: for tests
-    /// of instructions whose deadlines are its readings. Takes a few milliseconds.
+    /// Makes the time stamp counter the clock at once, whatever CPUID and the kernel say about it. For
+    /// tests of instructions whose deadlines are counter readings. Takes a few milliseconds.
     #[doc(hidden)]
     pub fn trust_counter() {
         IS_TRUSTED_ANYWAY.store(true, Ordering::Relaxed);
@@ -187,7 +186,7 @@ mod tsc {
         }
     }
 
-    /// Whether the counter is, or will soon be, the clock.
+    /// Whether the counter is the clock, or soon will be.
     pub(crate) fn is_trusted() -> bool {
         static IS_TRUSTED: OnceLock<bool> = OnceLock::new();
         IS_TRUSTED_ANYWAY.load(Ordering::Relaxed)
@@ -206,13 +205,13 @@ mod tsc {
         is_source_trusted(source.trim(), kvm_features())
     }
 
-    /// Elsewhere nobody tells.
+    /// Other systems do not say.
     #[cfg(not(target_os = "linux"))]
     fn does_kernel_trust_it() -> bool {
         false
     }
 
-    /// KVM's clock is the counter too, unless the host says that it may drift between CPUs.
+    /// KVM's clock is based on the counter too, unless the host says that it may drift between CPUs.
     #[cfg(target_os = "linux")]
     pub(super) fn is_source_trusted(source: &str, kvm_features: Option<u32>) -> bool {
         const CLOCK_IS_STABLE: u32 = 1 << 24;
@@ -223,7 +222,7 @@ mod tsc {
         }
     }
 
-    /// EAX of the features' leaf, in a guest of KVM.
+    /// EAX of the KVM features leaf, in a KVM guest.
     #[cfg(target_os = "linux")]
     fn kvm_features() -> Option<u32> {
         let leaf = raw_cpuid::cpuid!(0x4000_0000);
@@ -232,7 +231,7 @@ mod tsc {
         is_kvm.then(|| raw_cpuid::cpuid!(0x4000_0001).eax)
     }
 
-    /// Takes a reading if one is due. Never waits for anybody.
+    /// Takes a reading if one is due. Never blocks.
     pub(super) fn calibrate(now_ns: u64) {
         if now_ns < NEXT_READING_NS.load(Ordering::Relaxed) {
             return;
@@ -277,8 +276,8 @@ fn arm_counter() -> Option<Counter> {
 #[inline]
 pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: user space may read it, but where the OS forbids that the process dies: none does by
-    // default.
+    // SAFETY: user space may read it unless the OS forbids that, in which case the process dies. No OS
+    // forbids it by default.
     unsafe {
         std::arch::x86_64::_rdtsc()
     }
@@ -291,7 +290,7 @@ pub(crate) fn ticks() -> u64 {
     }
 }
 
-/// Now.
+/// Returns the current time.
 #[inline]
 pub fn now_ns() -> u64 {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -301,18 +300,18 @@ pub fn now_ns() -> u64 {
     now_without_counter_ns()
 }
 
-/// The moment when our clock would say so, by the OS's; `None` if that never gets there. Right only as long
-/// as ours does not jump.
+/// The OS's time when our clock will read `at_ns`; `None` if it never will. Only right as long as our clock
+/// does not jump.
 pub(crate) fn instant_at(at_ns: u64) -> Option<Instant> {
     let left = Duration::from_nanos(at_ns.saturating_sub(now_ns()));
     Instant::now().checked_add(left)
 }
 
-/// When a wait is to end.
+/// When a wait should end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     instant: Instant,
-    /// The same by our clock, as far as that can be trusted.
+    /// The same by our clock, as far as our clock can be trusted.
     pub(crate) at_ns: u64,
 }
 
@@ -323,13 +322,13 @@ impl Deadline {
         deadline
     }
 
-    /// For worlds without the OS's clock.
+    /// For test worlds without the OS's clock.
     #[cfg(all(test, not(miri)))]
     pub(crate) fn by_our_clock(at_ns: u64) -> Self {
         Deadline { instant: Instant::now(), at_ns }
     }
 
-    /// `None` if no clock ever gets there.
+    /// `None` if no clock ever gets that far.
     pub(crate) fn after(timeout: Duration) -> Option<Self> {
         let now = Instant::now();
         let instant = now.checked_add(timeout)?;
@@ -337,15 +336,15 @@ impl Deadline {
         Some(Deadline { instant, at_ns })
     }
 
-    /// By the OS's clock.
+    /// The deadline by the OS's clock.
     pub(crate) fn instant(&self) -> Instant {
         self.instant
     }
 
-    /// Whether it is reached by the OS's clock. If not, our clock jumped, or is a little fast, and
-    /// `at_ns` is set right.
+    /// Whether the OS's clock has reached the deadline. If not, our clock jumped or is a little fast, and
+    /// `at_ns` is corrected.
     pub(crate) fn is_reached(&mut self) -> bool {
-        // In this order a pause between the two makes a wait longer, not shorter.
+        // In this order a pause between the two readings makes a wait longer, not shorter.
         let left = self.instant.saturating_duration_since(Instant::now());
         let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
         self.at_ns = now_ns().saturating_add(left_ns);
@@ -353,8 +352,8 @@ impl Deadline {
     }
 }
 
-/// The counter's reading at a time. As long as its rate is not known it is taken for one tick a
-/// nanosecond, which is less than any has: the wait ends early, and its caller looks and waits on.
+/// The counter's reading at a given time. Until its rate is known, one tick per nanosecond is assumed,
+/// which is slower than any. The wait then ends early, and its caller looks and waits again.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn ticks_at(at_ns: u64) -> u64 {
     match COUNTER.get() {
@@ -363,13 +362,13 @@ pub(crate) fn ticks_at(at_ns: u64) -> u64 {
     }
 }
 
-/// The counter's reading at a time.
+/// The counter's reading at a given time.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn ticks_at(at_ns: u64) -> u64 {
     COUNTER.get().or_else(arm_counter).map_or(u64::MAX, |counter| counter.ticks_at(at_ns))
 }
 
-/// Whether time is the CPU's counter, now or as soon as its rate is known.
+/// Whether the clock is the CPU's counter, now or as soon as its rate is known.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn is_tsc() -> bool {
     is_trusted()
@@ -391,7 +390,7 @@ mod tests {
 
     #[test]
     fn survives_counters_that_jump() {
-        // Two ticks a nanosecond, for years.
+        // Two ticks per nanosecond, for years.
         let origin_ticks = 1 << 57;
         let counter = Counter { origin_ticks, origin_ns: START_NS, ns_per_tick: 1 << 31 };
         for ticks in [0, 500_000, origin_ticks - 1_000, origin_ticks + 1_000, 1 << 60] {
@@ -409,7 +408,7 @@ mod tests {
         let span =
             |at_ns: u64, ticks: u64| Reading { at_ns: at_ns * SPAN_NS, ticks: ticks * SPAN_NS };
         let mut calibration = Calibration::default();
-        // Three ticks a nanosecond; preempted once, and stopped once.
+        // Three ticks per nanosecond; one span is preempted and in one the counter stops.
         for reading in [span(1, 3), span(2, 6), span(3, 10), span(4, 13), span(9, 16)] {
             assert_eq!(calibration.read(reading), None, "{reading:?}");
         }
@@ -436,7 +435,7 @@ mod tests {
         }
     }
 
-    /// Readings of the OS's clock outside and inside ours, so that no pause between them matters.
+    /// Reads the OS's clock before and after ours, so that pauses between the readings do not matter.
     #[test]
     fn is_the_os_clock_in_other_units() {
         let before = Instant::now();
@@ -456,7 +455,7 @@ mod tests {
         assert!(Deadline::after(Duration::MAX).is_none(), "beyond all clocks");
         let mut far = Deadline::after(Duration::from_secs(3600)).unwrap();
         assert!(far.at_ns >= now_ns + 3_600_000_000_000);
-        // Our clock jumped there.
+        // Our clock jumped past it.
         far.at_ns = 0;
         assert!(!far.is_reached());
         assert!(far.at_ns >= now_ns + 3_500_000_000_000, "set right");

@@ -1,5 +1,4 @@
-//! [`EventCount`]: any number of threads and tasks wait for a condition that somebody else makes
-//! true.
+//! [`EventCount`]: any number of threads and tasks wait until another thread makes a condition true.
 
 use std::fmt;
 use std::future::Future;
@@ -11,13 +10,13 @@ use crate::clock::Deadline;
 use crate::line::{Line, with_waiting};
 use crate::sync::{Ordering, fence};
 
-/// Lets threads and tasks wait until a condition of the caller's holds: the missing half of a lock-free
-/// structure. Notifying costs a fence and a load if nobody waits.
+/// Lets threads and tasks wait until the caller's condition holds. This is what a lock-free structure
+/// lacks. If nobody waits, notifying costs a fence and a load.
 ///
-/// Waiters say what they wait for as a closure, which returns `None` as long as they must wait. It is
-/// called again after each notification, and once more than needed: no wake-up is lost, whatever
-/// the condition is made of, if whoever makes it true calls [`EventCount::notify_one`] or
-/// [`EventCount::notify_all`] *afterwards*.
+/// The condition is a closure that returns `None` as long as the caller must wait. It is called again after
+/// each notification, and once more than necessary. No wake-up is lost, whatever the condition depends on,
+/// provided that whoever makes it true calls [`EventCount::notify_one`] or [`EventCount::notify_all`]
+/// *afterwards*.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,7 +40,7 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// Nobody waits yet.
+    /// Creates an event count without waiters.
     ///
     /// ```
     /// static EVENTS: idlewise_park::EventCount = idlewise_park::EventCount::new();
@@ -52,13 +51,13 @@ impl EventCount {
         EventCount { line: Line::new() }
     }
 
-    /// Nobody waits yet.
+    /// Creates an event count without waiters.
     #[cfg(loom)]
     pub fn new() -> Self {
         EventCount { line: Line::new() }
     }
 
-    /// Waits until the condition returns something.
+    /// Waits until `condition` returns a value, and returns that.
     ///
     /// ```
     /// assert_eq!(idlewise_park::EventCount::new().wait(|| Some(1)), 1);
@@ -67,7 +66,7 @@ impl EventCount {
         self.wait_until(condition, || None).expect("without a deadline it waits")
     }
 
-    /// As [`EventCount::wait`], but no longer than this: then `None`.
+    /// Like [`EventCount::wait`], but returns `None` when `timeout` has passed.
     ///
     /// ```
     /// let events = idlewise_park::EventCount::new();
@@ -82,7 +81,7 @@ impl EventCount {
         self.wait_until(condition, || Deadline::after(timeout))
     }
 
-    /// As [`EventCount::wait`], but not beyond this moment: then `None`.
+    /// Like [`EventCount::wait`], but returns `None` when `deadline` has passed.
     ///
     /// ```
     /// let events = idlewise_park::EventCount::new();
@@ -106,7 +105,7 @@ impl EventCount {
         })
     }
 
-    /// As [`EventCount::wait`] for a task.
+    /// Like [`EventCount::wait`], for a task.
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Waker}};
@@ -125,7 +124,7 @@ impl EventCount {
         })
     }
 
-    /// Lets one waiter look, if one waits. Call it after the condition was made true.
+    /// Lets one waiter, if there is one, check its condition. Call it after making the condition true.
     ///
     /// ```
     /// idlewise_park::EventCount::new().notify_one();
@@ -135,7 +134,7 @@ impl EventCount {
         self.notify(1);
     }
 
-    /// Lets all who wait look. Call it after the condition was made true.
+    /// Lets all waiters check their conditions. Call it after making the condition true.
     ///
     /// ```
     /// idlewise_park::EventCount::new().notify_all();
@@ -145,8 +144,8 @@ impl EventCount {
         self.notify(usize::MAX);
     }
 
-    /// Lets up to `count` who wait look, and returns how many those were. Call it after the condition
-    /// was made true.
+    /// Lets up to `count` waiters check their conditions, and returns how many there were. Call it after
+    /// making the condition true.
     ///
     /// ```
     /// assert_eq!(idlewise_park::EventCount::new().notify(3), 0);
@@ -157,7 +156,7 @@ impl EventCount {
         self.line.call(count)
     }
 
-    /// How many wait, as a hint.
+    /// Returns the number of waiters, as a hint.
     ///
     /// ```
     /// assert_eq!(idlewise_park::EventCount::new().waiting_count(), 0);

@@ -1,17 +1,17 @@
-//! [`Idle`]: where the workers of a scheduler go when they find no work, and how they are woken.
+//! [`Idle`]: where a scheduler's workers wait when they find no work, and how they are woken.
 //!
-//! Made for work-stealing schedulers: it knows nothing of queues. A worker that found nothing calls
-//! [`IdleWorker::wait`] with a last look for work; whoever made work calls [`Idle::wake_one`] or
-//! [`Idle::wake_many`]. Each wake-up gets another worker, one that polls if one of the first few does, never more
-//! workers than there is work, and none if all run: then a fence and eight loads are all it costs.
-//! `idlewise_core::IdleSet` argues why no work is left lying.
+//! It is made for work-stealing schedulers and does not know their queues. A worker that found nothing
+//! calls [`IdleWorker::wait`] with a function that looks for work once more. A thread that submitted work
+//! calls [`Idle::wake_one`] or [`Idle::wake_many`]. Each wake-up goes to a different worker, to a polling
+//! one if the first few include one, and never to more workers than there is work. If all workers run, a
+//! call costs only a fence and eight loads. `idlewise_core::IdleSet` explains why no work is left behind.
 //!
 //! # Searching workers
 //!
-//! A worker that was woken searches: it looks into others' queues, whose cache lines it takes from
-//! them. Many searchers at once for little work cost more than they bring, so a scheduler may limit
-//! them, as tokio's does. [`Idle::wake_searcher`] wakes nobody while somebody searches; in return the
-//! last searcher that finds work wakes another ([`IdleWorker::found_work`]), for there may be more.
+//! A woken worker searches: it looks into the queues of others and takes their cache lines. For little
+//! work, many searchers cost more than they gain, so a scheduler may limit them, as tokio does.
+//! [`Idle::wake_searcher`] wakes nobody while a worker searches. In return, the last searcher that finds
+//! work wakes another worker ([`IdleWorker::found_work`]), because there may be more.
 //!
 //! ```text
 //!   searching worker                           submitter
@@ -20,8 +20,8 @@
 //!   3. look for work once more                 c. searching > 0: done; else claim a worker
 //! ```
 //!
-//! At least one of the two sees the other: a submitter that still counted the searcher in is
-//! seen by its last look.
+//! At least one of the two sees the other: if the submitter still counted the searcher, then the searcher's
+//! last look sees the work.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -36,13 +36,13 @@ use crate::parker::{Parker, ParkerBuilder, Unparker};
 use crate::stats::WaitStats;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, Padded, breaks, fence, is_model_over};
 
-/// 64 workers a word.
+/// Each word holds 64 workers.
 const WORDS: usize = 8;
-/// How many idle workers a waker looks at for one that polls: each may be a cache line of another CPU's,
-/// and a worker that sleeps costs as much as about a hundred of these.
+/// How many idle workers a waker examines to find one that polls. Each may be in another CPU's cache line,
+/// and waking a worker that sleeps costs as much as examining about a hundred.
 const LOOK_COUNT: usize = 4;
 
-/// Wakes idle workers. Clones share the same ones.
+/// Wakes idle workers. Clones share the same workers.
 ///
 /// ```
 /// let idle = idlewise_park::Idle::new(2);
@@ -55,19 +55,19 @@ pub struct Idle {
     shared: Arc<Shared>,
 }
 
-/// Each in cache lines of its own: those who count the `Arc`, and workers that join, must not disturb
-/// the words that every submitter reads.
+/// Each field has cache lines of its own, so that counting `Arc` references and joining workers do not
+/// disturb the words that every submitter reads.
 #[derive(Debug)]
 struct Shared {
     idle: Padded<IdleSet<WORDS>>,
-    /// Workers that search. One is counted by whoever wakes it, at worst after it has counted itself
-    /// out: for that moment the count is below zero.
+    /// The number of workers that search. The waker counts in the worker it wakes, possibly after that
+    /// worker has counted itself out; the count is then below zero for a moment.
     searching: Padded<AtomicUsize>,
     worker_count: AtomicUsize,
     places: Box<[Place]>,
 }
 
-/// What wakes the worker that has this place, if one has.
+/// What wakes the worker in this place, if there is one.
 #[derive(Debug, Default)]
 struct Place {
     unparker: Mutex<Option<Unparker>>,
@@ -78,9 +78,9 @@ impl Place {
         self.unparker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As a hint: a store would wake it.
+    /// Whether a store alone would wake it, as a hint.
     fn is_polling(&self) -> bool {
-        // Who holds the lock wakes it.
+        // Whoever holds the lock is waking it.
         self.unparker
             .try_lock()
             .is_ok_and(|unparker| unparker.as_ref().is_some_and(Unparker::is_polling))
@@ -88,7 +88,7 @@ impl Place {
 }
 
 impl Shared {
-    /// Wakes a worker that was claimed. It searches from here on.
+    /// Wakes a worker that was claimed. From here on it counts as searching.
     fn wake(&self, number: usize) {
         self.searching.fetch_add(1, Ordering::Relaxed);
         if let Some(unparker) = &*self.places[number].lock() {
@@ -124,7 +124,7 @@ impl Shared {
     }
 }
 
-/// One worker's place to wait. It belongs to the worker's thread, and is free again when dropped.
+/// One worker's place to wait. It belongs to the worker's thread, and dropping it frees the place.
 #[derive(Debug)]
 pub struct IdleWorker {
     shared: Arc<Shared>,
@@ -135,10 +135,10 @@ pub struct IdleWorker {
 }
 
 impl Idle {
-    /// The most workers that there can be.
+    /// The largest possible number of workers.
     pub const WORKER_COUNT_MAX: usize = IdleSet::<WORDS>::WORKER_COUNT_MAX;
 
-    /// For `worker_count` workers at a time.
+    /// Creates places for up to `worker_count` workers at a time.
     ///
     /// ```
     /// let idle = idlewise_park::Idle::new(4);
@@ -146,7 +146,7 @@ impl Idle {
     /// ```
     ///
     /// # Panics
-    /// If that is more than [`Idle::WORKER_COUNT_MAX`].
+    /// If `worker_count` exceeds [`Idle::WORKER_COUNT_MAX`].
     pub fn new(worker_count: usize) -> Self {
         assert!(worker_count <= Self::WORKER_COUNT_MAX, "at most {}", Self::WORKER_COUNT_MAX);
         let places = (0..worker_count).map(|_| Place::default()).collect();
@@ -155,7 +155,7 @@ impl Idle {
         Idle { shared: Arc::new(Shared { idle, searching, worker_count, places }) }
     }
 
-    /// The place of one worker; its number is below `worker_count`.
+    /// Returns the place of one worker; `number` must be below `worker_count`.
     ///
     /// ```
     /// let idle = idlewise_park::Idle::new(1);
@@ -164,12 +164,12 @@ impl Idle {
     /// ```
     ///
     /// # Panics
-    /// If there is no such worker, or it has its place already.
+    /// If there is no such worker, or its place is taken.
     pub fn worker(&self, number: usize) -> IdleWorker {
         self.worker_with(number, Parker::builder())
     }
 
-    /// As [`Idle::worker`], waiting with these settings.
+    /// Like [`Idle::worker`], but the worker waits with these settings.
     ///
     /// ```
     /// use idlewise_park::{Idle, Parker};
@@ -185,7 +185,7 @@ impl Idle {
         worker.unwrap_or_else(|| panic!("worker {number} has its place already"))
     }
 
-    /// Any free place, for workers that come and go; `None` if there is none.
+    /// Returns any free place, for workers that come and go, or `None` if there is none.
     ///
     /// ```
     /// let idle = idlewise_park::Idle::new(1);
@@ -197,11 +197,11 @@ impl Idle {
     pub fn join(&self) -> Option<IdleWorker> {
         let is_free = |number: &usize| self.shared.places[*number].lock().is_none();
         let free = (0..self.shared.places.len()).filter(is_free);
-        // Another thread may be faster: the next one then.
+        // Another thread may take the place first; then try the next one.
         free.into_iter().find_map(|number| self.shared.enter(number, Parker::new()))
     }
 
-    /// Wakes an idle worker, if there is one. Call it after the work can be found.
+    /// Wakes an idle worker and returns whether there was one. Call it after the work can be found.
     ///
     /// ```
     /// let idle = idlewise_park::Idle::new(4);
@@ -212,8 +212,8 @@ impl Idle {
         self.shared.wake_one()
     }
 
-    /// Wakes up to `count` idle workers and returns how many there were. Call it once for `count`
-    /// pieces of work, after they can be found.
+    /// Wakes up to `count` idle workers and returns how many it woke. Call it once for `count` pieces of
+    /// work, after they can be found.
     ///
     /// ```
     /// let idle = idlewise_park::Idle::new(4);
@@ -224,8 +224,8 @@ impl Idle {
         self.shared.wake_many(count)
     }
 
-    /// As [`Idle::wake_one`], but wakes nobody while a worker searches: that one will find the work, or
-    /// see it in its last look. All workers must call [`IdleWorker::found_work`] then.
+    /// Like [`Idle::wake_one`], but wakes nobody while a worker searches: that worker will find the work,
+    /// or see it in its last look. All workers must then call [`IdleWorker::found_work`].
     ///
     /// ```
     /// let idle = idlewise_park::Idle::new(4);
@@ -240,7 +240,7 @@ impl Idle {
         self.shared.searching_count() == 0 && self.shared.wake_one()
     }
 
-    /// How many workers are idle, as a hint.
+    /// Returns the number of idle workers, as a hint.
     ///
     /// ```
     /// assert_eq!(idlewise_park::Idle::new(4).idle_count(), 0);
@@ -249,7 +249,7 @@ impl Idle {
         self.shared.idle.len()
     }
 
-    /// How many workers search, as a hint.
+    /// Returns the number of workers that search, as a hint.
     ///
     /// ```
     /// assert_eq!(idlewise_park::Idle::new(4).searching_count(), 0);
@@ -260,8 +260,8 @@ impl Idle {
 }
 
 impl IdleWorker {
-    /// Waits until somebody wakes this worker, unless `has_work` finds something. It may also
-    /// return for a wake-up that came late: look for work, then call again.
+    /// Waits until this worker is woken, unless `has_work` finds something. It may also return for a
+    /// wake-up that came late, so look for work and call it again.
     ///
     /// ```
     /// let worker = idlewise_park::Idle::new(1).worker(0);
@@ -269,13 +269,13 @@ impl IdleWorker {
     /// ```
     ///
     /// # Panics
-    /// If it is called in `has_work`: the worker is idle already, and would not be when that returns.
+    /// If it is called within `has_work`: the inner call would take the worker off the idle ones.
     pub fn wait(&self, has_work: impl FnOnce() -> bool) {
         self.wait_until(has_work, None);
     }
 
-    /// As [`IdleWorker::wait`], but no longer than this. After [`ParkOutcome::TimedOut`] nobody
-    /// counts on this worker: no [`Idle::wake_one`] chose it.
+    /// Like [`IdleWorker::wait`], but waits no longer than `timeout`. After [`ParkOutcome::TimedOut`]
+    /// nobody relies on this worker: no [`Idle::wake_one`] chose it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -290,7 +290,7 @@ impl IdleWorker {
         self.wait_until(has_work, Deadline::after(timeout))
     }
 
-    /// As [`IdleWorker::wait_timeout`], but not beyond this moment.
+    /// Like [`IdleWorker::wait_timeout`], but waits until `deadline`.
     ///
     /// ```
     /// let worker = idlewise_park::Idle::new(1).worker(0);
@@ -314,7 +314,7 @@ impl IdleWorker {
         }
         let mut place = Enlisted::new(self);
         if has_work() {
-            // Whoever chose this worker meanwhile did so for other work: `place` passes it on.
+            // A waker that chose this worker meanwhile had other work; `place` passes that wake-up on.
             return ParkOutcome::Woken;
         }
         if breaks!(SearchEndsAfterLook) {
@@ -326,8 +326,8 @@ impl IdleWorker {
         if was_chosen { ParkOutcome::Woken } else { outcome }
     }
 
-    /// Begins to search for work, for instance in others' queues, unless half of the workers do already:
-    /// then more would only be in each other's way, and this one should wait.
+    /// Begins to search for work, for instance in the queues of others. Returns `false` if half of the
+    /// workers search already: more would only get in each other's way, so this one should wait.
     ///
     /// ```
     /// let idle = idlewise_park::Idle::new(2);
@@ -346,7 +346,7 @@ impl IdleWorker {
         true
     }
 
-    /// Ends a search that found work, also one that a wake-up began. The last searcher wakes another
+    /// Ends a search that found work, including one that a wake-up began. The last searcher wakes another
     /// worker, because submitters that saw it search woke nobody.
     ///
     /// ```
@@ -362,7 +362,7 @@ impl IdleWorker {
         }
     }
 
-    /// How many searched, this worker included; 0 if it did not search.
+    /// Returns how many workers searched, including this one, or 0 if this one did not.
     fn end_search(&self) -> usize {
         if self.is_searching.replace(false) {
             // Relaxed: the fence of `IdleSet` comes next.
@@ -372,7 +372,7 @@ impl IdleWorker {
         }
     }
 
-    /// What this worker's waits were like.
+    /// Returns statistics of this worker's waits.
     ///
     /// ```
     /// assert_eq!(idlewise_park::Idle::new(1).worker(0).stats().waits, 0);
@@ -393,7 +393,7 @@ impl Drop for IdleWorker {
     }
 }
 
-/// A worker among the idle ones, until it is withdrawn or its `has_work` returned or panicked.
+/// A worker's entry among the idle ones, until it is withdrawn or `has_work` returns or panics.
 struct Enlisted<'a> {
     worker: &'a IdleWorker,
     is_enlisted: bool,
@@ -405,7 +405,7 @@ impl<'a> Enlisted<'a> {
         Enlisted { worker, is_enlisted: true }
     }
 
-    /// `false`: somebody chose it.
+    /// Returns `false` if a waker has chosen this worker.
     fn withdraw(&mut self) -> bool {
         self.is_enlisted = false;
         self.worker.shared.idle.withdraw(self.worker.number)
@@ -419,7 +419,7 @@ impl Drop for Enlisted<'_> {
         }
         self.worker.is_waiting.set(false);
         if self.is_enlisted && !self.withdraw() {
-            // A wake-up for a worker that did not wait is another's, and so is the search.
+            // A wake-up for a worker that did not wait goes to another worker, and so does the search.
             self.worker.is_searching.set(true);
             self.worker.end_search();
             if !breaks!(HandOnKept) {
@@ -454,13 +454,13 @@ mod tests {
         assert_eq!(idle.idle_count(), 0);
     }
 
-    /// Chosen by a waker while it looked: that wake-up is for somebody who waits.
+    /// A waker chose it while it looked for work. That wake-up belongs to a worker that waits.
     #[test]
     fn passes_on_a_wake_up_that_it_did_not_wait_for() {
         let idle = Idle::new(2);
         let workers: Vec<_> = (0..2).map(|number| idle.worker(number)).collect();
         let finds_work = || {
-            // The lowest idle worker is chosen: this one.
+            // The idle worker with the lowest number is chosen, which is this one.
             assert!(idle.wake_one());
             workers[1].shared.idle.enlist(1);
             true
@@ -479,7 +479,7 @@ mod tests {
         assert!(!idle.wake_one());
     }
 
-    /// (It left the idle ones as it returned, and the outer wait was nobody's choice any more.)
+    /// (The inner wait withdrew the worker on return, so nobody could choose it for the outer wait.)
     #[test]
     fn a_wait_within_a_look_is_refused() {
         let idle = Idle::new(1);
@@ -541,13 +541,13 @@ mod tests {
     fn who_was_chosen_did_not_time_out() {
         let idle = Idle::new(1);
         let worker = idle.worker(0);
-        // The waker is about to ring when the deadline comes.
+        // The waker is about to ring when the deadline passes.
         let is_chosen = || worker.shared.idle.claim(1, |_| {}) != 1;
         assert_eq!(worker.wait_timeout(is_chosen, Duration::from_micros(1)), ParkOutcome::Woken);
         assert_eq!(worker.wait_timeout(|| false, Duration::from_micros(1)), ParkOutcome::TimedOut);
     }
 
-    /// Three workers, two submitters, a queue that is often empty: every task is done.
+    /// Three workers, two submitters and a queue that is often empty: every task gets done.
     #[test]
     fn leaves_no_work_lying() {
         const TASK_COUNT: usize = if cfg!(miri) { 200 } else { 20_000 };

@@ -1,18 +1,18 @@
-//! What sleeping costs here, learnt from real wake-ups.
+//! What sleeping costs on this machine, learnt from real wake-ups.
 //!
-//! A sleep's exit latency depends on how long it lasted (the CPU goes deeper), on the machine, its
-//! host and its neighbours, so nothing that is measured once, in a hurry, at a process's start, is
-//! right for long. A wake-up from a sleep costs microseconds on both sides; two readings of the clock
-//! more do not matter there. So each waker says when it rang and what its call took ([`wake`]), and the
-//! sleeper reads that when it runs: its latency. Of every 64th sleep it asks what CPU time that took.
+//! A sleep's exit latency depends on its length (the CPU goes deeper), on the machine, its host and its
+//! neighbours. So a hurried measurement at a process's start is not right for long. Waking a sleeper costs
+//! microseconds on both sides, so two more readings of the clock do not matter there. Each waker records
+//! when it rang and how long its call took ([`wake`]). The sleeper reads that when it runs, and so knows
+//! its exit latency. For every 64th sleep it also asks how much CPU time the sleep took.
 //!
-//! What is kept is near the median of the last wake-ups, for each depth of sleep: an estimate that moves
-//! up or down by a sixteenth, by each sample that is above or below it (by more at first). However late a
-//! single wake-up is, it moves it no further. What a waiter has learnt is where the process's next
-//! waiters begin ([`Prior`]). Until something is learnt the table's own figures hold.
+//! For each depth of sleep, an estimate is kept near the median of the recent wake-ups. A sample above or
+//! below moves it up or down by a sixteenth (by more at first). A single wake-up, however late, cannot move
+//! it further. The process's next waiters begin with what a waiter has learnt ([`Prior`]). Until something
+//! is learnt, the table's own figures hold.
 //!
-//! States that a store ends are not learnt: their wakers do not say when they rang, because that would
-//! cost more than the wake-up.
+//! States that a store ends are not learnt. Their wakers do not record when they rang, because that would
+//! cost more than the wake-up itself.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -22,16 +22,16 @@ use crate::clock;
 use crate::load;
 use crate::wait::Method;
 
-/// What a sleeper and its wakers tell each other, beside the doorbell's word: one of a few places in
-/// static memory, by the word's address, because the word's own memory may be gone when a waker's
-/// call returns. Who meets another's there does without.
+/// What a sleeper and its wakers tell each other besides the doorbell's word. There are a few such places
+/// in static memory, chosen by the word's address; the word's own memory may be gone when a waker's call
+/// returns. A thread that finds its place taken by another does without.
 #[repr(align(64))]
 struct Wakes {
     /// The address of the word that the sleeper sleeps on.
     address: AtomicUsize,
-    /// When the last ring that met the sleeper came.
+    /// When the last ring that found the sleeper asleep was made.
     rung_at_ns: AtomicU64,
-    /// What the last system call took.
+    /// How long the last system call took.
     call_ns: AtomicU32,
     /// The sleeper's place in the crowd ([`load::place`]).
     place: AtomicU32,
@@ -48,23 +48,23 @@ static WAKES: [Wakes; WAKES_COUNT] = [const {
 }; WAKES_COUNT];
 
 fn wakes_of(address: usize) -> &'static Wakes {
-    // Parkers' words have two cache lines each, words of others may be neighbours: both spread.
+    // Parkers' words have two cache lines each; other words may be neighbours. This spreads both.
     &WAKES[((address >> 7) ^ (address >> 2)) % WAKES_COUNT]
 }
 
-/// Makes the system call that a ring owes, and says when and how long.
+/// Makes the system call that a ring owes. Records when it was made and how long it took.
 pub(crate) fn wake(sleep: Method, bell: *const Doorbell) {
     wake_by(bell, || sleep.imp().wake(bell));
 }
 
-/// The same with another call.
+/// Like [`wake`], with another call.
 pub(crate) fn wake_by<R>(bell: *const Doorbell, call: impl FnOnce() -> R) -> R {
     let wakes = wakes_of(bell.addr());
     let is_known = wakes.address.load(Ordering::Relaxed) == bell.addr();
     let rung_at_ns = clock::now_ns();
     if is_known {
         wakes.rung_at_ns.store(rung_at_ns, Ordering::Relaxed);
-        // It can run now, whether or not it has a CPU yet.
+        // The thread is runnable now, whether or not it has a CPU yet.
         load::place_runs(wakes.place.load(Ordering::Relaxed), rung_at_ns);
     }
     let result = call();
@@ -75,7 +75,7 @@ pub(crate) fn wake_by<R>(bell: *const Doorbell, call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The sleeper says who it is, before it falls asleep.
+/// Records the sleeper's place before it falls asleep.
 pub(crate) fn falls_asleep(bell: &Doorbell) {
     let address = std::ptr::from_ref(bell).addr();
     let (wakes, place) = (wakes_of(address), load::place());
@@ -87,9 +87,9 @@ pub(crate) fn falls_asleep(bell: &Doorbell) {
     }
 }
 
-/// When the ring came that ended a sleep, if it came after `since_ns` and its waker said so, and what
-/// the waker's last call took (0 if none has returned yet). A waiter that woke up by itself may be ahead
-/// of its waker.
+/// When the ring that ended a sleep was made (if after `since_ns`, and if its waker recorded it), and how
+/// long the waker's last call took (0 if none has returned yet). A waiter that woke up by itself may be
+/// ahead of its waker.
 pub(crate) fn rung(bell: &Doorbell, since_ns: u64) -> Option<(u64, u64)> {
     let address = std::ptr::from_ref(bell).addr();
     let wakes = wakes_of(address);
@@ -98,16 +98,16 @@ pub(crate) fn rung(bell: &Doorbell, since_ns: u64) -> Option<(u64, u64)> {
     is_ours.then(|| (rung_at_ns, wakes.call_ns.load(Ordering::Relaxed).into()))
 }
 
-/// Something near the median of what was measured lately.
+/// An estimate near the median of recent samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Estimate {
     ns: u32,
     sample_count: u32,
 }
 
-/// Fewer samples say nothing.
+/// Fewer samples are not used.
 const SAMPLE_COUNT_MIN: u32 = 4;
-/// A neighbour's noise must not make a process poll for milliseconds.
+/// The upper bound keeps a neighbour's noise from making a process poll for milliseconds.
 const LATENCY_NS: std::ops::RangeInclusive<u64> = 50..=100_000;
 const TIME_NS: std::ops::RangeInclusive<u64> = 250..=50_000;
 
@@ -134,7 +134,7 @@ const CALL: usize = SLEEP_DEPTH_COUNT;
 const OWN: usize = SLEEP_DEPTH_COUNT + 1;
 const FIGURE_COUNT: usize = SLEEP_DEPTH_COUNT + 2;
 
-/// What the process's waiters have learnt, for those that come; 0: nothing yet. Written seldom and read
+/// What the process's waiters have learnt, for new waiters; 0 means nothing yet. Written rarely, and read
 /// once by each waiter.
 #[repr(align(128))]
 #[derive(Debug)]
@@ -160,11 +160,11 @@ pub(crate) struct Learned {
     figures: [Estimate; FIGURE_COUNT],
     sleep_count: u32,
     prior: &'static Prior,
-    /// What holds for what nobody has measured.
+    /// The costs of whatever nobody has measured.
     assumed: SleepCost,
 }
 
-/// Every so many sleeps the OS is asked what CPU time one took, and the process is told.
+/// How often the CPU time of a sleep is measured and the process's figures are updated.
 const ASK_EVERY: u32 = 64;
 
 impl Learned {
@@ -173,17 +173,17 @@ impl Learned {
         Learned { figures, sleep_count, prior, assumed }
     }
 
-    /// Whether the sleep that begins should be asked for its CPU time: the first few, and every 64th.
+    /// Whether to measure the CPU time of the sleep that begins: the first few, and every 64th.
     pub(crate) fn wants_own_time(&self) -> bool {
         self.sleep_count < SAMPLE_COUNT_MIN || self.sleep_count % ASK_EVERY == 0
     }
 
-    /// Notes what a sleep took in CPU time.
+    /// Notes how much CPU time a sleep took.
     pub(crate) fn note_own_time(&mut self, own_ns: u64) {
         self.figures[OWN].note(own_ns, &TIME_NS);
     }
 
-    /// Notes a wake-up from sleep: how long the gap was, how late the sleeper ran, what the waker's last
+    /// Notes a wake-up from sleep: the length of the gap, the exit latency, and how long the waker's last
     /// call took (0 if none has returned yet).
     pub(crate) fn note_wake(&mut self, gap_ns: u64, latency_ns: u64, call_ns: u64) {
         self.figures[sleep_depth(gap_ns)].note(latency_ns, &LATENCY_NS);
@@ -192,7 +192,7 @@ impl Learned {
         }
     }
 
-    /// Notes that a sleep ended, whatever ended it. `true`: look at [`Learned::cost`] again.
+    /// Notes that a sleep ended, for whatever reason. If it returns `true`, read [`Learned::cost`] again.
     pub(crate) fn note_sleep(&mut self) -> bool {
         self.sleep_count = self.sleep_count.wrapping_add(1);
         if self.sleep_count == 16 || self.sleep_count % ASK_EVERY == 0 {
@@ -210,10 +210,10 @@ impl Learned {
         self.figures[figure].known_ns().or_else(|| self.prior.known_ns(figure))
     }
 
-    /// What sleeping costs, as far as it is known.
+    /// The cost of sleeping, as far as it is known.
     pub(crate) fn cost(&self) -> SleepCost {
-        // Of a depth that nobody has been in, the next shallower one's that somebody has, or else the next
-        // deeper one's.
+        // A depth without samples takes the figure of the nearest shallower depth that has some, or else of
+        // the nearest deeper one.
         let known: [_; SLEEP_DEPTH_COUNT] = std::array::from_fn(|depth| self.known_ns(depth));
         let nearest = |depth: usize| {
             let shallower = (0..=depth).rev().find_map(|depth| known[depth]);
@@ -229,13 +229,13 @@ impl Learned {
         SleepCost { exit_latency_ns, transition_ns: own_ns + call_ns, own_ns }
     }
 
-    /// Whether any latency was measured, by this waiter or another one.
+    /// Whether this waiter or another one has measured a latency.
     pub(crate) fn is_measured(&self) -> bool {
         (0..SLEEP_DEPTH_COUNT).any(|depth| self.known_ns(depth).is_some())
     }
 }
 
-/// CPU time of the calling thread, where it can be asked.
+/// The calling thread's CPU time, where the OS can tell.
 pub(crate) fn thread_cpu_ns() -> Option<u64> {
     #[cfg(unix)]
     if !cfg!(miri) {
@@ -260,7 +260,7 @@ mod tests {
         let mut random = 1u64;
         for turn in 0..400 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // 50 to 70 µs, and each tenth a preemption.
+            // 50 to 70 µs; every tenth is a preemption.
             let sample_ns =
                 if turn % 10 == 9 { 4_000_000 } else { 50_000 + (random >> 40) % 20_000 };
             estimate.note(sample_ns, &LATENCY_NS);

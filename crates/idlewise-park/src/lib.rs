@@ -1,21 +1,21 @@
-//! The idle loop for threads: park without paying.
+//! Thread parking that chooses how to wait, the way a kernel chooses an idle state.
 //!
-//! A waiting thread is an idle CPU in small. Too shallow a wait burns power and the sibling's
-//! cycles, too deep a one pays a system call and a late wake-up on each side. This crate waits the
-//! way a kernel idles: it knows what each state costs here, learns each waiter's gaps, picks a
-//! state, and moves on to a deeper one when a wait lasts longer than expected.
+//! A waiting thread faces the same choice as an idle CPU. A wait that is too shallow burns power and
+//! takes cycles from the sibling thread. One that is too deep costs a system call and a late wake-up.
+//! This crate knows what each way to wait costs on this machine. It learns how long each waiter's gaps
+//! are, picks a state, and moves to a deeper one if the wait lasts longer than expected.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `parker.rs` | [`Parker`], [`Unparker`]: one thread waits, any number wake it |
 //! | `raw.rs` | [`RawParker`], `ProcessParker`: parkers of one word, to embed |
-//! | `word.rs` | [`word`]: sleeping while a word has a value, the platform's own way |
+//! | `word.rs` | [`word`]: sleeping while a word has a given value, with the platform's own call |
 //! | `waker.rs` | unparkers as wakers of tasks, [`block_on`] |
 //! | `wait_set.rs` | [`WaitSet`]: one thread waits for any of several bells |
 //! | `channel/` | [`channel`]: bounded, unbounded or for one item; for threads and tasks |
 //! | `idle.rs` | [`Idle`]: a scheduler's idle workers: park one, wake one, wake many |
 //! | `event_bell/` | `EventBell`: a doorbell for threads that sleep in epoll or io_uring (Linux) |
-//! | `waiter/` | the idle loop: select, enter, be woken, reflect; and the world that it sees |
+//! | `waiter/` | the idle loop: select, enter, be woken, reflect; and the interface to clock and OS |
 //! | `outcome.rs` | [`ParkOutcome`]: how a wait ended |
 //! | `table.rs` | [`WaitTable`]: the states of this machine, [`ASSUMED`] costs, the environment |
 //! | `learn.rs` | what sleeping costs here, learnt from real wake-ups |
@@ -23,18 +23,18 @@
 //! | `budget.rs` | how much CPU time polling may burn ([`CPU_BUDGET_DEFAULT_PERMILLE`]) |
 //! | `stats.rs` | [`WaitStats`] |
 //! | `event_count.rs` | [`EventCount`]: many threads and tasks wait for a condition |
-//! | `semaphore.rs` | [`Semaphore`]: for permits |
+//! | `semaphore.rs` | [`Semaphore`]: many threads and tasks wait for permits |
 //! | `lock.rs` | `RawMutex`, `Mutex`, `Condvar` (feature `lock_api`) |
-//! | `line.rs` | threads and tasks that wait for a condition, called one by one |
+//! | `line.rs` | the queue of threads and tasks that wait for a condition, called one at a time |
 //! | `sync.rs` | `std`'s locks and atomics, or loom's |
-//! | `model.rs` | the parker that loom's models wait with |
+//! | `model.rs` | the parker used in loom's models |
 //! | `clock.rs` | the clock: the CPU's counter where it is steady |
 //! | `wait/` | [`wait::WaitMethod`]s, one file per platform |
 //!
-//! The protocol between waiter and wakers is `idlewise_core::Doorbell`, explored by loom there.
+//! The protocol between a waiter and its wakers is `idlewise_core::Doorbell`; loom checks it there.
 //!
-//! What this crate does not do: read more of sysfs than the OS's clock source, its limits on UMWAIT and
-//! the process's CPU quota, pin threads, or start any.
+//! This crate does not pin or start threads. The only things it reads from sysfs are the OS's clock
+//! source, its limits on UMWAIT and the process's CPU quota.
 
 #![cfg_attr(loom, allow(dead_code, unused_imports, reason = "a model has no clock"))]
 
@@ -53,7 +53,7 @@ mod stats;
 mod sync;
 mod wait_set;
 
-// What a model leaves out: the machine, and the choice of a state.
+// Loom's models leave out the machine and the choice of a state.
 #[cfg(not(loom))]
 mod budget;
 #[cfg(not(loom))]

@@ -1,7 +1,7 @@
-//! [`Line`]: threads and tasks that wait for a condition, called one by one, first come first called.
+//! [`Line`]: a first-come, first-served queue of threads and tasks that wait for a condition.
 //!
-//! Whoever makes the condition true calls as many as can use it, which is one load if nobody
-//! waits:
+//! Whoever makes the condition true calls as many waiters as can use it. If nobody waits, that costs
+//! one load:
 //!
 //! ```text
 //!   waiter                                     caller
@@ -11,15 +11,15 @@
 //!   4. wait until called, then from 3.
 //! ```
 //!
-//! At least one of the two sees the other, as in `idlewise_core::IdleSet`: whichever fence is second
-//! in their common order, what follows it sees what came before the first.
+//! At least one of the two sees the other, as in `idlewise_core::IdleSet`. Whichever fence comes second in
+//! their common order, the code behind it sees what came before the first.
 //!
-//! A call is meant for somebody who waits. One that leaves without having used it (its look
-//! succeeded before, its deadline came, its future was dropped) calls the next in its place.
+//! A call is meant for a waiter. One that leaves without having used its call (its look had succeeded, its
+//! deadline passed, or its future was dropped) calls the next waiter instead.
 //!
-//! A thread may stand in several lines at once (`channel/select.rs`). It has one word for all of
-//! them, [`Call`], in which the first caller writes which line called; another line's caller then
-//! passes it over.
+//! A thread may stand in several lines at once (`channel/select.rs`). It has one word for all of them,
+//! [`Call`]. The first caller writes into it which line called, and callers of other lines then pass the
+//! thread over.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -30,18 +30,18 @@ use crate::clock::Deadline;
 use crate::parker::{Parker, Unparker};
 use crate::sync::{Arc, AtomicUsize, Mutex, MutexGuard, Ordering, breaks, fence, is_model_over};
 
-/// In a line's state: nobody will ever change the condition again.
+/// A bit of the line's state: nobody will ever change the condition again.
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// Waiters in the order in which they came.
+/// Waiters in the order of their arrival.
 pub(crate) struct Line {
-    /// How many there are, and [`CLOSED`]: written under the lock, read without it.
+    /// The number of waiters, and [`CLOSED`]. Written under the lock, read without it.
     state: AtomicUsize,
     places: Mutex<Places>,
 }
 
 struct Places {
-    /// Tickets ascend from the front.
+    /// Tickets ascend from front to back.
     queue: VecDeque<Place>,
     next_ticket: u64,
 }
@@ -52,7 +52,7 @@ struct Place {
 }
 
 enum Who {
-    /// A thread, and what it calls this line.
+    /// A thread, and the name it has for this line.
     Thread(Arc<Call>, usize),
     Task(Waker),
 }
@@ -71,32 +71,32 @@ impl Line {
     }
 
     fn lock(&self) -> MutexGuard<'_, Places> {
-        // Nothing in here panics half-way, so poisoned places are whole.
+        // Nothing in here can panic half-way, so poisoned places are still consistent.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Call it under the lock, with the queue's new length.
+    /// Publishes the queue's new length. The caller holds the lock.
     fn publish(&self, len: usize) {
         let closed = self.state.load(Ordering::Relaxed) & CLOSED;
         // Release: pairs with the Acquire in `is_closed`, whatever the length is by then.
         self.state.store(closed | len, Ordering::Release);
     }
 
-    /// Whether callers have anything to do: somebody waits, or the line is closed. Call it after
-    /// the condition was changed and a `fence(SeqCst)`.
+    /// Whether callers have anything to do: somebody waits, or the line is closed. Call it after changing
+    /// the condition and a `fence(SeqCst)`.
     #[inline]
     pub(crate) fn needs_call(&self) -> bool {
         self.state.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether [`Line::close`] was called. If so, what came before it is seen.
+    /// Whether [`Line::close`] was called. If so, everything before that call is visible.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.state.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Says for ever that nobody stands at the other end. Callers look at it with the count of
-    /// waiters, so it costs them nothing.
+    /// Declares that nobody will ever stand at the other end again. Callers read it together with the
+    /// number of waiters, so it costs them nothing.
     pub(crate) fn close(&self) {
         let places = self.lock();
         let len = places.queue.len();
@@ -125,7 +125,7 @@ impl Line {
 
     /// A task gets in line, or stays there with a new waker.
     pub(crate) fn enter_task(&self, ticket: Option<u64>, waker: &Waker) -> u64 {
-        // Wakers are made and dropped without the lock: theirs is code of others.
+        // Wakers are cloned and dropped without the lock, because their code is not ours.
         let mut waker = waker.clone();
         if let Some(ticket) = ticket {
             let mut places = self.lock();
@@ -139,7 +139,7 @@ impl Line {
         self.enter(Who::Task(waker))
     }
 
-    /// Leaves the line. `false`: it was called out of it.
+    /// Leaves the line. Returns `false` if it was called out of the line before.
     pub(crate) fn leave(&self, ticket: u64) -> bool {
         let mut places = self.lock();
         let Ok(index) = places.index(ticket) else { return false };
@@ -150,7 +150,7 @@ impl Line {
         true
     }
 
-    /// Calls up to `count` of those who wait now. Call it after the condition was changed and a
+    /// Calls up to `count` of the present waiters. Call it after changing the condition and a
     /// `fence(SeqCst)`.
     #[inline]
     pub(crate) fn call(&self, count: usize) -> usize {
@@ -163,7 +163,7 @@ impl Line {
         let mut end = None;
         while called < count {
             let mut places = self.lock();
-            // Those who come after this call began are not its business.
+            // Skip waiters that came after this call began.
             let end = *end.get_or_insert(places.next_ticket);
             let who = loop {
                 match places.queue.front() {
@@ -171,7 +171,7 @@ impl Line {
                     _ => break None,
                 }
                 match places.queue.pop_front().map(|place| place.who) {
-                    // Another line called it, or it gave up.
+                    // Another line called the thread, or it gave up.
                     Some(Who::Thread(call, operation)) if !call.choose(operation) => {}
                     who => break who,
                 }
@@ -188,13 +188,13 @@ impl Line {
         called
     }
 
-    /// How many wait, as a hint.
+    /// The number of waiters, as a hint.
     pub(crate) fn len(&self) -> usize {
         self.state.load(Ordering::Relaxed) & !CLOSED
     }
 
-    /// Waits until an attempt succeeds: in line, and called out of it for each attempt but the first.
-    /// `None`: the deadline came.
+    /// Waits in line until an attempt succeeds. Each attempt but the first follows a call. Returns `None`
+    /// if the deadline passed.
     pub(crate) fn wait_until<R>(
         &self,
         waiting: &Waiting,
@@ -214,7 +214,7 @@ impl Line {
                 drop(place);
                 return attempt();
             }
-            // Out of line, and free to use the call.
+            // It is no longer in line, and may use the call.
             std::mem::forget(place);
             let result = attempt_or_call_next(self, &mut attempt);
             if result.is_some() {
@@ -224,7 +224,7 @@ impl Line {
     }
 }
 
-/// An attempt of one that was called: if it panics, the next is called.
+/// The attempt of a waiter that was called. If it panics, the next waiter is called.
 fn attempt_or_call_next<R>(line: &Line, attempt: &mut impl FnMut() -> Option<R>) -> Option<R> {
     struct CallsNext<'a>(&'a Line);
     impl Drop for CallsNext<'_> {
@@ -255,7 +255,7 @@ impl fmt::Debug for Line {
     }
 }
 
-/// A thread's place in one line, left when the wait is over, however it ends.
+/// A thread's place in one line. It is left when the wait ends, in whatever way.
 struct PlaceOfThread<'a> {
     line: &'a Line,
     waiting: &'a Waiting,
@@ -270,35 +270,35 @@ impl Drop for PlaceOfThread<'_> {
         match self.waiting.abandon() {
             None => _ = self.line.leave(self.ticket),
             Some(_) if breaks!(CallKept) => {}
-            // The call is another's.
+            // The call belongs to another waiter.
             Some(_) => _ = self.line.call(1),
         }
     }
 }
 
-/// Nobody called yet.
+/// Nobody has called yet.
 const WAITING: usize = usize::MAX;
-/// The thread does not wait any more.
+/// The thread no longer waits.
 const ABANDONED: usize = usize::MAX - 1;
 
-/// Who called a thread that waits in one or several lines.
+/// Who called a thread that waits in one or more lines.
 pub(crate) struct Call {
-    /// [`WAITING`], [`ABANDONED`], or what the thread calls the line that called it.
+    /// [`WAITING`], [`ABANDONED`], or the thread's name for the line that called it.
     chosen: AtomicUsize,
     unparker: Unparker,
 }
 
 impl Call {
-    /// Whether the thread waited still, and is this line's.
+    /// Whether the thread was still waiting, and is now this line's.
     fn choose(&self, operation: usize) -> bool {
-        // Release, and Acquire in `abandon` and `chosen`: what the caller did is seen.
+        // Release pairs with Acquire in `abandon` and `chosen`: the thread sees what the caller did.
         self.chosen
             .compare_exchange(WAITING, operation, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 }
 
-/// What a thread waits in lines with.
+/// What a thread needs to wait in lines.
 pub(crate) struct Waiting {
     pub(crate) parker: Parker,
     call: Arc<Call>,
@@ -310,27 +310,28 @@ impl Waiting {
         Waiting { parker, call: Arc::new(Call { chosen: AtomicUsize::new(ABANDONED), unparker }) }
     }
 
-    /// Begins a wait. The thread must stand in no line.
+    /// Begins a wait. The thread must not be in any line.
     pub(crate) fn begin(&self) {
-        // Relaxed: callers learn of it by the line's lock.
+        // Relaxed: callers learn of it through the line's lock.
         self.call.chosen.store(WAITING, Ordering::Relaxed);
     }
 
-    /// Waits until some line calls, and returns which; or until the deadline: then no line will.
+    /// Waits until a line calls, and returns which. `None`: the deadline passed, and no line will call any
+    /// more.
     pub(crate) fn wait(&self, deadline: Option<Deadline>) -> Option<usize> {
         loop {
             match self.call.chosen.load(Ordering::Acquire) {
                 WAITING => {}
                 chosen => return Some(chosen),
             }
-            // A token may be left of an earlier wait: only the word counts.
+            // An earlier wait may have left a token, so only the word counts.
             if !self.parker.park_until(deadline).is_woken() {
                 return self.abandon();
             }
         }
     }
 
-    /// Ends the wait. What called the thread, if anything did.
+    /// Ends the wait. Returns which line called the thread, if any did.
     pub(crate) fn abandon(&self) -> Option<usize> {
         match self.call.chosen.swap(ABANDONED, Ordering::AcqRel) {
             WAITING | ABANDONED => None,
@@ -349,7 +350,7 @@ type Kept = std::cell::Cell<Option<Box<Waiting>>>;
 
 #[cfg(not(loom))]
 thread_local! {
-    /// What this thread waits with, unless it does. Kept, because making one costs.
+    /// What this thread waits with, unless it is in use. Kept because it is expensive to create.
     static WAITING_OF_THREAD: Kept = const { Kept::new(None) };
 }
 
@@ -358,7 +359,7 @@ loom::thread_local! {
     static WAITING_OF_THREAD: Kept = Kept::new(None);
 }
 
-/// Calls with what this thread waits with. Nested calls, and those of a thread that ends, get
+/// Calls `wait` with what this thread waits with. Nested calls, and calls of a thread that is ending, get
 /// one of their own.
 pub(crate) fn with_waiting<R>(wait: impl FnOnce(&Waiting) -> R) -> R {
     let kept = WAITING_OF_THREAD.try_with(Kept::take).ok().flatten();

@@ -1,20 +1,21 @@
-//! When not to poll, whatever a waiter's own history says: the machine is needed by others.
+//! When not to poll, whatever a waiter's own history says: when others need the CPU.
 //!
-//! Two signs, both without a system call on the way of a short wait; a third is the budget (`budget.rs`):
+//! Two signs tell, neither of which costs a short wait a system call. A third limit is the budget
+//! (`budget.rs`).
 //!
-//! - **More runnable threads than CPUs.** A thread that waited lately counts as runnable while it does
-//!   not sleep in the kernel, and from the moment that somebody wakes it. If there are more than CPUs,
-//!   one that polls keeps from running the one it waits for. CPUs are those that the process's threads
-//!   were seen to be allowed, at most as many as a cgroup's quota pays for; and of the threads that are
-//!   allowed the same CPUs as this one there must not be more than those, so that two threads pinned to
-//!   one CPU are a crowd, and a thousand each pinned to its own are not.
-//! - **Preempted while polling.** The clock jumped between two looks: somebody else was given the
-//!   CPU. The waiter does not poll for its next 8 waits, then 16, up to 1024, and half as many after
-//!   each poll that went well.
+//! - **More runnable threads than CPUs.** A thread that waited recently counts as runnable while it does
+//!   not sleep in the kernel, and again as soon as somebody wakes it. If there are more such threads than
+//!   CPUs, one that polls keeps the CPU from the thread it waits for. The CPUs are those that the process's
+//!   threads were seen to be allowed, and at most as many as a cgroup's quota pays for. The same must hold
+//!   among the threads that are allowed the same CPUs as this one. So two threads pinned to one CPU are a
+//!   crowd, and a thousand threads pinned to a CPU each are not.
+//! - **Preempted while polling.** The clock jumped between two looks, so somebody else had the CPU. The
+//!   waiter does not poll in its next 8 waits, then 16, up to 1024. Each poll that goes well halves that
+//!   number.
 //!
-//! Each thread has a place of its own, a cache line that it alone writes (and who wakes it), so sleeping
-//! and waking share nothing with other threads. Counting is what costs: a thread that is about to poll
-//! reads all places, but only every half a millisecond, and a few at a time ([`CROWD_STEP`]), looking at
+//! Each thread has a place of its own: a cache line that only the thread and its wakers write. So sleeping
+//! and waking share nothing with other threads. Counting is the expensive part: a thread that is about to
+//! poll reads all places, but only every half millisecond, and a few at a time ([`CROWD_STEP`]), looking at
 //! its doorbell in between.
 
 use std::cell::{Cell, RefCell};
@@ -23,54 +24,54 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::budget::{self, Budget};
 
-/// CPUs that this process may use, by the OS's first answer: where threads can't be asked one by one.
+/// CPUs that this process may use, from the OS's first answer, for where threads can't be asked one by one.
 pub(crate) fn cpu_count() -> u32 {
     static COUNT: OnceLock<u32> = OnceLock::new();
     *COUNT
         .get_or_init(|| std::thread::available_parallelism().map_or(1, |count| count.get() as u32))
 }
 
-/// CPUs that a thread may use.
+/// The CPUs that a thread may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cpus {
-    /// The same for threads that may use the same.
+    /// Equal for threads that may use the same CPUs.
     fingerprint: u64,
     count: u32,
 }
 
-/// Threads with a place; more are not counted.
+/// The number of threads with a place. Further threads are not counted.
 const PLACE_COUNT: usize = 1024;
-/// No place.
+/// The number of a thread without a place.
 pub(crate) const NO_PLACE: u32 = u32::MAX;
 /// How many places are read between two looks at a doorbell.
 pub(crate) const CROWD_STEP: u32 = 8;
-/// How long a count holds.
+/// How long a count remains valid.
 const COUNT_HOLDS_NS: u64 = 500_000;
 /// 2^24 ns: threads that work together wait for each other more often than every 17 ms.
 const EPOCH_SHIFT: u32 = 24;
 
-/// One thread's place. On a line of its own.
+/// One thread's place, on a cache line of its own.
 #[repr(align(128))]
 struct Place {
     is_taken: AtomicBool,
-    /// One more than the epoch in which its thread was last seen running, polling or woken; 0: it sleeps.
-    /// A thread that blocks elsewhere, or computes without ever waiting, is forgotten after two epochs.
+    /// One more than the epoch in which the thread was last seen running, polling or woken; 0 if it sleeps.
+    /// A thread that blocks elsewhere, or computes and never waits, is forgotten after two epochs.
     seen: AtomicU64,
     /// [`Cpus::fingerprint`].
     fingerprint: AtomicU64,
 }
 
-/// Threads that run or poll. A thread counts once however many parkers it has. A hint: nothing depends
-/// on its exactness.
+/// The threads that run or poll. A thread counts once, however many parkers it has. Nothing depends on the
+/// count being exact.
 struct Crowd {
     places: [Place; PLACE_COUNT],
-    /// Places beyond that were never taken.
+    /// Places from here on were never taken.
     used_count: AtomicU32,
-    /// CPUs that any thread was seen to be allowed.
+    /// CPUs that some thread was seen to be allowed.
     cpus: [AtomicU64; CPU_WORDS],
 }
 
-/// CPUs are kept up to this many times 64: as many as a `cpu_set_t` has.
+/// The CPU mask has this many 64-bit words, as a `cpu_set_t` has.
 const CPU_WORDS: usize = 16;
 
 static CROWD: Crowd = Crowd::new();
@@ -111,14 +112,14 @@ impl Crowd {
         }
     }
 
-    /// CPUs that threads were seen to be allowed; where they can't be asked, what the OS said first.
+    /// The number of CPUs that threads were seen to be allowed, or else the OS's first answer.
     fn cpu_count(&self) -> u32 {
         let count = self.cpus.iter().map(|word| word.load(Ordering::Relaxed).count_ones()).sum();
         if count == 0 { cpu_count() } else { count }
     }
 }
 
-/// A count under way.
+/// A count in progress.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     next: u32,
@@ -126,17 +127,17 @@ struct Count {
     alike: u32,
 }
 
-/// One thread's part of the crowd.
+/// One thread's membership of the crowd.
 struct Member {
     crowd: &'static Crowd,
     number: Cell<u32>,
     cpus: Cell<Cpus>,
-    /// When the CPUs were asked for.
+    /// The epoch in which the thread last asked for its CPUs.
     asked_in: Cell<Option<u64>>,
     count: Cell<Count>,
     is_crowded: Cell<bool>,
     holds_until_ns: Cell<u64>,
-    /// Of parkers that have none of their own.
+    /// The budget of parkers that have none of their own.
     budget: RefCell<Option<Budget>>,
 }
 
@@ -158,7 +159,7 @@ impl Member {
         self.crowd.place(self.number.get())
     }
 
-    /// Takes a place, and asks which CPUs the thread may use, if that was long ago.
+    /// Takes a place. Asks which CPUs the thread may use, unless it did so recently.
     fn ask(&self, epoch: u64, allowed: impl FnOnce() -> Option<[u64; CPU_WORDS]>) {
         if self.asked_in.get() == Some(epoch) {
             return;
@@ -200,10 +201,10 @@ impl Member {
         }
     }
 
-    /// Whether more threads run than there are CPUs; `None`: not counted to the end yet, ask again.
+    /// Whether more threads run than there are CPUs. `None`: the count is not finished, ask again.
     fn is_crowded(&self, now_ns: u64, quota_permille: Option<u64>) -> Option<bool> {
         let holds_for_ns = self.holds_until_ns.get().wrapping_sub(now_ns);
-        // A clock that went back makes it too long.
+        // If the clock went back, the difference is too large.
         if (1..=COUNT_HOLDS_NS).contains(&holds_for_ns) {
             return Some(self.is_crowded.get());
         }
@@ -230,7 +231,7 @@ impl Member {
             return None;
         }
         self.count.set(Count::default());
-        // A quota of half a CPU is one CPU for half of the time.
+        // A quota of half a CPU means one CPU for half of the time.
         let paid_count =
             quota_permille.map_or(u32::MAX, |permille| permille.div_ceil(1000).max(1) as u32);
         let cpu_count = self.crowd.cpu_count().min(paid_count);
@@ -251,18 +252,18 @@ impl Drop for Member {
 }
 
 thread_local! {
-    // Not `const`: before Rust 1.87 no constant may hold a reference to a static that changes.
+    // Not `const`: before Rust 1.87 a constant cannot refer to a mutable static.
     #[allow(clippy::missing_const_for_thread_local, reason = "says the line above")]
     static MEMBER: Member = Member::of(&CROWD);
 }
 
-/// Alike for the same CPUs, and hardly ever for others (FNV-1a). Not 0.
+/// Equal for the same CPUs, and almost never for others (FNV-1a). Never 0.
 fn fingerprint(mask: &[u64; CPU_WORDS]) -> u64 {
     let mix = |hash: u64, word: &u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3);
     mask.iter().fold(0xcbf2_9ce4_8422_2325, mix) | 1
 }
 
-/// CPUs that the calling thread may use, where the OS tells.
+/// The CPUs that the calling thread may use, where the OS reports them.
 fn allowed_cpus() -> Option<[u64; CPU_WORDS]> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if !cfg!(miri) {
@@ -274,7 +275,7 @@ fn allowed_cpus() -> Option<[u64; CPU_WORDS]> {
             return None;
         }
         for cpu in 0..(64 * CPU_WORDS).min(8 * size_of_val(&set)) {
-            // SAFETY: the CPU is one of the set's.
+            // SAFETY: `cpu` is within the set.
             if unsafe { libc::CPU_ISSET(cpu, &set) } {
                 mask[cpu / 64] |= 1 << (cpu % 64);
             }
@@ -284,7 +285,7 @@ fn allowed_cpus() -> Option<[u64; CPU_WORDS]> {
     None
 }
 
-/// This thread is about to wait. The first time it gets a place.
+/// Notes that this thread is about to wait. The first call takes a place.
 #[inline]
 pub(crate) fn thread_runs(now_ns: u64) {
     let _ = MEMBER.try_with(|member| {
@@ -295,37 +296,37 @@ pub(crate) fn thread_runs(now_ns: u64) {
     });
 }
 
-/// This thread goes to sleep.
+/// Notes that this thread goes to sleep.
 #[inline]
 pub(crate) fn thread_sleeps() {
     let _ = MEMBER.try_with(Member::sleeps);
 }
 
-/// There is time to ask which CPUs this thread may use, if that was long ago.
+/// Asks which CPUs this thread may use, unless it did so recently. Called when there is time for it.
 pub(crate) fn ask_for_cpus(now_ns: u64) {
     let _ = MEMBER.try_with(|member| member.ask(now_ns >> EPOCH_SHIFT, allowed_cpus));
 }
 
-/// Whether there are more threads than CPUs; `None`: look at the doorbell and ask again.
+/// Whether there are more threads than CPUs. `None`: look at the doorbell and ask again.
 #[inline]
 pub(crate) fn is_crowded(now_ns: u64) -> Option<bool> {
     let quota_permille = budget::quota_permille();
     MEMBER.try_with(|member| member.is_crowded(now_ns, quota_permille)).unwrap_or(Some(false))
 }
 
-/// The calling thread's place, for who wakes it.
+/// The calling thread's place, for the thread that will wake it.
 pub(crate) fn place() -> u32 {
     MEMBER.try_with(|member| member.number.get()).unwrap_or(NO_PLACE)
 }
 
-/// Somebody wakes the thread of that place.
+/// Notes that somebody wakes the thread of that place.
 pub(crate) fn place_runs(number: u32, now_ns: u64) {
     if let Some(place) = CROWD.place(number) {
         place.seen.store((now_ns >> EPOCH_SHIFT) + 1, Ordering::Relaxed);
     }
 }
 
-/// Does something with the budget that this thread's parkers share, those that have none of their own.
+/// Calls `action` with the budget shared by those of this thread's parkers that have none of their own.
 pub(crate) fn with_thread_budget<R>(
     now_ns: u64,
     action: impl FnOnce(&mut Budget) -> R,
@@ -338,7 +339,7 @@ pub(crate) fn with_thread_budget<R>(
         .ok()
 }
 
-/// What a process asks for once, so that no wait does: its quota, and whether the counter is its clock.
+/// Asks once per process what no wait should ask for: the quota, and whether the counter is the clock.
 pub(crate) fn prepare() {
     static IS_DONE: OnceLock<()> = OnceLock::new();
     IS_DONE.get_or_init(|| {
@@ -349,7 +350,7 @@ pub(crate) fn prepare() {
     });
 }
 
-/// After a fork the child has none of its parent's threads, but the one that forked.
+/// After a fork the child has only the thread that forked.
 #[cfg(unix)]
 fn forget_after_fork() {
     extern "C" fn in_child() {
@@ -367,31 +368,31 @@ fn forget_after_fork() {
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
-/// After a fork the child has none of its parent's threads.
+/// Without fork there is nothing to forget.
 #[cfg(not(unix))]
 fn forget_after_fork() {}
 
-/// A look this late means that somebody else had the CPU: a long interrupt takes less.
+/// A look this late means that another thread had the CPU. Even a long interrupt takes less.
 const PREEMPTED_NS: u64 = 30_000;
 const PENALTY_MAX: u32 = 1024;
 
-/// How a waiter's polls went, and whether it should try again.
+/// How a waiter's polls went, and whether it should poll again.
 #[derive(Debug, Default)]
 pub(crate) struct Preemptions {
-    /// Waits to go without polling.
+    /// How many more waits must not poll.
     left: u32,
     penalty: u32,
     pub(crate) count: u64,
 }
 
 impl Preemptions {
-    /// Whether to poll in the wait that begins.
+    /// Whether the wait that begins may poll.
     pub(crate) fn may_poll(&mut self) -> bool {
         self.left = self.left.saturating_sub(1);
         self.left == 0
     }
 
-    /// Two looks were `elapsed_ns` apart that should have been at most `expected_ns`.
+    /// Two looks were `elapsed_ns` apart, where at most `expected_ns` were expected.
     #[inline]
     pub(crate) fn looked(&mut self, elapsed_ns: u64, expected_ns: u64) {
         if elapsed_ns > expected_ns.saturating_add(PREEMPTED_NS) {
@@ -401,7 +402,7 @@ impl Preemptions {
         }
     }
 
-    /// A poll ended; it went well if nobody took the CPU.
+    /// A poll ended. It went well if nobody took the CPU.
     pub(crate) fn polled(&mut self) {
         if self.left == 0 {
             self.penalty /= 2;
@@ -449,7 +450,7 @@ mod tests {
         member
     }
 
-    /// Counts to the end, whatever was counted before.
+    /// Counts to the end, ignoring earlier counts.
     fn is_crowded(member: &Member, epoch: u64) -> bool {
         member.holds_until_ns.set(0);
         let now_ns = epoch << EPOCH_SHIFT;
@@ -476,13 +477,13 @@ mod tests {
         member.place().unwrap()
     }
 
-    /// Each of these would have been oversubscribed if the first thread's CPUs were the process's.
+    /// Each would be oversubscribed if the first thread's CPUs were taken for the process's.
     #[test]
     fn threads_pinned_to_cpus_of_their_own_are_no_crowd() {
         static CROWD: Crowd = Crowd::new();
         let mut members: Vec<_> = (0..16).map(|cpu| member(&CROWD, 1 << cpu, 1)).collect();
         assert!(members.iter().all(|member| !is_crowded(member, 1)));
-        // A second one on CPU 3, though 16 CPUs would do for 16 threads.
+        // A second thread on CPU 3, although 16 CPUs would be enough for 16 threads.
         members[15].sleeps();
         members.push(member(&CROWD, 1 << 3, 1));
         let crowded: Vec<_> = (0..15).filter(|&cpu| is_crowded(&members[cpu], 1)).collect();
@@ -537,7 +538,7 @@ mod tests {
         }
     }
 
-    /// A thread is deaf for no longer than a step takes.
+    /// A thread does not look at its doorbell during a step, but only that long.
     #[test]
     fn counts_a_few_at_a_time() {
         static CROWD: Crowd = Crowd::new();

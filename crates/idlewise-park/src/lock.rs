@@ -9,8 +9,8 @@ use crate::event_count::EventCount;
 use crate::line::{Line, with_waiting};
 use crate::sync::{AtomicU32, Ordering, fence, seen_soon};
 
-/// A mutex whose waiters wait as everything here does. Not fair: who comes along may be faster than
-/// one that is being woken.
+/// A mutex that waits the way a [`Parker`](crate::Parker) does. It is not fair: a thread that comes along
+/// may be faster than one that is being woken.
 ///
 /// ```
 /// use idlewise_park::Mutex;
@@ -51,14 +51,14 @@ impl RawMutex {
             .then_some(())
     }
 
-    /// A holder that runs is done in less time than waiting takes.
+    /// If the holder is running, it is done in less time than waiting takes.
     fn take_soon(&self) -> Option<()> {
         let is_free = || self.state.load(Ordering::Relaxed) == FREE;
         self.take().or_else(|| seen_soon(is_free).then(|| self.take()).flatten())
     }
 }
 
-// SAFETY: `take` succeeds for one thread between two `unlock`s, by one compare-exchange.
+// SAFETY: between two `unlock`s, the one compare-exchange of `take` succeeds for one thread only.
 unsafe impl lock_api::RawMutex for RawMutex {
     #[allow(clippy::declare_interior_mutable_const, reason = "lock_api asks for it")]
     const INIT: Self = RawMutex { state: AtomicU32::new(FREE), unlocked: EventCount::new() };
@@ -120,7 +120,7 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// Nobody waits yet.
+    /// Creates a condition variable that nobody waits on.
     ///
     /// ```
     /// static CHANGED: idlewise_park::Condvar = idlewise_park::Condvar::new();
@@ -130,8 +130,8 @@ impl Condvar {
         Condvar { line: Line::new() }
     }
 
-    /// Unlocks, waits until notified, and locks again. It returns for no other reason, but what was true
-    /// then may not be any more: look, and wait again.
+    /// Unlocks the mutex, waits for a notification, and locks it again. There are no spurious wake-ups, but
+    /// the condition may be false again by then: check it in a loop.
     ///
     /// ```
     /// # use idlewise_park::{Condvar, Mutex};
@@ -151,7 +151,7 @@ impl Condvar {
         self.wait_until(guard, None);
     }
 
-    /// As [`Condvar::wait`], but no longer than this. Whether it was notified.
+    /// Like [`Condvar::wait`], but waits no longer than `timeout`. Returns whether it was notified.
     ///
     /// ```
     /// # use idlewise_park::{Condvar, Mutex};
@@ -174,7 +174,7 @@ impl Condvar {
     ) -> bool {
         with_waiting(|waiting| {
             waiting.begin();
-            // In line before the mutex is free: who changes the state after that sees it there.
+            // Get in line before unlocking: whoever changes the state after that sees this thread in line.
             let ticket = self.line.enter_thread(waiting, 0);
             let was_called = MutexGuard::unlocked(guard, || waiting.wait(deadline)).is_some();
             if !was_called {
@@ -184,7 +184,7 @@ impl Condvar {
         })
     }
 
-    /// Lets one waiter go on, if one waits.
+    /// Wakes one waiter, if there is one.
     ///
     /// ```
     /// idlewise_park::Condvar::new().notify_one();
@@ -193,7 +193,7 @@ impl Condvar {
         self.notify(1);
     }
 
-    /// Lets all who wait go on.
+    /// Wakes all waiters.
     ///
     /// ```
     /// idlewise_park::Condvar::new().notify_all();

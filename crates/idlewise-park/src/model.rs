@@ -1,9 +1,9 @@
-//! The crate under loom (`make loom`): the parker without its governor, and nothing of the machine.
+//! The crate under loom (`make loom`): the parker without its governor and without the machine.
 //!
-//! Which state a wait chooses depends on the clock and on the waits before, and must not matter to
-//! the protocols: here every wait falls asleep at once, on a condition variable as on systems
-//! without futexes, and one that has a deadline gives up at once. Loom runs the other threads at
-//! every moment, so that is every deadline. All other code is the crate's own.
+//! Which state a wait chooses depends on the clock and on earlier waits, and the protocols must not depend
+//! on it. So here every wait falls asleep at once, on a condition variable as on systems without futexes. A
+//! wait with a deadline gives up at once. Loom runs the other threads at every possible moment, so that
+//! covers every deadline. All other code is the crate's own.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,45 +16,45 @@ use crate::outcome::ParkOutcome;
 use crate::stats::WaitStats;
 use crate::sync::Arc;
 
-/// As the crate's.
+/// See `parker.rs`.
 pub struct Parker {
     unparker: Unparker,
 }
 
-/// As the crate's.
+/// See `parker.rs`.
 #[derive(Clone)]
 pub struct Unparker {
     bell: Arc<Doorbell>,
 }
 
-/// As the crate's, without settings.
+/// See `parker.rs`, but without settings.
 #[derive(Clone, Debug, Default)]
 pub struct ParkerBuilder;
 
 impl ParkerBuilder {
-    /// A parker.
+    /// Creates a parker.
     pub fn build(self) -> Parker {
         Parker { unparker: Unparker { bell: Arc::new(Doorbell::new()) } }
     }
 }
 
 impl Parker {
-    /// A parker.
+    /// Creates a parker.
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// A parker's builder.
+    /// Returns a parker's builder.
     pub fn builder() -> ParkerBuilder {
         ParkerBuilder
     }
 
-    /// Waits for a token and takes it.
+    /// Blocks until there is a token, and takes it.
     pub fn park(&self) {
         self.park_until(None);
     }
 
-    /// Takes a token if there is one when it gives up.
+    /// Gives up at once, but takes a token if there is one by then.
     pub fn park_timeout(&self, timeout: Duration) -> ParkOutcome {
         self.park_until(Deadline::after(timeout))
     }
@@ -72,12 +72,12 @@ impl Parker {
         if bell.take() { ParkOutcome::Woken } else { ParkOutcome::TimedOut }
     }
 
-    /// What wakes it.
+    /// Returns the parker's unparker.
     pub fn unparker(&self) -> &Unparker {
         &self.unparker
     }
 
-    /// Nothing: time does not pass in a model.
+    /// Returns zeros, because no time passes in a model.
     pub fn stats(&self) -> WaitStats {
         WaitStats::default()
     }

@@ -5,12 +5,12 @@
 pub enum ParkOutcome {
     /// Somebody called [`crate::Unparker::unpark`].
     Woken,
-    /// The deadline came.
+    /// The deadline passed.
     TimedOut,
 }
 
 impl ParkOutcome {
-    /// Whether somebody called [`crate::Unparker::unpark`].
+    /// Returns whether somebody called [`crate::Unparker::unpark`].
     pub fn is_woken(self) -> bool {
         self == ParkOutcome::Woken
     }

@@ -1,4 +1,4 @@
-//! [`Parker`] and [`Unparker`]: one thread waits, any number wake it.
+//! [`Parker`] and [`Unparker`]: one thread waits, any number of threads wake it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,19 +18,18 @@ use crate::table::WaitTable;
 use crate::wait::Method;
 use crate::waiter::{Wait, Waiter};
 
-/// Words in a pair of cache lines.
+/// The number of words in a pair of cache lines.
 const LINE_WORDS: usize = 128 / size_of::<Doorbell>();
 
-/// What a waiter and its wakers share.
+/// The state that a waiter shares with its wakers.
 ///
-/// The doorbell has a pair of cache lines of its own, because hardware fetches lines in pairs and a
-/// monitored line should be touched by wakers alone, not by those who count `Arc`s. Allocators
-/// take four times as long for memory that must begin at such a pair (100 ns instead of 25 with
-/// glibc's), so there is room for two pairs, and the doorbell is the first word of the one that lies
-/// within. The others are never touched.
+/// The doorbell has a pair of cache lines to itself. Hardware fetches lines in pairs, and only wakers
+/// should touch a monitored line, not threads that count `Arc` references. Allocators take four times as
+/// long for memory aligned to such a pair (100 ns instead of 25 with glibc's). So this allocates two pairs
+/// without alignment, and uses the first word of the pair that lies within.
 pub(crate) struct Shared {
     room: [Doorbell; 2 * LINE_WORDS],
-    /// How its deepest state is woken.
+    /// How to wake the waiter from its deepest state.
     sleep: Method,
     wake_calls: AtomicU64,
     #[cfg(feature = "free-rides")]
@@ -80,10 +79,10 @@ impl Shared {
     }
 }
 
-/// Waits until somebody calls [`Unparker::unpark`], in the state that fits what its waits were like.
+/// Blocks a thread until [`Unparker::unpark`] is called, in the state that suits its earlier waits.
 ///
-/// As crossbeam's: it holds at most one token, which `unpark` leaves and the next `park` takes.
-/// `park` never returns without one. It can be sent to another thread, but not shared.
+/// Like crossbeam's, a parker holds at most one token: `unpark` leaves it and the next `park` takes it.
+/// `park` never returns without a token. A parker can be sent to another thread, but not shared.
 ///
 /// ```
 /// use idlewise_park::Parker;
@@ -104,8 +103,8 @@ pub struct Parker {
     waiter: RefCell<Lazy>,
 }
 
-/// What belongs to the waiting thread: 1.5 kB of what its waits were like, made for its first wait.
-/// Many parkers never wait, or are made for one wait.
+/// The waiting thread's own part: 1.5 kB of history, allocated at its first wait. Many parkers never wait,
+/// or wait only once.
 enum Lazy {
     /// `None`: the default settings.
     Settings(Option<Box<ParkerBuilder>>),
@@ -127,16 +126,16 @@ impl Lazy {
     }
 }
 
-// A wait runs no code of the user's, so no panic of theirs leaves a waiter half-way.
+// A wait runs no user code, so a panic in user code cannot leave a waiter in an inconsistent state.
 impl RefUnwindSafe for Parker {}
 
-/// Wakes a [`Parker`]'s thread. Clones wake the same one.
+/// Wakes a [`Parker`]'s thread. All clones wake the same thread.
 #[derive(Clone)]
 pub struct Unparker {
     shared: Arc<Shared>,
 }
 
-/// How a [`Parker`] is to wait.
+/// Configures how a [`Parker`] waits.
 ///
 /// ```
 /// use idlewise_park::{Parker, WaitTable};
@@ -157,7 +156,7 @@ pub struct ParkerBuilder {
 }
 
 impl ParkerBuilder {
-    /// The states to choose from; default: [`WaitTable::host`].
+    /// Sets the states to choose from. The default is [`WaitTable::host`].
     ///
     /// ```
     /// use idlewise_park::{Parker, WaitTable};
@@ -171,9 +170,9 @@ impl ParkerBuilder {
         self
     }
 
-    /// The longest exit latency that a state may have, in nanoseconds. If only polling is that
-    /// fast, it polls. Of a sleep counts what a short one was found to take, or the table's figure until
-    /// then; long ones take longer to leave.
+    /// Sets the longest exit latency that a state may have, in nanoseconds. If only polling meets the
+    /// limit, the parker polls. A sleep's exit latency is the one measured for short sleeps, or the table's
+    /// figure until there is one. Long sleeps take longer to leave.
     ///
     /// ```
     /// # use idlewise_park::{Parker, ParkOutcome};
@@ -188,9 +187,9 @@ impl ParkerBuilder {
         self
     }
 
-    /// How much CPU time waiting may burn beyond what sleeping would have cost, in thousandths of the time
-    /// that passes: 1000 polls as long as that pays, 0 always sleeps. Default: the thread's
-    /// ([`crate::CPU_BUDGET_DEFAULT_PERMILLE`]). A latency limit that no sleep keeps goes before.
+    /// Limits the CPU time that waiting burns beyond the cost of sleeping, in thousandths of elapsed time:
+    /// 1000 polls as long as it pays, 0 always sleeps. The default is the thread's budget
+    /// ([`crate::CPU_BUDGET_DEFAULT_PERMILLE`]). A latency limit that no sleep meets takes precedence.
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -203,13 +202,13 @@ impl ParkerBuilder {
         self
     }
 
-    /// A waiter with these settings, and a table made of theirs.
+    /// Builds a waiter with these settings; `table` derives its table from theirs.
     pub(crate) fn build_waiter(self, table: impl FnOnce(&WaitTable) -> WaitTable) -> Waiter {
         let table = table(self.table.as_ref().unwrap_or_else(|| WaitTable::host()));
         Waiter::new(table, self.latency_limit_ns, self.cpu_budget_permille)
     }
 
-    /// A parker with these settings.
+    /// Builds a parker with these settings.
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -233,7 +232,7 @@ impl ParkerBuilder {
     }
 }
 
-/// Tells what a wait was like. Nothing of the waiter's is borrowed any more: a subscriber may ask.
+/// Emits the wait's tracing events. Nothing of the waiter is borrowed by now, so a subscriber may use it.
 pub(crate) fn tell(wait: Wait) -> ParkOutcome {
     #[cfg(feature = "tracing")]
     if let Some(state) = wait.state {
@@ -249,8 +248,8 @@ pub(crate) fn tell(wait: Wait) -> ParkOutcome {
 }
 
 impl Parker {
-    /// A parker for this machine. The first one of a process looks what the machine has, in a fraction
-    /// of a millisecond ([`WaitTable::host`]).
+    /// Creates a parker for this machine. The first call in a process finds out what the machine has, which
+    /// takes a fraction of a millisecond ([`WaitTable::host`]).
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -260,7 +259,7 @@ impl Parker {
         Self::builder().build()
     }
 
-    /// A parker with other settings.
+    /// Returns a builder for a parker with other settings.
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -270,7 +269,7 @@ impl Parker {
         ParkerBuilder::default()
     }
 
-    /// Waits for a token and takes it.
+    /// Blocks until there is a token, and takes it.
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -285,7 +284,7 @@ impl Parker {
         debug_assert!(woken.is_woken());
     }
 
-    /// Waits for a token, but not longer than this.
+    /// Blocks until there is a token, but no longer than `timeout`.
     ///
     /// ```
     /// # use idlewise_park::{Parker, ParkOutcome};
@@ -303,7 +302,7 @@ impl Parker {
         self.park_until(Deadline::after(timeout))
     }
 
-    /// Waits for a token, but not beyond this moment; one that is past takes a token that is there.
+    /// Blocks until there is a token or `deadline` passes. Past deadlines still take a token that is there.
     ///
     /// ```
     /// # use idlewise_park::{Parker, ParkOutcome};
@@ -321,8 +320,8 @@ impl Parker {
         self.park_until(Some(Deadline::at(deadline)))
     }
 
-    /// The token, if it is there: one instruction that matters, no clock. Looking first would cost
-    /// more than it saves: a load right behind another thread's or one's own write waits for it.
+    /// Takes the token if there is one, in one atomic instruction and without reading the clock. A load
+    /// before it would cost more than it saves, because it has to wait for any write just before it.
     #[inline]
     fn take_token(&self) -> bool {
         self.unparker.shared.bell().take()
@@ -341,7 +340,7 @@ impl Parker {
         tell(wait)
     }
 
-    /// What wakes this parker.
+    /// Returns the unparker of this parker.
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -353,7 +352,7 @@ impl Parker {
         &self.unparker
     }
 
-    /// What its waits were like so far. Tokens that were there already are no waits.
+    /// Returns statistics of the waits so far. Calls that found a token there do not count.
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -375,7 +374,7 @@ impl Parker {
         }
     }
 
-    /// The states that it chooses from, with what it has learnt of them.
+    /// Returns the states that it chooses from, with the costs it has learnt.
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -402,8 +401,8 @@ impl fmt::Debug for Parker {
 }
 
 impl Unparker {
-    /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is
-    /// waking it. All that the caller wrote before is seen after the `park` that takes the token.
+    /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is waking
+    /// it. What the caller wrote before is visible after the `park` that takes the token.
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -417,12 +416,12 @@ impl Unparker {
         self.shared.ring();
     }
 
-    /// Whether a store would wake the waiter, as a hint.
+    /// Whether a store alone would wake the waiter, as a hint.
     pub(crate) fn is_polling(&self) -> bool {
         self.shared.bell().state() == DoorbellState::Polling
     }
 
-    /// Whether this unparker wakes that parker.
+    /// Returns whether this unparker wakes `parker`.
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -434,7 +433,7 @@ impl Unparker {
         self.same_parker(&parker.unparker)
     }
 
-    /// Whether both wake the same parker.
+    /// Returns whether both wake the same parker.
     ///
     /// ```
     /// # use idlewise_park::Parker;
@@ -446,8 +445,8 @@ impl Unparker {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// The unparker as a pointer, for code that has room for one word; [`Unparker::from_raw`] makes
-    /// it an unparker again.
+    /// Converts the unparker into a pointer, for code that has room for one word. [`Unparker::from_raw`]
+    /// converts it back.
     ///
     /// ```
     /// # use idlewise_park::{Parker, Unparker};
@@ -462,16 +461,16 @@ impl Unparker {
         Arc::into_raw(this.shared).cast()
     }
 
-    /// The unparker that [`Unparker::into_raw`] made a pointer.
+    /// Converts a pointer from [`Unparker::into_raw`] back into an unparker.
     ///
     /// # Safety
-    /// `raw` comes from `into_raw`, and each such pointer is used once: it counts one reference.
+    /// `raw` must come from `into_raw`. Use each such pointer only once: it owns one reference.
     pub unsafe fn from_raw(raw: *const ()) -> Unparker {
-        // SAFETY: the caller says that it comes from there and is used once.
+        // SAFETY: the caller guarantees that it comes from there and is used once.
         Unparker { shared: unsafe { Arc::from_raw(raw.cast()) } }
     }
 
-    /// The same pointer, counting no reference.
+    /// The same pointer, without adding a reference.
     pub(crate) fn as_raw(&self) -> *const () {
         Arc::as_ptr(&self.shared).cast()
     }

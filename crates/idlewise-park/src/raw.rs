@@ -1,7 +1,7 @@
-//! [`RawParker`] and [`ProcessParker`]: parkers of one word, to embed in structures of others.
+//! [`RawParker`] and [`ProcessParker`]: parkers of one word, to embed in other structures.
 //!
-//! They hold no history: a thread that waits by them keeps one of its own, for all of them, and
-//! decides by it whether to poll and how long.
+//! They store no history. Each thread keeps one history for all of them, and uses it to decide whether to
+//! poll and for how long.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::waiter::Waiter;
 type History = RefCell<Option<Box<Waiter>>>;
 
 thread_local! {
-    /// What this thread's waits by words were like.
+    /// The history of this thread's waits on words.
     static HISTORY: History = const { RefCell::new(None) };
     #[cfg(target_os = "linux")]
     static HISTORY_WITH_OTHERS: History = const { RefCell::new(None) };
@@ -45,15 +45,15 @@ fn wait(
         let mut history = history.borrow_mut();
         history.get_or_insert_with(|| Box::new(new_waiter(reach))).wait(bell, deadline)
     });
-    // A thread that ends waits in its last destructors too.
+    // A thread that is ending still waits in its last destructors.
     tell(wait.unwrap_or_else(|_| new_waiter(reach).wait(bell, deadline)))
 }
 
-/// A parker of four bytes without an allocation: for a node in a list, a task's header, a `static`.
+/// A parker of four bytes that needs no allocation, for a node in a list, a task's header or a `static`.
 ///
-/// It holds at most one token, as [`Parker`](crate::Parker). Whoever embeds it sees to it that one thread
-/// at a time waits by it: with two, each may take the other's token, and either may return without one.
-/// Zeroed memory is one that nobody rang for.
+/// Like [`Parker`](crate::Parker), it holds at most one token. Only one thread at a time may wait on it,
+/// and whoever embeds it must ensure that. With two, either may take the other's token or return without
+/// one. Zeroed memory is a valid parker without a token.
 ///
 /// ```
 /// use idlewise_park::RawParker;
@@ -70,7 +70,7 @@ pub struct RawParker {
 }
 
 impl RawParker {
-    /// One without a token.
+    /// Creates a parker without a token.
     ///
     /// ```
     /// # use idlewise_park::RawParker;
@@ -80,7 +80,7 @@ impl RawParker {
         RawParker { bell: Doorbell::new() }
     }
 
-    /// Waits for a token and takes it.
+    /// Blocks until there is a token, and takes it.
     ///
     /// ```
     /// # use idlewise_park::RawParker;
@@ -93,7 +93,7 @@ impl RawParker {
         self.park_until(|| None);
     }
 
-    /// Waits for a token, but not longer than this.
+    /// Blocks until there is a token, but no longer than `timeout`.
     ///
     /// ```
     /// # use idlewise_park::{ParkOutcome, RawParker};
@@ -106,7 +106,7 @@ impl RawParker {
         self.park_until(|| Deadline::after(timeout))
     }
 
-    /// Waits for a token, but not beyond this moment; one that is past takes a token that is there.
+    /// Blocks until there is a token or `deadline` passes. Past deadlines still take a token that is there.
     ///
     /// ```
     /// # use idlewise_park::{ParkOutcome, RawParker};
@@ -128,8 +128,8 @@ impl RawParker {
         wait(&HISTORY, Reach::Process, &self.bell, deadline())
     }
 
-    /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is
-    /// waking it. All that the caller wrote before is seen after the `park` that takes the token.
+    /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is waking
+    /// it. What the caller wrote before is visible after the `park` that takes the token.
     ///
     /// ```
     /// # use idlewise_park::RawParker;
@@ -143,8 +143,8 @@ impl RawParker {
         unsafe { Self::unpark_raw(self) }
     }
 
-    /// As [`RawParker::unpark`], for a parker that may be gone as soon as its waiter has the token:
-    /// one on the waiter's stack, for instance.
+    /// Like [`RawParker::unpark`], for a parker that may be gone as soon as its waiter has the token, such
+    /// as one on the waiter's stack.
     ///
     /// ```
     /// use idlewise_park::RawParker;
@@ -166,17 +166,17 @@ impl RawParker {
     /// ```
     ///
     /// # Safety
-    /// `this` is alive until its waiter has a token that this call, or a later one, left.
+    /// `this` must stay alive until its waiter has a token that this call, or a later one, left.
     #[inline]
     pub unsafe fn unpark_raw(this: *const RawParker) {
-        // SAFETY: the caller says that it is alive until this ring can be seen. The reference is to
-        // a word that changes, so the compiler reads nothing through it after the ring.
+        // SAFETY: the caller guarantees that it is alive until this ring can be seen. The reference is to
+        // an atomic word, so the compiler reads nothing through it after the ring.
         if unsafe { (*this).bell.ring() } == Ring::MustWake {
             wake_sleeper(this.cast());
         }
     }
 
-    /// A waker of a parker that lives for ever. It counts no references.
+    /// Returns a waker for a parker in a `static`. It counts no references.
     ///
     /// ```
     /// # use idlewise_park::RawParker;
@@ -194,12 +194,12 @@ impl RawParker {
             unsafe { &*data.cast::<RawParker>() }.unpark();
         }
         let data: *const RawParker = self;
-        // SAFETY: the functions only ring, which any thread may, as often as it likes.
+        // SAFETY: the functions only ring, which any thread may do at any time.
         unsafe { Waker::from_raw(RawWaker::new(data.cast(), &VTABLE)) }
     }
 }
 
-/// The system call for a word that is not SLEEPING any more.
+/// The system call, for a word that was SLEEPING before the ring.
 #[cold]
 fn wake_sleeper(bell: *const Doorbell) {
     let sleep = WaitTable::host().states().last().expect("a table ends with a sleep").method;
@@ -212,16 +212,16 @@ impl fmt::Debug for RawParker {
     }
 }
 
-/// A parker of four bytes for memory that several processes share: for the head of a ring buffer,
-/// for instance (Linux).
+/// A parker of four bytes for memory that several processes share, such as the head of a ring buffer
+/// (Linux).
 ///
-/// Its protocol is that of [`RawParker`], but sleeps and wake-ups cross processes. Zeroed memory is one
-/// that nobody rang for. Whatever another process writes there, a wait ends early or late, and nothing
-/// worse happens.
+/// It uses the protocol of [`RawParker`], but sleeps and wake-ups work across processes. Zeroed memory is a
+/// valid parker without a token. Whatever another process writes there, the worst that can happen is that a
+/// wait ends early or late.
 ///
-/// A process may be killed at any moment. If that was the waiter, the next one takes over: it waits as if
-/// nobody had before. If it was a waker, between its store and its system call, nobody makes that call:
-/// wait with [`ProcessParker::park_timeout`] where that must not be for ever.
+/// A process may be killed at any moment. If it was the waiter, the next one takes over and waits as if
+/// nobody had before. If it was a waker, killed between its store and its system call, nobody makes that
+/// call. Use [`ProcessParker::park_timeout`] where a wait must not last for ever.
 ///
 /// ```
 /// # #[cfg(target_os = "linux")] {
@@ -245,29 +245,29 @@ pub struct ProcessParker {
 
 #[cfg(target_os = "linux")]
 impl ProcessParker {
-    /// One without a token, to be written into shared memory.
+    /// Creates a parker without a token, to be written into shared memory.
     pub const fn new() -> Self {
         ProcessParker { bell: Doorbell::new() }
     }
 
-    /// The parker at this address.
+    /// Returns the parker at this address.
     ///
     /// # Safety
-    /// `word` is aligned to 4 bytes, stays mapped for `'a`, and is written only as an atomic word.
+    /// `word` must be aligned to 4 bytes, stay mapped for `'a`, and be written only atomically.
     pub unsafe fn from_ptr<'a>(word: *mut u32) -> &'a ProcessParker {
-        // SAFETY: a ProcessParker is a word, and the caller says the rest.
+        // SAFETY: a ProcessParker is one word, and the caller guarantees the rest.
         unsafe { &*word.cast::<ProcessParker>() }
     }
 
-    /// Waits for a token and takes it.
+    /// Blocks until there is a token, and takes it.
     #[inline]
     pub fn park(&self) {
-        // Without a token it returns for a word that a process left which died asleep, or was written
-        // by one that does not know the protocol.
+        // It returns without a token if the word comes from a process that died asleep, or from one that
+        // does not know the protocol.
         while self.park_until(None) == ParkOutcome::TimedOut {}
     }
 
-    /// Waits for a token, but not longer than this.
+    /// Blocks until there is a token, but no longer than `timeout`.
     #[inline]
     pub fn park_timeout(&self, timeout: Duration) -> ParkOutcome {
         match Instant::now().checked_add(timeout) {
@@ -279,7 +279,7 @@ impl ProcessParker {
         }
     }
 
-    /// Waits for a token, but not beyond this moment; one that is past takes a token that is there.
+    /// Blocks until there is a token or `deadline` passes. Past deadlines still take a token that is there.
     pub fn park_deadline(&self, deadline: Instant) -> ParkOutcome {
         loop {
             let outcome = self.park_until(Some(deadline));
@@ -299,8 +299,8 @@ impl ProcessParker {
         wait(&HISTORY_WITH_OTHERS, Reach::Processes, &self.bell, deadline)
     }
 
-    /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is
-    /// waking it. All that the caller wrote before is seen after the `park` that takes the token.
+    /// Leaves a token and wakes the waiter, with a system call only if it sleeps and nobody else is waking
+    /// it. What the caller wrote before is visible after the `park` that takes the token.
     #[inline]
     pub fn unpark(&self) {
         if self.bell.ring() == Ring::MustWake {

@@ -1,4 +1,4 @@
-//! [`Semaphore`]: a number of permits that threads and tasks take and give back.
+//! [`Semaphore`]: permits that threads and tasks acquire and give back.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::event_count::EventCount;
 use crate::sync::{AtomicUsize, Ordering};
 
-/// A number of permits. Who finds none waits until some are given back; not strictly in turn, for one that
-/// comes along may be faster than one that is being woken.
+/// A number of permits. A thread or task that finds none waits until one is given back. It is not strictly
+/// fair: a thread that comes along may be faster than one that is being woken.
 ///
 /// ```
 /// use idlewise_park::Semaphore;
@@ -23,7 +23,7 @@ pub struct Semaphore {
     given_back: EventCount,
 }
 
-/// Gives its permit back when dropped.
+/// A permit, which is given back when dropped.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped is given back at once"]
 pub struct Permit<'a> {
@@ -31,7 +31,7 @@ pub struct Permit<'a> {
 }
 
 impl Semaphore {
-    /// With this many permits.
+    /// Creates a semaphore with this many permits.
     ///
     /// ```
     /// static LIMIT: idlewise_park::Semaphore = idlewise_park::Semaphore::new(4);
@@ -42,13 +42,13 @@ impl Semaphore {
         Semaphore { permit_count: AtomicUsize::new(permit_count), given_back: EventCount::new() }
     }
 
-    /// With this many permits.
+    /// Creates a semaphore with this many permits.
     #[cfg(loom)]
     pub fn new(permit_count: usize) -> Self {
         Semaphore { permit_count: AtomicUsize::new(permit_count), given_back: EventCount::new() }
     }
 
-    /// A permit, if there is one.
+    /// Acquires a permit if there is one.
     ///
     /// ```
     /// assert!(idlewise_park::Semaphore::new(0).try_acquire().is_none());
@@ -56,7 +56,7 @@ impl Semaphore {
     pub fn try_acquire(&self) -> Option<Permit<'_>> {
         let mut count = self.permit_count.load(Ordering::Relaxed);
         while count > 0 {
-            // Acquire: what those did who gave permits back is seen.
+            // Acquire: sees what threads did before they gave permits back.
             match self.permit_count.compare_exchange_weak(
                 count,
                 count - 1,
@@ -70,7 +70,7 @@ impl Semaphore {
         None
     }
 
-    /// A permit; waits for one.
+    /// Acquires a permit, waiting for one if necessary.
     ///
     /// ```
     /// let semaphore = idlewise_park::Semaphore::new(0);
@@ -83,7 +83,7 @@ impl Semaphore {
         self.given_back.wait(|| self.try_acquire())
     }
 
-    /// As [`Semaphore::acquire`], but waits no longer than this: then `None`.
+    /// Like [`Semaphore::acquire`], but returns `None` when `timeout` has passed.
     ///
     /// ```
     /// let semaphore = idlewise_park::Semaphore::new(0);
@@ -93,7 +93,7 @@ impl Semaphore {
         self.given_back.wait_timeout(|| self.try_acquire(), timeout)
     }
 
-    /// As [`Semaphore::acquire`] for a task.
+    /// Like [`Semaphore::acquire`], for a task.
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Waker}};
@@ -119,7 +119,7 @@ impl Semaphore {
         self.given_back.notify(permit_count);
     }
 
-    /// How many permits there are, as a hint.
+    /// Returns the number of available permits, as a hint.
     ///
     /// ```
     /// assert_eq!(idlewise_park::Semaphore::new(3).available_count(), 3);
@@ -130,7 +130,7 @@ impl Semaphore {
 }
 
 impl Permit<'_> {
-    /// Keeps the permit for good: [`Semaphore::release`] gives it back.
+    /// Drops the permit without giving it back. [`Semaphore::release`] can add it again.
     ///
     /// ```
     /// let semaphore = idlewise_park::Semaphore::new(1);

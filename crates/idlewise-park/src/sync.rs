@@ -1,4 +1,4 @@
-//! Locks, atomics and cells from `std`, or loom's, which explore every order that the memory model
+//! Locks, atomics and cells from `std`, or from loom, which explores every order that the memory model
 //! allows (`make loom`).
 
 #[cfg(not(loom))]
@@ -16,7 +16,7 @@ pub(crate) use loom::{
     },
 };
 
-/// As loom's, whose cells tell when two threads meet in one.
+/// Has the interface of loom's cell, which detects two threads that access it at once.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -27,20 +27,20 @@ impl<T> UnsafeCell<T> {
         UnsafeCell(std::cell::UnsafeCell::new(value))
     }
 
-    /// Calls with a pointer to read from.
+    /// Calls `read` with a pointer to read from.
     #[inline]
     pub(crate) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
         read(self.0.get())
     }
 
-    /// Calls with a pointer to write to.
+    /// Calls `write` with a pointer to write to.
     #[inline]
     pub(crate) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
         write(self.0.get())
     }
 }
 
-/// The value with a pair of cache lines of its own, because hardware fetches lines in pairs.
+/// Gives the value a pair of cache lines of its own, because hardware fetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub(crate) T);
@@ -54,21 +54,21 @@ impl<T> std::ops::Deref for Padded<T> {
     }
 }
 
-/// One more look after each of these many pauses: about a microsecond in all, which is what
-/// getting in line and being called out of it costs both sides.
+/// The numbers of pauses between looks. Together they take about a microsecond, as long as getting in line
+/// and being called out of it costs both sides.
 #[cfg(not(loom))]
 const PAUSE_COUNTS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
-/// And one after letting others run, this often. Where both ends of a channel share a CPU, the other end
-/// then does what it can, instead of waking this one for each item.
+/// After that, how often to yield and look again. If both ends of a channel share a CPU, the other end can
+/// then do all its work at once, instead of waking this one for each item.
 #[cfg(not(loom))]
 const YIELD_COUNT: u32 = 4;
 
-/// Looks for a moment. Whether it was seen.
+/// Looks repeatedly for a moment. Returns whether `look` succeeded.
 #[cfg(not(loom))]
 #[inline]
 pub(crate) fn seen_soon(mut look: impl FnMut() -> bool) -> bool {
-    // On one CPU nobody else runs during a pause.
+    // With one CPU nobody else can run during a pause.
     let is_seen = crate::load::cpu_count() > 1
         && PAUSE_COUNTS.into_iter().any(|count| {
             (0..count).for_each(|_| std::hint::spin_loop());
@@ -81,13 +81,13 @@ pub(crate) fn seen_soon(mut look: impl FnMut() -> bool) -> bool {
         })
 }
 
-/// In a model every moment is explored anyhow.
+/// A model explores every moment anyway.
 #[cfg(loom)]
 pub(crate) fn seen_soon(_look: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Loom's, left alone when the model is over: loom panics once more then.
+/// Loom's `Arc`, not dropped once the model is over, because loom would panic again.
 #[cfg(loom)]
 pub(crate) struct Arc<T>(std::mem::ManuallyDrop<loom::sync::Arc<T>>);
 
@@ -124,12 +124,12 @@ impl<T> Drop for Arc<T> {
     }
 }
 
-/// A model that was broken on purpose, and has failed, is left as it is: it can't go on.
+/// Whether a model that was broken on purpose has failed; it is left as it is, since it cannot go on.
 pub(crate) fn is_model_over() -> bool {
     cfg!(loom) && std::thread::panicking()
 }
 
-/// `true` in a model that breaks the protocol in this way, and nowhere else.
+/// `true` only in a model that breaks the protocol in this way.
 #[cfg(loom)]
 macro_rules! breaks {
     ($how:ident) => {
@@ -137,7 +137,7 @@ macro_rules! breaks {
     };
 }
 
-/// `true` in a model that breaks the protocol in this way, and nowhere else.
+/// `true` only in a model that breaks the protocol in this way.
 #[cfg(not(loom))]
 macro_rules! breaks {
     ($how:ident) => {

@@ -1,4 +1,4 @@
-//! Which ways to wait a process uses, and what each costs: the state table of its waiters.
+//! The state table of a process's waiters: which ways to wait they use, and what each costs.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,9 +9,9 @@ use idlewise_core::{
 
 use crate::wait::{METHODS, Method, monitor};
 
-/// The variable that names the states: `IDLEWISE_PARK_STATES=spin,futex`.
+/// The environment variable that names the states: `IDLEWISE_PARK_STATES=spin,futex`.
 pub const STATES_VARIABLE: &str = "IDLEWISE_PARK_STATES";
-/// The variable that, set to 0, makes the process keep the assumed costs.
+/// The environment variable that, set to 0, makes the process keep the assumed costs.
 pub const CALIBRATE_VARIABLE: &str = "IDLEWISE_PARK_CALIBRATE";
 
 /// Where a cost comes from.
@@ -19,28 +19,28 @@ pub const CALIBRATE_VARIABLE: &str = "IDLEWISE_PARK_CALIBRATE";
 pub enum Basis {
     /// Learnt from this process's own wake-ups.
     Calibrated,
-    /// A figure that fits many machines.
+    /// A figure that roughly fits many machines.
     Assumed,
 }
 
-/// One way to wait with its costs.
+/// One way to wait, with its costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitState {
     /// How it waits.
     pub method: Method,
     /// From the waker's store to the waiter's next instruction.
     pub exit_latency_ns: u64,
-    /// CPU time of entering and leaving, the waker's part included.
+    /// CPU time to enter and leave, including the waker's share.
     pub transition_ns: u64,
-    /// How much of a CPU waiting burns, in thousandths. Always assumed.
+    /// How much of a CPU waiting uses, in thousandths. Always assumed.
     pub power_permille: u32,
     /// Where the times come from.
     pub basis: Basis,
 }
 
-/// Costs of each method before anything is measured: round figures of current x86 servers. Spin
-/// burns a CPU by definition; the powers of C0.1 and C0.2 are what "Sapphire Rapids C0.x idle
-/// states support" (Artem Bityutskiy, 2023) saw, half-way between polling and C1, for C0.2.
+/// Costs of each method before anything is measured: round figures for current x86 servers. Spinning uses a
+/// whole CPU by definition. For the powers of C0.1 and C0.2 see "Sapphire Rapids C0.x idle states support"
+/// (Artem Bityutskiy, 2023), which saw C0.2 half-way between polling and C1.
 pub const ASSUMED: &[WaitState] = &[
     assumed(Method::Spin, 0, 0, 1000),
     assumed(Method::Tpause, 300, 50, 750),
@@ -63,14 +63,14 @@ const fn assumed(
     WaitState { method, exit_latency_ns, transition_ns, power_permille, basis }
 }
 
-/// How much CPU time, in nanoseconds, a nanosecond of a late wake-up is worth, if nobody says
-/// otherwise. With a sleep of 5 µs in and out this polls for gaps up to some 80 µs.
+/// The default price of a nanosecond of late wake-up, in nanoseconds of CPU time. With a sleep that takes 5
+/// µs to enter and leave, it makes a waiter poll for gaps up to about 80 µs.
 pub const LATENCY_PRICE_DEFAULT: u32 = 16;
 
 /// The states of a process's waiters, shallowest first; the last one sleeps.
 #[derive(Clone, Debug)]
 pub struct WaitTable {
-    /// As many as `table` has.
+    /// Has as many valid entries as `table`.
     states: [WaitState; STATE_COUNT_MAX],
     table: StateTable,
     costs: [WaitCost; STATE_COUNT_MAX],
@@ -79,25 +79,25 @@ pub struct WaitTable {
     does_learn: bool,
 }
 
-/// Why a list of ways to wait is not a table.
+/// Why a list of ways to wait does not make a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitTableError {
-    /// There is no method of that name.
+    /// There is no method with that name.
     UnknownMethod {
         /// The name.
         name: String,
     },
-    /// This machine does not have it.
+    /// This machine does not have the method.
     Unavailable {
         /// The method.
         method: Method,
         /// What is missing.
         reason: &'static str,
     },
-    /// The last state does not sleep, or another one does.
+    /// The last state does not sleep, or an earlier one does.
     NoSleepAtTheEnd,
-    /// Methods must be in the order of [`METHODS`], each once.
+    /// Methods must be in the order of [`METHODS`], each at most once.
     Unordered {
         /// The first that is out of order.
         method: Method,
@@ -127,16 +127,16 @@ impl fmt::Display for WaitTableError {
 
 impl std::error::Error for WaitTableError {}
 
-/// However dear a late wake-up is: an hour of waiting pays for any state.
+/// An upper bound for any latency price: an hour of waiting justifies any state.
 const TARGET_RESIDENCY_MAX_NS: u64 = 3_600_000_000_000;
 
 impl WaitTable {
-    /// This machine's states: those it has, with costs that its waiters learn from their own wake-ups
-    /// and that are assumed until then. What the environment says ([`STATES_VARIABLE`],
-    /// [`CALIBRATE_VARIABLE`]) goes before; a mistake there is a doubt, and the default is used.
+    /// Returns this machine's states. Their costs are assumed until waiters have learnt them from their own
+    /// wake-ups. The environment takes precedence ([`STATES_VARIABLE`], [`CALIBRATE_VARIABLE`]). A mistake
+    /// there becomes a doubt, and the default is used.
     ///
-    /// The first call takes a fraction of a millisecond: it asks the CPU and the OS, and tries states that
-    /// monitor a cache line for some 10 µs.
+    /// The first call takes a fraction of a millisecond. It asks the CPU and the OS, and tries the states
+    /// that monitor a cache line for about 10 µs.
     ///
     /// ```
     /// # use idlewise_park::WaitTable;
@@ -165,11 +165,11 @@ impl WaitTable {
         })
     }
 
-    /// A table of these states, as they are: nothing is learnt ([`WaitTable::learning`]) and nothing
-    /// asked of the machine's environment. With rows of [`ASSUMED`] it is the same on every machine.
+    /// Makes a table of exactly these states. Nothing is learnt (for that see [`WaitTable::learning`]), and
+    /// the environment is ignored. With rows of [`ASSUMED`] the table is the same on every machine.
     ///
     /// # Errors
-    /// If a method does not work here, the order is wrong, or the last one does not sleep.
+    /// If a method does not work here, the order is wrong, or the last method does not sleep.
     ///
     /// ```
     /// # use idlewise_park::WaitTable;
@@ -188,10 +188,10 @@ impl WaitTable {
         Ok(Self::build(states, LATENCY_PRICE_DEFAULT))
     }
 
-    /// As [`WaitTable::new`] with [`ASSUMED`] costs, from names such as `spin,futex`.
+    /// Like [`WaitTable::new`] with [`ASSUMED`] costs, from names such as `spin,futex`.
     ///
     /// # Errors
-    /// As [`WaitTable::new`], and if there is no method of a name.
+    /// As for [`WaitTable::new`], and if a name is unknown.
     ///
     /// ```
     /// # use idlewise_park::WaitTable;
@@ -205,8 +205,8 @@ impl WaitTable {
         Self::new(&states)
     }
 
-    /// As [`WaitTable::assumed`] without looking whether the machine has the methods: for tests that
-    /// emulate them, and for hypervisors that let instructions through though CPUID hides them.
+    /// Like [`WaitTable::assumed`], but does not check that the machine has the methods. For tests that
+    /// emulate them, and for hypervisors that allow instructions that CPUID hides.
     ///
     /// ```compile_fail,E0133
     /// // Without `unsafe` nobody gets at instructions that a CPU may lack.
@@ -214,19 +214,19 @@ impl WaitTable {
     /// ```
     ///
     /// # Panics
-    /// If there is no method of a name.
+    /// If a name is unknown.
     ///
     /// # Safety
-    /// The CPU executes the instructions of all these methods, or traps and something emulates them, and
-    /// the last one sleeps.
+    /// The CPU must execute the instructions of all these methods, or trap so that something emulates them.
+    /// The last method must sleep.
     pub unsafe fn unchecked(list: &str) -> WaitTable {
         let parsed = parse(list).expect("names of methods");
         let states: Vec<_> = parsed.into_iter().map(assumed_state).collect();
         Self::build(&states, LATENCY_PRICE_DEFAULT)
     }
 
-    /// The same table for waiters to whom a nanosecond of a late wake-up is worth this many
-    /// nanoseconds of CPU time ([`LATENCY_PRICE_DEFAULT`]): more polls longer, 0 saves CPU time.
+    /// Returns the table with another price of a nanosecond of late wake-up, in nanoseconds of CPU time
+    /// ([`LATENCY_PRICE_DEFAULT`]). A higher price polls longer, 0 saves CPU time.
     ///
     /// ```
     /// # use idlewise_park::WaitTable;
@@ -239,8 +239,8 @@ impl WaitTable {
         WaitTable { doubts: self.doubts, does_learn: self.does_learn, ..table }
     }
 
-    /// The same table for waiters that learn what sleeping costs from their own wake-ups; what it says
-    /// holds until then. [`WaitTable::host`]'s does.
+    /// Returns the table for waiters that learn the cost of sleeping from their own wake-ups. Until then
+    /// the table's figures hold. [`WaitTable::host`] does this.
     ///
     /// ```
     /// # use idlewise_park::WaitTable;
@@ -252,7 +252,7 @@ impl WaitTable {
         WaitTable { does_learn: true, ..self }
     }
 
-    /// The same without states that watch the doorbell's line, and nothing else.
+    /// The same table without the states that do nothing but monitor the doorbell's cache line.
     #[cfg(target_os = "linux")]
     pub(crate) fn without_monitors(&self) -> WaitTable {
         let states = self.states().iter().filter(|state| !state.method.is_monitored());
@@ -284,7 +284,7 @@ impl WaitTable {
         WaitTable { states: kept, table, costs, latency_price, doubts, does_learn: false }
     }
 
-    /// What the sleep costs, as its row says.
+    /// The cost of the sleep, from its row.
     pub(crate) fn sleep_cost(&self) -> SleepCost {
         let WaitState { exit_latency_ns, transition_ns, .. } = self.states[self.table.deepest()];
         SleepCost {
@@ -294,8 +294,8 @@ impl WaitTable {
         }
     }
 
-    /// Replaces what its row says by what was measured. Its latency is that of a short sleep, the only
-    /// one that competes with polling: deeper ones are in the governor's plans.
+    /// Replaces the row's figures with what was measured. The latency is that of a short sleep, the only
+    /// kind that competes with polling. Deeper sleeps are in the governor's plans.
     pub(crate) fn set_sleep_cost(&mut self, cost: &SleepCost) {
         let deepest = self.table.deepest();
         let previous_ns =
@@ -309,7 +309,7 @@ impl WaitTable {
         self.table.replace_deepest(row).expect("ordered by construction");
     }
 
-    /// Adds a doubt for each state that was found not to do what it should.
+    /// Adds a doubt for each state that turned out not to work.
     pub(crate) fn doubt_broken(&mut self) {
         let broken: Vec<_> =
             self.states().iter().filter(|state| monitor::is_broken(state.method)).collect();
@@ -325,17 +325,17 @@ impl WaitTable {
         }
     }
 
-    /// The states, shallowest first.
+    /// Returns the states, shallowest first.
     pub fn states(&self) -> &[WaitState] {
         &self.states[..self.table.len()]
     }
 
-    /// The same as governors see them.
+    /// Returns the states as governors see them.
     pub fn state_table(&self) -> &StateTable {
         &self.table
     }
 
-    /// What is doubtful about it: each a sentence.
+    /// Returns what is doubtful about the table, one sentence each.
     ///
     /// ```
     /// # use idlewise_park::WaitTable;
@@ -352,8 +352,8 @@ impl WaitTable {
     }
 }
 
-/// A state as governors see it. It breaks even with polling where what it saves while waiting has paid for
-/// its transition and for the priced latency.
+/// A state as governors see it. Its target residency is where the saving over polling has paid for the
+/// transition and for the priced exit latency.
 fn row(state: &WaitState, latency_price: u32, previous_ns: u64) -> IdleState {
     let saved_permille = u64::from(1000u32.saturating_sub(state.power_permille).max(1));
     let latency_cost_ns = state.exit_latency_ns.saturating_mul(latency_price.into());
@@ -402,8 +402,8 @@ fn check(methods: &[Method]) -> Result<(), WaitTableError> {
     Ok(())
 }
 
-/// What a machine has, less what another state of it makes pointless: TPAUSE where UMWAIT watches
-/// the line, WFE where WFET has a deadline, a second sleep.
+/// The machine's methods, without those that another one makes pointless: TPAUSE where UMWAIT monitors the
+/// line, WFE where WFET has a deadline, and a second sleep.
 fn default_methods() -> Vec<Method> {
     let mut methods: Vec<_> =
         METHODS.iter().map(|(method, _)| *method).filter(|method| method.is_available()).collect();

@@ -1,7 +1,7 @@
 //! [`WaitSet`]: one thread waits for any of several bells.
 //!
-//! A bell's index is free again when its last clone is dropped, but given to another bell only
-//! after the set has told that it rang: the two must not be taken for each other.
+//! A bell's index becomes free when its last clone is dropped. It goes to another bell only after the set
+//! has reported the old bell's ring, so that the two cannot be confused.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::parker::{Parker, Unparker};
 use crate::stats::WaitStats;
 use crate::sync::{AtomicU64, Ordering, is_model_over};
 
-/// Waits for any of up to 64 bells, and tells which rang.
+/// Waits for any of up to 64 bells, and reports which ones rang.
 ///
 /// ```
 /// use idlewise_park::WaitSet;
@@ -29,9 +29,9 @@ use crate::sync::{AtomicU64, Ordering, is_model_over};
 pub struct WaitSet {
     parker: Parker,
     shared: Arc<Shared>,
-    /// Indices that were given out.
+    /// Indices in use.
     given: u64,
-    /// Collected, and not told yet.
+    /// Rings collected, but not reported yet.
     untold: u64,
 }
 
@@ -42,14 +42,14 @@ struct Shared {
     free: AtomicU64,
 }
 
-/// Rings one bell of a [`WaitSet`]. Clones ring the same one.
+/// Rings one bell of a [`WaitSet`]. All clones ring the same bell.
 #[derive(Clone, Debug)]
 pub struct Bell {
     unparker: Unparker,
     place: Arc<Place>,
 }
 
-/// What clones of a bell share.
+/// The state that clones of a bell share.
 #[derive(Debug)]
 struct Place {
     set: Arc<Shared>,
@@ -61,13 +61,13 @@ impl Drop for Place {
         if is_model_over() {
             return;
         }
-        // Release: pairs with the Acquire in `WaitSet::try_bell`, which sees this bell's last mark then.
+        // Release: pairs with the Acquire in `WaitSet::try_bell`, which then sees this bell's last mark.
         self.set.free.fetch_or(1 << self.index, Ordering::Release);
     }
 }
 
 impl WaitSet {
-    /// A set without bells.
+    /// Creates a set without bells.
     ///
     /// ```
     /// let mut set = idlewise_park::WaitSet::new();
@@ -77,7 +77,7 @@ impl WaitSet {
         Self::with_parker(Parker::new())
     }
 
-    /// A set whose parker has other settings.
+    /// Creates a set that waits with this parker.
     ///
     /// ```
     /// use idlewise_park::{Parker, WaitSet};
@@ -90,8 +90,8 @@ impl WaitSet {
         WaitSet { parker, shared, given: 0, untold: 0 }
     }
 
-    /// A new bell, with the lowest free index; the first has 0. Bells may come and go: an index is free
-    /// again when all clones of its bell are dropped, and its last ring was told.
+    /// Adds a bell with the lowest free index, beginning at 0. An index becomes free when all clones of its
+    /// bell are dropped and its last ring was reported.
     ///
     /// ```
     /// let mut set = idlewise_park::WaitSet::new();
@@ -104,7 +104,7 @@ impl WaitSet {
         self.try_bell().expect("a WaitSet has at most 64 bells")
     }
 
-    /// As [`WaitSet::bell`]; `None` if the set has 64 bells already.
+    /// Like [`WaitSet::bell`], but returns `None` if the set has 64 bells already.
     ///
     /// ```
     /// let mut set = idlewise_park::WaitSet::new();
@@ -113,7 +113,7 @@ impl WaitSet {
     /// # drop(bells);
     /// ```
     pub fn try_bell(&mut self) -> Option<Bell> {
-        // Acquire: see `Place::drop`. After it, because a bell marks before it is dropped.
+        // Acquire: see `Place::drop`. Marks are read after it, because a bell marks before it is dropped.
         let free = self.shared.free.load(Ordering::Acquire);
         self.untold |= self.shared.marks.collect();
         let usable = !self.given | (free & !self.untold);
@@ -127,7 +127,7 @@ impl WaitSet {
         Some(Bell { unparker: self.parker.unparker().clone(), place })
     }
 
-    /// Waits until some bell rang; the indices of those that did since the last time.
+    /// Waits until a bell rings. Returns the indices of all bells that rang since the last call.
     ///
     /// ```
     /// let mut set = idlewise_park::WaitSet::new();
@@ -139,7 +139,7 @@ impl WaitSet {
         self.wait_until(None)
     }
 
-    /// As [`WaitSet::wait`], but not longer than this: then there is no index.
+    /// Like [`WaitSet::wait`], but waits no longer than `timeout`; the result is then empty.
     ///
     /// ```
     /// let mut set = idlewise_park::WaitSet::new();
@@ -149,7 +149,7 @@ impl WaitSet {
         self.wait_until(Deadline::after(timeout))
     }
 
-    /// As [`WaitSet::wait`], but not beyond this moment: then there is no index.
+    /// Like [`WaitSet::wait`], but waits until `deadline`; the result is then empty.
     ///
     /// ```
     /// let mut set = idlewise_park::WaitSet::new();
@@ -159,7 +159,7 @@ impl WaitSet {
         self.wait_until(Some(Deadline::at(deadline)))
     }
 
-    /// What the set's waits were like.
+    /// Returns statistics of the set's waits.
     ///
     /// ```
     /// assert_eq!(idlewise_park::WaitSet::new().stats().waits, 0);
@@ -170,10 +170,10 @@ impl WaitSet {
 
     fn wait_until(&mut self, deadline: Option<Deadline>) -> Rung {
         loop {
-            // What is untold needs no wake-up; its ring may end a later wait early, which waits again.
+            // Unreported rings need no wake-up. If their token ends a later wait early, that waits again.
             let is_woken = self.untold != 0 || self.parker.park_until(deadline).is_woken();
             let bits = std::mem::take(&mut self.untold) | self.shared.marks.collect();
-            // A ring whose mark was collected with an earlier one is no bell of its own.
+            // The mark of this ring was collected with an earlier one, so there is nothing to report.
             if bits != 0 || !is_woken {
                 return Rung { bits };
             }
@@ -188,7 +188,7 @@ impl Default for WaitSet {
 }
 
 impl Bell {
-    /// Rings: the set's thread sees all that the caller wrote before.
+    /// Rings the bell. The set's thread sees everything that the caller wrote before.
     ///
     /// ```
     /// let mut set = idlewise_park::WaitSet::new();
@@ -202,7 +202,7 @@ impl Bell {
         self.unparker.unpark();
     }
 
-    /// Which bell of its set this is.
+    /// Returns the index of this bell in its set.
     ///
     /// ```
     /// assert_eq!(idlewise_park::WaitSet::new().bell().index(), 0);
@@ -212,7 +212,7 @@ impl Bell {
     }
 }
 
-/// The bells that rang, as indices, lowest first.
+/// The indices of the bells that rang, lowest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rung {
     bits: u64,
@@ -232,7 +232,7 @@ impl Iterator for Rung {
 mod tests {
     use super::*;
 
-    /// (65 bells made and dropped one after another were too many.)
+    /// (65 bells made and dropped one after another used to be too many.)
     #[test]
     fn bells_come_and_go() {
         let mut set = WaitSet::new();
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A bell that rang and is gone is told before another one gets its index.
+    /// A dropped bell's ring is reported before another bell gets its index.
     #[test]
     fn an_index_is_not_reused_before_its_ring_is_told() {
         let mut set = WaitSet::new();

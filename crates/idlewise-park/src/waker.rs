@@ -1,8 +1,8 @@
-//! Unparkers as wakers of tasks, and [`block_on`].
+//! [`block_on`], and unparkers as [`Waker`]s of tasks.
 //!
-//! A waker is a pointer to what the parker and its unparkers share, with the table of functions below:
-//! nothing is allocated for it. [`block_on`] and [`Parker::block_on`] do not even count a reference,
-//! because the parker outlives the future's polls; a future that keeps its waker clones it.
+//! A waker is a pointer to the state that a parker shares with its unparkers, and the table of functions
+//! below. It needs no allocation. [`block_on`] and [`Parker::block_on`] do not even count a reference,
+//! because the parker outlives the future's polls. A future that keeps its waker clones it.
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -11,12 +11,12 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use crate::parker::{Parker, Unparker};
 
-/// The data pointer is one of [`Unparker::into_raw`].
+/// The data pointer comes from [`Unparker::into_raw`].
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, release);
 
 /// # Safety
-/// As for all four: `data` came from [`Unparker::into_raw`], and the reference that it counts was
-/// not given back.
+/// For all four functions: `data` must come from [`Unparker::into_raw`], and its reference must not have
+/// been given back.
 unsafe fn clone(data: *const ()) -> RawWaker {
     // SAFETY: the reference stays with the waker that is cloned.
     let unparker = ManuallyDrop::new(unsafe { Unparker::from_raw(data) });
@@ -24,28 +24,28 @@ unsafe fn clone(data: *const ()) -> RawWaker {
 }
 
 /// # Safety
-/// As [`clone()`].
+/// As for [`clone()`].
 unsafe fn wake(data: *const ()) {
-    // SAFETY: a waker that is used up gives its reference back.
+    // SAFETY: waking by value consumes the waker, so its reference is given back.
     unsafe { Unparker::from_raw(data) }.unpark();
 }
 
 /// # Safety
-/// As [`clone()`].
+/// As for [`clone()`].
 unsafe fn wake_by_ref(data: *const ()) {
     // SAFETY: the reference stays with the waker.
     ManuallyDrop::new(unsafe { Unparker::from_raw(data) }).unpark();
 }
 
 /// # Safety
-/// As [`clone()`].
+/// As for [`clone()`].
 unsafe fn release(data: *const ()) {
-    // SAFETY: a waker that goes gives its reference back.
+    // SAFETY: a waker that is dropped gives its reference back.
     drop(unsafe { Unparker::from_raw(data) });
 }
 
-/// A waker that unparks. It costs what the unparker costs: cloning counts a reference, waking is one
-/// swap unless the thread sleeps.
+/// A waker that unparks. It costs what the unparker costs: cloning adds a reference, and waking is one swap
+/// unless the thread sleeps.
 ///
 /// ```
 /// use std::task::Waker;
@@ -58,15 +58,15 @@ unsafe fn release(data: *const ()) {
 /// ```
 impl From<Unparker> for Waker {
     fn from(unparker: Unparker) -> Waker {
-        // SAFETY: `VTABLE`'s functions treat the pointer as the one reference that it is, and an
-        // unparker can be sent and shared.
+        // SAFETY: the pointer owns one reference, and `VTABLE`'s functions treat it that way. An unparker
+        // can be sent and shared.
         unsafe { Waker::from_raw(RawWaker::new(Unparker::into_raw(unparker), &VTABLE)) }
     }
 }
 
 impl Parker {
-    /// Runs a future on this thread: polls it, and parks until its waker was called. A token that
-    /// somebody else left causes a poll more.
+    /// Runs a future on this thread: polls it, and parks until its waker is called. A token left by
+    /// somebody else causes an extra poll.
     ///
     /// ```
     /// let parker = idlewise_park::Parker::new();
@@ -74,8 +74,8 @@ impl Parker {
     /// ```
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let data: *const () = self.unparker().as_raw();
-        // SAFETY: as in `From`; the reference is `self`'s, which lives on and does not move
-        // meanwhile, and this waker does not give it back.
+        // SAFETY: as in `From`. The reference is `self`'s, which stays alive and in place meanwhile, and
+        // this waker does not give it back.
         let waker = ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(data, &VTABLE)) });
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
@@ -89,12 +89,12 @@ impl Parker {
 }
 
 thread_local! {
-    /// What a thread blocks on futures with, unless it does so already.
+    /// The parker that a thread blocks on futures with, unless it is in use.
     static PARKER: std::cell::RefCell<Parker> = std::cell::RefCell::new(Parker::new());
 }
 
-/// Runs a future on this thread, which waits in the state that fits its waits. A thread keeps one
-/// parker for that and what it learnt; blocking within a future that is blocked on makes another.
+/// Runs a future on this thread, waiting in the state that suits the thread's waits. Each thread keeps one
+/// parker for that, with what it has learnt. A nested `block_on` creates another.
 ///
 /// ```
 /// assert_eq!(idlewise_park::block_on(async { 6 * 7 }), 42);
@@ -105,7 +105,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
         let parker = parker.try_borrow_mut().ok()?;
         future.take().map(|future| parker.block_on(future))
     });
-    // A thread that ends blocks on futures from its last destructors too.
+    // A thread that is ending may still block on futures in its last destructors.
     ran.ok()
         .flatten()
         .unwrap_or_else(|| Parker::new().block_on(future.take().expect("it ran nowhere yet")))

@@ -1,4 +1,4 @@
-//! The channel as its users see it: by threads and by tasks, bounded, unbounded and for one item.
+//! The channel as its users see it: used by threads and tasks, bounded, unbounded and for one item.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -13,7 +13,7 @@ use idlewise_park::channel::{
     TryRecvError, TrySendError, bounded, oneshot, unbounded,
 };
 
-/// For waits that must end: a test that would hang fails instead.
+/// A limit for waits that must end. A test fails instead of hanging.
 const LOST: Duration = Duration::from_secs(60);
 
 #[test]
@@ -37,10 +37,10 @@ fn says_full_empty_and_gone() {
     assert_eq!(sender.send_timeout(4, LOST), Err(SendTimeoutError::Disconnected(4)));
 }
 
-/// A sender's number and the item's.
+/// A sender's number and its item's number.
 type Numbered = (usize, u32);
 
-/// Each receiver gets the items of each sender in their order, and all together get all.
+/// Each receiver gets the items of each sender in order, and together they get all items.
 fn brings_everything(
     (sender, receiver): (Sender<Numbered>, Receiver<Numbered>),
     sender_count: usize,
@@ -86,7 +86,7 @@ fn brings_everything_in_the_order_of_each_sender() {
     }
 }
 
-/// An item and the end come in any order with a look: the item is never lost.
+/// The last item, the end of the sender and a look come in any order: the item is never lost.
 #[test]
 fn brings_the_last_item_of_a_sender_that_goes() {
     let (to_sender, senders) = std::sync::mpsc::channel::<Sender<u32>>();
@@ -119,8 +119,8 @@ impl Drop for Counted {
     }
 }
 
-/// The receiver goes while a sender sends as fast as it can: whatever was accepted is dropped, by
-/// one of the two, while the sender lives. (One round in five left an item behind.)
+/// The receiver goes while a sender sends as fast as it can. One of the two drops whatever was accepted,
+/// while the sender still lives. (One round in five used to leave an item behind.)
 fn leaves_no_item_behind(channel: fn() -> (Sender<Counted>, Receiver<Counted>)) {
     const ROUNDS: usize = if cfg!(miri) { 30 } else { 1_000 };
     let (to_sender, senders) = std::sync::mpsc::sync_channel(0);
@@ -163,7 +163,7 @@ fn a_receiver_that_goes_leaves_no_item_behind() {
     leaves_no_item_behind(unbounded);
 }
 
-/// A server that goes: no client waits for ever for an answer to a request that was accepted.
+/// The server goes: no client waits for ever for an answer to an accepted request.
 #[test]
 fn no_client_waits_for_a_server_that_is_gone() {
     for round in 0..if cfg!(miri) { 10 } else { 500 } {
@@ -190,7 +190,7 @@ fn no_client_waits_for_a_server_that_is_gone() {
     }
 }
 
-/// What the thread waits with may be gone by then.
+/// What the thread waits with may already be destroyed.
 #[test]
 fn sends_from_a_destructor_of_a_thread_that_ends() {
     struct SendsLast(Sender<u32>);
@@ -205,7 +205,7 @@ fn sends_from_a_destructor_of_a_thread_that_ends() {
     let (sender, receiver) = bounded(1);
     let thread = thread::spawn(move || {
         LAST.with_borrow_mut(|last| *last = Some(SendsLast(sender.clone())));
-        // After it in line to be destroyed, so before it destroyed.
+        // It is destroyed after this one, so it still exists here.
         sender.send(0).unwrap();
         sender.send(1).unwrap();
     });
@@ -231,7 +231,7 @@ fn a_receiver_that_goes_lets_its_senders_go() {
     });
 }
 
-/// Senders and receivers that give up now and then: nothing is lost, nothing comes twice.
+/// Senders and receivers give up now and then: nothing is lost or received twice.
 #[test]
 fn gives_up_without_loss() {
     const COUNT: u64 = if cfg!(miri) { 60 } else { 5_000 };
@@ -316,7 +316,7 @@ fn wakes_tasks_that_wait_for_items_and_for_room() {
     assert_eq!(poll(&mut last, &waker), Poll::Pending, "one sender is left");
 }
 
-/// A task that is called and dropped before it looks: the next one is called.
+/// A task is called and then dropped before it looks: the next one is called.
 #[test]
 fn a_future_that_is_dropped_passes_its_call_on() {
     let (sender, receiver) = bounded(2);
@@ -355,7 +355,7 @@ fn select_waits_for_whatever_comes_first() {
     assert_eq!(select.ready(), 0, "disconnected");
 }
 
-/// (One that was made for each wait began with the same end each time: a disconnected one hid the other.)
+/// (A `Select` made for each wait began with the same end each time, so a disconnected one hid the other.)
 #[test]
 fn a_select_for_each_wait_hides_no_end() {
     let (sender, one) = bounded::<u32>(1);
@@ -370,7 +370,7 @@ fn a_select_for_each_wait_hides_no_end() {
     assert!(ready.collect::<Vec<_>>().contains(&0));
 }
 
-/// Two selecting threads and one that receives share a channel: every item arrives.
+/// Two selecting threads and a receiving one share a channel: every item arrives.
 #[test]
 fn select_and_recv_share_a_channel() {
     const COUNT: u32 = if cfg!(miri) { 60 } else { 5_000 };
@@ -409,6 +409,6 @@ fn select_and_recv_share_a_channel() {
         thread.join().unwrap();
         drop(stop);
     });
-    // Who stopped may have left the last items to the others.
+    // A thread that stopped may have left the last items to the others.
     assert_eq!(received.load(Ordering::SeqCst), COUNT as usize);
 }

@@ -1,5 +1,5 @@
-//! The default budget is the process's, so each of these has a process of its own. What a waiter does with
-//! a budget is tested where time passes as the test says (`src/waiter`).
+//! The default budget is the process's, so each test here has its own process. What a waiter does with a
+//! budget is tested on a virtual machine (`src/waiter`).
 #![cfg(not(any(miri, loom)))]
 
 use std::process::Command;
@@ -11,7 +11,7 @@ use idlewise_park::{
 
 const CHILD: &str = "IDLEWISE_PARK_TEST_CHILD";
 
-/// Runs the test of that name again, in a child whose environment says that.
+/// Runs the named test again, in a child process with this budget in its environment.
 fn in_child(test: &str, budget: &str) {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -39,7 +39,7 @@ fn without_a_number_it_is_the_default() {
     if is_child() {
         let budget = cpu_budget_permille();
         let is_default = budget == CPU_BUDGET_DEFAULT_PERMILLE;
-        // Where a quota limits the process.
+        // The default is lower where a quota limits the process.
         assert!(is_default || budget <= CPU_BUDGET_QUOTA_PERMILLE, "{budget}");
     } else {
         in_child("without_a_number_it_is_the_default", "much");

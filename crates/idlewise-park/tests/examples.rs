@@ -1,10 +1,10 @@
-//! The examples do what they say: they are run as their own programs, beside this test's.
+//! Runs the examples as programs of their own, and checks that they do what they say.
 #![allow(clippy::print_stdout, reason = "a test that cannot run here says so")]
 
 use std::process::Command;
 
 fn run(example: &str) -> String {
-    // Cargo builds examples with the tests, into a folder beside theirs.
+    // Cargo builds examples with the tests, into a neighbouring folder.
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap().parent().unwrap().join("examples");
     let program = folder.join(format!("{example}{}", std::env::consts::EXE_SUFFIX));
@@ -35,7 +35,7 @@ fn executor_runs_all_tasks() {
     assert_eq!(run("executor"), "1001 tasks, sum of squares: 332833500\n");
 }
 
-/// Where the kernel lacks it, or a sandbox forbids it, the example says so, and so does this.
+/// Where the kernel lacks io_uring, or a sandbox forbids it, the example says so, and so does this test.
 #[test]
 fn io_uring_hears_the_bell_and_the_word() {
     let told = run("io_uring");

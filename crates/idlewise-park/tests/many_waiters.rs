@@ -1,4 +1,4 @@
-//! Many waiters: event count, semaphore, mutex, condition variable.
+//! Many waiters on an event count, a semaphore, a mutex and a condition variable.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use idlewise_park::{EventCount, Semaphore};
 
-/// Three threads each wait for their turn, a number of times: nobody misses one.
+/// Three threads each wait for their turn, many times, and nobody misses one.
 #[test]
 fn waiters_of_an_event_count_take_turns() {
     const TURNS: u64 = if cfg!(miri) { 60 } else { 15_000 };
@@ -41,7 +41,7 @@ fn a_condition_that_panics_leaves_no_waiter_behind() {
     assert_eq!((events.waiting_count(), events.notify(1)), (0, 0));
 }
 
-/// A condition that waits itself, by the same thread's parker.
+/// A condition that itself waits, with the same thread's parker.
 #[test]
 fn a_condition_may_wait() {
     let (outer, inner) = (EventCount::new(), Semaphore::new(1));
@@ -59,7 +59,7 @@ fn a_condition_may_wait() {
     assert_eq!((seen, looks), (Some(3), 3));
 }
 
-/// Never more threads inside than there are permits, and everybody gets in.
+/// There are never more threads inside than permits, and everybody gets in.
 #[test]
 fn a_semaphore_admits_as_many_as_it_has_permits() {
     const TIMES: usize = if cfg!(miri) { 20 } else { 3_000 };
@@ -117,7 +117,7 @@ mod locks {
         assert!(mutex.try_lock_for(Duration::ZERO).is_some());
     }
 
-    /// Two threads hand a value to and fro.
+    /// Two threads pass a value back and forth.
     #[test]
     fn a_condition_variable_loses_no_notification() {
         const TURNS: u32 = if cfg!(miri) { 40 } else { 10_000 };

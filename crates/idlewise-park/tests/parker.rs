@@ -1,4 +1,4 @@
-//! What a parker promises, through everything that happens to real threads.
+//! What a parker guarantees, whatever happens to real threads.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use idlewise_park::{ParkOutcome, Parker, Unparker, WaitTable};
 
-/// Tables that work everywhere, so that each way through the idle loop is taken.
+/// Tables that work everywhere, and together take each path through the idle loop.
 const TABLES: [&str; 3] = ["spin,condvar", "condvar", HOST];
 #[cfg(target_os = "linux")]
 const HOST: &str = "futex";
@@ -17,7 +17,7 @@ const HOST: &str = "spin,condvar";
 fn parkers() -> impl Iterator<Item = Parker> {
     let mut tables = Vec::from(TABLES.map(|list| WaitTable::assumed(list).unwrap()));
     if cfg!(target_arch = "aarch64") {
-        // Every such CPU has WFE, and a spurious end is what the emulator makes of it.
+        // Every such CPU has WFE, and its emulator makes waits end spuriously.
         // SAFETY: as above.
         tables.push(unsafe { WaitTable::unchecked("wfe,condvar") });
     }
@@ -60,7 +60,7 @@ fn a_timeout_beyond_all_clocks_is_none() {
     }
 }
 
-/// A parker and an unparker may go wherever crossbeam's may.
+/// A parker and an unparker can be used wherever crossbeam's can.
 #[test]
 fn can_be_sent_shared_and_caught_as_crossbeams() {
     fn parker_is<T: Send + Unpin + UnwindSafe + RefUnwindSafe>() {}
@@ -69,7 +69,7 @@ fn can_be_sent_shared_and_caught_as_crossbeams() {
     parker_is::<Parker>();
     unparker_is::<crossbeam_utils::sync::Unparker>();
     unparker_is::<Unparker>();
-    // That Parker is not Sync: see the compile_fail test of `Parker`'s docs.
+    // For Parker not being Sync, see the compile_fail test in `Parker`'s docs.
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn an_unparker_may_cross_a_panic() {
     }
 }
 
-/// A parker that waited, and one that did not yet, tell the same of themselves.
+/// A parker reports the same settings before and after its first wait.
 #[test]
 fn settings_hold_from_the_first_wait_on() {
     let table = WaitTable::assumed("condvar").unwrap();
@@ -105,7 +105,7 @@ fn settings_hold_from_the_first_wait_on() {
     assert_eq!(parker.stats().entered[0], parker.stats().waits);
 }
 
-/// The thread is gone, its parker with it, while others still wake it.
+/// The thread and its parker are gone while others still wake it.
 #[test]
 fn a_waiter_may_go_while_it_is_woken() {
     let rounds = if cfg!(miri) { 20 } else { 300 };
@@ -132,7 +132,7 @@ fn no_budget_means_no_polling() {
         parker.park_timeout(Duration::from_micros(200));
     }
     let stats = parker.stats();
-    // What it was given to begin with is soon used up.
+    // The initial balance is soon used up.
     assert!(stats.entered[1] > stats.entered[0], "{stats:?}");
 }
 
@@ -147,7 +147,7 @@ fn a_latency_limit_that_no_sleep_keeps_means_polling() {
     assert_eq!((stats.entered[0], stats.entered[1]), (stats.waits, 0), "{stats:?}");
 }
 
-/// Among more threads that wait now and then and run otherwise than there are CPUs.
+/// Runs more threads that wait now and then, and run otherwise, than there are CPUs.
 #[test]
 fn more_runnable_threads_than_cpus_do_not_poll() {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
@@ -165,7 +165,7 @@ fn more_runnable_threads_than_cpus_do_not_poll() {
             });
         }
         let parker = parker();
-        // A thread that gets no CPU may find its deadline past already.
+        // A thread that gets no CPU may find its deadline already past.
         while parker.stats().oversubscribed == 0 {
             parker.park_timeout(Duration::from_micros(100));
         }
@@ -176,7 +176,7 @@ fn more_runnable_threads_than_cpus_do_not_poll() {
     assert!(stats.oversubscribed <= sleeps && sleeps <= stats.waits, "{stats:?}");
 }
 
-/// One that no sleep can keep polls in a crowd too, and its deadline comes.
+/// With a limit that no sleep meets, it polls even in a crowd, and its deadline still ends the wait.
 #[test]
 fn a_latency_limit_is_kept_in_a_crowd() {
     let table = WaitTable::assumed("spin,condvar").unwrap();
@@ -196,11 +196,11 @@ fn a_latency_limit_is_kept_in_a_crowd() {
     }
 }
 
-/// Whatever it polls for, a budget of a hundredth is one: no wait polls after that is used up. A poll
-/// may take longer than it was to, if its thread gets no CPU.
+/// A budget of a hundredth limits all polling: no wait polls once it is used up. A poll may take longer
+/// than planned if its thread gets no CPU.
 #[test]
 fn a_budget_is_kept() {
-    /// What it is given to begin with.
+    /// The initial balance.
     const SAVED_NS: u64 = 1_000_000;
     let table = WaitTable::assumed("spin,condvar").unwrap();
     let start = Instant::now();
@@ -209,11 +209,11 @@ fn a_budget_is_kept() {
     let mut is_spent = false;
     for _ in 0..20_000 {
         let before_ns = polled_ns();
-        // Deadlines this short are worth no sleep, but for the budget.
+        // Deadlines this short are not worth a sleep, except for the budget.
         parker.park_timeout(Duration::from_micros(5));
         let earned_ns = start.elapsed().as_nanos() as u64 / 100;
         if polled_ns() > before_ns {
-            // Both clocks are the same to a hundredth.
+            // The two clocks agree to a hundredth.
             let most_ns = SAVED_NS + earned_ns + earned_ns / 100;
             assert!(before_ns <= most_ns, "polled for {before_ns} of {most_ns} ns, and again");
         }
@@ -233,7 +233,7 @@ mod unix {
 
     extern "C" fn on_signal(_: libc::c_int) {}
 
-    /// Signals interrupt the sleep (EINTR), and change nothing.
+    /// Signals interrupt the sleep (EINTR) and change nothing else.
     #[test]
     fn signals_do_not_end_a_wait() {
         // SAFETY: a handler that does nothing, without SA_RESTART.
@@ -267,15 +267,15 @@ mod unix {
         }
     }
 
-    /// A child has its parent's parkers, but no other threads: its waits work.
+    /// A child has its parent's parkers but no other threads. Its waits work.
     #[test]
     fn a_forked_child_can_wait() {
         for parker in parkers() {
-            // Its first wait allocates.
+            // The first wait allocates.
             parker.park_timeout(Duration::from_micros(10));
             parker.unparker().unpark();
-            // SAFETY: the child calls only what allocates nothing and takes no lock that another
-            // thread may hold: it parks, and exits.
+            // SAFETY: the child only calls functions that neither allocate nor take a lock that another
+            // thread may hold: it parks and exits.
             let child = unsafe { libc::fork() };
             assert!(child >= 0);
             if child == 0 {
@@ -297,13 +297,13 @@ mod unix {
 
     const CHILD: &str = "IDLEWISE_PARK_TEST_CHILD";
 
-    /// A process that is stopped and continued at any moment loses no wake-up.
+    /// A process that is stopped and continued at arbitrary moments loses no wake-up.
     #[test]
     fn a_process_may_be_frozen_and_continued() {
         if std::env::var_os(CHILD).is_some() {
             return ping_pong(2_000);
         }
-        // Under an emulator the child needs one, too: Cargo's runner.
+        // Under an emulator the child needs one too: Cargo's runner.
         let runner = std::env::var("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER");
         let runner = runner.ok().filter(|_| cfg!(target_arch = "aarch64")).unwrap_or_default();
         let mut words: Vec<_> = runner.split_whitespace().map(std::ffi::OsString::from).collect();
@@ -328,7 +328,7 @@ mod unix {
                 libc::kill(pid, libc::SIGCONT);
             }
             freezes += 1;
-            // Let it get on: a process that is always stopped never ends.
+            // Let it make progress: a process that is always stopped never ends.
             (0..50).for_each(|_| thread::yield_now());
         };
         assert!(status.success(), "after {freezes} freezes: {status}");

@@ -1,4 +1,4 @@
-//! Parkers of one word, and sleeping on words: within a process and between two.
+//! Parkers of one word, and sleeping on words, within a process and between two.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -23,7 +23,7 @@ struct Place(*const RawParker);
 // SAFETY: the parker lives until it is woken.
 unsafe impl Send for Place {}
 
-/// On the waiter's stack and gone as soon as it is woken, while its waker may still be in the
+/// It is on the waiter's stack and gone as soon as the waiter is woken, while its waker may still be in the
 /// system call.
 #[test]
 fn may_be_gone_once_its_waiter_is_woken() {
@@ -48,7 +48,7 @@ fn may_be_gone_once_its_waiter_is_woken() {
     waker.join().unwrap();
 }
 
-/// Two threads pass a count to and fro; sometimes they give up in between.
+/// Two threads pass a count back and forth, and sometimes give up in between.
 #[test]
 fn loses_no_wake_up() {
     const ROUNDS: u32 = if cfg!(miri) { 100 } else { 5_000 };
@@ -126,7 +126,7 @@ fn all_who_sleep_on_a_word_are_woken() {
                 while gate.load(Ordering::Acquire) == 0 {
                     word::wait(&gate, 0);
                 }
-                // One by one: each wakes the next.
+                // One at a time: each wakes the next.
                 while turns.load(Ordering::Acquire) == 0 {
                     word::wait_timeout(&turns, 0, Duration::from_secs(3600));
                 }
@@ -187,7 +187,7 @@ mod processes {
         }
     }
 
-    /// Words 0 and 1 are the parkers, word 2 is the ball.
+    /// Words 0 and 1 are the parkers; word 2 is the ball.
     fn play(page: &Page, me: usize) {
         for round in 0..ROUNDS {
             let mine = 2 * round + me as u32;
@@ -224,14 +224,14 @@ mod processes {
         std::fs::remove_file(&path).unwrap();
     }
 
-    /// Under an emulator a child needs one, too: Cargo's runner.
+    /// Under an emulator a child needs one too: Cargo's runner.
     fn runner() -> Vec<String> {
         let runner = std::env::var("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER");
         let runner = runner.ok().filter(|_| cfg!(target_arch = "aarch64")).unwrap_or_default();
         runner.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// What a process left that was killed while it waited, or that does not know the protocol.
+    /// A word left by a process that was killed while waiting, or that does not know the protocol.
     #[test]
     fn takes_over_whatever_a_word_says() {
         for left in [0, 1, 2, 3, 4, 77, u32::MAX] {

@@ -1,6 +1,6 @@
-//! Items and tasks by the million with random timeouts: none is lost, none comes twice.
+//! Millions of items and tasks with random timeouts: none is lost or comes twice.
 //!
-//! Beside `stress_parker.rs`; `make stress` runs both (`IDLEWISE_STRESS_COUNT` items and as many tasks).
+//! See also `stress_parker.rs`. `make stress` runs both (`IDLEWISE_STRESS_COUNT` items and as many tasks).
 #![allow(clippy::print_stdout, reason = "says how far it is")]
 
 mod random;
@@ -15,11 +15,11 @@ use idlewise_park::channel::{Receiver, RecvTimeoutError, Sender, bounded, unboun
 
 use random::Random;
 
-/// Two waits this long in a row mean that an item or a wake-up was lost; one may be a process that was
-/// stopped.
+/// Two waits this long in a row mean that an item or a wake-up was lost. After a single one, the process
+/// may only have been stopped.
 const LOST: Duration = Duration::from_secs(60);
 
-/// Two senders and two receivers bring `2 × count` items across; returns how often somebody gave up.
+/// Two senders and two receivers pass `2 × count` items. Returns how often one gave up.
 fn pass_items((sender, receiver): (Sender<u64>, Receiver<u64>), count: u64, seed: u64) -> u64 {
     let totals = (AtomicU64::new(0), AtomicU64::new(0));
     let (sum, gave_up) = (&totals.0, &totals.1);
@@ -45,7 +45,7 @@ fn pass_items((sender, receiver): (Sender<u64>, Receiver<u64>), count: u64, seed
                             sent.or_else(|error| sender.send_timeout(error.into_inner(), LOST));
                         assert!(sent.is_ok(), "seed {seed}: no room for item {n}");
                     }
-                    // Often let the receivers wait.
+                    // Let the receivers wait often.
                     if random.below(64) == 0 {
                         thread::yield_now();
                     }
@@ -79,7 +79,7 @@ fn pass_items((sender, receiver): (Sender<u64>, Receiver<u64>), count: u64, seed
     totals.1.into_inner()
 }
 
-/// Two submitters and three workers do `2 × count` tasks; returns how often a worker waited.
+/// Two submitters and three workers do `2 × count` tasks. Returns how often a worker waited.
 fn do_tasks(count: u64, seed: u64) -> u64 {
     let (idle, queue) = (Idle::new(3), SegQueue::new());
     let (done, waits) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -106,7 +106,7 @@ fn do_tasks(count: u64, seed: u64) -> u64 {
                     let look = || !queue.is_empty() || is_over();
                     let outcome =
                         worker.wait_timeout(look, if is_patient { LOST } else { timeout });
-                    // Others may have done all that there was.
+                    // Others may have done all the tasks.
                     let is_stuck = is_patient && !outcome.is_woken();
                     let is_stuck = is_stuck && done.load(Ordering::Relaxed) == before;
                     lost_in_a_row += u32::from(is_stuck);
@@ -121,7 +121,7 @@ fn do_tasks(count: u64, seed: u64) -> u64 {
                 let mut random = Random(seed + 11 + number);
                 for task in 0..count {
                     queue.push(task);
-                    // Each is enough to have it done.
+                    // Either call is enough to have it done.
                     if random.below(2) == 0 {
                         idle.wake_one()
                     } else {
@@ -137,7 +137,7 @@ fn do_tasks(count: u64, seed: u64) -> u64 {
     waits.into_inner()
 }
 
-/// Calls in rounds until `IDLEWISE_STRESS_COUNT` are done, and `IDLEWISE_STRESS_SECONDS` are over.
+/// Calls `round` until `IDLEWISE_STRESS_COUNT` are done and `IDLEWISE_STRESS_SECONDS` have passed.
 fn in_rounds(what: &str, mut round: impl FnMut(u64, u64) -> u64) {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     let count = number("IDLEWISE_STRESS_COUNT").unwrap_or(if cfg!(miri) { 200 } else { 40_000 });

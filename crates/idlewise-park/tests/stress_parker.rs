@@ -1,7 +1,7 @@
-//! Wake-ups by the million with random timeouts and cancellations: none is lost.
+//! Millions of wake-ups with random timeouts and cancellations: none is lost.
 //!
-//! Two waiters, two wakers each. `make stress` runs 10⁹ (`IDLEWISE_STRESS_COUNT`) and says how they
-//! went.
+//! Two waiters have two wakers each. `make stress` runs 10⁹ wake-ups (`IDLEWISE_STRESS_COUNT`) and prints
+//! statistics.
 #![allow(clippy::print_stdout, reason = "says how far it is")]
 
 mod random;
@@ -14,10 +14,10 @@ use idlewise_park::{Parker, WaitStats, WaitTable};
 
 use random::Random;
 
-/// Two waits this long in a row mean that a wake-up was lost; one may be a process that was stopped.
+/// Two waits this long in a row mean a lost wake-up; one may be a process that was stopped.
 const LOST: Duration = Duration::from_secs(60);
 
-/// Wakes one waiter `2 × ring_count` times and returns what its waits were like.
+/// Wakes one waiter `2 × ring_count` times, and returns statistics of its waits.
 fn stress(list: &str, ring_count: u64, seed: u64) -> WaitStats {
     let published = [const { AtomicU64::new(0) }; 2];
     let seen = [const { AtomicU64::new(0) }; 2];
@@ -32,8 +32,8 @@ fn stress(list: &str, ring_count: u64, seed: u64) -> WaitStats {
                 for n in 1..=ring_count {
                     published.store(n, Ordering::Relaxed);
                     unparker.unpark();
-                    // Often wait for the answer, so that the waiter really waits; if it gave up
-                    // (a cancelled wait) the other waker's ring may have brought it.
+                    // Often wait for the answer, so that the waiter really waits. If it gave up (a
+                    // cancelled wait), the other waker's ring may have brought the answer.
                     let is_patient = random.below(4) != 0;
                     while is_patient
                         && seen.load(Ordering::Acquire) < n
@@ -73,15 +73,15 @@ fn stress(list: &str, ring_count: u64, seed: u64) -> WaitStats {
 fn no_wake_up_is_lost() {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     let count = number("IDLEWISE_STRESS_COUNT").unwrap_or(if cfg!(miri) { 400 } else { 80_000 });
-    // As often as fits into this time, once at least.
+    // As many rounds as fit into this time, but at least one.
     let least = Duration::from_secs(number("IDLEWISE_STRESS_SECONDS").unwrap_or(0));
     let lists: &[&str] = if cfg!(target_os = "linux") && !cfg!(miri) {
         &["spin,futex", "futex", "spin,condvar", "condvar"]
     } else {
         &["spin,condvar", "condvar"]
     };
-    // Pairs of waiters at once, two wakers each: six threads. A long run goes in rounds, so that it
-    // can say how far it is.
+    // Two waiters at a time with two wakers each: six threads. A long run is split into rounds, so that it
+    // can report progress.
     let ring_count = count / (2 * lists.len() as u64);
     let round_count = ring_count.div_ceil(10_000_000);
     let ring_count_of_round = ring_count.div_ceil(round_count);

@@ -1,4 +1,4 @@
-//! The feature `tracing`: one event for each wait, and none for a token that was there.
+//! The feature `tracing`: one event for each wait, and none for a token that was already there.
 #![cfg(feature = "tracing")]
 
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Does something with each of the crate's events.
+/// Calls a function for each of the crate's events.
 struct Listener<F>(F);
 
 impl<F: Fn(&Event<'_>) + 'static> Subscriber for Listener<F> {
@@ -73,8 +73,8 @@ thread_local! {
     static ASKED: RefCell<Option<Rc<Parker>>> = const { RefCell::new(None) };
 }
 
-/// A metrics layer asks the parker whose event it is told, and waits with it. It used to be told while the
-/// parker was borrowed.
+/// A metrics layer queries the parker that emitted the event, and waits with it. Events used to be emitted
+/// while the parker was borrowed.
 #[test]
 fn a_subscriber_may_ask_the_parker() {
     let waits = Arc::new(AtomicU64::new(0));

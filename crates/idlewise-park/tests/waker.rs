@@ -1,4 +1,4 @@
-//! Unparkers as wakers and raw pointers, and futures that a thread blocks on.
+//! Unparkers as wakers and raw pointers, and threads that block on futures.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -35,7 +35,7 @@ fn survives_being_a_pointer() {
     assert!(waker.join().unwrap().will_unpark(&parker));
 }
 
-/// Its parker and all unparkers may be gone.
+/// The parker and all unparkers may be gone.
 #[test]
 fn a_waker_keeps_what_it_wakes() {
     let parker = parker();
@@ -51,7 +51,7 @@ fn a_waker_keeps_what_it_wakes() {
     other.wake();
 }
 
-/// Ready when another thread says so; that thread wakes whoever polled last.
+/// A future that another thread makes ready. That thread wakes whoever polled last.
 #[derive(Clone, Default)]
 struct Flag(Arc<(AtomicBool, Mutex<Option<Waker>>)>);
 
@@ -90,7 +90,7 @@ fn blocks_until_another_thread_wakes_the_future() {
     }
 }
 
-/// Woken while it is polled: the poll that follows is not missed.
+/// It is woken while being polled: the next poll is not missed.
 #[test]
 fn a_future_may_wake_itself() {
     let polls = AtomicU32::new(0);
@@ -102,7 +102,7 @@ fn a_future_may_wake_itself() {
     assert_eq!(polls.load(Ordering::Relaxed), 101);
 }
 
-/// A waker that a future kept comes late, while the thread blocks on another one.
+/// A waker kept by a future is called late, while the thread blocks on another future.
 #[test]
 fn a_late_waker_costs_a_poll_and_no_more() {
     let mut kept = None;
@@ -156,7 +156,7 @@ fn blocks_in_the_destructors_of_a_thread_that_ends() {
     let seen = Arc::new(AtomicU32::new(0));
     let last = Last(seen.clone());
     thread::spawn(move || {
-        // Registered first, so destroyed after the thread's own parker or before: both must do.
+        // Registered first, so it may be destroyed before or after the thread's own parker. Both must work.
         FIRST.set(Some(last));
         block_on(async {});
     })

@@ -1,11 +1,12 @@
-//! `pthread_cancel`: a thread that waits by a parker is woken to act on it.
+//! `pthread_cancel`: wakes a thread that waits on a parker, so that it can act on the cancellation.
 //!
-//! glibc cancels its own waits by a flag and, while it sleeps, a signal. Ours sleep in a plain futex call,
-//! so whoever cancels a thread looks whether it waits here, takes it out of its wait as a signal would
-//! ([`Node::cancel`]), and rings. The waiter then locks its mutex again and calls `pthread_testcancel`.
+//! glibc cancels its own waits with a flag and, while the thread sleeps, a signal. Waits here sleep in a
+//! plain futex call. So the canceller checks whether the thread waits here, takes it out of its wait as a
+//! signal would ([`Node::cancel`]), and rings. The waiter then locks its mutex again and calls
+//! `pthread_testcancel`.
 //!
-//! The two sides: a waiter writes its place and then looks whether it has been cancelled; who cancels says
-//! so and then looks for the place. Both orders are SeqCst, so one of them sees the other.
+//! A waiter publishes its place, then checks whether it was cancelled. A canceller sets the flag, then
+//! looks for the place. Both orders are SeqCst, so at least one sees the other.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -25,43 +26,43 @@ unsafe extern "C-unwind" {
 /// A cancellation point.
 ///
 /// # Safety
-/// No frame between the thread's start and here has a destructor that must run, but C's and C++'s.
+/// No frame between the thread's start and here may have a destructor that must run, except C and C++ ones.
 pub(crate) unsafe fn test() {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees this.
     unsafe { pthread_testcancel() };
 }
 
 /// A thread that has waited here.
 struct Record {
     thread: Cell<pthread_t>,
-    /// Its place in a queue; [`BUSY`] while somebody cancels it.
+    /// Its place in a queue, or [`BUSY`] while somebody cancels it.
     node: AtomicPtr<Node>,
     is_cancelled: AtomicBool,
-    /// The list that it is in: of which process, counted by forks; `None` before.
+    /// The process whose list it is in, as a number of forks; `None` before it was listed.
     listed: Cell<Option<u32>>,
-    // The list's lock's.
+    // Protected by the list's lock.
     before: Cell<*const Record>,
     after: Cell<*const Record>,
 }
 
 const BUSY: *mut Node = ptr::without_provenance_mut(1);
 
-/// All records of this process.
+/// All records of the process.
 struct List {
     lock: AtomicU32,
     first: Cell<*const Record>,
-    /// Forks: records that were listed before belong to threads that are not here.
+    /// The number of forks. Records listed before the last one belong to threads of another process.
     fork_count: Cell<u32>,
 }
 
-// SAFETY: the cells are the lock's.
+// SAFETY: the lock protects the cells.
 unsafe impl Sync for List {}
 
 static LIST: List =
     List { lock: AtomicU32::new(0), first: Cell::new(ptr::null()), fork_count: Cell::new(0) };
 
 impl List {
-    /// Runs with the lock: 0 free, 1 locked, 2 locked and somebody may sleep.
+    /// Calls `call` with the lock held. The lock is 0 free, 1 locked, 2 locked with possible sleepers.
     fn locked<R>(&self, call: impl FnOnce(&List) -> R) -> R {
         let mut found = self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
         while found.is_err() {
@@ -91,7 +92,7 @@ impl Record {
         }
     }
 
-    /// In the list of this process, where who cancels finds it.
+    /// Adds it to the process's list, where cancellers find it.
     #[cold]
     fn enlist(&self) {
         // SAFETY: no arguments.
@@ -100,7 +101,7 @@ impl Record {
             let after = list.first.replace(self);
             self.before.set(ptr::null());
             self.after.set(after);
-            // SAFETY: what is listed is there until it unlists itself, or was dropped with its process.
+            // SAFETY: a listed record exists until it unlists itself, or was dropped with its process.
             if let Some(after) = unsafe { after.as_ref() } {
                 after.before.set(self);
             }
@@ -133,16 +134,16 @@ thread_local! {
     static RECORD: Record = const { Record::new() };
 }
 
-/// In a forked child, where one thread runs: the others' records are gone.
+/// In a forked child only one thread runs. The records of the others are gone.
 pub(crate) fn forget_after_fork() {
     LIST.lock.store(0, Ordering::Relaxed);
     LIST.first.set(ptr::null());
     LIST.fork_count.set(LIST.fork_count.get() + 1);
 }
 
-/// From here on who cancels this thread finds its record. A test is due after it: who cancelled before did not.
+/// Lets cancellers find this thread's record. Test afterwards: earlier cancellers did not find it.
 pub(crate) fn enlist() {
-    // A thread whose last destructors run can't be cancelled any more.
+    // A thread that runs its last destructors can't be cancelled any more.
     let _ = RECORD.try_with(|record| {
         if record.listed.get() != Some(LIST.fork_count.get()) {
             record.enlist();
@@ -150,8 +151,8 @@ pub(crate) fn enlist() {
     });
 }
 
-/// From here on who cancels this thread finds `node`. `false`: it has been cancelled before, so a test is
-/// due as soon as `node` is withdrawn.
+/// Lets cancellers find `node`. Returns `false` if the thread was cancelled before. A test is then due as
+/// soon as `node` is withdrawn.
 pub(crate) fn publish(node: &Node) -> bool {
     RECORD
         .try_with(|record| {
@@ -161,7 +162,7 @@ pub(crate) fn publish(node: &Node) -> bool {
         .unwrap_or(true)
 }
 
-/// Nobody finds this thread's node any more, and nobody holds it.
+/// Hides this thread's node again, and waits until no canceller uses it.
 pub(crate) fn withdraw() {
     let _ = RECORD.try_with(|record| {
         loop {
@@ -196,7 +197,7 @@ unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
         while let Some(record) = unsafe { place.as_ref() } {
             if record.thread.get() == thread {
                 record.is_cancelled.store(true, Ordering::SeqCst);
-                // One canceller at a time: the list is locked.
+                // One canceller at a time, because the list is locked.
                 let node = record.node.load(Ordering::SeqCst);
                 let is_held = !node.is_null()
                     && record

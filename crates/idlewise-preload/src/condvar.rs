@@ -1,8 +1,8 @@
-//! `pthread_cond_*`: a queue of waiters, each with a parker of one word on its stack.
+//! `pthread_cond_*`: a queue of waiters, each with a one-word parker on its stack.
 //!
-//! The queue lies in the program's `pthread_cond_t`, of which all zero (a static initialiser) is an empty
-//! one; the word that glibc keeps its flags in stays glibc's. One that is shared between processes is passed
-//! through, as is everything if glibc's layout is not the one that we know.
+//! The queue is stored in the program's `pthread_cond_t`. If that is all zero (a static initialiser), the
+//! queue is empty. The word with glibc's flags stays glibc's. Condition variables shared between processes
+//! are passed on to glibc, and so is everything if glibc's layout is not the expected one.
 //!
 //! ```text
 //!            1 enqueue            2 signal (unlinks)
@@ -12,16 +12,16 @@
 //!                          └───────────► CANCELLED ─► its parker is rung
 //! ```
 //!
-//! Whoever takes edge 2 or 4 rings, once, and the waiter waits for that ring before its place is gone. After 3
-//! and 4 the waiter unlinks itself.
+//! Whoever takes edge 2 or 4 rings once, and the waiter waits for that ring before its place is gone. After
+//! edges 3 and 4 the waiter unlinks itself.
 //!
-//! A waiter that was signalled never touches the condition variable again, so it may be destroyed as soon
-//! as nobody waits any more. One that leaves by itself does, under the lock: `destroy` waits for it.
-//! A signal wakes the thread that has waited longest, and exactly one; no wake-up is spurious but that of a
-//! cancellation which the thread has disabled.
+//! A signalled waiter never touches the condition variable again, so it may be destroyed as soon as nobody
+//! waits. A waiter that leaves by itself does touch it, under the lock, and `destroy` waits for that. A
+//! signal wakes exactly one thread: the one that has waited longest. The only spurious wake-up comes from a
+//! cancellation that the thread has disabled.
 //!
 //! **fork.** The child has copies of the queues but not the threads in them, whose stacks are reused. The
-//! lock's word has the number of forks in this process's line; a queue from before is dropped.
+//! lock's word counts the forks in this process's ancestry. A queue from before a fork is dropped.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -36,7 +36,7 @@ use crate::cancel;
 use crate::next::{IS_MONOTONIC, IS_SHARED, cond_clockwait, flags, next};
 
 unsafe extern "C" {
-    // libc has it for other systems only.
+    // libc declares it for other systems only.
     fn pthread_atfork(
         prepare: Option<unsafe extern "C" fn()>,
         parent: Option<unsafe extern "C" fn()>,
@@ -44,10 +44,10 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// What a private `pthread_cond_t` holds: 24 of its 48 bytes, glibc's word of flags not among them.
+/// The contents of a private `pthread_cond_t`: 24 of its 48 bytes, not including glibc's flags.
 #[repr(C)]
 struct Queue {
-    /// Bits 1 and 0: [`FREE`], [`LOCKED`], [`CONTENDED`]; above them the number of forks.
+    /// Bits 1 and 0: [`FREE`], [`LOCKED`], [`CONTENDED`]. The higher bits count forks.
     lock: AtomicU32,
     unused: u32,
     first: AtomicPtr<Node>,
@@ -63,7 +63,7 @@ const LOCK_MASK: u32 = 3;
 pub(crate) struct Node {
     state: AtomicU32,
     parker: RawParker,
-    // Both are the lock's.
+    // Both are protected by the lock.
     before: AtomicPtr<Node>,
     after: AtomicPtr<Node>,
 }
@@ -74,12 +74,12 @@ const LEAVING: u32 = 2;
 const CANCELLED: u32 = 3;
 
 impl Node {
-    /// One of the edges. `false`: another was taken before.
+    /// Takes an edge. Returns `false` if another was taken before.
     fn take_edge(&self, to: u32) -> bool {
         self.state.compare_exchange(QUEUED, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// 4: wakes the waiter although nobody signalled.
+    /// Edge 4: wakes the waiter although nobody signalled.
     pub(crate) fn cancel(&self) {
         if self.take_edge(CANCELLED) {
             self.parker.unpark();
@@ -87,7 +87,7 @@ impl Node {
     }
 }
 
-/// Forks between the first process and this one.
+/// The number of forks between the first process and this one.
 static FORK_COUNT: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" fn after_fork() {
@@ -95,23 +95,23 @@ unsafe extern "C" fn after_fork() {
     cancel::forget_after_fork();
 }
 
-/// Sees to it that forks are counted, before anything is queued.
+/// Starts counting forks, before anything is queued.
 fn count_forks() {
     static START: Once = Once::new();
     START.call_once(|| {
-        // SAFETY: the handler only writes words. Without memory for it, forks stay uncounted.
+        // SAFETY: the handler only writes words. If there is no memory for it, forks are not counted.
         unsafe { pthread_atfork(None, None, Some(after_fork)) };
     });
 }
 
 impl Queue {
-    /// The program's condition variable, if it is ours to handle.
+    /// The program's condition variable, unless glibc must handle it.
     unsafe fn of<'a>(cond: *mut pthread_cond_t) -> Option<&'a Queue> {
-        // SAFETY: it is initialised, as POSIX asks.
+        // SAFETY: it is initialised, as POSIX requires.
         if !next().takes_over || unsafe { flags(cond) } & IS_SHARED != 0 {
             return None;
         }
-        // SAFETY: 48 bytes, aligned to 8, used as a Queue by everybody.
+        // SAFETY: 48 bytes, aligned to 8, and always used as a Queue.
         Some(unsafe { &*cond.cast::<Queue>() })
     }
 
@@ -143,7 +143,7 @@ impl Queue {
                 );
                 if locked.is_ok() {
                     if is_old {
-                        // Of another process, before a fork: nobody of them is here.
+                        // It belongs to a process before a fork, whose threads are not here.
                         self.first.store(ptr::null_mut(), Ordering::Relaxed);
                         self.last.store(ptr::null_mut(), Ordering::Relaxed);
                     }
@@ -156,7 +156,7 @@ impl Queue {
                     .is_ok()
             {
                 word::wait(&self.lock, free | CONTENDED);
-                // There may be others that sleep.
+                // There may be other sleepers.
                 wanted = CONTENDED;
             }
         }
@@ -171,19 +171,19 @@ impl Queue {
         }
     }
 
-    /// Under the lock.
+    /// The caller holds the lock.
     fn push(&self, node: &Node) {
         let place = ptr::from_ref(node).cast_mut();
         let last = self.last.swap(place, Ordering::Relaxed);
         node.before.store(last, Ordering::Relaxed);
-        // SAFETY: what is linked is a waiter's that is still there: it leaves under the lock.
+        // SAFETY: a linked node's waiter still exists, because waiters leave under the lock.
         match unsafe { last.as_ref() } {
             Some(last) => last.after.store(place, Ordering::Relaxed),
             None => self.first.store(place, Ordering::Relaxed),
         }
     }
 
-    /// Under the lock.
+    /// The caller holds the lock.
     fn unlink(&self, node: &Node) {
         let before = node.before.load(Ordering::Relaxed);
         let after = node.after.load(Ordering::Relaxed);
@@ -199,13 +199,13 @@ impl Queue {
         }
     }
 
-    /// Under the lock: the waiter that has waited longest and is not leaving, if there is one, is out of the
-    /// queue and signalled; who calls must ring it.
+    /// Takes the waiter that has waited longest and is not leaving, if there is one, out of the queue and
+    /// marks it signalled. The caller holds the lock, and must ring it.
     fn take_first(&self) -> Option<&Node> {
         let mut place = self.first.load(Ordering::Relaxed);
         // SAFETY: as in `push`.
         while let Some(node) = unsafe { place.as_ref() } {
-            // 2. Its waiter stays until it is rung.
+            // Edge 2. The waiter stays until it is rung.
             if node.take_edge(SIGNALLED) {
                 self.unlink(node);
                 return Some(node);
@@ -220,14 +220,14 @@ impl Queue {
     }
 }
 
-/// When a wait ends at the latest.
+/// The deadline of a wait.
 #[derive(Clone, Copy)]
 struct Until {
     clock: clockid_t,
     at: timespec,
 }
 
-/// The clock of the wall may be set while somebody sleeps, so such a wait looks at it now and then.
+/// The wall clock may be set during a sleep, so a wait that uses it checks it at this interval.
 const WALL_CLOCK_LOOK: Duration = Duration::from_secs(1);
 
 impl Until {
@@ -246,11 +246,11 @@ impl Until {
     }
 }
 
-/// Waits with the mutex held, as POSIX has it. The frame has no destructors when a cancellation unwinds it.
+/// Waits with the mutex held, as in POSIX. A cancellation can unwind it: it has no destructors.
 unsafe fn wait(queue: &Queue, mutex: *mut pthread_mutex_t, until: Option<Until>) -> c_int {
     count_forks();
     cancel::enlist();
-    // SAFETY: a cancellation point, with the mutex held; nothing is queued yet.
+    // SAFETY: a cancellation point, with the mutex held and nothing queued yet.
     unsafe { cancel::test() };
     let node = Node {
         state: AtomicU32::new(QUEUED),
@@ -260,8 +260,8 @@ unsafe fn wait(queue: &Queue, mutex: *mut pthread_mutex_t, until: Option<Until>)
     };
     if !cancel::publish(&node) {
         cancel::withdraw();
-        // SAFETY: a cancellation point, with the mutex held; nothing is queued. It returns if the thread
-        // has disabled cancellation, and then this wait can't be cancelled.
+        // SAFETY: a cancellation point, with the mutex held and nothing queued. If it returns, the thread
+        // has disabled cancellation, and this wait can't be cancelled.
         unsafe { cancel::test() };
     }
     queue.lock();
@@ -270,7 +270,7 @@ unsafe fn wait(queue: &Queue, mutex: *mut pthread_mutex_t, until: Option<Until>)
     // SAFETY: the program's mutex.
     let unlocked = unsafe { libc::pthread_mutex_unlock(mutex) };
     if unlocked != 0 {
-        // It is not this thread's, so there is nothing to lock again.
+        // The thread does not hold the mutex, so there is nothing to lock again.
         leave(queue, &node);
         cancel::withdraw();
         return unlocked;
@@ -280,14 +280,14 @@ unsafe fn wait(queue: &Queue, mutex: *mut pthread_mutex_t, until: Option<Until>)
     // SAFETY: as above.
     let locked = unsafe { libc::pthread_mutex_lock(mutex) };
     if ended == CANCELLED {
-        // SAFETY: a cancellation point, with the mutex held, and out of the queue. It returns if the
-        // thread has disabled cancellation; then this is a spurious wake-up.
+        // SAFETY: a cancellation point, with the mutex held, and out of the queue. If it returns, the
+        // thread has disabled cancellation, and this is a spurious wake-up.
         unsafe { cancel::test() };
     }
     if locked == 0 && ended == LEAVING { libc::ETIMEDOUT } else { locked }
 }
 
-/// Sleeps until one of the edges is taken; says which.
+/// Sleeps until one of the edges is taken, and returns which.
 fn sleep(queue: &Queue, node: &Node, until: Option<Until>) -> u32 {
     loop {
         match until.map(Until::left) {
@@ -299,7 +299,7 @@ fn sleep(queue: &Queue, node: &Node, until: Option<Until>) -> u32 {
             }
             Some(None) => return leave(queue, node),
         }
-        // Rung, so 2 or 4 was taken.
+        // It was rung, so edge 2 or 4 was taken.
         let state = node.state.load(Ordering::Acquire);
         if state == CANCELLED {
             queue.lock();
@@ -310,7 +310,7 @@ fn sleep(queue: &Queue, node: &Node, until: Option<Until>) -> u32 {
     }
 }
 
-/// 3, unless another edge was taken before; says which. The waiter is out of the queue then.
+/// Takes edge 3, unless another was taken before, and returns which. The waiter is then out of the queue.
 fn leave(queue: &Queue, node: &Node) -> u32 {
     if !node.take_edge(LEAVING) {
         // The ring is on its way.
@@ -330,7 +330,7 @@ unsafe extern "C" fn pthread_cond_init(
     cond: *mut pthread_cond_t,
     attributes: *const pthread_condattr_t,
 ) -> c_int {
-    // glibc writes the flags, and zero everywhere else.
+    // glibc writes the flags, and zeros everywhere else.
     // SAFETY: the program's arguments.
     unsafe { (next().cond_init)(cond, attributes) }
 }
@@ -345,7 +345,7 @@ unsafe extern "C" fn pthread_cond_destroy(cond: *mut pthread_cond_t) -> c_int {
     loop {
         queue.lock();
         let is_empty = queue.is_empty();
-        // Who leaves does so soon. POSIX allows no other waiters; glibc would hang here.
+        // A waiter that leaves will soon be gone. POSIX allows no other waiters; glibc would hang here.
         let mut place = queue.first.load(Ordering::Relaxed);
         let mut waits = false;
         // SAFETY: as in `push`.
@@ -437,8 +437,8 @@ unsafe extern "C" fn pthread_cond_signal(cond: *mut pthread_cond_t) -> c_int {
         return unsafe { (next().cond_signal)(cond) };
     };
     if queue.is_empty() {
-        // A thread that began to wait with the mutex that the caller has, or had, is seen here: it was
-        // queued before it let go of the mutex.
+        // A thread that began to wait with the mutex that the caller holds or held is visible here, because
+        // it was queued before it released the mutex.
         return 0;
     }
     queue.lock();
@@ -464,7 +464,7 @@ unsafe extern "C" fn pthread_cond_broadcast(cond: *mut pthread_cond_t) -> c_int 
     queue.lock();
     let mut chain: *const Node = ptr::null();
     while let Some(node) = queue.take_first() {
-        // Out of the queue its links are ours. The order of a broadcast is nobody's promise.
+        // It is out of the queue, so its links are free to use. POSIX does not specify a broadcast's order.
         node.after.store(chain.cast_mut(), Ordering::Relaxed);
         chain = node;
     }

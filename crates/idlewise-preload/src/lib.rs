@@ -1,15 +1,15 @@
-//! For `LD_PRELOAD`: condition variables and semaphores of programs as they are, waited for by
+//! For `LD_PRELOAD`: makes the condition variables and semaphores of unmodified programs wait with
 //! `idlewise-park` (Linux, glibc 2.25 and later, 64 bits).
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `condvar.rs` | `pthread_cond_*`: a queue of waiters, each with a parker on its stack |
-//! | `semaphore.rs` | `sem_wait` and its kind: a polling phase before glibc's own |
-//! | `cancel.rs` | `pthread_cancel`: who waits by a parker is woken |
-//! | `next.rs` | glibc's own functions, and whether its structures are what we take them for |
+//! | `semaphore.rs` | `sem_wait` and its variants: a polling phase before glibc's own wait |
+//! | `cancel.rs` | `pthread_cancel`: wakes a thread that waits on a parker |
+//! | `next.rs` | glibc's own functions, and whether its structures have the expected layout |
 //!
-//! What it does not do: replace mutexes, `sem_post`, C11's `cnd_wait` (glibc calls its own there), or anything
-//! between processes: a condition variable that is shared is glibc's.
+//! It does not replace mutexes, `sem_post` or C11's `cnd_wait` (where glibc calls its own functions), nor
+//! anything between processes: shared condition variables stay glibc's.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 #![allow(
     clippy::missing_safety_doc,

@@ -1,4 +1,4 @@
-//! glibc's own functions behind ours, found once; and whether its structures are what we take them for.
+//! Finds glibc's own functions, and checks that its structures have the expected layout.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use libc::{
     clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, pthread_t, sem_t, timespec,
 };
 
-/// The functions that ours pass through to.
+/// glibc's functions, which the replacements pass calls on to.
 pub(crate) struct Next {
     pub(crate) cond_init:
         unsafe extern "C" fn(*mut pthread_cond_t, *const pthread_condattr_t) -> c_int,
@@ -24,20 +24,20 @@ pub(crate) struct Next {
     pub(crate) cancel: unsafe extern "C" fn(pthread_t) -> c_int,
     pub(crate) sem_wait: unsafe extern "C-unwind" fn(*mut sem_t) -> c_int,
     pub(crate) sem_timedwait: unsafe extern "C-unwind" fn(*mut sem_t, *const timespec) -> c_int,
-    /// Whether condition variables are ours: glibc keeps the two flags where we look for them.
+    /// Whether condition variables are replaced, which requires that glibc keeps both flags where expected.
     pub(crate) takes_over: bool,
 }
 
-/// Where glibc keeps its word of flags and references in a pthread_cond_t: `__wrefs`, since 2.25.
+/// The index of glibc's word of flags and references in a pthread_cond_t: `__wrefs`, since 2.25.
 const FLAGS_WORD: usize = 9;
-/// Its bits: shared between processes; deadlines are of CLOCK_MONOTONIC.
+/// Its bits: shared between processes, and deadlines on CLOCK_MONOTONIC.
 pub(crate) const IS_SHARED: u32 = 1;
 pub(crate) const IS_MONOTONIC: u32 = 2;
 
-/// What `pthread_cond_init` was told, which glibc alone writes.
+/// The flags given to `pthread_cond_init`. Only glibc writes them.
 pub(crate) unsafe fn flags(cond: *mut pthread_cond_t) -> u32 {
-    // SAFETY: the caller's condition variable has 48 bytes, aligned to 8, and nobody changes the
-    // flags of one that is in use.
+    // SAFETY: the caller's condition variable has 48 bytes, aligned to 8, and nobody changes the flags
+    // while it is in use.
     unsafe { cond.cast::<u32>().add(FLAGS_WORD).read_volatile() }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn next() -> &'static Next {
     NEXT.get_or_init(find)
 }
 
-/// Of glibc 2.30 and later.
+/// In glibc 2.30 and later.
 pub(crate) type CondClockwait = unsafe extern "C-unwind" fn(
     *mut pthread_cond_t,
     *mut pthread_mutex_t,
@@ -54,7 +54,7 @@ pub(crate) type CondClockwait = unsafe extern "C-unwind" fn(
     *const timespec,
 ) -> c_int;
 
-/// Of glibc 2.30 and later.
+/// In glibc 2.30 and later.
 pub(crate) type SemClockwait =
     unsafe extern "C-unwind" fn(*mut sem_t, clockid_t, *const timespec) -> c_int;
 
@@ -70,10 +70,11 @@ pub(crate) fn sem_clockwait() -> Option<SemClockwait> {
     *FOUND.get_or_init(|| unsafe { std::mem::transmute(symbol(c"sem_clockwait")) })
 }
 
-/// The function of the library behind this one. A search that fails allocates, and an allocator may be the
-/// one who asks (jemalloc makes its condition variables under a lock), so there are no tries.
+/// The next library's function of this name. A failed search allocates, and the caller may be an allocator
+/// (jemalloc creates its condition variables under a lock). So it never searches for names that may not
+/// exist.
 fn symbol(name: &CStr) -> *mut c_void {
-    // On x86 the oldest condition variables, of glibc 2.2.5, have another layout: the version is named.
+    // On x86 the oldest condition variables, from glibc 2.2.5, have another layout, so name the version.
     #[cfg(target_arch = "x86_64")]
     if name.to_bytes().starts_with(b"pthread_cond_") && name != c"pthread_cond_clockwait" {
         // SAFETY: both are strings.
@@ -84,7 +85,7 @@ fn symbol(name: &CStr) -> *mut c_void {
 }
 
 fn find() -> Next {
-    /// A function of this type, which glibc has under this name.
+    /// glibc's function with this name and type.
     macro_rules! function {
         ($name:literal) => {{
             let found = symbol($name);
@@ -94,7 +95,7 @@ fn find() -> Next {
     }
     macro_rules! required {
         ($name:literal) => {
-            // Without it no program that waits could go on; and nothing here may panic through C.
+            // Without it no program could wait, and a panic must not unwind through C.
             match function!($name) {
                 Some(found) => found,
                 None => std::process::abort(),
@@ -117,7 +118,7 @@ fn find() -> Next {
     next
 }
 
-/// Asks glibc to make one of each kind, and looks.
+/// Lets glibc create one condition variable of each kind, and checks the flags.
 fn has_known_layout(
     init: unsafe extern "C" fn(*mut pthread_cond_t, *const pthread_condattr_t) -> c_int,
 ) -> bool {

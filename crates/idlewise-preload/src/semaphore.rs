@@ -1,12 +1,12 @@
-//! `sem_wait` and its kind: a polling phase before glibc's own.
+//! `sem_wait` and its variants: a polling phase before glibc's own wait.
 //!
-//! The semaphore stays glibc's, so semaphores between processes, `sem_open`'s, and `sem_post` in a signal
-//! handler are what they were. While a thread polls, it is no waiter, so that a post is a store without a
-//! system call.
+//! The semaphore stays glibc's. So semaphores between processes, those of `sem_open`, and `sem_post` in a
+//! signal handler work as before. A polling thread is not a waiter for glibc, so a post is then a store
+//! without a system call.
 //!
-//! How long to poll is learnt as the kernel's haltpoll governor does (`drivers/cpuidle/governors/haltpoll.c`
-//! has the idea): a post that came soon after the thread had given up doubles the limit, one that came late
-//! halves it. The parkers' governor is not used, because what it learns from is a doorbell.
+//! How long to poll is learnt as in the kernel's haltpoll governor
+//! (`drivers/cpuidle/governors/haltpoll.c`). A post soon after the thread stopped polling doubles the
+//! limit; a late one halves it. The parkers' governor is not used, because it learns from a doorbell.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -18,12 +18,12 @@ use libc::{clockid_t, sem_t, timespec};
 use crate::cancel;
 use crate::next::{self, next};
 
-/// No wait polls longer: a sleep costs a few microseconds on each side, tens in a virtual machine.
+/// The longest poll. A sleep costs a few microseconds on each side, and tens in a virtual machine.
 const LIMIT_MAX_NS: u64 = 50_000;
 const LIMIT_START_NS: u64 = 4_000;
-/// Looks between two looks at the clock.
+/// The number of looks between two readings of the clock.
 const LOOK_COUNT: u32 = 32;
-/// The clock is looked at more often than this, unless somebody else has the CPU.
+/// If two readings of the clock are further apart than this, another thread had the CPU.
 const PREEMPTED_NS: u64 = 100_000;
 
 thread_local! {
@@ -37,7 +37,7 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Where nobody else can run, nobody posts while we look.
+/// If nobody else can run, nobody can post during a poll.
 fn has_other_cpus() -> bool {
     static CPU_COUNT: AtomicUsize = AtomicUsize::new(0);
     if CPU_COUNT.load(Ordering::Relaxed) == 0 {
@@ -49,13 +49,13 @@ fn has_other_cpus() -> bool {
 
 unsafe fn try_wait(sem: *mut sem_t) -> bool {
     let mut value = 0;
-    // SAFETY: the program's semaphore. Looking first keeps its line shared.
+    // SAFETY: the program's semaphore. Reading it first keeps its cache line shared.
     unsafe { libc::sem_getvalue(sem, &mut value) == 0 && value > 0 && libc::sem_trywait(sem) == 0 }
 }
 
-/// Polls, and sleeps by `sleep` if nobody posts meanwhile.
+/// Polls, and calls `sleep` if nobody posts meanwhile.
 unsafe fn wait(sem: *mut sem_t, deadline: Option<(clockid_t, *const timespec)>) -> c_int {
-    // SAFETY: a cancellation point, as POSIX has it.
+    // SAFETY: a cancellation point, as POSIX specifies.
     unsafe { cancel::test() };
     let limit_ns = LIMIT_NS.get();
     let start_ns = now_ns();
@@ -97,7 +97,7 @@ unsafe fn wait(sem: *mut sem_t, deadline: Option<(clockid_t, *const timespec)>) 
         let is_soon = result == 0 && gap_ns <= LIMIT_MAX_NS;
         LIMIT_NS.set(match is_soon {
             true => (limit_ns * 2).clamp(LIMIT_START_NS, LIMIT_MAX_NS),
-            // Below the start it is not worth looking at the clock.
+            // Below the start value, even reading the clock is not worth it.
             false if limit_ns < LIMIT_START_NS => 0,
             false => limit_ns / 2,
         });

@@ -1,5 +1,5 @@
-/* An allocator that makes a condition variable under its lock, as jemalloc does when it starts: nothing that
- * pthread_cond_init does may allocate. */
+/* An allocator that creates a condition variable under its lock, as jemalloc does when it starts. So
+ * pthread_cond_init must not allocate. */
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>

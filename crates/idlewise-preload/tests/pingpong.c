@@ -1,4 +1,4 @@
-/* Two threads take turns through a mutex and a condition variable: the time of a round trip, and CPU time. */
+/* Two threads take turns with a mutex and a condition variable. Prints round-trip and CPU time. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
-//! C programs with the library in `LD_PRELOAD`, and the same programs without it.
+//! Runs C programs with the library in `LD_PRELOAD`, and the same programs without it.
 #![cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where cargo leaves the library: beside the test.
+/// Where cargo puts the library: beside the test.
 fn library() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("libidlewise_preload.so")
 }
@@ -30,7 +30,7 @@ fn condition_variables_and_semaphores_are_what_posix_says() {
     assert_eq!(run(&mut Command::new(&program)), "ok\n", "the program itself is wrong");
     let library = library();
     assert!(library.exists(), "{}", library.display());
-    // Polling by itself, sleeping by itself, and what the machine has.
+    // The machine's own states, sleeping only, and polling then sleeping.
     for states in [None, Some("futex"), Some("spin,futex")] {
         let mut command = Command::new(&program);
         command.arg("ours").env("LD_PRELOAD", &library);
@@ -41,7 +41,7 @@ fn condition_variables_and_semaphores_are_what_posix_says() {
     }
 }
 
-/// redis with jemalloc hung at its start: a search for a function that failed asked for memory.
+/// redis with jemalloc used to hang at start, because a failed search for a function allocated memory.
 #[test]
 fn an_allocator_may_make_condition_variables() {
     if Command::new("gcc").arg("--version").output().is_err() {
@@ -57,7 +57,7 @@ fn an_allocator_may_make_condition_variables() {
     assert_eq!(run(Command::new(&program).env("LD_PRELOAD", library())), "ok\n");
 }
 
-/// It replaces nothing else.
+/// It exports what it replaces and nothing else.
 #[test]
 fn exports_what_it_replaces() {
     let Ok(output) = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output()

@@ -1,7 +1,7 @@
 /*
- * Condition variables and semaphores as POSIX has them, with many threads, deadlines, cancellation and fork.
- * Runs with glibc's own functions and with ours: `stress ours` checks that ours are there. Exit status 0, or
- * a line that says what failed. Nothing depends on how long anything takes, but that it ends.
+ * Checks condition variables and semaphores against POSIX, with many threads, deadlines, cancellation and
+ * fork. It runs with glibc's own functions and with ours; `stress ours` checks that ours are in use. It
+ * exits with 0, or prints what failed. Nothing depends on how long anything takes, except that it must end.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ static struct timespec after_us(clockid_t clock, long us)
     return at;
 }
 
-/* 1. Static initialisers; producers that signal, consumers that wait, with random deadlines. */
+/* 1. Static initialisers. Producers signal and consumers wait, with random deadlines. */
 
 enum { PRODUCERS = 3, CONSUMERS = 3, ITEMS = 20000 };
 
@@ -62,7 +62,7 @@ static void *produce(void *data)
         }
         queued++;
         produced++;
-        /* Half of the signals come without the mutex. */
+        /* Half of the signals are sent without the mutex. */
         if (rand_r(&random) % 2) {
             CHECK(pthread_cond_signal(&filled) == 0);
             CHECK(pthread_mutex_unlock(&lock) == 0);
@@ -161,7 +161,7 @@ static void barriers(void)
     }
 }
 
-/* 3. Deadlines: past, wrong, of both clocks. */
+/* 3. Deadlines that are past, invalid, and on both clocks. */
 
 static void deadlines(void)
 {
@@ -185,7 +185,7 @@ static void deadlines(void)
     CHECK(pthread_cond_destroy(&cond) == 0);
 }
 
-/* 4. Cancellation: the cleanup handler runs with the mutex locked, and the condition variable works on. */
+/* 4. Cancellation: the cleanup handler runs with the mutex locked; the condition variable still works. */
 
 static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
 static int cleaned, started, is_disabled;
@@ -207,7 +207,7 @@ static void *wait_for_ever(void *data)
         CHECK(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL) == 0);
     started++;
     if (is_disabled) {
-        /* May end for no reason, but not by cancellation. */
+        /* It may end spuriously, but not by cancellation. */
         while (is_disabled)
             CHECK(pthread_cond_wait(&never, &lock) == 0);
         CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL) == 0);
@@ -251,7 +251,7 @@ static void cancellation(void)
         cancel_one(1, 0);
         cancel_one(1, 1);
     }
-    /* Cancelled at any place, also before its first wait: then mutex and handler may not have been reached. */
+    /* Cancelled anywhere, even before its first wait; then mutex and handler may not be reached. */
     for (int round = 0; round < 200; round++) {
         cancel_one(0, 0);
         CHECK(pthread_mutex_trylock(&lock) == 0);
@@ -313,7 +313,7 @@ static void between_processes(void)
     CHECK(pthread_cond_destroy(&shared->turned) == 0);
 }
 
-/* 6. fork while others wait: in the child the same condition variable is as new. */
+/* 6. fork while others wait: in the child the same condition variable is like new. */
 
 static pthread_cond_t forked = PTHREAD_COND_INITIALIZER;
 static int go, waiting;
@@ -368,8 +368,8 @@ static void forks(int child_uses_threads)
         if (child == 0) {
             pthread_t mine[4];
 
-            /* POSIX allows no more than exec here; programs do it all the same, and glibc itself may
-             * hang, so this is for ours alone. */
+            /* POSIX allows no more than exec here, but programs do more. glibc itself may hang, so this
+             * only tests ours. */
             CHECK(pthread_mutex_unlock(&lock) == 0);
             if (child_uses_threads) {
                 alarm(60);
@@ -448,7 +448,7 @@ int main(int count, char **arguments)
         CHECK(dladdr(dlsym(RTLD_DEFAULT, names[i]), &info) != 0);
         CHECK((strstr(info.dli_fname, "idlewise_preload") != NULL) == expects_ours);
     }
-    /* A lost wake-up is a hang: this is far longer than any machine takes. */
+    /* A lost wake-up is a hang. This is far longer than any machine takes. */
     alarm(600);
     items();
     barriers();

@@ -14,8 +14,8 @@ struct Shared {
     work: [AtomicU32; 2],
 }
 
-/// Two wakers of one bell each; the waiter waits until it collected both, and sees the work of
-/// each bell it collects.
+/// Two wakers with one bell each. The waiter waits until it has collected both, and sees the work of each
+/// bell that it collects.
 fn two_bells(ring_first: bool) {
     let shared = Arc::new(Shared {
         marks: Marks::new(),

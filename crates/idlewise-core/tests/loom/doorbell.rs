@@ -12,19 +12,19 @@ use crate::{Kernel, explore, must_fail};
 enum Wait {
     /// Looks once, then sleeps.
     Sleep,
-    /// Never looks: falls asleep at once.
+    /// Falls asleep at once, without looking.
     SleepAtOnce,
-    /// Gives up in a polling state. A deadline may come at any moment, and so may any step of a
-    /// thread: giving up at once, explored in every order, is every deadline.
+    /// Gives up in a polling state. A deadline may pass at any moment, as any step of a thread may come at
+    /// any moment. So giving up at once, explored in every order, covers every deadline.
     PollTimesOut,
-    /// Gives up asleep. The waker's call may then come late, and end a later sleep.
+    /// Gives up asleep. The waker's call may come late and end a later sleep.
     SleepTimesOut,
 }
 
 struct Shared {
     bell: Doorbell,
     kernel: Kernel,
-    /// What each waker publishes. Relaxed throughout: only the doorbell orders it.
+    /// What each waker publishes. Relaxed, so that only the doorbell orders it.
     work: [AtomicU32; 2],
 }
 
@@ -35,7 +35,7 @@ fn wake(shared: &Shared, waker: usize) {
     }
 }
 
-/// One wait; whether it was rung for.
+/// Waits once, and returns whether it was rung.
 fn wait(shared: &Shared, how: Wait, sleeps: &mut u32) -> bool {
     let bell = &shared.bell;
     if bell.start_polling() {
@@ -50,8 +50,8 @@ fn wait(shared: &Shared, how: Wait, sleeps: &mut u32) -> bool {
     bell.take()
 }
 
-/// A waiter whose first wait is `first`, and whose others sleep, until it has seen the work of
-/// `wakers` wakers. A lost wake-up, or work that stays unseen, is a deadlock.
+/// A waiter whose first wait is `first`, and whose others sleep, until it has seen the work of `wakers`
+/// wakers. A lost wake-up, or work that stays invisible, is a deadlock.
 fn waiter_sees_all_work(first: Wait, wakers: usize) {
     let shared =
         Arc::new(Shared { bell: Doorbell::new(), kernel: Kernel::new(), work: Default::default() });

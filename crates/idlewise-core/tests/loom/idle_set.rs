@@ -15,7 +15,7 @@ struct Worker {
 struct Scheduler {
     idle: IdleSet<1>,
     workers: [Worker; 2],
-    /// Tasks pushed by each submitter and not yet taken; Relaxed, as a queue of others may be.
+    /// Tasks pushed by each submitter and not yet taken. Relaxed, as a scheduler's own queue may be.
     queue: AtomicU32,
 }
 
@@ -36,7 +36,7 @@ fn submit(scheduler: &Scheduler) -> usize {
     })
 }
 
-/// Takes a task if a plain look finds one: a queue whose emptiness is read with a load.
+/// Takes a task if a relaxed load finds one, as in a queue whose emptiness is read with a load.
 fn take_task(scheduler: &Scheduler) -> bool {
     scheduler.queue.load(Ordering::Relaxed) > 0 && {
         scheduler.queue.fetch_sub(1, Ordering::Relaxed);
@@ -44,7 +44,7 @@ fn take_task(scheduler: &Scheduler) -> bool {
     }
 }
 
-/// A worker that goes idle when it finds nothing, until it did `tasks` tasks.
+/// A worker that goes idle when it finds nothing, until it has done `tasks` tasks.
 fn work(scheduler: &Scheduler, number: usize, tasks: usize) {
     let Worker { bell, kernel } = &scheduler.workers[number];
     let mut done = 0;
@@ -67,7 +67,7 @@ fn work(scheduler: &Scheduler, number: usize, tasks: usize) {
     }
 }
 
-/// Work is pushed while the worker goes idle. Work that nobody looks at is a deadlock.
+/// Work is pushed while the worker goes idle. Work that nobody looks for is a deadlock.
 fn work_pushed_while_going_idle() {
     let scheduler = Arc::new(Scheduler::new());
     let submitter = {
@@ -83,7 +83,7 @@ fn push_races_with_going_idle() {
     explore("idle set, one submitter", work_pushed_while_going_idle);
 }
 
-/// Two submitters and two idle workers: nobody is claimed twice, nobody is forgotten.
+/// Two submitters and two idle workers: nobody is claimed twice, and nobody is forgotten.
 fn two_claims() {
     let scheduler = Arc::new(Scheduler::new());
     scheduler.idle.enlist(0);

@@ -13,21 +13,21 @@ use std::sync::atomic::Ordering;
 use idlewise_core::model::{explore, must_fail};
 use loom::thread::Thread;
 
-/// The kernel's futex. A real one compares the word with SLEEPING and sleeps in one step; loom's park
-/// keeps a wake that comes before it, which amounts to the same.
+/// The kernel's futex. A real one compares the word with SLEEPING and sleeps in one step. Loom's park
+/// remembers a wake that comes before it, which is equivalent.
 struct Kernel {
     sleeper: Thread,
-    /// How often a waker made the system call; no part of the model, only its book-keeping.
+    /// How often a waker made the system call. Used for checks; not part of the model.
     wake_count: std::sync::atomic::AtomicU32,
 }
 
 impl Kernel {
-    /// A kernel in which only the calling thread sleeps.
+    /// Creates a kernel in which only the calling thread sleeps.
     fn new() -> Self {
         Kernel { sleeper: loom::thread::current(), wake_count: Default::default() }
     }
 
-    /// Sleeps until some wake. Loom reports a deadlock if there never is one.
+    /// Sleeps until woken. Loom reports a deadlock if that never happens.
     fn wait(&self) {
         loom::thread::park();
     }

@@ -1,4 +1,4 @@
-//! Tasks that wait for an item or for room.
+//! Futures of tasks that wait for an item or for room.
 
 use std::fmt;
 use std::future::Future;
@@ -10,7 +10,7 @@ use super::{RecvError, SendError, TryRecvError, TrySendError};
 use crate::line::Line;
 use crate::sync::{breaks, is_model_over};
 
-/// A task's place in line, given up when its future is dropped.
+/// A task's place in line, which it leaves when its future is dropped.
 pub(crate) struct PlaceOfTask<'a> {
     line: &'a Line,
     ticket: Option<u64>,
@@ -21,18 +21,18 @@ impl<'a> PlaceOfTask<'a> {
         PlaceOfTask { line, ticket: None }
     }
 
-    /// Gets in line, and stays there.
+    /// Gets in line, or stays there with a new waker.
     pub(crate) fn enter(&mut self, waker: &Waker) {
         self.ticket = Some(self.line.enter_task(self.ticket, waker));
     }
 
-    /// Polls once: `attempt` now, and if it fails, in line. Whoever calls wakes the task.
+    /// Polls once: tries `attempt`, and gets in line if it fails. A call then wakes the task.
     pub(crate) fn poll<R>(
         &mut self,
         waker: &Waker,
         mut attempt: impl FnMut() -> Option<R>,
     ) -> Poll<R> {
-        // One that is in line keeps its place unless it was called.
+        // A task that is in line keeps its place unless it was called.
         let first = attempt();
         let result = first.or_else(|| {
             self.enter(waker);
@@ -46,7 +46,7 @@ impl<'a> PlaceOfTask<'a> {
     fn leave(&mut self) {
         let Some(ticket) = self.ticket.take() else { return };
         if !self.line.leave(ticket) && !breaks!(CallKept) {
-            // It was called, and may have succeeded without that: the call may be another's.
+            // It was called, but may have succeeded without the call, which then belongs to another waiter.
             self.line.call(1);
         }
     }
@@ -60,7 +60,7 @@ impl Drop for PlaceOfTask<'_> {
     }
 }
 
-/// See [`super::Receiver::recv_async`]. Dropping it loses no item.
+/// The future of [`super::Receiver::recv_async`]. Dropping it loses no item.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct RecvFuture<'a, T> {
     shared: &'a Shared<T>,
@@ -86,7 +86,7 @@ impl<T> Future for RecvFuture<'_, T> {
     }
 }
 
-/// See [`super::Sender::send_async`]. Dropping it before it is ready drops the item.
+/// The future of [`super::Sender::send_async`]. Dropping it before it is ready drops the item.
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct SendFuture<'a, T> {
     shared: &'a Shared<T>,

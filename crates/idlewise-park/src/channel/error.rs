@@ -1,8 +1,8 @@
-//! Errors that std's channel has no stable type for. The others are std's own.
+//! Errors for which std's channels have no stable type. The other errors are std's own.
 
 use std::fmt;
 
-/// Why an item was not sent in time; the item comes back.
+/// An item could not be sent in time. The error contains the item.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendTimeoutError<T> {
     /// There was no room in time.
@@ -12,7 +12,7 @@ pub enum SendTimeoutError<T> {
 }
 
 impl<T> SendTimeoutError<T> {
-    /// The item.
+    /// Returns the item.
     ///
     /// ```
     /// use idlewise_park::channel::SendTimeoutError;

@@ -1,32 +1,32 @@
-//! Channels whose ends wait in the state that fits their gaps.
+//! Channels whose ends wait in the state that suits their gaps.
 //!
 //! | made by | room | ends |
 //! | --- | --- | --- |
-//! | [`bounded`] | for a number of items | any number of senders and receivers |
-//! | [`unbounded`] | for as many as memory has | the same |
-//! | [`oneshot`] | for one | one sender that sends once, one receiver |
+//! | [`bounded`] | for a given number of items | any number of senders and receivers |
+//! | [`unbounded`] | limited only by memory | any number of senders and receivers |
+//! | [`oneshot`] | for one item | one sender that sends once, one receiver |
 //!
-//! Errors are `std::sync::mpsc`'s, so that code for its channels works with these. Threads wait with
-//! [`Receiver::recv`], tasks with [`Receiver::recv_async`], and [`Select`] waits for any of several.
+//! Errors are those of `std::sync::mpsc`, so code written for its channels works with these. Threads wait
+//! with [`Receiver::recv`], tasks with [`Receiver::recv_async`], and [`Select`] waits for any of several.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `shared.rs` | what both ends share: an item's way from one to the other |
+//! | `shared.rs` | what both ends share: the way of an item from one to the other |
 //! | `ring.rs` | the bounded queue |
 //! | `asynchronous.rs` | [`RecvFuture`], [`SendFuture`] |
 //! | `select.rs` | [`Select`] |
 //! | `oneshot.rs` | [`oneshot`] |
 //! | `error.rs` | [`SendTimeoutError`] |
 //!
-//! The unbounded queue is crossbeam's `SegQueue`. Who waits stands in a line (`line.rs`): whoever
-//! sent an item, or made room, looks at the other end's line and calls the first, which costs a
-//! fence and a load if nobody waits. `tests/loom` explores this code itself.
+//! The unbounded queue is crossbeam's `SegQueue`. Waiters stand in a line (`line.rs`). Whoever sent an
+//! item, or made room, looks at the other end's line and calls the first waiter. If nobody waits, that
+//! costs a fence and a load. `tests/loom` explores this very code.
 //!
-//! **An item is received, or dropped with the last receiver.** A sender may have found the
-//! receiver there and push after it is gone. The line's state says so too, and the sender looks at
-//! it after each push, behind the same fence: either the receiver sees the item when it drops what
-//! is left, or the sender sees that it must do that. So nothing that an item holds, such as the
-//! sending end of a reply's channel, is left in a channel without a receiver.
+//! **Every item is received, or dropped with the last receiver.** A sender may have seen a receiver, and
+//! push after that one is gone. So the line's state also says that the receivers are gone, and the sender
+//! looks at it after each push, behind the same fence. Either the receiver sees the item when it drops what
+//! is left, or the sender sees that it must do so itself. So what an item holds, such as the sending end of
+//! a reply channel, never stays behind in a channel without a receiver.
 
 mod asynchronous;
 mod error;
@@ -53,7 +53,7 @@ use crate::stats::WaitStats;
 use crate::sync::Arc;
 use shared::{Shared, no_timeout};
 
-/// A sending end. Clones send to the same receivers.
+/// A sending end. All clones send to the same receivers.
 ///
 /// ```
 /// let (sender, receiver) = idlewise_park::channel::bounded::<u8>(1);
@@ -65,7 +65,7 @@ pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// A receiving end. Each item goes to one of the clones, which wait by a parker of their own each.
+/// A receiving end. Each item goes to one of the clones, each of which waits on a parker of its own.
 ///
 /// It can be sent to another thread, but not shared: give each thread a clone.
 ///
@@ -87,7 +87,7 @@ pub struct Receiver<T> {
     waiting: Waiting,
 }
 
-/// A channel with room for `capacity` items.
+/// Creates a channel with room for `capacity` items.
 ///
 /// ```
 /// let (sender, receiver) = idlewise_park::channel::bounded(4);
@@ -102,7 +102,7 @@ pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     bounded_with(capacity, Parker::new())
 }
 
-/// As [`bounded`], with a receiver that waits by this parker.
+/// Like [`bounded`], with a receiver that waits on `parker`.
 ///
 /// ```
 /// use idlewise_park::{Parker, channel};
@@ -120,7 +120,7 @@ pub fn bounded_with<T>(capacity: usize, parker: Parker) -> (Sender<T>, Receiver<
     ends(Shared::new(Some(capacity)), parker)
 }
 
-/// A channel with room for as many items as memory has: senders never wait.
+/// Creates a channel without a bound: senders never wait.
 ///
 /// ```
 /// let (sender, receiver) = idlewise_park::channel::unbounded();
@@ -132,7 +132,7 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     unbounded_with(Parker::new())
 }
 
-/// As [`unbounded`], with a receiver that waits by this parker.
+/// Like [`unbounded`], with a receiver that waits on `parker`.
 ///
 /// ```
 /// let (sender, receiver) = idlewise_park::channel::unbounded_with(idlewise_park::Parker::new());
@@ -162,16 +162,16 @@ impl<T> Sender<T> {
     /// ```
     ///
     /// # Errors
-    /// If there is no room, or all receivers are gone. The item comes back.
+    /// If there is no room, or all receivers are gone. The error contains the item.
     #[inline]
     pub fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
         self.shared.try_send(item)
     }
 
-    /// Sends an item, and waits for room if there is none.
+    /// Sends an item. If there is no room, waits for it.
     ///
-    /// As with std's channels `Ok` means that the item is on its way. It is dropped if the last
-    /// receiver goes before it receives it.
+    /// As with std's channels, `Ok` does not mean that the item was received. If the last receiver goes
+    /// before it receives the item, the item is dropped.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded(1);
@@ -180,13 +180,13 @@ impl<T> Sender<T> {
     /// ```
     ///
     /// # Errors
-    /// If all receivers are gone. The item comes back.
+    /// If all receivers are gone. The error contains the item.
     #[inline]
     pub fn send(&self, item: T) -> Result<(), SendError<T>> {
         self.shared.send(item, || None).map_err(no_timeout)
     }
 
-    /// As [`Sender::send`], but waits no longer than this.
+    /// Like [`Sender::send`], but waits no longer than `timeout`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -200,12 +200,12 @@ impl<T> Sender<T> {
     /// ```
     ///
     /// # Errors
-    /// Also if there was no room in time. The item comes back.
+    /// As for [`Sender::send`], or if there was no room in time. The error contains the item.
     pub fn send_timeout(&self, item: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         self.shared.send(item, || Deadline::after(timeout))
     }
 
-    /// As [`Sender::send`], but waits not beyond this moment.
+    /// Like [`Sender::send`], but waits no longer than until `deadline`.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded(1);
@@ -214,12 +214,12 @@ impl<T> Sender<T> {
     /// ```
     ///
     /// # Errors
-    /// Also if there was no room in time. The item comes back.
+    /// As for [`Sender::send`], or if there was no room in time. The error contains the item.
     pub fn send_deadline(&self, item: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
         self.shared.send(item, || Some(Deadline::at(deadline)))
     }
 
-    /// As [`Sender::send`] for a task: the future waits for room.
+    /// Like [`Sender::send`] for a task: the future waits for room.
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
@@ -234,7 +234,7 @@ impl<T> Sender<T> {
         SendFuture::new(&self.shared, item)
     }
 
-    /// How many items are on their way.
+    /// Returns how many items are in the channel.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded(4);
@@ -245,7 +245,7 @@ impl<T> Sender<T> {
         self.shared.len()
     }
 
-    /// Whether no item is on its way.
+    /// Returns whether the channel contains no item.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded::<u8>(4);
@@ -255,7 +255,7 @@ impl<T> Sender<T> {
         self.len() == 0
     }
 
-    /// For how many items there is room in all; `None` if there is no bound.
+    /// Returns the number of items the channel has room for, or `None` if it is unbounded.
     ///
     /// ```
     /// let (sender, _receiver) = idlewise_park::channel::bounded::<u8>(4);
@@ -265,7 +265,7 @@ impl<T> Sender<T> {
         self.shared.capacity()
     }
 
-    /// Whether all receivers are gone.
+    /// Returns whether all receivers are gone.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded::<u8>(4);
@@ -292,10 +292,10 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next item, if there is one.
+    /// Receives the next item if there is one.
     ///
-    /// While a sender that came earlier is stopped half-way through its push, later items are not there
-    /// yet either; [`Receiver::recv`] waits for them.
+    /// While an earlier sender is stopped half-way through its push, later items are not available here
+    /// either. [`Receiver::recv`] waits for them.
     ///
     /// ```
     /// use idlewise_park::channel::{TryRecvError, bounded};
@@ -309,13 +309,13 @@ impl<T> Receiver<T> {
     /// ```
     ///
     /// # Errors
-    /// If there is none, and whether one may come.
+    /// If there is no item. The error tells whether one may still come.
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.shared.try_recv()
     }
 
-    /// The next item; waits for it.
+    /// Receives the next item, waiting for it if necessary.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded(1);
@@ -324,13 +324,13 @@ impl<T> Receiver<T> {
     /// ```
     ///
     /// # Errors
-    /// If there is none and all senders are gone.
+    /// If there is no item and all senders are gone.
     #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
         self.shared.recv(&self.waiting, None).map_err(|_| RecvError)
     }
 
-    /// As [`Receiver::recv`], but waits no longer than this.
+    /// Like [`Receiver::recv`], but waits no longer than `timeout`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -343,12 +343,12 @@ impl<T> Receiver<T> {
     /// ```
     ///
     /// # Errors
-    /// Also if none came in time.
+    /// As for [`Receiver::recv`], or if no item came in time.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         self.shared.recv(&self.waiting, Deadline::after(timeout))
     }
 
-    /// As [`Receiver::recv`], but waits not beyond this moment.
+    /// Like [`Receiver::recv`], but waits no longer than until `deadline`.
     ///
     /// ```
     /// use idlewise_park::channel::{RecvTimeoutError, bounded};
@@ -360,12 +360,12 @@ impl<T> Receiver<T> {
     /// ```
     ///
     /// # Errors
-    /// Also if none came in time.
+    /// As for [`Receiver::recv`], or if no item came in time.
     pub fn recv_deadline(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
         self.shared.recv(&self.waiting, Some(Deadline::at(deadline)))
     }
 
-    /// As [`Receiver::recv`] for a task: the future waits for the item.
+    /// Like [`Receiver::recv`] for a task: the future waits for the item.
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};
@@ -381,7 +381,7 @@ impl<T> Receiver<T> {
         RecvFuture::new(&self.shared)
     }
 
-    /// All items, until the senders are gone.
+    /// Returns an iterator over all items, which ends when the senders are gone.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded(4);
@@ -393,7 +393,7 @@ impl<T> Receiver<T> {
         Iter { receiver: self }
     }
 
-    /// The items that are there, without waiting for more.
+    /// Returns an iterator over the items that are there; it does not wait for more.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded(4);
@@ -405,7 +405,7 @@ impl<T> Receiver<T> {
         TryIter { receiver: self }
     }
 
-    /// A clone that waits by this parker.
+    /// Returns a clone that waits on `parker`.
     ///
     /// ```
     /// use idlewise_park::{Parker, channel};
@@ -421,7 +421,7 @@ impl<T> Receiver<T> {
         Receiver { shared: self.shared.clone(), waiting: Waiting::new(parker) }
     }
 
-    /// As [`Sender::len`].
+    /// See [`Sender::len`].
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::unbounded();
@@ -432,7 +432,7 @@ impl<T> Receiver<T> {
         self.shared.len()
     }
 
-    /// As [`Sender::is_empty`].
+    /// See [`Sender::is_empty`].
     ///
     /// ```
     /// let (_sender, receiver) = idlewise_park::channel::unbounded::<u8>();
@@ -442,7 +442,7 @@ impl<T> Receiver<T> {
         self.len() == 0
     }
 
-    /// As [`Sender::capacity`].
+    /// See [`Sender::capacity`].
     ///
     /// ```
     /// let (_sender, receiver) = idlewise_park::channel::unbounded::<u8>();
@@ -452,7 +452,7 @@ impl<T> Receiver<T> {
         self.shared.capacity()
     }
 
-    /// Whether all senders are gone. Items may be left.
+    /// Returns whether all senders are gone. There may still be items.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded(4);
@@ -465,7 +465,7 @@ impl<T> Receiver<T> {
         self.shared.senders.is_closed()
     }
 
-    /// What this receiver's waits were like.
+    /// Returns statistics of this receiver's waits.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded(1);
@@ -478,7 +478,7 @@ impl<T> Receiver<T> {
     }
 }
 
-/// A clone waits by a parker with default settings ([`Receiver::clone_with`] takes another).
+/// A clone waits on a parker with default settings. [`Receiver::clone_with`] takes another one.
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
         self.clone_with(Parker::new())
@@ -503,7 +503,7 @@ impl<T> fmt::Debug for Receiver<T> {
     }
 }
 
-/// See [`Receiver::iter`].
+/// The iterator of [`Receiver::iter`].
 #[derive(Debug)]
 pub struct Iter<'a, T> {
     receiver: &'a Receiver<T>,
@@ -517,7 +517,7 @@ impl<T> Iterator for Iter<'_, T> {
     }
 }
 
-/// See [`Receiver::try_iter`].
+/// The iterator of [`Receiver::try_iter`].
 #[derive(Debug)]
 pub struct TryIter<'a, T> {
     receiver: &'a Receiver<T>,
@@ -531,7 +531,7 @@ impl<T> Iterator for TryIter<'_, T> {
     }
 }
 
-/// All items of a receiver that belongs to the iterator, until the senders are gone.
+/// An iterator that owns its receiver and returns all items until the senders are gone.
 #[derive(Debug)]
 pub struct IntoIter<T> {
     receiver: Receiver<T>,

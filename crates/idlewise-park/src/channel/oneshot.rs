@@ -9,18 +9,18 @@ use crate::clock::Deadline;
 use crate::line::with_waiting;
 use crate::sync::Arc;
 
-/// Sends one item.
+/// The sending end of a [`oneshot`] channel.
 pub struct OneshotSender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// Receives it.
+/// The receiving end of a [`oneshot`] channel.
 pub struct OneshotReceiver<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// A channel for one item, such as the answer to a request. The receiver waits by its thread's
-/// parker, so that a channel needs none of its own.
+/// Creates a channel for one item, such as the answer to a request. The receiver waits on its thread's
+/// parker, so the channel needs none of its own.
 ///
 /// ```
 /// use idlewise_park::channel;
@@ -41,7 +41,7 @@ pub fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
 }
 
 impl<T> OneshotSender<T> {
-    /// Sends the item; never waits.
+    /// Sends the item. Never waits.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::oneshot();
@@ -50,12 +50,12 @@ impl<T> OneshotSender<T> {
     /// ```
     ///
     /// # Errors
-    /// If the receiver is gone. The item comes back.
+    /// If the receiver is gone. The error contains the item.
     pub fn send(self, item: T) -> Result<(), SendError<T>> {
         self.shared.send(item, || None).map_err(no_timeout)
     }
 
-    /// Whether the receiver is gone, and the answer need not be computed.
+    /// Returns whether the receiver is gone. If so, the answer need not be computed.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::oneshot::<u8>();
@@ -68,7 +68,7 @@ impl<T> OneshotSender<T> {
 }
 
 impl<T> OneshotReceiver<T> {
-    /// The item; waits for it.
+    /// Receives the item, waiting for it if necessary.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::oneshot::<u8>();
@@ -77,12 +77,12 @@ impl<T> OneshotReceiver<T> {
     /// ```
     ///
     /// # Errors
-    /// If the sender is gone without sending.
+    /// If the sender is gone and did not send.
     pub fn recv(self) -> Result<T, RecvError> {
         with_waiting(|waiting| self.shared.recv(waiting, None)).map_err(|_| RecvError)
     }
 
-    /// The item, if it is there.
+    /// Receives the item if it is there.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::oneshot();
@@ -92,12 +92,12 @@ impl<T> OneshotReceiver<T> {
     /// ```
     ///
     /// # Errors
-    /// If it is not, and whether it may come.
+    /// If it is not there. The error tells whether it may still come.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.shared.try_recv()
     }
 
-    /// As [`OneshotReceiver::recv`], but waits no longer than this.
+    /// Like [`OneshotReceiver::recv`], but waits no longer than `timeout`.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::oneshot();
@@ -106,12 +106,12 @@ impl<T> OneshotReceiver<T> {
     /// ```
     ///
     /// # Errors
-    /// Also if it did not come in time.
+    /// As for [`OneshotReceiver::recv`], or if the item did not come in time.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         with_waiting(|waiting| self.shared.recv(waiting, Deadline::after(timeout)))
     }
 
-    /// As [`OneshotReceiver::recv`], but waits not beyond this moment.
+    /// Like [`OneshotReceiver::recv`], but waits no longer than until `deadline`.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::oneshot();
@@ -120,12 +120,12 @@ impl<T> OneshotReceiver<T> {
     /// ```
     ///
     /// # Errors
-    /// Also if it did not come in time.
+    /// As for [`OneshotReceiver::recv`], or if the item did not come in time.
     pub fn recv_deadline(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
         with_waiting(|waiting| self.shared.recv(waiting, Some(Deadline::at(deadline))))
     }
 
-    /// As [`OneshotReceiver::recv`] for a task: the future waits for the item.
+    /// Like [`OneshotReceiver::recv`] for a task: the future waits for the item.
     ///
     /// ```
     /// # use std::{future::Future, pin::pin, task::{Context, Poll, Waker}};

@@ -1,6 +1,6 @@
-//! [`Ring`]: a bounded queue whose ends never wait for each other.
+//! [`Ring`]: a bounded queue in which neither end ever waits for the other.
 //!
-//! Dmitry Vyukov's bounded queue: each slot has a stamp, the position whose turn it is.
+//! This is Dmitry Vyukov's bounded queue. Each slot has a stamp: the position whose turn it is.
 //!
 //! ```text
 //!                      1 push takes the position       2 and has written
@@ -10,20 +10,20 @@
 //!           └────────────────────────────────────────── (same) ◄────────────────┘
 //! ```
 //!
-//! Positions count slots and, above them, rounds; a lap is the distance from a slot to itself one
-//! round later. `tail` is the next position to push to, `head` the next to pop from; both are
-//! claimed by compare-exchange, so there may be any number of threads at each end.
+//! A position counts slots in its low bits and rounds in its high bits. A lap is the distance from a slot
+//! to the same slot one round later. `tail` is the next position to push to, `head` the next to pop from.
+//! Both are claimed by compare-exchange, so each end may have any number of threads.
 //!
-//! A pusher that the scheduler stops between 1 and 2 makes the ring look empty from its slot on,
-//! a popper between 3 and 4 full. crossbeam's `ArrayQueue` spins until such a thread goes on, for
-//! milliseconds if it must. Here the other end is told that there is nothing (no room), may sleep, and is
-//! called by that very thread: each calls after it has finished its slot (`channel/mod.rs`). So a
-//! look at one stamp decides, and neither end reads the other's counter.
+//! If the scheduler stops a pusher between 1 and 2, the ring looks empty from that slot on. If it stops a
+//! popper between 3 and 4, the ring looks full. crossbeam's `ArrayQueue` spins until that thread continues,
+//! for milliseconds if it must. Here the other end is told that there is no value (or no room) and may
+//! sleep. The stopped thread calls it later, since each thread calls after it has finished its slot
+//! (`channel/mod.rs`). So a look at one stamp is enough, and neither end reads the other's counter.
 //!
 //! # Why these memory orders
 //!
-//! The stamp's Release store (2, 4) and Acquire load (before 1 and 3) pass the slot's value on. The
-//! compare-exchanges only share out positions, so they are relaxed.
+//! The stamp's Release store (2, 4) and Acquire load (before 1 and 3) hand over the slot's value. The
+//! compare-exchanges only distribute positions, so they are relaxed.
 
 use std::mem::MaybeUninit;
 
@@ -41,17 +41,17 @@ struct Slot<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: a value is written, read and dropped by the one thread that has its position, and passed on
-// by the stamp; so values move between threads, and are never shared.
+// SAFETY: only the thread that holds a position writes, reads or drops its value, and the stamp hands it
+// over. So values move between threads but are never shared.
 unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// With room for `capacity` values, one at least.
+    /// Creates a ring for `capacity` values, which must be at least one.
     pub(crate) fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "a channel has room for one item at least");
-        // One more, so that a full slot's stamp of this round is no empty one's of the next.
+        // One more, so that a full slot's stamp in this round differs from an empty slot's in the next.
         let lap = (capacity + 1).next_power_of_two();
         let slot = |index| Slot {
             stamp: AtomicUsize::new(index),
@@ -85,7 +85,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Appends a value. It comes back if there is no room.
+    /// Appends a value. Returns it if there is no room.
     #[inline]
     pub(crate) fn push(&self, value: T) -> Result<(), T> {
         let mut tail = self.tail.load(Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The oldest value, if there is one.
+    /// Removes the oldest value, if there is one.
     #[inline]
     pub(crate) fn pop(&self) -> Option<T> {
         let mut head = self.head.load(Ordering::Relaxed);
@@ -163,16 +163,16 @@ impl<T> Ring<T> {
         self.slot(head).stamp.load(Ordering::Acquire) == head.wrapping_add(1)
     }
 
-    /// Whether the next value to push finds room, as a hint.
+    /// Whether there is room for the next value to push, as a hint.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
         self.slot(tail).stamp.load(Ordering::Acquire) == tail
     }
 
-    /// How many values there are, those included that are being pushed or popped.
+    /// The number of values, including those being pushed or popped.
     pub(crate) fn len(&self) -> usize {
-        // The head first: values that come meanwhile make it longer, at most full.
+        // The head first: values pushed meanwhile only make the result larger, and at most full.
         let head = self.head.load(Ordering::Acquire);
         let tail = self.tail.load(Ordering::Acquire);
         let index = |position: usize| position & (self.lap - 1);
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// The ring and its naive twin do the same, whatever is asked of them.
+    /// The ring and its naive twin behave alike for any sequence of operations.
     #[test]
     fn is_a_bounded_queue() {
         for capacity in [1, 2, 3, 4, 7, 8] {
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(std::sync::Arc::strong_count(&item), 1);
     }
 
-    /// The scheduler stopped a pusher after it took its position: its end says "empty", and goes on.
+    /// The scheduler stopped a pusher that has claimed a position. A popper sees an empty ring and goes on.
     #[test]
     fn an_unfinished_push_does_not_hold_a_popper() {
         let ring = Ring::new(2);
@@ -257,7 +257,7 @@ mod tests {
         ring.push(2).unwrap();
         assert_eq!((ring.pop(), ring.push(3)), (None, Err(3)));
         let slot = ring.slot(0);
-        // SAFETY: this is that pusher.
+        // SAFETY: this plays the part of that pusher.
         slot.value.with_mut(|place| unsafe { (*place).write(1) });
         slot.stamp.store(1, Ordering::Release);
         assert_eq!((ring.pop(), ring.pop(), ring.pop()), (Some(1), Some(2), None));

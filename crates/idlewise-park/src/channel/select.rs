@@ -9,10 +9,10 @@ use crate::clock::Deadline;
 use crate::line::{Line, Waiting, with_waiting};
 use crate::sync::is_model_over;
 
-/// One end of a channel, whatever its items are.
+/// One end of a channel, whatever the type of its items.
 trait End {
     fn line(&self) -> &Line;
-    /// Whether the operation would not wait, as a hint.
+    /// Whether the operation would succeed without waiting, as a hint.
     fn is_ready(&self) -> bool;
 }
 
@@ -42,8 +42,8 @@ impl<T> End for SendingEnd<'_, T> {
 
 /// Waits until any of several channels is ready to receive from or to send to.
 ///
-/// Ready means that the operation would not wait *now*, a disconnected end included. Another
-/// thread may be faster: try, and wait again if it fails.
+/// Ready means that the operation would not wait *now*; that includes a disconnected channel. Another
+/// thread may get there first, so try the operation, and wait again if it fails.
 ///
 /// ```
 /// use idlewise_park::channel::{Select, unbounded};
@@ -64,12 +64,12 @@ impl<T> End for SendingEnd<'_, T> {
 /// ```
 pub struct Select<'a> {
     ends: Vec<Box<dyn End + 'a>>,
-    /// Where the last search began: no end is always first.
+    /// Where the last search began, so that no end always comes first.
     first: usize,
 }
 
 impl<'a> Select<'a> {
-    /// Nothing to wait for yet.
+    /// Creates a selection without operations.
     ///
     /// ```
     /// assert_eq!(idlewise_park::channel::Select::new().try_ready(), None);
@@ -78,7 +78,7 @@ impl<'a> Select<'a> {
         Select { ends: Vec::new(), first: first() }
     }
 
-    /// Waits for an item of this channel too. Returns the operation's index, from 0.
+    /// Adds receiving from this channel. Returns the operation's index, beginning at 0.
     ///
     /// ```
     /// use idlewise_park::channel::{Select, bounded};
@@ -93,7 +93,7 @@ impl<'a> Select<'a> {
         self.add(Box::new(ReceivingEnd(&*receiver.shared)))
     }
 
-    /// Waits for room in this channel too. Returns the operation's index, from 0.
+    /// Adds sending to this channel. Returns the operation's index, beginning at 0.
     ///
     /// ```
     /// use idlewise_park::channel::{Select, bounded};
@@ -113,7 +113,7 @@ impl<'a> Select<'a> {
         self.ends.len() - 1
     }
 
-    /// The index of an operation that is ready, if one is.
+    /// Returns the index of an operation that is ready, if there is one.
     ///
     /// ```
     /// use idlewise_park::channel::{Select, bounded};
@@ -130,7 +130,7 @@ impl<'a> Select<'a> {
         after.chain(before).find(|&index| self.ends[index].is_ready())
     }
 
-    /// The index of an operation that is ready; waits for one.
+    /// Waits for an operation that is ready, and returns its index.
     ///
     /// ```
     /// use idlewise_park::channel::{Select, bounded};
@@ -143,12 +143,12 @@ impl<'a> Select<'a> {
     /// ```
     ///
     /// # Panics
-    /// If there is no operation.
+    /// If no operation was added.
     pub fn ready(&mut self) -> usize {
         self.ready_until(None).expect("without a deadline it waits until one is ready")
     }
 
-    /// As [`Select::ready`], but waits no longer than this.
+    /// Like [`Select::ready`], but waits no longer than `timeout`.
     ///
     /// ```
     /// use idlewise_park::channel::{Select, bounded};
@@ -160,12 +160,12 @@ impl<'a> Select<'a> {
     /// ```
     ///
     /// # Panics
-    /// If there is no operation.
+    /// If no operation was added.
     pub fn ready_timeout(&mut self, timeout: Duration) -> Option<usize> {
         self.ready_until(Deadline::after(timeout))
     }
 
-    /// As [`Select::ready`], but waits not beyond this moment.
+    /// Like [`Select::ready`], but waits no longer than until `deadline`.
     ///
     /// ```
     /// use idlewise_park::channel::{Select, bounded};
@@ -177,7 +177,7 @@ impl<'a> Select<'a> {
     /// ```
     ///
     /// # Panics
-    /// If there is no operation.
+    /// If no operation was added.
     pub fn ready_deadline(&mut self, deadline: Instant) -> Option<usize> {
         self.ready_until(Some(Deadline::at(deadline)))
     }
@@ -204,7 +204,7 @@ impl<'a> Select<'a> {
     }
 }
 
-/// A thread's places in the lines of all ends.
+/// A thread's places in the lines of all its ends.
 struct PlacesOfThread<'s, 'a, 'w> {
     select: &'s mut Select<'a>,
     waiting: &'w Waiting,
@@ -228,8 +228,8 @@ impl Drop for PlacesOfThread<'_, '_, '_> {
         for (end, ticket) in self.select.ends.iter().zip(&self.tickets) {
             end.line().leave(*ticket);
         }
-        // The caller counts on an operation, and this thread may choose another. Nothing is passed on
-        // that is not there: two threads would pass it to each other for ever.
+        // The caller relies on one operation being used, and this thread may choose another. The call is
+        // passed on only if that end is ready; otherwise two threads could pass it to each other for ever.
         let end = called_by.and_then(|operation| self.select.ends.get(operation));
         if let Some(end) = end.filter(|end| end.is_ready()) {
             end.line().call(1);
@@ -243,7 +243,7 @@ impl Default for Select<'_> {
     }
 }
 
-/// Where a new one begins: one that is made for each wait must not always begin with the same end.
+/// Where a new selection begins: one made for each wait must not always begin with the same end.
 #[cfg(not(loom))]
 fn first() -> usize {
     thread_local! {
@@ -252,7 +252,7 @@ fn first() -> usize {
     FIRST.try_with(|first| first.replace(first.get().wrapping_add(1))).unwrap_or(0)
 }
 
-/// In a model each execution begins alike.
+/// In a model every execution begins alike.
 #[cfg(loom)]
 fn first() -> usize {
     0

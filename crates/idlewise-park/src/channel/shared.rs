@@ -17,16 +17,16 @@ enum Items<T> {
 
 pub(crate) struct Shared<T> {
     items: Items<T>,
-    /// Receivers in line for an item; closed when the last receiver is gone.
+    /// Receivers in line for an item. Closed when the last receiver is gone.
     pub(crate) receivers: Padded<Line>,
-    /// Senders in line for room; closed when the last sender is gone.
+    /// Senders in line for room. Closed when the last sender is gone.
     pub(crate) senders: Padded<Line>,
     receiver_count: AtomicUsize,
     sender_count: AtomicUsize,
 }
 
 impl<T> Shared<T> {
-    /// With one sender and one receiver.
+    /// Creates the state for one sender and one receiver.
     ///
     /// # Panics
     /// If the capacity is 0.
@@ -64,13 +64,13 @@ impl<T> Shared<T> {
         Ok(())
     }
 
-    /// An item is there, and a receiver waits, or the last one is gone.
+    /// There is an item, and either a receiver waits or the last receiver is gone.
     #[cold]
     fn call_receiver(&self) {
         self.receivers.call(1);
         if self.receivers.is_closed() && !breaks!(ClosedUnseen) {
-            // Pushed while the last receiver went: it may not have seen the item when it
-            // dropped what was left. Nobody else would: another channel's end may be in it.
+            // The item was pushed while the last receiver went, which may not have seen it when it dropped
+            // what was left. Nobody else would drop it, and another channel's end may be in it.
             self.drop_items();
         }
     }
@@ -79,7 +79,7 @@ impl<T> Shared<T> {
     pub(crate) fn try_recv(&self) -> Result<T, TryRecvError> {
         let item = match self.pop() {
             Some(item) => item,
-            // Senders that are gone sent before they went: look once more.
+            // Senders that are gone sent their items before they went, so look once more.
             None if self.senders.is_closed() => self.pop().ok_or(TryRecvError::Disconnected)?,
             None => return Err(TryRecvError::Empty),
         };
@@ -89,8 +89,8 @@ impl<T> Shared<T> {
             }
             self.senders.call(1);
         }
-        // An unfinished push may have hidden this item from a receiver that was called for it, and
-        // waits again.
+        // An unfinished push may have hidden this item from a receiver that was called for it and now waits
+        // again.
         if self.receivers.len() > 0 && self.has_item() {
             self.receivers.call(1);
         }
@@ -165,7 +165,7 @@ impl<T> Shared<T> {
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some(Err(RecvTimeoutError::Disconnected)),
         };
-        // A sender that is at it needs less time than getting in line and out of it.
+        // A sender in the middle of a push needs less time than getting in line and out of it takes.
         let soon = seen_soon(|| self.has_item()).then(attempt).flatten();
         soon.or_else(|| self.receivers.wait_until(waiting, deadline, attempt))
             .unwrap_or(Err(RecvTimeoutError::Timeout))
@@ -220,7 +220,7 @@ impl<T> Shared<T> {
         if is_model_over() {
             return;
         }
-        // AcqRel: what any sender did is seen by the one that closes.
+        // AcqRel: the sender that closes the line sees what any other sender did.
         if self.sender_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.senders.close();
             self.receivers.call(usize::MAX);

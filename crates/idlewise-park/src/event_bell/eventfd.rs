@@ -1,4 +1,4 @@
-//! The kernel's counter that a poll waits for.
+//! The eventfd: the kernel's counter that a poll waits for.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -8,19 +8,19 @@ pub(super) struct EventFd {
 }
 
 impl EventFd {
-    /// Non-blocking, and closed on exec.
+    /// Creates a non-blocking eventfd that is closed on exec.
     pub(super) fn new() -> io::Result<Self> {
         // SAFETY: no pointers.
         let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just made it, for us alone.
+        // SAFETY: the kernel has just created it for this caller alone.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(EventFd { fd })
     }
 
-    /// Takes what was written; how many writes that were.
+    /// Resets the counter, and returns how many writes there were.
     pub(super) fn read(&self) -> u64 {
         let mut count = 0u64;
         // SAFETY: reads eight bytes into a u64.
@@ -31,7 +31,7 @@ impl EventFd {
         if size > 0 { count } else { 0 }
     }
 
-    /// Makes it readable.
+    /// Makes the eventfd readable.
     pub(super) fn write(&self) -> io::Result<()> {
         let one = 1u64;
         loop {
@@ -46,7 +46,7 @@ impl EventFd {
             let error = io::Error::last_os_error();
             match error.kind() {
                 io::ErrorKind::Interrupted => {}
-                // Full of wake-ups that nobody read: it is readable, which is all we want.
+                // The counter is full of wake-ups that nobody read. It is readable, which is enough.
                 io::ErrorKind::WouldBlock => return Ok(()),
                 _ => return Err(error),
             }

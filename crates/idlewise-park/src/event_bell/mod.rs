@@ -1,17 +1,17 @@
 //! [`EventBell`]: a doorbell for a thread that sleeps in `epoll_wait`, `poll` or `io_uring` (Linux).
 //!
-//! Such a thread cannot sleep on a futex, because it waits for file descriptors too. It falls
-//! asleep on the doorbell before it calls the kernel; a waker writes to the eventfd then, and only
-//! then. Before that it may poll, as a parker's idle loop does (`polling.rs`).
+//! Such a thread cannot sleep on a futex, because it waits for file descriptors too. It falls asleep on the
+//! doorbell before it calls the kernel, and only then does a waker write to the eventfd. Before it falls
+//! asleep it may poll, as a parker's idle loop does (`polling.rs`).
 //!
 //! # No wake-up is lost between the last look and the sleep
 //!
-//! A ring that comes after the look finds the word POLLING, and then [`Doorbell::fall_asleep`] fails; or
-//! SLEEPING, and then its waker writes the eventfd, which ends the kernel's wait or the next one. An event
-//! that comes after the look is still there when the kernel's wait begins, because that reports what is
-//! ready: epoll and poll level-triggered, io_uring what its completion ring holds, a futex by comparing the
-//! word. What the kernel reports once only (an edge of epoll that `has_events` took) is `has_events`' to
-//! keep.
+//! A ring after the look finds one of two states. If the word is POLLING, [`Doorbell::fall_asleep`] fails.
+//! If it is SLEEPING, the waker writes to the eventfd, which ends the kernel's wait or the next one. An
+//! event after the look is still there when the kernel's wait begins, because that reports what is ready:
+//! level-triggered epoll and poll report it, io_uring's completion ring holds it, and a futex compares the
+//! word. If the kernel reports something only once (an epoll edge that `has_events` consumed), `has_events`
+//! must remember it.
 
 #[cfg(not(loom))]
 mod eventfd;
@@ -51,7 +51,7 @@ struct Shared {
     free_rides: AtomicU64,
 }
 
-/// The waiting side, for the thread that waits for the file descriptor, and for others.
+/// The waiting side, for the thread that waits for this file descriptor and for others.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -91,14 +91,14 @@ struct Shared {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// A loop that is not to poll calls [`EventBell::fall_asleep`] instead of [`EventBell::poll`]. In the
-/// repository, `examples/io_uring.rs` does the same with a completion ring.
+/// A loop that should not poll calls [`EventBell::fall_asleep`] instead of [`EventBell::poll`].
+/// `examples/io_uring.rs` in the repository does the same with a completion ring.
 pub struct EventBell {
     shared: Arc<Shared>,
-    /// Writes that wakers owe or have made, and that have not been read yet: one for each time that a
-    /// ring met the sleeping thread. One that woke up by itself may be ahead of several.
+    /// Writes that wakers owe or have made, and that have not been read yet: one for each ring that met the
+    /// sleeping thread. A thread that woke up by itself may be ahead of several.
     owed_writes: Cell<u64>,
-    /// It fell asleep and has not called `wake_up`: a ring since then owes a write.
+    /// The thread fell asleep and has not called `wake_up`. A ring since then owes a write.
     is_asleep: Cell<bool>,
     sleeps: Cell<u64>,
     timeouts: Cell<u64>,
@@ -106,48 +106,49 @@ pub struct EventBell {
     polling: RefCell<Polling>,
 }
 
-/// How a poll ended. Whichever it was, call [`EventBell::wake_up`] before the next.
+/// How a poll ended. In any case, call [`EventBell::wake_up`] before the next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "only a bell that is asleep may block"]
 pub enum Polled {
     /// Somebody rang: don't block.
     Woken,
-    /// The caller's look saw events: don't block.
+    /// The caller's `has_events` returned `true`: don't block.
     Events,
-    /// The deadline came: don't block.
+    /// The deadline passed: don't block.
     TimedOut,
-    /// From here on wakers write to the eventfd: block until it, or what else is waited for, is ready.
+    /// From now on wakers write to the eventfd. Block until it, or whatever else the loop waits for, is
+    /// ready.
     Asleep,
 }
 
 impl Polled {
-    /// Whether to block.
+    /// Returns whether the caller should block.
     pub fn is_asleep(self) -> bool {
         self == Polled::Asleep
     }
 }
 
-/// The waking side. Clones wake the same thread.
+/// The waking side. All clones wake the same thread.
 #[derive(Clone)]
 pub struct EventUnparker {
     shared: Arc<Shared>,
 }
 
 impl EventBell {
-    /// A bell with an eventfd of its own, non-blocking and closed on exec.
+    /// Creates a bell with its own eventfd, non-blocking and closed on exec.
     ///
     /// # Errors
-    /// If the kernel gives no file descriptor.
+    /// If the kernel cannot provide a file descriptor.
     pub fn new() -> io::Result<Self> {
         Self::with_settings(ParkerBuilder::default())
     }
 
-    /// A bell that polls as a parker with these settings. Of the states those are used that look; one
-    /// that monitors a cache line sees no events. The sleep's row stands for the caller's own call: what
-    /// that costs is learnt where the table learns.
+    /// Creates a bell that polls the way a parker with these settings does. It uses only the states that
+    /// look, because one that monitors a cache line sees no events. The sleep's row stands for the caller's
+    /// own system call. Its cost is learnt if the table learns.
     ///
     /// # Errors
-    /// As [`EventBell::new`].
+    /// As for [`EventBell::new`].
     pub fn with_settings(settings: ParkerBuilder) -> io::Result<Self> {
         let eventfd = EventFd::new()?;
         let (wake_calls, free_rides) = Default::default();
@@ -157,32 +158,31 @@ impl EventBell {
         Ok(EventBell { shared, owed_writes, is_asleep, sleeps, timeouts, store_wakes, polling })
     }
 
-    /// What wakes the thread.
+    /// Returns the bell's waking side.
     pub fn unparker(&self) -> EventUnparker {
         EventUnparker { shared: self.shared.clone() }
     }
 
-    /// Polls for a ring and for events as long as the waits so far make that worth its CPU time, perhaps
-    /// not at all; then falls asleep, and the caller is to block.
+    /// Polls for a ring and for events as long as earlier waits make that worth its CPU time, perhaps not
+    /// at all. Then it falls asleep, and the caller should block.
     ///
-    /// `has_events` is the caller's look: whether the completion ring of an io_uring holds something, an
-    /// `epoll_wait` with a timeout of 0. It is called at least once, then about every half microsecond,
-    /// so it should take less than that, and must not block: a look of 30 µs counts as a preemption. It
-    /// is not called again once it returned `true`. A ring that comes meanwhile costs its waker no system
-    /// call.
+    /// `has_events` checks for events, for instance in the completion ring of an io_uring, or with an
+    /// `epoll_wait` whose timeout is 0. It is called at least once, then about every half microsecond, so
+    /// it should take less than that and must not block: a call of 30 µs counts as a preemption. After it
+    /// has returned `true` it is not called again. A ring during the poll costs its waker no system call.
     ///
-    /// How long the wait was, the block included, is learnt in [`EventBell::wake_up`].
+    /// [`EventBell::wake_up`] records how long the wait lasted, including the block.
     pub fn poll(&mut self, has_events: impl FnMut() -> bool) -> Polled {
         self.poll_until(None, has_events)
     }
 
-    /// As [`EventBell::poll`] before a block that has this timeout. The caller keeps to what is left of
-    /// it. A timeout that nothing beats is not polled for the next time.
+    /// Like [`EventBell::poll`], before a block that has this timeout. The caller must subtract the time
+    /// the poll took. If nothing happens before the timeout, the next wait with it does not poll.
     pub fn poll_timeout(&mut self, timeout: Duration, has_events: impl FnMut() -> bool) -> Polled {
         self.poll_until(Deadline::after(timeout), has_events)
     }
 
-    /// As [`EventBell::poll`] before a block that ends at this moment.
+    /// Like [`EventBell::poll`], before a block that ends at this deadline.
     pub fn poll_deadline(&mut self, deadline: Instant, has_events: impl FnMut() -> bool) -> Polled {
         self.poll_until(Some(Deadline::at(deadline)), has_events)
     }
@@ -193,8 +193,8 @@ impl EventBell {
         has_events: impl FnMut() -> bool,
     ) -> Polled {
         let (bell, polling) = (&self.shared.bell, self.polling.get_mut());
-        // It also fails if `wake_up` was not called, because it was forgotten or `has_events` panicked.
-        // Then that comes first.
+        // It also fails if `wake_up` was not called, because it was forgotten or `has_events` panicked. The
+        // bell must then be woken up first.
         if !bell.start_polling() {
             return Polled::Woken;
         }
@@ -209,18 +209,18 @@ impl EventBell {
         polled
     }
 
-    /// Call it right before waiting for file descriptors. `false`: somebody rang; don't wait, but
-    /// call [`EventBell::wake_up`].
+    /// Call it right before waiting for file descriptors. If it returns `false`, somebody rang: don't wait,
+    /// but call [`EventBell::wake_up`].
     pub fn fall_asleep(&self) -> bool {
         let is_asleep = self.shared.bell.start_polling() && self.shared.bell.fall_asleep();
-        // One that sleeps already still owes its `wake_up`.
+        // A bell that sleeps already still owes its `wake_up`.
         self.is_asleep.set(is_asleep || self.is_asleep.get());
         self.sleeps.set(self.sleeps.get() + u64::from(is_asleep));
         is_asleep
     }
 
-    /// Call it right after, whatever ended the wait. `true`: somebody rang, and what they wrote
-    /// before is seen.
+    /// Call it right after the wait, however that ended. It returns `true` if somebody rang. What they
+    /// wrote before is then visible.
     pub fn wake_up(&self) -> bool {
         let has_polled = self.polling.borrow_mut().wakes_up(&self.shared.bell);
         let is_woken = self.shared.bell.take();
@@ -237,9 +237,9 @@ impl EventBell {
         is_woken
     }
 
-    /// What the waits were like. Of those that began with [`EventBell::poll`] what a parker's say; of
-    /// those that slept at once `waits`, and as `timeouts` those that other descriptors or the deadline
-    /// ended. Wakers' calls and free rides.
+    /// Returns statistics of the waits. Waits that began with [`EventBell::poll`] are counted like a
+    /// parker's. Of waits that slept at once, only `waits` is counted, and in `timeouts` those that other
+    /// descriptors or the deadline ended. Wakers' calls and free rides are counted too.
     pub fn stats(&self) -> WaitStats {
         let polled = self.polling.borrow().stats();
         WaitStats {
@@ -254,10 +254,10 @@ impl EventBell {
 }
 
 impl EventUnparker {
-    /// Wakes the thread, with a system call only if it sleeps and nobody else is waking it.
+    /// Wakes the thread, with a system call only if the thread sleeps and nobody else is waking it.
     ///
     /// # Errors
-    /// If the kernel refuses the write, which it does not do to an eventfd that is read.
+    /// If the kernel refuses the write, which does not happen as long as the eventfd is read.
     pub fn unpark(&self) -> io::Result<()> {
         match self.shared.bell.ring() {
             Ring::MustWake => {
@@ -299,12 +299,12 @@ impl AsRawFd for EventBell {
 
 #[cfg(loom)]
 impl EventBell {
-    /// What epoll does: waits until the eventfd is readable.
+    /// Waits until the eventfd is readable, as epoll does.
     pub fn wait_readable(&self) {
         self.shared.eventfd.wait_readable();
     }
 
-    /// Whether it is.
+    /// Returns whether the eventfd is readable.
     pub fn is_readable(&self) -> bool {
         self.shared.eventfd.is_readable()
     }
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!((stats.wake_calls, stats.free_rides), (1, Some(1)));
     }
 
-    /// The thread wakes up by itself, twice, before the wakers get to write.
+    /// The thread wakes up by itself, twice, before the wakers write.
     #[test]
     #[cfg_attr(miri, ignore = "miri has no poll")]
     fn reads_each_late_write_once() {
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(bell.owed_writes.get(), 0);
     }
 
-    /// One that sleeps when it has looked once, or one that polls for ever unless there is a crowd.
+    /// A bell that sleeps after one look, or one that polls for ever unless there is a crowd.
     fn sleeper() -> EventBell {
         EventBell::with_settings(ParkerBuilder::default().cpu_budget_permille(0)).unwrap()
     }
@@ -432,7 +432,7 @@ mod tests {
         assert!(!bell.wake_up(), "an event ended it");
         assert_eq!((bell.stats().waits, bell.stats().timeouts), (1, 0));
         let soon = Instant::now() + Duration::from_millis(20);
-        // A machine that is busy may get here too late.
+        // A busy machine may get here too late.
         let polled = bell.poll_deadline(soon, || false);
         poll(&bell, if polled.is_asleep() { 30 } else { 0 });
         assert!(!bell.wake_up());
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(stats.timeouts, stats.waits - 1, "the deadline did");
     }
 
-    /// A look that panics, or a forgotten `wake_up`, leaves a bell that still rings.
+    /// After a look that panicked, or a forgotten `wake_up`, the bell still works.
     #[test]
     #[cfg_attr(miri, ignore = "miri has no poll")]
     fn can_be_left_half_way() {
@@ -461,7 +461,7 @@ mod tests {
         assert!(bell.poll(|| false).is_asleep());
     }
 
-    /// Rings and bytes of a socket, from two threads: the loop blocks without a deadline.
+    /// Rings, and bytes from a socket, come from two threads. The loop blocks without a deadline.
     #[test]
     #[cfg_attr(miri, ignore = "miri has no poll")]
     fn loses_neither_rings_nor_events_between_look_and_sleep() {

@@ -1,4 +1,4 @@
-//! The eventfd of a model: a count, and a poll that waits for it. And a bell without a governor.
+//! A model's eventfd, made of a count and a poll that waits for it, and a bell without a governor.
 
 use std::io;
 
@@ -42,7 +42,7 @@ impl EventFd {
     }
 }
 
-/// One look: which wait polls for how long must not matter to the protocol.
+/// One look. How long a wait polls must not matter to the protocol.
 pub(super) struct Polling;
 
 impl Polling {

@@ -1,5 +1,5 @@
-//! What an [`EventBell`](super::EventBell) does before it sleeps: an idle loop whose last state, the
-//! sleep, is the caller's.
+//! What an [`EventBell`](super::EventBell) does before it sleeps: an idle loop whose last state, the sleep,
+//! is left to the caller.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,14 +15,14 @@ use crate::wait::word::Reach;
 use crate::waiter::{Events, Here, NoEvents, Pause, Waiter};
 
 pub(super) struct Polling {
-    /// Until the waiter is made, for the first poll: many bells never poll.
+    /// Kept until the first poll creates the waiter. Many bells never poll.
     settings: Option<Box<ParkerBuilder>>,
     waiter: Option<Box<Waiter>>,
-    /// The wait that sleeps.
+    /// The wait that is asleep now.
     pause: Option<Pause>,
 }
 
-/// The caller's look. What it saw once stays seen.
+/// The caller's look. Once it has seen events, that does not change.
 struct Look<F> {
     has_events: RefCell<F>,
     is_seen: Cell<bool>,
@@ -51,7 +51,7 @@ impl Polling {
         Polling { settings: Some(Box::new(settings)), waiter: None, pause: None }
     }
 
-    /// Polls while that pays. The doorbell polls. `None`: it is time to sleep.
+    /// Polls while that pays. The doorbell must be POLLING. Returns `None` when it is time to sleep.
     pub(super) fn poll(
         &mut self,
         bell: &Doorbell,
@@ -74,14 +74,14 @@ impl Polling {
         }
     }
 
-    /// After a poll that said so. `false`: the bell was rung for just before.
+    /// Call it after a poll that said to sleep. `is_asleep` is `false` if the bell was rung just before.
     pub(super) fn falls_asleep(&mut self, bell: &Doorbell, is_asleep: bool) {
         if let (Some(waiter), Some(pause)) = (&mut self.waiter, &mut self.pause) {
             waiter.pause(&without_look(bell), pause, is_asleep);
         }
     }
 
-    /// Before the bell is taken. Whether a poll's wait ends.
+    /// Call it before the bell is taken. Returns whether this ends a poll's wait.
     pub(super) fn wakes_up(&mut self, bell: &Doorbell) -> bool {
         match (&mut self.waiter, self.pause.take()) {
             (Some(waiter), Some(pause)) => {

@@ -1,7 +1,7 @@
 //! Sleeping on a word in the kernel (macOS 14.4, iOS 17.4): `os_sync_wait_on_address`.
 //!
-//! Looked up when the process runs: older systems have a condition variable instead. Checked by the
-//! compiler, not run.
+//! The functions are looked up at run time; older systems use a condition variable instead. This was
+//! checked by the compiler, but never run.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
@@ -52,13 +52,13 @@ fn calls() -> Option<&'static Calls> {
         .as_ref()
 }
 
-/// What is missing for it here.
+/// What this system lacks.
 pub(super) fn missing() -> Option<&'static str> {
     calls().is_none().then_some("the system has no os_sync_wait_on_address")
 }
 
-/// Sleeps while the word is `expected`; returns early for no reason now and then. Does nothing where
-/// it is [`missing`].
+/// Sleeps while the word is `expected`. May return spuriously. Does nothing if the functions are
+/// [`missing`].
 pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, _: Reach) {
     let Some(calls) = calls() else { return };
     let (address, size) = (word.as_ptr().cast(), size_of::<u32>());
@@ -66,7 +66,7 @@ pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, _: 
         let left = until.saturating_duration_since(Instant::now());
         u64::try_from(left.as_nanos()).unwrap_or(u64::MAX)
     });
-    // SAFETY: the word lives as long as the call. Any error means: look again.
+    // SAFETY: the word lives as long as the call. Any error means to look again.
     unsafe {
         match left_ns {
             None => _ = (calls.wait)(address, expected.into(), size, WITHIN_PROCESS),
@@ -86,7 +86,7 @@ pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, _: 
     }
 }
 
-/// Wakes who sleeps on the word at this address.
+/// Wakes the threads that sleep on the word at this address.
 pub(super) fn wake(word: *const AtomicU32, who: Who, _: Reach) {
     let Some(calls) = calls() else { return };
     let call = match who {

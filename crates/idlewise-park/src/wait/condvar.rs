@@ -1,7 +1,7 @@
-//! A sleep with std's mutex and condition variable, for systems whose futex we don't call.
+//! Sleeping with std's mutex and condition variable, for systems whose futex this crate doesn't call.
 //!
-//! As the kernel's futexes do it: sleepers hash to a few buckets; comparing the word and sleeping
-//! happen under the bucket's lock, which a waker takes after it changed the word.
+//! It works like the kernel's futexes: sleepers hash to a few buckets. Comparing the word and falling
+//! asleep happen under the bucket's lock, which a waker takes after it changed the word.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -23,22 +23,22 @@ struct Bucket {
 static BUCKETS: [Bucket; 64] =
     [const { Bucket { lock: Mutex::new(()), woken: Condvar::new() } }; 64];
 
-// In a model all share one.
+// In a model all words share one bucket.
 #[cfg(loom)]
 loom::lazy_static! {
     static ref BUCKETS: [Bucket; 1] = [Bucket { lock: Mutex::new(()), woken: Condvar::new() }];
 }
 
 fn bucket(word: *const AtomicU32) -> &'static Bucket {
-    // Parkers' doorbells have two cache lines each, words of others may be neighbours: both spread.
+    // Parkers' doorbells have two cache lines each; other words may be neighbours. This spreads both.
     let address = word.addr();
     &BUCKETS[((address >> 7) ^ (address >> 2)) % BUCKETS.len()]
 }
 
-/// Sleeps while the word is `expected`; returns early for no reason now and then.
+/// Sleeps while the word is `expected`. May return spuriously.
 pub fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>) {
     let Bucket { lock, woken } = bucket(word);
-    // The lock protects no data, so a poisoned one is as good.
+    // The lock protects no data, so a poisoned one does no harm.
     let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
     if !breaks!(SleepWithoutLook) && word.load(Ordering::Relaxed) != expected {
         return;
@@ -52,7 +52,7 @@ pub fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>) {
     }
 }
 
-/// Wakes all who sleep in the bucket of the word at this address: they look and sleep again.
+/// Wakes all threads in the bucket of the word at this address; those of other words sleep again.
 pub fn wake(word: *const AtomicU32) {
     let Bucket { lock, woken } = bucket(word);
     drop(lock.lock().unwrap_or_else(PoisonError::into_inner));

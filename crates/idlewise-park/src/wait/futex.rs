@@ -1,4 +1,4 @@
-//! Sleeping on a word in the kernel (Linux): it compares the word and sleeps in one step.
+//! Sleeping on a word in the kernel (Linux), which compares the word and sleeps in one step.
 
 use std::ptr;
 use std::sync::atomic::AtomicU32;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::word::{Reach, Who};
 
-/// What is missing for it here.
+/// What this system lacks.
 pub(super) fn missing() -> Option<&'static str> {
     None
 }
@@ -18,16 +18,16 @@ fn flag_of(reach: Reach) -> libc::c_int {
     }
 }
 
-/// Sleeps while the word is `expected`; returns early for no reason now and then.
+/// Sleeps while the word is `expected`. May return spuriously.
 pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, reach: Reach) {
-    // An absolute time of CLOCK_MONOTONIC, so that a signal's early return costs no drift, and
-    // setting the wall clock does nothing.
+    // The deadline is an absolute CLOCK_MONOTONIC time: returning early for a signal adds no drift, and
+    // setting the wall clock has no effect.
     let timeout = until.map(|until| {
         let left_ns = until.saturating_duration_since(Instant::now()).as_nanos();
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: writes `now`.
         unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-        // The kernel takes no more than a time_t; who waits longer wakes up early and waits on.
+        // The kernel takes at most a time_t. A longer wait wakes up early and continues.
         let left_ns = left_ns.min(1 << 60) as u64;
         let nsec = now.tv_nsec as u64 + left_ns;
         libc::timespec {
@@ -36,7 +36,7 @@ pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, rea
         }
     });
     // SAFETY: the word lives as long as the reference; a null timeout means none. EINTR, EAGAIN and
-    // ETIMEDOUT all mean the same: look again.
+    // ETIMEDOUT all mean to look again.
     unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -50,14 +50,13 @@ pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, rea
     }
 }
 
-/// Wakes who sleeps on the word at this address.
+/// Wakes the threads that sleep on the word at this address.
 pub(super) fn wake(word: *const AtomicU32, who: Who, reach: Reach) {
     let count = match who {
         Who::One => 1,
         Who::All => libc::c_int::MAX,
     };
-    // SAFETY: the kernel does not read the word; of an address that is nobody's any more it
-    // wakes nobody.
+    // SAFETY: the kernel does not read the word. If the address is no longer in use, nobody is woken.
     unsafe {
         libc::syscall(
             libc::SYS_futex,

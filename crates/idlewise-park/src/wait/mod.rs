@@ -1,7 +1,7 @@
 //! Ways to wait: one trait, one file per platform, one list.
 //!
-//! A method knows the CPU or the kernel and nothing else: not why it waits, nor for how long it
-//! should. Each file says on which machines it works and asks CPUID, the auxiliary vector or the OS.
+//! A method knows only the CPU or the kernel, not why or for how long it waits. Each file says on which
+//! machines it works, and asks CPUID, the auxiliary vector or the OS.
 
 #[cfg(target_vendor = "apple")]
 mod apple;
@@ -31,41 +31,41 @@ pub use monitor::monitor_lasts;
 #[doc(hidden)]
 pub use monitor::trust_again;
 
-/// The number of `wfet x0`: written as such, because assemblers want the extension switched on for
-/// a whole function. For tests, which disassemble it.
+/// The encoding of `wfet x0`, given as a number because assemblers want the extension enabled for a whole
+/// function. Public for tests, which disassemble it.
 #[doc(hidden)]
 pub const WFET_X0: u32 = 0xd503_1000;
 
-/// Waits on a doorbell in one way.
+/// One way to wait on a doorbell.
 pub trait WaitMethod: Sync {
-    /// Waits until the doorbell is rung or the clock says `until_ns`, but may
-    /// return earlier for no reason: the caller looks and calls again.
+    /// Waits until the doorbell is rung or the clock reaches `until_ns`. May return spuriously; the caller
+    /// looks and calls again.
     ///
-    /// Called by the doorbell's waiter only, with the word POLLING, or SLEEPING if
-    /// [`Method::is_sleep`]. It writes neither.
+    /// Only the doorbell's waiter calls it, while the word is POLLING, or SLEEPING if [`Method::is_sleep`].
+    /// It writes neither.
     fn wait(&self, bell: &Doorbell, until_ns: Option<u64>);
 
-    /// Ends the `wait` of a doorbell whose word is not SLEEPING any more. Does nothing where the
-    /// store did it. The doorbell's memory may be another's by then, so this is an address and no
-    /// more: it is never read.
+    /// Ends the `wait` on a doorbell whose word is no longer SLEEPING. Does nothing if the store has ended
+    /// it. The doorbell's memory may belong to somebody else by then, so this takes an address, and never
+    /// reads it.
     fn wake(&self, _bell: *const Doorbell) {}
 }
 
-/// Every way to wait that exists, shallowest first.
+/// Every way to wait, shallowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Method {
-    /// Looks again and again: PAUSE, YIELD or ISB between looks. Works everywhere.
+    /// Looks again and again, with PAUSE, YIELD or ISB between looks. Works everywhere.
     Spin,
-    /// Looks every few hundred nanoseconds and rests with TPAUSE, in C0.1 (x86, WAITPKG).
+    /// Looks every few hundred nanoseconds, and rests with TPAUSE in C0.1 (x86, WAITPKG).
     Tpause,
-    /// UMWAIT in C0.1: the CPU watches the cache line (x86, WAITPKG).
+    /// UMWAIT in C0.1: the CPU monitors the cache line (x86, WAITPKG).
     UmwaitC01,
     /// UMWAIT in C0.2: deeper, slower to leave (x86, WAITPKG, if the OS allows it).
     UmwaitC02,
     /// MWAITX in C1 (x86, AMD).
     Mwaitx,
-    /// WFE: the core watches the cache line; the kernel's event stream ends it now and then (Arm).
+    /// WFE: the core monitors the cache line; the kernel's event stream ends it now and then (Arm).
     Wfe,
     /// WFET: WFE with a deadline (Arm v8.7).
     Wfet,
@@ -90,28 +90,28 @@ pub const METHODS: &[(Method, &str)] = &[
 ];
 
 impl Method {
-    /// Its name in messages, statistics and `IDLEWISE_PARK_STATES`.
+    /// Returns its name in messages, statistics and `IDLEWISE_PARK_STATES`.
     pub fn name(self) -> &'static str {
         METHODS.iter().find(|(method, _)| *method == self).map_or("?", |(_, name)| *name)
     }
 
-    /// The method of this name.
+    /// Returns the method with this name.
     pub fn from_name(name: &str) -> Option<Method> {
         METHODS.iter().find(|(_, known)| *known == name).map(|(method, _)| *method)
     }
 
-    /// Whether the thread gives up its CPU: such a state costs wakers a call, and only such a
-    /// state can be the last one of a table.
+    /// Returns whether the thread gives up its CPU. Such a state costs wakers a system call, and only such
+    /// a state can be the last of a table.
     pub fn is_sleep(self) -> bool {
         matches!(self, Method::Futex | Method::Condvar)
     }
 
-    /// Whether this machine and its OS have it.
+    /// Returns whether this machine and its OS support it.
     pub fn is_available(self) -> bool {
         self.unavailable_because().is_none()
     }
 
-    /// What is missing, if this machine or its OS does not have it.
+    /// Returns what is missing, if this machine or its OS does not support it.
     pub fn unavailable_because(self) -> Option<&'static str> {
         match self {
             Method::Spin | Method::Condvar => None,
@@ -139,7 +139,7 @@ impl Method {
         }
     }
 
-    /// Whether the CPU watches the doorbell's line, so that a wait ends by a store or its deadline.
+    /// Whether the CPU monitors the doorbell's line, so that only a store or the deadline ends a wait.
     pub(crate) fn is_monitored(self) -> bool {
         matches!(
             self,
@@ -147,8 +147,8 @@ impl Method {
         )
     }
 
-    /// How it is done. One of another platform is done by the nearest portable one. Whoever waits by it
-    /// has it from a table, which has it only where it is available, or by `unsafe`.
+    /// The implementation. On another platform it is that of the nearest portable method. A waiter gets a
+    /// method from a table, which contains only available ones, or through `unsafe`.
     pub(crate) fn imp(self) -> &'static dyn WaitMethod {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -174,8 +174,8 @@ impl Method {
 mod tests {
     use super::*;
 
-    /// A waker's call may come when the waiter took the ring, ran and freed the doorbell. Miri objects
-    /// to a reference that nobody may read.
+    /// A waker's call may come after the waiter took the ring, ran and freed the doorbell. Miri would
+    /// object to a reference there.
     #[test]
     fn a_call_that_comes_late_reads_nothing() {
         let bell = Box::new(Doorbell::new());

@@ -1,12 +1,12 @@
-//! States in which the CPU monitors the doorbell's cache line, and whether they do what they say.
+//! States in which the CPU monitors the doorbell's cache line, and checks that they work.
 //!
-//! A monitor that is off, be it by the OS, the hypervisor or a microcode update, makes each wait end at
-//! once: the state then polls, at a higher price than polling. One that misses stores makes wake-ups
-//! late. The first is tested before such a state is used ([`lasts`]); both are noticed while it
-//! is used ([`Trust`]), and the process then does without it.
+//! The OS, the hypervisor or a microcode update may switch the monitor off. Each wait then ends at once, so
+//! the state polls, at a higher price than polling. A monitor that misses stores makes wake-ups late. The
+//! first fault is tested for before such a state is used ([`lasts`]). Both are noticed during use
+//! ([`Trust`]), and the process then stops using the state.
 //!
-//! That a store ends a wait cannot be tested by one thread alone: AMD's CPUs do not count a store of the
-//! waiting thread's own, between arming and waiting, as one (seen on EPYC).
+//! A single thread cannot test that a store ends a wait: AMD CPUs ignore a store that the waiting thread
+//! itself makes between arming and waiting (seen on EPYC).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,23 +17,23 @@ use crate::clock;
 /// Two steps: arm the monitor, then wait for a store since then.
 #[cfg(target_arch = "x86_64")]
 pub(super) trait Monitor {
-    /// Arms the monitor on the line of `word`, which need not be valid.
+    /// Arms the monitor on the line of `word`, which need not be a valid address.
     ///
     /// # Safety
-    /// The CPU executes the instruction, or traps and something emulates it.
+    /// The CPU must execute the instruction, or trap so that something emulates it.
     unsafe fn arm(&self, word: *const u32);
 
-    /// Waits for a store to the line, or until the counter says `until_ticks`, or for no reason.
+    /// Waits for a store to the line, or until the counter reaches `until_ticks`. May return spuriously.
     ///
     /// # Safety
-    /// As [`Monitor::arm`].
+    /// As for [`Monitor::arm`].
     unsafe fn wait_armed(&self, until_ticks: Option<u64>);
 }
 
-/// Waits on a doorbell's line.
+/// Waits for a store to a doorbell's line.
 ///
 /// # Safety
-/// As [`Monitor::arm`].
+/// As for [`Monitor::arm`].
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) unsafe fn wait(
@@ -41,20 +41,20 @@ pub(super) unsafe fn wait(
     bell: &idlewise_core::Doorbell,
     until_ns: Option<u64>,
 ) {
-    // SAFETY: the caller says that the instructions exist.
+    // SAFETY: the caller guarantees that the instructions exist.
     unsafe {
         monitor.arm(std::ptr::from_ref(bell.word()).cast());
-        // A ring before the monitor was armed does not trigger it: look once more.
+        // A ring before the monitor was armed does not trigger it, so look once more.
         if !bell.is_rung() {
             monitor.wait_armed(until_ns.map(clock::ticks_at));
         }
     }
 }
 
-/// Whether a wait lasts although nobody stores. It takes 30 µs where it does not, and 10 where it does.
+/// Whether a wait lasts if nobody stores. The check takes 30 µs where it does not, and 10 where it does.
 ///
 /// # Safety
-/// As [`Monitor::arm`].
+/// As for [`Monitor::arm`].
 #[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn lasts(monitor: &impl Monitor) -> bool {
     const PROBE_NS: u64 = 5_000;
@@ -64,28 +64,28 @@ pub(super) unsafe fn lasts(monitor: &impl Monitor) -> bool {
     let line = Line(AtomicU32::new(0));
     let probe = |_| {
         let start_ticks = clock::ticks();
-        // Of any counter's ticks, so that its rate need not be known.
+        // In ticks of any rate, so that the counter's rate need not be known.
         let until_ticks = start_ticks + PROBE_NS;
-        // SAFETY: the caller says that the instructions exist.
+        // SAFETY: the caller guarantees that the instructions exist.
         unsafe {
             monitor.arm(line.0.as_ptr());
             monitor.wait_armed(Some(until_ticks));
         }
-        // A quarter: timers differ, and an interrupt may end a wait.
+        // A quarter is enough: timers differ, and an interrupt may end a wait.
         clock::ticks().wrapping_sub(start_ticks) >= PROBE_NS / 4
     };
-    // Twice, because once could be a preemption.
+    // It must fail twice, because once could be a preemption.
     (0..TRY_COUNT).filter(|&number| probe(number)).nth(1).is_some()
 }
 
-/// [`lasts`] of a method, for tests that emulate it; `false` for one that monitors nothing.
+/// Calls [`lasts`] for a method, for tests that emulate it. `false` for one that monitors nothing.
 ///
 /// # Safety
-/// As [`Method`]'s own: the CPU executes its instructions, or traps and something emulates them.
+/// As for [`Method`]: the CPU must execute its instructions, or trap so that something emulates them.
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 pub unsafe fn monitor_lasts(method: Method) -> bool {
-    // SAFETY: the caller says that the instructions exist.
+    // SAFETY: the caller guarantees that the instructions exist.
     unsafe {
         match method {
             Method::UmwaitC01 => lasts(&super::waitpkg::UMWAIT_C01),
@@ -96,21 +96,21 @@ pub unsafe fn monitor_lasts(method: Method) -> bool {
     }
 }
 
-/// Methods that this process does without, one bit each, in the order of [`METHODS`].
+/// The methods that this process no longer uses: one bit each, in the order of [`METHODS`].
 static BROKEN: AtomicU32 = AtomicU32::new(0);
 
 fn bit(method: Method) -> u32 {
     METHODS.iter().position(|(listed, _)| *listed == method).map_or(0, |rank| 1 << rank)
 }
 
-/// Whether a method was found not to do what it should, in this process.
+/// Whether this process found that the method does not work.
 #[inline]
 pub(crate) fn is_broken(method: Method) -> bool {
     let broken = BROKEN.load(Ordering::Relaxed);
     broken != 0 && broken & bit(method) != 0
 }
 
-/// What was found wrong while a monitored state was used.
+/// What went wrong while a monitored state was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Trust {
     at_once: u32,
@@ -120,7 +120,7 @@ pub(crate) struct Trust {
 /// How a monitored wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Monitored {
-    /// A store ended it, or it lasted: as it should be.
+    /// A store ended it, or it lasted as long as asked.
     Well,
     /// It ended within [`AT_ONCE_NS`] although nobody rang.
     AtOnce,
@@ -128,15 +128,15 @@ pub(crate) enum Monitored {
     Missed,
 }
 
-/// An interrupt ends a wait, too, but not many in a row within a microsecond.
+/// An interrupt ends a wait too, but not many in a row within a microsecond.
 pub(crate) const AT_ONCE_NS: u64 = 1_000;
-/// So many more waits that ended at once than four times those that did not.
+/// Limit of waits that ended at once, where each wait that did not takes four off the count.
 const AT_ONCE_MAX: u32 = 64;
-/// So many more late wake-ups than those that came in time; a preempted waiter's look like that, too.
+/// Limit of late wake-ups, where each timely one takes one off. A preempted waiter's look like that too.
 const MISSED_MAX: u32 = 32;
 
 impl Trust {
-    /// Notes how a wait ended. `false`: the method is not to be trusted, by any waiter of this process.
+    /// Notes how a wait ended. Returns `false` if no waiter of this process should use the method any more.
     #[inline]
     pub(crate) fn note(&mut self, method: Method, ended: Monitored) -> bool {
         match ended {
@@ -156,7 +156,7 @@ impl Trust {
     }
 }
 
-/// Forgets what was found wrong: for tests that break methods on purpose.
+/// Forgets what went wrong, for tests that break methods on purpose.
 #[doc(hidden)]
 pub fn trust_again() {
     BROKEN.store(0, Ordering::Relaxed);
@@ -166,7 +166,7 @@ pub fn trust_again() {
 mod tests {
     use super::*;
 
-    /// Of a method that no other test waits with.
+    /// A method that no other test waits with.
     const METHOD: Method = Method::Wfet;
 
     fn count_until_distrust(pattern: &[Monitored]) -> Option<usize> {

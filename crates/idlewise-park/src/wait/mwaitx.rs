@@ -1,5 +1,5 @@
-//! MONITORX and MWAITX (AMD since Excavator): a CPU watches a cache line from user space, in C1,
-//! with a deadline as a 32-bit count of ticks from the start of the wait.
+//! MONITORX and MWAITX (AMD since Excavator): a CPU monitors a cache line from user space, in C1. The
+//! deadline is a 32-bit count of ticks from the start of the wait.
 
 use core::arch::asm;
 use std::sync::OnceLock;
@@ -10,14 +10,14 @@ use super::monitor::{self, Monitor};
 use super::{Method, WaitMethod};
 use crate::clock;
 
-/// The instructions, whose registers are fixed: what an assembler is asked about.
+/// The instructions, whose registers are fixed. A test compares them with an assembler's output.
 #[doc(hidden)]
 pub const ENCODINGS: [(&str, &[u8]); 2] =
     [("monitorx", &[0x0f, 0x01, 0xfa]), ("mwaitx", &[0x0f, 0x01, 0xfb])];
 
-/// EAX of MWAITX: bits 7 to 4 are the C-state less one, so all ones means C0 and 0 means C1.
+/// EAX of MWAITX: bits 7 to 4 are the C-state minus one, so all ones means C0 and 0 means C1.
 const HINT_C1: u32 = 0;
-/// ECX of MWAITX: the timer of EBX is on.
+/// ECX of MWAITX: enables the timer in EBX.
 const WITH_TIMER: u32 = 1 << 1;
 
 pub(super) fn missing() -> Option<&'static str> {
@@ -34,26 +34,25 @@ pub(super) fn missing() -> Option<&'static str> {
     (!does_work).then_some("MWAITX returns at once: the CPU does not monitor")
 }
 
-/// Waits on the line. There is one only where the CPU has the instructions.
+/// Waits on the line. A value exists only where the CPU has the instructions.
 ///
-/// In a guest whose time stamp counter the hypervisor scales, the timer counts the host's ticks
-/// (seen on AMD EPYC under KVM: waits of 0.7 of what was asked for). A wait that ends early is
-/// begun again.
+/// In a guest whose time stamp counter the hypervisor scales, the timer counts the host's ticks (on AMD
+/// EPYC under KVM, waits took 0.7 of the time asked for). A wait that ends early is restarted.
 #[derive(Debug)]
 pub struct Mwaitx(());
 
 pub(super) static MWAITX: Mwaitx = Mwaitx(());
 
 impl Mwaitx {
-    /// `None` where the CPU does not have it.
+    /// Returns `None` if the CPU does not have the instructions.
     pub fn new() -> Option<Self> {
         Method::Mwaitx.is_available().then_some(Mwaitx(()))
     }
 
-    /// The same without looking.
+    /// Like [`Mwaitx::new`], without checking.
     ///
     /// # Safety
-    /// The CPU executes MONITORX and MWAITX, or traps and something emulates them.
+    /// The CPU must execute MONITORX and MWAITX, or trap so that something emulates them.
     pub unsafe fn assume_available() -> Self {
         Mwaitx(())
     }
@@ -62,7 +61,7 @@ impl Mwaitx {
 impl Monitor for Mwaitx {
     #[inline(always)]
     unsafe fn arm(&self, word: *const u32) {
-        // SAFETY: it only reads the line; the caller says that the instruction exists.
+        // SAFETY: it only reads the line; the caller guarantees that the instruction exists.
         unsafe {
             asm!(
                 "monitorx",
@@ -86,8 +85,8 @@ impl Monitor for Mwaitx {
             }
             None => (0, 0),
         };
-        // SAFETY: the caller says that the instruction exists. RBX, which the compiler keeps for
-        // itself, is restored.
+        // SAFETY: the caller guarantees that the instruction exists. RBX, which the compiler reserves, is
+        // restored.
         unsafe {
             asm!(
                 "xchg {ticks:r}, rbx",
@@ -105,7 +104,7 @@ impl Monitor for Mwaitx {
 impl WaitMethod for Mwaitx {
     #[inline]
     fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
-        // SAFETY: there is a `Mwaitx` only where the instructions are.
+        // SAFETY: an `Mwaitx` exists only where the instructions do.
         unsafe { monitor::wait(self, bell, until_ns) }
     }
 }

@@ -1,14 +1,14 @@
-//! Polling: works everywhere, burns a CPU and slows its sibling.
+//! Polling: works everywhere, but burns a CPU and slows its sibling.
 
 use idlewise_core::Doorbell;
 
 use super::WaitMethod;
 
-/// Looks with the CPU's hint for such loops between two looks: PAUSE on x86, ISB on Arm.
+/// Looks repeatedly, with the CPU's hint for such loops in between: PAUSE on x86, ISB on Arm.
 pub struct Spin;
 
-/// Looks between two readings of the caller's clock: on CPUs with a long PAUSE (140 cycles since
-/// Skylake) about half a microsecond, which is also how late a deadline may be noticed.
+/// The number of looks between two readings of the caller's clock. On CPUs with a long PAUSE (140 cycles
+/// since Skylake) they take about half a microsecond, which is also how late a deadline may be noticed.
 const LOOK_COUNT: u32 = 12;
 
 impl WaitMethod for Spin {

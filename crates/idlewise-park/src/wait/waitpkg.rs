@@ -1,10 +1,10 @@
-//! UMONITOR, UMWAIT and TPAUSE (Intel since Tremont and Sapphire Rapids, AMD since Zen 6): a CPU
-//! watches a cache line from user space, in C0.1 or the deeper C0.2.
+//! UMONITOR, UMWAIT and TPAUSE (Intel since Tremont and Sapphire Rapids, AMD since Zen 6): a CPU monitors a
+//! cache line from user space, in C0.1 or the deeper C0.2.
 //!
-//! The OS bounds each wait: `IA32_UMWAIT_CONTROL` holds the longest time (0: none), and a bit that
-//! turns C0.2 into C0.1. Linux shows both in `/sys/devices/system/cpu/umwait_control/`. A wait that
-//! the bound ended sets the carry flag and is counted ([`os_bound_count`]); the caller looks and
-//! waits again.
+//! The OS bounds each wait: `IA32_UMWAIT_CONTROL` holds the longest time (0 means none) and a bit that
+//! turns C0.2 into C0.1. Linux shows both in `/sys/devices/system/cpu/umwait_control/`. A wait that reaches
+//! the bound sets the carry flag and is counted ([`os_bound_count`]). The caller then looks and waits
+//! again.
 
 use core::arch::asm;
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ use super::monitor::{self, Monitor};
 use super::{Method, WaitMethod};
 use crate::clock;
 
-/// The instructions, with the registers that they are used with: what an assembler is asked about.
+/// The instructions with the registers used here. A test compares them with an assembler's output.
 #[doc(hidden)]
 pub const ENCODINGS: [(&str, &[u8]); 3] = [
     ("umonitor %rdi", &[0xf3, 0x0f, 0xae, 0xf7]),
@@ -27,13 +27,13 @@ pub const ENCODINGS: [(&str, &[u8]); 3] = [
 /// What the OS allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UmwaitControl {
-    /// The longest wait in ticks of the time stamp counter; `None`: unbounded.
+    /// The longest wait, in ticks of the time stamp counter; `None` if unbounded.
     pub tick_count_max: Option<u64>,
-    /// Whether C0.2 is allowed; else it is C0.1.
+    /// Whether C0.2 is allowed. If not, C0.1 is used instead.
     pub is_c02_enabled: bool,
 }
 
-/// The OS's settings, read once; `None` where it does not tell.
+/// The OS's settings, read once; `None` if it does not report them.
 pub fn umwait_control() -> Option<UmwaitControl> {
     static CONTROL: OnceLock<Option<UmwaitControl>> = OnceLock::new();
     *CONTROL.get_or_init(|| read_umwait_control("/sys/devices/system/cpu/umwait_control"))
@@ -52,8 +52,8 @@ fn read_umwait_control(folder: &str) -> Option<UmwaitControl> {
 
 static OS_BOUND_COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// How many waits of this process the OS's bound has ended: many mean that `max_time` is shorter
-/// than the gaps.
+/// Returns how many waits of this process the OS's bound has ended. A large number means that `max_time` is
+/// shorter than the gaps.
 pub fn os_bound_count() -> u64 {
     OS_BOUND_COUNT.load(Ordering::Relaxed)
 }
@@ -64,7 +64,7 @@ fn count_os_bound(is_bound: bool) {
     }
 }
 
-/// What TPAUSE needs.
+/// What TPAUSE requires and this machine lacks.
 pub(super) fn missing() -> Option<&'static str> {
     let leaf = raw_cpuid::CpuId::new().get_extended_feature_info();
     if !leaf.is_some_and(|leaf| leaf.has_waitpkg()) {
@@ -76,12 +76,12 @@ pub(super) fn missing() -> Option<&'static str> {
     None
 }
 
-/// What UMWAIT needs besides: a monitor that works. CPUID does not say whether it does.
+/// What UMWAIT requires besides, and this machine lacks: a working monitor. CPUID does not tell.
 ///
-/// On some CPUs UMONITOR is switched off, at launch or by microcode, because many monitors slow the
-/// CPU down ("MONITOR and UMONITOR Performance Guidance", Intel, 2024): UMWAIT then returns at once.
-/// CPUID.7.2:EDX\[7\], MONITOR_MITG_NO, says that a CPU has no need of that, but a CPU without the bit
-/// may have been left as it was. So the bit settles nothing; a few waits do.
+/// UMONITOR is switched off on some CPUs, at launch or by microcode, because many monitors slow the CPU
+/// down ("MONITOR and UMONITOR Performance Guidance", Intel, 2024). UMWAIT then returns at once.
+/// CPUID.7.2:EDX\[7\], MONITOR_MITG_NO, says that a CPU does not need that. But a CPU without the bit may
+/// still have a working UMONITOR, so only a few trial waits decide.
 pub(super) fn monitor_missing(is_c01: bool) -> Option<&'static str> {
     let info = raw_cpuid::CpuId::new().get_feature_info();
     let vendor = raw_cpuid::CpuId::new().get_vendor_info();
@@ -90,14 +90,14 @@ pub(super) fn monitor_missing(is_c01: bool) -> Option<&'static str> {
         return Some("the CPU's monitor misses stores (an erratum)");
     }
     static WORKS: [OnceLock<bool>; 2] = [const { OnceLock::new() }; 2];
-    // SAFETY: the CPU has WAITPKG: `missing` was asked before.
+    // SAFETY: `missing` has checked that the CPU has WAITPKG.
     let works = || unsafe { monitor::lasts(&Umwait { is_c01 }) };
     let does_work = *WORKS[usize::from(is_c01)].get_or_init(works);
     (!does_work).then_some("UMWAIT returns at once: the CPU does not monitor")
 }
 
-/// CPUs of Intel's whose monitor may miss a store: Lunar Lake (Linux sends interrupts to idle CPUs of
-/// these models instead of relying on MONITOR).
+/// Intel CPUs whose monitor may miss a store: Lunar Lake. (Linux sends interrupts to idle CPUs of these
+/// models instead of relying on MONITOR.)
 fn is_denied(family: u8, model: u8) -> bool {
     (family, model) == (6, 0xbd)
 }
@@ -114,22 +114,22 @@ pub(super) fn c02_missing() -> Option<&'static str> {
 /// Arms the monitor on the line of `address`.
 ///
 /// # Safety
-/// The CPU has WAITPKG (or traps, and something emulates it). The address need not be valid.
+/// The CPU must have WAITPKG, or trap so that something emulates it. The address need not be valid.
 #[inline(always)]
 unsafe fn umonitor(address: *const u32) {
-    // SAFETY: it only reads the line; the caller says that the instruction exists.
+    // SAFETY: it only reads the line; the caller guarantees that the instruction exists.
     unsafe { asm!("umonitor rdi", in("rdi") address, options(nostack, preserves_flags)) };
 }
 
-/// Waits for a store to the monitored line, or until the counter says `until_ticks`. Returns
-/// whether the OS's bound ended it.
+/// Waits for a store to the monitored line, or until the counter reaches `until_ticks`. Returns whether the
+/// OS's bound ended the wait.
 ///
 /// # Safety
 /// As for [`umonitor`].
 #[inline(always)]
 unsafe fn umwait(is_c01: bool, until_ticks: u64) -> bool {
     let is_bound: u8;
-    // SAFETY: touches registers and flags only; the caller says that the instruction exists.
+    // SAFETY: touches only registers and flags; the caller guarantees that the instruction exists.
     unsafe {
         asm!(
             "umwait ecx",
@@ -144,14 +144,14 @@ unsafe fn umwait(is_c01: bool, until_ticks: u64) -> bool {
     is_bound != 0
 }
 
-/// Rests until the counter says `until_ticks`. Returns whether the OS's bound ended it.
+/// Rests until the counter reaches `until_ticks`. Returns whether the OS's bound ended the rest.
 ///
 /// # Safety
 /// As for [`umonitor`].
 #[inline(always)]
 unsafe fn tpause(is_c01: bool, until_ticks: u64) -> bool {
     let is_bound: u8;
-    // SAFETY: touches registers and flags only; the caller says that the instruction exists.
+    // SAFETY: touches only registers and flags; the caller guarantees that the instruction exists.
     unsafe {
         asm!(
             "tpause ecx",
@@ -166,7 +166,7 @@ unsafe fn tpause(is_c01: bool, until_ticks: u64) -> bool {
     is_bound != 0
 }
 
-/// Waits on the line, in one of two depths. There is one only where the CPU has the instructions.
+/// Waits on the line, in one of two depths. A value exists only where the CPU has the instructions.
 ///
 /// ```compile_fail,E0451
 /// let umwait = idlewise_park::wait::waitpkg::Umwait { is_c01: true };
@@ -180,16 +180,16 @@ pub(super) static UMWAIT_C01: Umwait = Umwait { is_c01: true };
 pub(super) static UMWAIT_C02: Umwait = Umwait { is_c01: false };
 
 impl Umwait {
-    /// The shallower one if `is_c01`; `None` where the CPU or the OS does not have it.
+    /// Uses C0.1 if `is_c01`, else C0.2. Returns `None` if the CPU or the OS does not support it.
     pub fn new(is_c01: bool) -> Option<Self> {
         let method = if is_c01 { Method::UmwaitC01 } else { Method::UmwaitC02 };
         method.is_available().then_some(Umwait { is_c01 })
     }
 
-    /// The same without looking.
+    /// Like [`Umwait::new`], without checking.
     ///
     /// # Safety
-    /// The CPU executes UMONITOR and UMWAIT, or traps and something emulates them.
+    /// The CPU must execute UMONITOR and UMWAIT, or trap so that something emulates them.
     pub unsafe fn assume_available(is_c01: bool) -> Self {
         Umwait { is_c01 }
     }
@@ -198,7 +198,7 @@ impl Umwait {
 impl Monitor for Umwait {
     #[inline(always)]
     unsafe fn arm(&self, word: *const u32) {
-        // SAFETY: the caller says that the instruction exists.
+        // SAFETY: the caller guarantees that the instruction exists.
         unsafe { umonitor(word) }
     }
 
@@ -212,33 +212,33 @@ impl Monitor for Umwait {
 impl WaitMethod for Umwait {
     #[inline]
     fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
-        // SAFETY: there is a `Umwait` only where the instructions are.
+        // SAFETY: an `Umwait` exists only where the instructions do.
         unsafe { monitor::wait(self, bell, until_ns) }
     }
 }
 
-/// Rests without watching the line. There is one only where the CPU has the instruction.
+/// Rests without monitoring the line. A value exists only where the CPU has the instruction.
 #[derive(Debug)]
 pub struct Tpause(());
 
 pub(super) static TPAUSE: Tpause = Tpause(());
 
 impl Tpause {
-    /// `None` where the CPU does not have it.
+    /// Returns `None` if the CPU does not have the instruction.
     pub fn new() -> Option<Self> {
         Method::Tpause.is_available().then_some(Tpause(()))
     }
 
-    /// The same without looking.
+    /// Like [`Tpause::new`], without checking.
     ///
     /// # Safety
-    /// The CPU executes TPAUSE, or traps and something emulates it.
+    /// The CPU must execute TPAUSE, or trap so that something emulates it.
     pub unsafe fn assume_available() -> Self {
         Tpause(())
     }
 }
 
-/// How late TPAUSE may notice a ring: it is the state's exit latency.
+/// How late TPAUSE may notice a ring, which is the state's exit latency.
 pub const TPAUSE_REST_NS: u64 = 300;
 
 impl WaitMethod for Tpause {
@@ -249,7 +249,7 @@ impl WaitMethod for Tpause {
         }
         let rest_ns = clock::now_ns() + TPAUSE_REST_NS;
         let until_ns = until_ns.map_or(rest_ns, |until_ns| until_ns.min(rest_ns));
-        // SAFETY: there is a `Tpause` only where the instruction is.
+        // SAFETY: a `Tpause` exists only where the instruction does.
         count_os_bound(unsafe { tpause(true, clock::ticks_at(until_ns)) });
     }
 }

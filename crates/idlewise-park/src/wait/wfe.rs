@@ -1,8 +1,8 @@
-//! WFE and WFET (Arm): the core waits for an event, and a store to a line that it has reserved by
-//! a load-exclusive is one.
+//! WFE and WFET (Arm): the core waits for an event. A store to a line that it has reserved with a
+//! load-exclusive is an event.
 //!
-//! A WFE without a deadline relies on the kernel's event stream, a timer that sends an event every
-//! 100 µs or so; without it (and without WFET, of Arm v8.7) a deadline could pass unnoticed.
+//! A WFE without a deadline relies on the kernel's event stream, a timer that sends an event about every
+//! 100 µs. Without that stream (and without WFET, from Arm v8.7) a deadline could pass unnoticed.
 
 use core::arch::asm;
 
@@ -39,14 +39,14 @@ pub(super) fn wfet_missing() -> Option<&'static str> {
     Some("the CPU has no WFET")
 }
 
-/// Reserves the line and returns the word: any store to the line is now an event.
+/// Reserves the line and returns the word. From now on any store to the line is an event.
 ///
 /// # Safety
-/// `word` can be read.
+/// `word` must be readable.
 #[inline(always)]
 unsafe fn load_exclusive(word: *const u32) -> u32 {
     let value: u32;
-    // SAFETY: the caller says that it can be read.
+    // SAFETY: the caller guarantees that it is readable.
     unsafe {
         asm!("ldxr {value:w}, [{word}]", value = out(reg) value, word = in(reg) word,
             options(nostack, preserves_flags));
@@ -54,13 +54,13 @@ unsafe fn load_exclusive(word: *const u32) -> u32 {
     value
 }
 
-/// Waits on the line, the kernel's event stream being the only deadline.
+/// Waits on the line. The only deadline is the kernel's event stream.
 pub struct Wfe;
 
 impl WaitMethod for Wfe {
     #[inline]
     fn wait(&self, bell: &Doorbell, _until_ns: Option<u64>) {
-        // SAFETY: the word is ours to read; WFE touches nothing.
+        // SAFETY: the word is readable; WFE touches nothing.
         unsafe {
             if load_exclusive(std::ptr::from_ref(bell.word()).cast()) == Doorbell::POLLING_WORD {
                 asm!("wfe", options(nostack, preserves_flags));
@@ -69,14 +69,14 @@ impl WaitMethod for Wfe {
     }
 }
 
-/// Waits on the line, or until a time.
+/// Waits on the line until a given time.
 pub struct Wfet;
 
 impl WaitMethod for Wfet {
     #[inline]
     fn wait(&self, bell: &Doorbell, until_ns: Option<u64>) {
         let until_ticks = until_ns.map_or(u64::MAX, clock::ticks_at);
-        // SAFETY: the word is ours to read; WFET touches nothing.
+        // SAFETY: the word is readable; WFET touches nothing.
         unsafe {
             if load_exclusive(std::ptr::from_ref(bell.word()).cast()) == Doorbell::POLLING_WORD {
                 asm!(".inst {wfet}", wfet = const WFET_X0, in("x0") until_ticks,

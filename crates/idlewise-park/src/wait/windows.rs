@@ -1,6 +1,6 @@
 //! Sleeping on a word in the kernel (Windows 8): `WaitOnAddress` compares and sleeps in one step.
 //!
-//! Its timeouts are milliseconds, and it works within a process only. Checked by the compiler, not run.
+//! Timeouts are in milliseconds, and it works within one process only. Checked by the compiler, never run.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
@@ -22,15 +22,15 @@ unsafe extern "system" {
 
 const INFINITE: u32 = u32::MAX;
 
-/// What is missing for it here.
+/// What this system lacks.
 pub(super) fn missing() -> Option<&'static str> {
     None
 }
 
-/// Sleeps while the word is `expected`; returns early for no reason now and then.
+/// Sleeps while the word is `expected`. May return spuriously.
 pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, _: Reach) {
     let timeout_ms = until.map_or(INFINITE, |until| {
-        // Rounded up: who wakes up before its deadline would sleep again and again.
+        // Rounded up: a sleep that ended before its deadline would be repeated again and again.
         let left = until.saturating_duration_since(Instant::now());
         let left_ms = left.as_nanos().div_ceil(1_000_000);
         u32::try_from(left_ms).map_or(INFINITE - 1, |left_ms| left_ms.min(INFINITE - 1))
@@ -46,9 +46,9 @@ pub(super) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, _: 
     }
 }
 
-/// Wakes who sleeps on the word at this address.
+/// Wakes the threads that sleep on the word at this address.
 pub(super) fn wake(word: *const AtomicU32, who: Who, _: Reach) {
-    // SAFETY: the address is a key and not read.
+    // SAFETY: the address is only a key and is not read.
     unsafe {
         match who {
             Who::One => WakeByAddressSingle(word.cast()),

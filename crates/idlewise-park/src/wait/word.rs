@@ -1,11 +1,11 @@
-//! Sleeping on a word of 32 bits: the best that the platform has, else a condition variable.
+//! Sleeping on a 32-bit word: the best call that the platform has, or else a condition variable.
 //!
 //! | platform | how | file |
 //! | --- | --- | --- |
 //! | Linux | futex | `futex.rs` |
 //! | Windows | `WaitOnAddress` | `windows.rs` |
 //! | macOS 14.4, iOS 17.4 | `os_sync_wait_on_address` | `apple.rs` |
-//! | others | a few condition variables of std's | `condvar.rs` |
+//! | others | a few of std's condition variables | `condvar.rs` |
 
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
@@ -22,7 +22,7 @@ use super::futex as system;
 #[cfg(windows)]
 use super::windows as system;
 
-/// Where no kernel call is used.
+/// For platforms on which no kernel call is used.
 #[cfg(not(any(target_os = "linux", windows, target_vendor = "apple")))]
 mod system {
     use super::*;
@@ -36,18 +36,18 @@ mod system {
     pub(super) fn wake(_: *const AtomicU32, _: Who, _: Reach) {}
 }
 
-/// Where sleepers and wakers are.
+/// Which wakers a sleeper can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// In one process.
+    /// Those of its own process.
     Process,
-    /// In any that have mapped the word's memory. Only Linux's futex does that here.
+    /// Those of any process that has mapped the word's memory. Only Linux's futex supports that here.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "elsewhere nobody asks"))]
     Processes,
 }
 
 impl Reach {
-    /// The kernel's sleep for it.
+    /// The kernel's sleep for this reach.
     pub(crate) fn sleep(self) -> &'static dyn WaitMethod {
         match self {
             Reach::Process => &Futex { reach: Reach::Process },
@@ -56,20 +56,19 @@ impl Reach {
     }
 }
 
-/// Who is woken.
+/// Which sleepers to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
     One,
     All,
 }
 
-/// What the kernel call needs that is missing here.
+/// What the kernel call requires and this system lacks.
 pub(super) fn missing() -> Option<&'static str> {
     system::missing()
 }
 
-/// Sleeps while the word is `expected`, until it is woken or that moment has come; returns early
-/// for no reason now and then.
+/// Sleeps while the word is `expected`, until woken or until the deadline. May return spuriously.
 pub(crate) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, reach: Reach) {
     if missing().is_some() {
         condvar::sleep(word, expected, until);
@@ -78,7 +77,8 @@ pub(crate) fn sleep(word: &AtomicU32, expected: u32, until: Option<Instant>, rea
     }
 }
 
-/// Wakes those who sleep on the word at this address. It may be nobody's any more: it is not read.
+/// Wakes the threads that sleep on the word at this address. The address is not read, so the word may be
+/// gone.
 pub(crate) fn wake(word: *const AtomicU32, who: Who, reach: Reach) {
     if missing().is_some() {
         condvar::wake(word);

@@ -1,11 +1,11 @@
 //! The idle loop of one thread: select, enter, be woken, reflect.
 //!
-//! The loop sees the world through [`World`] (`world.rs`): the clock, its doorbell, and ways to wait.
-//! `tests.rs` puts it in a world where time passes as the tests say.
+//! The loop reaches the clock, its doorbell and the ways to wait through [`World`] (`world.rs`). `tests.rs`
+//! replaces them by a virtual machine, in which the tests control time.
 //!
-//! A waiter that is not asleep looks at its doorbell between any two pieces of work: from
-//! `start_polling` on, what it does between two looks is one step of counting threads, one step of a
-//! plan, or a selection, each well below a tenth of a microsecond.
+//! A waiter that is awake looks at its doorbell between any two pieces of work. After `start_polling`, such
+//! a piece is one step of counting threads, one step of a plan, or one selection. Each takes well below a
+//! tenth of a microsecond.
 
 use idlewise_core::{
     Context, Device, DisabledMask, Doorbell, FAR_AWAY_NS, Governor, NO_LATENCY_LIMIT_NS, Outcome,
@@ -28,21 +28,22 @@ use crate::wait::word::Reach;
 pub(crate) use world::Events;
 pub(crate) use world::{Here, NoEvents, World};
 
-/// A polling method looks at least this often; a longer time between two looks was somebody else's.
+/// A polling method looks at least this often. If more time passes, somebody else had the CPU.
 const LOOK_EVERY_NS: u64 = 2_000;
-/// A monitored line is left alone until promotion, or so long, so a wake-up from it costs no look at all.
+/// How long a monitored line is left alone unless promotion is due. A wake-up from it then costs no look.
 const MONITOR_NS: u64 = 100_000;
-/// Who polls looks at the OS's clock so often: ours may have jumped since the deadline was made.
+/// How often a polling waiter reads the OS's clock, because ours may have jumped since the deadline was
+/// set.
 const OS_CLOCK_EVERY_NS: u64 = 1_000_000;
-/// Longer times between the beginnings of two waits count as this.
+/// The longest time between the beginnings of two waits that is counted.
 const CYCLE_MAX_NS: u64 = 100_000_000;
 
-/// What a wait was like.
+/// The result of a wait.
 pub(crate) struct Wait {
     pub(crate) outcome: ParkOutcome,
     #[cfg(feature = "tracing")]
     pub(crate) gap_ns: u64,
-    /// The last state; `None` if it ended before it entered any.
+    /// The last state, or `None` if the wait ended before it entered any.
     #[cfg(feature = "tracing")]
     pub(crate) state: Option<crate::wait::Method>,
 }
@@ -59,46 +60,46 @@ impl Wait {
     }
 }
 
-/// What belongs to the waiting thread alone.
+/// The state that belongs to the waiting thread alone.
 pub(crate) struct Waiter {
     table: WaitTable,
     governor: PollLimit,
     device: Device,
     latency_limit_ns: i64,
-    /// `None`: the thread's.
+    /// `None`: the thread's budget is used.
     budget: Option<Budget>,
     preemptions: Preemptions,
-    /// `None`: the table's costs are to stay as they are.
+    /// `None`: the table's costs do not change.
     learned: Option<Learned>,
     is_cost_new: bool,
     trust: Trust,
-    /// From the beginning of a wait to that of the next, on average; 0: not known yet.
+    /// The average time from the beginning of one wait to that of the next; 0 if not known yet.
     cycle_ns: u64,
     started_at_ns: u64,
     stats: WaitStats,
     reach: Reach,
 }
 
-/// A wait that has polled for long enough, and sleeps in a call that is not ours.
+/// A wait that has polled for long enough and now sleeps in the caller's own system call.
 #[cfg(any(target_os = "linux", test))]
 pub(crate) struct Pause {
     course: Course,
     disabled: DisabledMask,
     start_ns: u64,
     deadline: Option<Deadline>,
-    /// The thread's CPU time when it fell asleep, where that was asked for.
+    /// The thread's CPU time when it fell asleep, if it was asked for.
     cpu_ns: Option<u64>,
 }
 
-/// How a wait went.
+/// The course of a wait.
 struct Course {
     state: usize,
     entered_at_ns: u64,
     ended_at_ns: u64,
     is_asleep: bool,
-    /// Of the time until then, what kept the CPU.
+    /// The part of the wait that kept the CPU.
     polled_ns: u64,
-    /// When the ring came, where the waker said so, and what its call took.
+    /// When the ring was made, if the waker recorded it, and how long its call took.
     rung: Option<(u64, u64)>,
 }
 
@@ -127,12 +128,12 @@ impl Waiter {
         }
     }
 
-    /// The same waiter, whose wakers are there.
+    /// The same waiter with another reach of its wakers.
     pub(crate) fn with_reach(self, reach: Reach) -> Self {
         Waiter { reach, ..self }
     }
 
-    /// The states with what was learnt of them.
+    /// The table with what was learnt about its states.
     pub(crate) fn table(&self) -> WaitTable {
         let mut table = self.table.clone();
         if let Some(learned) = self.learned.as_ref().filter(|learned| learned.is_measured()) {
@@ -146,7 +147,7 @@ impl Waiter {
         WaitStats { preempted: self.preemptions.count, ..self.stats }
     }
 
-    /// Waits until the doorbell is rung or the deadline comes. Runs no code of the user's.
+    /// Waits until the doorbell is rung or the deadline passes. Runs no user code.
     #[inline(never)]
     pub(crate) fn wait(&mut self, bell: &Doorbell, deadline: Option<Deadline>) -> Wait {
         self.wait_in(&Here { bell, reach: self.reach, events: &NoEvents }, deadline)
@@ -185,7 +186,7 @@ impl Waiter {
         disabled
     }
 
-    /// Whether this state is left to sleep.
+    /// Whether the current state is a sleep.
     fn is_sleep(&self, course: &Course) -> bool {
         self.table.states()[course.state].method.is_sleep()
     }
@@ -214,7 +215,7 @@ impl Waiter {
         }
     }
 
-    /// States that do not work, and, when others need the CPU, those that keep it.
+    /// The states that do not work and, if others need the CPU, those that keep it.
     fn disabled(&mut self, world: &impl World, now_ns: u64) -> DisabledMask {
         let states = self.table.states();
         let broken = (0..states.len()).filter(|&state| monitor::is_broken(states[state].method));
@@ -238,7 +239,7 @@ impl Waiter {
         }
     }
 
-    /// Makes a new plan if it is time, and there is a choice.
+    /// Makes a new plan if one is due and there is a choice.
     fn plan(&mut self, world: &impl World, disabled: DisabledMask, now_ns: u64) {
         let deepest = self.table.state_table().deepest();
         let has_choice = (0..deepest).any(|state| !disabled.contains(state));
@@ -266,7 +267,7 @@ impl Waiter {
         while !world.is_rung() && !self.governor.plan_step(&mut planner, &context) {}
     }
 
-    /// Goes through states until the wait is over, or the state is a sleep, which is only entered.
+    /// Goes through the states until the wait is over or the state is a sleep, which is only entered.
     fn idle(
         &mut self,
         world: &impl World,
@@ -277,7 +278,7 @@ impl Waiter {
         let mut now_ns = start_ns;
         let mut polled_ns = 0;
         loop {
-            // Promotion leads only to states that are fast enough.
+            // Promotion leads only to states that meet the latency limit.
             let states = self.table.state_table();
             let is_slow = |state: &usize| {
                 i64::try_from(states.get(*state).exit_latency_ns)
@@ -319,7 +320,7 @@ impl Waiter {
             let mut os_clock_at_ns = now_ns.saturating_add(OS_CLOCK_EVERY_NS);
             let mut is_trusted = true;
             while is_trusted && !world.is_rung() && end_ns.is_none_or(|end_ns| now_ns < end_ns) {
-                // Bounded, so that a look that comes late tells of a preemption.
+                // Bounded, so that a late look reveals a preemption.
                 let look_ns = now_ns.saturating_add(quantum_ns);
                 let look_ns = end_ns.map_or(look_ns, |end_ns| end_ns.min(look_ns));
                 world.rest(method, look_ns);
@@ -332,7 +333,7 @@ impl Waiter {
                     is_trusted = self.trust.note(method, ended);
                 }
                 if now_ns < before_ns {
-                    // The counter went back: the stay begins anew.
+                    // The counter went back, so the stay starts again.
                     entered_at_ns = now_ns;
                 } else if now_ns < os_clock_at_ns {
                     continue;
@@ -363,7 +364,7 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until woken or the deadline comes.
+    /// Sleeps until woken or until the deadline passes.
     fn sleep(&mut self, world: &impl World, course: &mut Course, deadline: &mut Option<Deadline>) {
         world.sleeps();
         course.is_asleep = world.fall_asleep();
@@ -373,7 +374,7 @@ impl Waiter {
             let method = self.table.states()[course.state].method;
             while !world.is_rung() {
                 world.sleep(method, deadline.as_ref());
-                // By the OS's clock, as the sleep was: ours may have stopped or jumped, with the machine.
+                // Ask the OS's clock, as the sleep did. Ours may have stopped or jumped with the machine.
                 if deadline.as_mut().is_some_and(|deadline| world.is_reached(deadline)) {
                     break;
                 }
@@ -382,14 +383,14 @@ impl Waiter {
         self.wakes_up(world, course, cpu_ns);
     }
 
-    /// The thread's CPU time when it falls asleep, if it is to be asked for.
+    /// The thread's CPU time when it falls asleep, if it should be measured.
     fn falls_asleep(&self, world: &impl World, entered_at_ns: u64) -> Option<u64> {
         world.is_asleep(entered_at_ns);
         let does_ask = self.learned.as_ref().is_some_and(Learned::wants_own_time);
         if does_ask { world.thread_cpu_ns() } else { None }
     }
 
-    /// Fills in what the sleep was like.
+    /// Records how the sleep went.
     fn wakes_up(&mut self, world: &impl World, course: &mut Course, cpu_ns: Option<u64>) {
         let own_time = cpu_ns.and_then(|before_ns| world.thread_cpu_ns()?.checked_sub(before_ns));
         let now_ns = world.now_ns();
@@ -408,7 +409,7 @@ impl Waiter {
         }
     }
 
-    /// What the wait says of gaps, of sleep, and of the budget.
+    /// Learns from the wait about gaps, sleeping and the budget.
     fn learn(&mut self, world: &impl World, course: &Course, start_ns: u64, woken: bool) {
         let waited_ns = course.ended_at_ns.saturating_sub(start_ns);
         if !woken {
@@ -421,7 +422,7 @@ impl Waiter {
                 learned.note_wake(gap_ns, latency_ns, call_ns);
             }
         } else {
-            // The wake-up came before the exit from the state, as the kernel sees it.
+            // The gap ends with the wake-up, before the exit from the state, as in the kernel.
             let exit_latency_ns = self.table.state_table().get(course.state).exit_latency_ns;
             self.governor.end_wait(waited_ns.saturating_sub(exit_latency_ns));
         }
@@ -452,11 +453,11 @@ impl Waiter {
     }
 }
 
-/// A wait in three parts.
+/// A wait in three parts, for a sleep that the caller makes.
 #[cfg(any(target_os = "linux", test))]
 impl Waiter {
-    /// The first part of a wait whose sleep is the caller's own: polls while that pays. The doorbell polls.
-    /// `None`: the wait is over, rung for, with events or at its deadline.
+    /// The first part: polls while that pays. The doorbell must be POLLING. Returns `None` if the wait is
+    /// over, because of a ring, events or its deadline.
     pub(crate) fn poll(
         &mut self,
         world: &impl World,
@@ -479,7 +480,7 @@ impl Waiter {
         None
     }
 
-    /// Its second part: the doorbell says that it sleeps, or that it was rung for just before.
+    /// The second part. `is_asleep` is `false` if the doorbell was rung just before.
     pub(crate) fn pause(&mut self, world: &impl World, pause: &mut Pause, is_asleep: bool) {
         pause.course.is_asleep = is_asleep;
         if is_asleep {
@@ -487,7 +488,7 @@ impl Waiter {
         }
     }
 
-    /// Its end, before the doorbell is taken. What ends a sleep before its deadline is an event.
+    /// The last part, before the doorbell is taken. Whatever ends a sleep before its deadline is an event.
     pub(crate) fn resume(&mut self, world: &impl World, mut pause: Pause) {
         self.wakes_up(world, &mut pause.course, pause.cpu_ns);
         let mut is_over = || pause.deadline.as_mut().is_some_and(|end| world.is_reached(end));
@@ -501,7 +502,7 @@ impl Waiter {
     }
 }
 
-/// How a monitored wait ended that was to take `asked_ns`.
+/// How a monitored wait ended that was asked to take `asked_ns`.
 fn how_it_ended(is_rung: bool, elapsed_ns: u64, asked_ns: u64) -> Monitored {
     if is_rung && elapsed_ns >= asked_ns && asked_ns >= MONITOR_NS {
         Monitored::Missed
@@ -512,7 +513,7 @@ fn how_it_ended(is_rung: bool, elapsed_ns: u64, asked_ns: u64) -> Monitored {
     }
 }
 
-/// Whether the deadline is reached. Where our clock does not say so, the OS's is not asked.
+/// Whether the deadline is reached. The OS's clock is only asked if ours says so.
 fn is_over(world: &impl World, deadline: &mut Option<Deadline>, now_ns: u64) -> bool {
     deadline.as_mut().is_some_and(|deadline| now_ns >= deadline.at_ns && world.is_reached(deadline))
 }

@@ -1,5 +1,5 @@
-//! Waiters in a world whose time passes as the tests say: the same loop, the same policy, and no chance.
-//! Nothing here is for miri to find, and it would take hours.
+//! Waiters on a virtual machine whose time the tests control: the same loop and policy, without chance.
+//! Miri would find nothing here and take hours.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,27 +12,27 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const NEVER: u64 = u64::MAX;
 
-/// A virtual machine, as idlewise met some: a sleep of 100 µs takes 24 µs to leave, one of 5 ms 92.
+/// A virtual machine like some that idlewise met: a sleep of 100 µs takes 24 µs to leave, one of 5 ms 92.
 const LATENCIES: [(u64, u64); 3] = [(100 * US, 24 * US), (2 * MS, 62 * US), (NEVER, 92 * US)];
-/// CPU time of a sleep, and of the call that ends it.
+/// The CPU time of a sleep, and of the call that ends it.
 const OWN_NS: u64 = 6 * US;
 const CALL_NS: u64 = 4 * US;
-/// The kernel's slack: a sleeper whose deadline comes sleeps on for so long.
+/// The kernel's timer slack: how much longer a sleeper sleeps after its deadline.
 const SLACK_NS: u64 = 50 * US;
 
 struct Machine {
     now_ns: Cell<u64>,
     asleep_ns: Cell<u64>,
     is_asleep: Cell<bool>,
-    /// When the next ring comes; an answered one is [`NEVER`].
+    /// When the next ring is made; [`NEVER`] once it was answered.
     ring_at_ns: Cell<u64>,
     is_crowded: Cell<bool>,
     budget: RefCell<Budget>,
-    /// How the monitor fails.
+    /// How waits on the monitor end.
     monitor: Cell<Monitored>,
-    /// Slept on: when that began.
+    /// When the sleep began that is going on.
     slept_at_ns: Cell<u64>,
-    /// When the deadline is by the OS's clock, if ours jumped since it was made.
+    /// The deadline by the OS's clock, if ours jumped since it was set.
     deadline_ns: Cell<Option<u64>>,
 }
 
@@ -95,7 +95,7 @@ impl World for Machine {
 
     fn rest(&self, method: Method, until_ns: u64) {
         let now_ns = self.now_ns.get();
-        // Noticed a fifth of a microsecond after it came.
+        // The ring is noticed a fifth of a microsecond late.
         let rung_ns = self.ring_at_ns.get().saturating_add(200);
         let end_ns = match self.monitor.get() {
             _ if !method.is_monitored() => rung_ns.min(until_ns).min(now_ns + 500),
@@ -161,12 +161,12 @@ fn waiter() -> Waiter {
     waiter_of(WaitTable::assumed("spin,condvar").unwrap())
 }
 
-/// What a run was like.
+/// The result of a run.
 #[derive(Debug)]
 struct Run {
     cpu_ns: u64,
     elapsed_ns: u64,
-    /// What one that always sleeps at once would have burnt in as many waits.
+    /// What a waiter that always sleeps at once would have burnt in as many waits.
     sleeper_cpu_ns: u64,
     stats: WaitStats,
 }
@@ -177,7 +177,7 @@ impl Run {
     }
 }
 
-/// Waits again and again for `span_ns`. `next_ring` says when the ring after that time comes.
+/// Waits repeatedly for `span_ns`. `next_ring` returns when the next ring after a given time is made.
 fn run(
     waiter: &mut Waiter,
     machine: &Machine,
@@ -204,7 +204,7 @@ fn run(
     }
 }
 
-/// A wait whose sleep is the caller's, as an `EventBell`'s.
+/// A wait whose sleep is the caller's, as in an `EventBell`.
 fn wait_in_parts(waiter: &mut Waiter, machine: &Machine, deadline: Option<Deadline>) {
     assert!(machine.start_polling());
     if let Some(mut pause) = waiter.poll(machine, deadline) {
@@ -218,7 +218,7 @@ fn wait_in_parts(waiter: &mut Waiter, machine: &Machine, deadline: Option<Deadli
     machine.take();
 }
 
-/// The same looks, sleeps, counts and CPU time.
+/// It must make the same looks, sleeps and counts, and use the same CPU time.
 #[test]
 fn a_wait_in_parts_is_a_wait() {
     for (gap_us, timeout_us) in
@@ -227,7 +227,7 @@ fn a_wait_in_parts_is_a_wait() {
         let (mut whole, mut parts) = (waiter(), waiter());
         let machines = [Machine::new(250), Machine::new(250)];
         for turn in 0..4_000 {
-            // Two short gaps, then one of five times the length.
+            // Two short gaps, then one five times as long.
             let gap_ns = gap_us * US * if turn % 3 == 2 { 5 } else { 1 };
             let deadline = machines.each_ref().map(|machine| {
                 let now_ns = machine.now_ns.get();
@@ -254,7 +254,7 @@ fn a_wait_in_parts_is_a_wait() {
 /// `park_timeout` in a loop that nobody wakes.
 #[test]
 fn deadlines_that_nobody_beats_cost_what_sleeping_costs() {
-    // As if somebody had measured this machine before; its latencies make polling worth a lot.
+    // As if this machine had been measured before. Its latencies make polling worth a lot.
     let sleep = WaitState {
         exit_latency_ns: 30 * US,
         transition_ns: OWN_NS + CALL_NS,
@@ -264,7 +264,7 @@ fn deadlines_that_nobody_beats_cost_what_sleeping_costs() {
     let spin = WaitTable::assumed("spin,condvar").unwrap().states()[0];
     for timeout_us in [20, 50, 100, 150, 200, 300, 500, 1_000, 2_000] {
         for table in [WaitTable::new(&[spin, sleep]), WaitTable::assumed("spin,condvar")] {
-            // However large the budget.
+            // Whatever the budget.
             for share_permille in [1000, 250] {
                 let machine = Machine::new(share_permille);
                 let mut waiter = waiter_of(table.clone().unwrap());
@@ -276,10 +276,10 @@ fn deadlines_that_nobody_beats_cost_what_sleeping_costs() {
     }
 }
 
-/// It went back by years before the wait began, and whoever waits until what it said before waits as long.
+/// The clock went back by years before the wait, so a wait by the old time would last that long.
 #[test]
 fn a_deadline_comes_though_the_clock_went_back() {
-    // One that sleeps at once, one that polls for a while, and one that may not sleep.
+    // One waiter sleeps at once, one polls for a while, and one may not sleep.
     for (share_permille, latency_limit_ns) in [(0, None), (1000, None), (1000, Some(0))] {
         let table = WaitTable::assumed("spin,condvar").unwrap();
         let mut waiter = Waiter::new(table, latency_limit_ns, None);
@@ -294,7 +294,7 @@ fn a_deadline_comes_though_the_clock_went_back() {
     }
 }
 
-/// A timer of 150 µs in a loop, and somebody every 20 ms.
+/// A timer of 150 µs in a loop, and a ring every 20 ms.
 #[test]
 fn a_timer_with_a_rare_wake_costs_what_sleeping_costs() {
     for share_permille in [1000, 250] {
@@ -313,7 +313,7 @@ fn gaps_of_50_us_cost_a_quarter_of_a_cpu_at_most() {
     assert!(unlimited.cpu_permille() > 900, "it pays: {unlimited:?}");
     let (mut second, machine) = (waiter(), Machine::new(250));
     let run = run(&mut second, &machine, 500 * MS, None, periodic);
-    // What sleeping takes, the share, and what it begins with.
+    // The cost of sleeping, plus the budget's share, plus its initial balance.
     let most_ns = run.sleeper_cpu_ns + run.elapsed_ns / 4 + MS;
     assert!(run.cpu_ns <= most_ns, "{run:?}");
     assert!(run.cpu_permille() < 500, "{run:?}");
@@ -327,7 +327,7 @@ fn short_gaps_are_polled_for_whatever_the_budget() {
     assert_eq!(run.stats.store_wakes, run.stats.waits, "{run:?}");
 }
 
-/// Seven short gaps for each long one: the budget goes where it helps.
+/// Seven short gaps for each long one: the budget is spent where it helps.
 #[test]
 fn bursts_are_polled_for_and_pauses_slept_through() {
     let (mut waiter, machine) = (waiter(), Machine::new(250));
@@ -341,7 +341,7 @@ fn bursts_are_polled_for_and_pauses_slept_through() {
     assert!(run.cpu_permille() < 150, "{run:?}");
 }
 
-/// A parker for each request has no history; its thread has.
+/// A parker made for each request has no history, but its thread has a budget.
 #[test]
 fn parkers_that_wait_once_have_one_budget() {
     let machine = Machine::new(250);
@@ -372,9 +372,9 @@ fn learns_what_sleeping_costs_here() {
     assert!(about(table.states()[1].exit_latency_ns, 24 * US), "a short one's");
 }
 
-/// Of a method that no other test of this program waits by: distrust is the process's.
+/// Uses a method that no other test here waits with, because distrust affects the whole process.
 fn monitored_waiter(method: &str) -> Waiter {
-    // SAFETY: nothing executes it in this world.
+    // SAFETY: the virtual machine never executes it.
     waiter_of(unsafe { WaitTable::unchecked(&format!("{method},condvar")) })
 }
 

@@ -1,4 +1,4 @@
-//! What a waiter sees of the world: the clock, its doorbell, ways to wait, and other threads.
+//! [`World`]: a waiter's interface to the clock, its doorbell, the ways to wait and other threads.
 
 use idlewise_core::Doorbell;
 
@@ -9,33 +9,33 @@ use crate::load;
 use crate::wait::word::{self, Reach};
 use crate::wait::{Method, condvar};
 
-/// What a waiter needs of the world.
+/// What a waiter calls: the real thing, or a virtual machine in tests.
 pub(crate) trait World {
     fn now_ns(&self) -> u64;
-    /// The doorbell's, as the next three.
+    /// This and the next three are the doorbell's.
     fn start_polling(&self) -> bool;
-    /// Or what else ends the wait is seen.
+    /// Also `true` once other events that end the wait were seen.
     fn is_rung(&self) -> bool;
     fn fall_asleep(&self) -> bool;
     fn take(&self) -> bool;
-    /// Polls, or monitors the doorbell, until that time at the latest.
+    /// Polls, or monitors the doorbell, until `until_ns` at the latest.
     fn rest(&self, method: Method, until_ns: u64);
-    /// Sleeps until woken, or for no reason.
+    /// Sleeps until woken. May return spuriously.
     fn sleep(&self, method: Method, deadline: Option<&Deadline>);
     fn is_reached(&self, deadline: &mut Deadline) -> bool;
-    /// The thread is about to wait.
+    /// Notes that the thread is about to wait.
     fn runs(&self, now_ns: u64);
-    /// It goes to sleep: said before the doorbell says so.
+    /// Notes that the thread goes to sleep. Called before the doorbell is SLEEPING.
     fn sleeps(&self);
-    /// It sleeps: there is time for what may be done now and then.
+    /// The thread sleeps, so there is time for occasional work.
     fn is_asleep(&self, now_ns: u64);
-    /// Whether there are more threads than CPUs; `None`: look at the doorbell and ask again.
+    /// Whether there are more threads than CPUs. `None`: look at the doorbell and ask again.
     fn is_crowded(&self, now_ns: u64) -> Option<bool>;
-    /// When the ring came that ended a sleep, if it came after `since_ns` and its waker says so, and what
-    /// the waker's last call took (0: not known).
+    /// When the ring that ended a sleep was made, if after `since_ns` and if its waker recorded it, and how
+    /// long the waker's last call took (0: not known).
     fn rung(&self, since_ns: u64) -> Option<(u64, u64)>;
     fn thread_cpu_ns(&self) -> Option<u64>;
-    /// The budget of a waiter that has none of its own.
+    /// Calls a function with the thread's budget, for a waiter that has none of its own.
     fn with_thread_budget<R>(
         &self,
         now_ns: u64,
@@ -43,15 +43,15 @@ pub(crate) trait World {
     ) -> Option<R>;
 }
 
-/// What ends a wait besides the doorbell.
+/// Events besides the doorbell that end a wait.
 pub(crate) trait Events {
-    /// Asks whoever knows, unless the bell was rung.
+    /// Checks for events, unless the bell was rung.
     fn look(&self, bell: &Doorbell);
     /// Whether a look saw any.
     fn are_seen(&self) -> bool;
 }
 
-/// Of a waiter that waits for its doorbell alone.
+/// For a waiter that waits for its doorbell alone.
 pub(crate) struct NoEvents;
 
 impl Events for NoEvents {
@@ -64,10 +64,10 @@ impl Events for NoEvents {
     }
 }
 
-/// The real one.
+/// The real machine.
 pub(crate) struct Here<'a, E> {
     pub(crate) bell: &'a Doorbell,
-    /// Where its wakers are.
+    /// Which wakers it has.
     pub(crate) reach: Reach,
     pub(crate) events: &'a E,
 }
@@ -106,15 +106,15 @@ impl<E: Events> World for Here<'_, E> {
 
     #[inline]
     fn sleep(&self, method: Method, deadline: Option<&Deadline>) {
-        // By the OS's clock: ours may jump at any moment, and who sleeps until a time by a clock that went
-        // back sleeps for as long as it went back.
+        // The OS's clock is used, because ours may jump at any moment. A sleep until a time on a clock that
+        // went back would last as much longer.
         let until = deadline.map(Deadline::instant);
         let word = self.bell.word();
         match (self.reach, method) {
             (Reach::Process, Method::Condvar) => {
                 condvar::sleep(word, Doorbell::SLEEPING_WORD, until);
             }
-            // The only one that other processes can end.
+            // The only sleep that other processes can end.
             (reach, _) => word::sleep(word, Doorbell::SLEEPING_WORD, until, reach),
         }
     }

@@ -1,22 +1,22 @@
-//! An emulator of instructions that this CPU lacks, in the handlers of the signals that they raise.
+//! Emulates instructions that this CPU lacks, in the handlers of the signals that they raise.
 //!
-//! UMONITOR, UMWAIT, TPAUSE, MONITORX and MWAITX raise #UD, hence SIGILL; RDTSC and RDTSCP raise #GP,
-//! hence SIGSEGV, in a thread that asked for it ([`trap_tsc`]). The handler decodes the bytes at the
-//! instruction pointer, does what Intel's and AMD's manuals say that the instruction does, and goes
-//! on behind it. So the library's own machine code runs, not a stand-in for it.
+//! UMONITOR, UMWAIT, TPAUSE, MONITORX and MWAITX raise #UD, which becomes SIGILL. RDTSC and RDTSCP raise
+//! #GP, which becomes SIGSEGV, in a thread that asked for it ([`trap_tsc`]). The handler decodes the bytes
+//! at the instruction pointer, does what Intel's and AMD's manuals specify, and continues after the
+//! instruction. So the tests run the library's own machine code.
 //!
-//! Whether an instruction traps is found by executing it ([`traps`]). CPUID does not tell: a hypervisor
-//! may hide an instruction and let it through, some of them (and QEMU 7.2) only to ignore it. One that
-//! does not trap is emulated where the CPU is stopped before each instruction ([`step`]).
+//! Executing an instruction is the only way to find out whether it traps ([`traps`]). CPUID does not tell:
+//! a hypervisor may hide an instruction and still let it through, and some (QEMU 7.2 too) then ignore it.
+//! If an instruction does not trap, the CPU is stopped before each instruction to emulate it ([`step`]).
 //!
-//! The monitored line is compared with a copy made when the monitor was armed; hardware sees
-//! stores that don't change it, too, which a doorbell has none of.
+//! The monitored line is compared with a copy made when the monitor was armed. Hardware also notices stores
+//! that don't change it, but a doorbell has none of those.
 
 use std::arch::asm;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// What was executed, and how often.
+/// How often each instruction was executed.
 #[derive(Debug)]
 pub struct Log {
     pub umonitor: AtomicU64,
@@ -26,7 +26,7 @@ pub struct Log {
     pub monitorx: AtomicU64,
     pub mwaitx: AtomicU64,
     pub rdtsc: AtomicU64,
-    /// The bytes of the last one of each kind, little-endian, in the order of the fields above.
+    /// The bytes of the last instruction of each kind, little-endian, in the order of the fields above.
     pub bytes: [AtomicU32; 7],
     /// Operands for which hardware would have raised #GP.
     pub faults: AtomicU64,
@@ -44,19 +44,19 @@ pub static LOG: Log = Log {
     faults: AtomicU64::new(0),
 };
 
-/// `IA32_UMWAIT_CONTROL`: the longest wait in ticks; 0: unbounded.
+/// `IA32_UMWAIT_CONTROL`: the longest wait in ticks; 0 means unbounded.
 pub static OS_BOUND_TICKS: AtomicU64 = AtomicU64::new(0);
-/// Every so many waits end at once for no reason, as an interrupt makes them do; 0: none.
+/// Every this many waits, one ends at once, as an interrupt would make it; 0 means none.
 pub static SPURIOUS_EVERY: AtomicU64 = AtomicU64::new(0);
-/// What the emulated time stamp counter is ahead of the real one.
+/// How far the emulated time stamp counter is ahead of the real one.
 pub static TSC_OFFSET: AtomicI64 = AtomicI64::new(0);
-/// If not 0, what the emulated counter reads next: it goes on by [`MANUAL_STEP`] with each reading, so
-/// that no time passes while a signal is handled.
+/// If not 0, the next reading of the emulated counter. Each reading adds [`MANUAL_STEP`], so no time passes
+/// while a signal is handled.
 pub static MANUAL_TICKS: AtomicU64 = AtomicU64::new(0);
 const MANUAL_STEP: u64 = 100;
 
 thread_local! {
-    /// The armed line and what was in it.
+    /// The armed line and its contents at that time.
     static MONITOR: Cell<Option<(usize, [u64; 8])>> = const { Cell::new(None) };
 }
 
@@ -66,7 +66,7 @@ fn register(context: &mut Registers, which: libc::c_int) -> &mut i64 {
     &mut context.uc_mcontext.gregs[which as usize]
 }
 
-/// Handles the instructions from here on, in all threads.
+/// From now on, handles the instructions in all threads.
 pub fn install() {
     for (signal, handler) in [
         (libc::SIGILL, on_sigill as extern "C" fn(_, _, _)),
@@ -77,15 +77,15 @@ pub fn install() {
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as *const () as usize;
-            // A wait in the handler may be interrupted by the same signal's instruction elsewhere.
+            // While the handler waits, the same signal may have to be handled again.
             action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
             assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
         }
     }
 }
 
-/// Makes RDTSC trap in this thread and in those that it starts from here on, or not any more. `false`:
-/// the kernel refuses.
+/// Sets whether RDTSC traps in this thread and in those that it starts later. Returns `false` if the kernel
+/// refuses.
 pub fn trap_tsc(is_trapped: bool) -> bool {
     let mode = if is_trapped { libc::PR_TSC_SIGSEGV } else { libc::PR_TSC_ENABLE };
     // SAFETY: changes this thread's own mode.
@@ -99,7 +99,7 @@ fn is_tsc_trapped() -> bool {
     result == 0 && mode == libc::PR_TSC_SIGSEGV
 }
 
-/// The emulated counter, whether or not it traps here.
+/// Reads the emulated counter, whether or not it traps here.
 pub fn ticks() -> u64 {
     if MANUAL_TICKS.load(Ordering::Relaxed) != 0 {
         return MANUAL_TICKS.fetch_add(MANUAL_STEP, Ordering::Relaxed);
@@ -121,7 +121,7 @@ fn real_ticks() -> u64 {
 }
 
 extern "C" fn on_sigill(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes the interrupted thread's registers, ours until we return.
+    // SAFETY: the kernel passes the interrupted thread's registers, ours until the handler returns.
     let context = unsafe { &mut *context.cast::<Registers>() };
     if !execute(context) {
         give_up(signal);
@@ -136,13 +136,13 @@ extern "C" fn on_sigsegv(signal: libc::c_int, _: *mut libc::siginfo_t, context: 
     }
 }
 
-/// Between two instructions of a thread that [`step`]s.
+/// Runs between two instructions of a thread that [`step`]s.
 extern "C" fn on_sigtrap(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: as above.
     execute(unsafe { &mut *context.cast::<Registers>() });
 }
 
-/// Runs this one instruction at a time, so that ours are emulated whether they trap or not.
+/// Single-steps `action`, so that these instructions are emulated whether they trap or not.
 pub fn step<T>(action: impl FnOnce() -> T) -> T {
     const TRAP_FLAG: u64 = 1 << 8;
     // SAFETY: the handler of SIGTRAP is in place; the flag changes nothing else.
@@ -163,14 +163,14 @@ pub enum Instruction {
     Mwaitx,
 }
 
-/// Whether an instruction traps here. Executes it, with a deadline that ends the wait at once.
+/// Returns whether an instruction traps here. Executes it with a deadline that ends the wait at once.
 pub fn traps(instruction: Instruction) -> bool {
     let counts = [&LOG.umwait_c01, &LOG.tpause, &LOG.mwaitx];
     let emulated_count = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
     let before = emulated_count();
     let word = AtomicU32::new(0);
-    // SAFETY: they read the word's cache line, wait, and change registers that are named here. RBX is
-    // the compiler's own, so it is restored.
+    // SAFETY: they read the word's cache line, wait, and change the registers named here. RBX is reserved
+    // by the compiler, so it is restored.
     unsafe {
         match instruction {
             Instruction::Umwait => asm!(
@@ -189,24 +189,24 @@ pub fn traps(instruction: Instruction) -> bool {
     emulated_count() > before
 }
 
-/// A real fault: back to the default, so that the instruction runs again and ends the process.
+/// A real fault: restores the default action, so that the instruction faults again and ends the process.
 fn give_up(signal: libc::c_int) {
     // SAFETY: restores the default action.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// Does what the instruction at the instruction pointer does. `false`: it is none of ours.
+/// Emulates the instruction at the instruction pointer. Returns `false` if it is none of these.
 fn execute(context: &mut Registers) -> bool {
     let address = *register(context, libc::REG_RIP) as usize as *const u8;
-    // SAFETY: an instruction begins there; longer ones are not read, because comparing stops at the
-    // first byte that differs.
+    // SAFETY: an instruction begins there. No byte beyond it is read, because comparing stops at the first
+    // byte that differs.
     let byte = |index: usize| unsafe { address.add(index).read() };
     let (kind, length, counter) = match byte(0) {
         0x0f if byte(1) == 0x31 => (6, 2, &LOG.rdtsc),
         0x0f if byte(1) == 0x01 && byte(2) == 0xf9 => (6, 3, &LOG.rdtsc),
         0x0f if byte(1) == 0x01 && byte(2) == 0xfa => (4, 3, &LOG.monitorx),
         0x0f if byte(1) == 0x01 && byte(2) == 0xfb => (5, 3, &LOG.mwaitx),
-        // The library uses registers that need no REX prefix: RDI and ECX.
+        // The library uses RDI and ECX, which need no REX prefix.
         prefix @ (0x66 | 0xf2 | 0xf3) if byte(1) == 0x0f && byte(2) == 0xae => {
             match (prefix, byte(3)) {
                 (0xf3, 0xf7) => (0, 4, &LOG.umonitor),
@@ -229,11 +229,11 @@ fn execute(context: &mut Registers) -> bool {
     match kind {
         0 => arm(*register(context, libc::REG_RDI) as usize),
         1..=3 => {
-            // ECX has one bit that means something; others raise #GP.
+            // Only one bit of ECX has a meaning; others raise #GP.
             LOG.faults.fetch_add(u64::from(ecx > 1), Ordering::Relaxed);
             let until_ticks = u64::from(edx) << 32 | u64::from(eax);
             let is_bound = wait(kind != 3, Some(until_ticks), count);
-            // CF: the OS's bound ended it. OF, SF, ZF, AF and PF: cleared.
+            // CF: the OS's bound ended it. OF, SF, ZF, AF and PF are cleared.
             const FLAGS: i64 = 0x8d5;
             let flags = register(context, libc::REG_EFL);
             *flags = *flags & !FLAGS | i64::from(is_bound);
@@ -249,7 +249,7 @@ fn execute(context: &mut Registers) -> bool {
             wait(true, until, count);
         }
         _ => {
-            // The OS's own clock knows of a counter that jumped, and goes on.
+            // The OS's clock would have handled a counter that jumped, and goes on.
             let ticks = if is_os_code(address.addr()) { real_ticks() } else { ticks() };
             *register(context, libc::REG_RAX) = (ticks & 0xffff_ffff) as i64;
             *register(context, libc::REG_RDX) = (ticks >> 32) as i64;
@@ -262,7 +262,7 @@ fn execute(context: &mut Registers) -> bool {
     true
 }
 
-/// Whether the kernel mapped it (vDSO): it reads the counter for `clock_gettime`.
+/// Whether the code is the vDSO's, which reads the counter for `clock_gettime`.
 fn is_os_code(address: usize) -> bool {
     // SAFETY: no pointers.
     let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
@@ -279,8 +279,8 @@ fn arm(address: usize) {
     MONITOR.set(Some((address, line(address))));
 }
 
-/// Waits for a store to the armed line if `is_monitored`, the counter, or the OS's bound. Returns
-/// whether it was the bound.
+/// Waits for a store to the armed line (if `is_monitored`), the counter or the OS's bound. Returns whether
+/// the bound ended it.
 fn wait(is_monitored: bool, until_ticks: Option<u64>, count: u64) -> bool {
     let monitor = MONITOR.take();
     let spurious_every = SPURIOUS_EVERY.load(Ordering::Relaxed);
@@ -306,7 +306,7 @@ fn wait(is_monitored: bool, until_ticks: Option<u64>, count: u64) -> bool {
             MANUAL_TICKS.fetch_add(20 * MANUAL_STEP, Ordering::Relaxed);
             continue;
         }
-        // Somebody must run to store: give the CPU away, as hardware has no need to.
+        // Another thread must run to store. Hardware does not need to yield for that.
         // SAFETY: no arguments.
         unsafe { libc::sched_yield() };
     }

@@ -1,6 +1,6 @@
-//! The instruction paths, run on CPUs that lack the instructions: the library's own machine code,
-//! its encodings and its flag handling, by an emulator in a signal handler. Where they don't trap they
-//! are run as the CPU does them, whether CPUID shows them or not, and then emulated all the same.
+//! Runs the instruction paths on CPUs that lack the instructions: the library's own machine code, encodings
+//! and flag handling, with an emulator in a signal handler. Instructions that do not trap are first run
+//! natively, whether CPUID shows them or not, and then emulated all the same.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #![allow(clippy::print_stdout, reason = "a test that cannot run says so")]
 
@@ -19,13 +19,13 @@ use idlewise_park::wait::{Method, WFET_X0, WaitMethod, monitor_lasts};
 use idlewise_park::{ParkOutcome, Parker, WaitTable};
 use machine::{Instruction, LOG};
 
-/// The emulator's settings and counters are the process's: one test at a time.
+/// The emulator's settings and counters are per process, so tests run one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn with_emulator(test: impl FnOnce()) {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     machine::install();
-    // Deadlines of these instructions are the counter's readings, on every machine.
+    // The deadlines of these instructions are counter readings on every machine.
     idlewise_park::wait::trust_counter();
     machine::OS_BOUND_TICKS.store(0, Ordering::Relaxed);
     machine::SPURIOUS_EVERY.store(0, Ordering::Relaxed);
@@ -34,9 +34,9 @@ fn with_emulator(test: impl FnOnce()) {
     assert_eq!(LOG.faults.load(Ordering::Relaxed), 0, "operands that raise #GP");
 }
 
-/// A table of states that are emulated, or that this CPU has.
+/// A table of states that are emulated or that this CPU has.
 fn emulated(states: &str) -> WaitTable {
-    // SAFETY: the emulator is installed by every test that asks for one.
+    // SAFETY: every test that calls this has installed the emulator.
     unsafe { WaitTable::unchecked(states) }
 }
 
@@ -55,8 +55,8 @@ fn mwaitx() -> Mwaitx {
     unsafe { Mwaitx::assume_available() }
 }
 
-/// Has threads wait by an instruction, emulated, until it was done in each of the ways that are counted.
-/// Where it does not trap, they wait as this CPU does it, and then the methods do, step by step.
+/// Makes threads wait with an emulated instruction until each counted case has happened. If it does not
+/// trap, the threads wait natively, and then the methods are single-stepped.
 fn play(instruction: Instruction, tables: &[&str], ways: &[(&AtomicU64, &dyn WaitMethod)]) {
     let does_trap = machine::traps(instruction);
     let play_tables = || tables.iter().for_each(|states| play_ping_pong(states, 500));
@@ -78,7 +78,7 @@ fn play(instruction: Instruction, tables: &[&str], ways: &[(&AtomicU64, &dyn Wai
     assert!(is_played, "{LOG:?}");
 }
 
-/// Two threads ring each other's doorbells, and wait for that one instruction at a time.
+/// Two threads ring each other's doorbells, waiting with a single method.
 fn ring_in_turns(method: &dyn WaitMethod, rounds: u32) {
     let bells = [Doorbell::new(), Doorbell::new()];
     let wait = |bell: &Doorbell| {
@@ -107,7 +107,7 @@ fn ring_in_turns(method: &dyn WaitMethod, rounds: u32) {
 /// Two threads wake each other many times, both waiting in this state only.
 fn play_ping_pong(states: &str, rounds: u32) {
     let parker = || {
-        // A limit that no sleep keeps: the first state is the only one.
+        // No sleep meets this limit, so the first state is the only one.
         Parker::builder().table(emulated(states)).latency_limit_ns(2_000).build()
     };
     let (ping, ball) = (parker(), AtomicU32::new(0));
@@ -188,7 +188,7 @@ fn deadlines_end_every_instruction() {
 #[test]
 fn waits_are_promoted_to_the_sleep() {
     with_emulator(|| {
-        // A thread that gets no CPU for the whole wait sees its deadline first: try again.
+        // A thread that gets no CPU for the whole wait sees its deadline first, so try again.
         let is_promoted = (0..200).any(|_| {
             let parker = Parker::builder().table(emulated("umwait-c02,futex")).build();
             parker.park_timeout(Duration::from_millis(5));
@@ -224,7 +224,7 @@ fn a_ring_before_the_monitor_is_armed_is_not_slept_over() {
         let bell = Doorbell::new();
         assert!(bell.start_polling());
         let _ = bell.ring();
-        // None of these has a deadline: sleeping over the ring would hang.
+        // None of these has a deadline, so missing the ring would hang.
         umwait(true).wait(&bell, None);
         mwaitx().wait(&bell, None);
         tpause().wait(&bell, None);
@@ -232,8 +232,8 @@ fn a_ring_before_the_monitor_is_armed_is_not_slept_over() {
     });
 }
 
-/// The library's clock reads the time stamp counter; here it is trapped, and jumps in the middle of a
-/// wait, as when a machine was suspended or a virtual one moved. Deadlines are the OS's clock's.
+/// The library's clock reads the time stamp counter. Here that is trapped, and jumps in the middle of a
+/// wait, as after a suspend or a migration. Deadlines follow the OS's clock.
 #[test]
 fn a_counter_that_jumps_moves_no_deadline() {
     with_emulator(|| {
@@ -249,7 +249,7 @@ fn a_counter_that_jumps_moves_no_deadline() {
             println!("SKIPPED: the kernel does not let RDTSC trap");
             return;
         }
-        // `then` after the jump; what ended the wait, and whether its time had come.
+        // Runs `then` after the jump. Returns what ended the wait, and whether its time had come.
         let jump = |parker: &Parker,
                     readings: u64,
                     ticks: i64,
@@ -258,7 +258,7 @@ fn a_counter_that_jumps_moves_no_deadline() {
             let (before, start) = (LOG.rdtsc.load(Ordering::Relaxed), Instant::now());
             let outcome = std::thread::scope(|scope| {
                 scope.spawn(move || {
-                    // At different moments of the wait, some before it begins.
+                    // At different moments of the wait, some of them before it begins.
                     while LOG.rdtsc.load(Ordering::Relaxed) < before + readings {
                         std::thread::yield_now();
                     }
@@ -269,7 +269,7 @@ fn a_counter_that_jumps_moves_no_deadline() {
             });
             (outcome, start.elapsed() >= timeout)
         };
-        // Whoever waits has read it four times before it waits.
+        // A waiter has read the counter four times before it waits.
         for (parker, readings) in
             [&spin, &sleep].into_iter().flat_map(|p| (1..=4).map(move |n| (p, n)))
         {
@@ -297,7 +297,7 @@ fn a_counter_that_jumps_moves_no_deadline() {
     });
 }
 
-/// Runs with a counter that passes by itself and not with time. `false`: the kernel does not let it trap.
+/// Runs with a counter that advances by readings, not by time. `false`: the kernel refuses the trap.
 fn with_manual_clock(action: impl FnOnce()) -> bool {
     if !machine::trap_tsc(true) {
         println!("SKIPPED: the kernel does not let RDTSC trap");
@@ -309,7 +309,7 @@ fn with_manual_clock(action: impl FnOnce()) -> bool {
     machine::trap_tsc(false)
 }
 
-/// What is asked before a monitored state is used.
+/// The check before a monitored state is used.
 #[test]
 fn a_monitor_is_tried_before_it_is_trusted() {
     with_emulator(|| {
@@ -326,7 +326,7 @@ fn a_monitor_is_tried_before_it_is_trusted() {
     });
 }
 
-/// The OS, the hypervisor or a microcode update switches monitoring off while the process runs.
+/// The OS, the hypervisor or a microcode update disables monitoring while the process runs.
 #[test]
 fn a_monitor_that_is_switched_off_is_used_no_more() {
     with_emulator(|| {
@@ -351,7 +351,7 @@ fn a_monitor_that_is_switched_off_is_used_no_more() {
             assert!(is_dropped);
             let doubts = limited.table().doubts().join(", ");
             assert!(doubts.starts_with("umwait-c01: not used any more"), "{doubts}");
-            // Another parker knows.
+            // Another parker knows it too.
             let before = LOG.umwait_c01.load(Ordering::Relaxed);
             parker.park_timeout(timeout);
             assert_eq!(LOG.umwait_c01.load(Ordering::Relaxed), before);
@@ -360,7 +360,7 @@ fn a_monitor_that_is_switched_off_is_used_no_more() {
     });
 }
 
-/// What an assembler of GNU's makes of an instruction, as objdump prints it; `None` if there is none.
+/// GNU's assembly of an instruction, as objdump prints it; `None` without a GNU assembler.
 fn assemble(prefix: &str, options: &[&str], text: &str) -> Option<String> {
     let (assembler, objdump) = (format!("{prefix}as"), format!("{prefix}objdump"));
     if Command::new(&assembler).arg("--version").stdout(Stdio::null()).status().is_err() {
@@ -385,7 +385,7 @@ fn assemble(prefix: &str, options: &[&str], text: &str) -> Option<String> {
     Some(line.trim_start().to_owned())
 }
 
-/// The numbers that the library's assembler chose are those of GNU's.
+/// The encodings of the library's assembler are the same as GNU's.
 #[test]
 fn encodings_are_those_of_another_assembler() {
     for (text, expected) in waitpkg::ENCODINGS.iter().chain(&mwaitx::ENCODINGS) {
@@ -399,13 +399,13 @@ fn encodings_are_those_of_another_assembler() {
     }
 }
 
-/// What ran is what that assembler was asked about, whether it traps or not.
+/// The executed bytes are those that the assembler was asked about, whether they trap or not.
 #[test]
 fn executed_bytes_are_the_listed_encodings() {
     with_emulator(|| {
         let bell = Doorbell::new();
         assert!(bell.start_polling());
-        // Nobody rings; as if interrupted at once.
+        // Nobody rings, so make waits end at once, as if interrupted.
         machine::SPURIOUS_EVERY.store(1, Ordering::Relaxed);
         LOG.bytes.iter().for_each(|bytes| bytes.store(0, Ordering::Relaxed));
         machine::step(|| {

@@ -1,4 +1,4 @@
-//! The sleep of systems without futexes.
+//! The sleep used on systems without futexes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use idlewise_park::condvar::{sleep, wake};
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-/// Two sleepers share the bucket, each with a waker: a wake that meets the other must not be lost.
+/// Two sleepers with a waker each share the bucket. A wake-up that reaches the wrong one must not be lost.
 fn two_sleepers() {
     let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
     let wait = |word: &AtomicU32| {

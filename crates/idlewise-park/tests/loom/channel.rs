@@ -1,4 +1,4 @@
-//! The channel: its rings, its lines, its ends.
+//! The channel's rings, lines and ends.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,7 +12,7 @@ use idlewise_park::channel::{Receiver, Select, Sender, TrySendError, bounded, un
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-/// One sender sends two items one after another, for which there is room for one.
+/// One sender sends two items, one after the other, with room for one.
 fn sender_waits_for_room() {
     let (sender, receiver) = bounded(1);
     let thread = thread::spawn(move || (1..=2).for_each(|n| sender.send(n).unwrap()));
@@ -46,7 +46,7 @@ fn broken_a_stamp_that_publishes_nothing() {
     must_fail(Break::StampRelaxed, sender_waits_for_room);
 }
 
-/// Two senders, an item each.
+/// Two senders with one item each.
 fn two_senders(capacity: usize) {
     let (sender, receiver) = bounded(capacity);
     let threads: Vec<_> = (1..=2)
@@ -72,7 +72,7 @@ fn two_senders_race_for_room() {
     explore_within("channel of 1: two senders", 1, || two_senders(1));
 }
 
-/// One sender with two items, two receivers of one each.
+/// One sender with two items, and two receivers of one item each.
 fn two_receivers(channel: fn() -> (Sender<u32>, Receiver<u32>)) {
     let (sender, receiver) = channel();
     let other = receiver.clone();
@@ -131,20 +131,20 @@ fn a_receiver_that_goes_lets_a_waiting_sender_go() {
         let (sender, receiver) = bounded(1);
         sender.send(1).unwrap();
         let thread = thread::spawn(move || drop(receiver));
-        // Both answers are true: the receiver may go before or after it.
+        // Both results are right: the receiver may go before or after this.
         let _ = sender.send(2);
         thread.join().unwrap();
         assert!(sender.is_empty(), "an item is left behind");
     });
 }
 
-/// One receiver gives up, the other must get the item, or the one that comes after it.
+/// One receiver gives up. The other one, or one that comes later, must get the item.
 fn one_gives_up() {
     let (sender, receiver) = bounded(2);
     let impatient = receiver.clone();
     let answer = sender.clone();
     let giving_up = thread::spawn(move || {
-        // Time does not pass in a model: it looks, gets in line, looks, and gives up.
+        // No time passes in a model: it looks, gets in line, looks again, and gives up.
         if impatient.recv_timeout(Duration::ZERO).is_ok() {
             answer.send(2).unwrap();
         }
@@ -160,7 +160,7 @@ fn giving_up_races_with_a_call() {
     explore_within("channel: one of two receivers gives up", 2, one_gives_up);
 }
 
-/// Two items; one receiver takes one without waiting for the call that it gets.
+/// Two items. One receiver takes an item without waiting for the call that it gets.
 fn call_that_is_not_needed() {
     let (sender, receiver) = bounded(2);
     let other = receiver.clone();
@@ -178,7 +178,7 @@ fn two_senders_race_with_two_receivers() {
     explore_within("channel of 2: two senders, two receivers", 1, call_that_is_not_needed);
 }
 
-/// An executor of one task: a wake is an unpark.
+/// An executor for one task, in which a wake-up is an unpark.
 struct Task(loom::thread::Thread);
 
 impl Wake for Task {
@@ -213,7 +213,7 @@ fn tasks_race_with_each_other() {
     });
 }
 
-/// A future is dropped after one look: a call that it got goes to the thread that waits.
+/// A future is dropped after one look. If it was called, the call goes to the waiting thread.
 fn dropped_future() {
     let (sender, receiver) = bounded(2);
     let other = receiver.clone();
@@ -236,7 +236,7 @@ fn a_dropped_future_races_with_a_call() {
     explore_within("channel: a future is dropped, a thread waits", 2, dropped_future);
 }
 
-/// The same with a future that is first in line before the others begin.
+/// The same, with a future that is first in line before the others begin.
 fn dropped_future_in_line() {
     let (sender, receiver) = bounded(1);
     let other = receiver.clone();
@@ -271,7 +271,7 @@ fn select_races_with_two_senders() {
         let mut received = [false; 2];
         while received != [true; 2] {
             let mut select = Select::new();
-            // Those that are through stay disconnected, so only the others are asked.
+            // Ends of finished threads stay disconnected, so only the others are asked.
             let ends: Vec<_> =
                 [&one, &two].into_iter().enumerate().filter(|(n, _)| !received[*n]).collect();
             ends.iter().for_each(|(_, end)| _ = select.recv(end));

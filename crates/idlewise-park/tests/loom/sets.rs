@@ -9,7 +9,7 @@ use idlewise_park::{EventBell, Idle, WaitSet};
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-/// Two bells ring once each; the set tells each of them, with its work.
+/// Two bells ring once each. The set reports each of them, together with its work.
 #[test]
 fn two_bells_race_with_waits() {
     explore_within("wait set: two bells", 3, || {
@@ -23,7 +23,7 @@ fn two_bells_race_with_waits() {
             })
         });
         let mut told = [false; 2];
-        // One look that gives up, then waits that don't.
+        // The first look gives up, the waits after it don't.
         let mut rung = set.wait_timeout(Duration::ZERO);
         loop {
             for index in rung {
@@ -42,7 +42,7 @@ fn two_bells_race_with_waits() {
     });
 }
 
-/// A bell rings and is dropped while the set makes another: the ring is the old one's.
+/// A bell rings and is dropped while the set makes another. The ring must count as the old bell's.
 #[test]
 fn a_bell_that_goes_races_with_one_that_comes() {
     explore("wait set: a bell goes, another comes", || {
@@ -57,7 +57,7 @@ fn a_bell_that_goes_races_with_one_that_comes() {
     });
 }
 
-/// Work that is a count, as a queue of others.
+/// Work that is only a count, like a scheduler's own queue.
 struct Queue(AtomicU32);
 
 impl Queue {
@@ -75,8 +75,8 @@ impl Queue {
     }
 }
 
-/// A worker is about to wait when it finds work that only it sees, and is busy from then on. A wake-up
-/// for the submitter's task that chose it is handed on to the other.
+/// A worker is about to wait when it finds work that only it can see, and is busy from then on. If it was
+/// chosen for the submitter's task, that wake-up goes to the other worker.
 fn hand_on() {
     let idle = Idle::new(2);
     let queue = Arc::new(Queue(AtomicU32::new(0)));
@@ -113,7 +113,7 @@ fn broken_a_wake_up_that_is_not_handed_on() {
     must_fail(Break::HandOnKept, hand_on);
 }
 
-/// A worker that searches goes to wait while a submitter wakes nobody, because it searches.
+/// A searching worker goes to wait, while a submitter wakes nobody because it searches.
 fn searcher_gives_up() {
     let idle = Idle::new(1);
     let queue = Arc::new(Queue(AtomicU32::new(0)));
@@ -143,14 +143,14 @@ fn broken_a_search_that_ends_after_the_look() {
     must_fail(Break::SearchEndsAfterLook, searcher_gives_up);
 }
 
-/// Two wakers of an event bell, which do one work each.
+/// Two wakers of an event bell, with one piece of work each.
 struct TwoWakers {
     work: Arc<[AtomicU32; 2]>,
     threads: [thread::JoinHandle<()>; 2],
 }
 
 impl TwoWakers {
-    /// The second one leaves an event before its work, if there is a place for it.
+    /// The second one leaves an event before its work, if it is given a place for it.
     fn of(bell: &EventBell, event: Option<&Arc<AtomicU32>>) -> TwoWakers {
         let work = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let threads = [0, 1].map(|waker| {
@@ -171,7 +171,7 @@ impl TwoWakers {
         self.work.iter().any(|work| work.load(Ordering::Relaxed) == 0)
     }
 
-    /// In the end every write that was made is read: else the bell's poll would return at once for ever.
+    /// At the end every write has been read; otherwise the bell's poll would return at once for ever.
     fn end(self, bell: &EventBell) {
         for thread in self.threads {
             thread.join().unwrap();
@@ -184,7 +184,7 @@ impl TwoWakers {
     }
 }
 
-/// The thread waits until it has seen both works, once leaving epoll by itself.
+/// The thread waits until it has seen both pieces of work, and leaves epoll once by itself.
 fn owed_writes() {
     let bell = EventBell::new().unwrap();
     let wakers = TwoWakers::of(&bell, None);
@@ -212,7 +212,7 @@ fn broken_an_owed_write_that_is_forgotten() {
     must_fail(Break::WriteForgotten, owed_writes);
 }
 
-/// As `owed_writes`, of a bell that looks for events before it sleeps.
+/// Like `owed_writes`, with a bell that looks for events before it sleeps.
 fn polls_then_sleeps() {
     let mut bell = EventBell::new().unwrap();
     let event = Arc::new(AtomicU32::new(0));

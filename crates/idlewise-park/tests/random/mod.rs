@@ -1,4 +1,4 @@
-//! Pseudo-random numbers (xorshift64*) for the stress programs: the same for the same seed.
+//! Pseudo-random numbers (xorshift64*) for the stress programs. The same seed gives the same numbers.
 
 pub struct Random(pub u64);
 

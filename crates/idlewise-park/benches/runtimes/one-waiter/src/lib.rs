@@ -1,9 +1,9 @@
-//! A condition variable for one waiter at a time, made of a `RawParker`, and the mutex that goes with
-//! it: the part of std's interface that tokio's and rayon's places to wait use.
+//! A condition variable for one waiter at a time, built on a `RawParker`, and its mutex. It has the part of
+//! std's interface that tokio and rayon use where their threads wait.
 //!
-//! The parker keeps a token for a waiter that is about to wait, so a notification between unlocking
-//! and waiting is not lost. A wait may return for a notification that was for an earlier one, as std's
-//! may for no reason: both callers look again.
+//! The parker keeps a token for a waiter that is about to wait, so a notification between unlocking and
+//! waiting is not lost. A wait may return because of a notification for an earlier one. Since std allows
+//! spurious wake-ups too, both callers check again.
 
 use std::convert::Infallible;
 use std::ops::{Deref, DerefMut};
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use idlewise_park::RawParker;
 
-/// As std's, but a guard knows its mutex.
+/// Like std's mutex, but a guard knows its mutex.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(std::sync::Mutex<T>);
 
-/// Unlocks when it goes.
+/// Unlocks the mutex when dropped.
 #[derive(Debug)]
 pub struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
@@ -24,7 +24,7 @@ pub struct MutexGuard<'a, T> {
 }
 
 impl<T> Mutex<T> {
-    /// A mutex around a value.
+    /// Creates a mutex around a value.
     pub const fn new(value: T) -> Self {
         Mutex(std::sync::Mutex::new(value))
     }
@@ -33,7 +33,7 @@ impl<T> Mutex<T> {
         MutexGuard { mutex: self, guard: self.0.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// Never fails: a `Result`, because std's is one.
+    /// Never fails. It returns a `Result` because std's method does.
     pub fn lock(&self) -> Result<MutexGuard<'_, T>, Infallible> {
         Ok(self.guard())
     }
@@ -53,7 +53,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// For one waiter at a time.
+/// A condition variable for one waiter at a time.
 #[derive(Debug, Default)]
 pub struct Condvar(RawParker);
 
@@ -62,19 +62,19 @@ pub struct Condvar(RawParker);
 pub struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
-    /// Whether it did.
+    /// Returns whether the wait timed out.
     pub fn timed_out(&self) -> bool {
         self.0
     }
 }
 
 impl Condvar {
-    /// One that nobody notified.
+    /// Creates a condition variable.
     pub const fn new() -> Self {
         Condvar(RawParker::new())
     }
 
-    /// Unlocks, waits and locks again.
+    /// Unlocks the mutex, waits, and locks it again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> Result<MutexGuard<'a, T>, Infallible> {
         let mutex = guard.mutex;
         drop(guard);
@@ -82,7 +82,7 @@ impl Condvar {
         Ok(mutex.guard())
     }
 
-    /// The same, but not longer than this.
+    /// Like [`Condvar::wait`], with a timeout.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -94,30 +94,30 @@ impl Condvar {
         Ok((mutex.guard(), WaitTimeoutResult(!outcome.is_woken())))
     }
 
-    /// Ends the wait.
+    /// Wakes the waiter.
     pub fn notify_one(&self) {
         self.0.unpark();
     }
 
-    /// Ends the wait: there is one.
+    /// Wakes the only waiter.
     pub fn notify_all(&self) {
         self.0.unpark();
     }
 }
 
-/// For tokio, whose own mutex returns the guard itself.
+/// For tokio, whose own mutex returns the guard without a `Result`.
 pub mod plain {
-    /// As [`crate::Mutex`].
+    /// Like [`crate::Mutex`].
     #[derive(Debug, Default)]
     pub struct Mutex<T>(crate::Mutex<T>);
 
     impl<T> Mutex<T> {
-        /// A mutex around a value.
+        /// Creates a mutex around a value.
         pub const fn new(value: T) -> Self {
             Mutex(crate::Mutex::new(value))
         }
 
-        /// Locks.
+        /// Locks the mutex.
         pub fn lock(&self) -> crate::MutexGuard<'_, T> {
             self.0.guard()
         }

@@ -1,9 +1,9 @@
-//! idlewise-park's parker with the names and results of the crate `parking`.
+//! idlewise-park's parker with the names and return values of the crate `parking`.
 
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// A parker and an unparker of it.
+/// Creates a parker and its unparker.
 pub fn pair() -> (Parker, Unparker) {
     let parker = Parker::new();
     let unparker = parker.unparker();
@@ -14,12 +14,12 @@ pub fn pair() -> (Parker, Unparker) {
 #[derive(Debug, Default)]
 pub struct Parker(idlewise_park::Parker);
 
-/// Leaves one.
+/// Leaves a token.
 #[derive(Clone, Debug)]
 pub struct Unparker(idlewise_park::Unparker);
 
 impl Parker {
-    /// One without a token.
+    /// Creates a parker without a token.
     pub fn new() -> Self {
         Self::default()
     }
@@ -29,41 +29,41 @@ impl Parker {
         self.0.park();
     }
 
-    /// Whether there was one in time.
+    /// Waits with a timeout. Returns whether there was a token in time.
     pub fn park_timeout(&self, duration: Duration) -> bool {
         self.0.park_timeout(duration).is_woken()
     }
 
-    /// Whether there was one in time.
+    /// Waits with a deadline. Returns whether there was a token in time.
     pub fn park_deadline(&self, instant: Instant) -> bool {
         self.0.park_deadline(instant).is_woken()
     }
 
-    /// As [`Unparker::unpark`].
+    /// Like [`Unparker::unpark`].
     pub fn unpark(&self) -> bool {
         self.0.unparker().unpark();
         true
     }
 
-    /// An unparker of it.
+    /// Returns an unparker of this parker.
     pub fn unparker(&self) -> Unparker {
         Unparker(self.0.unparker().clone())
     }
 }
 
 impl Unparker {
-    /// Leaves a token. Always true, which is right unless there was one: callers take it for a hint.
+    /// Leaves a token. Returns `true` even if there was one; callers use the result as a hint.
     pub fn unpark(&self) -> bool {
         self.0.unpark();
         true
     }
 
-    /// Whether it wakes that parker.
+    /// Returns whether it wakes that parker.
     pub fn will_unpark(&self, parker: &Parker) -> bool {
         self.0.will_unpark(&parker.0)
     }
 
-    /// Whether both wake the same.
+    /// Returns whether both wake the same parker.
     pub fn same_parker(&self, other: &Unparker) -> bool {
         self.0.same_parker(&other.0)
     }
