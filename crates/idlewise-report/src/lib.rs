@@ -15,7 +15,7 @@
 //! | `diff/` | where two governors differ, and what it costs |
 //! | `export.rs` | what the columns of an export mean |
 //! | `simulate.rs` | what a simulated run says |
-//! | `study.rs` | a study as text, page, JSON and plot |
+//! | `study/` | [`study::STUDIES`]: published claims; a study as text, page, JSON and plot |
 //! | `validate.rs` | what is wrong or doubtful in a log |
 //! | `shown.rs` | [`shown()`]: text that is not ours, made safe to show
 //! | `notes.rs` | [`Notes`]: basis and doubts, the lines under a table |

@@ -5,7 +5,7 @@
 //! | `replay/` | [`replay::Lane`]: a governor over the gaps of a CPU, and what it tallies |
 //! | `idle_loop.rs` | the loop around a governor, as replay and simulation share it |
 //! | `simulate/` | [`simulate::simulate`]: a whole machine in discrete events |
-//! | `study/` | [`study::STUDIES`]: published claims confronted with the simulated machine |
+//! | `study/` | [`study`]: the runs with which published claims are compared |
 //! | `workload/` | [`workload::Workload`]: what runs on it |
 //! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
 //! | `bound.rs` | [`Bound`]: governors for orientation, by name |

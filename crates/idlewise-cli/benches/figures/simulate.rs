@@ -5,8 +5,9 @@ use std::error::Error;
 use idlewise_core::{Governor, tick_period_ns};
 use idlewise_linux::resolve;
 use idlewise_machine::bundled;
+use idlewise_report::study::STUDIES;
 use idlewise_sim::simulate::{Hardware, Report, Setup, simulate};
-use idlewise_sim::study::{STUDIES, Shelf};
+use idlewise_sim::study::Shelf;
 use idlewise_sim::workload::Workload;
 
 use crate::figure::{Figure, Goal, median, print, time};
@@ -60,10 +61,10 @@ pub fn run_all() -> Result<(), Box<dyn Error>> {
     figure("  of it".to_owned(), "M events", event_count / 1e6, Goal::None);
     figure("  which is".to_owned(), "M events/s", event_count / seconds / 1e6, Goal::None);
     let shelf = Shelf { governor: &governor };
-    for spec in STUDIES {
-        let (taken, study) = time(|| spec.run(&shelf));
-        study?;
-        figure(format!("study {}", spec.name), "s", taken.as_secs_f64(), Goal::AtMost(10.0));
+    for study in STUDIES {
+        let (taken, page) = time(|| study.run(&shelf));
+        page?;
+        figure(format!("study {}", study.name), "s", taken.as_secs_f64(), Goal::AtMost(10.0));
     }
     print("simulate: one thread; a simulated Xeon under menu 6.12", &figures);
     Ok(())

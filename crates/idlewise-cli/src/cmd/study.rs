@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use idlewise_core::Governor;
 use idlewise_linux::resolve;
-use idlewise_report::{TextStyle, study};
-use idlewise_sim::study::{STUDIES, Shelf, Study as Outcome, StudySpec};
+use idlewise_report::TextStyle;
+use idlewise_report::study::{self, Page, STUDIES};
+use idlewise_sim::study::Shelf;
 use idlewise_trace::OutputFile;
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -61,38 +62,40 @@ impl Study {
     /// Runs what was asked for and prints it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         threads::start();
-        let specs: Vec<&StudySpec> = match &self.name {
-            None => STUDIES.iter().collect(),
-            Some(name) => vec![STUDIES.iter().find(|spec| spec.name == name).ok_or_else(|| {
-                let known = STUDIES.iter().map(|spec| spec.name);
+        let studies: Vec<&study::Study> = match &self.name {
+            None => STUDIES.to_vec(),
+            Some(name) => vec![STUDIES.into_iter().find(|study| study.name == name).ok_or_else(|| {
+                let known = STUDIES.iter().map(|study| study.name);
                 let hint = did_you_mean(name, known, "`idlewise study --help` lists them");
                 Failure::new(format_args!("no study '{name}'; {hint}"))
             })?],
         };
         // Before a minute of simulating, not after.
-        let pages = match &self.pages {
-            Some(folder) => start_pages(folder, &specs, self.force)?,
+        let files = match &self.pages {
+            Some(folder) => start_pages(folder, &studies, self.force)?,
             None => Vec::new(),
         };
         let shelf = Shelf { governor: &governor };
-        let outcomes: Vec<Outcome> = specs
+        let pages: Vec<Page> = studies
             .par_iter()
-            .map(|spec| spec.run(&shelf).map_err(Failure::new))
+            .map(|study| study.run(&shelf).map_err(Failure::new))
             .collect::<Result<_, _>>()?;
+        let results = || studies.iter().zip(&pages);
         let mut out = screen::stdout();
         if let Some(folder) = &self.pages {
-            for (outcome, [page, plot]) in outcomes.iter().zip(pages) {
-                output::write(page, study::to_markdown(outcome))?;
-                output::write(plot, study::to_svg(&outcome.plot))?;
-                writeln!(out, "{}", screen::name(&folder.join(format!("{}.md", outcome.name))))?;
+            for ((study, page), [text, plot]) in results().zip(files) {
+                output::write(text, study::to_markdown(study, page))?;
+                output::write(plot, study::to_svg(&page.plot))?;
+                writeln!(out, "{}", screen::name(&folder.join(format!("{}.md", study.name))))?;
             }
         } else if self.json {
-            let studies: Vec<Value> = outcomes.iter().map(study::to_json).collect();
+            let studies: Vec<Value> =
+                results().map(|(study, page)| study::to_json(study, page)).collect();
             out.json(SCHEMA, &json!({ "studies": studies }))?;
         } else {
-            let texts =
-                outcomes.iter().map(|outcome| study::to_text(outcome, &TextStyle::for_stdout()));
-            let texts: Vec<String> = texts.collect();
+            let style = TextStyle::for_stdout();
+            let texts: Vec<String> =
+                results().map(|(study, page)| study::to_text(study, page, &style)).collect();
             out.write_all(texts.join("\n\n").as_bytes())?;
         }
         Ok(ExitCode::SUCCESS)
@@ -107,7 +110,7 @@ fn governor(id: &str, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
 /// The page and the plot of each study.
 fn start_pages(
     folder: &Path,
-    specs: &[&StudySpec],
+    studies: &[&study::Study],
     force: bool,
 ) -> Result<Vec<[OutputFile; 2]>, Failure> {
     if !folder.is_dir() {
@@ -116,8 +119,8 @@ fn start_pages(
             folder.display()
         )));
     }
-    let start = |spec: &&StudySpec, ending: &str| {
-        output::create(&folder.join(format!("{}.{ending}", spec.name)), force, &[])
+    let start = |study: &study::Study, ending: &str| {
+        output::create(&folder.join(format!("{}.{ending}", study.name)), force, &[])
     };
-    specs.iter().map(|spec| Ok([start(spec, "md")?, start(spec, "svg")?])).collect()
+    studies.iter().map(|study| Ok([start(study, "md")?, start(study, "svg")?])).collect()
 }

@@ -120,6 +120,11 @@ impl Delays {
         (!self.counts.is_empty()).then(|| self.sum_ns as f64 / self.count() as f64)
     }
 
+    /// The shortest.
+    pub fn min_ns(&self) -> Option<u64> {
+        self.counts.keys().next().copied()
+    }
+
     /// The longest.
     pub fn max_ns(&self) -> Option<u64> {
         self.max_ns

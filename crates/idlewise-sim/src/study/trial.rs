@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use idlewise_core::{Context, Decision, Device, DisabledMask, Governor, Outcome, StateIndex};
 use idlewise_machine::bundled;
 
-use super::{StudyError, other};
+use super::StudyError;
 use crate::simulate::{Hardware, Quantiles, Report, Setup, simulate_replicates};
 use crate::workload::Workload;
 use crate::{Bound, IntoBox, Machine};
@@ -34,8 +34,7 @@ pub(super) struct Trial<'a> {
     /// An id of the shelf, or a bound.
     pub(super) governor: &'a str,
     pub(super) hardware: Hardware,
-    pub(super) workload: &'a str,
-    pub(super) sets: Vec<(&'a str, String)>,
+    pub(super) workload: Workload,
     pub(super) duration_ns: u64,
     pub(super) run_count: u64,
     pub(super) disabled: DisabledMask,
@@ -53,7 +52,7 @@ impl<'a> Trial<'a> {
         shelf: &'a Shelf<'a>,
         machine: &'a Machine,
         governor: &'a str,
-        workload: &'a str,
+        workload: impl Into<Workload>,
     ) -> Self {
         let hardware =
             Hardware { package_count: 1, core_count: 4, thread_count: 1, ..Hardware::of(machine) };
@@ -62,8 +61,7 @@ impl<'a> Trial<'a> {
             machine,
             governor,
             hardware,
-            workload,
-            sets: Vec::new(),
+            workload: workload.into(),
             duration_ns: 1_000_000_000,
             run_count: 1,
             disabled: machine.disabled_by_default(),
@@ -71,11 +69,6 @@ impl<'a> Trial<'a> {
             keeps_gaps: false,
             stops_tick: false,
         }
-    }
-
-    pub(super) fn set(mut self, key: &'a str, value: impl ToString) -> Self {
-        self.sets.push((key, value.to_string()));
-        self
     }
 
     /// All replicates added up.
@@ -99,18 +92,13 @@ impl<'a> Trial<'a> {
             return Err(StudyError::NoGovernor(self.governor.to_owned()));
         }
         let make_governor = || make().expect("it was there a moment ago");
-        let mut hardware = self.hardware.clone();
-        let mut workload = Workload::named(self.workload).map_err(|error| other(&error))?;
-        for (key, value) in &self.sets {
-            workload.set(&mut hardware, key, value).map_err(|error| other(&error))?;
-        }
         let mut setup = Setup::new(self.machine, &make_governor);
-        setup.hardware = hardware;
+        setup.hardware = self.hardware.clone();
         setup.disabled = self.disabled;
         setup.exit_quantiles = self.quantiles.clone();
         setup.keeps_gaps = self.keeps_gaps;
-        let shape = setup.hardware.shape().map_err(|error| other(&error))?;
-        let load = |_| workload.load(&shape, &setup.hardware);
+        let shape = setup.hardware.shape()?;
+        let load = |_| self.workload.load(&shape, &setup.hardware);
         Ok(simulate_replicates(&setup, &load, self.duration_ns, SEED, self.run_count)?)
     }
 }
@@ -131,13 +119,14 @@ impl Governor for StopsTick {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::Wakes;
 
     #[test]
     fn a_state_that_the_machine_does_not_have_is_an_error() {
         let shelf = Shelf { governor: &|_, _| None };
         let machine = shelf.machine("spr").unwrap();
         let message = |governor| {
-            let trial = Trial::new(&shelf, &machine, governor, "wakes");
+            let trial = Trial::new(&shelf, &machine, governor, Wakes::default());
             Trial { duration_ns: 1, ..trial }.run().map(|_| ()).map_err(|error| error.to_string())
         };
         assert_eq!(message("fixed=1"), Ok(()));

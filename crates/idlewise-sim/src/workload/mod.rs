@@ -46,7 +46,15 @@ pub struct WorkloadSpec {
 /// The list of workloads. A row has the file, its type, the name that users type, and what it does.
 macro_rules! workloads {
     ($($file:ident $Type:ident $name:literal $meaning:literal;)+) => {
-        $(pub use $file::$Type;)+
+        $(
+            pub use $file::$Type;
+
+            impl From<$Type> for Workload {
+                fn from(this: $Type) -> Self {
+                    Workload::$Type(this)
+                }
+            }
+        )+
 
         /// A workload with its parameters.
         #[derive(Clone, Debug)]

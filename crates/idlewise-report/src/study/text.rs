@@ -1,11 +1,10 @@
-//! A study as text, as a page of docs/studies, as JSON, and its plot.
+//! A study as text, as a page of docs/studies, and as JSON.
 
 use std::fmt::Write as _;
 
-use idlewise_sim::study::{Figure, Grid, Plot, Published, Study};
-use plotters::prelude::*;
 use serde_json::{Value as Json, json};
 
+use super::{Figure, Grid, Page, Published, Study, number_text, or_dash, percent};
 use crate::{Column, Statement, Table, TextStyle, wrap};
 
 /// The columns of the table of figures.
@@ -18,9 +17,9 @@ pub fn columns() -> Vec<Column<Figure>> {
             published(row.published).into()
         })
         .key(),
-        C::text("ours", "ours", "What we have.", |row| number_text(row.ours).into()).key(),
+        C::text("ours", "ours", "What we have.", |row| or_dash(row.ours, number_text).into()).key(),
         C::text("difference", "difference", "Ours above the published one.", |row| {
-            difference(row).into()
+            or_dash(row.difference_ratio(), percent).into()
         })
         .key(),
         C::text(
@@ -45,25 +44,8 @@ fn published(published: Published) -> String {
     }
 }
 
-/// At least three digits, and all of a whole number.
-fn number_text(number: f64) -> String {
-    match number.abs() {
-        1_000.0.. => format!("{number:.0}"),
-        100.0.. if number.fract() == 0.0 => format!("{number:.0}"),
-        100.0.. => format!("{number:.1}"),
-        0.0 => "0".to_owned(),
-        _ if number.fract() == 0.0 => format!("{number:.0}"),
-        1.0.. => format!("{number:.2}"),
-        _ => format!("{number:.3}"),
-    }
-}
-
-fn difference(figure: &Figure) -> String {
-    figure.difference_ratio().map_or("-".to_owned(), |ratio| format!("{:+.1} %", ratio * 100.0))
-}
-
 /// The study as text for a terminal.
-pub fn to_text(study: &Study, style: &TextStyle) -> String {
+pub fn to_text(study: &Study, page: &Page, style: &TextStyle) -> String {
     let mut text = String::new();
     let paragraph = |text: &mut String, words: &str| {
         // Writing to a string cannot fail.
@@ -72,20 +54,20 @@ pub fn to_text(study: &Study, style: &TextStyle) -> String {
     paragraph(&mut text, &format!("{}: {}", study.name, study.claim));
     paragraph(&mut text, &format!("({})", study.source));
     text.push('\n');
-    text.push_str(&Table::new("", &columns(), &study.figures).to_text(style));
+    text.push_str(&Table::new("", &columns(), &page.figures).to_text(style));
     text.push_str("\nWhat went in:\n");
-    for input in &study.inputs {
+    for input in &page.inputs {
         let origin = input.origin.as_str();
         let line = format!("- {}: {} ({origin}: {})", input.what, input.value, input.source);
         paragraph(&mut text, &line);
     }
-    for grid in &study.grids {
+    for grid in &page.grids {
         text.push('\n');
         paragraph(&mut text, &grid.title);
         text.push_str(&grid_text(grid));
     }
     text.push_str("\nJudgement:\n");
-    for sentence in &study.judgement {
+    for sentence in &page.judgement {
         paragraph(&mut text, &format!("- {sentence}"));
     }
     text
@@ -113,7 +95,7 @@ fn grid_text(grid: &Grid) -> String {
 }
 
 /// The study as a page; its plot is beside it as `NAME.svg`.
-pub fn to_markdown(study: &Study) -> String {
+pub fn to_markdown(study: &Study, page: &Page) -> String {
     let mut text = format!("# {}\n\n", study.name);
     let _ = writeln!(text, "<!-- Made by `make studies`; do not edit. -->\n");
     let _ = writeln!(
@@ -132,25 +114,25 @@ pub fn to_markdown(study: &Study) -> String {
     let words = columns.iter().map(|column| column.heading.heading.to_owned());
     push_row(&mut text, &words.collect::<Vec<_>>());
     push_row(&mut text, &["---", "---", "---:", "---:", "---:", "---"].map(str::to_owned));
-    for figure in &study.figures {
+    for figure in &page.figures {
         let cells = columns.iter().map(|column| (column.value)(figure).to_field());
         push_row(&mut text, &cells.collect::<Vec<_>>());
     }
-    let _ = writeln!(text, "\n![{0}]({1}.svg)\n\n## Judgement\n", study.plot.title, study.name);
-    for sentence in &study.judgement {
+    let _ = writeln!(text, "\n![{0}]({1}.svg)\n\n## Judgement\n", page.plot.title, study.name);
+    for sentence in &page.judgement {
         let _ = writeln!(text, "{}", wrap(&format!("- {sentence}"), 100, 2));
     }
     text.push_str("\n## What went in\n\n");
     push_row(&mut text, &["input", "value", "origin", "source"].map(str::to_owned));
     push_row(&mut text, &["---", "---", "---", "---"].map(str::to_owned));
-    for input in &study.inputs {
+    for input in &page.inputs {
         let origin = input.origin.as_str().to_owned();
         push_row(
             &mut text,
-            &[input.what.clone(), input.value.clone(), origin, input.source.clone()],
+            &[input.what.to_owned(), input.value.clone(), origin, input.source.clone()],
         );
     }
-    for grid in &study.grids {
+    for grid in &page.grids {
         let _ = writeln!(text, "\n## {}\n", grid.title.split(" (").next().unwrap_or_default());
         if grid.title.contains(" (") {
             let _ = writeln!(text, "{}.\n", wrap(&grid.title, 100, 0));
@@ -170,8 +152,8 @@ fn push_row(text: &mut String, cells: &[String]) {
 }
 
 /// The study for a program.
-pub fn to_json(study: &Study) -> Json {
-    let figures = study.figures.iter().map(|figure| {
+pub fn to_json(study: &Study, page: &Page) -> Json {
+    let figures = page.figures.iter().map(|figure| {
         let (low, high) = match figure.published {
             Published::Exactly(number) => (Some(number), Some(number)),
             Published::Below(number) => (None, Some(number)),
@@ -189,22 +171,22 @@ pub fn to_json(study: &Study) -> Json {
             "role": figure.role.as_str(),
         })
     });
-    let inputs = study.inputs.iter().map(|input| {
+    let inputs = page.inputs.iter().map(|input| {
         json!({
             "input": input.what,
             "value": input.value,
             "origin": input.origin.as_str(),
-            "fitted_to": input.fitted_to,
+            "fitted_to": input.origin.fitted_to(),
             "source": input.source,
         })
     });
-    let grids = study
+    let grids = page
         .grids
         .iter()
         .map(|grid| json!({ "title": grid.title, "headings": grid.headings, "rows": grid.rows }));
     let series =
-        study.plot.series.iter().map(|(name, points)| json!({ "name": name, "points": points }));
-    let judgement = study.judgement.iter().map(Statement::general);
+        page.plot.lines.iter().map(|line| json!({ "name": line.name, "points": line.points }));
+    let judgement = page.judgement.iter().map(Statement::general);
     json!({
         "study": study.name,
         "claim": study.claim,
@@ -213,70 +195,6 @@ pub fn to_json(study: &Study) -> Json {
         "inputs": inputs.collect::<Vec<_>>(),
         "tables": grids.collect::<Vec<_>>(),
         "findings": judgement.collect::<Vec<_>>(),
-        "plot": { "title": study.plot.title, "series": series.collect::<Vec<_>>() },
+        "plot": { "title": page.plot.title, "series": series.collect::<Vec<_>>() },
     })
-}
-
-/// Colours that are told apart without seeing red and green.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(120, 120, 120),
-];
-
-/// Room on the right for the names of the lines, as a share of the axis.
-const LEGEND_ROOM: f64 = 0.3;
-
-/// A plot as SVG.
-///
-/// # Panics
-/// Never: a string takes all that is drawn.
-pub fn to_svg(plot: &Plot) -> String {
-    let mut svg = String::new();
-    draw(plot, &mut svg).expect("a string takes all that is drawn");
-    svg
-}
-
-fn draw(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-    let area = SVGBackend::with_string(svg, (760, 420)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let points = || plot.series.iter().flat_map(|(_, points)| points);
-    let bounds = |of: fn(&(f64, f64)) -> f64, room_ratio: f64| {
-        let low = points().map(of).fold(f64::INFINITY, f64::min);
-        let high = points().map(of).fold(f64::NEG_INFINITY, f64::max);
-        let margin = ((high - low) * 0.05).max(1e-9);
-        let room = (high - low) * room_ratio;
-        if low.is_finite() { low - margin..high + margin + room } else { 0.0..1.0 }
-    };
-    let mut chart = ChartBuilder::on(&area)
-        .caption(&plot.title, ("sans-serif", 18))
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d(bounds(|point| point.0, LEGEND_ROOM), bounds(|point| point.1, 0.0))?;
-    chart
-        .configure_mesh()
-        .x_desc(&plot.x_label)
-        .y_desc(&plot.y_label)
-        .light_line_style(WHITE)
-        .draw()?;
-    for (index, (name, points)) in plot.series.iter().enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
-        chart
-            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
-        chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, colour.filled())))?;
-    }
-    chart
-        .configure_series_labels()
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
-    area.present()?;
-    drop(chart);
-    Ok(())
 }
