@@ -1,9 +1,9 @@
-//! What a log says about its machine, its user and its workload beyond what a replay needs: it is
-//! dropped before a log is mailed around.
+//! Removes from a log what it says about its machine, its user and its workload beyond what a
+//! replay needs, so that the log can be shared.
 //!
-//! Absolute time goes too: on the monotonic clock it is the machine's uptime. It is shifted by whole
-//! ticks, so that every gap keeps its place on the tick grid and a replay gives the same numbers.
-//! What remains, [`REMAINS`], is the log's substance and can't be dropped.
+//! Absolute time goes too, because on the monotonic clock it is the machine's uptime. It is shifted
+//! by whole ticks, so that every gap keeps its place on the tick grid and a replay gives the same
+//! numbers. What remains is listed in [`REMAINS`]; a log is useless without it.
 
 use idlewise_core::tick_period_ns;
 use idlewise_machine::Machine;
@@ -11,22 +11,23 @@ use idlewise_machine::Machine;
 use crate::log::LogMetadata;
 use crate::{Doubt, IdleGap};
 
-/// Something that identifies, and is dropped unless it is to be kept.
+/// Identifying information. It is dropped unless the user asks to keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// The command that recorded: programs, arguments, paths.
+    /// The recorder's command line: programs, arguments, paths.
     Command,
-    /// Hash and size of the recording.
+    /// The hash and size of the recording.
     Source,
-    /// The kernel's release down to its build; the version, such as 6.12, stays.
+    /// The kernel's full release string. The version, such as 6.12, stays.
     Kernel,
     /// The CPU's model name.
     CpuModel,
-    /// All of the machine's file but its idle states: id, title, model, topology, sources.
+    /// Everything in the machine description except its idle states: id, title, model, topology,
+    /// sources.
     Machine,
-    /// When it was recorded.
+    /// The time of the recording.
     Time,
-    /// Doubts whose words may name something; those that hold only numbers stay.
+    /// Doubts whose text may name something. Doubts that contain only numbers stay.
     Doubts,
 }
 
@@ -42,7 +43,7 @@ impl Field {
         Field::Doubts,
     ];
 
-    /// Its name on command lines.
+    /// The field's name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Field::Command => "command",
@@ -55,7 +56,7 @@ impl Field {
         }
     }
 
-    /// What is dropped, in words.
+    /// A description of what is dropped.
     pub const fn meaning(self) -> &'static str {
         match self {
             Field::Command => "the command that recorded",
@@ -80,19 +81,19 @@ pub const REMAINS: &[&str] = &[
     "where the tick grid lies within a tick",
 ];
 
-/// A log without what identifies.
+/// The anonymous form of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Anonymized {
-    /// Its metadata.
+    /// The anonymous metadata.
     pub metadata: LogMetadata,
-    /// What was there and is no more.
+    /// The fields that the log had and that were dropped.
     pub dropped: Vec<Field>,
     shift_ns: i64,
 }
 
 impl Anonymized {
-    /// Drops what identifies but for what is to be kept. `first_at_ns` is the earliest time of any
-    /// gap.
+    /// Drops all identifying fields except those in `keep`. `first_at_ns` is the earliest time of
+    /// any gap.
     pub fn new(metadata: &LogMetadata, first_at_ns: i64, keep: &[Field]) -> Self {
         let mut anonymous = metadata.clone();
         let mut dropped = Vec::new();
@@ -144,21 +145,21 @@ impl Anonymized {
         Anonymized { metadata: anonymous, dropped, shift_ns }
     }
 
-    /// The gap at its shifted time; `None` if that is out of range.
+    /// Returns the gap at its shifted time, or `None` if that is out of range.
     pub fn gap(&self, gap: &IdleGap) -> Option<IdleGap> {
         Some(IdleGap { start_ns: gap.start_ns.checked_sub(self.shift_ns)?, ..*gap })
     }
 }
 
-/// The whole ticks up to `at_ns`. Where HZ is unknown a replay assumes one: of the usual ones, whole
-/// periods of 20 ms are whole ticks of all whose tick is a whole number of milliseconds.
+/// Rounds `at_ns` down to whole ticks. If HZ is unknown, a replay assumes one. Of the usual values
+/// of HZ, 20 ms is a whole number of ticks for all whose tick is a whole number of milliseconds.
 fn whole_ticks_ns(at_ns: i64, hz: Option<u32>) -> i64 {
     const ANY_PERIOD_NS: i64 = 20_000_000;
     let period_ns = hz.map_or(ANY_PERIOD_NS, |hz| i64::from(tick_period_ns(hz.max(1))));
     at_ns.div_euclid(period_ns).saturating_mul(period_ns)
 }
 
-/// `6.12` of `6.12.117-1-amd64`; none if it doesn't begin so.
+/// Extracts `6.12` from `6.12.117-1-amd64`; `None` if the release does not begin like that.
 fn kernel_version(release: &str) -> Option<String> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     let (major, minor) = (parts.next()?, parts.next()?);

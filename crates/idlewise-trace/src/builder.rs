@@ -1,6 +1,6 @@
-//! The gap builder: events in, idle gaps out. Every importer feeds this one.
+//! The gap builder turns events into idle gaps. Every importer feeds it.
 //!
-//! # What a gap is made of
+//! # What a gap consists of
 //!
 //! ```text
 //! entry      tick      entry        interrupt  exit         task
@@ -8,18 +8,18 @@
 //!   │◄──────────────── one gap ─────────►│
 //! ```
 //!
-//! From an idle entry on, everything that happens on the CPU is evidence until either a task runs
-//! or the CPU goes idle again. Then the evidence says what ended the stay. If it was only the
-//! tick, or nothing at all (a polling limit, a promotion timer), and no task ran, the stay was cut
-//! by the recording kernel's own policy: the next stay belongs to the same gap.
+//! After an idle entry, everything that happens on the CPU is collected as evidence until either a
+//! task runs or the CPU goes idle again. The evidence then tells what ended the stay. If that was
+//! only the tick, or nothing at all (a polling limit, a promotion timer), and no task ran, the
+//! recording kernel's own policy cut the stay short, and the next stay belongs to the same gap.
 //!
 //! # What may be claimed
 //!
-//! "No task ran" and "no interrupt came" follow from silence, and silence proves nothing about
-//! events that were not recorded. So each claim needs every kind of event that could contradict it
-//! (`evidence.rs`). A recording with fewer kinds makes fewer claims: it never joins stays that the
-//! whole recording keeps apart, and where it gives a reason it is the same one. A test takes kinds
-//! away from the bundled recordings to show it (`tests/prop_evidence.rs`).
+//! "No task ran" and "no interrupt came" are concluded from missing events, and a missing event
+//! proves nothing if its kind was not recorded. Each claim therefore needs every kind of event that
+//! could contradict it (`evidence.rs`). A recording with fewer kinds makes fewer claims: it never
+//! joins stays that the full recording keeps apart, and where it gives a wake reason, it gives the
+//! same one. `tests/prop_evidence.rs` checks this by removing kinds from the bundled recordings.
 //!
 //! | claim | needs `cpu_idle` and |
 //! | --- | --- |
@@ -33,55 +33,57 @@
 //! | `sleep_length_ns` | all events of timers; of an overdue wheel timer also when the tick ran |
 //! | `next_tick_ns` | a tick that was found (`tick.rs`) |
 //!
-//! All events of timers are the six of `timer:hrtimer_*` and `timer:timer_*`. All interrupts are
-//! `irq_handler_entry` and
+//! "All events of timers" are the six of `timer:hrtimer_*` and `timer:timer_*`. "All interrupts"
+//! are `irq_handler_entry` and
 //!
-//! * on x86 the vectors `local_timer`, `reschedule`, `call_function`, `call_function_single` and
-//!   `irq_work`. Those for errors and heat are not asked for: not every kernel has them, and they
-//!   are rare.
-//! * on POWER `timer_interrupt_entry` and `doorbell_entry`.
-//! * on Arm and RISC-V, where the timer and (on Arm since 5.11) IPIs are `irq_handler_entry` too: both
-//!   must occur in the first events, or `ipi_entry` be recorded.
+//! * on x86, the vectors `local_timer`, `reschedule`, `call_function`, `call_function_single` and
+//!   `irq_work`. The vectors for errors and thermal events are not required: they are rare, and not
+//!   every kernel has them.
+//! * on POWER, `timer_interrupt_entry` and `doorbell_entry`.
+//! * on Arm and RISC-V, the timer and (on Arm since 5.11) IPIs, which are `irq_handler_entry` too:
+//!   both must occur among the first events, or `ipi_entry` must be recorded.
 //!
-//! Texts and Perfetto traces do not list what was recorded: a kind is known if it occurs. `call_function`
-//! and `irq_work` are so rare that a whole recording may have none of them, and a quiet one has only
-//! one of `reschedule` and `call_function_single`. If the others occur (and, where one of those two
-//! does not, no task ran without any interrupt before it), the first interrupt of a stay counts as its
-//! cause; a stay without any interrupt stays open.
+//! Texts and Perfetto traces do not list what was recorded, so a kind counts as recorded if it
+//! occurs. `call_function` and `irq_work` are so rare that a whole recording may have none of them,
+//! and a quiet one may have only one of `reschedule` and `call_function_single`. If the others
+//! occur (and, where one of those two is missing, no task ran without an interrupt before it), the
+//! first interrupt of a stay counts as its cause. A stay without any interrupt stays undecided.
 //!
 //! # When the wake event was
 //!
-//! A timer's wake is its hard expiry; of several that fired together, the earliest. For other
-//! causes it is the first sign of the wake-up, less the exit latency of the recorded state where
-//! that is known, and never before the entry: the table's worst case would otherwise put the cause
-//! before its effect.
+//! If a timer woke the CPU, the wake event is its hard expiry; if several fired together, the
+//! earliest. For other causes it is the first sign of the wake-up, minus the exit latency of the
+//! recorded state if that is known. It is never before the entry: the table's exit latency is a
+//! worst case, and would otherwise put the cause before its effect.
 //!
-//! # The proof of the timers
+//! # Checking the rebuilt timers
 //!
-//! If a timer ended a gap, the sleep length that was rebuilt when the gap began must be that timer's
-//! expiry ([`IdleGap::ended_by_known_timer`]; `idlewise info` and `validate` show the share). In the
-//! five bundled recordings it is in 5109 of 5144 cases. The other 35:
+//! If a timer ended a gap, the sleep length that was rebuilt for the beginning of the gap must
+//! equal that timer's expiry ([`IdleGap::ended_by_known_timer`]; `idlewise info` and `validate`
+//! show the share). In the five bundled recordings this holds in 5109 of 5144 cases. The other 35:
 //!
-//! * 12 are timer-wheel timers armed for the other CPU and run by this one: since 6.9 an idle CPU's
-//!   timers are run by one that is awake or wakes first. The kernel knows of them if all others
-//!   sleep; whether they do is not in every trace.
-//! * 16 outlasted an earlier timer that was known. Of the same kind, seen from the other side (the
-//!   other CPU ran it); or the tick came just before the jiffies were advanced, and the timer ran
-//!   one tick later.
+//! * 12 are timer-wheel timers that were armed for the other CPU and run by this one. Since 6.9 an
+//!   idle CPU's timers are run by a CPU that is awake or wakes first. The kernel takes them into
+//!   account if all other CPUs sleep, which not every trace shows.
+//! * 16 gaps outlasted a known earlier timer. Either this is the same case seen from the other side
+//!   (the other CPU ran the timer), or the tick came just before the jiffies were advanced and the
+//!   timer ran one tick later.
 //! * 5 have no start in the recording.
-//! * 2 ran early, within their slack, because the tick came by.
+//! * 2 ran early, within their slack, because a tick happened to come.
 //!
 //! # What cannot be known
 //!
-//! * Timers armed before the trace are found when they expire, and noted in the gaps before. That
-//!   reaches back as far as the gaps that are still held, [`HELD_GAP_COUNT`] of all CPUs together.
-//! * A deferrable timer armed before the trace looks like any other, unless it is armed again within
-//!   the first [`PRELUDE_EVENT_COUNT`] events: only its start has the flag.
-//! * hrtimers on CLOCK_BOOTTIME are taken as monotonic: they differ only after a suspend.
-//! * Where `ran_task` is unknown, rows say that a task ran, so that a replay restarts the tick; the
-//!   column is listed as unknown.
-//! * When a timer was due that was armed before the trace is taken from the interrupt that served it;
-//!   without timer interrupts from its handler, some microseconds later.
+//! * Timers armed before the trace are found when they expire, and are then entered into the gaps
+//!   before. That reaches back only as far as the gaps still held: [`HELD_GAP_COUNT`] over all
+//!   CPUs.
+//! * A deferrable timer armed before the trace looks like any other, unless it is armed again
+//!   within the first [`PRELUDE_EVENT_COUNT`] events: only its start event has the flag.
+//! * hrtimers on CLOCK_BOOTTIME are treated as monotonic. The two clocks differ only after a
+//!   suspend.
+//! * Where `ran_task` is unknown, rows say that a task ran, so that a replay restarts the tick. The
+//!   column is then listed as unknown.
+//! * The expiry of a timer armed before the trace is taken from the interrupt that served it.
+//!   Without timer interrupts it is taken from its handler, which runs some microseconds later.
 
 use serde::{Deserialize, Serialize};
 
@@ -90,30 +92,30 @@ use crate::tick::{Tick, TickFinder};
 use crate::timers::{Expired, NextLook, NextTimer, TimerId, Timers, WheelLook, wheel_target};
 use crate::{CpuFacts, Doubt, Event, EventKind, IdleGap, Tracepoints, WakeReason};
 
-/// How many gaps are held at most, over all CPUs, to be completed by what comes later.
+/// The most gaps held, over all CPUs, so that later events can complete them.
 pub const HELD_GAP_COUNT: usize = 1 << 20;
 /// The fewest gaps held for one CPU, however many CPUs there are.
 const HELD_GAP_COUNT_MIN: usize = 4_096;
-/// The most gaps held for one CPU: enough for a long reach, few enough to stay in the cache's reach.
+/// The most gaps held for one CPU: enough to reach far back, few enough to stay cached.
 const HELD_GAP_COUNT_MAX: usize = 65_536;
-/// How much of the trace is looked at before the first gap is built: for the tick, and for timers
-/// that show only when they are armed again that they wake nobody. A number of events and nothing
-/// else, so that a log does not depend on how many of them an importer gives at once.
+/// How many events are looked at before the first gap is built, to find the tick, and timers whose
+/// deferrable flag shows only when they are armed again. It is a fixed number of events, so that a
+/// log does not depend on the size of an importer's batches.
 const PRELUDE_EVENT_COUNT: usize = 1 << 18;
 
-/// A timer's handler runs within this time of the interrupt that serves it, or was held up by
-/// others that tell nothing about when it was due.
+/// A timer's handler runs within this time of the interrupt that serves it. A handler that runs
+/// later was delayed by others, and then the interrupt says nothing about when the timer was due.
 const SERVED_WITHIN_NS: i64 = 100_000;
 
-/// Where finished gaps go: runs of one CPU each, in order of time.
+/// Receives finished gaps, in runs of one CPU each, in order of time.
 pub trait GapSink {
-    /// Why a gap can't be taken.
+    /// Why the sink failed.
     type Error;
 
-    /// Takes gaps of one CPU, later than all that came for it before.
+    /// Takes gaps of one CPU, all later than those it took for that CPU before.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns the sink's own error.
     fn take(&mut self, cpu: u16, gaps: &[IdleGap]) -> Result<(), Self::Error>;
 }
 
@@ -126,27 +128,28 @@ impl GapSink for Vec<IdleGap> {
     }
 }
 
-/// What was seen of one CPU; part of a log's metadata.
+/// What was seen of one CPU. Part of a log's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuSummary {
     /// The CPU.
     pub cpu: u16,
-    /// Whether the CPU's idle task was recorded at all. If not, nothing is known about when it was
+    /// Whether the CPU's idle task was recorded at all. If not, it is unknown when the CPU was
     /// idle, and it must count neither as busy nor as idle.
     pub observed: bool,
-    /// Time of its first event.
+    /// The time of its first event.
     pub first_at_ns: i64,
-    /// Time of its last event.
+    /// The time of its last event.
     pub last_at_ns: i64,
     /// Finished gaps.
     pub gap_count: u64,
-    /// Idle entries seen, those joined into one gap included.
+    /// Idle entries seen, including those joined into one gap.
     pub idle_entry_count: u64,
-    /// Wake-ups by the tick or by a timeout of the idle state that were joined.
+    /// Stays that the tick or a timeout of the idle state ended, and that were joined to the next
+    /// one.
     pub joined_wake_count: u64,
     /// Events lost before or within the recording.
     pub lost_event_count: u64,
-    /// Gaps given up because events were lost in them.
+    /// Gaps dropped because events were lost in them.
     pub broken_gap_count: u64,
     /// Idle exits without an entry, after the first entry.
     pub stray_exit_count: u64,
@@ -154,41 +157,41 @@ pub struct CpuSummary {
     pub tick_phase_ns: Option<i64>,
 }
 
-/// An idle entry into a state that the recorded machine doesn't have.
+/// An idle entry into a state that the recorded machine does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownState {
     /// The state's index.
     pub state: u32,
     /// The CPU that entered it.
     pub cpu: u16,
-    /// When, on the trace's clock.
+    /// The time of the entry, on the trace's clock.
     pub at_ns: i64,
 }
 
-/// What the builder learned besides the gaps.
+/// What the builder learned in addition to the gaps.
 #[derive(Clone, Debug, Default)]
 pub struct GapSummary {
     /// The tick.
     pub tick: Tick,
-    /// CPUs that had any event, in order.
+    /// CPUs that had at least one event, in order.
     pub cpus: Vec<CpuSummary>,
     /// Timers that expired on another CPU than the one they were armed on.
     pub migrated_timer_count: u64,
-    /// Timers that were due, and of which the trace shows neither expiry nor cancellation.
+    /// Timers that were due but show neither expiry nor cancellation.
     pub vanished_timer_count: u64,
-    /// Timers that expired although their start was not in the trace, while others' were.
+    /// Timers that expired without a start in the trace, although the trace has starts of others.
     pub unknown_timer_count: u64,
-    /// All expiries, the tick's excluded.
+    /// All expiries except the tick's.
     pub timer_expiry_count: u64,
-    /// The columns that hold nothing, for the events that they rest on are not in the trace.
+    /// Columns that are empty because the events they need are not in the trace.
     pub unknown_columns: Vec<&'static str>,
-    /// What was not recorded, and what is not claimed for that reason, as sentences.
+    /// What was not recorded, and which claims are not made for that reason.
     pub evidence_doubts: Vec<Doubt>,
-    /// Gaps given up because no log can hold them: the clock jumped by months.
+    /// Gaps dropped because no log can hold them, since the clock jumped by months.
     pub impossible_gap_count: u64,
-    /// Idle entries into a state that the recorded machine doesn't have: the first of them.
+    /// The first idle entry into a state that the recorded machine does not have.
     pub unknown_state: Option<UnknownState>,
-    /// Events that came earlier than one before them.
+    /// Events that came with an earlier time than the event before them.
     pub out_of_order_count: u64,
 }
 
@@ -196,10 +199,10 @@ pub struct GapSummary {
 pub struct GapBuilder<S> {
     sink: S,
     tracepoints: Tracepoints,
-    /// Of no use before the prelude has been looked at.
+    /// Meaningless until the prelude has been examined.
     evidence: Evidence,
     facts: CpuFacts,
-    /// `None` once it has been looked at.
+    /// `None` once it has been examined.
     prelude: Option<Vec<Event>>,
     tick: Tick,
     timers: Timers,
@@ -212,20 +215,20 @@ pub struct GapBuilder<S> {
     out_of_order_count: u64,
 }
 
-/// The CPUs by number; many numbers may be missing.
+/// The CPUs by number. The numbers may be sparse.
 struct Cpus {
     by_id: Vec<Option<Box<Cpu>>>,
     count: usize,
-    /// How many gaps each may hold.
+    /// How many gaps each CPU may hold.
     held_max: usize,
 }
 
 #[derive(Default)]
 struct Cpu {
     summary: CpuSummary,
-    /// Finished, in order, waiting for timers from before the trace.
+    /// Finished gaps in order, kept so that timers from before the trace can be added.
     held: Vec<IdleGap>,
-    /// Those of them whose sleep length is unknown.
+    /// Indexes into `held` of gaps whose sleep length is unknown.
     held_without_timers: Vec<usize>,
     /// Expiries of timers that were armed before the trace.
     armed_before_ns: Vec<i64>,
@@ -234,21 +237,21 @@ struct Cpu {
     /// The last timer interrupt.
     timer_interrupt_at_ns: Option<i64>,
     is_tick_stopped: bool,
-    /// The tick was stopped since the last idle entry: by the decision that the next entry carries
-    /// out, so it still ran when that was made.
+    /// The tick was stopped since the last idle entry. The decision that the next entry carries out
+    /// stopped it, so the tick still ran when that decision was made.
     stops_tick: bool,
     ran_task: bool,
-    /// Gaps given up because no log can hold them.
+    /// Gaps dropped because no log can hold them.
     impossible_gap_count: u64,
 }
 
 struct OpenGap {
     gap: IdleGap,
-    /// Of the state that was entered first.
+    /// The exit latency of the state that was entered first.
     exit_latency_ns: u64,
-    /// Whether its sleep length is known, be it that there was no timer.
+    /// Whether the sleep length is known, including the case that no timer was armed.
     tells_timers: bool,
-    /// Entry of the stay that is going on or that ended last.
+    /// Entry of the current stay, or of the last one if it has ended.
     entered_at_ns: i64,
     is_idle: bool,
 }
@@ -257,9 +260,9 @@ struct OpenGap {
 #[derive(Clone, Copy, Default)]
 struct Signs {
     exit_at_ns: Option<i64>,
-    /// The first interrupt, and what it was.
+    /// The time and kind of the first interrupt.
     interrupt: Option<(i64, WakeReason)>,
-    /// The earliest expiry among the timers that fired, the tick excluded.
+    /// The earliest expiry among the timers that fired, not counting the tick.
     timer_at_ns: Option<i64>,
 }
 
@@ -269,16 +272,16 @@ enum End {
         at_ns: i64,
         reason: WakeReason,
     },
-    /// Only the tick, or nothing: the recording kernel's policy.
+    /// Only the tick, or nothing, so it was the recording kernel's policy.
     Policy,
-    /// Policy perhaps, or an event of a kind that was not recorded.
+    /// Either policy, or an event of a kind that was not recorded.
     Open {
         at_ns: i64,
     },
 }
 
 impl<S: GapSink> GapBuilder<S> {
-    /// A builder for a trace with these tracepoints, of a machine of which this is known.
+    /// Makes a builder for a trace with these tracepoints and a machine with these facts.
     pub fn new(sink: S, tracepoints: Tracepoints, facts: impl Into<CpuFacts>) -> Self {
         GapBuilder {
             sink,
@@ -298,11 +301,11 @@ impl<S: GapSink> GapBuilder<S> {
         }
     }
 
-    /// Takes the next events, as many at once as suits the caller. They must be in order of time; one
-    /// that is not is counted and taken as simultaneous with the one before it.
+    /// Takes the next events, in batches of any size. They must be in order of time. An event that
+    /// is not is counted, and treated as simultaneous with the one before it.
     ///
     /// # Errors
-    /// The sink's.
+    /// Returns the sink's error.
     pub fn push(&mut self, events: &[Event]) -> Result<(), S::Error> {
         let Some(prelude) = &mut self.prelude else { return self.build(events) };
         let room = PRELUDE_EVENT_COUNT - prelude.len();
@@ -315,10 +318,10 @@ impl<S: GapSink> GapBuilder<S> {
         self.build(later)
     }
 
-    /// Ends the trace: gaps still open are dropped, for their end is not known.
+    /// Ends the trace. Gaps that are still open are dropped, because their end is unknown.
     ///
     /// # Errors
-    /// The sink's.
+    /// Returns the sink's error.
     pub fn finish(mut self) -> Result<(S, GapSummary), S::Error> {
         self.end_prelude()?;
         let mut cpus = Vec::new();
@@ -415,7 +418,8 @@ impl<S: GapSink> GapBuilder<S> {
         Ok(())
     }
 
-    /// A CPU goes idle: the gap goes on if only policy ended the last stay, else a new one begins.
+    /// A CPU goes idle. The gap continues if only policy ended the last stay, otherwise a new one
+    /// begins.
     fn enter_idle(&mut self, id: u16, at_ns: i64, state: u32) -> Result<(), S::Error> {
         self.check_state(id, at_ns, state);
         let held_max = self.cpus.held_max;
@@ -489,7 +493,7 @@ impl<S: GapSink> GapBuilder<S> {
         Ok(())
     }
 
-    /// A task runs: the gap is over. A switch from one task to another finds it closed already.
+    /// A task runs, so the gap is over. At a switch between two tasks it is closed already.
     fn run_task(&mut self, id: u16, at_ns: i64) {
         let cpu = self.cpus.seen(id, at_ns);
         if cpu.open.is_some() {
@@ -507,14 +511,14 @@ impl<S: GapSink> GapBuilder<S> {
         cpu.stops_tick = false;
     }
 
-    /// Remembers the first state that the recorded machine doesn't have, or that no log can hold.
+    /// Remembers the first entry into a state that the machine does not have or no log can hold.
     fn check_state(&mut self, cpu: u16, at_ns: i64, state: u32) {
         if state as usize >= self.facts.state_count(cpu) {
             self.unknown_state.get_or_insert(UnknownState { state, cpu, at_ns });
         }
     }
 
-    /// Keeps the set of armed timers, and notes expiries as evidence.
+    /// Updates the set of armed timers, and records expiries as evidence.
     fn note_timer(&mut self, event: Event) {
         let Event { at_ns, cpu, kind } = event;
         match kind {
@@ -545,13 +549,13 @@ impl<S: GapSink> GapBuilder<S> {
         }
     }
 
-    /// Notes what a timer's expiry says about the end of the stay. `due_at_ns` is when it was due as
-    /// far as the expiry itself tells.
+    /// Records what a timer's expiry says about the end of the stay. `due_at_ns` is when it was
+    /// due, if the expiry event itself tells.
     fn expire(&mut self, id: TimerId, cpu_id: u16, at_ns: i64, due_at_ns: Option<i64>) {
         let expired = self.timers.expire(id, cpu_id);
         self.timer_expiry_count += 1;
         let cpu = self.cpus.seen(cpu_id, at_ns);
-        // It was due no later than the interrupt that served it.
+        // The timer was due no later than the interrupt that served it.
         let served_at_ns = cpu
             .timer_interrupt_at_ns
             .filter(|&ns| at_ns.saturating_sub(ns) < SERVED_WITHIN_NS)
@@ -569,8 +573,8 @@ impl<S: GapSink> GapBuilder<S> {
                 guess_ns
             }
         };
-        // Overdue when the CPU went idle, a timer of the wheel had to wait for the next tick, and an
-        // hrtimer was what the CPU had not noticed yet.
+        // The timer was already overdue when the CPU went idle. A wheel timer had to wait for the
+        // next tick; an hrtimer's interrupt had not been noticed yet.
         let expires_at_ns = match (id, &mut cpu.open) {
             (TimerId::Wheel(_), Some(open)) if expires_at_ns < open.gap.start_ns => {
                 self.tick.last_boundary_ns(cpu_id, served_at_ns).unwrap_or(served_at_ns)
@@ -581,7 +585,8 @@ impl<S: GapSink> GapBuilder<S> {
             }
             _ => expires_at_ns,
         };
-        // A timer within its slack fires with an earlier one; it did not cause the interrupt.
+        // A timer can fire early, within its slack, together with an earlier one. It did not cause
+        // the interrupt.
         let signs = &mut cpu.signs;
         let earliest_ns = signs.timer_at_ns.unwrap_or(i64::MAX).min(expires_at_ns.min(at_ns));
         signs.timer_at_ns = Some(earliest_ns);
@@ -589,7 +594,8 @@ impl<S: GapSink> GapBuilder<S> {
 }
 
 impl Cpus {
-    /// The record of a CPU of which there is an event; a new CPU lowers what each may hold.
+    /// Returns the record of a CPU that has an event. A new CPU lowers the number of gaps each may
+    /// hold.
     fn seen(&mut self, id: u16, at_ns: i64) -> &mut Cpu {
         let index = usize::from(id);
         if self.by_id.len() <= index {
@@ -600,8 +606,8 @@ impl Cpus {
             self.held_max =
                 (HELD_GAP_COUNT / self.count).clamp(HELD_GAP_COUNT_MIN, HELD_GAP_COUNT_MAX);
             let summary = CpuSummary { cpu: id, first_at_ns: at_ns, ..CpuSummary::default() };
-            // A task may have run just before the trace began, and on a CPU that we first see go
-            // idle it did.
+            // A task may have run just before the trace began. On a CPU whose first event is an
+            // idle entry, one did.
             Box::new(Cpu { summary, ran_task: true, ..Cpu::default() })
         })
     }
@@ -622,14 +628,14 @@ impl Cpu {
         }
     }
 
-    /// A task runs although no exit was recorded: then the stay ended here at the latest.
+    /// A task runs although no exit was recorded, so the stay ended here at the latest.
     fn exit_idle_silently(&mut self, at_ns: i64) {
         if self.open.as_ref().is_some_and(|open| open.is_idle) {
             self.exit_idle(at_ns);
         }
     }
 
-    /// Events were lost: what is open can't be trusted any more.
+    /// Events were lost, so whatever is open cannot be trusted any more.
     fn lose(&mut self, event_count: u64) {
         self.summary.lost_event_count = self.summary.lost_event_count.saturating_add(event_count);
         if self.open.take().is_some() {
@@ -642,7 +648,7 @@ impl Cpu {
         let Some(open) = self.open.take() else { return };
         let OpenGap { mut gap, exit_latency_ns, tells_timers, entered_at_ns, .. } = open;
         let wake_at_ns = match reason {
-            // Overdue at entry: the gap is empty, not negative.
+            // The timer was overdue at entry: the gap is empty, not negative.
             WakeReason::Timer => at_ns.max(gap.start_ns),
             _ => at_ns.saturating_sub_unsigned(exit_latency_ns).max(entered_at_ns),
         };
@@ -660,7 +666,7 @@ impl Cpu {
         self.summary.gap_count += 1;
     }
 
-    /// Completes the held gaps with the timers from before the trace, and gives them away.
+    /// Completes the held gaps with the timers from before the trace, and passes them to the sink.
     fn flush<S: GapSink>(&mut self, id: u16, sink: &mut S) -> Result<(), S::Error> {
         self.armed_before_ns.sort_unstable();
         let mut later = self.armed_before_ns.iter().rev().peekable();
@@ -693,11 +699,11 @@ impl Signs {
         self.interrupt.get_or_insert((at_ns, reason));
     }
 
-    /// Judges a stay that the CPU went on from without running a task.
+    /// Judges how a stay ended after which no task ran.
     fn end(&self, evidence: &Evidence, open: Option<&OpenGap>) -> End {
         let entered_at_ns = open.map_or(i64::MIN, |open| open.entered_at_ns);
-        // What happened first is the cause: a timer that expired while an IPI was being served
-        // did not end the stay.
+        // The first event is the cause: a timer that expired while an IPI was being served did not
+        // end the stay.
         let first_sign_ns = match (self.interrupt, self.exit_at_ns) {
             (Some((at_ns, _)), Some(exit_at_ns)) => at_ns.min(exit_at_ns),
             (Some((at_ns, _)), None) => at_ns,
@@ -720,7 +726,7 @@ impl Signs {
         }
     }
 
-    /// A task ran, yet the trace shows no event that would have ended the stay.
+    /// A task ran, but the trace shows no event that would have ended the stay.
     fn task_without_event(&self, at_ns: i64) -> (i64, WakeReason) {
         match self.interrupt {
             // The tick's own work made it runnable: load balancing, RCU.

@@ -1,6 +1,6 @@
-//! Integers from bytes, in the order of the machine that wrote them.
+//! Reads integers from bytes, in the byte order of the machine that wrote them.
 
-/// The order of the bytes of an integer in a file.
+/// The byte order of the integers in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteOrder {
     /// Least significant byte first.
@@ -10,7 +10,7 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The integer at `offset`; `None` past the end.
+    /// Reads the integer at `offset`; `None` past the end.
     #[inline]
     pub fn u16_at(self, bytes: &[u8], offset: usize) -> Option<u16> {
         let chunk = *bytes.get(offset..)?.first_chunk()?;
@@ -20,7 +20,7 @@ impl ByteOrder {
         })
     }
 
-    /// The integer at `offset`; `None` past the end.
+    /// Reads the integer at `offset`; `None` past the end.
     #[inline]
     pub fn u32_at(self, bytes: &[u8], offset: usize) -> Option<u32> {
         let chunk = *bytes.get(offset..)?.first_chunk()?;
@@ -30,7 +30,7 @@ impl ByteOrder {
         })
     }
 
-    /// The integer at `offset`; `None` past the end.
+    /// Reads the integer at `offset`; `None` past the end.
     #[inline]
     pub fn u64_at(self, bytes: &[u8], offset: usize) -> Option<u64> {
         let chunk = *bytes.get(offset..)?.first_chunk()?;

@@ -1,5 +1,5 @@
-//! From a trace to a log: an importer's events through the gap builder, and what both learned as
-//! the log's metadata.
+//! Converts a trace to a log: passes an importer's events through the gap builder, and collects
+//! what both learned as the log's metadata.
 
 use idlewise_machine::Machine;
 
@@ -8,38 +8,37 @@ use crate::import::{ImportError, ReadSummary, Recording, TraceInfo, Truncation};
 use crate::log::{FORMAT_VERSION, LogMetadata, LogSource};
 use crate::{CpuFacts, Doubt, GapBuilder, GapSink, GapSummary, MachineNote, UnknownState};
 
-/// What the caller knows of the recorded machine and the trace doesn't say. It counts more than what
-/// the trace does say.
+/// What the caller knows about the recorded machine. It overrides what the trace says.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedMachine {
-    /// Its idle states; their exit latencies are taken off the recorded exits.
+    /// The idle states. Their exit latencies are subtracted from the times of recorded exits.
     pub machine: Option<Machine>,
     /// The governor that was in use.
     pub governor: Option<String>,
 }
 
-/// Of how many events one may be out of order. A clock that is corrected once, or a late record,
-/// spoils a gap or two, and is a doubt; more than that says that the order itself is not known, and
-/// every gap may be wrong.
+/// At most one in this many events may be out of order. A clock that is corrected once, or a late
+/// record, spoils a gap or two, and is reported as a doubt. With more than that the order itself is
+/// unknown, and every gap may be wrong.
 const EVENTS_PER_LATE_ONE_MIN: u64 = 1_000;
 
-/// Why a trace did not become a log.
+/// Why a trace could not be converted to a log.
 #[derive(Debug)]
 pub enum ConvertError<E> {
-    /// The trace can't be read.
+    /// The trace cannot be read.
     Import(ImportError),
-    /// The gaps can't be written.
+    /// The gaps cannot be written.
     Sink(E),
-    /// The trace enters a state that the recorded machine doesn't have.
+    /// The trace enters a state that the machine given by the caller does not have.
     UnknownState(UnknownState),
 }
 
-/// Reads a whole trace into `sink`, and gives it back with the metadata of the log. `progress` is
-/// told how many bytes have been read.
+/// Reads a whole trace into `sink`, and returns the sink with the log's metadata. `progress` is
+/// called with the number of bytes read so far.
 ///
 /// # Errors
-/// The importer's, or the sink's; and more than one event of a thousand out of order. A damaged
-/// trace is not an error: the metadata says what is missing.
+/// Returns an error of the importer or the sink, or if more than one event in a thousand is out of
+/// order. A damaged trace is not an error: the metadata says what is missing.
 pub fn convert<S: GapSink>(
     recording: Box<dyn Recording>,
     sink: S,
@@ -56,7 +55,7 @@ pub fn convert<S: GapSink>(
     let mut builder = GapBuilder::new(sink, info.tracepoints, facts);
     let mut failure = None;
     let summary = recording.read(progress, &mut |events| {
-        // There is no way to stop the reader; after a failure the rest is read past.
+        // The reader cannot be stopped. After a failure the remaining events are ignored.
         if failure.is_none() {
             failure = builder.push(events).err();
         }
@@ -67,7 +66,7 @@ pub fn convert<S: GapSink>(
     let summary = summary.map_err(ConvertError::Import)?;
     check_order(&summary).map_err(ConvertError::Import)?;
     let (sink, gaps) = builder.finish().map_err(ConvertError::Sink)?;
-    // What a note says of the states, or a damaged event, is not the caller's mistake.
+    // If the states come from a note, or the event is damaged, it is not the caller's mistake.
     if let Some(unknown) = gaps.unknown_state
         && recorded.machine.is_some()
     {
@@ -76,7 +75,7 @@ pub fn convert<S: GapSink>(
     Ok((sink, metadata(format_name, info, &summary, &gaps, recorded)))
 }
 
-/// Refuses a trace most of whose order is not known.
+/// Rejects a trace with too many events out of order.
 fn check_order(summary: &ReadSummary) -> Result<(), ImportError> {
     let ReadSummary { event_count, out_of_order_count: late_count, first_late, .. } = *summary;
     match first_late {
@@ -123,7 +122,7 @@ fn metadata(
     }
 }
 
-/// What speaks against a note.
+/// Lists the reasons to doubt a note.
 fn note_doubts(note: &MachineNote, gaps: &GapSummary) -> Vec<Doubt> {
     let mut doubts = note.doubts.clone();
     if note.limits_changed {
@@ -187,7 +186,7 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Dou
     }
     let impossible = gaps.impossible_gap_count;
     say(impossible > 0, Doubt::ImpossibleGaps { count: impossible });
-    // A few are in every trace; they matter when they are more than that.
+    // Every trace has a few of these. They matter only if there are more.
     let is_many = |count: u64| count * 100 > gaps.timer_expiry_count;
     let percent = |count: u64| {
         let expiry_count = gaps.timer_expiry_count.max(1) as f64;

@@ -1,4 +1,4 @@
-//! What is known of each CPU of a recorded machine before the first event.
+//! What is known about each CPU of a recorded machine before the first event.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use idlewise_core::STATE_COUNT_MAX;
 
 use crate::{MachineNote, NotedTable};
 
-/// What is known of the CPUs besides their events.
+/// What is known about the CPUs apart from their events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuFacts {
-    /// The exit latencies of the states by index, of CPUs that `exit_latencies_by_cpu_ns` does not
-    /// name; empty if unknown.
+    /// Exit latencies by state index, for all CPUs that `exit_latencies_by_cpu_ns` does not name.
+    /// Empty if unknown.
     pub exit_latencies_ns: Vec<u64>,
-    /// The same for CPUs of another kind, as on a machine of large and small cores.
+    /// The same for CPUs of a different kind, as on a machine with large and small cores.
     pub exit_latencies_by_cpu_ns: BTreeMap<u16, Vec<u64>>,
-    /// The PM QoS limits of the CPUs that have one; `None` if it is unknown which have.
+    /// The PM QoS limits of the CPUs that have one. `None` if it is unknown which CPUs have one.
     pub latency_limits_ns: Option<BTreeMap<u16, u64>>,
 }
 
 impl CpuFacts {
-    /// What a note says. The first table is taken for CPUs that no table names.
+    /// The facts in a recorder's note. Its first table applies to CPUs that no table names.
     pub(crate) fn of_note(note: &MachineNote) -> Self {
         let knows_limits = note.note_version > 0 && !note.limits_changed;
         let latency_limits_ns = knows_limits.then(|| note.latency_limits_ns.clone());
@@ -34,7 +34,8 @@ impl CpuFacts {
         facts
     }
 
-    /// How many states a log can tell of a CPU: those that it has and that the log's machine has.
+    /// How many states a log can record for a CPU: those that both the CPU and the log's machine
+    /// have.
     pub(crate) fn state_count(&self, cpu: u16) -> usize {
         match (self.exit_latencies_ns.len(), self.exit_latencies_ns(cpu).len()) {
             (0, _) | (_, 0) => STATE_COUNT_MAX,
@@ -42,7 +43,7 @@ impl CpuFacts {
         }
     }
 
-    /// The PM QoS limit of a CPU; what no log can hold is none.
+    /// The PM QoS limit of a CPU. A value that no log can hold counts as no limit.
     pub(crate) fn latency_limit_ns(&self, cpu: u16) -> Option<u64> {
         let limit_ns = self.latency_limits_ns.as_ref()?.get(&cpu).copied()?;
         i64::try_from(limit_ns).is_ok().then_some(limit_ns)

@@ -1,7 +1,7 @@
-//! Reasons to distrust a log: each kind once, with the text that logs and tables have of it.
+//! Reasons to distrust a log. Each kind is listed once, with the text that logs and tables show.
 //!
-//! A log holds texts, so that other programs and later versions can show them. What reads a log
-//! recognises its own texts again, and can then rank them.
+//! A log holds the texts, so that other programs and later versions can show them. When we read a
+//! log we recognise our own texts, and can then rank them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,16 +14,17 @@ use crate::import::TruncationReason;
 
 macro_rules! doubts {
     ($($(#[$doc:meta])* $kind:ident $({ $($field:ident: $type:ty),* })? = $text:literal;)*) => {
-        /// A reason to distrust a log, and the results that rest on it.
+        /// A reason to distrust a log and the results that rest on it.
         ///
-        /// A doubt is major ([`Rank`]) unless the documentation of its kind says why it is minor.
+        /// A doubt is major ([`Rank`]) unless the documentation of its kind gives a reason why it
+        /// is minor.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(from = "String", into = "String")]
         #[non_exhaustive]
         #[expect(missing_docs, reason = "the text of each kind is its documentation")]
         pub enum Doubt {
             $(#[doc = concat!("\"", $text, "\"")] #[doc = ""] $(#[$doc])* $kind $({ $($field: $type),* })?,)*
-            /// The text of another version of idlewise, or of another program.
+            /// A text from another version of idlewise, or from another program.
             Other(String),
         }
 
@@ -37,7 +38,7 @@ macro_rules! doubts {
         }
 
         impl Doubt {
-            /// Every kind that could be meant by a text.
+            /// Returns every kind that the text could be.
             fn readings(text: &str) -> impl Iterator<Item = Self> {
                 let mut readings = Vec::new();
                 $(
@@ -89,14 +90,14 @@ doubts! {
         timer:hrtimer_start and timer:hrtimer_expire_entry too";
     ImpossibleGaps { count: u64 } = "{count} gaps of more than 104 days were given up: the clock \
         jumped, or the recording is damaged there";
-    /// The next timers of some gaps are unknown.
+    /// Major: the next timers of some gaps are unknown.
     TimersWithoutStart { percent: u64 } = "{percent} % of the timers that expired have no start in \
         the recording";
-    /// Minor up to 5 %: a few next timers are too short, which changes no governor's place by more
-    /// than a percent of the oracle's cost (`tests/cli/doubts.rs` of idlewise-cli tries it).
+    /// Minor up to 5 %: a few next timers are too early. This moves no governor's cost by more than
+    /// one percent of the oracle's (tested in `tests/cli/doubts.rs` of idlewise-cli).
     TimersMigrated { percent: u64 } = "{percent} % of the timers expired on another CPU than the \
         one that armed them; until then they counted for the CPU that did";
-    /// The events of CPUs are missing.
+    /// Major: the events of some CPUs are missing.
     TimersVanished { percent: u64 } = "{percent} % as many timers as expired were due but show \
         neither expiry nor cancellation: CPUs that were not recorded took care of them";
     StrayExits { count: u64 } = "{count} idle exits had no entry before them and were left out";
@@ -114,13 +115,13 @@ doubts! {
         was not recorded leaves that open: each is a gap of its own, and the gaps are shorter than \
         the workload's";
 
-    /// Minor: gaps cut to microseconds leave every governor in its place (`tests/cli/doubts.rs` of
-    /// idlewise-cli tries it).
+    /// Minor: rounding gaps to microseconds does not change the order of the governors (tested in
+    /// `tests/cli/doubts.rs` of idlewise-cli).
     Microseconds = "the text has times to the microsecond, so gaps are right to one at each end \
         (the expiries of timers are exact); trace.dat and `trace-cmd report -t` have nanoseconds";
     AllDeferrable = "the text says of each timer that it is deferrable, which trace-cmd's text does \
         by mistake; all are taken as not deferrable; import the trace.dat instead";
-    /// Minor: it is computed as the kernel computes it, and exact but where the wheel's clock lags.
+    /// Minor: it is computed as the kernel does, and is exact except where the wheel's clock lags.
     BucketComputed = "timer_start has no bucket_expiry (Linux before 6.9): when a timer's bucket \
         expires is computed from its expiry";
     TimersWithoutCpu = "timer_start has no CPU (Linux before 4.2): timers are taken to be queued on \
@@ -141,7 +142,7 @@ doubts! {
         it";
     LostPackets { count: u64 } = "packets of events were lost {count} times: the trace's buffer was \
         too small";
-    /// Minor: the log is of one machine, and what another one did is not missing from it.
+    /// Minor: the log is of one machine, so events of other machines are not missing from it.
     ForeignPackets { count: u64 } = "{count} packets of other machines were left out";
 
     BuffersLeftOut { clock: String, buffers: String } = "the file's buffers are on several clocks: \
@@ -161,15 +162,15 @@ doubts! {
     SimulatedDisabled { options: String } = "simulated with states switched off: replay it with \
         {options}";
 
-    /// Any of them may have been major.
+    /// Major: any of the dropped doubts may have been major.
     Anonymized { count: usize } = "anonymized: {count} doubts were dropped";
 }
 
-/// Up to this share of timers that expired elsewhere is no matter.
+/// Up to this share of timers that expired on another CPU, the doubt is minor.
 const MIGRATED_MINOR_PERCENT: u64 = 5;
 
 impl Doubt {
-    /// Whether it can change a verdict.
+    /// Returns whether the doubt can change a verdict.
     pub fn rank(&self) -> Rank {
         match *self {
             Self::Microseconds | Self::BucketComputed | Self::ForeignPackets { .. } => Rank::Minor,
@@ -178,7 +179,7 @@ impl Doubt {
         }
     }
 
-    /// Whether it says nothing of whoever recorded: no name, no path, no time, no place in a file.
+    /// Whether the doubt identifies nobody: it has no name, no path, no time, no place in a file.
     pub(crate) fn is_nameless(&self) -> bool {
         matches!(
             self,
@@ -209,7 +210,7 @@ impl Doubt {
 }
 
 impl From<String> for Doubt {
-    /// The kind that has this very text.
+    /// Finds the kind with exactly this text.
     fn from(text: String) -> Self {
         let known = Self::readings(&text).find(|doubt| doubt.to_string() == text);
         known.unwrap_or(Self::Other(text))
@@ -222,7 +223,8 @@ impl From<Doubt> for String {
     }
 }
 
-/// What a text has in the holes of a template, if it fits.
+/// Returns the parts of a text that fill the placeholders of a template, or `None` if it does not
+/// fit.
 fn holes<'t>(template: &str, text: &'t str) -> Option<Vec<&'t str>> {
     let mut parts = template.split('{');
     let mut rest = text.strip_prefix(parts.next()?)?;
@@ -236,7 +238,7 @@ fn holes<'t>(template: &str, text: &'t str) -> Option<Vec<&'t str>> {
     rest.is_empty().then_some(holes)
 }
 
-/// Several of a kind, with commas between them in a text.
+/// A list of values, written with commas between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List<T>(pub Vec<T>);
 

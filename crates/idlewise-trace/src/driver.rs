@@ -4,18 +4,18 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A kernel's cpuidle driver. Logs spell the lack of one `none`, as `current_driver` in sysfs does.
+/// A kernel's cpuidle driver. If there is none, logs say `none`, as `current_driver` in sysfs does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Driver {
-    /// The kernel had none, so it asked no governor.
+    /// The kernel had no driver, so it did not call any governor.
     Absent,
-    /// The driver's name.
+    /// The driver with this name.
     Named(String),
 }
 
 impl Driver {
-    /// The driver of that name.
+    /// Returns the driver with this name.
     pub fn named(name: &str) -> Self {
         Driver::Named(name.to_owned())
     }

@@ -1,9 +1,9 @@
-//! What importers hand to the gap builder: kernel events, stripped of the format they came in.
+//! Kernel events as importers pass them to the gap builder, independent of the trace format.
 
 /// One event of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When, on the trace's clock.
+    /// The time of the event, on the trace's clock.
     pub at_ns: i64,
     /// The CPU it happened on.
     pub cpu: u16,
@@ -11,12 +11,12 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What happened. A `timer` is the address of the kernel's object: an identity, nothing more.
+/// What happened. A `timer` is the address of the kernel's object and serves only to identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// `power:cpu_idle` with a state: the CPU goes idle.
     IdleEntry {
-        /// The state's index as the trace gives it; unchecked.
+        /// The state's index as the trace gives it, unchecked.
         state: u32,
     },
     /// `power:cpu_idle` with state 4294967295: the CPU runs again.
@@ -25,7 +25,7 @@ pub enum EventKind {
     HrtimerStart {
         /// The timer.
         timer: u64,
-        /// Its callback's address (or a hash of its name where the trace has only names).
+        /// Its callback's address, or a hash of the callback's name if the trace has only names.
         function: u64,
         /// The hard expiry, on the kernel's monotonic clock.
         expires_at_ns: i64,
@@ -43,7 +43,7 @@ pub enum EventKind {
         timer: u64,
         /// Its callback's address.
         function: u64,
-        /// The clock as the interrupt read it, monotonic.
+        /// The monotonic clock as the interrupt read it.
         now_ns: i64,
     },
     /// `timer:timer_start`: a timer-wheel timer.
@@ -52,9 +52,9 @@ pub enum EventKind {
         timer: u64,
         /// When its bucket expires, in jiffies.
         bucket_jiffies: u64,
-        /// How many jiffies that lies ahead of the event's own `now`; negative if overdue.
+        /// How many jiffies the expiry is after the event's own `now`; negative if overdue.
         ahead_jiffies: i32,
-        /// The timer's flags with the CPU it is queued on (`include/linux/timer.h`).
+        /// The timer's flags, including the CPU it is queued on (`include/linux/timer.h`).
         flags: u32,
     },
     /// `timer:timer_cancel`.
@@ -66,7 +66,7 @@ pub enum EventKind {
     WheelExpire {
         /// The timer.
         timer: u64,
-        /// The kernel's jiffies.
+        /// The kernel's jiffies at that moment.
         now_jiffies: u64,
     },
     /// `timer:tick_stop` with success.
@@ -77,7 +77,7 @@ pub enum EventKind {
     RescheduleInterrupt,
     /// `irq_vectors:call_function*_entry`, `irq_work_entry` or another architecture's IPI.
     IpiInterrupt,
-    /// `irq:irq_handler_entry`, and vectors that are none of the above.
+    /// `irq:irq_handler_entry`, and vectors not listed above.
     DeviceInterrupt,
     /// `irq:softirq_entry`.
     Softirq {
@@ -88,25 +88,25 @@ pub enum EventKind {
     SwitchToTask,
     /// `sched:sched_switch` to the idle task.
     SwitchToIdle,
-    /// `sched:sched_wake_idle_without_ipi` or `sched:sched_wakeup`: some task was made runnable.
+    /// `sched:sched_wake_idle_without_ipi` or `sched:sched_wakeup`: a task was made runnable.
     Wakeup {
         /// The CPU it was queued on.
         target_cpu: u16,
     },
     /// The kernel or the recorder dropped events of this CPU before this point.
     Lost {
-        /// How many.
+        /// How many were lost.
         event_count: u64,
     },
 }
 
-/// The tracepoints that matter, as bits: which of them a trace was recorded with. What may be
-/// claimed from which of them is in `evidence.rs`.
+/// A set of tracepoints, as bits: those a trace was recorded with. `evidence.rs` says which claims
+/// need which of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tracepoints(u32);
 
 impl Tracepoints {
-    /// None of them.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
     /// `power:cpu_idle`.
     pub const CPU_IDLE: Self = Self(1);
@@ -140,7 +140,7 @@ impl Tracepoints {
     pub const CALL_FUNCTION_SINGLE: Self = Self(1 << 14);
     /// `irq_vectors:irq_work_entry` of x86.
     pub const IRQ_WORK: Self = Self(1 << 15);
-    /// Any other `irq_vectors:*_entry` of x86: errors, heat.
+    /// Any other `irq_vectors:*_entry` of x86: errors, thermal events.
     pub const OTHER_VECTOR: Self = Self(1 << 16);
     /// `irq:irq_handler_entry`: devices; on Arm and RISC-V the timer and, on newer kernels, IPIs too.
     pub const IRQ_HANDLER: Self = Self(1 << 17);
@@ -150,55 +150,56 @@ impl Tracepoints {
     pub const POWER_TIMER: Self = Self(1 << 19);
     /// `powerpc:doorbell_entry`: IPIs within a core.
     pub const POWER_DOORBELL: Self = Self(1 << 20);
-    /// Not a tracepoint: the trace has no list of what was recorded, so this set is of those that
-    /// occur in it. A kind that is not in it may have been recorded and never have happened.
+    /// Not a tracepoint. It marks a set from a trace that does not list what was recorded, so the
+    /// set has only the kinds that occur. A missing kind may have been recorded without ever
+    /// occurring.
     pub const ONLY_SEEN: Self = Self(1 << 31);
 
-    /// All that the gap builder needs of an x86 kernel.
+    /// All tracepoints that the gap builder needs of an x86 kernel.
     pub const COMPLETE: Self = Self::CPU_IDLE
         .union(Self::TIMERS)
         .union(Self::TICK_STOP)
         .union(Self::SCHED_SWITCH)
         .union(Self::X86_INTERRUPTS);
-    /// Every event of timers.
+    /// All tracepoints of timers.
     pub(crate) const TIMERS: Self = Self::HRTIMER_START
         .union(Self::HRTIMER_CANCEL)
         .union(Self::HRTIMER_EXPIRE)
         .union(Self::WHEEL_START)
         .union(Self::WHEEL_CANCEL)
         .union(Self::WHEEL_EXPIRE);
-    /// The vectors of x86 that show which architecture it is.
+    /// The x86 vectors that identify the architecture.
     pub(crate) const X86_VECTORS: Self = Self::LOCAL_TIMER
         .union(Self::RESCHEDULE)
         .union(Self::CALL_FUNCTION)
         .union(Self::CALL_FUNCTION_SINGLE)
         .union(Self::IRQ_WORK)
         .union(Self::OTHER_VECTOR);
-    /// The interrupts of x86 that a CPU gets by itself on every machine.
+    /// The x86 interrupts that a CPU gets on every machine without another CPU's doing.
     pub(crate) const X86_LOCAL: Self = Self::LOCAL_TIMER.union(Self::IRQ_HANDLER);
-    /// The vectors of x86 by which CPUs wake each other, but for the rarest.
+    /// The x86 vectors by which CPUs wake each other, except the rarest.
     pub(crate) const X86_IPIS: Self = Self::RESCHEDULE.union(Self::CALL_FUNCTION_SINGLE);
-    /// Every interrupt of x86 that ends idle; the other vectors report faults.
+    /// All x86 interrupts that end idle. The other vectors report faults.
     pub(crate) const X86_INTERRUPTS: Self =
         Self::X86_LOCAL.union(Self::X86_IPIS).union(Self::CALL_FUNCTION).union(Self::IRQ_WORK);
 
-    /// Whether all of `other` are in this set.
+    /// Returns whether this set contains all of `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` is in this set.
+    /// Returns whether this set contains any of `other`.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// This set without those of `other`.
+    /// Returns this set without the members of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)

@@ -1,5 +1,5 @@
-//! What a recording's events prove: which claims a log may make of it, and what to say of those that
-//! it may not. `builder.rs` has the table.
+//! What a recording's events prove: which claims a log may make, and which doubts to report for the
+//! others. `builder.rs` has the table.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,21 +12,21 @@ use crate::doubt::List;
 use crate::tracepoint::{TRACEPOINTS, Tracepoint};
 use crate::{Doubt, Event, EventKind, Tracepoints};
 
-/// What interrupts an idle POWER CPU; IPIs of other cores are devices' there.
+/// The interrupts of an idle POWER CPU. IPIs from other cores are device interrupts there.
 const POWER_INTERRUPTS: Tracepoints =
     Tracepoints::POWER_TIMER.union(Tracepoints::POWER_DOORBELL).union(Tracepoints::IRQ_HANDLER);
 
-/// How much the recorded interrupts tell.
+/// How much the recorded interrupts prove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Interrupts {
-    /// A kind that ends idle is missing: it may have come before any that was recorded.
+    /// A kind that ends idle is missing, and may have come before any interrupt that was recorded.
     #[default]
     Incomplete,
-    /// The trace has no list of what was recorded, and of some vector no interrupt occurs in it; but
-    /// by all signs because none came. The first interrupt of a stay ended it; where none is, one of
-    /// that vector may have been.
+    /// The trace does not list what was recorded, and some vector never occurs in it, most likely
+    /// because no such interrupt came. The first interrupt of a stay is what ended it. A stay
+    /// without an interrupt may still have been ended by one of that vector.
     Common,
-    /// All are there. Where there is none, none was.
+    /// All kinds were recorded. A stay without an interrupt had none.
     Complete,
 }
 
@@ -40,13 +40,13 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    /// What a trace with these tracepoints proves; `first` are its first events, which show the
-    /// interrupts that have no tracepoint of their own.
+    /// Determines what a trace with these tracepoints proves. `first` are its first events, which
+    /// show the interrupts that have no tracepoint of their own.
     pub(crate) fn new(tracepoints: Tracepoints, first: &[Event]) -> Self {
         let has = |wanted| tracepoints.contains(wanted);
         let missing = |wanted: Tracepoints| TracepointName::all_of(wanted.without(tracepoints));
-        // On x86 no device is called like a timer or an IPI, so what occurs without its vectors
-        // is another architecture's.
+        // On x86 no device has the name of a timer or an IPI. If such an interrupt occurs without
+        // the x86 vectors, the architecture is another one.
         let occurs = |wanted: fn(EventKind) -> bool| first.iter().any(|event| wanted(event.kind));
         let has_timer = occurs(|kind| kind == EventKind::TimerInterrupt);
         let has_ipi = has(Tracepoints::IPI_ENTRY)
@@ -81,18 +81,18 @@ impl Evidence {
         Evidence { tracepoints, interrupts, missing_interrupts, has_timer_interrupt }
     }
 
-    /// Whether the switches between tasks are known: which events happened in the idle task, and
+    /// Whether task switches are known. They tell which events happened in the idle task, and
     /// whether a task ran before a gap.
     pub(crate) fn tells_tasks(&self) -> bool {
         self.tracepoints.contains(Tracepoints::SCHED_SWITCH)
     }
 
-    /// Whether all events of timers are known.
+    /// Whether all timer events are known.
     pub(crate) fn tells_timers(&self) -> bool {
         self.tracepoints.contains(Tracepoints::TIMERS)
     }
 
-    /// Whether it is known when the tick was stopped, and when it was started again.
+    /// Whether it is known when the tick was stopped and restarted.
     pub(crate) fn tells_tick_stops(&self) -> bool {
         self.tells_tasks() && self.tracepoints.contains(Tracepoints::TICK_STOP)
     }
@@ -107,13 +107,13 @@ impl Evidence {
         self.tells_tasks() && self.interrupts != Interrupts::Incomplete
     }
 
-    /// Whether a stay without any interrupt had none.
+    /// Whether a stay without a recorded interrupt really had none.
     pub(crate) fn tells_silence(&self) -> bool {
         self.tells_tasks() && self.interrupts == Interrupts::Complete
     }
 
-    /// What was not recorded, and what is not claimed for it. `unjoined_count` is how many stays may
-    /// have been ended by the tick alone, for all that is known.
+    /// Lists what was not recorded, and which claims are not made for that reason. `unjoined_count`
+    /// is the number of stays that the tick alone may have ended.
     pub(crate) fn doubts(&self, unjoined_count: u64) -> Vec<Doubt> {
         let has = |tracepoint| self.tracepoints.contains(tracepoint);
         let tracepoints = || List(self.missing_interrupts.clone());
@@ -135,11 +135,11 @@ impl Evidence {
     }
 }
 
-/// The name of a tracepoint that a claim rests on.
+/// The name of a tracepoint that a claim needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TracepointName {
     tracepoint: &'static Tracepoint,
-    /// Only its events of the timer are meant, as on Arm.
+    /// Only its timer events are meant, as on Arm.
     is_of_timer: bool,
 }
 
@@ -173,10 +173,10 @@ impl FromStr for TracepointName {
     }
 }
 
-/// Whether a task ran after idle although no interrupt was seen: where CPUs wake each other without
-/// interrupts, or where some of them were not recorded.
+/// Whether a task ran after idle although no interrupt was seen. That happens if CPUs wake each
+/// other without interrupts, or if some interrupts were not recorded.
 fn wakes_silently(events: &[Event]) -> bool {
-    // CPUs that are idle, or were until now, and have had no interrupt since.
+    // CPUs that are idle, or were until now, and have had no interrupt since the entry.
     let mut silent: HashSet<u16, BuildHasherDefault<FxHasher>> = HashSet::default();
     events.iter().any(|event| match event.kind {
         EventKind::IdleEntry { .. } => {

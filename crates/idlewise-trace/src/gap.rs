@@ -2,26 +2,27 @@
 
 use std::fmt;
 
-/// The time from when a CPU went idle until the first event that would have ended it whatever
-/// the governor had done. Wake-ups by the scheduler tick alone are inside a gap, not its end.
+/// The time from when a CPU went idle until the first event that would have ended the idle period
+/// whatever the governor had done. A wake-up by the scheduler tick alone is inside a gap, not its
+/// end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleGap {
     /// The CPU.
     pub cpu: u16,
-    /// When it went idle, on the trace's clock.
+    /// When the CPU went idle, on the trace's clock.
     pub start_ns: i64,
-    /// From there to the wake event: a timer's expiry, an interrupt's arrival. The exit path is
-    /// not part of it.
+    /// From the start to the wake event: a timer's expiry or an interrupt's arrival. The exit path
+    /// is not included.
     pub gap_ns: u64,
-    /// From the start to the next timer that was armed at that moment, the tick excluded. `None`
-    /// if no timer was known.
+    /// From the start to the next timer that was armed at that moment, not counting the tick.
+    /// `None` if no timer was known.
     pub sleep_length_ns: Option<u64>,
     /// From the start to the next boundary of the CPU's tick grid, whether or not the tick ran.
     pub next_tick_ns: Option<u32>,
-    /// The recording kernel had stopped the tick before it decided.
+    /// Whether the recording kernel had stopped the tick before it decided.
     pub tick_stopped: bool,
-    /// Something other than the idle task ran since the previous gap: only then does the kernel
-    /// restart the tick.
+    /// Whether something other than the idle task ran since the previous gap. Only then does the
+    /// kernel restart the tick.
     pub ran_task: bool,
     /// What ended the gap.
     pub wake_reason: WakeReason,
@@ -29,18 +30,18 @@ pub struct IdleGap {
     pub latency_limit_ns: Option<u64>,
     /// The state that the recording kernel entered first.
     pub recorded_state: Option<u8>,
-    /// How long it stayed idle, all stays of the gap together; exit latencies are included where
-    /// the recording includes them.
+    /// How long the kernel stayed idle, all stays of the gap together. Exit latencies are included
+    /// where the recording includes them.
     pub recorded_idle_ns: Option<u64>,
 }
 
-/// No gap is longer: 2^53 ns, 104 days. No recording is that long, and a clock that jumps so far
-/// jumped.
+/// The longest possible gap: 2^53 ns, which is 104 days. No recording is that long; a longer gap
+/// means that the clock jumped.
 pub(crate) const GAP_MAX_NS: u64 = 1 << 53;
 
 impl IdleGap {
-    /// The first column whose value no gap can have. The builder gives such gaps up, the log's
-    /// reader refuses a length that is too long, and `validate` looks at all.
+    /// Returns the first column with a value that is impossible for a gap. The builder drops such
+    /// gaps, the log's reader rejects a length that is too long, and `validate` checks all columns.
     pub fn impossible_column(&self) -> Option<&'static str> {
         let is_time = |ns: Option<u64>| ns.is_none_or(|ns| i64::try_from(ns).is_ok());
         let ends_in_range = self.start_ns.checked_add_unsigned(self.gap_ns).is_some();
@@ -55,9 +56,9 @@ impl IdleGap {
         .find_map(|(column, is_possible)| (!is_possible).then_some(column))
     }
 
-    /// Whether a timer ended the gap that was known when it began: the proof of a rebuilt timer. If
-    /// not, though a timer ended it, that timer was armed within the gap, by an interrupt or by
-    /// another CPU, or the trace doesn't show its start.
+    /// Returns whether a timer that was known at the beginning ended the gap. This confirms that
+    /// the timer was rebuilt correctly. Otherwise, if a timer ended the gap, it was armed within
+    /// the gap, by an interrupt or by another CPU, or the trace does not show its start.
     pub fn ended_by_known_timer(&self) -> bool {
         self.wake_reason == WakeReason::Timer && self.sleep_length_ns == Some(self.gap_ns)
     }
@@ -66,17 +67,17 @@ impl IdleGap {
 /// What ended a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WakeReason {
-    /// A timer other than the tick: its expiry is the end of the gap, exactly.
+    /// A timer other than the tick. The gap ends exactly at its expiry.
     Timer,
     /// An inter-processor interrupt with work (function call, irq_work).
     Ipi,
-    /// A request to reschedule, by interrupt or by a write that the idle CPU polls for.
+    /// A request to reschedule, by interrupt or by a write that the idle CPU was polling for.
     Resched,
-    /// A device's interrupt.
+    /// A device interrupt.
     Irq,
-    /// Deferred work, such as what the tick's softirq made runnable.
+    /// Deferred work, such as a task that the tick's softirq made runnable.
     Softirq,
-    /// The trace doesn't tell.
+    /// The trace does not tell.
     Unknown,
 }
 
@@ -85,7 +86,7 @@ impl WakeReason {
     pub const ALL: [WakeReason; 6] =
         [Self::Timer, Self::Ipi, Self::Resched, Self::Irq, Self::Softirq, Self::Unknown];
 
-    /// The reason's name in the idle log.
+    /// Returns the reason's name in the idle log.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timer => "timer",
@@ -97,13 +98,14 @@ impl WakeReason {
         }
     }
 
-    /// The place of the reason with that name in [`WakeReason::ALL`]; -1 if there is none.
+    /// Returns the index of the reason with that name in [`WakeReason::ALL`], or -1 if there is
+    /// none.
     pub(crate) fn number_of(name: &[u8]) -> i32 {
         let place = Self::ALL.iter().position(|reason| reason.name().as_bytes() == name);
         place.map_or(-1, |place| place as i32)
     }
 
-    /// The reason at that place.
+    /// Returns the reason at that index.
     #[inline]
     pub(crate) fn of_number(number: i32) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()

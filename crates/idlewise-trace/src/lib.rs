@@ -1,27 +1,27 @@
-//! Traces in, idle logs out.
+//! Imports traces and turns them into idle logs.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `import/` | the importers: [`import::perf`], [`import::trace_dat`] |
-//! | `tracepoint/` | every tracepoint once: what is read of it, who records it; [`tracepoint::Decoder`] |
-//! | `event.rs` | [`Event`]: what every importer hands to the gap builder |
-//! | `builder.rs` | [`GapBuilder`]: events in, gaps out; the semantics of a gap |
-//! | `evidence.rs` | what may be claimed of a trace, by what was recorded |
-//! | `doubt.rs` | [`Doubt`]: reasons to distrust a log, and what they weigh |
+//! | `tracepoint/` | every tracepoint, once: what we read of it and who records it; [`tracepoint::Decoder`] |
+//! | `event.rs` | [`Event`]: what every importer passes to the gap builder |
+//! | `builder.rs` | [`GapBuilder`]: turns events into gaps; explains what a gap is |
+//! | `evidence.rs` | which claims a trace supports, given what was recorded |
+//! | `doubt.rs` | [`Doubt`]: reasons to distrust a log, and how serious they are |
 //! | `driver.rs` | [`Driver`]: a kernel's cpuidle driver, or none |
-//! | `cpu_facts.rs` | [`CpuFacts`]: what is known of CPUs before the first event |
+//! | `cpu_facts.rs` | [`CpuFacts`]: what is known about CPUs before the first event |
 //! | `tick.rs`, `timers.rs` | finding the tick in a trace; which timers are armed where |
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
 //! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
 //! | `export/` | [`export`]: logs in other programs' formats |
-//! | `output.rs` | [`OutputFile`]: what may be written where; there is nothing until it is whole |
-//! | `small_file.rs` | [`read_small_text`]: files that are read whole |
+//! | `output.rs` | [`OutputFile`]: what may be written where; no file appears until it is complete |
+//! | `small_file.rs` | [`read_small_text`]: files that are read at once |
 //! | `machine_note.rs` | [`MachineNote`]: what our recorder writes about the machine |
 //! | `convert.rs` | [`convert()`]: from a trace to a log with its metadata |
-//! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without what identifies |
+//! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without identifying information |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //!
-//! What this crate does not do: look at this machine, or panic on any input.
+//! This crate does not look at the machine it runs on, and does not panic on any input.
 //!
 //! ```no_run
 //! use std::path::Path;

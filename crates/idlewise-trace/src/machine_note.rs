@@ -1,8 +1,8 @@
-//! What `idlewise record` writes into a trace about the machine, so that the trace alone is enough.
+//! What `idlewise record` writes about the machine into a trace, so that the trace alone is enough.
 //!
-//! In a trace.dat it is JSON behind the name of the program that wrote the file (option 9): `idlewise
-//! 0.1.0`, a zero byte, the note. trace-cmd and KernelShark read up to the zero. An option number of
-//! our own would do as well, but they warn about numbers that they don't know.
+//! In a trace.dat it is JSON after the name of the program that wrote the file (option 9):
+//! `idlewise 0.1.0`, a zero byte, the note. trace-cmd and KernelShark read up to the zero. An
+//! option number of our own would also work, but they warn about unknown numbers.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use serde_json::Value;
 
 use crate::{Doubt, Driver};
 
-/// The version of the note. A reader takes what it knows from a newer one.
+/// The version of the note. A reader uses the fields that it knows of a newer note.
 pub const NOTE_VERSION: u32 = 1;
 
-/// What the name of a program that writes notes begins with.
+/// The beginning of the names of programs that write notes.
 const WRITER: &str = "idlewise ";
 
-/// The highest HZ that a kernel may say it was built with; beyond it the tick's period is nonsense.
+/// The highest plausible CONFIG_HZ. Beyond it the tick's period makes no sense.
 const HZ_MAX: u32 = 100_000;
 
-/// The recorded machine, as it was when the recording began.
+/// The recorded machine at the beginning of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineNote {
@@ -30,9 +30,9 @@ pub struct MachineNote {
     pub note_version: u32,
     /// The recorder's command line, words joined by spaces.
     pub command: String,
-    /// The kernel's release, as `uname -r`.
+    /// The kernel's release, as `uname -r` prints it.
     pub kernel: Option<String>,
-    /// The architecture, as `uname -m`.
+    /// The architecture, as `uname -m` prints it.
     pub arch: Option<String>,
     /// The CPU's model name.
     pub cpu_model: Option<String>,
@@ -42,13 +42,13 @@ pub struct MachineNote {
     pub kernel_cmdline: Option<String>,
     /// The cpuidle driver.
     pub driver: Option<Driver>,
-    /// The cpuidle governor; `None` if there is no driver to ask it.
+    /// The cpuidle governor; `None` if there is no driver to use it.
     pub governor: Option<String>,
-    /// The idle states, one entry for each kind of CPU; none without a driver.
+    /// The idle states, one entry for each kind of CPU. Empty without a driver.
     pub tables: Vec<NotedTable>,
-    /// The PM QoS limit of each CPU that has one, that of the whole machine included.
+    /// The PM QoS limit of each CPU that has one, including the limit of the whole machine.
     pub latency_limits_ns: BTreeMap<u16, u64>,
-    /// A limit changed while recording, so that none is known.
+    /// Whether a limit changed while recording. In that case no limit is known.
     pub limits_changed: bool,
     /// Other reasons to distrust the note.
     pub doubts: Vec<Doubt>,
@@ -59,7 +59,7 @@ pub struct MachineNote {
 pub struct NotedTable {
     /// The CPUs that have them.
     pub cpus: Vec<u16>,
-    /// The machine that has nothing but such CPUs.
+    /// A machine with only such CPUs.
     #[serde(deserialize_with = "machine")]
     pub machine: Machine,
 }
@@ -69,15 +69,15 @@ fn machine<'de, D: Deserializer<'de>>(de: D) -> Result<Machine, D::Error> {
 }
 
 impl MachineNote {
-    /// The note with the writer's name in front, as a trace holds it. It ends with a zero byte.
+    /// The note as a trace holds it: the writer's name, a zero byte, the note, and a zero byte.
     pub fn to_bytes(&self) -> Vec<u8> {
         let json = serde_json::to_string(self).expect("a note's keys are strings");
         format!("{WRITER}{}\0{json}\0", env!("CARGO_PKG_VERSION")).into_bytes()
     }
 
-    /// The note in what a trace says about its writer; `None` if another program wrote it, or what
-    /// it says is no note. Idle states that can't be read are left out, for a recording can't be
-    /// made again.
+    /// Parses the note after the writer's name in a trace; `None` if another program wrote it, or
+    /// if it is not a note. Idle states that cannot be read are left out, because a recording
+    /// cannot be repeated.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(WRITER.as_bytes())?;
         let mut parts = rest.split(|&byte| byte == 0);
@@ -125,7 +125,7 @@ mod tests {
             MachineNote::from_bytes(format!("idlewise 0.1.0\0{json}\0").as_bytes()).unwrap()
         };
         assert_eq!(note(text).tables[0].machine.title, "T");
-        // The rest of the note counts all the same.
+        // The rest of the note is still used.
         let broken = note("id = 3");
         assert_eq!((broken.tables.len(), broken.hz, broken.doubts.len()), (0, Some(250), 1));
     }

@@ -1,16 +1,16 @@
-//! Files that commands write: what may stand where one is to be written, and how it comes there.
+//! The files that commands write: what may be at the path already, and how the file gets there.
 //!
 //! | what stands at the path | what happens |
 //! | --- | --- |
-//! | nothing | the file appears there when it is whole |
-//! | a regular file | it is replaced when the new one is whole, if the user wants that |
-//! | one of the files that are read | refused |
-//! | a pipe, a character device, our own standard output; also by way of a link | they get the bytes when all are there |
+//! | nothing | the file appears there when it is complete |
+//! | a regular file | it is replaced when the new one is complete, if the user wants that |
+//! | one of the input files | refused |
+//! | a pipe, a character device, our own standard output; also through a link | it receives the bytes when all are ready |
 //! | any other link, a folder, a socket, a block device | refused |
 //!
-//! Until it is whole a file has no name, so that whatever kills its process leaves nothing behind.
-//! Where the file system can't do that (NFS, FAT), it is called `.idlewise-….partial`, which
-//! [`end_without_partial_files`] removes when a signal ends the process.
+//! A file has no name until it is complete, so that nothing is left behind if its process is
+//! killed. If the file system does not support that (NFS, FAT), it is called `.idlewise-….partial`,
+//! and [`end_without_partial_files`] removes it when a signal ends the process.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Seek};
@@ -24,20 +24,20 @@ use rustix::io::Errno;
 
 use crate::log::LogError;
 
-/// How a file is written.
+/// Options for writing a file.
 #[derive(Clone, Copy, Default)]
 pub struct OutputOptions<'a> {
-    /// Whether a regular file of that name is replaced.
+    /// Whether a regular file with that name is replaced.
     pub replace: bool,
-    /// Files that are read, and so are never replaced.
+    /// Input files, which are never replaced.
     pub inputs: &'a [&'a Path],
-    /// Whether nobody but the owner may read it.
+    /// Whether only the owner may read it.
     pub is_private: bool,
-    /// Told before a pipe without a reader is waited for.
+    /// Called before waiting for a pipe to get a reader.
     pub waiting: Option<&'a dyn Fn(&Path)>,
 }
 
-/// A file on its way; dropped before its end, it leaves nothing behind.
+/// A file being written. If it is dropped unfinished, nothing is left behind.
 #[derive(Debug)]
 pub struct OutputFile {
     path: PathBuf,
@@ -45,12 +45,12 @@ pub struct OutputFile {
     way: Way,
 }
 
-/// What happens with the file in the end.
+/// What happens to the file at the end.
 #[derive(Debug)]
 enum Way {
-    /// It gets its name; until then it has none, or that of a partial file.
+    /// It gets its name. Until then it has none, or that of a partial file.
     Name { replace: bool, partial: Option<Partial> },
-    /// What stands at the path gets its bytes.
+    /// Its bytes are copied to what is at the path.
     Through { to: File, is_stdout: bool },
     /// It never has a name.
     Unnamed,
@@ -60,7 +60,7 @@ impl OutputFile {
     /// Starts a file that will appear at `path`.
     ///
     /// # Errors
-    /// If something stands at `path` that is not to be replaced, or its folder can't be written to.
+    /// Fails if `path` must not be replaced, or if its folder cannot be written to.
     pub fn create(path: &Path, options: &OutputOptions<'_>) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);
         if let Some(to) = existing(path, options)? {
@@ -73,7 +73,7 @@ impl OutputFile {
         if !folder.is_dir() {
             return Err(LogError::NoFolder { path: path.to_owned() });
         }
-        // The second is what a new file gets, less the umask.
+        // The second is the usual mode of a new file, before the umask.
         let mode = if options.is_private { 0o600 } else { 0o666 };
         let (file, partial) = match without_name(folder, mode).map_err(io)? {
             Some(file) => (file, None),
@@ -83,10 +83,10 @@ impl OutputFile {
         Ok(OutputFile { path: path.to_owned(), file, way })
     }
 
-    /// Starts a file that never gets a name; `path` stands for it in messages.
+    /// Starts a file that never gets a name. Messages show `path` instead.
     ///
     /// # Errors
-    /// If the folder for temporary files can't be written to.
+    /// Fails if the folder for temporary files cannot be written to.
     pub fn unnamed(path: &Path) -> Result<Self, LogError> {
         let file = tempfile::tempfile().map_err(|error| LogError::Scratch { error })?;
         Ok(OutputFile { path: path.to_owned(), file, way: Way::Unnamed })
@@ -97,12 +97,12 @@ impl OutputFile {
         &self.path
     }
 
-    /// Whether its bytes go to our standard output, which then takes nothing else.
+    /// Returns whether its bytes go to our standard output, which must then get nothing else.
     pub fn is_stdout(&self) -> bool {
         matches!(self.way, Way::Through { is_stdout: true, .. })
     }
 
-    /// Whether it will be a file of that name, which others can open.
+    /// Returns whether it will be a file with that name, which others can open.
     pub fn is_file(&self) -> bool {
         matches!(self.way, Way::Name { .. })
     }
@@ -112,10 +112,10 @@ impl OutputFile {
         &self.file
     }
 
-    /// An unnamed file on the same disk, gone when it is closed.
+    /// Creates an unnamed file on the same disk. It disappears when it is closed.
     ///
     /// # Errors
-    /// If the folder can't be written to.
+    /// Fails if the folder cannot be written to.
     pub fn scratch(&self) -> Result<File, LogError> {
         match self.way {
             Way::Name { .. } => tempfile::tempfile_in(folder(&self.path))
@@ -124,11 +124,11 @@ impl OutputFile {
         }
     }
 
-    /// Gives the file its name, or its bytes to what stands there. Returns how many there are.
+    /// Gives the file its name, or copies its bytes to what is at the path. Returns its size in
+    /// bytes.
     ///
     /// # Errors
-    /// If the disk is full, or something came to stand at the path meanwhile that may not be
-    /// replaced.
+    /// Fails if the disk is full, or if a file that must not be replaced has appeared.
     pub fn finish(self) -> Result<u64, LogError> {
         let OutputFile { path, mut file, way } = self;
         let io = |error| LogError::io(&path, error);
@@ -154,21 +154,21 @@ impl OutputFile {
         Ok(byte_count)
     }
 
-    /// The file itself, whatever it was to become.
+    /// Returns the file itself, whatever was planned for it.
     pub fn into_file(self) -> File {
         self.file
     }
 }
 
-/// What stands at a path, if it takes the bytes itself, and whether it is our standard output; none
-/// if a file is to be put there.
+/// Opens what is at a path if it receives the bytes itself, and says whether it is our standard
+/// output. `None` if a file is to be created there.
 fn existing(path: &Path, options: &OutputOptions<'_>) -> Result<Option<(File, bool)>, LogError> {
     let io = |error| LogError::io(path, error);
     let refuse = |what| Err(LogError::NotReplaced { path: path.to_owned(), what });
     let itself = match fs::symlink_metadata(path) {
         Ok(itself) => itself.file_type(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        // A folder of the path is a file.
+        // A part of the path is a file instead of a folder.
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
             return Err(LogError::NoFolder { path: path.to_owned() });
         }
@@ -204,8 +204,8 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Another handle of our standard output, if the path leads to it: `/dev/stdout` can't be opened
-/// where it is a socket, and would begin at the file's start where it is a file.
+/// Duplicates our standard output if the path leads to it. `/dev/stdout` cannot be opened if it is
+/// a socket, and starts at the file's beginning if it is a file.
 fn own_stdout(target: &Metadata) -> io::Result<Option<File>> {
     let stdout: OwnedFd = match rustix::io::dup(rustix::stdio::stdout()) {
         Ok(stdout) => stdout,
@@ -215,7 +215,7 @@ fn own_stdout(target: &Metadata) -> io::Result<Option<File>> {
     Ok(is_same(&stdout.metadata()?, target).then_some(stdout))
 }
 
-/// Opens a pipe or a device. A pipe is waited for until somebody reads it.
+/// Opens a pipe or a device. For a pipe, waits until somebody reads it.
 fn open_through(path: &Path, kind: FileType, options: &OutputOptions<'_>) -> io::Result<File> {
     let mut open = OpenOptions::new();
     open.write(true);
@@ -238,10 +238,10 @@ fn open_through(path: &Path, kind: FileType, options: &OutputOptions<'_>) -> io:
     }
 }
 
-/// The names by which this process's files can be opened again.
+/// Paths through which this process can open its own files again.
 const OWN_FILES: &str = "/proc/self/fd";
 
-/// A file without a name, if the file system has such, and a way to give it one.
+/// Creates a file without a name that can be named later; `None` if the file system cannot.
 fn without_name(folder: &Path, mode: u32) -> io::Result<Option<File>> {
     if !Path::new(OWN_FILES).is_dir() {
         return Ok(None);
@@ -249,7 +249,7 @@ fn without_name(folder: &Path, mode: u32) -> io::Result<Option<File>> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(folder, flags, Mode::from_raw_mode(mode)) {
         Ok(file) => Ok(Some(file.into())),
-        // The second is what kernels say that know no such files, the third some file systems.
+        // Kernels that do not support such files return the second; some file systems, the third.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -261,7 +261,7 @@ fn give_name(file: &File, path: &Path, replace: bool) -> io::Result<()> {
         Ok(rustix::fs::linkat(CWD, &source, CWD, to, AtFlags::SYMLINK_FOLLOW)?)
     };
     match link(path) {
-        // A link never replaces; a rename does.
+        // A link never replaces a file, but a rename does.
         Err(error) if replace && error.kind() == ErrorKind::AlreadyExists => {
             Partial::named(folder(path), |partial| link(partial))?.1.rename(path, true)
         }
@@ -269,15 +269,15 @@ fn give_name(file: &File, path: &Path, replace: bool) -> io::Result<()> {
     }
 }
 
-/// The partial files of this process that have names.
+/// The named partial files of this process.
 static PARTIAL: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn partial_files() -> MutexGuard<'static, Vec<PathBuf>> {
     PARTIAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes all partial files that have names and calls `end`, which ends the process. No new ones
-/// appear meanwhile.
+/// Removes all named partial files and calls `end`, which ends the process. No new ones can appear
+/// meanwhile.
 pub fn end_without_partial_files(end: impl FnOnce()) {
     let partial = partial_files();
     for path in &*partial {
@@ -286,7 +286,7 @@ pub fn end_without_partial_files(end: impl FnOnce()) {
     end();
 }
 
-/// A partial file's name; dropped, the file goes.
+/// The name of a partial file. Dropping it removes the file.
 #[derive(Debug)]
 struct Partial(PathBuf);
 
@@ -297,7 +297,7 @@ impl Partial {
         })
     }
 
-    /// Makes a file with a name that nobody has. It is listed before it is there.
+    /// Creates a file with an unused name. It is added to the list before it exists.
     fn named<T>(folder: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, Self)> {
         let process = std::process::id();
         for attempt in 0_u64.. {
@@ -328,7 +328,7 @@ impl Partial {
             };
         }
         match rustix::fs::renameat_with(CWD, &self.0, CWD, path, RenameFlags::NOREPLACE) {
-            // Not every file system can; a link does not replace either.
+            // Not every file system supports this. A link does not replace a file either.
             Err(Errno::INVAL | Errno::NOSYS) => fs::hard_link(&self.0, path),
             result => Ok(result?),
         }
@@ -362,7 +362,7 @@ mod tests {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// As where the file system has no files without names.
+    /// On a file system that does not support files without names.
     #[test]
     fn a_partial_file_with_a_name_goes_or_gets_its_own() {
         let folder = tempfile::tempdir().unwrap();
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(names(folder.path()), ["log"]);
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
 
-        // A signal. In the same test, for it takes those of others along.
+        // As on a signal. In the same test because it removes other tests' partial files too.
         fs::remove_file(&path).unwrap();
         let (_one, one) = Partial::create(folder.path(), 0o666).unwrap();
         let (_other, other) = Partial::create(folder.path(), 0o666).unwrap();
@@ -398,7 +398,7 @@ mod tests {
         drop((one, other));
     }
 
-    /// What came to stand at the path while the file was written.
+    /// Something appeared at the path while the file was written.
     #[test]
     fn replaces_nothing_that_is_no_file() {
         let folder = tempfile::tempdir().unwrap();

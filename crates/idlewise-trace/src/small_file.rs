@@ -1,17 +1,17 @@
-//! Files that are read whole: machine files, workloads, patches, C sources.
+//! Files that are read at once: machine files, workloads, patches, C sources.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The longest text that anybody writes by hand, with much to spare.
+/// Much longer than any text that people write by hand.
 pub const TEXT_BYTE_COUNT_MAX: u64 = 16 << 20;
 
-/// Reads a whole file that must not be longer than `byte_count_max`. A device or a file with holes
-/// costs no more memory than that.
+/// Reads a whole file of at most `byte_count_max` bytes. Memory stays below that even for a device
+/// or a sparse file.
 ///
 /// # Errors
-/// If it can't be read, or is longer.
+/// Fails if the file cannot be read or is longer.
 pub fn read_small_file(path: &Path, byte_count_max: u64) -> io::Result<Vec<u8>> {
     read_small(File::open(path)?, byte_count_max)
 }
@@ -27,18 +27,18 @@ fn read_small(file: File, byte_count_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`read_small_file`], for text of at most [`TEXT_BYTE_COUNT_MAX`] bytes.
+/// Like [`read_small_file`], for text of at most [`TEXT_BYTE_COUNT_MAX`] bytes.
 ///
 /// # Errors
-/// If it can't be read, is longer, or is not UTF-8.
+/// Fails if the file cannot be read, is longer, or is not UTF-8.
 pub fn read_small_text(path: &Path) -> io::Result<String> {
     read_small_text_of(File::open(path)?)
 }
 
-/// As [`read_small_text`], for a file that is open.
+/// Like [`read_small_text`], for an open file.
 ///
 /// # Errors
-/// As [`read_small_text`].
+/// Fails like [`read_small_text`].
 pub fn read_small_text_of(file: File) -> io::Result<String> {
     let bytes = read_small(file, TEXT_BYTE_COUNT_MAX)?;
     String::from_utf8(bytes).map_err(|error| {

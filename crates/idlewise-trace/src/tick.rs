@@ -1,10 +1,10 @@
-//! Finding the scheduler tick in a trace: which callback is the tick's, its period, its phase on
-//! each CPU, and where the jiffies lie on the trace's clock.
+//! Finds the scheduler tick in a trace: the tick's callback, its period, its phase on each CPU, and
+//! where the jiffies are on the trace's clock.
 //!
-//! A trace has addresses, not symbols, so the tick is recognised by what it does. Two signs count:
-//! a timer that its own expiry re-arms exactly one period of a known HZ later and that has no
-//! slack (a process that sleeps for round times has slack, or is not re-armed by its handler); and,
-//! far stronger, the timer that a CPU arms right after it said `tick_stop`.
+//! A trace has addresses instead of symbols, so the tick is recognised by its behaviour. There are
+//! two signs. One is a timer without slack that its own expiry re-arms exactly one period of a
+//! known HZ later. (A process that sleeps for round times has slack, or its handler does not re-arm
+//! the timer.) The other, far stronger, is the timer that a CPU arms right after `tick_stop`.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -18,12 +18,12 @@ type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FxHasher>>;
 
 /// The values of CONFIG_HZ that kernels are built with on x86, Arm and POWER.
 const KNOWN_HZ: &[u32] = &[100, 250, 300, 1000, 1024];
-/// How much more a `tick_stop` proves than one re-arming.
+/// How many re-armings a `tick_stop` counts for.
 const TICK_STOP_VOTES: u32 = 1_000;
-/// A year: clocks that differ by more are not the same clock.
+/// A year. Clocks that differ by more are different clocks.
 const YEAR_NS: i64 = 31_536_000_000_000_000;
 
-/// What a trace tells about its tick.
+/// What a trace shows about its tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
     /// The tick's callback.
@@ -34,11 +34,11 @@ pub struct Tick {
     pub(crate) phases_ns: FastMap<u16, i64>,
     /// The boundary that most CPUs share.
     pub(crate) common_phase_ns: i64,
-    /// What to add to the kernel's monotonic clock to get the trace's; 0 if they are the same.
+    /// The offset from the kernel's monotonic clock to the trace's; 0 if they are the same.
     pub(crate) clock_offset_ns: i64,
-    /// The same for the realtime clock, which some timers expire on.
+    /// The same for the realtime clock, on which some timers expire.
     pub(crate) realtime_offset_ns: Option<i64>,
-    /// Where jiffy 0 lies on the trace's clock.
+    /// The time of jiffy 0 on the trace's clock.
     pub(crate) jiffy_zero_ns: Option<i64>,
 }
 
@@ -53,7 +53,7 @@ impl Tick {
         self.phases_ns.get(&cpu).copied().unwrap_or(self.common_phase_ns)
     }
 
-    /// From `at_ns` to the next tick boundary of `cpu`, at least 1 ns and at most one period.
+    /// The time from `at_ns` to the next tick boundary of `cpu`: at least 1 ns, at most one period.
     pub fn next_boundary_ns(&self, cpu: u16, at_ns: i64) -> Option<u32> {
         let period_ns = i64::from(self.period_ns()?);
         Some((period_ns - self.past_boundary_ns(cpu, at_ns, period_ns)) as u32)
@@ -65,18 +65,18 @@ impl Tick {
         at_ns.checked_sub(self.past_boundary_ns(cpu, at_ns, period_ns))
     }
 
-    /// How far `at_ns` lies after the last tick boundary of `cpu`, whatever the time.
+    /// The time from the last tick boundary of `cpu` to `at_ns`, for any time.
     fn past_boundary_ns(&self, cpu: u16, at_ns: i64, period_ns: i64) -> i64 {
         (at_ns.rem_euclid(period_ns) - self.phase_ns(cpu)).rem_euclid(period_ns)
     }
 
-    /// When `jiffies` begins on the trace's clock.
+    /// The time when `jiffies` begins, on the trace's clock.
     pub(crate) fn jiffies_at_ns(&self, jiffies: u64) -> Option<i64> {
         let since_ns = (jiffies as i64).checked_mul(i64::from(self.period_ns()?))?;
         self.jiffy_zero_ns?.checked_add(since_ns)
     }
 
-    /// A timer's expiry on the trace's clock; `None` if it is on a clock we can't place.
+    /// A timer's expiry on the trace's clock; `None` if its clock's offset is unknown.
     pub(crate) fn on_trace_clock_ns(&self, expires_at_ns: i64, now_ns: i64) -> Option<i64> {
         let at_ns = expires_at_ns.checked_add(self.clock_offset_ns)?;
         if at_ns.abs_diff(now_ns) < YEAR_NS as u64 {
@@ -87,13 +87,13 @@ impl Tick {
     }
 }
 
-/// Watches the first part of a trace.
+/// Examines the first part of a trace.
 #[derive(Default)]
 pub(crate) struct TickFinder {
     timers: FastMap<u64, Arming>,
     votes: FastMap<u64, u32>,
     periods: FastMap<(u64, u32), u32>,
-    /// CPUs that said `tick_stop` and have not armed a timer since.
+    /// CPUs that had a `tick_stop` and have not armed a timer since.
     stopping: FastMap<u16, ()>,
     phases: FastMap<(u16, u64), i64>,
     clock_offsets_ns: Vec<i64>,
@@ -163,7 +163,7 @@ impl TickFinder {
     }
 
     pub(crate) fn finish(&self) -> Tick {
-        // The smallest key breaks a tie, so that the answer doesn't depend on the hash order.
+        // On a tie the smallest key wins, so that the result does not depend on the hash order.
         let most = |counts: &mut dyn Iterator<Item = (u64, u32)>| {
             counts.max_by_key(|&(key, count)| (count, std::cmp::Reverse(key))).map(|(key, _)| key)
         };
@@ -198,7 +198,7 @@ impl TickFinder {
             *shared.entry(phase_ns as u64).or_default() += 1;
         }
         tick.common_phase_ns = most(&mut shared.into_iter()).unwrap_or(0) as i64;
-        // The jiffies advance at tick boundaries; a stale reading is rare, so the majority is right.
+        // Jiffies advance at tick boundaries. Stale readings are rare, so the majority is right.
         let mut zeros: FastMap<u64, u32> = FastMap::default();
         for &(at_ns, jiffies) in &self.jiffies {
             let into_ns = at_ns.wrapping_sub(tick.common_phase_ns).rem_euclid(period_ns);
@@ -210,9 +210,9 @@ impl TickFinder {
         tick
     }
 
-    /// Traces on the monotonic clock show expiries a few microseconds after the clock reading in
-    /// the same event; any other clock shows a large constant. The smallest distance is the one
-    /// least delayed.
+    /// On the monotonic clock, an expiry event comes a few microseconds after the clock reading
+    /// that it contains. On any other clock the difference is a large constant. The smallest
+    /// difference is the one with the least delay.
     fn clock_offset_ns(&self) -> i64 {
         const SAME_CLOCK_NS: i64 = 1_000_000;
         match self.clock_offsets_ns.iter().copied().min() {
@@ -245,7 +245,7 @@ mod tests {
             let at_ns = 8_000_000 + 4_000_000 * i;
             finder.push(&expire(at_ns + 1_000, 0, 0xa0, TICK));
             finder.push(&start(at_ns + 2_000, 0, 0xa0, TICK, at_ns + 4_000_000));
-            // Another kernel timer, armed on the same period but off the grid, and more often.
+            // Another kernel timer with the same period, but off the grid, and armed more often.
             for j in 0..4 {
                 let other_ns = at_ns + 100_000 + j * 1_000_000;
                 finder.push(&expire(other_ns, 0, 0xb0, OTHER));

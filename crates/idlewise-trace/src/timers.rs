@@ -1,8 +1,8 @@
-//! Which timers are armed on which CPU, rebuilt from start, cancel and expire events.
+//! Tracks which timers are armed on which CPU, using start, cancel and expire events.
 //!
-//! A binary heap per CPU holds expiries, and a map holds what is true now: an entry of the heap
-//! that the map doesn't confirm is stale and is dropped when it comes to the top. Re-arming, the
-//! commonest operation by far, is then one push.
+//! A binary heap for each CPU holds expiries, and a map holds the current state. A heap entry that
+//! the map does not confirm is stale, and is dropped when it reaches the top. That makes re-arming,
+//! by far the most frequent operation, a single push.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -16,15 +16,15 @@ const FLAG_DEFERRABLE: u32 = 0x0008_0000;
 const FLAG_CPU_MASK: u32 = 0x0003_ffff;
 /// Heaps smaller than this are never compacted.
 const COMPACT_MIN: usize = 1_024;
-/// A timer overdue by this much is gone, unless it expires after all. A CPU that goes idle has just
-/// had its interrupts on, so it misses an expiry by microseconds at most; a virtual one by as long as
-/// its host lets it wait.
+/// A timer that is overdue by this much is considered gone, unless it does expire. A CPU that goes
+/// idle has just had interrupts enabled, so it misses an expiry by microseconds at most; a virtual
+/// CPU, by as long as its host delays it.
 const OVERDUE_MAX_NS: i64 = 20_000;
-/// Beyond this many distinct timers we stop telling old ones from new ones.
+/// Beyond this many distinct timers, new ones are no longer told from old ones.
 const SEEN_MAX: usize = 1 << 20;
 
-/// A timer's identity: the address of the kernel's object, and which kind of object it is. Memory
-/// is reused, so the same address may be both within one trace.
+/// A timer's identity: the address and kind of the kernel's object. Memory is reused, so an address
+/// may be of both kinds within a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum TimerId {
     Hrtimer(u64),
@@ -34,21 +34,21 @@ pub(crate) enum TimerId {
 #[derive(Clone, Copy)]
 struct Armed {
     cpu: u16,
-    /// `None` for a timer that doesn't wake its CPU: a deferrable one, or on a clock that we can't
-    /// place.
+    /// `None` for a timer that does not wake its CPU because it is deferrable, or whose clock's
+    /// offset is unknown.
     wakes_at_ns: Option<i64>,
-    /// The tick that should have served it didn't.
+    /// The tick that should have run the timer did not.
     is_late: bool,
 }
 
-/// What is known of a CPU's next look at its timer wheel.
+/// What is known about when a CPU next checks its timer wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NextLook {
-    /// The tick runs, and looks.
+    /// The tick runs and checks it.
     Tick(WheelLook),
-    /// The tick is stopped, or its grid is not known: nothing looks before the timer is due.
+    /// The tick is stopped or its grid is unknown, so nothing checks before the timer is due.
     None,
-    /// The trace does not tell whether the tick runs, or whether it has looked.
+    /// The trace does not show whether the tick runs, or whether it has checked already.
     Unknown { period_ns: u32 },
 }
 
@@ -56,16 +56,16 @@ pub(crate) enum NextLook {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextTimer {
     At(i64),
-    /// None is armed.
+    /// No timer is armed.
     None,
-    /// One is overdue, and the trace does not tell when it is served.
+    /// A timer is overdue, and the trace does not show when it runs.
     Unknown,
 }
 
-/// The next tick of a CPU whose tick runs: it looks at the timer wheel.
+/// The next tick, which checks the timer wheel, of a CPU whose tick runs.
 ///
-/// The jiffies are advanced by one CPU. Another that ticks at the same moment may look at its wheel
-/// just before that; then it serves what was due one tick late.
+/// One CPU advances the jiffies. Another CPU that ticks at the same moment may check its wheel just
+/// before that. It then runs timers one tick late.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WheelLook {
     pub(crate) at_ns: i64,
@@ -75,7 +75,7 @@ pub(crate) struct WheelLook {
 }
 
 impl WheelLook {
-    /// Whether what was due at `due_at_ns` was looked at only once before.
+    /// Whether only one earlier tick checked a timer that was due at `due_at_ns`.
     fn is_second_for(self, due_at_ns: i64) -> bool {
         due_at_ns >= self.at_ns.saturating_sub(self.period_ns.into())
             && self.last_at_ns.is_some_and(|last_at_ns| due_at_ns <= last_at_ns)
@@ -87,20 +87,20 @@ struct Cancelled {
     cpu: u16,
     id: TimerId,
     armed: Option<Armed>,
-    /// The cancellation was the timer's first appearance.
+    /// Whether the cancellation was the timer's first appearance.
     is_new: bool,
 }
 
-/// What is known of a timer when it expires.
+/// What is known about a timer when it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expired {
-    /// We saw it armed, for this time.
+    /// It was armed in the trace for this time.
     At { expires_at_ns: i64 },
-    /// We saw it armed, and it wakes no CPU: it ran because something else did.
+    /// It was armed in the trace and wakes no CPU. It ran because the CPU was awake anyway.
     WithAnother,
     /// Its first appearance: it was armed before the trace began.
     ArmedBeforeTrace,
-    /// Seen before, but not armed: its start is missing from the trace.
+    /// It was seen before but not armed: its start is missing from the trace.
     Unknown,
 }
 
@@ -110,27 +110,27 @@ pub(crate) struct Timers {
     queues: Vec<BinaryHeap<Reverse<(i64, TimerId)>>>,
     armed_counts: Vec<usize>,
     seen: HashSet<TimerId, BuildHasherDefault<FxHasher>>,
-    /// Timers that are known to wake nobody before the trace says so.
+    /// Timers known in advance to wake no CPU.
     deferrable: HashSet<TimerId, BuildHasherDefault<FxHasher>>,
-    /// hrtimers taken to have vanished, with their expiries; some expire late.
+    /// hrtimers considered gone, with their expiries. Some of them expire late.
     overdue: HashMap<TimerId, i64, BuildHasherDefault<FxHasher>>,
-    /// The last cancellation and its CPU. The kernel takes a timer off its queue before it runs
-    /// it, and many versions trace that as a cancellation of its own.
+    /// The last cancellation and its CPU. The kernel dequeues a timer before it runs it, and many
+    /// versions trace that as a cancellation.
     cancelled: Option<Cancelled>,
-    /// Timers that expired on another CPU than the one they were armed on.
+    /// Timers that expired on a CPU other than the one they were armed on.
     pub(crate) migrated_count: u64,
     /// Timers that were due and neither expired nor were cancelled in the trace.
     pub(crate) vanished_count: u64,
 }
 
-/// The CPU that a timer-wheel timer is queued on, and whether the kernel wakes that CPU for it.
+/// The CPU that a timer-wheel timer is queued on, and whether the timer wakes that CPU.
 pub(crate) fn wheel_target(flags: u32) -> (u16, bool) {
     let cpu = (flags & FLAG_CPU_MASK) as u16;
     (cpu, flags & FLAG_DEFERRABLE == 0)
 }
 
 impl Timers {
-    /// Arms a timer on `cpu`, which it wakes at `wakes_at_ns`, if it does.
+    /// Arms a timer on `cpu`. `wakes_at_ns` is when it wakes that CPU, if it does.
     pub(crate) fn start(&mut self, id: TimerId, cpu: u16, wakes_at_ns: Option<i64>) {
         self.note(id);
         self.disarm(id);
@@ -152,8 +152,8 @@ impl Timers {
         self.compact(index);
     }
 
-    /// Tells in advance that a timer is deferrable: one that was armed before the trace shows it
-    /// only when it is armed again, after it has run.
+    /// Marks a timer as deferrable in advance. A timer armed before the trace shows that only when
+    /// it is armed again after it has run.
     pub(crate) fn know_deferrable(&mut self, id: TimerId) {
         self.deferrable.insert(id);
     }
@@ -183,9 +183,9 @@ impl Timers {
         }
     }
 
-    /// The earliest expiry on `cpu` that is still to come at `now_ns`. One that is overdue by more
-    /// than the CPU could have missed was taken care of elsewhere, by a CPU that wasn't recorded;
-    /// except that a tick that runs looks at the wheel again.
+    /// The earliest expiry on `cpu` after `now_ns`. A timer that is overdue by more than the CPU
+    /// could have missed was run elsewhere, by a CPU that was not recorded. The exception is a
+    /// running tick, which checks the wheel again.
     pub(crate) fn next_at_ns(&mut self, cpu: u16, now_ns: i64, next_look: NextLook) -> NextTimer {
         loop {
             let queue = self.queues.get(usize::from(cpu));
@@ -200,7 +200,7 @@ impl Timers {
                 NextLook::Tick(look) => {
                     Some(look).filter(|look| may_wait && look.is_second_for(at_ns))
                 }
-                // It is late by two ticks at most.
+                // It is at most two ticks late.
                 NextLook::Unknown { period_ns } => {
                     let earliest_ns = now_ns.saturating_sub(2 * i64::from(period_ns));
                     if may_wait && (earliest_ns..now_ns).contains(&at_ns) {
@@ -240,14 +240,14 @@ impl Timers {
         Some(armed)
     }
 
-    /// A timer that had not vanished after all.
+    /// Takes a timer that had not gone after all.
     fn take_overdue(&mut self, id: TimerId, cpu: u16) -> Option<Armed> {
         let at_ns = self.overdue.remove(&id)?;
         self.vanished_count -= 1;
         Some(Armed { cpu, wakes_at_ns: Some(at_ns), is_late: false })
     }
 
-    /// Forgets the timers of a CPU whose events were lost: what we know of them may be wrong.
+    /// Forgets the timers of a CPU that lost events, because they may have changed.
     pub(crate) fn forget_cpu(&mut self, cpu: u16) {
         self.armed.retain(|_, armed| armed.cpu != cpu);
         if let Some(queue) = self.queues.get_mut(usize::from(cpu)) {
@@ -256,12 +256,12 @@ impl Timers {
         }
     }
 
-    /// Whether this is the first time the trace names the timer.
+    /// Returns whether this is the first time that the trace mentions the timer.
     fn note(&mut self, id: TimerId) -> bool {
         self.seen.len() < SEEN_MAX && self.seen.insert(id)
     }
 
-    /// Keeps a heap within twice the timers that are really armed.
+    /// Keeps a heap below twice the number of armed timers.
     fn compact(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         if queue.len() < COMPACT_MIN || queue.len() < 2 * self.armed_counts[index] {
@@ -272,7 +272,7 @@ impl Timers {
         entries.retain(|&Reverse((at_ns, id))| {
             self.armed.get(&id).is_some_and(|a| a.cpu == cpu && a.wakes_at_ns == Some(at_ns))
         });
-        // A timer armed twice for the same time stands in the heap twice.
+        // A timer armed twice for the same time is in the heap twice.
         entries.sort_unstable();
         entries.dedup();
         *queue = entries.into();
@@ -368,16 +368,16 @@ mod tests {
         timers.start(B, 0, Some(4_000_000));
         timers.next_at_ns(0, 4_100_000, look(8_000_000));
         assert_eq!(timers.expire(B, 0), Expired::At { expires_at_ns: 8_000_000 });
-        // The tick had looked twice, or does not run at all: somebody else took it.
+        // The tick checked twice, or does not run: another CPU took the timer.
         timers.start(B, 0, Some(4_000_000));
         assert_eq!(timers.next_at_ns(0, 8_100_000, look(12_000_000)), NextTimer::None);
         timers.start(B, 0, Some(4_000_000));
         assert_eq!(timers.next_at_ns(0, 4_100_000, NextLook::None), NextTimer::None);
-        // Missed by less than what counts as overdue, but the tick had looked.
+        // Missed by less than counts as overdue, but the tick had checked.
         timers.start(B, 0, Some(4_000_000));
         assert_eq!(timers.next_at_ns(0, 4_002_000, look(8_000_000)), NextTimer::At(8_000_000));
         timers.cancel(B, 0);
-        // The interrupt is still to come.
+        // The interrupt has not come yet.
         timers.start(B, 0, Some(4_000_000));
         let pending = WheelLook { at_ns: 8_000_000, period_ns: 4_000_000, last_at_ns: None };
         let pending = NextLook::Tick(pending);

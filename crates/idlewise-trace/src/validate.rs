@@ -1,8 +1,9 @@
-//! What an idle log must satisfy before its numbers are trusted: logs get mailed around, are made
-//! by other versions and other writers, and a replay of a wrong one looks like any other.
+//! Checks that an idle log must pass before its numbers are trusted. Logs are shared, and other
+//! versions and programs write them. A replay of a wrong log looks like any other.
 //!
-//! Reading a log has refused what can't be read at all (no Parquet file, a newer version, damaged
-//! pages, values that a column can't hold). Here is what a readable log can still have wrong. Memory
+//! Files that cannot be read at all (not Parquet, a newer version, damaged pages, values that a
+//! column cannot hold) are rejected earlier, while reading. The checks here find what can be wrong
+//! with a readable log. Memory does not grow with the gaps.
 //! does not grow with the gaps.
 
 use std::collections::BTreeMap;
@@ -12,41 +13,41 @@ use idlewise_core::{STATE_COUNT_MAX, tick_period_ns};
 use crate::log::{IdleLog, LogError, LogMetadata};
 use crate::{CpuSummary, IdleGap, WakeReason};
 
-/// Of the gaps that a timer ended, so many may have been ended by a timer that was armed within the
-/// gap, by an interrupt or by another CPU, before one must doubt that timers were rebuilt at all.
+/// Of the gaps that a timer ended, this share may have been ended by a timer that an interrupt or
+/// another CPU armed within the gap. A larger share is reason to doubt the rebuilt timers.
 const TIMER_ARMED_LATER_RATIO: f64 = 0.2;
-/// So many gaps may outlast their next timer: another CPU took the timer away, or an interrupt came
-/// just before it and was recorded after it.
+/// This share of gaps may outlast their next timer because another CPU took the timer over, or
+/// because an interrupt came just before it and was recorded after it.
 const TIMER_OUTLASTED_RATIO: f64 = 0.02;
-/// An interrupt that comes together with a timer may be recorded this much later.
+/// An interrupt that coincides with a timer may be recorded this much later.
 const TIMER_OUTLASTED_NS: u64 = 20_000;
 
-/// One thing that is checked.
+/// A check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
-    /// All columns are there.
+    /// All columns are present.
     Columns,
-    /// Rows go by CPU, then by time.
+    /// Rows are sorted by CPU, then by time.
     Order,
     /// A gap ends before the next one on its CPU begins.
     Overlap,
-    /// Gaps lie between the first and the last event of their CPU.
+    /// Gaps are between the first and the last event of their CPU.
     Span,
     /// No time is negative; the next tick is at most one period away.
     Range,
-    /// The recorded machine's file can be read, and it has the recorded states.
+    /// The recorded machine can be read, and has the recorded states.
     States,
-    /// Next ticks lie on one grid for each CPU, at 1/HZ and at the phase that the metadata says.
+    /// Next ticks are on one grid for each CPU, with period 1/HZ and the phase in the metadata.
     TickGrid,
-    /// If a timer ended a gap, it was known when the gap began.
+    /// A timer that ended a gap was known when the gap began.
     TimerKnown,
     /// No gap outlasts its next timer.
     TimerOutlasted,
-    /// Columns that are said to hold nothing hold nothing.
+    /// Columns that the metadata calls empty are empty.
     UnknownColumns,
-    /// Stays are joined to one gap only where what was recorded can show that no event ended them.
+    /// Stays are joined into a gap only if the recorded events can show that no event ended them.
     Joined,
-    /// The metadata counts the gaps of each CPU as the rows do.
+    /// The metadata and the rows agree on the number of gaps of each CPU.
     Counts,
     /// No events were lost.
     Lost,
@@ -73,7 +74,7 @@ impl Check {
         Check::Doubts,
     ];
 
-    /// The check's name in results.
+    /// Returns the check's name in results.
     pub const fn name(self) -> &'static str {
         match self {
             Check::Columns => "columns",
@@ -93,7 +94,7 @@ impl Check {
         }
     }
 
-    /// What must hold.
+    /// Returns the rule as a sentence.
     pub const fn rule(self) -> &'static str {
         match self {
             Check::Columns => "all columns are there",
@@ -113,7 +114,7 @@ impl Check {
         }
     }
 
-    /// Whether a single finding contradicts what a log is; else it is a reason to doubt it.
+    /// Whether a single violation contradicts the log. Otherwise it is a reason for doubt.
     const fn is_fatal(self) -> bool {
         !matches!(
             self,
@@ -125,7 +126,7 @@ impl Check {
         )
     }
 
-    /// The share that is normal.
+    /// The share of violations that is normal.
     const fn allowed_ratio(self) -> f64 {
         match self {
             Check::TimerKnown => TIMER_ARMED_LATER_RATIO,
@@ -135,21 +136,21 @@ impl Check {
     }
 }
 
-/// What became of a check.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckResult {
-    /// The log has nothing to check.
+    /// The log has nothing that could be checked.
     Unchecked,
-    /// It holds.
+    /// The rule holds.
     Ok,
-    /// Reason to be careful.
+    /// There is reason to be careful.
     Doubt,
     /// The log contradicts itself.
     Wrong,
 }
 
 impl CheckResult {
-    /// The result as a word.
+    /// Returns the result as a word.
     pub const fn name(self) -> &'static str {
         match self {
             CheckResult::Unchecked => "unchecked",
@@ -160,12 +161,12 @@ impl CheckResult {
     }
 }
 
-/// Where something was found.
+/// Where a violation was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The CPU, if it is about one.
+    /// The CPU, if it concerns one.
     pub cpu: Option<u16>,
-    /// The file's row, from 0, if it is about one.
+    /// The row in the file, from 0, if it concerns one.
     pub row: Option<u64>,
 }
 
@@ -174,16 +175,16 @@ pub struct Place {
 pub struct Finding {
     /// The check.
     pub check: Check,
-    /// How many rows, CPUs or columns were looked at.
+    /// How many rows, CPUs or columns were checked.
     pub checked_count: u64,
-    /// In how many of them the rule does not hold; of lost events and doubts, how many there are.
+    /// How many of them violate the rule, or how many lost events or doubts there are.
     pub found_count: u64,
     /// The first of them.
     pub first: Option<Place>,
 }
 
 impl Finding {
-    /// What it means.
+    /// Returns what the finding means.
     pub fn result(&self) -> CheckResult {
         let allowed_count = self.checked_count as f64 * self.check.allowed_ratio();
         match self.found_count {
@@ -203,10 +204,10 @@ impl Finding {
     }
 }
 
-/// Checks a log, row by row.
+/// Checks a log row by row.
 ///
 /// # Errors
-/// If the log can't be read to its end.
+/// Fails if the log cannot be read to its end.
 pub fn validate(log: &IdleLog, progress: &dyn Fn(u64)) -> Result<Vec<Finding>, LogError> {
     let mut validator = Validator::new(&log.metadata);
     let missing = log.missing_columns();
@@ -231,7 +232,7 @@ struct Validator<'a> {
     previous: Option<(u16, i64)>,
 }
 
-/// Which columns are said to hold nothing.
+/// Which columns the metadata calls empty.
 struct UnknownColumns {
     sleep_length: bool,
     next_tick: bool,
@@ -263,7 +264,7 @@ impl<'a> Validator<'a> {
         Validator {
             metadata,
             state_count: metadata.machine.as_ref().map_or(STATE_COUNT_MAX, |m| m.states.len()),
-            // An HZ of 0 is found as a tick that is never on the grid.
+            // An HZ of 0 then shows as a tick that is never on the grid.
             period_ns: metadata.hz.map(|hz| tick_period_ns(hz.max(1))),
             is_unknown: UnknownColumns {
                 sleep_length: is_unknown("sleep_length_ns"),

@@ -1,5 +1,6 @@
-//! Rows as an Arrow IPC file, which pandas, Polars and DuckDB read: integers of the log's widths,
-//! nulls as nulls, and the log's metadata as JSON in the schema's metadata under `idlewise`.
+//! Writes rows as an Arrow IPC file, which pandas, Polars and DuckDB can read. Integers keep the
+//! log's widths and nulls stay nulls. The log's metadata is JSON in the schema's metadata, key
+//! `idlewise`.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -16,7 +17,7 @@ use super::{FirstStay, RowWriter, column_names};
 use crate::IdleGap;
 use crate::log::{LogMetadata, METADATA_KEY};
 
-/// How many rows a record batch has at most.
+/// The most rows in a record batch.
 const BATCH_ROW_COUNT: usize = 1 << 16;
 
 /// Writes rows as an Arrow IPC file.
@@ -28,10 +29,10 @@ pub struct ArrowWriter<W: Write> {
 }
 
 impl<W: Write> ArrowWriter<W> {
-    /// Writes the schema.
+    /// Creates a writer and writes the schema.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     pub fn new(output: W, metadata: &LogMetadata, governors: &[String]) -> io::Result<Self> {
         let json = serde_json::to_string(metadata).expect("metadata has only string keys");
         let schema = schema(governors, HashMap::from([(METADATA_KEY.to_owned(), json)]));

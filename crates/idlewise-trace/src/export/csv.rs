@@ -1,4 +1,5 @@
-//! Rows as CSV: names in the first line, nanoseconds, `true` and `false`, nothing for null.
+//! Writes rows as CSV: names in the first line, times in ns, `true` and `false`, and nothing for
+//! null.
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
@@ -19,10 +20,10 @@ pub struct CsvWriter<W: Write> {
 }
 
 impl<W: Write> CsvWriter<W> {
-    /// Writes the line of names.
+    /// Creates a writer and writes the line of names.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     pub fn new(output: W, metadata: &LogMetadata, governors: &[String]) -> io::Result<Self> {
         let mut writer = csv::Writer::from_writer(output);
         writer.write_record(column_names(governors)).map_err(io_error)?;
@@ -80,7 +81,8 @@ impl<W: Write> RowWriter for CsvWriter<W> {
     }
 }
 
-/// The error itself, whose kind says whether the reader has gone. `csv::Error`'s own conversion hides it.
+/// Unwraps the I/O error, whose kind tells whether the reader has gone. `csv::Error`'s own
+/// conversion hides it.
 fn io_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,

@@ -1,4 +1,4 @@
-//! Logs in other programs' formats. Memory does not grow with the log.
+//! Writes logs in other programs' formats. Memory does not grow with the log.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -6,9 +6,9 @@
 //! | `arrow.rs` | [`ArrowWriter`]: rows as an Arrow IPC file |
 //! | `perfetto.rs` | [`perfetto::TraceWriter`]: tracks of slices for the Perfetto UI |
 //!
-//! Rows have the log's columns, and for each governor that was replayed the state that it selected
-//! first in the gap, `GOVERNOR_state`, and what became of it, `GOVERNOR_verdict`. What replays is
-//! the caller.
+//! Rows have the log's columns and, for each replayed governor, the state that it selected first in
+//! the gap (`GOVERNOR_state`) and the verdict on it (`GOVERNOR_verdict`). The caller does the
+//! replay.
 
 mod arrow;
 mod csv;
@@ -28,29 +28,29 @@ pub use csv::CsvWriter;
 pub struct FirstStay {
     /// The state's index.
     pub state: u8,
-    /// Whether it fitted.
+    /// Whether the state fitted the gap.
     pub verdict: Verdict,
 }
 
-/// Takes the rows of a log.
+/// Writes the rows of a log.
 pub trait RowWriter {
-    /// Takes gaps, and for each governor as many first stays.
+    /// Writes gaps, with one first stay per gap for each governor.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     ///
     /// # Panics
-    /// If a governor has another number of stays.
+    /// Panics if a governor's number of stays differs from the number of gaps.
     fn write(&mut self, gaps: &[IdleGap], first_stays: &[&[FirstStay]]) -> io::Result<()>;
 
-    /// Ends the file.
+    /// Finishes the file.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// The names of the columns, governors' last.
+/// The names of the columns, those of the governors last.
 fn column_names(governors: &[String]) -> Vec<String> {
     let of_log = crate::log::column_names().map(str::to_owned);
     let of_governor =

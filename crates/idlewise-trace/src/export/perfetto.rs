@@ -1,19 +1,19 @@
-//! Tracks of slices, instants and counters as a Perfetto trace, which <https://ui.perfetto.dev> and
-//! `trace_processor` open.
+//! Writes tracks of slices, instants and counters as a Perfetto trace, which
+//! <https://ui.perfetto.dev> and `trace_processor` can open.
 //!
-//! Only the few messages that are needed are declared, with the field numbers that
+//! Only the few messages that we need are declared, with the field numbers that
 //! `protos/perfetto/trace/` publishes (`trace_packet.proto`, `track_event/*.proto`,
-//! `interned_data.proto`). Packets are written as they come: Perfetto sorts them by time itself.
+//! `interned_data.proto`). Packets are written unsorted, because Perfetto sorts them by time.
 //! Everything is one sequence, whose first packet interns all names.
 //!
-//! The UI colours a slice by a hash of its name without digits, so the name carries what is to be
-//! seen: "C6 too deep" and "C1 too deep" have one colour, "C6" another.
+//! The UI colours a slice by a hash of its name without digits, so the name determines the colour:
+//! "C6 too deep" and "C1 too deep" share a colour, "C6" has another.
 
 use std::io::{self, Write};
 
 use prost::Message;
 
-/// The one sequence of packets.
+/// The only sequence of packets.
 const SEQUENCE_ID: u32 = 1;
 /// `SEQ_INCREMENTAL_STATE_CLEARED`: names are interned anew from here.
 const SEQUENCE_BEGINS: u32 = 1;
@@ -23,7 +23,7 @@ const SLICE_BEGIN: i32 = 1;
 const SLICE_END: i32 = 2;
 const INSTANT: i32 = 3;
 const COUNTER: i32 = 4;
-/// `EXPLICIT`: children are shown by their rank.
+/// `EXPLICIT`: children are shown in order of their rank.
 const ORDER_EXPLICIT: i32 = 3;
 /// `Trace.packet`.
 const PACKET_FIELD: u32 = 1;
@@ -102,7 +102,7 @@ struct TrackDescriptor {
     sibling_order_rank: Option<i32>,
 }
 
-/// Its unit and scale stay at their defaults; that it is there makes the track a counter.
+/// Unit and scale keep their defaults. The presence of this message makes the track a counter.
 #[derive(Clone, PartialEq, Message)]
 struct CounterDescriptor {}
 
@@ -110,31 +110,31 @@ struct CounterDescriptor {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Track(u64);
 
-/// An event's name, by its place in [`Names::events`].
+/// An event's name, as an index into [`Names::events`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventName(pub usize);
 
-/// A value shown with a slice: the place of its name in [`Names::annotations`], and the number.
+/// A value shown with a slice: the index of its name in [`Names::annotations`], and the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// The name's place.
+    /// The index of the name.
     pub name: usize,
     /// The value.
     pub value: u64,
 }
 
-/// All names that events will refer to.
+/// All names that events will use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Of slices and instants.
+    /// Names of slices and instants.
     pub events: Vec<String>,
     /// Categories of events.
     pub categories: Vec<String>,
-    /// Of annotations.
+    /// Names of annotations.
     pub annotations: Vec<String>,
 }
 
-/// A slice, or with the same begin and end one without length.
+/// A slice. If it begins and ends at the same time it has no length.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a> {
     /// When it begins, on the trace's clock.
@@ -143,16 +143,16 @@ pub struct Slice<'a> {
     pub end_ns: u64,
     /// Its name.
     pub name: EventName,
-    /// The place of its category in [`Names::categories`].
+    /// The index of its category in [`Names::categories`].
     pub category: usize,
-    /// What is shown when it is selected.
+    /// The values shown when the slice is selected.
     pub annotations: &'a [Annotation],
 }
 
 /// Writes a Perfetto trace.
 pub struct TraceWriter<W: Write> {
     output: W,
-    /// One packet, encoded and cleared again and again.
+    /// The encoded packet; reused for every packet.
     buffer: Vec<u8>,
     packet: TracePacket,
     track_count: u64,
@@ -162,7 +162,7 @@ impl<W: Write> TraceWriter<W> {
     /// Begins a trace with the names that it will use.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     pub fn new(output: W, names: &Names) -> io::Result<Self> {
         let intern = |names: &[String]| -> Vec<Interned> {
             let interned =
@@ -186,28 +186,28 @@ impl<W: Write> TraceWriter<W> {
         Ok(writer)
     }
 
-    /// A track that groups others.
+    /// Adds a track that groups others.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     pub fn group(&mut self, name: &str) -> io::Result<Track> {
         let child_ordering = Some(ORDER_EXPLICIT);
         self.track(name, TrackDescriptor { child_ordering, ..TrackDescriptor::default() })
     }
 
-    /// A track of slices and instants in a group, below those that it has.
+    /// Adds a track of slices and instants to a group, below its existing tracks.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     pub fn slices(&mut self, group: Track, name: &str) -> io::Result<Track> {
         let parent_uuid = Some(group.0);
         self.track(name, TrackDescriptor { parent_uuid, ..TrackDescriptor::default() })
     }
 
-    /// A track of numbers in a group, below those that it has.
+    /// Adds a track of numbers to a group, below its existing tracks.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     pub fn counter(&mut self, group: Track, name: &str) -> io::Result<Track> {
         let parent_uuid = Some(group.0);
         let counter = Some(CounterDescriptor {});
@@ -233,7 +233,7 @@ impl<W: Write> TraceWriter<W> {
     /// Adds a slice. Slices of one track must not overlap.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     pub fn slice(&mut self, track: Track, slice: Slice<'_>) -> io::Result<()> {
         let event = self.event(track, slice.begin_ns, SLICE_BEGIN);
         event.name_iid = Some(1 + slice.name.0 as u64);
@@ -250,7 +250,7 @@ impl<W: Write> TraceWriter<W> {
     /// Adds an instant.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     pub fn instant(
         &mut self,
         track: Track,
@@ -267,21 +267,21 @@ impl<W: Write> TraceWriter<W> {
     /// Sets a counter.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     pub fn count(&mut self, track: Track, at_ns: u64, value: u64) -> io::Result<()> {
         self.event(track, at_ns, COUNTER).counter_value = i64::try_from(value).ok();
         self.write_packet()
     }
 
-    /// Ends the trace.
+    /// Finishes the trace.
     ///
     /// # Errors
-    /// Whatever stops the writing.
+    /// Returns an error if writing fails.
     pub fn finish(mut self) -> io::Result<()> {
         self.output.flush()
     }
 
-    /// The next packet's event, with nothing of the last one but its memory.
+    /// Prepares the next packet's event. It reuses the last one's memory but none of its content.
     fn event(&mut self, track: Track, at_ns: u64, kind: i32) -> &mut TrackEvent {
         self.packet.timestamp = Some(at_ns);
         let event = self.packet.track_event.get_or_insert_default();

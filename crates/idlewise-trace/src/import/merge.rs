@@ -1,7 +1,7 @@
-//! Streams that are each in the order of time, as the kernel's buffers of the CPUs are, put together.
+//! Merges streams that are each in order of time, as the kernel's per-CPU buffers are.
 //!
-//! At any time only the next part of each stream is needed. The stream with the earliest event gives
-//! all that it has up to the next stream's first:
+//! Only the next part of each stream is needed at any time. The stream with the earliest event
+//! delivers everything up to the next stream's first event:
 //!
 //! ```text
 //!   cpu 0   10  20  30         90        the part after this one is read when 90 is given
@@ -18,7 +18,7 @@ use super::order::InOrder;
 use super::threads::Batch;
 use crate::event::Event;
 
-/// How many events are handed over at once, or a few more.
+/// About how many events are handed over at once.
 const BATCH_EVENT_COUNT: usize = 1 << 12;
 
 /// Reads streams.
@@ -26,40 +26,41 @@ pub(super) trait StreamReader {
     /// A stream, and how far it has been read.
     type Stream;
 
-    /// Adds the events of the stream's next part that has any to `events`, none at its end, and
-    /// returns how many bytes it read.
+    /// Appends the events of the stream's next non-empty part to `events`, or nothing at its end.
+    /// Returns how many bytes it read.
     fn refill(
         &mut self,
         stream: &mut Self::Stream,
         events: &mut Vec<Event>,
     ) -> Result<u64, ImportError>;
 
-    /// Whether [`StreamReader::wants`] says no to any.
+    /// Whether [`StreamReader::wants`] can return false.
     fn is_choosy(&self) -> bool {
         false
     }
 
-    /// Whether the event is wanted; asked for each in the order of time. One that several streams
-    /// have is wanted once.
+    /// Whether to keep the event. It is called for each event in order of time. An event that
+    /// several streams have is kept once.
     #[inline]
     fn wants(&mut self, _stream: &Self::Stream, _event: &Event) -> bool {
         true
     }
 
-    /// All events of the stream were given out.
+    /// Called when all events of the stream have been delivered.
     fn end(&mut self, _stream: &Self::Stream) {}
 }
 
-/// A stream with the events of its part that were not given out yet.
+/// A stream, with the events of its current part that have not been delivered yet.
 struct Lane<S> {
     stream: S,
     events: Vec<Event>,
-    /// How many of `events` were given out.
+    /// How many of `events` have been delivered.
     given: usize,
 }
 
-/// Gives the events of all streams, in order as far as each stream is, to `hand_over`, which puts an
-/// empty batch in the place of a full one and says whether to go on. Returns the streams, read, and
+/// Passes the events of all streams, as far as each is in order, to `hand_over`, which replaces a
+/// full batch with an empty one and returns whether to go on. Returns the streams and the summary
+/// of the order.
 /// the account of the order.
 pub(super) fn merge<R: StreamReader>(
     streams: Vec<R::Stream>,
@@ -92,7 +93,7 @@ fn merge_lanes<R: StreamReader, F: FnMut(&mut Batch) -> bool>(
         let Some(lane) = lanes.get_mut(index) else { continue };
         loop {
             let rest = lane.events.get_mut(lane.given..).unwrap_or_default();
-            // A stream's own events go on in its own order, even if its clock steps back.
+            // A stream's own events keep their order, even if its clock steps back.
             let run = match bound {
                 None => rest.len(),
                 Some(bound) => {
@@ -130,7 +131,7 @@ fn merge_lanes<R: StreamReader, F: FnMut(&mut Batch) -> bool>(
     Ok(())
 }
 
-/// Collects events in batches, and keeps them in order.
+/// Collects events in batches and keeps them in order.
 struct Output<F> {
     hand_over: F,
     batch: Batch,
@@ -138,16 +139,16 @@ struct Output<F> {
 }
 
 impl<F: FnMut(&mut Batch) -> bool> Output<F> {
-    /// Takes events; false if nobody listens.
+    /// Takes events; false if nobody is receiving.
     #[inline]
     fn push(&mut self, events: &mut [Event]) -> bool {
-        // Here they are in the cache; a batch comes back from another CPU's.
+        // The events are still in the cache here. A batch returns from another CPU's cache.
         self.order.admit(events);
         self.batch.events.extend_from_slice(events);
         self.batch.events.len() < BATCH_EVENT_COUNT || self.flush()
     }
 
-    /// Hands over what there is; false if nobody listens.
+    /// Hands over what is left; false if nobody is receiving.
     fn flush(&mut self) -> bool {
         let byte_count = self.batch.byte_count;
         let goes_on = (self.hand_over)(&mut self.batch);

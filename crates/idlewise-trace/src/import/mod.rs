@@ -1,10 +1,11 @@
-//! Importers: one file or folder per trace format. Each turns its format into [`Event`]s in the
-//! order of time, and says what was lost or could not be read.
+//! Importers: one file or folder per trace format. Each turns its format into [`Event`]s in order
+//! of time, and reports what was lost or could not be read.
 //!
-//! A recording that is damaged is still imported as far as it is whole; an [`ImportError`] means
-//! that there is nothing to import at all.
+//! A damaged recording is imported as far as it can be read. An [`ImportError`] means that nothing
+//! can be imported.
 //!
-//! Each format is a folder and a row of `FORMATS`, and [`open`] tells them by their first bytes.
+//! Each format is a folder and a row of `FORMATS`. [`open`] recognises formats by their first
+//! bytes.
 //!
 //! | module | reads |
 //! | --- | --- |
@@ -43,20 +44,19 @@ use crate::{Doubt, MachineNote};
 
 pub use tracing_data::TracingData;
 
-/// A recording whose head has been read, of any format.
+/// A recording of any format whose head has been read.
 pub trait Recording {
-    /// The name of its format, as the log's metadata has it.
+    /// The name of its format, as in the log's metadata.
     fn format_name(&self) -> &'static str;
 
     /// What the trace says about itself.
     fn info(&self) -> &TraceInfo;
 
-    /// Reads all events. `sink` gets them in slices, in the order of time over all CPUs.
-    /// `progress` is told how many bytes of the file have been read. Both are called on this
-    /// thread.
+    /// Reads all events. `sink` receives them in slices, in order of time over all CPUs. `progress`
+    /// is called with the number of bytes read so far. Both are called on this thread.
     ///
     /// # Errors
-    /// Fails only if the file cannot be read; what is damaged is told in the summary.
+    /// Fails only if the file cannot be read. Damage is reported in the summary.
     fn read(
         self: Box<Self>,
         progress: &dyn Fn(u64),
@@ -66,37 +66,38 @@ pub trait Recording {
 
 /// A format that we import.
 struct Format {
-    /// Its name, as the log's metadata has it.
+    /// Its name, as in the log's metadata.
     name: &'static str,
-    /// What a file of it is, for people.
+    /// A description of the file, for messages.
     meaning: &'static str,
-    /// Whether a file that begins with these bytes is of it.
+    /// Whether a file that begins with these bytes has this format.
     recognizes: fn(&[u8]) -> bool,
     open: fn(File, Options<'_>) -> Result<Box<dyn Recording>, ImportError>,
 }
 
-/// Every format that we import; the first that recognizes a file takes it.
+/// Every format that we import. The first that recognises a file is used.
 const FORMATS: &[Format] = &[perf::FORMAT, trace_dat::FORMAT, text::FORMAT, perfetto::FORMAT];
 
-/// How to open a recording that does not tell everything itself.
+/// Options for opening a recording that does not contain everything that is needed.
 #[derive(Debug, Default)]
 pub struct Options<'a> {
-    /// Its format, one of [`formats`], if its first bytes do not tell it.
+    /// The format, one of [`formats`], if the first bytes do not show it.
     pub format: Option<&'a str>,
-    /// For a perf.data that has no event formats, because it was cut or its perf was killed: those of
+    /// Event formats for a perf.data that has none because it was cut or perf was killed: those of
     /// another recording of the same kernel ([`perf::formats_of_file`]).
     pub event_formats: Option<TracingData>,
 }
 
-/// The names of all formats, with what each is.
+/// Returns the name and description of each format.
 pub fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
     FORMATS.iter().map(|format| (format.name, format.meaning))
 }
 
-/// How many of a file's first bytes are looked at to tell what it is: several lines, if it is text.
+/// How many bytes at the beginning are examined to recognise a format. In a text these are several
+/// lines.
 const FIRST_BYTE_COUNT: u64 = 1 << 12;
 
-/// Opens a recording of any format, which its first bytes tell, and reads its head.
+/// Opens a recording of any format, recognised by its first bytes, and reads its head.
 ///
 /// ```no_run
 /// let recording = idlewise_trace::import::open("recording".as_ref())?;
@@ -108,16 +109,16 @@ const FIRST_BYTE_COUNT: u64 = 1 << 12;
 /// ```
 ///
 /// # Errors
-/// Fails if the file cannot be read, is of no format that we import, or has no idle events that we
-/// can read.
+/// Fails if the file cannot be read, has a format that we do not import, or has no idle events that
+/// we can read.
 pub fn open(path: &Path) -> Result<Box<dyn Recording>, ImportError> {
     open_with(source::open(path)?, Options::default())
 }
 
-/// As [`open`], for a file that is open and with what it does not tell itself.
+/// Like [`open`], for a file that is already open, with options.
 ///
 /// # Errors
-/// As [`open`], and if there is no format of that name.
+/// Fails like [`open`], and if there is no format with the given name.
 pub fn open_with(file: File, options: Options<'_>) -> Result<Box<dyn Recording>, ImportError> {
     let file = source::checked(file)?;
     let named = options.format.or(options.event_formats.is_some().then_some(perf::FORMAT.name));
@@ -132,7 +133,7 @@ pub fn open_with(file: File, options: Options<'_>) -> Result<Box<dyn Recording>,
     (format.open)(file, options)
 }
 
-/// The names of all formats as the end of a list: `a, b or c`.
+/// The names of all formats as text: `a, b or c`.
 fn format_list() -> String {
     let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
     match names.split_last() {
@@ -141,7 +142,7 @@ fn format_list() -> String {
     }
 }
 
-/// What a file is that begins with none of the bytes that we know how to import.
+/// Describes a file whose first bytes match no format that we import.
 fn unknown_format(first: &[u8]) -> ImportError {
     const RECORD_AGAIN: &str = "give a file that `perf record` or `trace-cmd record` wrote";
     let known: &[(&[u8], &str, &'static str)] = &[
@@ -175,8 +176,8 @@ fn unknown_format(first: &[u8]) -> ImportError {
     ImportError::NotARecording { found, todo: RECORD_AGAIN }
 }
 
-/// What a trace says about itself and the machine that it was recorded on. What a recorder did not
-/// write is `None`.
+/// What a trace says about itself and the recorded machine. `None` where the recorder wrote
+/// nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceInfo {
     /// The kernel's release, as `uname -r` prints it.
@@ -189,33 +190,33 @@ pub struct TraceInfo {
     pub arch: Option<String>,
     /// How many CPUs were online when the recording ended.
     pub cpu_count: Option<u32>,
-    /// The clock of the timestamps: the name of a POSIX clock, `perf` for perf's own (the
-    /// scheduler's clock, which does not run at the rate of the timers' clock), or another name
+    /// The clock of the timestamps: the name of a POSIX clock; `perf` for perf's own (the
+    /// scheduler's clock, which does not run at the rate of the timers' clock); or another name
     /// that the tracer has for its clocks.
     pub clock: Option<String>,
     /// The recorder's command line, words joined by spaces.
     pub cmdline: Option<String>,
-    /// What `idlewise record` noted about the machine; nothing of other recorders.
+    /// What `idlewise record` noted about the machine. `None` for other recorders.
     pub machine_note: Option<MachineNote>,
     /// The tracepoints that were recorded and can be read.
     pub tracepoints: Tracepoints,
-    /// The tracepoints that were recorded, are known, and can't be read.
+    /// The tracepoints that we know and that were recorded, but whose records we cannot read.
     pub unreadable_tracepoints: Vec<UnreadableTracepoint>,
     /// The tracepoints of which only every n-th event was recorded, so that states and timers
     /// rebuilt from them are wrong.
     pub sampled_tracepoints: Vec<String>,
     /// Whether the event formats are those of another recording.
     pub has_foreign_formats: bool,
-    /// Reasons to doubt what comes of it that are its format's own.
+    /// Format-specific reasons to doubt the result.
     pub doubts: Vec<Doubt>,
     /// The size of the file.
     pub file_byte_count: u64,
 }
 
-/// What reading a trace came to, with every reason to doubt it.
+/// The result of reading a trace, with every reason to doubt it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadSummary {
-    /// How many events the sink was given.
+    /// How many events were passed to the sink.
     pub event_count: u64,
     /// How many records of any kind the trace has.
     pub record_count: u64,
@@ -223,17 +224,17 @@ pub struct ReadSummary {
     pub lost_event_counts: BTreeMap<u16, u64>,
     /// How many events the kernel dropped on a CPU that the trace does not name.
     pub lost_event_count_without_cpu: u64,
-    /// How many events came too late to be put in order: each was given to the sink with the time
-    /// of the event before it, so that no CPU's story loses a step. Above zero, the trace's clock
-    /// steps back, or its writer gave no bound within which records are out of order.
+    /// How many events came too late to be sorted. Each was passed to the sink with the time of the
+    /// event before it, so that no CPU's history loses a step. If there are any, the trace's clock
+    /// steps back, or its writer gave no bound on how far records can be out of order.
     pub out_of_order_count: u64,
     /// The first of those.
     pub first_late: Option<LateEvent>,
     /// How many records of known tracepoints could not be read and were left out.
     pub undecodable_count: u64,
-    /// Where the trace ends before its time.
+    /// Where the trace ends too early.
     pub truncated: Option<Truncation>,
-    /// More reasons to doubt, as those of [`TraceInfo`].
+    /// More reasons to doubt the result, like those of [`TraceInfo`].
     pub doubts: Vec<Doubt>,
     /// The BLAKE3 hash of the whole file, in hexadecimal.
     pub source_blake3: String,
@@ -243,37 +244,38 @@ pub struct ReadSummary {
     pub last_at_ns: Option<i64>,
 }
 
-/// An event that came later than events of a later time, too late to be put in order.
+/// An event that came after events with a later time, too late to be sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateEvent {
     /// Its CPU.
     pub cpu: u16,
     /// When it happened, on the trace's clock.
     pub at_ns: i64,
-    /// The time of the event before it, which it was given.
+    /// The time of the event before it, which it was given instead.
     pub after_ns: i64,
 }
 
-/// The place from which a trace could not be read. Where the parts of a file can be read without
-/// each other, as in trace.dat, this is the first such place, and what was not read is the sum.
+/// The place from which on a trace could not be read. If the parts of a file can be read
+/// independently, as in trace.dat, this is the first such place, and the lost bytes of all parts
+/// are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
-    /// The place in the file of the first record that is not whole.
+    /// The offset of the first incomplete record.
     pub at_byte: u64,
     /// How many bytes from there were not read, as far as the file says how many there should be.
     pub lost_byte_count: u64,
-    /// Whether the file ends there, or goes on with something that is no record.
+    /// Whether the file ends there or continues with something that is not a record.
     pub reason: TruncationReason,
 }
 
 /// Why a trace could not be read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TruncationReason {
-    /// The file ends in the middle of a record, or before its records' stated end.
+    /// The file ends in the middle of a record, or before the stated end of its records.
     CutShort,
-    /// A record's length is impossible, so that the next one can't be found.
+    /// A record's length is impossible, so the next record cannot be found.
     BrokenRecord,
-    /// A compressed block can't be unpacked.
+    /// A compressed block cannot be decompressed.
     BrokenCompression,
 }
 
@@ -322,7 +324,7 @@ pub enum ImportError {
     /// The file has no bytes.
     #[error("byte 0: the file is empty, expected {}; record again", format_list())]
     Empty,
-    /// The file is something else.
+    /// The file is not a recording that we know.
     #[error("byte 0: found {found}, expected {}; {todo}", format_list())]
     NotARecording {
         /// What the first bytes look like.
@@ -330,13 +332,13 @@ pub enum ImportError {
         /// What to do about it.
         todo: &'static str,
     },
-    /// There is no format of that name.
+    /// There is no format with that name.
     #[error("there is no format `{name}`; name {}", format_list())]
     NoSuchFormat {
         /// The name.
         name: String,
     },
-    /// The head of the file contradicts itself, or is cut.
+    /// The head of the file contradicts itself or is cut.
     #[error(
         "byte {at_byte}: found {found}, expected {expected}; copy the file again or record again"
     )]
@@ -348,7 +350,7 @@ pub enum ImportError {
         /// What should be there.
         expected: &'static str,
     },
-    /// The file is whole, but was recorded in a way that we cannot read.
+    /// The file is complete, but was recorded in a way that we cannot read.
     #[error("byte {at_byte}: {found}; {todo}")]
     Unsupported {
         /// Where in the file.
@@ -358,7 +360,7 @@ pub enum ImportError {
         /// What to do about it.
         todo: &'static str,
     },
-    /// The descriptions of the events are missing, so that no event can be read.
+    /// The descriptions of the events are missing, so no event can be read.
     #[error(
         "byte {at_byte}: the file ends without event formats, as when the recorder was killed or \
          the file was cut; record a second more on the same kernel, and import with --formats-from \
@@ -399,7 +401,7 @@ pub enum ImportError {
         /// The first of them.
         first: LateEvent,
     },
-    /// Idle events were recorded, but their description lacks a field.
+    /// Idle events were recorded, but their description lacks a field that we need.
     #[error("byte {at_byte}: {unreadable}; report this kernel to us, with the file")]
     UnreadableCpuIdle {
         /// Where the descriptions are.

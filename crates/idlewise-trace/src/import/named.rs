@@ -1,4 +1,4 @@
-//! Events whose fields come by name instead of at a place: those of texts and of Perfetto's
+//! Decodes events whose fields have names instead of positions: those of texts and of Perfetto's
 //! messages.
 
 use crate::Doubt;
@@ -18,14 +18,14 @@ pub(super) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// Takes all fields out.
+    /// Removes all fields.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.present = 0;
         self.name = &[];
     }
 
-    /// Sets a field; one that comes twice has its last value.
+    /// Sets a field. If it is set twice, the last value counts.
     #[inline]
     pub(super) fn set(&mut self, field: FieldName, value: u64) {
         self.values[field as usize] = value;
@@ -38,26 +38,27 @@ impl Fields<'_> {
     }
 }
 
-/// How many tracepoints there are; below it lies what [`find`] gives.
+/// The number of tracepoints. What [`find`] returns is below it.
 pub(super) const EVENT_COUNT: usize = TRACEPOINTS.len();
 
-/// The number of the tracepoint of that name, without its system; `None` if no idle log needs it.
+/// The number of the tracepoint with that name (without its system); `None` if no idle log needs
+/// it.
 #[inline]
 pub(super) fn find(name: &[u8]) -> Option<usize> {
     TRACEPOINTS.iter().position(|event| event.name.as_bytes() == name)
 }
 
-/// The number for an interrupt of x86 that has no row of its own; its only field is `vector`.
+/// The number for an x86 interrupt that has no row of its own. Its only field is `vector`.
 pub(super) fn find_vector(name: &[u8]) -> Option<usize> {
     name.ends_with(b"_entry").then(|| find(b"*_entry"))?
 }
 
-/// The tracepoint of that number.
+/// The tracepoint with that number.
 pub(super) fn event(number: usize) -> &'static Tracepoint {
     &TRACEPOINTS[number]
 }
 
-/// What to say of events that only came after those that showed what the trace has.
+/// Doubts about kinds of events that occurred only after the part that was surveyed.
 pub(super) fn late_doubts(
     seen: impl Iterator<Item = &'static Tracepoint>,
     expected: Tracepoints,
@@ -67,7 +68,7 @@ pub(super) fn late_doubts(
 }
 
 impl Tracepoint {
-    /// What the event says that happened on `cpu`.
+    /// Decodes what happened on `cpu`.
     pub(in crate::import) fn decode(&self, fields: &Fields<'_>, cpu: u16) -> Decoded {
         let mut event = Event { at_ns: 0, cpu, kind: EventKind::IdleExit };
         match self.decode_into(fields, &mut event) {
@@ -77,10 +78,10 @@ impl Tracepoint {
         }
     }
 
-    /// Sets what the event says that happened, and on which CPU where that is not the one whose
-    /// buffer it came from. False if no idle log needs it, `None` if a field is missing or out of
-    /// its range. The event is made where it stays: to move it at once would cost more than to read
-    /// it, for the CPU can't load in one piece what it has just stored in several.
+    /// Decodes into `event`: what happened, and on which CPU if that is not the one whose buffer it
+    /// came from. Returns false if no idle log needs it, `None` if a field is missing or out of
+    /// range. The event is built in its final place. Moving it right away would cost more than
+    /// reading it, because a CPU cannot load in one piece what it has just stored in several.
     #[inline(always)]
     pub(in crate::import) fn decode_into(
         &self,
@@ -93,7 +94,7 @@ impl Tracepoint {
                 if let Some(cpu_id) = get(FieldName::CpuId) {
                     event.cpu = u16::try_from(cpu_id).ok()?;
                 }
-                // The exit's -1 is printed with or without a sign.
+                // The exit's -1 may be printed as signed or unsigned.
                 event.kind = match get(FieldName::State)? as u32 {
                     STATE_RUNNING => EventKind::IdleExit,
                     state => EventKind::IdleEntry { state },
@@ -168,7 +169,7 @@ impl Tracepoint {
     }
 }
 
-/// Arm's IPIs by what their `ipi_entry` gives as the reason (arch/arm64/kernel/smp.c).
+/// Arm's IPIs, by the reason that `ipi_entry` gives (arch/arm64/kernel/smp.c).
 fn ipi_by_reason(reason: &[u8]) -> EventKind {
     match reason {
         b"Rescheduling interrupts" => EventKind::RescheduleInterrupt,
@@ -206,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_timer_without_bucket_now_and_flags_is_still_a_timer() {
-        // A text of Linux 3.10; the wheel puts 250 jiffies ahead into a bucket 8 wide.
+        // From a text of Linux 3.10. The wheel puts 250 jiffies ahead into a bucket 8 wide.
         let decoded = decode(
             "timer_start",
             &[(FieldName::Timer, 0xd0), (FieldName::Expires, 1_250), (FieldName::Timeout, 250)],

@@ -1,6 +1,6 @@
-//! Putting events in the order of time.
+//! Puts events in order of time.
 //!
-//! perf copies the buffer of one CPU after the other into its file, again and again, and marks the
+//! perf copies the CPUs' buffers into its file one after the other, again and again, and marks the
 //! end of each such round:
 //!
 //! ```text
@@ -10,27 +10,26 @@
 //!                     at this mark all up to 70 is in order
 //! ```
 //!
-//! What round 2 holds of CPU 1 was recorded after round 1 left CPU 1, but perhaps before the latest
-//! event of round 1. All that round 3 holds is later than that event. So at the end of a round,
-//! what is not later than the latest event of the round before can go on. It is how perf orders
-//! its own output. The parts of a round are sorted runs, which a stable sort merges.
+//! Round 2's events of CPU 1 were recorded after round 1 left CPU 1, but perhaps before the latest
+//! event of round 1. Everything in round 3 is later than that event. So at the end of a round, all
+//! events up to the latest event of the previous round can be passed on. perf orders its own output
+//! in the same way. The parts of a round are sorted runs, which a stable sort merges.
 //!
-//! Where each CPU's events can be read alone, `merge.rs` puts them together instead. Whatever an
-//! importer's way, its events pass [`InOrder`] last, which keeps account of those that are still
-//! out of order.
+//! If each CPU's events can be read separately, `merge.rs` merges them instead. In either case the
+//! events finally pass through [`InOrder`], which counts those that are still out of order.
 
 use super::{LateEvent, ReadSummary};
 use crate::event::Event;
 
-/// How many events a file may hold back before its first round's end: as many as a file without
-/// rounds, whose writer has put it more or less in order, is sorted by.
+/// The most events held back before the first round ends. A file without rounds, whose writer has
+/// sorted it roughly, is sorted within this many events.
 const MAX_PENDING_BEFORE_ROUNDS: usize = 1 << 20;
 
-/// How many events one round may have: the buffers of a hundred CPUs, a megabyte and a half each.
-/// Beyond it, memory is worth more than the order of a recording that has already dropped events.
+/// The most events in a round: the buffers of a hundred CPUs, a megabyte and a half each. Beyond
+/// that, saving memory matters more than the order of a recording that has already dropped events.
 const MAX_PENDING_IN_ROUND: usize = 1 << 23;
 
-/// Keeps account of events that go to the sink, and sees that none is earlier than the one before.
+/// Counts the events that go to the sink, and ensures that none is earlier than the one before it.
 #[derive(Debug, Default)]
 pub(super) struct InOrder {
     pub(super) event_count: u64,
@@ -41,8 +40,9 @@ pub(super) struct InOrder {
 }
 
 impl InOrder {
-    /// Takes the next events. One that is earlier than the one before gets its time: a CPU whose
-    /// event we left out would seem idle when it is not. How many may be so, `convert` decides.
+    /// Takes the next events. An event that is earlier than the one before it gets that one's time,
+    /// because if it were left out the CPU could seem idle when it is not. `convert` decides how
+    /// many are acceptable.
     #[inline]
     pub(super) fn admit(&mut self, events: &mut [Event]) {
         let Some(first) = events.first() else { return };
@@ -61,7 +61,7 @@ impl InOrder {
         self.event_count += events.len() as u64;
     }
 
-    /// What a summary says of the events and their order; the rest of it is empty.
+    /// A summary with the events and their order filled in, and nothing else.
     pub(super) fn summary(&self) -> ReadSummary {
         ReadSummary {
             event_count: self.event_count,
@@ -74,20 +74,20 @@ impl InOrder {
     }
 }
 
-/// Sorts events within the bounds that the rounds give.
+/// Sorts events within the bounds given by the rounds.
 #[derive(Default)]
 pub(super) struct Orderer {
     pending: Vec<Event>,
-    /// How many of `pending`, at its beginning, are sorted.
+    /// How many events at the beginning of `pending` are sorted.
     sorted_count: usize,
-    /// The latest event of the rounds before this one.
+    /// The time of the latest event of all previous rounds.
     previous_round_latest_ns: Option<i64>,
     latest_ns: Option<i64>,
     pub(super) order: InOrder,
 }
 
 impl Orderer {
-    /// Takes events of one round as the file has them.
+    /// Takes events of one round, in the order of the file.
     pub(super) fn push(&mut self, events: &[Event], sink: &mut dyn FnMut(&[Event])) {
         self.latest_ns = self.latest_ns.max(events.iter().map(|event| event.at_ns).max());
         self.pending.extend_from_slice(events);
@@ -101,7 +101,7 @@ impl Orderer {
         }
     }
 
-    /// Ends a round, and passes on what no later record can precede.
+    /// Ends a round, and passes on the events that no later record can precede.
     pub(super) fn end_round(&mut self, sink: &mut dyn FnMut(&[Event])) {
         if let Some(bound) = self.previous_round_latest_ns {
             self.sort();
@@ -117,7 +117,7 @@ impl Orderer {
         self.emit(self.pending.len(), sink);
     }
 
-    /// The latest event so far.
+    /// The time of the latest event so far.
     pub(super) fn latest_ns(&self) -> Option<i64> {
         self.latest_ns
     }
@@ -129,7 +129,7 @@ impl Orderer {
         }
     }
 
-    /// Passes on the first of the sorted events.
+    /// Passes on the first `ready_count` of the sorted events.
     fn emit(&mut self, ready_count: usize, sink: &mut dyn FnMut(&[Event])) {
         let Some(ready) = self.pending.get_mut(..ready_count) else { return };
         if ready.is_empty() {
@@ -182,13 +182,13 @@ mod tests {
             }
         };
         let mut orderer = Orderer::default();
-        // Each thousand is in falling order.
+        // Each thousand is in descending order.
         for start in (0..3 * pending_count).step_by(1_000) {
             let events: Vec<Event> = (start..start + 1_000).rev().map(event).collect();
             orderer.push(&events, sink);
             assert!(orderer.pending.len() <= MAX_PENDING_BEFORE_ROUNDS);
         }
-        // One that is older than all that went on.
+        // An event that is older than all that were passed on.
         orderer.push(&[event(1)], sink);
         orderer.finish(sink);
         assert_eq!(orderer.order.out_of_order_count, 1);

@@ -1,4 +1,4 @@
-//! Files that are read at places: by several threads, and in parts that lie apart.
+//! Files with random access, by several threads.
 
 use std::fs::File;
 use std::io;
@@ -7,15 +7,15 @@ use std::path::Path;
 
 use super::ImportError;
 
-/// Something that can be read at any place, by several threads at once.
+/// A source that several threads can read at any offset at once.
 pub(super) trait ReadAt: Send + Sync {
-    /// Reads some bytes; none at the end.
+    /// Reads some bytes, or none at the end.
     fn read_at(&self, into: &mut [u8], at_byte: u64) -> io::Result<usize>;
 }
 
 impl ReadAt for File {
     fn read_at(&self, into: &mut [u8], at_byte: u64) -> io::Result<usize> {
-        // The system's places are signed numbers; no file reaches that far.
+        // The system's file offsets are signed. No file is that long.
         if i64::try_from(at_byte).is_err() {
             return Ok(0);
         }
@@ -40,7 +40,7 @@ pub(super) fn open(path: &Path) -> Result<File, ImportError> {
     checked(File::open(path).map_err(open)?)
 }
 
-/// A file that is neither a folder nor a pipe.
+/// Checks that a file is neither a folder nor a pipe.
 pub(super) fn checked(file: File) -> Result<File, ImportError> {
     let kind = file.metadata().map_err(|source| ImportError::Io { at_byte: 0, source })?;
     let kind = kind.file_type();
@@ -61,7 +61,7 @@ pub(super) fn checked(file: File) -> Result<File, ImportError> {
     Ok(file)
 }
 
-/// Fills `into`, or as much of it as the file has, and returns how much.
+/// Fills `into` as far as the file has bytes, and returns how many it read.
 pub(super) fn fill_at(
     source: &dyn ReadAt,
     into: &mut [u8],
@@ -80,8 +80,8 @@ pub(super) fn fill_at(
     Ok(filled)
 }
 
-/// Reads `byte_count` bytes, or as many of them as there are. What it holds grows with what it
-/// reads, so that a false count costs nothing.
+/// Reads `byte_count` bytes, or fewer at the end of the file. The buffer grows as bytes are read,
+/// so a false count costs no memory.
 pub(super) fn bytes_at(
     source: &dyn ReadAt,
     at_byte: u64,

@@ -1,6 +1,6 @@
-//! Importers that read at places: one thread reads and merges, one hashes the file, the caller's own
-//! gives the events to the sink. Between them go a few batches, whose buffers go round in a circle,
-//! so memory does not grow with the file.
+//! Threads for importers with random access: one reads and merges, one hashes the file, and the
+//! caller's thread passes the events to the sink. A few batches circulate between them and are
+//! reused, so memory does not grow with the file.
 
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
@@ -19,13 +19,13 @@ const HASH_BLOCK_BYTE_COUNT: usize = 1 << 18;
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) events: Vec<Event>,
-    /// How many bytes were read for it and all before it.
+    /// How many bytes had been read when it was complete.
     pub(super) byte_count: u64,
 }
 
-/// Runs `read` on a thread of its own. What it hands over goes to `sink`, and `progress` is told how
-/// many bytes were read. `read` gets an empty batch in the place of a full one, and is told whether
-/// to go on. Returns what `read` returns, and the file's BLAKE3 hash in hexadecimal.
+/// Runs `read` on its own thread. The batches that it hands over go to `sink`, and `progress` is
+/// called with the number of bytes read. In exchange for a full batch, `read` gets an empty one and
+/// is told whether to go on. Returns `read`'s result, and the file's BLAKE3 hash in hexadecimal.
 pub(super) fn run<T: Send>(
     name: &str,
     source: &dyn ReadAt,
@@ -55,7 +55,7 @@ pub(super) fn run<T: Send>(
                 sink(&batch.events);
             }
             progress(batch.byte_count);
-            // The reading thread may have ended, and needs no more buffers then.
+            // This fails if the reading thread has ended and needs no more buffers.
             let _ = empty_sender.send(batch);
         }
         let outcome = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

@@ -1,38 +1,38 @@
-//! The block of event descriptions that perf and trace-cmd put into their files.
+//! The block of event descriptions in the files of perf and trace-cmd.
 //!
-//! Both write what util/trace-event-info.c of perf once wrote: a magic, the machine's byte order
-//! and word sizes, then the `format` files of the events, system by system. It tells each text's
-//! length before the text. What follows the events (symbols, printk strings) is not read.
+//! Both use the format of perf's old util/trace-event-info.c: a magic number, the machine's byte
+//! order and word sizes, then the `format` files of the events, system by system, each preceded by
+//! its length. What follows the events (symbols, printk strings) is not read.
 
 use crate::byte_order::ByteOrder;
 use crate::tracepoint::EventFormat;
 
 pub(super) const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
-/// No kernel has near as many events; a block that promises more is cut there.
+/// No kernel has nearly as many events. A longer list is cut here.
 const MAX_EVENT_COUNT: usize = 1 << 16;
 
 /// The event descriptions of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracingData {
-    /// The byte order of the machine that recorded.
+    /// The byte order of the recorded machine.
     pub order: ByteOrder,
-    /// How many bytes a `long` had in its kernel.
+    /// The size of a `long` in its kernel, in bytes.
     pub long_byte_count: u8,
-    /// How many bytes a page of its memory had; zero where that is not told.
+    /// The size of a memory page in bytes; zero if it is not given.
     pub page_byte_count: u32,
     /// The description of a page of the kernel's ring buffer.
     pub header_page: Vec<u8>,
-    /// The descriptions, each with its system's name.
+    /// The descriptions, each with the name of its system.
     pub events: Vec<(String, EventFormat)>,
-    /// How far they reach in the block, in bytes from its beginning.
+    /// The number of bytes from the beginning of the block to the end of the descriptions.
     pub byte_count: usize,
     /// Whether the block ends before its last event.
     pub is_cut: bool,
 }
 
 impl TracingData {
-    /// Reads a block, up to where it is cut; `None` if it has no whole head.
+    /// Parses a block, as far as it is complete; `None` if its head is not complete.
     pub fn parse(block: &[u8]) -> Option<Self> {
         let mut cursor = Cursor { rest: block.strip_prefix(MAGIC)?, order: ByteOrder::Little };
         cursor.string()?; // The version: "0.5", "0.6" or "6", the same up to the events' end.
@@ -47,7 +47,7 @@ impl TracingData {
         Some(data)
     }
 
-    /// No descriptions yet.
+    /// A value without descriptions.
     pub(super) fn empty(order: ByteOrder, long_byte_count: u8) -> Self {
         Self {
             order,
@@ -60,7 +60,7 @@ impl TracingData {
         }
     }
 
-    /// Adds a part that stands alone, as in version 7 of trace.dat.
+    /// Adds a separate part, as in version 7 of trace.dat.
     pub(super) fn add(&mut self, part: Part, bytes: &[u8]) {
         let mut cursor = Cursor { rest: bytes, order: self.order };
         let read = match part {
@@ -71,7 +71,7 @@ impl TracingData {
         self.is_cut |= read.is_none();
     }
 
-    /// `None` where the block ends too early, as in the parts of it below.
+    /// Returns `None` if the block ends too early, and so do the methods below.
     fn read_events(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
         self.page_byte_count = cursor.u32()?;
         self.read_headers(cursor)?;
@@ -119,9 +119,9 @@ impl TracingData {
 /// A part of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
-    /// What the ring buffer's pages and records look like.
+    /// The layout of the ring buffer's pages and records.
     Headers,
-    /// The events of the function tracer and its kin.
+    /// The events of the function tracer and similar ones.
     FtraceEvents,
     /// All other events, system by system.
     Systems,
@@ -143,14 +143,14 @@ impl<'a> Cursor<'a> {
         self.order.u32_at(self.bytes(4)?, 0)
     }
 
-    /// A string that ends with a zero byte, which is not part of what it returns.
+    /// Reads a string that ends with a zero byte, and returns it without that byte.
     fn string(&mut self) -> Option<&'a [u8]> {
         let end = self.rest.iter().position(|&byte| byte == 0)?;
         let taken = self.bytes(end + 1)?;
         taken.get(..end)
     }
 
-    /// A text with its length, eight bytes, in front.
+    /// Reads a text that is preceded by its length in eight bytes.
     fn text(&mut self) -> Option<&'a [u8]> {
         let byte_count = self.order.u64_at(self.bytes(8)?, 0)?;
         self.bytes(usize::try_from(byte_count).ok()?)

@@ -1,7 +1,7 @@
-//! What an idle log needs of a Parquet footer, checked against the file's length.
+//! Reads what we need from a Parquet footer, and checks it against the file's length.
 //!
-//! Our own reader and not the Parquet crate's: that one does not come to an end with some damaged
-//! footers (see `thrift.rs`). What a footer says beyond [`Footer`] is ignored.
+//! We do not use the Parquet crate's reader, because it does not terminate with some damaged
+//! footers (see `thrift.rs`). Footer fields that are not in [`Footer`] are ignored.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -10,19 +10,19 @@ use parquet::basic::Type as PhysicalType;
 use super::thrift::{Kind, Reader};
 use super::{Column, METADATA_KEY, Refused};
 
-/// The length of the footer, and the magic.
+/// The footer's length and the magic number.
 pub(super) const TAIL_BYTE_COUNT: u64 = 8;
-/// Far more than any log has: ours take about 1 KiB for 65,536 gaps.
+/// Far more than any log needs: ours take about 1 KiB for 65,536 gaps.
 const FOOTER_BYTE_COUNT_MAX: u64 = 64 << 20;
-/// Row groups larger than this are refused: one is held in memory whole. Ours have 65,536 gaps;
-/// this is the largest that other writers make unless told otherwise.
+/// The largest row group that is accepted, because a group is held in memory whole. Ours have
+/// 65,536 gaps; other writers by default make groups of at most this size.
 pub(super) const GROUP_ROW_COUNT_MAX: u64 = 1 << 20;
-/// What a column of a row group may take: a value in a page of its own, with the page's header.
-/// A chunk is read at once, and a file with holes may promise any length.
+/// The most bytes per row in a column chunk: a value in a page of its own, with the page's header.
+/// A chunk is read at once, and a sparse file could claim any length.
 const CHUNK_ROW_BYTE_COUNT_MAX: i64 = 128;
 const CHUNK_PREFIX_BYTE_COUNT_MAX: i64 = 1 << 16;
 
-/// Where in the file a footer of `byte_count` bytes is said to be; `None` if this is no Parquet.
+/// Where the footer of a file of `byte_count` bytes should be; `None` if it is not Parquet.
 pub(super) fn place(tail: &[u8], byte_count: u64) -> Option<Range<u64>> {
     let &[a, b, c, d, ref magic @ ..] = tail else { return None };
     let end = byte_count.checked_sub(TAIL_BYTE_COUNT)?;
@@ -34,7 +34,7 @@ pub(super) fn place(tail: &[u8], byte_count: u64) -> Option<Range<u64>> {
 pub(super) struct Footer {
     pub row_count: u64,
     pub groups: Vec<Group>,
-    /// The columns in the order of the file; every group has as many.
+    /// The columns in the file's order. Every group has the same number.
     pub columns: Vec<Leaf>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Group {
 pub(super) struct Chunk {
     pub bytes: Range<u64>,
     pub is_compressed: bool,
-    /// Least and greatest value, of 32-bit columns only; what is outside is damage.
+    /// The least and greatest value, for 32-bit columns only. A value outside means damage.
     pub int32_range: Option<RangeInclusive<i32>>,
 }
 
@@ -64,7 +64,7 @@ impl Leaf {
         self.name == column.name()
     }
 
-    /// Whether it has the type that we write, nulls included. Logical types say nothing new and are not looked at.
+    /// Whether it has the type and nullability that we write. Logical types are ignored.
     pub(super) fn has_type_of(&self, column: Column) -> bool {
         let physical_type = match column.schema().get_physical_type() {
             PhysicalType::BOOLEAN => 0,
@@ -82,32 +82,32 @@ impl Chunk {
     }
 }
 
-/// The footer as it stands in the file. What is missing is 0 or -1, and refused later.
+/// The footer as the file has it. Missing numbers are 0 or -1, and are rejected later.
 #[derive(Default)]
 pub(super) struct RawFooter {
     schema: Vec<SchemaElement>,
     row_count: i64,
     groups: Vec<RawGroup>,
-    /// What stands under our key; `None` if nothing does.
+    /// The value of our key; `None` if there is none.
     pub json: Option<String>,
 }
 
 impl RawFooter {
-    /// `None` if it can't be decoded.
+    /// Returns `None` if it cannot be decoded.
     pub(super) fn decode(bytes: &[u8]) -> Option<RawFooter> {
         let mut footer = RawFooter::default();
         footer.read(&mut Reader::new(bytes))?;
         Some(footer)
     }
 
-    /// Whether all columns that a log must have are there by name.
+    /// Whether every required column of a log is present by name.
     pub(super) fn has_columns_of_ours(&self) -> bool {
         let mut required = Column::ALL.into_iter().filter(|column| !column.is_nullable());
         required.all(|column| self.schema.iter().any(|element| element.leaf.is(column)))
     }
 
-    /// Checks a footer of a file in which the row groups have `data_byte_count` bytes at most. The
-    /// error says what is damaged.
+    /// Checks the footer of a file whose row groups have at most `data_byte_count` bytes. The error
+    /// says what is damaged.
     pub(super) fn check(self, data_byte_count: u64) -> Result<Footer, Refused> {
         let mut schema = self.schema.into_iter();
         let root = schema.next().ok_or("the footer has no schema")?;
@@ -137,7 +137,7 @@ impl RawFooter {
             row_count += group_row_count;
             groups.push(Group { row_count: group_row_count, chunks });
         }
-        // Else a short file could repeat a chunk until nobody waits for the end.
+        // Otherwise a short file could repeat a chunk so often that reading would take forever.
         if chunks_byte_count > data_byte_count {
             return Err("row groups share bytes".into());
         }
@@ -168,7 +168,7 @@ struct RawChunk {
     byte_count: i64,
     data_offset: i64,
     dictionary_offset: Option<i64>,
-    /// The least and the greatest value, each in an old and a new field.
+    /// The least and greatest value, in the deprecated and the current fields.
     old_range: [Option<i32>; 2],
     new_range: [Option<i32>; 2],
 }
@@ -189,7 +189,7 @@ impl RawChunk {
             6 => true,
             _ => return Err(Refused::Foreign("a column is compressed, but not with Zstandard")),
         };
-        // Some writers put 0 where there is no dictionary.
+        // Some writers put 0 if there is no dictionary.
         let start = self.dictionary_offset.filter(|&offset| offset > 0).unwrap_or(self.data_offset);
         let bytes = u64::try_from(start)
             .ok()
@@ -206,7 +206,7 @@ impl RawChunk {
     }
 }
 
-// Numbers are the fields' ids in parquet-format's `parquet.thrift`, by the name of the struct.
+// The numbers are field ids of the named struct in parquet-format's `parquet.thrift`.
 
 impl RawFooter {
     /// `FileMetaData`.
@@ -235,7 +235,7 @@ impl RawFooter {
     }
 }
 
-/// Reads a `KeyValue`; the value, if the key is ours.
+/// Reads a `KeyValue`, and returns the value if the key is ours.
 fn read_our_value(reader: &mut Reader<'_>, kind: Kind) -> Option<Option<String>> {
     let (mut is_ours, mut value) = (false, None);
     read_struct(reader, kind, |reader, id, kind| {

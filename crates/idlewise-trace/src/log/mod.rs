@@ -9,9 +9,9 @@
 //! | `pages.rs` | a column's pages, unpacked and checked |
 //! | `thrift.rs` | the encoding of the footer and of the pages' headers |
 //!
-//! Rows are sorted by CPU, then by time; a row group holds gaps of one CPU, so that CPUs can be
-//! read side by side and memory stays flat. Columns are those of [`crate::IdleGap`], by the same
-//! names. What is not a row is JSON in the file's key-value metadata, under `idlewise`.
+//! Rows are sorted by CPU, then by time. A row group holds gaps of one CPU, so that CPUs can be
+//! read in parallel and memory stays bounded. The columns have the names of the fields of
+//! [`crate::IdleGap`]. Everything else is JSON in the file's key-value metadata, under `idlewise`.
 
 mod footer;
 mod pages;
@@ -34,7 +34,7 @@ use crate::{CpuSummary, Doubt, Driver};
 pub use read::{ColumnSet, GapGroup, IdleLog};
 pub use write::LogWriter;
 
-/// The version of the schema and the metadata together. A reader refuses a newer one.
+/// The version of schema and metadata together. A reader rejects a newer one.
 pub const FORMAT_VERSION: u32 = 1;
 /// The key of the JSON in the file's key-value metadata.
 pub(crate) const METADATA_KEY: &str = "idlewise";
@@ -138,42 +138,42 @@ fn schema() -> TypePtr {
     )
 }
 
-/// What a log says about itself besides its rows.
+/// What a log says about itself in addition to its rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogMetadata {
     /// See [`FORMAT_VERSION`].
     pub format_version: u32,
-    /// What wrote the log.
+    /// The program that wrote the log.
     pub created_by: String,
     /// Where the gaps come from.
     pub source: LogSource,
-    /// The kernel's release, as `uname -r`.
+    /// The kernel's release, as `uname -r` prints it.
     pub kernel: Option<String>,
     /// CONFIG_HZ.
     pub hz: Option<u32>,
     /// The CPU's model name.
     pub cpu_model: Option<String>,
-    /// The machine's architecture, as `uname -m`.
+    /// The machine's architecture, as `uname -m` prints it.
     pub arch: Option<String>,
     /// The cpuidle governor in use.
     pub governor: Option<String>,
-    /// The cpuidle driver in use.
+    /// The cpuidle driver that was in use.
     pub driver: Option<Driver>,
-    /// The machine with the recorded idle states.
+    /// The machine, with the recorded idle states.
     #[serde(default, deserialize_with = "machine")]
     pub machine: Option<Machine>,
     /// The clock of `start_ns`.
     pub clock: Option<String>,
     /// The CPUs, in order.
     pub cpus: Vec<CpuSummary>,
-    /// Columns that hold nothing because the trace lacked the events that they rest on.
+    /// Columns that are empty because the trace lacked the events they need.
     pub unknown_columns: Vec<String>,
-    /// Reasons to distrust the log; in the file they are texts.
+    /// Reasons to distrust the log. In the file they are texts.
     pub doubts: Vec<Doubt>,
 }
 
-/// Reads a machine: an object with the fields of its file, or the file's text, as early logs and
-/// recordings have it. One that can't be read is an error, whoever asks.
+/// Reads a machine: an object with the fields of a machine file, or the text of such a file in
+/// early logs and recordings. A machine that cannot be read is always an error.
 pub(crate) fn machine<'de, D: Deserializer<'de>>(de: D) -> Result<Option<Machine>, D::Error> {
     let machine = match serde_json::Value::deserialize(de)? {
         serde_json::Value::Null => return Ok(None),
@@ -197,18 +197,18 @@ pub struct LogSource {
     pub blake3: Option<String>,
     /// Events decoded.
     pub event_count: u64,
-    /// The command that recorded, if the trace names it.
+    /// The recorder's command line, if the trace has it.
     pub command: Option<String>,
 }
 
 impl LogMetadata {
-    /// Whether the column holds nothing, for the trace lacked the events that it rests on. The
-    /// columns that can't be null hold what a replay assumes: `ran_task` true, `tick_stopped` false.
+    /// Returns whether the column is empty because the trace lacked the events it needs. Columns
+    /// that cannot be null then hold what a replay assumes: `ran_task` true, `tick_stopped` false.
     pub fn is_unknown(&self, column: &str) -> bool {
         self.unknown_columns.iter().any(|unknown| unknown == column)
     }
 
-    /// The recorded time of one CPU, from its first to its last event.
+    /// The time from a CPU's first to its last event.
     pub fn span_ns(&self, cpu: u16) -> Option<u64> {
         let cpu = self.cpus.iter().find(|c| c.cpu == cpu)?;
         u64::try_from(cpu.last_at_ns.checked_sub(cpu.first_at_ns)?).ok()
@@ -289,11 +289,11 @@ impl LogError {
     }
 }
 
-/// Why a footer is refused.
+/// Why a footer was rejected.
 enum Refused {
-    /// No program writes that.
+    /// No program writes this.
     Damaged(&'static str),
-    /// Sound Parquet, in a form that idlewise doesn't write and doesn't read.
+    /// Valid Parquet, but in a form that idlewise neither writes nor reads.
     Foreign(&'static str),
 }
 

@@ -1,15 +1,16 @@
-//! The pages of one column, unpacked and checked before the Parquet crate decodes their values.
+//! The pages of one column, decompressed and checked before the Parquet crate decodes their values.
 //!
 //! ```text
 //! chunk ─► header ─► sizes, counts, encoding ─► unpack ─► levels, values ─► Page ─► decoder
 //! ```
 //!
-//! Names of wake reasons become numbers here, in a dictionary or in a page of values: the decoder
-//! counts references to each value of a column of strings, which takes longer than all other columns.
+//! The names of wake reasons are replaced by numbers here, in a dictionary or in a page of values,
+//! because decoding strings takes longer than all other columns together: the decoder counts
+//! references to each value.
 //!
-//! That crate takes much on trust: its decoders assert or index where a number is too long, a
-//! length leads outside, a dictionary is missing or a block has no values, and it allocates what a
-//! header asks for. So what is walked here is exactly what they will read.
+//! The Parquet crate trusts its input. Its decoders assert or index if a number or a length is too
+//! large, a dictionary is missing or a block has no values, and they allocate as much as a header
+//! asks for. We therefore check exactly what they will read.
 
 use std::cell::RefCell;
 
@@ -22,26 +23,26 @@ use super::Column;
 use super::thrift::{Kind, Reader};
 use crate::WakeReason;
 
-/// No encoding that we read takes more for a value, level included, or for what precedes them all;
-/// the longest name of a [`crate::WakeReason`] has 7 bytes.
+/// The most bytes that any encoding we read takes for a value including its level, or for what
+/// precedes all values. The longest name of a [`crate::WakeReason`] has 7 bytes.
 const VALUE_BYTE_COUNT_MAX: u64 = 16;
 const PREFIX_BYTE_COUNT_MAX: u64 = 4096;
-/// Of DELTA_BINARY_PACKED; writers use 128 and 256.
+/// For DELTA_BINARY_PACKED. Writers use 128 and 256.
 const DELTA_BLOCK_VALUE_COUNT_MAX: u64 = 1 << 16;
 
 thread_local! {
-    /// Creating a decompressor takes longer than unpacking a short column, and a log of many CPUs
-    /// has many short columns.
+    /// Creating a decompressor takes longer than decompressing a short column, and a log of many
+    /// CPUs has many short columns.
     static UNPACKER: RefCell<zstd_safe::DCtx<'static>> = RefCell::new(zstd_safe::DCtx::create());
 }
 const DATA_PAGE_V2: i64 = 3;
-/// Encodings that other programs may choose: BIT_PACKED, both that delta-code strings,
+/// Encodings that other programs may choose: BIT_PACKED, the two delta encodings of strings,
 /// BYTE_STREAM_SPLIT.
 const OTHER_ENCODINGS: &[i64] = &[4, 6, 7, 9];
 
-/// Reads a column's pages. A column with fewer rows than its row group ends early.
+/// Reads a column's pages. If a column has fewer rows than its row group, it ends early.
 pub(super) struct Pages {
-    /// What is left of the column.
+    /// The rest of the column.
     chunk: Bytes,
     is_compressed: bool,
     column: Column,
@@ -50,7 +51,7 @@ pub(super) struct Pages {
     has_dictionary: bool,
 }
 
-/// `PageHeader` in parquet-format's `parquet.thrift`, numbers missing if -1.
+/// `PageHeader` in parquet-format's `parquet.thrift`. A missing number is -1.
 struct Header {
     page_type: i64,
     unpacked_byte_count: i64,
@@ -64,7 +65,7 @@ fn damaged<T>(what: &str) -> Result<T> {
     Err(ParquetError::General(what.to_owned()))
 }
 
-/// Sound, but not as we write it.
+/// Valid, but in a form that we do not write.
 fn foreign<T>(what: &str) -> Result<T> {
     Err(ParquetError::NYI(what.to_owned()))
 }
@@ -148,7 +149,7 @@ impl Pages {
 
     fn data_page(&mut self, header: &Header, row_count: u32, buf: Bytes) -> Result<Page> {
         if row_count == 0 {
-            // The Parquet crate would take it for the end.
+            // The Parquet crate would treat it as the end.
             return damaged("a page has no values");
         }
         let mut values = Reader::new(&buf);
@@ -184,8 +185,8 @@ impl Pages {
         })
     }
 
-    /// The values, with names of wake reasons replaced by their numbers. The decoder takes the column for
-    /// one of INT32.
+    /// The values, with the names of wake reasons replaced by their numbers. The decoder reads the
+    /// column as INT32.
     fn with_numbers(&self, values: Bytes, value_count: u64) -> Bytes {
         if self.column != Column::WakeReason {
             return values;
@@ -195,7 +196,7 @@ impl Pages {
         names.flat_map(|name| WakeReason::number_of(name).to_le_bytes()).collect()
     }
 
-    /// The encoding, if we read it in this column, and whether all values are there.
+    /// Returns the encoding if we read it in this column, and checks that all values are present.
     fn check_values(
         &self,
         encoding: i64,
@@ -283,13 +284,13 @@ impl PageReader for Pages {
     }
 }
 
-/// A length in 4 bytes, then as many bytes.
+/// Reads a length of 4 bytes, then that many bytes.
 fn prefixed<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
     let len = reader.take(4)?.try_into().ok().map(u32::from_le_bytes)?;
     reader.take(usize::try_from(len).ok()?)
 }
 
-/// Whether there are as many values in PLAIN encoding.
+/// Whether there are enough values in PLAIN encoding.
 fn has_plain_values(physical_type: PhysicalType, bytes: &[u8], value_count: u64) -> bool {
     let byte_count = match physical_type {
         PhysicalType::BOOLEAN => value_count.div_ceil(8),
@@ -303,13 +304,13 @@ fn has_plain_values(physical_type: PhysicalType, bytes: &[u8], value_count: u64)
     byte_count <= bytes.len() as u64
 }
 
-/// Walks runs of values of `width` bits, of which each is repeated or packed in groups of 8, as far
-/// as `value_count` values reach. `None` if they don't; else the sum of the values if `width` is 1.
+/// Walks runs of values of `width` bits, each either repeated or packed in groups of 8, up to
+/// `value_count` values. `None` if there are fewer; the sum of the values if `width` is 1.
 fn check_runs(bytes: &[u8], width: u8, value_count: u64) -> Option<u64> {
     let mut reader = Reader::new(bytes);
     let (mut left, mut ones) = (value_count, 0);
     if left == 0 && !bytes.is_empty() {
-        // The decoder reads the head of the first run in any case.
+        // The decoder always reads the header of the first run.
         reader.varint()?;
     }
     while left > 0 {
@@ -328,7 +329,7 @@ fn check_runs(bytes: &[u8], width: u8, value_count: u64) -> Option<u64> {
         } else {
             let group_count = head >> 1;
             let count = left.min(group_count * 8);
-            // The last group may end where its last value does.
+            // The last group may end with its last value.
             let byte_count = (count * u64::from(width)).div_ceil(8);
             let packed = reader.take(usize::try_from(byte_count).ok()?)?;
             if width == 1 {
@@ -366,7 +367,7 @@ fn check_deltas(mut reader: Reader<'_>, width_max: u8, value_count: u64) -> Opti
         return None;
     }
     let part_value_count = block_value_count / part_count;
-    // The first value stands in front of all blocks.
+    // The first value precedes all blocks.
     let mut left = value_count.saturating_sub(1);
     while left > 0 {
         reader.zigzag()?;

@@ -1,5 +1,5 @@
-//! Reading an idle log, one row group at a time. A file that we did not write is checked as it is
-//! read: order, ranges and known names.
+//! Reads an idle log, one row group at a time. Order, ranges and names are checked while reading,
+//! because another program may have written the file.
 
 use std::fs::File;
 use std::io;
@@ -22,39 +22,39 @@ use super::{Column, FORMAT_VERSION, LogError, LogMetadata, schema};
 use crate::gap::GAP_MAX_NS;
 use crate::{IdleGap, WakeReason};
 
-/// How many rows all columns are read for before the next ones: they stay in the L2 cache.
+/// How many rows are read of all columns before the next ones, so that they stay in the L2 cache.
 const ROWS_AT_ONCE: usize = 1_024;
 
-/// Below so many rows a thread takes longer to start than it saves.
+/// With fewer rows, starting a thread takes longer than it saves.
 const ROWS_FOR_THREADS_MIN: u64 = 1 << 15;
 
-/// How many groups are decoded at once for who takes them in order, and how long they may be: a
-/// million gaps take a hundred megabytes.
+/// How many groups are decoded in parallel when they are wanted in order, and how long they may be:
+/// a million gaps take a hundred megabytes.
 const LANE_COUNT_MAX: usize = 4;
 const ROWS_AHEAD_MAX: u64 = 1 << 16;
 
-/// An open idle log. Reading needs only `&self`, so that threads can share it.
+/// An open idle log. Reading needs only `&self`, so threads can share it.
 pub struct IdleLog {
     path: PathBuf,
     data: Data,
     row_count: u64,
     groups: Vec<Group>,
-    /// Where each of our columns is in the file; the nullable ones may be missing.
+    /// The index of each of our columns in the file. Nullable columns may be missing.
     columns: [Option<usize>; Column::ALL.len()],
     /// The metadata.
     pub metadata: LogMetadata,
 }
 
-/// Where the bytes are. A file is open only while something is read, so that a thousand logs need no
+/// Where the bytes are. A file is open only while it is read, so that a thousand logs do not need a
 /// thousand descriptors.
 enum Data {
     File(FileIdentity),
-    /// A file without a name stays open.
+    /// A file without a name, which stays open.
     Unnamed(Arc<File>, u64),
     Memory(Bytes),
 }
 
-/// What tells that a file is still the one that was opened first.
+/// Identifies a file, to detect that it is no longer the one that was opened first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct FileIdentity {
     device: u64,
@@ -75,7 +75,7 @@ impl FileIdentity {
     }
 }
 
-/// The bytes, ready to be read.
+/// A source that is ready for reading.
 enum OpenData {
     File(Arc<File>, u64),
     Memory(Bytes),
@@ -105,7 +105,7 @@ impl OpenData {
         }
     }
 
-    /// Reads bytes that the file had when it was first opened.
+    /// Reads bytes within the length that the file had when it was first opened.
     fn read(&self, range: &Range<u64>) -> io::Result<Bytes> {
         match self {
             OpenData::File(file, _) => {
@@ -118,12 +118,12 @@ impl OpenData {
     }
 }
 
-/// Which columns are read. Of the others, gaps say what an empty log would: nothing known, false.
+/// The columns to read. In gaps, the others are unknown or false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnSet {
-    /// All of them.
+    /// All columns.
     All,
-    /// Those that a governor's fate depends on: not what the recording kernel did itself
+    /// The columns that affect a governor's result. Left out is what the recording kernel did
     /// (`tick_stopped`, `recorded_state`, `recorded_idle_ns`).
     WithoutRecorded,
 }
@@ -136,13 +136,13 @@ impl ColumnSet {
     }
 }
 
-/// A row group: gaps of one CPU, if the log is one of ours.
+/// A row group. In a log that we wrote, its gaps belong to one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GapGroup {
     index: usize,
     /// How many gaps it holds.
     pub gap_count: u64,
-    /// The file's row that it begins with.
+    /// The index of its first row in the file.
     pub first_row: u64,
 }
 
@@ -150,7 +150,7 @@ impl IdleLog {
     /// Opens a log and reads its metadata.
     ///
     /// # Errors
-    /// If it is not an idle log, or a newer one.
+    /// Fails if the file is not an idle log, or is a newer one.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);
         let file = File::open(path).map_err(io)?;
@@ -162,10 +162,10 @@ impl IdleLog {
         Self::from_data(path, Data::File(identity), &opened)
     }
 
-    /// Opens a log in a file without a name, which stays open; `path` stands for it in messages.
+    /// Opens a log in a file without a name, which stays open. Messages show `path` instead.
     ///
     /// # Errors
-    /// As [`IdleLog::open`].
+    /// Fails like [`IdleLog::open`].
     pub fn from_file(path: &Path, file: File) -> Result<Self, LogError> {
         let byte_count = file.metadata().map_err(|error| LogError::io(path, error))?.len();
         if byte_count == 0 {
@@ -176,10 +176,10 @@ impl IdleLog {
         Self::from_data(path, Data::Unnamed(file, byte_count), &opened)
     }
 
-    /// Opens a log that is in memory; `name` stands for its path in messages.
+    /// Opens a log in memory. Messages show `name` as its path.
     ///
     /// # Errors
-    /// As [`IdleLog::open`].
+    /// Fails like [`IdleLog::open`].
     pub fn from_bytes(name: &str, bytes: impl Into<Bytes>) -> Result<Self, LogError> {
         let bytes = bytes.into();
         let opened = OpenData::Memory(bytes.clone());
@@ -232,7 +232,7 @@ impl IdleLog {
         Ok(IdleLog { path: path.to_owned(), data, row_count, groups, columns, metadata })
     }
 
-    /// The file, for messages.
+    /// The log's path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -242,7 +242,7 @@ impl IdleLog {
         self.row_count
     }
 
-    /// The row groups in order of the file.
+    /// The row groups, in the file's order.
     pub fn groups(&self) -> Vec<GapGroup> {
         let mut first_row = 0;
         self.groups
@@ -256,8 +256,8 @@ impl IdleLog {
             .collect()
     }
 
-    /// The row groups of each CPU, for reading CPUs side by side. `None` if a group mixes CPUs or
-    /// lacks statistics: then only reading in order will do.
+    /// The row groups of each CPU, for reading CPUs in parallel. `None` if a group mixes CPUs or
+    /// has no statistics; then the log must be read in order.
     pub fn groups_by_cpu(&self) -> Option<Vec<(u16, Vec<GapGroup>)>> {
         let mut cpus: Vec<(u16, Vec<GapGroup>)> = Vec::new();
         for group in self.groups().into_iter().filter(|group| group.gap_count > 0) {
@@ -278,11 +278,11 @@ impl IdleLog {
         Some(&self.groups[group.index].chunks[self.columns[column as usize]?])
     }
 
-    /// Reads one row group into `gaps`, which is cleared first. Order is checked within the group
+    /// Reads one row group into `gaps`, which is cleared first. Checks the order within the group,
     /// and against `previous`, the gap before it.
     ///
     /// # Errors
-    /// If the file is damaged or out of order.
+    /// Fails if the file is damaged or out of order.
     pub fn read_group(
         &self,
         group: GapGroup,
@@ -292,10 +292,11 @@ impl IdleLog {
         self.read_group_columns(group, ColumnSet::All, previous, gaps)
     }
 
-    /// As [`IdleLog::read_group`], for some of the columns; damage in the others goes unseen.
+    /// Like [`IdleLog::read_group`], but reads only some columns. Damage in the others goes
+    /// unnoticed.
     ///
     /// # Errors
-    /// If what is read is damaged or out of order.
+    /// Fails if the columns read are damaged or out of order.
     pub fn read_group_columns(
         &self,
         group: GapGroup,
@@ -308,10 +309,10 @@ impl IdleLog {
         self.check_order(group, previous, gaps)
     }
 
-    /// As [`IdleLog::read_group`], for who checks the order himself.
+    /// Like [`IdleLog::read_group`], for callers that check the order themselves.
     ///
     /// # Errors
-    /// If the file is damaged.
+    /// Fails if the file is damaged.
     pub fn read_group_unordered(
         &self,
         group: GapGroup,
@@ -321,11 +322,11 @@ impl IdleLog {
         self.read_rows(group, ColumnSet::All, gaps)
     }
 
-    /// Gives all groups in the order of the file to `take`, which checks the order of the gaps
-    /// itself. Other threads decode what comes next, if there is enough of it.
+    /// Passes all groups in the file's order to `take`, which checks the order of the gaps itself.
+    /// If the log is long enough, other threads decode ahead.
     ///
     /// # Errors
-    /// If the file is damaged.
+    /// Fails if the file is damaged.
     pub fn each_group_unordered(
         &self,
         take: &mut dyn FnMut(GapGroup, &[IdleGap]),
@@ -342,7 +343,7 @@ impl IdleLog {
                         self.decode_ahead(scope, groups.iter().skip(lane).step_by(lane_count))
                     })
                     .collect();
-                // Where no threads are to be had we go without.
+                // If threads cannot be started, we do without.
                 let lanes = lanes.ok()?;
                 Some(groups.iter().zip(lanes.iter().cycle()).try_for_each(|(&group, lane)| {
                     let gaps = lane.recv().unwrap_or_else(|_| {
@@ -364,7 +365,7 @@ impl IdleLog {
         Ok(())
     }
 
-    /// Decodes groups on a thread, each when the one before it was taken.
+    /// Decodes groups on a thread, each after the previous one was taken.
     fn decode_ahead<'scope>(
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
@@ -375,7 +376,7 @@ impl IdleLog {
             for &group in groups {
                 let mut gaps = Vec::new();
                 let decoded = self.read_group_unordered(group, &mut gaps).map(|()| gaps);
-                // Nobody waits for what comes after damage.
+                // After damage the receiver has gone.
                 if sender.send(decoded).is_err() {
                     return;
                 }
@@ -384,7 +385,7 @@ impl IdleLog {
         Ok(receiver)
     }
 
-    /// The names of columns that the file lacks; reading says of them that nothing is known.
+    /// The names of columns that the file lacks. They are read as unknown.
     pub fn missing_columns(&self) -> Vec<&'static str> {
         let missing = Column::ALL.into_iter().zip(self.columns).filter(|(_, at)| at.is_none());
         missing.map(|(column, _)| column.name()).collect()
@@ -446,7 +447,7 @@ impl IdleLog {
         let mut recorded_idle = rows.cursor::<Int64Type>(Column::RecordedIdle)?;
         for gaps in gaps.chunks_mut(ROWS_AT_ONCE) {
             cpu.read(gaps, |gap, &v| {
-                // Else `groups_by_cpu` would give gaps to a CPU that has others.
+                // Otherwise `groups_by_cpu` would assign gaps to the wrong CPU.
                 cpu_range.is_none_or(|range| range.contains(&v)).then_some(())?;
                 gap.cpu = u16::try_from(v).ok()?;
                 Some(())
@@ -496,7 +497,7 @@ impl IdleLog {
     }
 }
 
-/// What cursors of one row group share.
+/// What the cursors of a row group share.
 struct Rows<'a> {
     log: &'a IdleLog,
     data: &'a OpenData,
@@ -516,7 +517,7 @@ impl<'a> Rows<'a> {
                 let bytes = bytes.map_err(|error| LogError::io(&self.log.path, error))?;
                 let pages = Pages::new(column, bytes, *is_compressed, self.row_count as u64);
                 let descriptor = self.schema.column(match column {
-                    // Its names come as numbers.
+                    // Its names were replaced by numbers.
                     Column::WakeReason => Column::Cpu,
                     column => column,
                 } as usize);
@@ -536,12 +537,12 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A place in one column of one row group; the column may be missing or unwanted.
+/// A position in a column of a row group. The column may be missing or not wanted.
 struct Cursor<'a, T: DataType> {
     log: &'a IdleLog,
     column: Column,
     reader: Option<ColumnReaderImpl<T>>,
-    /// Of the whole group.
+    /// The rows of the whole group.
     row_count: usize,
     /// How many of them are read.
     row: usize,
@@ -550,8 +551,8 @@ struct Cursor<'a, T: DataType> {
 }
 
 impl<T: DataType> Cursor<'_, T> {
-    /// Calls `set` with each of the next gaps and its value, nulls left out. `set` answers `None`
-    /// to a value that the column can't hold.
+    /// Calls `set` with each of the next gaps and its value, skipping nulls. `set` returns `None`
+    /// for a value that the column cannot hold.
     #[inline]
     fn read(
         &mut self,
@@ -618,9 +619,9 @@ impl<T: DataType> Cursor<'_, T> {
     }
 }
 
-/// The rows that a group covers.
+/// The rows in a group.
 impl GapGroup {
-    /// The file's rows in this group.
+    /// The range of the file's rows in this group.
     pub fn rows(&self) -> Range<u64> {
         self.first_row..self.first_row + self.gap_count
     }

@@ -1,13 +1,13 @@
-//! Thrift's compact protocol, as far as a Parquet file has it: structs with numbered fields.
+//! Thrift's compact protocol, as far as Parquet files use it: structs with numbered fields.
 //!
-//! `None` everywhere means damaged. Every step takes at least one byte of the input, so that no
-//! count in a file makes a reader loop or allocate beyond the file's own length. (The Parquet crate
-//! skips lists of booleans without taking any, two billion per six bytes.)
+//! `None` always means damaged. Every step consumes at least one byte of input, so no count in a
+//! file can make the reader loop or allocate beyond the file's length. (The Parquet crate skips
+//! lists of booleans without consuming input: two billion booleans in six bytes.)
 
-/// Structs in structs, lists included; Parquet's own depth is 6.
+/// The deepest nesting of structs and lists. Parquet itself needs 6.
 const DEPTH_MAX: u32 = 16;
 
-/// What a field or an element is. Numbers of all widths are `Int`.
+/// The type of a field or an element. Integers of all widths are `Int`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     True,
@@ -31,7 +31,7 @@ impl Kind {
             4..=6 => Kind::Int,
             7 => Kind::Double,
             8 => Kind::Bytes,
-            // Sets look the same.
+            // Sets are encoded in the same way.
             9 | 10 => Kind::List,
             11 => Kind::Map,
             12 => Kind::Struct,
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// What is left to read.
+/// The bytes that are left to read.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
 }
@@ -72,13 +72,13 @@ impl<'a> Reader<'a> {
         self.take(1).map(|taken| taken[0])
     }
 
-    /// A number of up to 64 bits, 7 in a byte, the lowest first.
+    /// Reads a number of up to 64 bits, 7 bits in a byte, the lowest first.
     pub(super) fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte has room for one bit.
+            // The tenth byte can contribute only one bit.
             if shift == 63 && bits > 1 {
                 return None;
             }
@@ -90,13 +90,13 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A signed number: 0, -1, 1, -2, … as 0, 1, 2, 3, …
+    /// Reads a signed number: 0, -1, 1, -2, … are encoded as 0, 1, 2, 3, …
     pub(super) fn zigzag(&mut self) -> Option<i64> {
         let value = self.varint()?;
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Reads one struct: `field` must read or skip the value of each field that it is called with.
+    /// Reads a struct. `field` must read or skip the value of each field it is called with.
     pub(super) fn fields(
         &mut self,
         mut field: impl FnMut(&mut Self, i16, Kind) -> Option<()>,
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a list: `element` must read or skip each element.
+    /// Reads a list. `element` must read or skip each element.
     pub(super) fn list(
         &mut self,
         kind: Kind,
@@ -135,14 +135,14 @@ impl<'a> Reader<'a> {
         }
         let head = self.byte()?;
         if head == 0 {
-            // Some writers give an empty list no kind.
+            // Some writers give an empty list no type.
             return Some((0, Kind::Byte));
         }
         let count = match head >> 4 {
             15 => self.varint()?,
             count => u64::from(count),
         };
-        // No element is smaller than a byte.
+        // Every element takes at least a byte.
         (count <= self.len() as u64).then_some(())?;
         Some((count, Kind::from_code(head & 0x0f)?))
     }
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
     fn skip_nested(&mut self, kind: Kind, depth: u32) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
-            // A boolean field is its head alone.
+            // A boolean field consists only of its header.
             Kind::True | Kind::False => Some(()),
             Kind::Byte => self.byte().map(|_| ()),
             Kind::Int => self.varint().map(|_| ()),
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
 
     fn skip_element(&mut self, kind: Kind, depth: u32) -> Option<()> {
         match kind {
-            // As an element, a boolean is a byte.
+            // As a list element, a boolean takes a byte.
             Kind::True | Kind::False => self.byte().map(|_| ()),
             kind => self.skip_nested(kind, depth),
         }

@@ -1,6 +1,6 @@
-//! Writing an idle log. Gaps of a CPU arrive in order, but CPUs take turns, so row groups go to an
-//! unnamed scratch file as they fill and are copied, still compressed, into the final order at the
-//! end. Memory holds one row group; the output appears under its name only when it is whole.
+//! Writes an idle log. The gaps of each CPU arrive in order, but the CPUs are interleaved. Full row
+//! groups therefore go to an unnamed scratch file, and are copied, still compressed, into the final
+//! order at the end. Memory holds one row group. The output gets its name only when it is complete.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,22 @@ use super::{Column, IdleLog, LogError, LogMetadata, METADATA_KEY, schema};
 use crate::validate::{CheckResult, Finding, validate};
 use crate::{GapSink, IdleGap, OutputFile, OutputOptions};
 
-/// Groups of fewer rows are not compressed: setting up the compressor for each column takes longer
-/// than all the rest, and a recording of thousands of CPUs has a short group for each.
+/// Groups of fewer rows are not compressed. Setting up the compressor for each column would take
+/// longer than everything else, and a recording of thousands of CPUs has a short group for each.
 const PACKED_ROW_COUNT_MIN: usize = 256;
 
-/// Writes an idle log; a [`GapSink`] for the gap builder.
+/// Writes an idle log. It is a [`GapSink`] for the gap builder.
 pub struct LogWriter {
     path: PathBuf,
     packed: Scratch,
     plain: Scratch,
     output: OutputFile,
-    /// The row groups in the order in which they came.
+    /// The row groups, in the order in which they were written.
     groups: Vec<ScratchGroup>,
     buffers: Buffers,
 }
 
-/// Row groups that wait for their place in the output.
+/// A file of row groups that have not been copied to the output yet.
 struct Scratch {
     writer: SerializedFileWriter<File>,
     file: File,
@@ -44,7 +44,7 @@ struct Scratch {
 struct ScratchGroup {
     cpu: u16,
     is_packed: bool,
-    /// Its place in its scratch file.
+    /// Its index in its scratch file.
     index: usize,
 }
 
@@ -63,7 +63,7 @@ impl Scratch {
     }
 }
 
-/// Values of one column, reused from group to group.
+/// Buffers for the values of a column, reused for every group.
 #[derive(Default)]
 struct Buffers {
     int64: Vec<i64>,
@@ -104,16 +104,16 @@ impl LogWriter {
     /// Starts a log that will appear at `path`.
     ///
     /// # Errors
-    /// If `path` exists and `replace` is false, or its folder can't be written to.
+    /// Fails if `path` exists and `replace` is false, or if its folder cannot be written to.
     pub fn create(path: &Path, replace: bool) -> Result<Self, LogError> {
         let options = OutputOptions { replace, ..OutputOptions::default() };
         Self::new(OutputFile::create(path, &options)?)
     }
 
-    /// Starts a log in a file that was started.
+    /// Starts a log in an output file.
     ///
     /// # Errors
-    /// If its folder can't be written to.
+    /// Fails if its folder cannot be written to.
     pub fn new(output: OutputFile) -> Result<Self, LogError> {
         let path = output.path().to_owned();
         Ok(LogWriter {
@@ -126,12 +126,12 @@ impl LogWriter {
         })
     }
 
-    /// Puts the row groups in order, adds the metadata, checks the whole as `idlewise validate` does
-    /// and gives the file its name. Returns its size.
+    /// Sorts the row groups, adds the metadata, checks the result as `idlewise validate` does, and
+    /// gives the file its name. Returns its size.
     ///
     /// # Errors
-    /// If the log contradicts itself, the disk is full, or `path` came into being meanwhile and may
-    /// not be replaced. Nothing is left behind.
+    /// Fails if the log contradicts itself, the disk is full, or a file that may not be replaced
+    /// has appeared at `path`. Nothing is left behind.
     pub fn finish(self, metadata: &LogMetadata) -> Result<u64, LogError> {
         let path = self.path.clone();
         let output = self.put_together(metadata)?;
@@ -146,20 +146,20 @@ impl LogWriter {
         }
     }
 
-    /// As [`LogWriter::finish`], whatever the log says: for tests of those who read logs.
+    /// Like [`LogWriter::finish`] without the check, for tests of programs that read logs.
     ///
     /// # Errors
-    /// As there, but for the contents.
+    /// Fails like [`LogWriter::finish`], except for the contents.
     #[doc(hidden)]
     pub fn finish_unchecked(self, metadata: &LogMetadata) -> Result<u64, LogError> {
         self.put_together(metadata)?.finish()
     }
 
-    /// As [`LogWriter::finish_unchecked`], but the log gets no name: it is read from the file that is
-    /// returned, for as long as the command runs.
+    /// Like [`LogWriter::finish_unchecked`], but the log gets no name. It can be read from the
+    /// returned file for as long as the process runs.
     ///
     /// # Errors
-    /// If the disk is full.
+    /// Fails if the disk is full.
     pub fn finish_unnamed(self, metadata: &LogMetadata) -> Result<File, LogError> {
         Ok(self.put_together(metadata)?.into_file())
     }
@@ -173,7 +173,7 @@ impl LogWriter {
         let properties = properties(Compression::UNCOMPRESSED, Some(json));
         let mut writer =
             SerializedFileWriter::new(file, schema(), properties.into()).map_err(fail)?;
-        // Stable: the groups of one CPU stay in order of time.
+        // The sort is stable, so the groups of a CPU stay in order of time.
         groups.sort_by_key(|group| group.cpu);
         for ScratchGroup { is_packed, index, .. } in groups {
             let (scratch_file, scratch) = if is_packed { &packed } else { &plain };
@@ -238,7 +238,7 @@ impl GapSink for LogWriter {
     type Error = LogError;
 
     fn take(&mut self, cpu: u16, gaps: &[IdleGap]) -> Result<(), LogError> {
-        // Larger groups would be refused when they are read.
+        // Larger groups would be rejected when the log is read.
         for gaps in gaps.chunks(GROUP_ROW_COUNT_MAX as usize) {
             self.write_group(cpu, gaps).map_err(|error| write_error(&self.path, error))?;
         }

@@ -1,43 +1,43 @@
-//! The kernel's description of a tracepoint's records, as its `format` file has it.
+//! The kernel's description of a tracepoint's records, from its `format` file.
 
 use std::fmt;
 
 use super::FieldName;
 use crate::byte_order::ByteOrder;
 
-/// A kernel has about fifteen fields in its largest event; a description with more than this is
-/// cut there, so that a hostile one cannot make us hold millions.
+/// The kernel's largest event has about fifteen fields. A longer description is cut here, so that a
+/// malicious one cannot make us hold millions.
 const MAX_FIELD_COUNT: usize = 512;
 
 /// The description of one tracepoint's records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventFormat {
-    /// The tracepoint's name, without its system.
+    /// The tracepoint's name without its system.
     pub name: String,
-    /// The number that `perf_event_attr.config` and `common_type` give this tracepoint.
+    /// The tracepoint's number in `perf_event_attr.config` and `common_type`.
     pub id: u64,
-    /// Its fields, the common ones included, in the description's order.
+    /// Its fields, including the common ones, in the description's order.
     pub fields: Vec<Field>,
 }
 
 /// One field of a tracepoint's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name, without type and array bounds.
+    /// Its name without type and array bounds.
     pub name: String,
-    /// Where it begins, in bytes from the record's beginning.
+    /// Its offset in the record, in bytes.
     pub offset: usize,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub byte_count: usize,
     /// Whether it is a signed integer.
     pub is_signed: bool,
-    /// Whether it holds offset and length of data that lie elsewhere in the record.
+    /// Whether it contains the offset and length of data elsewhere in the record.
     pub is_data_loc: bool,
 }
 
 impl EventFormat {
-    /// Reads the text of a `format` file. Lines that it does not know are passed over, and so is a
-    /// field that it cannot read; `None` if the text has no name or no ID.
+    /// Parses a `format` file. Unknown lines and unreadable fields are skipped. `None` if the text
+    /// has no name or no ID.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let mut name = None;
         let mut id = None;
@@ -60,7 +60,7 @@ impl EventFormat {
         self.fields.iter().find(|field| field.name == name)
     }
 
-    /// An integer field that our reading of the event rests on.
+    /// An integer field that we need to read the event.
     pub(super) fn int(&self, field: FieldName) -> Result<Int, UnreadableTracepoint> {
         let field = field.name();
         self.optional_int(field)
@@ -82,7 +82,7 @@ impl EventFormat {
 }
 
 impl Field {
-    /// Reads a line as `field:__data_loc char[] name; offset:12; size:4; signed:0;`.
+    /// Parses a line like `field:__data_loc char[] name; offset:12; size:4; signed:0;`.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut parts = line.split(';').map(str::trim);
         let (_, declaration) = parts.next()?.split_once(':')?;
@@ -111,12 +111,12 @@ impl Field {
     }
 }
 
-/// A tracepoint that we know, but whose description in this trace lacks a field that we read.
+/// A known tracepoint whose description in this trace lacks a field that we read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableTracepoint {
     /// The tracepoint's name.
     pub tracepoint: String,
-    /// The field that is missing or is no integer.
+    /// The field that is missing or is not an integer.
     pub field: &'static str,
 }
 
@@ -127,8 +127,8 @@ impl fmt::Display for UnreadableTracepoint {
     }
 }
 
-/// The string that a `__data_loc` points to (length in the high half, place in the low one);
-/// `None` if it lies outside of the record.
+/// The string that a `__data_loc` points to (length in the upper half, offset in the lower); `None`
+/// if it is outside the record.
 pub(super) fn string_at(data_loc: u64, record: &[u8]) -> Option<&[u8]> {
     let start = (data_loc & 0xffff) as usize;
     let byte_count = (data_loc >> 16 & 0xffff) as usize;
@@ -136,7 +136,7 @@ pub(super) fn string_at(data_loc: u64, record: &[u8]) -> Option<&[u8]> {
     name.split(|&byte| byte == 0).next()
 }
 
-/// An integer field's place.
+/// Where an integer field is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Int {
     offset: usize,
@@ -153,7 +153,7 @@ pub(crate) enum Width {
 }
 
 impl Int {
-    /// The field's value, sign-extended if it is signed; `None` past the record's end.
+    /// The field's value, sign-extended if it is signed; `None` if the record is too short.
     #[inline]
     pub(crate) fn read(self, record: &[u8], order: ByteOrder) -> Option<u64> {
         let Self { offset, width, is_signed } = self;

@@ -1,4 +1,4 @@
-//! The tracepoints that we read, and how: each once, in `TRACEPOINTS`.
+//! The tracepoints that we read, and how to read them. `TRACEPOINTS` lists each once.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -6,13 +6,13 @@
 //! | `plan.rs` | [`Decoder`]: a description compiled to what we read of the records |
 //! | `wheel.rs` | in which jiffy the timer wheel fires a timer |
 //!
-//! Each tracepoint has a `format` file (`/sys/kernel/tracing/events/SYSTEM/NAME/format`) that says
-//! at which byte each field lies; a recorder copies those it used into its trace. Fields move
-//! between kernels, so an event is read by the names in the trace's own description and never at
-//! fixed places. Texts and Perfetto's messages have fields by name instead of at a place:
-//! `import/named.rs` reads those.
+//! Each tracepoint has a `format` file (`/sys/kernel/tracing/events/SYSTEM/NAME/format`) with the
+//! offset of each field, and a recorder copies the files it used into its trace. Fields move
+//! between kernels, so an event is read by field name using the trace's own description, never at
+//! fixed offsets. In texts and Perfetto's messages fields have names instead of offsets: see
+//! `import/named.rs`.
 //!
-//! Not in here: files and clocks (`import/`).
+//! Files and clocks are not handled here, but in `import/`.
 
 mod format;
 mod plan;
@@ -29,15 +29,15 @@ pub(crate) use wheel::{TIMER_DEFERRABLE, wheel_flags_without_cpu, wheel_start};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tracepoint {
     pub(crate) system: &'static str,
-    /// Its name; with a star in front, the end of its name.
+    /// Its name. A star in front means that only the end of the name is given.
     pub(crate) name: &'static str,
-    /// What a trace that has it can tell.
+    /// The tracepoints that a trace with it provides.
     pub(crate) provides: Tracepoints,
     pub(crate) reading: Reading,
     recorded: Recorded,
 }
 
-/// What the fields of an event say.
+/// How to interpret an event's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     CpuIdle,
@@ -52,9 +52,9 @@ pub(crate) enum Reading {
     IpiEntry,
     Softirq,
     SchedSwitch,
-    /// With the field that has the CPU.
+    /// The field contains the CPU.
     Wakeup(FieldName),
-    /// That the event is there says all.
+    /// The event has no fields that matter.
     Same(EventKind),
 }
 
@@ -63,19 +63,19 @@ const RESCHEDULE: Reading = Reading::Same(EventKind::RescheduleInterrupt);
 const IPI: Reading = Reading::Same(EventKind::IpiInterrupt);
 const DEVICE: Reading = Reading::Same(EventKind::DeviceInterrupt);
 
-/// Whether a recorder should ask the kernel for an event, and which of them the kernel can drop:
-/// what the gap builder would not look at.
+/// Whether a recorder should ask the kernel for an event, and with which filter. The filter drops
+/// what the gap builder would not use.
 ///
-/// Between two idle entries of a CPU the builder wants the first interrupt, the timers that fired,
-/// and whether a task ran. While it looks for them the idle task is running, so an interrupt in a
-/// task tells it nothing; nor does a switch between tasks, or to the idle task, which goes idle
-/// next and says so itself. Timers are armed and cancelled anywhere.
+/// Between two idle entries of a CPU the builder needs the first interrupt, the timers that fired,
+/// and whether a task ran. While it looks for them the idle task is running, so an interrupt during
+/// a task is of no use to it. Neither is a switch between tasks, or to the idle task, which goes
+/// idle next and has an event for that. Timers are armed and cancelled anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recorded {
-    /// Others recorded it; we read it.
+    /// We read it if others recorded it.
     Never,
     Always,
-    /// Under this filter, in the kernel's language, no gap changes.
+    /// Recorded with this filter, in the kernel's syntax. It changes no gap.
     Where(&'static str),
 }
 
@@ -83,8 +83,8 @@ use Recorded::{Always, Never, Where};
 
 const IN_IDLE_TASK: Recorded = Where("common_pid == 0");
 
-/// Every tracepoint that we read; the first row that fits an event counts. A kernel has some of
-/// them: interrupts' events differ from architecture to architecture.
+/// Every tracepoint that we read. The first row that matches an event counts. A kernel has only
+/// some of them, because interrupt events differ between architectures.
 #[rustfmt::skip]
 pub(crate) const TRACEPOINTS: &[Tracepoint] = &[
     row("power", "cpu_idle", Tracepoints::CPU_IDLE, Reading::CpuIdle, Always),
@@ -124,7 +124,7 @@ const fn row(
 }
 
 impl Tracepoint {
-    /// Whether this row means `system:name`.
+    /// Whether this row describes `system:name`.
     pub(crate) fn matches(&self, system: &str, name: &str) -> bool {
         self.system == system
             && match self.name.strip_prefix('*') {
@@ -138,23 +138,23 @@ impl Tracepoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedEvent {
     row: &'static Tracepoint,
-    /// The filter, in the kernel's language, under which no gap changes.
+    /// The filter, in the kernel's syntax. It changes no gap.
     pub filter: Option<&'static str>,
 }
 
 impl WantedEvent {
-    /// Its system, as in tracefs.
+    /// Its system, as tracefs names it.
     pub fn system(&self) -> &'static str {
         self.row.system
     }
 
-    /// Whether this is the event of that system and name; one of them may be several.
+    /// Returns whether this is the event `system:name`. One value may stand for several events.
     pub fn matches(&self, system: &str, name: &str) -> bool {
         self.row.matches(system, name)
     }
 }
 
-/// Every event that the gap builder looks at. A kernel has some of them. None comes twice.
+/// Returns every event that the gap builder uses, each once. A kernel has only some of them.
 pub fn wanted_events() -> impl Iterator<Item = WantedEvent> {
     let is_covered = |row: &Tracepoint| {
         TRACEPOINTS.iter().any(|other| other != row && other.matches(row.system, row.name))
@@ -208,7 +208,7 @@ field_names! {
     Expires = b"expires",
     SoftExpires = b"softexpires",
     Now = b"now",
-    /// What texts have instead of `now`: how far `expires` lies after it.
+    /// What texts have instead of `now`: how far in the future `expires` is.
     Timeout = b"timeout",
     BucketExpiry = b"bucket_expiry",
     Cpu = b"cpu",
@@ -220,30 +220,30 @@ field_names! {
     TargetCpu = b"target_cpu",
 }
 
-/// What a record of a known tracepoint says.
+/// The content of a record of a known tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// An event, and the CPU it happened on.
+    /// An event, and the CPU on which it happened.
     Event {
         /// The CPU.
         cpu: u16,
         /// What happened.
         kind: EventKind,
     },
-    /// Nothing that an idle log needs, such as a `tick_stop` that failed.
+    /// Something that no idle log needs, such as a `tick_stop` that failed.
     Nothing,
-    /// The record is shorter than its description says, or a field is out of its range.
+    /// The record is shorter than its description says, or a field is out of range.
     Malformed,
 }
 
-/// `cpu_idle`'s state where a CPU leaves idle.
+/// The state in a `cpu_idle` event when a CPU leaves idle.
 pub(crate) const STATE_RUNNING: u32 = u32::MAX;
 
-/// What an interrupt is by the name that its driver gave it. Where the processor has no vectors,
-/// timers and IPIs come this way too.
+/// The kind of an interrupt, by the name that its driver gave it. On processors without vectors
+/// this includes timers and IPIs.
 pub(crate) fn interrupt_by_name(name: &[u8]) -> EventKind {
     match name {
-        // Arm's architected timer and the one before it, RISC-V's, Exynos's.
+        // Arm's architected timer and its predecessor, RISC-V's, Exynos's.
         b"arch_timer" | b"twd" | b"riscv-timer" | b"MCT" => EventKind::TimerInterrupt,
         name if name.starts_with(b"mct_tick") => EventKind::TimerInterrupt,
         // Arm since Linux 5.11; POWER numbers them by node: `IPI-0`.

@@ -1,4 +1,4 @@
-//! A tracepoint's description compiled to what we read of its records.
+//! Compiles a tracepoint's description into the offsets of the fields that we read.
 
 use super::format::{EventFormat, Int, UnreadableTracepoint, string_at};
 use super::wheel::{wheel_flags_without_cpu, wheel_start};
@@ -30,12 +30,12 @@ impl Decoder {
         Ok(Some(Self { order, provides: known.provides, plan }))
     }
 
-    /// What a trace that has this tracepoint can tell.
+    /// Returns the tracepoints that a trace with this one provides.
     pub fn provides(&self) -> Tracepoints {
         self.provides
     }
 
-    /// Reads one record, beginning with its common fields, that was recorded on `cpu`.
+    /// Reads one record, which begins with its common fields and was recorded on `cpu`.
     #[inline]
     pub fn decode(&self, record: &[u8], cpu: u16) -> Decoded {
         match self.plan.decode(record, self.order, cpu) {
@@ -45,7 +45,7 @@ impl Decoder {
     }
 }
 
-/// Where the fields lie that we read of one tracepoint.
+/// Where the fields of a tracepoint are that we read.
 #[derive(Clone, Copy, Debug)]
 enum FieldPlan {
     CpuIdle {
@@ -95,11 +95,11 @@ enum FieldPlan {
     Wakeup {
         target_cpu: Int,
     },
-    /// That the event is there says all.
+    /// The event has no fields that matter.
     Same(EventKind),
 }
 
-/// Where a timer's flags are; before Linux 4.2 there are at best some of them.
+/// Where a timer's flags are. Before Linux 4.2 there are at best some of them.
 #[derive(Clone, Copy, Debug)]
 enum WheelFlags {
     Whole(Int),
@@ -148,7 +148,7 @@ impl FieldPlan {
                 let name = format.field("name").filter(|field| field.is_data_loc);
                 Self::IrqHandler { name: name.and_then(|_| format.optional_int("name")) }
             }
-            // The reason is a pointer into the kernel, so an IPI to reschedule looks like any other.
+            // The reason is a pointer into the kernel, so a reschedule IPI looks like any other.
             Reading::IpiEntry => Self::Same(EventKind::IpiInterrupt),
             Reading::Softirq => Self::Softirq { vector: int(Name::Vec)? },
             Reading::SchedSwitch => Self::SchedSwitch { next_pid: int(Name::NextPid)? },
@@ -157,7 +157,7 @@ impl FieldPlan {
         })
     }
 
-    /// `None` for a malformed record.
+    /// Returns `None` for a malformed record.
     #[inline]
     fn decode(&self, record: &[u8], order: ByteOrder, sample_cpu: u16) -> Option<Decoded> {
         let mut cpu = sample_cpu;
@@ -238,8 +238,8 @@ impl FieldPlan {
 }
 
 impl WheelFlags {
-    /// The flags as Linux has them today. Where the record does not name a CPU, the timer is taken
-    /// to be queued on the one that started it.
+    /// The flags in today's layout. If the record does not name a CPU, the timer is assumed to be
+    /// queued on the one that started it.
     fn read(self, record: &[u8], order: ByteOrder, sample_cpu: u16) -> Option<u32> {
         Some(match self {
             Self::Whole(flags) => flags.read(record, order)? as u32,
@@ -411,7 +411,7 @@ mod tests {
         let text = "name: sched_wakeup\nID: 1\nfield:int target_cpu; offset:8; size:4; signed:1;";
         let wakeup = event(EventKind::Wakeup { target_cpu: 5 });
         assert_eq!(decode("sched", text, &record(&[5])), wakeup);
-        // Minus one is no CPU.
+        // CPU -1 does not exist.
         assert_eq!(decode("sched", text, &record(&[0xffff_ffff])), Decoded::Malformed);
 
         let text =

@@ -1,19 +1,19 @@
-//! The kernel's timer wheel: in which jiffy it fires a timer.
+//! The kernel's timer wheel: the jiffy in which it fires a timer.
 
 use super::format::Width;
 use crate::event::EventKind;
 
-/// `TIMER_DEFERRABLE` of include/linux/timer.h since Linux 4.8. From 4.2 to 4.7 the bits lie one
-/// place higher, which the description does not tell; we read them as if they did not.
+/// `TIMER_DEFERRABLE` of include/linux/timer.h since Linux 4.8. From 4.2 to 4.7 the bits are one
+/// place higher, which the description does not show; we read them as if they were not.
 pub(crate) const TIMER_DEFERRABLE: u32 = 1 << 19;
 
-/// The flags of a timer whose event does not say on which CPU it is queued: taken to be the one
-/// that started it.
+/// The flags of a timer whose event does not give the CPU it is queued on. It is assumed to be the
+/// one that started the timer.
 pub(crate) fn wheel_flags_without_cpu(is_deferrable: bool, cpu: u16) -> u32 {
     if is_deferrable { TIMER_DEFERRABLE | u32::from(cpu) } else { cpu.into() }
 }
 
-/// The start of a timer-wheel timer: times in jiffies, of the kernel's `long`.
+/// The start of a timer-wheel timer. Times are jiffies in the kernel's `long`.
 pub(crate) fn wheel_start(
     timer: u64,
     now: u64,
@@ -30,19 +30,20 @@ pub(crate) fn wheel_start(
 
 /// How many buckets each level of the timer wheel has.
 const WHEEL_LEVEL_BUCKET_COUNT: u64 = 64;
-/// Each level's buckets are two to the power of this as wide as those of the level below.
+/// The binary logarithm of how much wider each level's buckets are than those of the level below.
 const WHEEL_LEVEL_SHIFT: u32 = 3;
-/// How many levels the wheel has where HZ is above 100. With HZ=100 there is one fewer, which
-/// changes only timers that are fifteen days away.
+/// How many levels the wheel has if HZ is above 100. HZ=100 has one fewer, which affects only
+/// timers that are fifteen days away.
 const WHEEL_LEVEL_COUNT: u32 = 9;
 
 /// When the timer wheel fires a timer that was set at `now` for `expires`, in jiffies.
 ///
-/// The wheel keeps no exact expiry. Its level n has 64 buckets of 8^n jiffies; a timer goes to the
-/// lowest level that reaches that far, into the first bucket that begins after its expiry, so that
-/// it is never early (not even if the jiffy it was set in was nearly over). Beyond the last level
-/// it waits in the last bucket. Linux since 4.8 (kernel/time/timer.c); since 6.9 the event says it.
-/// Linux counts from the wheel's own clock, which can lag behind `now`; we have only `now`.
+/// The wheel does not keep exact expiries. Its level n has 64 buckets of 8^n jiffies. A timer goes
+/// to the lowest level that reaches that far, into the first bucket that begins after its expiry,
+/// so that it is never early (not even if the jiffy in which it was set was nearly over). Beyond
+/// the last level it waits in the last bucket. This is how Linux works since 4.8
+/// (kernel/time/timer.c); since 6.9 the event contains the bucket. Linux counts from the wheel's
+/// own clock, which can lag behind `now`; we only have `now`.
 fn wheel_bucket(expires: u64, now: u64, width: Width) -> u64 {
     let ahead = jiffies_between(now, expires, width);
     let Ok(ahead) = u64::try_from(ahead) else { return now };
@@ -59,7 +60,7 @@ fn wheel_bucket(expires: u64, now: u64, width: Width) -> u64 {
     }
 }
 
-/// How far `later` lies after `now`; jiffies wrap around at the kernel's long.
+/// The distance from `now` to `later`. Jiffies wrap around in the kernel's `long`.
 fn jiffies_between(now: u64, later: u64, width: Width) -> i64 {
     let distance = later.wrapping_sub(now);
     match width {
@@ -72,7 +73,7 @@ fn jiffies_between(now: u64, later: u64, width: Width) -> i64 {
 mod tests {
     use super::*;
 
-    /// `timer_start` events of Linux 6.18, which says the bucket itself: traces/a-idle and b-redis.
+    /// `timer_start` events of Linux 6.18, which contain the bucket: traces/a-idle and b-redis.
     #[test]
     fn wheel_bucket_is_the_kernels() {
         for (expires, now, bucket) in [
@@ -89,7 +90,7 @@ mod tests {
             assert_eq!(wheel_bucket(expires, now, Width::Eight), bucket);
             assert_eq!(wheel_bucket(expires, now, Width::Four), bucket & 0xffff_ffff);
         }
-        // Overdue: at once. Beyond the last level: its last bucket, 48 days ahead at 250 Hz.
+        // Overdue: fires at once. Beyond the last level: in its last bucket, 48 days at 250 Hz.
         assert_eq!(wheel_bucket(900, 1_000, Width::Eight), 1_000);
         assert_eq!(wheel_bucket(1 << 40, 0, Width::Eight), 63 << 24);
     }

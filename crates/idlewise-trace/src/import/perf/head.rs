@@ -1,10 +1,10 @@
-//! What stands before, after or (in pipe mode) among the first of the records: attributes, event
-//! formats, and what perf knew about the machine.
+//! Reads the metadata that comes before, after or (in pipe mode) among the first records:
+//! attributes, event formats, and what perf knew about the machine.
 //!
-//! perf.data comes in two shapes (tools/perf/Documentation/perf.data-file-format.txt). A file
-//! begins with a table of sections, its attributes before the records and all else, the event
-//! formats too, after them: a file that was cut has none. A pipe (`perf record -o -`) tells the
-//! same in records of its own that come first.
+//! perf.data has two forms (tools/perf/Documentation/perf.data-file-format.txt). A file begins with
+//! a table of sections. The attributes come before the records, everything else (including the
+//! event formats) after them, so a file that was cut has no event formats. A pipe
+//! (`perf record -o -`) sends the same information as special records, which come first.
 
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -28,11 +28,11 @@ const RECORD_COMMAND: &str =
 
 const FILE_HEADER_BYTE_COUNT: usize = 104;
 const PIPE_HEADER_BYTE_COUNT: usize = 16;
-/// `sizeof(struct perf_event_attr)` as first published; it has only grown since.
+/// `sizeof(struct perf_event_attr)` when it was first published. It has only grown since.
 const FIRST_ATTR_BYTE_COUNT: usize = 64;
 const SECTION_BYTE_COUNT: usize = 16;
 
-// Bounds on what a hostile file can make us hold; a real one stays far below them.
+// Bounds on the memory that a malicious file can make us use. Real files stay far below them.
 const MAX_ATTR_BYTE_COUNT: usize = 4096;
 const MAX_ATTR_COUNT: usize = 1 << 14;
 const MAX_ID_COUNT: usize = 1 << 21;
@@ -53,22 +53,22 @@ const ATTR_FLAG_FREQUENCY: u32 = 10;
 const ATTR_FLAG_SAMPLE_ID_ALL: u32 = 18;
 const ATTR_FLAG_USE_CLOCKID: u32 = 25;
 
-/// All that must be known before the first record can be read.
+/// Everything that must be known before the first record can be read.
 pub(super) struct Head {
     pub(super) order: ByteOrder,
     pub(super) info: TraceInfo,
     pub(super) attrs: Vec<Attr>,
     /// Where the records begin.
     pub(super) data_start: u64,
-    /// Where the file says that the records end; a pipe does not say.
+    /// Where the file says that the records end. A pipe does not say.
     pub(super) data_end: Option<u64>,
-    /// Where the file's last section ends, by its own account.
+    /// Where the file's last section ends, according to the file.
     pub(super) stated_end: u64,
 }
 
 impl Head {
-    /// Reads a head. A file that was cut, or whose perf was killed, has no event formats of its own;
-    /// `formats` are used instead.
+    /// Reads a head. If the file was cut or perf was killed, it has no event formats of its own,
+    /// and `formats` are used instead.
     pub(super) fn read(
         source: &mut dyn SeekRead,
         formats: Option<TracingData>,
@@ -81,7 +81,7 @@ impl Head {
         draft.finish(data_start, data_end)
     }
 
-    /// Reads a head for its event formats alone.
+    /// Reads a head only for its event formats.
     pub(super) fn read_formats(source: &mut dyn SeekRead) -> Result<TracingData, ImportError> {
         let (draft, ..) = Draft::read(source)?;
         draft.into_formats().map(|(formats, _)| formats)
@@ -102,7 +102,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Returns also where the records begin and end.
+    /// Also returns where the records begin and end.
     fn read(source: &mut dyn SeekRead) -> Result<(Self, u64, Option<u64>), ImportError> {
         let file_byte_count = source
             .seek(SeekFrom::End(0))
@@ -171,7 +171,8 @@ impl Draft {
             })?;
         self.stated_end = data_end;
         if data_byte_count == 0 {
-            // perf writes the size when it ends; it was killed, and wrote nothing after the records.
+            // perf writes the size when it ends. It was killed, so it wrote nothing after the
+            // records.
             return Ok((data_start, None));
         }
         let mut section_at = data_end;
@@ -237,7 +238,7 @@ impl Draft {
         else {
             return;
         };
-        // Bit fields begin at the most significant bit where numbers do.
+        // The order of bit fields follows the byte order.
         let flags = match order {
             ByteOrder::Little => flags,
             ByteOrder::Big => flags.reverse_bits(),
@@ -261,8 +262,8 @@ impl Draft {
         });
     }
 
-    /// Reads the feature whose section's place and size are at `section_at`. What lies past the
-    /// file's end is missing, no more.
+    /// Reads the feature whose section's offset and size are at `section_at`. If it lies past the
+    /// end of the file, it is treated as missing.
     fn read_feature_section(
         &mut self,
         source: &mut dyn SeekRead,
@@ -294,14 +295,15 @@ impl Draft {
             FEATURE_ARCH => self.info.arch = string(content, order),
             FEATURE_CPUDESC => self.info.cpu_model = string(content, order),
             FEATURE_CPUID => self.info.cpuid = string(content, order),
-            // First the CPUs that there could be, then those that were online.
+            // The number of possible CPUs comes first, then that of CPUs online.
             FEATURE_NRCPUS => self.info.cpu_count = order.u32_at(content, 4),
             FEATURE_CMDLINE => self.info.cmdline = words(content, order),
             _ => {}
         }
     }
 
-    /// Reads the records that a pipe begins with, up to the first that is not about the recording.
+    /// Reads the records at the beginning of a pipe, up to the first that is not about the
+    /// recording.
     fn read_pipe(&mut self, source: &mut dyn SeekRead) -> Result<(), ImportError> {
         self.attrs_at_byte = PIPE_HEADER_BYTE_COUNT as u64;
         let mut at_byte = PIPE_HEADER_BYTE_COUNT as u64;
@@ -345,7 +347,7 @@ impl Draft {
         }
     }
 
-    /// An attribute with its event's ids behind it.
+    /// An attribute, followed by its event's ids.
     fn read_attr_record(&mut self, at_byte: u64, body: &[u8]) {
         let stated = self.order.u32_at(body, 4).unwrap_or(0) as usize;
         let attr_byte_count = stated.max(FIRST_ATTR_BYTE_COUNT);
@@ -357,7 +359,7 @@ impl Draft {
         }
     }
 
-    /// The formats, if there are any, and the rest.
+    /// Splits off the formats, if there are any.
     fn into_formats(mut self) -> Result<(TracingData, Self), ImportError> {
         match self.tracing_data.take().filter(|data| !data.events.is_empty()) {
             Some(formats) => Ok((formats, self)),
@@ -365,7 +367,7 @@ impl Draft {
         }
     }
 
-    /// Joins attributes and formats, and checks that there is something to import.
+    /// Combines attributes and formats, and checks that there is something to import.
     fn finish(self, data_start: u64, data_end: Option<u64>) -> Result<Head, ImportError> {
         if self.attrs.is_empty() {
             return Err(ImportError::BrokenHeader {
@@ -433,15 +435,15 @@ impl Attr {
     }
 }
 
-/// Reads `byte_count` bytes, or as many of them as there are. What it holds grows with what it
-/// reads, so that a false count costs nothing.
+/// Reads `byte_count` bytes, or fewer at the end of the file. The buffer grows as bytes are read,
+/// so a false count costs no memory.
 fn read_at<R: Read + Seek + ?Sized>(
     source: &mut R,
     at_byte: u64,
     byte_count: u64,
 ) -> Result<Vec<u8>, ImportError> {
     let mut bytes = Vec::new();
-    // Seeking is in signed numbers; no file reaches that far.
+    // The seek offset is signed. No file is that long.
     if i64::try_from(at_byte).is_err() {
         return Ok(bytes);
     }
@@ -464,7 +466,7 @@ fn is_wanted(feature: u64) -> bool {
     )
 }
 
-/// A string with the size of the space that it was padded to in front.
+/// A string that is preceded by the size of its padded space.
 fn string(content: &[u8], order: ByteOrder) -> Option<String> {
     let space = order.u32_at(content, 0)? as usize;
     let rest = content.get(4..)?;

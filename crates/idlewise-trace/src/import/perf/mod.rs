@@ -1,4 +1,4 @@
-//! perf.data, as `perf record` writes it: to a file or to a pipe, of either byte order, compressed
+//! perf.data as `perf record` writes it, to a file or to a pipe, in either byte order, compressed
 //! or not.
 //!
 //! | file | holds |
@@ -7,12 +7,12 @@
 //! | `sample.rs` | where the parts of a sample lie, and which event it belongs to |
 //! | `walk.rs` | from bytes to events, record by record |
 //!
-//! One thread reads, hashes and decodes; the caller's own puts the events in order and gives them
-//! to the sink. Between them go a few batches, whose buffers go round in a circle, so memory does
-//! not grow with the file: only with the largest of perf's rounds (`../order.rs`). The file is read in
-//! blocks and never mapped: mapped pages would count as our memory.
+//! One thread reads, hashes and decodes. The caller's thread sorts the events and passes them to
+//! the sink. A few batches circulate between the two and are reused, so memory does not grow with
+//! the file, only with the largest of perf's rounds (`../order.rs`). The file is read in blocks and
+//! never mapped, because mapped pages would count as our memory.
 //!
-//! Not in here: directories of files (`perf record --threads`), symbols, processes, and every
+//! Not supported: directories of files (`perf record --threads`), symbols, processes, and every
 //! event that an idle log does not need.
 
 mod head;
@@ -45,10 +45,10 @@ pub(super) const FORMAT: Format = Format {
     },
 };
 
-/// What a file begins with, of either byte order.
+/// The magic numbers, for each byte order.
 const MAGICS: &[&[u8]] = &[head::MAGIC_LITTLE, head::MAGIC_BIG];
 
-/// How much is read at a time: small enough to stay in a core's own cache until it is decoded.
+/// How much is read at a time: small enough to stay in a core's private cache until it is decoded.
 const BLOCK_BYTE_COUNT: usize = 1 << 18;
 
 /// How many batches may wait for the sink.
@@ -81,10 +81,10 @@ pub struct PerfData {
     stated_end: u64,
 }
 
-/// The event formats in a file, for [`super::Options::event_formats`].
+/// Reads the event formats of a file, for [`super::Options::event_formats`].
 ///
 /// # Errors
-/// Fails if the file cannot be read, is no perf.data, or has no event formats.
+/// Fails if the file cannot be read, is not a perf.data, or has no event formats.
 pub fn formats_of_file(file: File) -> Result<TracingData, ImportError> {
     Head::read_formats(&mut source::checked(file)?)
 }
@@ -93,15 +93,16 @@ impl PerfData {
     /// Opens a file and reads its head.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is no perf.data, or has no idle events that we can read.
+    /// Fails if the file cannot be read, is not a perf.data, or has no idle events that we can
+    /// read.
     pub fn open(path: &Path) -> Result<Self, ImportError> {
         Self::from_source(Box::new(source::open(path)?), None)
     }
 
-    /// Reads the head of a file that is in memory.
+    /// Reads the head of a file in memory.
     ///
     /// # Errors
-    /// As [`PerfData::open`].
+    /// Fails like [`PerfData::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
         Self::from_source(Box::new(Cursor::new(bytes)), None)
     }
@@ -121,12 +122,12 @@ impl PerfData {
         &self.info
     }
 
-    /// Reads all events. `sink` gets them in slices, in the order of time over all CPUs; events of
-    /// the same time are in the file's order. `progress` is told how many bytes of the file have
-    /// been read. Both are called on this thread.
+    /// Reads all events. `sink` receives them in slices, in order of time over all CPUs; events of
+    /// the same time stay in the file's order. `progress` is called with the number of bytes read
+    /// so far. Both are called on this thread.
     ///
     /// # Errors
-    /// Fails only if the file cannot be read; what is damaged is told in the summary.
+    /// Fails only if the file cannot be read. Damage is reported in the summary.
     pub fn read(
         self,
         progress: &dyn Fn(u64),
@@ -148,7 +149,7 @@ impl PerfData {
         })?;
         let ReadOutcome { counts, truncated, source_blake3 } = outcome;
 
-        // What perf counted beyond the kernel's own records was lost after the last of them.
+        // Losses that only perf's sums count happened after the kernel's last record of a loss.
         let mut lost_event_counts = counts.lost_event_counts;
         let mut lost_at_end = Vec::new();
         for (cpu, sum) in counts.lost_event_sums {
@@ -174,8 +175,7 @@ impl PerfData {
         })
     }
 
-    /// Reads the file from its first byte to its last: all of it for the hash, the records to
-    /// decode them.
+    /// Reads the file from beginning to end: everything for the hash, the records to decode them.
     fn read_blocks(
         mut self,
         full: SyncSender<Batch>,
@@ -188,7 +188,7 @@ impl PerfData {
         });
         let mut hasher = blake3::Hasher::new();
         let mut stopped = None;
-        // The unwalked rest of the last block, then the block.
+        // First the incomplete record at the end of the last block, then the new block.
         let mut buffer = vec![0; MAX_RECORD_BYTE_COUNT + BLOCK_BYTE_COUNT];
         let mut rest_byte_count = 0;
         let mut block_at = 0;
@@ -204,7 +204,8 @@ impl PerfData {
             let filled = rest_byte_count + byte_count;
             let buffer_at = block_at - rest_byte_count as u64;
             block_at += byte_count as u64;
-            // The records that are in the buffer; before and behind them the file has other things.
+            // The part of the buffer that holds records. The file has other data before and after
+            // them.
             let start = index_in(buffer_at, self.data_start, filled);
             let end = index_in(buffer_at, data_end, filled);
             rest_byte_count = 0;
@@ -231,14 +232,14 @@ impl PerfData {
                 Err(Stop::Broken { at, reason }) => {
                     stopped = Some((records_at + at as u64, reason));
                 }
-                // The sink has panicked, and the thread that called it will tell.
+                // The sink has panicked. The thread that called it will report that.
                 Err(Stop::NobodyListens) => break,
             }
         }
         if rest_byte_count > 0 {
             stopped = Some((block_at - rest_byte_count as u64, TruncationReason::CutShort));
         }
-        // A walk that was stopped has handed over only its full batches.
+        // A walk that was stopped has handed over only full batches.
         walk.batch.byte_offset = block_at;
         let _ = walk.flush();
         let missing_byte_count = walk.missing_byte_count();
@@ -282,14 +283,14 @@ impl Recording for PerfData {
     }
 }
 
-/// What the reading thread knows at the end.
+/// The reading thread's result.
 struct ReadOutcome {
     counts: WalkCounts,
     truncated: Option<Truncation>,
     source_blake3: String,
 }
 
-/// Puts batches in order until the reading thread has no more, and gives it their buffers back.
+/// Sorts batches until the reading thread has no more, and returns their buffers to it.
 fn order_batches(
     full: Receiver<Batch>,
     empty: &Sender<Batch>,
@@ -306,13 +307,13 @@ fn order_batches(
         }
         orderer.push(batch.events.get(start..).unwrap_or_default(), sink);
         progress(batch.byte_offset);
-        // The reading thread may have ended, and needs no more buffers then.
+        // This fails if the reading thread has ended and needs no more buffers.
         let _ = empty.send(batch);
     }
 }
 
-/// Where a place of the file is in a buffer that lies at `buffer_at` and has `byte_count` bytes;
-/// its beginning or end if it is outside.
+/// Converts a file offset to an index into a buffer of `byte_count` bytes that starts at
+/// `buffer_at`. Offsets outside the buffer become its beginning or end.
 fn index_in(buffer_at: u64, place: u64, byte_count: usize) -> usize {
     let index = usize::try_from(place.saturating_sub(buffer_at)).unwrap_or(usize::MAX);
     index.min(byte_count)
@@ -323,7 +324,7 @@ fn seek_to_start(source: &mut dyn SeekRead) -> Result<(), ImportError> {
     sought.map(drop).map_err(|source| ImportError::Io { at_byte: 0, source })
 }
 
-/// Reads what one call gives; no bytes at the file's end.
+/// Reads once; no bytes means the end of the file.
 fn read_some(
     source: &mut dyn SeekRead,
     into: &mut [u8],

@@ -1,9 +1,10 @@
-//! Samples: which event one belongs to, and where its parts lie.
+//! Samples: which event a sample belongs to, and where its parts are.
 //!
-//! The parts of a sample come in the order of include/uapi/linux/perf_event.h, each only if its
-//! bit is in the event's `sample_type`. Those before the raw data have fixed sizes but for two,
-//! the counter's value and the call chain, so most layouts are known before the first sample.
-//! Records that are no samples carry the same parts, fewer and in another order, at their end.
+//! The parts of a sample come in the order of include/uapi/linux/perf_event.h. Each is present only
+//! if its bit is set in the event's `sample_type`. All parts before the raw data have fixed sizes,
+//! except the counter's value and the call chain, so most layouts are known before the first
+//! sample. Records that are not samples have some of the same parts at their end, in a different
+//! order.
 
 use crate::byte_order::ByteOrder;
 use crate::import::ImportError;
@@ -28,33 +29,33 @@ const READ_ID: u64 = 1 << 2;
 const READ_GROUP: u64 = 1 << 3;
 const READ_LOST: u64 = 1 << 4;
 
-/// Every part of a sample that we pass or read is a multiple of this.
+/// The size of every part of a sample that we skip or read is a multiple of this.
 const WORD_BYTE_COUNT: usize = 8;
 
-/// One recorded event, as perf asked the kernel for it.
+/// A recorded event, with the attributes that perf passed to the kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Attr {
-    /// Where it stands in the file.
+    /// Its offset in the file.
     pub(super) at_byte: u64,
-    /// The number of the tracepoint; `None` if it is some other kind of event.
+    /// The tracepoint's id; `None` if it is another kind of event.
     pub(super) tracepoint_id: Option<u64>,
     pub(super) sample_type: u64,
     pub(super) read_format: u64,
     pub(super) has_sample_id_all: bool,
     /// Whether the kernel recorded only some of its occurrences.
     pub(super) is_sampled: bool,
-    /// The ids that its records carry, one for each CPU.
+    /// The ids in its records, one for each CPU.
     pub(super) ids: Vec<u64>,
     /// How to read it; `None` if no idle log needs it.
     pub(super) decoder: Option<Decoder>,
 }
 
-/// Where the parts of one event's samples lie, from the end of the record's header.
+/// Where the parts of an event's samples are, counted from the end of the record's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     time: usize,
     cpu: usize,
-    /// Where the raw data's length is, or the first part whose length only the sample tells.
+    /// The offset of the raw data's length, or of the first part whose length varies by sample.
     variable: usize,
     sample_type: u64,
     read_format: u64,
@@ -87,7 +88,7 @@ impl Layout {
         }
     }
 
-    /// The raw data of a sample; `None` if it does not lie in the sample.
+    /// The raw data of a sample; `None` if it extends past the sample.
     #[inline]
     fn raw(self, body: &[u8], order: ByteOrder) -> Option<&[u8]> {
         let mut at = self.variable;
@@ -117,7 +118,7 @@ impl Layout {
             let byte_count = address_count.checked_mul(WORD_BYTE_COUNT)?;
             at = at.checked_add(WORD_BYTE_COUNT)?.checked_add(byte_count)?;
         }
-        // A length that reaches past the sample must not come around to its beginning.
+        // An excessive length must not wrap around to the beginning of the sample.
         (at < body.len()).then_some(at)
     }
 }
@@ -130,14 +131,14 @@ pub(super) struct Sample<'a> {
     pub(super) decoder: &'a Decoder,
 }
 
-/// What a record that is no sample says about its place.
+/// The time and CPU in a record that is not a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trailer {
     pub(super) at_ns: Option<u64>,
     pub(super) cpu: Option<u32>,
 }
 
-/// Finds the event of each record, and the record's parts.
+/// Finds each record's event and parts.
 pub(super) struct SampleReader {
     order: ByteOrder,
     attrs: Vec<(Layout, Attr)>,
@@ -145,14 +146,15 @@ pub(super) struct SampleReader {
     index: IdIndex,
 }
 
-/// How a record tells its event.
+/// How a record identifies its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Identity {
     /// There is only one.
     Only,
-    /// By an id at this place of a sample (and, in other records, in a layout that all share).
+    /// By an id at this offset of a sample. In other records it is in a layout that all events
+    /// share.
     At(usize),
-    /// By an id that is first in samples and last in other records.
+    /// By an id that comes first in samples and last in other records.
     Identifier,
 }
 
@@ -183,8 +185,8 @@ impl SampleReader {
         Ok(Self { order, attrs, identity, index })
     }
 
-    /// Reads the body of a sample: `None` if it is of no event that we read, an error if its parts
-    /// do not lie in it.
+    /// Reads the body of a sample. `None` if we do not read its event, an error if its parts extend
+    /// past it.
     #[inline]
     pub(super) fn sample<'a>(&'a self, body: &'a [u8]) -> Option<Result<Sample<'a>, Malformed>> {
         let attr_index = match self.identity {
@@ -205,7 +207,7 @@ impl SampleReader {
         Some(read().ok_or(Malformed))
     }
 
-    /// Reads the end of a record that is no sample.
+    /// Reads the end of a record that is not a sample.
     pub(super) fn trailer(&self, body: &[u8]) -> Trailer {
         self.find_trailer(body).unwrap_or_default()
     }
@@ -236,24 +238,24 @@ impl SampleReader {
     }
 }
 
-/// A record whose parts do not lie in it.
+/// A record whose parts extend past it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// From the ids in records to the index of their event.
+/// Maps the ids in records to the index of their event.
 struct IdIndex {
-    /// The kernel numbers events as they are opened, so one recording's ids are usually dense:
-    /// entry `id - first_id` is the event's index, or `NONE`.
+    /// The kernel numbers events as they are opened, so a recording's ids are usually dense. Entry
+    /// `id - first_id` is the event's index, or `NONE`.
     table: Vec<u16>,
     first_id: u64,
-    /// The ids that are too far apart for the table, sorted.
+    /// The ids that are too far apart for the table, in order.
     scattered: Vec<(u64, u16)>,
 }
 
 impl IdIndex {
     const NONE: u16 = u16::MAX;
 
-    /// How many table entries we spend on one id before we sort instead.
+    /// The most table entries per id. If more would be needed, ids are sorted instead.
     const MAX_ENTRIES_PER_ID: u64 = 16;
 
     fn new(attrs: &[Attr]) -> Self {

@@ -1,9 +1,9 @@
-//! Walking the records: from the bytes of the file to events, in the file's order.
+//! Walks the records: turns the file's bytes into events, in the file's order.
 //!
-//! Records of known tracepoints become events; a lost-events record becomes one; of the others only
-//! the length is looked at. Some stand for more bytes than their header says: trace data of other
-//! hardware (AUX) and event formats follow their record, and are jumped over; compressed records
-//! hold a stream of records, which may begin in one and end in the next.
+//! Records of known tracepoints become events, and so does a lost-events record. Of other records
+//! only the length is read. Some are followed by more bytes than their header says: trace data of
+//! other hardware (AUX) and event formats, which are skipped. Compressed records contain a stream
+//! of records, and a record of that stream may begin in one and end in the next.
 
 use std::collections::BTreeMap;
 
@@ -29,28 +29,28 @@ pub(super) const HEADER_FEATURE: u32 = 80;
 pub(super) const COMPRESSED: u32 = 81;
 pub(super) const COMPRESSED2: u32 = 83;
 
-/// Set in `misc` of a LOST_SAMPLES record whose samples a filter of the user's left out.
+/// Set in `misc` of a LOST_SAMPLES record if a user's filter removed the samples.
 const MISC_LOST_TO_FILTER: u16 = 1 << 15;
 
 pub(super) const RECORD_HEADER_BYTE_COUNT: usize = 8;
-/// A record's length has sixteen bits.
+/// A record's length has 16 bits.
 pub(super) const MAX_RECORD_BYTE_COUNT: usize = u16::MAX as usize;
 
-/// How much of a compressed stream is unpacked at a time; more than a record, so that each time at
-/// least one becomes whole.
+/// How much of a compressed stream is decompressed at a time. It is more than a record, so that at
+/// least one record is completed each time.
 const UNPACKED_BYTE_COUNT: usize = 1 << 18;
 
-/// The largest window that perf's compression levels ask for is two to the power of this.
+/// The binary logarithm of the largest window that perf's compression levels use.
 const MAX_WINDOW_LOG: u32 = 27;
 
-/// How many events go to the next thread at once.
+/// How many events are passed to the next thread at once.
 pub(super) const BATCH_EVENT_COUNT: usize = 1 << 14;
 
-/// Events in the file's order, with the rounds that ended among them.
+/// Events in the file's order, and the ends of rounds among them.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) events: Vec<Event>,
-    /// After how many of `events` a round ended, in rising order.
+    /// For each end of a round, how many of `events` come before it, in ascending order.
     pub(super) round_ends: Vec<usize>,
     /// How far into the file the walk has come.
     pub(super) byte_offset: u64,
@@ -62,31 +62,31 @@ impl Batch {
         self.round_ends.clear();
     }
 
-    /// Whether there is room for more; rounds count too, since a file may have nothing else.
+    /// Whether the batch is full. Rounds count too, since a file may contain nothing else.
     fn is_full(&self) -> bool {
         self.events.len() + self.round_ends.len() >= BATCH_EVENT_COUNT
     }
 }
 
-/// What the walk has met.
+/// What the walk counted.
 #[derive(Default)]
 pub(super) struct WalkCounts {
     pub(super) record_count: u64,
     pub(super) undecodable_count: u64,
-    /// Lost events that the kernel told of where it lost them.
+    /// Lost events that the kernel reported at the place of the loss.
     pub(super) lost_event_counts: BTreeMap<u16, u64>,
     pub(super) lost_event_count_without_cpu: u64,
-    /// perf's own sums, written at the recording's end. They count the same losses as the kernel's
-    /// records do, and those that no later event of their CPU told of.
+    /// perf's own sums, written at the end of the recording. They include the losses in the
+    /// kernel's records, and those that no later event of their CPU reported.
     pub(super) lost_event_sums: BTreeMap<u16, u64>,
 }
 
-/// Why the walk stopped, other than at the end of its bytes.
+/// Why the walk stopped, other than at the end of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// From this place of the given bytes on there is nothing that can be read.
+    /// The bytes cannot be read from this offset on.
     Broken { at: usize, reason: TruncationReason },
-    /// Nobody takes the batches any more.
+    /// The receiver of the batches has gone.
     NobodyListens,
 }
 
@@ -108,17 +108,17 @@ pub(super) struct Walk<'a, F> {
     order: ByteOrder,
     samples: &'a SampleReader,
     unpacker: Option<Unpacker>,
-    /// How many bytes are still to jump over.
+    /// How many bytes are still to be skipped.
     skip_byte_count: u64,
     pub(super) counts: WalkCounts,
     pub(super) batch: Batch,
-    /// Takes a full batch and leaves an empty one; false if there is no point in going on.
+    /// Takes a full batch and leaves an empty one. Returns false if the walk should stop.
     hand_over: F,
 }
 
 struct Unpacker {
     context: DCtx<'static>,
-    /// Unpacked bytes that are not walked yet: the beginning of a record.
+    /// Decompressed bytes not walked yet: the beginning of a record.
     plain: Vec<u8>,
 }
 
@@ -135,8 +135,9 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
         }
     }
 
-    /// Walks the whole records of `bytes`, which lie at `at_byte` of the file, and returns how
-    /// many bytes they have. Call again with the rest and what follows it.
+    /// Walks the complete records in `bytes`, which are at offset `at_byte` of the file, and
+    /// returns their size in bytes. The caller passes the rest again, with the bytes that follow
+    /// it.
     pub(super) fn walk(&mut self, bytes: &[u8], at_byte: u64) -> Result<usize, Stop> {
         let mut at = self.skip(bytes.len());
         while self.skip_byte_count == 0 {
@@ -161,12 +162,12 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
         Ok(at)
     }
 
-    /// Hands over what is in the batch.
+    /// Hands over the current batch.
     pub(super) fn flush(&mut self) -> Result<(), Stop> {
         if (self.hand_over)(&mut self.batch) { Ok(()) } else { Err(Stop::NobodyListens) }
     }
 
-    /// How many bytes are missing behind the walked ones: those to jump over, in the file.
+    /// How many bytes are missing from the file after the walked ones: those still to be skipped.
     pub(super) fn missing_byte_count(&self) -> u64 {
         self.skip_byte_count
     }
@@ -176,14 +177,14 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
         self.unpacker.as_ref().is_some_and(|unpacker| !unpacker.plain.is_empty())
     }
 
-    /// Jumps over at most `byte_count` bytes, and returns over how many.
+    /// Skips at most `byte_count` bytes, and returns how many it skipped.
     fn skip(&mut self, byte_count: usize) -> usize {
         let skipped = self.skip_byte_count.min(byte_count as u64);
         self.skip_byte_count -= skipped;
         skipped as usize
     }
 
-    /// The record that begins at `at`, if it is whole.
+    /// The record that begins at `at`, if it is complete.
     #[inline]
     fn record_at<'b>(&self, bytes: &'b [u8], at: usize) -> Result<Option<Record<'b>>, Stop> {
         let Some(rest) = bytes.get(at..) else { return Ok(None) };
@@ -257,13 +258,13 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
         self.batch.events.extend(at_ns.map(|at_ns| Event { at_ns, cpu, kind }));
     }
 
-    /// Unpacks what a compressed record holds and walks it as far as it is whole.
+    /// Decompresses the content of a compressed record, and walks its complete records.
     fn unpack(&mut self, record: &Record<'_>) -> Result<(), Stop> {
         const BROKEN: Stop = Stop::Broken { at: 0, reason: TruncationReason::BrokenCompression };
         let body = record.body;
         let packed = match record.kind {
             COMPRESSED => body,
-            // The length in front leaves out the padding behind.
+            // The length in front does not include the padding at the end.
             _ => {
                 let byte_count = self.order.u64_at(body, 0).ok_or(BROKEN)?;
                 let byte_count = usize::try_from(byte_count).map_err(|_| BROKEN)?;
@@ -279,7 +280,7 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
         result.ok_or(BROKEN)?
     }
 
-    /// `None` if the stream or a record in it is broken.
+    /// Returns `None` if the stream or a record in it is broken.
     fn unpack_with(&mut self, unpacker: &mut Unpacker, packed: &[u8]) -> Option<Result<(), Stop>> {
         let mut input = InBuffer::around(packed);
         loop {
@@ -290,7 +291,7 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
             context.decompress_stream(&mut output, &mut input).ok()?;
             let has_room = plain.len() < plain.capacity();
             if plain.len() == kept && input.pos() == unread {
-                // No room would mean a record that never becomes whole; there is none so long.
+                // No room would mean a record that is never complete, but no record is that long.
                 return (input.pos() == packed.len()).then_some(Ok(()));
             }
             match self.walk_plain(plain)? {
@@ -303,12 +304,12 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
         }
     }
 
-    /// As `walk`, for unpacked bytes; `None` if they are broken.
+    /// Like `walk`, for decompressed bytes; `None` if they are broken.
     fn walk_plain(&mut self, plain: &[u8]) -> Option<Result<usize, Stop>> {
         let mut at = 0;
         while let Some(record) = self.record_at(plain, at).ok()? {
             self.counts.record_count += 1;
-            // Such records never go through the compressor, and we could not find their ends.
+            // Such records are never compressed, and we could not find their ends.
             if matches!(record.kind, COMPRESSED | COMPRESSED2 | AUXTRACE | HEADER_TRACING_DATA) {
                 return None;
             }
@@ -325,7 +326,7 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
 }
 
 impl Unpacker {
-    /// `None` if the library gives no context.
+    /// Returns `None` if the library cannot create a context.
     fn new() -> Option<Self> {
         let mut context = DCtx::try_create()?;
         context.set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG)).ok()?;

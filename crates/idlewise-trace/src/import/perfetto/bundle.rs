@@ -1,12 +1,12 @@
-//! Bundles of events of one CPU, to events.
+//! Decodes bundles of events of one CPU.
 //!
-//! An event comes in one of four shapes: as a message of its own type; as a generic one that names
-//! its fields; as a generic one whose description came once, in this bundle or an earlier one; or,
-//! for switches between tasks, in columns (`CompactSched`), of which each has one field of all.
+//! An event has one of four forms: a message of its own type; a generic message that names its
+//! fields; a generic message whose description came earlier, in this bundle or another; or, for
+//! task switches, one entry in each of several columns (`CompactSched`).
 //!
-//! Where the kernel gives an address, the recorder writes a number instead: the address's place
-//! among those it has met since it last looked at the kernel's buffers. The same number then means
-//! another timer a tenth of a second later. Such starts and cancellations are left out.
+//! Instead of a kernel address the recorder writes a number: the address's index among those it has
+//! met since it last read the kernel's buffers. A tenth of a second later, the same number means a
+//! different timer. Starts and cancellations with such numbers are left out.
 
 use rustc_hash::FxHashMap;
 
@@ -16,22 +16,22 @@ use crate::event::{Event, EventKind};
 use crate::import::named::{self, EVENT_COUNT};
 use crate::tracepoint::{FieldName, Tracepoint};
 
-/// A trace describes a few events; more than this is no description.
+/// A trace describes few events. Beyond this number it is not a list of descriptions.
 const MAX_DESCRIPTOR_COUNT: usize = 1 << 12;
 
-/// Fields of events with higher numbers are none that we read.
+/// We read no event field with a higher number.
 const FIELD_COUNT: usize = 64;
 
-/// No kernel has an object below this address.
+/// No kernel object has a lower address.
 const FIRST_ADDRESS: u64 = 1 << 24;
 
-/// The clocks of FtraceClock by number; none stands for CLOCK_BOOTTIME.
+/// The clocks of FtraceClock by number. If there is none, it is CLOCK_BOOTTIME.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum TraceClock {
     #[default]
     Boottime,
     MonotonicRaw,
-    /// The scheduler's, or one that the recorder did not know.
+    /// The scheduler's clock, or one that the recorder did not know.
     Other,
 }
 
@@ -53,15 +53,15 @@ impl TraceClock {
     }
 }
 
-/// The CPU of a bundle; `None` if it has none that there can be.
+/// The CPU of a bundle; `None` if it is missing or impossible.
 pub(super) fn cpu_of(bytes: &[u8]) -> Option<u16> {
     u16::try_from(field(bytes, bundle::CPU)?.number()?).ok()
 }
 
-/// From the monotonic clock to the trace's.
+/// Offsets from the monotonic clock to the trace's.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MonotonicOffsets {
-    /// A time on the trace's clock, and what to add from then on; in order.
+    /// Times on the trace's clock, each with the offset that applies from then on; in order.
     points: Vec<(i64, i64)>,
 }
 
@@ -75,7 +75,7 @@ impl MonotonicOffsets {
         !self.points.is_empty()
     }
 
-    /// The offset at that time; before the first snapshot that of the first.
+    /// The offset at that time. Before the first snapshot, the first offset applies.
     #[inline]
     fn at(&self, at_ns: i64) -> Option<i64> {
         if let &[(_, offset_ns)] = self.points.as_slice() {
@@ -86,23 +86,23 @@ impl MonotonicOffsets {
     }
 }
 
-/// Reads bundles; what it has learned from one serves the next.
+/// Reads bundles. What it learns from one is used for the next.
 #[derive(Clone)]
 pub(super) struct BundleReader {
-    /// Events that we read: the published ones, then those that the trace describes.
+    /// Events that we read: those in the published schema, then those that the trace describes.
     rows: Vec<Row>,
-    /// The rows by the events' fields in `FtraceEvent`: of the published ones, plus one, and of the
-    /// described.
+    /// Indexes into `rows` by the events' fields in `FtraceEvent`: of published events, plus one,
+    /// and of described ones.
     published: Vec<u8>,
     described: FxHashMap<u32, usize>,
     sched_switch: Option<usize>,
     is_seen: [bool; EVENT_COUNT],
     pub(super) monotonic_offsets: MonotonicOffsets,
-    /// Whether timers' addresses are numbers that change.
+    /// Whether timers' addresses are replaced by numbers that change their meaning.
     pub(super) has_numbered_addresses: bool,
-    /// Whether times of other clocks are to be put on CLOCK_BOOTTIME.
+    /// Whether times of other clocks are converted to CLOCK_BOOTTIME.
     pub(super) puts_on_boottime: bool,
-    /// Bundles that had to be put on CLOCK_BOOTTIME, and do not say how far it is.
+    /// Bundles that needed this conversion but do not give the offset.
     pub(super) unplaced_bundle_count: u64,
     pub(super) event_count: u64,
     pub(super) undecodable_count: u64,
@@ -111,11 +111,11 @@ pub(super) struct BundleReader {
 /// An event that we read.
 #[derive(Clone)]
 struct Row {
-    /// Which it is.
+    /// Its number in `TRACEPOINTS`.
     number: usize,
-    /// What its fields are, by number.
+    /// The meaning of its fields, by number.
     fields: [Option<FieldName>; FIELD_COUNT],
-    /// The field of an interrupt's name or an IPI's reason.
+    /// The field with an interrupt's name or an IPI's reason.
     name_field: Option<u32>,
     /// Whether one of the fields is a timer's address.
     has_timer: bool,
@@ -185,14 +185,14 @@ impl Default for BundleReader {
     }
 }
 
-/// What a bundle says about itself; most of it comes before the events.
+/// What a bundle says about itself. Most of it comes before the events.
 #[derive(Default)]
 struct BundleHead {
     has_lost_events: bool,
     clock: TraceClock,
     ftrace_ns: Option<u64>,
     boot_ns: Option<u64>,
-    /// Whether the whole bundle was walked through for it.
+    /// Whether the whole bundle was read for it.
     is_read: bool,
 }
 
@@ -208,17 +208,17 @@ impl BundleHead {
     }
 }
 
-/// What of a bundle is the same for all its events.
+/// What all events of a bundle have in common.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     cpu: u16,
     is_on_boottime: bool,
-    /// What to add to its times.
+    /// The offset to add to its times.
     shift_ns: i64,
 }
 
 impl BundleReader {
-    /// Forgets what was counted, and which events were seen.
+    /// Resets the counts and the set of events seen.
     pub(super) fn start(&mut self) {
         self.is_seen = [false; EVENT_COUNT];
         self.event_count = 0;
@@ -231,8 +231,8 @@ impl BundleReader {
         seen.map(|(number, _)| named::event(number))
     }
 
-    /// Adds the events of a bundle of that CPU to `events`, in order, and tells whether events were
-    /// lost before them.
+    /// Appends the events of that CPU's bundle to `events`, in order, and returns whether events
+    /// were lost before them.
     pub(super) fn read(&mut self, bytes: &[u8], cpu: u16, events: &mut Vec<Event>) -> bool {
         let start = events.len();
         let before = (self.event_count, self.undecodable_count);
@@ -241,7 +241,7 @@ impl BundleReader {
             events.truncate(start);
             (self.event_count, self.undecodable_count) = before;
         }
-        // Switches in columns come beside the others.
+        // Switches in columns come separately from the other events.
         let own = events.get_mut(start..).unwrap_or_default();
         if !own.is_sorted_by_key(|event| event.at_ns) {
             own.sort_by_key(|event| event.at_ns);
@@ -249,7 +249,8 @@ impl BundleReader {
         head.has_lost_events
     }
 
-    /// Reads a bundle with what is known of its head; false if more of that comes behind events.
+    /// Reads a bundle using what is known of its head; false if more of the head comes after
+    /// events.
     fn try_read(
         &mut self,
         bytes: &[u8],
@@ -294,7 +295,7 @@ impl BundleReader {
         true
     }
 
-    /// Where a bundle's events go.
+    /// Where a bundle's events belong.
     fn place(&self, cpu: u16, head: &BundleHead) -> Place {
         let is_on_boottime = head.clock == TraceClock::Boottime;
         match (head.ftrace_ns, head.boot_ns) {
@@ -306,8 +307,9 @@ impl BundleReader {
         }
     }
 
-    /// Notes which events a bundle has, and whether addresses are numbers in it, without their
-    /// times. `kind` is told the field of each in `FtraceEvent`. Returns the bundle's clock.
+    /// Notes, without decoding times, which events a bundle has and whether its addresses are
+    /// numbers. `kind` is called with each event's field in `FtraceEvent`. Returns the bundle's
+    /// clock.
     pub(super) fn survey(&mut self, bytes: &[u8], mut kind: impl FnMut(u32)) -> TraceClock {
         let mut fields = named::Fields::default();
         let mut clock = TraceClock::Boottime;
@@ -334,7 +336,7 @@ impl BundleReader {
                 continue;
             };
             kind(number);
-            // Of what was seen, only timers' addresses are still of interest.
+            // Of kinds already seen, only timers' addresses are still of interest.
             if self.row(number).is_some_and(|row| self.is_seen[row.number] && !row.has_timer) {
                 continue;
             }
@@ -382,7 +384,8 @@ impl BundleReader {
         self.is_seen[number] = true;
     }
 
-    /// Which event a field of `FtraceEvent` is, and its fields; `None` if we need it not.
+    /// The event that a field of `FtraceEvent` stands for, and its fields; `None` if we do not need
+    /// it.
     #[inline]
     fn payload<'a>(
         &self,
@@ -397,7 +400,7 @@ impl BundleReader {
         Some(row.number)
     }
 
-    /// How an event is read that is a field of `FtraceEvent`.
+    /// How to read the event in a field of `FtraceEvent`.
     #[inline]
     fn row(&self, number: u32) -> Option<&Row> {
         match self.published.get(number as usize) {
@@ -427,8 +430,8 @@ impl BundleReader {
         }
     }
 
-    /// Remembers the description of an event: a `DescriptorProto` has its name as 1 and its fields
-    /// as 2, of which each has its name as 1 and its number as 3.
+    /// Remembers the description of an event. In a `DescriptorProto`, field 1 is the name and field
+    /// 2 the fields, each with its name in field 1 and its number in field 3.
     fn describe(&mut self, bytes: &[u8]) {
         let id = field(bytes, bundle::DESCRIPTOR_FIELD_ID).and_then(Value::number);
         let descriptor = field(bytes, bundle::DESCRIPTOR).and_then(Value::bytes);
@@ -457,8 +460,8 @@ impl BundleReader {
         self.rows.push(Row::new(number, fields.into_iter(), name_field));
     }
 
-    /// Timers expire on the monotonic clock; their times go where the events' are, unless they are
-    /// far from there, as those on the clock of the day.
+    /// Timers expire on the monotonic clock. Their times are converted to the events' clock, unless
+    /// they are far from it, like those on the realtime clock.
     #[inline]
     fn put_on_trace_clock(&self, event: &mut Event) {
         const NEAR_NS: u64 = 31_536_000_000_000_000;
@@ -476,18 +479,18 @@ impl BundleReader {
     }
 }
 
-/// An `FtraceEvent`: its time, and the event itself.
+/// The parts of an `FtraceEvent`: its time and the event itself.
 struct EventParts<'a> {
     at_ns: Option<i64>,
-    /// Which event it is, by its field.
+    /// The field that says which event it is.
     number: u32,
     payload: &'a [u8],
     is_whole: bool,
 }
 
 impl<'a> EventParts<'a> {
-    /// Of an event whose fields come as recorders write them, with nothing behind them: time, pid,
-    /// event.
+    /// Parses an event whose fields are in the order that recorders write, with nothing after them:
+    /// time, pid, event.
     #[inline(always)]
     fn in_order(bytes: &'a [u8]) -> Option<Self> {
         const TIMESTAMP_KEY: u8 = 1 << 3;
@@ -501,7 +504,7 @@ impl<'a> EventParts<'a> {
         Some(Self { at_ns: i64::try_from(at_ns).ok(), number, payload, is_whole: true })
     }
 
-    /// Of any other.
+    /// Parses any other event.
     #[cold]
     fn of(bytes: &'a [u8]) -> Option<Self> {
         let (mut at_ns, mut payload) = (None, None);
@@ -521,7 +524,7 @@ impl<'a> EventParts<'a> {
     }
 }
 
-/// Whether an event says nothing without knowing which timer it is of.
+/// Whether an event is useless unless its timer is known.
 fn needs_address(kind: EventKind) -> bool {
     matches!(
         kind,
@@ -537,7 +540,7 @@ fn column(bytes: &[u8], number: u32) -> &[u8] {
     field(bytes, number).and_then(Value::bytes).unwrap_or_default()
 }
 
-/// A generic event, which names itself and its fields.
+/// A generic event, which contains its name and the names of its fields.
 fn generic<'a>(payload: &'a [u8], fields: &mut named::Fields<'a>) -> Option<usize> {
     let name = field(payload, event::GENERIC_NAME)?.bytes()?;
     fields.clear();

@@ -1,4 +1,4 @@
-//! Perfetto's traces, as far as they hold events of ftrace.
+//! Imports the ftrace events of Perfetto traces.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -9,12 +9,12 @@
 //! | `bundle.rs` | from the events of one CPU to ours |
 //! | `schema.rs` | which field of which message is what |
 //!
-//! What fields say is in `../named.rs`, and `../merge.rs` puts the streams in order.
+//! `../named.rs` says what the fields mean, and `../merge.rs` puts the streams in order.
 //!
-//! The trace's clock counts time in suspend, the clock of timers does not. Snapshots of both come
-//! with the trace, and timers are moved to the trace's clock with the snapshot before them.
+//! The trace's clock counts time in suspend, the timers' clock does not. The trace contains
+//! snapshots of both. Timers are moved to the trace's clock using the latest snapshot before them.
 //!
-//! Not in here: processes, symbols, counters, and events of other sources.
+//! Not supported: processes, symbols, counters, and events of other sources.
 
 mod bundle;
 mod packets;
@@ -43,12 +43,12 @@ pub(super) const FORMAT: Format = Format {
     open: |file, _| Ok(Box::new(PerfettoTrace::from_file(file)?)),
 };
 
-/// Whether a file that begins with these bytes is one of ours.
+/// Whether a file that begins with these bytes is a Perfetto trace.
 fn recognizes(first: &[u8]) -> bool {
     packets::are_packets(first)
 }
 
-/// A Perfetto trace of which it is known where its events are.
+/// A Perfetto trace whose events have been located.
 ///
 /// ```no_run
 /// use idlewise_trace::import::perfetto::PerfettoTrace;
@@ -66,7 +66,7 @@ pub struct PerfettoTrace {
 }
 
 impl PerfettoTrace {
-    /// Opens a file, and looks where its events are.
+    /// Opens a file and locates its events.
     ///
     /// # Errors
     /// Fails if the file cannot be read, or has no idle events.
@@ -79,10 +79,10 @@ impl PerfettoTrace {
         Self::from_source(Box::new(file), byte_count)
     }
 
-    /// As [`PerfettoTrace::open`], for a file that is in memory.
+    /// Like [`PerfettoTrace::open`], for a file in memory.
     ///
     /// # Errors
-    /// As there.
+    /// Fails like [`PerfettoTrace::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
         let byte_count = bytes.len() as u64;
         Self::from_source(Box::new(bytes), byte_count)
@@ -136,11 +136,11 @@ impl PerfettoTrace {
         &self.info
     }
 
-    /// Reads all events. `sink` gets them in slices, in the order of time over all CPUs. `progress`
-    /// is told how many bytes of the file have been read.
+    /// Reads all events. `sink` receives them in slices, in order of time over all CPUs. `progress`
+    /// is called with the number of bytes read so far.
     ///
     /// # Errors
-    /// Fails only if the file cannot be read; what is damaged is told in the summary.
+    /// Fails only if the file cannot be read. Damage is reported in the summary.
     pub fn read(
         self,
         progress: &dyn Fn(u64),
@@ -200,7 +200,7 @@ fn doubts(info: &TraceInfo, survey: &Survey, bundles: &BundleReader) -> Vec<Doub
     late.into_iter().chain(doubts).collect()
 }
 
-/// Lost events by CPU, as the kernel counted them where it did.
+/// Lost events by CPU: the kernel's own count if there is one.
 fn lost_event_counts(mut counts: BTreeMap<u16, u64>, survey: &Survey) -> BTreeMap<u16, u64> {
     for (&cpu, &(start, end)) in &survey.kernel_lost_counts {
         let count = counts.entry(cpu).or_default();

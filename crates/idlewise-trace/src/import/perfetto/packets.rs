@@ -1,7 +1,7 @@
-//! The packets of a trace, one at a time: a file is one message, whose only field is repeated.
+//! Reads the packets of a trace one at a time. A file is one message with a single repeated field.
 //!
-//! What is held is the largest packet, within a bound. Packets may hold compressed packets, which
-//! are unpacked within the same bound; those hold no further ones.
+//! Only the largest packet is held in memory, up to a limit. Packets may contain compressed
+//! packets, which are decompressed within the same limit. They cannot be nested.
 
 use std::io::Read;
 
@@ -12,28 +12,28 @@ use super::wire::{Fields, Value, varint};
 use crate::import::source::{ReadAt, fill_at};
 use crate::import::{ImportError, Truncation, TruncationReason};
 
-/// `Trace.packet`, as its key is written.
+/// The encoded key of `Trace.packet`.
 const PACKET_KEY: u8 = 0x0a;
 
 /// How much is read at a time.
 const BLOCK_BYTE_COUNT: usize = 1 << 18;
 
-/// The largest packet that is read, and the most that one may unpack to. Recorders write packets of
-/// at most a few hundred kilobytes.
+/// The largest packet that is read, and the most that one may decompress to. Recorders write
+/// packets of at most a few hundred kilobytes.
 const MAX_PACKET_BYTE_COUNT: usize = 1 << 26;
 
-/// The largest window of zstd, as a power of two.
+/// The binary logarithm of zstd's largest window.
 const MAX_WINDOW_LOG: u32 = 26;
 
-/// Whether a file that begins with these bytes is a trace: packets in a row, the last one perhaps
-/// longer than what there is of it.
+/// Whether a file that begins with these bytes is a trace: a sequence of packets, the last of which
+/// may continue past them.
 pub(super) fn are_packets(first: &[u8]) -> bool {
     let mut rest = first;
     let mut whole_count = 0;
     while !rest.is_empty() {
         let Some((start, byte_count)) = head(rest) else { return whole_count > 0 };
         let Some(packet) = rest.get(start..).and_then(|rest| rest.get(..byte_count)) else {
-            // A packet longer than this: at least its first field must be a packet's.
+            // The packet continues past these bytes. At least its first field must be a valid one.
             let begun = rest.get(start..).unwrap_or_default();
             return whole_count > 0 || begun.first().is_some_and(|&key| is_key(key));
         };
@@ -47,13 +47,13 @@ pub(super) fn are_packets(first: &[u8]) -> bool {
     whole_count > 0
 }
 
-/// Whether a key's first byte has a wire type that there is and a number above zero.
+/// Whether a key's first byte has a valid wire type and a number above zero.
 fn is_key(byte: u8) -> bool {
     matches!(byte & 7, 0 | 1 | 2 | 5) && byte >> 3 != 0
 }
 
-/// Where in these bytes the packet at their beginning starts, and how long it is. `None` if there
-/// is no packet, or not all of its head.
+/// Returns where the first packet's body starts and how long it is; `None` if there is no packet,
+/// or its head is incomplete.
 fn head(bytes: &[u8]) -> Option<(usize, usize)> {
     let (&key, after_key) = bytes.split_first()?;
     if key != PACKET_KEY {
@@ -63,7 +63,7 @@ fn head(bytes: &[u8]) -> Option<(usize, usize)> {
     Some((bytes.len() - rest.len(), usize::try_from(byte_count).ok()?))
 }
 
-/// A packet of a file, which may hold compressed ones.
+/// A packet of a file. It may contain compressed packets.
 pub(super) struct OuterPacket<'a> {
     /// Where in the file its key is.
     pub(super) at_byte: u64,
@@ -72,25 +72,25 @@ pub(super) struct OuterPacket<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// Gives `packet` each packet of a file. Returns where the packets end before the file does, or in
-/// its middle.
+/// Calls `packet` with each packet of a file. Returns where the packets end if that is before the
+/// end of the file or inside a packet.
 pub(super) fn each_packet(
     source: &dyn ReadAt,
     packet: &mut dyn FnMut(OuterPacket<'_>),
 ) -> Result<Option<Truncation>, ImportError> {
     let mut buffer: Vec<u8> = vec![0; BLOCK_BYTE_COUNT];
-    // What of the buffer is read and not yet given out, and where in the file that ends.
+    // The part of the buffer that is read but not passed on, and the file offset of its end.
     let (mut start, mut end) = (0, 0);
     let mut read_at: u64 = 0;
     let mut stopped: Option<(u64, TruncationReason)> = None;
     loop {
-        // All whole packets of the buffer.
+        // All complete packets in the buffer.
         let mut missing = 0;
         while stopped.is_none() {
             let rest = buffer.get(start..end).unwrap_or_default();
             let at_byte = read_at - rest.len() as u64;
             let Some((head_byte_count, byte_count)) = head(rest) else {
-                // A head of the longest has eleven bytes; one that is not whole yet has fewer.
+                // A head has at most eleven bytes, so an incomplete one has fewer.
                 let is_begun = rest.len() < 11 && rest.first().is_none_or(|&key| key == PACKET_KEY);
                 if !is_begun {
                     stopped = Some((at_byte, TruncationReason::BrokenRecord));
@@ -114,7 +114,7 @@ pub(super) fn each_packet(
         }
         buffer.copy_within(start..end, 0);
         (start, end) = (0, end - start);
-        // A packet that is longer than the buffer makes it grow with what there is of it.
+        // If a packet is longer than the buffer, the buffer grows as the packet is read.
         let room = missing.clamp(BLOCK_BYTE_COUNT / 2, 4 * BLOCK_BYTE_COUNT);
         if buffer.len() < end + room {
             buffer.resize(end + room, 0);
@@ -146,14 +146,14 @@ pub(super) fn packets(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Packets that are compressed in one.
+/// Several packets compressed as one.
 pub(super) struct Compressed<'a> {
     is_zstd: bool,
     bytes: &'a [u8],
 }
 
 impl<'a> Compressed<'a> {
-    /// `None` if this packet is no such.
+    /// Returns `None` if this packet does not contain compressed packets.
     pub(super) fn of(body: &'a [u8]) -> Option<Self> {
         Fields::of(body).find_map(|(number, value)| {
             let bytes = value.bytes()?;
@@ -165,8 +165,8 @@ impl<'a> Compressed<'a> {
         })
     }
 
-    /// Unpacks them into the empty `unpacked`, as bytes of a file; false if there is more than could
-    /// be unpacked.
+    /// Decompresses them into the empty `unpacked`. Returns false if not everything could be
+    /// decompressed.
     pub(super) fn unpack(&self, unpacked: &mut Vec<u8>) -> bool {
         let limit = MAX_PACKET_BYTE_COUNT as u64 + 1;
         let result = match self.is_zstd {
@@ -187,13 +187,13 @@ impl<'a> Compressed<'a> {
     }
 }
 
-/// A packet of events, or another one, as far as all have the same fields.
+/// A packet, of events or not. These are the fields that all packets share.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PacketHead<'a> {
     pub(super) ftrace: Option<&'a [u8]>,
-    /// Who wrote it; packets of one writer are in its order.
+    /// Its writer. The packets of one writer are in order.
     pub(super) sequence_id: u64,
-    /// Whether it is of another machine.
+    /// Whether it comes from another machine.
     pub(super) is_foreign: bool,
     /// Whether packets of its sequence are missing before it.
     pub(super) is_after_loss: bool,

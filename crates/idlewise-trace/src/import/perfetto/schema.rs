@@ -1,4 +1,4 @@
-//! The published messages that we read, by their fields' numbers (Perfetto's protos/perfetto/trace).
+//! The published messages that we read, by field number (Perfetto's protos/perfetto/trace).
 
 use crate::tracepoint::FieldName;
 
@@ -44,14 +44,14 @@ pub(super) mod event {
     pub(crate) const GENERIC_FIELD_STRING: u32 = 3;
 }
 
-/// An event with a message of its own.
+/// An event that has its own message type.
 pub(super) struct Typed {
     /// Its field in `FtraceEvent`.
     pub(super) number: u32,
     pub(super) name: &'static str,
-    /// The integers that we read of it.
+    /// The integer fields that we read.
     pub(super) fields: &'static [(u32, FieldName)],
-    /// The field of an interrupt's name or an IPI's reason.
+    /// The field with an interrupt's name or an IPI's reason.
     pub(super) name_field: Option<u32>,
 }
 
@@ -59,7 +59,7 @@ const fn row(number: u32, name: &'static str, fields: &'static [(u32, FieldName)
     Typed { number, name, fields, name_field: None }
 }
 
-/// Every event with a message of its own that we read.
+/// Every event with its own message type that we read.
 pub(super) const TYPED: &[Typed] = &[
     row(4, "sched_switch", &[(6, FieldName::NextPid)]),
     row(13, "cpu_idle", &[(1, FieldName::State), (2, FieldName::CpuId)]),

@@ -1,8 +1,8 @@
-//! The streams of a trace, read part by part.
+//! Reads the streams of a trace, part by part.
 //!
-//! A chunk of the file has packets of many CPUs. It is held until each stream that has a part in it
-//! has read it, which is soon, for streams are read in the order of time; if not, the chunk that has
-//! waited longest makes room, and is read again.
+//! A chunk of the file has packets of many CPUs. It is held until every stream with a part in it
+//! has read that part. That usually happens soon, because streams are read in order of time.
+//! Otherwise the chunk that has been unused longest is dropped, and read again later.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +16,24 @@ use crate::import::ImportError;
 use crate::import::merge::StreamReader;
 use crate::import::source::{ReadAt, bytes_at};
 
-/// How many bytes of chunks are held for streams that have not read them; one more chunk than that,
-/// at least.
+/// How many bytes of chunks are held for streams that have not read them. In addition, at least one
+/// chunk is always held.
 const MAX_HELD_BYTE_COUNT: usize = 1 << 25;
 
-/// Of how many events of the same time it is looked whether two sequences have the same.
+/// The most events with equal times that are compared to find events that two sequences share.
 const MAX_SAME_TIME_COUNT: usize = 64;
 
-/// How far apart two buffers of the kernel may have the same moment.
+/// How far the times of one moment may differ between two kernel buffers.
 const TWIN_NS: i64 = 1_000;
 
-/// A stream, and how far it is read.
+/// A stream, and how far it has been read.
 pub(super) struct StreamPlace<'a> {
     number: u32,
     stream: &'a Stream,
     next_part: usize,
-    /// Whether any of its events was read: before that nothing can be missed.
+    /// Whether any of its events was read. Before that, nothing can be missing.
     has_events: bool,
-    /// Events were lost, and none came behind that yet.
+    /// Events were lost, and none has come since.
     is_after_loss: bool,
 }
 
@@ -61,16 +61,16 @@ pub(super) struct Streams<'a> {
     held: FxHashMap<u32, Held>,
     held_byte_count: usize,
     use_count: u64,
-    /// Only of a trace with several sequences.
+    /// Used only for a trace with several sequences.
     twins: Option<Twins>,
 }
 
 /// A chunk in memory.
 struct Held {
     bytes: Vec<u8>,
-    /// The bundles, by stream and then as the chunk has them.
+    /// The bundles, by stream and then in the chunk's order.
     bundles: Vec<Place>,
-    /// How many streams have yet to read it.
+    /// How many streams still have to read it.
     reader_count: usize,
     used_at: u64,
 }
@@ -80,7 +80,7 @@ struct Place {
     stream: u32,
     start: usize,
     end: usize,
-    /// How often packets of its sequence were lost from the chunk's beginning to it.
+    /// How many losses of packets its sequence had between the chunk's beginning and this bundle.
     loss_count: u32,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Takes a chunk out of those that are held, or reads it. With it comes how many bytes were
+    /// Takes a chunk out of those that are held, or reads it. Also returns how many bytes were
     /// read.
     fn take(&mut self, number: u32) -> Result<(Held, u64), ImportError> {
         self.use_count += 1;
@@ -154,7 +154,7 @@ impl<'a> Streams<'a> {
         places
     }
 
-    /// Puts a chunk back for the streams that have yet to read it.
+    /// Puts a chunk back for the streams that still have to read it.
     fn put_back(&mut self, number: u32, mut chunk: Held) {
         chunk.reader_count = chunk.reader_count.saturating_sub(1);
         if chunk.reader_count == 0 {
@@ -171,7 +171,7 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Reads what a chunk has of a stream.
+    /// Reads a stream's events in a chunk.
     fn read_part(&mut self, chunk: &Held, place: &mut StreamPlace<'a>, events: &mut Vec<Event>) {
         let cpu = place.stream.cpu;
         let start = chunk.bundles.partition_point(|bundle| bundle.stream < place.number);
@@ -186,7 +186,7 @@ impl<'a> Streams<'a> {
             if has_lost_events && place.has_events {
                 *self.lost_counts.entry(cpu).or_default() += 1;
             }
-            // A loss waits for an event to come behind it.
+            // A loss is reported before the next event, so it waits until there is one.
             let Some(&first) = events.get(start) else { continue };
             let is_after_loss = std::mem::take(&mut place.is_after_loss);
             if is_after_loss && place.has_events {
@@ -242,21 +242,20 @@ impl<'a> StreamReader for Streams<'a> {
     }
 }
 
-/// Finds events that two sequences have of the same moment.
+/// Finds events that two sequences recorded at the same moment.
 ///
-/// Two sources of events may read the same buffer of the kernel, and then have events of the very
-/// same time; or each has a buffer of its own, and times of one moment differ a little. So events
-/// that change a CPU's state or a timer's are taken from the sequence that had the first of them,
-/// until that ends; of others, which change nothing when they come twice, only those that are wholly
-/// the same count once.
+/// Two sources may read the same kernel buffer, and then have events with exactly equal times. Or
+/// each has its own buffer, and the times of one moment differ slightly. Therefore events that
+/// change the state of a CPU or a timer are taken from the sequence that first had one, until it
+/// ends. Other events do no harm if they come twice, so only exact duplicates are dropped.
 #[derive(Default)]
 struct Twins {
-    /// Which sequence a CPU's events of a kind are taken from.
+    /// The sequence from which a CPU's events of a kind are taken.
     owners: FxHashMap<(u8, u16), u64>,
-    /// The last event's time of each sequence and CPU that has ended.
+    /// The time of the last event of each sequence and CPU that has ended.
     ended_at_ns: FxHashMap<(u64, u16), i64>,
     now_ns: i64,
-    /// Others of the last time.
+    /// The other events with the current time.
     same_time: Vec<(u64, Event)>,
 }
 
@@ -289,7 +288,7 @@ impl Twins {
     }
 }
 
-/// A number for the kinds of events that all come from one tracepoint and change something.
+/// A number for each kind of event that comes from a single tracepoint and changes state.
 fn kind_with_owner(kind: EventKind) -> Option<u8> {
     Some(match kind {
         EventKind::IdleEntry { .. } | EventKind::IdleExit => 0,

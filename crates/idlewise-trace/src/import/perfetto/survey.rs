@@ -1,17 +1,17 @@
-//! The first walk through a trace: where each CPU's events lie, and all that packets of other kinds
-//! say.
+//! The first pass through a trace: locates each CPU's events, and reads all other packets.
 //!
-//! A recorder may have several sources of events, each with packets of a sequence of its own, and
-//! a service that writes out sequence after sequence, now and then or at the end:
+//! A recorder may have several sources of events, each writing its own sequence of packets. Its
+//! service writes out one sequence after another, from time to time or at the end:
 //!
 //! ```text
 //!   file    A: cpu 0, 1, 0, 1, ... | B: cpu 0, 1, 0, ... | A: ... | B: ...
 //!   times   0 s         ...  2.5 s | 0 s    ...    2.5 s | ... 5 s | ... 5 s
 //! ```
 //!
-//! What one sequence has of one CPU is in the order of time, as the kernel's buffer was; nothing else
-//! need be. That is a stream, read in parts of the file that this walk notes: no events are held, and
-//! no file but this one is needed, however long a block of one sequence is.
+//! The events of one CPU in one sequence are in order of time, as they were in the kernel's buffer.
+//! Nothing else need be in order. They form a stream, which is read from the parts of the file that
+//! this pass notes. No events are held and no temporary file is needed, however long a sequence's
+//! block is.
 
 use std::collections::BTreeMap;
 
@@ -26,40 +26,41 @@ use crate::import::source::ReadAt;
 use crate::import::{ImportError, TraceInfo, Truncation};
 use crate::tracepoint::Tracepoint;
 
-/// How many events of each sequence show what the rest of it has.
+/// How many events of each sequence are examined to find out which kinds it has.
 const SURVEY_EVENT_COUNT: u64 = 1 << 19;
 
-/// Packets together are read at once up to this size.
+/// Adjacent packets are read together up to this size.
 const CHUNK_BYTE_COUNT: u64 = 1 << 16;
 
-/// Snapshots whose clocks lie this much further apart than before tell of a suspend. Nothing else
-/// moves the two clocks apart; between the readings of the one and the other some time passes.
+/// If the distance between the two clocks grows by this much from one snapshot to the next, the
+/// machine was suspended. Nothing else moves them apart, but some time passes between reading one
+/// and the other.
 const SUSPEND_NS: i64 = 10_000_000;
 
-/// More suspends than this are no machine's.
+/// No machine is suspended more often than this.
 const MAX_OFFSET_COUNT: usize = 1 << 16;
 
-/// A recorder knows some hundred kinds of events.
+/// A recorder knows some hundreds of kinds of events.
 const MAX_KIND_COUNT: usize = 1 << 12;
 
-/// Packets that lie together in the file.
+/// Adjacent packets in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     pub(super) at_byte: u64,
     pub(super) byte_count: u64,
-    /// Whether it is one packet, without its head, that holds compressed ones.
+    /// Whether it is a single packet, without its head, that contains compressed ones.
     pub(super) is_packed: bool,
 }
 
-/// A chunk that has packets of a stream.
+/// A chunk that contains packets of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) chunk: u32,
-    /// Whether packets were lost between this chunk and the stream's packets before.
+    /// Whether packets were lost between the stream's previous packets and this chunk.
     pub(super) is_after_loss: bool,
 }
 
-/// What one sequence has of one CPU.
+/// The events of one CPU in one sequence.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) sequence_id: u64,
@@ -71,11 +72,11 @@ pub(super) struct Stream {
 /// A writer of packets.
 #[derive(Default)]
 struct Sequence {
-    /// How many of its events were looked at.
+    /// How many of its events were examined.
     event_count: u64,
     has_bundles: bool,
     loss_count: u32,
-    /// The chunk that its last packet is in, and how many losses there were before that.
+    /// The chunk that contains its last packet, and the number of losses before that chunk.
     chunk: Option<u32>,
     loss_count_before_chunk: u32,
 }
@@ -87,22 +88,23 @@ pub(super) struct Survey {
     pub(super) streams: Vec<Stream>,
     /// The streams' numbers by sequence and CPU.
     pub(super) index: FxHashMap<(u64, u16), u32>,
-    /// With the events that were seen, the descriptions and the clocks.
+    /// The reader, which holds the events seen, the descriptions and the clocks.
     pub(super) bundles: BundleReader,
     pub(super) info: TraceInfo,
     pub(super) bundle_count: u64,
-    /// The clocks of the events that were looked at.
+    /// The clocks of the events that were examined.
     pub(super) clocks: Vec<TraceClock>,
     pub(super) suspend_count: u64,
     pub(super) foreign_packet_count: u64,
     pub(super) lost_packet_count: u64,
-    /// What the kernel counted for each CPU, at the trace's beginning and at its end.
+    /// The kernel's count of lost events for each CPU, at the beginning and at the end of the
+    /// trace.
     pub(super) kernel_lost_counts: BTreeMap<u16, (u64, u64)>,
     pub(super) undecodable_count: u64,
     pub(super) truncated: Option<Truncation>,
     kinds: FxHashSet<u32>,
     sequences: FxHashMap<u64, Sequence>,
-    /// Times on CLOCK_BOOTTIME, and how far it was ahead of CLOCK_MONOTONIC.
+    /// Times on CLOCK_BOOTTIME, each with the offset to CLOCK_MONOTONIC.
     offsets: Vec<(i64, i64)>,
 }
 
@@ -129,7 +131,7 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Puts a packet into a chunk, which is the last one then.
+    /// Adds a packet to the last chunk, or to a new one.
     fn place(&mut self, outer: &OuterPacket<'_>, is_packed: bool) {
         let body_byte_count = outer.body.len() as u64;
         let head_byte_count = outer.head_byte_count as u64;
@@ -147,12 +149,12 @@ impl Survey {
         }
     }
 
-    /// Looks at a packet of the last chunk.
+    /// Examines a packet of the last chunk.
     fn see(&mut self, body: &[u8]) {
         let head = PacketHead::of(body);
         self.undecodable_count += u64::from(!head.is_whole);
         if head.is_foreign {
-            // A virtual machine's, whose CPUs are none of ours.
+            // It comes from a virtual machine, whose CPUs are not ours.
             self.foreign_packet_count += u64::from(head.ftrace.is_some());
             return;
         }
@@ -161,7 +163,7 @@ impl Survey {
             Some(_) => self.sequences.entry(head.sequence_id).or_default(),
             None => {
                 self.see_other(body);
-                // Of a sequence without events nothing is known.
+                // Nothing is known about a sequence without events.
                 let Some(sequence) = self.sequences.get_mut(&head.sequence_id) else { return };
                 sequence
             }
@@ -172,7 +174,7 @@ impl Survey {
         }
         if head.is_after_loss {
             sequence.loss_count = sequence.loss_count.wrapping_add(1);
-            // Before anything was read nothing can be missed.
+            // Before anything was read, nothing can be missing.
             self.lost_packet_count += u64::from(sequence.has_bundles);
         }
         let Some(bundle) = head.ftrace else { return };
@@ -213,7 +215,7 @@ impl Survey {
         }
     }
 
-    /// Reads a packet that is no bundle.
+    /// Reads a packet that is not a bundle.
     fn see_other(&mut self, body: &[u8]) {
         for (number, value) in Fields::of(body) {
             match (number, value) {
@@ -272,12 +274,12 @@ impl Survey {
         self.info.cpu_count = cpu_count.and_then(|count| u32::try_from(count).ok());
     }
 
-    /// How many kinds of events were seen, those that we do not need too.
+    /// How many kinds of events were seen, including those that we do not need.
     pub(super) fn kind_count(&self) -> usize {
         self.kinds.len().max(self.bundles.seen().count())
     }
 
-    /// What the trace can tell.
+    /// The tracepoints that were recorded, as far as the trace shows them.
     pub(super) fn tracepoints(&self) -> Tracepoints {
         let of = |event: &Tracepoint| {
             let needs_address = Tracepoints::HRTIMER_START

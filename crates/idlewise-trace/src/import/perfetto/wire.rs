@@ -1,7 +1,6 @@
-//! Protocol buffers as they lie in memory: the fields of a message, one after the other, without
-//! copies.
+//! Reads protocol buffers in place: the fields of a message in order, without copying.
 
-/// What a field holds.
+/// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Number(u64),
@@ -24,13 +23,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes as text; what is no UTF-8 is replaced.
+    /// The bytes as text. Invalid UTF-8 is replaced.
     pub(super) fn text(self) -> Option<String> {
         self.bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 }
 
-/// The fields of a message, with their numbers, as far as they can be read.
+/// Iterates over the fields of a message with their numbers, as far as they can be read.
 #[derive(Clone, Debug)]
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
@@ -41,7 +40,7 @@ impl<'a> Fields<'a> {
         Self { rest: message }
     }
 
-    /// What is behind the fields that were read: nothing, unless the message is broken.
+    /// The bytes after the fields that were read. Empty unless the message is broken.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -68,7 +67,7 @@ impl<'a> Fields<'a> {
                 let (bytes, rest) = rest.split_first_chunk()?;
                 (Value::Number(u32::from_le_bytes(*bytes).into()), rest)
             }
-            // Groups, which no published message has, and types that there are not.
+            // Groups, which no published message has, and invalid types.
             _ => return None,
         };
         (number > 0).then_some((number, value, rest))
@@ -89,7 +88,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// The number at the beginning of these bytes, and what is behind it.
+/// Reads the number at the beginning of these bytes, and returns it with the rest.
 #[inline]
 pub(super) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     match bytes.split_first() {
@@ -98,7 +97,7 @@ pub(super) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     }
 }
 
-/// As [`varint`], for a number of several bytes: times have seven, addresses ten.
+/// Like [`varint`], for a number of several bytes. Times have seven, addresses ten.
 #[inline]
 fn long_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     const GOES_ON: u64 = 0x8080_8080_8080_8080;
@@ -106,7 +105,7 @@ fn long_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let [a, b, c, d, e, f, g, h, ninth, tenth] = *first;
     let word = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
     let ends = !word & GOES_ON;
-    // All bits up to that of the first byte that is the last, without those that say so.
+    // Keep all bits up to the end of the last byte, without the continuation bits.
     let word = word & (ends ^ ends.wrapping_sub(1)) & !GOES_ON;
     let pairs = (word & 0x007f_007f_007f_007f) | (word & 0x7f00_7f00_7f00_7f00) >> 1;
     let quads = (pairs & 0x0000_3fff_0000_3fff) | (pairs & 0x3fff_0000_3fff_0000) >> 2;
@@ -117,17 +116,17 @@ fn long_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let value = value | u64::from(ninth & 0x7f) << 56;
     match (ninth, tenth) {
         (..0x80, _) => Some((value, bytes.get(9..)?)),
-        // The tenth byte has one bit.
+        // The tenth byte can contribute only one bit.
         (_, 0 | 1) => Some((value | u64::from(tenth) << 63, bytes.get(10..)?)),
         _ => None,
     }
 }
 
-/// As [`varint`], for what is near the end.
+/// Like [`varint`], for numbers near the end of the bytes.
 fn slow_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0;
     for (index, &byte) in bytes.iter().take(10).enumerate() {
-        // The tenth byte has one bit.
+        // The tenth byte can contribute only one bit.
         if index == 9 && byte > 1 {
             return None;
         }
@@ -139,7 +138,7 @@ fn slow_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// The numbers of a repeated field that is packed.
+/// The numbers of a packed repeated field.
 pub(super) fn packed(mut bytes: &[u8]) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || {
         let (value, rest) = varint(bytes)?;
@@ -148,7 +147,7 @@ pub(super) fn packed(mut bytes: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The first field of a message that has that number.
+/// The first field of a message with that number.
 pub(super) fn field(message: &[u8], number: u32) -> Option<Value<'_>> {
     Fields::of(message).find(|&(found, _)| found == number).map(|(_, value)| value)
 }
@@ -195,7 +194,7 @@ mod tests {
                 assert_eq!(varint(&bytes[..cut]), None, "{number} cut to {cut} bytes");
             }
         }
-        // Longer than it need be, and longer than it may be.
+        // Encodings that are longer than necessary, and longer than allowed.
         for bytes in [b"\x80\x80\x00".as_slice(), b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"] {
             let expected = prost::encoding::decode_varint(&mut &bytes[..]).ok();
             assert_eq!(varint(bytes).map(|(number, _)| number), expected, "{bytes:02x?}");

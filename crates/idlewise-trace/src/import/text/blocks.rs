@@ -1,4 +1,4 @@
-//! A file's lines, read block by block: what is held is a block and the beginning of a line.
+//! Reads a file's lines block by block. Memory holds one block and the beginning of a line.
 
 use std::ops::ControlFlow;
 
@@ -7,11 +7,11 @@ use memchr::{memchr, memrchr};
 use crate::import::ImportError;
 use crate::import::source::{ReadAt, fill_at};
 
-/// How much is read at a time; it stays in a core's own cache until it is parsed.
+/// How much is read at a time: small enough to stay in a core's private cache until it is parsed.
 const BLOCK_BYTE_COUNT: usize = 1 << 18;
 
-/// The longest line that is looked at. Events have hundreds of bytes; longer lines are programs
-/// in the HTML files that the text may be part of.
+/// The longest line that is parsed. Events have hundreds of bytes. Longer lines are scripts in HTML
+/// files that contain the text.
 const MAX_LINE_BYTE_COUNT: usize = 1 << 16;
 
 /// Where reading lines ended.
@@ -19,22 +19,22 @@ const MAX_LINE_BYTE_COUNT: usize = 1 << 16;
 pub(super) struct End {
     /// How many bytes were read.
     pub(super) byte_count: u64,
-    /// How many of them are of a last line that has no end.
+    /// How many of them belong to a last line without an end.
     pub(super) cut_byte_count: u64,
 }
 
-/// Gives `block` the bytes of a file as they are read, then `line` each line of them with its place,
-/// until the file's end or a break.
+/// Calls `block` with the bytes as they are read, then `line` with each line in them and its
+/// offset, until the end of the file or a break.
 pub(super) fn each_line(
     source: &dyn ReadAt,
     block: &mut dyn FnMut(&[u8]),
     line: &mut impl FnMut(&[u8], u64) -> ControlFlow<()>,
 ) -> Result<End, ImportError> {
-    // The beginning of a line, then the block that goes on with it.
+    // The beginning of a line, then the block that continues it.
     let mut buffer = vec![0; MAX_LINE_BYTE_COUNT + BLOCK_BYTE_COUNT];
     let mut kept = 0;
     let mut read_at = 0;
-    // How many bytes of a line that is too long were let go.
+    // How many bytes of an overlong line were dropped.
     let mut dropped: u64 = 0;
     loop {
         let into = buffer.get_mut(kept..kept + BLOCK_BYTE_COUNT).unwrap_or_default();

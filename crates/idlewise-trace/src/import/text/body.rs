@@ -1,5 +1,5 @@
-//! What an event's line says after its name, in the words of the kernel (tracefs) or of
-//! libtraceevent (trace-cmd), into fields.
+//! Parses the fields in an event's line after its name, as the kernel (tracefs) or libtraceevent
+//! (trace-cmd) prints them.
 
 use std::hash::Hasher;
 
@@ -10,12 +10,12 @@ use super::line::number;
 use crate::import::named::Fields;
 use crate::tracepoint::{FieldName, TIMER_DEFERRABLE, wheel_flags_without_cpu};
 
-/// What differs between recorders and kernels and only many lines together tell.
+/// Differences between recorders and kernels that only many lines together show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dialect {
     /// Timers' flags are printed wrong and must not be read.
     pub(super) has_false_flags: bool,
-    /// Timers' flags in hexadecimal are those of Linux 4.2 to 4.7.
+    /// Timers' flags in hexadecimal have the layout of Linux 4.2 to 4.7.
     pub(super) has_old_flags: bool,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Dialect {
 const OLD_TIMER_DEFERRABLE: u32 = 1 << 20;
 const OLD_TIMER_CPU_MASK: u32 = (1 << 19) - 1;
 
-/// A line's fields. What can't be read is left out, and the event is then found to lack it.
+/// Parses a line's fields. Unreadable fields are left out, and the event is then found incomplete.
 #[inline]
 pub(super) fn fields<'a>(name: &[u8], body: &'a [u8], cpu: u16, dialect: Dialect) -> Fields<'a> {
     let mut fields = Fields::default();
@@ -42,7 +42,7 @@ pub(super) fn fields<'a>(name: &[u8], body: &'a [u8], cpu: u16, dialect: Dialect
     fields
 }
 
-/// Reads all `key=value` that we know.
+/// Reads all `key=value` pairs that we know.
 #[inline]
 fn read_pairs(body: &[u8], cpu: u16, dialect: Dialect, fields: &mut Fields<'_>) {
     let mut rest = body;
@@ -60,7 +60,7 @@ fn read_pairs(body: &[u8], cpu: u16, dialect: Dialect, fields: &mut Fields<'_>) 
             FieldName::Function => Some(symbol_hash(value)),
             FieldName::Flags if dialect.has_false_flags => None,
             FieldName::Flags => {
-                // The CPU, if it is there, comes before.
+                // If the CPU is given, it comes before the flags.
                 let cpu = fields.get(FieldName::Cpu).map_or(cpu, |cpu| cpu as u16);
                 timer_flags(value, cpu, dialect)
             }
@@ -104,7 +104,7 @@ fn after_last<'a>(text: &'a [u8], mark: &[u8]) -> Option<&'a [u8]> {
     text.get(memmem::rfind(text, mark)? + mark.len()..)
 }
 
-/// Decimal, or hexadecimal with its mark; negative numbers as the kernel stores them.
+/// Decimal, or hexadecimal with `0x`. Negative numbers become what the kernel stores.
 fn integer(text: &[u8]) -> Option<u64> {
     if let Some(digits) = text.strip_prefix(b"0x") {
         return hexadecimal(digits);
@@ -121,7 +121,7 @@ fn integer(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// An address, or the hash that the kernel prints in its place.
+/// An address, or the hash that the kernel prints instead.
 fn address(text: &[u8]) -> Option<u64> {
     hexadecimal(text.strip_prefix(b"0x").unwrap_or(text))
 }
@@ -136,7 +136,7 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// A function by its name alone: recorders add `/0x0`, `+0x0/0x10` or nothing.
+/// A hash of a function's name. Recorders append `/0x0`, `+0x0/0x10` or nothing.
 fn symbol_hash(text: &[u8]) -> u64 {
     let end = text.iter().position(|byte| matches!(byte, b'/' | b'+')).unwrap_or(text.len());
     let mut hasher = FxHasher::default();
@@ -144,8 +144,8 @@ fn symbol_hash(text: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// A timer's flags, with its CPU, as `include/linux/timer.h` has them today: of `D|P|I`, of
-/// nothing at all, or of a number.
+/// A timer's flags, including its CPU, in today's layout (`include/linux/timer.h`). The text may be
+/// letters such as `D|P|I`, empty, or a number.
 fn timer_flags(text: &[u8], cpu: u16, dialect: Dialect) -> Option<u64> {
     if text.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b'|')) {
         return Some(wheel_flags_without_cpu(text.contains(&b'D'), cpu).into());

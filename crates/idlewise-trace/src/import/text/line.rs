@@ -1,4 +1,4 @@
-//! One line of a trace's text: who, where, when, which event.
+//! One line of a trace's text: task, CPU, time, event.
 //!
 //! ```text
 //!           <idle>-0     [001]  2953.853578: reschedule_entry:     vector=253
@@ -7,13 +7,13 @@
 //!        have any letters
 //! ```
 //!
-//! Columns differ between kernels, recorders and options, and a task's name may look like anything,
-//! so a line is found by the one thing that all have: a CPU's number in brackets, then at most a
-//! few words without meaning for us, then a time and a name that both end with a colon.
+//! Columns differ between kernels, recorders and options, and a task's name can look like anything.
+//! A line is therefore recognised by what all have in common: a CPU's number in brackets, then at
+//! most a few words that we ignore, then a time and a name that both end with a colon.
 
 use memchr::memchr;
 
-/// How many words may stand between CPU and time: flags, and what options add.
+/// How many words may come between CPU and time: flags, and what options add.
 const MAX_WORD_COUNT: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum Line<'a> {
     /// The kernel or the recorder dropped events of this CPU before this line.
     Lost {
         cpu: u16,
-        /// `None` if it did not say how many.
+        /// `None` if the text does not say how many.
         event_count: Option<u64>,
     },
     /// A comment, a stack, a line of something else.
@@ -40,7 +40,7 @@ pub(super) struct EventLine<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Time {
     pub(super) at_ns: i64,
-    /// How many digits it has after the point; 0 for a clock that counts something else than time.
+    /// How many digits it has after the point; 0 for a clock that does not count time.
     pub(super) digit_count: u8,
 }
 
@@ -67,8 +67,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// `CPU:1 [LOST 12 EVENTS]` of the kernel, `CPU:1 [12 EVENTS DROPPED]` of trace-cmd; both may lack
-/// the count.
+/// `CPU:1 [LOST 12 EVENTS]` of the kernel, `CPU:1 [12 EVENTS DROPPED]` of trace-cmd; either may
+/// omit the count.
 fn lost(line: &[u8]) -> Option<Line<'_>> {
     let (cpu, rest) = number(line.strip_prefix(b"CPU:")?)?;
     let words = rest.strip_prefix(b" [")?;
@@ -83,8 +83,8 @@ fn lost(line: &[u8]) -> Option<Line<'_>> {
     Some(Line::Lost { cpu: u16::try_from(cpu).ok()?, event_count })
 }
 
-/// The event of a line whose rest after an opening bracket is `rest`; `None` if that bracket is not
-/// the one around the CPU.
+/// Parses an event's line from what follows an opening bracket; `None` if that bracket does not
+/// enclose the CPU.
 #[inline]
 fn after_bracket(rest: &[u8]) -> Option<EventLine<'_>> {
     let (cpu, rest) = number(rest)?;
@@ -159,12 +159,12 @@ mod tests {
             // trace-cmd report, without and with flags.
             "           sleep-25707 [012]     2.853565: cpu_idle:             state=1 cpu_id=12",
             "           sleep-25707 [012] d..2.     2.853565: cpu_idle:             state=1 cpu_id=12",
-            // tracefs of kernels with and without the flags, and with the option record-tgid.
+            // tracefs of kernels without and with flags, and with the option record-tgid.
             "          <idle>-0     [012]     2.853565: cpu_idle: state=1 cpu_id=12",
             "          <idle>-0     [012] dNh2     2.853565: cpu_idle: state=1 cpu_id=12",
             "  surfaceflinger-512   (  512) [012] d..2     2.853565: cpu_idle: state=1 cpu_id=12",
             "          <idle>-0     (-----) [012] d..2     2.853565: cpu_idle: state=1 cpu_id=12",
-            // Names that try to look like columns.
+            // Task names that look like columns.
             "     a [003] b: c-25707 [012] ..... 2.853565: cpu_idle: state=1 cpu_id=12",
             "        [x] - [7]-25707 [012] 2.853565: cpu_idle: state=1 cpu_id=12",
             " Thread-5 [9] 1.5-25707 [012] 2.853565: cpu_idle: state=1 cpu_id=12",
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(Line::parse(b"CPU:2 [LOST EVENTS]"), lost(2, None));
         assert_eq!(Line::parse(b"CPU:12 [136 EVENTS DROPPED]"), lost(12, Some(136)));
         assert_eq!(Line::parse(b"CPU:12 [EVENTS DROPPED]"), lost(12, None));
-        // A task may be called so.
+        // A task may have such a name.
         let line = b"CPU:1 [2]-77 [003] 2.853565: cpu_idle: state=1";
         assert!(matches!(Line::parse(line), Line::Event(_)));
     }

@@ -1,5 +1,5 @@
-//! ftrace's text: what tracefs's `trace` and `trace_pipe` give, what `trace-cmd report` prints, and
-//! Android's systrace, an HTML page around such a text.
+//! Imports ftrace's text: tracefs's `trace` and `trace_pipe`, the output of `trace-cmd report`, and
+//! Android's systrace, an HTML page that contains such a text.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -8,11 +8,11 @@
 //! | `body.rs` | from an event's words to its fields |
 //! | `survey.rs` | what the text's first part shows about the whole |
 //!
-//! What fields say is in `../named.rs`. A text is in the order of time already; an event that is
-//! not is moved to the time of the one before it, and counted. Nothing is held but a block, so
-//! memory does not grow with the file.
+//! `../named.rs` says what the fields mean. A text is already in order of time. An event that is
+//! not gets the time of the one before it, and is counted. Only one block is held, so memory does
+//! not grow with the file.
 //!
-//! Not in here: functions and graphs of other tracers, and what no idle log needs.
+//! Not supported: function and graph tracers, and what no idle log needs.
 
 mod blocks;
 mod body;
@@ -43,13 +43,13 @@ pub(super) const FORMAT: Format = Format {
     open: |file, _| Ok(Box::new(FtraceText::from_file(file)?)),
 };
 
-/// How much of the file shows what the rest of it has.
+/// How much of the file is surveyed to find out what it contains.
 const SURVEY_BYTE_COUNT: u64 = 1 << 24;
 
 /// How many events the sink gets at once.
 const BATCH_EVENT_COUNT: usize = 1 << 12;
 
-/// How the pages of systrace begin, in letters of either case.
+/// How systrace pages begin, in either case.
 const HTML_MAGICS: &[&[u8]] = &[b"<!doctype html", b"<html"];
 
 /// A text of ftrace whose first part has been read.
@@ -72,7 +72,7 @@ pub struct FtraceText {
     info: TraceInfo,
 }
 
-/// What the events' lines are part of.
+/// Where the events' lines are embedded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Page {
     Text,
@@ -91,13 +91,13 @@ impl Page {
         }
     }
 
-    /// The part of a line that may be the trace's.
+    /// The part of a line that may belong to the trace.
     #[inline]
     fn trace_line<'a>(&mut self, line: &'a [u8]) -> Option<&'a [u8]> {
         let Self::Html { is_in_data } = self else { return Some(line) };
         if *is_in_data {
             *is_in_data = memmem::find(line, b"</script>").is_none();
-            // The oldest pages hold it as a string of JavaScript, line by line.
+            // The oldest pages contain the trace as a JavaScript string, line by line.
             let line = line.strip_suffix(b"\\").unwrap_or(line);
             return Some(line.strip_suffix(b"\\n").unwrap_or(line));
         }
@@ -109,13 +109,13 @@ impl Page {
     }
 }
 
-/// Whether a file that begins with these bytes is one of ours.
+/// Whether a file that begins with these bytes is a text of ftrace.
 fn recognizes(first: &[u8]) -> bool {
     const MAGICS: &[&[u8]] = &[b"# tracer:", b"cpus=", b"version = ", b"TRACE:\n# tracer:"];
     if MAGICS.iter().any(|magic| first.starts_with(magic)) || Page::of(first) != Page::Text {
         return true;
     }
-    // The pipe's text has no header, and trace-cmd may begin with what it has to tell.
+    // The pipe's text has no header, and trace-cmd may print messages first.
     let lines = first.split_inclusive(|&byte| byte == b'\n');
     let mut whole = lines.filter_map(|line| line.strip_suffix(b"\n"));
     whole.any(|line| matches!(Line::parse(line.trim_ascii_end()), Line::Event(_)))
@@ -135,10 +135,10 @@ impl FtraceText {
         Self::from_source(Box::new(file), byte_count)
     }
 
-    /// As [`FtraceText::open`], for a file that is in memory.
+    /// Like [`FtraceText::open`], for a file in memory.
     ///
     /// # Errors
-    /// As there.
+    /// Fails like [`FtraceText::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
         let byte_count = bytes.len() as u64;
         Self::from_source(Box::new(bytes), byte_count)
@@ -192,11 +192,11 @@ impl FtraceText {
         &self.info
     }
 
-    /// Reads all events. `sink` gets them in slices, in the order of time over all CPUs. `progress`
-    /// is told how many bytes of the file have been read.
+    /// Reads all events. `sink` receives them in slices, in order of time over all CPUs. `progress`
+    /// is called with the number of bytes read so far.
     ///
     /// # Errors
-    /// Fails only if the file cannot be read; what is damaged is told in the summary.
+    /// Fails only if the file cannot be read. Damage is reported in the summary.
     pub fn read(
         self,
         progress: &dyn Fn(u64),
@@ -265,19 +265,19 @@ impl Recording for FtraceText {
     }
 }
 
-/// From lines to events.
+/// Turns lines into events.
 struct LineReader {
     dialect: Dialect,
     batch: Vec<Event>,
     is_seen: [bool; EVENT_COUNT],
-    /// CPUs that lost events, and how many, since the last event: their lines have no time, but
-    /// the next event comes right behind.
+    /// CPUs that lost events since the last event, and how many. Lines of losses have no time, but
+    /// the next event follows immediately.
     lost: Vec<(u16, u64)>,
     order: InOrder,
     summary: ReadSummary,
 }
 
-/// More lines of losses than this without an event between them are no recorder's.
+/// No recorder writes more lines of losses than this without an event between them.
 const MAX_LOST_COUNT: usize = 1 << 16;
 
 impl LineReader {
@@ -299,7 +299,7 @@ impl LineReader {
                 }
             }
             Line::Lost { cpu, event_count } => {
-                // At least one, if nobody counted.
+                // At least one, if the text has no count.
                 let event_count = event_count.unwrap_or(1).max(1);
                 let lost = self.summary.lost_event_counts.entry(cpu).or_default();
                 *lost = lost.saturating_add(event_count);

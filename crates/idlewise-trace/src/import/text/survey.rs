@@ -1,5 +1,5 @@
-//! What a text does not say but shows: which events it has, on which clock, in whose words. No
-//! header lists them, so the first part of the file is read for it.
+//! Finds out what a text shows but does not state: its events, its clock, and its dialect. No
+//! header lists them, so the first part of the file is read.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use crate::import::TraceInfo;
 use crate::import::named::{self, EVENT_COUNT};
 use crate::tracepoint::Decoded;
 
-/// Clocks that never differ by more than this when an event reads both are the same clock.
+/// Two clocks are the same if their readings in one event never differ by more than this.
 const SAME_CLOCK_NS: u64 = 1_000_000;
 
-/// Kernels have about two thousand tracepoints; what a text of noise shows beyond is not counted.
+/// Kernels have about two thousand tracepoints. Further names, as in random bytes, are not counted.
 const MAX_NAME_COUNT: usize = 1 << 12;
 
 #[derive(Default)]
@@ -24,10 +24,10 @@ pub(super) struct Survey {
     is_timeless: bool,
     /// The fewest digits after the point.
     digit_count: Option<u8>,
-    /// The smallest distance of a timer's clock to the event's.
+    /// The smallest difference between a timer's clock and the event's.
     clock_distance_ns: Option<u64>,
     wheel: WheelStarts,
-    /// How many events the kernel wrote beyond those in the file, over older ones.
+    /// How many events the kernel wrote over older ones, so that they are not in the file.
     overwritten_count: u64,
     cpu_count: Option<u32>,
 }
@@ -38,7 +38,7 @@ struct WheelStarts {
     count: u64,
     without_bucket_count: u64,
     without_cpu_count: u64,
-    /// Those whose flags are all that there are.
+    /// Those that have every flag set.
     all_flags_count: u64,
     max_hexadecimal: Option<u64>,
 }
@@ -95,12 +95,12 @@ impl Survey {
         }
     }
 
-    /// How many different events there are.
+    /// How many different event names there are.
     pub(super) fn name_count(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether the clock counts something else than time.
+    /// Whether the clock does not count time.
     pub(super) fn is_timeless(&self) -> bool {
         self.is_timeless
     }
@@ -115,14 +115,14 @@ impl Survey {
     pub(super) fn dialect(&self) -> Dialect {
         let wheel = &self.wheel;
         Dialect {
-            // Three flags at once are rare; that every timer has them is not so.
+            // Few timers have three flags at once. If all have, the flags are false.
             has_false_flags: wheel.all_flags_count > 0 && wheel.all_flags_count == wheel.count,
-            // Newer flags have the bucket in the bits from 22 on.
+            // Newer flags have the bucket in bits 22 and up.
             has_old_flags: wheel.max_hexadecimal.is_some_and(|max| max >> 22 == 0),
         }
     }
 
-    /// What the text shows about itself, with what it cannot say.
+    /// What the text shows about itself, and doubts about what it cannot show.
     pub(super) fn info(&self, file_byte_count: u64) -> TraceInfo {
         let is_monotonic = self.clock_distance_ns.is_some_and(|distance| distance < SAME_CLOCK_NS);
         TraceInfo {
@@ -167,7 +167,7 @@ impl WheelStarts {
     }
 }
 
-/// The number of an event that we read.
+/// The number of an event, if we read it.
 #[inline]
 pub(super) fn find(name: &[u8], body: &[u8]) -> Option<usize> {
     named::find(name)

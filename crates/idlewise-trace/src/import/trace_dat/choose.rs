@@ -1,4 +1,4 @@
-//! Whether there is something to import, and which of a file's buffers: those on one clock.
+//! Checks whether there is something to import, and chooses a file's buffers: those on one clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,15 +17,15 @@ use crate::import::{ImportError, TraceInfo, TruncationReason};
 const RECORD_COMMAND: &str = "trace-cmd record -C mono -e power:cpu_idle -e timer -e sched_switch";
 const RECORD_MONO: &str = "record with trace-cmd's -C mono";
 
-/// All CPUs' chunks together.
+/// The most memory for the chunks of all CPUs together.
 const MAX_CHUNKS_BYTE_COUNT: u64 = 1 << 30;
-/// One page of each CPU, with its events.
+/// The most memory for one page of each CPU, with its events.
 const MAX_PAGES_BYTE_COUNT: u64 = 1 << 28;
-/// How many of a CPU's pages are looked at to find out what a buffer has.
+/// How many of a CPU's pages are examined to find out what a buffer contains.
 const LOOK_PAGE_COUNT: usize = 16;
 
 impl Draft {
-    /// Makes a head of what was read, if it has idle events that we can read.
+    /// Makes a head of the data read so far, if it has idle events that we can read.
     pub(super) fn finish(
         mut self,
         source: &dyn ReadAt,
@@ -78,7 +78,7 @@ impl Draft {
         Ok(Head { order, info, layout, ids, cycle_scale, algorithm, regions, damage })
     }
 
-    /// Leaves out buffers that are texts; fails if no other is left.
+    /// Drops buffers that are texts. Fails if no other buffer is left.
     fn leave_out_texts(&mut self) -> Result<(), ImportError> {
         let Some(first) = self.buffers.first() else {
             return Err(ImportError::BrokenHeader {
@@ -98,7 +98,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds where a buffer's CPUs have their data; impossible places are damage.
+    /// Adds the places of a buffer's data, CPU by CPU. An impossible place is damage.
     fn add_regions(
         &self,
         file: &File<'_>,
@@ -106,7 +106,7 @@ impl Draft {
         layout: &PageLayout,
         places: &mut Places,
     ) -> Result<(), ImportError> {
-        // Old recorders know of no pages that are larger than the machine's.
+        // Old recorders do not know pages that are larger than the machine's.
         let machine = u64::from(self.data.page_byte_count).max(layout.page_byte_count.unwrap_or(0));
         let page_byte_count = buffer.page_byte_count.unwrap_or(machine);
         if !(MIN_PAGE_BYTE_COUNT..=MAX_PAGE_BYTE_COUNT).contains(&page_byte_count) {
@@ -116,7 +116,7 @@ impl Draft {
                 expected: "512 bytes to 1 MiB",
             });
         }
-        // In version 7. Where the header is missing, so is the whole section.
+        // Version 7 only. If the header is missing, so is the whole section.
         let (mut is_packed, mut section_end) = (false, u64::MAX);
         if self.algorithm.is_some() {
             let header = bytes_at(file.source, buffer.section_at, SECTION_HEADER_BYTE_COUNT)?;
@@ -153,7 +153,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Leaves only regions whose events are on one clock: the first that has idle events.
+    /// Keeps only regions whose events are on the same clock as the first that has idle events.
     fn choose_clock(
         &self,
         file: &File<'_>,
@@ -196,7 +196,7 @@ impl Draft {
         chosen.map(str::to_owned)
     }
 
-    /// What the clock's numbers are to be scaled by, if they count cycles.
+    /// How to scale the clock's values, if they count cycles.
     fn cycle_scale(
         &self,
         clock: Option<&str>,
@@ -228,8 +228,8 @@ impl Draft {
         }
     }
 
-    /// Refuses what can not be read in bounded memory: each CPU needs room for a page, or for a
-    /// chunk of them.
+    /// Rejects files that cannot be read in bounded memory: each CPU needs room for a page, or for
+    /// a chunk of pages.
     fn check_memory(&self, regions: &[Region]) -> Result<(), ImportError> {
         let refuse = |what, todo| {
             let at_byte = self.buffers.first().map_or(0, |buffer| buffer.section_at);
@@ -252,24 +252,24 @@ impl Draft {
     }
 }
 
-/// The file that is looked into.
+/// The file being examined.
 struct File<'a> {
     source: &'a dyn ReadAt,
     byte_count: u64,
 }
 
-/// The places of all CPUs' data.
+/// The places of all CPUs' data in the file.
 #[derive(Default)]
 struct Places {
     regions: Vec<Region>,
-    /// Ends by beginnings.
+    /// The end of each place, by its beginning.
     taken: BTreeMap<u64, u64>,
     damage: Damage,
 }
 
 impl Places {
-    /// Takes a place; false if it is not free, or ends past all numbers. What two CPUs share would
-    /// be held twice in memory, and a false list of places could share one a thousand times.
+    /// Reserves a place. Returns false if it overlaps another or its end overflows. Data shared by
+    /// two CPUs would be held twice in memory, and a forged list could share it a thousand times.
     fn take(&mut self, at_byte: u64, byte_count: u64) -> bool {
         let Some(end) = at_byte.checked_add(byte_count) else { return false };
         let before = self.taken.range(..end).next_back();
@@ -280,7 +280,7 @@ impl Places {
         is_free
     }
 
-    /// The regions in the file's order, none of them reaching into the next.
+    /// The regions in the file's order, without overlaps.
     fn finish(mut self) -> (Vec<Region>, Damage) {
         self.regions.sort_by_key(|region| region.at_byte);
         let mut next_at = u64::MAX;
@@ -292,7 +292,7 @@ impl Places {
     }
 }
 
-/// Whether a region begins with pages that have idle events.
+/// Whether the first pages of a region contain idle events.
 fn has_idle_events(
     mut stream: Stream<'_>,
     mut unpacker: Option<&mut Unpacker>,

@@ -1,9 +1,9 @@
-//! The clocks of the kernel's tracer (Documentation/trace/ftrace.rst, `trace_clock`), and what each
-//! of them is worth for idle times.
+//! The clocks of the kernel's tracer (Documentation/trace/ftrace.rst, `trace_clock`), and how well
+//! each suits idle times.
 
 use crate::byte_order::ByteOrder;
 
-/// How a clock's numbers become nanoseconds.
+/// How to convert a clock's values to nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CycleScale {
     multiplier: u32,
@@ -11,34 +11,34 @@ pub(super) struct CycleScale {
 }
 
 impl CycleScale {
-    /// From the option that the recorder wrote: factor, shift and an offset that only places the
-    /// numbers on perf's clock.
+    /// Parses the recorder's option: factor, shift, and an offset that only relates the values to
+    /// perf's clock.
     pub(super) fn parse(option: &[u8], order: ByteOrder) -> Option<Self> {
         let scale = Self { multiplier: order.u32_at(option, 0)?, shift: order.u32_at(option, 4)? };
         (scale.multiplier != 0 && scale.shift < u64::BITS).then_some(scale)
     }
 
-    /// `None` past the end of time.
+    /// Returns `None` on overflow.
     pub(super) fn to_ns(self, cycles: u64) -> Option<u64> {
         u64::try_from((u128::from(cycles) * u128::from(self.multiplier)) >> self.shift).ok()
     }
 }
 
-/// What a recording on some clock is worth.
+/// How usable a recording with some clock is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// As good as it gets.
+    /// Fully usable.
     Good,
-    /// Of use, with this to be said.
+    /// Usable, with this doubt.
     Doubtful(&'static str),
-    /// In cycles, of use if the recorder said how long one is, with this to be said.
+    /// Counts cycles. Usable if the recorder noted how long a cycle is, with this doubt.
     Cycles(&'static str),
-    /// Of no use, for this reason.
+    /// Unusable, for this reason.
     None(&'static str),
 }
 
-/// The clock that a kernel's list of clocks has in brackets, or the whole of a text that is no
-/// list.
+/// The clock that is in brackets in a kernel's list of clocks. A text without a list is returned
+/// whole.
 pub(super) fn chosen(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
@@ -50,7 +50,7 @@ pub(super) fn chosen(text: &[u8]) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// What a clock is worth; `None` is the one of a file that does not name its clock.
+/// How usable a clock is. `None` stands for the clock of a file that does not name it.
 pub(super) fn worth(clock: Option<&str>) -> Use {
     match clock {
         Some("mono") => Use::Good,
@@ -74,7 +74,7 @@ pub(super) fn worth(clock: Option<&str>) -> Use {
     }
 }
 
-/// The name of a clock as the log has it: the POSIX one where there is one.
+/// The name of a clock in the log: the POSIX name if there is one.
 pub(super) fn log_name(clock: &str) -> String {
     let posix = match clock {
         "mono" => "CLOCK_MONOTONIC",

@@ -1,4 +1,4 @@
-//! What stands before the pages: event formats, options, and where each CPU's pages are.
+//! Reads everything before the pages: event formats, options, and where each CPU's pages are.
 //!
 //! ```text
 //!   version 6                              version 7
@@ -7,7 +7,7 @@
 //!                                            options name the others, formats and buffers too
 //! ```
 //!
-//! In version 6 one thing follows the other; in version 7 sections may be packed, and options,
+//! In version 6 the parts follow one another. In version 7 sections may be compressed, and options,
 //! which are sections too, form a chain through the file.
 
 use super::clock::{self, CycleScale};
@@ -21,7 +21,7 @@ use crate::import::source::{ReadAt, bytes_at};
 use crate::import::tracing_data::{MAGIC, Part, TracingData};
 use crate::import::{ImportError, TraceInfo, unknown_format};
 
-// Bounds on what a hostile file can make us hold; a real one stays far below them.
+// Bounds on the memory that a malicious file can make us use. Real files stay far below them.
 const MAX_FORMATS_BYTE_COUNT: u64 = 32 << 20;
 const MAX_OPTION_BYTE_COUNT: u64 = 4 << 20;
 const MAX_OPTION_COUNT: usize = 1 << 16;
@@ -29,10 +29,10 @@ const MAX_OPTION_SECTION_COUNT: usize = 1 << 10;
 const MAX_STRING_BYTE_COUNT: u64 = 256;
 const MAX_CPU_COUNT: u32 = 1 << 16;
 
-/// How much of the formats is read at first.
+/// How much of the formats is read first.
 const FORMATS_STEP_BYTE_COUNT: u64 = 1 << 20;
 
-/// `options  `, `latency  ` or `flyrecord` with a zero byte.
+/// `options  `, `latency  ` or `flyrecord`, each with a zero byte.
 const MARK_BYTE_COUNT: u64 = 10;
 pub(super) const SECTION_HEADER_BYTE_COUNT: u64 = 16;
 pub(super) const SECTION_IS_PACKED: u16 = 1;
@@ -40,18 +40,18 @@ const OPTIONS_SECTION: u16 = 0;
 
 const FILE_END: &str = "the file's end";
 
-/// All that must be known before the first page can be read.
+/// Everything that must be known before the first page can be read.
 pub(super) struct Head {
     pub(super) order: ByteOrder,
     pub(super) info: TraceInfo,
     pub(super) layout: PageLayout,
     pub(super) ids: Ids,
-    /// What the clock's numbers are to be scaled by, if they count cycles.
+    /// How to scale the clock's values, if they count cycles.
     pub(super) cycle_scale: Option<CycleScale>,
     pub(super) algorithm: Option<Algorithm>,
-    /// In the file's order.
+    /// The regions, in the file's order.
     pub(super) regions: Vec<Region>,
-    /// Places of CPUs' data that are impossible.
+    /// Impossible places of CPUs' data.
     pub(super) damage: Damage,
 }
 
@@ -84,7 +84,7 @@ impl Head {
     }
 }
 
-/// Reads one thing after the other.
+/// Reads one part of the file after another.
 struct Reader<'a> {
     source: &'a dyn ReadAt,
     file_byte_count: u64,
@@ -112,7 +112,7 @@ impl Reader<'_> {
         Ok(self.order.u64_at(&bytes, 0).unwrap_or(0))
     }
 
-    /// A string that ends with a zero byte, without it.
+    /// Reads a string that ends with a zero byte, and returns it without that byte.
     fn string(&mut self, what: &'static str) -> Result<Vec<u8>, ImportError> {
         let mut bytes = bytes_at(self.source, self.at_byte, MAX_STRING_BYTE_COUNT)?;
         let Some(end) = bytes.iter().position(|&byte| byte == 0) else {
@@ -127,7 +127,7 @@ impl Reader<'_> {
         Ok(bytes)
     }
 
-    /// Passes over a text whose length stands in front of it.
+    /// Skips a text that is preceded by its length.
     fn skip(&mut self, byte_count: u64, what: &'static str) -> Result<(), ImportError> {
         let end = self.at_byte.checked_add(byte_count).filter(|&end| end <= self.file_byte_count);
         match end {
@@ -145,7 +145,7 @@ impl Reader<'_> {
     }
 }
 
-/// What either version comes to.
+/// What is known after reading the head of either version.
 pub(super) struct Draft {
     pub(super) data: TracingData,
     /// Where the formats are.
@@ -191,7 +191,7 @@ fn read_version_6(file: &mut Reader<'_>) -> Result<Draft, ImportError> {
     Ok(Draft { data, formats_at, options, algorithm: None, buffers })
 }
 
-/// Reads the block of formats, whose length nothing tells before its end.
+/// Reads the block of event formats. Its length is unknown until its end.
 fn read_formats(file: &Reader<'_>) -> Result<TracingData, ImportError> {
     let mut byte_count = FORMATS_STEP_BYTE_COUNT;
     loop {
@@ -252,7 +252,7 @@ fn read_places(
     Ok(())
 }
 
-/// Reads the options of version 6, which end without a size or a place.
+/// Reads the options of version 6. There is no field for their total size.
 fn read_options(file: &mut Reader<'_>, options: &mut Options) -> Result<(), ImportError> {
     for _ in 0..MAX_OPTION_COUNT {
         let number = file.bytes(2, "an option")?;
@@ -331,7 +331,7 @@ fn read_version_7(file: &mut Reader<'_>) -> Result<Draft, ImportError> {
     Ok(Draft { data, formats_at, options, algorithm, buffers })
 }
 
-/// The content of a section, unpacked.
+/// The content of a section, decompressed.
 fn read_section(
     file: &mut Reader<'_>,
     place: u64,

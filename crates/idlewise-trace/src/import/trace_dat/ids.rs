@@ -1,27 +1,27 @@
-//! Which event a record is: the number in its first field, as the formats of the file give it.
+//! Identifies a record's event by the number in its first field, according to the file's formats.
 
 use crate::byte_order::ByteOrder;
 use crate::event::Tracepoints;
 use crate::import::TracingData;
 use crate::tracepoint::{Decoder, Int, UnreadableTracepoint};
 
-/// What a record's number says.
+/// The event that a record's number stands for.
 pub(super) enum Known<'a> {
-    /// An event that an idle log needs, and its number.
+    /// An event that an idle log needs: its number and decoder.
     Needed(u16, &'a Decoder),
     /// Another event.
     Unneeded,
-    /// The file does not describe it, or the record is too short to tell.
+    /// Not described in the file, or the record is too short to tell.
     Not,
 }
 
 /// The events of a file by their number.
 pub(super) struct Ids {
     order: ByteOrder,
-    /// Where a record has its number.
+    /// Where a record's number is.
     number: Int,
     decoders: Vec<Decoder>,
-    /// By number: an index into `decoders`, `UNNEEDED` or `UNKNOWN`.
+    /// Indexed by number: an index into `decoders`, `UNNEEDED` or `UNKNOWN`.
     indices: Vec<u16>,
     idle_number: Option<u16>,
 }
@@ -29,7 +29,7 @@ pub(super) struct Ids {
 const UNNEEDED: u16 = u16::MAX - 1;
 const UNKNOWN: u16 = u16::MAX;
 
-/// What the formats of a file come to.
+/// The compiled formats of a file.
 pub(super) struct Compiled {
     pub(super) ids: Ids,
     pub(super) tracepoints: Tracepoints,
@@ -37,7 +37,7 @@ pub(super) struct Compiled {
 }
 
 impl Ids {
-    /// Compiles the formats. `None` if none of them says where a record has its number.
+    /// Compiles the formats; `None` if none of them says where a record's number is.
     pub(super) fn compile(data: &TracingData) -> Option<Compiled> {
         let order = data.order;
         let number = data.events.iter().find_map(|(_, format)| format.optional_int("common_type"));

@@ -1,5 +1,5 @@
-//! trace.dat, as `trace-cmd record` and its kin write it: versions 6 and 7, of either byte order,
-//! packed or not, of one buffer or several.
+//! Imports trace.dat as `trace-cmd record` and similar programs write it: versions 6 and 7, in
+//! either byte order, compressed or not, with one buffer or several.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -13,11 +13,11 @@
 //! | `page.rs` | a page of the kernel's ring buffer: its records and their times |
 //! | `pages.rs` | from a CPU's pages to events, which `../merge.rs` puts in order |
 //!
-//! Each CPU holds one block or chunk of its pages, so memory does not grow with the file
+//! Memory holds one block or chunk of pages for each CPU, so it does not grow with the file
 //! (`../threads.rs`).
 //!
-//! Not in here: symbols, tasks, text of latency tracers, times of day, guests' and hosts' files
-//! side by side, and every event that an idle log does not need.
+//! Not supported: symbols, tasks, text of latency tracers, the time of day, guest and host files
+//! together, and every event that an idle log does not need.
 
 mod choose;
 mod clock;
@@ -49,7 +49,7 @@ pub(super) const FORMAT: Format = Format {
     open: |file, _| Ok(Box::new(TraceDat::from_file(file)?)),
 };
 
-/// What a file begins with.
+/// The magic number at the beginning of a file.
 const MAGIC: &[u8] = tracing_data::MAGIC;
 
 /// A trace.dat file whose head has been read.
@@ -73,7 +73,7 @@ impl TraceDat {
     /// Opens a file and reads its head.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is no trace.dat, or has no idle events that we can read.
+    /// Fails if the file cannot be read, is not a trace.dat, or has no readable idle events.
     pub fn open(path: &Path) -> Result<Self, ImportError> {
         Self::from_file(source::open(path)?)
     }
@@ -83,10 +83,10 @@ impl TraceDat {
         Self::from_source(Box::new(file), metadata.len())
     }
 
-    /// Reads the head of a file that is in memory.
+    /// Reads the head of a file in memory.
     ///
     /// # Errors
-    /// As [`TraceDat::open`].
+    /// Fails like [`TraceDat::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
         let byte_count = bytes.len() as u64;
         Self::from_source(Box::new(bytes), byte_count)
@@ -102,11 +102,11 @@ impl TraceDat {
         &self.head.info
     }
 
-    /// Reads all events. `sink` gets them in slices, in the order of time over all CPUs. `progress`
-    /// is told how many bytes of the file have been read. Both are called on this thread.
+    /// Reads all events. `sink` receives them in slices, in order of time over all CPUs. `progress`
+    /// is called with the number of bytes read so far. Both are called on this thread.
     ///
     /// # Errors
-    /// Fails only if the file cannot be read; what is damaged is told in the summary.
+    /// Fails only if the file cannot be read. Damage is reported in the summary.
     pub fn read(
         self,
         progress: &dyn Fn(u64),

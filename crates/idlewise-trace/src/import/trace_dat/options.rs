@@ -1,5 +1,5 @@
-//! The options of a file: numbered pieces of data, most of them text, that say what the rest does
-//! not. `Options::take` is the list of those that we read; all others are passed over.
+//! The options of a file: numbered pieces of data, most of them text, with information that is
+//! nowhere else. `Options::take` lists those that we read. All others are skipped.
 
 use super::clock::{self, CycleScale};
 use crate::MachineNote;
@@ -14,30 +14,30 @@ const CPU_COUNT: u16 = 8;
 const WRITER: u16 = 9;
 const CYCLE_SCALE: u16 = 14;
 const BUFFER_TEXT: u16 = 22;
-// Those that are the places of sections, which have the same numbers.
+// Options that give the place of the section with the same number.
 const HEADER_INFO: u16 = 16;
 const FTRACE_EVENTS: u16 = 17;
 const EVENT_FORMATS: u16 = 18;
 
-/// Bounds on what a hostile file can make us hold: of buffers, and of the places of CPUs' data in
-/// all of them.
+/// Bounds on the memory that a malicious file can make us use: how many buffers there may be, and
+/// how many places of CPUs' data in all of them.
 const MAX_BUFFER_COUNT: usize = 1 << 12;
 pub(super) const MAX_PLACE_COUNT: usize = 1 << 18;
 
-/// The number and size in front of each.
+/// The number and size in front of each option.
 pub(super) const OPTION_HEADER_BYTE_COUNT: usize = 6;
 
-/// What the options of a file say. Offsets that they have for the display of times are not among
-/// it: events keep the kernel's own clock, which timers are on.
+/// The contents of a file's options. Offsets for displaying times are not included: events keep the
+/// kernel's own clock, which is also the timers'.
 #[derive(Default)]
 pub(super) struct Options {
-    /// As `uname` prints system, host, release and machine.
+    /// System, host, release and machine, as `uname` prints them.
     pub(super) uname: Option<String>,
     pub(super) cpu_count: Option<u32>,
-    /// What our own recorder writes behind its name.
+    /// The note that our own recorder writes after its name.
     pub(super) machine_note: Option<MachineNote>,
     pub(super) clock: Option<String>,
-    /// Whether there is an option of the clock, with or without its name.
+    /// Whether there is an option for the clock, with or without a name.
     pub(super) has_clock: bool,
     pub(super) cycle_scale: Option<CycleScale>,
     pub(super) buffers: Vec<Buffer>,
@@ -46,7 +46,7 @@ pub(super) struct Options {
     pub(super) sections: Vec<(Section, u64)>,
 }
 
-/// What a section has that we read.
+/// The sections that we read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
     HeaderInfo = HEADER_INFO as isize,
@@ -54,23 +54,23 @@ pub(super) enum Section {
     EventFormats = EVENT_FORMATS as isize,
 }
 
-/// A ring buffer in the file: the machine's own, or an instance's.
+/// A ring buffer in the file: the machine's own, or that of a tracing instance.
 #[derive(Clone, Debug)]
 pub(super) struct Buffer {
-    /// Empty for the machine's own.
+    /// Empty for the machine's own buffer.
     pub(super) name: String,
-    /// What the file says of its clock.
+    /// Its clock, as the file gives it.
     pub(super) clock: Option<String>,
-    /// Where its section is.
+    /// The offset of its section.
     pub(super) section_at: u64,
     /// The size of its pages, if they differ from the machine's.
     pub(super) page_byte_count: Option<u64>,
-    /// Whether its data are a text, not pages.
+    /// Whether its data is text instead of pages.
     pub(super) is_text: bool,
     pub(super) cpus: Vec<CpuData>,
 }
 
-/// Where one CPU's data lie.
+/// Where one CPU's data is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CpuData {
     pub(super) cpu: u32,
@@ -81,12 +81,12 @@ pub(super) struct CpuData {
 /// What follows an option.
 pub(super) enum Next {
     Option,
-    /// No more; in version 7 maybe at another place.
+    /// No more options here. In version 7 they may continue at another offset.
     End(Option<u64>),
 }
 
 impl Options {
-    /// Reads an option that is whole. `has_sections`: from version 7 on, more is in some of them.
+    /// Reads a complete option. With `has_sections` (from version 7 on) some point to sections.
     pub(super) fn take(
         &mut self,
         number: u16,
@@ -121,7 +121,7 @@ impl Options {
         Next::Option
     }
 
-    /// Whether there is anything in an option for us; if not, its data need not be read.
+    /// Whether we use this option. If not, its data need not be read.
     pub(super) fn wants(number: u16) -> bool {
         matches!(
             number,
@@ -167,8 +167,8 @@ impl Options {
 }
 
 impl Buffer {
-    /// `None` if the option is cut; what the CPUs' list lacks is left out, and what is more than
-    /// there is room for.
+    /// Returns `None` if the option is cut. CPUs that the list lacks, or that exceed the limit, are
+    /// left out.
     fn parse(
         data: &[u8],
         order: ByteOrder,
@@ -211,7 +211,7 @@ impl Buffer {
     }
 }
 
-/// A text up to its zero byte.
+/// The text before the first zero byte.
 fn text(bytes: &[u8]) -> String {
     let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()

@@ -1,9 +1,9 @@
-//! The compression of version 7. Sections and chunks are packed one by one, each with its packed
-//! and unpacked size in front.
+//! The compression of version 7. Each section or chunk is compressed separately and is preceded by
+//! its compressed and uncompressed sizes.
 
 use zstd_safe::DCtx;
 
-/// What the file names in its head.
+/// The algorithm that the file names in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Zstd,
@@ -11,7 +11,7 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    /// `None` for a name that we don't know.
+    /// Returns `None` for an unknown name.
     pub(super) fn of_name(name: &[u8]) -> Option<Self> {
         match name {
             b"zstd" => Some(Self::Zstd),
@@ -21,7 +21,7 @@ impl Algorithm {
     }
 }
 
-/// Unpacks chunk after chunk, of all CPUs: a context for each would take more than the chunks.
+/// Decompresses chunks of all CPUs. A context for each CPU would take more memory than the chunks.
 pub(super) struct Unpacker {
     algorithm: Algorithm,
     context: Option<DCtx<'static>>,
@@ -32,8 +32,8 @@ impl Unpacker {
         Self { algorithm, context: None }
     }
 
-    /// Unpacks into `plain`, which is to have `byte_count` bytes then; the caller has bounded that
-    /// number. `None` if there are fewer or more, or the packed bytes are broken.
+    /// Decompresses into `plain`, which must then have `byte_count` bytes, a number that the caller
+    /// has checked. Returns `None` if the size differs or the data is broken.
     pub(super) fn unpack(
         &mut self,
         packed: &[u8],

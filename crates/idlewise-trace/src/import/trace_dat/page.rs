@@ -1,5 +1,5 @@
 //! A page of the kernel's ring buffer (kernel/trace/ring_buffer.c): the time of its first record,
-//! how many bytes of records it has, and the records.
+//! the size of its records, and the records.
 //!
 //! ```text
 //!   0         8          16                            commit
@@ -7,14 +7,14 @@
 //! ```
 //!
 //! Each record begins with a word: five bits of type or length, and the nanoseconds since the
-//! record before. A page that follows lost events has a flag among the upper bits of `commit`, and
-//! another if their number stands behind the records. Where the parts lie, and how wide a `long`
-//! is, the file says in its `header_page`.
+//! previous record. A page that follows lost events has a flag in the upper bits of `commit`, and
+//! another flag if their number is stored after the records. The file's `header_page` says where
+//! the parts are and how wide a `long` is.
 
 use crate::byte_order::ByteOrder;
 use crate::tracepoint::Field;
 
-/// The kernel refuses larger sub-buffers, and so do we: each CPU holds one.
+/// The kernel rejects larger sub-buffers, and so do we, because each CPU holds one.
 pub(super) const MAX_PAGE_BYTE_COUNT: u64 = 1 << 20;
 /// No machine has smaller pages.
 pub(super) const MIN_PAGE_BYTE_COUNT: u64 = 1 << 9;
@@ -27,12 +27,12 @@ const TYPE_PADDING: u32 = 29;
 const TYPE_TIME_EXTEND: u32 = 30;
 const TYPE_TIME_STAMP: u32 = 31;
 const DELTA_BIT_COUNT: u32 = 27;
-/// What an absolute time stamp leaves out of the time.
+/// The bits of the time that an absolute time stamp omits.
 const TIME_STAMP_MISSING_BITS: u64 = 0xf8 << 56;
-/// The delta of a discarded record that had none, since none would end the page.
+/// Delta of a discarded record that had none. A delta of zero would mean the end of the page.
 const NO_DELTA: u64 = 1;
 
-/// Where the parts of a page lie.
+/// Where the parts of a page are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageLayout {
     order: ByteOrder,
@@ -40,12 +40,12 @@ pub(super) struct PageLayout {
     commit_at: usize,
     long_byte_count: usize,
     data_at: usize,
-    /// How many bytes header and records have at most, by the kernel's own account.
+    /// The size of header and records at most, according to the kernel.
     pub(super) page_byte_count: Option<u64>,
 }
 
 impl PageLayout {
-    /// Reads a `header_page`; what it does not say is as in all kernels so far.
+    /// Parses a `header_page`. Whatever it omits is taken to be as in all kernels so far.
     pub(super) fn parse(header_page: &[u8], order: ByteOrder, long_byte_count: u8) -> Self {
         let text = String::from_utf8_lossy(header_page);
         let fields: Vec<Field> = text
@@ -69,12 +69,12 @@ impl PageLayout {
         }
     }
 
-    /// How many bytes stand before the records.
+    /// The offset of the records in the page.
     pub(super) fn data_at(&self) -> usize {
         self.data_at
     }
 
-    /// Takes a page apart; `None` if its header is impossible.
+    /// Splits a page into its parts; `None` if its header is impossible.
     pub(super) fn page<'a>(&self, page: &'a [u8]) -> Option<Page<'a>> {
         let time = self.order.u64_at(page, self.time_at)?;
         let commit = self.long_at(page, self.commit_at)?;
@@ -82,7 +82,7 @@ impl PageLayout {
         let data = page.get(self.data_at..data_end)?;
         let lost_event_count = (commit & MISSED_EVENTS != 0).then(|| {
             let stored = Some(commit & MISSED_COUNT_STORED).filter(|&stored| stored != 0);
-            // There is no more room for the number on a page that is full.
+            // A full page has no room for the number.
             stored.and_then(|_| self.long_at(page, data_end)).unwrap_or(1).max(1)
         });
         Some(Page { lost_event_count, records: Records { order: self.order, data, at: 0, time } })
@@ -96,9 +96,9 @@ impl PageLayout {
     }
 }
 
-/// A page, taken apart.
+/// The parts of a page.
 pub(super) struct Page<'a> {
-    /// How many events were lost before it; one where the kernel does not say how many.
+    /// How many events were lost before it. If the kernel does not say how many, one.
     pub(super) lost_event_count: Option<u64>,
     pub(super) records: Records<'a>,
 }
@@ -108,19 +108,19 @@ pub(super) struct Records<'a> {
     order: ByteOrder,
     data: &'a [u8],
     at: usize,
-    /// The time of the last record that was read; at first, of the page. In the clock's own units.
+    /// The time of the last record read, or of the page before that. In the clock's own units.
     time: u64,
 }
 
-/// The rest of a page that is no record.
+/// The rest of a page, if it is not a record.
 pub(super) struct BrokenRecord {
-    /// Where it begins, behind the page's header.
+    /// Where it begins, counted from the end of the page's header.
     pub(super) at: usize,
     pub(super) byte_count: usize,
 }
 
 impl<'a> Records<'a> {
-    /// The time of the last record that was read; at first, of the page.
+    /// The time of the last record read, or of the page before that.
     pub(super) fn at(&self) -> u64 {
         self.time
     }
@@ -142,7 +142,7 @@ impl<'a> Records<'a> {
         None
     }
 
-    /// `None` if the record reaches past the data.
+    /// Returns `None` if the record extends past the data.
     #[inline]
     fn read_one(&mut self) -> Option<Record<'a>> {
         let word = self.order.u32_at(self.data, self.at)?;
@@ -166,7 +166,7 @@ impl<'a> Records<'a> {
             }
             _ => {}
         }
-        // A long record, or a discarded one, has its length in the word that follows.
+        // The length of a long or discarded record is in the next word.
         let (start, byte_count) = match kind {
             0 | TYPE_PADDING => {
                 let byte_count = self.order.u32_at(self.data, content_at)? as usize;
@@ -190,7 +190,7 @@ impl<'a> Records<'a> {
 
 enum Record<'a> {
     Event(&'a [u8]),
-    /// Only time has passed.
+    /// Only time passed.
     Nothing,
     /// The rest of the page is empty.
     End,

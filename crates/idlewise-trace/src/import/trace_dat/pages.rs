@@ -1,4 +1,4 @@
-//! The pages of all CPUs, as the events that we need of them.
+//! Turns the pages of all CPUs into events.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::import::merge::StreamReader;
 use crate::import::{ImportError, TruncationReason};
 use crate::tracepoint::Decoded;
 
-/// What reading the pages came to.
+/// What was counted while reading the pages.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) record_count: u64,
@@ -29,14 +29,14 @@ pub(super) struct PageReader<'a> {
     ids: &'a Ids,
     cycle_scale: Option<CycleScale>,
     unpacker: Option<Unpacker>,
-    /// Where a file has several buffers, which of them a CPU's events of one kind are taken from:
-    /// what two instances recorded would count twice.
+    /// If a file has several buffers: the buffer from which each CPU's events of a kind are taken.
+    /// Otherwise, events that two instances recorded would count twice.
     owners: Option<FxHashMap<(u16, u16), u16>>,
     counts: Counts,
 }
 
 impl<'a> PageReader<'a> {
-    /// `has_several_buffers`: what two of them recorded counts once.
+    /// With `has_several_buffers`, events that two buffers recorded count once.
     pub(super) fn new(
         layout: &'a PageLayout,
         ids: &'a Ids,
@@ -48,7 +48,7 @@ impl<'a> PageReader<'a> {
         Self { layout, ids, cycle_scale, unpacker, owners, counts: Counts::default() }
     }
 
-    /// What was counted, with the damage of the streams that were read.
+    /// Returns the counts, including the damage of the streams that were read.
     pub(super) fn into_counts(mut self, streams: &[Stream<'_>]) -> Counts {
         for stream in streams {
             self.counts.damage.merge(stream.damage);
@@ -56,7 +56,7 @@ impl<'a> PageReader<'a> {
         self.counts
     }
 
-    /// Reads a page's events, and tells what of it is broken.
+    /// Reads a page's events, and reports what is broken in it.
     fn read_page(
         &mut self,
         page: &[u8],
@@ -104,7 +104,7 @@ impl<'a> PageReader<'a> {
         None
     }
 
-    /// A time of the ring buffer in nanoseconds.
+    /// Converts a time of the ring buffer to nanoseconds.
     #[inline]
     fn at_ns(&self, at: u64) -> Option<i64> {
         let at_ns = match self.cycle_scale {
@@ -134,7 +134,7 @@ impl<'a> StreamReader for PageReader<'a> {
                 let kind = EventKind::Lost { event_count: 1 };
                 events.insert(0, Event { kind, ..*first });
             }
-            // A hole waits for an event to come behind it.
+            // A hole is reported before the next event, so it waits until there is one.
             stream.has_hole = hole.is_some() || had_hole && events.is_empty();
             if let Some(Hole { at, byte_count: lost }) = hole {
                 let at_byte = match region.is_packed {
@@ -149,8 +149,8 @@ impl<'a> StreamReader for PageReader<'a> {
     }
 }
 
-/// Whether events of that number on that CPU are taken from this buffer: from the first that has
-/// any.
+/// Whether events with that number on that CPU are taken from this buffer. It must be the first
+/// that has any.
 #[inline]
 fn owns(
     owners: &mut Option<FxHashMap<(u16, u16), u16>>,
@@ -164,10 +164,10 @@ fn owns(
     }
 }
 
-/// A part of a page that is no record.
+/// A part of a page that is not a record.
 struct Hole {
-    /// Where it begins in the page.
+    /// Its offset in the page.
     at: usize,
-    /// How long it is; `None` if the whole page is broken.
+    /// Its length; `None` if the whole page is broken.
     byte_count: Option<usize>,
 }

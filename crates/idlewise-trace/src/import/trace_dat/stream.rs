@@ -1,46 +1,45 @@
-//! One CPU's part of a buffer: its pages, one after the other, plain or in packed chunks.
+//! One CPU's part of a buffer: its pages in order, plain or in compressed chunks.
 //!
-//! A page that is broken costs no more than itself, and a chunk that is broken no more than its
-//! pages: the next begins at a known place. Memory is a few pages for each CPU, whatever the file's
-//! size.
+//! A broken page or chunk loses only its own records, because the next one begins at a known
+//! offset. Memory holds a few pages for each CPU, whatever the file's size.
 
 use super::pack::Unpacker;
 use crate::byte_order::ByteOrder;
 use crate::import::source::{ReadAt, fill_at};
 use crate::import::{ImportError, Truncation, TruncationReason};
 
-/// Plain pages are read this many bytes at a time, or one by one if they are larger.
+/// Plain pages are read in blocks of this size, or one by one if they are larger.
 const BLOCK_BYTE_COUNT: u64 = 1 << 16;
-/// How many pages may be packed at a time; trace-cmd packs ten.
+/// The most pages in a chunk. trace-cmd puts ten into one.
 pub(super) const MAX_CHUNK_PAGE_COUNT: u64 = 16;
-/// By how much packing may make a chunk larger.
+/// By how much compression may enlarge a chunk.
 const MAX_PACKED_OVERHEAD_BYTE_COUNT: u64 = 1 << 12;
-/// In front of a chunk: its packed and its unpacked size.
+/// The header of a chunk: its compressed and its uncompressed size.
 const CHUNK_HEADER_BYTE_COUNT: u64 = 8;
 
-/// Where a CPU's data lies in the file.
+/// Where a CPU's data is in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
-    /// Which of the file's buffers it belongs to.
+    /// The file's buffer that it belongs to.
     pub(super) buffer: u16,
     pub(super) cpu: u16,
     pub(super) at_byte: u64,
     pub(super) byte_count: u64,
-    /// The place that it can't reach beyond. trace-cmd leaves the chunks' headers out of the size
-    /// of packed data, so that these go on behind their stated end.
+    /// The offset that it cannot extend beyond. trace-cmd does not count chunk headers in the size
+    /// of compressed data, so such data continues past its stated end.
     pub(super) limit: u64,
     pub(super) page_byte_count: u64,
     pub(super) is_packed: bool,
 }
 
 impl Region {
-    /// Where its data end, as the file says.
+    /// The end of its data according to the file.
     pub(super) fn end(&self) -> u64 {
         self.at_byte.saturating_add(self.byte_count)
     }
 }
 
-/// What of a file could not be read.
+/// The part of a file that could not be read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Damage(pub(super) Option<Truncation>);
 
@@ -50,7 +49,7 @@ impl Damage {
         self.merge(Self(Some(Truncation { at_byte, lost_byte_count, reason })));
     }
 
-    /// The first place counts, and the sum of what is lost.
+    /// Keeps the first place, and adds up what is lost.
     pub(super) fn merge(&mut self, other: Self) {
         self.0 = match (self.0, other.0) {
             (Some(a), Some(b)) => {
@@ -68,18 +67,18 @@ pub(super) struct Stream<'a> {
     source: &'a dyn ReadAt,
     order: ByteOrder,
     pub(super) region: Region,
-    /// Where the next block or chunk lies.
+    /// The offset of the next block or chunk.
     at_byte: u64,
-    /// What nothing is read behind: the region's limit, or the file's end before it.
+    /// The end of reading: the region's limit, or the end of the file if that comes first.
     end: u64,
     /// How many chunks are left, once that is known.
     chunk_count: Option<u32>,
     packed: Vec<u8>,
-    /// Whole pages.
+    /// Complete pages.
     pages: Vec<u8>,
-    /// How many bytes of `pages` were given out.
+    /// How many bytes of `pages` have been returned.
     given: usize,
-    /// Where `pages` come from: a block's or a chunk's place.
+    /// The offset of the block or chunk that `pages` came from.
     pages_at: u64,
     pub(super) damage: Damage,
     /// Whether something between the last page and the next could not be read.
@@ -115,13 +114,13 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// How far the stream has come in its region.
+    /// How far the region has been read.
     pub(super) fn read_byte_count(&self) -> u64 {
         self.at_byte.saturating_sub(self.region.at_byte)
     }
 
-    /// The next page and its place; in a packed region, the place of its chunk. Packed pages need
-    /// `unpacker`.
+    /// The next page and its offset. In a compressed region that is the chunk's offset, and
+    /// `unpacker` is needed.
     pub(super) fn next_page(
         &mut self,
         unpacker: Option<&mut Unpacker>,
@@ -133,7 +132,7 @@ impl<'a> Stream<'a> {
                 _ => self.read_block()?,
             };
             if !is_filled {
-                // Nothing is read after this, and a machine may have hundreds of CPUs.
+                // Nothing more is read from it, and a machine may have hundreds of CPUs.
                 (self.pages, self.packed) = (Vec::new(), Vec::new());
                 return Ok(None);
             }
@@ -147,7 +146,7 @@ impl<'a> Stream<'a> {
         Ok(self.pages.get(start..self.given).map(|page| (page, at_byte)))
     }
 
-    /// False at the region's end.
+    /// Returns false at the region's end.
     fn read_block(&mut self) -> Result<bool, ImportError> {
         let page_byte_count = self.region.page_byte_count;
         let left = self.end.saturating_sub(self.at_byte);
@@ -166,7 +165,7 @@ impl<'a> Stream<'a> {
         Ok(whole > 0)
     }
 
-    /// Reads chunks up to one that is whole; false if there is none.
+    /// Reads chunks until one is complete; false if there is none.
     fn read_chunk(&mut self, unpacker: &mut Unpacker) -> Result<bool, ImportError> {
         loop {
             self.pages_at = self.at_byte;
@@ -214,7 +213,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Gives up the rest of a packed region, from its last chunk on.
+    /// Abandons the rest of a compressed region, from its last chunk on.
     fn stop(&mut self, reason: TruncationReason) -> bool {
         let lost_byte_count = self.end.min(self.region.end()).saturating_sub(self.pages_at);
         self.damage.add(self.pages_at.min(self.end), lost_byte_count, reason);
@@ -223,7 +222,7 @@ impl<'a> Stream<'a> {
         false
     }
 
-    /// Reads words, if the region has them.
+    /// Reads words if the region has enough bytes.
     fn read_u32s<const N: usize>(&mut self) -> Result<Option<[u32; N]>, ImportError> {
         let byte_count = N * 4;
         if (byte_count as u64) > self.end.saturating_sub(self.at_byte) {
