@@ -1,21 +1,21 @@
 //! The idle states of a CPU as sysfs shows them (`/sys/devices/system/cpu/cpuN/cpuidle`).
 //!
-//! sysfs tells times in whole microseconds and no flags: that a state polls, or what MWAIT is asked
-//! for, is in the driver's description of it.
+//! sysfs has times in whole microseconds and no flags. Whether a state polls, and what MWAIT is
+//! called with, is in the driver's description of the state.
 
 use idlewise_machine::{Flag, MachineState};
 
 use crate::Root;
 
-/// No driver has more: `CPUIDLE_STATE_MAX` is 10.
+/// No driver has more states: `CPUIDLE_STATE_MAX` is 10.
 const STATE_COUNT_MAX: usize = 10;
 
-/// The states of one CPU, shallowest first as the driver has them; none without a driver.
+/// The states of a CPU in the driver's order, shallowest first. Empty without a driver.
 pub(crate) fn states(root: &Root, cpu: u16) -> Vec<MachineState> {
     (0..STATE_COUNT_MAX).map_while(|index| state(root, cpu, index)).collect()
 }
 
-/// The folder of a state.
+/// The folder of a state in sysfs.
 pub(crate) fn state_folder(cpu: u16, index: usize) -> String {
     format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state{index}")
 }
@@ -28,12 +28,12 @@ fn state(root: &Root, cpu: u16, index: usize) -> Option<MachineState> {
     let shown = text("name")?;
     let exit_latency_ns = time_ns("latency")?;
     let target_residency_ns = time_ns("residency");
-    // A machine file's names are words.
+    // State names in a machine file have no spaces or punctuation like these.
     let name = shown.replace([' ', ',', '/'], "-");
     let mut state =
         MachineState::new(&name, exit_latency_ns, target_residency_ns.unwrap_or(exit_latency_ns));
     if target_residency_ns.is_none() {
-        // An old kernel doesn't show it.
+        // Old kernels do not show it.
         state.inferred.push("target_residency_us".to_owned());
     }
     // x86 and Arm call their polling state POLL, POWER calls it snooze.

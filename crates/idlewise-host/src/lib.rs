@@ -1,19 +1,19 @@
-//! This machine: what it is, and a recorder of what its CPUs do when they are idle. The only crate
+//! Describes this machine, and records what its CPUs do when they are idle. This is the only crate
 //! that looks at the machine it runs on.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `root.rs` | [`Root`]: the file system that everything is read under, the machine's or a captured one |
+//! | `root.rs` | [`Root`]: the file system to read, the machine's own or a captured one |
 //! | `cpuidle.rs` | idle states as sysfs shows them, and as a machine file |
-//! | `note.rs` | [`note()`]: all that a trace should say about the machine |
-//! | `live.rs` | [`IdleCounters`]: idle entries so far, for a live summary |
+//! | `note.rs` | [`note()`]: everything that a trace should say about the machine |
+//! | `live.rs` | [`IdleCounters`]: counts of idle entries, for a live summary |
 //! | `tracefs.rs` | [`Tracefs`], and an instance of our own in it |
 //! | `topology.rs` | [`Relation`]: how far apart two CPUs are |
-//! | `waiting.rs` | [`waiting_facts`]: what can matter to a waiting thread |
-//! | `ipi/` | what waking an idle CPU costs, by the kernel module idlewise_bench ([`ipi::measure`]) |
+//! | `waiting.rs` | [`waiting_facts`]: what can affect a waiting thread |
+//! | `ipi/` | measures the cost of waking an idle CPU, with the kernel module idlewise_bench ([`ipi::measure`]) |
 //! | `record/` | [`Recording`]: from start to trace.dat |
 //!
-//! What this crate does not do: decode events, statistics, or leave changed how the machine idles.
+//! This crate does not decode events or compute statistics, and restores settings it changes.
 #![forbid(unsafe_code)]
 
 mod cpuidle;

@@ -1,5 +1,5 @@
-//! Idle entries so far, as the kernel counts them in sysfs: a live summary that costs a few small
-//! reads a second and decodes nothing.
+//! Counts of idle entries from sysfs, for a live summary. This costs a few small reads a second and
+//! decodes nothing.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ struct StateCounters {
 }
 
 impl IdleCounters {
-    /// Opens the counters of these CPUs; there are none without an idle driver.
+    /// Opens the counters of these CPUs. There are none without an idle driver.
     pub fn open(root: &Root, cpus: &[u16]) -> Self {
         let mut states: Vec<StateCounters> = Vec::new();
         for &cpu in cpus {
@@ -35,12 +35,12 @@ impl IdleCounters {
         IdleCounters { states }
     }
 
-    /// The states' names, shallowest first.
+    /// Returns the states' names, shallowest first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.states.iter().map(|state| state.name.as_str())
     }
 
-    /// Entries since boot into each state, all CPUs together. A CPU that went offline counts 0.
+    /// Returns the entries of each state since boot, summed over all CPUs. An offline CPU counts 0.
     pub fn entry_counts(&self) -> Vec<u64> {
         let count = |state: &StateCounters| state.usages.iter().map(read_number).sum();
         self.states.iter().map(count).collect()

@@ -1,4 +1,4 @@
-//! All that a trace should say about the machine it was recorded on.
+//! Collects everything that a trace should say about the recorded machine.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,15 +11,15 @@ use idlewise_trace::{Doubt, Driver, MachineNote, NOTE_VERSION, NotedTable};
 use crate::Root;
 use crate::cpuidle;
 
-/// What `/dev/cpu_dma_latency` gives where nobody asked for a limit
-/// (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`, 2000 s).
+/// The value of `/dev/cpu_dma_latency` without any request (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`,
+/// 2000 s).
 const UNLIMITED_US: i32 = 2_000_000_000;
-/// A kernel configuration has a quarter of a megabyte.
+/// Far more than a kernel configuration needs, which is a quarter of a megabyte.
 const CONFIG_BYTE_COUNT_MAX: u64 = 16 << 20;
 
 /// Reads the machine under `root`. `command` is the recorder's own command line.
 ///
-/// What the machine doesn't show is absent, and no error.
+/// What the machine does not show is left out, without an error.
 pub fn note(root: &Root, command: String) -> MachineNote {
     let cpus = root.online_cpus();
     let kernel = root.text("proc/sys/kernel/osrelease");
@@ -55,7 +55,7 @@ pub fn note(root: &Root, command: String) -> MachineNote {
     }
 }
 
-/// What changed while recording, as doubts. A limit that changed is not known, so it goes.
+/// Adds a doubt for everything that changed while recording. A changed limit is removed as unknown.
 pub(crate) fn compare(before: &mut MachineNote, root: &Root) {
     let now = latency_limits_ns(root, &root.online_cpus());
     if now != before.latency_limits_ns {
@@ -77,7 +77,7 @@ fn arch(root: &Root) -> Option<String> {
     })
 }
 
-/// A machine file's word for what `uname -m` says.
+/// Converts the output of `uname -m` to a machine file's architecture.
 fn machine_arch(uname: Option<&str>) -> Arch {
     match uname.unwrap_or_default() {
         "x86_64" | "i386" | "i586" | "i686" => Arch::X86,
@@ -88,7 +88,7 @@ fn machine_arch(uname: Option<&str>) -> Arch {
     }
 }
 
-/// None also where the kernel has no cpuidle at all.
+/// Also `None` if the kernel has no cpuidle at all.
 pub(crate) fn driver(root: &Root) -> Option<Driver> {
     root.text("sys/devices/system/cpu/cpuidle/current_driver").map(Driver::from).or_else(|| {
         let has_sysfs = root.path("sys/devices/system/cpu/online").exists();
@@ -98,12 +98,12 @@ pub(crate) fn driver(root: &Root) -> Option<Driver> {
 
 pub(crate) fn governor(root: &Root) -> Option<String> {
     let folder = "sys/devices/system/cpu/cpuidle";
-    // Until 5.9 the name that can be written was shown on request only.
+    // Up to 5.9, the file with the writable name existed only on request.
     root.text(&format!("{folder}/current_governor"))
         .or_else(|| root.text(&format!("{folder}/current_governor_ro")))
 }
 
-/// The idle states of each kind of CPU, in the order of the CPUs, on `machine` as it is else.
+/// The idle states of each kind of CPU, in the order of the CPUs. The rest is from `machine`.
 fn tables(root: &Root, cpus: &[u16], machine: &Machine) -> Vec<NotedTable> {
     let mut kinds: Vec<(Vec<MachineState>, Vec<u16>)> = Vec::new();
     for &cpu in cpus {
@@ -128,7 +128,7 @@ fn tables(root: &Root, cpus: &[u16], machine: &Machine) -> Vec<NotedTable> {
     kinds.into_iter().map(table).collect()
 }
 
-/// CONFIG_HZ of the running kernel, where its configuration can be found.
+/// CONFIG_HZ of the running kernel, if its configuration can be found.
 fn hz(root: &Root, kernel: Option<&str>) -> Option<u32> {
     let of =
         |text: &str| text.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok());
@@ -146,7 +146,7 @@ fn hz(root: &Root, kernel: Option<&str>) -> Option<u32> {
 
 /// The smaller of the machine's limit and the CPU's own, for each CPU that has one.
 pub(crate) fn latency_limits_ns(root: &Root, cpus: &[u16]) -> BTreeMap<u16, u64> {
-    // Opening it asks for no limit: a request begins with the default.
+    // Opening it does not request a limit: a request starts with the default.
     let global_us = root
         .bytes("dev/cpu_dma_latency")
         .ok()
@@ -169,7 +169,7 @@ pub(crate) fn latency_limits_ns(root: &Root, cpus: &[u16]) -> BTreeMap<u16, u64>
         .collect()
 }
 
-/// The text of /proc/cpuinfo.
+/// The contents of /proc/cpuinfo.
 pub(crate) struct CpuInfo(String);
 
 impl CpuInfo {
@@ -177,7 +177,7 @@ impl CpuInfo {
         CpuInfo(root.text("proc/cpuinfo").unwrap_or_default())
     }
 
-    /// The first CPU's field of that name.
+    /// The first CPU's field with that name.
     pub(crate) fn field(&self, name: &str) -> Option<String> {
         self.0.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -189,7 +189,7 @@ impl CpuInfo {
         self.field(name)?.parse().ok()
     }
 
-    /// x86 says `model name`, POWER `cpu`, Arm machines tell by device tree at best.
+    /// x86 has `model name`, POWER `cpu`; Arm machines have at best the device tree.
     pub(crate) fn model(&self, root: &Root) -> Option<String> {
         let device_tree = || root.text("proc/device-tree/model");
         let name = self.field("model name").or_else(|| self.field("cpu"));

@@ -1,4 +1,4 @@
-//! The file system that a machine is read under.
+//! The file system from which a machine is read.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -14,17 +14,17 @@ impl Root {
         Root("/".into())
     }
 
-    /// A captured machine: a folder with `sys`, `proc`, `dev` and `boot` in it, as far as known.
+    /// A captured machine: a folder with `sys`, `proc`, `dev` and `boot`, as far as captured.
     pub fn at(folder: &Path) -> Self {
         Root(folder.to_owned())
     }
 
-    /// Where the file is that the machine knows as `/NAME`.
+    /// Returns the path of the machine's file `/NAME`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// A small text file without the white space around it; `None` if it can't be read or is empty.
+    /// Reads a small text file and trims it. `None` if it cannot be read or is empty.
     pub fn text(&self, name: &str) -> Option<String> {
         self.bytes(name).ok().and_then(|bytes| {
             let text = String::from_utf8_lossy(&bytes).trim().to_owned();
@@ -32,23 +32,23 @@ impl Root {
         })
     }
 
-    /// A file's bytes.
+    /// Reads a file's bytes.
     pub(crate) fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
         fs::read(self.path(name))
     }
 
-    /// A file that holds a whole number.
+    /// Reads a file that contains a whole number.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.text(name)?.parse().ok()
     }
 
-    /// Writes a file that is there already: the kernel's files appear when the kernel wants them.
+    /// Writes to an existing file. Only the kernel can create such files.
     pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).truncate(true).open(self.path(name))?;
         file.write_all(text.as_bytes())
     }
 
-    /// The CPUs that the kernel says are online, in order; none if it doesn't say.
+    /// Returns the CPUs that the kernel lists as online, in order; empty if there is no list.
     pub fn online_cpus(&self) -> Vec<u16> {
         self.cpus_in("sys/devices/system/cpu/online").unwrap_or_default()
     }
@@ -58,7 +58,7 @@ impl Root {
         self.text(name).map(|list| cpu_list(&list))
     }
 
-    /// How many CPU numbers the machine has room for: one more than the last possible CPU.
+    /// The number of CPU numbers on the machine: one more than the last possible CPU.
     pub(crate) fn possible_cpu_count(&self) -> usize {
         let possible = self.cpus_in("sys/devices/system/cpu/possible");
         let last = possible.and_then(|cpus| cpus.last().copied());
@@ -66,7 +66,7 @@ impl Root {
     }
 }
 
-/// Reads a list as `0-3,8,10-11`; what it can't read it leaves out.
+/// Parses a list like `0-3,8,10-11`. Invalid parts are left out.
 pub(crate) fn cpu_list(list: &str) -> Vec<u16> {
     let mut cpus = Vec::new();
     for part in list.split(',') {
@@ -84,7 +84,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A machine of these files.
+    /// A machine with these files.
     pub(crate) fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let folder = tempfile::tempdir().unwrap();
         for (name, content) in files {

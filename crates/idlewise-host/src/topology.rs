@@ -1,4 +1,4 @@
-//! How far apart two CPUs are, as sysfs has it.
+//! How far apart two CPUs are, according to sysfs.
 
 use crate::Root;
 use crate::note::CpuInfo;
@@ -6,21 +6,21 @@ use crate::note::CpuInfo;
 /// What two CPUs share, the nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Relation {
-    /// One core.
+    /// The core.
     SmtSibling,
-    /// The last level of cache: a core complex, on many processors the whole package.
+    /// The last-level cache: a core complex, or on many processors the whole package.
     SharedCache,
     /// The package, but no cache.
     SamePackage,
-    /// Nothing: a wake crosses sockets.
+    /// Nothing: a wake-up crosses sockets.
     OtherPackage,
 }
 
-/// More caches than any CPU lists.
+/// More caches than any CPU has.
 const CACHE_COUNT_MAX: usize = 10;
 
 impl Relation {
-    /// Of two CPUs; `None` if the machine doesn't say.
+    /// Returns the relation of two CPUs; `None` if the machine does not show it.
     pub fn of(root: &Root, one: u16, other: u16) -> Option<Self> {
         let folder = format!("sys/devices/system/cpu/cpu{one}");
         let has = |file: &str| Some(root.cpus_in(&format!("{folder}/{file}"))?.contains(&other));
@@ -40,7 +40,7 @@ impl Relation {
         }
     }
 
-    /// In words.
+    /// Returns the relation in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Relation::SmtSibling => "SMT sibling",
@@ -51,7 +51,7 @@ impl Relation {
     }
 }
 
-/// Whether the machine says that it is a virtual one: the processor does on x86, the kernel under Xen.
+/// Whether this is a virtual machine, according to the processor (x86) or the kernel (Xen).
 pub fn is_virtual_machine(root: &Root) -> bool {
     let flags = CpuInfo::read(root).field("flags").unwrap_or_default();
     flags.split(' ').any(|flag| flag == "hypervisor") || root.text("sys/hypervisor/type").is_some()

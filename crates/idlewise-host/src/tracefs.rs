@@ -1,14 +1,14 @@
-//! tracefs, and an instance of our own in it: buffers and events that no other tracer shares.
+//! tracefs, and a private instance in it, whose buffers and events no other tracer shares.
 //!
 //! # A recorder that dies
 //!
-//! An instance outlives the process that made it. Two things keep a killed recorder harmless. It
-//! holds the instance's `free_buffer` open, and the kernel, which closes it with the process, then
-//! stops the instance's tracing and frees its memory. And it holds a lock on the instance's folder
-//! (flock), which goes with the process too: the next recorder takes an `idlewise-` instance that
-//! nobody has locked for a dead one's and removes it. Process numbers would not tell, since two
-//! containers may both have a process 17; while an instance is being made and has no lock yet, the
-//! folder of all instances is locked.
+//! An instance outlives the process that created it. Two things make a killed recorder harmless.
+//! First, it holds the instance's `free_buffer` open. When the kernel closes that file with the
+//! process, it stops the instance's tracing and frees its memory. Second, it holds a lock (flock)
+//! on the instance's folder, which is also released with the process. The next recorder treats an
+//! unlocked `idlewise-` instance as dead and removes it. Process IDs would not work, because two
+//! containers may each have a process 17. While an instance is being created and has no lock yet,
+//! the folder of all instances is locked.
 //!
 //! Files that control function tracing are never opened.
 
@@ -21,7 +21,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::Root;
 use crate::record::RecordError;
 
-/// What the names of our instances begin with.
+/// The prefix of our instances' names.
 const PREFIX: &str = "idlewise-";
 
 /// A mounted tracefs.
@@ -34,7 +34,7 @@ impl Tracefs {
     /// Finds the tracefs of a machine.
     ///
     /// # Errors
-    /// If it isn't mounted, the kernel has none, or we may not look into it.
+    /// Fails if it is not mounted, the kernel has none, or we have no permission.
     pub fn find(root: &Root) -> Result<Self, RecordError> {
         let mut folders =
             vec![root.path("sys/kernel/tracing"), root.path("sys/kernel/debug/tracing")];
@@ -61,12 +61,12 @@ impl Tracefs {
         }
     }
 
-    /// A file of tracefs as bytes.
+    /// Reads a file of tracefs.
     pub(crate) fn bytes(&self, name: &str) -> Result<Vec<u8>, RecordError> {
         read(&self.path(name))
     }
 
-    /// Where a file of tracefs is.
+    /// The path of a file of tracefs.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -80,15 +80,15 @@ impl Tracefs {
 #[derive(Debug)]
 pub(crate) struct Instance {
     folder: PathBuf,
-    /// `None` only while the instance goes.
+    /// `None` only while the instance is being removed.
     free_buffer: Option<File>,
-    /// Locked as long as we live.
+    /// Locked while this value exists.
     _lock: File,
 }
 
 impl Instance {
-    /// Removes the instances of dead recorders, and makes a new one that traces nothing yet.
-    /// Returns also how many were removed.
+    /// Removes the instances of dead recorders, and creates one that does not trace yet. Also
+    /// returns how many were removed.
     pub(crate) fn create(tracefs: &Tracefs) -> Result<(Self, usize), RecordError> {
         let instances = tracefs.instances();
         let deny = |source: io::Error| RecordError::tracefs(&instances, source);
@@ -98,7 +98,7 @@ impl Instance {
         let (folder, lock) = make(&instances).map_err(deny)?;
         let mut instance = Instance { folder, free_buffer: None, _lock: lock };
         instance.set("tracing_on", "0")?;
-        // Kernels before 3.10 can't; there a killed recorder's instance goes on tracing.
+        // Not supported before Linux 3.10, where a killed recorder's instance keeps tracing.
         let _ = instance.set("options/disable_on_free", "1");
         let free_buffer = instance.path("free_buffer");
         let opened = OpenOptions::new().write(true).open(&free_buffer);
@@ -106,7 +106,7 @@ impl Instance {
         Ok((instance, removed_count))
     }
 
-    /// Where a file of the instance is.
+    /// The path of a file of the instance.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
@@ -127,13 +127,13 @@ impl Instance {
         read(&self.path(name))
     }
 
-    /// Removes the instance. All its other files must be closed. Gives it back if somebody else has
-    /// one open, as `cat trace_pipe` does; then it has no buffers any more.
+    /// Removes the instance. All its other files must be closed. If another program has one open,
+    /// like `cat trace_pipe`, the instance is returned; its buffers have been freed.
     pub(crate) fn remove(mut self) -> Result<(), Self> {
         self.tear_down().map_err(|_| self)
     }
 
-    /// Where it stays, if it does.
+    /// The path of the instance, if it still exists.
     pub(crate) fn into_path(self) -> Option<PathBuf> {
         self.folder.exists().then(|| self.folder.clone())
     }
@@ -148,13 +148,13 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Whoever had to know has called `remove`; the next recorder tries again.
+        // Callers that need the result have called `remove`. The next recorder tries again.
         let _ = self.tear_down();
     }
 }
 
-/// Reads a file in large pieces: some of tracefs, such as `events/header_page`, give one piece
-/// however small, and then nothing more.
+/// Reads a file in large pieces. Some files of tracefs, such as `events/header_page`, return one
+/// piece of any size and then nothing more.
 fn read(path: &Path) -> Result<Vec<u8>, RecordError> {
     const PIECE_BYTE_COUNT: usize = 1 << 16;
     let fail = |source| RecordError::tracefs(path, source);
@@ -181,18 +181,18 @@ fn remove_dead(instances: &Path) -> io::Result<usize> {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        // It may go before we look.
+        // It may disappear before we open it.
         let Ok(folder) = File::open(entry.path()) else { continue };
         if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        // Somebody may be reading what the dead one left.
+        // Another program may be reading what the dead recorder left.
         removed_count += usize::from(fs::remove_dir(entry.path()).is_ok());
     }
     Ok(removed_count)
 }
 
-/// Makes a folder with a name that nobody has, and locks it.
+/// Creates a folder with an unused name, and locks it.
 fn make(instances: &Path) -> io::Result<(PathBuf, File)> {
     let process = std::process::id();
     for attempt in 0.. {

@@ -1,11 +1,11 @@
-//! What of a machine can matter to how long a waiting thread waits: what `idlewise measure park` records
-//! beside its figures.
+//! Facts about a machine that can affect how long a waiting thread waits. `idlewise measure park`
+//! records them with its figures.
 
 use crate::note::{self, CpuInfo};
 use crate::{Relation, Root, cpuidle, is_virtual_machine};
 
-/// What there is to know, in the order in which it is shown; `None` where the machine shows nothing.
-/// `waker_cpu` and `waiter_cpu` are those of the measurement.
+/// Returns the facts in display order; `None` where the machine shows nothing. `waker_cpu` and
+/// `waiter_cpu` are the CPUs of the measurement.
 pub fn waiting_facts(
     root: &Root,
     waker_cpu: u16,
@@ -37,16 +37,16 @@ pub fn waiting_facts(
 
 const HALT_POLL: &str = "sys/module/kvm/parameters/halt_poll_ns";
 
-/// CPU time of all CPUs so far, and what of it the hypervisor gave to others, in ticks.
+/// The CPU time of all CPUs so far, and how much of it the hypervisor gave to others, in ticks.
 pub fn steal_ticks(root: &Root) -> Option<(u64, u64)> {
     let text = root.text("proc/stat")?;
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    // user, nice, system, idle, iowait, irq, softirq, steal; guest time is in user's already.
+    // user, nice, system, idle, iowait, irq, softirq, steal. Guest time is already in user.
     Some((ticks.get(..8)?.iter().sum(), ticks[7]))
 }
 
-/// The load average over a minute.
+/// Returns the one-minute load average.
 pub fn load_average(root: &Root) -> Option<f64> {
     root.text("proc/loadavg")?.split_whitespace().next()?.parse().ok()
 }
@@ -66,7 +66,7 @@ fn states(root: &Root, cpu: u16) -> Option<String> {
     (!states.is_empty()).then(|| each.collect::<Vec<_>>().join(", "))
 }
 
-/// Words of the command line that change how CPUs idle; the rest is nobody's business.
+/// The options of the kernel's command line that change how CPUs idle. The rest is private.
 fn options(root: &Root) -> Option<String> {
     const STARTS: [&str; 12] = [
         "idle=",
@@ -115,7 +115,7 @@ fn hypervisor(root: &Root) -> Option<String> {
         .or_else(|| Some("unknown".to_owned()))
 }
 
-/// CPUID is this machine's, whatever the root; nothing is asked for a captured one.
+/// CPUID always describes this machine, so it is not used for a captured one.
 fn is_live(root: &Root) -> bool {
     root.path("") == std::path::Path::new("/")
 }
@@ -151,8 +151,8 @@ fn kvm_features(_: &Root) -> Option<String> {
     None
 }
 
-/// Bits of CPUID 0x40000001, as Documentation/virt/kvm/x86/cpuid.rst names them: those that have to do with
-/// clocks, halting and waking.
+/// Bits of CPUID 0x40000001 that concern clocks, halting and waking, as named in
+/// Documentation/virt/kvm/x86/cpuid.rst.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "x86 alone has the leaf"))]
 fn kvm_feature_names(eax: u32, edx: u32) -> String {
     const FEATURES: [(u32, &str); 11] = [

@@ -1,10 +1,10 @@
-//! Governors for orientation: simple rules, by the names that users type.
+//! Reference governors: simple rules with names that users can type.
 
 use idlewise_core::{Fixed, Governor, GovernorVisitor, TimerOnly};
 
 use crate::{Machine, MachineError};
 
-/// Their names, each with what it does.
+/// The names of the bounds, and what each does.
 pub const BOUNDS: [(&str, &str); 4] = [
     ("deepest", "the deepest state that is enabled and allowed"),
     ("shallowest", "the shallowest state that is enabled and allowed"),
@@ -12,19 +12,19 @@ pub const BOUNDS: [(&str, &str); 4] = [
     ("timer-only", "the deepest state that the next timer leaves room for"),
 ];
 
-/// A bound, by its name.
+/// A reference governor, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "`BOUNDS` says what each does")]
 pub enum Bound {
     Deepest,
     Shallowest,
     TimerOnly,
-    /// A state's name or index, on whatever machine.
+    /// A fixed state, by name or index, on any machine.
     Fixed(String),
 }
 
 impl Bound {
-    /// The bound of that name, if it is one's.
+    /// Parses the name of a bound; `None` if it is not one.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "deepest" => Some(Bound::Deepest),
@@ -34,7 +34,7 @@ impl Bound {
         }
     }
 
-    /// Its name.
+    /// Returns the bound's name.
     pub fn name(&self) -> String {
         match self {
             Bound::Deepest => "deepest".to_owned(),
@@ -44,10 +44,10 @@ impl Bound {
         }
     }
 
-    /// The rule on a machine.
+    /// Resolves the rule for a machine.
     ///
     /// # Errors
-    /// If the machine has no such state.
+    /// Fails if the machine has no such state.
     pub fn on(&self, machine: &Machine) -> Result<Rule, MachineError> {
         Ok(match self {
             Bound::Deepest => Rule::Fixed(Fixed::Deepest),
@@ -58,7 +58,7 @@ impl Bound {
     }
 }
 
-/// A bound on a machine that has its state.
+/// A bound resolved for a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "as in `Bound`")]
 pub enum Rule {
@@ -67,7 +67,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Shows the visitor the governor of one CPU.
+    /// Calls the visitor with the governor of one CPU.
     pub fn visit<V: GovernorVisitor>(self, tick_period_ns: u32, visitor: V) -> V::Output {
         match self {
             Rule::Fixed(governor) => visitor.visit(governor),
@@ -76,7 +76,7 @@ impl Rule {
     }
 }
 
-/// Puts a governor into a box.
+/// A visitor that boxes the governor.
 pub struct IntoBox;
 
 impl GovernorVisitor for IntoBox {

@@ -1,19 +1,20 @@
-//! What a tally costs: energy, and delay at a price.
+//! The cost of a tally: energy, plus delay at a price.
 //!
-//! State i has exit latency L, target residency T and power p. Nobody publishes what a transition
-//! costs, but the target residency says it: a stay of length T breaks even with the next shallower
-//! state. So `e[i] = e[i-1] + (p[i-1] − p[i])·T[i]`, `e[0] = 0`; a stay of length d costs
-//! `p[i]·d + e[i]`, and an event's delay costs `λ·delay`. λ, a power, is the price of latency.
+//! State i has exit latency L, target residency T and power p. The energy of a transition is not
+//! published, but it follows from the target residency: a stay of length T breaks even with the
+//! next shallower state. So `e[i] = e[i-1] + (p[i-1] − p[i])·T[i]` with `e[0] = 0`. A stay of
+//! length d costs `p[i]·d + e[i]`, and an event's delay costs `λ·delay`. λ, which is a power, is
+//! the price of latency.
 //!
-//! For one state and one alternative, no online policy can promise to stay below twice the
-//! oracle's cost, or e/(e−1) ≈ 1.58 times if it may toss coins (Karlin et al., 1994).
+//! With one state and one alternative, no online policy can guarantee a cost below twice the
+//! oracle's, or e/(e−1) ≈ 1.58 times if it is randomised (Karlin et al., 1994).
 
 use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable};
 
 use crate::replay::Tally;
 use crate::{Machine, MachineError};
 
-/// A milliwatt for a nanosecond is a picojoule.
+/// Converts mW·ns to µJ: a milliwatt for a nanosecond is a picojoule.
 pub const UJ_PER_MW_NS: f64 = 1e-6;
 
 /// Powers and transition energies of a machine's states.
@@ -21,14 +22,14 @@ pub const UJ_PER_MW_NS: f64 = 1e-6;
 pub struct CostModel {
     powers_mw: [f64; STATE_COUNT_MAX],
     transitions_uj: [f64; STATE_COUNT_MAX],
-    /// The states, for their latencies.
+    /// The states, for their exit latencies.
     states: StateTable,
-    /// Power of a CPU that runs.
+    /// The power of a running CPU.
     pub running_mw: f64,
 }
 
 impl CostModel {
-    /// The model for `states` with these powers, shallowest first; missing ones are as the last.
+    /// Makes the model for `states` with these powers, shallowest first. The last one is repeated.
     pub fn new(states: StateTable, powers_mw: &[f64], running_mw: f64) -> Self {
         let power_mw = |i: usize| powers_mw.get(i).or(powers_mw.last()).copied().unwrap_or(0.0);
         let mut transitions_uj = [0.0; STATE_COUNT_MAX];
@@ -40,57 +41,57 @@ impl CostModel {
         CostModel { powers_mw: std::array::from_fn(power_mw), transitions_uj, states, running_mw }
     }
 
-    /// The model of a machine.
+    /// Makes the model of a machine.
     ///
     /// # Errors
-    /// If the machine has no states; see [`Machine::table`].
+    /// Fails if the machine has no states; see [`Machine::table`].
     pub fn of(machine: &Machine) -> Result<Self, MachineError> {
         let powers_mw: Vec<f64> = machine.powers().iter().map(|power| power.mw).collect();
         Ok(CostModel::new(machine.table()?, &powers_mw, machine.running_power().mw))
     }
 
-    /// Power of state `index`.
+    /// The power of state `index`.
     pub fn power_mw(&self, index: StateIndex) -> f64 {
         self.powers_mw[index]
     }
 
-    /// Energy of entering and leaving state `index`.
+    /// The energy of entering and leaving state `index`.
     pub fn transition_uj(&self, index: StateIndex) -> f64 {
         self.transitions_uj[index]
     }
 
-    /// The price of latency that counts as 1: the power of a polling CPU, or of a running one
-    /// where no state polls.
+    /// The price of latency that counts as 1: the power of a polling CPU, or of a running one if no
+    /// state polls.
     pub fn full_price_mw(&self) -> f64 {
         if self.states.get(0).is_polling { self.powers_mw[0] } else { self.running_mw }
     }
 
-    /// Energy of one stay of that length, the way in and out included.
+    /// The energy of a stay of `stay_ns`, including entry and exit.
     #[inline]
     pub fn stay_uj(&self, index: StateIndex, stay_ns: u64) -> f64 {
         self.stays_uj(index, 1, stay_ns)
     }
 
-    /// Energy of so many stays that take that long together.
+    /// The energy of `entry_count` stays that take `stay_ns` in total.
     #[inline]
     pub fn stays_uj(&self, index: StateIndex, entry_count: u64, stay_ns: u64) -> f64 {
         self.powers_mw[index] * stay_ns as f64 * UJ_PER_MW_NS
             + self.transitions_uj[index] * entry_count as f64
     }
 
-    /// Energy of running that long.
+    /// The energy of running for `work_ns`.
     #[inline]
     pub fn running_uj(&self, work_ns: u64) -> f64 {
         self.running_mw * work_ns as f64 * UJ_PER_MW_NS
     }
 
-    /// Cost of spending a whole gap in one state, with the delay of its end.
+    /// The cost of spending a whole gap in one state, including the delay at its end.
     pub fn gap_uj(&self, index: StateIndex, gap_ns: u64, lambda_mw: f64) -> f64 {
         let delay_ns = self.states.get(index).exit_latency_ns as f64;
         self.stay_uj(index, gap_ns) + lambda_mw * delay_ns * UJ_PER_MW_NS
     }
 
-    /// Energy of everything in a tally.
+    /// The energy of everything in a tally.
     pub fn energy_uj(&self, tally: &Tally) -> f64 {
         let states: f64 = (0..self.states.len())
             .map(|i| {
@@ -101,31 +102,31 @@ impl CostModel {
         states + self.running_uj(tally.work_ns)
     }
 
-    /// Energy and priced delay of everything in a tally.
+    /// The energy and priced delay of everything in a tally.
     pub fn cost_uj(&self, tally: &Tally, lambda_mw: f64) -> f64 {
         let delay_ns = tally.delays(&self.states).sum_ns() as f64;
         self.energy_uj(tally) + lambda_mw * delay_ns * UJ_PER_MW_NS
     }
 }
 
-/// A price of latency: what a second of delay costs. Whoever prints a price has words for each.
+/// The price of a second of delay. Each caller words it for its own output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Price {
     /// Nothing.
     Free,
-    /// A quarter of what a second of polling does.
+    /// A quarter of the cost of a second of polling.
     Quarter,
-    /// What a second of polling does.
+    /// The cost of a second of polling.
     Full,
-    /// So many milliwatts.
+    /// A number of milliwatts.
     Given(f64),
 }
 
 impl Price {
-    /// The prices that are reported if the user names none.
+    /// The prices that are reported unless the user gives one.
     pub const STANDARD: [Price; 3] = [Price::Free, Price::Quarter, Price::Full];
 
-    /// λ on a machine.
+    /// Returns λ for a machine.
     pub fn lambda_mw(self, costs: &CostModel) -> f64 {
         match self {
             Price::Free => 0.0,

@@ -1,6 +1,6 @@
-//! The idle loop around a governor, as replay and the simulated machine share it: the governor is
-//! asked, its answer is brought into line with the tick and the limits, and it hears how the stay
-//! went. When a stay ends is the world's business.
+//! The idle loop around a governor, shared by replay and the simulated machine. It asks the
+//! governor, adapts the decision to the tick and the limits, and reports back how the stay went.
+//! The caller decides when a stay ends.
 
 use idlewise_core::{
     Context, Decision, Device, DisabledMask, FAR_AWAY_NS, Governor, IdleState, NO_LATENCY_LIMIT_NS,
@@ -10,27 +10,27 @@ use idlewise_core::{
 
 use crate::replay::{StateTally, Tally};
 
-/// How long the tick's work takes if nothing else is said: interrupt to idle exit took 2 to 4 µs
-/// in our recordings on a virtual machine. Assumed.
+/// The default duration of the tick's work. From interrupt to idle exit took 2 to 4 µs in our
+/// recordings on a virtual machine. Assumed.
 pub const DEFAULT_TICK_WORK_NS: u64 = 3_000;
-/// The longest that it may be said to take.
+/// The longest duration that can be set.
 pub const TICK_WORK_MAX_NS: u64 = 1_000_000_000;
-/// The shortest target residency that bounds polling, as `CPUIDLE_POLL_MIN` in
+/// The shortest target residency that limits polling, like `CPUIDLE_POLL_MIN` in
 /// `drivers/cpuidle/cpuidle.c`.
 const POLL_LIMIT_MIN_NS: u64 = 10_000;
-/// A CPU polls at most this part of a tick, as `CPUIDLE_POLL_MAX`.
+/// A CPU polls at most this fraction of a tick, like `CPUIDLE_POLL_MAX`.
 const POLL_LIMIT_TICK_PART: u64 = 16;
 
-/// The world that a governor is asked in.
+/// The conditions under which a governor decides.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// The machine's states.
     pub states: StateTable,
-    /// Those that are switched off.
+    /// The disabled states.
     pub disabled: DisabledMask,
-    /// Longest exit latency allowed; a tighter limit in the log counts too.
+    /// The longest allowed exit latency. A tighter limit in the log also applies.
     pub latency_limit_ns: i64,
-    /// The tick's period, that of the recording or another.
+    /// The tick's period, of the recording or another one.
     pub tick_period_ns: u32,
     /// How long the tick's handler keeps the CPU running.
     pub tick_work_ns: u64,
@@ -48,8 +48,8 @@ impl Setting {
         }
     }
 
-    /// How long a polling state spins (`cpuidle_poll_time` in `drivers/cpuidle/cpuidle.c`): to the
-    /// target residency of the shallowest enabled state that is worth the wait.
+    /// How long a polling state spins (`cpuidle_poll_time` in `drivers/cpuidle/cpuidle.c`): up to
+    /// the target residency of the shallowest enabled state that is worth the wait.
     fn poll_limit_ns(&self) -> u64 {
         let max_ns = u64::from(self.tick_period_ns) / POLL_LIMIT_TICK_PART;
         (1..self.states.len())
@@ -60,22 +60,22 @@ impl Setting {
     }
 }
 
-/// What follows from the table and the disabled states for one state, worked out once.
+/// Figures for a state that follow from the table and the disabled states, computed once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StateRule {
     pub(crate) exit_latency_ns: u64,
-    /// A shorter residency is too deep; 0 if nothing shallower is enabled.
+    /// A shorter residency is too deep; 0 if no shallower state is enabled.
     too_deep_below_ns: u64,
-    /// A stay this long is too shallow (`core::verdict` on the stay plus the exit latency).
+    /// A stay of this length or more is too shallow (`core::verdict` on stay plus exit latency).
     too_shallow_from_ns: u64,
-    /// When the promotion timer ends a stay.
+    /// How long after entry the promotion timer ends a stay.
     promotion_ns: u64,
     pub(crate) is_polling: bool,
     pub(crate) wakes_on_store: bool,
 }
 
 impl StateRule {
-    /// Of each state; behind the last they are its own.
+    /// The rules of all states. Entries beyond the table repeat the deepest state's rule.
     pub(crate) fn all(setting: &Setting) -> [Self; STATE_COUNT_MAX] {
         std::array::from_fn(|i| StateRule::new(setting, i.min(setting.states.deepest())))
     }
@@ -88,7 +88,7 @@ impl StateRule {
         StateRule {
             exit_latency_ns: state.exit_latency_ns,
             too_deep_below_ns: if shallower_is_enabled { state.target_residency_ns } else { 0 },
-            // The stay must also be longer than nothing, and the residency reach the state's own.
+            // The stay must also be longer than 0, and the residency reach the state's own target.
             too_shallow_from_ns: deeper.map_or(u64::MAX, |i| {
                 let own_ns = state.target_residency_ns.saturating_sub(state.exit_latency_ns);
                 states.get(i).target_residency_ns.max(own_ns).max(1)
@@ -121,7 +121,7 @@ impl StateRule {
     }
 }
 
-/// Why a stay ended.
+/// What ended a stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StayEnd {
@@ -133,20 +133,20 @@ pub enum StayEnd {
     PollLimit,
     /// The promotion timer.
     Promotion,
-    /// UMWAIT's deadline (`umwait_control/max_time`); a replay has none.
+    /// UMWAIT's deadline (`umwait_control/max_time`), which a replay does not have.
     Deadline,
 }
 
-/// What the timers and requests of a CPU say at the time of asking.
+/// The timers and requests of a CPU when the governor is asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlook {
     /// The CPU's clock.
     pub now_ns: u64,
-    /// To the next timer, [`FAR_AWAY_NS`] if there is none.
+    /// The time to the next timer, [`FAR_AWAY_NS`] if there is none.
     pub timer_left_ns: i64,
-    /// To the next line of the tick grid, whether or not the tick runs.
+    /// The time to the next boundary of the tick grid, whether or not the tick runs.
     pub tick_left_ns: u64,
-    /// The tightest request.
+    /// The tightest latency request.
     pub latency_limit_ns: i64,
 }
 
@@ -154,12 +154,12 @@ pub(crate) struct Outlook {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub state: StateIndex,
-    /// It is a recording's, not the one that the governor answered.
+    /// The state comes from the recording instead of the governor's decision.
     pub is_overruled: bool,
     pub rule: StateRule,
-    /// To the next tick; `u64::MAX` if the tick is stopped.
+    /// The time to the next tick; `u64::MAX` if the tick is stopped.
     pub tick_left_ns: u64,
-    /// When the polling limit or the promotion timer ends the stay; `u64::MAX` if nothing does.
+    /// When the polling limit or the promotion timer ends the stay; `u64::MAX` if neither does.
     pub own_limit_ns: u64,
 }
 
@@ -167,7 +167,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stayed {
     pub stay_ns: u64,
-    /// What leaving took.
+    /// How long leaving the state took.
     pub exit_ns: u64,
     pub end: StayEnd,
     /// The tick's handler ran at the end of the stay.
@@ -176,8 +176,8 @@ pub(crate) struct Stayed {
     pub now_ns: u64,
 }
 
-/// A governor that is not known at compile time. `idlewise-core` allocates nothing, so it has none in
-/// boxes.
+/// A governor that is not known at compile time. `idlewise-core` does not allocate, so it does not
+/// implement `Governor` for boxes.
 pub(crate) struct Boxed(pub Box<dyn Governor>);
 
 impl Governor for Boxed {
@@ -216,11 +216,11 @@ impl<G: Governor> IdleLoop<G> {
         }
     }
 
-    /// Asks the governor and applies its answer to the tick.
+    /// Asks the governor and applies the tick decision.
     #[inline]
     pub(crate) fn select(&mut self, outlook: Outlook, tally: &mut Tally) -> Entry {
         let Outlook { timer_left_ns, tick_left_ns, .. } = outlook;
-        // A timer of the wheel: hrtimers keep no tick.
+        // It is a timer-wheel timer. hrtimers do not keep the tick.
         let next_tick_serves_timer = i64::try_from(tick_left_ns) == Ok(timer_left_ns);
         let tick_left_ns = if self.tick_stopped { u64::MAX } else { tick_left_ns };
         let next_event_ns = timer_left_ns.min(i64::try_from(tick_left_ns).unwrap_or(FAR_AWAY_NS));
@@ -230,7 +230,7 @@ impl<G: Governor> IdleLoop<G> {
         context.latency_limit_ns = outlook.latency_limit_ns;
         context.tick_stopped = self.tick_stopped;
         context.now_ns = outlook.now_ns;
-        // With a single state the kernel asks nobody (`cpuidle_idle_call` in
+        // With a single state the kernel does not call a governor (`cpuidle_idle_call` in
         // `kernel/sched/idle.c`).
         let mut decision = match self.setting.states.len() {
             1 => Decision { state: 0, stop_tick: true },
@@ -261,14 +261,14 @@ impl<G: Governor> IdleLoop<G> {
         Entry { state, is_overruled, rule, tick_left_ns, own_limit_ns }
     }
 
-    /// The entry with the state that a recording has, whatever the governor answered.
+    /// Replaces the state of an entry with the recorded one, whatever the governor decided.
     #[inline]
     pub(crate) fn enter_instead(&mut self, entry: Entry, state: StateIndex) -> Entry {
         let state = state.min(self.setting.states.deepest());
         self.enter(state, state != entry.state, entry.tick_left_ns)
     }
 
-    /// All that the next stays depend on besides the world, as [`Governor::memory`].
+    /// Notes everything inside the loop that the next stays depend on, like [`Governor::memory`].
     pub(crate) fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
         let Device { last_residency_ns, poll_limit_ns, poll_time_limit, last_state } = self.device;
         note(u64::from(self.tick_stopped));
@@ -276,11 +276,11 @@ impl<G: Governor> IdleLoop<G> {
         note(poll_limit_ns);
         note(u64::from(poll_time_limit));
         note(last_state.map_or(0, |state| 1 + state as u64));
-        // With a single state nobody is asked.
+        // With a single state no governor is asked.
         self.setting.states.len() == 1 || self.governor.memory(note)
     }
 
-    /// Judges the stay and tells the governor; returns its residency, exit included.
+    /// Judges the stay and informs the governor. Returns the residency, including the exit.
     #[inline]
     pub(crate) fn reflect(&mut self, entry: &Entry, stayed: Stayed, tally: &mut Tally) -> u64 {
         let Stayed { stay_ns, exit_ns, end, tick_ran, now_ns } = stayed;

@@ -1,21 +1,21 @@
-//! Replay of idle logs in virtual time: costs, the oracle, the simulated machine, studies.
+//! Replays idle logs in virtual time: costs, the oracle, the simulated machine, studies.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `replay/` | [`replay::Lane`]: a governor over the gaps of a CPU, and what it tallies |
-//! | `idle_loop.rs` | the loop around a governor, as replay and simulation share it |
-//! | `simulate/` | [`simulate::simulate`]: a whole machine in discrete events |
+//! | `replay/` | [`replay::Lane`]: runs a governor over the gaps of a CPU and counts the results |
+//! | `idle_loop.rs` | the loop around a governor, shared by replay and simulation |
+//! | `simulate/` | [`simulate::simulate`]: a whole machine as a discrete-event simulation |
 //! | `study/` | [`study`]: the runs with which published claims are compared |
 //! | `workload/` | [`workload::Workload`]: what runs on it |
 //! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
-//! | `bound.rs` | [`Bound`]: governors for orientation, by name |
-//! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap that is known |
+//! | `bound.rs` | [`Bound`]: reference governors, by name |
+//! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap of known length |
 //! | `cost.rs` | [`CostModel`]: energy, and delay at a [`Price`] |
-//! | `decision_log.rs` | [`decision_log`]: a governor against what a real kernel's answered |
+//! | `decision_log.rs` | [`decision_log`]: compares a governor with the decisions of a real kernel's |
 //!
-//! What this crate does not do: open files, read a clock, or draw unseeded random numbers.
+//! This crate does not open files, read a clock, or use unseeded random numbers.
 //!
-//! Two milliseconds idle, with a timer at its end, under a governor that believes every timer:
+//! Two milliseconds of idle time that end with a timer, under a governor that trusts timers:
 //!
 //! ```
 //! use idlewise_core::{IdleState, StateTable, TimerOnly, tick_period_ns};

@@ -1,11 +1,12 @@
-//! The oracle: the cheapest state for each gap, known in advance.
+//! The oracle selects the cheapest state for each gap, whose length it knows in advance.
 //!
-//! In state i a gap of length g costs `p[i]·g + e[i] + λ·L[i]`, a line in g. Slopes fall from state
-//! to state, so the cheapest state as a function of g is the lower envelope of the lines: at most
-//! one breakpoint a state. They are worked out once; picking a state is then a few comparisons.
+//! In state i a gap of length g costs `p[i]·g + e[i] + λ·L[i]`, which is a line in g. Slopes
+//! decrease from state to state, so the cheapest state as a function of g is the lower envelope of
+//! the lines, with at most one breakpoint per state. The envelope is computed once; after that,
+//! selecting a state takes a few comparisons.
 //!
-//! It is not a [`idlewise_core::Governor`]: it sees the future, and a type says so better than a
-//! check at run time. It never needs the tick.
+//! The oracle is not an [`idlewise_core::Governor`], because it sees the future, and the type
+//! system should show that. It never needs the tick.
 
 use idlewise_core::{STATE_COUNT_MAX, StateIndex};
 use idlewise_trace::IdleGap;
@@ -16,16 +17,16 @@ use crate::replay::{
     FirstDecision, GapCourse, Lane, ObservedLane, Observer, ReplayedStay, Setting, StayEnd, Tally,
 };
 
-/// The cheapest state by gap length, at one price of latency.
+/// The cheapest state by gap length, for one price of latency.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Oracle {
-    /// Shortest gap of each segment, ascending, and its state.
+    /// The shortest gap of each segment, ascending, and the segment's state.
     segments: Vec<(u64, StateIndex)>,
 }
 
 impl Oracle {
-    /// The oracle over the states that `setting` allows. If the latency limit forbids all of
-    /// them, the shallowest enabled state it is, as for the governors.
+    /// Makes the oracle for the states that `setting` allows. If the latency limit forbids all of
+    /// them, it uses the shallowest enabled state, as the governors do.
     pub fn new(
         costs: &CostModel,
         setting: &Setting,
@@ -43,8 +44,8 @@ impl Oracle {
         }
         let mut segments: Vec<(u64, StateIndex)> = Vec::new();
         let mut from_ns = 0;
-        // Walk along the envelope: from the current state, the next one is that whose line is
-        // crossed first.
+        // Walk along the envelope: the state after the current one is the one whose line is crossed
+        // first.
         let mut current = cheapest_at(costs, lambda_mw, &allowed, 0);
         loop {
             segments.push((from_ns, current));
@@ -53,7 +54,7 @@ impl Oracle {
                 .filter(|&&i| costs.power_mw(i) < costs.power_mw(current))
                 .map(|&i| (crossing_ns(costs, lambda_mw, current, i), i))
                 .min_by(|a, b| {
-                    // At the same crossing the flatter line wins from there on.
+                    // If two lines cross at the same point, the flatter one is lower from there on.
                     a.0.cmp(&b.0).then(costs.power_mw(a.1).total_cmp(&costs.power_mw(b.1)))
                 });
             let Some((crossing_ns, state)) = next.filter(|&(ns, _)| ns < u64::MAX) else { break };
@@ -63,7 +64,7 @@ impl Oracle {
         Oracle { segments }
     }
 
-    /// The cheapest state for a gap.
+    /// Returns the cheapest state for a gap.
     #[inline]
     pub fn state(&self, gap_ns: u64) -> StateIndex {
         let segment = self.segments.iter().rev().find(|&&(from_ns, _)| from_ns <= gap_ns);
@@ -97,13 +98,13 @@ fn crossing_ns(
     if crossing_ns.is_finite() { crossing_ns.max(0.0) as u64 } else { u64::MAX }
 }
 
-/// The oracle as a lane, so that it is counted like the governors beside it.
+/// The oracle as a lane, counted in the same way as the governors.
 pub struct OracleLane<O = ()> {
     costs: CostModel,
     setting: Setting,
     lambda_mw: f64,
     unlimited: Oracle,
-    /// For the latency limit that a gap had last, if it had one.
+    /// The oracle for the most recent latency limit of a gap.
     limited: Option<(u64, Oracle)>,
     tally: Tally,
     rules: [StateRule; STATE_COUNT_MAX],
@@ -111,14 +112,14 @@ pub struct OracleLane<O = ()> {
 }
 
 impl OracleLane {
-    /// The oracle at price `lambda_mw` of latency.
+    /// Makes a lane for price `lambda_mw` of latency.
     pub fn new(costs: CostModel, setting: Setting, lambda_mw: f64) -> Self {
         OracleLane::with_observer(costs, setting, lambda_mw, ())
     }
 }
 
 impl<O: Observer> OracleLane<O> {
-    /// The same, each gap shown to `observer` as one stay.
+    /// Like [`OracleLane::new`], and reports each gap to `observer` as one stay.
     pub fn with_observer(costs: CostModel, setting: Setting, lambda_mw: f64, observer: O) -> Self {
         let unlimited = Oracle::new(&costs, &setting, setting.latency_limit_ns, lambda_mw);
         OracleLane {
@@ -133,7 +134,7 @@ impl<O: Observer> OracleLane<O> {
         }
     }
 
-    /// The state for a gap.
+    /// Returns the state for a gap.
     pub fn state(&mut self, gap: &IdleGap) -> StateIndex {
         self.oracle_for(gap).state(gap.gap_ns)
     }

@@ -4,7 +4,6 @@
 //! Files that cannot be read at all (not Parquet, a newer version, damaged pages, values that a
 //! column cannot hold) are rejected earlier, while reading. The checks here find what can be wrong
 //! with a readable log. Memory does not grow with the gaps.
-//! does not grow with the gaps.
 
 use std::collections::BTreeMap;
 

@@ -1,21 +1,21 @@
-//! Why a measurement can't be made, in one line that says what to do.
+//! Why a measurement is impossible, in one line that says what to do.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::SamplesError;
 
-/// Why a measurement can't be made.
+/// Why a measurement is impossible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IpiError {
     /// debugfs is not mounted.
     #[error("debugfs is not mounted; as root: mount -t debugfs none /sys/kernel/debug")]
     NoDebugfs,
-    /// The module is there, but not in the kernel.
+    /// The module is installed but not loaded.
     #[error("the kernel module idlewise_bench is not loaded; as root: modprobe idlewise_bench")]
     NotLoaded,
-    /// The kernel that runs has no such module.
+    /// The running kernel has no such module.
     #[error(
         "the kernel module idlewise_bench is not installed for kernel {kernel}; build its package with \
          `make -C kernel deb`, install that, then as root: modprobe idlewise_bench (kernel/README.md)"
@@ -24,7 +24,7 @@ pub enum IpiError {
         /// The running kernel.
         kernel: String,
     },
-    /// We may not look into debugfs.
+    /// We have no permission to use debugfs.
     #[error("{}: {source}; run it as root", path.display())]
     NotPermitted {
         /// The file.
@@ -32,7 +32,7 @@ pub enum IpiError {
         /// What the system said.
         source: io::Error,
     },
-    /// The kernel keeps even root out of debugfs.
+    /// The kernel denies even root access to debugfs.
     #[error(
         "{}: {source}; the kernel is locked down (Secure Boot; /sys/kernel/security/lockdown says how \
          far), which closes debugfs: measure with Secure Boot off", path.display()
@@ -43,7 +43,7 @@ pub enum IpiError {
         /// What the system said.
         source: io::Error,
     },
-    /// A second measurement would take the first one's states for the machine's own.
+    /// Another measurement is running. It would mistake our forced states for the machine's.
     #[error("another `idlewise measure` is running; wait until it ends")]
     Busy,
     /// The kernel does not trust the TSC.
@@ -54,10 +54,10 @@ pub enum IpiError {
     UnstableTsc {
         /// The list of clocks.
         file: PathBuf,
-        /// What is on it.
+        /// Its content.
         found: String,
     },
-    /// A CPU that can't take part.
+    /// A CPU is offline.
     #[error(
         "CPU {cpu} is not online ({online} are); name another, or as root: \
          echo 1 > /sys/devices/system/cpu/cpu{cpu}/online"
@@ -65,16 +65,16 @@ pub enum IpiError {
     Offline {
         /// The CPU.
         cpu: u16,
-        /// Those that are.
+        /// The CPUs that are online.
         online: String,
     },
-    /// A CPU can't wake itself.
+    /// A CPU cannot wake itself.
     #[error("source and target are both CPU {cpu}; name two by --source and --target")]
     SameCpu {
         /// The CPU.
         cpu: u16,
     },
-    /// There is nobody to wake.
+    /// There is no other CPU to wake.
     #[error("CPU {cpu} is the only one online; waking one from another needs two")]
     OneCpu {
         /// The CPU.
@@ -83,14 +83,14 @@ pub enum IpiError {
     /// sysfs names no CPU.
     #[error("/sys/devices/system/cpu/online names no CPU; mount sysfs on /sys")]
     NoCpus,
-    /// A state that the target does not have.
+    /// The target does not have the state.
     #[error("CPU {cpu} has no idle state {name}; it has {states}")]
     NoSuchState {
         /// The CPU.
         cpu: u16,
         /// The name.
         name: String,
-        /// Those that it has.
+        /// The states that it has.
         states: String,
     },
     /// There are no states to force.
@@ -102,7 +102,7 @@ pub enum IpiError {
         /// The CPU.
         cpu: u16,
     },
-    /// A state can't be forced.
+    /// A state cannot be forced.
     #[error("{}: {source}; the idle state can't be forced", path.display())]
     Force {
         /// The file.
@@ -110,17 +110,17 @@ pub enum IpiError {
         /// What the system said.
         source: io::Error,
     },
-    /// The module refused.
+    /// The module rejected the request.
     #[error("{}: {source}; {}", path.display(), kernel_words(kernel_line.as_deref()))]
     Refused {
         /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
-        /// What the module said.
+        /// The module's message.
         kernel_line: Option<String>,
     },
-    /// The module's text is not what it should be.
+    /// The module's output is not as expected.
     #[error("{}: {source}", path.display())]
     Samples {
         /// The file.
@@ -128,7 +128,7 @@ pub enum IpiError {
         /// What is wrong.
         source: SamplesError,
     },
-    /// Somebody else wrote to the module meanwhile.
+    /// Another program used the module at the same time.
     #[error(
         "{}: {found_count} wakes, measured or given up, where {expected_count} were asked for; somebody \
          else used idlewise_bench at the same time: run it again", path.display()
@@ -136,12 +136,12 @@ pub enum IpiError {
     WrongCount {
         /// The file.
         path: PathBuf,
-        /// In it.
+        /// The number of wakes found.
         found_count: u64,
-        /// Asked for.
+        /// The number of wakes requested.
         expected_count: u64,
     },
-    /// The target has other things to do.
+    /// The target is busy with other work.
     #[error(
         "CPU {cpu} did not go idle in {given_up_count} of {tried_count} tries; free it of other work \
          (taskset, isolcpus), or choose another by --target"
@@ -154,15 +154,15 @@ pub enum IpiError {
         /// All tries.
         tried_count: u64,
     },
-    /// A signal or the caller ended it.
+    /// A signal or the caller stopped it.
     #[error("stopped before the end; the idle states are enabled and disabled as they were")]
     Stopped,
-    /// The machine is not as it was.
+    /// The machine's settings could not be restored.
     #[error("{}{}", before(cause.as_deref()), not_restored(files))]
     NotRestored {
         /// What to write to which file.
         files: Vec<(PathBuf, String)>,
-        /// What went wrong before.
+        /// The error that came before.
         cause: Option<Box<IpiError>>,
     },
 }
@@ -175,7 +175,7 @@ fn before(cause: Option<&IpiError>) -> String {
     cause.map_or_else(String::new, |cause| format!("{cause}; and "))
 }
 
-/// What is not as it was, with commands that put it right.
+/// Describes what was not restored, with the commands that restore it.
 pub(super) fn not_restored(files: &[(PathBuf, String)]) -> String {
     let echo = |(path, value): &(PathBuf, String)| format!("echo {value} > {}", path.display());
     let echoes: Vec<String> = files.iter().map(echo).collect();

@@ -1,4 +1,4 @@
-//! One idle state alone: the others of a CPU are disabled in sysfs for a while.
+//! Forces a single idle state: the CPU's other states are disabled in sysfs for a while.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use super::error::not_restored;
 use crate::Root;
 use crate::cpuidle::state_folder;
 
-/// The `disable` files of a CPU's states, with what was in them. Dropped, it puts that back.
+/// The `disable` files of a CPU's states with their original contents, which are restored on drop.
 pub(super) struct ForcedStates<'a> {
     root: &'a Root,
-    /// By state: the file, what stood in it, and what stands in it.
+    /// For each state: the file, its original content, and its current content.
     files: Vec<(String, String, String)>,
-    /// Who is told if it can't be put back while a panic passes by.
+    /// Called if restoring fails during a panic.
     tell: &'a dyn Fn(&str),
 }
 
 impl<'a> ForcedStates<'a> {
-    /// Remembers what of so many states is disabled; changes nothing.
+    /// Remembers which of the first `state_count` states are disabled. Changes nothing.
     pub(super) fn remember(
         root: &'a Root,
         cpu: u16,
@@ -37,7 +37,7 @@ impl<'a> ForcedStates<'a> {
         Ok(ForcedStates { root, files, tell })
     }
 
-    /// Enables the state and disables all others; `None` is as it was.
+    /// Enables the state and disables all others. `None` restores the original settings.
     pub(super) fn force(&mut self, state: Option<usize>) -> Result<(), IpiError> {
         let wanted = |index: usize, found: &str| match state {
             None => found.to_owned(),
@@ -45,13 +45,13 @@ impl<'a> ForcedStates<'a> {
         };
         let wishes: Vec<_> =
             self.files.iter().enumerate().map(|(i, (_, found, _))| wanted(i, found)).collect();
-        // Enabling comes first, so that there is a state at any time.
+        // Enable first, so that at least one state is enabled at any time.
         for value in ["0", "1"] {
             for ((name, _, now), wish) in self.files.iter_mut().zip(&wishes) {
                 if wish == now || (wish == "0") != (value == "0") {
                     continue;
                 }
-                // Even if the writing failed, nobody knows any more what stands there.
+                // If writing failed, the content is no longer known.
                 now.clear();
                 let written = self.root.write(name, wish);
                 let path = || self.root.path(name);
@@ -62,7 +62,7 @@ impl<'a> ForcedStates<'a> {
         Ok(())
     }
 
-    /// Puts back what was there. Tries each file, and gives those that could not be written.
+    /// Restores the original contents. Tries every file, and returns those that failed.
     fn put_back(&mut self) -> Vec<(PathBuf, String)> {
         let mut left = Vec::new();
         for (name, found, now) in &mut self.files {
@@ -76,10 +76,10 @@ impl<'a> ForcedStates<'a> {
         left
     }
 
-    /// Puts back what was there, whatever came of the measurement.
+    /// Restores the original contents, whatever the result of the measurement.
     pub(super) fn restore<T>(mut self, outcome: Result<T, IpiError>) -> Result<T, IpiError> {
         let files = self.put_back();
-        // Told once; another try would say no more.
+        // It has been reported. Another attempt would add nothing.
         self.files.clear();
         match files.is_empty() {
             true => outcome,
@@ -89,7 +89,7 @@ impl<'a> ForcedStates<'a> {
 }
 
 impl Drop for ForcedStates<'_> {
-    /// Only where a panic passes by is there anything left to do; nobody else can tell of it.
+    /// There is something left to restore only during a panic, and nothing else can report it.
     fn drop(&mut self) {
         let left = self.put_back();
         if !left.is_empty() {
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine whose CPU 1 has states that are enabled, disabled, enabled.
+    /// A machine on which CPU 1 has three states: enabled, disabled, enabled.
     fn machine() -> (tempfile::TempDir, Root) {
         let folder = tempfile::tempdir().unwrap();
         for (index, value) in ["0", "1", "0"].into_iter().enumerate() {
@@ -173,7 +173,7 @@ mod tests {
         let (_folder, root) = machine();
         let mut states = ForcedStates::remember(&root, 1, 3, &|_| {}).unwrap();
         states.force(Some(1)).unwrap();
-        // A write that fails for root too.
+        // A write that fails even for root.
         let file = root.path(&format!("{}/disable", state_folder(1, 2)));
         fs::remove_file(&file).unwrap();
         symlink("/dev/full", &file).unwrap();

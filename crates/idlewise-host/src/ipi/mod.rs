@@ -1,20 +1,20 @@
-//! What waking an idle CPU costs, by the kernel module idlewise_bench, for each idle state alone.
-//! [`measure`]: the wake latency, from before another CPU sends a call to the idle one's first instruction,
-//! and what sending it took. [`measure_timers`]: the interrupt latency, from when a timer of the idle CPU's
-//! own is due to the timer's handler.
+//! Measures the cost of waking an idle CPU for each idle state separately, using the kernel module
+//! idlewise_bench. [`measure`] measures the wake latency, from just before another CPU sends a call
+//! to the idle CPU's first instruction, and the cost of sending it. [`measure_timers`] measures the
+//! interrupt latency, from the expiry of one of the idle CPU's timers to the timer's handler.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `plan.rs` | [`MeasurementPlan`]: which CPU wakes which, out of which states |
-//! | `forced.rs` | a state alone, the others disabled in sysfs; put back on every way out |
+//! | `plan.rs` | [`MeasurementPlan`]: which CPU wakes which, from which states |
+//! | `forced.rs` | forces a state by disabling the others in sysfs; always restores them |
 //! | `module.rs` | the module in debugfs |
-//! | `samples.rs` | [`Samples`], [`TimerSamples`]: the module's texts |
+//! | `samples.rs` | [`Samples`], [`TimerSamples`]: the module's output |
 //! | `error.rs` | [`IpiError`] |
 //!
-//! Forcing a state is a wish: the driver, the governor or a latency limit may refuse. So each case
-//! says which states the target really entered meanwhile, as the kernel counted.
+//! Forcing a state is only a request. The driver, the governor or a latency limit may override it.
+//! Each case therefore includes the kernel's counts of the states that the target entered.
 //!
-//! What is not in here: percentiles, and repair after SIGKILL, which no process survives to make.
+//! Not here: percentiles. Settings are not restored after SIGKILL.
 
 mod error;
 mod forced;
@@ -32,17 +32,17 @@ use crate::{IdleCounters, Relation, Root};
 use forced::ForcedStates;
 use module::{Batch, Module, Request};
 
-/// Wakes that are not counted, after a state was forced: a CPU stays in a state that was disabled
-/// until it is woken, and governors look back at some of their last predictions.
+/// Wakes that are not counted after a state was forced. A CPU stays in a disabled state until it is
+/// woken, and governors remember some of their last predictions.
 const WARM_UP_COUNT: u64 = 10;
-/// The kernel can't be stopped while it measures, so it is asked for about so much at a time.
+/// How long a request may take. The kernel cannot be interrupted while it measures.
 const REQUEST_TIME: Duration = Duration::from_millis(250);
-/// Of any length of time between wakes.
+/// The most wakes per request, whatever the time between them.
 const REQUEST_COUNT_MAX: u64 = 100_000;
-/// A target that has not gone idle so often, and more often than it has, is no idle CPU.
+/// If the target failed to go idle this often, and more often than it went idle, it is not idle.
 const GIVEN_UP_COUNT_MIN: u64 = 50;
 
-/// One target woken out of one state.
+/// The measurement of one target and one state.
 #[derive(Clone, Debug)]
 pub struct Case<S = Samples> {
     /// The CPU that was woken.
@@ -51,16 +51,16 @@ pub struct Case<S = Samples> {
     pub relation: Option<Relation>,
     /// The state that was forced.
     pub state: State,
-    /// The wakes, in the order of time.
+    /// The wakes, in order of time.
     pub samples: S,
-    /// How often the target entered each of its states meanwhile, by name, as the kernel counted;
-    /// none without a driver.
+    /// How often the target entered each of its states meanwhile, by name, according to the kernel.
+    /// Empty without a driver.
     pub entry_counts: Vec<(String, u64)>,
 }
 
 impl<S> Case<S> {
-    /// The share of the target's idle entries that were into the forced state; `None` if nothing was
-    /// forced or counted.
+    /// Returns the share of the target's idle entries that were into the forced state; `None` if
+    /// nothing was forced or counted.
     pub fn forced_entry_ratio(&self) -> Option<f64> {
         let all: u64 = self.entry_counts.iter().map(|(_, count)| count).sum();
         let (_, forced) = self.entry_counts.get(self.state.index?)?;
@@ -68,23 +68,23 @@ impl<S> Case<S> {
     }
 }
 
-/// Who wants to know how it goes, and may end it.
+/// Observes a measurement and can stop it.
 pub trait Watch {
-    /// So many more wakes were measured.
+    /// `count` more wakes were measured.
     fn wakes(&self, count: u64);
-    /// Whether to stop now; asked several times a second.
+    /// Returns whether to stop now. Called several times a second.
     fn is_stopped(&self) -> bool;
-    /// Something that nobody else can tell any more: a panic passes by, and the idle states could
-    /// not be put back.
+    /// Reports that the idle states could not be restored during a panic, which cannot be returned
+    /// as an error.
     fn warn(&self, message: &str);
 }
 
-/// Measures what the plan says, target by target, and leaves the idle states enabled and disabled as
-/// they were, whatever happens but SIGKILL.
+/// Measures according to the plan, target by target. Afterwards the idle states are enabled and
+/// disabled as before, whatever happens except SIGKILL.
 ///
 /// # Errors
-/// If the module can't be used, a state can't be forced, or `watch` stops it; and if the states
-/// could not be put back, with what to write to which file.
+/// Fails if the module cannot be used, a state cannot be forced, or `watch` stops it. Also fails if
+/// the idle states could not be restored, with what to write to which file.
 pub fn measure(
     root: &Root,
     plan: &MeasurementPlan,
@@ -93,10 +93,10 @@ pub fn measure(
     cases(root, plan, watch)
 }
 
-/// The same where the targets' own timers wake them.
+/// Like [`measure`], but the targets' own timers wake them.
 ///
 /// # Errors
-/// As [`measure`].
+/// Fails like [`measure`].
 pub fn measure_timers(
     root: &Root,
     plan: &MeasurementPlan,

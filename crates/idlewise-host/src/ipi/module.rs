@@ -1,4 +1,4 @@
-//! The kernel module idlewise_bench, as debugfs shows it: a request goes in, samples come out.
+//! The kernel module idlewise_bench in debugfs: write a request, read samples.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -11,34 +11,34 @@ use rustix::io::Errno;
 use super::{IpiError, Samples, SamplesError, TimerSamples};
 use crate::Root;
 
-/// The longest line of samples: three counts of 32 bits, two of 64, commas, the end; and to spare.
+/// The longest line of samples: three 32-bit counts, two of 64 bits, commas, line end, a margin.
 const LINE_BYTE_COUNT_MAX: u64 = 96;
-/// The two lines above them.
+/// The two header lines.
 const HEAD_BYTE_COUNT_MAX: u64 = 1024;
 
-/// Wakes to measure at one go. The kernel can't be stopped in it.
+/// A request for wakes. The kernel cannot be interrupted while it serves it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
-    /// The CPU that wakes; none where the target's own timers do.
+    /// The CPU that wakes; `None` if the target's own timers do.
     pub(super) source: Option<u16>,
     pub(super) target: u16,
     pub(super) wake_count: u64,
     pub(super) gap_us: u32,
 }
 
-/// What a request gives.
+/// The result of a request.
 pub(super) trait Batch: Sized {
-    /// The module's files, for the request and for what comes of it.
+    /// The module's files for the request and for its result.
     const FILES: [&'static str; 2];
 
     fn parse(text: &str) -> Result<Self, SamplesError>;
-    /// Wakes that were measured.
+    /// The number of wakes that were measured.
     fn wake_count(&self) -> u64;
-    /// Wakes that were not.
+    /// The number of wakes that were given up.
     fn given_up_count(&self) -> u64;
-    /// Takes the measured ones of another, too.
+    /// Appends the measured wakes of another batch.
     fn append(&mut self, other: Self);
-    /// Without any wakes.
+    /// The batch without its wakes.
     fn emptied(self) -> Self;
 }
 
@@ -92,10 +92,10 @@ impl Batch for TimerSamples {
     }
 }
 
-/// The module, ours alone as long as this lives.
+/// The module, locked for our use while this value exists.
 #[derive(Debug)]
 pub(super) struct Module {
-    /// Locked, whichever file takes the requests: a measurement forces states.
+    /// The lock. There is only one for all files, because every measurement forces states.
     _lock: File,
     folder: PathBuf,
     log_path: PathBuf,
@@ -119,14 +119,14 @@ impl Module {
         Ok(Module { _lock: lock, folder, log_path: root.path("dev/kmsg") })
     }
 
-    /// Measures, which takes about `wake_count` times `gap_us`.
+    /// Measures. This takes about `wake_count` times `gap_us`.
     pub(super) fn measure<B: Batch>(&mut self, request: Request) -> Result<B, IpiError> {
         let Request { source, target, wake_count, gap_us } = request;
         let [run_path, samples_path] = B::FILES.map(|file| self.folder.join(file));
         let log = KernelLog::from_here(&self.log_path);
         let source = source.map_or_else(String::new, |source| format!("{source} "));
         let words = format!("{source}{target} {wake_count} {gap_us}\n");
-        // One write is one request, and never a part of one.
+        // Each write is a whole request.
         let written = OpenOptions::new()
             .write(true)
             .open(&run_path)
@@ -157,8 +157,8 @@ fn samples_text(path: &Path, wake_count: u64) -> Result<String, IpiError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A signal ends a run, whose wakes are lost: it is done again. Runs are short, and who asked for this one
-/// looks for a wish to stop between two.
+/// A signal ends a run and its wakes are lost, so the run is repeated. Runs are short, and the
+/// caller checks between them whether to stop.
 fn retried(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
@@ -168,7 +168,7 @@ fn retried(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// Refuses where the kernel has stopped trusting the TSC, before or after the module was loaded.
+/// Fails if the kernel has stopped trusting the TSC, before or after the module was loaded.
 pub(super) fn check_tsc(root: &Root) -> Result<(), IpiError> {
     let name = "sys/devices/system/clocksource/clocksource0/available_clocksource";
     match root.text(name) {
@@ -179,7 +179,7 @@ pub(super) fn check_tsc(root: &Root) -> Result<(), IpiError> {
     }
 }
 
-/// Why the module's files aren't there.
+/// Finds out why the module's files are missing.
 fn absence(root: &Root) -> IpiError {
     let mounts = root.text("proc/mounts").unwrap_or_default();
     if !mounts.lines().any(|line| line.split(' ').nth(2) == Some("debugfs")) {
@@ -201,11 +201,11 @@ fn denied(path: &Path, source: io::Error) -> IpiError {
     }
 }
 
-/// The kernel's log from a moment on.
+/// The kernel's log from some point on.
 struct KernelLog(File);
 
 impl KernelLog {
-    /// `None` where it can't be read: then nobody knows what the kernel says.
+    /// Returns `None` if the log cannot be read; then the kernel's message is unknown.
     fn from_here(path: &Path) -> Option<Self> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let mut log = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
@@ -213,10 +213,10 @@ impl KernelLog {
         Some(KernelLog(log))
     }
 
-    /// The module's last line since then, without its name.
+    /// The module's last line since then, without the module's name.
     fn last_line(mut self) -> Option<String> {
         let mut last = None;
-        // A read gives a record: numbers, a semicolon, the text, and lines about devices.
+        // A read returns one record: numbers, a semicolon, the text, and lines about devices.
         let mut record = [0; 8192];
         loop {
             match self.0.read(&mut record) {
@@ -227,7 +227,7 @@ impl KernelLog {
                     let words = line.split_once(';').map_or(line, |(_, words)| words);
                     last = words.strip_prefix("idlewise_bench: ").map(str::to_owned).or(last);
                 }
-                // It overran us: some are lost, and the next read goes on.
+                // The log overran us. Some records are lost, and the next read continues.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(_) => return last,
             }

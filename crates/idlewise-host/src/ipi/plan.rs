@@ -1,4 +1,4 @@
-//! What to measure: which CPU wakes which others, out of which states.
+//! Plans a measurement: which CPU wakes which others, from which states.
 
 use idlewise_machine::MachineState;
 
@@ -7,19 +7,19 @@ use crate::cpuidle;
 use crate::note::latency_limits_ns;
 use crate::{Relation, Root};
 
-/// What the caller wants measured.
+/// What the caller wants to measure.
 #[derive(Clone, Debug)]
 pub struct Wishes {
     /// What wakes.
     pub waker: Waker,
-    /// The CPUs that are woken; none for one of each relation to the source, or the first one that this
-    /// process may run on if its own timers wake it.
+    /// The CPUs to wake. If empty: one for each relation to the source; or, if the target's own
+    /// timers wake it, the first CPU that this process may run on.
     pub targets: Vec<u16>,
-    /// Out of which states.
+    /// The states to wake them from.
     pub states: StateWish,
-    /// Wakes of each target out of each state.
+    /// The number of wakes for each target and state.
     pub wake_count: u64,
-    /// Time between them, in which the target goes idle.
+    /// The time between wakes, in which the target goes idle.
     pub gap_us: u32,
 }
 
@@ -28,33 +28,33 @@ pub struct Wishes {
 pub enum Waker {
     /// This CPU; `None` for the first one that this process may run on.
     Cpu(Option<u16>),
-    /// A timer of its own.
+    /// A timer of the target's own.
     Timer,
 }
 
-/// Out of which states a target is woken.
+/// The states from which a target is woken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateWish {
-    /// Each that is enabled, alone; without a driver, what the kernel does.
+    /// Each enabled state separately. Without a driver: whatever the kernel does.
     All,
-    /// What the governor chooses.
+    /// Whatever the governor selects.
     Configured,
-    /// These, by name, even if they are disabled.
+    /// The named states, even if they are disabled.
     Named(Vec<String>),
 }
 
-/// What will be measured.
+/// A complete plan.
 #[derive(Clone, Debug)]
 pub struct MeasurementPlan {
-    /// The CPU that wakes; none where timers do.
+    /// The CPU that wakes; `None` if timers do.
     pub source: Option<u16>,
-    /// The CPUs that are woken, the nearest first unless they were named.
+    /// The CPUs to wake, the nearest first unless they were named.
     pub targets: Vec<Target>,
-    /// Wakes of each target out of each state.
+    /// The number of wakes for each target and state.
     pub wake_count: u64,
-    /// Microseconds between them.
+    /// The time between wakes, in microseconds.
     pub gap_us: u32,
-    /// What was left out or may stand in the way, in sentences.
+    /// What was left out or may interfere, in sentences.
     pub doubts: Vec<String>,
 }
 
@@ -63,30 +63,30 @@ pub struct MeasurementPlan {
 pub struct Target {
     /// Its number.
     pub cpu: u16,
-    /// How far it is from the source, if the machine says.
+    /// How far it is from the source, if known.
     pub relation: Option<Relation>,
-    /// Out of which states.
+    /// The states to wake it from.
     pub states: Vec<State>,
-    /// States that must be enabled or disabled for that: all of the CPU, or none.
+    /// How many states must be enabled or disabled for that: all of the CPU's, or 0.
     pub(super) forced_count: usize,
 }
 
 /// A state that is forced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// Its place in the driver's table; `None` if nothing is forced.
+    /// Its index in the driver's table; `None` if nothing is forced.
     pub index: Option<usize>,
-    /// Its name, or in words what happens if nothing is forced.
+    /// Its name, or a description of what happens if nothing is forced.
     pub name: String,
-    /// What the table says; `None` where sysfs, which has whole microseconds, says 0.
+    /// The exit latency in the table; `None` if sysfs, which has whole microseconds, says 0.
     pub exit_latency_ns: Option<u64>,
 }
 
 impl MeasurementPlan {
-    /// Finds out what the machine has.
+    /// Makes a plan for this machine.
     ///
     /// # Errors
-    /// If a CPU or state is not there, or a CPU would have to wake itself.
+    /// Fails if a CPU or state does not exist, or if a CPU would have to wake itself.
     pub fn new(root: &Root, wishes: &Wishes) -> Result<Self, IpiError> {
         let online = root.online_cpus();
         let allowed = allowed_cpus(root);
@@ -129,7 +129,7 @@ impl MeasurementPlan {
         Ok(MeasurementPlan { source, targets, wake_count, gap_us, doubts })
     }
 
-    /// All wakes of all targets and states.
+    /// Returns the number of wakes of all targets and states.
     pub fn total_wake_count(&self) -> u64 {
         let case_count: usize = self.targets.iter().map(|target| target.states.len()).sum();
         self.wake_count.saturating_mul(case_count as u64)
@@ -197,8 +197,8 @@ fn wanted(
     }
 }
 
-/// A state whose exit latency is above the CPU's limit can be enabled as one likes: governors keep
-/// out of it.
+/// Adds a doubt for states whose exit latency exceeds the CPU's limit. Enabling them has no effect,
+/// because governors avoid them.
 fn doubt_limits(root: &Root, cpu: u16, states: &[State], doubts: &mut Vec<String>) {
     let Some(limit_ns) = latency_limits_ns(root, &[cpu]).get(&cpu).copied() else { return };
     for state in states.iter().filter(|state| state.exit_latency_ns > Some(limit_ns)) {
@@ -211,7 +211,7 @@ fn doubt_limits(root: &Root, cpu: u16, states: &[State], doubts: &mut Vec<String
     }
 }
 
-/// CPUs as a kernel's list.
+/// Formats CPUs as the kernel formats lists.
 fn list(cpus: &[u16]) -> String {
     let mut ranges: Vec<(u16, u16)> = Vec::new();
     for &cpu in cpus {

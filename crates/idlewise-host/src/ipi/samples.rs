@@ -1,4 +1,4 @@
-//! What the module's `samples` holds, and its `timer_samples`:
+//! The contents of the module's `samples` and `timer_samples`:
 //!
 //! ```text
 //! # tsc_khz 2100000, given up 0 (the target did not go idle)
@@ -15,27 +15,28 @@
 /// One wake, in cycles of the TSC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// From before a call was sent to the target's first instruction out of its idle state.
+    /// From just before a call was sent to the target's first instruction after its idle state.
     pub wake_cycles: u64,
-    /// From before it was sent to the call's first instruction there. A store ends a state before the
-    /// idle loop ends, and only then is the call made; an interrupt makes it at once.
+    /// From just before it was sent to the call's first instruction on the target. A store ends the
+    /// state before the idle loop ends, and the call comes after that; with an interrupt it comes
+    /// at once.
     pub call_cycles: u64,
-    /// What sending it took the sender.
+    /// How long the sender took to send it.
     pub idle_cycles: u32,
-    /// What sending a second one took, right behind the first: the target is waking.
+    /// How long the sender took for a second call right after the first, while the target wakes up.
     pub waking_cycles: u32,
-    /// What sending one took while the target runs a loop.
+    /// How long the sender took while the target runs a loop.
     pub busy_cycles: u32,
 }
 
 /// The wakes of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Samples {
-    /// The TSC's frequency; not 0.
+    /// The TSC's frequency, not 0.
     pub tsc_khz: u32,
     /// Wakes that were not measured because the target did not go idle.
     pub given_up_count: u64,
-    /// In the order of time.
+    /// The samples, in order of time.
     pub samples: Vec<Sample>,
 }
 
@@ -44,38 +45,38 @@ pub struct Samples {
 pub struct TimerSamples {
     /// Timers that were not measured because the target was not idle when they expired.
     pub given_up_count: u64,
-    /// Interrupt latencies in the order of time: from when the timer was due to its handler.
+    /// Interrupt latencies in order of time: from the timer's expiry to its handler.
     pub interrupts_ns: Vec<u64>,
 }
 
-/// What is wrong with a text of samples, and in which line, from 1.
+/// What is wrong with a text of samples. Lines count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SamplesError {
-    /// The first line is not what it should be.
+    /// The first line is not as expected.
     #[error(
         "line 1: expected `{expected}`, found '{found}'; load the module of this idlewise's version"
     )]
     Head {
-        /// What should be.
+        /// The expected line.
         expected: &'static str,
-        /// What is there.
+        /// The line found.
         found: String,
     },
     /// The TSC has no frequency.
     #[error("line 1: a TSC of 0 kHz; the kernel could not calibrate it, so cycles are no time")]
     NoFrequency,
-    /// The second line is not the columns' names.
+    /// The second line does not have the columns' names.
     #[error(
         "line 2: expected '{expected}', found '{found}'; load the module of this idlewise's version"
     )]
     Columns {
-        /// What should be.
+        /// The expected line.
         expected: &'static str,
-        /// What is there.
+        /// The line found.
         found: String,
     },
-    /// A line of samples has too few fields or too many.
+    /// A line of samples has too few or too many fields.
     #[error(
         "line {line}: expected 5 counts of cycles, found '{found}'; the text was cut or edited"
     )]
@@ -85,7 +86,7 @@ pub enum SamplesError {
         /// What is there.
         found: String,
     },
-    /// A field is no number, or too large for its column.
+    /// A field is not a number, or is too large for its column.
     #[error("line {line}, column '{column}': '{found}' is no count of cycles")]
     Number {
         /// The line.
@@ -95,7 +96,7 @@ pub enum SamplesError {
         /// What is there.
         found: String,
     },
-    /// A timer's line is no length of time.
+    /// A timer's line is not a duration.
     #[error("line {line}: '{found}' is no number of nanoseconds; the text was cut or edited")]
     Span {
         /// The line.
@@ -118,14 +119,14 @@ const COLUMNS: &str = "wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cy
 const HEAD: &str = "# tsc_khz N, given up N …";
 const TIMER_COLUMNS: &str = "interrupt_ns";
 const TIMER_HEAD: &str = "# given up N …";
-/// As much of a wrong field as a message shows.
+/// How much of an invalid field a message shows.
 const SHOWN_CHARS_MAX: usize = 40;
 
 impl Samples {
-    /// Reads the module's text. Takes memory in proportion to it.
+    /// Parses the module's text. Memory is proportional to its length.
     ///
     /// # Errors
-    /// If it is not the module's, with the line.
+    /// Fails with the line number if it is not the module's text.
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
         let mut lines = text.lines();
         let head = lines.next().unwrap_or_default();
@@ -141,10 +142,10 @@ impl Samples {
 }
 
 impl TimerSamples {
-    /// Reads the module's text. Takes memory in proportion to it.
+    /// Parses the module's text. Memory is proportional to its length.
     ///
     /// # Errors
-    /// If it is not the module's, with the line.
+    /// Fails with the line number if it is not the module's text.
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
         let mut lines = text.lines();
         let head = lines.next().unwrap_or_default();
@@ -185,7 +186,7 @@ fn sample(line: usize, text: &str) -> Result<Sample, SamplesError> {
     let wrong = |column, field| move |_| SamplesError::Number { line, column, found: shown(field) };
     let wake_cycles: u64 = wake.parse().map_err(wrong("wake_cycles", wake))?;
     let call_cycles: u64 = call.parse().map_err(wrong("call_cycles", call))?;
-    // The kernel subtracts without a sign.
+    // The kernel subtracts unsigned numbers.
     if wake_cycles.cast_signed() < 0 || call_cycles.cast_signed() < 0 {
         return Err(SamplesError::Backwards { line });
     }
@@ -198,7 +199,7 @@ fn sample(line: usize, text: &str) -> Result<Sample, SamplesError> {
     })
 }
 
-/// The beginning of a text, in one line.
+/// The beginning of a text, as one line.
 fn shown(text: &str) -> String {
     let mut chars = text.chars();
     let mut shown: String =

@@ -1,11 +1,11 @@
-//! Why a recording can't be made, in one line that says what to do.
+//! Why a recording is impossible, in one line that says what to do.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use idlewise_trace::log::LogError;
 
-/// Why a recording can't be made.
+/// Why a recording is impossible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -21,7 +21,7 @@ pub enum RecordError {
          and from a container on the host"
     )]
     NoTracefs,
-    /// We may not use tracefs.
+    /// We have no permission to use tracefs.
     #[error(
         "{}: {source}; record as root, or give idlewise the capability that lets it write there: \
          `sudo setcap cap_dac_override+ep $(command -v idlewise)` (mounting tracefs with gid=GROUP \
@@ -33,7 +33,7 @@ pub enum RecordError {
         /// What the system said.
         source: io::Error,
     },
-    /// A file of tracefs refused.
+    /// A file in tracefs rejected the operation.
     #[error("{}: {source}; `dmesg` may say why, and -b sets smaller buffers", path.display())]
     Tracefs {
         /// The file.
@@ -50,10 +50,10 @@ pub enum RecordError {
     /// sysfs names no CPU.
     #[error("/sys/devices/system/cpu/online names no CPU; mount sysfs on /sys")]
     NoCpus,
-    /// The output is there already, or has no place.
+    /// The output exists already, or cannot be created.
     #[error(transparent)]
     Output(#[from] LogError),
-    /// The output can't be written.
+    /// The output cannot be written.
     #[error("{}: cannot write: {source}; nothing was kept", path.display())]
     Write {
         /// The output, or its folder.
@@ -61,7 +61,7 @@ pub enum RecordError {
         /// What the system said.
         source: io::Error,
     },
-    /// A thread can't be started, or a pipe can't be made.
+    /// A thread cannot be started, or a pipe cannot be created.
     #[error("cannot start a reader: {source}; raise the limits on processes and open files")]
     Reader {
         /// What the system said.

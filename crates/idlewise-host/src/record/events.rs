@@ -1,4 +1,4 @@
-//! The wanted events that this kernel has, enabled in an instance.
+//! Enables in an instance the wanted events that this kernel has.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) struct Event {
 }
 
 impl Events {
-    /// Enables the wanted events that there are, with their filters.
+    /// Enables the wanted events that exist, with their filters.
     pub(super) fn enable(instance: &Instance) -> Result<Self, RecordError> {
         let mut events = Events::default();
         for wanted in wanted_events() {
@@ -41,7 +41,7 @@ impl Events {
             names.sort();
             for name in names {
                 let event = format!("events/{system}/{name}");
-                // A kernel that lacks the field records more than we need.
+                // A kernel without the field records more than we need.
                 if let Some(filter) = wanted.filter {
                     let _ = instance.set(&format!("{event}/filter"), filter);
                 }
@@ -74,14 +74,14 @@ impl Events {
     }
 }
 
-/// The descriptions of ftrace's own records, which every trace.dat has in front.
+/// The descriptions of ftrace's own records, which every trace.dat begins with.
 pub(super) fn ftrace_formats(tracefs: &Tracefs) -> Result<Vec<Vec<u8>>, RecordError> {
     let mut names = subfolders(&tracefs.path("events/ftrace"));
     names.sort();
     names.iter().map(|name| tracefs.bytes(&format!("events/ftrace/{name}/format"))).collect()
 }
 
-/// The names of a folder's folders; none if it isn't there.
+/// The names of a folder's subfolders. Empty if the folder does not exist.
 fn subfolders(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let folders = entries.flatten().filter(|entry| entry.path().is_dir());

@@ -1,19 +1,19 @@
-//! Recording: the events that the gap builder needs, from the kernel's ring buffers into a file
-//! that trace-cmd and KernelShark read too.
+//! Recording: writes the events that the gap builder needs from the kernel's ring buffers to a file
+//! that trace-cmd and KernelShark can also read.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `mod.rs` | [`Recording`]: what is set up, in which order, and taken down |
-//! | `events.rs` | which events this kernel has of those that are wanted |
+//! | `mod.rs` | [`Recording`]: what is set up, in which order, and how it is removed |
+//! | `events.rs` | which of the wanted events this kernel has |
 //! | `reader.rs` | threads that move whole pages from ring buffers to files |
 //! | `trace_dat.rs` | the file: a head, then each CPU's pages |
 //! | `error.rs` | [`RecordError`] |
 //!
-//! The recorder must not disturb what it records. The kernel drops what is not needed before it
-//! reaches the buffer. A reader wakes once a second, or when a buffer is half full; pages go from
-//! the ring buffer through a pipe to the file without being copied by us. Where readers are too
+//! The recorder must not disturb what it records. The kernel filters out unneeded events before
+//! they reach the buffer. A reader wakes once a second, or when a buffer is half full. Pages go
+//! from the ring buffer through a pipe to the file, without being copied by us. If readers are too
 //! slow, the kernel overwrites the oldest page and marks the gap, so that the importer knows where
-//! events are missing; it is asked how many at the end.
+//! events are missing. The kernel's count of them is read at the end.
 
 mod error;
 mod events;
@@ -36,19 +36,19 @@ use events::Events;
 use reader::Readers;
 use trace_dat::{CpuPart, TraceDat};
 
-/// The clock of the timestamps: that of the kernel's timers, so that expiries need no conversion.
+/// The clock of the timestamps. It is the kernel timers' clock, so expiries need no conversion.
 const CLOCK: &str = "mono";
-/// The most memory that is taken for one CPU's buffer if nobody says how much.
+/// The largest default buffer for a CPU.
 const BUFFER_KB_MAX: u64 = 8 << 10;
-/// The least.
+/// The smallest default buffer.
 const BUFFER_KB_MIN: u64 = 1 << 10;
-/// All buffers together take no more of the machine's memory than one part in so many.
+/// All buffers together take at most this fraction of the machine's memory.
 const MEMORY_PART: u64 = 32;
 
-/// A recording that is going on. Dropped, it ends and leaves nothing.
+/// A recording in progress. Dropping it ends it and leaves nothing behind.
 #[derive(Debug)]
 pub struct Recording {
-    // Readers hold files of the instance open, so they are dropped before it.
+    // Readers hold files of the instance open, so they are dropped first.
     readers: Readers,
     instance: Instance,
     tracefs: Tracefs,
@@ -61,7 +61,7 @@ pub struct Recording {
     started: Instant,
 }
 
-/// What a recording came to.
+/// The result of a recording.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordingSummary {
     /// The file.
@@ -69,7 +69,7 @@ pub struct RecordingSummary {
     pub output: PathBuf,
     /// Its size.
     pub byte_count: u64,
-    /// Events in it, as the kernel counted them.
+    /// The events in it, according to the kernel.
     pub event_count: u64,
     /// Events that the kernel dropped because readers were too slow, for each CPU that has any.
     pub lost_event_counts: BTreeMap<u16, u64>,
@@ -77,17 +77,17 @@ pub struct RecordingSummary {
     pub recorded_ns: u64,
     /// The CPUs that were recorded.
     pub cpus: Vec<u16>,
-    /// Each CPU's buffer.
+    /// The size of each CPU's buffer.
     pub buffer_kb: u64,
     /// The events that were recorded, as `system:name`.
     pub events: Vec<String>,
-    /// The tracing instance, if it could not be removed because somebody else has it open. It rests,
-    /// without buffers, and the next recorder removes it.
+    /// The tracing instance, if it could not be removed because another program has it open. It is
+    /// inactive and has no buffers, and the next recorder removes it.
     #[serde(serialize_with = "shown_paths")]
     pub left_instance: Option<PathBuf>,
 }
 
-/// A name may be no UTF-8, and JSON is.
+/// A path may not be UTF-8, but JSON must be.
 fn shown_path<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }
@@ -96,24 +96,24 @@ fn shown_paths<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S
     path.as_ref().map(|path| path.to_string_lossy()).serialize(serializer)
 }
 
-/// How far a recording is.
+/// The progress of a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Bytes that have left the buffers.
+    /// Bytes that have been read from the buffers.
     pub byte_count: u64,
-    /// Events that left the buffers or wait in them.
+    /// Events that have been read from the buffers or are still in them.
     pub event_count: u64,
     /// Events that the kernel dropped.
     pub lost_event_count: u64,
 }
 
 impl Recording {
-    /// Starts to record all CPUs that are online, with a buffer of so many KiB for each; `None` for
-    /// a size that suits the machine. The output should be private: it gets addresses of the kernel's
-    /// objects.
+    /// Starts to record all online CPUs, with a buffer of `buffer_kb` KiB for each; `None` chooses
+    /// a size that suits the machine. The output should be private, because it contains addresses
+    /// of kernel objects.
     ///
     /// # Errors
-    /// If the output can't be written, or the kernel does not let us record.
+    /// Fails if the output cannot be written, or if the kernel does not allow recording.
     pub fn start(
         root: &Root,
         output: OutputFile,
@@ -130,7 +130,7 @@ impl Recording {
         instance.set("buffer_size_kb", &wanted_kb.to_string())?;
         let events = Events::enable(&instance)?;
         let readers = Readers::start(&instance, &cpus, &output)?;
-        // Last: what enabling the events did to the machine is no part of the recording.
+        // This comes last: the effects of enabling the events must not be recorded.
         instance.set("tracing_on", "1")?;
         let buffer_kb = String::from_utf8_lossy(&instance.bytes("buffer_size_kb")?)
             .split_whitespace()
@@ -151,30 +151,30 @@ impl Recording {
         })
     }
 
-    /// The CPUs that are recorded.
+    /// Returns the CPUs that are recorded.
     pub fn cpus(&self) -> &[u16] {
         &self.cpus
     }
 
-    /// Each CPU's buffer in KiB, as large as the kernel made it.
+    /// Returns the actual size of each CPU's buffer in KiB.
     pub fn buffer_kb(&self) -> u64 {
         self.buffer_kb
     }
 
-    /// How many instances of recorders that died were removed.
+    /// Returns how many instances of dead recorders were removed.
     pub fn removed_instance_count(&self) -> usize {
         self.removed_instance_count
     }
 
-    /// For how long it has been recording.
+    /// Returns how long it has been recording.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// How far it is. Reads one small file for each CPU.
+    /// Returns the progress. Reads one small file for each CPU.
     ///
     /// # Errors
-    /// If a reader failed, as on a full disk; then nothing can be saved any more.
+    /// Fails if a reader failed, for example on a full disk. Nothing can be saved then.
     pub fn progress(&self) -> Result<Progress, RecordError> {
         self.readers.check()?;
         let mut progress =
@@ -187,20 +187,20 @@ impl Recording {
         Ok(progress)
     }
 
-    /// Stops the kernel's side: from here on nothing more is recorded.
+    /// Stops the tracing. Nothing is recorded from here on.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// Fails if the kernel refuses.
     pub fn stop(&self) -> Result<(), RecordError> {
         self.instance.set("tracing_on", "0")
     }
 
-    /// Ends the recording: the file is whole when this returns, and the instance is gone unless
-    /// somebody else has it open.
-    /// `progress` is told how many bytes of how many are written.
+    /// Ends the recording. When this returns the file is complete, and the instance is removed
+    /// unless another program has it open. `progress` is called with the number of bytes written
+    /// and to write.
     ///
     /// # Errors
-    /// If the file can't be written. Nothing is left behind then.
+    /// Fails if the file cannot be written. Nothing is left behind then.
     pub fn finish(
         self,
         mut note: MachineNote,
@@ -239,8 +239,8 @@ impl Recording {
                 .max(usize::from(cpus.last().copied().unwrap_or(0)) + 1),
             note: &note,
         };
-        // Before the long copy, so that a kill in it leaves no instance. Whoever has the instance
-        // open, as `cat trace_pipe` does, must not cost us the recording.
+        // Remove it before the long copy, so that a kill during the copy leaves no instance. If
+        // another program has it open, like `cat trace_pipe`, the recording must not be lost.
         let left = instance.remove().err();
         let path = output.path().to_owned();
         let byte_count = trace_dat::finish(output, &head, parts, progress)?;
@@ -253,14 +253,14 @@ impl Recording {
             cpus,
             buffer_kb,
             events: events.names(),
-            // They may have closed it meanwhile.
+            // It may have been closed in the meantime.
             left_instance: left.and_then(|instance| instance.remove().err()?.into_path()),
         })
     }
 }
 
-/// A size for each CPU's buffer that holds a second of a busy CPU's events and is small beside the
-/// machine's memory.
+/// A size for each CPU's buffer that holds a second of a busy CPU's events and is small compared
+/// with the machine's memory.
 fn suitable_buffer_kb(root: &Root, cpu_count: usize) -> u64 {
     let memory_kb = root
         .text("proc/meminfo")
@@ -273,10 +273,10 @@ fn suitable_buffer_kb(root: &Root, cpu_count: usize) -> u64 {
     share_kb.clamp(BUFFER_KB_MIN, BUFFER_KB_MAX)
 }
 
-/// What the kernel counted of one CPU's buffer.
+/// The kernel's counts for one CPU's buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Stats {
-    /// As the kernel prints it.
+    /// The text as the kernel prints it.
     text: String,
     waiting_count: u64,
     read_count: u64,

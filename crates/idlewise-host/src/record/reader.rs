@@ -1,8 +1,8 @@
 //! Threads that move pages from the ring buffers to files, one file for each CPU.
 //!
-//! A page goes from the buffer into a pipe and from there to the file (splice), only when it is
-//! full: half-filled ones would be padded to whole ones. What is left in the last page is read at
-//! the end. A thread serves many CPUs, for each wake-up of a reader is a wake-up in the trace.
+//! Full pages go from the buffer into a pipe and from there to the file (splice). Partly filled
+//! pages would be padded, so the last one is read at the end. A thread serves many CPUs, because
+//! each wake-up of a reader is a wake-up in the trace.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -22,18 +22,18 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use super::RecordError;
 use crate::tracefs::Instance;
 
-/// How many CPUs a thread serves: a CPU that records 20 MB/s takes a few percent of a reader.
+/// How many CPUs a thread serves. A CPU that records 20 MB/s takes a few percent of a reader.
 const CPUS_PER_THREAD: usize = 16;
-/// How much a pipe takes at a time, if we are let: as many pages as there are in one splice.
+/// The capacity of the pipe, if we may set it. It bounds the number of pages in a splice.
 const PIPE_BYTE_COUNT: usize = 1 << 20;
 /// How long a reader waits at most.
 const WAIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// The threads, and what they share.
+/// The threads and their shared state.
 #[derive(Debug)]
 pub(super) struct Readers {
     threads: Vec<JoinHandle<Result<Files, io::Error>>>,
-    /// Closed to tell the threads to drain the buffers and end.
+    /// Closing it tells the threads to drain the buffers and end.
     stop: Option<OwnedFd>,
     shared: Arc<Shared>,
     output: PathBuf,
@@ -113,15 +113,15 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Bytes that are in the files.
+    /// The number of bytes in the files.
     pub(super) fn byte_count(&self) -> u64 {
-        // Relaxed: a figure for a person, nothing rests on it.
+        // Relaxed is enough: the figure is only displayed.
         self.shared.byte_count.load(Ordering::Relaxed)
     }
 
-    /// Whether all readers are well.
+    /// Fails if a reader has failed.
     pub(super) fn check(&self) -> Result<(), RecordError> {
-        // Acquire pairs with the release in `Reader::run`: then the reason is there.
+        // Acquire pairs with the release in `Reader::run`, so the reason is available.
         if !self.shared.has_failed.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl Readers {
         Err(RecordError::Write { path: self.output.clone(), source })
     }
 
-    /// Drains the buffers, whose tracing has stopped, and gives each CPU's pages in order.
+    /// Drains the buffers after tracing has stopped, and returns each CPU's pages in order.
     pub(super) fn finish(mut self) -> Result<Files, RecordError> {
         let mut files = Vec::new();
         for outcome in self.join() {
@@ -157,7 +157,7 @@ impl Readers {
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        // The instance can't go while a thread has its files open.
+        // The instance cannot be removed while a thread has its files open.
         self.join();
     }
 }
@@ -178,8 +178,8 @@ impl Reader {
     }
 
     fn read_until_stopped(&mut self) -> io::Result<()> {
-        // Kernels that ignore the threshold for waking a reader call it for every event; then it
-        // looks at the clock alone.
+        // Kernels that ignore the wake-up threshold wake a reader for every event. On those, it
+        // waits only by time.
         let mut waits_for_data = true;
         while !self.wait(waits_for_data)? {
             let moved = self.move_pages()?;
@@ -192,7 +192,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Waits for a buffer that is half full, for a while at most; true if recording has stopped.
+    /// Waits a while for a buffer to be half full. Returns true if recording has stopped.
     fn wait(&self, for_data: bool) -> io::Result<bool> {
         let mut places = vec![PollFd::new(&*self.stop, PollFlags::empty())];
         if for_data {
@@ -205,7 +205,7 @@ impl Reader {
         Ok(!places[0].revents().is_empty())
     }
 
-    /// Moves all full pages, and says how many bytes that were.
+    /// Moves all full pages, and returns the number of bytes.
     fn move_pages(&mut self) -> io::Result<u64> {
         let mut moved = 0;
         for cpu in &self.cpus {
@@ -249,7 +249,7 @@ fn read_last_page(cpu: &mut CpuReader, page_byte_count: usize, shared: &Shared) 
         match cpu.ring.read(&mut page) {
             Ok(0) => return Ok(()),
             Ok(byte_count) => {
-                // Readers take pages as they come, so a short one is filled up.
+                // Readers of the file expect whole pages, so a short one is padded.
                 page[byte_count..].fill(0);
                 cpu.pages.write_all(&page)?;
                 shared.byte_count.fetch_add(page.len() as u64, Ordering::Relaxed);

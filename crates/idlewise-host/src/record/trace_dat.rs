@@ -1,9 +1,9 @@
-//! trace.dat, version 6: a head with the descriptions of the events, then each CPU's pages as the
-//! kernel made them (trace-cmd's Documentation/trace-cmd/trace-cmd.dat.v6.5.txt).
+//! Writes trace.dat version 6: a head with the descriptions of the events, then each CPU's pages as
+//! the kernel made them (trace-cmd's Documentation/trace-cmd/trace-cmd.dat.v6.5.txt).
 //!
-//! Version 6 and not 7: every trace-cmd and KernelShark since 2010 reads it, it has all that we
-//! need, and it can be written in one go. Version 7 adds compression, which would take time from
-//! the machine that is being recorded; what is mailed around is better packed with xz afterwards.
+//! Version 6 is used because every trace-cmd and KernelShark since 2010 can read it, it has
+//! everything that we need, and it can be written in one pass. Version 7 adds compression, which
+//! would take time on the recorded machine. To share a file, compress it with xz afterwards.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -14,17 +14,17 @@ use idlewise_trace::{MachineNote, OutputFile};
 use super::RecordError;
 use super::events::Events;
 
-/// `TRACECMD_OPTION_CPUSTAT`: what the kernel counted, for each CPU.
+/// `TRACECMD_OPTION_CPUSTAT`: the kernel's counts for each CPU.
 const OPTION_CPU_STAT: u16 = 2;
 /// `TRACECMD_OPTION_TRACECLOCK`: the list of clocks, ours in brackets.
 const OPTION_TRACE_CLOCK: u16 = 4;
 /// `TRACECMD_OPTION_UNAME`.
 const OPTION_UNAME: u16 = 5;
-/// `TRACECMD_OPTION_VERSION`: what wrote the file; behind it our note.
+/// `TRACECMD_OPTION_VERSION`: the program that wrote the file, followed by our note.
 const OPTION_VERSION: u16 = 9;
 const OPTION_DONE: u16 = 0;
 
-/// What stands in front of the pages.
+/// Everything before the pages.
 pub(super) struct TraceDat<'a> {
     pub(super) header_page: Vec<u8>,
     pub(super) header_event: Vec<u8>,
@@ -33,7 +33,7 @@ pub(super) struct TraceDat<'a> {
     /// Names of processes.
     pub(super) cmdlines: Vec<u8>,
     pub(super) trace_clock: Vec<u8>,
-    /// How many CPUs the file has parts for; those that were not recorded are empty.
+    /// How many CPUs the file has parts for. CPUs that were not recorded have empty parts.
     pub(super) cpu_count: usize,
     pub(super) note: &'a MachineNote,
 }
@@ -46,7 +46,7 @@ pub(super) struct CpuPart {
     pub(super) stats: String,
 }
 
-/// Writes all, gives the file its name, and returns its size.
+/// Writes everything, gives the file its name, and returns its size.
 pub(super) fn finish(
     output: OutputFile,
     head: &TraceDat<'_>,
@@ -61,13 +61,13 @@ pub(super) fn finish(
     Ok(byte_count)
 }
 
-/// Gives a file that root made through sudo to the user who called sudo.
+/// Gives a file that was created through sudo to the user who called sudo.
 fn give_to_caller(file: &File) {
     let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
     if let (true, Some(user), Some(group)) =
         (rustix::process::geteuid().is_root(), number("SUDO_UID"), number("SUDO_GID"))
     {
-        // Where that can't be done, on some network file systems, it stays root's.
+        // If that fails, as on some network file systems, the file stays root's.
         let _ = fchown(file, Some(user), Some(group));
     }
 }
@@ -80,7 +80,7 @@ fn write(
 ) -> io::Result<u64> {
     let page_byte_count = rustix::param::page_size() as u64;
     let mut bytes = head.to_bytes(&parts, page_byte_count as u32);
-    // The table of the parts, for which all lengths are known by now.
+    // The table of the parts. All lengths are known by now.
     let table_byte_count = 16 * head.cpu_count as u64;
     let clock_byte_count = 8 + head.trace_clock.len() as u64;
     let head_byte_count = bytes.len() as u64 + table_byte_count + clock_byte_count;
@@ -92,7 +92,7 @@ fn write(
         table[usize::from(part.cpu)] = (at_byte, length);
         at_byte = (at_byte + length).next_multiple_of(page_byte_count);
     }
-    // A CPU without pages has a place too; some readers map it.
+    // A CPU without pages needs an offset too, because some readers map it.
     for (at_byte, _) in table.iter_mut().filter(|(at_byte, _)| *at_byte == 0) {
         *at_byte = first_at_byte;
     }
@@ -100,7 +100,7 @@ fn write(
         bytes.extend(at_byte.to_ne_bytes());
         bytes.extend(length.to_ne_bytes());
     }
-    // trace-cmd writes and expects the list of clocks here too.
+    // trace-cmd writes and expects the list of clocks here as well.
     bytes.extend((head.trace_clock.len() as u64).to_ne_bytes());
     bytes.extend(&head.trace_clock);
     bytes.resize(first_at_byte as usize, 0);
@@ -111,7 +111,7 @@ fn write(
         let (at_byte, _) = table[usize::from(part.cpu)];
         file.seek(SeekFrom::Start(at_byte))?;
         part.pages.seek(SeekFrom::Start(0))?;
-        // The kernel copies, or shares the blocks where the file system can.
+        // The kernel copies the bytes, or shares the blocks if the file system supports it.
         io::copy(&mut part.pages, &mut file)?;
     }
     file.set_len(end_at_byte)?;
@@ -142,7 +142,7 @@ impl TraceDat<'_> {
                 head.sized(&event.format);
             }
         }
-        // No symbols and no printk strings: none of our events has any.
+        // No symbols and no printk strings, because none of our events uses them.
         head.u32(0);
         head.u32(0);
         head.sized(&self.cmdlines);
@@ -159,15 +159,15 @@ impl TraceDat<'_> {
         head.0
     }
 
-    /// As `uname -srm` says it, with the kernel's own word for a machine without a name: nobody
-    /// needs to know the machine's.
+    /// The text of `uname -srm`, plus the kernel's default host name, so that the machine's name is
+    /// not revealed.
     fn uname(&self) -> String {
         let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
         format!("Linux (none) {} {}", word(&self.note.kernel), word(&self.note.arch))
     }
 }
 
-/// Bytes of the head, in this machine's byte order.
+/// The head's bytes, in this machine's byte order.
 struct Head(Vec<u8>);
 
 impl Head {
@@ -183,7 +183,7 @@ impl Head {
         self.bytes(&number.to_ne_bytes());
     }
 
-    /// A text with its length, eight bytes, in front.
+    /// Writes a text, preceded by its length in eight bytes.
     fn sized(&mut self, text: &[u8]) {
         self.bytes(&(text.len() as u64).to_ne_bytes());
         self.bytes(text);
@@ -195,7 +195,7 @@ impl Head {
         self.bytes(content);
     }
 
-    /// trace-cmd takes these for C strings.
+    /// trace-cmd expects C strings here.
     fn text_option(&mut self, id: u16, text: &str) {
         self.option(id, format!("{text}\0").as_bytes());
     }

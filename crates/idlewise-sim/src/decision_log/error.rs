@@ -1,18 +1,18 @@
-//! What can be wrong with a decision log or a file of tables.
+//! Errors in a decision log or a file of tables.
 
 use std::fmt;
 use std::io;
 
 use idlewise_core::StateTableError;
 
-/// Why a log or a table file can't be used. Lines count from 1.
+/// Why a decision log or a table file cannot be used. Lines count from 1.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecisionLogError {
-    /// The file can't be read, or unpacked, from here on.
+    /// The file cannot be read or decompressed beyond this point.
     #[error("line {line}: cannot read on: {error}; is the file complete?")]
     Unreadable {
-        /// Where reading stood.
+        /// The line that was being read.
         line: u64,
         /// What the reader said.
         #[source]
@@ -25,7 +25,7 @@ pub enum DecisionLogError {
         line: u64,
         /// How many fields it has.
         found: u64,
-        /// How many the header has.
+        /// How many fields the header has.
         expected: u64,
     },
     /// The header lacks a column.
@@ -44,21 +44,21 @@ pub enum DecisionLogError {
         line: u64,
         /// The column.
         column: &'static str,
-        /// What is there.
+        /// The text of the field.
         found: String,
     },
-    /// A number is outside of what its column can hold.
+    /// A number is outside its column's range.
     #[error("line {line}, column '{column}': {found} is not in {min} to {max}")]
     OutOfRange {
         /// The line.
         line: u64,
         /// The column.
         column: &'static str,
-        /// What is there.
+        /// The number.
         found: i128,
-        /// The smallest number that is allowed.
+        /// The smallest allowed number.
         min: i128,
-        /// The largest.
+        /// The largest allowed number.
         max: i128,
     },
     /// A state does not exist in the table.
@@ -76,7 +76,7 @@ pub enum DecisionLogError {
         /// How many states the table has.
         state_count: usize,
     },
-    /// Only row 0 may enable the governor, and it must.
+    /// Row 0 must enable the governor, and no other row may.
     #[error(
         "line {line}, column 'enable': row 0 must have 1 and all others 0; split the log \
          where the governor starts anew"
@@ -85,7 +85,7 @@ pub enum DecisionLogError {
         /// The line.
         line: u64,
     },
-    /// There is a header at most.
+    /// The file has no rows.
     #[error("line 1: no rows; is the file complete?")]
     Empty,
     /// In a table file, a table's states are not numbered 0, 1, 2, …
@@ -99,7 +99,7 @@ pub enum DecisionLogError {
         line: u64,
         /// The table.
         table: String,
-        /// The index that should stand there.
+        /// The expected index.
         expected: usize,
     },
     /// A table in a table file is not valid.
@@ -107,14 +107,14 @@ pub enum DecisionLogError {
     InvalidTable {
         /// The table.
         table: String,
-        /// The rule that it breaks.
+        /// The rule that it violates.
         #[source]
         error: StateTableError,
     },
 }
 
-/// A field as a message has it: on one line and short, even if a lost quotation mark made a field
-/// of the rest of the file.
+/// Formats a field for a message: on one line and short, even if a missing quotation mark turned
+/// the rest of the file into one field.
 struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {
@@ -122,7 +122,7 @@ impl fmt::Display for Shown<'_> {
         const CHAR_COUNT_MAX: usize = 40;
         let mut rest = self.0.chars();
         for char in rest.by_ref().take(CHAR_COUNT_MAX) {
-            // Also the separators of lines and paragraphs, which are no control characters.
+            // Line and paragraph separators too, which are not control characters.
             let is_plain = !char.is_control() && !('\u{2028}'..='\u{202e}').contains(&char);
             if is_plain { write!(f, "{char}")? } else { write!(f, "{}", char.escape_unicode())? }
         }

@@ -1,4 +1,4 @@
-//! A CSV file with a header, read line by line.
+//! Reads a CSV file with a header line by line.
 
 use std::io::{self, Read};
 
@@ -7,14 +7,14 @@ use idlewise_core::{StateIndex, StateTable};
 
 use super::DecisionLogError;
 
-/// The longest line: a decision has some twenty numbers. A device or a file with holes in it may
-/// never end one.
+/// The longest line. A decision has some twenty numbers. In a device or a sparse file, a line might
+/// never end.
 const LINE_BYTE_COUNT_MAX: usize = 1 << 16;
 
-/// A file whose lines are not too long to be held. A line end within quotes ends no line.
+/// A file whose lines are short enough to hold. A line break within quotes does not end a line.
 struct ShortLines<R> {
     file: R,
-    /// Since the last line end.
+    /// Bytes since the last line break.
     byte_count: usize,
     is_quoted: bool,
 }
@@ -38,14 +38,14 @@ impl<R: Read> Read for ShortLines<R> {
     }
 }
 
-/// A column that the header has: its name and its place.
+/// A column of the header: its name and index.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
     name: &'static str,
     place: usize,
 }
 
-/// A CSV file with a header, one line at a time, whose errors know where they are.
+/// A CSV file with a header, read line by line. Its errors contain their location.
 pub(super) struct Lines<R> {
     reader: csv::Reader<ShortLines<R>>,
     header: ByteRecord,
@@ -66,7 +66,7 @@ impl<R: Read> Lines<R> {
         place.map(|place| Column { name, place }).ok_or(missing)
     }
 
-    /// Reads the next line; false at the end of the file.
+    /// Reads the next line. Returns false at the end of the file.
     pub(super) fn advance(&mut self) -> Result<bool, DecisionLogError> {
         let line = self.reader.position().line();
         self.reader.read_byte_record(&mut self.record).map_err(|error| located(error, line))
@@ -80,7 +80,7 @@ impl<R: Read> Lines<R> {
         String::from_utf8_lossy(self.record.get(column.place).unwrap_or_default()).into_owned()
     }
 
-    /// A number that may have any value of its type.
+    /// A number without further limits.
     pub(super) fn number<T: Whole>(&self, column: Column) -> Result<T, DecisionLogError> {
         self.number_in(column, T::MIN, T::MAX)
     }
@@ -107,8 +107,8 @@ impl<R: Read> Lines<R> {
         Ok(self.number_in::<u8>(column, 0, 1)? == 1)
     }
 
-    /// A state of the table. State 1 is let through even if there is only one state: `ladder` and
-    /// `haltpoll` really answer it.
+    /// A state of the table. State 1 is accepted even if there is only one state, because `ladder`
+    /// and `haltpoll` really return it.
     pub(super) fn state(
         &self,
         column: Column,
@@ -151,7 +151,7 @@ macro_rules! whole {
 
 whole!(u8, i8, u32, u64, i64);
 
-/// Gives the CSV reader's errors our words; `line` is where reading stood.
+/// Converts the CSV reader's errors to ours. `line` is the line being read.
 fn located(error: csv::Error, line: u64) -> DecisionLogError {
     let place = error.position().map_or(line, csv::Position::line);
     match error.into_kind() {

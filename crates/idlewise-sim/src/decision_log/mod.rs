@@ -1,19 +1,20 @@
-//! Decision logs: what a governor of a real kernel answered, row by row, and whether a governor of
-//! ours answers the same. `conformance/decisions/README.md` defines the format.
+//! Decision logs record row by row what the governor of a real kernel decided. A replay checks that
+//! our governor decides the same. `conformance/decisions/README.md` defines the format.
 //!
 //! ```text
 //! row ─► inputs ─► select ─► compare state, stop_tick, sleep_length_calls
 //!        feedback ─► reflect, unless refused ─► compare the three dev_ columns
 //! ```
 //!
-//! The feedback is the log's, never ours: a governor that decides differently in one row meets the
-//! same next row, and only its own history may lead it astray from there. What governor and loop
-//! share ([`Device`]) is ours for the whole log, so an error in it stays visible.
+//! The feedback always comes from the log. A governor that decides differently in one row therefore
+//! gets the same next row, and only its own history can mislead it from there on. The state that
+//! governor and idle loop share ([`Device`]) is ours for the whole log, so an error in it stays
+//! visible.
 //!
-//! A kernel may run off its table: with one state `haltpoll` answers 1. No governor of ours may. So
-//! two answers beyond the table count as its deepest state.
+//! A kernel may return a state beyond its table: with one state, `haltpoll` returns 1. Our
+//! governors never do. Therefore a result beyond the table counts as the deepest state.
 //!
-//! What this module does not do: open or unpack files, or know governors by name.
+//! This module does not open or decompress files, and does not know governors by name.
 
 mod error;
 mod lines;
@@ -31,33 +32,33 @@ use lines::Lines;
 use row::{Columns, Row};
 pub use tables::DecisionTables;
 
-/// How a governor compares with a log.
+/// The result of comparing a governor with a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionReplay {
     /// Rows read.
     pub row_count: u64,
-    /// Rows in which anything differs.
+    /// Rows with any difference.
     pub mismatch_count: u64,
     /// The first of those.
     pub first_mismatch: Option<DecisionMismatch>,
 }
 
-/// A row in which the answers differ.
+/// A row in which the results differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionMismatch {
     /// The row's number, from 0.
     pub row: u64,
     /// Its line in the file, from 1; the header is line 1.
     pub line: u64,
-    /// Every input and feedback column with its value, in our order.
+    /// Every input and feedback column with its value, in a fixed order.
     pub inputs: Vec<(&'static str, i128)>,
-    /// What the log says.
+    /// What the log contains.
     pub logged: DecisionAnswer,
-    /// What the governor says.
+    /// What our governor returned.
     pub replayed: DecisionAnswer,
 }
 
-/// All that a row lets us compare.
+/// Everything in a row that can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionAnswer {
     /// The selected state.
@@ -75,7 +76,7 @@ pub struct DecisionAnswer {
 }
 
 impl DecisionAnswer {
-    /// Every compared column with its value, under its name in the log.
+    /// Returns every compared column with its value, under its name in the log.
     pub fn columns(&self) -> [(&'static str, i128); 6] {
         let last_state = self.last_state.map_or(-1, |state| state as i128);
         [
@@ -89,11 +90,11 @@ impl DecisionAnswer {
     }
 }
 
-/// Puts `governor`, which must be without history, through a log, line by line; memory does not grow with
-/// the log.
+/// Replays a log through `governor`, which must be new, line by line. Memory does not grow with the
+/// log.
 ///
 /// # Errors
-/// The first thing that is wrong with the log, and where. A mismatch is a result, not an error.
+/// Returns the first error in the log and its location. A mismatch is a result, not an error.
 pub fn replay_decisions<G: Governor + ?Sized>(
     log: impl BufRead,
     states: &StateTable,
@@ -127,7 +128,7 @@ pub fn replay_decisions<G: Governor + ?Sized>(
     Ok(replay)
 }
 
-/// One row, in the order that the log's README gives.
+/// Replays a row, in the order that the log's README gives.
 fn replay_row<G: Governor + ?Sized>(
     row: &Row,
     states: &StateTable,
@@ -143,7 +144,7 @@ fn replay_row<G: Governor + ?Sized>(
     context.now_ns = row.clock_select_ns;
     context.iowait_count = row.iowaiters;
     let Decision { state, stop_tick } = governor.select(&context, device);
-    // The flag outlives the row: states that don't poll leave it as it is.
+    // The flag persists between rows: states that do not poll leave it unchanged.
     if let Some(poll_time_limit) = row.poll_time_limit {
         device.poll_time_limit = poll_time_limit;
     }
@@ -169,7 +170,7 @@ fn replay_row<G: Governor + ?Sized>(
 }
 
 impl DecisionAnswer {
-    /// The answer with a state beyond the table taken as its deepest.
+    /// The answer, with a state beyond the table replaced by the deepest.
     fn within(self, states: &StateTable) -> Self {
         DecisionAnswer { state: self.state.min(states.deepest()), ..self }
     }
@@ -186,7 +187,7 @@ mod tests {
         residency_ns,poll_time_limit,poll_limit_init_ns,clock_reflect_ns,got_tick_seen,\
         dev_last_state_idx,dev_poll_time_limit,dev_poll_limit_ns,note";
 
-    /// Answers the deepest state and never looks at the timers.
+    /// Selects the deepest state and never reads the timers.
     struct Deepest;
 
     impl Governor for Deepest {
@@ -207,7 +208,7 @@ mod tests {
 
     const GOOD: [&str; 3] = [
         "1,5,9,9,0,7,0,0,1,1,0,0,30,1,25,40,0,0,1,25,x",
-        // Refused: the fields that a poll left behind stay.
+        // Refused: the fields keep the values from the last poll.
         "0,5,9,9,0,7,0,0,1,1,0,-22,30,-1,99,40,-1,0,1,25,x",
         "0,5,-9,-9,1,7,0,3,1,1,0,1,30,-1,0,40,1,1,1,25,x",
     ];

@@ -1,4 +1,4 @@
-//! A row of a log: which columns it has, and what they hold.
+//! The columns of a log, and the contents of a row.
 
 use std::io::BufRead;
 
@@ -7,7 +7,7 @@ use idlewise_core::{DisabledMask, StateIndex, StateTable};
 use super::lines::{Column, Lines};
 use super::{DecisionAnswer, DecisionLogError};
 
-/// One row of a log, checked.
+/// One validated row of a log.
 pub(super) struct Row {
     pub(super) enable: bool,
     pub(super) clock_select_ns: u64,
@@ -17,16 +17,16 @@ pub(super) struct Row {
     pub(super) latency_req_ns: i64,
     pub(super) iowaiters: u32,
     pub(super) disabled: DisabledMask,
-    /// `None`: the driver refused.
+    /// `None` if the driver refused.
     pub(super) entered: Option<StateIndex>,
-    /// What the log has for `entered`; an error number if negative.
+    /// The log's value for `entered`. A negative value is an error number.
     pub(super) entered_or_error: i64,
     pub(super) residency_ns: u64,
-    /// `None`: left as it was.
+    /// `None` if it was left unchanged.
     pub(super) poll_time_limit: Option<bool>,
     pub(super) poll_limit_init_ns: u64,
     pub(super) clock_reflect_ns: u64,
-    /// What the governor was told about the tick; not always what the row's own `got_tick` says.
+    /// What the governor was told about the tick. Not always the row's own `got_tick`.
     pub(super) got_tick_seen: bool,
     pub(super) logged: DecisionAnswer,
 }
@@ -56,7 +56,7 @@ impl Row {
             tick_stopped: lines.flag(columns.tick_stopped)?,
             latency_req_ns: lines.number(columns.latency_req_ns)?,
             iowaiters: lines.number(columns.iowaiters)?,
-            // Bits beyond the table mean nothing.
+            // Bits beyond the table have no meaning.
             disabled: DisabledMask::from_bits(disabled_bits as u16),
             entered: lines.state_or_negative(columns.entered, states)?,
             entered_or_error: lines.number(columns.entered)?,
@@ -69,7 +69,7 @@ impl Row {
         })
     }
 
-    /// The inputs and the feedback under their names in the log.
+    /// The inputs and the feedback, under their names in the log.
     pub(super) fn inputs(&self) -> Vec<(&'static str, i128)> {
         vec![
             ("clock_select_ns", self.clock_select_ns.into()),
@@ -89,7 +89,7 @@ impl Row {
     }
 }
 
-/// Where each column of a log stands. Unknown columns, and those that only label rows, are ignored.
+/// The place of each column. Unknown columns, and those that only label rows, are ignored.
 pub(super) struct Columns {
     pub(super) enable: Column,
     pub(super) clock_select_ns: Column,

@@ -13,10 +13,10 @@ pub struct DecisionTables {
     tables: Vec<(String, StateTable)>,
 }
 impl DecisionTables {
-    /// Reads `tables.csv`: one line per state, in the order of their indices.
+    /// Reads `tables.csv`: one line for each state, in the order of their indices.
     ///
     /// # Errors
-    /// The first thing that is wrong, and where.
+    /// Returns the first error and its location.
     pub fn read(file: impl BufRead) -> Result<Self, DecisionLogError> {
         let mut lines = Lines::new(file)?;
         let table_column = lines.column("table")?;
@@ -53,12 +53,12 @@ impl DecisionTables {
         Ok(DecisionTables { tables: tables.collect::<Result<_, _>>()? })
     }
 
-    /// The table of this name.
+    /// Returns the table with this name.
     pub fn get(&self, name: &str) -> Option<&StateTable> {
         self.tables.iter().find(|(table, _)| table == name).map(|(_, states)| states)
     }
 
-    /// All names, in the file's order.
+    /// Returns all names, in the file's order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tables.iter().map(|(name, _)| name.as_str())
     }

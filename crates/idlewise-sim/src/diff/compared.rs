@@ -1,4 +1,4 @@
-//! One of two governors that are compared: a lane that says what it spent in each gap.
+//! One of two compared governors: a lane that reports what each gap cost.
 
 use std::slice;
 
@@ -14,24 +14,24 @@ use crate::replay::{
     Tally,
 };
 
-/// What one side did in a gap.
+/// What one governor did in a gap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GapExpense {
     /// Its first decision.
     pub first: FirstDecision,
-    /// Its stays.
+    /// The number of its stays.
     pub stay_count: u64,
-    /// What it spent.
+    /// The delay and energy of the gap.
     pub expense: Expense,
 }
 
 impl GapExpense {
-    /// Energy and priced delay.
+    /// Returns the energy plus the priced delay.
     pub fn cost_uj(&self, lambda_mw: f64) -> f64 {
         self.expense.energy_uj + lambda_mw * self.expense.delay_ns as f64 * UJ_PER_MW_NS
     }
 
-    /// Whether the gap took another course. The tick alone makes none: what it did is in the stays.
+    /// Returns whether the gap went differently. The tick's effect shows in the stays.
     pub fn differs(&self, other: &GapExpense) -> bool {
         self.first.state != other.first.state
             || self.stay_count != other.stay_count
@@ -39,16 +39,16 @@ impl GapExpense {
     }
 }
 
-/// One of the two, shown one gap at a time.
+/// One of two compared governors, fed one gap at a time.
 pub trait ComparedGovernor: Send {
-    /// Takes the next gap.
+    /// Replays the next gap.
     fn gap(&mut self, gap: &IdleGap) -> GapExpense;
 
-    /// All of it, as [`Lane::tally`].
+    /// Returns the total so far, like [`Lane::tally`].
     fn tally(&self) -> &Tally;
 }
 
-/// A governor as a side.
+/// Wraps a governor.
 pub fn governor_side(
     governor: Box<dyn Governor>,
     setting: Setting,
@@ -58,7 +58,7 @@ pub fn governor_side(
     Box::new(GovernorSide { lane, costs: costs.clone() })
 }
 
-/// The oracle at a price of latency as a side. It spends each gap in one stay, its tick stopped.
+/// Wraps the oracle at a price of latency. It spends each gap in one stay, its tick stopped.
 pub fn oracle_side(
     costs: &CostModel,
     setting: Setting,
@@ -68,7 +68,7 @@ pub fn oracle_side(
     Box::new(OracleSide { costs: costs.clone(), setting, lane })
 }
 
-/// Keeps how a gap went.
+/// Keeps the course of the last gap.
 #[derive(Default)]
 struct LastCourse(Option<GapCourse>);
 
@@ -93,7 +93,7 @@ impl ComparedGovernor for GovernorSide {
         let course = self.lane.observer_mut().0.take();
         let course = course.expect("a lane shows each gap to its observer");
         let tally = self.lane.tally();
-        // Whole numbers until here: how they came about makes no difference.
+        // Only integers have been summed so far, so the order does not affect the result.
         let mut energy_uj = self.costs.running_uj(tally.work_ns - work_ns);
         let mut stay_count = 0;
         for (index, (after, before)) in tally.states.iter().zip(&states).enumerate() {

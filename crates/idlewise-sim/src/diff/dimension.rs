@@ -1,13 +1,13 @@
-//! By what gaps are counted: their length, what both decided, and all that a governor could know or
-//! could not. Each dimension has a fixed number of groups.
+//! The dimensions by which gaps are grouped: length, the decisions of both governors, and what a
+//! governor could or could not know. Each dimension has a fixed number of groups.
 
 use idlewise_core::{StateIndex, StateTable};
 use idlewise_trace::{IdleGap, WakeReason};
 
 use super::GapExpense;
 
-/// Where the groups by gap length begin, but for the first, which begins at 0: two for each power
-/// of ten.
+/// The lower bounds of the groups by gap length, two for each power of ten. The first group begins
+/// at 0 and is not listed.
 pub const GAP_BOUNDS_NS: [u64; 15] = [
     1_000,
     3_000,
@@ -26,42 +26,42 @@ pub const GAP_BOUNDS_NS: [u64; 15] = [
     10_000_000_000,
 ];
 
-/// By what gaps are counted.
+/// A dimension by which gaps are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dimension {
     /// The gap's length; a group starts at each of [`GAP_BOUNDS_NS`].
     GapLength,
-    /// First states: A's index times the number of states, plus B's.
+    /// The first states: A's index times the number of states, plus B's.
     States,
     /// The next timer, by [`SleepClass`].
     SleepLength,
     /// What ended the gap, in the order of [`WakeReason::ALL`].
     WakeReason,
-    /// Whose tick was stopped when the gap began, by [`TickPair`].
+    /// Whose tick was stopped at the beginning of the gap, by [`TickPair`].
     Tick,
-    /// Whether a task ran since the gap before: no, yes.
+    /// Whether a task ran since the previous gap: no, yes.
     RanTask,
 }
 
-/// The next timer as it was known when the gap began.
+/// What became of the next timer that was known at the beginning of the gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SleepClass {
-    /// Nothing was known.
+    /// No timer was known.
     Unknown,
     /// It ended the gap.
     EndedGap,
-    /// It should have come within the gap, and didn't: cancelled by somebody else.
+    /// It was due within the gap but did not fire: something else cancelled it.
     Cancelled,
-    /// Something else ended the gap before it; it was at most a tick away.
+    /// Something else ended the gap before it. It was at most one tick away.
     OneTick,
-    /// More than a tick, at most two.
+    /// The same, more than one tick but at most two away.
     TwoTicks,
-    /// More than two ticks.
+    /// The same, more than two ticks away.
     Farther,
 }
 
 impl SleepClass {
-    /// In the order of their index.
+    /// All classes, in the order of their index.
     pub const ALL: [SleepClass; 6] = [
         Self::Unknown,
         Self::EndedGap,
@@ -84,25 +84,25 @@ impl SleepClass {
     }
 }
 
-/// Whose tick was stopped before the first decision: each governor has its own.
+/// Whose tick was stopped before the first decision. Each governor has its own tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TickPair {
     /// Neither A's nor B's.
     BothRun,
-    /// A's alone.
+    /// Only A's.
     OnlyAStopped,
-    /// B's alone.
+    /// Only B's.
     OnlyBStopped,
     /// Both.
     BothStopped,
 }
 
 impl TickPair {
-    /// In the order of their index.
+    /// All pairs, in the order of their index.
     pub const ALL: [TickPair; 4] =
         [Self::BothRun, Self::OnlyAStopped, Self::OnlyBStopped, Self::BothStopped];
 
-    /// Of one gap.
+    /// Returns the pair of a gap.
     pub fn of(a: &GapExpense, b: &GapExpense) -> Self {
         match (a.first.tick_stopped, b.first.tick_stopped) {
             (false, false) => Self::BothRun,
@@ -114,7 +114,7 @@ impl TickPair {
 }
 
 impl Dimension {
-    /// In the order of their index.
+    /// All dimensions, in the order of their index.
     pub const ALL: [Dimension; 6] = [
         Self::GapLength,
         Self::States,
@@ -124,7 +124,7 @@ impl Dimension {
         Self::RanTask,
     ];
 
-    /// How many groups there are with these states.
+    /// Returns the number of groups for these states.
     pub fn group_count(self, states: &StateTable) -> usize {
         match self {
             Self::GapLength => GAP_BOUNDS_NS.len() + 1,
@@ -136,7 +136,7 @@ impl Dimension {
         }
     }
 
-    /// The group that a gap belongs to.
+    /// The index of a gap's group.
     pub(super) fn group(
         self,
         gap: &IdleGap,
@@ -155,7 +155,7 @@ impl Dimension {
         }
     }
 
-    /// A's and B's first state in a group of [`Dimension::States`].
+    /// Returns A's and B's first state for a group of [`Dimension::States`].
     pub fn states_of(index: usize, states: &StateTable) -> (StateIndex, StateIndex) {
         (index / states.len(), index % states.len())
     }

@@ -1,18 +1,18 @@
-//! Two governors over the same gaps: where they differ, and what that costs.
+//! Compares two governors over the same gaps: where they differ, and what that costs.
 //!
-//! Each governor has a lane of its own, with its own history and its own tick, and both are shown
-//! the same gap before either sees the next ([`Pair`]). What each spends in a gap is charged to that
-//! gap, so the differences of all gaps add up to the difference of two replays.
+//! Each governor has its own lane, with its own history and tick. Both replay a gap before either
+//! sees the next ([`Pair`]). What each spends in a gap is charged to that gap, so the differences
+//! of all gaps add up to the difference of the two replays.
 //!
-//! A gap **differs** if anything of its course does: the first state, the number of stays, the
-//! delay or the energy. Gaps are counted by what they were like ([`Dimension`]), and the dearest are
-//! kept with their context. Memory does not grow with the log.
+//! A gap **differs** if any of these differ: the first state, the number of stays, the delay, the
+//! energy. Gaps are counted in groups ([`Dimension`]), and the most expensive ones are kept with
+//! their context. Memory does not grow with the log.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `compared.rs` | [`ComparedGovernor`]: one of the two, and what it spends gap by gap |
-//! | `dimension.rs` | [`Dimension`]: by what gaps are counted |
-//! | `mod.rs` | [`Pair`] and what it finds, [`Diff`] |
+//! | `compared.rs` | [`ComparedGovernor`]: one of the two, and what it spends in each gap |
+//! | `dimension.rs` | [`Dimension`]: how gaps are grouped |
+//! | `mod.rs` | [`Pair`] and its result, [`Diff`] |
 
 mod compared;
 mod dimension;
@@ -27,15 +27,15 @@ use crate::replay::{Setting, Tally};
 
 /// How many gaps are kept for each direction.
 pub const COSTLY_COUNT: usize = 10;
-/// How many gaps before are kept with each: as many as menu looks back.
+/// How many preceding gaps are kept with each: as many as menu looks back.
 pub const BEFORE_COUNT: usize = 8;
 
 /// Delay and energy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Expense {
-    /// All delays together.
+    /// The sum of all delays.
     pub delay_ns: u64,
-    /// All energy together.
+    /// The sum of all energy.
     pub energy_uj: f64,
 }
 
@@ -46,37 +46,37 @@ impl Expense {
     }
 }
 
-/// A group of gaps. The expenses are those of the gaps that differ; the others have none that
-/// differs.
+/// A group of gaps. Expenses are sums over the gaps that differ; in the others both governors spend
+/// the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GroupTally {
-    /// Gaps.
+    /// The number of gaps.
     pub gap_count: u64,
-    /// Those that differ.
+    /// Gaps that differ.
     pub differing_count: u64,
-    /// Those that differ in the first state already.
+    /// Gaps whose first state differs.
     pub first_state_count: u64,
-    /// What A spent where they differ.
+    /// What A spent in the gaps that differ.
     pub a: Expense,
-    /// What B spent where they differ.
+    /// What B spent in the gaps that differ.
     pub b: Expense,
     /// Gaps that cost less with B.
     pub saved_count: u64,
-    /// By how much, all together, delay at its price.
+    /// How much less they cost in total, with delay at its price.
     pub saved_uj: f64,
     /// Gaps that cost more with B.
     pub lost_count: u64,
-    /// By how much, all together.
+    /// How much more they cost in total.
     pub lost_uj: f64,
 }
 
 impl GroupTally {
-    /// Delay with B less that with A.
+    /// Returns the delay with B minus the delay with A.
     pub fn delay_change_ns(&self) -> i64 {
         self.b.delay_ns as i64 - self.a.delay_ns as i64
     }
 
-    /// Energy with B less that with A.
+    /// Returns the energy with B minus the energy with A.
     pub fn energy_change_uj(&self) -> f64 {
         self.b.energy_uj - self.a.energy_uj
     }
@@ -94,33 +94,33 @@ impl GroupTally {
     }
 }
 
-/// One gap, with what led to it and what came of it.
+/// A gap with the gaps before it and its cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostlyGap {
-    /// The log that it is from, by the number that [`Pair::new`] was given.
+    /// The log that it comes from: the number that [`Pair::new`] was given.
     pub log_index: usize,
     /// The gap.
     pub gap: IdleGap,
-    /// Lengths of the gaps before it on this CPU, oldest first; at most [`BEFORE_COUNT`].
+    /// The lengths of the preceding gaps on this CPU, oldest first; at most [`BEFORE_COUNT`].
     pub before_ns: Vec<u64>,
     /// What A did.
     pub a: GapExpense,
     /// What B did.
     pub b: GapExpense,
-    /// Cost with B less that with A.
+    /// The cost with B minus the cost with A.
     pub change_uj: f64,
 }
 
-/// What the comparison of two governors found.
+/// The result of comparing two governors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diff {
     /// All gaps.
     pub all: GroupTally,
-    /// Gaps by [`Dimension`], in its order and by its index.
+    /// Groups of gaps by [`Dimension`], in its order and by its index.
     pub groups: [Vec<GroupTally>; Dimension::ALL.len()],
-    /// Gaps that cost most more with B, the dearest first.
+    /// The gaps that cost the most more with B, the largest difference first.
     pub losses: Vec<CostlyGap>,
-    /// Gaps that cost most less with B, the dearest first.
+    /// The gaps that cost the most less with B, the largest difference first.
     pub gains: Vec<CostlyGap>,
     /// The replay of A.
     pub a: Tally,
@@ -141,12 +141,12 @@ impl Diff {
         }
     }
 
-    /// The groups of one dimension.
+    /// Returns the groups of a dimension.
     pub fn groups(&self, dimension: Dimension) -> &[GroupTally] {
         &self.groups[dimension as usize]
     }
 
-    /// Adds what was found elsewhere with the same states.
+    /// Adds another result for the same states.
     pub fn merge(&mut self, other: &Diff) {
         self.all.merge(&other.all);
         for (mine, theirs) in self.groups.iter_mut().zip(&other.groups) {
@@ -165,7 +165,7 @@ impl Diff {
     }
 }
 
-/// Keeps a gap if it is among the dearest; of equals, the one that came first.
+/// Keeps a gap if its difference is among the largest. Of equal gaps, the first is kept.
 fn keep(kept: &mut Vec<CostlyGap>, change_uj: f64, make: impl FnOnce() -> CostlyGap) {
     let place = kept.partition_point(|known| known.change_uj.abs() >= change_uj.abs());
     if place < COSTLY_COUNT {
@@ -174,7 +174,7 @@ fn keep(kept: &mut Vec<CostlyGap>, change_uj: f64, make: impl FnOnce() -> Costly
     }
 }
 
-/// Two governors over the gaps of one CPU, in step.
+/// Two governors replayed in step over the gaps of one CPU.
 pub struct Pair {
     a: Box<dyn ComparedGovernor>,
     b: Box<dyn ComparedGovernor>,
@@ -182,15 +182,15 @@ pub struct Pair {
     tick_period_ns: u32,
     lambda_mw: f64,
     log_index: usize,
-    /// The last gaps, each at its number modulo the length.
+    /// The lengths of the last gaps, each at its number modulo the array's length.
     before_ns: [u64; BEFORE_COUNT],
     gap_count: usize,
     diff: Diff,
 }
 
 impl Pair {
-    /// Both sides are in the world of `setting`; delay costs `lambda_mw`. `log_index` comes back
-    /// with the gaps that are kept.
+    /// Compares two governors under `setting`; delay costs `lambda_mw`. `log_index` is stored with
+    /// the gaps that are kept.
     pub fn new(
         a: Box<dyn ComparedGovernor>,
         b: Box<dyn ComparedGovernor>,
@@ -211,7 +211,7 @@ impl Pair {
         }
     }
 
-    /// Takes the next gaps.
+    /// Replays the next gaps.
     pub fn replay(&mut self, gaps: &[IdleGap]) {
         for gap in gaps {
             let (a, b) = (self.a.gap(gap), self.b.gap(gap));
@@ -221,7 +221,7 @@ impl Pair {
         }
     }
 
-    /// What was found.
+    /// Returns the result.
     pub fn into_diff(self) -> Diff {
         Diff { a: self.a.tally().clone(), b: self.b.tally().clone(), ..self.diff }
     }

@@ -1,7 +1,7 @@
-//! Replay: the idle loop in virtual time, over recorded gaps.
+//! Replay runs the idle loop in virtual time over recorded gaps.
 //!
-//! A [`Lane`] is one governor on one machine's states, fed the gaps of one CPU in order. Lanes
-//! share nothing, so CPUs and governors can be replayed in parallel, and the same gaps and
+//! A [`Lane`] is one governor on one machine's states. It is fed the gaps of one CPU in order.
+//! Lanes share nothing, so CPUs and governors can be replayed in parallel, and the same gaps and
 //! settings give the same tally.
 //!
 //! # One gap
@@ -13,32 +13,32 @@
 //!                                                                            state's exit latency
 //! ```
 //!
-//! 1. If a task ran before the gap the tick runs; else it is as the last gap left it. Ticks lie on
-//!    the recorded grid of the CPU.
-//! 2. The governor is asked. "Stop the tick" counts unless the next timer is due at the very next
-//!    line of the grid: the timer wheel's expire there, and the tick serves them. An hrtimer has an
-//!    interrupt of its own and keeps no tick (`tick_nohz_next_event` in
-//!    `kernel/time/tick-sched.c`; seen on real kernels, `docs/agreement.md`).
-//! 3. The stay ends with the first of: the wake event, the tick, the polling limit, the promotion
-//!    timer. Its length and the state's exit latency together are the residency that the governor
-//!    reflects on and that the verdict is about.
+//! 1. If a task ran before the gap, the tick runs. Otherwise it stays as the last gap left it.
+//!    Ticks are on the CPU's recorded grid.
+//! 2. The governor is asked. "Stop the tick" is obeyed unless the next timer is due at the very
+//!    next boundary of the grid. Timer-wheel timers expire there, and the tick serves them. An
+//!    hrtimer has its own interrupt and does not keep the tick (`tick_nohz_next_event` in
+//!    `kernel/time/tick-sched.c`; confirmed on real kernels, `docs/agreement.md`).
+//! 3. The stay ends with whichever comes first: the wake event, the tick, the polling limit or the
+//!    promotion timer. Its length plus the state's exit latency is the residency that the governor
+//!    reflects on and that the verdict uses.
 //! 4. After a tick, the exit latency and the tick's work pass at running power, and the governor is
-//!    asked again with what is left. If nothing is left, the event was delayed by the overrun.
-//! 5. The event is delayed by the exit latency of the state that it finds.
+//!    asked again for the rest of the gap. If nothing is left, the overrun delayed the event.
+//! 5. The event is delayed by the exit latency of the state in which it finds the CPU.
 //!
 //! The timeline is the trace's: a late wake-up does not shift what follows. The exit latency is
 //! always the table's worst case.
 //!
-//! Stays that repeat within a gap are counted without being replayed one by one (`repeat.rs`). The
+//! Stays that repeat within a gap are counted without replaying each of them (`repeat.rs`). The
 //! tally is the same.
 //!
-//! # What the log doesn't hold
+//! # What the log does not contain
 //!
-//! * Whether the tick's handler ran for a timer. It did if a timer ended the gap exactly on the
-//!   tick grid: that is where timer-wheel timers expire, and next to no others.
-//! * Tasks waiting for I/O (menu 6.1 asks): taken as none.
-//! * A timer that should have fired within the gap but didn't was cancelled by somebody else; from
-//!   then on the next one is taken to be far away.
+//! * Whether the tick's handler ran for a timer. We assume that it did if a timer ended the gap
+//!   exactly on the tick grid, because timer-wheel timers expire there and hardly any others do.
+//! * Tasks waiting for I/O (which menu 6.1 uses): assumed to be none.
+//! * Cancellations. A timer that was due within the gap but did not fire was cancelled by something
+//!   else. From then on the next timer is assumed to be far away.
 
 mod repeat;
 mod run;
@@ -57,51 +57,51 @@ pub use tally::{Delays, StateTally, Tally};
 
 /// Something that is fed the gaps of one CPU, in order of time.
 pub trait Lane: Send {
-    /// Takes the next gaps.
+    /// Replays the next gaps.
     fn replay(&mut self, gaps: &[IdleGap]);
 
-    /// What happened.
+    /// Returns the counts so far.
     fn tally(&self) -> &Tally;
 }
 
-/// A lane that shows each gap to an observer.
+/// A lane that reports each gap to an observer.
 pub trait ObservedLane<O>: Lane {
-    /// The observer.
+    /// Returns the observer.
     fn observer_mut(&mut self) -> &mut O;
 }
 
-/// Sees each gap's replay as it happens; for comparing with the recording or with another governor,
-/// or for writing a new log.
+/// Observes the replay of each gap: to compare it with the recording or another governor, or to
+/// write a new log.
 pub trait Observer: Send {
-    /// Sees each stay of a gap before [`Observer::gap`] sees all of it.
+    /// Called for each stay of a gap, before [`Observer::gap`].
     #[inline]
     fn stay(&mut self, _gap: &IdleGap, _stay: ReplayedStay) {}
 
-    /// The last stays that it saw come again, and are not shown one by one.
+    /// Called instead of [`Observer::stay`] if the last stays repeat.
     fn repeat(&mut self, gap: &IdleGap, repetition: &Repetition);
 
-    /// The gap is over.
+    /// Called at the end of a gap.
     fn gap(&mut self, gap: &IdleGap, course: GapCourse);
 
-    /// What really happened in the gap, if the governor is to learn from that instead of from its
-    /// own decision.
+    /// Returns what really happened in the gap, if the governor is to learn from that instead of
+    /// from its own decision.
     #[inline]
     fn feedback(&mut self, _gap: &IdleGap) -> Option<Feedback> {
         None
     }
 }
 
-/// What the recording says of a gap, where a replay follows it.
+/// What the recording says about a gap, for a replay that follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
     /// Whether the tick was stopped before the first decision.
     pub tick_stopped: bool,
     /// The state that was entered first, whatever the governor would have chosen.
     pub state: StateIndex,
-    /// All stays together, with what leaving took.
+    /// The sum of all stays, including their exits.
     pub idle_ns: u64,
-    /// What leaving each state takes, for the stays that the tick or a limit of the CPU's own ends: the
-    /// recording has the sum of all stays alone. What leaving took after the last stay follows.
+    /// The exit time of each state, for stays that the tick or the CPU's own limits end, because
+    /// the recording has only the sum of all stays. The last stay's exit time follows from it.
     pub exits_ns: [u64; STATE_COUNT_MAX],
 }
 
@@ -110,32 +110,32 @@ pub struct Feedback {
 pub struct GapCourse {
     /// The governor's first decision in it.
     pub first: FirstDecision,
-    /// All its stays together, with their exit latencies.
+    /// The sum of all stays with their exit latencies.
     pub idle_ns: u64,
-    /// By how much its wake event was delayed: an exit latency, or an overrun of the tick's work.
+    /// The delay of the wake event: an exit latency, or an overrun of the tick's work.
     pub delay_ns: u64,
 }
 
-/// One stay of a replay.
+/// A stay in a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayedStay {
     /// The state.
     pub state: StateIndex,
-    /// From the gap's start to the entry.
+    /// The time from the gap's start to the entry.
     pub at_ns: u64,
-    /// From the entry to what ended the stay; the exit latency follows.
+    /// The time from the entry to the end of the stay, without the exit latency.
     pub stay_ns: u64,
-    /// The state's.
+    /// The state's exit latency.
     pub exit_latency_ns: u64,
-    /// What the kernel would count it as.
+    /// The verdict that the kernel would count.
     pub verdict: Verdict,
     /// What ended it.
     pub end: StayEnd,
 }
 
 impl ReplayedStay {
-    /// How long the gap's wake event was delayed by the exit latency; `None` if the stay did not
-    /// last until then.
+    /// Returns how long the exit latency delayed the gap's wake event; `None` if the stay ended
+    /// before it.
     pub fn delay_ns(&self) -> Option<u64> {
         (self.end == StayEnd::Event).then_some(self.exit_latency_ns)
     }
@@ -157,7 +157,7 @@ impl Observer for () {
     fn gap(&mut self, _gap: &IdleGap, _course: GapCourse) {}
 }
 
-/// A governor in a [`Setting`].
+/// A governor under a [`Setting`].
 pub struct GovernorLane<G, O = ()> {
     idle: IdleLoop<G>,
     observer: O,
@@ -166,14 +166,14 @@ pub struct GovernorLane<G, O = ()> {
 }
 
 impl<G: Governor> GovernorLane<G> {
-    /// A lane that only counts.
+    /// Makes a lane that only counts.
     pub fn new(governor: G, setting: Setting) -> Self {
         GovernorLane::with_observer(governor, setting, ())
     }
 }
 
 impl<G: Governor, O: Observer> GovernorLane<G, O> {
-    /// A lane that shows each gap to `observer`.
+    /// Makes a lane that reports each gap to `observer`.
     pub fn with_observer(governor: G, setting: Setting, observer: O) -> Self {
         GovernorLane {
             idle: IdleLoop::new(governor, setting),
@@ -190,7 +190,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             self.idle.tick_stopped = false;
         }
         let first_tick_ns = match gap.next_tick_ns {
-            // A division takes as long as a simple governor's decision, and most need none.
+            // A division takes as long as a simple governor's decision, and is rarely needed.
             Some(next_tick_ns) => match u64::from(next_tick_ns).max(1) {
                 next_ns if next_ns <= period_ns => next_ns,
                 next_ns => (next_ns - 1) % period_ns + 1,
@@ -209,7 +209,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         let mut first = None;
         let mut idle_ns = 0;
         let mut stay_count = 0;
-        // How far into the gap we are, and the next line of the tick grid after that.
+        // The position in the gap, and the next boundary of the tick grid after it.
         let mut at_ns = 0_u64;
         let mut next_tick_at_ns = first_tick_ns;
         loop {
@@ -251,7 +251,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             let (stay_ns, exit_ns) = match &feedback {
                 None => (stay_ns, rule.exit_latency_ns),
                 Some(feedback) if end == StayEnd::Event => {
-                    // What is left of the recorded idle time, whenever the replay's tick ended.
+                    // The rest of the recorded idle time, whenever the replay's tick ended.
                     let residency_ns = feedback.idle_ns.saturating_sub(idle_ns);
                     (stay_ns.min(residency_ns), residency_ns.saturating_sub(stay_ns))
                 }
@@ -292,7 +292,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
                 }
                 StayEnd::Deadline => unreachable!("replay has no such deadline"),
             }
-            // All idle time of the recording is used up: its event came during the tick's work.
+            // The recorded idle time is used up, so the event came during the tick's work.
             if feedback.as_ref().is_some_and(|feedback| idle_ns >= feedback.idle_ns) {
                 at_ns = at_ns.max(gap.gap_ns);
             }
@@ -316,7 +316,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns: overrun_ns });
     }
 
-    /// Counts the stays that repeat from here on, if they do.
+    /// Counts the stays that repeat from here on, if any.
     #[cold]
     fn repetition(&mut self, gap: &IdleGap, place: Place, stay_count: u64) -> Option<Repetition> {
         if stay_count == FIRST_STAY_COUNT {
@@ -333,7 +333,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
         Some(repetition)
     }
 
-    /// Whether a timer ended the gap just where the tick grid has a line.
+    /// Whether a timer ended the gap exactly on a boundary of the tick grid.
     #[inline]
     fn is_on_grid(&self, gap: &IdleGap, first_tick_ns: u64) -> bool {
         let period_ns = u64::from(self.idle.setting.tick_period_ns);
@@ -346,12 +346,12 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
     }
 }
 
-/// The first line of the tick grid after `at_ns`; `line_ns` is one that may have passed.
+/// The first boundary of the tick grid after `at_ns`. `line_ns` is a boundary that may have passed.
 #[inline]
 fn line_after(at_ns: u64, line_ns: u64, period_ns: u64) -> u64 {
     match at_ns.checked_sub(line_ns) {
         None => line_ns,
-        // A division takes long, and most need none.
+        // A division is slow and is rarely needed.
         Some(passed_ns) if passed_ns < period_ns => line_ns + period_ns,
         Some(passed_ns) => line_ns + (passed_ns / period_ns + 1) * period_ns,
     }

@@ -1,63 +1,64 @@
-//! Stays that repeat.
+//! Detects stays that repeat.
 //!
 //! A CPU that polls or keeps its tick is asked again and again within one gap: in a gap of a day,
-//! more than a hundred million times. Nothing new happens in most of them. So after a number of
-//! stays in one gap, a lane notes everything that the next stays depend on, and compares it after
-//! each stay. Where all of it comes back, the stays in between will come again in the same order, and
+//! more than a hundred million times. In most of these stays nothing new happens. After a number of
+//! stays in a gap, a lane therefore saves everything that the next stays depend on, and compares it
+//! after each stay. If it is the same again, the stays in between will repeat in the same order and
 //! with the same lengths, as long as neither the wake event nor a timer is near. The lane then adds
-//! what was counted in between as many times as there is room for, and replays the rest.
+//! their counts as many times as they fit, and replays the rest.
 //!
-//! What the next stays depend on:
+//! The next stays depend on:
 //!
-//! * the governor's memory and the idle loop's ([`idlewise_core::Governor::memory`]);
-//! * how far the next tick is, while it runs. A stopped tick does not come back within a gap;
-//! * how far the next timer is, if the governor looks at it. A timer that is set comes nearer with each
-//!   stay. So stays repeat only where there is no timer, or where nobody read it since.
+//! * the state of the governor and the idle loop ([`idlewise_core::Governor::memory`]);
+//! * the distance to the next tick, while the tick runs. A stopped tick is not restarted within a
+//!   gap;
+//! * the distance to the next timer, if the governor reads it. An armed timer comes nearer with
+//!   each stay, so stays repeat only if there is no timer, or if it was not read since.
 //!
-//! Which moment to compare with is Brent's rule for finding cycles: each moment is kept for twice as
-//! many stays as the one before, so that stays which repeat only after a while are found too.
+//! The moment to compare with is chosen by Brent's algorithm for finding cycles: each moment is
+//! kept for twice as many stays as the one before, so that longer cycles are found too.
 
 use idlewise_core::Governor;
 
 use super::Tally;
 use crate::idle_loop::IdleLoop;
 
-/// So many stays of a gap are replayed without looking.
+/// This many stays of a gap are replayed before looking for repetitions.
 pub(super) const FIRST_STAY_COUNT: u64 = 256;
 
-/// Where in a gap a lane is, between two stays.
+/// A lane's position in a gap, between two stays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// From the gap's start.
+    /// Time since the gap's start.
     pub at_ns: u64,
-    /// From the gap's start to the next line of the tick grid.
+    /// Time from the gap's start to the next boundary of the tick grid.
     pub next_tick_at_ns: u64,
-    /// All stays of the gap up to here, with their exit latencies.
+    /// The sum of all stays so far, with their exit latencies.
     pub idle_ns: u64,
 }
 
-/// What bounds a repetition.
+/// The limits of a repetition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// The gap's length.
     pub gap_ns: u64,
-    /// From the gap's start to the timer that was known there.
+    /// Time from the gap's start to the timer that was known there.
     pub timer_at_ns: Option<u64>,
     pub tick_period_ns: u64,
 }
 
-/// Stays that come again, in the same order.
+/// A sequence of stays that repeats.
 #[derive(Clone, Debug)]
 pub struct Repetition {
-    /// From the gap's start to where they come again.
+    /// Time from the gap's start to where the sequence begins to repeat.
     pub at_ns: u64,
-    /// How long they take once.
+    /// The duration of one sequence.
     pub span_ns: u64,
-    /// How many times they come again.
+    /// How many times it repeats.
     pub count: u64,
-    /// What is counted once: stays, verdicts, ticks.
+    /// The counts of one sequence: stays, verdicts, ticks.
     pub once: Tally,
-    /// All of them once, with their exit latencies.
+    /// The sum of one sequence's stays, with their exit latencies.
     pub idle_ns: u64,
 }
 
@@ -71,24 +72,24 @@ struct Moment {
     memory: Vec<u64>,
 }
 
-/// Looks for repetitions within one gap.
+/// Looks for repetitions in a gap.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     is_on: bool,
     moment: Moment,
-    /// For how many stays this moment is kept, and for how many still.
+    /// For how many stays this moment is kept, and how many of them are left.
     kept_count: u64,
     left_count: u64,
 }
 
 impl Watch {
-    /// A gap has had [`FIRST_STAY_COUNT`] stays.
+    /// The gap has had [`FIRST_STAY_COUNT`] stays.
     pub(super) fn start(&mut self) {
         self.is_on = true;
         (self.kept_count, self.left_count) = (1, 0);
     }
 
-    /// Looks whether the stays since the moment repeat; if so, adds them up.
+    /// Checks whether the stays since the moment repeat. If they do, adds them up.
     pub(super) fn look<G: Governor>(
         &mut self,
         idle: &IdleLoop<G>,
@@ -118,7 +119,7 @@ impl Watch {
         let count = last_end_ns.saturating_sub(place.at_ns) / span_ns;
         let once = tally.since(&moment.counts);
         let idle_ns = place.idle_ns - moment.idle_ns;
-        // What is left is shorter than that, or comes after the timer.
+        // The rest is shorter than a sequence, or comes after the timer.
         self.left_count = 0;
         (count > 0).then_some(Repetition { at_ns: place.at_ns, span_ns, count, once, idle_ns })
     }
@@ -151,18 +152,18 @@ impl Moment {
     }
 }
 
-/// Until where what happened since the moment may happen again; `None` if a timer would change it.
+/// The latest end of another repetition; `None` if a timer would change what happens.
 fn last_end_ns(moment: &Moment, tally: &Tally, place: Place, bounds: Bounds) -> Option<u64> {
-    // The last stay must end before the event does it.
+    // The last stay must end before the event.
     let event_ns = bounds.gap_ns - 1;
     match bounds.timer_at_ns {
         None => Some(event_ns),
         Some(timer_at_ns) if timer_at_ns < moment.at_ns => Some(event_ns),
-        // It came in between.
+        // The timer was due in between.
         Some(timer_at_ns) if timer_at_ns < place.at_ns => None,
         Some(timer_at_ns) => {
             let was_read = tally.timer_read_count != moment.counts.timer_read_count;
-            // A tick that serves a timer is not stopped, so the tick before it is the last alike.
+            // A tick that serves a timer is not stopped, so the one before is the last to repeat.
             let tick_before_ns = timer_at_ns.saturating_sub(bounds.tick_period_ns + 1);
             (!was_read).then_some(tick_before_ns.min(event_ns))
         }

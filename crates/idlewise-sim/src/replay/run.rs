@@ -1,5 +1,5 @@
-//! Replaying a whole log: CPUs side by side, each with lanes of its own, results added up in the
-//! order of the CPUs so that they don't depend on which thread was faster. A CPU's lanes end with its
+//! Replays a whole log. CPUs run in parallel, each with its own lanes, and results are added up in
+//! the order of the CPUs so that they do not depend on thread timing. A CPU's lanes end with its
 //! last gap, so a log of ten thousand CPUs takes little more memory than one of ten.
 
 use std::collections::BTreeMap;
@@ -10,21 +10,21 @@ use rayon::prelude::*;
 
 use super::{Lane, Tally};
 
-/// Makes a lane for one CPU.
+/// Makes a lane for a CPU.
 pub type MakeLane<'a> = dyn Fn() -> Box<dyn Lane> + Sync + 'a;
 
-/// How many gaps all lanes see before the next ones are touched: they stay in the L1 cache.
+/// How many gaps each lane replays before the next ones, so that they stay in the L1 cache.
 const GAPS_AT_ONCE: usize = 256;
-/// How many CPUs are replayed before their results are added up: results must be kept until those of
-/// all CPUs before are there. Threads wait for each other here, so more than most machines have.
+/// How many CPUs are replayed before their results are added up. A result is kept until those of
+/// all previous CPUs are ready. Threads wait here, so this is above most core counts.
 const CPUS_AT_ONCE: usize = 256;
 
-/// Replays every CPU of a log through one lane of each kind; `progress` is told how many gaps were
-/// done since it was last called. The answer has a tally for each kind of lane. Lanes see no
-/// columns of what the recording kernel did ([`ColumnSet::WithoutRecorded`]).
+/// Replays every CPU of a log through one lane of each kind, and returns a tally for each kind.
+/// `progress` is called with the number of gaps replayed since its last call. Lanes do not see what
+/// the recording kernel did ([`ColumnSet::WithoutRecorded`]).
 ///
 /// # Errors
-/// If the log is damaged.
+/// Fails if the log is damaged.
 pub fn replay_log(
     log: &IdleLog,
     lanes: &[&MakeLane<'_>],
@@ -44,22 +44,22 @@ pub fn replay_log(
     Ok(tallies)
 }
 
-/// What is done with each CPU of a log.
+/// What to do with each CPU of a log.
 pub struct PerCpu<'a, W, T> {
     /// Makes a worker.
     pub make: &'a (dyn Fn() -> W + Sync),
-    /// Gives it the next gaps of its CPU.
+    /// Passes the next gaps of its CPU to the worker.
     pub take: &'a (dyn Fn(&mut W, &[IdleGap]) + Sync),
-    /// Makes a result of it once its CPU has no more.
+    /// Turns the worker into a result after its CPU's last gap.
     pub finish: &'a (dyn Fn(W) -> T + Sync),
 }
 
-/// Makes a worker for each CPU of a log and gives it that CPU's gaps, in order; CPUs run side by
-/// side. `merge` gets the results in the order of the CPUs, while others still run. `progress` and
-/// columns as for [`replay_log`].
+/// Makes a worker for each CPU of a log and passes it that CPU's gaps in order. CPUs run in
+/// parallel. `merge` receives the results in the order of the CPUs, while others still run.
+/// `progress` and columns are as for [`replay_log`].
 ///
 /// # Errors
-/// If the log is damaged.
+/// Fails if the log is damaged.
 pub fn replay_cpus<W: Send, T: Send>(
     log: &IdleLog,
     cpu: &PerCpu<'_, W, T>,
@@ -88,7 +88,7 @@ pub fn replay_cpus<W: Send, T: Send>(
     Ok(())
 }
 
-/// For logs of other writers, whose row groups may mix CPUs: any of them may come again.
+/// For logs of other writers, whose row groups may mix CPUs, so that a CPU may occur again later.
 fn replay_in_order<W, T>(
     log: &IdleLog,
     cpu: &PerCpu<'_, W, T>,
@@ -116,7 +116,7 @@ fn feed(lanes: &mut [Box<dyn Lane>], gaps: &[IdleGap]) {
     }
 }
 
-/// Reads groups in order, with one buffer, and remembers the last gap for the check of order.
+/// Reads groups in order with one buffer, and remembers the last gap to check the order.
 pub struct GroupReader<'a> {
     log: &'a IdleLog,
     columns: ColumnSet,
@@ -125,20 +125,20 @@ pub struct GroupReader<'a> {
 }
 
 impl<'a> GroupReader<'a> {
-    /// A reader at the beginning of a log or of one of its CPUs.
+    /// Makes a reader at the beginning of a log or of one of its CPUs.
     pub fn new(log: &'a IdleLog) -> Self {
         GroupReader::with_columns(log, ColumnSet::All)
     }
 
-    /// A reader of some columns.
+    /// Makes a reader of some columns.
     pub fn with_columns(log: &'a IdleLog, columns: ColumnSet) -> Self {
         GroupReader { log, columns, gaps: Vec::new(), last: None }
     }
 
-    /// The gaps of the next group.
+    /// Reads the gaps of the next group.
     ///
     /// # Errors
-    /// If the log is damaged.
+    /// Fails if the log is damaged.
     pub fn read(&mut self, group: GapGroup) -> Result<&[IdleGap], LogError> {
         let Self { log, columns, gaps, last } = self;
         log.read_group_columns(group, *columns, last.as_ref(), gaps)?;

@@ -1,17 +1,17 @@
-//! What a lane counts. Everything that can be worked out afterwards is: energy follows from the
-//! time and the entries of each state, and the delays of most events from which state they found.
+//! What a lane counts. Whatever can be computed later is not counted: energy follows from the time
+//! and the entries of each state, and most delays from the state in which the event found the CPU.
 
 use std::collections::BTreeMap;
 
 use idlewise_core::{STATE_COUNT_MAX, StateTable};
 use idlewise_trace::WakeReason;
 
-/// Counts of one state.
+/// The counts of a state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateTally {
-    /// Stays.
+    /// The number of stays.
     pub entry_count: u64,
-    /// All stays together, exit latencies not included.
+    /// The sum of all stays, without exit latencies.
     pub stay_ns: u64,
     /// Stays that were too deep.
     pub too_deep_count: u64,
@@ -19,12 +19,12 @@ pub struct StateTally {
     pub too_shallow_count: u64,
     /// Wake events that found the CPU in this state.
     pub wake_count: u64,
-    /// Those among them that were IPIs, and that a write to the monitored word could have replaced.
+    /// Those of them that were IPIs which a write to the monitored word could have replaced.
     pub free_ipi_count: u64,
 }
 
 impl StateTally {
-    /// A wake event found the CPU in this state.
+    /// Counts a wake event that found the CPU in this state.
     #[inline]
     pub(crate) fn add_wake(&mut self, reason: WakeReason, wakes_on_store: bool) {
         self.wake_count += 1;
@@ -33,18 +33,18 @@ impl StateTally {
     }
 }
 
-/// What one lane did, or several lanes together.
+/// The counts of a lane, or the sum of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// By state.
+    /// Counts by state.
     pub states: [StateTally; STATE_COUNT_MAX],
     /// Gaps replayed.
     pub gap_count: u64,
-    /// All gaps together.
+    /// The sum of all gaps.
     pub gap_ns: u64,
-    /// Gaps whose next timer was not known.
+    /// Gaps whose next timer was unknown.
     pub timerless_gap_count: u64,
-    /// Time at running power within gaps: exits and work of ticks, exits of promotions.
+    /// Time at running power within gaps: exits and work of ticks, and exits of promotions.
     pub work_ns: u64,
     /// Stays that the tick ended.
     pub tick_wake_count: u64,
@@ -52,19 +52,19 @@ pub struct Tally {
     pub auto_promotion_count: u64,
     /// How often the governor read the timers.
     pub timer_read_count: u64,
-    /// Answers outside the table.
+    /// Decisions outside the table.
     pub invalid_count: u64,
-    /// Delays of events that came while the CPU was running in a gap, after a tick.
+    /// Delays of events that came while the CPU was running within a gap, after a tick.
     pub overruns: Delays,
 }
 
-/// A multiset of delays, exact up to [`Delays::DISTINCT_MAX`] distinct values. If there are more, all
-/// values are rounded down to as many leading bits as still fit, at least 15: four decimal digits.
-/// Sum and maximum are exact always.
+/// A multiset of delays. It is exact up to [`Delays::DISTINCT_MAX`] distinct values. Beyond that,
+/// all values are rounded down to as many leading bits as fit, at least 15, which is four decimal
+/// digits. Sum and maximum are always exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
     counts: BTreeMap<u64, u64>,
-    /// Of a value's 64 bits, how many are given up.
+    /// How many of a value's 64 bits are rounded away.
     dropped_bits: u32,
     sum_ns: u128,
     max_ns: Option<u64>,
@@ -79,7 +79,7 @@ impl Delays {
         self.add(delay_ns, 1);
     }
 
-    /// Adds `count` delays of the same length.
+    /// Adds `count` equal delays.
     pub fn add(&mut self, delay_ns: u64, count: u64) {
         if count == 0 {
             return;
@@ -92,7 +92,7 @@ impl Delays {
         }
     }
 
-    /// Rounds all values, so that the order in which they came makes no difference.
+    /// Rounds all values, so that the result does not depend on the order in which they were added.
     fn drop_bits(&mut self, dropped_bits: u32) {
         self.dropped_bits = dropped_bits;
         for (delay_ns, count) in std::mem::take(&mut self.counts) {
@@ -100,37 +100,37 @@ impl Delays {
         }
     }
 
-    /// Each distinct delay with how often it occurred, shortest first.
+    /// Returns each distinct delay with its count, shortest first.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts.iter().map(|(&delay_ns, &count)| (delay_ns, count))
     }
 
-    /// How many there are.
+    /// Returns the number of delays.
     pub fn count(&self) -> u64 {
         self.counts.values().sum()
     }
 
-    /// All of them together; no more than fits.
+    /// Returns the sum, at most `u64::MAX`.
     pub fn sum_ns(&self) -> u64 {
         u64::try_from(self.sum_ns).unwrap_or(u64::MAX)
     }
 
-    /// Their mean; none if there are none.
+    /// Returns the mean; `None` if there are no delays.
     pub fn mean_ns(&self) -> Option<f64> {
         (!self.counts.is_empty()).then(|| self.sum_ns as f64 / self.count() as f64)
     }
 
-    /// The shortest.
+    /// Returns the shortest delay.
     pub fn min_ns(&self) -> Option<u64> {
         self.counts.keys().next().copied()
     }
 
-    /// The longest.
+    /// Returns the longest delay.
     pub fn max_ns(&self) -> Option<u64> {
         self.max_ns
     }
 
-    /// The smallest delay that at least `ratio` of all do not exceed.
+    /// Returns the smallest delay that at least `ratio` of all delays do not exceed.
     pub fn quantile_ns(&self, ratio: f64) -> Option<u64> {
         let rank = (ratio * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -156,14 +156,14 @@ impl Delays {
     }
 }
 
-/// The value with its leading bits alone, all but so many of 64.
+/// Rounds the value down by clearing `dropped_bits` of its 64 bits.
 fn rounded(value: u64, dropped_bits: u32) -> u64 {
     let zero_bits = dropped_bits.saturating_sub(value.leading_zeros()).min(u64::BITS - 1);
     value >> zero_bits << zero_bits
 }
 
 impl Tally {
-    /// A gap, whatever happens in it.
+    /// Counts a gap.
     #[inline]
     pub(crate) fn add_gap(&mut self, gap_ns: u64, is_timer_known: bool) {
         self.gap_count += 1;
@@ -171,47 +171,47 @@ impl Tally {
         self.timerless_gap_count += u64::from(!is_timer_known);
     }
 
-    /// A stay that the tick ended, and its handler.
+    /// Counts a stay that the tick ended, and the tick's handler.
     #[inline]
     pub(crate) fn add_tick(&mut self, exit_ns: u64, tick_work_ns: u64) {
         self.tick_wake_count += 1;
         self.work_ns += exit_ns + tick_work_ns;
     }
 
-    /// A stay that the promotion timer ended.
+    /// Counts a stay that the promotion timer ended.
     #[inline]
     pub(crate) fn add_promotion(&mut self, exit_ns: u64) {
         self.auto_promotion_count += 1;
         self.work_ns += exit_ns;
     }
 
-    /// Decisions: one a stay.
+    /// Returns the number of decisions: one for each stay.
     pub fn decision_count(&self) -> u64 {
         self.states.iter().map(|state| state.entry_count).sum()
     }
 
-    /// Stays that were too deep.
+    /// Returns the number of stays that were too deep.
     pub fn too_deep_count(&self) -> u64 {
         self.states.iter().map(|state| state.too_deep_count).sum()
     }
 
-    /// Stays that were too shallow.
+    /// Returns the number of stays that were too shallow.
     pub fn too_shallow_count(&self) -> u64 {
         self.states.iter().map(|state| state.too_shallow_count).sum()
     }
 
-    /// Wake-up IPIs that a polling or MWAIT state would have made free.
+    /// Returns the number of wake-up IPIs that a polling or MWAIT state would have avoided.
     pub fn free_ipi_count(&self) -> u64 {
         self.states.iter().map(|state| state.free_ipi_count).sum()
     }
 
-    /// All stays together.
+    /// Returns the sum of all stays.
     pub fn stay_ns(&self) -> u64 {
         self.states.iter().map(|state| state.stay_ns).sum()
     }
 
-    /// The delays of all events: the exit latency of the state that each found, or the overrun of
-    /// the tick before it.
+    /// Returns the delays of all events: the exit latency of the state that each found, or the
+    /// overrun of the tick before it.
     pub fn delays(&self, states: &StateTable) -> Delays {
         let mut delays = self.overruns.clone();
         for (state, tally) in states.as_slice().iter().zip(&self.states) {
@@ -233,19 +233,19 @@ impl Tally {
         counts
     }
 
-    /// What was counted after `earlier`, overruns left out.
+    /// The counts since `earlier`, without overruns.
     pub(super) fn since(&self, earlier: &Tally) -> Tally {
         let mut counts = self.counts();
         counts.combine(earlier, |mine, theirs| *mine -= theirs);
         counts
     }
 
-    /// Adds another tally `count` times, overruns left out.
+    /// Adds another tally `count` times, without overruns.
     pub(super) fn add_repeatedly(&mut self, other: &Tally, count: u64) {
         self.combine(other, |mine, theirs| *mine += theirs * count);
     }
 
-    /// Calls `change` with each count and its counterpart, overruns left out.
+    /// Calls `change` with each count and its counterpart. Overruns are left out.
     fn combine(&mut self, other: &Tally, change: impl Fn(&mut u64, u64)) {
         for (mine, theirs) in self.states.iter_mut().zip(&other.states) {
             change(&mut mine.entry_count, theirs.entry_count);

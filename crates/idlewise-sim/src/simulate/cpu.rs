@@ -1,4 +1,4 @@
-//! One CPU: all that is known of it, and which time it spent how.
+//! The state of a CPU, and the accounting of its time.
 
 use std::collections::VecDeque;
 
@@ -15,10 +15,10 @@ use crate::idle_loop::{Boxed, IdleLoop};
 pub(super) struct Cpu {
     pub(super) idle: IdleLoop<Boxed>,
     pub(super) mode: Mode,
-    /// Of the latest Awake, Done or IdleLimit; older ones are void.
+    /// The generation of the latest Awake, Done or IdleLimit event. Older ones are ignored.
     pub(super) generation: u32,
     pub(super) tick_generation: u32,
-    /// The next line of the tick grid, if the tick runs.
+    /// The next boundary of the tick grid, if the tick runs.
     pub(super) tick_at_ns: u64,
     pub(super) tick_phase_ns: u64,
     pub(super) current: Option<TaskId>,
@@ -28,14 +28,14 @@ pub(super) struct Cpu {
     pub(super) suspended: Option<Segment>,
     pub(super) timers: Vec<Timer>,
     pub(super) timer_irq_pending: bool,
-    /// Functions that other CPUs want run here: work and when it was asked for.
+    /// Functions that other CPUs called: the work, and the time of the call.
     pub(super) calls: Vec<(u64, u64)>,
     pub(super) call_ipi_pending: bool,
     pub(super) wake_ipi_pending: bool,
-    /// What wakers look at: it polls while the CPU is in a state that monitors memory.
+    /// Checked by wakers. It says "polling" while the CPU is in a state that monitors memory.
     pub(super) doorbell: Doorbell,
     pub(super) ran_task: bool,
-    /// The idle loop's own work before the stay is done.
+    /// Whether the idle loop's own work before the stay is done.
     pub(super) is_prepared: bool,
     pub(super) gap: Option<OpenGap>,
     pub(super) recorded: Option<Box<IdleGap>>,
@@ -80,7 +80,7 @@ impl Cpu {
         }
     }
 
-    /// The next line of the grid after `now_ns`.
+    /// The next boundary of the tick grid after `now_ns`.
     pub(super) fn next_tick_at_ns(&self, now_ns: u64, period_ns: u64) -> u64 {
         let phase_ns = self.tick_phase_ns % period_ns;
         now_ns + period_ns - (now_ns % period_ns + period_ns - phase_ns) % period_ns
@@ -88,7 +88,7 @@ impl Cpu {
 }
 
 impl Simulation<'_> {
-    /// Adds the time since the last call to what the CPU was doing.
+    /// Charges the time since the last call to what the CPU was doing.
     pub(super) fn account_cpu(&mut self, cpu: usize) {
         let now_ns = self.now_ns;
         let this = &mut self.cpus[cpu];

@@ -1,20 +1,20 @@
-//! The queue of what is going to happen. Events of one moment come in the order of their class,
-//! then in the order in which they were scheduled: nothing depends on the heap's internals.
+//! The event queue. Simultaneous events are ordered by class, then by the order in which they were
+//! scheduled, so nothing depends on the heap's internals.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Something that happens at a moment. What is stale by then carries an old `generation` and is
-/// ignored: cheaper than searching the heap.
+/// A scheduled event. If it is obsolete by the time it is due, it has an old `generation` and is
+/// ignored. That is cheaper than searching the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// A source outside the CPUs acts.
+    /// A source outside the CPUs fires.
     Source { source: u32 },
     /// A device's interrupt arrives.
     Interrupt { cpu: u32, slot: u32 },
     /// An IPI arrives.
     Ipi { cpu: u32 },
-    /// The cache line that a CPU monitors changes.
+    /// The cache line that a CPU monitors is written.
     Store { cpu: u32 },
     /// A high-resolution timer reaches its hard expiry.
     Timer { cpu: u32 },
@@ -26,15 +26,15 @@ pub(crate) enum Event {
     IdleLimit { cpu: u32, generation: u32 },
     /// A CPU has left its idle state.
     Awake { cpu: u32, generation: u32 },
-    /// A CPU has done its piece of work.
+    /// A CPU has finished a piece of work.
     Done { cpu: u32, generation: u32 },
-    /// Packages look at their power.
+    /// Packages adjust their frequency to the power limit.
     Budget,
 }
 
 impl Event {
-    /// At the same moment, events from outside come before the tick, the tick before the CPU's own
-    /// limits, and what merely goes on comes last: as in a replay.
+    /// Among simultaneous events, those from outside come before the tick, the tick before the
+    /// CPU's own limits, and internal progress comes last, as in a replay.
     const fn class(self) -> u64 {
         match self {
             Event::Tick { .. } => 1,
@@ -45,7 +45,7 @@ impl Event {
     }
 }
 
-/// Two bits of class above a counter.
+/// The class is in the two bits above a counter.
 const CLASS_SHIFT: u32 = 62;
 
 /// Pending events.
@@ -64,7 +64,7 @@ impl Queue {
         self.heap.push(Reverse((at_ns, order, event)));
     }
 
-    /// The next event, if it comes before `end_ns`.
+    /// Removes the next event if it is before `end_ns`.
     #[inline]
     pub(crate) fn pop_before(&mut self, end_ns: u64) -> Option<(u64, Event)> {
         let Reverse((at_ns, ..)) = self.heap.peek()?;

@@ -1,5 +1,5 @@
-//! What the simulated hardware and kernel cost beyond the idle states' table, and the shape of the
-//! machine.
+//! Costs of the simulated hardware and kernel that are not in the table of idle states, and the
+//! shape of the machine.
 
 use idlewise_trace::Doubt;
 
@@ -8,8 +8,8 @@ use crate::replay::{DEFAULT_TICK_WORK_NS, TICK_WORK_MAX_NS};
 use crate::{Arch, Machine};
 
 parameters! {
-    /// The figures of the simulated machine. None is in a state table: each is assumed unless its
-    /// line names a source, and each can be set.
+    /// The figures of the simulated machine. No state table contains them. Each is assumed unless
+    /// its line names a source, and each can be set.
     pub struct Hardware {
         package_count: u64 = 1, 1..=CPU_COUNT_MAX, "packages; from the machine file if it says";
         core_count: u64 = 4, 1..=CPU_COUNT_MAX, "cores of one package; from the machine file if it says";
@@ -51,25 +51,25 @@ parameters! {
 /// Packages, cores and threads. CPUs are numbered thread by thread, core by core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Packages.
+    /// The number of packages.
     pub package_count: usize,
-    /// Cores of one package.
+    /// The number of cores in a package.
     pub core_count: usize,
-    /// Threads of one core.
+    /// The number of threads in a core.
     pub thread_count: usize,
 }
 
-/// Why there can't be such a machine.
+/// Why a shape is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShapeError {
-    /// Some count is 0.
+    /// A count is 0.
     #[error(
         "a machine needs at least one package, core and thread: set package_count, core_count and \
          thread_count"
     )]
     Nothing,
-    /// More CPUs than a simulated machine may have.
+    /// There are more CPUs than a simulated machine may have.
     #[error(
         "{cpu_count} CPUs, more than {CPU_COUNT_MAX}: set package_count, core_count and thread_count"
     )]
@@ -77,20 +77,20 @@ pub enum ShapeError {
         /// How many.
         cpu_count: u64,
     },
-    /// More threads in a core than any speed is known for.
+    /// There are more threads in a core than speeds are known for.
     #[error("{thread_count} threads in a core: at most 4; set thread_count")]
     TooManyThreads {
         /// How many.
         thread_count: u64,
     },
-    /// The tick's frequency is out of bounds.
+    /// The tick's frequency is out of range.
     #[error("hz must be 10 to 10000")]
     Hz,
 }
 
 impl Hardware {
-    /// The defaults, with what the machine's file says: its topology as far as it divides evenly,
-    /// and its deepest domain state as the package state.
+    /// Returns the defaults, changed by the machine file: its topology if it divides evenly, and
+    /// its deepest domain state as the package state.
     pub fn of(machine: &Machine) -> Self {
         let mut hardware = Hardware::default();
         let topology = &machine.topology;
@@ -107,7 +107,7 @@ impl Hardware {
         let divided = divided.map(|(threads, cores)| u64::from(threads / cores));
         hardware.thread_count = threads.or(divided).unwrap_or(1).clamp(1, 4);
         if machine.arch == Arch::Power {
-            // POWER9: SMT4 gives a thread less than x86's second thread leaves.
+            // On POWER9, SMT4 gives a thread less than x86's second thread leaves it.
             hardware.smt2_speed = 0.7;
             hardware.smt4_speed = 0.45;
         }
@@ -118,8 +118,8 @@ impl Hardware {
         hardware
     }
 
-    /// Why a replay may decide otherwise than this machine did: what the log of a run does not hold.
-    /// A replay takes the state table's exit latency, and the default work of a tick.
+    /// Why a replay of this machine's log may decide differently: the log does not contain
+    /// everything. A replay uses the state table's exit latency and the default tick work.
     pub fn replay_doubts(&self) -> Vec<Doubt> {
         let default = Hardware::default();
         let mut doubts = Vec::new();
@@ -145,10 +145,10 @@ impl Hardware {
         doubts
     }
 
-    /// The shape, if it is possible.
+    /// Returns the shape, if it is possible.
     ///
     /// # Errors
-    /// The first rule that is broken.
+    /// Returns the first rule that is violated.
     pub fn shape(&self) -> Result<Shape, ShapeError> {
         let Hardware { package_count, core_count, thread_count, hz, .. } = *self;
         if package_count == 0 || core_count == 0 || thread_count == 0 {
@@ -173,17 +173,17 @@ impl Hardware {
 }
 
 impl Shape {
-    /// Logical CPUs.
+    /// Returns the number of logical CPUs.
     pub fn cpu_count(&self) -> usize {
         self.package_count * self.core_count * self.thread_count
     }
 
-    /// The core of a CPU.
+    /// Returns the core of a CPU.
     pub fn core_of(&self, cpu: usize) -> usize {
         cpu / self.thread_count
     }
 
-    /// The package of a CPU.
+    /// Returns the package of a CPU.
     pub fn package_of(&self, cpu: usize) -> usize {
         self.core_of(cpu) / self.core_count
     }

@@ -1,4 +1,4 @@
-//! How a CPU goes idle, how it leaves, and the gap between.
+//! How a CPU enters and leaves idle states, and the gap in between.
 
 use idlewise_core::{FAR_AWAY_NS, NO_LATENCY_LIMIT_NS};
 use idlewise_trace::{IdleGap, WakeReason};
@@ -8,16 +8,16 @@ use super::work::{Effect, Pending};
 use super::{Event, Simulation, SimulationError, TaskState};
 use crate::idle_loop::{Entry, Outlook, StayEnd, Stayed};
 
-/// An idle stay under way.
+/// A stay in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IdleStay {
     pub entry: Entry,
     pub(super) since_ns: u64,
-    /// When the entry is over; it can't be aborted.
+    /// When the entry is complete. It cannot be aborted.
     pub(super) entered_at_ns: u64,
 }
 
-/// A state being left.
+/// An exit in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exit {
     pub entry: Entry,
@@ -29,7 +29,7 @@ pub(super) struct Exit {
     pub(super) left_at_ns: u64,
 }
 
-/// What a CPU is about.
+/// What a CPU is doing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mode {
     Running,
@@ -48,15 +48,15 @@ pub(super) struct OpenGap {
     pub(super) ran_task: bool,
     pub(super) first_state: usize,
     pub(super) idle_ns: u64,
-    /// Since when the CPU has been in the shallowest state that doesn't poll, and how many stays.
+    /// Since when the CPU has been in the shallowest non-polling state, and for how many stays.
     pub(super) shallow_since_ns: u64,
     pub(super) shallow_count: u64,
-    /// An event came while the CPU was not asleep, and why.
+    /// The time and reason of an event that came while the CPU was awake within the gap.
     pub(super) event: Option<(u64, WakeReason)>,
 }
 
 impl Simulation<'_> {
-    /// Asks the governor and goes to sleep.
+    /// Asks the governor and enters the idle state.
     pub(super) fn enter_idle(&mut self, cpu: usize) {
         let (now_ns, period_ns) = (self.now_ns, self.period_ns);
         let this = &mut self.cpus[cpu];
@@ -130,7 +130,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Notes how long a CPU takes to get deeper than the shallowest state that doesn't poll.
+    /// Records how long a CPU takes to get deeper than the shallowest non-polling state.
     pub(super) fn note_round(&mut self, cpu: usize, state: usize) {
         let now_ns = self.now_ns;
         let Some(gap) = &mut self.cpus[cpu].gap else { return };
@@ -157,8 +157,8 @@ impl Simulation<'_> {
         self.leave_idle(cpu, end, WakeReason::Unknown);
     }
 
-    /// An event reaches a CPU. If it sleeps it begins to wake up; if it is busy within a gap, the
-    /// event is late.
+    /// An event reaches a CPU. If the CPU is idle, it begins to wake up. If it is busy within a
+    /// gap, the event is delayed.
     pub(super) fn notice(&mut self, cpu: usize, reason: WakeReason) {
         match self.cpus[cpu].mode {
             Mode::Idle(_) => self.leave_idle(cpu, StayEnd::Event, reason),
@@ -183,7 +183,7 @@ impl Simulation<'_> {
             StayEnd::Event => tick_is_now || reason == WakeReason::Timer && is_on_grid(),
             StayEnd::PollLimit | StayEnd::Promotion | StayEnd::Deadline => false,
         };
-        // A poll that only reached its limit has nothing to leave.
+        // A poll that reached its limit has no state to leave.
         let exit_ns = match end {
             StayEnd::PollLimit => stay.entry.rule.exit_latency_ns,
             _ => self.exit_ns(cpu, &stay.entry, stay.entered_at_ns),
@@ -200,7 +200,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The CPU runs again.
+    /// The CPU has left its idle state.
     pub(super) fn awake(&mut self, cpu: usize) {
         let Mode::Exiting(exit) = self.cpus[cpu].mode else { return };
         self.set_mode(cpu, Mode::Running);
@@ -272,7 +272,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Idles exactly as recorded.
+    /// Plays a recorded gap.
     pub(super) fn play_gap(&mut self, cpu: usize, id: TaskId, gap: Box<IdleGap>) {
         if u64::from(gap.cpu) as usize != cpu {
             self.error =

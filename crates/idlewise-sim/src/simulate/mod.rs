@@ -1,9 +1,9 @@
 //! The simulated machine: discrete events in virtual time.
 //!
-//! A replay holds the world fixed. Here the world answers: a faster exit makes a closed loop turn
-//! faster, an IPI that isn't sent saves its sender's time, a state that keeps SMT resources slows
-//! the siblings. Each CPU's idle loop is the replay's own ([`crate::replay`]), with the same
-//! governors, promotion, polling limit, latency limit and tick.
+//! In a replay the recorded events are fixed. Here the machine reacts: a faster exit speeds up a
+//! closed loop, an IPI that is not sent saves its sender's time, and a state that keeps SMT
+//! resources slows the siblings. Each CPU's idle loop is the replay's own ([`crate::replay`]), with
+//! the same governors, promotion, polling limit, latency limit and tick.
 //!
 //! # A CPU
 //!
@@ -15,47 +15,47 @@
 //! ```
 //!
 //! * **Running** is a sequence of pieces of work: interrupts first, then functions that other CPUs
-//!   asked for, then tasks in turn. An interrupt suspends a task. Work takes its nominal time over the
-//!   speed of the moment: the package's frequency times what SMT leaves of a core.
-//! * **The tick** runs while a task does; its handler lets tasks take turns. On idle entry the
-//!   governor may have it stopped; it is restarted only when a task runs.
-//! * **Leaving** takes the table's exit latency (or a draw from given quantiles), at most that of the
-//!   core's state, since a core is as deep as its shallowest thread. An entry under way is finished
-//!   first. If the package slept, its exit comes on top, once for all who wait for it.
-//! * **Timers** fire at their hard expiry, or with an earlier timer's interrupt once their slack
-//!   allows it.
+//!   called, then tasks in turn. An interrupt suspends a task. Work takes its nominal time divided
+//!   by the current speed: the package's frequency times what SMT leaves of a core.
+//! * **The tick** runs while a task does, and its handler makes tasks take turns. On idle entry the
+//!   governor may stop it. It is restarted only when a task runs.
+//! * **Exiting** takes the table's exit latency (or a sample from given quantiles), at most that of
+//!   the core's state, because a core is only as deep as its shallowest thread. An entry in
+//!   progress is completed first. If the package was asleep, its exit is added, once for all that
+//!   wait for it.
+//! * **Timers** fire at their hard expiry, or with an earlier timer's interrupt within their slack.
 //!
 //! # Waking another CPU
 //!
-//! A wish to interrupt a CPU becomes one of: an IPI (send cost, delivery, receive cost); a store, if the
-//! CPU idles in a state that monitors memory and `ipi_less` is on: it then rings the same
-//! [`idlewise_core::Doorbell`] as threads do; a free ride, if somebody rang before; nothing, if the queue for the same purpose (tasks, function calls) already
-//! held an entry, whose IPI is then under way.
+//! A request to interrupt a CPU becomes an IPI (send cost, delivery, receive cost), or one of
+//! these: a store, if the CPU idles in a state that monitors memory and `ipi_less` is on (it rings
+//! the same [`idlewise_core::Doorbell`] as threads use); a free ride, if somebody already rang;
+//! nothing, if the queue for the same purpose (tasks, calls) held an entry, whose IPI is under way.
 //!
 //! # Energy
 //!
-//! A core takes the power of its state, a running one its running power times a power of the
-//! frequency; entering a state costs what makes it break even at its target residency
-//! ([`crate::CostModel`]). With a power limit, once in each period the frequency of what runs is set
-//! so that the last period's mix of states would have met the limit.
+//! An idle core consumes the power of its state; a running one, its running power times a power of
+//! the frequency. Entering a state costs the energy that makes it break even at its target
+//! residency ([`crate::CostModel`]). With a power limit, the frequency of running cores is set once
+//! per period so that the last period's mix of states would have met the limit.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `cpu.rs` | a CPU |
+//! | `cpu.rs` | the state of a CPU |
 //! | `work.rs` | what it runs: interrupts, calls, tasks in turn |
 //! | `idle.rs` | how it goes idle and leaves; the gap between |
-//! | `timers.rs` | its tick and its tasks' timers |
+//! | `timers.rs` | its tick and the timers of its tasks |
 //! | `wake.rs` | messages, wake-ups, IPIs and stores |
 //! | `power.rs` | cores and packages: speed, power, energy |
 //! | `task.rs` | what workloads are made of |
-//! | `hardware.rs`, `parameter.rs`, `quantiles.rs` | what can be set |
-//! | `event.rs`, `report.rs` | the queue; what comes out |
+//! | `hardware.rs`, `parameter.rs`, `quantiles.rs` | what can be configured |
+//! | `event.rs`, `report.rs` | the event queue; the results |
 //!
 //! # Known limitations
 //!
-//! Caches, memory and migration cost nothing. One run queue discipline: in turn, no preemption on
+//! Caches, memory and migration cost nothing. Run queues are round robin, without preemption on
 //! wake-up. A polling CPU notices a store as fast as a monitoring one.
 
 mod cpu;
@@ -91,37 +91,37 @@ pub use quantiles::Quantiles;
 pub use report::{CoreTally, IpiCounts, Metrics, Report, TaskCounts};
 pub use task::{EventSource, Fired, Irq, Op, Program, Spawn, TaskId, View, exponential_ns};
 
-/// More steps than this without any time passing are a loop that never ends.
+/// With more steps than this without time passing, the workload is in an endless loop.
 const INSTANT_STEP_MAX: u64 = 1_000_000;
 
-/// More interrupts than this waiting for one CPU, or messages for one task, will not be served in a
-/// time that anybody simulates, and memory would grow until then.
+/// If more interrupts than this wait for a CPU, or messages for a task, they will not be served
+/// within any realistic simulated time, and memory would keep growing.
 const PENDING_IRQ_MAX: usize = 1_000_000;
 const MAILBOX_MAX: usize = 4_000_000;
 
-/// Makes a governor for one CPU.
+/// Makes a governor for a CPU.
 pub type MakeGovernor<'a> = dyn Fn() -> Box<dyn Governor> + Sync + 'a;
 
 /// The machine that a workload runs on.
 pub struct Setup<'a> {
-    /// States, powers, architecture.
+    /// States, powers and architecture.
     pub machine: &'a Machine,
     /// Everything else that time and energy depend on.
     pub hardware: Hardware,
-    /// States that are switched off.
+    /// The disabled states.
     pub disabled: DisabledMask,
-    /// Longest exit latency allowed.
+    /// The longest allowed exit latency.
     pub latency_limit_ns: i64,
-    /// The governor of each CPU.
+    /// Makes the governor of each CPU.
     pub make_governor: &'a MakeGovernor<'a>,
     /// Wake-up latencies by state, instead of the table's worst case.
     pub exit_quantiles: BTreeMap<StateIndex, Quantiles>,
-    /// Whether [`Report::gaps`] is wanted.
+    /// Whether to fill in [`Report::gaps`].
     pub keeps_gaps: bool,
 }
 
 impl<'a> Setup<'a> {
-    /// A machine with its default hardware and all states that are on by default.
+    /// Makes a setup with default hardware and all states that are enabled by default.
     pub fn new(machine: &'a Machine, make_governor: &'a MakeGovernor<'a>) -> Self {
         Setup {
             machine,
@@ -135,12 +135,12 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// What runs on a machine.
+/// The load of a machine.
 #[derive(Default)]
 pub struct Load {
-    /// Tasks; their numbers are their places here.
+    /// The tasks. A task's number is its index here.
     pub tasks: Vec<Spawn>,
-    /// Sources, each with the time at which it first acts.
+    /// The sources, each with the time at which it first fires.
     pub sources: Vec<(u64, Box<dyn EventSource>)>,
 }
 
@@ -151,10 +151,10 @@ pub enum SimulationError {
     /// The machine has no states.
     #[error("{0}")]
     Machine(MachineError),
-    /// The machine can't be.
+    /// The machine's shape is impossible.
     #[error("{0}")]
     Shape(ShapeError),
-    /// A task or interrupt is on a CPU that doesn't exist.
+    /// A task or interrupt is on a CPU that does not exist.
     #[error(
         "the workload names CPU {cpu}, but the machine has CPUs 0 to {}: set core_count or \
          package_count",
@@ -166,10 +166,10 @@ pub enum SimulationError {
         /// How many there are.
         cpu_count: usize,
     },
-    /// The log numbers CPUs with 16 bits.
+    /// There are more CPUs than a log's 16-bit CPU numbers allow.
     #[error("an idle log numbers at most 65536 CPUs")]
     TooManyCpusForLog,
-    /// A task goes on without time passing.
+    /// A task runs forever without time passing.
     #[error(
         "the workload goes on without time passing at {at_ns} ns and would never end: give its \
          steps a duration"
@@ -178,7 +178,7 @@ pub enum SimulationError {
         /// When.
         at_ns: u64,
     },
-    /// More arrives than the machine can serve.
+    /// The workload sends more than the machine can serve.
     #[error(
         "{count} {what} wait at {at_ns} ns: the workload sends more than the machine can serve; \
          make its intervals longer"
@@ -191,7 +191,7 @@ pub enum SimulationError {
         /// When.
         at_ns: u64,
     },
-    /// More events than allowed.
+    /// The run reached the limit of events.
     #[error(
         "ended after {event_limit} events at {at_ns} of {duration_ns} ns: shorten --duration or \
          raise event_limit"
@@ -199,17 +199,17 @@ pub enum SimulationError {
     TooLong {
         /// The limit.
         event_limit: u64,
-        /// How far the run came.
+        /// The time that the run reached.
         at_ns: u64,
-        /// How far it should have come.
+        /// The time that it should have reached.
         duration_ns: u64,
     },
 }
 
-/// Runs a workload for `duration_ns` with the seed's random numbers.
+/// Runs a workload for `duration_ns`, with random numbers from the seed.
 ///
 /// # Errors
-/// A machine or workload that can't be, or a run that would never end.
+/// Fails if the machine or workload is impossible, or if the run would never end.
 pub fn simulate(
     setup: &Setup<'_>,
     load: Load,
@@ -221,10 +221,10 @@ pub fn simulate(
     Ok(simulation.finish(duration_ns))
 }
 
-/// Runs replicates side by side, with seeds that follow from `seed`, and adds them up in order.
+/// Runs replicates in parallel, with seeds derived from `seed`, and adds them up in a fixed order.
 ///
 /// # Errors
-/// As [`simulate`].
+/// Fails like [`simulate`].
 pub fn simulate_replicates(
     setup: &Setup<'_>,
     make_load: &(dyn Fn(u64) -> Load + Sync),
@@ -237,7 +237,7 @@ pub fn simulate_replicates(
     runs.into_par_iter().map(|seed| simulate(setup, make_load(seed), duration_ns, seed)).collect()
 }
 
-/// Where a task is.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TaskState {
     Runnable,
@@ -252,19 +252,19 @@ struct Task {
     is_pinned: bool,
     state: TaskState,
     mailbox: VecDeque<u64>,
-    /// Tasks that wait for room in the mailbox.
+    /// Tasks waiting for room in the mailbox.
     senders: Vec<TaskId>,
-    /// Work that was under way when another task got its turn.
+    /// Work that was in progress when another task got its turn.
     suspended: Option<Segment>,
-    /// What is tried again when the task runs.
+    /// The operation to retry when the task runs again.
     retried: Option<Op>,
     message: Option<u64>,
     sender_cost_ns: u64,
-    /// It plays recorded gaps: no task in the kernel's sense.
+    /// Whether it plays recorded gaps, and so is not a task in the kernel's sense.
     is_recorded: bool,
 }
 
-/// A run under way.
+/// A run in progress.
 struct Simulation<'a> {
     setup: &'a Setup<'a>,
     hardware: &'a Hardware,
@@ -278,17 +278,17 @@ struct Simulation<'a> {
     packages: Vec<Package>,
     tasks: Vec<Task>,
     sources: Vec<Box<dyn EventSource>>,
-    /// Interrupts on their way, by slot.
+    /// Interrupts that have not arrived yet, by slot.
     irqs: Vec<Irq>,
     free_slots: Vec<u32>,
     /// One bit for each idle CPU.
     idle_cpus: Vec<u64>,
     costs: CostModel,
-    /// The shallowest enabled state that doesn't poll.
+    /// The shallowest enabled state that does not poll.
     shallow_state: StateIndex,
-    /// Idle states whose power grows with frequency.
+    /// Idle states whose power increases with frequency.
     scales: [bool; idlewise_core::STATE_COUNT_MAX],
-    /// States asked for by UMWAIT.
+    /// States requested by UMWAIT.
     is_umwait: [bool; idlewise_core::STATE_COUNT_MAX],
     /// POWER: idle states that keep a thread's share of the core.
     is_lite: [bool; idlewise_core::STATE_COUNT_MAX],
@@ -365,7 +365,7 @@ impl<'a> Simulation<'a> {
 
     fn start(&mut self, load: Load) -> Result<(), SimulationError> {
         self.report.tasks.spawned_count = load.tasks.len() as u64;
-        // Recorded gaps come with the timers of the machine that they are from.
+        // Recorded gaps contain the timers of their own machine.
         let is_recorded = load.tasks.iter().any(|spawn| spawn.is_recorded);
         for (id, spawn) in load.tasks.into_iter().enumerate() {
             self.check_cpu(spawn.cpu)?;
@@ -397,7 +397,7 @@ impl<'a> Simulation<'a> {
             if let Some(period_ns) = self.hardware.housekeeping_ns
                 && !is_recorded
             {
-                // CPUs take turns.
+                // The CPUs' timers are staggered.
                 let share_ns = u128::from(period_ns) * (cpu as u128 + 1) / u128::from(cpu_count);
                 self.arm_housekeeping(cpu, (share_ns as u64).max(1));
             }
@@ -431,7 +431,7 @@ impl<'a> Simulation<'a> {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// Counts a step; too many without time passing are an error.
+    /// Counts a step. Too many without time passing are an error.
     #[inline]
     fn step_once(&mut self) -> bool {
         self.instant_step_count += 1;
@@ -441,7 +441,7 @@ impl<'a> Simulation<'a> {
         self.error.is_none()
     }
 
-    /// An error if so many `what` wait for one CPU or task.
+    /// Fails if too many `what` wait for a CPU or task.
     #[inline]
     fn bound_queue(&mut self, what: &'static str, count: usize, count_max: usize) {
         if count > count_max {
@@ -500,7 +500,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Brings all sums up to the end.
+    /// Completes all sums.
     fn finish(mut self, duration_ns: u64) -> Report {
         self.now_ns = duration_ns;
         for cpu in 0..self.cpus.len() {
@@ -522,7 +522,7 @@ impl<'a> Simulation<'a> {
             counts.left_count += task.mailbox.len() as u64;
         }
         self.report.metrics.account(duration_ns);
-        // Gaps were noted as they ended, CPUs mixed.
+        // Gaps were recorded as they ended, with CPUs mixed.
         self.report.gaps.sort_by_key(|gap| (gap.cpu, gap.start_ns));
         debug_assert!(
             self.cpus.iter().all(|cpu| !matches!(cpu.mode, Mode::Idle(_)) || cpu.segment.is_none())

@@ -1,35 +1,35 @@
-//! Named numbers that a user may set, each defined once: name, default, range, meaning. Hardware and
-//! workloads declare theirs with [`parameters!`]; here is the one place that checks ranges.
+//! Named numbers that a user may set. Each is defined once, with name, default, range and meaning.
+//! Hardware and workloads declare theirs with [`parameters!`]. Ranges are checked only here.
 
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// The most CPUs that a machine may have.
+/// The most CPUs in a machine.
 pub(crate) const CPU_COUNT_MAX: u64 = 8_192;
-/// The most threads in a core that a speed is known for.
+/// The most threads in a core. Speeds are known only up to this number.
 pub(crate) const THREAD_COUNT_MAX: u64 = 4;
-/// Sums of a few years in nanoseconds never overflow.
+/// A year. Sums of a few years in nanoseconds do not overflow.
 pub(crate) const YEAR_NS: u64 = 31_536_000_000_000_000;
-/// The range of most spans.
+/// The range of most time spans.
 pub(crate) const SPAN_NS: RangeInclusive<u64> = 0..=YEAR_NS;
-/// The numbers that a CPU may have, and how many other CPUs there may be.
+/// The range of CPU numbers, and of the number of other CPUs.
 pub(crate) const CPUS: RangeInclusive<u64> = 0..=CPU_COUNT_MAX - 1;
-/// Both truth values.
+/// The range of a flag.
 pub(crate) const FLAG: RangeInclusive<bool> = false..=true;
 
-/// A parameter as a list shows it.
+/// The description of a parameter in a list.
 #[derive(Clone, Debug)]
 pub struct ParameterInfo {
-    /// The key of `--set KEY=VALUE`; the unit is its last part.
+    /// The key in `--set KEY=VALUE`. Its last part is the unit.
     pub key: &'static str,
-    /// What it means, and what the default rests on.
+    /// The meaning, and the source of the default.
     pub meaning: &'static str,
-    /// What it may be set to.
+    /// The allowed values.
     pub range: ParameterRange,
 }
 
-/// What a parameter may be set to.
+/// The allowed values of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ParameterRange {
@@ -50,7 +50,7 @@ impl ParameterRange {
         }
     }
 
-    /// Whether it is the range that most spans have.
+    /// Returns whether it is the range of most time spans.
     pub fn is_any_span(&self) -> bool {
         *self == ParameterRange::Whole(SPAN_NS)
     }
@@ -67,12 +67,12 @@ impl fmt::Display for ParameterRange {
     }
 }
 
-/// Why a parameter can't be set.
-// Keys and values may be quoted, and then hold line ends.
+/// Why a parameter cannot be set.
+// Keys and values may be quoted and then contain line breaks.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParameterError {
-    /// Nothing has that key.
+    /// No parameter has that key.
     #[error(
         "no parameter '{}'; {}",
         key.escape_debug(),
@@ -83,31 +83,31 @@ pub enum ParameterError {
     Unknown {
         /// What was asked for.
         key: String,
-        /// The key that is spelt most like it, if any is close.
+        /// The most similar key, if any is close.
         nearest: Option<&'static str>,
     },
-    /// The value does not suit the key.
+    /// The value does not fit the key.
     #[error("{key} = {}: expected {}{range}", value.escape_debug(), range.kind())]
     Invalid {
         /// The key.
         key: String,
         /// The value.
         value: String,
-        /// What would do.
+        /// The allowed values.
         range: ParameterRange,
     },
 }
 
-/// A kind of value.
+/// A type of parameter values.
 pub(crate) trait ParameterValue: Sized {
-    /// What a range's ends are.
+    /// The type of a range's bounds.
     type Number: PartialOrd + FromStr + Display;
 
     fn range(range: RangeInclusive<Self::Number>) -> ParameterRange;
     fn new(number: Self::Number) -> Self;
     fn text(&self) -> String;
 
-    /// Reads a value; what is outside the range is an error that names it.
+    /// Parses a value. If it is outside the range, the error contains the range.
     fn read(
         key: &str,
         text: &str,
@@ -150,7 +150,7 @@ numbers! {
     bool: |_| ParameterRange::Flag;
 }
 
-/// What there may be none of; users write 0 for that.
+/// An optional parameter. Users write 0 for none.
 impl<T> ParameterValue for Option<T>
 where
     T: ParameterValue<Number = T> + Default + PartialOrd + FromStr + Display,
@@ -170,7 +170,7 @@ where
     }
 }
 
-/// Declares a struct of parameters with defaults, a list of them, and a way to set one by name.
+/// Declares a struct of parameters with defaults, a list of them, and a setter by name.
 macro_rules! parameters {
     ($(#[$outer:meta])* pub struct $name:ident {
         $($key:ident: $kind:ty = $default:expr, $range:expr, $meaning:literal;)*
@@ -186,7 +186,7 @@ macro_rules! parameters {
         }
 
         impl $name {
-            /// All parameters.
+            /// Returns all parameters.
             pub fn parameters() -> Vec<$crate::simulate::ParameterInfo> {
                 use $crate::simulate::parameter::ParameterValue;
                 vec![$($crate::simulate::ParameterInfo {
@@ -196,10 +196,10 @@ macro_rules! parameters {
                 },)*]
             }
 
-            /// Sets one from text; false if there is none of that key.
+            /// Sets a parameter from text. Returns false if no parameter has that key.
             ///
             /// # Errors
-            /// If the value is outside the parameter's range.
+            /// Fails if the value is outside the parameter's range.
             pub fn set(
                 &mut self,
                 key: &str,
@@ -213,7 +213,7 @@ macro_rules! parameters {
                 Ok(true)
             }
 
-            /// The present values as text, in order.
+            /// Returns the current values as text, in order.
             pub fn values(&self) -> Vec<(&'static str, String)> {
                 use $crate::simulate::parameter::ParameterValue;
                 vec![$((stringify!($key), self.$key.text()),)*]

@@ -1,4 +1,4 @@
-//! Cores and packages: which state they are in, what that takes, how fast they run.
+//! Cores and packages: their states, their power, and their speed.
 
 use idlewise_core::StateIndex;
 
@@ -7,12 +7,12 @@ use super::{Event, Hardware, Simulation};
 use crate::cost::UJ_PER_MW_NS;
 use crate::idle_loop::Entry;
 
-/// Frequency never falls below this share of nominal, however little power there is.
+/// The frequency never falls below this share of nominal, however low the power limit.
 const FREQUENCY_MIN_RATIO: f64 = 0.3;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Core {
-    /// The shallowest of the threads' states; none while one runs.
+    /// The shallowest state of the core's threads; `None` while one runs.
     state: Option<StateIndex>,
     since_ns: u64,
     /// Threads that use the core's resources.
@@ -29,13 +29,13 @@ impl Default for Core {
 pub(super) struct Package {
     /// Cores in the deepest state.
     deep_core_count: usize,
-    /// Since when all are.
+    /// Since when all cores are in it.
     deep_since_ns: Option<u64>,
-    /// When a wake-up from the package state is over.
+    /// When the exit from the package state is complete.
     awake_at_ns: u64,
     since_ns: u64,
     frequency_ratio: f64,
-    /// Energy of the present period, at nominal frequency: what grows with it, and what doesn't.
+    /// Energy of the current period at nominal frequency: what grows with it, and the rest.
     scaled_uj: f64,
     fixed_uj: f64,
 }
@@ -60,7 +60,7 @@ impl Simulation<'_> {
         self.hardware.package_exit_ns > 0 || self.hardware.package_idle_mw > 0.0
     }
 
-    /// A CPU's speed: frequency times what SMT leaves of the core.
+    /// A CPU's speed: the frequency times what SMT leaves of the core.
     #[inline]
     pub(super) fn rate(&self, cpu: usize) -> f64 {
         let core = &self.cores[self.shape.core_of(cpu)];
@@ -69,11 +69,11 @@ impl Simulation<'_> {
             2 => self.hardware.smt2_speed,
             _ => self.hardware.smt4_speed,
         };
-        // A speed of 0 would never end.
+        // At a speed of 0, work would never end.
         (smt * self.packages[self.shape.package_of(cpu)].frequency_ratio).max(1e-3)
     }
 
-    /// A thread of the core changed its mode.
+    /// Updates a core after one of its threads changed its mode.
     #[inline]
     pub(super) fn update_core(&mut self, cpu: usize) {
         let index = self.shape.core_of(cpu);
@@ -132,13 +132,13 @@ impl Simulation<'_> {
         }
     }
 
-    /// How long leaving a state takes a CPU now.
+    /// How long a CPU takes to leave a state now.
     pub(super) fn exit_ns(&mut self, cpu: usize, entry: &Entry, entered_at_ns: u64) -> u64 {
         let own_ns = match self.setup.exit_quantiles.get(&entry.state) {
             Some(quantiles) => quantiles.draw(&mut self.rng),
             None => self.scaled_exit_ns(entry.rule.exit_latency_ns),
         };
-        // Hardware enters no state that a sibling keeps the core from.
+        // Hardware does not enter a core state that a sibling prevents.
         let own_ns = if self.shape.thread_count > 1 {
             own_ns.min(self.core_exit_ns(cpu, entry.state))
         } else {
@@ -155,8 +155,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// The exit latency of the state that the siblings let the core be in: at most that of a
-    /// halted thread beside a running one.
+    /// The exit latency of the core state that the siblings allow: at most that of a halted thread
+    /// next to a running one.
     fn core_exit_ns(&self, cpu: usize, own: StateIndex) -> u64 {
         let core = &self.cores[self.shape.core_of(cpu)];
         let states = &self.cpus[cpu].idle.setting.states;
@@ -165,7 +165,7 @@ impl Simulation<'_> {
         self.scaled_exit_ns(states.get(reached).exit_latency_ns)
     }
 
-    /// What waking the package takes; the second CPU to ask waits only for the rest.
+    /// How long waking the package takes. A second CPU waits only for the rest.
     fn package_exit_ns(&mut self, index: usize) -> u64 {
         if !self.has_package_state() {
             return 0;
@@ -181,7 +181,7 @@ impl Simulation<'_> {
         package.awake_at_ns.saturating_sub(now_ns)
     }
 
-    /// Adds the time since the last call to the core's state.
+    /// Charges the time since the last call to the core's state.
     pub(super) fn account_core(&mut self, index: usize) {
         let package = &mut self.packages[index / self.shape.core_count];
         let core = &mut self.cores[index];
@@ -217,7 +217,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Adds the time since the last call to the package's state.
+    /// Charges the time since the last call to the package's state.
     pub(super) fn account_package(&mut self, index: usize) {
         let hardware = self.hardware;
         let has_state = self.has_package_state();

@@ -1,24 +1,24 @@
-//! A distribution known by its quantiles, as benchmarks publish it.
+//! A distribution given by its quantiles, as benchmarks publish it.
 
 use fastrand::Rng;
 
-/// Quantiles of a span; between two of them it is uniform.
+/// Quantiles of a time span. Between two quantiles the distribution is uniform.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantiles {
-    /// Share of samples not above, with the span; both ascending, from 0 to 1.
+    /// Shares with the span that they do not exceed. Both ascend; shares go from 0 to 1.
     points: Vec<(f64, u64)>,
 }
 
 impl Quantiles {
-    /// From points (ratio, span) in ascending order, the least at 0 and the greatest at 1; none if
-    /// they are not such.
+    /// Makes a distribution from points (ratio, span) in ascending order, the first at 0 and the
+    /// last at 1; `None` if they are not.
     pub fn new(points: &[(f64, u64)]) -> Option<Self> {
         let ends = points.first()?.0 == 0.0 && points.last()?.0 == 1.0;
         let ascends = points.windows(2).all(|p| p[0].0 < p[1].0 && p[0].1 <= p[1].1);
         (points.len() > 1 && ends && ascends).then(|| Quantiles { points: points.to_vec() })
     }
 
-    /// The span at `ratio`.
+    /// Returns the span at `ratio`.
     pub fn at(&self, ratio: f64) -> u64 {
         let next = self.points.partition_point(|(point, _)| *point <= ratio);
         let next = next.clamp(1, self.points.len() - 1);
@@ -27,18 +27,18 @@ impl Quantiles {
         low_ns + ((high_ns - low_ns) as f64 * share).round() as u64
     }
 
-    /// Draws a span.
+    /// Draws a random span.
     pub fn draw(&self, rng: &mut Rng) -> u64 {
         self.at(rng.f64())
     }
 
-    /// The mean.
+    /// Returns the mean.
     pub fn mean_ns(&self) -> f64 {
         let of_pair = |p: &[(f64, u64)]| (p[1].0 - p[0].0) * (p[0].1 + p[1].1) as f64 / 2.0;
         self.points.windows(2).map(of_pair).sum()
     }
 
-    /// All spans changed by the same amount, none below 0.
+    /// Shifts all spans by the same amount, but not below 0.
     #[must_use]
     pub fn shifted(&self, by_ns: i64) -> Self {
         let points = self.points.iter();

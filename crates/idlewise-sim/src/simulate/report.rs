@@ -1,4 +1,4 @@
-//! What a run counts.
+//! The results of a run.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use idlewise_trace::IdleGap;
 
 use crate::replay::{Delays, Tally};
 
-/// What workloads note: spans by name, and counts.
+/// What workloads record: time spans by name, and counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     spans: BTreeMap<&'static str, Delays>,
@@ -15,13 +15,13 @@ pub struct Metrics {
     pub operation_count: u64,
     /// Requests in flight now.
     in_flight: u64,
-    /// Requests in flight, summed over time.
+    /// The number of requests in flight, integrated over time.
     in_flight_ns: u128,
     changed_at_ns: u64,
 }
 
 impl Metrics {
-    /// Notes a span.
+    /// Records a time span.
     #[inline]
     pub fn record(&mut self, name: &'static str, span_ns: u64) {
         self.spans.entry(name).or_default().record(span_ns);
@@ -33,7 +33,7 @@ impl Metrics {
         self.in_flight += 1;
     }
 
-    /// A request is answered.
+    /// A request is completed.
     pub fn complete(&mut self, now_ns: u64) {
         self.account(now_ns);
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -46,17 +46,17 @@ impl Metrics {
         self.changed_at_ns = now_ns;
     }
 
-    /// The mean number of requests in flight over `duration_ns`.
+    /// Returns the mean number of requests in flight over `duration_ns`.
     pub fn mean_in_flight(&self, duration_ns: u64) -> f64 {
         self.in_flight_ns as f64 / duration_ns as f64
     }
 
-    /// The spans of that name.
+    /// Returns the spans with that name.
     pub fn spans(&self, name: &str) -> Option<&Delays> {
         self.spans.get(name)
     }
 
-    /// All names with their spans.
+    /// Returns all names with their spans.
     pub fn all_spans(&self) -> impl Iterator<Item = (&'static str, &Delays)> {
         self.spans.iter().map(|(name, spans)| (*name, spans))
     }
@@ -70,28 +70,28 @@ impl Metrics {
     }
 }
 
-/// What became of wishes to interrupt another CPU. Every wish is one of sent, stored, free ride,
+/// What became of requests to interrupt another CPU. Each is either sent, stored, a free ride or
 /// batched: `requested = sent + stored + free_ride + batched`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IpiCounts {
-    /// Wishes.
+    /// Requests.
     pub requested_count: u64,
     /// IPIs sent.
     pub sent_count: u64,
     /// IPIs that arrived within the run.
     pub received_count: u64,
-    /// Done by a store to a monitored line instead.
+    /// Replaced by a store to a monitored line.
     pub stored_count: u64,
-    /// Not needed: the CPU was being woken already.
+    /// Not needed, because the CPU was already being woken.
     pub free_ride_count: u64,
-    /// Not needed: the same queue held an entry whose IPI is under way.
+    /// Not needed, because the same queue held an entry whose IPI was under way.
     pub batched_count: u64,
-    /// What all of them cost the senders.
+    /// The total cost to the senders.
     pub sender_ns: u64,
 }
 
 impl IpiCounts {
-    /// Wishes for which no interrupt was sent.
+    /// Returns the number of requests that were satisfied without an interrupt.
     pub fn elided_count(&self) -> u64 {
         self.stored_count + self.free_ride_count
     }
@@ -107,36 +107,36 @@ impl IpiCounts {
     }
 }
 
-/// Time and energy of all cores together, by core state.
+/// Time and energy of all cores, by core state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CoreTally {
-    /// Some thread ran.
+    /// Time in which at least one thread ran.
     pub running_ns: u64,
-    /// By the core's state, the shallowest of its threads'.
+    /// Time by core state, which is the shallowest of the threads' states.
     pub residency_ns: [u64; STATE_COUNT_MAX],
     /// Entries of each state from a shallower one.
     pub entry_count: [u64; STATE_COUNT_MAX],
-    /// Packages in their package state.
+    /// Time that packages spent in their package state.
     pub package_idle_ns: u64,
-    /// Package states entered.
+    /// Entries of package states.
     pub package_entry_count: u64,
-    /// Energy of running, at the frequencies of the moment.
+    /// Energy of running, at the frequencies at that time.
     pub running_uj: f64,
     /// Energy of idle states and of entering them.
     pub idle_uj: f64,
-    /// Energy of packages besides their cores.
+    /// Energy of packages without their cores.
     pub package_uj: f64,
-    /// Frequency over nominal, summed over the running time.
+    /// The ratio of frequency to nominal, integrated over the running time.
     pub frequency_ns: f64,
 }
 
 impl CoreTally {
-    /// All energy.
+    /// Returns the total energy.
     pub fn energy_uj(&self) -> f64 {
         self.running_uj + self.idle_uj + self.package_uj
     }
 
-    /// Mean frequency over nominal while running.
+    /// Returns the mean ratio of frequency to nominal while running.
     pub fn mean_frequency_ratio(&self) -> f64 {
         if self.running_ns == 0 { 1.0 } else { self.frequency_ns / self.running_ns as f64 }
     }
@@ -156,16 +156,16 @@ impl CoreTally {
     }
 }
 
-/// Where the tasks are. `spawned = exited + blocked + runnable`.
+/// The number of tasks by state: `spawned = exited + blocked + runnable`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts {
-    /// Tasks there ever were.
+    /// Tasks created.
     pub spawned_count: u64,
-    /// Those that exited.
+    /// Tasks that exited.
     pub exited_count: u64,
-    /// Waiting or sleeping at the end.
+    /// Tasks waiting or sleeping at the end.
     pub blocked_count: u64,
-    /// Running or in a run queue at the end.
+    /// Tasks running or in a run queue at the end.
     pub runnable_count: u64,
     /// Messages put into mailboxes.
     pub sent_count: u64,
@@ -175,12 +175,12 @@ pub struct TaskCounts {
     pub left_count: u64,
 }
 
-/// What one run, or several replicates of it, did.
+/// The results of a run, or the sum of several replicates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Simulated time, all replicates together.
+    /// Simulated time, the sum of all replicates.
     pub duration_ns: u64,
-    /// How many runs are in it.
+    /// The number of runs.
     pub run_count: u64,
     /// Logical CPUs.
     pub cpu_count: u64,
@@ -190,33 +190,33 @@ pub struct Report {
     pub event_count: u64,
     /// What the idle loops counted, all CPUs together.
     pub idle: Tally,
-    /// Time that CPUs ran something, the exits of idle states included.
+    /// Time in which CPUs ran something, including exits from idle states.
     pub busy_ns: u64,
-    /// Of that, leaving idle states.
+    /// The part of it spent leaving idle states.
     pub exit_ns: u64,
-    /// Of that, interrupts: handlers and what they led to.
+    /// The part of it spent in interrupts: handlers and what they caused.
     pub irq_ns: u64,
     /// Time that CPUs were in each state.
     pub idle_ns: u64,
     /// Cores and packages.
     pub cores: CoreTally,
-    /// Wishes to interrupt another CPU.
+    /// Requests to interrupt another CPU.
     pub ipis: IpiCounts,
     /// Tasks and messages.
     pub tasks: TaskCounts,
-    /// What the workload noted.
+    /// What the workload recorded.
     pub metrics: Metrics,
-    /// Each gap, if they were asked for; by CPU, then by time.
+    /// Each gap, if requested; by CPU, then by time.
     pub gaps: Vec<IdleGap>,
 }
 
 impl Report {
-    /// Mean power of the machine.
+    /// Returns the machine's mean power.
     pub fn power_mw(&self) -> f64 {
         self.cores.energy_uj() / self.duration_ns as f64 * 1e6
     }
 
-    /// Completed operations a second.
+    /// Returns the number of completed operations per second.
     pub fn operations_per_s(&self) -> f64 {
         self.metrics.operation_count as f64 * 1e9 / self.duration_ns as f64
     }

@@ -1,5 +1,5 @@
-//! What runs on the simulated CPUs: tasks, each a small state machine that says what it does next,
-//! and sources outside the CPUs that raise interrupts.
+//! What runs on the simulated machine: tasks, which are small state machines that return their next
+//! operation, and sources outside the CPUs, which raise interrupts.
 
 use fastrand::Rng;
 
@@ -9,42 +9,42 @@ use idlewise_trace::IdleGap;
 /// A task's number.
 pub type TaskId = usize;
 
-/// What a task does next.
+/// A task's next operation.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Compute for so long at full speed.
+    /// Compute at full speed.
     Run {
-        /// Nanoseconds at nominal frequency, alone on the core.
+        /// Duration in nanoseconds at nominal frequency, alone on the core.
         ns: u64,
     },
-    /// Be busy until a moment, at whatever speed.
+    /// Be busy until a point in time, at any speed.
     RunUntil {
-        /// The moment.
+        /// The end.
         at_ns: u64,
     },
     /// Put a message into another task's mailbox and wake it.
     Send {
         /// The receiver.
         to: TaskId,
-        /// What the receiver finds in [`View::message`]; mostly the time of sending.
+        /// What the receiver finds in [`View::message`]; usually the time of sending.
         stamp_ns: u64,
-        /// Wait first, if so many messages are there already.
+        /// First wait while the mailbox has this many messages.
         capacity: Option<u32>,
     },
     /// Wait for a message.
     Wait,
-    /// Sleep until a moment.
+    /// Sleep until a point in time.
     SleepUntil {
-        /// When the timer may fire first; the task's slack allows it to be later.
+        /// The earliest time for the timer to fire. The task's slack allows it to be later.
         at_ns: u64,
-        /// How much later.
+        /// How much later it may fire.
         slack_ns: u64,
     },
-    /// Have a function run on another CPU, without waiting for it.
+    /// Call a function on another CPU without waiting for it.
     Call {
         /// The other CPU.
         cpu: usize,
-        /// What the function takes.
+        /// How long the function runs.
         work_ns: u64,
     },
     /// Have a device interrupt a CPU later on.

@@ -61,7 +61,6 @@ struct Lane<S> {
 /// Passes the events of all streams, as far as each is in order, to `hand_over`, which replaces a
 /// full batch with an empty one and returns whether to go on. Returns the streams and the summary
 /// of the order.
-/// the account of the order.
 pub(super) fn merge<R: StreamReader>(
     streams: Vec<R::Stream>,
     reader: &mut R,
