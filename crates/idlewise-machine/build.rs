@@ -1,4 +1,4 @@
-//! Rebuilds the crate when a file is added to machines/: `include_dir!` sees changed files only.
+//! Rebuilds the crate when a file is added to machines/: `include_dir!` only notices changed files.
 
 fn main() {
     println!("cargo::rerun-if-changed=machines");

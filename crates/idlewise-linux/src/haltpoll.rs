@@ -2,31 +2,31 @@
 //!
 //! The idea
 //! --------
-//! A guest that halts leaves to its hypervisor, and coming back is slow. If the next event is near,
-//! spinning until it comes is quicker, and it may spare the host a switch. So a guest with two
-//! states, polling (0) and halting (1), polls first and halts when nothing came in time. Neither
-//! timers nor the tick's length are looked at.
+//! When a guest halts, it exits to its hypervisor, and coming back is slow. If the next event is near,
+//! spinning until it comes is faster, and may save the host a switch. So a guest with two states, polling
+//! (0) and halting (1), polls first, and halts if nothing came in time. It uses neither timers nor the tick
+//! period.
 //!
 //! Steps
 //! -----
-//! 1. A limit of zero latency: poll, and let the tick go on.
-//! 2. No polling time (it starts that way): halt.
-//! 3. The last poll ran into its time limit: halt. Else poll, with the tick going on.
+//! 1. If the latency limit is zero: poll, and keep the tick.
+//! 2. If the polling time is zero, as it is at first: halt.
+//! 3. If the last poll reached its time limit: halt. Otherwise poll, and keep the tick.
 //!
-//! The polling time follows the halts. A halt longer than the polling time but at most
-//! 200 µs could have been polled instead: the time doubles, from 50 µs to at most 200 µs. A longer
-//! halt makes polling a waste: the time halves.
+//! The polling time follows the halts. A halt longer than the polling time but at most 200 µs could have
+//! been polled instead, so the time doubles, beginning at 50 µs and up to 200 µs. After a longer halt,
+//! polling would have been a waste, so the time halves.
 //!
 //! Releases
 //! --------
-//! 6.1 halves without end. In 6.12 a polling time that falls below 50 µs becomes zero, and polling
-//! ends until a short halt starts it again (see `adjust_poll_limit` in 6.12.117's haltpoll.c).
+//! 6.1 always halves. In 6.12 a polling time below 50 µs becomes zero, and polling stops until a short halt
+//! restarts it (see `adjust_poll_limit` in 6.12.117's haltpoll.c).
 //!
 //! Known limitations
 //! -----------------
-//! A polling time of zero only grows after a halt of at most 200 µs, or when the polling state itself
-//! sets one. Disabled states are ignored. The arithmetic is 32 bits wide though the polling time has
-//! 64: a time from 4.3 s on is cut, bit for bit as in the kernel.
+//! A polling time of zero only grows after a halt of at most 200 µs, or if the polling state itself sets
+//! one. Disabled states are ignored. The arithmetic is 32 bits wide although the polling time has 64: a
+//! time of 4.3 s or more is cut, bit for bit as in the kernel.
 
 use idlewise_core::{Context, Decision, Device, Governor, Outcome, StateIndex};
 
@@ -34,7 +34,7 @@ use crate::states::States;
 
 /// `guest_halt_poll_ns`: the longest polling time, and the longest halt worth polling instead.
 const POLL_LIMIT_MAX_NS: u32 = 200_000;
-/// `guest_halt_poll_grow_start`: the shortest polling time that makes sense.
+/// `guest_halt_poll_grow_start`: the shortest useful polling time.
 const POLL_LIMIT_START_NS: u32 = 50_000;
 /// `guest_halt_poll_grow`.
 const GROWTH: u32 = 2;
@@ -49,11 +49,11 @@ const HALT: StateIndex = 1;
 pub enum HaltpollRelease {
     /// Debian's 6.1.192-2.
     V6_1,
-    /// Debian's 6.12.117-1: a polling time too short to make sense becomes zero.
+    /// Debian's 6.12.117-1: a polling time too short to be useful becomes zero.
     V6_12,
 }
 
-/// The haltpoll governor of one CPU, with the module parameters' defaults.
+/// The haltpoll governor of one CPU, with the default module parameters.
 #[derive(Clone, Debug)]
 pub struct Haltpoll {
     release: HaltpollRelease,
@@ -61,7 +61,7 @@ pub struct Haltpoll {
 }
 
 impl Haltpoll {
-    /// A governor without history; what it learns is in [`Device::poll_limit_ns`].
+    /// Creates a governor without history. What it learns is in [`Device::poll_limit_ns`].
     pub const fn new(release: HaltpollRelease) -> Self {
         Haltpoll { release, is_enabled: false }
     }
@@ -69,7 +69,7 @@ impl Haltpoll {
     /// The polling time after a halt of `halted_ns`.
     #[inline]
     fn adjusted_limit_ns(&self, poll_limit_ns: u64, halted_ns: u64) -> u64 {
-        // Truncations as in the kernel, whose parameters and intermediate value are `unsigned int`.
+        // Truncates like the kernel, whose parameters and intermediate value are `unsigned int`.
         if halted_ns > u64::from(POLL_LIMIT_MAX_NS) {
             let shrunk_ns = poll_limit_ns as u32 / SHRINKAGE;
             let is_pointless =

@@ -1,54 +1,53 @@
 //! The last eight stays in microseconds, and whether they have a typical length.
 //!
-//! Interrupts that a device spaces evenly, or that it batches, show as stays of nearly one length,
-//! and no timer announces them. So menu asks: what is the mean of the last eight, and do they keep
-//! to it? They do if their standard deviation is at most 20 µs, or less than a sixth of the mean. If
-//! not, some are taken as exceptions and dropped, as long as six remain: the longest in 6.1 and 6.12; in
-//! 7.2 the longest or the shortest, whichever are farther from the mean.
+//! Interrupts that a device spaces evenly, or batches, appear as stays of nearly the same length, without a
+//! timer that announces them. So menu takes the mean of the last eight stays, and checks whether they are
+//! close to it: their standard deviation must be at most 20 µs, or less than a sixth of the mean. If not,
+//! it drops some as exceptions, as long as six remain: the longest in 6.1 and 6.12, the longest or the
+//! shortest in 7.2, whichever are farther from the mean.
 //!
-//! The older kernels walk the eight for the mean and again for the variance, on every try. Here the sum and
-//! the sum of squares follow each stay as it enters and leaves, since
+//! For each try, the older kernels walk the eight stays once for the mean and again for the variance. Here
+//! the sum and the sum of squares are updated as each stay enters and leaves. The identity
 //!
 //! ```text
 //! Σ(v - m)² = Σv² - 2·m·Σv + n·m²        with m = ⌊Σv / n⌋, as the kernel has it
 //! ```
 //!
-//! holds for the rounded mean too. Σv² may exceed 64 bits, but the left side never does (at most
-//! 2^63 for eight values below 2^31), so wrapping arithmetic is exact. And neither comparison needs the
-//! variance ⌊V/n⌋ itself: ⌊V/n⌋ < c is V < n·c. Only dropping the longest reads the values. They are
-//! kept as signed numbers: what has bit 31 set is longer than any stay that counts (the kernel's first
-//! limit is `INT_MAX`), and as a negative number it loses every search for a maximum without being looked
-//! at. `tests` has the naive twin.
+//! holds for the rounded mean too. Σv² may exceed 64 bits, but the left side never does (at most 2^63 for
+//! eight values below 2^31), so wrapping arithmetic is exact. Neither comparison needs the variance ⌊V/n⌋
+//! itself: ⌊V/n⌋ < c means V < n·c. Only dropping the longest reads the values. They are kept as signed
+//! numbers. A value with bit 31 set is longer than any stay that counts (the kernel's first limit is
+//! `INT_MAX`). As a negative number it is never the maximum, and needs no check. `tests` has a naive twin.
 //!
-//! Mostly there is no typical length, and each try would show it. So if the first try fails, the two that may
-//! follow are looked at together: without the longest stay, and without the second longest too. Only if one of
-//! them might succeed, or stays of equal length go together, they are tried one by one.
+//! Usually there is no typical length, and each try would show that. So if the first try fails, the two
+//! possible next ones are checked together: without the longest stay, and also without the second longest.
+//! They are tried one by one only if one might succeed, or if several equal stays would be dropped.
 //!
-//! 7.2 has another sum, ⌊Σv² / n⌋ - m², with squares that wrap, and lets all lengths count but `UINT_MAX`.
-//! It walks the eight once for each try; so does the port.
+//! 7.2 uses ⌊Σv² / n⌋ - m², with squares that wrap, and counts all lengths except `UINT_MAX`. It walks the
+//! eight stays once per try, and so does the port.
 
-/// How many stays are remembered.
+/// The number of stays that are remembered.
 pub(crate) const INTERVAL_COUNT: usize = 8;
-/// Fewer must not remain when the longest stays are dropped: three quarters of all.
+/// At least this many must remain when the longest are dropped: three quarters of all.
 const KEPT_COUNT_MIN: u64 = 6;
-/// A spread of 20 µs is steady whatever the mean. Squared, and one more, for a strict comparison.
+/// A deviation of 20 µs is steady whatever the mean. Squared, plus one for a strict comparison.
 const STEADY_VARIANCE_END_US2: u64 = 20 * 20 + 1;
-/// The mean must exceed six standard deviations; squared.
+/// The mean must exceed six standard deviations. Squared.
 const MEAN_TO_DEVIATION_SQUARED: u64 = 6 * 6;
 
-/// Eight squares of shorter stays, times eight, fit into 64 bits.
+/// Eight squares of shorter stays, times eight, fit in 64 bits.
 const EXACT_END_US: u64 = 1 << 29;
 
-/// How a release looks for a typical length.
+/// A release's rule for finding a typical length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TypicalRule {
-    /// 6.1 and 6.12: the longest are exceptions. Stays of 0 µs make a length only if `zero_counts`.
+    /// 6.1 and 6.12: drop the longest. Stays of 0 µs make a length only if `zero_counts`.
     LongestDropped { zero_counts: bool },
-    /// 7.2: those farthest from the mean are, the longest if it is a draw.
+    /// 7.2: drop those farthest from the mean, and the longest in a draw.
     FarthestDropped,
 }
 
-/// The stays that still count: their number, sum and sum of squares (modulo 2^64).
+/// The stays that still count: their number, sum, and sum of squares (modulo 2^64).
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     count: u64,
@@ -59,7 +58,7 @@ struct Sample {
 impl Sample {
     #[inline]
     fn add(&mut self, interval_us: i32) {
-        // 1 if it counts, and 0 if it is negative; so is the value.
+        // 1 if it counts. If it is negative, this and the value are 0.
         let copies = u64::from(interval_us >= 0);
         let value_us = interval_us.max(0) as u64;
         self.count += copies;
@@ -87,8 +86,8 @@ impl Sample {
         }
     }
 
-    /// ⌊sum / count⌋ by a reciprocal: exact, because the sum is below 2^35 and a reciprocal is less
-    /// than 1 above 2^63 / count.
+    /// ⌊sum / count⌋ by a reciprocal. It is exact because the sum is below 2^35 and a reciprocal exceeds
+    /// 2^63 / count by less than 1.
     #[inline]
     fn mean_us(&self) -> u64 {
         const fn reciprocals() -> [u64; INTERVAL_COUNT + 1] {
@@ -105,8 +104,8 @@ impl Sample {
         ((u128::from(self.sum_us) * u128::from(reciprocal)) >> 63) as u64
     }
 
-    /// Whether neither the sample without `longest_us` nor the one without `second_us` too can be
-    /// steady. The answer is no if it takes more than 64 bits to tell. Only for a sample of all eight.
+    /// Whether it is certain that neither the sample without `longest_us` nor that without `second_us` too
+    /// is steady. Returns `false` if 64 bits are not enough to tell. Only for a sample of all eight.
     #[inline]
     fn is_hopeless_without(&self, longest_us: i32, second_us: i32) -> bool {
         let (longest_us, second_us) = (longest_us as u64, second_us as u64);
@@ -122,7 +121,7 @@ impl Sample {
         (longest_us < EXACT_END_US) & seven & six
     }
 
-    /// The mean, if the sample keeps to it.
+    /// The mean, if the sample is steady.
     #[inline]
     fn steady_mean_us(&self) -> Option<u32> {
         let mean_us = self.mean_us();
@@ -130,8 +129,8 @@ impl Sample {
             .square_sum_us2
             .wrapping_sub((2 * mean_us).wrapping_mul(self.sum_us))
             .wrapping_add((self.count * mean_us).wrapping_mul(mean_us));
-        // A few stays out of eight prove nothing about proportions. `⌊V/n⌋ < m²/36` in whole numbers;
-        // what comes out for a mean of 0 is below the other limit.
+        // A few stays out of eight prove nothing about proportions. `⌊V/n⌋ < m²/36` in integers; for a mean
+        // of 0 the result is below the other limit.
         let relative_end_us2 = if self.count >= KEPT_COUNT_MIN {
             (mean_us * mean_us).saturating_sub(1) / MEAN_TO_DEVIATION_SQUARED + 1
         } else {
@@ -142,10 +141,10 @@ impl Sample {
     }
 }
 
-/// Whether so many stays with this sum and sum of squares are certainly not steady. n·Σv² - (Σv)² is n²
-/// times the variance about the true mean, and the one about the rounded mean is not smaller. A 32nd of
-/// the squared mean instead of a 36th makes up for the rounding. So nothing is divided, and what is
-/// called unsteady is; exact if each stay is below 2^29 µs.
+/// Whether `COUNT` stays with this sum and sum of squares are certainly not steady. n·Σv² - (Σv)² is n²
+/// times the variance about the true mean; the variance about the rounded mean is not smaller. A 32nd of
+/// the squared mean instead of a 36th allows for the rounding. So there is no division, and `true` is
+/// always right. The arithmetic is exact if each stay is below 2^29 µs.
 #[inline]
 fn is_unsteady<const COUNT: u64>(sum_us: u64, square_sum_us2: u64) -> bool {
     let sum_squared_us2 = sum_us.wrapping_mul(sum_us);
@@ -161,10 +160,10 @@ struct Longest {
     copies: i32,
 }
 
-/// A ring of the last eight stays. All are 0 at first, as in memory that the kernel cleared.
+/// A ring of the last eight stays. All are 0 at first, as in zeroed kernel memory.
 #[derive(Clone, Debug)]
 pub(crate) struct RecentIntervals {
-    /// Negative: too long to count.
+    /// Negative values are too long to count.
     intervals_us: [i32; INTERVAL_COUNT],
     next: u8,
     sample: Sample,
@@ -176,7 +175,7 @@ impl RecentIntervals {
         RecentIntervals { intervals_us: [0; INTERVAL_COUNT], next: 0, sample }
     }
 
-    /// Forgets the oldest stay for this one.
+    /// Adds a stay and drops the oldest.
     #[inline]
     pub(crate) fn push(&mut self, interval_us: u32) {
         let slot = &mut self.intervals_us[usize::from(self.next) % INTERVAL_COUNT];
@@ -186,13 +185,13 @@ impl RecentIntervals {
         self.next = (self.next + 1) % INTERVAL_COUNT as u8;
     }
 
-    /// All of them. What else it holds follows from their order.
+    /// All stays. The other fields follow from their order.
     pub(crate) fn oldest_first(&self) -> impl Iterator<Item = u32> {
         let (newer, older) = self.intervals_us.split_at(usize::from(self.next) % INTERVAL_COUNT);
         older.iter().chain(newer).map(|us| *us as u32)
     }
 
-    /// The length that stays typically have.
+    /// The typical length of the stays, if there is one.
     #[inline]
     pub(crate) fn typical_us(&self, rule: TypicalRule) -> Option<u32> {
         match rule {
@@ -235,14 +234,14 @@ impl RecentIntervals {
             }
             let longest = Longest::of(&intervals_us);
             sample = sample.without(longest);
-            // Dropped stays turn negative, and lose from here on.
+            // Dropped stays become negative, so they are never the maximum again.
             intervals_us = intervals_us.map(|us| us | -i32::from(us == longest.interval_us));
         }
     }
 
     #[inline(never)]
     fn without_farthest_us(&self) -> Option<u32> {
-        // What counts lies between these.
+        // Values between these count.
         let (mut low_us, mut high_us) = (-1_i64, i64::from(u32::MAX));
         loop {
             let (mut count, mut sum_us, mut square_sum_us2) = (0, 0, 0_u64);
@@ -264,7 +263,7 @@ impl RecentIntervals {
             let mean_us = sum_us / count;
             let mean_square_us2 = mean_us * mean_us;
             let variance_us2 = (square_sum_us2 / count).wrapping_sub(mean_square_us2);
-            // Of squares that wrapped comes a variance beyond all sense, and no length.
+            // Squares that wrapped give an absurd variance, and so no length.
             let end_us2 = u64::MAX / MEAN_TO_DEVIATION_SQUARED;
             let is_proportionate = count >= KEPT_COUNT_MIN
                 && variance_us2 <= end_us2
@@ -288,7 +287,7 @@ impl RecentIntervals {
 impl Longest {
     #[inline]
     fn of(intervals_us: &[i32; INTERVAL_COUNT]) -> Self {
-        // As a tournament a comparison waits for two others, in a chain for six.
+        // In a tournament a comparison waits for two others; in a chain it waits for six.
         let [a, b, c, d, e, f, g, h] = *intervals_us;
         let interval_us = a.max(b).max(c.max(d)).max(e.max(f).max(g.max(h)));
         let copies = intervals_us.iter().map(|&us| i32::from(us == interval_us)).sum();
@@ -296,7 +295,7 @@ impl Longest {
     }
 }
 
-/// The two longest of all, the longer first.
+/// The two longest stays, the longer one first.
 #[inline]
 fn two_longest(intervals_us: &[i32; INTERVAL_COUNT]) -> [i32; 2] {
     let ordered = |a: i32, b: i32| [a.max(b), a.min(b)];
@@ -312,7 +311,7 @@ mod tests {
 
     const INTERVAL_LIMIT_US: u32 = i32::MAX as u32;
 
-    /// The naive twin: two walks and two divisions per try.
+    /// The naive twin, with two walks and two divisions per try.
     fn naive_typical_us(intervals_us: [u32; INTERVAL_COUNT], zero_counts: bool) -> Option<u32> {
         let mut limit_us = INTERVAL_LIMIT_US;
         loop {
@@ -335,7 +334,7 @@ mod tests {
         }
     }
 
-    /// Lengths that meet the limits: small ones, neighbours of a few means, and the largest.
+    /// Lengths near the limits: small ones, neighbours of a few means, and the largest.
     fn interval_us(random: u64) -> u32 {
         let low = (random >> 32) as u32;
         match random % 16 {
@@ -346,7 +345,7 @@ mod tests {
             4 => i32::MAX as u32 - low % 3,
             5 => i32::MAX as u32 + low % 3,
             6 => u32::MAX - low % 2,
-            // Six standard deviations are about a mean.
+            // Six standard deviations are about one mean.
             8 => 1_000 + low % 800,
             9 => 1_000_000 + low % 800_000,
             10 => EXACT_END_US as u32 - 2 + low % 4,
@@ -365,7 +364,7 @@ mod tests {
         let mut recent = RecentIntervals::new();
         let mut kind = 0;
         for row in 0..200_000 {
-            // A few rows of one kind, so that steady samples occur.
+            // A few rows of one kind in sequence, so that steady samples occur.
             kind = if row % 11 == 0 { random() } else { kind };
             let draw = random();
             let draw = if draw % 4 == 0 { draw >> 3 } else { (draw & !15) | (kind % 16) };
@@ -392,7 +391,8 @@ mod tests {
         let longest = TypicalRule::LongestDropped { zero_counts: false };
         assert_eq!(of(9_000, longest), (Some(500), None));
         assert_eq!(of(9_000, TypicalRule::FarthestDropped), (Some(500), None));
-        // Short ones are exceptions in 7.2. Before, all of the longest length went, and the few were it.
+        // In 7.2 short stays may be exceptions. Before, all of the longest were dropped, and the few
+        // remained.
         assert_eq!(of(100, longest), (Some(100), Some(101)));
         assert_eq!(of(100, TypicalRule::FarthestDropped), (Some(500), None));
     }

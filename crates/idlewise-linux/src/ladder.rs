@@ -2,58 +2,58 @@
 //!
 //! The idea
 //! --------
-//! No forecast: the last stays say where the CPU belongs. It stands on one state and climbs a rung
-//! at a time. Four stays there that were longer than worth their exit make it step one deeper;
-//! a single short one makes it step one shallower. It suits machines whose tick never stops, since
-//! then every stay is short and the question is only how short.
+//! There is no forecast. The CPU has a position in the table, and recent stays move it one state at a time.
+//! After four stays longer than the state's exit latency it moves one state deeper; after a single short
+//! one it moves one shallower. This suits machines whose tick never stops: all stays are short there, and
+//! the question is only how short.
 //!
 //! Steps
 //! -----
-//! 1. A limit of zero latency: state 0, at once.
-//! 2. The stay less the exit latency exceeds the state's threshold, and the next deeper state is
-//!    enabled and quick enough: count it; at the fourth, *ladder promotion*.
-//! 3. The state itself is disabled or too slow: down to the first quick one (which may be disabled).
-//! 4. The stay less the exit latency is below the threshold: *ladder demotion*.
-//! 5. Otherwise remain.
+//! 1. If the latency limit is zero: state 0, at once.
+//! 2. If the stay minus the exit latency exceeds the state's threshold, and the next deeper state is
+//!    enabled and within the limit: count it. At the fourth, *ladder promotion*.
+//! 3. If the state is disabled or above the limit: up to the first one within it (even if disabled).
+//! 4. If the stay minus the exit latency is below the threshold: *ladder demotion*.
+//! 5. Otherwise the position does not change.
 //!
-//! Both thresholds are the state's exit latency: what it costs to leave is taken as the measure of
-//! what a stay must last. A table's target residency is not looked at. The lowest rung is the first
-//! state that doesn't poll; standing on it is what the kernel sets when the governor is enabled.
+//! Both thresholds are the state's exit latency: a stay must last as long as leaving costs. Target
+//! residencies are not used. The lowest rung is the first state that doesn't poll. The kernel puts the CPU
+//! there when it enables the governor.
 //!
 //! Releases
 //! --------
-//! The same code in 6.1.192-2 and 6.12.117-1 (they differ in one comment).
+//! The code is the same in 6.1.192-2 and 6.12.117-1 (they differ in one comment).
 //!
 //! Known limitations
 //! -----------------
-//! - Stay less exit latency is signed, the threshold is not, and they are compared as unsigned: a
-//!   stay shorter than the exit latency counts as an enormous one. It is promoted, never demoted.
-//! - After a limit of zero latency the CPU stands on a polling state that has no thresholds set up, so
-//!   the first stay above zero leads back.
-//! - Entering state 0 does not move it: the place is kept for the next select.
-//! - It never lets the tick go on, and it ignores which states are disabled on the way down.
+//! - Stay minus exit latency is signed, but compared with the threshold as unsigned. So a stay shorter
+//!   than the exit latency counts as a huge one: it is promoted, never demoted.
+//! - After a latency limit of zero, the CPU may be on a polling state, which has no thresholds. The
+//!   first stay above zero leads back.
+//! - Entering state 0 does not move the position; the next select finds it unchanged.
+//! - It never keeps the tick, and on the way to shallower states it ignores which are disabled.
 
 use idlewise_core::{Context, Decision, Device, Governor, Outcome, STATE_COUNT_MAX, StateIndex};
 
 use crate::states::States;
 
-/// Long stays in one state before a step deeper. (The kernel counts short stays too, up to one: the
-/// first leads a step up and starts both counts over, so there is nothing to count.)
+/// The number of long stays before a step deeper. (The kernel also counts short stays, up to one. The first
+/// leads a step up and resets both counts, so there is nothing to count.)
 const PROMOTION_STAY_COUNT: u32 = 4;
 
 /// The ladder governor of one CPU.
 #[derive(Clone, Debug, Default)]
 pub struct Ladder {
-    /// For each state; stepping off it starts its count over.
+    /// A count for each state. Leaving the state resets it.
     long_stay_counts: [u32; STATE_COUNT_MAX],
     is_enabled: bool,
-    /// Where it stood at the last select, and the count there before a step off.
+    /// The position at the last select, and its count before a step.
     last_position: StateIndex,
     last_count: u32,
 }
 
 impl Ladder {
-    /// A governor without history.
+    /// Creates a governor without history.
     pub const fn new() -> Self {
         Ladder {
             long_stay_counts: [0; STATE_COUNT_MAX],
@@ -63,7 +63,7 @@ impl Ladder {
         }
     }
 
-    /// Where the CPU stands. The first time it is put on the lowest rung.
+    /// The CPU's position. The first call puts it on the lowest rung.
     #[inline]
     fn position(&mut self, lowest: StateIndex, device: &mut Device) -> StateIndex {
         if !self.is_enabled {
@@ -84,7 +84,7 @@ impl Ladder {
     ) -> StateIndex {
         let limit_ns = context.latency_limit_ns;
         let latency_ns = states.exit_latency_ns(position);
-        // Below zero it wraps, and counts as enormous.
+        // A negative difference wraps and counts as huge.
         let asleep_ns = device.last_residency_ns.wrapping_sub(latency_ns as u64);
         let can_demote = position > lowest;
 
@@ -92,7 +92,7 @@ impl Ladder {
             && !states.is_disabled(position + 1)
             && deeper.exit_latency_ns as i64 <= limit_ns
         {
-            // Below the lowest rung nothing was set up: one stay above zero is enough.
+            // Below the lowest rung there are no thresholds: one stay above zero is enough.
             let is_rung = position >= lowest;
             let threshold_ns = if is_rung { latency_ns as u64 } else { 0 };
             if asleep_ns > threshold_ns {
@@ -110,8 +110,8 @@ impl Ladder {
     }
 }
 
-/// The first quick state on the way up, or the lowest rung. Out of line because it is rare: a latency
-/// limit or a switch in sysfs has changed.
+/// The first state within the limit on the way to shallower ones, or the lowest rung. Out of line because
+/// it is rare: a latency limit or a switch in sysfs has changed.
 #[cold]
 fn quick_position(
     position: StateIndex,
@@ -136,7 +136,7 @@ impl Governor for Ladder {
         };
         self.last_position = position;
         self.last_count = self.long_stay_counts[position];
-        // A limit of zero latency starts the count over even if the CPU stands on state 0 already.
+        // A latency limit of zero resets the count even if the CPU is on state 0 already.
         if next != position || context.latency_limit_ns == 0 {
             self.long_stay_counts[position] = 0;
             device.last_state = Some(next);
@@ -147,7 +147,7 @@ impl Governor for Ladder {
     #[inline]
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         if outcome.is_overruled {
-            // Whoever remained had counted fewer long stays than it takes to step off.
+            // A CPU that remained had counted fewer long stays than a step takes.
             let remained = outcome.entered == self.last_position;
             self.long_stay_counts[self.last_position] =
                 if remained { self.last_count.min(PROMOTION_STAY_COUNT - 1) } else { 0 };
@@ -157,7 +157,7 @@ impl Governor for Ladder {
         }
     }
 
-    /// Where it stood before is for `reflect`, which follows a select that sets it anew.
+    /// The last position is only for `reflect`, which follows a select that sets it again.
     fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
         note(u64::from(self.is_enabled));
         self.long_stay_counts.iter().for_each(|count| note(u64::from(*count)));
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// A ladder beside its device, on POLL, C1 and C6.
+    /// A ladder and its device, on POLL, C1 and C6.
     struct Cpu(Ladder, Device, StateTable);
 
     impl Cpu {
@@ -181,7 +181,7 @@ mod tests {
             Cpu(Ladder::new(), Device::default(), StateTable::new(&rungs).expect("three states"))
         }
 
-        /// Decides, and stays in `entered`, or in what it decided.
+        /// Selects, then stays in `entered`, or in the selected state.
         fn stay(&mut self, residency_ns: u64, entered: Option<StateIndex>) -> StateIndex {
             let Cpu(ladder, device, states) = self;
             let timer = SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: FAR_AWAY_NS };
@@ -197,11 +197,11 @@ mod tests {
     #[test]
     fn finds_its_count_again_when_it_is_overruled() {
         let (mut real, mut replay) = (Cpu::new(), Cpu::new());
-        // A stay that no recording shows.
+        // A stay that no recording contains.
         real.stay(1_000_000, None);
         let mut differing_count = 0;
         for stay in 1..=40 {
-            // Down from C6 now and then, and up again after four long stays.
+            // Leaves C6 now and then, and goes back after four long stays.
             let residency_ns = if stay % 8 == 0 { 12_000 } else { 1_000_000 };
             let recorded = real.stay(residency_ns, None);
             differing_count += u32::from(replay.stay(residency_ns, Some(recorded)) != recorded);

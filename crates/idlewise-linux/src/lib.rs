@@ -1,27 +1,27 @@
 //! The Linux governors `menu`, `teo`, `ladder` and `haltpoll`, decision for decision.
 //!
-//! Written from the behaviour of three kernels, Debian's 6.1.192-2, 6.12.117-1 and 7.2.13-1 (of that one
-//! `menu` and `ladder`), and compared with their C row by row (`conformance/decisions/`). A kernel
-//! release is a value that a governor is built with, so what changed between releases stands in one
-//! place with its reason.
+//! They follow the behaviour of three kernels, Debian's 6.1.192-2, 6.12.117-1 and 7.2.13-1 (of that one
+//! only `menu` and `ladder`), and are compared with their C row by row (`conformance/decisions/`). A
+//! governor is built with a kernel release as a value, so what changed between releases is in one place,
+//! with its reason.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `lib.rs` | [`GOVERNORS`], the one list; [`resolve`], [`resolve_for`]; [`LinuxGovernor`], any of them in one type |
+//! | `lib.rs` | [`GOVERNORS`], the one list; [`resolve`], [`resolve_for`]; [`LinuxGovernor`], one type for all of them |
 //! | `menu.rs` | [`Menu`]: the nearest timer, corrected by habit, and two proposed variants |
 //! | `intervals.rs` | menu's last eight stays, and whether they have a typical length |
 //! | `teo.rs` | [`Teo`]: trusts the timer as far as early wake-ups allow |
-//! | `ladder.rs` | [`Ladder`]: a step at a time |
+//! | `ladder.rs` | [`Ladder`]: moves one state at a time |
 //! | `haltpoll.rs` | [`Haltpoll`]: polls in a guest before it halts |
 //! | `states.rs` | the state table in the kernel's types |
-//! | `patches/` | what makes a kernel's C file decide as one of our variants |
+//! | `patches/` | patches that make a kernel's C file decide like one of our variants |
 //!
-//! Bit-exact includes what nobody meant: sums that wrap, microseconds cut to 32 bits, signed times
-//! compared as unsigned ones. Each such place says so. Where the kernel would run off its table (one
-//! state, and a governor that answers "state 1") a port answers the deepest state there is.
+//! Bit-exact includes what the kernel's authors did not intend: sums that wrap, microseconds cut to 32
+//! bits, and signed times compared as unsigned ones. Each such place says so. Where the kernel would leave
+//! its table (there is one state, and a governor selects state 1), a port selects the deepest state.
 //!
-//! What this crate does not do: keep time, enter states, or hold governors of our own. It is a crate
-//! because its licence is GPL-2.0-only.
+//! This crate does not keep time or enter states, and contains no governors of our own. It is a separate
+//! crate because its licence is GPL-2.0-only.
 //!
 //! ```
 //! use idlewise_core::{Context, Device, FAR_AWAY_NS, Governor, IdleState, SleepLength, StateTable};
@@ -54,19 +54,19 @@ pub use teo::{Teo, TeoRelease};
 /// One entry of [`GOVERNORS`].
 #[derive(Clone, Copy, Debug)]
 pub struct GovernorSpec {
-    /// The name that asks for exactly this one, such as `menu-6.12+min`.
+    /// The name that selects exactly this one, such as `menu-6.12+min`.
     pub id: &'static str,
-    /// The governor without its kernel, such as `menu+min`; as a request it means 6.12's.
+    /// The governor without its kernel, such as `menu+min`. As a request it means 6.12's.
     pub name: &'static str,
-    /// The kernel's governor, such as `menu`, and the name of its C file.
+    /// The kernel's governor and the name of its C file, such as `menu`.
     pub port: &'static str,
     /// The kernel's stable series, such as `6.12`.
     pub series: &'static str,
-    /// The point release whose decisions it repeats; a stable series changes its governors too.
+    /// The point release whose decisions it reproduces. A stable series changes its governors too.
     pub release: &'static str,
-    /// What makes that release's C file decide so; none if it does as it is.
+    /// The patch that makes that release's C file decide this way, or `None` if it does without one.
     pub patch: Option<&'static str>,
-    /// What it does, in one sentence.
+    /// A one-sentence description.
     pub meaning: &'static str,
     build: fn(u32) -> LinuxGovernor,
 }
@@ -78,7 +78,7 @@ impl GovernorSpec {
     }
 }
 
-/// Debian's release of a stable series.
+/// Debian's release of each stable series.
 macro_rules! release {
     ("6.1") => {
         "6.1.192-2"
@@ -91,15 +91,15 @@ macro_rules! release {
     };
 }
 
-/// The list of governors. A port has its type and its rows; a row a series, the rule if no kernel has
-/// it (then `patches/RULE.patch` has it too), how it is built for a tick period, and what it does.
+/// Declares the list of governors. Each port has its type and its rows. A row has the series, the rule if
+/// no kernel has it (then there is also a `patches/RULE.patch`), how to build it for a tick period, and its
+/// description.
 macro_rules! governors {
     ($($port:ident $Port:ident {
         $($series:tt $(+ $rule:literal)?, $build:expr, $meaning:literal;)+
     })+) => {
-        /// Every governor of this crate. Of those with the same name 6.12's comes first: that kernel
-        /// is the newest of which all governors are here, so bare names compare governors of one
-        /// kernel.
+        /// All governors of this crate. Of those with the same name, 6.12's comes first: it is the newest
+        /// kernel of which all governors are here, so bare names compare governors of the same kernel.
         pub const GOVERNORS: &[GovernorSpec] = &[$($(GovernorSpec {
             id: concat!(stringify!($port), "-", $series $(, "+", $rule)?),
             name: concat!(stringify!($port) $(, "+", $rule)?),
@@ -114,10 +114,10 @@ macro_rules! governors {
             build: |tick_period_ns| LinuxGovernor::$Port(($build)(tick_period_ns)),
         },)+)+];
 
-        /// The kernel's governors that are ported, each once.
+        /// The names of the kernel's governors that are ported, each once.
         pub const PORTS: &[&str] = &[$(stringify!($port)),+];
 
-        /// Any governor of this crate, without a box and without dynamic dispatch.
+        /// Any governor of this crate, without boxing or dynamic dispatch.
         #[derive(Clone, Debug)]
         pub enum LinuxGovernor {
             $(
@@ -127,7 +127,7 @@ macro_rules! governors {
         }
 
         impl LinuxGovernor {
-            /// Shows the visitor the governor itself, so that code is made for its type.
+            /// Passes the governor itself to the visitor, whose code is then compiled for its type.
             pub fn visit<V: GovernorVisitor>(self, visitor: V) -> V::Output {
                 match self {
                     $(Self::$Port(governor) => visitor.visit(governor),)+
@@ -196,17 +196,17 @@ governors! {
     }
 }
 
-/// Those that are compared if nobody names any.
+/// The governors that are compared by default.
 pub const USUAL: [&str; 4] = ["menu", "menu+min", "teo", "ladder"];
 
-/// The governor with this id, or 6.12's with this bare name (`menu` is `menu-6.12`).
+/// Returns the governor with this id, or 6.12's with this bare name (`menu` is `menu-6.12`).
 pub fn resolve(name: &str) -> Option<&'static GovernorSpec> {
     let by_id = GOVERNORS.iter().find(|spec| spec.id == name);
     by_id.or_else(|| GOVERNORS.iter().find(|spec| spec.name == name))
 }
 
-/// The port of the governor `name` for a kernel that calls itself `kernel`, such as `6.1.0-56-amd64`: that
-/// of its series, else of the newest one before it, else of the oldest.
+/// Returns the port of governor `name` for a kernel release such as `6.1.0-56-amd64`: the one for its
+/// series, or else for the newest series before it, or else for the oldest.
 pub fn resolve_for(name: &str, kernel: &str) -> Option<&'static GovernorSpec> {
     let wanted = series_number(kernel)?;
     let specs = || GOVERNORS.iter().filter(|spec| spec.name == name);
@@ -215,7 +215,7 @@ pub fn resolve_for(name: &str, kernel: &str) -> Option<&'static GovernorSpec> {
     reached.or_else(|| specs().min_by_key(number))
 }
 
-/// Major and minor version.
+/// Parses the major and minor version.
 fn series_number(kernel: &str) -> Option<(u32, u32)> {
     let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))

@@ -2,61 +2,60 @@
 //!
 //! The idea
 //! --------
-//! A state pays if the CPU stays long enough. The longest possible stay is known: it ends at the
-//! next timer. How much of it will be left by other interrupts is a habit of the machine, so menu
-//! learns two habits and believes the shorter forecast.
+//! A state pays off if the CPU stays long enough. The longest possible stay is known, because the next
+//! timer ends it. How much of it other interrupts leave is characteristic of the machine. So menu learns
+//! two such habits and uses the shorter of the two forecasts.
 //!
 //! Correction factors
 //! ------------------
-//! How a stay relates to the time to the next timer depends on that time's order of magnitude: an
-//! idle CPU with a timer in 20 µs mostly reaches it, one with a timer in a second mostly doesn't. So
-//! there is a factor for each decade up to 100 ms, a running average of stay / timer over about eight
-//! stays. Stays from 50 ms on count as having reached the timer: nothing is to be gained beyond.
+//! How a stay relates to the time to the next timer depends on that time's order of magnitude. An idle CPU
+//! with a timer in 20 µs mostly reaches it; one with a timer in a second mostly doesn't. So there is a
+//! factor for each decade up to 100 ms: a running average of stay / timer over about eight stays. Stays of
+//! 50 ms or more count as having reached the timer, because a longer one would gain nothing.
 //!
 //! Typical interval
 //! ----------------
-//! Evenly spaced interrupts have no timer at all; `intervals.rs` finds them in the last eight stays.
+//! Evenly spaced interrupts come without a timer. `intervals.rs` finds them in the last eight stays.
 //!
 //! From forecast to state
 //! ----------------------
-//! The deepest enabled state whose target residency fits into the forecast and whose exit latency
-//! fits under the limit. Around that:
+//! menu selects the deepest enabled state whose target residency fits into the forecast and whose exit
+//! latency is within the limit. In addition:
 //!
-//! 1. Polling burns a core, so a real state is taken instead if the next timer leaves room for it.
-//! 2. The tick goes on if the forecast is below one tick or the state polls: then the next tick
-//!    corrects a wrong forecast. A state that the tick would cut short gives way to a shallower one.
-//! 3. With the tick stopped nothing corrects a wrong forecast: a CPU that polls or halts lightly may
-//!    do so until a timer seconds away. A short forecast is then not believed; the timer is.
+//! 1. Polling burns a core, so another state is used instead if the next timer leaves room for it.
+//! 2. The tick continues if the forecast is below one tick or the state polls, so that the next tick can
+//!    correct a wrong forecast. A state that the tick would cut short is replaced by a shallower one.
+//! 3. With the tick stopped, nothing corrects a wrong forecast. A CPU that polls or halts lightly might do
+//!    so until a timer seconds away. So a short forecast is then replaced by the time to the timer.
 //!
-//! What one stay teaches
-//! ---------------------
-//! Its measured length less the exit latency, with two exceptions. If the tick ended it although a
-//! timer was further away, the forecast was too short and nobody knows by how much: 45 ms. If polling
-//! ended at its time limit, the wake-up didn't come: the time to the timer.
+//! What is learnt from a stay
+//! --------------------------
+//! Its measured length minus the exit latency, with two exceptions. If the tick ended it although a
+//! timer was further away, the forecast was too short by an unknown amount: 45 ms count. If polling
+//! ended at its time limit, the wake-up didn't come: the time to the timer counts.
 //!
 //! Releases
 //! --------
-//! 6.12 leaves the timers unread while the tick runs and the typical interval is at most 15 µs, since
-//! reading them costs more than a wrong state would. It dropped what 6.1 does for tasks that wait for
-//! I/O: factors of their own, and a latency limit of forecast / (1 + 10 · tasks). 7.2 takes short stays
-//! for exceptions too when it looks for a typical one, and doubts a short forecast with the tick stopped
-//! only if the timer is more than two ticks away. Each difference is a field of [`MenuRelease`]; all are
-//! in `menu_select` and what it calls, in 6.1.192's, 6.12.117's and 7.2.13's
-//! `drivers/cpuidle/governors/menu.c`.
+//! 6.12 does not read the timers while the tick runs and the typical interval is at most 15 µs, because
+//! reading them costs more than a wrong state would. It dropped what 6.1 does for tasks that wait for I/O:
+//! factors of their own, and a latency limit of forecast / (1 + 10 · tasks). When 7.2 looks for a typical
+//! interval, it also drops short stays as exceptions. With the tick stopped, it distrusts a short forecast
+//! only if the timer is more than two ticks away. Each difference is a field of [`MenuRelease`]. All are in
+//! `menu_select` and what it calls, in `drivers/cpuidle/governors/menu.c` of 6.1.192, 6.12.117 and 7.2.13.
 //!
 //! Variants
 //! --------
-//! Point 3 hurts where interrupts come every 500 µs, are served without a task (so the tick stays
-//! stopped) and the next timer is 10 ms away: each pays the deep state's exit latency. `+min`
-//! (Ionut Nechita, "cpuidle: menu: Use min() to prevent deep C-states when tick is stopped", January
-//! 2026, not merged) takes the shorter of forecast and timer, and has the danger of point 3 in full.
-//! `+safe-range` believes the forecast only if the timer is at most two ticks away, which bounds it; it
-//! came of that discussion, and 7.2 has it.
+//! Point 3 hurts if interrupts come every 500 µs and are handled without a task (so the tick stays stopped)
+//! while the next timer is 10 ms away: each pays the deep state's exit latency. `+min` (Ionut Nechita,
+//! "cpuidle: menu: Use min() to prevent deep C-states when tick is stopped", January 2026, not merged)
+//! takes the shorter of forecast and timer, at the full risk described in point 3. `+safe-range` uses the
+//! forecast only if the timer is at most two ticks away, which bounds that risk. It came out of that
+//! discussion, and 7.2 has it.
 //!
 //! Known limitations
 //! -----------------
-//! Microseconds are cut to 32 bits: an interval of 71 minutes and 35 seconds counts as almost none, and
-//! a corrected sleep length wraps twice, once in 64 and once in 32 bits. Kept, bit for bit.
+//! Microseconds are cut to 32 bits: an interval of 71 minutes and 35 seconds counts as almost none, and a
+//! corrected sleep length wraps twice, once in 64 and once in 32 bits. This is kept, bit for bit.
 
 use core::hint::select_unpredictable;
 
@@ -72,48 +71,48 @@ const DECADE_COUNT: usize = 6;
 /// Lower bounds of the decades after the first.
 const DECADE_START_NS: [u64; DECADE_COUNT - 1] =
     [10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-/// One stay that reached its timer, in a factor.
+/// What one stay that reached its timer adds to a factor.
 const FULL_SHARE: u64 = 1_024;
-/// A new stay is an eighth of a factor.
+/// A new stay has a weight of one eighth in a factor.
 const FACTOR_WEIGHT: u32 = 8;
-/// The factor that leaves the time to the timer as it is; the sum of eight full shares.
+/// The factor that leaves the time to the timer unchanged: the sum of eight full shares.
 const UNITY_FACTOR: u32 = FULL_SHARE as u32 * FACTOR_WEIGHT;
-/// From here on a stay is as good as one that reached its timer.
+/// From this length on, a stay counts as having reached its timer.
 const LONG_STAY_NS: u64 = 50_000_000;
-/// What a stay counts that only the tick ended: long, but short of [`LONG_STAY_NS`].
+/// The length counted for a stay that only the tick ended: long, but below [`LONG_STAY_NS`].
 const TICK_ENDED_STAY_NS: u64 = LONG_STAY_NS * 9 / 10;
 const NS_PER_US: u64 = 1_000;
-/// The interval that stands for a stay that never was (`UINT_MAX`): it is longer than any other, so
-/// it never makes a typical length.
+/// The interval that stands for a stay that never happened (`UINT_MAX`). It is longer than any other, so it
+/// never becomes a typical length.
 const NO_INTERVAL_US: u32 = u32::MAX;
-/// Up to here a forecast is short enough to act on without reading the timers, and a state harmless
+/// Up to this length, a forecast is short enough to use without reading the timers, and a state is cheap
 /// enough to replace polling (`RESIDENCY_THRESHOLD_NS` in 6.12's `drivers/cpuidle/governors/gov.h`).
 pub(crate) const SHORT_STAY_NS: i64 = 15_000;
 
-/// What to make of a forecast below one tick while the tick is stopped.
+/// What to do with a forecast below one tick while the tick is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoppedTickRule {
-    /// Take the time to the next timer instead, as 6.1 and 6.12 do.
+    /// Use the time to the next timer instead, as 6.1 and 6.12 do.
     NextTimer,
-    /// Take the shorter of both.
+    /// Use the shorter of the two.
     Shorter,
-    /// Take the time to the next timer if that is more than two ticks away, else the forecast: 7.2.
+    /// Use the time to the next timer if it is more than two ticks away, or else the forecast: 7.2.
     NextTimerBeyondTwoTicks,
 }
 
-/// A release of menu, by what it does differently.
+/// A release of menu, described by its differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MenuRelease {
-    /// 6.12: a short typical interval is acted on without reading the timers.
+    /// 6.12: uses a short typical interval without reading the timers.
     skips_timers: bool,
-    /// 6.12: polling gives way only to a state that is about as cheap.
+    /// 6.12: replaces polling only by a state that is about as cheap.
     replaces_polling_rarely: bool,
-    /// 6.12: a state slower than the limit ends the search even if the forecast doesn't pay for it.
+    /// 6.12: a state above the latency limit ends the search even if it doesn't fit the forecast.
     checks_latency_first: bool,
     typical_rule: TypicalRule,
-    /// 6.1: tasks that wait for I/O have factors of their own and tighten the latency limit.
+    /// 6.1: tasks that wait for I/O have their own factors and tighten the latency limit.
     weighs_iowait: bool,
-    /// 6.1, 6.12: a table's only state needs no forecast.
+    /// 6.1, 6.12: a table with a single state needs no forecast.
     knows_only_state: bool,
     stopped_tick_rule: StoppedTickRule,
 }
@@ -153,7 +152,7 @@ impl MenuRelease {
     };
 }
 
-/// What ended a stay that menu hasn't learnt from yet.
+/// How the last stay ended, if menu has not learnt from it yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StayEnd {
     Tick,
@@ -165,45 +164,45 @@ enum StayEnd {
 pub struct Menu {
     release: MenuRelease,
     tick_period_ns: u64,
-    /// The stay since the last select; `None` if there was none or it is learnt from.
+    /// The stay since the last select, or `None` if there was none or menu has learnt from it.
     stay_end: Option<StayEnd>,
     next_timer_ns: u64,
     /// Which factor the last forecast used.
     factor_index: usize,
-    /// Without tasks that wait for I/O, then with them.
+    /// Without tasks that wait for I/O, then with such tasks.
     factors: [u32; 2 * DECADE_COUNT],
     intervals: RecentIntervals,
 }
 
-/// What the timers said.
+/// What the timers say.
 #[derive(Clone, Copy)]
 struct Timers {
     were_read: bool,
-    /// To the nearer of timer and tick.
+    /// Time to the timer or the tick, whichever is first.
     next_event_ns: i64,
-    /// Looked for, if whether to read the timers depended on it.
+    /// Already looked for if that decided whether to read the timers.
     habit: Habit,
 }
 
-/// The typical length of recent stays. Looking for it takes half of the time that a decision takes,
-/// so nobody looks before it matters.
+/// The typical length of recent stays. Looking for it takes half the time of a decision, so it is only done
+/// when the result matters.
 #[derive(Clone, Copy)]
 enum Habit {
     Unsought,
     Sought { typical_ns: Option<u64> },
 }
 
-/// What the choice of a state rests on.
+/// What the choice of a state is based on.
 #[derive(Clone, Copy)]
 struct Forecast {
     predicted_ns: u64,
-    /// To the nearer of timer and tick.
+    /// Time to the timer or the tick, whichever is first.
     next_event_ns: i64,
     latency_limit_ns: i64,
 }
 
 impl Menu {
-    /// A governor without history. `tick_period_ns` as [`idlewise_core::tick_period_ns`] gives it.
+    /// Creates a governor without history. See [`idlewise_core::tick_period_ns`] for `tick_period_ns`.
     pub const fn new(release: MenuRelease, tick_period_ns: u32) -> Self {
         Menu {
             release,
@@ -222,16 +221,16 @@ impl Menu {
         if let Some(end) = self.stay_end.take() {
             let stay_ns = self.stay_ns(end, states, device).min(self.next_timer_ns);
             self.adjust_factor(stay_ns);
-            // Cut to 32 bits, as the kernel's intervals are.
+            // Cut to 32 bits, like the kernel's intervals.
             self.intervals.push((stay_ns / NS_PER_US) as u32);
         } else if device.last_residency_ns == 0 {
-            // The driver refused the state. Without this, a typical length that led to a refused
+            // The driver refused the state. Without this interval, a typical length that led to a refused
             // state would be found again and again. The very first select looks the same.
             self.intervals.push(NO_INTERVAL_US);
         }
     }
 
-    /// How long the CPU would have stayed, as far as anyone knows.
+    /// How long the CPU would have stayed, as far as is known.
     #[inline]
     fn stay_ns(&self, end: StayEnd, states: States<'_>, device: &Device) -> u64 {
         let entered = device.last_state.unwrap_or(0);
@@ -241,13 +240,13 @@ impl Menu {
         if device.poll_time_limit && states.is_polling(entered) {
             return self.next_timer_ns;
         }
-        // The wake-up came before the first instruction did. A stay of less than two exit latencies
-        // may never have reached the state, so its latency is a guess: half of the stay.
+        // The wake-up came before the first instruction. A stay shorter than two exit latencies may never
+        // have reached the state. Its latency is a guess then: half of the stay.
         let exit_latency_ns = states.exit_latency_ns(entered) as u64;
         let measured_ns = device.last_residency_ns;
         let is_long = measured_ns > 2 * exit_latency_ns;
         let asleep_ns = measured_ns.wrapping_sub(exit_latency_ns);
-        // As random as the stays: a wrong guess of the branch costs more than the sum.
+        // The condition is as random as the stays: a mispredicted branch costs more than the sum.
         select_unpredictable(is_long, asleep_ns, measured_ns / 2)
     }
 
@@ -269,8 +268,8 @@ impl Menu {
         typical_us.map(|us| u64::from(us) * NS_PER_US)
     }
 
-    /// Reads the timers, unless a short typical interval makes that superfluous: then no timer is
-    /// assumed, and a tick half a period away.
+    /// Reads the timers, unless a short typical interval makes that unnecessary. Then it assumes no timer,
+    /// and a tick half a period away.
     #[inline]
     fn watch_timers(&mut self, context: &Context<'_>) -> Timers {
         let (were_read, habit) = if self.release.skips_timers && !context.tick_stopped {
@@ -281,7 +280,7 @@ impl Menu {
             (true, Habit::Unsought)
         };
         let timers = if were_read { context.sleep_length() } else { self.no_timer() };
-        // An overdue timer fires as soon as interrupts are on.
+        // An overdue timer fires as soon as interrupts are enabled.
         let is_overdue = timers.sleep_length_ns < 0;
         self.next_timer_ns = if is_overdue { 0 } else { timers.sleep_length_ns as u64 };
         let decade = DECADE_START_NS.iter().filter(|&&ns| self.next_timer_ns >= ns).count();
@@ -296,8 +295,8 @@ impl Menu {
         SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns }
     }
 
-    /// Whether state 0 is the answer without any forecast. It then is even if it is disabled, when
-    /// no latency is allowed or there is nothing else.
+    /// Whether state 0 must be selected without a forecast: if no latency is allowed, or there is no other
+    /// state. This holds even if state 0 is disabled.
     #[inline]
     fn is_shallowest_forced(&self, states: States<'_>, context: &Context<'_>) -> bool {
         let limit_ns = context.latency_limit_ns;
@@ -310,7 +309,7 @@ impl Menu {
     #[inline]
     fn forecast(&self, context: &Context<'_>, timers: Timers) -> Forecast {
         let timer_ns = if timers.were_read { self.corrected_timer_ns() } else { u64::MAX };
-        // The released rule puts the timer in place of any short forecast.
+        // The released rule replaces any short forecast by the timer.
         let is_habit_moot = context.tick_stopped
             && timer_ns < self.tick_period_ns
             && self.release.stopped_tick_rule == StoppedTickRule::NextTimer;
@@ -331,7 +330,7 @@ impl Menu {
         Forecast { predicted_ns, next_event_ns, latency_limit_ns }
     }
 
-    /// The time to the timer times its factor, in whole microseconds, half ones rounded up.
+    /// The time to the timer times its factor, in whole microseconds, rounded half up.
     #[inline]
     fn corrected_timer_ns(&self) -> u64 {
         const NS_FACTORS_PER_US: u64 = UNITY_FACTOR as u64 * NS_PER_US;
@@ -342,7 +341,7 @@ impl Menu {
         u64::from(corrected_us) * NS_PER_US
     }
 
-    /// What replaces a forecast below one tick while the tick is stopped.
+    /// The replacement for a forecast below one tick while the tick is stopped.
     #[inline]
     fn instead_of_short(&self, predicted_ns: u64) -> u64 {
         match self.release.stopped_tick_rule {
@@ -355,7 +354,7 @@ impl Menu {
         }
     }
 
-    /// The deepest state that the forecast pays for, and the forecast as that choice leaves it.
+    /// The deepest state that fits the forecast, and the forecast after that choice.
     #[inline]
     fn choose(
         &self,
@@ -369,7 +368,7 @@ impl Menu {
             if states.is_disabled(index) {
                 continue;
             }
-            // The shallowest enabled state needs no reason.
+            // The shallowest enabled state is always a candidate.
             let current = *chosen.get_or_insert(index);
             let is_too_slow = state.exit_latency_ns as i64 > forecast.latency_limit_ns;
             let pays = state.target_residency_ns <= predicted_ns;
@@ -381,11 +380,11 @@ impl Menu {
             }
             chosen = Some(index);
         }
-        // Without any enabled state only state 0 is left.
+        // If no state is enabled, only state 0 is left.
         (chosen.unwrap_or(0), predicted_ns)
     }
 
-    /// Ends the search at `next`, the first state that the forecast doesn't pay for.
+    /// Ends the search at `next`, the first state that doesn't fit the forecast.
     #[inline]
     fn stop_before(
         &self,
@@ -403,8 +402,8 @@ impl Menu {
         } else if predicted_ns < self.tick_period_ns {
             (current, predicted_ns)
         } else if !context.tick_stopped {
-            // A shallow choice for a long forecast: as if the stay were just what the state needs,
-            // so that the tick goes on and the next one looks again.
+            // A shallow choice despite a long forecast: pretend that the stay is just what the state needs,
+            // so that the tick continues and the choice is made again.
             (current, current_residency_ns as u64)
         } else {
             let is_shallow = current_residency_ns < self.tick_period_ns as i64;
@@ -413,7 +412,7 @@ impl Menu {
         }
     }
 
-    /// Whether `next` is worth it just for not polling.
+    /// Whether `next` should be used just to avoid polling.
     #[inline]
     fn replaces_polling(&self, next: StateIndex, states: States<'_>, forecast: Forecast) -> bool {
         let residency_ns = states.target_residency_ns(next);
@@ -425,7 +424,7 @@ impl Menu {
             && residency_ns as u64 <= self.next_timer_ns
     }
 
-    /// Decides on the tick, and gives way to a shallower state if the tick would cut this one short.
+    /// Decides whether to stop the tick. Chooses a shallower state if the tick would cut this one short.
     #[inline]
     fn settle_tick(
         &self,
@@ -445,13 +444,13 @@ impl Menu {
     }
 }
 
-/// 6.1's latency limit: the more tasks wait for I/O, the less of the forecast may be spent on waking.
+/// 6.1's latency limit: the more tasks wait for I/O, the less of the forecast may be exit latency.
 #[inline]
 fn tightened_limit_ns(context: &Context<'_>, predicted_ns: u64) -> i64 {
-    // The kernel's sum is an int; a divisor of 0 can't come out, because the sum is odd.
+    // The kernel's sum is an int. The divisor can't be 0, because the sum is odd.
     let divisor = 1_u32.wrapping_add(context.iowait_count.wrapping_mul(10)) as i32 as u64;
     let interactive_ns = if divisor == 1 { predicted_ns } else { predicted_ns / divisor };
-    // Compared as unsigned numbers: a negative limit counts as none.
+    // Compared as unsigned, so a negative limit means none.
     (context.latency_limit_ns as u64).min(interactive_ns) as i64
 }
 

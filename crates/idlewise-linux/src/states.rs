@@ -1,14 +1,14 @@
 //! The state table in the kernel's types: times are signed, and there are always ten slots.
 //!
-//! A driver's array is larger than the number of its states and the rest is zero, and governors
-//! reach into the rest: `ladder` with one polling state starts at state 1. Reading past the table
-//! therefore gives a state of zeros instead of a panic.
+//! A driver's array is larger than its number of states, and the rest of it is zero. Governors may read
+//! that rest: `ladder` with a single polling state starts at state 1. So reading past the table returns a
+//! state of zeros instead of panicking.
 
 use idlewise_core::{Context, DisabledMask, IdleState, STATE_COUNT_MAX, StateIndex};
 
 const EMPTY_SLOT: IdleState = IdleState::new(0, 0);
 
-/// The states of one CPU and which of them are off.
+/// The states of one CPU, and which of them are disabled.
 #[derive(Clone, Copy)]
 pub(crate) struct States<'a> {
     slots: &'a [IdleState],
@@ -38,7 +38,7 @@ impl<'a> States<'a> {
         self.slots.get(index).unwrap_or(&EMPTY_SLOT)
     }
 
-    /// The states themselves, shallowest first.
+    /// The states of the table, shallowest first.
     #[inline]
     pub(crate) fn slots(self) -> &'a [IdleState] {
         self.slots
@@ -65,8 +65,8 @@ impl<'a> States<'a> {
         self.disabled.contains(index)
     }
 
-    /// The deepest enabled state above `limit` whose target residency fits into `span_ns`; the
-    /// shallowest enabled one if none fits, and `limit` itself if nothing above it is enabled.
+    /// The deepest enabled state above `limit` whose target residency fits into `span_ns`, or the
+    /// shallowest enabled one if none fits, or `limit` itself if nothing above it is enabled.
     #[inline]
     pub(crate) fn shallower_within(self, limit: StateIndex, span_ns: i64) -> StateIndex {
         let mut found = limit;

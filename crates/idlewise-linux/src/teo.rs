@@ -2,53 +2,53 @@
 //!
 //! Observation
 //! -----------
-//! On most machines timers end far more stays than anything else, and when the next timer fires is
-//! known. So the deepest state that the next timer allows is right, except where other interrupts come
-//! first. What counts is then not how long such stays are on average but which state they would have
-//! paid for; a rare long stay does not outweigh many short ones.
+//! On most machines timers end far more stays than anything else, and the time of the next timer is known.
+//! So the deepest state that the next timer allows is right, unless other interrupts come first. What
+//! matters then is not how long such stays are on average, but which state they would have justified: a
+//! rare long stay does not outweigh many short ones.
 //!
 //! Terms
 //! -----
 //! - *Bin* i holds lengths from state i's target residency up to the next state's. The last is open.
 //! - The *sleep length* is the time to the next timer.
-//! - A stay is a *hit* of bin i if stay and sleep length fall into i: the timer ended it, or as good as.
+//! - A stay is a *hit* of bin i if stay and sleep length both fall into i: the timer ended it, or nearly so.
 //! - It is an *intercept* of bin i if the stay falls into i and the sleep length into a deeper bin:
 //!   something else came first.
-//! - *Metrics*: hits and intercepts of each bin, each a sum of pulses of 1,024 that fades by an eighth with
-//!   every stay. Their *total* therefore never exceeds 8,192 or so.
+//! - *Metrics*: the hits and intercepts of each bin. Each is a sum of pulses of 1,024 that loses an eighth
+//!   with every stay. So their *total* never exceeds about 8,192.
 //!
 //! Learning
 //! --------
-//! Before a selection the last stay enters the metrics. Its length is measured, less half of the exit
-//! latency, since wake-ups are rarely as slow as the worst case. If the tick or polling's time limit ended it, or it
-//! lasted as long as the timer promised, the timer is taken to have ended it: a hit.
+//! Each selection first adds the last stay to the metrics. Its length is the measured one minus half the
+//! exit latency, because wake-ups are rarely as slow as the worst case. If the tick or the polling limit
+//! ended it, or if it lasted as long as the timer promised, it counts as ended by the timer: a hit.
 //!
 //! Selecting
 //! ---------
 //! 1. The candidate is the deepest enabled state (6.1: that the sleep length allows).
-//! 2. If intercepts above the candidate outnumber all stays that were not hits above it,
-//!    the CPU will likely wake early. Then go up, state by state, until more than half of those
-//!    intercepts lie in between: stays mostly lasted that long.
-//! 3. A state slower than the latency limit gives way to the deepest quick one.
-//! 4. 6.12 reads the timers only here, and not if the candidate is shallow anyway.
-//! 5. The tick goes on if the state polls or less than a tick is expected; a state that this tick would
-//!    cut short gives way to a shallower one.
+//! 2. If there are more intercepts above the candidate than stays that were not hits above it, the CPU will
+//!    probably wake early. Then go up, state by state, until more than half of those intercepts lie in
+//!    between, since stays mostly lasted that long.
+//! 3. A state above the latency limit is replaced by the deepest one within it.
+//! 4. 6.12 reads the timers only now, and not if the candidate is shallow anyway.
+//! 5. The tick continues if the state polls or the expected stay is below a tick. A state that this tick
+//!    would cut short is replaced by a shallower one.
 //!
 //! Releases
 //! --------
-//! 6.1.192 reads the timers each time, first. It also keeps the bins of the last nine stays that were
-//! intercepts: five of nine above the candidate are a reason to go up even if the metrics, which
-//! fade slowly, say nothing yet. And it takes the middle of a bin as the expected length.
+//! 6.1.192 always reads the timers first. It also keeps the bins of the last nine stays that were
+//! intercepts. If five of the nine lie above the candidate, that is a reason to go up even if the metrics,
+//! which fade slowly, do not show it yet. It expects a stay of the length in the middle of the bin.
 //!
-//! 6.12.117 reads the timers last, drops the nine, and counts hits beyond one tick in a bin of their own
-//! (*tick hits*) if the deepest state's residency is below a tick: with them the metrics tell whether
-//! stopping the tick pays.
+//! 6.12.117 reads the timers last and does without the nine. If the deepest state's target residency is
+//! below a tick, it counts hits beyond one tick in a bin of their own (*tick hits*). With them the metrics
+//! show whether stopping the tick pays off.
 //!
 //! Known limitations
 //! -----------------
-//! - With the kernel's zeroed device the first selection learns from a stay that never was: a hit.
-//! - The latency limit may lead to state 0 although that is disabled.
-//! - A stopped tick is respected by not going up to states below one tick, but step 3 doesn't look.
+//! - With the kernel's zeroed device, the first selection learns from a stay that never happened: a hit.
+//! - The latency limit may lead to state 0 even if that is disabled.
+//! - With the tick stopped it does not go up to states below one tick, but step 3 does not check that.
 
 use core::hint::select_unpredictable;
 
@@ -62,20 +62,20 @@ use crate::states::States;
 
 /// What one stay adds to a metric.
 const PULSE: u32 = 1_024;
-/// A metric loses an eighth with each stay.
+/// A metric loses one eighth with each stay.
 const FADE_SHIFT: u32 = 3;
-/// How many of the last stays 6.1 remembers one by one.
+/// The number of recent stays that 6.1 remembers individually.
 const RECENT_COUNT: usize = 9;
-/// Room for the bins and [`NO_BIN`]; a power of two, so that an index is bounded by a mask.
+/// Room for the bins and [`NO_BIN`]. A power of two, so that a mask bounds the index.
 const SLOT_COUNT: usize = 16;
-/// The bin of a stay that was no intercept. It is counted as the others are: which stays are
+/// The bin of a stay that was no intercept. It is counted like the others, because which stays are
 /// intercepts is too random for a branch.
 const NO_BIN: u8 = SLOT_COUNT as u8 - 1;
 
 /// A release of teo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TeoRelease {
-    /// Debian's 6.1.192-2: timers first, and the last nine stays one by one.
+    /// Debian's 6.1.192-2: timers first, and the last nine stays individually.
     V6_1,
     /// Debian's 6.12.117-1: timers last, and hits beyond one tick.
     V6_12,
@@ -92,12 +92,12 @@ struct Bin {
 #[derive(Clone, Debug)]
 struct Metrics {
     bins: [Bin; STATE_COUNT_MAX],
-    /// 6.12: hits beyond one tick, if the deepest state's residency is below that.
+    /// 6.12: hits beyond one tick, if the deepest state's target residency is below that.
     tick_hits: u32,
     total: u32,
 }
 
-/// 6.1: which of the last nine stays were intercepts, and of which bin.
+/// 6.1: which of the last nine stays were intercepts, and their bins.
 #[derive(Clone, Debug)]
 struct RecentIntercepts {
     bins: [u8; RECENT_COUNT],
@@ -112,13 +112,13 @@ pub struct Teo {
     tick_period_ns: i64,
     metrics: Metrics,
     recent: RecentIntercepts,
-    /// At the last selection; [`FAR_AWAY_NS`] if the timers were not read.
+    /// From the last selection; [`FAR_AWAY_NS`] if the timers were not read.
     sleep_length_ns: i64,
     span: Span,
 }
 
-/// The time from selection to reflection, the loop's own work included. The kernel keeps both in one
-/// field; a selection without reflection is never learnt from.
+/// The time from selection to reflection, including the loop's own work. The kernel keeps both in one
+/// field. Nothing is learnt from a selection without reflection.
 #[derive(Clone, Copy, Debug)]
 enum Span {
     SelectedAt { clock_ns: u64 },
@@ -133,25 +133,25 @@ struct Above {
     recent: u32,
 }
 
-/// What a walk down the enabled states found.
+/// The result of a walk down the enabled states.
 #[derive(Clone, Copy)]
 struct Candidate {
     shallowest: StateIndex,
     deepest: StateIndex,
-    /// The deepest within the latency limit; 0 if none is, even if 0 is disabled.
+    /// The deepest within the latency limit, or 0 if there is none, even if 0 is disabled.
     deepest_quick: StateIndex,
     /// Above `deepest`.
     above: Above,
 }
 
-/// A state, and how long the CPU is expected to stay.
+/// A state, and the expected length of the stay.
 #[derive(Clone, Copy)]
 struct Choice {
     state: StateIndex,
-    /// The shallowest that a correction may lead to.
+    /// The shallowest state that a correction may choose.
     shallowest: StateIndex,
     expected_ns: i64,
-    /// To the nearer of timer and tick.
+    /// Time to the timer or the tick, whichever is first.
     next_event_ns: i64,
 }
 
@@ -180,7 +180,7 @@ impl RecentIntercepts {
         self.next = if usize::from(self.next) + 1 < RECENT_COUNT { self.next + 1 } else { 0 };
     }
 
-    /// All of them; the counts follow.
+    /// All stays. The counts follow from them.
     fn oldest_first(&self) -> impl Iterator<Item = u8> {
         let (newer, older) = self.bins.split_at(usize::from(self.next) % RECENT_COUNT);
         older.iter().chain(newer).copied()
@@ -188,7 +188,7 @@ impl RecentIntercepts {
 }
 
 impl Teo {
-    /// A governor without history. `tick_period_ns` as [`idlewise_core::tick_period_ns`] gives it.
+    /// Creates a governor without history. See [`idlewise_core::tick_period_ns`] for `tick_period_ns`.
     pub const fn new(release: TeoRelease, tick_period_ns: u32) -> Self {
         Teo {
             release,
@@ -200,7 +200,7 @@ impl Teo {
         }
     }
 
-    /// Enters the stay in `entered` into the metrics.
+    /// Adds the stay in `entered` to the metrics.
     #[inline]
     fn learn(&mut self, states: States<'_>, entered: StateIndex, last_residency_ns: u64) {
         let stay_ns = self.stay_ns(states, entered, last_residency_ns);
@@ -212,14 +212,15 @@ impl Teo {
             bin.hits -= bin.hits >> FADE_SHIFT;
             bin.intercepts -= bin.intercepts >> FADE_SHIFT;
             sum += bin.hits + bin.intercepts;
-            // Signed against the sleep length, which may be overdue; unsigned against the stay.
+            // Compared as signed with the sleep length, which may be overdue, and as unsigned with the
+            // stay.
             let timer_reaches = state.target_residency_ns as i64 <= self.sleep_length_ns;
             let stay_reaches = timer_reaches & (state.target_residency_ns <= stay_ns);
             timer_bin = if timer_reaches { index } else { timer_bin };
             stay_bin = if stay_reaches { index } else { stay_bin };
         }
         *tick_hits -= *tick_hits >> FADE_SHIFT;
-        // The pulse that follows is in already.
+        // This already includes the pulse that follows.
         *total = sum + *tick_hits + PULSE;
 
         let counts_ticks = self.release == TeoRelease::V6_12
@@ -227,7 +228,7 @@ impl Teo {
         let timer_is_beyond = counts_ticks && self.sleep_length_ns >= self.tick_period_ns;
         let is_tick_hit = timer_is_beyond && stay_ns >= self.tick_period_ns as u64;
         let is_hit = timer_bin == stay_bin && !timer_is_beyond;
-        // As random as the stays, so without a branch.
+        // The conditions are as random as the stays, so this avoids a branch.
         let pulse = |is_it: bool| if is_it { PULSE } else { 0 };
         *tick_hits += pulse(is_tick_hit);
         if let Some(bin) = bins.get_mut(stay_bin) {
@@ -239,7 +240,7 @@ impl Teo {
         }
     }
 
-    /// How long the CPU was asleep; `u64::MAX` if the timer may be taken to have ended it.
+    /// How long the CPU was asleep; `u64::MAX` if the stay counts as ended by the timer.
     #[inline]
     fn stay_ns(&self, states: States<'_>, entered: StateIndex, last_residency_ns: u64) -> u64 {
         let span_ns = match self.span {
@@ -254,8 +255,8 @@ impl Teo {
         select_unpredictable(last_residency_ns >= latency_ns, asleep_ns, last_residency_ns / 2)
     }
 
-    /// The enabled states whose target residency is at most `span_ns`; of those beyond, at most the
-    /// shallowest enabled one. `None` if all states are disabled.
+    /// Walks the enabled states whose target residency is at most `span_ns`, and at most one beyond: the
+    /// shallowest enabled one. Returns `None` if all states are disabled.
     #[inline]
     fn candidate(
         &self,
@@ -289,15 +290,15 @@ impl Teo {
         candidate
     }
 
-    /// Intercepts above the candidate outnumber all stays but the hits above it.
+    /// Whether intercepts above the candidate outnumber all stays except the hits above it.
     #[inline]
     fn is_often_intercepted(&self, above: Above) -> bool {
         2 * above.intercepts > self.metrics.total.wrapping_sub(above.hits)
     }
 
-    /// Goes up from `candidate` to the first state down to which most intercepts lie (`is_majority`
-    /// of the sums in between). If that is disabled or not `is_deep_enough` for a stopped tick, the
-    /// last state on the way that was both.
+    /// Goes up from `candidate` to the first state with most intercepts at or below it (`is_majority` of
+    /// the sums in between). If that state is disabled or not `is_deep_enough` for a stopped tick, returns
+    /// the last state on the way that was both enabled and deep enough.
     #[inline]
     fn intercepting_state(
         &self,
@@ -318,14 +319,14 @@ impl Teo {
             if is_enabled && is_deep_enough(index) {
                 suitable = index;
             } else if is_enabled && suitable == candidate {
-                // States further up are shallower still.
+                // States further up are even shallower.
                 break;
             }
         }
         candidate
     }
 
-    /// 6.1: the timers are read first, and the metrics may only make the answer shallower.
+    /// 6.1: the timers are read first, and the metrics may only lead to a shallower state.
     #[inline]
     fn select_timers_first(&mut self, states: States<'_>, context: &Context<'_>) -> Decision {
         let SleepLength { sleep_length_ns, next_event_ns } = context.sleep_length();
@@ -337,14 +338,14 @@ impl Teo {
             choice.state = found.deepest;
             if found.deepest != found.shallowest {
                 choice = self.heed_intercepts(states, context, found, choice);
-                // The expected length stays as it was.
+                // The expected length does not change.
                 choice.state = choice.state.min(found.deepest_quick);
             }
         }
         self.settle_tick(states, context, choice)
     }
 
-    /// 6.1: a shallower choice if intercepts are likely, by the metrics or by the last nine stays.
+    /// 6.1: a shallower choice if intercepts are likely by the metrics or by the last nine stays.
     #[inline]
     fn heed_intercepts(
         &self,
@@ -376,7 +377,7 @@ impl Teo {
         }
     }
 
-    /// 6.12: the metrics first; the timers only if a state deep enough to matter is left.
+    /// 6.12: the metrics come first, and the timers only if a state deep enough to matter is left.
     #[inline]
     fn select_timers_last(&mut self, states: States<'_>, context: &Context<'_>) -> Decision {
         self.sleep_length_ns = FAR_AWAY_NS;
@@ -390,7 +391,8 @@ impl Teo {
         };
         let tick_half_ns = self.tick_period_ns / 2;
         if found.deepest == found.shallowest {
-            // Nothing to choose: only the tick, for which a state that pays soon expects little.
+            // There is no choice of state, only of the tick. A state with a short target residency expects
+            // a short stay.
             let expected_ns = states.target_residency_ns(found.deepest);
             let state = found.deepest;
             let choice =
@@ -401,8 +403,8 @@ impl Teo {
         let state = uncapped.min(found.deepest_quick);
         let is_shallow = states.is_polling(0) && states.target_residency_ns(state) < SHORT_STAY_NS;
         if uncapped == 0 {
-            // Intercepts led here. Without the sleep length nobody could tell afterwards whether
-            // they were right.
+            // Intercepts led here. Without the sleep length it could not be checked later whether they were
+            // right.
             self.sleep_length_ns = context.sleep_length().sleep_length_ns;
         }
         if state == 0 || is_shallow {
@@ -430,7 +432,7 @@ impl Teo {
         self.intercepting_state(states, found.deepest, is_majority, is_deep_enough)
     }
 
-    /// 6.12: reads the timers, and gives way to them.
+    /// 6.12: reads the timers, and takes a shallower state if they require it.
     #[inline]
     fn fit_to_timers(
         &mut self,
@@ -449,14 +451,14 @@ impl Teo {
         };
         let intercepts: u32 = self.metrics.bins.iter().map(|bin| bin.intercepts).sum();
         let total = self.metrics.total;
-        // More than five in eight stays end before the tick would: stopping it is in vain.
+        // If more than five in eight stays end before the tick would, stopping it is in vain.
         let ends_before_tick = states.target_residency_ns(state) < self.tick_period_ns
             && intercepts > total / 2 + total / 8;
         let expected_ns = if ends_before_tick { self.tick_period_ns / 2 } else { sleep_length_ns };
         Choice { state, shallowest, expected_ns, next_event_ns }
     }
 
-    /// Decides on the tick, and gives way to a shallower state if the tick would cut this one short.
+    /// Decides whether to stop the tick. Chooses a shallower state if the tick would cut this one short.
     #[inline]
     fn settle_tick(&self, states: States<'_>, context: &Context<'_>, choice: Choice) -> Decision {
         let Choice { state, shallowest, expected_ns, next_event_ns } = choice;
@@ -475,7 +477,7 @@ impl Governor for Teo {
     #[inline]
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
         let states = States::of(context);
-        // A refused entry leaves nothing to learn from.
+        // There is nothing to learn from a refused entry.
         if let Some(entered) = device.last_state.take() {
             self.learn(states, entered, device.last_residency_ns);
         }
@@ -489,8 +491,7 @@ impl Governor for Teo {
     #[inline]
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         device.last_state = Some(outcome.entered);
-        // The tick, or polling's time limit, ended the stay for want of anything else: the CPU
-        // might have slept until the timer.
+        // Only the tick, or the polling limit, ended the stay. The CPU might have slept until the timer.
         let was_rescued = device.poll_time_limit
             || outcome.got_tick && self.sleep_length_ns > self.tick_period_ns;
         let span_ns = if was_rescued {
@@ -507,7 +508,7 @@ impl Governor for Teo {
     }
 
     fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
-        // The other form holds a time of day; it stands only between select and reflect.
+        // The other variant holds a time of day, and only exists between select and reflect.
         let Span::Lasted { span_ns } = self.span else { return false };
         note(span_ns as u64);
         note(self.sleep_length_ns as u64);

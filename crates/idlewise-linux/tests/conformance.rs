@@ -1,4 +1,4 @@
-//! Every log in `conformance/decisions/` against the governor that its name tells.
+//! Checks every log in `conformance/decisions/` against the governor in its name.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read};
@@ -25,7 +25,7 @@ fn unpacked(path: &Path) -> String {
     text
 }
 
-/// The governor and the table of `<series>-<governor>-<table>-hz250`, which a CPU may follow.
+/// The governor and the table in `<series>-<governor>-<table>-hz250`, which a CPU may follow.
 fn spec_and_table(stem: &str) -> (&'static GovernorSpec, &str) {
     let (stem, _cpu) = stem.split_once("-hz250").expect("all logs here have HZ = 250");
     let candidates = GOVERNORS.iter().filter_map(|spec| {
@@ -52,7 +52,7 @@ fn decides_as_the_kernel_in_every_log() {
         let Some(stem) = name.strip_suffix(".csv.xz") else { continue };
         let replay = replay(stem, &unpacked(&path));
         assert_eq!(replay.first_mismatch, None, "{name}");
-        // Those of kernels that ran have as many as these decided.
+        // Logs of running kernels have as many rows as those made decisions.
         let is_generated = stem.ends_with("-hz250");
         assert!(replay.row_count == 3_000 || !is_generated && replay.row_count > 1_500, "{name}");
         seen.push(spec_and_table(stem).0.id);

@@ -1,9 +1,9 @@
-//! The two sides of the proposed `min()` for menu (January 2026, not merged), on the states that the
-//! proposal names: Sapphire Rapids with package C6.
+//! Both sides of the proposed `min()` for menu (January 2026, not merged), on the states that the proposal
+//! names: Sapphire Rapids with package C6.
 //!
-//! With the tick stopped nothing corrects a forecast that was too short. The release therefore goes by
-//! the timer, and pays C6's exit for each interrupt that comes earlier; `min()` goes by the forecast,
-//! and if no interrupt comes it waits in a shallow state for the timer.
+//! With the tick stopped, nothing corrects a forecast that was too short. So the release uses the timer,
+//! and pays C6's exit latency for each interrupt that comes earlier. `min()` uses the forecast, and waits
+//! in a shallow state for the timer if no interrupt comes.
 
 use idlewise_core::tick_period_ns;
 use idlewise_core::{
@@ -36,7 +36,7 @@ impl Cpu {
         let mut cpu = Cpu { states: sapphire_rapids(), governor, device: Device::default() };
         for _ in 0..8 {
             cpu.select(timer_ns);
-            // Polling has no exit latency to deduct, so the stay is learnt as it is.
+            // Polling has no exit latency to subtract, so the stay is learnt unchanged.
             cpu.woken_after(POLL, stay_ns);
         }
         cpu
@@ -67,7 +67,7 @@ fn min_avoids_c6_for_interrupts_every_500_us_before_a_timer_in_10_ms() {
 
     assert_eq!(release.select(timer_ns).state, C6);
     assert_eq!(min.select(timer_ns).state, C1E);
-    // 10 ms are more than two ticks of 4 ms away, so this variant still goes by the timer.
+    // 10 ms is more than two ticks of 4 ms, so this variant still uses the timer.
     assert_eq!(safe_range.select(timer_ns).state, C6);
 }
 
@@ -88,12 +88,12 @@ fn min_stays_shallow_until_a_timer_seconds_away() {
     let mut release = Cpu::with_history(MenuRelease::V6_12, 250, timer_ns, stay_ns);
     let mut min = Cpu::with_history(MenuRelease::V6_12_MIN, 250, timer_ns, stay_ns);
 
-    // The interrupts end here. The released rule sleeps deeply; min() waits five seconds in C1E, since
-    // a stopped tick can't end the stay and nothing else will.
+    // The interrupts end here. The released rule sleeps deeply; min() waits five seconds in C1E, because a
+    // stopped tick can't end the stay and nothing else will.
     assert_eq!(release.select(timer_ns), Decision { state: C6, stop_tick: true });
     assert_eq!(min.select(timer_ns), Decision { state: C1E, stop_tick: true });
 
-    // And it takes more than one such stay to unlearn: the second is no shorter.
+    // It takes more than one such stay to unlearn: the second is no shorter.
     min.woken_after(C1E, timer_ns as u64);
     assert_eq!(min.select(timer_ns).state, C1E);
 }

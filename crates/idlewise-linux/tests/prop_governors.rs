@@ -1,5 +1,5 @@
-//! What holds for any input: no panic, and an answer from the table that is enabled where the kernel
-//! promises that.
+//! Properties that hold for any input: no panic, and a decision within the table, which is enabled where
+//! the kernel promises that.
 
 use idlewise_core::tick_period_ns;
 use idlewise_core::{
@@ -9,7 +9,7 @@ use idlewise_core::{
 use idlewise_linux::{GOVERNORS, GovernorSpec};
 use proptest::prelude::*;
 
-/// One call of select and what came of it. Fields that the kernel would never see are included.
+/// One call of select and its outcome. This includes fields that the kernel would never see.
 #[derive(Clone, Debug)]
 struct Stay {
     sleep_length: SleepLength,
@@ -19,7 +19,7 @@ struct Stay {
     iowait_count: u32,
     now_ns: u64,
     residency_ns: u64,
-    /// 0 to 9 enters that state (modulo the table), anything else is a refusal.
+    /// 0 to 9 enters that state (modulo the table); anything else is a refusal.
     entered: usize,
     is_overruled: bool,
     got_tick: bool,
@@ -67,17 +67,17 @@ prop_compose! {
     }
 }
 
-/// Whether the kernel would answer `state`, which is disabled.
+/// Whether the kernel would select `state`, which is disabled.
 fn may_be_disabled(spec: &GovernorSpec, context: &Context<'_>, state: StateIndex) -> bool {
     let states = context.states.as_slice().iter().enumerate();
     let mut enabled = states.filter(|&(index, _)| !context.disabled.contains(index));
-    // ladder and haltpoll do not look; what is alone, or all disabled, is no choice.
+    // ladder and haltpoll don't check. With a single state, or with all disabled, there is no choice.
     let looks = spec.name.starts_with("menu") || spec.name == "teo";
     if !looks || context.states.len() == 1 || enabled.clone().next().is_none() {
         return true;
     }
-    // Only a latency limit can lead to a disabled state, and then to state 0: menu goes there if no
-    // latency at all is allowed, teo if it met an enabled state that is too slow.
+    // Only a latency limit can lead to a disabled state, which is then state 0. menu selects it if no
+    // latency at all is allowed, teo if it found an enabled state above the limit.
     let limit_ns = context.latency_limit_ns;
     let leads_there = if spec.name == "teo" {
         enabled.any(|(_, state)| state.exit_latency_ns as i64 > limit_ns)

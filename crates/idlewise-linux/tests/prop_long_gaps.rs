@@ -1,5 +1,5 @@
-//! Stays that repeat within a gap are counted, not replayed one by one; and the tally is that of a
-//! replay which takes each by itself.
+//! Stays that repeat within a gap are counted instead of replayed one by one. The tally must be the same as
+//! that of a replay which takes each stay by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 const TICK_NS: u32 = 4_000_000;
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// The naive twin: a governor that does not tell what it remembers, so each stay is replayed.
+/// The naive twin: a governor that does not report its memory, so each stay is replayed.
 struct StayByStay(Box<dyn Governor>);
 
 impl Governor for StayByStay {
@@ -32,7 +32,7 @@ impl Governor for StayByStay {
     }
 }
 
-/// Counts how often it is asked.
+/// Counts how often it is called.
 struct Counted<G>(G, Arc<AtomicU64>);
 
 impl<G: Governor> Governor for Counted<G> {
@@ -50,7 +50,7 @@ impl<G: Governor> Governor for Counted<G> {
     }
 }
 
-/// Answers by a sequence that comes again, and says where in it it is.
+/// Repeats a sequence of decisions, and reports its place in it.
 #[derive(Clone, Debug)]
 struct Scripted {
     answers: Vec<(usize, bool)>,
@@ -74,7 +74,7 @@ impl Governor for Scripted {
 
 type MakeGovernor = Box<dyn Fn() -> Box<dyn Governor>>;
 
-/// All governors of this crate, the bounds, and one that answers differently stay after stay.
+/// All governors of this crate, the bounds, and one that decides differently stay after stay.
 fn governors(script: &Scripted) -> Vec<(&'static str, MakeGovernor)> {
     let mut all: Vec<(&'static str, MakeGovernor)> = Vec::new();
     for spec in GOVERNORS {
@@ -112,7 +112,7 @@ fn tally(governor: &mut dyn Governor, setting: Setting, gaps: &[IdleGap]) -> Tal
 }
 
 prop_compose! {
-    /// Milliseconds and seconds, in which a polling CPU is asked thousands of times.
+    /// Milliseconds and seconds, in which a polling CPU makes thousands of decisions.
     fn any_gap()(
         gap_ns in prop_oneof![0..20_000_000_u64, 0..3_000_000_000_u64],
         sleep_length_ns in prop::option::of(0..4_000_000_000_u64),
@@ -129,7 +129,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// States of any latency; some poll, promote themselves, or take longer than any stay to pay.
+    /// States of any latency. Some poll, promote themselves, or have a target residency above any stay.
     fn any_table()(
         polls in prop::bool::weighted(0.7),
         promotes in any::<bool>(),
@@ -177,7 +177,7 @@ proptest! {
         for (name, make) in governors(&script) {
             let expected = tally(&mut StayByStay(make()), setting, &gaps);
             prop_assert_eq!(&tally(&mut *make(), setting, &gaps), &expected, "{}", name);
-            // What a comparison charges to each gap is the same too, to the last bit.
+            // What a comparison charges to each gap must also be the same, to the last bit.
             let mut side = governor_side(make(), setting, &costs);
             let mut naive = governor_side(Box::new(StayByStay(make())), setting, &costs);
             for gap in &gaps {
@@ -193,10 +193,10 @@ fn spr() -> StateTable {
     StateTable::new(&[IdleState::POLL, c1, c1e, IdleState::new(290_000, 800_000)]).unwrap()
 }
 
-/// The gaps that may hold most stays: no timer, or one that has passed.
+/// The gaps that can hold the most stays: those without a timer, or with one in the past.
 #[test]
 fn asks_a_few_thousand_times_in_gaps_of_ten_days() {
-    // Answers that differ stay after stay, the tick never stopped.
+    // Decisions that differ stay after stay, with the tick never stopped.
     let script =
         Scripted { answers: vec![(0, false), (2, false), (0, false), (1, false)], next: 0 };
     for latency_limit_ns in [None, Some(0), Some(1_500)] {
@@ -215,7 +215,7 @@ fn asks_a_few_thousand_times_in_gaps_of_ten_days() {
     }
 }
 
-/// A timer that is set but that nobody reads does not matter.
+/// A timer that is set but never read does not matter.
 #[test]
 fn polls_for_ten_days_under_a_timer_that_is_not_read() {
     let gap = IdleGap { sleep_length_ns: Some(11 * DAY_NS), ..gap(10 * DAY_NS) };
@@ -223,7 +223,7 @@ fn polls_for_ten_days_under_a_timer_that_is_not_read() {
     let mut governor = Counted(Fixed::Shallowest, Arc::clone(&asked));
     let tally = tally(&mut governor, Setting::new(spr(), TICK_NS), &[gap]);
     assert!(asked.load(Relaxed) < 20_000);
-    // A tick each 4 ms; its work does not delay the next.
+    // A tick every 4 ms, whose work does not delay the next.
     let tick_count = (10 * DAY_NS - 1_234_567).div_ceil(TICK_NS.into());
     assert_eq!(tally.tick_wake_count, tick_count);
 }

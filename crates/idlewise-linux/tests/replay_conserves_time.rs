@@ -1,5 +1,5 @@
-//! Replay conserves time, for every governor: residencies and busy time add up to the log's span,
-//! to within the exit latencies that reach beyond gaps.
+//! Replay conserves time with every governor: residencies and busy time add up to the log's span, except
+//! for exit latencies that reach beyond their gaps.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn on_the_bundled_logs() {
             lane.replay(&gaps);
             let tally = lane.tally();
             let overrun_ns = tally.overruns.sum_ns();
-            // Work that reached beyond a gap is the only time counted twice.
+            // Only work that reached beyond its gap is counted twice.
             let replayed_ns = tally.stay_ns() + tally.work_ns + busy_ns;
             assert_eq!(replayed_ns, span_ns + overrun_ns, "{} on {name}", spec.id);
             let longest_ns = 290_000 + DEFAULT_TICK_WORK_NS;

@@ -6,7 +6,7 @@ use crate::Machine;
 
 static FOLDER: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/machines");
 
-/// The ids of all bundled machines, sorted.
+/// Returns the ids of all bundled machines, sorted.
 pub fn bundled_ids() -> impl Iterator<Item = &'static str> {
     let paths = FOLDER.files().map(|file| file.path());
     let paths = paths.filter(|path| path.extension().is_some_and(|ending| ending == "toml"));
@@ -15,7 +15,7 @@ pub fn bundled_ids() -> impl Iterator<Item = &'static str> {
     ids.into_iter()
 }
 
-/// The bundled machine of that id, in any case; `None` if there is none.
+/// Returns the bundled machine with this id, ignoring case, or `None` if there is none.
 ///
 /// ```
 /// assert_eq!(idlewise_machine::bundled("SPR").unwrap().id, "spr");
@@ -27,7 +27,7 @@ pub fn bundled(id: &str) -> Option<Machine> {
     Some(Machine::from_toml(text).expect("a test reads every file"))
 }
 
-/// All bundled machines, sorted by id.
+/// Returns all bundled machines, sorted by id.
 pub fn bundled_machines() -> impl Iterator<Item = Machine> {
     bundled_ids().filter_map(bundled)
 }

@@ -1,4 +1,4 @@
-//! What a machine file must hold, and in which line it does not.
+//! The rules for a machine file, and the line that breaks one.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ use crate::{Machine, MachineError, MachineState, nearest_name};
 
 /// Far beyond the day that a state table allows, and small enough to be exact in nanoseconds.
 const MICROSECONDS_MAX: f64 = 1e12;
-/// A core of a megawatt. The mean of two powers of 1e200 would be infinite.
+/// A megawatt per core. The mean of two powers of 1e200 would be infinite.
 const MILLIWATTS_MAX: f64 = 1e9;
 /// The longest id or state name; the kernel's have 16 characters at most (`CPUIDLE_NAME_LEN`).
 const WORD_CHAR_COUNT_MAX: usize = 64;
 
-/// What a fault is about.
+/// Where a fault is.
 enum Place {
     Machine,
     Id,
@@ -27,9 +27,9 @@ impl Machine {
     /// Reads a machine from the text of its file.
     ///
     /// # Errors
-    /// [`MachineError::Invalid`]: a line that is not TOML, a field that is missing, unknown or of the
-    /// wrong kind, or states that are not a table. A machine without states is no error here; see
-    /// [`Machine::table`].
+    /// [`MachineError::Invalid`] for a line that is not TOML, a field that is missing, unknown or of the
+    /// wrong type, or states that do not make a valid table. A machine without states is not an error here;
+    /// see [`Machine::table`].
     pub fn from_toml(text: &str) -> Result<Self, MachineError> {
         let machine: Machine = toml::from_str(text).map_err(|error| MachineError::Invalid {
             line: error.span().map(|span| line_of(text, span.start)),
@@ -40,16 +40,16 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Checks what serde does not: that names are words, the states are a table (or none), and no
-    /// source stands without its power.
+    /// Checks what serde does not: names are single words, the states make a valid table (or there are
+    /// none), and no source is given without its power.
     ///
     /// # Errors
-    /// [`MachineError::Invalid`], without a line.
+    /// [`MachineError::Invalid`] without a line.
     pub fn check(&self) -> Result<(), MachineError> {
         self.look().map_err(|(_, message)| MachineError::Invalid { line: None, message })
     }
 
-    /// The first fault.
+    /// Returns the first fault.
     fn look(&self) -> Result<(), (Place, String)> {
         let words = self.states.iter().enumerate();
         let words = words.map(|(index, state)| (Place::State(index), "state name", &state.name));
@@ -95,7 +95,7 @@ impl Machine {
     }
 }
 
-/// Ids and state names are typed on command lines and printed in columns.
+/// Checks a word: ids and state names are typed on command lines and printed in columns.
 fn word_fault(what: &str, word: &str) -> Option<String> {
     let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == ',';
     let char_count = word.chars().count();
@@ -108,7 +108,7 @@ fn word_fault(what: &str, word: &str) -> Option<String> {
         .then(|| format!("{what} {word:?} is empty or has a space, a comma or a slash: use a word"))
 }
 
-/// A field that has no meaning where the power is not given.
+/// Checks for a field that has no meaning because the power is not given.
 fn orphan(mw: Option<f64>, mw_field: &str, fields: [(bool, &str); 5]) -> Result<(), String> {
     match fields.into_iter().find(|(is_given, _)| *is_given && mw.is_none()) {
         Some((_, field)) => Err(format!("`{field}` without `{mw_field}`: give both or neither")),
@@ -116,7 +116,7 @@ fn orphan(mw: Option<f64>, mw_field: &str, fields: [(bool, &str); 5]) -> Result<
     }
 }
 
-/// The table's own message, with names and microseconds as the file has them.
+/// The table's own message, but with names and microseconds as in the file.
 pub(crate) fn table_fault(states: &[MachineState], error: StateTableError) -> String {
     let name = |index: StateIndex| states.get(index).map_or("?", |state| state.name.as_str());
     let us = |ns: u64| ns as f64 / 1e3;
@@ -142,7 +142,7 @@ pub(crate) fn table_fault(states: &[MachineState], error: StateTableError) -> St
     }
 }
 
-/// The line of a fault, counted from 1.
+/// The line of a fault, beginning at 1.
 fn find(text: &str, place: Place) -> Option<usize> {
     #[derive(Deserialize)]
     struct Spans {
@@ -163,13 +163,13 @@ fn find(text: &str, place: Place) -> Option<usize> {
     Some(line_of(text, span.start))
 }
 
-/// The line that holds byte `offset`, counted from 1.
+/// The line that contains byte `offset`, beginning at 1.
 fn line_of(text: &str, offset: usize) -> usize {
     let before = &text.as_bytes()[..offset.min(text.len())];
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// Says what an unknown key or word was probably meant to be, instead of all that are known.
+/// Suggests what an unknown key or word was probably meant to be, instead of listing all known ones.
 fn with_nearest(message: &str) -> String {
     let mut words = message.split('`').skip(1).step_by(2);
     let (Some((found, _)), Some(unknown)) = (message.split_once(", expected"), words.next()) else {
@@ -183,7 +183,7 @@ fn with_nearest(message: &str) -> String {
     }
 }
 
-/// Times in the file's microseconds, held in nanoseconds.
+/// Times in microseconds in the file and nanoseconds in memory.
 pub(crate) mod microseconds {
     use serde::Serializer;
 
@@ -202,12 +202,12 @@ pub(crate) mod microseconds {
         if us > MICROSECONDS_MAX {
             return Err(D::Error::custom(format_args!("{us} us is too long: check the unit")));
         }
-        // Exact: at most 1e15, and a fraction is rounded to the nearest nanosecond.
+        // Exact, since it is at most 1e15; a fraction is rounded to the nearest nanosecond.
         Ok((us * 1000.0).round() as u64)
     }
 }
 
-/// A power, not negative.
+/// A non-negative power.
 struct Milliwatts(f64);
 
 impl<'de> Deserialize<'de> for Milliwatts {
@@ -231,7 +231,7 @@ pub(crate) fn milliwatts_range<'de, D: Deserializer<'de>>(
     Ok(Option::<[Milliwatts; 2]>::deserialize(de)?.map(|range| range.map(|mw| mw.0)))
 }
 
-/// Takes whole numbers and fractions alike; its message says what was expected.
+/// Accepts integers and floats; the string says what was expected.
 struct Number(&'static str);
 
 impl Visitor<'_> for Number {
@@ -253,7 +253,7 @@ impl Visitor<'_> for Number {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<f64, E> {
-        // False for NaN too.
+        // Also false for NaN.
         if value >= 0.0 && value.is_finite() {
             return Ok(value);
         }

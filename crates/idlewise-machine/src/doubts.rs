@@ -1,4 +1,4 @@
-//! What is odd, assumed or unchecked about a machine, and how much a doubt of any kind weighs.
+//! What is odd, assumed or unchecked about a machine, and how serious doubts of any kind are.
 
 use std::fmt;
 
@@ -7,43 +7,43 @@ use serde::{Serialize, Serializer};
 
 use crate::{Basis, Machine, MachineState, Power, PowerFigure};
 
-/// How much a doubt weighs. A doubt is major unless its kind's documentation gives the reason why not.
+/// How serious a doubt is. It is major unless the documentation of its kind says why it is minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
-    /// It can change which governor comes out best, or says that events are missing.
+    /// It can change which governor comes out best, or it says that events are missing.
     Major,
-    /// It cannot.
+    /// It cannot change that.
     Minor,
 }
 
-/// Something odd, assumed or unchecked about a machine. Its text is one sentence; `states` are names.
+/// Something odd, assumed or unchecked about a machine, in one sentence. `states` are names.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the fields are what the text names")]
 pub enum MachineDoubt {
-    /// There is nothing to replay on.
+    /// The machine has no states to replay on.
     NoStates,
-    /// The table of states is unusual. Minor: drivers have such tables, the kernel's governors take
-    /// them as they are, and a verdict is about the table as it is.
+    /// The table of states is unusual. Minor: drivers have such tables, the kernel's governors accept them,
+    /// and a verdict is about the table as it is.
     Table { state: String, doubt: TableDoubt },
-    /// Figures that the source does not state.
+    /// The source does not state these figures.
     Inferred { state: String, fields: Vec<String> },
-    /// Nobody published these states' powers, and energy rests on them.
+    /// Nobody published these states' powers, and energy depends on them.
     PowerAssumed { states: Vec<String>, running: Power },
-    /// Nobody published what a running core draws, and energy rests on it.
+    /// Nobody published what a running core draws, and energy depends on it.
     RunningPowerAssumed { running_mw: f64 },
-    /// A figure without a source.
+    /// These figures have no source.
     PowerUnsourced(Vec<String>),
-    /// A figure that nobody has compared with its source.
+    /// Nobody has compared these figures with their source.
     PowerUnchecked(Vec<String>),
-    /// A model that charges what is left to something else. The price of delay rests on powers.
+    /// The power model attributes the rest to something else. The price of delay depends on powers.
     PowerZero(Vec<String>),
     /// One of two powers must be wrong.
     PowerIncreases { state: String, shallower: String },
 }
 
 impl MachineDoubt {
-    /// Whether it can change a verdict.
+    /// Returns whether it can change a verdict.
     pub fn rank(&self) -> Rank {
         match self {
             Self::Table { .. } => Rank::Minor,
@@ -103,8 +103,8 @@ impl Serialize for MachineDoubt {
 }
 
 impl Machine {
-    /// What is odd, assumed or unchecked about this machine. Every result that rests on the machine
-    /// shows it.
+    /// Returns what is odd, assumed or unchecked about this machine. It should be shown with every result
+    /// that depends on the machine.
     pub fn doubts(&self) -> Vec<MachineDoubt> {
         let Ok(table) = self.table() else {
             return [vec![MachineDoubt::NoStates], self.source_doubts()].concat();

@@ -1,18 +1,18 @@
-//! What can be wrong with a machine, in one line each.
+//! [`MachineError`]: what can be wrong with a machine, each in one line.
 
 use idlewise_core::StateIndex;
 
-/// Why a text is no machine, or a machine cannot do what was asked.
+/// Why a text is not a valid machine, or a machine cannot do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
-    /// A field is missing, unknown or of the wrong kind, or the states are no table.
+    /// A field is missing, unknown or of the wrong type, or the states do not make a valid table.
     #[error("{}{message}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
     Invalid {
-        /// Where in the text, counted from 1; `None` if the machine is not from a text, or the
-        /// line is not known.
+        /// The line, beginning at 1; `None` if the machine does not come from a text, or the line is not
+        /// known.
         line: Option<usize>,
-        /// What was found and what was expected.
+        /// What was found, and what was expected.
         message: String,
     },
     /// The machine has no idle states, so there is nothing to select from.
@@ -21,17 +21,17 @@ pub enum MachineError {
         /// The machine.
         id: String,
     },
-    /// No state has the name or index that was asked for.
+    /// No state has the requested name or index.
     #[error("machine {machine} has no state {asked}: it has {}", names.join(", "))]
     UnknownState {
         /// The machine.
         machine: String,
-        /// What was asked for.
+        /// The request.
         asked: String,
         /// The names of all states.
         names: Vec<String>,
     },
-    /// Several states have the name that was asked for.
+    /// Several states have the requested name.
     #[error(
         "machine {machine} has several states {asked}: give an index, one of {}",
         list(indices)
@@ -39,9 +39,9 @@ pub enum MachineError {
     AmbiguousState {
         /// The machine.
         machine: String,
-        /// What was asked for.
+        /// The request.
         asked: String,
-        /// The states of that name.
+        /// The states with that name.
         indices: Vec<StateIndex>,
     },
 }

@@ -1,4 +1,4 @@
-//! Machines: their idle states with names, latencies and powers, and where every figure comes from.
+//! Machines: their idle states with names, latencies and powers, and the source of every figure.
 //!
 //! ```
 //! let machine = idlewise_machine::bundled("spr").unwrap();
@@ -12,19 +12,19 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `machine.rs` | [`Machine`] and [`MachineState`] with their serde form, and lookup of states |
-//! | `check.rs` | what a machine file must hold, and in which line it does not |
-//! | `power.rs` | [`Basis`], [`Power`], and the default shape where nobody published a figure |
+//! | `check.rs` | the rules for a machine file, and the line that breaks one |
+//! | `power.rs` | [`Basis`], [`Power`], and the default power of a state without a published figure |
 //! | `doubts.rs` | [`MachineDoubt`]: what is odd, assumed or unchecked about a machine; [`Rank`] |
 //! | `bundled.rs` | the files of `machines/`, which are part of this crate |
-//! | `words.rs` | [`Arch`], [`Flag`], [`UmwaitState`]: the words of a machine file |
+//! | `words.rs` | [`Arch`], [`Flag`], [`UmwaitState`]: the keywords of a machine file |
 //! | `nearest.rs` | [`nearest_name`]: what a mistyped name was probably meant to be |
 //! | `error.rs` | [`MachineError`] |
 //!
-//! `machines/README.md` explains the file's fields. A machine has the same fields in TOML, JSON and
-//! any other form that serde writes.
+//! `machines/README.md` explains the fields of the files. A machine has the same fields in TOML, JSON and
+//! any other format that serde writes.
 //!
-//! What this crate does not do: open files, read the machine that it runs on (`idlewise-host` does),
-//! or replay anything (`idlewise-sim`).
+//! This crate does not open files, read the machine it runs on (`idlewise-host` does that), or replay
+//! anything (`idlewise-sim`).
 #![forbid(unsafe_code)]
 
 mod bundled;

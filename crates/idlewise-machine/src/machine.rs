@@ -1,5 +1,5 @@
-//! A machine, and its states. `machines/README.md` explains every field of the files; unknown ones
-//! are errors, so that a typing mistake is found.
+//! A machine and its states. `machines/README.md` explains every field of the files. Unknown fields are
+//! errors, so that typing mistakes are found.
 
 use idlewise_core::{DisabledMask, IdleState, StateIndex, StateTable};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::check::{microseconds, milliwatts, milliwatts_range, table_fault};
 use crate::power::{running_power, state_powers};
 use crate::{Arch, Basis, Flag, MachineError, Power, PowerFigure, UmwaitState};
 
-/// A machine, or one kind of core of a machine that mixes them.
+/// A machine, or one kind of core of a machine that has several.
 ///
 /// ```
 /// use idlewise_machine::Machine;
@@ -35,21 +35,21 @@ use crate::{Arch, Basis, Flag, MachineError, Power, PowerFigure, UmwaitState};
 /// # Ok::<(), idlewise_machine::MachineError>(())
 /// ```
 ///
-/// What serde reads has the right fields, but is not checked yet; see [`Machine::check`].
+/// A machine that serde has read has the right fields, but is not checked yet: see [`Machine::check`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Machine {
-    /// Short unique name, as in `--machine NAME`; a bundled machine's file has the same name.
+    /// A short, unique name, as in `--machine NAME`. A bundled machine's file has the same name.
     pub id: String,
-    /// Name for people.
+    /// A descriptive name.
     pub title: String,
-    /// Instruction set family; it decides the default running power.
+    /// The instruction set family, which determines the default running power.
     pub arch: Arch,
     /// The maker.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub vendor: Option<String>,
-    /// As the CPU reports itself.
+    /// The model name that the CPU reports.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub model_name: Option<String>,
     /// CPU family number.
@@ -61,10 +61,10 @@ pub struct Machine {
     /// CPU stepping number.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub stepping: Option<u32>,
-    /// CPU models that use this table of a kernel driver.
+    /// CPU models for which a kernel driver uses this table.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub cpu_models: Vec<String>,
-    /// The whole that this kind of core belongs to.
+    /// The machine that this kind of core belongs to.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub part_of: Option<String>,
     /// The kernel's idle driver.
@@ -73,10 +73,10 @@ pub struct Machine {
     /// The kernel that the states were read from.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub kernel: Option<String>,
-    /// Id of the kernel's built-in table that this machine uses.
+    /// The id of the kernel's built-in table that this machine uses.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub kernel_table: Option<String>,
-    /// What kind of source this is: captured, kernel table, device tree, paper.
+    /// The kind of source: captured, kernel table, device tree or paper.
     pub source: String,
     /// Where to look it up.
     #[serde(default, skip_serializing_if = "is_absent")]
@@ -84,26 +84,25 @@ pub struct Machine {
     /// Facts about the table, in words.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub quirks: Vec<String>,
-    /// Power of one core that runs instructions, if anybody published it; see
-    /// [`Machine::running_power`].
+    /// The power of one core that runs instructions, if published; see [`Machine::running_power`].
     #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts")]
     pub running_power_mw: Option<f64>,
-    /// As [`MachineState::power_range_mw`], of a running core.
+    /// Like [`MachineState::power_range_mw`], for a running core.
     #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts_range")]
     pub running_power_range_mw: Option<[f64; 2]>,
-    /// As [`MachineState::power_at_khz`], of a running core.
+    /// Like [`MachineState::power_at_khz`], for a running core.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub running_power_at_khz: Option<u64>,
-    /// As [`MachineState::power_kind`], of a running core.
+    /// Like [`MachineState::power_kind`], for a running core.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub running_power_kind: Option<String>,
-    /// As [`MachineState::power_source`], of a running core.
+    /// Like [`MachineState::power_source`], for a running core.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub running_power_source: Option<String>,
-    /// As [`MachineState::power_checked`], of a running core.
+    /// Like [`MachineState::power_checked`], for a running core.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub running_power_checked: Option<bool>,
-    /// Packages, cores and threads, as far as known.
+    /// Packages, cores and threads, as far as they are known.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub topology: Topology,
     /// The idle states, shallowest first. Empty for a machine that had no idle driver.
@@ -114,12 +113,12 @@ pub struct Machine {
     pub domain_states: Vec<DomainState>,
 }
 
-/// Whether a field is left out when a machine is written.
+/// Whether a field is omitted when a machine is written.
 fn is_absent<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// How many of what a machine has; `None` where unknown.
+/// Counts of a machine's parts; `None` means unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -134,70 +133,70 @@ pub struct Topology {
     pub core_count: Option<u32>,
     /// Logical CPUs in all packages.
     pub thread_count: Option<u32>,
-    /// Of these, on performance cores.
+    /// How many of them are on performance cores.
     pub p_thread_count: Option<u32>,
-    /// Of these, on efficiency cores.
+    /// How many of them are on efficiency cores.
     pub e_thread_count: Option<u32>,
-    /// Threads of one core, where it can't be had by division.
+    /// Threads per core, where division does not give it.
     pub threads_per_core: Option<u32>,
     /// Groups of CPUs that share a second-level cache.
     pub l2_domain_count: Option<u32>,
-    /// CPUs in such a group, where all are of one size.
+    /// CPUs in such a group, if all groups have the same size.
     pub threads_per_l2: Option<u32>,
     /// Groups of CPUs that share a third-level cache.
     pub l3_domain_count: Option<u32>,
 }
 
-/// One idle state of a machine. Times are microseconds in files, nanoseconds here.
+/// One idle state of a machine. Times are in microseconds in files and in nanoseconds here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct MachineState {
-    /// Its name; a few machines have two states of the same name.
+    /// Its name. A few machines have two states with the same name.
     pub name: String,
-    /// What the driver says about it.
+    /// The driver's description.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub desc: Option<String>,
-    /// Worst case from the wake-up to the first instruction, as declared.
+    /// The declared worst-case time from the wake-up to the first instruction.
     #[serde(rename = "exit_latency_us", with = "microseconds")]
     pub exit_latency_ns: u64,
-    /// Shortest stay that pays, entry included, as declared.
+    /// The declared shortest stay that saves energy, including the time to enter.
     #[serde(rename = "target_residency_us", with = "microseconds")]
     pub target_residency_ns: u64,
-    /// Figures that the source does not state, by field name.
+    /// The names of fields whose figures the source does not state.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub inferred: Vec<String>,
-    /// What the driver says it needs or does.
+    /// What the driver says the state needs or does.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub flags: Vec<Flag>,
-    /// The hint that MWAIT is given to ask for it.
+    /// The MWAIT hint that requests it.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub mwait_hint: Option<String>,
-    /// The state that UMWAIT is asked for.
+    /// The UMWAIT state that requests it.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub umwait_state: Option<UmwaitState>,
-    /// The I/O port that is read to ask for it.
+    /// The I/O port whose reading requests it.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub io_port: Option<String>,
-    /// Off unless somebody turns it on.
+    /// Whether it is disabled unless somebody enables it.
     #[serde(default, skip_serializing_if = "is_absent", rename = "default_disabled")]
     pub is_disabled_by_default: bool,
-    /// Milliwatts of one core in this state, if anybody published it; see [`Machine::powers`].
+    /// The power of one core in this state, if published; see [`Machine::powers`].
     #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts")]
     pub power_mw: Option<f64>,
-    /// Least and greatest power over all frequencies.
+    /// The lowest and highest power over all frequencies.
     #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts_range")]
     pub power_range_mw: Option<[f64; 2]>,
-    /// The frequency at which the power holds, where it depends on that.
+    /// The frequency at which the power applies, if it depends on that.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub power_at_khz: Option<u64>,
-    /// How the source came by the power: measured, published fit, declared, paper, assumed.
+    /// How the source obtained the power: measured, published fit, declared, paper or assumed.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub power_kind: Option<String>,
     /// Where to look it up.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub power_source: Option<String>,
-    /// `false` if the power is quoted second-hand: nobody read it in its source.
+    /// `false` if the power is quoted second-hand, without anybody having checked the source.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub power_checked: Option<bool>,
 }
@@ -209,22 +208,22 @@ pub struct MachineState {
 pub struct DomainState {
     /// Its name.
     pub name: String,
-    /// What the driver says about it.
+    /// The driver's description.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub desc: Option<String>,
-    /// Worst case from the wake-up to the first instruction, as declared.
+    /// The declared worst-case time from the wake-up to the first instruction.
     #[serde(rename = "exit_latency_us", with = "microseconds")]
     pub exit_latency_ns: u64,
-    /// Shortest stay that pays, as declared.
+    /// The declared shortest stay that saves energy.
     #[serde(rename = "target_residency_us", with = "microseconds")]
     pub target_residency_ns: u64,
-    /// What the driver says it needs or does.
+    /// What the driver says the state needs or does.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub flags: Vec<Flag>,
 }
 
 impl Machine {
-    /// A machine of which nothing more is known yet.
+    /// Creates a machine of which nothing else is known yet.
     pub fn new(id: &str, title: &str, arch: Arch, source: &str) -> Self {
         Machine {
             id: id.to_owned(),
@@ -255,11 +254,11 @@ impl Machine {
         }
     }
 
-    /// The states as a governor sees them.
+    /// Returns the states as a governor sees them.
     ///
     /// # Errors
-    /// [`MachineError::NoStates`] if the machine has none; [`MachineError::Invalid`] if a caller
-    /// changed `states` into something that is no table.
+    /// [`MachineError::NoStates`] if the machine has none; [`MachineError::Invalid`] if a caller changed
+    /// `states` so that they do not make a valid table.
     pub fn table(&self) -> Result<StateTable, MachineError> {
         if self.states.is_empty() {
             return Err(MachineError::NoStates { id: self.id.clone() });
@@ -271,19 +270,19 @@ impl Machine {
         })
     }
 
-    /// The exit latencies by state.
+    /// Returns the exit latency of each state.
     pub fn exit_latencies_ns(&self) -> Vec<u64> {
         self.states.iter().map(|state| state.exit_latency_ns).collect()
     }
 
-    /// The states that are off unless somebody turns them on.
+    /// Returns the states that are disabled unless somebody enables them.
     pub fn disabled_by_default(&self) -> DisabledMask {
         let disabled =
             self.states.iter().enumerate().filter(|(_, state)| state.is_disabled_by_default);
         disabled.fold(DisabledMask::NONE, |mask, (index, _)| mask.with(index))
     }
 
-    /// The published power of a running core.
+    /// Returns the published power of a running core.
     pub fn running_power_figure(&self) -> Option<PowerFigure<'_>> {
         Some(PowerFigure {
             mw: self.running_power_mw?,
@@ -295,27 +294,27 @@ impl Machine {
         })
     }
 
-    /// Power of one core that runs instructions: the published one, else the default of its
+    /// Returns the power of one core that runs instructions: the published one, or else the default for its
     /// [`Arch`].
     pub fn running_power(&self) -> Power {
         running_power(self.arch, self.running_power_figure())
     }
 
-    /// Power of one core in each state: the published ones, else those of the default shape.
+    /// Returns the power of one core in each state: the published ones, or else the default shape's.
     pub fn powers(&self) -> Vec<Power> {
         state_powers(self.running_power(), &self.states)
     }
 
-    /// The basis of the machine's powers: the weakest among its states.
+    /// Returns the basis of the machine's powers: the weakest among its states.
     pub fn power_basis(&self) -> Basis {
         Basis::weakest(self.powers().iter().map(|power| power.basis))
             .unwrap_or(self.running_power().basis)
     }
 
-    /// Finds a state by name (as written, else ignoring case) or by index number.
+    /// Finds a state by name (exact case first, then ignoring case) or by index number.
     ///
     /// # Errors
-    /// [`MachineError::UnknownState`] and [`MachineError::AmbiguousState`]; both list what there is.
+    /// [`MachineError::UnknownState`] and [`MachineError::AmbiguousState`]. Both list the possibilities.
     pub fn state_index(&self, asked: &str) -> Result<StateIndex, MachineError> {
         let with_name = |same: &dyn Fn(&str) -> bool| -> Vec<StateIndex> {
             let states = self.states.iter().enumerate();
@@ -342,7 +341,7 @@ impl Machine {
         }
     }
 
-    /// The state's name, with its index where another state has the same.
+    /// Returns the state's name, with its index if another state has the same name.
     ///
     /// # Panics
     /// If there is no such state.
@@ -352,11 +351,11 @@ impl Machine {
         if is_unique { name.clone() } else { format!("{name} (state {index})") }
     }
 
-    /// The same idle states and powers without anything that tells which machine it is: names, CPU
-    /// model, topology, driver, sources and quirks are gone. Replays on it give the same numbers.
+    /// Returns a machine with the same idle states and powers, but nothing that identifies it: names, CPU
+    /// model, topology, driver, sources and quirks are removed. Replays on it give the same numbers.
     pub fn anonymous(&self) -> Self {
         const SOURCE: &str = "anonymized";
-        // A figure's source goes; that there was one shows in its basis.
+        // A figure's source is removed. Its basis still shows that there was one.
         let known = |figure: Option<PowerFigure<'_>>| match figure {
             Some(figure) => {
                 let kind = figure.basis().as_str().to_owned();
@@ -386,7 +385,7 @@ impl Machine {
 }
 
 impl MachineState {
-    /// A state of which nothing more is known yet.
+    /// Creates a state of which nothing else is known yet.
     pub fn new(name: &str, exit_latency_ns: u64, target_residency_ns: u64) -> Self {
         MachineState {
             name: name.to_owned(),
@@ -408,7 +407,7 @@ impl MachineState {
         }
     }
 
-    /// What a governor sees. A store ends a state that polls or monitors memory.
+    /// Returns the state as a governor sees it. A store ends a state that polls or monitors memory.
     pub fn idle(&self) -> IdleState {
         let is_polling = self.flags.contains(&Flag::Polling);
         IdleState {
@@ -420,7 +419,7 @@ impl MachineState {
         }
     }
 
-    /// The published power.
+    /// Returns the published power.
     pub fn power_figure(&self) -> Option<PowerFigure<'_>> {
         Some(PowerFigure {
             mw: self.power_mw?,

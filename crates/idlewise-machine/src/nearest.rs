@@ -1,7 +1,7 @@
 //! Suggestions for mistyped names.
 
-/// The candidate that `name` was probably meant to be; `None` if none is close: at most one
-/// edit for every three characters of `name`.
+/// Returns the candidate that `name` was probably meant to be, or `None` if none is close. A close one
+/// differs by at most one edit for every three characters of `name`.
 ///
 /// ```
 /// use idlewise_machine::nearest_name;

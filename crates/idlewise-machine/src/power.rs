@@ -1,89 +1,89 @@
-//! What a state's power is, and where the figure comes from.
+//! The power of a state, and the source of that figure.
 //!
 //! # The default shape
 //!
-//! Almost nobody publishes the power of an idle state, yet every cost needs one. Where a machine's
-//! file gives none, the power is a ratio of running power that depends on target residency alone:
+//! Almost nobody publishes the power of an idle state, yet every cost needs one. If a machine's file gives
+//! none, the power is a fraction of running power that depends only on target residency:
 //!
 //! | target residency | ratio | from |
 //! | --- | --- | --- |
 //! | polling | 1.0 | a loop runs instructions |
-//! | UMWAIT C0.1 | 0.9 | between POLL and C0.2; it was seen to save less |
+//! | UMWAIT C0.1 | 0.9 | between POLL and C0.2; measured to save less |
 //! | UMWAIT C0.2 | 0.82 | -18 % package power by RAPL against POLL (linux-pm, 10 July 2023) |
 //! | 1 us and less | 0.36 | C1, 1.44 W |
 //! | 4 us | 0.22 | C1E, 0.88 W |
 //! | 600 us and more | 0.025 | C6, 0.1 W |
 //!
-//! The last three are the Skylake server core of AgileWatts (Yahya et al., 2022), whose C0 takes
-//! 4.0 W; between them the line is straight in logarithms of both. The paper gives powers of named
-//! states; the target residencies they are placed at are those of recent Xeon tables.
+//! The last three are those of the Skylake server core in AgileWatts (Yahya et al., 2022), whose C0 takes
+//! 4.0 W. In between, the relation is linear in the logarithms of both. The paper gives the powers of named
+//! states. Their target residencies here are those of recent Xeon tables.
 //!
-//! A deeper state must take less, or entering it could never pay: where the shape would not fall
-//! from one state to the next, the deeper one takes [`STEP_RATIO`] of the shallower one's power.
+//! A deeper state must draw less power, or entering it could never pay off. If the shape does not fall from
+//! one state to the next, the deeper one gets [`STEP_RATIO`] of the shallower one's power.
 //!
 //! # Known limitations
 //!
-//! One curve for phones and servers is crude: ratios are wrong by factors, absolute powers by more.
-//! What it gives is the right order, so results that rest on it are marked assumed.
+//! A single curve for phones and servers is crude: ratios are wrong by factors, and absolute powers by
+//! more. It does give the right order, so results that depend on it are marked assumed.
 
 use crate::words::words;
 use crate::{Arch, MachineState, UmwaitState};
 
 words! {
-    /// Where a figure comes from, strongest first: a later one is a weaker reason to believe it.
+    /// The basis of a figure, strongest first: a later one is a weaker reason to trust it.
     #[derive(PartialOrd, Ord, Hash)]
     pub enum Basis {
-        /// Measured on the machine that it is about.
+        /// Measured on the machine in question.
         Measured = "measured",
-        /// Follows from a simulation of recorded or generated events.
+        /// The result of simulating recorded or generated events.
         Simulated = "simulated",
-        /// From a published figure.
+        /// Based on a published figure.
         Calibrated = "calibrated",
-        /// Nobody published it; a documented default stands in.
+        /// Not published; a documented default is used instead.
         Assumed = "assumed",
     }
 }
 
 impl Basis {
-    /// All of them, strongest first.
+    /// All bases, strongest first.
     pub const ALL: [Basis; 4] =
         [Basis::Measured, Basis::Simulated, Basis::Calibrated, Basis::Assumed];
 
-    /// The basis of what follows from several figures: that of the weakest. None for no figures.
+    /// Returns the weakest of several bases, which applies to any result based on all. `None` for no bases.
     pub fn weakest(bases: impl IntoIterator<Item = Basis>) -> Option<Basis> {
         bases.into_iter().max()
     }
 }
 
-/// Power of one core, and where the figure comes from.
+/// The power of one core, and the basis of that figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Power {
     /// Milliwatts.
     pub mw: f64,
-    /// Where that comes from.
+    /// The basis of the figure.
     pub basis: Basis,
 }
 
-/// A power that a machine's file gives, with its source.
+/// A power given in a machine's file, with its source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PowerFigure<'a> {
     /// Milliwatts of one core.
     pub mw: f64,
-    /// How the source came by it: measured, published fit, declared, paper, assumed.
+    /// How the source obtained it: measured, published fit, declared, paper or assumed.
     pub kind: Option<&'a str>,
     /// Where to look it up.
     pub source: Option<&'a str>,
-    /// The frequency it holds at, where it depends on that.
+    /// The frequency at which it applies, if it depends on that.
     pub at_khz: Option<u64>,
-    /// Least and greatest over all frequencies.
+    /// The lowest and highest power over all frequencies.
     pub range_mw: Option<[f64; 2]>,
-    /// Somebody read it in its source; false if it is quoted second-hand.
+    /// Whether somebody has checked it in its source; `false` if it is quoted second-hand.
     pub is_checked: bool,
 }
 
 impl PowerFigure<'_> {
-    /// Measured and assumed if the file says so; assumed too if it names no source.
+    /// Returns measured or assumed if the file says so, and assumed if it names no source.
     pub fn basis(&self) -> Basis {
         match self.kind {
             Some("measured") => Basis::Measured,
@@ -98,23 +98,23 @@ impl PowerFigure<'_> {
     }
 }
 
-/// Assumed running power of a core that is not Arm's, milliwatts: AgileWatts' Skylake C0.
+/// Assumed running power, in milliwatts, of a core that is not Arm's: AgileWatts' Skylake C0.
 pub const RUNNING_POWER_MW: f64 = 4000.0;
 
-/// Assumed running power of an Arm core in a phone or an embedded board, milliwatts: amid the five
-/// published cores at a middle frequency, 128 mW (`pixel6-a55`) to 744 mW (`sm8750-c1`).
+/// Assumed running power, in milliwatts, of an Arm core in a phone or an embedded board. It lies amid the
+/// five published cores at a middle frequency, 128 mW (`pixel6-a55`) to 744 mW (`sm8750-c1`).
 pub const RUNNING_POWER_ARM_MW: f64 = 400.0;
 
-/// What a state takes of its shallower neighbour's power when the shape would not fall.
+/// A state's fraction of its shallower neighbour's power if the shape would not fall.
 const STEP_RATIO: f64 = 0.9;
 
-/// Target residency in nanoseconds and ratio of running power; see the table above.
+/// Target residency in nanoseconds, and fraction of running power; see the table above.
 const SHAPE: [(f64, f64); 3] = [(1_000.0, 0.36), (4_000.0, 0.22), (600_000.0, 0.025)];
 
 const UMWAIT_C01_RATIO: f64 = 0.9;
 const UMWAIT_C02_RATIO: f64 = 0.82;
 
-/// The running power of a machine: its file's figure, else the default.
+/// The running power of a machine: its file's figure, or else the default.
 pub(crate) fn running_power(arch: Arch, figure: Option<PowerFigure<'_>>) -> Power {
     let default_mw = match arch {
         Arch::X86 | Arch::Power | Arch::Other => RUNNING_POWER_MW,
@@ -123,8 +123,8 @@ pub(crate) fn running_power(arch: Arch, figure: Option<PowerFigure<'_>>) -> Powe
     figure.map_or(Power { mw: default_mw, basis: Basis::Assumed }, |figure| figure.power())
 }
 
-/// The powers of a table's states: published where there is a figure, else the default shape, kept
-/// below the shallower state and above published deeper ones.
+/// The powers of a table's states: the published figure, or else the default shape, kept below the
+/// shallower state and above published deeper ones.
 pub(crate) fn state_powers(running: Power, states: &[MachineState]) -> Vec<Power> {
     let mut powers: Vec<Power> = Vec::with_capacity(states.len());
     for (index, state) in states.iter().enumerate() {
@@ -144,8 +144,8 @@ pub(crate) fn state_powers(running: Power, states: &[MachineState]) -> Vec<Power
     powers
 }
 
-/// The shape's power if it lies strictly between floor and ceiling, else something that does;
-/// never above the ceiling, even where a published deeper state is.
+/// The shape's power if it lies strictly between floor and ceiling, or else a value that does. Never above
+/// the ceiling, even where a published deeper state is.
 fn between(shape_mw: f64, ceiling_mw: f64, floor_mw: f64) -> f64 {
     let mw = if shape_mw < ceiling_mw { shape_mw } else { ceiling_mw * STEP_RATIO };
     if mw > floor_mw || floor_mw >= ceiling_mw { mw } else { (ceiling_mw * floor_mw).sqrt() }
@@ -159,7 +159,7 @@ fn shape_ratio(state: &MachineState) -> f64 {
     }
 }
 
-/// Straight lines through [`SHAPE`] in logarithms of both, flat beyond its ends.
+/// Interpolates [`SHAPE`] linearly in the logarithms of both; constant beyond its ends.
 fn residency_ratio(target_residency_ns: f64) -> f64 {
     let (first, last) = (SHAPE[0], SHAPE[SHAPE.len() - 1]);
     if target_residency_ns <= first.0 {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A machine whose header takes lines 1 to 4; `rest` begins on line 5.
+/// A machine whose header takes up lines 1 to 4; `rest` begins on line 5.
 fn machine(rest: &str) -> Result<Machine, MachineError> {
     let head = "id = \"toy\"\ntitle = \"Toy\"\narch = \"x86\"\nsource = \"invented\"\n";
     Machine::from_toml(&format!("{head}{rest}"))
@@ -167,7 +167,7 @@ fn default_shape_goes_through_its_points() {
         ("C0.1", "0.1", "0.1", "umwait_state = \"C0.1\""),
         ("C0.2", "0.1", "0.1", "umwait_state = \"C0.2\""),
         ("C1", "1", "1", ""),
-        // Half way between 1 and 4 us in logarithms, so the geometric mean of 1440 and 880 mW.
+        // Half-way between 1 and 4 us in logarithms, so the geometric mean of 1440 and 880 mW.
         ("C1a", "1", "2", ""),
         ("C1E", "2", "4", ""),
         ("C6", "290", "600", ""),
@@ -178,7 +178,7 @@ fn default_shape_goes_through_its_points() {
 
 #[test]
 fn assumed_powers_stay_between_published_ones() {
-    // C1 would be 1440 mW: it must stay above the published 2000 mW of C2, and C3 below it.
+    // C1 would be 1440 mW, but it must stay above C2's published 2000 mW, and C3 below that.
     let text = states(&[
         POLL,
         ("C1", "1", "1", ""),

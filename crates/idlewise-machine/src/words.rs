@@ -1,6 +1,6 @@
-//! The words that machine files choose from.
+//! The keywords of machine files.
 
-/// Declares an enum of words: each variant with its spelling in files, columns and footers.
+/// Declares an enum of keywords: each variant with its spelling in files, columns and footers.
 macro_rules! words {
     ($(#[$outer:meta])* pub enum $name:ident {
         $($(#[$inner:meta])* $variant:ident = $word:literal,)*
@@ -11,7 +11,7 @@ macro_rules! words {
         pub enum $name { $($(#[$inner])* #[serde(rename = $word)] $variant,)* }
 
         impl $name {
-            /// The spelling in files, columns and footers.
+            /// Returns the spelling in files, columns and footers.
             pub const fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $word,)* }
             }
@@ -27,7 +27,7 @@ macro_rules! words {
 pub(crate) use words;
 
 words! {
-    /// Instruction set family of a machine.
+    /// The instruction set family of a machine.
     pub enum Arch {
         /// Intel and AMD.
         X86 = "x86",
@@ -41,14 +41,13 @@ words! {
 }
 
 words! {
-    /// What a driver says that a state needs or does, mostly `CPUIDLE_FLAG_*` in
-    /// `include/linux/cpuidle.h`.
+    /// What a driver says a state needs or does, mostly `CPUIDLE_FLAG_*` in `include/linux/cpuidle.h`.
     pub enum Flag {
         /// Busy wait.
         Polling = "polling",
-        /// A promotion timer is armed on entry.
+        /// A promotion timer is started on entry.
         AutoPromote = "auto-promote",
-        /// The local timer stops; a wake-up source elsewhere is needed.
+        /// The local timer stops, so another wake-up source is needed.
         TimerStop = "timer-stop",
         /// The TLB is flushed.
         TlbFlushed = "tlb-flushed",
@@ -56,13 +55,13 @@ words! {
         AlwaysEnable = "always-enable",
         /// Entered with interrupts enabled.
         IrqEnable = "irq-enable",
-        /// Indirect-branch restriction is lifted while idle.
+        /// The restriction of indirect branches is lifted while idle.
         Ibrs = "ibrs",
         /// The extended register state is reset first.
         InitXstate = "init-xstate",
-        /// The firmware's list is compared by a part of the hint.
+        /// The firmware's list is matched by part of the hint only.
         PartialHintMatch = "partial-hint-match",
-        /// Never used unless somebody asks for it.
+        /// Never used unless somebody requests it.
         Unusable = "unusable",
         /// POWER: a stop state that keeps its context.
         StopFast = "stop-fast",
@@ -72,11 +71,11 @@ words! {
 }
 
 words! {
-    /// A state that UMWAIT and TPAUSE may be asked for.
+    /// A state that UMWAIT and TPAUSE can request.
     pub enum UmwaitState {
-        /// Shorter exit, saves less.
+        /// Faster exit, lower savings.
         C01 = "C0.1",
-        /// Longer exit, saves more.
+        /// Slower exit, higher savings.
         C02 = "C0.2",
     }
 }

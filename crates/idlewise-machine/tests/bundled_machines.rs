@@ -1,4 +1,4 @@
-//! What must hold for every file in machines/.
+//! Properties of every file in machines/.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines"))
 }
 
-/// File name without its ending, and text, of every machine file.
+/// The file name without its extension, and the text, of every machine file.
 fn files() -> Vec<(String, String)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder()).expect("machines/ is there") {
@@ -104,7 +104,7 @@ fn powers_fall_from_state_to_state() {
     }
 }
 
-/// `e[i] = e[i-1] + (p[i-1] - p[i]) T[i]`, `e[0] = 0`: the cost model's energy of one transition.
+/// `e[i] = e[i-1] + (p[i-1] - p[i]) T[i]`, `e[0] = 0`: the energy of one transition in the cost model.
 #[test]
 fn transition_energies_are_never_negative() {
     for machine in machines() {
@@ -131,7 +131,7 @@ fn powers_mw(machine: &Machine) -> Vec<f64> {
     machine.powers().iter().map(|power| power.mw).collect()
 }
 
-/// Name, exit latency and target residency of every state, in microseconds.
+/// The name, exit latency and target residency of every state, in microseconds.
 fn times_us(machine: &Machine) -> Vec<(&str, f64, f64)> {
     let us = |ns: u64| ns as f64 / 1000.0;
     let states = machine.states.iter();

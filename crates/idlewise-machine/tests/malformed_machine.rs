@@ -1,5 +1,5 @@
-//! Texts that are no machine: each is `tests/malformed/<reason>.toml`, and must fail with its
-//! message. What a fuzzer is slow to write is made here.
+//! Invalid machine files: each is `tests/malformed/<reason>.toml`, and must fail with its message. Inputs
+//! that a fuzzer takes long to find are generated here.
 
 use idlewise_machine::Machine;
 
@@ -14,7 +14,7 @@ fn refuses_powers_whose_mean_would_be_infinite() {
     assert!(message.ends_with("mW is too much: check the unit"), "{message}");
 }
 
-/// Deep enough to overflow the stack of a reader that calls itself.
+/// Nested deeply enough to overflow the stack of a recursive parser.
 #[test]
 fn refuses_values_in_values_without_end() {
     const DEPTH: usize = 100_000;

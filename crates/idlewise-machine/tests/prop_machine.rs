@@ -1,4 +1,4 @@
-//! Whatever is done to a machine file, reading it gives a machine or a one-line error.
+//! However a machine file is changed, reading it gives a machine or a one-line error.
 
 use idlewise_machine::Machine;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ const FILES: [&str; 3] = [
     include_str!("../../../machines/power9-stop0lite.toml"),
 ];
 
-/// What a careless or malicious hand might put in.
+/// What a careless or malicious person might insert.
 const INSERTS: [&str; 14] = [
     "-",
     "\"",
@@ -30,7 +30,7 @@ const INSERTS: [&str; 14] = [
 fn check(text: &str) -> Result<(), TestCaseError> {
     match Machine::from_toml(text) {
         Ok(machine) => {
-            // The rest of the interface must hold for whatever was accepted.
+            // The rest of the interface must work for whatever was accepted.
             let _ = machine.doubts();
             prop_assert_eq!(machine.check(), Ok(()));
             for power in machine.powers() {
@@ -49,7 +49,7 @@ fn check(text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The nearest place at or before `offset` where `text` may be cut.
+/// The nearest position at or before `offset` where `text` can be split.
 fn boundary(text: &str, offset: usize) -> usize {
     (0..=offset.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }

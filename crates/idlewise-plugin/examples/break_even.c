@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Break even: the deepest state that the mean of the last stays would have paid for. */
+/* Break even: selects the deepest state that the mean of recent stays would have justified. */
 #include <idlewise_governor.h>
 
 static int64_t mean_ns; /* of stays, the newest weighs 1/8 */

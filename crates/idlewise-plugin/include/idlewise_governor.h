@@ -15,13 +15,14 @@
  *
  * The idle loop of one CPU calls, from one thread:
  *
- *   enable once, then again and again: select, (the stay), reflect.
+ *   enable once, then repeatedly: select, (the stay), reflect.
  *
- * State: each replayed CPU has its own copy of all variables of the file, static ones too, as they
- * were before enable. So a plain static variable is that CPU's history, and several copies of a
- * file never disturb each other.
+ * State: each replayed CPU has its own copy of all variables of the file, including static ones, with their
+ * values from before enable. So a plain static variable is that CPU's history, and several copies of a file
+ * never affect each other.
  *
- * Times are in nanoseconds. What stands here does not change as long as
+ * Times are in nanoseconds. The contents of this file do not change as long as IDLEWISE_GOVERNOR_VERSION is
+ * the same; new fields are only added at the ends.
  * IDLEWISE_GOVERNOR_VERSION is the same; new fields would come at the ends.
  */
 #ifndef IDLEWISE_GOVERNOR_H
@@ -31,19 +32,19 @@
 #include <stdint.h>
 
 #define IDLEWISE_GOVERNOR_VERSION 1
-/* The most states that a machine has. */
+/* The maximum number of states of a machine. */
 #define IDLEWISE_STATE_COUNT_MAX 10
 /* A time that never comes. */
 #define IDLEWISE_FAR_AWAY_NS INT64_MAX
 
-/* One idle state; states are ordered, 0 is the shallowest. */
+/* One idle state. States are ordered; 0 is the shallowest. */
 struct idlewise_state {
 	int64_t exit_latency_ns;     /* worst case from the wake-up to the first instruction */
 	int64_t target_residency_ns; /* shortest stay that pays, entry included */
 	bool is_polling;             /* the CPU runs a loop; only state 0 may */
 };
 
-/* What a governor knows of its machine. */
+/* What a governor knows about its machine. */
 struct idlewise_machine {
 	uint32_t state_count;
 	uint32_t tick_period_ns;
@@ -64,9 +65,9 @@ struct idlewise_context {
 };
 
 /*
- * Time to the next timer, the tick excluded; *next_event_ns (unless null) is the time to the next
- * event if the tick goes on. Negative if overdue, IDLEWISE_FAR_AWAY_NS if there is none. Calls are
- * counted: in a kernel this walks the timer wheel, and results show how often.
+ * Returns the time to the next timer, not counting the tick. *next_event_ns (unless null) is the time to
+ * the next event if the tick continues. Both are negative if overdue, and IDLEWISE_FAR_AWAY_NS if there is
+ * none. Calls are counted, because in a kernel each one walks the timer wheel; results show the count.
  */
 static inline int64_t idlewise_sleep_length_ns(struct idlewise_context *context,
 					       int64_t *next_event_ns)
@@ -85,7 +86,7 @@ struct idlewise_device {
 	bool poll_time_limit;       /* the last polling state was left because of the limit */
 };
 
-/* How a stay went; its length is device->last_residency_ns. */
+/* The outcome of a stay. Its length is device->last_residency_ns. */
 struct idlewise_outcome {
 	uint64_t now_ns;  /* the CPU's clock after the stay */
 	uint32_t entered; /* the state */
@@ -94,11 +95,11 @@ struct idlewise_outcome {
 
 struct idlewise_governor {
 	uint32_t version; /* IDLEWISE_GOVERNOR_VERSION */
-	/* May be null. The machine stays where it is. */
+	/* May be null. The machine stays at the same address. */
 	void (*enable)(const struct idlewise_machine *machine, struct idlewise_device *device);
 	/*
-	 * Answers the state to enter, 0 to state_count - 1, and writes whether the tick should be
-	 * stopped (*stop_tick is true before). Any other answer ends the replay of this governor.
+	 * Returns the state to enter, 0 to state_count - 1, and sets whether to stop the tick (*stop_tick
+	 * is true before the call). Any other state ends the replay of this governor.
 	 */
 	int (*select)(struct idlewise_context *context, struct idlewise_device *device,
 		      bool *stop_tick);
@@ -106,7 +107,7 @@ struct idlewise_governor {
 	void (*reflect)(const struct idlewise_outcome *outcome, struct idlewise_device *device);
 };
 
-/* Exports a governor; stands once in a file, with the fields of struct idlewise_governor. */
+/* Exports a governor. Use it once in a file, with the fields of struct idlewise_governor. */
 #define IDLEWISE_GOVERNOR(...)                                                                   \
 	__attribute__((visibility("default"), used)) const struct idlewise_governor              \
 		idlewise_governor = { .version = IDLEWISE_GOVERNOR_VERSION, __VA_ARGS__ }

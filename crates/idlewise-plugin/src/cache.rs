@@ -1,9 +1,8 @@
 //! Compiled governors, kept from one run to the next.
 //!
-//! What lies here is loaded as code, so the folder must be one where nobody but the user and root can
-//! put anything: neither in it nor in the folders above. Where there is no such folder nothing is
-//! kept. Each file ends with a hash over its name and its content, so one that was damaged or moved is
-//! not used but made again.
+//! Files in the cache are loaded as code. So only the user and root may be able to write to the folder or
+//! to the folders above it. Without such a folder nothing is kept. Each file ends with a hash of its name
+//! and content. A file that was damaged or moved is not used, but compiled again.
 
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -11,8 +10,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where compiled governors are kept: `idlewise/governors` in the user's cache folder; none if the
-/// environment names none.
+/// Returns where compiled governors are kept: `idlewise/governors` in the user's cache folder, or `None` if
+/// the environment names no such folder.
 pub fn cache_folder() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
@@ -25,21 +24,21 @@ pub(crate) struct Cache {
 }
 
 const HASH_BYTE_COUNT: usize = blake3::OUT_LEN;
-/// A library is smaller than this.
+/// A library must be smaller than this.
 pub(crate) const LIBRARY_BYTE_COUNT_MAX: u64 = 64 << 20;
 
 impl Cache {
-    /// Makes the folder if it is not there; none if it isn't safe.
+    /// Creates the folder if necessary. Returns `None` if it isn't safe.
     pub(crate) fn open(folder: &Path) -> Option<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder).ok()?;
-        // Links are followed once, here: the path that comes out has none.
+        // Links are resolved once, here. The resulting path contains none.
         let folder = folder.canonicalize().ok()?;
         let user = rustix::process::geteuid().as_raw();
         let is_safe = |(depth, part): (usize, &Path)| {
             let Ok(metadata) = fs::symlink_metadata(part) else { return false };
             let is_ours = metadata.uid() == user;
             let is_others = metadata.mode() & 0o022 != 0;
-            // In a folder such as /tmp others can't touch what is ours.
+            // In a sticky folder such as /tmp, others can't touch the user's files.
             let is_sticky = metadata.mode() & 0o1000 != 0;
             match depth {
                 0 => is_ours && !is_others,
@@ -49,7 +48,7 @@ impl Cache {
         folder.ancestors().enumerate().all(is_safe).then_some(Cache { folder })
     }
 
-    /// What was put under this key, if it is whole.
+    /// Returns what was stored under this key, if it is intact.
     pub(crate) fn get(&self, key: &str) -> Option<Vec<u8>> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(self.path(key)).ok()?;
@@ -64,7 +63,7 @@ impl Cache {
         is_whole.then_some(bytes)
     }
 
-    /// Keeps this under a key, whole or not at all.
+    /// Stores content under a key, completely or not at all.
     pub(crate) fn put(&self, key: &str, content: &[u8]) -> io::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         let to: &mut File = file.as_file_mut();

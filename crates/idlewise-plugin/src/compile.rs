@@ -1,7 +1,7 @@
-//! The system's C compiler, run with limits (`confine/compiler.rs`).
+//! Runs the system's C compiler with limits (`confine/compiler.rs`).
 //!
-//! The key of a library in the cache is the hash of all that goes in: the preprocessed text with every
-//! header, the flags, the compiler's version.
+//! A library's key in the cache is a hash of all its inputs: the preprocessed text with every header, the
+//! flags, and the compiler's version.
 
 use std::env;
 use std::ffi::OsStr;
@@ -20,8 +20,8 @@ use crate::instance::Library;
 use crate::source::{GovernorSource, governors, read_bytes};
 use crate::work_folder::WorkFolder;
 
-/// As the kernel is built, where it makes a difference to what C means; and every name that is used
-/// must be there.
+/// Like the kernel's flags, where they affect the meaning of C. In addition, every name used must be
+/// declared.
 const FLAGS: [&str; 11] = [
     "-std=gnu11",
     "-O2",
@@ -35,12 +35,12 @@ const FLAGS: [&str; 11] = [
     "-fdiagnostics-color=never",
     "-ggdb",
 ];
-/// A kernel's governor is linked with nothing but our headers: no C library, so that a name that the
-/// headers don't have is missing.
+/// A kernel governor is linked without a C library, only with our headers. So a name that the headers lack
+/// causes an error.
 const KERNEL_FLAGS: [&str; 3] = ["-nostdlib", "-fno-stack-protector", "-U_FORTIFY_SOURCE"];
 const KERNEL_LIBRARIES: [&str; 1] = ["-lgcc"];
 
-/// A C compiler, the folder that keeps its work, and whether what it reads and makes is confined.
+/// A C compiler, its cache folder, and whether the compiler and its output are confined.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     command: String,
@@ -49,7 +49,7 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// The compiler that `$CC` names, or `cc`, confined.
+    /// Returns the compiler that `$CC` names, or `cc`, confined.
     pub fn system() -> Self {
         let command = env::var("CC").ok().filter(|command| !command.trim().is_empty());
         Compiler {
@@ -59,22 +59,22 @@ impl Compiler {
         }
     }
 
-    /// The same with another cache.
+    /// Returns the same compiler with another cache.
     pub fn with_cache(self, cache: impl Into<PathBuf>) -> Self {
         Compiler { cache: Some(cache.into()), ..self }
     }
 
-    /// The same without confinement, for sources that the user trusts.
+    /// Returns the same compiler without confinement, for sources that the user trusts.
     pub fn unconfined(self) -> Self {
         Compiler { is_confined: false, ..self }
     }
 
-    /// Whether the compiler and what it makes are confined.
+    /// Returns whether the compiler and its output are confined.
     pub fn is_confined(&self) -> bool {
         self.is_confined
     }
 
-    /// What is not as safe as it could be with this source, in a phrase.
+    /// Returns what is less safe than it could be with this source, as a phrase.
     pub fn doubt(&self, source: &GovernorSource) -> Option<String> {
         let is_compiled = source.file().extension() != Some(OsStr::new("so"));
         if !self.is_confined {
@@ -87,9 +87,9 @@ impl Compiler {
         }
     }
 
-    /// The library for a source: a `.so` as it is, a `.c` from the cache or compiled now.
+    /// Returns the library for a source: a `.so` unchanged, a `.c` from the cache or compiled now.
     ///
-    /// `extra` is more C text to compile into it, for benchmarks.
+    /// `extra` is additional C text to compile into it, for benchmarks.
     ///
     /// # Errors
     /// If it can't be compiled.
@@ -123,13 +123,13 @@ impl Compiler {
         } else {
             format!("a governor of Linux {}", kernel.name)
         };
-        // All that the compiler writes, and what it reads of ours: a folder of the user's alone.
+        // A private folder for everything that the compiler writes, and what it reads of ours.
         let work =
             WorkFolder::new().map_err(io_error(&env::temp_dir(), "cannot make a folder in"))?;
         let work = work.path();
         let include = work.join("include");
         INCLUDE.extract(make_folder(&include)?).map_err(io_error(&include, "cannot write"))?;
-        // The compiler sees a copy under the file's own name, which may be patched.
+        // The compiler sees a copy under the file's own name, because it may be patched.
         let copy = make_folder(&work.join("source"))?.join(path.file_name().unwrap_or_default());
         fs::write(&copy, &text).map_err(io_error(&copy, "cannot write"))?;
 
@@ -140,7 +140,7 @@ impl Compiler {
         };
         add("-iquote", path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")));
         if !is_native {
-            // Neighbours such as gov.h are the source's own if there is one.
+            // Neighbours such as gov.h come from the kernel's source if there is one.
             if let Some(tree) = &source.kernel_source {
                 add("-iquote", &governors(tree));
                 readable.push(governors(tree));
@@ -196,13 +196,13 @@ impl Compiler {
         checked(run(&mut command)?)?;
         let made = fs::read(&preprocessed);
         hash(&made.map_err(io_error(&preprocessed, "cannot read"))?);
-        // The files that are compiled with it are ours.
+        // The files compiled with it are ours.
         hash_files(&INCLUDE, &mut hash);
         hash(extra.unwrap_or_default().as_bytes());
         for part in [&*version, self.command.as_bytes(), env::consts::ARCH.as_bytes()] {
             hash(part);
         }
-        // Folders are in what was preprocessed; those of this run have another name each time.
+        // Folder names are in the preprocessed text; those of this run differ each time.
         arguments
             .iter()
             .filter(|word| word.starts_with('-'))
@@ -221,20 +221,20 @@ impl Compiler {
         checked(run(&mut command)?)?;
         let bytes = read_bytes(&made, LIBRARY_BYTE_COUNT_MAX)?;
         if let Some(cache) = cache {
-            // Nothing is lost without it but time.
+            // A failure only costs time.
             let _ = cache.put(&key, &bytes);
         }
         Ok(Library::new(path, bytes))
     }
 
-    /// What the compiler says it is, in one line; empty if it can't be started.
+    /// Returns the compiler's version line, or an empty string if it can't be started.
     pub fn version(&self) -> String {
         let output = self.start().arg("--version").output();
         let words = output.map(|output| output.stdout).unwrap_or_default();
         String::from_utf8_lossy(&words).lines().next().unwrap_or("").to_owned()
     }
 
-    /// `$CC` may carry arguments, as in `CC="ccache gcc"`.
+    /// `$CC` may contain arguments, as in `CC="ccache gcc"`.
     fn start(&self) -> Command {
         let mut words = self.command.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or("cc"));
@@ -251,7 +251,7 @@ fn hash_files(folder: &include_dir::Dir<'_>, hash: &mut impl FnMut(&[u8])) {
     folder.dirs().for_each(|folder| hash_files(folder, hash));
 }
 
-/// A new folder of the user's alone.
+/// Creates a folder that only the user can access.
 fn make_folder(path: &Path) -> Result<&Path, PluginError> {
     DirBuilder::new().mode(0o700).create(path).map_err(io_error(path, "cannot make"))?;
     Ok(path)

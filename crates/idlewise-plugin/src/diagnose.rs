@@ -1,14 +1,14 @@
-//! What a compiler's or linker's message means for a governor's author, in few lines.
+//! Shortens a compiler's or linker's messages to the few lines that a governor's author needs.
 
 use std::path::Path;
 
 use crate::error::PluginError;
 use crate::interfaces;
 
-/// How much of a compiler's message is shown.
+/// How many lines of a compiler's message are shown.
 const LINE_COUNT_MAX: usize = 9;
 
-/// Turns the words of a failed compiler into an error. `words` name the file as the user does.
+/// Turns a failed compiler's message into an error. `words` calls the file what the user calls it.
 pub(crate) fn diagnose(path: &Path, words: &str, text: &str, flavour: &str) -> PluginError {
     let flavour = flavour.to_owned();
     let shown = path.display().to_string();
@@ -26,13 +26,13 @@ pub(crate) fn diagnose(path: &Path, words: &str, text: &str, flavour: &str) -> P
         if name == "idlewise_governor_init" {
             return PluginError::RegistersNothing { path: path.into() };
         }
-        // A name that the file has itself, or that stands in another file, is not ours to explain.
+        // A name that the file itself declares, or that is in another file, is not explained here.
         if !place.contains(&shown) && !is_linker(line) {
             continue;
         }
         let place = match place.split_once(": ").map_or(place, |(place, _)| place) {
             place if place.starts_with(&shown) => {
-                // The column says nothing that the name doesn't.
+                // The column adds nothing to the name.
                 let mut parts = place[shown.len()..].split(':').skip(1);
                 parts.next().map_or(shown.clone(), |line| format!("{shown}:{line}"))
             }
@@ -45,7 +45,7 @@ pub(crate) fn diagnose(path: &Path, words: &str, text: &str, flavour: &str) -> P
     PluginError::DoesNotCompile { path: path.into(), flavour, message: shorten(words) }
 }
 
-/// What stands before one of the phrases, and the name within it.
+/// What precedes one of the phrases, and the name within it.
 fn find<'a>(line: &'a str, phrases: &[(&str, &str)]) -> Option<(&'a str, &'a str)> {
     phrases.iter().find_map(|(before, after)| {
         let (place, rest) = line.split_once(before)?;
@@ -53,13 +53,13 @@ fn find<'a>(line: &'a str, phrases: &[(&str, &str)]) -> Option<(&'a str, &'a str
     })
 }
 
-/// How gcc and clang say that they may not read what is included.
+/// How gcc and clang report that an included file is not readable.
 const NOT_READABLE: [(&str, &str); 2] = [
     (": fatal error: cannot open file '", "': Permission denied"),
     (": fatal error: ", ": Permission denied"),
 ];
 
-/// How gcc, clang and linkers say that a name is not there: what stands before it, and after.
+/// How gcc, clang and linkers report a missing name: the text before it, and after.
 const MISSING: [(&str, &str); 8] = [
     ("implicit declaration of function ‘", "’"),
     ("implicit declaration of function '", "'"),
@@ -75,14 +75,14 @@ fn is_linker(line: &str) -> bool {
     line.contains("undefined reference") || line.contains("undefined symbol")
 }
 
-/// The line, from 1, that first has `name` as a word.
+/// The first line, beginning at 1, that has `name` as a word.
 fn line_of(text: &str, name: &str) -> Option<usize> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let index = text.lines().position(|line| line.split(|c| !is_word(c)).any(|w| w == name))?;
     Some(index + 1)
 }
 
-/// Up to three names of the headers that are spelt like `name`.
+/// Up to three names in the headers that are spelt like `name`.
 fn nearest(name: &str) -> Vec<&'static str> {
     let common = |known: &str| {
         let parts: Vec<&str> = known.split('_').filter(|part| part.len() > 2).collect();
@@ -96,7 +96,7 @@ fn nearest(name: &str) -> Vec<&'static str> {
     scored.into_iter().take(3).map(|(_, name)| name).collect()
 }
 
-/// The first errors, with the lines of source that the compiler shows beside them.
+/// The first errors, with the source lines that the compiler shows.
 fn shorten(words: &str) -> String {
     let is_frame = |line: &str| {
         line.contains("In file included from")

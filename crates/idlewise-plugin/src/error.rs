@@ -1,4 +1,4 @@
-//! Why a governor can't be had from a file.
+//! [`PluginError`]: why a governor can't be compiled or loaded from a file.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ pub enum PluginError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was to be done with it, as in "cannot read".
+        /// What failed, such as "cannot read".
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
@@ -25,19 +25,19 @@ pub enum PluginError {
         /// The file.
         path: PathBuf,
     },
-    /// There is no such header flavour.
+    /// There are no headers for this kernel.
     #[error("no headers for Linux '{version}'; there are {}", crate::KERNELS.map(|kernel| kernel.name).join(", "))]
     UnknownKernel {
-        /// What was asked for.
+        /// The requested version.
         version: String,
     },
-    /// A folder is not a kernel's source.
+    /// The folder does not contain a kernel's source.
     #[error("{}: not a kernel's source: it has no {missing}; unpack one, such as Debian's \
          /usr/src/linux-source-6.12.tar.xz, and name its top folder", path.display())]
     NotAKernelSource {
         /// The folder.
         path: PathBuf,
-        /// What is missing in it.
+        /// The missing file.
         missing: &'static str,
     },
     /// The compiler can't be started.
@@ -48,21 +48,21 @@ pub enum PluginError {
     NoCompiler {
         /// The command.
         command: String,
-        /// What the system said.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
-    /// The compiler refused the file.
+    /// The compiler rejected the file.
     #[error("{} doesn't compile as {flavour}:\n{message}", path.display())]
     DoesNotCompile {
         /// The file.
         path: PathBuf,
-        /// For which interface.
+        /// The interface it was compiled for.
         flavour: String,
         /// The compiler's message, shortened.
         message: String,
     },
-    /// The file uses something that our headers don't have.
+    /// The file uses a name that the headers lack.
     #[error(
         "{place}: '{name}' is not provided for {flavour}{}; docs/plugins.md lists what is, \
          --kernel-source DIR may add more",
@@ -71,24 +71,24 @@ pub enum PluginError {
     MissingInterface {
         /// The file, with a line if it is known.
         place: String,
-        /// What is missing.
+        /// The missing name.
         name: String,
-        /// For which kernel.
+        /// The kernel.
         flavour: String,
-        /// The nearest names that there are.
+        /// The most similar names in the headers.
         nearest: Vec<&'static str>,
     },
-    /// Our headers say why the file can't be for this kernel.
+    /// The headers tell why the file can't be for this kernel.
     #[error("{} is not {flavour}: {reason}", path.display())]
     WrongKernel {
         /// The file.
         path: PathBuf,
-        /// For which kernel it was compiled.
+        /// The kernel it was compiled for.
         flavour: String,
-        /// What the header said.
+        /// The header's message.
         reason: String,
     },
-    /// A kernel governor's file that never registers one.
+    /// A kernel governor's file never registers a governor.
     #[error("{}: it has no postcore_initcall() that registers a governor; for a governor that \
          was never in a kernel include <idlewise_governor.h>", path.display())]
     RegistersNothing {
@@ -119,10 +119,10 @@ pub enum PluginError {
     NotConfined {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
-    /// The file includes one that the compiler may not read.
+    /// The file includes a file that the compiler may not read.
     #[error(
         "{place}: the compiler may not read '{name}': a governor may include the system's \
          headers and those beside it; if you trust the file, --unconfined lets it read all"
@@ -130,10 +130,10 @@ pub enum PluginError {
     NotReadable {
         /// The file, with the line.
         place: String,
-        /// What it includes.
+        /// The included file.
         name: String,
     },
-    /// A file is larger than any governor.
+    /// The file is larger than any governor.
     #[error("{}: larger than {} MiB; is it a governor?", path.display(), byte_count_max >> 20)]
     TooLarge {
         /// The file.
@@ -141,7 +141,7 @@ pub enum PluginError {
         /// The limit.
         byte_count_max: u64,
     },
-    /// The compiler was stopped.
+    /// The compiler took too long and was stopped.
     #[error("{}: the compiler took too long for it and was stopped", path.display())]
     CompilerStopped {
         /// The file.
@@ -150,7 +150,7 @@ pub enum PluginError {
     /// The process for foreign code can't be started.
     #[error("cannot start a process for the governor's code: {error}")]
     NoWorker {
-        /// What the system said.
+        /// The system's error.
         #[source]
         error: io::Error,
     },

@@ -1,4 +1,4 @@
-//! A loaded governor: one private copy of a library, for one CPU.
+//! A loaded governor: a private copy of a library, for one CPU.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs::File;
@@ -70,7 +70,7 @@ struct CGovernor {
     reflect: Option<unsafe extern "C" fn(*const COutcome, *mut CDevice)>,
 }
 
-/// Why a kernel governor can't be used: what `idlewise_kernel_problem` of `shim.c` says.
+/// Why a kernel governor can't be used, from `idlewise_kernel_problem` in `shim.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// Its `enable` returned this error.
@@ -82,7 +82,7 @@ pub enum Problem {
 /// A compiled governor.
 #[derive(Clone)]
 pub struct Library {
-    /// What it is called in messages.
+    /// Its name in messages.
     path: PathBuf,
     bytes: Arc<[u8]>,
 }
@@ -103,12 +103,12 @@ impl Library {
     }
 }
 
-/// A library's bytes in a memory file, for the dynamic linker.
+/// A library in a memory file, for the dynamic linker.
 pub(crate) struct Image(File);
 
 impl Image {
     pub(crate) fn new(bytes: &[u8]) -> io::Result<Self> {
-        // SAFETY: a C string and valid flags; the descriptor that comes back is nobody else's.
+        // SAFETY: a C string and valid flags; nobody else has the new descriptor.
         let mut file = unsafe {
             let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
             let descriptor = libc::memfd_create(c"governor".as_ptr(), flags);
@@ -118,7 +118,7 @@ impl Image {
             File::from_raw_fd(descriptor)
         };
         file.write_all(bytes)?;
-        // Each load must find the same.
+        // Each load must find the same content.
         let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;
         Ok(Image(file))
@@ -136,12 +136,12 @@ impl AsRawFd for Image {
     }
 }
 
-/// A governor's library, loaded for one CPU. Its code runs in this process: a crash is ours. The
-/// worker (`worker/`) is where that does no harm.
+/// A governor's library, loaded for one CPU. Its code runs in this process, so a crash ends the process. In
+/// the worker (`worker/`) that does no harm.
 pub struct Instance {
     handle: *mut c_void,
-    /// The dynamic linker takes a library of the same file for one that it has, so an image must stay
-    /// open as long as the library is loaded. None if somebody else holds it.
+    /// The dynamic linker does not load the same file twice, so an image must stay open as long as its
+    /// library is loaded. `None` if somebody else keeps it open.
     _image: Option<Image>,
     interface: CGovernor,
     machine: Box<CMachine>,
@@ -149,16 +149,15 @@ pub struct Instance {
     last_answer: c_int,
 }
 
-// SAFETY: an instance owns its copy of the library with all its variables; nobody else calls it,
-// and code of governors does not depend on the thread that it runs in.
+// SAFETY: an instance owns its copy of the library with all its variables. Nobody else calls it, and a
+// governor's code does not depend on its thread.
 unsafe impl Send for Instance {}
 
 impl Instance {
-    /// Loads a copy of a library, as it was before any call, into this process and without any
-    /// confinement: only for code that is trusted.
+    /// Loads a fresh copy of a library into this process, without any confinement. Only for trusted code.
     ///
     /// # Errors
-    /// If it can't be loaded or has no governor.
+    /// If it can't be loaded or contains no governor.
     pub fn load(library: &Library, tick_period_ns: u32) -> Result<Self, PluginError> {
         let fail = |reason| PluginError::NotLoadable { path: library.path.clone(), reason };
         let image = Image::new(library.bytes())
@@ -169,14 +168,13 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Loads the library of this name, with which no other instance is loaded now.
+    /// Loads the library with this name. No other loaded instance may have that name.
     pub(crate) fn open(name: &CStr) -> Result<Self, String> {
-        // SAFETY: running a library's constructors is what loading a plug-in means; the user named
-        // it as one.
+        // SAFETY: loading a plug-in means running its library's constructors, and the user named it as one.
         let handle =
             linking(|| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) });
         if handle.is_null() {
-            // The linker speaks of a name that the user never saw.
+            // The linker's message contains a name that the user never saw.
             let words = loader_error();
             let known = format!("{}: ", name.to_string_lossy());
             return Err(format!("cannot load it: {}", words.trim_start_matches(&known)));
@@ -195,7 +193,7 @@ impl Instance {
                         IDLEWISE_GOVERNOR(...) of idlewise_governor.h, or pass the .c file"
                 .to_owned());
         }
-        // SAFETY: a governor of any version begins with its version.
+        // SAFETY: a governor of any version begins with its version number.
         let version = unsafe { *symbol.cast::<u32>() };
         if version != VERSION {
             return Err(format!(
@@ -203,7 +201,7 @@ impl Instance {
                  with this idlewise_governor.h"
             ));
         }
-        // SAFETY: the exported symbol of this version has this type (`idlewise_governor.h`).
+        // SAFETY: in this version the exported symbol has this type (`idlewise_governor.h`).
         instance.interface = unsafe { *symbol.cast::<CGovernor>() };
         if instance.interface.select.is_none() {
             return Err("its governor has no select".to_owned());
@@ -211,13 +209,13 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Whether a library of this name is loaded, as one is that can't be unloaded.
+    /// Returns whether a library with this name is loaded, as one is that can't be unloaded.
     pub(crate) fn is_loaded(name: &CStr) -> bool {
-        // SAFETY: a C string; with this flag nothing is loaded.
+        // SAFETY: a C string; with this flag the call loads nothing.
         let handle =
             linking(|| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) });
         if !handle.is_null() {
-            // SAFETY: the handle is live; this gives back what was just taken.
+            // SAFETY: the handle is live; this releases what was just opened.
             unsafe { libc::dlclose(handle) };
         }
         !handle.is_null()
@@ -227,13 +225,13 @@ impl Instance {
         self.tick_period_ns = tick_period_ns;
     }
 
-    /// Why the governor can't be used, once it was enabled.
+    /// Returns why the governor can't be used. Call it after `enable`.
     pub(crate) fn problem(&self) -> Option<Problem> {
         let symbol = self.symbol(c"idlewise_kernel_problem").cast::<c_int>();
         if symbol.is_null() {
             return None;
         }
-        // SAFETY: the symbol is that of shim.c, or of somebody who imitates it: an int.
+        // SAFETY: the symbol is an int, from shim.c or from an imitation.
         match unsafe { symbol.read_unaligned() } {
             0 => None,
             c_int::MIN => Some(Problem::NotRegistered),
@@ -241,19 +239,19 @@ impl Instance {
         }
     }
 
-    /// The last answer as the governor gave it, within the table or not.
+    /// Returns the last answer exactly as the governor gave it, even if it is outside the table.
     pub fn last_answer(&self) -> i32 {
         self.last_answer
     }
 
-    /// A function of the library by name, null if it has none; for tests and benchmarks that
-    /// compile more into it.
+    /// Returns a symbol of the library, or null if there is none. For tests and benchmarks that compile
+    /// more into the library.
     pub fn symbol(&self, name: &CStr) -> *mut c_void {
-        // SAFETY: the handle is live, the name a C string.
+        // SAFETY: the handle is live, and the name is a C string.
         unsafe { libc::dlsym(self.handle, name.as_ptr()) }
     }
 
-    /// Tells the governor its machine: once, before anything else is asked.
+    /// Tells the governor its machine. Must be called once, before anything else.
     pub fn enable(&mut self, states: &StateTable, device: &mut Device) {
         let machine = &mut *self.machine;
         machine.state_count = states.len() as u32;
@@ -268,7 +266,7 @@ impl Instance {
         }
         if let Some(enable) = self.interface.enable {
             let mut shared = CDevice::of(device);
-            // SAFETY: the interface's promise; the machine lives as long as the instance.
+            // SAFETY: the interface guarantees this type; the machine lives as long as the instance.
             unsafe { enable(machine, &mut shared) }
             shared.give(device);
         }
@@ -318,11 +316,11 @@ impl Governor for Instance {
         let mut shared = CDevice::of(device);
         let mut stop_tick = true;
         let select = self.interface.select.expect("checked when it was loaded");
-        // SAFETY: the interface's promise; all three outlive the call.
+        // SAFETY: the interface guarantees this type; all three outlive the call.
         self.last_answer = unsafe { select(&mut question, &mut shared, &mut stop_tick) };
         shared.give(device);
         context.count_sleep_length_calls(question.timer_read_count);
-        // A negative answer becomes one beyond every table.
+        // A negative answer becomes a state beyond every table.
         let state = usize::try_from(self.last_answer).unwrap_or(usize::MAX);
         Decision { state, stop_tick }
     }
@@ -336,7 +334,7 @@ impl Governor for Instance {
             entered: outcome.entered as u32,
             got_tick: outcome.got_tick,
         };
-        // SAFETY: the interface's promise; both outlive the call.
+        // SAFETY: the interface guarantees this type; both outlive the call.
         unsafe { reflect(&outcome, &mut shared) }
         shared.give(device);
     }
@@ -344,7 +342,7 @@ impl Governor for Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // SAFETY: the handle is live and nothing of the library is used after this.
+        // SAFETY: the handle is live, and nothing of the library is used afterwards.
         unsafe { libc::dlclose(self.handle) };
     }
 }
@@ -358,7 +356,7 @@ fn linking<T>(link: impl FnOnce() -> T) -> T {
 }
 
 fn loader_error() -> String {
-    // SAFETY: dlerror answers null or a C string that lasts until the next call of this thread.
+    // SAFETY: dlerror returns null or a C string that is valid until this thread's next call.
     unsafe {
         let words: *mut c_char = libc::dlerror();
         if ptr::eq(words, ptr::null()) {

@@ -1,5 +1,5 @@
-//! Governors from C files: a kernel's own `menu.c`, unmodified or patched, or a file that was never
-//! in a kernel, replayed like a built-in governor.
+//! Replays governors from C files like built-in ones: a kernel's own `menu.c`, unmodified or patched, or a
+//! file that was never in a kernel.
 //!
 //! ```text
 //! menu.c ─ patch ─► compiler ─► cache ─► confined process ─► one private copy per replayed CPU
@@ -10,32 +10,32 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `source.rs` | [`GovernorSource`]: what the user asked for; patches; which kernel |
+//! | `source.rs` | [`GovernorSource`]: the user's request: file, patch and kernel |
 //! | `compile.rs` | the system's C compiler |
-//! | `work_folder.rs` | the folder it works in, which stays neither after signals nor for ever |
-//! | `cache.rs` | what it made, kept where nobody else can write |
+//! | `work_folder.rs` | the compiler's folder, which is removed even after signals |
+//! | `cache.rs` | compiled libraries, kept where nobody else can write |
 //! | `confine/` | limits for the compiler, and the seccomp filter of a worker |
-//! | `diagnose.rs` | a failed compiler's words, shortened |
+//! | `diagnose.rs` | shortens a failed compiler's messages |
 //! | `instance.rs` | [`Instance`]: a loaded governor, behind `idlewise_core::Governor` |
-//! | `worker/` | the process that replays foreign code, so that its crash is only its own |
-//! | `include/` | `idlewise_governor.h`, the stable interface, and the kernel's, on top of it |
+//! | `worker/` | the process that replays foreign code, so that a crash ends only that process |
+//! | `include/` | `idlewise_governor.h`, the stable interface, and the kernel's on top of it |
 //!
 //! # State
 //!
-//! Each replayed CPU has a copy of the library of its own, loaded for it. All variables of the file exist once per CPU then: per-CPU data
-//! costs no indirection, versions of one file replay side by side, and CPUs on several threads share
-//! nothing. What a kernel governor shares between CPUs on purpose is per CPU here: a replay must not
-//! depend on which thread was faster.
+//! Each replayed CPU loads its own copy of the library. So every variable of the file exists once per CPU.
+//! Per-CPU data needs no indirection, several versions of a file can be replayed side by side, and CPUs on
+//! different threads share nothing. State that a kernel governor deliberately shares between CPUs is per
+//! CPU here, because a replay must not depend on which thread is faster.
 //!
 //! # Isolation
 //!
-//! Foreign code runs in a child process that replays whole lanes: it is sent gaps and answers with a
-//! tally, so that no decision crosses a process boundary. The child confines itself before it loads
-//! the code (`confine/governor.rs`); idlewise watches it, and believes nothing that it sends without
-//! a check (`worker/process.rs`, `worker/check.rs`). What is left to a governor is to lie about
-//! itself. `docs/plugins.md` says what users can rely on.
+//! Foreign code runs in a child process that replays whole lanes. It receives gaps and returns a tally, so
+//! no single decision crosses a process boundary. The child confines itself before it loads the code
+//! (`confine/governor.rs`). idlewise watches the child, and checks everything it sends
+//! (`worker/process.rs`, `worker/check.rs`). A governor can only lie about itself. `docs/plugins.md` says
+//! what users can rely on.
 //!
-//! What this crate does not do: know governors by name, or depend on the GPL-2.0 ports.
+//! This crate does not know governors by name, and does not depend on the GPL-2.0 ports.
 
 mod cache;
 mod compile;
@@ -59,17 +59,17 @@ pub use worker::{Failure, FailureCause, Place, WorkerCommand, serve};
 
 use include_dir::{Dir, include_dir};
 
-/// The headers that governors are compiled with.
+/// The headers for compiling governors.
 static INCLUDE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/include");
 
-/// Every name that the headers define for kernel governors, by topic, in the header's order.
+/// Returns every name that the headers define for kernel governors, by topic, in the header's order.
 pub fn interfaces() -> Vec<(&'static str, Vec<&'static str>)> {
     let file = INCLUDE.get_file("kernel/idlewise/kernel.h");
     let text = file.and_then(|file| file.contents_utf8()).unwrap_or_default();
     let mut topics: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut previous = "";
     for line in text.lines() {
-        // A topic is a comment after an empty line.
+        // A comment after an empty line is a topic.
         if let Some(topic) = line.strip_prefix("/* ").filter(|_| previous.is_empty()) {
             topics.push((topic.split([':', '.', '*']).next().unwrap_or(topic).trim(), Vec::new()));
         }
@@ -89,7 +89,7 @@ pub fn interfaces() -> Vec<(&'static str, Vec<&'static str>)> {
     topics
 }
 
-/// What a line of the header defines: a macro, a type, a function or a variable.
+/// Returns what a line of the header defines: a macro, a type, a function or a variable.
 fn defined_name(line: &'static str) -> Option<&'static str> {
     if let Some(rest) = line.strip_prefix("#define ") {
         return rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next();

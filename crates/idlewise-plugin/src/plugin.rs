@@ -1,4 +1,4 @@
-//! A governor from a file, as replay uses it: compiled here, run by workers.
+//! A governor from a file, as replay uses it: compiled here, and run by workers.
 
 use std::cell::{OnceCell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::worker::{
     self, Failure, FailureCause, GAP_BYTE_COUNT, Kind, Place, Sent, Worker, WorkerCommand,
 };
 
-/// Gaps that are sent at once: enough that a message costs nothing, little enough for the caches.
+/// The number of gaps per message: enough to make its cost negligible, and few enough for the caches.
 const BATCH_BYTE_COUNT: usize = 1_024 * GAP_BYTE_COUNT;
 
 /// A governor from a file. Clones share the library, its workers and its failure.
@@ -29,7 +29,7 @@ struct Shared {
     command: WorkerCommand,
     is_confined: bool,
     doubt: Option<String>,
-    /// Workers that wait for a lane.
+    /// Workers without a lane.
     idle: Mutex<Vec<Worker>>,
     failure: Mutex<Option<Failure>>,
     /// What it printed in one of its lanes.
@@ -47,8 +47,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Plugin {
-    /// Compiles a source, unless the cache has it, and sees whether it can be loaded. Its code runs
-    /// as the compiler does: confined or not.
+    /// Compiles a source, unless it is in the cache, and checks that it can be loaded. Its code is confined
+    /// if the compiler is.
     ///
     /// # Errors
     /// If it can't be compiled, loaded or confined.
@@ -83,22 +83,22 @@ impl Plugin {
         Ok(plugin)
     }
 
-    /// What is not as safe as it could be, in a phrase.
+    /// Returns what is less safe than it could be, as a phrase.
     pub fn doubt(&self) -> Option<&str> {
         self.shared.doubt.as_deref()
     }
 
-    /// What it did wrong, if it did: its tallies are empty then.
+    /// Returns what it did wrong, if anything. Its tallies are then empty.
     pub fn failure(&self) -> Option<Failure> {
         lock(&self.shared.failure).clone()
     }
 
-    /// What it printed in one of its lanes, or when it was loaded.
+    /// Returns what it printed in one of its lanes, or while it was loaded.
     pub fn printed(&self) -> String {
         lock(&self.shared.printed).clone()
     }
 
-    /// A lane for one CPU, run by a worker. `name` says which in a failure.
+    /// Creates a lane for one CPU, run by a worker. `name` identifies it in a failure.
     pub fn lane(&self, setting: Setting, name: String) -> PluginLane {
         let mut bytes = Vec::new();
         worker::put_setting(&mut bytes, &setting);
@@ -112,8 +112,8 @@ impl Plugin {
         }
     }
 
-    /// A governor for one CPU, run by a worker: every question crosses to another process, so this
-    /// is some hundred times slower than a lane.
+    /// Creates a governor for one CPU, run by a worker. Every decision is a message to another process, so
+    /// this is some hundred times slower than a lane.
     pub fn governor(&self, states: &StateTable, tick_period_ns: u32) -> RemoteGovernor {
         let mut bytes = Vec::new();
         worker::put_governor(&mut bytes, states, tick_period_ns);
@@ -122,7 +122,7 @@ impl Plugin {
     }
 }
 
-/// Why there is no worker.
+/// Why no worker could be started.
 enum NoWorker {
     Io(std::io::Error),
     NotLoadable(String),
@@ -131,7 +131,7 @@ enum NoWorker {
 }
 
 impl Shared {
-    /// A new worker that has loaded the library.
+    /// Starts a worker that has loaded the library.
     fn worker(&self) -> Result<Worker, NoWorker> {
         let mut worker = Worker::start(&self.command, self.is_confined).map_err(NoWorker::Io)?;
         let kinds = [Kind::Ready, Kind::NotLoadable, Kind::NotConfined];
@@ -155,7 +155,7 @@ impl Shared {
     }
 }
 
-/// A worker on one lane; none once something went wrong.
+/// A worker for one lane; `None` after an error.
 struct Remote {
     shared: Arc<Shared>,
     name: String,
@@ -164,7 +164,7 @@ struct Remote {
 
 impl Remote {
     fn new(shared: Arc<Shared>, name: String, kind: Kind, payload: &[u8]) -> Self {
-        // One failure is the result; nobody waits for more of them.
+        // One failure is enough; nobody waits for more.
         let has_failed = lock(&shared.failure).is_some();
         let waiting = if has_failed { None } else { lock(&shared.idle).pop() };
         let worker = waiting.map_or_else(
@@ -180,7 +180,7 @@ impl Remote {
         remote
     }
 
-    /// The worker ends; the first failure is kept.
+    /// Ends the worker. The first failure is kept.
     fn note_failure(&mut self, cause: FailureCause) {
         let place = self.worker.as_ref().map_or(Place::Loading, Worker::place);
         if let Some(worker) = self.worker.take() {
@@ -197,14 +197,14 @@ impl Remote {
         }
     }
 
-    /// The answer of the kind expected, as `get` reads it.
+    /// Receives a message of the expected kind, and reads it with `get`.
     fn receive<T>(&mut self, expected: Kind, get: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         let received = self.worker.as_mut()?.receive(&[expected]);
         let answer = received.and_then(|(_, payload)| get(&payload).ok_or(FailureCause::Forged));
         answer.map_err(|cause| self.note_failure(cause)).ok()
     }
 
-    /// Gives the worker back, if it can serve another lane.
+    /// Returns the worker, if it can serve another lane.
     fn finish(&mut self, is_reusable: bool) {
         if let Some(worker) = self.worker.take() {
             self.shared.note_printed(&worker);
@@ -216,7 +216,7 @@ impl Remote {
 }
 
 impl Shared {
-    /// Another worker, after one that was as it should be.
+    /// Starts another worker, after one that ended normally.
     fn next_worker(&self) -> Result<Worker, FailureCause> {
         self.worker().map_err(|error| match error {
             NoWorker::Failed(cause) => cause,
@@ -273,8 +273,8 @@ impl Lane for PluginLane {
     }
 }
 
-/// A governor in a worker, asked one decision at a time. After a failure ([`Plugin::failure`]) it
-/// answers state 0.
+/// A governor in a worker, asked for one decision at a time. After a failure ([`Plugin::failure`]) it
+/// selects state 0.
 pub struct RemoteGovernor {
     remote: Remote,
 }

@@ -1,4 +1,4 @@
-//! What the user asked for: a file, a patch for it, and the kernel that it is for.
+//! The user's request: a file, a patch for it, and its kernel.
 
 use std::fs;
 use std::io;
@@ -8,16 +8,16 @@ use idlewise_trace::{TEXT_BYTE_COUNT_MAX, read_small_file};
 
 use crate::error::PluginError;
 
-/// A kernel that there are headers for.
+/// A kernel for which there are headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its stable series.
+    /// The stable series.
     pub name: &'static str,
-    /// As `KERNEL_VERSION` in the headers.
+    /// Like `KERNEL_VERSION` in the headers.
     pub(crate) code: u32,
 }
 
-/// Oldest first.
+/// All kernels, oldest first.
 pub const KERNELS: [Kernel; 5] = [
     Kernel { name: "6.1", code: 0x06_01_00 },
     Kernel { name: "6.6", code: 0x06_06_00 },
@@ -27,7 +27,7 @@ pub const KERNELS: [Kernel; 5] = [
 ];
 
 impl Kernel {
-    /// The flavour for a version such as `6.12` or `6.12.117-1`.
+    /// Parses a version such as `6.12` or `6.12.117-1`.
     ///
     /// # Errors
     /// If there are no headers for that series.
@@ -41,10 +41,10 @@ impl Kernel {
         found.ok_or_else(|| PluginError::UnknownKernel { version: version.to_owned() })
     }
 
-    /// The kernel whose sources these are, the newest flavour that is not newer than they are.
+    /// Returns the kernel of a source tree: the newest one here that is not newer than the tree.
     ///
     /// # Errors
-    /// If it is not a kernel's source, or of a kernel older than all flavours.
+    /// If the folder is not a kernel's source, or the kernel is older than all of these.
     pub fn of_source(folder: &Path) -> Result<Self, PluginError> {
         let missing = |missing| PluginError::NotAKernelSource { path: folder.into(), missing };
         let makefile =
@@ -62,23 +62,23 @@ impl Kernel {
     }
 }
 
-/// A governor's file and how to build it.
+/// A governor's file, and how to build it.
 #[derive(Clone, Debug)]
 pub struct GovernorSource {
     /// The `.c` or `.so` file.
     pub path: PathBuf,
     /// A patch to apply to a copy of it.
     pub patch: Option<PathBuf>,
-    /// The headers' flavour; that of `kernel_source`, or 6.12, if it is not said.
+    /// The kernel. Default: that of `kernel_source`, or else 6.12.
     pub kernel: Option<Kernel>,
-    /// A kernel's source tree, for a governor that needs more than our headers have.
+    /// A kernel's source tree, for a governor that needs more than the headers here.
     pub kernel_source: Option<PathBuf>,
-    /// Build for this CONFIG_HZ alone, as a kernel is; otherwise any HZ can be replayed.
+    /// Builds for this CONFIG_HZ only, as in a kernel. Otherwise any HZ can be replayed.
     pub fixed_hz: Option<u32>,
 }
 
 impl GovernorSource {
-    /// A file by itself.
+    /// Creates a source with default settings.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         GovernorSource {
             path: path.into(),
@@ -89,12 +89,12 @@ impl GovernorSource {
         }
     }
 
-    /// Whether a name is that of a governor's file.
+    /// Returns whether a name is that of a governor's file.
     pub fn is_path(name: &str) -> bool {
         name.contains('/') || name.ends_with(".c") || name.ends_with(".so")
     }
 
-    /// The file: as named, or else in the kernel source's folder of governors.
+    /// The file as named, or else in the kernel source's folder of governors.
     pub(crate) fn file(&self) -> PathBuf {
         let in_tree = self.kernel_source.as_ref().map(|tree| governors(tree).join(&self.path));
         match in_tree {
@@ -111,7 +111,7 @@ impl GovernorSource {
         }
     }
 
-    /// The C text, patched.
+    /// The C text, after the patch.
     pub(crate) fn text(&self) -> Result<String, PluginError> {
         let path = self.file();
         let text = read(&path)?;
@@ -130,7 +130,7 @@ impl GovernorSource {
     }
 }
 
-/// Where a kernel's source has its governors.
+/// Where a kernel's source tree keeps its governors.
 pub(crate) fn governors(tree: &Path) -> PathBuf {
     tree.join("drivers/cpuidle/governors")
 }
@@ -139,7 +139,7 @@ fn read(path: &Path) -> Result<String, PluginError> {
     Ok(String::from_utf8_lossy(&read_bytes(path, TEXT_BYTE_COUNT_MAX)?).into_owned())
 }
 
-/// A file, unless it is larger than that or without an end.
+/// Reads a file, unless it is larger than that or endless.
 pub(crate) fn read_bytes(path: &Path, byte_count_max: u64) -> Result<Vec<u8>, PluginError> {
     read_small_file(path, byte_count_max).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => PluginError::TooLarge { path: path.into(), byte_count_max },
@@ -147,8 +147,8 @@ pub(crate) fn read_bytes(path: &Path, byte_count_max: u64) -> Result<Vec<u8>, Pl
     })
 }
 
-/// Applies the part of a patch that is about the file called `name`. Hunks may have moved; their
-/// context must be there as it is.
+/// Applies the part of a patch for the file called `name`. Hunks may have moved, but their context must
+/// match exactly.
 fn apply(text: &str, patch: &str, name: &str) -> Result<String, String> {
     let parts = file_parts(patch);
     if parts.is_empty() {
@@ -177,12 +177,12 @@ fn apply(text: &str, patch: &str, name: &str) -> Result<String, String> {
     })
 }
 
-/// The files that a patch is about, each with its own unified diff: mail headers, signatures and
-/// git's lines are left out.
+/// The files in a patch, each with its own unified diff. Mail headers, signatures and git's lines are left
+/// out.
 fn file_parts(patch: &str) -> Vec<(String, String)> {
     let mut parts: Vec<(String, String)> = Vec::new();
     let mut lines = patch.lines().peekable();
-    // How many lines of the old and the new file the hunk still has.
+    // How many lines of the old and the new file are left in the hunk.
     let mut left = (0_u64, 0_u64);
     while let Some(line) = lines.next() {
         if left != (0, 0) {
@@ -206,7 +206,7 @@ fn file_parts(patch: &str) -> Vec<(String, String)> {
             continue;
         }
         if let Some((_, text)) = parts.last_mut() {
-            // Mailers strip the blank of an empty line.
+            // Mailers remove the space of an empty line.
             text.push_str(if line.is_empty() { " " } else { line });
             text.push('\n');
         }
@@ -215,7 +215,7 @@ fn file_parts(patch: &str) -> Vec<(String, String)> {
     parts
 }
 
-/// The lengths in `@@ -5,7 +5,8 @@`.
+/// Parses the lengths in `@@ -5,7 +5,8 @@`.
 fn hunk_lengths(line: &str) -> Option<(u64, u64)> {
     let mut ranges = line.split(' ').skip(1).map(|range| match range.split_once(',') {
         Some((_, length)) => length.parse().ok(),

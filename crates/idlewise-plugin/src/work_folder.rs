@@ -1,9 +1,10 @@
-//! The folder that a compiler works in. A compiler wants files with names, so this is the one thing of
-//! ours that can outlive us:
+//! The folder in which a compiler works. A compiler needs files with names, so this folder could be left
+//! behind when idlewise ends. Two rules prevent that:
 //!
-//! - A signal that asks us to end: [`end_without_compilers`] stops the compiler and removes the folder.
-//! - SIGKILL: we hold a lock on the folder (flock), which goes with the process. Whoever makes the
-//!   next folder removes those of the same user that nobody has locked.
+//! - For a signal that asks idlewise to end, [`end_without_compilers`] stops the compiler and removes the
+//!   folder.
+//! - For SIGKILL, the folder has a lock (flock) that ends with the process. The next process that creates a
+//!   folder removes the same user's unlocked ones.
 
 use std::env;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -17,15 +18,15 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::confine::kill_group;
 
-/// What the folders' names begin with.
+/// The prefix of the folders' names.
 const PREFIX: &str = "idlewise-compile-";
 
-/// What this process has to stop and to remove before it ends.
+/// What this process must stop and remove before it ends.
 static OWN: Mutex<Own> = Mutex::new(Own { folders: Vec::new(), compilers: Vec::new() });
 
 struct Own {
     folders: Vec<PathBuf>,
-    /// The groups of the compilers that run.
+    /// The process groups of running compilers.
     compilers: Vec<u32>,
 }
 
@@ -33,8 +34,8 @@ fn own() -> MutexGuard<'static, Own> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Stops all compilers that run, removes their folders and calls `end`, which ends the process. No new
-/// ones appear meanwhile.
+/// Stops all running compilers, removes their folders, and calls `end`, which ends the process. No new ones
+/// start meanwhile.
 pub fn end_without_compilers(end: impl FnOnce()) {
     let own = own();
     own.compilers.iter().for_each(|&leader| kill_group(leader));
@@ -44,7 +45,7 @@ pub fn end_without_compilers(end: impl FnOnce()) {
     end();
 }
 
-/// Starts a compiler, which leads a group of its own; [`has_ended`] must follow.
+/// Starts a compiler as the leader of its own process group. Call [`has_ended`] afterwards.
 pub(crate) fn start(command: &mut Command) -> io::Result<Child> {
     let mut own = own();
     let child = command.spawn()?;
@@ -52,20 +53,20 @@ pub(crate) fn start(command: &mut Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// The compiler has ended, or is about to; its number is not yet another's.
+/// Records that the compiler has ended or is about to. Its process id is not reused yet.
 pub(crate) fn has_ended(compiler: &Child) {
     own().compilers.retain(|&leader| leader != compiler.id());
 }
 
-/// A folder of the user's alone, removed when dropped.
+/// A private folder, removed when dropped.
 pub(crate) struct WorkFolder {
     path: PathBuf,
-    /// None where the file system has no locks; then nobody takes the folder for a dead one's either.
+    /// `None` if the file system has no locks. Then nobody can mistake the folder for a dead one either.
     _lock: Option<File>,
 }
 
 impl WorkFolder {
-    /// Removes what dead processes left, and makes a new one.
+    /// Removes what dead processes left behind, and creates a new folder.
     pub(crate) fn new() -> io::Result<Self> {
         let parent = env::temp_dir();
         remove_dead(&parent);
@@ -83,7 +84,7 @@ impl WorkFolder {
             let lock = File::open(&path).ok();
             let lock = lock.filter(|lock| flock(lock, FlockOperation::LockExclusive).is_ok());
             let folder = WorkFolder { path, _lock: lock };
-            // Before it had its lock it looked like a dead one's.
+            // Before it was locked, it looked like a dead process's folder.
             if folder.path.is_dir() {
                 return Ok(folder);
             }
@@ -103,7 +104,7 @@ impl Drop for WorkFolder {
     }
 }
 
-/// Removes the user's folders that nobody has locked.
+/// Removes the user's unlocked folders.
 fn remove_dead(parent: &Path) {
     let user = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
@@ -111,7 +112,7 @@ fn remove_dead(parent: &Path) {
             continue;
         }
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        // It may go before we look.
+        // It may be removed before this opens it.
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(entry.path());
         let is_ours = |folder: &File| folder.metadata().is_ok_and(|found| found.uid() == user);
         let Some(folder) = opened.ok().filter(is_ours) else { continue };

@@ -1,5 +1,5 @@
-//! Any text, taken for a machine: one line that says what is wrong, or a machine that a replay can
-//! be run on.
+//! Parses any text as a machine: it gives one line that says what is wrong, or a machine that a replay can
+//! run on.
 #![no_main]
 
 use idlewise_machine::{Machine, MachineError};

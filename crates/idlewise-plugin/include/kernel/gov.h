@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* For a governor without its neighbour; a gov.h beside it comes first. */
+/* For a governor without a gov.h beside it, which would be found first. */
 #ifndef IDLEWISE_GOV_H
 #define IDLEWISE_GOV_H
 

@@ -1,5 +1,5 @@
-//! A run of the C compiler on a text that somebody else wrote: limited in time, memory and files, and
-//! able to read only what compiling takes, so that `#include "/home/me/.ssh/id_rsa"` shows nothing.
+//! Runs the C compiler on somebody else's text. It is limited in time, memory and files, and can only read
+//! what compiling needs, so that `#include "/home/me/.ssh/id_rsa"` reveals nothing.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -24,7 +24,7 @@ const WALL_LIMIT: Duration = Duration::from_secs(60);
 const CPU_LIMIT_S: u64 = 10;
 const MEMORY_BYTE_COUNT: u64 = 2 << 30;
 const FILE_BYTE_COUNT: u64 = 64 << 20;
-/// Of its messages; more are not read.
+/// How many bytes of its messages are read.
 const WORD_BYTE_COUNT: usize = 1 << 20;
 
 /// Where systems keep compilers, headers and libraries.
@@ -43,21 +43,21 @@ const SYSTEM: [&str; 12] = [
     "/etc/alternatives",
 ];
 
-/// What a compiler may see besides the system's own files.
+/// What a compiler may access besides the system's own files.
 pub(crate) struct Place<'a> {
     /// A folder that it may write to.
     pub work: &'a Path,
     /// Files and folders that it may read.
     pub readable: &'a [PathBuf],
-    /// The folder of the compiler itself.
+    /// The compiler's own folder.
     pub program: Option<&'a Path>,
 }
 
-/// How a compiler's run ended.
+/// The result of a compiler's run.
 pub(crate) struct Ran {
-    /// None if it was stopped.
+    /// `None` if it was stopped.
     pub status: Option<ExitStatus>,
-    /// What it said, both streams together, not all if it said much.
+    /// Its messages from both streams together, cut if there are too many.
     pub words: Vec<u8>,
 }
 
@@ -67,13 +67,13 @@ impl Ran {
     }
 }
 
-/// Runs a compiler. Its messages are read here; all else it writes to files.
+/// Runs a compiler. This reads its messages; everything else it writes to files.
 pub(crate) fn run(command: &mut Command, place: &Place<'_>, is_confined: bool) -> io::Result<Ran> {
     let (mut reader, writer) = io::pipe()?;
     command
         .env("LC_ALL", "C")
         .env("TMPDIR", place.work)
-        // A wrapper with a cache of its own would need to write there.
+        // A wrapper with its own cache would need to write there.
         .env("CCACHE_DISABLE", "1")
         .process_group(0)
         .stdin(Stdio::null())
@@ -90,8 +90,8 @@ pub(crate) fn run(command: &mut Command, place: &Place<'_>, is_confined: bool) -
         ] {
             limit(resource, value)?;
         }
-        // SAFETY: plain numbers. Kernels older than the call refuse it: then descriptors that
-        // idlewise itself was given stay open.
+        // SAFETY: plain numbers. Older kernels don't have the call; then descriptors that idlewise was
+        // given stay open.
         unsafe {
             libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -106,16 +106,16 @@ pub(crate) fn run(command: &mut Command, place: &Place<'_>, is_confined: bool) -
             }
         }
         if let Some(filter) = &filter {
-            // No words in here: the child of a process with threads must not allocate.
+            // No error text here: the child of a process with threads must not allocate.
             let applied = seccompiler::apply_filter(filter);
             applied.map_err(|_| io::Error::from_raw_os_error(libc::EPERM))?;
         }
         Ok(())
     };
-    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
+    // SAFETY: between fork and exec this only makes system calls, and allocates nothing.
     unsafe { command.pre_exec(restrict) };
     let mut child = work_folder::start(command)?;
-    // The command holds the pipe's other end.
+    // The command would keep the pipe's other end open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let words = read_until_end(&mut reader);
     if words.is_none() {
@@ -129,7 +129,7 @@ pub(crate) fn run(command: &mut Command, place: &Place<'_>, is_confined: bool) -
     })
 }
 
-/// All that comes, as far as it is kept; none if it doesn't end in time.
+/// Reads to the end, and keeps up to the limit. Returns `None` if that takes too long.
 fn read_until_end(reader: &mut io::PipeReader) -> Option<Vec<u8>> {
     let deadline = Instant::now() + WALL_LIMIT;
     let (mut words, mut bytes) = (Vec::new(), [0; 8 << 10]);
@@ -154,13 +154,13 @@ fn read_until_end(reader: &mut io::PipeReader) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether this kernel can say which files a process may read.
+/// Returns whether this kernel can restrict which files a process may read.
 pub(crate) fn has_landlock() -> bool {
-    // SAFETY: with no attributes and this flag the call answers a number.
+    // SAFETY: without attributes and with this flag, the call returns a number.
     unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) > 0 }
 }
 
-/// Landlock's rules; none if the kernel has no Landlock.
+/// Landlock's rules, or `None` if the kernel has no Landlock.
 fn rules(place: &Place<'_>) -> io::Result<Option<OwnedFd>> {
     let abi = ABI::V5;
     let read = AccessFs::from_read(abi);
@@ -170,7 +170,7 @@ fn rules(place: &Place<'_>) -> io::Result<Option<OwnedFd>> {
             .handle_access(AccessFs::from_all(abi))?
             .handle_access(AccessNet::from_all(abi))?
             .create()?
-            // What can't be opened is left out.
+            // Paths that can't be opened are left out.
             .add_rules(path_beneath_rules(SYSTEM.iter().map(Path::new), read))?
             .add_rules(path_beneath_rules(place.program, read))?
             .add_rules(path_beneath_rules(place.readable, read & !AccessFs::Execute))?
@@ -181,13 +181,13 @@ fn rules(place: &Place<'_>) -> io::Result<Option<OwnedFd>> {
     build().map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Refuses new sockets; none where there is no such filter.
+/// Forbids new sockets; `None` where that is not supported.
 fn no_sockets() -> Option<BpfProgram> {
     let rules = [libc::SYS_socket, libc::SYS_io_uring_setup].map(|number| (number, Vec::new()));
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let arch = TargetArch::try_from(std::env::consts::ARCH).ok()?;
     let filter = SeccompFilter::new(rules.into(), SeccompAction::Allow, refuse, arch).ok()?;
-    // SAFETY: asks whether the kernel knows the action; nothing is changed.
+    // SAFETY: asks whether the kernel knows the action, and changes nothing.
     let is_known = unsafe {
         let action = libc::SECCOMP_RET_ERRNO;
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0
@@ -195,8 +195,8 @@ fn no_sockets() -> Option<BpfProgram> {
     filter.try_into().ok().filter(|_| is_known)
 }
 
-/// The headers and C files beside a governor's file, which it may include: no other file of that
-/// folder, which may well be the user's home.
+/// The headers and C files beside a governor's file, which it may include. No other files of that folder,
+/// which may well be the user's home.
 pub(crate) fn neighbours(file: &Path) -> Vec<PathBuf> {
     let folder = file.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new("."));
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -208,11 +208,11 @@ pub(crate) fn neighbours(file: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(is_text).take(NEIGHBOUR_COUNT_MAX).collect()
 }
 
-/// Each is a rule of its own.
+/// Each of them is a rule.
 const NEIGHBOUR_COUNT_MAX: usize = 1_000;
 
-/// The folder of a program that is found by `PATH`, whatever links lead to it: the one above if the
-/// program's is its `bin`, beside a `lib` of its own, but never the user's home.
+/// The folder of a program found in `PATH`, after resolving links. If that is a `bin` beside a `lib`, it is
+/// the folder above, but never the user's home.
 pub(crate) fn folder_of(program: &str) -> Option<PathBuf> {
     let is_there = |path: &PathBuf| File::open(path).is_ok();
     let found = if program.contains('/') {

@@ -1,16 +1,16 @@
-//! The confinement of a process that is about to load a governor.
+//! Confines a process that is about to load a governor.
 //!
-//! It is complete before the first byte of the governor is loaded, so that constructors run under it
-//! too. A seccomp filter allows what computing takes: memory, reading the clock, reading and writing
-//! the descriptors that are open already, ending. Any other call ends the process, and its number
-//! goes to the progress page.
+//! The confinement is complete before the first byte of the governor is loaded, so it applies to
+//! constructors too. A seccomp filter allows what computing needs: memory, reading the clock, reading and
+//! writing open descriptors, and exiting. Any other call ends the process, and its number is written to the
+//! progress page.
 //!
-//! The dynamic linker must open the library that it loads, but no filter can look at a path. So
-//! `openat` is trapped, too, and the trap's handler does the linker's work: it answers with a copy of
-//! the descriptor that the library has already, and says of any other file that it is not there.
-//! Nothing is ever opened by path.
+//! The dynamic linker must open the library it loads, but a filter cannot look at a path. So `openat` is
+//! trapped as well, and the trap's handler replaces it for the linker: for the library it returns a copy of
+//! the open descriptor, and for any other file an error as if it did not exist. Nothing is ever opened by
+//! path.
 //!
-//! Without seccomp in the kernel [`confine`] fails, and nothing foreign is loaded.
+//! If the kernel has no seccomp, [`confine`] fails, and nothing foreign is loaded.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -28,48 +28,48 @@ use seccompiler::{
 use super::limit;
 use crate::worker::{FailureCause, fail};
 
-/// More memory than a process of ours has, for the governor.
+/// Memory for the governor, beyond what this process has.
 const MEMORY_BYTE_COUNT: u64 = 256 << 20;
 const STACK_BYTE_COUNT: u64 = 8 << 20;
 const OPEN_FILE_COUNT: u64 = 64;
 
-/// The name that the dynamic linker is given for the library: [`confine`]'s handler knows it.
+/// The library's name for the dynamic linker. [`confine`]'s handler recognises it.
 pub(crate) const LIBRARY_NAME: &CStr = c"/idlewise-governor";
 
-/// The library's descriptor, and whether the dynamic linker is at work on it.
+/// The library's descriptor, and whether the dynamic linker is loading it.
 static LIBRARY: AtomicI32 = AtomicI32::new(-1);
 static IS_LOADING: AtomicBool = AtomicBool::new(false);
 
-/// Says that the dynamic linker works for us until [`loaded`].
+/// Declares that the dynamic linker is working until [`loaded`].
 pub(crate) fn loading() {
     IS_LOADING.store(true, Ordering::Relaxed);
 }
 
-/// Says that from here on only the governor could want a file.
+/// Declares that from now on only the governor could open a file.
 pub(crate) fn loaded() {
     IS_LOADING.store(false, Ordering::Relaxed);
 }
 
-/// Whatever the confinement, no core files for what is reported, and no orphan if idlewise is killed.
+/// For any worker: no core files for what is reported, and no orphan if idlewise is killed.
 pub(crate) fn confine_little() -> io::Result<()> {
     limit(libc::RLIMIT_CORE, 0)?;
-    // SAFETY: plain numbers; the handlers go back to the default.
+    // SAFETY: plain numbers; the handlers are reset to the default.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // Rust's runtime has handlers of its own for these two.
+        // Rust's runtime has its own handlers for these two.
         libc::signal(libc::SIGSEGV, libc::SIG_DFL);
         libc::signal(libc::SIGBUS, libc::SIG_DFL);
     }
     Ok(())
 }
 
-/// Confines this process, which has one thread, for good. It can read its open descriptors and write
-/// to `writable`; the dynamic linker can load what `library` has.
+/// Confines this process, which has one thread, permanently. It can read its open descriptors and write to
+/// `writable`, and the dynamic linker can load `library`.
 pub(crate) fn confine(library: RawFd, writable: &[RawFd], file_byte_count: u64) -> io::Result<()> {
     LIBRARY.store(library, Ordering::Relaxed);
     let program = filter(library, writable)?;
     let action = on_forbidden as extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
-    // SAFETY: the structure is filled in as sigaction(2) says, zero being an empty mask; the handler
+    // SAFETY: the structure is filled in as sigaction(2) says, where zero is an empty mask. The handler
     // only uses async-signal-safe functions.
     unsafe {
         let mut handler: libc::sigaction = mem::zeroed();
@@ -90,7 +90,7 @@ pub(crate) fn confine(library: RawFd, writable: &[RawFd], file_byte_count: u64) 
     seccompiler::apply_filter(&program).map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// The memory that this process has mapped; a guess if the kernel doesn't say.
+/// The memory that this process has mapped, or a guess if the kernel doesn't say.
 fn address_space_byte_count() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let page_count = text.split(' ').next().and_then(|count| count.parse::<u64>().ok());
@@ -113,13 +113,13 @@ fn filter(library: RawFd, writable: &[RawFd]) -> io::Result<BpfProgram> {
             libc::SYS_munmap,
             libc::SYS_madvise,
             libc::SYS_futex,
-            // Descriptors that are open.
+            // Open descriptors.
             libc::SYS_read,
             libc::SYS_pread64,
             libc::SYS_lseek,
             libc::SYS_fstat,
             libc::SYS_close,
-            // Clocks, numbers, and what the C library asks for itself.
+            // Clocks, process ids, and what the C library itself asks for.
             libc::SYS_clock_gettime,
             libc::SYS_clock_getres,
             libc::SYS_gettimeofday,
@@ -128,7 +128,7 @@ fn filter(library: RawFd, writable: &[RawFd]) -> io::Result<BpfProgram> {
             libc::SYS_gettid,
             libc::SYS_sysinfo,
             libc::SYS_rt_sigprocmask,
-            // The end of a handler and of the process.
+            // The end of a handler or of the process.
             libc::SYS_rt_sigreturn,
             libc::SYS_restart_syscall,
             libc::SYS_exit,
@@ -149,7 +149,7 @@ fn filter(library: RawFd, writable: &[RawFd]) -> io::Result<BpfProgram> {
     build().map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// A trapped system call, in the registers of the code that made it.
+/// A trapped system call, in the registers of its caller.
 struct Call<'a>(&'a mut libc::mcontext_t);
 
 #[cfg(target_arch = "x86_64")]
@@ -184,24 +184,24 @@ impl Call<'_> {
     }
 }
 
-/// Does the dynamic linker's calls, as far as they are about the library; any other is the
-/// governor's, and its last.
+/// Performs the dynamic linker's calls that concern the library. Any other call comes from the governor and
+/// ends the process.
 extern "C" fn on_forbidden(_signal: c_int, _info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: with SA_SIGINFO the third argument is the interrupted context, ours until we return.
+    // SAFETY: with SA_SIGINFO the third argument is the interrupted context, ours until this returns.
     let mut call = Call(unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext });
     let is_loading = IS_LOADING.load(Ordering::Relaxed);
     let number = call.number();
     match number {
-        // The C library asks about an open descriptor this way, with an empty path.
+        // The C library queries an open descriptor this way, with an empty path.
         libc::SYS_newfstatat if starts_with(call.argument(1), c"") => {
-            // SAFETY: the caller's own pointer; the kernel refuses it if it is bad.
+            // SAFETY: the caller's own pointer; if it is bad, the kernel rejects it.
             let result =
                 unsafe { libc::syscall(libc::SYS_fstat, call.argument(0), call.argument(2)) };
             call.answer(if result == 0 { 0 } else { -i64::from(libc::EFAULT) });
         }
         libc::SYS_openat if is_loading && starts_with(call.argument(1), LIBRARY_NAME) => {
             let library = LIBRARY.load(Ordering::Relaxed);
-            // SAFETY: plain numbers. The copy has the original's position.
+            // SAFETY: plain numbers. The copy shares the original's position.
             let copy = unsafe {
                 libc::syscall(libc::SYS_lseek, library, 0, libc::SEEK_SET);
                 libc::syscall(libc::SYS_dup, library)
@@ -211,7 +211,7 @@ extern "C" fn on_forbidden(_signal: c_int, _info: *mut libc::siginfo_t, context:
         libc::SYS_openat | libc::SYS_newfstatat if is_loading => {
             call.answer(-i64::from(libc::ENOENT));
         }
-        // Printing asks whether it is to a terminal.
+        // Printing checks whether the output is a terminal.
         libc::SYS_ioctl if call.argument(1) as u32 == libc::TCGETS as u32 => {
             call.answer(-i64::from(libc::ENOTTY));
         }
@@ -219,11 +219,11 @@ extern "C" fn on_forbidden(_signal: c_int, _info: *mut libc::siginfo_t, context:
     }
 }
 
-/// Whether the C string at an address is this one. An address that is none ends the process.
+/// Whether the C string at an address equals `name`. An invalid address ends the process.
 fn starts_with(address: i64, name: &CStr) -> bool {
     let at = address as *const u8;
     let bytes = name.to_bytes_with_nul();
-    // SAFETY: read byte by byte up to the first that differs, so never beyond the string's end. If
-    // the address is bad the process ends with a signal, as the governor's own access would have.
+    // SAFETY: read byte by byte up to the first difference, so never beyond the string's end. If the
+    // address is bad, the process ends with a signal, as with the governor's own access.
     (0..bytes.len()).all(|i| unsafe { ptr::read_volatile(at.wrapping_add(i)) } == bytes[i])
 }

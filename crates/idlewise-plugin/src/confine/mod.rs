@@ -1,5 +1,5 @@
-//! Limits for what is not ours: the processes that run a governor's code, and the compiler that reads
-//! its text. What each may do is in `docs/plugins.md`, "Isolation".
+//! Limits for foreign code: the processes that run a governor's code, and the compiler that reads its text.
+//! "Isolation" in `docs/plugins.md` says what each may do.
 
 pub(crate) mod compiler;
 pub(crate) mod governor;
@@ -11,7 +11,7 @@ use std::io;
 
 use rustix::process::{Pid, Signal};
 
-/// Ends a process that leads a group of its own, and all others in that group.
+/// Ends a process that leads its own process group, and all others in the group.
 pub(crate) fn kill_group(leader: u32) {
     if let Some(group) = Pid::from_raw(leader as i32) {
         // It may have ended already.
@@ -22,7 +22,7 @@ pub(crate) fn kill_group(leader: u32) {
 /// Sets the soft and hard limit of a resource, unless a lower one is set. Async-signal-safe.
 fn limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the structure is ours.
+    // SAFETY: the structure is this function's own.
     if unsafe { libc::getrlimit(resource, &mut now) } != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,4 +1,4 @@
-//! Names of the system calls that a governor is likely to be refused.
+//! Names of system calls that a governor may try to make.
 
 macro_rules! names {
     ($number:expr; $($name:ident)*; $($old:ident)*) => {
@@ -11,7 +11,7 @@ macro_rules! names {
     };
 }
 
-/// The name of a system call of this architecture, if it is one of those we know.
+/// Returns the name of a system call of this architecture, if it is listed.
 pub(crate) fn syscall_name(number: i64) -> Option<&'static str> {
     #[expect(non_snake_case, reason = "the macro binds the constants' names")]
     let name = names!(number;

@@ -1,8 +1,8 @@
-//! Can a tally be that of these gaps?
+//! Checks whether a tally is possible for the gaps that were sent.
 //!
-//! A governor shares its process with the code that counts, so it can count for itself. What that
-//! yields is only its own row, but it must be numbers that can be added up and shown. So a tally must
-//! keep the sums that any replay of these gaps keeps, whatever the governor answered.
+//! A governor shares its process with the code that counts, so it could forge a tally. A forged tally only
+//! affects the governor's own row, but its numbers must be fit to be added up and shown. So a tally must
+//! satisfy the sums that hold for any replay of these gaps, whatever the governor decided.
 
 use idlewise_sim::replay::{Setting, Tally};
 use idlewise_trace::IdleGap;
@@ -23,7 +23,7 @@ impl Sent {
         self.timerless_gap_count += u64::from(gap.sleep_length_ns.is_none());
     }
 
-    /// Whether a replay of what was sent can have had this tally.
+    /// Returns whether a replay of what was sent can have this tally.
     pub(crate) fn allows(&self, tally: &Tally, setting: &Setting) -> bool {
         let sum = |numbers: &mut dyn Iterator<Item = u64>| numbers.map(u128::from).sum::<u128>();
         let states = &tally.states;
@@ -50,8 +50,8 @@ impl Sent {
             // Each gap ends in a stay or in the work of a tick.
             && wake_count + overrun_count == gap_count
             && tally.overruns.max_ns().is_none_or(|delay_ns| delay_ns <= overrun_ns_max)
-            // Time only passes in stays and in work; a stay that takes none is followed by one that
-            // does, or by the gap's end.
+            // Time only passes in stays and in work. A stay of zero length is followed by one that takes
+            // time, or by the gap's end.
             && stay_ns + u128::from(tally.work_ns)
                 <= gap_ns + overrun_count * u128::from(overrun_ns_max)
             && entry_count <= 2 * (gap_ns + gap_count)
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers and polling limits from a seed.
+    /// Decisions and polling limits from a seed.
     struct Any(u64);
 
     impl Any {
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// A lane of 300 gaps with any answers.
+    /// A lane of 300 gaps with arbitrary decisions.
     fn replayed(seed: u64) -> (Sent, Tally, Setting) {
         let mut random = Any(seed);
         let mut promoted = IdleState::new(2_000, 4_000);

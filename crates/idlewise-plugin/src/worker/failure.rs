@@ -11,9 +11,9 @@ use crate::confine::syscall_name;
 pub struct Failure {
     /// What it did.
     pub cause: FailureCause,
-    /// The log and machine, or whatever else the lane was called.
+    /// The lane's name, such as the log and machine.
     pub lane: String,
-    /// Where it was.
+    /// Where in the lane it happened.
     pub place: Place,
 }
 
@@ -22,25 +22,25 @@ pub struct Failure {
 pub enum FailureCause {
     /// A signal: the governor crashed or called `BUG()`.
     Signal(i32),
-    /// One gap took more CPU time than any governor needs.
+    /// It used more CPU time for one gap than any governor needs.
     Loop,
-    /// Nothing came for a long time, and no CPU time was used either.
+    /// It sent nothing for a long time, and used no CPU time either.
     Stuck,
-    /// An answer that is no state.
+    /// It selected a state that does not exist.
     OutOfRange {
-        /// The answer.
+        /// The selected state.
         answer: i32,
-        /// How many states there are.
+        /// The number of states.
         state_count: u32,
     },
-    /// The process ended without a word, as when the governor calls `exit`.
+    /// The process ended without a message, as if the governor had called `exit`.
     Gone,
-    /// A system call that a governor may not make.
+    /// It made a system call that governors may not make.
     Forbidden {
-        /// Its number.
+        /// The call's number.
         call: i64,
     },
-    /// A message that idlewise's code would not have sent, or a tally that can't be that of the gaps.
+    /// It sent a message that idlewise's code would not send, or a tally that is not possible for the gaps.
     Forged,
     /// A kernel governor's `enable` returned an error.
     EnableFailed {
@@ -57,7 +57,7 @@ const ENABLE_FAILED: u64 = 3;
 const NOT_REGISTERED: u64 = 4;
 
 impl FailureCause {
-    /// For the page: what a worker may say of itself.
+    /// For the progress page: the causes that a worker itself may report.
     pub(super) fn words(self) -> (u64, u64, u64) {
         match self {
             Self::OutOfRange { answer, state_count } => {
@@ -66,12 +66,12 @@ impl FailureCause {
             Self::Forbidden { call } => (FORBIDDEN, call as u64, 0),
             Self::EnableFailed { error } => (ENABLE_FAILED, error as u64, 0),
             Self::NotRegistered => (NOT_REGISTERED, 0, 0),
-            // The others are what idlewise sees from outside.
+            // idlewise detects the others from outside.
             Self::Signal(_) | Self::Loop | Self::Stuck | Self::Gone | Self::Forged => (0, 0, 0),
         }
     }
 
-    /// What [`FailureCause::words`] said; none for anything else.
+    /// The inverse of [`FailureCause::words`]; `None` for anything else.
     pub(super) fn from_words(kind: u64, a: u64, b: u64) -> Option<Self> {
         Some(match kind {
             OUT_OF_RANGE => Self::OutOfRange { answer: a as i32, state_count: b as u32 },
@@ -139,7 +139,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { cause, lane, place } = self;
         match place {
-            // It is found out later than it is done.
+            // It is detected later than it happens.
             _ if *cause == FailureCause::Forged => write!(f, "{cause}, of {lane}"),
             Place::Loading => write!(f, "{cause} when it was loaded for {lane}"),
             Place::Gap { index, cpu, at_ns } => {

@@ -11,9 +11,9 @@
 //!   Progress ◄─── a shared page ───────   where it is; why it ends, if it knows
 //! ```
 //!
-//! Messages go through the child's standard input and output; the governor finds neither under those
-//! numbers. A worker serves one lane at a time, each with the library as it was when it was loaded,
-//! and is used again for the next.
+//! Messages go through the child's standard input and output, which are moved to other numbers so that the
+//! governor does not find them. A worker serves one lane at a time and is then reused. Each lane begins
+//! with a freshly loaded library.
 
 mod check;
 mod failure;

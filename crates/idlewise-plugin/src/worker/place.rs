@@ -1,12 +1,12 @@
 //! Where a worker is: a page that it shares with idlewise.
 //!
-//! The worker writes down each gap before it replays it, which costs some plain stores. When it
-//! crashes, hangs or is killed the page says where; while it works, idlewise sees that it gets on.
-//! Behind the page there is room for what the governor prints. The governor can write all over both,
-//! so nothing depends on them but messages about this governor.
+//! The worker records each gap before it replays it, at the cost of a few plain stores. If it crashes,
+//! hangs or is killed, the page shows where. While it works, idlewise can see its progress. After the page
+//! there is room for what the governor prints. The governor can overwrite both, so they are only used for
+//! messages about this governor.
 //!
-//! The file is the worker's standard error, the only descriptor besides the two pipes that a
-//! `Command` hands over.
+//! The file is the worker's standard error, the only descriptor besides the two pipes that `Command` passes
+//! on.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -21,7 +21,7 @@ use super::FailureCause;
 
 const PAGE_BYTE_COUNT: u64 = 4_096;
 const PRINTED_BYTE_COUNT: u64 = 4 * PAGE_BYTE_COUNT;
-/// The file's size. It can't grow or shrink.
+/// The size of the file, which is fixed.
 pub(crate) const FILE_BYTE_COUNT: u64 = PAGE_BYTE_COUNT + PRINTED_BYTE_COUNT;
 
 const STEP: usize = 0;
@@ -39,22 +39,22 @@ type Words = [AtomicU64; WORD_COUNT];
 /// What a worker was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It was starting, or its library was loaded or unloaded.
+    /// Starting, or loading or unloading its library.
     Loading,
-    /// A gap of a lane.
+    /// Working on a gap of a lane.
     Gap {
-        /// The gap, counted from 0 on its CPU.
+        /// The gap's number on its CPU, beginning at 0.
         index: u64,
         /// The CPU.
         cpu: u16,
         /// When the gap starts.
         at_ns: i64,
     },
-    /// A decision, where governors are asked one by one.
+    /// Making a decision, if governors are asked one decision at a time.
     Decision {
-        /// The decision, counted from 0.
+        /// The decision's number, beginning at 0.
         index: u64,
-        /// When it was asked.
+        /// When it was asked for.
         at_ns: i64,
     },
 }
@@ -85,13 +85,13 @@ impl Progress {
 
     fn words(&self) -> [u64; WORD_COUNT] {
         let mut bytes = [0; WORD_COUNT * 8];
-        // The file is in memory and has its size.
+        // The file is in memory and has its full size.
         let _ = self.file.read_exact_at(&mut bytes, 0);
         let (words, _) = bytes.as_chunks::<8>();
         std::array::from_fn(|i| u64::from_ne_bytes(words[i]))
     }
 
-    /// A number that changes with each gap, and how many decisions were made.
+    /// A number that changes with each gap, and the number of decisions made.
     pub(crate) fn step(&self) -> (u64, u64) {
         let words = self.words();
         (words[STEP], words[DECISION_COUNT])
@@ -107,13 +107,13 @@ impl Progress {
         }
     }
 
-    /// Why the worker ended, if it said so.
+    /// Why the worker ended, if it recorded that.
     pub(crate) fn cause(&self) -> Option<FailureCause> {
         let words = self.words();
         FailureCause::from_words(words[CAUSE], words[DETAIL], words[DETAIL + 1])
     }
 
-    /// What was printed so far, as much as there is room for.
+    /// What was printed so far, up to the available space.
     pub(crate) fn printed(&self) -> String {
         let mut bytes = vec![0; PRINTED_BYTE_COUNT as usize];
         let _ = self.file.read_exact_at(&mut bytes, PAGE_BYTE_COUNT);
@@ -122,7 +122,7 @@ impl Progress {
     }
 }
 
-/// The worker's side: its own page, for [`fail`], which may run in a signal handler.
+/// The worker's side: its page, for [`fail`], which may run in a signal handler.
 static PAGE: AtomicPtr<Words> = AtomicPtr::new(ptr::null_mut());
 
 /// The worker's page.
@@ -130,13 +130,13 @@ static PAGE: AtomicPtr<Words> = AtomicPtr::new(ptr::null_mut());
 pub(crate) struct Page(&'static Words);
 
 impl Page {
-    /// Maps the page of a file that [`Progress`] made; it is this process's from here on.
+    /// Maps the page of a file that [`Progress`] created, for this process.
     pub(crate) fn attach(file: BorrowedFd<'_>) -> io::Result<Self> {
         if rustix::fs::fstat(file)?.st_size != FILE_BYTE_COUNT as i64 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: a new mapping, which nobody else in this process knows, of a file that is large
-        // enough and can't shrink.
+        // SAFETY: a new mapping that nobody else in this process knows, of a file that is large enough and
+        // can't shrink.
         let page = unsafe {
             let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
             let length = PAGE_BYTE_COUNT as usize;
@@ -147,11 +147,11 @@ impl Page {
             return Err(io::Error::last_os_error());
         }
         PAGE.store(page.cast(), Ordering::Relaxed);
-        // SAFETY: the mapping is never taken away, is aligned to a page, and any bytes are numbers.
+        // SAFETY: it stays mapped, it is page-aligned, and any bytes are valid numbers.
         Ok(Page(unsafe { &*page.cast() }))
     }
 
-    // One thread writes, and nothing is published with it: relaxed is enough.
+    // Only one thread writes, and the writes publish nothing else, so relaxed is enough.
     #[inline]
     fn put(self, word: usize, value: u64) {
         self.0[word].store(value, Ordering::Relaxed);
@@ -162,19 +162,19 @@ impl Page {
         self.put(word, self.0[word].load(Ordering::Relaxed).wrapping_add(1));
     }
 
-    /// Notes a decision: a gap may take many.
+    /// Records a decision. There may be many in a gap.
     #[inline]
     pub(crate) fn count_decision(self) {
         self.count(DECISION_COUNT);
     }
 
-    /// Notes that the library is loaded or unloaded from here on.
+    /// Records that the library is being loaded or unloaded.
     pub(crate) fn enter_loading(self) {
         self.put(KIND, LOADING);
         self.count(STEP);
     }
 
-    /// Notes that the governor works on this gap from here on.
+    /// Records that the governor begins this gap.
     #[inline]
     pub(crate) fn enter_gap(self, index: u64, cpu: u16, at_ns: i64) {
         self.put(KIND, GAP);
@@ -184,7 +184,7 @@ impl Page {
         self.count(STEP);
     }
 
-    /// Notes that the governor works on this decision from here on.
+    /// Records that the governor begins this decision.
     pub(crate) fn enter_decision(self, index: u64, at_ns: u64) {
         self.put(KIND, DECISION);
         self.put(INDEX, index);
@@ -193,11 +193,11 @@ impl Page {
     }
 }
 
-/// Says why and ends the process. Safe in a signal handler.
+/// Records the cause and ends the process. Async-signal-safe.
 pub(crate) fn fail(cause: FailureCause) -> ! {
     let page = PAGE.load(Ordering::Relaxed);
     if !page.is_null() {
-        // SAFETY: as in `Page::attach`, which wrote it.
+        // SAFETY: as in `Page::attach`, which stored it.
         let page = Page(unsafe { &*page });
         let (kind, a, b) = cause.words();
         page.put(DETAIL, a);

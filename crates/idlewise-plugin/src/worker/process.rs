@@ -1,8 +1,8 @@
-//! A worker seen from idlewise: started, asked, watched, ended.
+//! idlewise's side of a worker: starts it, asks it, watches it and ends it.
 //!
-//! Nothing that a worker sends is trusted. A message has the kind that was asked for, a bounded
-//! length, and nothing behind it; a tally fits what was sent (`check.rs`). No call waits for longer
-//! than [`WALL_LIMIT`] while the worker does not get on.
+//! Nothing that a worker sends is trusted. A message must have an expected kind and a bounded length, with
+//! nothing after it. A tally must fit what was sent (`check.rs`). No call waits longer than [`WALL_LIMIT`]
+//! while the worker makes no progress.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,21 +19,21 @@ use super::place::{Place, Progress};
 use super::protocol::{self, HEADER_BYTE_COUNT, Kind};
 use crate::confine::kill_group;
 
-/// What one gap may take. A decision takes nanoseconds.
+/// The CPU time allowed for one gap. A decision takes nanoseconds.
 pub(crate) const CPU_LIMIT: Duration = Duration::from_secs(1);
-/// What each decision adds to that: a gap of a day has as many as ticks, if the governor wants them.
+/// The additional time for each decision. A gap of a day may have one per tick, if the governor wants them.
 const CPU_LIMIT_OF_DECISION: Duration = Duration::from_micros(1);
-/// How long a worker may stand still, in time that idlewise itself was running.
+/// How long a worker may make no progress, in time during which idlewise itself ran.
 pub(crate) const WALL_LIMIT: Duration = Duration::from_secs(10);
-/// How often a worker that we wait for is looked at. Time is counted in these, so that a machine or
-/// an idlewise that was asleep does not blame the worker.
+/// How often to check on a worker while waiting for it. Time is counted in these slices, so that a worker
+/// is not blamed if the machine or idlewise was suspended.
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 const SLICE_COUNT_MAX: u32 = (WALL_LIMIT.as_millis() / 100) as u32;
-/// The limit for a worker that uses a little CPU time now and then: it may only be short of CPUs.
+/// The limit for a worker that uses a little CPU time now and then: it may only be short of CPU.
 const BUSY_SLICE_COUNT_MAX: u32 = 6 * SLICE_COUNT_MAX;
-/// A question is shorter than this.
+/// A decision request is shorter than this.
 const SHORT_BYTE_COUNT: usize = 512;
-/// Enough for some batches of gaps: the two processes then wait for each other less often.
+/// Enough for several batches of gaps, so that the two processes wait for each other less often.
 const PIPE_BYTE_COUNT: usize = 1 << 20;
 
 /// How to start a worker: a program whose `main` calls [`serve`](super::serve).
@@ -43,11 +43,11 @@ pub struct WorkerCommand {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// What follows them if the governor is to run without confinement.
+    /// Follows them if the governor should run without confinement.
     pub unconfined_argument: OsString,
 }
 
-/// A running worker. Dropping it ends it.
+/// A running worker. Dropping it ends the process.
 pub(crate) struct Worker {
     child: Child,
     input: ChildStdin,
@@ -56,16 +56,16 @@ pub(crate) struct Worker {
     received: Vec<u8>,
 }
 
-/// How long a worker has stood still.
+/// How long a worker has made no progress.
 struct Watch {
     step: u64,
-    /// When the step was first seen.
+    /// The decision count when the step was first seen.
     first_decision_count: u64,
     cpu_time: Option<Duration>,
-    /// When it was last seen.
+    /// The decision count when it was last seen.
     decision_count: u64,
     last_cpu_time: Option<Duration>,
-    /// Since the last decision, and those among them since CPU time was last used.
+    /// Slices since the last decision, and how many of them since CPU time was last used.
     slice_count: u32,
     still_slice_count: u32,
 }
@@ -91,7 +91,7 @@ impl Worker {
         let nonblocking = rustix::fs::OFlags::NONBLOCK;
         rustix::fs::fcntl_setfl(&worker.input, nonblocking)?;
         rustix::fs::fcntl_setfl(&worker.output, nonblocking)?;
-        // Users have a limit for all their pipes together; the usual size does, too.
+        // Users have a limit on the total size of their pipes; the default size works too.
         let _ = rustix::pipe::fcntl_setpipe_size(&worker.input, PIPE_BYTE_COUNT);
         Ok(worker)
     }
@@ -110,7 +110,7 @@ impl Worker {
             self.write(&header)?;
             return self.write(payload);
         }
-        // One system call, and the worker wakes up once.
+        // A single system call, so the worker wakes up only once.
         let mut bytes = [0; HEADER_BYTE_COUNT + SHORT_BYTE_COUNT];
         bytes[..HEADER_BYTE_COUNT].copy_from_slice(&header);
         bytes[HEADER_BYTE_COUNT..][..payload.len()].copy_from_slice(payload);
@@ -132,7 +132,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The next message, which is of one of these kinds.
+    /// Receives the next message, which must be of one of these kinds.
     pub(crate) fn receive(&mut self, kinds: &[Kind]) -> Result<(Kind, Vec<u8>), FailureCause> {
         let mut watch = None;
         let mut bytes = [0; 16 << 10];
@@ -141,7 +141,7 @@ impl Worker {
             if let Some((header, payload)) = self.received.split_first_chunk::<HEADER_BYTE_COUNT>()
             {
                 let (kind, length) = protocol::parse_header(header).ok_or(FailureCause::Forged)?;
-                // Questions and answers alternate, so nothing can come behind the answer.
+                // Requests and answers alternate, so nothing can follow the answer.
                 let is_ours = kinds.contains(&kind)
                     && length <= kind.byte_count_max()
                     && payload.len() <= length;
@@ -164,7 +164,7 @@ impl Worker {
         }
     }
 
-    /// Waits until the worker takes or gives something.
+    /// Waits until the worker reads or writes something.
     fn wait(&mut self, is_writing: bool, watch: &mut Option<Watch>) -> Result<(), FailureCause> {
         let (input, output) = (&self.input, &self.output);
         let ready = if is_writing {
@@ -182,7 +182,7 @@ impl Worker {
         }
     }
 
-    /// While a worker is given gaps it has nothing to say.
+    /// A worker that is being given gaps must not send anything.
     fn must_be_silent(&mut self) -> Result<(), FailureCause> {
         let mut byte = [0];
         match self.output.read(&mut byte) {
@@ -192,7 +192,7 @@ impl Worker {
         }
     }
 
-    /// Has a slice passed in which the worker did nothing?
+    /// Checks whether a slice has passed in which the worker did nothing.
     fn look(&mut self, watch: &mut Option<Watch>) -> Result<(), FailureCause> {
         let (step, decision_count) = self.progress.step();
         let cpu_time = self.cpu_time();
@@ -230,10 +230,10 @@ impl Worker {
         if is_stuck { Err(FailureCause::Stuck) } else { Ok(()) }
     }
 
-    /// CPU time of the worker; none if the system doesn't say.
+    /// The worker's CPU time, or `None` if the system doesn't report it.
     fn cpu_time(&self) -> Option<Duration> {
         let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-        // SAFETY: both structures are ours.
+        // SAFETY: both structures are this function's own.
         let is_known = unsafe {
             libc::clock_getcpuclockid(self.child.id() as i32, &mut clock) == 0
                 && libc::clock_gettime(clock, &mut time) == 0
@@ -241,14 +241,14 @@ impl Worker {
         is_known.then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
     }
 
-    /// Whether the process has ended. It is not reaped yet: its group keeps its number.
+    /// Whether the process has ended. It is not reaped yet, so its group id is still valid.
     fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let id = Pid::from_raw(self.child.id() as i32).map(WaitId::Pid);
         id.is_some_and(|id| matches!(waitid(id, options), Ok(Some(_))))
     }
 
-    /// What became of a worker that closed its pipes.
+    /// Why a worker closed its pipes.
     fn last_words(&mut self) -> FailureCause {
         kill_group(self.child.id());
         let signal = self.child.wait().ok().and_then(|status| status.signal());
@@ -262,7 +262,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may be in foreign code that never comes back. A worker that was reaped has no group.
+        // It may be in foreign code that never returns. A worker that was reaped has no group.
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             kill_group(self.child.id());
             let _ = self.child.wait();

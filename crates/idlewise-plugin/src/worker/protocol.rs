@@ -1,8 +1,8 @@
-//! Messages between idlewise and a worker: a kind, a length, bytes. Both ends are the same program,
-//! so there are no versions; but all numbers are written out, so that no memory layout is trusted.
+//! Messages between idlewise and a worker: a kind, a length and bytes. Both ends are the same program, so
+//! there are no versions. Still, all numbers are encoded explicitly, so no memory layout is trusted.
 //!
-//! What idlewise sends is as it should be. What a worker sends may come from the governor: reading it
-//! never fails but with `None`, and takes no longer than the message is.
+//! What idlewise sends is always valid. What a worker sends may come from the governor: reading an invalid
+//! message only returns `None`, and takes no longer than the message is.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -12,7 +12,7 @@ use idlewise_core::{
 use idlewise_sim::replay::{Delays, Setting, Tally};
 use idlewise_trace::{IdleGap, WakeReason};
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -20,27 +20,27 @@ pub(crate) enum Kind {
     Library,
     /// From the worker: the library was loaded.
     Ready,
-    /// From the worker: it could not be, in words.
+    /// From the worker: it could not be loaded, with a message.
     NotLoadable,
-    /// From the worker: nothing was loaded, because this system can't confine it; in words.
+    /// From the worker: nothing was loaded because this system can't confine it, with a message.
     NotConfined,
-    /// To the worker: a lane begins; its setting.
+    /// To the worker: a lane begins, with its setting.
     Lane,
     /// To the worker: the lane's next gaps.
     Gaps,
     /// To the worker: the lane is over.
     End,
-    /// From the worker: what the lane did.
+    /// From the worker: the lane's tally.
     Tally,
-    /// To the worker: a governor that is asked one by one; its states.
+    /// To the worker: a governor for single decisions, with its states.
     Governor,
-    /// To the worker: a question.
+    /// To the worker: a request for a decision.
     Select,
-    /// From the worker: the answer.
+    /// From the worker: the decision.
     Answer,
-    /// To the worker: an outcome.
+    /// To the worker: the outcome.
     Reflect,
-    /// From the worker: the device after it.
+    /// From the worker: the device afterwards.
     Device,
 }
 
@@ -61,7 +61,7 @@ impl Kind {
         Kind::Device,
     ];
 
-    /// The longest payload of a message from a worker.
+    /// The longest payload of such a message from a worker.
     pub(crate) fn byte_count_max(self) -> usize {
         match self {
             Kind::Tally => 1_024 + 16 * Delays::DISTINCT_MAX,
@@ -83,15 +83,15 @@ pub(crate) fn send(output: &mut impl Write, kind: Kind, payload: &[u8]) -> io::R
     output.write_all(&[&header(kind, payload.len())[..], payload].concat())
 }
 
-/// The kind and length that a header says; none if there is no such kind.
+/// The kind and length in a header; `None` if there is no such kind.
 pub(crate) fn parse_header(header: &[u8; HEADER_BYTE_COUNT]) -> Option<(Kind, usize)> {
     let kind = *Kind::ALL.get(usize::from(header[0]))?;
     let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]);
     Some((kind, length as usize))
 }
 
-/// The next message for a worker: its kind, and its payload in place of what was there; none if the
-/// other end has closed. Nothing is read ahead, so gaps are copied once.
+/// Receives the next message for a worker: its kind, and its payload, which replaces the old contents.
+/// `None` if the other end has closed. Nothing is buffered, so gaps are copied only once.
 pub(crate) fn receive(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<Option<Kind>> {
     let mut header = [0; HEADER_BYTE_COUNT];
     if let Err(error) = input.read_exact(&mut header) {
@@ -104,7 +104,7 @@ pub(crate) fn receive(input: &mut impl Read, payload: &mut Vec<u8>) -> io::Resul
     Ok(Some(kind))
 }
 
-/// Takes numbers from a message, in the order in which they were put.
+/// Takes numbers from a message, in the order in which they were added.
 struct Numbers<'a> {
     bytes: &'a [u8],
     is_short: bool,
@@ -115,7 +115,7 @@ impl<'a> Numbers<'a> {
         Numbers { bytes, is_short: false }
     }
 
-    /// The next number; 0 if there is none, and then [`Numbers::is_all`] is false.
+    /// The next number. If there is none it is 0, and [`Numbers::is_all`] is false from then on.
     fn next(&mut self) -> u64 {
         match self.bytes.split_first_chunk() {
             Some((number, rest)) => {
@@ -133,7 +133,7 @@ impl<'a> Numbers<'a> {
         self.next() != 0
     }
 
-    /// Whether the message had the numbers that were taken, and no more.
+    /// Whether the message contained exactly the numbers taken.
     fn is_all(&self) -> bool {
         !self.is_short && self.bytes.is_empty()
     }
@@ -199,7 +199,7 @@ pub(crate) fn get_setting(payload: &[u8]) -> Setting {
     }
 }
 
-/// What a gap takes; a lane does not look at what the recording kernel did.
+/// The size of a gap. A lane does not need what the recording kernel did.
 pub(crate) const GAP_BYTE_COUNT: usize = 40;
 
 const HAS_SLEEP_LENGTH: u8 = 1;
@@ -282,7 +282,7 @@ pub(crate) fn put_tally(to: &mut Vec<u8>, is_reusable: bool, tally: &Tally) {
     }
 }
 
-/// None if a worker of ours would not have sent it.
+/// Returns `None` if an honest worker would not have sent it.
 pub(crate) fn get_tally(payload: &[u8]) -> Option<(bool, Tally)> {
     let from = &mut Numbers::new(payload);
     let is_reusable = from.flag();
@@ -310,7 +310,7 @@ pub(crate) fn get_tally(payload: &[u8]) -> Option<(bool, Tally)> {
     let mut count_sum = 0_u64;
     for _ in 0..overrun_count {
         let (delay_ns, count) = (from.next(), from.next());
-        // Such sums are kept in 64 bits.
+        // Sums like this one are kept in 64 bits.
         count_sum = count_sum.checked_add(count)?;
         tally.overruns.add(delay_ns, count);
     }
@@ -356,7 +356,7 @@ pub(crate) fn device(device: &Device) -> Vec<u8> {
     bytes
 }
 
-/// None if a worker of ours would not have sent it.
+/// Returns `None` if an honest worker would not have sent it.
 pub(crate) fn get_device(payload: &[u8]) -> Option<Device> {
     let from = &mut Numbers::new(payload);
     let device = get_device_from(from);
@@ -400,7 +400,7 @@ pub(crate) fn answer(decision: Decision, timer_read_count: u32, device: &Device)
     bytes
 }
 
-/// None if a worker of ours would not have sent it, as for a state beyond the table.
+/// Returns `None` if an honest worker would not have sent it, for instance for a state beyond the table.
 pub(crate) fn get_answer(payload: &[u8], state_count: usize) -> Option<(Decision, u32, Device)> {
     let from = &mut Numbers::new(payload);
     let decision = Decision { state: from.next() as usize, stop_tick: from.flag() };

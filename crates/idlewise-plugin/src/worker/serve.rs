@@ -1,4 +1,4 @@
-//! The worker's side: confines itself, then takes messages until its input closes.
+//! The worker's side: confines itself, then handles messages until its input closes.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -14,14 +14,14 @@ use super::protocol::{self, Kind};
 use crate::confine::governor;
 use crate::instance::{Image, Instance, Problem};
 
-/// The longest words about a library that can't be loaded.
+/// The longest message about a library that can't be loaded.
 const WORD_BYTE_COUNT_MAX: usize = 1_000;
 
-/// Serves the process that started this one: loads the library that it sends, confined unless it
-/// said otherwise, and replays with it.
+/// Serves the process that started this one: loads the library it sends, confined unless it asked
+/// otherwise, and replays with it.
 ///
 /// # Errors
-/// If standard input, output and error are not those that idlewise gives a worker.
+/// If standard input, output and error are not what idlewise passes to a worker.
 pub fn serve(is_confined: bool) -> io::Result<()> {
     let (page, mut input, mut output) = take_streams()?;
     let mut payload = Vec::new();
@@ -33,7 +33,7 @@ pub fn serve(is_confined: bool) -> io::Result<()> {
     if is_confined {
         preload(&payload);
         let writable = [1, 2, output.as_raw_fd()];
-        // The limit's signal must not come before the file refuses to grow.
+        // The file must refuse to grow before the limit's signal comes.
         let confined = governor::confine(image.as_raw_fd(), &writable, FILE_BYTE_COUNT + 1);
         if let Err(error) = confined {
             return protocol::send(&mut output, Kind::NotConfined, error.to_string().as_bytes());
@@ -93,7 +93,7 @@ fn serve_lane(
     let tally = lane.tally().clone();
     page.enter_loading();
     drop(lane);
-    // SAFETY: with no stream it writes out what all of them hold.
+    // SAFETY: without a stream it flushes all of them.
     unsafe { libc::fflush(std::ptr::null_mut()) };
     // A library that stays loaded would keep its variables for the next lane.
     let is_reusable = !Instance::is_loaded(name);
@@ -136,7 +136,7 @@ fn serve_governor(
     Ok(())
 }
 
-/// A governor whose answers must be states; any other ends the worker.
+/// A governor whose decisions must be states. Any other decision ends the worker.
 struct Checked {
     instance: Instance,
     page: Page,
@@ -181,8 +181,8 @@ impl Governor for Checked {
     }
 }
 
-/// Loads those of the C library's parts that a governor may be linked with: later nothing can be
-/// opened.
+/// Loads the parts of the C library that a governor may be linked with, because nothing can be opened
+/// later.
 fn preload(library: &[u8]) {
     let parts = [
         c"libm.so.6",
@@ -197,19 +197,19 @@ fn preload(library: &[u8]) {
     for part in parts {
         let is_named = library.windows(part.count_bytes()).any(|bytes| bytes == part.to_bytes());
         if is_named {
-            // SAFETY: parts of the C library, which this process has, or could have, anyway.
+            // SAFETY: parts of the C library, which this process has or could have anyway.
             unsafe { libc::dlopen(part.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         }
     }
 }
 
-/// The page, and standard input and output under numbers of their own. In their places the governor
-/// finds nothing to read, and room for what it prints. All other descriptors are closed.
+/// Returns the page, and standard input and output under other numbers. In their place the governor finds
+/// no input, and room for what it prints. Closes all other descriptors.
 fn take_streams() -> io::Result<(Page, File, File)> {
-    // SAFETY: it is open as long as the process.
+    // SAFETY: it stays open as long as the process runs.
     let error = unsafe { BorrowedFd::borrow_raw(2) };
     let page = Page::attach(error)?;
-    // SAFETY: the numbers that come back are checked, and nobody else's.
+    // SAFETY: the new descriptors are checked, and nobody else has them.
     let [input, output] = unsafe {
         let moved =
             [libc::fcntl(0, libc::F_DUPFD_CLOEXEC, 3), libc::fcntl(1, libc::F_DUPFD_CLOEXEC, 3)];
@@ -227,7 +227,7 @@ fn take_streams() -> io::Result<(Page, File, File)> {
     Ok((page, input, output))
 }
 
-/// Closes what this process inherited beyond the standard streams, but for `kept`.
+/// Closes the descriptors that this process inherited, except the standard streams and `kept`.
 fn close_others(kept: &[RawFd]) {
     let mut first = 3;
     let mut kept: Vec<RawFd> = kept.to_vec();
@@ -236,10 +236,10 @@ fn close_others(kept: &[RawFd]) {
         if first > last {
             return;
         }
-        // SAFETY: nobody in this process uses these: it has just started.
+        // SAFETY: this process has just started, and nothing in it uses these.
         let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         if result != 0 {
-            // A kernel before 5.9.
+            // Kernels before 5.9.
             for fd in first..=last.min(first + 1_024) {
                 // SAFETY: as above.
                 unsafe { libc::close(fd) };

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The part of the kernel that governors see, for user space: under this file the unmodified
- * governors of drivers/cpuidle/ compile. Every <linux/...> header of this tree includes it, and
- * docs/plugins.md lists what it defines (names with a leading underscore or "idlewise" are not
- * for governors).
+ * The part of the kernel that governors see, for user space: the unmodified governors of drivers/cpuidle/
+ * compile with this file. Every <linux/...> header of this tree includes it, and docs/plugins.md lists what
+ * it defines (names that begin with an underscore or "idlewise" are not for governors).
  *
- * Written for idlewise from what governors use; nothing is copied from a kernel. What the kernel
- * asks its timers, clocks and scheduler, idlewise's replay answers, through `idlewise_now`.
+ * Written for idlewise from what governors use; nothing is copied from a kernel. Where the kernel asks its
+ * timers, clocks and scheduler, idlewise's replay answers, through `idlewise_now`.
  *
- * Each replayed CPU loads a copy of the governor for itself, so per-CPU data is plain data.
+ * Each replayed CPU loads its own copy of the governor, so per-CPU data is plain data.
  */
 #ifndef IDLEWISE_KERNEL_H
 #define IDLEWISE_KERNEL_H

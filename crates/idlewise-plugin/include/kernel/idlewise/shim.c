@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Makes a kernel governor one of idlewise: compiled together with it, it puts as much of the
- * kernel's idle loop around it as a governor can see.
+ * Turns a kernel governor into one for idlewise. It is compiled together with the governor, and provides
+ * the part of the kernel's idle loop that a governor can see.
  */
 #include <idlewise/kernel.h>
 
@@ -12,7 +12,7 @@ struct cpuidle_driver idlewise_driver = { .name = "idlewise" };
 struct cpuidle_device idlewise_cpu = { .registered = 1, .enabled = 1 };
 static uint32_t disabled;
 
-/* Why it can't be used: what its enable returned, or INT_MIN if it registered nothing. */
+/* Why the governor can't be used: the error of its enable, or INT_MIN if it registered nothing. */
 __attribute__((visibility("default"))) int idlewise_kernel_problem;
 
 int idlewise_governor_init(void);
@@ -21,7 +21,7 @@ int cpuidle_register_governor(struct cpuidle_governor *gov)
 {
 	if (!gov || !gov->select)
 		return -22; /* EINVAL */
-	/* Of several in a file the kernel would use the one rated highest. */
+	/* If a file has several, the kernel would use the one with the highest rating. */
 	if (!idlewise_registered || gov->rating > idlewise_registered->rating)
 		idlewise_registered = gov;
 	return 0;

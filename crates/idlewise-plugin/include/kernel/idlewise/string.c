@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The functions of <string.h> that a kernel governor may use, and that compilers call by themselves.
- * Kernel governors are linked with no C library, so that whatever else they name is missing.
+ * The functions of <string.h> that a kernel governor may use, and that compilers call by themselves. Kernel
+ * governors are linked without a C library, so any other name they use is missing.
  *
- * The empty statement in each loop keeps the compiler from turning it into a call of the function
- * that it is in.
+ * The empty statement in each loop keeps the compiler from turning the loop into a call of its own
+ * function.
  */
 #include <stddef.h>
 
