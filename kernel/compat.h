@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What differs between the kernels that we build for: Debian's 6.1, 6.12 and 7.3, and others
- * between. Version switches stand here and nowhere else; Kbuild looks for what no version is known
- * of.
+ * Differences between the kernels that we build for: Debian's 6.1, 6.12 and 7.3, and others in
+ * between. All version switches are in this file. Kbuild detects what no version number tells.
  */
 #ifndef IDLEWISE_COMPAT_H
 #define IDLEWISE_COMPAT_H
@@ -25,8 +24,8 @@
 #endif
 
 /*
- * A driver that handles RCU itself tells it, and lockdep, which has to take interrupts for enabled
- * meanwhile: a wait may let them in unseen by it. Since 6.3 there is one function for all that.
+ * A driver that handles RCU itself must tell RCU, and make lockdep assume that interrupts are on,
+ * since a wait may enable them without lockdep's knowledge. Since 6.3 one function does all that.
  */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
 #include <linux/context_tracking.h>
@@ -52,14 +51,14 @@ static __always_inline void idlewise_rcu_idle_exit(void)
 #define idlewise_rcu_idle_exit()	ct_cpuidle_exit()
 #endif
 
-/* Renamed by 6.16 and in the stable kernels of that time. */
+/* Renamed in 6.16, and in the stable kernels of that time. */
 #ifdef IDLEWISE_CLEARS_BUFFERS
 #define idlewise_clear_cpu_buffers()	x86_idle_clear_cpu_buffers()
 #else
 #define idlewise_clear_cpu_buffers()	mds_idle_clear_cpu_buffers()
 #endif
 
-/* What enter_dead() returns; by 6.16 it is nothing. */
+/* What enter_dead() returns: nothing since 6.16. */
 #ifdef IDLEWISE_PLAY_DEAD
 #define IDLEWISE_DEAD void
 #else
@@ -88,7 +87,7 @@ static inline void idlewise_timer_setup(struct hrtimer *timer,
 #define CPUID_LEAF_MWAIT	CPUID_MWAIT_LEAF
 #endif
 
-/* The interrupts by which another CPU wakes this one, so far. */
+/* The number of interrupts so far by which other CPUs woke this one. */
 static __always_inline unsigned int idlewise_ipi_count(void)
 {
 #ifdef IDLEWISE_IRQ_COUNTS
@@ -99,9 +98,7 @@ static __always_inline unsigned int idlewise_ipi_count(void)
 #endif
 }
 
-/*
- * The address of a function that is not exported, or NULL; behind its landing pad, if it has one.
- */
+/* The address of a function that is not exported, after its landing pad if any; or NULL. */
 static inline void *idlewise_function(const char *name)
 {
 	struct kprobe probe = { .symbol_name = name };
@@ -116,12 +113,12 @@ static inline void *idlewise_function(const char *name)
 
 /*
  * Such functions are called directly, as static calls. Kernels that check indirect calls (IBT) have
- * sealed them against these, since nothing of their own takes their addresses.
+ * sealed them against those, because the kernel itself does not take their addresses.
  */
 #define IDLEWISE_DEFINE_CALL(function)	DEFINE_STATIC_CALL_NULL(idlewise_call_##function, function)
 #define IDLEWISE_CALL(function)		static_call(idlewise_call_##function)
 
-/* Whether the kernel has the function; it may be called then. */
+/* Whether the kernel has the function and it may be called. */
 #define IDLEWISE_FIND(function)							\
 ({										\
 	void *at = idlewise_function(#function);				\

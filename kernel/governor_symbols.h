@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A governor uses functions that the kernel does not export. As a module it looks them up when it
- * is loaded; where the governor's file is compiled for replay (IDLEWISE_KERNEL_H), they are there.
+ * A governor uses functions that the kernel does not export. A module looks them up when it is
+ * loaded. For replay (IDLEWISE_KERNEL_H) the headers have them.
  */
 #ifndef IDLEWISE_GOVERNOR_SYMBOLS_H
 #define IDLEWISE_GOVERNOR_SYMBOLS_H
@@ -23,7 +23,7 @@ static inline void governor_unregister(struct cpuidle_governor *governor)
 
 #include "compat.h"
 
-/* Of drivers/cpuidle/cpuidle.h, which modules don't see. */
+/* From drivers/cpuidle/cpuidle.h, which modules cannot include. */
 int cpuidle_switch_governor(struct cpuidle_governor *governor);
 
 IDLEWISE_DEFINE_CALL(tick_nohz_get_sleep_length);
@@ -40,18 +40,18 @@ IDLEWISE_DEFINE_CALL(kallsyms_lookup_name);
 #define cpuidle_governor_latency_req(cpu)	IDLEWISE_CALL(cpuidle_governor_latency_req)(cpu)
 
 static struct cpuidle_governor **current_governor;
-/* Which one to go back to when the driver goes that asked for its own, as cpuidle-haltpoll does. */
+/* The governor to return to when a driver that asked for its own goes, as cpuidle-haltpoll does. */
 static struct cpuidle_governor **previous_governor;
 static struct list_head *governors;
 
 /*
- * The kernel counts no references to governors, so the module counts the devices that it governs:
- * as long as there are any it can be removed only once another governor has been chosen.
+ * The kernel does not count references to governors, so the module counts the devices that it
+ * governs. While there are any, it can only be removed after another governor has been chosen.
  */
 #define governor_in_use()	__module_get(THIS_MODULE)
 #define governor_out_of_use()	module_put(THIS_MODULE)
 
-/* A parameter that is at most a number. */
+/* A parameter with a maximum value. */
 #define governor_choice_param(name, most)					\
 static int set_##name(const char *text, const struct kernel_param *parameter)	\
 {										\
@@ -87,9 +87,9 @@ static int governor_register(struct cpuidle_governor *governor)
 }
 
 /*
- * Off the list while no CPU can choose it. It may be the chosen one still, with no devices to
- * govern, or since it was last looked at, or the one that a driver will bring back when it goes:
- * then the best of the others is.
+ * Removes the governor from the list while no CPU can choose it. It may still be the current
+ * governor (with no devices, or chosen again meanwhile), or the one that a driver will restore when
+ * it goes. In both cases the best of the others takes its place.
  */
 static void governor_unregister(struct cpuidle_governor *governor)
 {

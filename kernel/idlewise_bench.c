@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * idlewise_bench: what an idle CPU's latency is, and what waking it costs the one that wakes.
+ * idlewise_bench: measures an idle CPU's wake-up latency, and what waking it costs the waker.
  *
- * Wakes by another CPU. Write `SOURCE TARGET COUNT GAP_US` to debugfs' idlewise_bench/run, read
- * idlewise_bench/samples: a line of CSV for each of COUNT wakes of CPU TARGET by CPU SOURCE, GAP_US
- * apart, in TSC cycles:
+ * Wake-ups by another CPU: write `SOURCE TARGET COUNT GAP_US` to debugfs' idlewise_bench/run, then
+ * read idlewise_bench/samples. It has a line of CSV for each of COUNT wake-ups of CPU TARGET by CPU
+ * SOURCE, GAP_US apart, in TSC cycles:
  *
- *   wake_cycles    wake latency: from before the function call was sent to TARGET's first
- *                  instruction out of its idle state: exit latency and delivery (Karny's
+ *   wake_cycles    wake-up latency: from before the function call was sent to TARGET's first
+ *                  instruction out of its idle state, that is, exit latency and delivery (Karny's
  *                  measurement, 2022)
- *   call_cycles    from before it was sent to the function's first instruction. Where an interrupt
- *                  ends the state that is the same. Where a store does, the function is called only
- *                  after the idle loop has restarted the tick and told the governor.
- *   idle_cycles    what sending that call took the sender
- *   waking_cycles  what sending a second one took, right behind the first: TARGET is waking
- *   busy_cycles    what sending one took while TARGET runs a loop
+ *   call_cycles    from before the call was sent to the function's first instruction. That is the
+ *                  same if an interrupt ends the state. If a store does, the function is called
+ *                  only after the idle loop has restarted the tick and told the governor.
+ *   idle_cycles    how long sending that call took the sender
+ *   waking_cycles  how long sending a second call took, right after the first: TARGET is waking
+ *   busy_cycles    how long sending a call took while TARGET ran a loop
  *
  * The calls don't wait (Pallipadi's measurement, 2012).
  *
- * Wakes by a timer. Write `TARGET COUNT GAP_US` to idlewise_bench/timer_run, read
- * idlewise_bench/timer_samples: a line for each of COUNT timers of CPU TARGET's own, GAP_US ahead,
- * that expired while it was idle:
+ * Wake-ups by a timer: write `TARGET COUNT GAP_US` to idlewise_bench/timer_run, then read
+ * idlewise_bench/timer_samples. It has a line for each of COUNT timers of CPU TARGET's own, GAP_US
+ * ahead, that expired while the CPU was idle:
  *
- *   interrupt_ns   interrupt latency: from the moment for which the timer was set to its handler's
+ *   interrupt_ns   interrupt latency: from the time for which the timer was set to its handler's
  *                  first instruction (Bityutskiy's measurement with wult, 2023)
  *
- * The tracepoint cpu_idle tells whether a CPU is idle and since when; other samples are given up.
- * Which idle state TARGET is in is for the reader of these figures to force: disable the others in
- * sysfs.
+ * The tracepoint cpu_idle shows whether a CPU is idle and since when; other samples are dropped.
+ * The reader must force the idle state of TARGET, by disabling the others in sysfs.
  *
- * Not in here: statistics, and a common clock for CPUs whose TSCs differ (refused).
+ * This module does not compute statistics. It refuses CPUs whose TSCs differ.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -62,7 +61,7 @@
 
 #define COUNT_MAX	1000000
 #define GAP_MAX_US	1000000
-/* How long to wait for the target to go idle before a sample is given up. */
+/* How long to wait for the target to go idle before a sample is dropped. */
 #define IDLE_WAIT_MAX_US	100000
 
 struct sample {
@@ -80,19 +79,19 @@ struct request {
 	int error;
 };
 
-/* What can be asked for: a file to write to, and what answers it. Timers have no source. */
+/* A kind of measurement: the file to write to, and what handles it. Timers have no source. */
 struct measurement {
 	const char *file;
 	const char *arguments;
 	bool has_source;
-	/* Makes room for so many samples, in place of the last run's. */
+	/* Makes room for this many samples, replacing those of the last run. */
 	int (*prepare)(unsigned int count);
 	int (*measure_idle)(struct request *request);
-	/* May be missing. */
+	/* May be NULL. */
 	int (*measure_busy)(struct request *request);
 };
 
-/* One run at a time; also guards the samples. */
+/* Allows one run at a time, and protects the samples. */
 static DEFINE_MUTEX(lock);
 static struct sample *samples;
 static s64 *interrupts_ns;
@@ -100,14 +99,14 @@ static unsigned int sample_count, given_up_count, interrupt_count, timer_given_u
 static struct dentry *folder;
 
 /*
- * What each side writes has cache lines of its own, and so has what the target's idle loop tells.
- * The source looks at the target's only before it sends, and when it waits for the answer.
+ * What each side writes has its own cache lines, and so does what the target's idle loop records.
+ * The source reads the target's lines only before it sends, and while it waits for the answer.
  */
 struct idle_watch {
-	/* In cycles. Only the target writes and reads these. */
+	/* In cycles. Written and read only by the target. */
 	u64 entered_at;
 	u64 left_at;
-	/* The source looks at this one. */
+	/* Read by the source. */
 	bool is_idle;
 } ____cacheline_aligned_in_smp;
 
@@ -116,7 +115,7 @@ static unsigned int watched_cpu __read_mostly;
 
 struct answer {
 	u64 arrived_at;
-	/* When the target entered its last idle state and left its last one. */
+	/* When the target last entered and last left an idle state. */
 	u64 entered_at;
 	u64 left_at;
 	bool is_there;
@@ -150,7 +149,7 @@ static void nothing(void *info)
 {
 }
 
-/* From here on the target tells when it idles; once at first, as it may be idle already. */
+/* Makes the target record when it idles. It may be idle already, so it records once at first. */
 static int watch_idle(unsigned int target)
 {
 	int error;
@@ -170,7 +169,7 @@ static void unwatch_idle(void)
 	tracepoint_synchronize_unregister();
 }
 
-/* Whether the CPU was in an idle state at a time, of one that is not long past. */
+/* Whether the CPU was in an idle state at a given time, which must be recent. */
 static bool was_idle(u64 at, u64 entered_at, u64 left_at)
 {
 	return entered_at && entered_at <= at && (left_at < entered_at || left_at >= at);
@@ -183,11 +182,11 @@ static void arrive(void *info)
 	call->answer.arrived_at = rdtsc_ordered();
 	call->answer.entered_at = watch.entered_at;
 	call->answer.left_at = watch.left_at;
-	/* All of that is there before the sender, in await(), sees that it is. */
+	/* Publishes all of the above to the sender, which waits in await(). */
 	smp_store_release(&call->answer.is_there, true);
 }
 
-/* Sends a call that nobody waits for; returns what sending took. */
+/* Sends a call that nobody waits for. Returns how long sending took. */
 static u32 send(struct call *call, unsigned int target, u64 *sent_at)
 {
 	u64 start;
@@ -207,7 +206,7 @@ static void await(struct call *call)
 		cpu_relax();
 }
 
-/* 0: the target is idle; -EAGAIN: not for long. */
+/* Returns 0 when the target is idle, or -EAGAIN if that takes too long. */
 static int await_idle(const struct request *request)
 {
 	unsigned int waited_us = 0;
@@ -216,7 +215,7 @@ static int await_idle(const struct request *request)
 	while (!READ_ONCE(watch.is_idle)) {
 		if (kthread_should_stop())
 			return -EINTR;
-		/* A thread whose CPU is offline may run on the target, which then never idles. */
+		/* If its CPU goes offline, the thread may run on the target, which never idles. */
 		if (raw_smp_processor_id() != request->source)
 			return -ENODEV;
 		if (waited_us++ > IDLE_WAIT_MAX_US)
@@ -226,14 +225,14 @@ static int await_idle(const struct request *request)
 	}
 	if (kthread_should_stop())
 		return -EINTR;
-	/* From the tracepoint to the state. */
+	/* Wait for the CPU to get from the tracepoint into the state. */
 	udelay(5);
 	return 0;
 }
 
 /*
- * Whether both CPUs are still what they were. Until preemption is enabled again it stays so: a CPU
- * goes offline by stopping all others. A call to one that is gone would never arrive.
+ * Whether both CPUs are online and the same as before. That holds until preemption is enabled,
+ * because a CPU goes offline by stopping all others. A call to an offline CPU never arrives.
  */
 static bool in_place(const struct request *request)
 {
@@ -244,8 +243,8 @@ static bool in_place(const struct request *request)
 static struct call first, second;
 
 /*
- * Keeps the target busy, and no other CPU: where that one is offline the thread runs elsewhere,
- * even on the source's CPU, which in a kernel without preemption would not run anything else again.
+ * Keeps only the target busy. If the target is offline, the thread would run elsewhere, even on the
+ * source's CPU, which in a kernel without preemption would never run anything else again.
  */
 static int spin(void *data)
 {
@@ -261,7 +260,7 @@ static int spin(void *data)
 	return 0;
 }
 
-/* The call that finds the target in a loop of ours. */
+/* Measures the call while the target runs a loop. */
 static int measure_busy(struct request *request)
 {
 	struct task_struct *task;
@@ -323,7 +322,7 @@ static int measure_wakes(struct request *request)
 			continue;
 		}
 		sample->call_cycles = first.answer.arrived_at - sent_at;
-		/* An interrupt calls the function before the idle loop tells of the exit. */
+		/* An interrupt calls the function before the idle loop reports the exit. */
 		sample->wake_cycles = first.answer.left_at >= sent_at ?
 			first.answer.left_at - sent_at : sample->call_cycles;
 		sample_count++;
@@ -331,7 +330,7 @@ static int measure_wakes(struct request *request)
 	return 0;
 }
 
-/* One timer of the target's. */
+/* One of the target's timers. */
 struct expiry {
 	struct hrtimer timer;
 	struct completion fired;
@@ -354,7 +353,7 @@ static enum hrtimer_restart expire(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* Runs on the target, and sleeps while it idles. */
+/* Runs on the target, and sleeps while the target idles. */
 static int measure_timers(struct request *request)
 {
 	unsigned int i;
@@ -367,7 +366,7 @@ static int measure_timers(struct request *request)
 			break;
 		}
 		reinit_completion(&expiry.fired);
-		/* A timer goes off on the CPU that starts it, unless that one goes offline. */
+		/* A timer fires on the CPU that starts it, unless that CPU goes offline. */
 		preempt_disable();
 		if (smp_processor_id() != request->target) {
 			preempt_enable();
@@ -383,7 +382,7 @@ static int measure_timers(struct request *request)
 		else
 			timer_given_up_count++;
 	}
-	/* Its handler has told of it, and may be under way still. */
+	/* The handler has reported, but may still be running. */
 	hrtimer_cancel(&expiry.timer);
 	return error;
 }
@@ -422,7 +421,7 @@ static const struct measurement timers = {
 	.measure_idle = measure_timers,
 };
 
-/* The request's numbers and nothing else. */
+/* Accepts the request's numbers and nothing else. */
 static int parse(char *text, struct request *request)
 {
 	unsigned int *numbers[] = {
@@ -472,7 +471,7 @@ static int check(const struct request *request)
 	return 0;
 }
 
-/* The thread, on the source or, if there is none, the target. */
+/* The thread runs on the source or, if there is none, on the target. */
 static int measure(void *data)
 {
 	struct request *request = data;
@@ -491,7 +490,7 @@ static int measure(void *data)
 	return 0;
 }
 
-/* To its end or a signal. */
+/* Runs until the request is complete or a signal arrives. */
 static int run(struct request *request)
 {
 	unsigned int cpu = request->of->has_source ? request->source : request->target;
@@ -507,7 +506,7 @@ static int run(struct request *request)
 	get_task_struct(task);
 	wake_up_process(task);
 	error = wait_for_completion_interruptible(&request->done);
-	/* Waits for its end; nothing of it runs or looks at the request after this. */
+	/* Waits until the thread ends; after that nothing uses the request. */
 	kthread_stop(task);
 	put_task_struct(task);
 	return error ? -EINTR : request->error;
@@ -521,7 +520,7 @@ static ssize_t run_write(struct file *file, const char __user *from, size_t leng
 
 	if (length < sizeof(text) && copy_from_user(text, from, length))
 		return -EFAULT;
-	/* What is too long is no request: nothing of it is here. */
+	/* If the text is too long, it is empty here, which is no valid request. */
 	error = parse(text, &request);
 	if (error) {
 		pr_err("%s: expected %s\n", request.of->file, request.of->arguments);
@@ -599,7 +598,7 @@ static int __init idlewise_bench_init(void)
 
 static void __exit idlewise_bench_exit(void)
 {
-	/* Waits for writers and readers. */
+	/* Waits for readers and writers. */
 	debugfs_remove_recursive(folder);
 	vfree(samples);
 	vfree(interrupts_ns);

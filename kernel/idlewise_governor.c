@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * idlewise_governor: menu's decisions with three answers to one question.
+ * idlewise_governor: menu's decisions, with a choice of three rules for one case.
  *
- * While the tick is stopped nothing corrects a forecast that is too short. What to do with one
- * below a tick? `rule` chooses, at any time, for all CPUs:
+ * While the tick is stopped, nothing corrects a forecast that is too short. `rule` says what to do
+ * with a forecast below a tick. It can be changed at any time, and applies to all CPUs:
  *
- *   0 timer       believe the next timer instead, as released kernels do. A packet every 500 us
- *                 with a timer 10 ms away then pays the deepest state's exit, each time.
- *   1 min         believe the shorter of both (Ionut Nechita, January 2026). A wrong forecast can
+ *   0 timer       use the next timer instead, as released kernels do. A packet every 500 us with a
+ *                 timer 10 ms away then pays the deepest state's exit latency each time.
+ *   1 min         use the shorter of the two (Ionut Nechita, January 2026). A wrong forecast can
  *                 keep the CPU shallow until that timer.
- *   2 safe-range  believe the timer only if it is more than two ticks away, which bounds the harm.
+ *   2 safe-range  use the timer only if it is more than two ticks away, which bounds the harm.
  *
- * The rest decides as menu of 6.12 does: a forecast is the shorter of the corrected time to the
- * next timer and the typical length of the last eight stays; the deepest enabled state that it pays
- * for is taken, under the latency limit; a short forecast keeps the tick. idlewise-linux's menu.rs
- * is the same algorithm in Rust, explained at length.
+ * Everything else follows menu of 6.12. The forecast is the shorter of the corrected time to the
+ * next timer and the typical length of the last eight stays. The deepest enabled state that fits
+ * the forecast and the latency limit is selected. A short forecast keeps the tick. idlewise-linux's
+ * menu.rs is the same algorithm in Rust, with a long explanation.
  *
- * Not in here: what 6.1 did for tasks that wait for I/O.
+ * What 6.1 did for tasks that wait for I/O is left out.
  */
 
 #include <linux/cpuidle.h>
@@ -39,7 +39,7 @@
 #define INTERVAL_COUNT		8
 #define KEPT_COUNT_MIN		6
 #define STEADY_DEVIATION_US	20
-/* The mean must exceed six standard deviations; squared. */
+/* The mean must exceed six standard deviations. Squared. */
 #define MEAN_TO_VARIANCE	36
 #define NONE			U64_MAX
 
@@ -80,7 +80,7 @@ static void push_interval(struct history *history, u32 interval_us)
 	history->next_interval = (history->next_interval + 1) % INTERVAL_COUNT;
 }
 
-/* How long the CPU would have stayed, as far as anyone knows. */
+/* How long the CPU would have stayed, as far as is known. */
 static u64 stay_ns(struct cpuidle_driver *driver, struct cpuidle_device *device,
 		   const struct history *history)
 {
@@ -91,7 +91,7 @@ static u64 stay_ns(struct cpuidle_driver *driver, struct cpuidle_device *device,
 		return TICK_ENDED_STAY_NS;
 	if (device->poll_time_limit && state->flags & CPUIDLE_FLAG_POLLING)
 		return history->next_timer_ns;
-	/* Below two exit latencies the state may never have been reached: half is a guess. */
+	/* Below two exit latencies the state may never have been reached: assume half. */
 	if (measured_ns > 2 * state->exit_latency_ns)
 		return measured_ns - state->exit_latency_ns;
 	return measured_ns / 2;
@@ -104,7 +104,7 @@ static void learn(struct cpuidle_driver *driver, struct cpuidle_device *device,
 	u64 stay, share = FULL_SHARE;
 
 	if (!history->is_new_stay) {
-		/* A refused state, or the first select: an interval that no typical length has. */
+		/* Refused, or the first select: an interval that is never typical. */
 		if (!device->last_residency_ns)
 			push_interval(history, U32_MAX);
 		return;
@@ -119,7 +119,7 @@ static void learn(struct cpuidle_driver *driver, struct cpuidle_device *device,
 
 /* Forecasting */
 
-/* The mean of the stays up to `longest_us` if they keep to it, else NONE; and the longest. */
+/* The mean of the stays up to `longest_us` if it is steady, or else NONE; and the longest. */
 static u64 steady_mean_us(const u32 *intervals_us, u32 *longest_us, unsigned int *count)
 {
 	u64 sum = 0, deviation = 0, mean, variance;
@@ -147,7 +147,7 @@ static u64 steady_mean_us(const u32 *intervals_us, u32 *longest_us, unsigned int
 	variance = div_u64(deviation, *count);
 	if (variance <= STEADY_DEVIATION_US * STEADY_DEVIATION_US)
 		return mean;
-	/* Where stays differ by more than 20 minutes the product would not fit. */
+	/* The product would overflow if stays differed by more than 20 minutes. */
 	if (variance <= U64_MAX / MEAN_TO_VARIANCE && mean * mean > variance * MEAN_TO_VARIANCE &&
 	    *count >= KEPT_COUNT_MIN)
 		return mean;
@@ -156,7 +156,7 @@ static u64 steady_mean_us(const u32 *intervals_us, u32 *longest_us, unsigned int
 
 static u64 typical_ns(const struct history *history)
 {
-	/* Longer stays are no habit of an interrupt. */
+	/* Longer stays are no sign of a regular interrupt. */
 	u32 longest_us = INT_MAX;
 	unsigned int count;
 
@@ -167,7 +167,7 @@ static u64 typical_ns(const struct history *history)
 			return mean_us * NSEC_PER_USEC;
 		if (!longest_us || count <= KEPT_COUNT_MIN)
 			return NONE;
-		/* Without the longest, as long as six remain. */
+		/* Try again without the longest, as long as six remain. */
 		longest_us--;
 	}
 }
@@ -197,7 +197,7 @@ static u64 instead_of_short(const struct history *history, u64 predicted_ns)
 
 /* Choosing */
 
-/* What a choice rests on. */
+/* What a choice is based on. */
 struct question {
 	struct cpuidle_driver *driver;
 	struct cpuidle_device *device;
@@ -223,7 +223,7 @@ static bool replaces_polling(const struct question *question, int next)
 	       (u64)state->target_residency_ns <= question->next_timer_ns;
 }
 
-/* `next` is the first state that the forecast does not pay for. */
+/* `next` is the first state that does not fit the forecast. */
 static int stop_before(struct question *question, int next, int shallower)
 {
 	const struct cpuidle_state *states = question->driver->states;
@@ -235,11 +235,11 @@ static int stop_before(struct question *question, int next, int shallower)
 	if (question->predicted_ns < TICK_NSEC)
 		return shallower;
 	if (!question->tick_stopped) {
-		/* As if the stay were what the state needs, so that the tick looks again. */
+		/* Pretend the stay is what the state needs, so that the tick is kept. */
 		question->predicted_ns = states[shallower].target_residency_ns;
 		return shallower;
 	}
-	/* Nothing will look again: rather too deep, if the timer leaves room for it. */
+	/* Nothing will correct this: rather too deep, if the timer leaves room. */
 	if (states[shallower].target_residency_ns < TICK_NSEC &&
 	    states[next].target_residency_ns <= question->next_event_ns)
 		return next;
@@ -265,7 +265,7 @@ static int choose(struct question *question)
 	return max(chosen, 0);
 }
 
-/* Whether the tick should stop; if not, a state that it would cut short gives way. */
+/* Whether to stop the tick. If not, replaces a state that the tick would cut short. */
 static bool settle_tick(const struct question *question, int *chosen)
 {
 	const struct cpuidle_state *states = question->driver->states;
@@ -308,7 +308,7 @@ static int idlewise_select(struct cpuidle_driver *driver, struct cpuidle_device 
 		s64 timer_ns = tick_nohz_get_sleep_length(&next_event);
 
 		if (timer_ns < 0) {
-			/* Overdue: it fires as soon as interrupts are let in. */
+			/* Overdue: it fires as soon as interrupts are enabled. */
 			timer_ns = 0;
 			next_event = 0;
 		}
@@ -366,7 +366,7 @@ static void idlewise_disable(struct cpuidle_driver *driver, struct cpuidle_devic
 
 static struct cpuidle_governor idlewise_governor = {
 	.name = "idlewise",
-	/* Below every other: loading the module must not change a machine's governor. */
+	/* Below all others: loading the module must not change a machine's governor. */
 	.rating = 1,
 	.enable = idlewise_enable,
 	.disable = idlewise_disable,

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * idlewise_idle: a cpuidle driver with user-wait states, auto-promotion and wake accounting.
+ * idlewise_idle: a cpuidle driver with user-wait states, auto-promotion and wake-up accounting.
  *
- * States come from `states=` or from CPUID: POLL; C0.2 where the CPU has WAITPKG; C1 by MWAIT, or
- * by HLT where MWAIT C1 does not exist. What each of our three ideas does here:
+ * States come from `states=` or from CPUID: POLL; C0.2 if the CPU has WAITPKG; C1 by MWAIT, or by
+ * HLT if MWAIT C1 does not exist.
  *
- * C0.1, C0.2 - UMWAIT, monitoring the idle task's flags, without a deadline of its own:
- * IA32_UMWAIT_CONTROL ends it, and forbids C0.2 where the administrator says so. A stay that the
+ * C0.1, C0.2: UMWAIT, monitoring the idle task's flags, without a deadline of its own.
+ * IA32_UMWAIT_CONTROL ends it, and forbids C0.2 if the administrator disabled that. A stay that the
  * control ended is an idle stay like any other; the governor is asked again.
  *
- * Wakes without an interrupt - the polling flag stays set while a state monitors the flags, so that
- * the scheduler's and the function calls' senders store instead of sending an IPI. What ended a
- * stay is looked for only while somebody asks: by the tracepoint, or by debugfs's `accounting`.
- * Otherwise no counter, no clock and no interrupt controller is read, and no waker pays for it.
+ * Wake-ups without an interrupt: the polling flag stays set while a state monitors the flags, so
+ * that the scheduler and the senders of function calls store instead of sending an IPI. The driver
+ * looks for what ended a stay only if the tracepoint or debugfs's `accounting` is on. Otherwise it
+ * reads no counter, clock or interrupt controller, and no waker pays.
  *
- * Promotion - entering a state of `promote=` starts a timer at the next enabled state's target
- * residency plus twice its exit latency. It only ends the stay: the governor sees a stay that was
- * long enough for the deeper state and learns. For that the stay must be one stay, so the control's
- * limit does not end it. It is not started where PM QoS forbids the next state.
+ * Promotion: entering a state in `promote=` starts a timer for the next enabled state's target
+ * residency plus twice its exit latency. The timer only ends the stay. The governor sees a stay
+ * that was long enough for the deeper state, and learns from it. So it must be a single stay, which
+ * the control's limit does not end. No timer is started if PM QoS forbids the next state.
  *
- * Deep states - those that MWAIT's hints beyond C1 name take more than the instruction
- * (idlewise_duties). What firmware or another driver chose in MSRs (demotion, C1E promotion) stays.
+ * Deep states: MWAIT hints beyond C1 need more than the instruction (idlewise_duties). What
+ * firmware or another driver chose in MSRs (demotion, C1E promotion) does not change.
  *
- * Not in here: latencies of states that CPUID lists but nobody measured (name them in `states=`),
- * coupled states, and any opinion about the tick.
+ * Not included: latencies of states that CPUID lists but nobody measured (name them in `states=`),
+ * coupled states, and decisions about the tick.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -73,7 +73,7 @@ struct idlewise_cpu {
 	struct cpuidle_device device;
 	struct hrtimer promotion;
 	bool is_registered;
-	/* The CPU is offline, perhaps by our enter_dead(). */
+	/* The CPU is offline, perhaps through our enter_dead(). */
 	bool holds_module;
 };
 
@@ -88,7 +88,7 @@ static struct idlewise_mwait_leaf mwait_leaf;
 static bool has_dead_state;
 IDLEWISE_DEFINE_CALL(cpuidle_governor_latency_req);
 
-/* Waiting. RCU does not watch, so nothing may be traced or probed: noinstr. */
+/* Waiting. RCU is not watching, so nothing may be traced or probed: noinstr. */
 
 static __always_inline void wait_halted(void)
 {
@@ -98,8 +98,8 @@ static __always_inline void wait_halted(void)
 }
 
 /*
- * Returns whether the control's limit ended it; if that shall not, waits again. CPU buffers are
- * cleared as for MWAIT: in C0.1 and C0.2, too, a sibling gets what this CPU does not use.
+ * Returns whether the control's limit ended the wait, or with is_unlimited waits again. Clears CPU
+ * buffers like MWAIT, because in C0.1 and C0.2, too, a sibling gets the resources this CPU leaves.
  */
 static __always_inline bool wait_user(u32 hint, bool is_unlimited)
 {
@@ -133,7 +133,7 @@ static __always_inline bool wait_in(const struct idlewise_state *state, bool is_
 	}
 }
 
-/* As wait_user(), for all methods. Interrupts are off, before and after. */
+/* Like wait_user(), for all methods. Interrupts are off before and after. */
 static noinstr bool wait_unwatched(const struct idlewise_state *state,
 				   struct idlewise_duties duties, bool is_unlimited)
 {
@@ -156,7 +156,7 @@ static noinstr bool wait_unwatched(const struct idlewise_state *state,
 	return limited;
 }
 
-/* A core with tile registers in use goes no deeper. Whoever used them finds them in memory. */
+/* A core whose tile registers are in use goes no deeper. Their user finds them in memory. */
 static void release_tiles(void)
 {
 	if (xfeatures_in_use() & XFEATURE_MASK_XTILE) {
@@ -173,7 +173,7 @@ static enum hrtimer_restart promotion_expired(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* How long a stay in a state may last before it is ended for a deeper one's sake; 0: forever. */
+/* How long a stay may last before it is ended in favour of a deeper state; 0: without limit. */
 static u64 promotion_span_ns(struct cpuidle_device *device, int index)
 {
 	s64 limit_ns;
@@ -194,9 +194,9 @@ static u64 promotion_span_ns(struct cpuidle_device *device, int index)
 }
 
 /*
- * False if the state can't be entered after all. Where it stops the local timer, cpuidle has handed
- * that one's next event to the broadcast device already, which would never hear of a timer started
- * now: so the event is taken back and handed over again.
+ * Returns false if the state cannot be entered after all. If the state stops the local timer,
+ * cpuidle has already handed the timer's next event to the broadcast device, which would not learn
+ * of a timer started now. So the event is taken back, and handed over again.
  */
 static bool start_promotion(struct idlewise_cpu *cpu, int index, u64 span_ns)
 {
@@ -232,7 +232,7 @@ static int idlewise_enter(struct cpuidle_device *device, struct cpuidle_driver *
 	if (duties.release_tiles)
 		release_tiles();
 	limited = wait_unwatched(state, duties, promotion_ns);
-	/* Pinned and handled in hard interrupts, which are off: it can't be running now. */
+	/* Pinned and handled in hard interrupts, which are off: it is not running now. */
 	if (promotion_ns)
 		hrtimer_try_to_cancel(&cpu->promotion);
 	if (is_observed)
@@ -241,7 +241,7 @@ static int idlewise_enter(struct cpuidle_device *device, struct cpuidle_driver *
 	return index;
 }
 
-/* For suspend-to-idle: the clocks are suspended, so neither timers nor time. */
+/* For suspend-to-idle: the clocks are suspended, so this uses neither timers nor time. */
 static int idlewise_enter_s2idle(struct cpuidle_device *device, struct cpuidle_driver *drv,
 				 int index)
 {
@@ -251,7 +251,7 @@ static int idlewise_enter_s2idle(struct cpuidle_device *device, struct cpuidle_d
 	return 0;
 }
 
-/* On a CPU that is offline already; returns only if it could not wait so. */
+/* Runs on an offline CPU. Returns only if the CPU could not wait this way. */
 static IDLEWISE_DEAD idlewise_enter_dead(struct cpuidle_device *device, int index)
 {
 	idlewise_play_dead(table.states[index].hint);
@@ -290,8 +290,8 @@ static struct idlewise_cpu_facts cpu_facts(void)
 }
 
 /*
- * Whether C1 is MWAIT's: what CPUID says, and idle=nomwait. Not idle=halt, which is how a user
- * keeps the distribution's drivers away (README).
+ * Whether C1 uses MWAIT, according to CPUID and idle=nomwait. Not idle=halt, which is how a user
+ * keeps the distribution's drivers from loading (README).
  */
 static bool c1_is_mwait(struct idlewise_boot_facts facts)
 {
@@ -308,7 +308,7 @@ static const char *default_states(struct idlewise_boot_facts facts)
 	return idlewise_has_waitpkg() && monitors ? "POLL,C0.2:0.1/0.1,C1:2/2" : "POLL,C1:2/2";
 }
 
-/* Makes each state's method one that this CPU has and the administrator allows. */
+/* Gives each state a method that this CPU has and the administrator allows. */
 static int settle_methods(struct idlewise_boot_facts facts)
 {
 	bool mwait_is_c1 = c1_is_mwait(facts);
@@ -353,7 +353,7 @@ static int settle_methods(struct idlewise_boot_facts facts)
 	return 0;
 }
 
-/* The states that a list names, as bits; `all` are those that don't poll. */
+/* The states in a list, as bits; `all` stands for those that don't poll. */
 static int named_states(const char *parameter, const char *list, unsigned long *named)
 {
 	const char *at = list;
@@ -433,7 +433,7 @@ static void fill_driver(void)
 		}
 		to->exit_latency_ns = from->exit_latency_ns;
 		to->target_residency_ns = from->target_residency_ns;
-		/* The fields in microseconds stay 0: cpuidle would round the others to them. */
+		/* The microsecond fields stay 0, or cpuidle would round the others to them. */
 		to->flags = CPUIDLE_FLAG_RCU_IDLE;
 		if (duties.timer_stop)
 			to->flags |= CPUIDLE_FLAG_TIMER_STOP;
@@ -462,8 +462,8 @@ static void release_module(struct idlewise_cpu *cpu)
 }
 
 /*
- * The CPU will go through enter_dead() into the kernel's own code. That it has left ours, only its
- * coming back shows; the module stays until then.
+ * The CPU will go through enter_dead() into the kernel's own code. Only its coming back online
+ * shows that it has left ours, so the module stays until then.
  */
 static int take_offline(unsigned int number)
 {
@@ -505,7 +505,7 @@ static void unregister(void)
 {
 	int number;
 
-	/* One may have been removed from the machine meanwhile. */
+	/* A CPU may have been removed from the machine meanwhile. */
 	for_each_possible_cpu(number) {
 		struct idlewise_cpu *cpu = per_cpu_ptr(cpus, number);
 
@@ -516,16 +516,16 @@ static void unregister(void)
 	}
 	cpuidle_unregister_driver(&driver);
 	/*
-	 * No CPU will enter again, but one may still be on its way out: unregistering wakes CPUs
-	 * and waits for a grace period, which passes over those that RCU does not watch. Nor would
-	 * an interrupt sent to all of them do, since HLT's are handled inside enter(). The stopper
-	 * runs on a CPU only once the scheduler has taken it from the idle task, or from a thread
-	 * that injects idle time; both leave enter() first.
+	 * No CPU will enter again, but one may still be on its way out. Unregistering wakes CPUs
+	 * and waits for a grace period, but that ignores CPUs that RCU is not watching. An
+	 * interrupt sent to all of them would not be enough either, since HLT's are handled inside
+	 * enter(). The stopper runs on a CPU only once the scheduler has replaced the idle task, or
+	 * a thread that injects idle time. Both leave enter() first.
 	 */
 	stop_machine(do_nothing, NULL, NULL);
 }
 
-/* What the administrator's limits do to the table's UMWAIT states. */
+/* Reports how the administrator's limits affect the table's UMWAIT states. */
 static void report_umwait_control(void)
 {
 	u32 control = idlewise_umwait_control();

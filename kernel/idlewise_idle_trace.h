@@ -7,7 +7,7 @@
 
 #include <linux/tracepoint.h>
 
-/* A CPU left an idle state: which, why (enum idlewise_wake), after how long. */
+/* A CPU left an idle state: which state, why (enum idlewise_wake), and after how long. */
 TRACE_EVENT(idlewise_wake,
 	TP_PROTO(unsigned int state, unsigned int reason, u64 stay_ns),
 	TP_ARGS(state, reason, stay_ns),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The `states=` parameter, and the rule for the boot-time idle routine. Plain C: the driver
- * includes it in the kernel, tests/states_test.c in user space.
+ * The `states=` parameter, and the rule for the idle routine without a driver. Plain C: the driver
+ * includes it in the kernel, and tests/states_test.c in user space.
  *
  *   states=POLL,C0.2:0.1/0.1,C1:2/2,C6@0x20:290/800
  *          name[@method]:exit latency/target residency, microseconds, up to three decimals
@@ -27,7 +27,7 @@ typedef uint64_t u64;
 
 #define IDLEWISE_STATE_COUNT_MAX	10
 #define IDLEWISE_NAME_LENGTH_MAX	15
-/* A day: what is longer is a mistake in the unit. */
+/* A day. Longer times are most likely in the wrong unit. */
 #define IDLEWISE_SPAN_MAX_NS		86400000000000ULL
 
 enum idlewise_method {
@@ -62,7 +62,7 @@ struct idlewise_error {
 	const char *why;
 };
 
-/* Microseconds with up to three decimals as nanoseconds; advances *text. */
+/* Parses microseconds with up to three decimals, as nanoseconds; advances *text. */
 static inline bool idlewise_parse_span(const char **text, u64 *span_ns)
 {
 	const char *at = *text;
@@ -114,7 +114,7 @@ static inline bool idlewise_parse_hint(const char **text, u32 *hint)
 	return true;
 }
 
-/* The method that a name stands for without one being given. */
+/* The default method for a name. */
 static inline bool idlewise_method_of_name(struct idlewise_state *state)
 {
 	static const struct {
@@ -140,7 +140,7 @@ static inline bool idlewise_method_of_name(struct idlewise_state *state)
 	return false;
 }
 
-/* One state; advances *text to the comma or the end behind it. Returns why not, or NULL. */
+/* Parses one state; advances *text past it, to the comma or the end. Returns an error or NULL. */
 static inline const char *idlewise_parse_state(const char **text, struct idlewise_state *state)
 {
 	const char *at = *text;
@@ -186,7 +186,7 @@ static inline const char *idlewise_parse_state(const char **text, struct idlewis
 	return NULL;
 }
 
-/* Fills `table` from `text`; false and `error` if it makes no sense. */
+/* Fills `table` from `text`. Returns false and sets `error` if the text is invalid. */
 static inline bool idlewise_parse_table(const char *text, struct idlewise_table *table,
 					struct idlewise_error *error)
 {
@@ -233,7 +233,7 @@ wrong:
 }
 
 /*
- * cpuidle assumes that target residencies hold exit latencies. Tables of real machines break that
+ * cpuidle assumes that target residencies include exit latencies. Some real tables break that rule
  * (Bay Trail's C6N: 300/275), so this is a doubt: most often the two figures were swapped.
  */
 static inline bool idlewise_latency_is_doubtful(const struct idlewise_state *state)
@@ -241,22 +241,22 @@ static inline bool idlewise_latency_is_doubtful(const struct idlewise_state *sta
 	return state->exit_latency_ns > state->target_residency_ns;
 }
 
-/* What CPUID's leaf 5 says of MWAIT. */
+/* What CPUID leaf 5 says about MWAIT. */
 struct idlewise_mwait_leaf {
 	bool enumerates_extensions;
 	bool breaks_on_interrupt;	/* whether masked interrupts can end it */
 	u32 substate_counts;		/* EDX: four bits for each C-state, C0 first */
 };
 
-/* The C-state that a hint asks for: 0x00 is C1, 0x10 is C2, and 0xf0 is C0. */
+/* The C-state that a hint requests: 0x00 is C1, 0x10 is C2, and 0xf0 is C0. */
 static inline u32 idlewise_cstate_of_hint(u32 hint)
 {
 	return ((hint >> 4) + 1) & 0xf;
 }
 
 /*
- * Whether the CPU lists a hint's C-state. Which sub-states it has, the leaf does not say: it counts
- * them, and their numbers have gaps (0x58 is a hint of Bay Trail, 0x33 one of Skylake).
+ * Whether the CPU lists a hint's C-state. The leaf only counts its sub-states and does not say
+ * which they are: their numbers have gaps (0x58 is a hint on Bay Trail, 0x33 on Skylake).
  */
 static inline bool idlewise_hint_is_listed(struct idlewise_mwait_leaf leaf, u32 hint)
 {
@@ -277,7 +277,7 @@ struct idlewise_cpu_facts {
 	bool breaks_on_interrupt;	/* as of leaf 5 */
 };
 
-/* What entering a state takes besides the instruction, as the kernel's own drivers have it. */
+/* What entering a state requires besides the instruction, as in the kernel's own drivers. */
 struct idlewise_duties {
 	bool timer_stop;	/* another CPU's timer has to end the stay */
 	bool leave_mm;		/* so that no flush of user addresses from its TLB wakes the CPU */
@@ -307,7 +307,7 @@ static inline struct idlewise_duties idlewise_duties(const struct idlewise_state
 	};
 }
 
-/* How an idle CPU waits without a cpuidle driver, as idlewise-core's boot.rs decides it. */
+/* What decides how an idle CPU waits without a cpuidle driver, as in idlewise-core's boot.rs. */
 struct idlewise_boot_facts {
 	bool poll_requested;
 	bool halt_requested;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * MWAIT: what CPUID lists, waiting by it, and the state in which a CPU goes offline.
+ * MWAIT: what CPUID lists, waiting with it, and the state in which a CPU goes offline.
  *
- * Test builds can say that CPUID lists hints (emulated_mwait=, as EDX of leaf 5) and then wait in a
- * loop instead, so that the paths of deep states run in a virtual machine. What is not emulated:
- * sleeping.
+ * Test builds can claim that CPUID lists hints (emulated_mwait=, in the format of leaf 5's EDX).
+ * They then wait in a loop, so that the code for deep states runs in a virtual machine. They do not
+ * emulate sleeping.
  */
 #ifndef IDLEWISE_MWAIT_H
 #define IDLEWISE_MWAIT_H
@@ -60,8 +60,8 @@ static struct idlewise_mwait_leaf idlewise_mwait_leaf(void)
 }
 
 /*
- * The kernel's own way, buffers and errata included. But where masked interrupts don't end MWAIT
- * they must be let in, and before 6.10 the kernel's function does not do that.
+ * The kernel's own function, including buffers and errata. But if masked interrupts don't end
+ * MWAIT, they must be enabled, and before 6.10 the kernel's function does not do that.
  */
 static __always_inline void idlewise_mwait(u32 hint, bool breaks_on_interrupt)
 {
@@ -85,9 +85,9 @@ static __always_inline void idlewise_mwait(u32 hint, bool breaks_on_interrupt)
 }
 
 /*
- * An offlined CPU that waits by HLT keeps its package awake. Since 6.16 the kernel asks the driver
- * where to wait, and has a function for that, which does not return; before that it looks into
- * CPUID itself.
+ * An offline CPU that waits with HLT keeps its package awake. Since 6.16 the kernel asks the driver
+ * where to wait, and provides a function for that, which does not return. Older kernels ask CPUID
+ * themselves.
  */
 #ifdef IDLEWISE_PLAY_DEAD
 

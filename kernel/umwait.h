@@ -3,11 +3,11 @@
  * UMONITOR and UMWAIT in the kernel, and the administrator's limits on them (IA32_UMWAIT_CONTROL,
  * /sys/devices/system/cpu/umwait_control).
  *
- * Test builds (IDLEWISE_TEST=1) put a LOCK prefix before both instructions, which every CPU answers
- * with an invalid-opcode exception, and execute them in a die notifier: monitor armed on a word,
- * wait until it changes, an interrupt is pending, or the deadline passes. So the driver's own path,
- * operands and flags included, runs where no CPU has the instructions. What is not emulated: that
- * the monitor covers a cache line and not a word, spurious ends, and power.
+ * Test builds (IDLEWISE_TEST=1) put a LOCK prefix before both instructions. Every CPU then raises
+ * an invalid-opcode exception, and a die notifier emulates them: it arms the monitor on a word, and
+ * waits until the word changes, an interrupt is pending, or the deadline passes. So the driver's
+ * own code, including operands and flags, runs on CPUs without the instructions. Not emulated:
+ * monitoring a whole cache line instead of a word, spurious wake-ups, and power.
  */
 #ifndef IDLEWISE_UMWAIT_H
 #define IDLEWISE_UMWAIT_H
@@ -42,10 +42,10 @@ static __always_inline void idlewise_umonitor(const void *line)
 }
 
 /*
- * umwait %ecx, with the longest deadline that EDX:EAX holds. Interrupts stay masked: they end it
- * all the same, and are handled behind it. Let in by an STI before it, one could arm a timer or
- * wake a task unseen, since an NMI right behind STI ends the shadow in which interrupts are still
- * held off. Returns whether the control's limit ended it (CF).
+ * umwait %ecx, with the longest deadline that EDX:EAX can hold. Interrupts stay masked. They still
+ * end the wait, and are handled after it. If an STI before the wait enabled them, one could start a
+ * timer or wake a task unnoticed, because an NMI right after the STI ends the shadow that holds off
+ * interrupts. Returns whether the control's limit ended the wait (CF).
  */
 static __always_inline bool idlewise_umwait(u32 hint)
 {
@@ -134,7 +134,7 @@ struct idlewise_monitor {
 static DEFINE_PER_CPU(struct idlewise_monitor, idlewise_monitor);
 static atomic_t inside_count;
 
-/* How many CPUs are inside enter(). */
+/* Counts the CPUs inside enter(). */
 static inline void idlewise_count_inside(int step)
 {
 	atomic_add(step, &inside_count);
@@ -165,7 +165,7 @@ static inline bool idlewise_has_soft_wait(void)
 	return true;
 }
 
-/* MWAIT's semantics with the break on masked interrupts, without MWAIT. Interrupts are off. */
+/* MWAIT's semantics with a break on masked interrupts, without MWAIT. Interrupts are off. */
 static noinstr void idlewise_soft_wait(void)
 {
 	if (!current_set_polling_and_test()) {
@@ -175,7 +175,7 @@ static noinstr void idlewise_soft_wait(void)
 	current_clr_polling();
 }
 
-/* Between the end of a wait and RCU's being told of it. */
+/* Delays between the end of a wait and telling RCU about it. */
 static noinstr void idlewise_linger(void)
 {
 	u64 end = rdtsc() + (u64)linger_us * (tsc_khz / 1000);
@@ -242,7 +242,7 @@ static int idlewise_umwait_start(void)
 	return register_die_notifier(&idlewise_emulator);
 }
 
-/* Called before all that enter() uses is freed. */
+/* Called before anything that enter() uses is freed. */
 static void idlewise_umwait_stop(void)
 {
 	int inside = atomic_read(&inside_count);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * What ended each stay in a state: the tracepoint idlewise_wake, and counts in debugfs (wakes)
- * while its switch (accounting) is on. While neither is asked for, entering a state passes two
- * branches that are patched out, and nothing else here runs.
+ * while its switch (accounting) is on. If neither is in use, entering a state passes two branches
+ * that are patched out, and runs nothing else from here.
  *
- * Each CPU writes only its own counters. A wake by a store is known by the flag that it stored; the
- * senders count what they stored on their own side. Of a wake that found another one on its way
- * there is thus no count a CPU: in sum it is among what was sent and did not end a stay.
+ * Each CPU writes only its own counters. A wake-up by a store is recognised by the flag that was
+ * stored. Senders count their stores on their own side. So a wake-up that found another one on its
+ * way is not counted per CPU: it is in the total of those that were sent and did not end a stay.
  */
 #ifndef IDLEWISE_WAKES_H
 #define IDLEWISE_WAKES_H
@@ -42,17 +42,17 @@ static const char * const wake_names[IDLEWISE_WAKE_COUNT] = {
 	"store", "ipi", "promotion", "deadline", "interrupt",
 };
 
-/* The tracepoint's header has the same names. */
+/* The tracepoint's header contains the same names. */
 static_assert(IDLEWISE_WAKE_COUNT == 5);
 
 struct idlewise_wakes {
 	u64 counts[IDLEWISE_STATE_COUNT_MAX][IDLEWISE_WAKE_COUNT];
 	u64 stay_ns[IDLEWISE_STATE_COUNT_MAX];
-	/* Wakes that this CPU sent to others as a store. */
+	/* Wake-ups that this CPU sent to others as a store. */
 	u64 sent_store_count;
 };
 
-/* A stay, from its beginning. */
+/* The beginning of a stay. */
 struct idlewise_stay {
 	u64 start_ns;
 	unsigned int ipi_count;
@@ -73,7 +73,7 @@ static struct idlewise_stay stay_begins(void)
 	return (struct idlewise_stay){ local_clock(), idlewise_ipi_count() };
 }
 
-/* Whether a reschedule or call IPI waits for interrupts to be let in; their vectors adjoin. */
+/* Whether a reschedule or call IPI is pending; their vectors are adjacent. */
 static bool ipi_is_pending(void)
 {
 	const u32 vectors = BIT(RESCHEDULE_VECTOR & 31) | BIT(CALL_FUNCTION_VECTOR & 31) |
@@ -84,9 +84,7 @@ static bool ipi_is_pending(void)
 	return apic->read(APIC_IRR + 0x70) & vectors;
 }
 
-/*
- * promotion_ns: when it would have been promoted, or 0; limited: whether UMWAIT's limit ended it.
- */
+/* promotion_ns: after how long it would be promoted, or 0; limited: UMWAIT's limit ended it. */
 static void stay_ended(const struct idlewise_state *state, int index, struct idlewise_stay stay,
 		       u64 promotion_ns, bool limited)
 {
@@ -97,10 +95,10 @@ static void stay_ended(const struct idlewise_state *state, int index, struct idl
 	if (idlewise_ipi_count() != stay.ipi_count || ipi_is_pending())
 		wake = IDLEWISE_WAKE_IPI;
 	else if (state->method != IDLEWISE_HLT && need_resched())
-		/* No handler has run that could have set the flag. */
+		/* No handler that could have set the flag has run. */
 		wake = IDLEWISE_WAKE_STORE;
 	else if (promotion_ns && stay_ns >= promotion_ns)
-		/* By the clock: the handler has not run yet where interrupts are masked. */
+		/* Decided by the clock: with interrupts masked, the handler has not run yet. */
 		wake = IDLEWISE_WAKE_PROMOTION;
 	else
 		wake = limited ? IDLEWISE_WAKE_DEADLINE : IDLEWISE_WAKE_INTERRUPT;
@@ -111,7 +109,7 @@ static void stay_ended(const struct idlewise_state *state, int index, struct idl
 	trace_idlewise_wake(index, wake, stay_ns);
 }
 
-/* On the sender's CPU: the scheduler tells of each wake that it sent as a store. */
+/* Runs on the sender's CPU: the scheduler reports each wake-up that it sent as a store. */
 static void count_sent_store(void *data, int cpu)
 {
 	this_cpu_inc(idlewise_wakes.sent_store_count);
@@ -181,7 +179,7 @@ static int wakes_show(struct seq_file *file, void *data)
 		const struct idlewise_wakes *of = per_cpu_ptr(&idlewise_wakes, cpu);
 
 		for (index = 0; index < table->state_count; index++) {
-			/* POLL is the kernel's own and counts in sysfs only. */
+			/* POLL is the kernel's own, and is only counted in sysfs. */
 			if (table->states[index].method == IDLEWISE_POLL)
 				continue;
 			seq_printf(file, "%-4d %-*s %15llu", cpu, IDLEWISE_NAME_LENGTH_MAX,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A cpuidle driver that is in the way, as the distribution's is on bare metal; for tests. With
- * governor=NAME it asks for a governor of its own, as cpuidle-haltpoll does. With warn=1 it is a
- * warning instead, and with race=1 a data race, so that tests can be seen to notice them.
+ * A cpuidle driver that is in the way, like the distribution's on bare metal; for tests. With
+ * governor=NAME it asks for its own governor, as cpuidle-haltpoll does. With warn=1 it only warns,
+ * and with race=1 it only races, so that tests can check that they notice such faults.
  */
 
 #include <linux/completion.h>
@@ -55,7 +55,7 @@ static int count_up(void *data)
 	return 0;
 }
 
-/* Two threads on two CPUs. Both have ended when this returns. */
+/* Races two threads on two CPUs. Both have ended when this returns. */
 static void race_with_ourselves(void)
 {
 	struct task_struct *tasks[2];

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * idlewise_probe: what a governor saw and what it answered, for tests.
+ * idlewise_probe: records what a governor saw and what it decided, for tests.
  *
- * `insmod idlewise_probe.ko select=menu_select reflect=menu_reflect` before the driver is loaded;
- * /sys/kernel/debug/idlewise_probe/cpuN is then a decision log (conformance/decisions/README.md) of
- * that CPU, from the governor's enabling on. Kretprobes see the calls: the two functions named, and
- * those by which a governor asks about timers and the tick. The column at_ns, which readers of the
- * format ignore, is CLOCK_MONOTONIC at select: the clock of a trace.
+ * Run `insmod idlewise_probe.ko select=menu_select reflect=menu_reflect` before loading the driver.
+ * /sys/kernel/debug/idlewise_probe/cpuN is then that CPU's decision log
+ * (conformance/decisions/README.md), beginning when the governor was enabled. Kretprobes record
+ * calls of the two functions named, and of those that tell a governor about timers and the tick.
+ * The column at_ns, which the format ignores, is CLOCK_MONOTONIC at select, a trace's clock.
  *
- * Not in here: more than ROW_COUNT_MAX decisions a CPU. Later ones are counted, not kept.
+ * Only the first ROW_COUNT_MAX decisions of a CPU are kept; later ones are counted.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -51,7 +51,7 @@ struct row {
 struct cpu_log {
 	struct row *rows;
 	unsigned int count, dropped_count;
-	/* Between select and the next select. */
+	/* The row between a select and the next. */
 	struct row *open;
 	bool is_reflected;
 	struct cpuidle_device *device;
@@ -63,7 +63,7 @@ IDLEWISE_DEFINE_CALL(tick_nohz_tick_stopped);
 IDLEWISE_DEFINE_CALL(cpuidle_governor_latency_req);
 IDLEWISE_DEFINE_CALL(nr_iowait_cpu);
 
-/* What stands on the device when a row is over; nobody else writes there between rows. */
+/* Copies the device's state at the end of a row; nobody else writes it between rows. */
 static void close_row(struct cpu_log *log)
 {
 	struct row *row = log->open;
@@ -71,7 +71,7 @@ static void close_row(struct cpu_log *log)
 	if (!row)
 		return;
 	if (!log->is_reflected) {
-		/* The loop found work to do instead of entering a state. */
+		/* The loop found work to do and entered no state. */
 		row->entered = -EBUSY;
 		row->clock_reflect_ns = local_clock();
 		row->poll_time_limit = log->device->poll_time_limit;
@@ -146,7 +146,7 @@ static int sleep_length_returned(struct kretprobe_instance *instance, struct pt_
 	return 0;
 }
 
-/* Asking clears the flag, and the idle loop may ask after the governor: only the first counts. */
+/* Asking clears the flag, and the idle loop may ask after the governor: use the first answer. */
 static int got_tick_returned(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	struct cpu_log *log = this_cpu_ptr(&logs);
@@ -201,7 +201,7 @@ static int log_show(struct seq_file *file, void *data)
 	unsigned int i;
 
 	seq_puts(file, "row,at_ns,enable,clock_select_ns,sleep_length_ns,delta_next_ns,tick_stopped,latency_req_ns,iowaiters,disabled_mask,state,stop_tick,sleep_length_calls,entered,residency_ns,poll_time_limit,poll_limit_init_ns,clock_reflect_ns,got_tick_seen,dev_last_state_idx,dev_poll_time_limit,dev_poll_limit_ns\n");
-	/* The last one may be under way. */
+	/* The last row may be incomplete. */
 	for (i = 0; i + 1 < log->count; i++) {
 		const struct row *row = &log->rows[i];
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Idle of all lengths: `mix SECONDS SHORTEST_US` waits on each of two CPUs for SHORTEST_US to 40 ms, evenly
- * on a logarithmic scale, computes a little in between, and now and then ends the other task's wait.
+ * Idle periods of all lengths: `mix SECONDS SHORTEST_US` waits on two CPUs for SHORTEST_US to 40 ms,
+ * evenly in logarithms, computes a little in between, and sometimes ends the other task's wait.
  */
 #define _GNU_SOURCE
 #include <err.h>
@@ -46,7 +46,7 @@ static void run(int cpu, double until_s, int from, int to)
 	prctl(PR_SET_TIMERSLACK, 1);
 	seed = 77 + cpu;
 	while (now_s() < until_s) {
-		/* Habits: a few dozen waits of about one length, as real tasks have. */
+		/* Habits: a few dozen waits of similar length, as real tasks have. */
 		double typical_us =
 			shortest_us * pow(40000.0 / shortest_us, random_below(1000) / 1000.0);
 		uint64_t round_count = 8 + random_below(24);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A mispredicted idle: `sleeps ROUNDS SHORT_US SHORT_COUNT LONG_US` on CPU 1 sleeps SHORT_COUNT
- * times briefly and once long, ROUNDS times.
+ * Mispredicted idle periods. `sleeps ROUNDS SHORT_US SHORT_COUNT LONG_US` sleeps on CPU 1
+ * SHORT_COUNT times briefly and once long, ROUNDS times.
  */
 #define _GNU_SOURCE
 #include <err.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The table's parser, its rules and the boot rule in user space, with the cases of idlewise-core's boot.rs. */
+/* Tests the table's parser, its rules and the boot rule; the cases are those of boot.rs. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -58,10 +58,10 @@ static void tables(void)
 	check_refused("POLL,a@hlt:1/1,b@hlt:1/1,c@hlt:1/1,d@hlt:1/1,e@hlt:1/1,f@hlt:1/1,g@hlt:1/1,h@hlt:1/1,i@hlt:1/1,j@hlt:1/1", 95, "more than 10");
 }
 
-/* CPUID counts sub-states, whose numbers have gaps: only a count of 0 refuses a hint. */
+/* Sub-states' numbers have gaps and CPUID only counts them: only a count of 0 refuses a hint. */
 static void hints(void)
 {
-	/* EDX as Bay Trail (0x33000020) and Sapphire Rapids (0x2020) have it. */
+	/* EDX of Bay Trail (0x33000020) and Sapphire Rapids (0x2020). */
 	const struct idlewise_mwait_leaf bay_trail = { true, true, 0x33000020 };
 	const struct idlewise_mwait_leaf sapphire_rapids = { true, true, 0x00002020 };
 	const struct idlewise_mwait_leaf all = { true, true, 0xffffffff };
@@ -75,7 +75,7 @@ static void hints(void)
 	CHECK(idlewise_hint_is_listed(sapphire_rapids, 0x20) && idlewise_hint_is_listed(sapphire_rapids, 0x21));
 	CHECK(!idlewise_hint_is_listed(sapphire_rapids, 0x10) && !idlewise_hint_is_listed(sapphire_rapids, 0x30));
 	CHECK(!idlewise_hint_is_listed(sapphire_rapids, 0xf0));
-	/* The leaf has eight fields; no hint reads past them (the sanitizer sees a shift that does). */
+	/* The leaf has eight fields; no hint reads past them (the sanitizer would notice). */
 	for (hint = 0; hint <= 0xff; hint++) {
 		CHECK(idlewise_hint_is_listed(all, hint) == (hint < 0x70 || hint >= 0xf0));
 		CHECK(idlewise_hint_is_listed(plain, hint) == (hint == 0));
@@ -85,7 +85,7 @@ static void hints(void)
 static struct idlewise_duties duties(const char *state, struct idlewise_cpu_facts facts)
 {
 	CHECK(idlewise_parse_table(state, &table, &error));
-	/* As the driver settles it where MWAIT C1 exists. */
+	/* The driver's choice if MWAIT C1 exists. */
 	if (table.states[0].method == IDLEWISE_C1)
 		table.states[0].method = IDLEWISE_MWAIT;
 	return idlewise_duties(&table.states[0], facts);
@@ -96,7 +96,7 @@ static bool same(struct idlewise_duties left, struct idlewise_duties right)
 	return !memcmp(&left, &right, sizeof(left));
 }
 
-/* What intel_idle and acpi_idle do for the same states. */
+/* The same as intel_idle and acpi_idle do for these states. */
 static void deep_states(void)
 {
 	const struct idlewise_cpu_facts today = {
@@ -114,7 +114,7 @@ static void deep_states(void)
 	CHECK(same(duties("C6@0x20:290/800", today), deep));
 	CHECK(same(duties("C1@hlt:2/2", today), none));
 	CHECK(same(duties("C0.2:0.1/0.1", today), none));
-	/* Sapphire Rapids: tiles. */
+	/* Sapphire Rapids has tiles. */
 	facts.has_tiles = true;
 	expected = deep;
 	expected.release_tiles = true;
@@ -127,7 +127,7 @@ static void deep_states(void)
 	expected.lift_ibrs = true;
 	CHECK(same(duties("C6@0x20:290/800", facts), expected));
 	CHECK(same(duties("C1:2/2", facts), shallow));
-	/* Core 2: timer and TSC stop, the TSC from C3 on. */
+	/* Core 2: the timer stops, and from C3 on the TSC too. */
 	facts = (struct idlewise_cpu_facts){ .breaks_on_interrupt = true };
 	expected = deep;
 	expected.timer_stop = true;
@@ -135,11 +135,11 @@ static void deep_states(void)
 	expected.tsc_stop = true;
 	CHECK(same(duties("C3@0x20:40/100", facts), expected));
 	CHECK(same(duties("C1:2/2", facts), shallow));
-	/* AMD's C1E, by whatever instruction. */
+	/* AMD's C1E, with any instruction. */
 	facts.c1_stops_timer = true;
 	CHECK(duties("C1@hlt:2/2", facts).timer_stop && duties("C1@0x00:2/2", facts).timer_stop);
 	CHECK(!duties("C0.2:0.1/0.1", facts).timer_stop);
-	/* Interrupts have to be let in: not with the clock suspended, nor with IBRS lifted. */
+	/* Interrupts must be enabled, so not with the clock suspended or IBRS lifted. */
 	facts = (struct idlewise_cpu_facts){ .timer_always_runs = true, .keeps_ibrs = true };
 	CHECK(!duties("C6@0x20:290/800", facts).suspend_to_idle && !duties("C6@0x20:290/800", facts).lift_ibrs);
 }
@@ -152,7 +152,7 @@ static void doubts(void)
 	CHECK(idlewise_latency_is_doubtful(&table.states[2]));
 }
 
-/* Any text ends, in a table that is in order or in an error inside the text. */
+/* Any text gives a valid table, or an error within the text. */
 static void any_text(void)
 {
 	static const char pieces[] = "POLC0.12E@hlt0x:/,9 ";
