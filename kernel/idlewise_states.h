@@ -33,7 +33,7 @@ typedef uint64_t u64;
 enum idlewise_method {
 	IDLEWISE_POLL,
 	IDLEWISE_UMWAIT,	/* hint: IDLEWISE_C01 or IDLEWISE_C02 */
-	IDLEWISE_C1,		/* MWAIT C1, or HLT where that does not exist */
+	IDLEWISE_C1,		/* MWAIT C1, or HLT if that does not exist */
 	IDLEWISE_MWAIT,		/* hint: EAX of MWAIT */
 	IDLEWISE_HLT,
 	IDLEWISE_SOFT,		/* test builds: a loop with MWAIT's semantics */
@@ -274,18 +274,18 @@ struct idlewise_cpu_facts {
 	bool c1_stops_timer;		/* AMD's C1E */
 	bool has_tiles;			/* AMX */
 	bool keeps_ibrs;		/* the kernel runs with IBRS set (retbleed) */
-	bool breaks_on_interrupt;	/* as of leaf 5 */
+	bool breaks_on_interrupt;	/* from leaf 5 */
 };
 
 /* What entering a state requires besides the instruction, as in the kernel's own drivers. */
 struct idlewise_duties {
-	bool timer_stop;	/* another CPU's timer has to end the stay */
-	bool leave_mm;		/* so that no flush of user addresses from its TLB wakes the CPU */
-	bool tsc_stop;		/* the TSC is no clock from the first entry on */
+	bool timer_stop;	/* another CPU's timer must end the stay */
+	bool leave_mm;		/* drop user addresses, so that no TLB flush wakes the CPU */
+	bool tsc_stop;		/* the TSC cannot be a clock after the first entry */
 	bool release_tiles;	/* tile registers in use keep a core out of deep states */
-	bool lift_ibrs;		/* which slows down the sibling */
-	bool suspend_to_idle;	/* never lets interrupts in, so the clock may be suspended */
-	bool play_dead;		/* deep enough to be worth it for a CPU that goes offline */
+	bool lift_ibrs;		/* IBRS slows down the sibling */
+	bool suspend_to_idle;	/* never enables interrupts, so the clock may be suspended */
+	bool play_dead;		/* deep enough to be useful for an offline CPU */
 };
 
 static inline struct idlewise_duties idlewise_duties(const struct idlewise_state *state,

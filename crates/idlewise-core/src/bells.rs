@@ -19,7 +19,7 @@ impl Marks {
     /// The maximum number of bells.
     pub const BELL_COUNT_MAX: usize = 64;
 
-    /// Creates marks of which none is set.
+    /// Creates a value without marks.
     pub fn new() -> Self {
         Marks { bits: AtomicU64::new(0) }
     }

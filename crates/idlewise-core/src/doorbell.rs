@@ -195,7 +195,7 @@ impl Doorbell {
         self.word.load(Ordering::Relaxed) >= WOKEN
     }
 
-    /// From here on a store wakes the waiter. Returns `false` if it was rung already; then call `take`.
+    /// Lets a store wake the waiter from here on. Returns `false` if it was rung already; then call `take`.
     ///
     /// ```
     /// # use idlewise_core::{Doorbell, DoorbellState, Ring};

@@ -760,7 +760,7 @@ mod tests {
         assert_eq!(begin(&mut governor, &context).0, 2);
     }
 
-    /// A waiter does not look at its doorbell during a step, but only that long.
+    /// A waiter ignores its doorbell for at most one step.
     #[test]
     fn a_plan_is_made_in_small_steps() {
         let table = table();

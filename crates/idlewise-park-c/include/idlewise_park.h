@@ -56,9 +56,9 @@ void idlewise_unparker_release(idlewise_unparker *unparker);
 
 /* Statistics of a parker's waits. Later versions may add fields at the end. */
 typedef struct idlewise_wait_stats {
-    uint64_t waits;       /* that did not find their token there */
-    uint64_t timeouts;    /* of these, how many ended without one */
-    uint64_t store_wakes; /* of these, how many ended by the waker's store alone */
+    uint64_t waits;       /* calls that did not find a token there */
+    uint64_t timeouts;    /* how many of them ended without a token */
+    uint64_t store_wakes; /* how many of them the waker's store alone ended */
 } idlewise_wait_stats;
 
 /* Writes at most size bytes of the statistics. Pass sizeof(idlewise_wait_stats). */

@@ -66,7 +66,7 @@ impl EventCount {
         self.wait_until(condition, || None).expect("without a deadline it waits")
     }
 
-    /// Like [`EventCount::wait`], but returns `None` when `timeout` has passed.
+    /// Like [`EventCount::wait`], but returns `None` after `timeout`.
     ///
     /// ```
     /// let events = idlewise_park::EventCount::new();
@@ -81,7 +81,7 @@ impl EventCount {
         self.wait_until(condition, || Deadline::after(timeout))
     }
 
-    /// Like [`EventCount::wait`], but returns `None` when `deadline` has passed.
+    /// Like [`EventCount::wait`], but returns `None` at `deadline`.
     ///
     /// ```
     /// let events = idlewise_park::EventCount::new();

@@ -179,7 +179,7 @@ impl Idle {
     /// ```
     ///
     /// # Panics
-    /// As [`Idle::worker`].
+    /// As for [`Idle::worker`].
     pub fn worker_with(&self, number: usize, builder: ParkerBuilder) -> IdleWorker {
         let worker = self.shared.enter(number, builder.build());
         worker.unwrap_or_else(|| panic!("worker {number} has its place already"))
@@ -285,12 +285,12 @@ impl IdleWorker {
     /// ```
     ///
     /// # Panics
-    /// As [`IdleWorker::wait`].
+    /// As for [`IdleWorker::wait`].
     pub fn wait_timeout(&self, has_work: impl FnOnce() -> bool, timeout: Duration) -> ParkOutcome {
         self.wait_until(has_work, Deadline::after(timeout))
     }
 
-    /// Like [`IdleWorker::wait_timeout`], but waits until `deadline`.
+    /// Like [`IdleWorker::wait_timeout`], but gives up at `deadline`.
     ///
     /// ```
     /// let worker = idlewise_park::Idle::new(1).worker(0);
@@ -298,7 +298,7 @@ impl IdleWorker {
     /// ```
     ///
     /// # Panics
-    /// As [`IdleWorker::wait`].
+    /// As for [`IdleWorker::wait`].
     pub fn wait_deadline(&self, has_work: impl FnOnce() -> bool, deadline: Instant) -> ParkOutcome {
         self.wait_until(has_work, Some(Deadline::at(deadline)))
     }

@@ -538,7 +538,7 @@ mod tests {
         }
     }
 
-    /// A thread does not look at its doorbell during a step, but only that long.
+    /// A thread ignores its doorbell for at most one step.
     #[test]
     fn counts_a_few_at_a_time() {
         static CROWD: Crowd = Crowd::new();

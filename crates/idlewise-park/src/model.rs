@@ -16,18 +16,18 @@ use crate::outcome::ParkOutcome;
 use crate::stats::WaitStats;
 use crate::sync::Arc;
 
-/// See `parker.rs`.
+/// Stands in for the crate's `Parker`.
 pub struct Parker {
     unparker: Unparker,
 }
 
-/// See `parker.rs`.
+/// Stands in for the crate's `Unparker`.
 #[derive(Clone)]
 pub struct Unparker {
     bell: Arc<Doorbell>,
 }
 
-/// See `parker.rs`, but without settings.
+/// Stands in for the crate's `ParkerBuilder`, without settings.
 #[derive(Clone, Debug, Default)]
 pub struct ParkerBuilder;
 

@@ -302,7 +302,7 @@ impl Parker {
         self.park_until(Deadline::after(timeout))
     }
 
-    /// Blocks until there is a token or `deadline` passes. Past deadlines still take a token that is there.
+    /// Blocks until there is a token or `deadline` passes. A token that is there is taken even after that.
     ///
     /// ```
     /// # use idlewise_park::{Parker, ParkOutcome};

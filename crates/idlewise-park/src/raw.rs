@@ -106,7 +106,7 @@ impl RawParker {
         self.park_until(|| Deadline::after(timeout))
     }
 
-    /// Blocks until there is a token or `deadline` passes. Past deadlines still take a token that is there.
+    /// Blocks until there is a token or `deadline` passes. A token that is there is taken even after that.
     ///
     /// ```
     /// # use idlewise_park::{ParkOutcome, RawParker};
@@ -279,7 +279,7 @@ impl ProcessParker {
         }
     }
 
-    /// Blocks until there is a token or `deadline` passes. Past deadlines still take a token that is there.
+    /// Blocks until there is a token or `deadline` passes. A token that is there is taken even after that.
     pub fn park_deadline(&self, deadline: Instant) -> ParkOutcome {
         loop {
             let outcome = self.park_until(Some(deadline));

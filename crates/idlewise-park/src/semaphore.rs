@@ -83,7 +83,7 @@ impl Semaphore {
         self.given_back.wait(|| self.try_acquire())
     }
 
-    /// Like [`Semaphore::acquire`], but returns `None` when `timeout` has passed.
+    /// Like [`Semaphore::acquire`], but returns `None` after `timeout`.
     ///
     /// ```
     /// let semaphore = idlewise_park::Semaphore::new(0);

@@ -139,7 +139,7 @@ impl WaitSet {
         self.wait_until(None)
     }
 
-    /// Like [`WaitSet::wait`], but waits no longer than `timeout`; the result is then empty.
+    /// Like [`WaitSet::wait`], but gives up after `timeout`; the result is then empty.
     ///
     /// ```
     /// let mut set = idlewise_park::WaitSet::new();
@@ -149,7 +149,7 @@ impl WaitSet {
         self.wait_until(Deadline::after(timeout))
     }
 
-    /// Like [`WaitSet::wait`], but waits until `deadline`; the result is then empty.
+    /// Like [`WaitSet::wait`], but gives up at `deadline`; the result is then empty.
     ///
     /// ```
     /// let mut set = idlewise_park::WaitSet::new();

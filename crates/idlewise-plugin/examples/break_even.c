@@ -2,7 +2,7 @@
 /* Break even: selects the deepest state that the mean of recent stays would have justified. */
 #include <idlewise_governor.h>
 
-static int64_t mean_ns; /* of stays, the newest weighs 1/8 */
+static int64_t mean_ns; /* of all stays; the newest has a weight of 1/8 */
 
 static int select(struct idlewise_context *context, struct idlewise_device *device, bool *stop_tick)
 {

@@ -21,8 +21,8 @@
  * values from before enable. So a plain static variable is that CPU's history, and several copies of a file
  * never affect each other.
  *
- * Times are in nanoseconds. The contents of this file do not change as long as IDLEWISE_GOVERNOR_VERSION is
- * the same; new fields are only added at the ends.
+ * Times are in nanoseconds. This file does not change while IDLEWISE_GOVERNOR_VERSION stays the same; new
+ * fields are only added at the ends.
  * IDLEWISE_GOVERNOR_VERSION is the same; new fields would come at the ends.
  */
 #ifndef IDLEWISE_GOVERNOR_H
@@ -40,8 +40,8 @@
 /* One idle state. States are ordered; 0 is the shallowest. */
 struct idlewise_state {
 	int64_t exit_latency_ns;     /* worst case from the wake-up to the first instruction */
-	int64_t target_residency_ns; /* shortest stay that pays, entry included */
-	bool is_polling;             /* the CPU runs a loop; only state 0 may */
+	int64_t target_residency_ns; /* shortest stay that saves energy, including entry */
+	bool is_polling;             /* the CPU runs a loop; only state 0 may do that */
 };
 
 /* What a governor knows about its machine. */
@@ -57,8 +57,8 @@ struct idlewise_context {
 	uint64_t now_ns;          /* the CPU's clock */
 	int64_t latency_limit_ns; /* longest exit latency allowed now */
 	uint32_t disabled;        /* bit i: state i is switched off */
-	uint32_t iowait_count;    /* tasks that wait for I/O; replay knows none, so 0 */
-	bool tick_stopped;        /* the tick was stopped already */
+	uint32_t iowait_count;    /* tasks that wait for I/O; always 0 in replay */
+	bool tick_stopped;        /* the tick is already stopped */
 	uint32_t timer_read_count;
 	int64_t sleep_length_ns;
 	int64_t next_event_ns;
@@ -80,16 +80,16 @@ static inline int64_t idlewise_sleep_length_ns(struct idlewise_context *context,
 
 /* What the idle loop and the governor share about the CPU. */
 struct idlewise_device {
-	uint64_t last_residency_ns; /* the last stay with its exit latency; 0 if it was refused */
+	uint64_t last_residency_ns; /* the last stay, including exit latency; 0 if refused */
 	uint64_t poll_limit_ns;     /* how long a polling state spins; the governor may set it */
 	int32_t last_state;         /* the governor's own note; the loop never writes it */
-	bool poll_time_limit;       /* the last polling state was left because of the limit */
+	bool poll_time_limit;       /* the last polling state ended at that limit */
 };
 
 /* The outcome of a stay. Its length is device->last_residency_ns. */
 struct idlewise_outcome {
 	uint64_t now_ns;  /* the CPU's clock after the stay */
-	uint32_t entered; /* the state */
+	uint32_t entered; /* the state that was entered */
 	bool got_tick;    /* the tick's handler ran */
 };
 

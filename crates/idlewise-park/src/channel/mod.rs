@@ -205,7 +205,7 @@ impl<T> Sender<T> {
         self.shared.send(item, || Deadline::after(timeout))
     }
 
-    /// Like [`Sender::send`], but waits no longer than until `deadline`.
+    /// Like [`Sender::send`], but gives up at `deadline`.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::bounded(1);
@@ -348,7 +348,7 @@ impl<T> Receiver<T> {
         self.shared.recv(&self.waiting, Deadline::after(timeout))
     }
 
-    /// Like [`Receiver::recv`], but waits no longer than until `deadline`.
+    /// Like [`Receiver::recv`], but gives up at `deadline`.
     ///
     /// ```
     /// use idlewise_park::channel::{RecvTimeoutError, bounded};

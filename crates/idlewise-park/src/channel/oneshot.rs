@@ -111,7 +111,7 @@ impl<T> OneshotReceiver<T> {
         with_waiting(|waiting| self.shared.recv(waiting, Deadline::after(timeout)))
     }
 
-    /// Like [`OneshotReceiver::recv`], but waits no longer than until `deadline`.
+    /// Like [`OneshotReceiver::recv`], but gives up at `deadline`.
     ///
     /// ```
     /// let (sender, receiver) = idlewise_park::channel::oneshot();

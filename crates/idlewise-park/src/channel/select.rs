@@ -165,7 +165,7 @@ impl<'a> Select<'a> {
         self.ready_until(Deadline::after(timeout))
     }
 
-    /// Like [`Select::ready`], but waits no longer than until `deadline`.
+    /// Like [`Select::ready`], but gives up at `deadline`.
     ///
     /// ```
     /// use idlewise_park::channel::{Select, bounded};
