@@ -1,4 +1,4 @@
-//! What a call costs where nobody waits, ours beside what it is compared with, in turns.
+//! Measures the cost of calls that do not wait: ours and those of other libraries, in turns.
 
 use std::thread;
 use std::time::Instant;
@@ -6,30 +6,30 @@ use std::time::Instant;
 use crate::random::Random;
 use crate::run::{allowed_cpus, pin};
 
-/// One call by one library.
+/// The cost of a call with one library.
 #[derive(Clone, Copy, Debug)]
 pub struct CallCost {
-    /// What is called: one of [`CALLS`].
+    /// The call: one of [`CALLS`].
     pub call: &'static str,
-    /// Whose.
+    /// The library.
     pub way: &'static str,
     /// Nanoseconds for each call.
     pub cost_ns: f64,
 }
 
-/// An unpark and the park that takes its token.
+/// An unpark, and the park that consumes its token.
 pub const READY_TOKEN: &str = "unpark and park of a ready token";
-/// An unpark of a parker that has a token already.
+/// An unpark of a parker that already has a token.
 pub const SET_TOKEN: &str = "unpark of a set token";
-/// The same by two threads on two CPUs.
+/// The same by two threads on two CPUs at once.
 pub const SET_TOKEN_BY_TWO: &str = "unpark of a set token, two threads at once";
-/// An item through a channel of 1024, one sender and one receiver, on two CPUs.
+/// An item through a channel of capacity 1024, with one sender and one receiver on two CPUs.
 pub const CHANNEL_ITEM: &str = "an item through a channel of 1024";
 
-/// All of them, in the order of the results.
+/// All calls, in the order of the results.
 pub const CALLS: [&str; 4] = [READY_TOKEN, SET_TOKEN, SET_TOKEN_BY_TWO, CHANNEL_ITEM];
 
-/// Calls in a turn, and turns: the median turn counts.
+/// Calls per turn and number of turns. The median turn counts.
 const CALL_COUNT: u32 = 100_000;
 const ITEM_COUNT: u64 = 200_000;
 const TURN_COUNT: usize = 9;
@@ -74,7 +74,7 @@ pub fn call_costs(seed: u64) -> Vec<CallCost> {
     ]
 }
 
-/// The median of each, taken in turns, in an order of its own each time.
+/// The median of each, taken in turns, in a new order each time.
 fn medians(seed: u64, timed: [&dyn Fn() -> f64; 2]) -> [f64; 2] {
     let mut random = Random::new(seed);
     let mut samples = [Vec::new(), Vec::new()];
@@ -120,7 +120,7 @@ fn ends() -> [usize; 2] {
     [cpus[0], cpus[cpus.len() - 1]]
 }
 
-/// Sends from the first CPU, receives on the last.
+/// Sends from the first CPU and receives on the last.
 fn items(send: impl FnOnce() + Send, receive: impl FnOnce() -> u64 + Send) -> f64 {
     let [sender_cpu, receiver_cpu] = ends();
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Ours and all that it is compared with, each as a waiter and a waker that share one token.
+//! Our parker and everything it is compared with, each as a waiter and a waker that share a token.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use idlewise_core::{Doorbell, Ring};
 
-/// The waiting side.
+/// The side that waits.
 pub trait Wait: Send {
-    /// Called once by the thread that is going to wait.
+    /// Called once by the thread that will wait.
     fn begin(&mut self) {}
 
-    /// Waits for a token and takes it.
+    /// Waits for a token and consumes it.
     fn wait(&mut self);
 }
 
-/// The waking side.
+/// The side that wakes.
 pub trait Wake: Send + Sync {
     /// Leaves a token and wakes the waiter.
     fn wake(&self);
@@ -28,7 +28,7 @@ pub trait Wake: Send + Sync {
 /// Both sides.
 pub(crate) type Pair = (Box<dyn Wait>, Box<dyn Wake>);
 
-/// One way to wait and wake.
+/// A way to wait and wake.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender {
     /// Its name in tables.
@@ -38,12 +38,12 @@ pub struct Contender {
     pub(crate) pair: fn(Option<u64>) -> Pair,
 }
 
-/// The name of ours.
+/// The name of our parker.
 pub const OURS: &str = "idlewise";
-/// The name of the futex without anything around it.
+/// The name of the plain futex.
 pub const FUTEX: &str = "futex";
 
-/// All of them: ours first, then what others offer, then fixed spins.
+/// Returns all contenders: ours first, then other libraries', then fixed spins.
 pub fn contenders() -> Vec<Contender> {
     let other = |name, pair| Contender { name, fixed_spin_ns: None, pair };
     let spin = |name, us: u64| Contender { name, fixed_spin_ns: Some(us * 1000), pair: fixed_spin };
@@ -66,7 +66,7 @@ pub fn contenders() -> Vec<Contender> {
     ]
 }
 
-/// MWAITX alone, without any sleep: only for a process in which [`crate::probe_mwaitx`] has come back.
+/// MWAITX without sleeping. Use it only in a process in which [`crate::probe_mwaitx`] returned.
 pub const MWAITX: Contender = Contender { name: "mwaitx", fixed_spin_ns: None, pair: mwaitx };
 
 fn mwaitx(_: Option<u64>) -> Pair {
@@ -161,7 +161,7 @@ impl Wake for Futex {
 struct EventFd(Arc<File>);
 
 fn eventfd(_: Option<u64>) -> Pair {
-    // SAFETY: no pointers; the descriptor is ours alone.
+    // SAFETY: no pointers; we own the descriptor.
     let file = unsafe {
         let fd = libc::eventfd(0, libc::EFD_CLOEXEC);
         assert!(fd >= 0, "no eventfd: {}", std::io::Error::last_os_error());
@@ -314,8 +314,8 @@ impl Wake for EventListener {
     }
 }
 
-/// What today's libraries do: spin for a fixed while, then sleep. With our doorbell, so that only
-/// the choice differs.
+/// What today's libraries do: spin for a fixed time, then sleep. It uses our doorbell, so that only
+/// that choice differs.
 struct FixedSpin {
     bell: Arc<Doorbell>,
     spin: Duration,

@@ -1,18 +1,18 @@
-//! Ways to park a thread, measured side by side.
+//! Measures ways to park a thread side by side.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `contenders.rs` | [`contenders()`]: ours and all that it is compared with, behind one pair of traits |
+//! | `contenders.rs` | [`contenders()`]: ours and everything it is compared with, behind two traits |
 //! | `workload.rs` | [`Workload`]: when wakes are due |
 //! | `run.rs` | [`run()`]: contenders on one workload, interleaved in changing order |
 //! | `throughput.rs` | [`throughput()`]: round trips with more threads than CPUs |
-//! | `calls.rs` | [`call_costs`]: calls that wait for nobody |
-//! | `timeouts.rs` | [`timeout_costs`]: waits that nobody ends |
+//! | `calls.rs` | [`call_costs`]: calls that do not wait |
+//! | `timeouts.rs` | [`timeout_costs`]: waits that time out |
 //! | `mwaitx.rs` | [`probe_mwaitx`]: MWAITX where CPUID hides it |
 //! | `random.rs` | orders and gaps that a seed determines |
 //!
-//! What this crate does not do: print, judge, or look at the machine. Its dependencies are why it is a
-//! crate: nothing else of ours may depend on the libraries that it measures.
+//! This crate does not print, judge, or look at the machine. It is a crate of its own so that
+//! nothing else of ours depends on the libraries that it measures.
 #![cfg(target_os = "linux")]
 
 mod calls;

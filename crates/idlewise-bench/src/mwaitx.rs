@@ -1,49 +1,49 @@
-//! MONITORX and MWAITX where CPUID hides them: tried for real, by a process that may die of it.
+//! Tries MONITORX and MWAITX although CPUID hides them, in a process that may be killed by it.
 //!
-//! Many hypervisors clear the CPUID bit. Some let the instructions through to the CPU, some inject an
-//! undefined opcode, and some take an exit for each and do nothing. The last looks like a way to
-//! wait that works: every wake-up is seen, within the time of an exit. [`probe_mwaitx`] tells it from
-//! the real one by the timer, which a wait that really waits runs out of.
+//! Many hypervisors clear the CPUID bit. Some pass the instructions through to the CPU, some inject
+//! an undefined opcode, and some take an exit for each and do nothing. The last case looks like a
+//! wait that works, because every wake-up is noticed within the time of an exit. [`probe_mwaitx`]
+//! recognises it by the timer: a real wait lasts until its timer expires.
 
 use std::sync::atomic::AtomicU32;
 #[cfg(target_arch = "x86_64")]
 use std::sync::atomic::Ordering;
 
-/// The word that is waited for, on lines of its own.
+/// The monitored word, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Line {
     pub(crate) word: AtomicU32,
 }
 
-/// What MWAITX does here.
+/// What MWAITX does on this machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MwaitxProbe {
     /// Median time that MONITORX takes.
     pub monitor_ns: f64,
-    /// Median time of a wait whose timer is set to [`PROBE_TIMER_TICKS`] and that nobody ends.
+    /// Median time of a wait whose timer is [`PROBE_TIMER_TICKS`] and that is not woken.
     pub wait_ns: f64,
-    /// What share of its timer that wait lasted.
+    /// The fraction of its timer that this wait lasted.
     pub timer_ratio: f64,
-    /// Median time of CPUID, which every hypervisor takes an exit for.
+    /// Median time of CPUID, for which every hypervisor takes an exit.
     pub cpuid_ns: f64,
 }
 
 impl MwaitxProbe {
-    /// Whether a wait waits. One that ends long before its timer, again and again, does not.
+    /// Returns whether a wait really waits. If it always ends long before its timer, it does not.
     pub fn waits(&self) -> bool {
         self.timer_ratio >= 0.5
     }
 }
 
-/// How long the probe's waits may last, in ticks of the time stamp counter: some 0.1 ms, longer than an
-/// exit, shorter than the time between two timer interrupts.
+/// The timer of the probe's waits, in ticks of the time stamp counter: about 0.1 ms, longer than an
+/// exit and shorter than the time between two timer interrupts.
 pub const PROBE_TIMER_TICKS: u32 = 300_000;
 
-/// The exit status of a process that [`probe_mwaitx`] ended because the CPU refused an instruction.
+/// The exit status of a process that [`probe_mwaitx`] ended because an instruction was refused.
 pub const REFUSED_STATUS: i32 = 3;
 
-/// What is missing before MWAITX can be tried.
+/// Returns what is missing for MWAITX to be tried.
 pub fn mwaitx_missing() -> Option<&'static str> {
     match cfg!(target_arch = "x86_64") {
         true => None,
@@ -53,8 +53,8 @@ pub fn mwaitx_missing() -> Option<&'static str> {
 
 #[cfg(target_arch = "x86_64")]
 impl Line {
-    /// Waits until the line is written, or for no reason. The word is looked at between the two
-    /// instructions, so that no store is missed.
+    /// Waits until the line is written, or wakes spuriously. The word is checked between the two
+    /// instructions, so no store is missed.
     pub(crate) fn watch(&self) {
         monitor(&self.word);
         if self.word.load(Ordering::Relaxed) == 0 {
@@ -65,7 +65,7 @@ impl Line {
 
 #[cfg(not(target_arch = "x86_64"))]
 impl Line {
-    /// There is nothing to wait with.
+    /// There is no instruction to wait with.
     pub(crate) fn watch(&self) {
         std::hint::spin_loop();
     }
@@ -73,8 +73,8 @@ impl Line {
 
 #[cfg(target_arch = "x86_64")]
 fn monitor(word: &AtomicU32) {
-    // SAFETY: reads the word's line. Where the CPU refuses, the process dies of SIGILL, which the
-    // callers' documentation says.
+    // SAFETY: reads the word's line. If the CPU refuses the instruction, the process dies of
+    // SIGILL, as the callers document.
     unsafe {
         std::arch::asm!(
             "monitorx",
@@ -88,9 +88,9 @@ fn monitor(word: &AtomicU32) {
 
 #[cfg(target_arch = "x86_64")]
 fn mwait(timer_ticks: Option<u32>) {
-    // ECX[1] switches the timer of EBX on; EAX[7:4] = 0 is C1.
+    // ECX[1] enables the timer in EBX; EAX[7:4] = 0 is C1.
     let extensions = if timer_ticks.is_some() { 1 << 1 } else { 0 };
-    // SAFETY: as for `monitor`; RBX, which the compiler keeps for itself, is restored.
+    // SAFETY: as for `monitor`. RBX, which the compiler reserves, is restored.
     unsafe {
         std::arch::asm!(
             "xchg {ticks:r}, rbx",
@@ -104,8 +104,8 @@ fn mwait(timer_ticks: Option<u32>) {
     }
 }
 
-/// Tries the instructions. Where the CPU or the hypervisor refuses them, the process ends here with
-/// [`REFUSED_STATUS`]; so this is for a process that was started for it.
+/// Tries the instructions. If the CPU or the hypervisor refuses them, the process exits with
+/// [`REFUSED_STATUS`], so run this in a separate process.
 #[cfg(target_arch = "x86_64")]
 pub fn probe_mwaitx() -> MwaitxProbe {
     const COUNT: usize = 101;
@@ -113,8 +113,8 @@ pub fn probe_mwaitx() -> MwaitxProbe {
         // SAFETY: ends the process; allowed in a signal handler.
         unsafe { libc::_exit(REFUSED_STATUS) }
     }
-    // SAFETY: the handler only ends the process; an all-zero sigaction is a valid one. The alarm ends
-    // a wait that nothing ends.
+    // SAFETY: the handler only ends the process; an all-zero sigaction is valid. The alarm ends a
+    // wait that does not end by itself.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = refused as extern "C" fn(libc::c_int) as usize;
@@ -155,7 +155,7 @@ pub fn probe_mwaitx() -> MwaitxProbe {
     }
 }
 
-/// There is nothing to try.
+/// There is no such instruction to try.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn probe_mwaitx() -> MwaitxProbe {
     // SAFETY: ends the process.

@@ -1,10 +1,10 @@
-//! Reproducible pseudo-random numbers: xorshift64*, good enough for gaps and for the order of lanes.
+//! Reproducible pseudo-random numbers (xorshift64*), good enough for gaps and orders of lanes.
 
-/// A sequence that its seed determines.
+/// A sequence determined by its seed.
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Seeds that differ in any bit but the last give different sequences.
+    /// Seeds that differ in more than the lowest bit give different sequences.
     pub(crate) fn new(seed: u64) -> Self {
         Random(seed | 1)
     }
@@ -16,15 +16,15 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// 53 bits as a number in (0, 1].
+    /// A number in (0, 1] with 53 random bits.
     pub(crate) fn uniform(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// Puts a slice in another order; each order is as likely.
+    /// Shuffles a slice. All orders are equally likely.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
-            // The high bits are the better ones; a bias of 2^-60 does not matter.
+            // The high bits are of better quality. A bias of 2^-60 does not matter.
             let other = (u128::from(self.next()) * (last as u128 + 1)) >> 64;
             items.swap(last, other as usize);
         }

@@ -1,12 +1,12 @@
-//! All contenders on one workload, interleaved: a short segment of each, then again, so that what the
-//! machine does meanwhile happens to all of them. Each round of segments has an order of its own,
-//! because what a contender leaves behind (a governor's history, a host that still polls) is the
-//! next one's start.
+//! Runs all contenders on one workload, interleaved: a short segment of each, then again, so that
+//! changes of the machine affect all of them. Each round of segments has a new order, because what
+//! a contender leaves behind (a governor's history, a host that still polls) is where the next one
+//! starts.
 //!
-//! One thread per contender waits, pinned to one CPU; the caller wakes, pinned to another, and spins
-//! until each wake is due. The schedule is open-loop: it doesn't wait for the waiter, and a latency
-//! counts from when a wake was due, not from when the waker got round to it. So a stall counts for
-//! every wake that it delayed (no coordinated omission).
+//! Each contender has one waiting thread, pinned to one CPU. The caller wakes them, pinned to
+//! another CPU, and spins until each wake is due. The schedule is open-loop: it does not wait for
+//! the waiter, and latency is counted from when a wake was due, not from when it was sent. A stall
+//! therefore counts for every wake that it delayed (no coordinated omission).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,49 +17,49 @@ use crate::contenders::{Contender, Wait, Wake};
 use crate::random::Random;
 use crate::workload::Workload;
 
-/// What else the machine does.
+/// The load on the machine during the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// Nothing of ours.
+    /// No load from us.
     Idle,
     /// One busy thread for each CPU: more runnable threads than CPUs.
     Oversubscribed,
-    /// A busy thread on this CPU, the SMT sibling of the waiter's: what polling takes from it, it
-    /// takes from polling.
+    /// A busy thread on this CPU, the SMT sibling of the waiter's. Polling slows it down, and it
+    /// slows polling down.
     BusySibling(usize),
 }
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Wakes of each contender, all segments together.
+    /// Wakes of each contender, summed over all segments.
     pub wake_count: usize,
-    /// Seed of the schedule and of the orders.
+    /// The seed of the schedule and of the orders.
     pub seed: u64,
-    /// What else runs.
+    /// The load.
     pub load: Load,
 }
 
-/// What one contender did on one workload.
+/// The results of a contender on a workload.
 #[derive(Clone, Debug)]
 pub struct Figures {
     /// The contender.
     pub name: &'static str,
     /// How long it spins, if that is fixed.
     pub fixed_spin_ns: Option<u64>,
-    /// From when a wake was due to the waiter's next instruction, sorted.
+    /// Times from when a wake was due to the waiter's next instruction, sorted.
     pub latencies_ns: Vec<u64>,
-    /// What waking cost the waker, sorted.
+    /// The waker's cost of each wake, sorted.
     pub send_costs_ns: Vec<u64>,
-    /// CPU time of the waiter as a share of the time that passed.
+    /// The waiter's CPU time as a share of elapsed time.
     pub cpu_ratio: f64,
-    /// Context switches of the waiter for each wake.
+    /// The waiter's context switches per wake.
     pub switches_per_wake: f64,
-    /// Median cost of the wakes that found the waiter asleep: of the dearest ones, as many as there
-    /// were sleeps.
+    /// Median cost of the wakes that found the waiter asleep: of the most expensive ones, as many
+    /// as the waiter slept.
     pub sleeper_send_cost_ns: u64,
-    /// Share of the wakes that the waker itself sent late, by more than [`LATE_NS`]: somebody else
-    /// had its CPU.
+    /// The share of wakes that the waker sent more than [`LATE_NS`] late, because something else
+    /// was using its CPU.
     pub late_ratio: f64,
 }
 
@@ -67,15 +67,15 @@ pub struct Figures {
 pub const LATE_NS: u64 = 10_000;
 
 impl Figures {
-    /// The mean of the 99 % shortest latencies: what a way to wait trades for CPU time is their sum, but
-    /// the longest are the machine's other users'.
+    /// Returns the mean of the 99 % shortest latencies. A way to wait trades the sum of latencies
+    /// for CPU time, but the longest ones are caused by other users of the machine.
     pub fn mean_latency_ns(&self) -> f64 {
         let count = (self.latencies_ns.len() * 99).div_ceil(100);
         let sum: u64 = self.latencies_ns.iter().take(count).sum();
         sum as f64 / count.max(1) as f64
     }
 
-    /// The value that this share of `sorted` keeps below; 0 of none.
+    /// Returns the value below which this share of `sorted` lies; 0 if it is empty.
     pub fn quantile(sorted: &[u64], share: f64) -> u64 {
         let rank = (sorted.len() as f64 * share) as usize;
         sorted.get(rank.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
@@ -84,19 +84,19 @@ impl Figures {
 
 /// Wakes in a segment.
 const SEGMENT_COUNT: usize = 100;
-/// From a segment's beginning to its first gap: the waiter goes to wait.
+/// The time from a segment's beginning to its first gap, in which the waiter begins to wait.
 const SETTLE_NS: u64 = 200_000;
 
-/// Any constant with many bits.
+/// An arbitrary constant with many bits set.
 const ORDER_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 struct Shared {
     start: Instant,
-    /// When the segment's schedule begins, on `start`'s clock.
+    /// When the segment's schedule begins, relative to `start`.
     segment_at_ns: AtomicU64,
-    /// Wakes sent, over all segments.
+    /// The number of wakes sent, in all segments.
     sent: AtomicUsize,
-    /// Wakes answered, and the waiter's counters when all were.
+    /// The number of wakes answered, and the waiter's counters when all were.
     answered: AtomicUsize,
     cpu_ns: AtomicU64,
     switches: AtomicU64,
@@ -115,9 +115,9 @@ struct Lane {
     figures: Figures,
 }
 
-/// Measures contenders on one workload. `progress` gets the share that is done.
+/// Measures contenders on one workload. `progress` receives the completed share.
 ///
-/// The calling thread is pinned meanwhile; with one CPU nothing can be measured.
+/// The calling thread is pinned during the measurement. It needs at least two CPUs.
 pub fn run(
     contenders: &[Contender],
     workload: &Workload,
@@ -188,7 +188,7 @@ pub fn run(
             }
         })
         .collect();
-    // The waiters have begun when each has answered a first wake, which is not measured.
+    // The waiters are ready when each has answered a first wake, which is not measured.
     pin(&[waker_cpu]);
     for lane in &mut lanes {
         while lane.shared.answered.load(Ordering::Acquire) == 0 {
@@ -196,7 +196,7 @@ pub fn run(
         }
     }
     let mut order: Vec<usize> = (0..lanes.len()).collect();
-    // Not the schedule's own numbers again.
+    // Different from the schedule's own numbers.
     let mut random = Random::new(settings.seed ^ ORDER_SEED);
     for segment in 0..segments {
         random.shuffle(&mut order);
@@ -215,7 +215,7 @@ pub fn run(
 }
 
 impl Lane {
-    /// Sends a segment's wakes when they are due, and waits until all are answered.
+    /// Sends a segment's wakes when they are due, then waits until all are answered.
     fn send(&mut self, segment: usize, schedule: &[u64]) {
         let shared = &self.shared;
         let counters =
@@ -226,7 +226,7 @@ impl Lane {
         let base_ns = if first == 0 { 0 } else { schedule[first - 1] };
         let begin_ns = elapsed_ns(shared.start);
         let at_ns = begin_ns + SETTLE_NS;
-        // Modulo 2^64: what the waiter adds to a wake's place in the whole schedule.
+        // Modulo 2^64. The waiter adds the due time of a wake in the whole schedule.
         shared.segment_at_ns.store(at_ns.wrapping_sub(base_ns), Ordering::Relaxed);
         for (index, due_ns) in times.iter().enumerate() {
             let due_at_ns = at_ns + due_ns - base_ns;
@@ -271,7 +271,7 @@ impl Lane {
     }
 }
 
-/// The waiter: notes how late it is for each wake since the last time.
+/// The waiter's thread. Records the latency of each wake since the last time.
 fn answer(mut waiter: Box<dyn Wait>, shared: &Shared, schedule: &[u64]) -> Vec<u64> {
     waiter.begin();
     publish_counters(shared);
@@ -296,7 +296,7 @@ fn answer(mut waiter: Box<dyn Wait>, shared: &Shared, schedule: &[u64]) -> Vec<u
     }
 }
 
-/// CPU time of the calling thread.
+/// The CPU time of the calling thread.
 pub(crate) fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes `time`.
@@ -305,7 +305,7 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 }
 
 fn publish_counters(shared: &Shared) {
-    // SAFETY: writes what it is given; all zero is a valid rusage.
+    // SAFETY: writes to the given struct; an all-zero rusage is valid.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
@@ -319,12 +319,12 @@ fn elapsed_ns(start: Instant) -> u64 {
     start.elapsed().as_nanos() as u64
 }
 
-/// The CPU that waiters are pinned to.
+/// Returns the CPU that waiters are pinned to.
 pub fn waiter_cpu() -> usize {
     *allowed_cpus().last().expect("a process may use a CPU")
 }
 
-/// The CPU that the waker is pinned to.
+/// Returns the CPU that the waker is pinned to.
 pub fn waker_cpu() -> usize {
     allowed_cpus()[0]
 }

@@ -1,8 +1,8 @@
-//! Round trips a second with more threads than CPUs: the closed loop beside [`crate::run()`]'s open one.
+//! Measures round trips per second with more threads than CPUs. This closed loop complements the
+//! open loop of [`crate::run()`].
 //!
-//! Pairs of threads pass a token to and fro, two pairs for each CPU, so that as many threads as twice
-//! the CPUs want to run all the time. Whoever spins there keeps the one from running that it waits
-//! for.
+//! Pairs of threads pass a token back and forth, two pairs for each CPU, so that there are always
+//! twice as many runnable threads as CPUs. A thread that spins keeps its partner from running.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -13,22 +13,22 @@ use crate::contenders::Contender;
 use crate::random::Random;
 use crate::run::allowed_cpus;
 
-/// Round trips of one contender.
+/// The round trips of a contender.
 #[derive(Clone, Copy, Debug)]
 pub struct Throughput {
     /// The contender.
     pub name: &'static str,
-    /// Round trips of all pairs in a second.
+    /// Round trips per second of all pairs together.
     pub round_trips_per_s: f64,
 }
 
-/// Pairs for each CPU: one of each is always runnable.
+/// Pairs for each CPU. One thread of each pair is always runnable.
 const PAIRS_PER_CPU: usize = 2;
-/// How long a contender runs before the next has its turn.
+/// How long each turn of a contender is.
 const TURN: Duration = Duration::from_millis(50);
 
-/// Measures contenders in turns, `turn_count` each, in an order of its own each time. `progress` gets the
-/// share that is done.
+/// Measures contenders in `turn_count` turns each, in a new order each time. `progress` receives
+/// the completed share.
 pub fn throughput(
     contenders: &[Contender],
     turn_count: u32,
@@ -74,7 +74,7 @@ fn take_turn(contender: &Contender, pair_count: usize) -> (u64, Duration) {
                     answer.wait();
                     count += 1;
                 }
-                // The other side waits once more, and only this side knows when that is the last time.
+                // The other side waits once more. Only this side knows when that is the last time.
                 is_last.store(true, Ordering::Relaxed);
                 hit.wake();
                 round_trips.fetch_add(count, Ordering::Relaxed);

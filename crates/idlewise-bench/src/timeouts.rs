@@ -1,5 +1,5 @@
-//! CPU time of waits that end by their timeout, ours beside crossbeam's: polling for a wake-up that
-//! nobody sends is lost.
+//! Measures the CPU time of waits that end with a timeout, for our parker and crossbeam's. Polling
+//! for a wake-up that never comes is wasted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use crate::random::Random;
 use crate::run::{allowed_cpus, pin, thread_cpu_ns};
 
-/// One pattern of timeouts by one library.
+/// The cost of a pattern of timeouts with one library.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeoutCost {
     /// The pattern: one of [`TIMEOUTS`].
     pub pattern: &'static str,
-    /// Whose parker.
+    /// The library whose parker is measured.
     pub way: &'static str,
-    /// CPU time of the waiter as a share of the time that passed.
+    /// The waiter's CPU time as a share of elapsed time.
     pub cpu_ratio: f64,
 }
 
 struct Pattern {
     name: &'static str,
     timeout: Duration,
-    /// How often somebody wakes the waiter.
+    /// How often the waiter is woken.
     wake_every: Option<Duration>,
 }
 
@@ -48,15 +48,15 @@ const PATTERNS: [Pattern; 4] = [
 pub const TIMEOUTS: [&str; 4] =
     [PATTERNS[0].name, PATTERNS[1].name, PATTERNS[2].name, PATTERNS[3].name];
 
-/// Turns of each way on each pattern.
+/// The number of turns of each library on each pattern.
 const TURN_COUNT: usize = 2;
 
-/// Measures all patterns, `turn` for each of a way's two turns.
+/// Measures all patterns. `turn` is the length of each turn.
 pub fn timeout_costs(seed: u64, turn: Duration) -> Vec<TimeoutCost> {
     let mut random = Random::new(seed);
     let mut costs = Vec::new();
     for pattern in &PATTERNS {
-        // One parker for all of its turns, as a program has: what it learnt stays.
+        // One parker for all of its turns, as in a program: it keeps what it has learned.
         let (ours, theirs) = (idlewise_park::Parker::new(), crossbeam_utils::sync::Parker::new());
         let (wake_ours, wake_theirs) = (ours.unparker().clone(), theirs.unparker().clone());
         let mut cpu_ratios = [0.0; 2];
@@ -82,7 +82,7 @@ pub fn timeout_costs(seed: u64, turn: Duration) -> Vec<TimeoutCost> {
     costs
 }
 
-/// The calling thread waits again and again; its CPU time for each nanosecond.
+/// The calling thread waits repeatedly. Returns its CPU time per nanosecond.
 fn time_out(
     pattern: &Pattern,
     turn: Duration,

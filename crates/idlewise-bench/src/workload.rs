@@ -1,4 +1,4 @@
-//! When wakes are due: an open-loop schedule, made before the run, that waits for nobody.
+//! When wakes are due: an open-loop schedule, made before the run, that never waits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use crate::random::Random;
 /// A pattern of gaps between wakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {
-    /// Gaps with an exponential distribution of this mean.
+    /// Exponentially distributed gaps.
     Poisson {
         /// The mean gap.
         mean_ns: u64,
@@ -23,16 +23,16 @@ pub enum Workload {
         /// The pause.
         pause_ns: u64,
     },
-    /// The gaps of an idle log, in its order, again from the start when they are used up.
+    /// The gaps of an idle log in order, repeated when they are used up.
     Recorded {
-        /// What the log is called.
+        /// The log's name.
         name: String,
         /// Its gaps.
         gaps_ns: Vec<u64>,
     },
 }
 
-/// A name that is no workload.
+/// A text that does not name a workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{name}' is no workload: name one as poisson:US, periodic:US or bursty:US, with the mean gap, the \
@@ -77,7 +77,7 @@ impl fmt::Display for Workload {
 }
 
 impl Workload {
-    /// When each of `count` wakes is due, from the start. The same seed gives the same times.
+    /// Returns when each of `count` wakes is due, from the start. Determined by the seed.
     pub fn due_ns(&self, count: usize, seed: u64) -> Vec<u64> {
         let mut random = Random::new(seed);
         let mut due_ns = 0;
@@ -96,7 +96,7 @@ impl Workload {
             .collect()
     }
 
-    /// The mean time between wakes.
+    /// Returns the mean time between wakes.
     pub fn mean_gap_ns(&self) -> u64 {
         const COUNT: usize = 1000;
         self.due_ns(COUNT, 1).last().copied().unwrap_or(0) / COUNT as u64

@@ -1,4 +1,4 @@
-//! What the binary carries: the machines, and a few logs.
+//! The machines and logs that are built into the binary.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use idlewise_machine::{Machine, bundled, bundled_ids, nearest_name};
 use crate::error::Failure;
 use crate::input::{NamedLog, read_text};
 
-/// The machine of that id, in any case, or that of a user's own file.
+/// Returns the machine with that id (ignoring case), or reads the user's file.
 ///
 /// # Errors
-/// A file that can't be read or is no machine; an id that is not there, with the nearest one.
+/// Fails if the file is not a readable machine, or if there is no such id; suggests the nearest.
 pub fn machine(name_or_path: &str) -> Result<Machine, Failure> {
     if !is_path(name_or_path) {
         return bundled(name_or_path).ok_or_else(|| unknown_machine(name_or_path));
@@ -19,7 +19,7 @@ pub fn machine(name_or_path: &str) -> Result<Machine, Failure> {
     Machine::from_toml(&text).map_err(|error| Failure::new(format_args!("{name_or_path}: {error}")))
 }
 
-/// The bundled logs: `traces/MANIFEST.toml` says where they come from.
+/// The bundled logs. `traces/MANIFEST.toml` says where they come from.
 const LOGS: [(&str, &[u8]); 5] = [
     ("a-idle", include_bytes!("../../../traces/a-idle.parquet")),
     ("b-redis", include_bytes!("../../../traces/b-redis.parquet")),
@@ -28,18 +28,18 @@ const LOGS: [(&str, &[u8]); 5] = [
     ("s-softirq500", include_bytes!("../../../traces/s-softirq500.parquet")),
 ];
 
-/// The logs that come with idlewise.
+/// Returns the bundled logs.
 pub fn logs() -> Result<Vec<NamedLog>, Failure> {
     LOGS.iter().map(|(name, bytes)| NamedLog::bundled(name, bytes)).collect()
 }
 
-/// Whether what the user typed is a path: it has a slash or ends in `.toml`.
+/// Returns whether the user gave a path: it contains a slash or ends in `.toml`.
 pub fn is_path(name_or_path: &str) -> bool {
     name_or_path.contains('/')
         || Path::new(name_or_path).extension().is_some_and(|ending| ending == "toml")
 }
 
-/// The failure for a name that no machine has; it suggests the id that is spelt most like it.
+/// Returns the failure for an unknown machine, suggesting the most similar id.
 pub fn unknown_machine(name: &str) -> Failure {
     let hint = match nearest_name(&name.to_ascii_lowercase(), bundled_ids()) {
         Some(nearest) => format!(": the nearest name is {nearest}"),

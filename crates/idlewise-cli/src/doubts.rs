@@ -10,7 +10,7 @@ pub struct ShownDoubts {
 }
 
 impl ShownDoubts {
-    /// Notes whose text has the doubts that the user wants to see.
+    /// Returns notes whose text has the doubts that the user wants to see.
     pub fn notes(self) -> Notes {
         Notes::default().showing_minor(self.doubts)
     }

@@ -1,5 +1,5 @@
-//! How a command fails: one line on standard error, exit status 2. Status 1 means that the command
-//! worked and its answer is "no" (a mismatch, a check that failed).
+//! How a command fails: one line on standard error, and exit status 2. Exit status 1 means that the
+//! command worked and the result is negative (a mismatch, a check that failed).
 
 use std::fmt::Display;
 use std::io;
@@ -13,21 +13,21 @@ use crate::screen::say;
 /// A failed command.
 #[derive(Debug)]
 pub enum Failure {
-    /// Something to tell the user, in one line.
+    /// A message to the user, in one line.
     Message(String),
-    /// The same with words of another program below it, such as a compiler's.
+    /// The same, followed by another program's output, such as a compiler's.
     Lines(String),
-    /// The reader of our output went away, as `head` does. Not an error.
+    /// The reader of our output has gone, like `head`. Not an error.
     ClosedPipe,
 }
 
 impl Failure {
-    /// A failure that says `message`: where, what was found, what to do.
+    /// Makes a failure from a message that says where, what was found, and what to do.
     pub fn new(message: impl Display) -> Self {
         Failure::Message(message.to_string())
     }
 
-    /// The same failure with what to do about it.
+    /// Adds what to do about it.
     pub fn with(self, todo: &str) -> Self {
         match self {
             Failure::Message(message) => Failure::Message(format!("{message}; {todo}")),
@@ -35,11 +35,11 @@ impl Failure {
         }
     }
 
-    /// Prints the failure and gives the exit status.
+    /// Prints the failure and returns the exit status.
     pub fn report(self) -> ExitCode {
         match self {
             Failure::Message(message) => {
-                // A file's name may have newlines in it.
+                // A file name may contain newlines.
                 say(format_args!("idlewise: {}", shown_in_line(&message)));
                 ExitCode::from(2)
             }
@@ -52,7 +52,7 @@ impl Failure {
     }
 }
 
-/// For writing to standard output; errors of named files are wrapped with the name instead.
+/// For writing to standard output. Errors of named files include the name instead.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
@@ -62,7 +62,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What to do about a name that nothing has: take the one that was probably meant, if any is close.
+/// What to do about an unknown name: suggests the most similar one, if any is close.
 pub fn did_you_mean<'a>(
     name: &str,
     known: impl IntoIterator<Item = &'a str>,

@@ -1,5 +1,5 @@
-//! `--governor` and what belongs to it: an option after a `--governor` is about that one, an option
-//! before all of them is about each file.
+//! `--governor` and its options. An option after a `--governor` applies to that one; an option
+//! before all of them applies to every file.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -11,7 +11,7 @@ use idlewise_plugin::{GovernorSource, Kernel};
 use crate::error::Failure;
 use crate::governors::Choice;
 
-/// The help of `--governor`, with what happens without it.
+/// Adds the default to the help of `--governor`.
 pub fn with_default(default: &'static str) -> impl FnOnce(Arg) -> Arg {
     move |arg| {
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
@@ -27,7 +27,7 @@ pub struct GovernorArguments {
     is_unconfined: bool,
 }
 
-/// One `--governor`.
+/// A single `--governor`.
 #[derive(Clone, Debug, Default)]
 struct Asked {
     name: String,
@@ -37,17 +37,17 @@ struct Asked {
 }
 
 impl GovernorArguments {
-    /// Whether the user named none.
+    /// Returns whether the user named none.
     pub fn is_empty(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// How many the user named.
+    /// Returns how many the user named.
     pub fn len(&self) -> usize {
         self.asked.len()
     }
 
-    /// The files that were named: governors and patches.
+    /// Returns the named files: governors and patches.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> {
         let governors = self.asked.iter().filter(|asked| asked.is_file());
         governors
@@ -56,7 +56,7 @@ impl GovernorArguments {
             .map(PathBuf::from)
     }
 
-    /// As [`GovernorArguments::choices`]; those of `names` if the user named none.
+    /// Like [`GovernorArguments::choices`], with `names` as the default.
     pub fn choices_or(&self, names: &[&str]) -> Result<Vec<Choice>, Failure> {
         match self.is_empty() {
             true => names.iter().map(|name| Choice::parse(name)).collect(),
@@ -64,7 +64,7 @@ impl GovernorArguments {
         }
     }
 
-    /// Finds or compiles each.
+    /// Finds or compiles each governor.
     pub fn choices(&self) -> Result<Vec<Choice>, Failure> {
         let labels = labels(&self.asked);
         let choices = self.asked.iter().zip(labels);
@@ -135,8 +135,8 @@ impl Asked {
     }
 }
 
-/// A short name for each, no two of files alike: folders are added as far as they are needed, then
-/// the kernel, then a number.
+/// A short, unique name for each. If files have equal names, folders are added as far as needed,
+/// then the kernel, then a number.
 fn labels(asked: &[Asked]) -> Vec<String> {
     let longest = asked.iter().map(|asked| asked.name.matches('/').count()).max().unwrap_or(0);
     let with = |label: &dyn Fn(usize) -> String| (0..asked.len()).map(label).collect::<Vec<_>>();

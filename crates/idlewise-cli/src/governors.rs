@@ -15,16 +15,16 @@ use idlewise_sim::{BOUNDS, Bound, CostModel, IntoBox, Machine, OracleLane, Price
 use crate::error::{Failure, did_you_mean};
 use crate::screen::say;
 
-/// What `--governor` names.
+/// A governor named by `--governor`.
 #[derive(Clone, Debug)]
 pub enum Choice {
-    /// A port of a kernel governor, under the name that the user gave it.
+    /// A port of a kernel governor, with the name that the user gave.
     Linux(&'static GovernorSpec, String),
-    /// A simple rule, for orientation.
+    /// A simple reference rule.
     Bound(Bound),
     /// `oracle`, at each price of latency.
     Oracle,
-    /// A file of the user's.
+    /// The user's own file.
     File(FileChoice),
 }
 
@@ -61,7 +61,7 @@ impl Choice {
         Ok(Choice::File(FileChoice { plugin, name, origin }))
     }
 
-    /// What a governor of the user's did wrong, if it did: its tallies are empty then.
+    /// Returns what the user's governor did wrong, if anything. Its tallies are empty then.
     pub fn failure(&self) -> Option<String> {
         match self {
             Choice::File(file) => Some(format!("{} {}", file.name, file.plugin.failure()?)),
@@ -69,7 +69,7 @@ impl Choice {
         }
     }
 
-    /// What a governor of the user's printed, if it did.
+    /// Returns what the user's governor printed, if anything.
     pub fn printed(&self) -> Option<String> {
         match self {
             Choice::File(file) => Some(file.plugin.printed()).filter(|text| !text.is_empty()),
@@ -77,7 +77,7 @@ impl Choice {
         }
     }
 
-    /// Reads a governor's name.
+    /// Parses a governor's name.
     pub fn parse(name: &str) -> Result<Self, Failure> {
         if let Some(spec) = resolve(name) {
             return Ok(Choice::Linux(spec, name.to_owned()));
@@ -92,7 +92,7 @@ impl Choice {
         })
     }
 
-    /// The governor that a recording's kernel called by this name.
+    /// Returns the governor that a recording's kernel calls by this name.
     pub fn of_kernel(name: &str, kernel: Option<&str>) -> Result<Self, Failure> {
         match kernel.and_then(|kernel| resolve_for(name, kernel)) {
             Some(spec) => Ok(Choice::Linux(spec, spec.id.to_owned())),
@@ -100,7 +100,7 @@ impl Choice {
         }
     }
 
-    /// The name in results.
+    /// Returns the name in results.
     pub fn name(&self) -> String {
         match self {
             Choice::Linux(_, name) => name.clone(),
@@ -110,7 +110,7 @@ impl Choice {
         }
     }
 
-    /// The name that no other governor has, of another kernel either.
+    /// Returns a name that is unique even among kernels.
     pub fn id(&self) -> String {
         match self {
             Choice::Linux(spec, _) => spec.id.to_owned(),
@@ -118,7 +118,7 @@ impl Choice {
         }
     }
 
-    /// Whether it takes part in the ranking.
+    /// Returns its role in the ranking.
     pub fn role(&self) -> Role {
         match self {
             Choice::Linux(..) | Choice::File(_) => Role::Governor,
@@ -127,7 +127,7 @@ impl Choice {
         }
     }
 
-    /// The governor on a machine, unless that lacks the state that it names.
+    /// Resolves the choice for a machine. Fails if the machine lacks a named state.
     pub fn on<'a>(&'a self, machine: &'a Machine) -> Result<Player<'a>, Failure> {
         let kind = match self {
             Choice::Linux(spec, _) => Kind::Linux(spec),
@@ -155,7 +155,7 @@ enum Kind<'a> {
 }
 
 impl Player<'_> {
-    /// A governor for one CPU; the oracle is none.
+    /// Returns a governor for one CPU; `None` for the oracle.
     pub fn governor(&self, states: &StateTable, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
         match self.kind {
             Kind::Linux(spec) => Some(Box::new(spec.build(tick_period_ns))),
@@ -165,7 +165,7 @@ impl Player<'_> {
         }
     }
 
-    /// A side of a comparison, for one CPU; the oracle's is at that price of latency.
+    /// Returns one side of a comparison for a CPU. The oracle uses that price of latency.
     pub fn side(
         &self,
         costs: &CostModel,
@@ -178,9 +178,9 @@ impl Player<'_> {
         }
     }
 
-    /// A lane for one CPU that shows each gap to `observer`; the oracle's is at that price of
-    /// latency. Each port has a lane of its own type, so that its decisions are inlined into the
-    /// replay; each question to a file crosses to another process.
+    /// Returns a lane for a CPU that reports each gap to `observer`. The oracle uses that price of
+    /// latency. Each port has a lane of its own type, so its decisions are inlined into the replay.
+    /// For a file, each decision crosses to another process.
     pub fn observed<'o, O: Observer + 'o>(
         &self,
         costs: &CostModel,
@@ -205,8 +205,8 @@ impl Player<'_> {
         }
     }
 
-    /// A lane for one CPU that only counts. A file's runs in a process of its own, and names `log` if
-    /// it fails.
+    /// Returns a lane for a CPU that only counts. A file's lane runs in another process, and its
+    /// failures mention `log`.
     pub fn lane(
         &self,
         log: &str,
@@ -223,11 +223,11 @@ impl Player<'_> {
     }
 }
 
-/// Makes a lane of a governor.
+/// Makes a lane from a governor.
 struct IntoLane<'o, O> {
     setting: Setting,
     observer: O,
-    /// As long as the observer's.
+    /// The observer's lifetime.
     life: PhantomData<&'o ()>,
 }
 
@@ -239,11 +239,11 @@ impl<'o, O: Observer + 'o> GovernorVisitor for IntoLane<'o, O> {
     }
 }
 
-/// Of what a governor printed.
+/// The most lines of a governor's output that are shown.
 const PRINTED_LINE_COUNT_MAX: usize = 20;
 
-/// Says what governors of the user's printed and what they did wrong, and what follows from that.
-/// Returns whether one did wrong.
+/// Reports what the user's governors printed and did wrong, and the consequence. Returns whether
+/// any of them failed.
 pub fn say_failures(choices: &[Choice], consequence: &str) -> bool {
     for choice in choices {
         let printed = choice.printed().unwrap_or_default();
@@ -258,12 +258,12 @@ pub fn say_failures(choices: &[Choice], consequence: &str) -> bool {
     !failures.is_empty()
 }
 
-/// What is replayed if the user names nothing.
+/// Returns the default governors of a replay.
 pub fn standard() -> Vec<&'static str> {
     USUAL.into_iter().chain(["deepest", "shallowest", "timer-only", ORACLE.0]).collect()
 }
 
-/// Which kernels' governors were replayed, a phrase for each release.
+/// Returns which kernels' governors were replayed, one phrase for each release.
 pub fn provenance(choices: &[Choice]) -> Vec<String> {
     let mut releases: Vec<(&GovernorSpec, Vec<&str>)> = Vec::new();
     for choice in choices {
@@ -297,7 +297,7 @@ impl From<PluginError> for Failure {
     }
 }
 
-/// The port of that name.
+/// Returns the port with that name.
 pub fn port(name: &str) -> Result<&'static GovernorSpec, Failure> {
     resolve(name).ok_or_else(|| {
         let names = GOVERNORS.iter().flat_map(|spec| [spec.id, spec.name]);
@@ -306,7 +306,7 @@ pub fn port(name: &str) -> Result<&'static GovernorSpec, Failure> {
     })
 }
 
-/// The ids of all ports.
+/// Returns the ids of all ports.
 pub fn port_ids() -> String {
     GOVERNORS.iter().map(|spec| spec.id).collect::<Vec<_>>().join(", ")
 }
@@ -320,16 +320,16 @@ const FILES: [(&str, &str); 2] = [
     ),
     ("FILE.so", "the same, compiled by you"),
 ];
-/// Where the descriptions begin, and where help texts end.
+/// The column where descriptions begin, and the width of help texts.
 const LIST_INDENT: usize = 24;
 const LIST_WIDTH: usize = 100;
 
-/// The governors that commands take which know each gap's length in advance, for `--help`.
+/// Returns the list for the `--help` of commands that know each gap's length in advance.
 pub fn list() -> String {
     rows(&[ORACLE])
 }
 
-/// Those that decide on their own.
+/// Returns the list without governors that need to know the gap.
 pub fn list_of_deciding() -> String {
     rows(&[])
 }
@@ -338,7 +338,7 @@ fn rows(oracle: &[(&str, &str)]) -> String {
     let mut text = String::from("Governors (a name without a version means that of Linux 6.12):\n");
     let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
     for (name, meaning) in ports.chain(BOUNDS).chain(oracle.iter().copied()).chain(FILES) {
-        // `wrap` knows no first line that begins elsewhere, so it wraps without the name.
+        // `wrap` cannot start the first line at another column, so it wraps without the name.
         let meaning = wrap(meaning, LIST_WIDTH - LIST_INDENT, 0);
         let meaning = meaning.replace('\n', &format!("\n{:LIST_INDENT$}", ""));
         text += &format!("  {name:21} {meaning}\n");

@@ -1,5 +1,5 @@
-//! The command line as a whole: `idlewise --help`, with subcommands in groups, and what `idlewise`
-//! alone says.
+//! The command line as a whole: `idlewise --help` with grouped subcommands, and the text of
+//! `idlewise` without arguments.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ const ABOUT: &str = concat!(
     "idle states, and compare each decision with the best one.",
 );
 
-/// What somebody who types `idlewise` for the first time needs.
+/// For users who run `idlewise` for the first time.
 const FIRST_STEPS: &str = "\
 idlewise replays what idle CPUs did under any Linux cpuidle governor. To begin:
 
@@ -32,17 +32,17 @@ pub struct Cli {
     pub command: Option<cmd::Command>,
 }
 
-/// The definition of the whole command line.
+/// Returns the definition of the whole command line.
 pub fn command() -> clap::Command {
     let command = Cli::command();
     let template = template(&command);
     command.help_template(template)
 }
 
-/// The arguments, parsed.
+/// Parses the arguments.
 ///
 /// # Errors
-/// If they can't be used, or ask for help.
+/// Fails if they are invalid, or if they ask for help.
 pub fn parse(
     arguments: impl IntoIterator<Item = impl Into<std::ffi::OsString> + Clone>,
 ) -> Result<Cli, clap::Error> {
@@ -51,12 +51,12 @@ pub fn parse(
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// What `idlewise` alone prints.
+/// Returns the text of `idlewise` without arguments.
 pub fn first_steps() -> &'static str {
     FIRST_STEPS
 }
 
-/// clap lists subcommands under one heading only, so the list is made here.
+/// clap can list subcommands under one heading only, so the list is made here.
 fn template(command: &clap::Command) -> String {
     let styles = command.get_styles();
     let (header, literal) = (styles.get_header(), styles.get_literal());

@@ -1,5 +1,5 @@
-//! What a user names as input: an idle log, a recording, either of them compressed, or nothing for
-//! the bundled logs.
+//! Input files: an idle log, a recording, either of them compressed, or by default the bundled
+//! logs.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -21,37 +21,37 @@ use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::unpack::{Unpacking, first_bytes, unnamed_file};
 
-/// What every Parquet file begins with.
+/// The magic number of Parquet files.
 const PARQUET_MAGIC: &[u8] = b"PAR1";
 
-/// How long a pipe may be silent before we say that it is waited for.
+/// How long a pipe may be silent before we print that we are waiting for it.
 const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// A log with the name that results carry.
+/// A log with its name in results.
 pub struct NamedLog {
-    /// The file's name without folder and endings.
+    /// The file's name without folder and extensions.
     pub name: String,
     /// The log.
     pub log: IdleLog,
 }
 
 impl NamedLog {
-    /// A log that is part of the binary.
+    /// Opens a log that is built into the binary.
     pub fn bundled(name: &str, bytes: &'static [u8]) -> Result<Self, Failure> {
         let log = IdleLog::from_bytes(name, bytes)?;
         Ok(NamedLog { name: name.to_owned(), log })
     }
 
-    /// Opens a log, or converts a recording to one in a file without a name.
+    /// Opens a log, or converts a recording to a log in an unnamed file.
     pub fn open(path: &Path, unpacking: Unpacking) -> Result<Self, Failure> {
         Self::open_as(path, short_name(path), unpacking)
     }
 
-    /// As [`NamedLog::open`], under a name.
+    /// Like [`NamedLog::open`], with a given name.
     pub fn open_as(path: &Path, name: String, unpacking: Unpacking) -> Result<Self, Failure> {
         let file = open(path)?;
         if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
-            // A thousand logs need no thousand descriptors, but what came through a pipe is kept open.
+            // A thousand logs should not need a thousand descriptors, but a pipe's data stays open.
             let log = match is_pipe(path) {
                 true => IdleLog::from_file(path, file)?,
                 false => IdleLog::open(path)?,
@@ -68,8 +68,7 @@ impl NamedLog {
     }
 }
 
-/// Opens a file of the user's, to be read at any place: what comes through a pipe is put into a file
-/// without a name.
+/// Opens a user's file for random access. The data of a pipe is copied to an unnamed file.
 pub fn open(path: &Path) -> Result<File, Failure> {
     let mut file = open_stream(path)?;
     if !is_pipe(path) {
@@ -86,15 +85,15 @@ pub fn open(path: &Path) -> Result<File, Failure> {
     Ok(kept)
 }
 
-/// Opens a file of the user's, to be read from its beginning to its end. A pipe is waited for until
-/// somebody writes to it; that is said, if it takes long.
+/// Opens a user's file for sequential reading. For a pipe, waits until somebody writes to it, and
+/// prints a message if that takes long.
 pub fn open_stream(path: &Path) -> Result<File, Failure> {
     let fail =
         |error: io::Error| Failure::new(format_args!("cannot read {}: {error}", path.display()));
     if !is_pipe(path) {
         return File::open(path).map_err(fail);
     }
-    // Opened in the usual way, it would wait for a writer here, without a word.
+    // Without this flag, opening a pipe would wait for a writer without a message.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(fail)?;
     if !is_ready(&file, Some(&PATIENCE)).map_err(fail)? {
@@ -112,8 +111,8 @@ fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
 }
 
-/// A recording that was converted is a file without a name, which is open as long as it is used; so
-/// we take as many descriptors as we may have.
+/// Raises the limit on open files as far as allowed. A converted recording is an unnamed file,
+/// which stays open while it is used.
 fn allow_many_files() {
     let mut limits = getrlimit(Resource::Nofile);
     if limits.current < limits.maximum {
@@ -122,7 +121,7 @@ fn allow_many_files() {
     }
 }
 
-/// Whether a pipe has data, or had a writer, within that time.
+/// Whether a pipe gets data or loses its writer within that time.
 fn is_ready(file: &File, at_most: Option<&Timespec>) -> io::Result<bool> {
     loop {
         match poll(&mut [PollFd::new(file, PollFlags::IN)], at_most) {
@@ -133,24 +132,24 @@ fn is_ready(file: &File, at_most: Option<&Timespec>) -> io::Result<bool> {
     }
 }
 
-/// A text file of the user's.
+/// Reads a user's text file.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
     read_small_text_of(open_stream(path)?)
         .map_err(|error| Failure::new(format_args!("cannot read {}: {error}", path.display())))
 }
 
-/// How a recording is to be read, where it does not tell.
+/// How to read a recording, if it does not tell itself.
 #[derive(Default)]
 pub struct Reading<'a> {
-    /// Its format, if its first bytes are not enough.
+    /// Its format, if its first bytes do not show it.
     pub format: Option<&'a str>,
-    /// A recording that has the event formats which it lacks.
+    /// A recording with the event formats that this one lacks.
     pub formats_from: Option<&'a Path>,
-    /// How much it may unpack to.
+    /// How much it may decompress to.
     pub unpacking: Unpacking,
 }
 
-/// Converts a recording at `path` to a log. Returns what it says of itself, and its size.
+/// Converts the recording at `path` to a log. Returns the log's metadata and size.
 pub fn import(
     path: &Path,
     output: OutputFile,
@@ -163,7 +162,7 @@ pub fn import(
     Ok((metadata, byte_count))
 }
 
-/// Writes the gaps of a recording, and returns what is to be said of them.
+/// Writes the gaps of a recording, and returns its metadata.
 fn read(
     path: &Path,
     file: File,
@@ -207,7 +206,7 @@ fn read(
     Ok((writer, metadata))
 }
 
-/// The file's name up to its first ending, which begins with a letter: `menu-6.12.dat` is menu-6.12.
+/// The file's name up to its first extension with a letter first: `menu-6.12.dat` is menu-6.12.
 pub fn short_name(path: &Path) -> String {
     let name = path.file_name().map_or_else(Default::default, |name| name.to_string_lossy());
     let begins_ending = |&(at, _): &(usize, &str)| {
@@ -219,9 +218,9 @@ pub fn short_name(path: &Path) -> String {
     }
 }
 
-/// A name for each path that no other has, nor is among `taken`: the short one if it will do, else
-/// with the file's ending, else with as many folders as it takes. Paths that are given twice are
-/// numbered.
+/// Returns a unique name for each path that is not in `taken`: the short name if possible,
+/// otherwise with the extension, otherwise with as many folders as necessary. Paths that are given
+/// twice are numbered.
 pub fn distinct_names(paths: &[PathBuf], taken: &[&str]) -> Vec<String> {
     let mut names: Vec<String> = paths.iter().map(|path| short_name(path)).collect();
     let depth_max = paths.iter().map(|path| path.components().count()).max().unwrap_or(0);
@@ -247,7 +246,7 @@ pub fn distinct_names(paths: &[PathBuf], taken: &[&str]) -> Vec<String> {
     names
 }
 
-/// Which names another one equals, or are taken.
+/// The indices of names that are taken or occur more than once.
 fn doubles(names: &[String], taken: &[&str]) -> Vec<usize> {
     let mut counts: HashMap<&str, usize> = taken.iter().map(|&name| (name, 1)).collect();
     for name in names {
@@ -299,7 +298,7 @@ mod tests {
         assert_eq!(names(&["/r.dat", "r.dat"]), ["/r.dat", "r.dat"]);
         // One file twice.
         assert_eq!(names(&["a/run.dat", "a/run.dat"]), ["a/run.dat", "a/run.dat (2)"]);
-        // What all logs together are called.
+        // The name of the sum of all logs.
         assert_eq!(names(&["all.parquet"]), ["all.parquet"]);
         assert_eq!(names(&["d/all", "all"]), ["d/all", "all (2)"]);
         assert!(names(&[]).is_empty());

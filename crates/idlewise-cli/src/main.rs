@@ -1,5 +1,5 @@
-//! The `idlewise` command: flags and glue. The work is in the libraries; one file per subcommand
-//! is in `cmd/`.
+//! The `idlewise` command: options and glue code. The work is done in the libraries. Each
+//! subcommand has a file in `cmd/`.
 
 mod bundled;
 mod cmd;
@@ -35,23 +35,23 @@ fn main() -> ExitCode {
     outcome.unwrap_or_else(Failure::report)
 }
 
-/// Status 2, since a script that names no command has made a mistake.
+/// Returns status 2, because a script that names no command is wrong.
 fn greet() -> Result<ExitCode, Failure> {
     screen::stdout().write_all(help::first_steps().as_bytes())?;
     Ok(ExitCode::from(2))
 }
 
-/// What is wrong with the arguments, or the help that was asked for.
+/// Prints what is wrong with the arguments, or the requested help.
 fn report(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        // Arguments may be names of files, which are not ours, and are part of what is said. So it is
-        // said of arguments that can be shown, and without colours.
+        // Error messages quote arguments, which may be foreign file names. So the arguments are
+        // parsed again in a form that is safe to show, without colours.
         let arguments = std::env::args_os();
         let shown = arguments.map(|word| shown_in_line(&word.to_string_lossy()).into_owned());
         let again = help::parse(shown).err();
         say(again.as_ref().unwrap_or(error).render().to_string().trim_end());
     } else {
-        // `--help | head` is no error.
+        // `--help | head` is not an error.
         let _ = error.print();
     }
     ExitCode::from(error.exit_code().try_into().unwrap_or(2))

@@ -1,4 +1,4 @@
-//! Files that commands write. [`OutputFile`] says what may be written where.
+//! Output files of commands. [`OutputFile`] says what may be written where.
 
 use std::fmt::Display;
 use std::io::{BufWriter, Write};
@@ -9,19 +9,19 @@ use idlewise_trace::{OutputFile, OutputOptions};
 use crate::error::Failure;
 use crate::screen::{self, Screen, say};
 
-/// Starts a file. `inputs` are those that the command reads, none of which is replaced; `force` lets
-/// any other regular file be.
+/// Starts a file. The command's `inputs` are never replaced. With `force`, any other regular file
+/// is.
 ///
 /// # Errors
-/// If something stands there that is not replaced, or the folder can't be written to.
+/// Fails if there is a file that must not be replaced, or if the folder cannot be written to.
 pub fn create(path: &Path, force: bool, inputs: &[&Path]) -> Result<OutputFile, Failure> {
     start(path, &OutputOptions { replace: force, inputs, ..OutputOptions::default() })
 }
 
-/// The same for a file that only its owner may read.
+/// Like [`create`], for a file that only its owner may read.
 ///
 /// # Errors
-/// As [`create`].
+/// Fails like [`create`].
 pub fn create_private(path: &Path, force: bool) -> Result<OutputFile, Failure> {
     start(path, &OutputOptions { replace: force, is_private: true, ..OutputOptions::default() })
 }
@@ -34,7 +34,7 @@ fn start(path: &Path, options: &OutputOptions<'_>) -> Result<OutputFile, Failure
     Ok(OutputFile::create(path, &OutputOptions { waiting: Some(&waiting), ..*options })?)
 }
 
-/// Where to say what became of a file: beside it, if it goes to standard output.
+/// Returns where to print the summary: not to standard output if the file goes there.
 pub fn report_of(output: &OutputFile) -> fn() -> Screen {
     if output.is_stdout() { screen::stderr } else { screen::stdout }
 }
@@ -42,7 +42,7 @@ pub fn report_of(output: &OutputFile) -> fn() -> Screen {
 /// Writes a text and finishes the file.
 ///
 /// # Errors
-/// If the disk is full.
+/// Fails if the disk is full.
 pub fn write(output: OutputFile, text: impl Display) -> Result<(), Failure> {
     let mut file = BufWriter::new(output.file());
     let written = write!(file, "{text}").and_then(|()| file.flush());

@@ -1,10 +1,10 @@
-//! A progress bar on standard error, for work that takes long and only where somebody watches.
+//! A progress bar on standard error for long work, shown only if somebody is watching.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::screen::is_watched;
 
-/// A bar that draws nothing unless standard error is a terminal.
+/// A progress bar that is drawn only if standard error is a terminal.
 pub struct Progress(ProgressBar);
 
 impl Progress {
@@ -22,22 +22,22 @@ impl Progress {
         Progress::new(what, gap_count, "{msg} {bar:32} {human_pos}/{human_len} gaps {eta} left")
     }
 
-    /// For measuring.
+    /// For measuring, by wakes.
     pub fn wakes(what: &'static str, wake_count: u64) -> Self {
         Progress::new(what, wake_count, "{msg} {bar:32} {human_pos}/{human_len} wakes {eta} left")
     }
 
-    /// For measuring, in milliseconds of it.
+    /// For measuring, by milliseconds.
     pub fn park(what: &'static str, time_ms: u64) -> Self {
         Progress::new(what, time_ms, "{msg} {bar:32} {percent} % {eta} left")
     }
 
-    /// For work that ends when it ends; says what [`Progress::say`] was told last.
+    /// For work of unknown length. Shows the last text from [`Progress::say`].
     pub fn open_ended() -> Self {
         Progress::new("", 0, "{spinner} {msg}")
     }
 
-    /// Says how far it is.
+    /// Shows a text about the progress.
     pub fn say(&self, text: String) {
         self.0.set_message(text);
         self.0.tick();
@@ -53,17 +53,17 @@ impl Progress {
         Progress(bar)
     }
 
-    /// There is so much to do.
+    /// Sets the total.
     pub fn set_length(&self, length: u64) {
         self.0.set_length(length);
     }
 
-    /// So much is done.
+    /// Sets how much is done.
     pub fn set(&self, position: u64) {
         self.0.set_position(position);
     }
 
-    /// So much more is done.
+    /// Adds to how much is done.
     pub fn add(&self, count: u64) {
         self.0.inc(count);
     }

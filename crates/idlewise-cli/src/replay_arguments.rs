@@ -1,5 +1,5 @@
-//! What is replayed, on which machines, and how it is printed: the options that `replay` and `diff`
-//! share.
+//! The options that `replay` and `diff` share: what to replay, on which machines, and how to print
+//! it.
 
 use std::path::PathBuf;
 
@@ -15,12 +15,12 @@ use crate::governors::{self, Choice};
 use crate::input::{self, NamedLog};
 use crate::unpack::Unpacking;
 
-/// What is replayed on if the user names no machine: a server of each x86 maker.
+/// The default machines: a server from each x86 vendor.
 pub const MACHINES_DEFAULT: [&str; 2] = ["spr", "milan"];
-/// HZ if neither the user nor the log says it: Debian's.
+/// The default HZ if the log has none: Debian's.
 pub const HZ_DEFAULT: u32 = 250;
 
-/// The name of all logs added up; no log has it.
+/// The name of the sum of all logs. No log can have it.
 pub const ALL_LOGS: &str = "all";
 
 #[derive(clap::Args)]
@@ -76,7 +76,7 @@ fn parse_power(text: &str) -> Result<f64, String> {
     if power.is_finite() && power >= 0.0 { Ok(power) } else { Err("must be 0 or more".to_owned()) }
 }
 
-/// A machine made ready for replay.
+/// A machine prepared for replay.
 pub struct ReplayTarget {
     pub machine: Machine,
     pub states: StateTable,
@@ -105,7 +105,7 @@ impl ReplayTarget {
 }
 
 impl ReplayArguments {
-    /// The prices of latency to report.
+    /// Returns the prices of latency to report.
     pub fn prices(&self) -> Vec<Price> {
         match self.lambda_mw {
             Some(lambda_mw) => vec![Price::Given(lambda_mw)],
@@ -180,7 +180,7 @@ impl ReplayArguments {
     }
 }
 
-/// The line above the tables of a log, or of all of them, on a machine.
+/// Returns the title of the tables of a log, or of all logs, on a machine.
 pub fn title(
     log: &str,
     machine: &str,

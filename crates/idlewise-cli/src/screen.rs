@@ -1,8 +1,8 @@
-//! What commands say: standard output and standard error, written to nowhere else. Both pass through
-//! [`shown`], since text from recordings, file names and compilers is in nearly every line.
+//! All output to standard output and standard error. Both go through [`shown`], because nearly
+//! every line contains text from recordings, file names or compilers.
 //!
-//! Standard error may be gone (`2>&1 | head`, a closed terminal, a full disk). That is no reason to
-//! lose a recording, so nothing fails when it can't be written to.
+//! Standard error may be unusable (`2>&1 | head`, a closed terminal, a full disk). That is no
+//! reason to lose a recording, so failing to write to it is not an error.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};
@@ -11,68 +11,68 @@ use std::path::Path;
 use idlewise_report::{json_shown, shown, shown_in_line};
 use serde::Serialize;
 
-/// The two sequences of our own that a table colours its best values with.
+/// The two escape sequences with which tables colour their best values.
 const COLOURS: [&str; 2] = ["\u{1b}[1;32m", "\u{1b}[0m"];
 
-/// A stream that a person may be looking at.
+/// A stream that a person may be reading.
 pub enum Screen {
-    /// Standard output; errors are the caller's.
+    /// Standard output. Errors are returned to the caller.
     Stdout(StdoutLock<'static>),
-    /// Standard error; errors are nobody's.
+    /// Standard error. Errors are ignored.
     Stderr(StderrLock<'static>),
 }
 
-/// A document with the number of its shape.
+/// A document with its schema version.
 #[derive(Serialize)]
 pub struct Numbered<'a, T> {
-    /// The number.
+    /// The schema version.
     pub schema: u32,
-    /// An object.
+    /// The document, which must be an object.
     #[serde(flatten)]
     pub document: &'a T,
 }
 
-/// Standard output, for text and CSV.
+/// Returns standard output, for text and CSV.
 pub fn stdout() -> Screen {
     #[expect(clippy::disallowed_methods, reason = "the one place")]
     Screen::Stdout(io::stdout().lock())
 }
 
-/// Standard error, for text.
+/// Returns standard error, for text.
 pub fn stderr() -> Screen {
     #[expect(clippy::disallowed_methods, reason = "the one place")]
     Screen::Stderr(io::stderr().lock())
 }
 
-/// Standard output, for data in a format of its own: nothing is replaced.
+/// Returns standard output for raw data. Nothing is replaced.
 pub fn raw_stdout() -> io::Stdout {
     #[expect(clippy::disallowed_methods, reason = "the one place")]
     io::stdout()
 }
 
-/// Whether somebody may be watching standard error.
+/// Returns whether somebody may be watching standard error.
 pub fn is_watched() -> bool {
     #[expect(clippy::disallowed_methods, reason = "only asked whether it is a terminal")]
     io::stderr().is_terminal()
 }
 
-/// A file's name within a line.
+/// Returns a file's name for use within a line.
 pub fn name(path: &Path) -> String {
     shown_in_line(&path.to_string_lossy()).into_owned()
 }
 
-/// A message on standard error, in a line of its own.
+/// Prints a message on standard error, on its own line.
 pub fn say(message: impl Display) {
     // A screen that is standard error never fails.
     let _ = writeln!(stderr(), "{message}");
 }
 
 impl Screen {
-    /// A whole JSON document, with the number of its shape. Its number changes when something that the
-    /// shape has is renamed, goes, or means something else; docs/schemas describes each shape.
+    /// Writes a whole JSON document with its schema version. The version changes if something in
+    /// the schema is renamed, removed or changes its meaning. docs/schemas describes each schema.
     ///
     /// # Errors
-    /// If standard output can't be written to, or the document is no object.
+    /// Fails if standard output cannot be written to, or if the document is not an object.
     pub fn json(&mut self, schema: u32, document: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(&Numbered { schema, document })?;
         text.push('\n');
@@ -89,7 +89,7 @@ impl Screen {
         }
     }
 
-    /// Writes text with our own colours in it, which a terminal alone gets.
+    /// Writes text that contains our own colours, which are kept only for a terminal.
     fn write_text(&mut self, text: &str) -> io::Result<()> {
         if !matches!(self, Screen::Stdout(stdout) if stdout.is_terminal()) {
             return self.write_raw(&shown(text));
@@ -109,7 +109,7 @@ fn first_colour(text: &str) -> Option<(usize, &'static str)> {
 }
 
 impl Write for Screen {
-    /// Pieces are whole characters, as formatting makes them; what is not UTF-8 becomes `�`.
+    /// Formatting passes whole characters. Anything that is not UTF-8 becomes `�`.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_text(&String::from_utf8_lossy(bytes))?;
         Ok(bytes.len())

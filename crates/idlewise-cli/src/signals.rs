@@ -1,4 +1,4 @@
-//! Signals that ask a command to end, for commands that have something to put right before.
+//! Termination signals, for commands that must clean up first.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -13,16 +13,16 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::error::Failure;
 
-/// From now on a file that grows beyond the limit (RLIMIT_FSIZE) is an error of the write, as a full
-/// disk is, and ends nothing by itself.
+/// From now on, exceeding the file size limit (RLIMIT_FSIZE) is a write error, like a full disk,
+/// instead of ending the process.
 pub fn fail_at_size_limits() -> Result<(), Failure> {
     let ignored = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGXFSZ, ignored).map_err(not_caught)?;
     Ok(())
 }
 
-/// From now on ctrl-c and the like remove files that are half written, and compilers at work, before they end us. Signals
-/// that whoever started us wanted ignored, as `nohup` does, stay so.
+/// From now on, ctrl-c and similar signals first remove partial files and stop running compilers.
+/// Signals that our parent told us to ignore, as `nohup` does, stay ignored.
 pub fn clean_up_first() -> Result<(), Failure> {
     let (mut woken, waker) = UnixStream::pair().map_err(not_caught)?;
     let last = Arc::new(AtomicUsize::new(0));
@@ -37,9 +37,9 @@ pub fn clean_up_first() -> Result<(), Failure> {
         signal_hook::low_level::pipe::register(signal, waker).map_err(not_caught)?;
     }
     let end = move || {
-        // It returns early only if a signal came in between.
+        // The read returns early only if a signal interrupts it.
         while woken.read(&mut [0]).is_err() {}
-        // Relaxed: the byte that was read came after it.
+        // Relaxed is enough: the byte that was read was written after it.
         let signal = last.load(Ordering::Relaxed);
         end_without_partial_files(|| {
             end_without_compilers(|| {
@@ -52,7 +52,7 @@ pub fn clean_up_first() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A bit for each signal, the first one's lowest.
+/// A bit for each ignored signal, the first signal's lowest.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -63,14 +63,14 @@ fn not_caught(error: io::Error) -> Failure {
     Failure::new(format_args!("cannot catch signals: {error}"))
 }
 
-/// Ctrl-c and the like, and a child's end, as something that can be waited for.
+/// Waits for ctrl-c and similar signals, and for the end of a child process.
 pub struct Signals {
     woken: UnixStream,
     has_ended: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// From now on they end nothing by themselves.
+    /// From now on, these signals do not end the process.
     pub fn catch() -> Result<Self, Failure> {
         let (woken, waker) = UnixStream::pair().map_err(not_caught)?;
         let has_ended = Arc::new(AtomicBool::new(false));
@@ -84,16 +84,16 @@ impl Signals {
         Ok(Signals { woken, has_ended })
     }
 
-    /// Whether one came that asks us to end.
+    /// Returns whether a termination signal came.
     pub fn has_ended(&self) -> bool {
-        // Relaxed: the pipe that wakes us orders what matters, and the next look sees it anyway.
+        // Relaxed is enough: the pipe orders what matters, and the next check sees it anyway.
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Waits for a signal, or for so long.
+    /// Waits for a signal, for at most this long.
     pub fn wait(&mut self, at_most: Duration) -> Result<(), Failure> {
         self.woken.set_read_timeout(Some(at_most.max(Duration::from_millis(1))))?;
-        // How many signals came is of no matter.
+        // The number of signals does not matter.
         match self.woken.read(&mut [0; 64]).map(|_count| ()) {
             Ok(()) => Ok(()),
             Err(error) => match error.kind() {

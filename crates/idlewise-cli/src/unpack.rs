@@ -1,4 +1,4 @@
-//! Compressed input: whatever a user's file is packed with, unpacked in one place for every format.
+//! Decompresses input files, in one place for all formats.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
@@ -12,24 +12,24 @@ use rustix::io::Errno;
 use crate::error::Failure;
 use crate::progress::Progress;
 
-/// How many times its size a file may unpack to, and how much any may: a trace of nothing but idle
-/// entries shrinks to a hundredth, and a file that is made to fill disks to much less.
+/// How many times its size a file may decompress to, and a size that is always allowed. A trace of
+/// nothing but idle entries shrinks to a hundredth; a file made to fill disks, to much less.
 const MAX_RATIO: u64 = 2_000;
 const MAX_BYTE_COUNT_ANYWAY: u64 = 1 << 28;
 
-/// How much is unpacked at a time.
+/// How much is decompressed at a time.
 const BLOCK_BYTE_COUNT: usize = 1 << 18;
 
-/// The longest of the magics below.
+/// The length of the longest magic number below.
 const MAGIC_BYTE_COUNT_MAX: usize = 6;
 
-/// How much of the room for temporary files an unpacked recording may take: the log that is made of
-/// it, and other programs, need some too.
+/// The share of the space for temporary files that a decompressed recording may take. The log made
+/// from it and other programs need some too.
 const ROOM_TENTHS: u64 = 9;
 
 type Unpacker = fn(BufReader<Counted>) -> io::Result<Box<dyn Read>>;
 
-/// What a packed file begins with, and what unpacks it.
+/// The magic number and the decoder of each compression.
 const PACKERS: [(&[u8], Unpacker); 3] = [
     (b"\xfd7zXZ\0", |packed| Ok(Box::new(XzDecoder::new_multi_decoder(packed)))),
     (b"\x1f\x8b", |packed| Ok(Box::new(MultiGzDecoder::new(packed)))),
@@ -45,15 +45,15 @@ pub struct Unpacking {
     max_unpacked: Option<u64>,
 }
 
-/// The most bytes that may come out, and what to say when there are more.
+/// The most bytes that may come out, and what to print if there are more.
 struct Limit {
     byte_count: u64,
     reason: String,
 }
 
 impl Unpacking {
-    /// The file itself, or what is packed in it as .xz, .gz or .zst, which its first bytes tell, in
-    /// a file without a name: nobody else can read it, and nothing is left of it.
+    /// Returns the file itself, or its content if its first bytes show .xz, .gz or .zst. The
+    /// content is in an unnamed file, which nobody else can read and which leaves nothing behind.
     pub fn unpack(self, path: &Path, file: File) -> Result<File, Failure> {
         let first = first_bytes(path, &file, MAGIC_BYTE_COUNT_MAX)?;
         match PACKERS.iter().find(|(magic, _)| first.starts_with(magic)) {
@@ -127,13 +127,13 @@ impl Unpacking {
     }
 }
 
-/// The space that an ordinary user may take on the file's disk; without bounds if nobody knows.
+/// The space on the file's disk that an ordinary user may take; unlimited if unknown.
 fn free_byte_count(file: &File) -> u64 {
     let disk = rustix::fs::fstatvfs(file);
     disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// A number of bytes as users write it: `4000`, `64M`, `2G`.
+/// Parses a number of bytes as users write it: `4000`, `64M`, `2G`.
 fn byte_count(text: &str) -> Result<u64, String> {
     let shifts = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
     let suffixed = shifts.iter().find_map(|&(suffix, shift)| {
@@ -146,7 +146,7 @@ fn byte_count(text: &str) -> Result<u64, String> {
     byte_count.ok_or_else(|| "expected a number of bytes, such as 4000, 64M or 2G".to_owned())
 }
 
-/// A file whose progress is shown as it is read.
+/// A file whose progress is shown while it is read.
 struct Counted {
     file: File,
     bar: Progress,
@@ -160,7 +160,7 @@ impl Read for Counted {
     }
 }
 
-/// A file without a name in the folder for temporary ones.
+/// Creates an unnamed file in the folder for temporary files.
 pub fn unnamed_file() -> Result<File, Failure> {
     tempfile::tempfile().map_err(|error| {
         Failure::new(format_args!(
@@ -170,7 +170,7 @@ pub fn unnamed_file() -> Result<File, Failure> {
     })
 }
 
-/// The first bytes of a file, or as many as it has. It is read on from where it was.
+/// Reads the first bytes of a file, or as many as it has. The file's position does not change.
 pub fn first_bytes(path: &Path, file: &File, byte_count: usize) -> Result<Vec<u8>, Failure> {
     let mut first = vec![0; byte_count];
     let mut filled = 0;
@@ -179,7 +179,7 @@ pub fn first_bytes(path: &Path, file: &File, byte_count: usize) -> Result<Vec<u8
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A terminal, or another device that can't be read at a place: what reads it says so.
+            // A terminal or another device without random access. Its reader reports the error.
             Err(error) if error.raw_os_error() == Some(Errno::SPIPE.raw_os_error()) => break,
             Err(error) => {
                 return Err(Failure::new(format_args!("cannot read {}: {error}", path.display())));

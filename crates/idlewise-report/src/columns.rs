@@ -1,5 +1,5 @@
-//! The columns of our tables. A number we print is defined here and nowhere else: its name in CSV
-//! and JSON, its heading, unit and meaning. docs/columns.md is generated from these definitions.
+//! The columns of our tables. Every number that we print is defined here once: its name in CSV and
+//! JSON, its heading, unit and meaning. docs/columns.md is generated from these definitions.
 
 use std::fmt::Write as _;
 
@@ -10,30 +10,30 @@ use crate::{
     Value, diff, export, info, ipi, machines, park, replay, simulate, study, timer, validate,
 };
 
-/// What a column counts in. CSV and JSON hold these base units; text scales them.
+/// The base unit of a column, in which CSV and JSON print it. Text scales it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unit {
-    /// Words.
+    /// No unit: text.
     Text,
-    /// How many.
+    /// A count.
     Count,
-    /// A share, 0 to 1; text prints percent.
+    /// A share from 0 to 1. Text prints it in percent.
     Ratio,
     /// Time.
     Nanoseconds,
-    /// Time, as the processor's TSC counts it.
+    /// Time in cycles of the processor's TSC.
     Cycles,
     /// Energy.
     Microjoules,
     /// Power.
     Milliwatts,
-    /// How many in a second.
+    /// A rate per second.
     PerSecond,
 }
 
 impl Unit {
-    /// The base unit, as in CSV and JSON.
+    /// Returns the name of the base unit in CSV and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Unit::Text => "text",
@@ -48,44 +48,44 @@ impl Unit {
     }
 }
 
-/// Which way a column is better.
+/// Whether lower or higher values of a column are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Better {
-    /// The least value is the best.
+    /// The lowest value is the best.
     Lower,
-    /// The greatest value is the best.
+    /// The highest value is the best.
     Higher,
 }
 
-/// Which columns a narrow text table gives up first.
+/// Which columns a narrow text table drops first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Says what the row is about; always there.
+    /// Identifies the row. Never dropped.
     Key,
-    /// Part of the answer; goes only after all details.
+    /// Part of the answer. Dropped only after all details.
     Main,
-    /// For who wants to know more; goes first.
+    /// Additional information. Dropped first.
     Detail,
 }
 
-/// What a column is called and what it means: all of a [`Column`] but where its values come from.
+/// A column's name and meaning: everything in a [`Column`] except the source of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heading {
-    /// Name in CSV and JSON; ends in the unit, as our identifiers do.
+    /// The name in CSV and JSON. Like our identifiers, it ends in the unit.
     pub id: &'static str,
-    /// Words above the column in text; they are wrapped at spaces.
+    /// The heading in text, which is wrapped at spaces.
     pub heading: &'static str,
-    /// What it counts in.
+    /// The base unit.
     pub unit: Unit,
-    /// A full sentence, for docs/columns.md.
+    /// A full sentence for docs/columns.md.
     pub meaning: &'static str,
-    /// Which way it is better, if one can say so.
+    /// Which values are better, if any.
     pub better: Option<Better>,
-    /// Whether it may be left out of a narrow text table.
+    /// Whether a narrow text table may drop it.
     pub priority: Priority,
 }
 
-/// A column of a table about `Row`s, defined once: its heading, and where its values come from.
+/// A column of a table of `Row`s: its heading, and how to get its value from a row.
 ///
 /// ```
 /// use idlewise_report::{Column, Table};
@@ -106,14 +106,14 @@ pub struct Heading {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Column<Row> {
-    /// What it is called and what it means.
+    /// Its name and meaning.
     pub heading: Heading,
-    /// Takes its value from a row.
+    /// Gets its value from a row.
     pub value: fn(&Row) -> Value,
 }
 
-/// `count`, `ns` and so on: a column that counts in a unit, is part of the answer, and is better neither
-/// way.
+/// Defines constructors such as `count` and `ns`, for columns with a given unit that are part of
+/// the answer and have no best value.
 macro_rules! columns_in {
     ($($name:ident: $unit:ident, $what:literal;)*) => {
         impl<Row> Column<Row> {$(
@@ -142,33 +142,33 @@ columns_in! {
 }
 
 impl<Row> Column<Row> {
-    /// A column with a heading that other tables have too.
+    /// Makes a column with a heading that other tables also use.
     pub const fn new(heading: Heading, value: fn(&Row) -> Value) -> Self {
         Column { heading, value }
     }
 
-    /// The same column, never left out of a narrow text table.
+    /// Makes a column that a narrow text table never drops.
     #[must_use]
     pub const fn key(mut self) -> Self {
         self.heading.priority = Priority::Key;
         self
     }
 
-    /// The same column, the first to be left out of a narrow text table.
+    /// Makes a column that a narrow text table drops first.
     #[must_use]
     pub const fn detail(mut self) -> Self {
         self.heading.priority = Priority::Detail;
         self
     }
 
-    /// The same column, whose least value is the best.
+    /// Makes a column whose lowest value is the best.
     #[must_use]
     pub const fn lower_is_better(mut self) -> Self {
         self.heading.better = Some(Better::Lower);
         self
     }
 
-    /// The same column, whose greatest value is the best.
+    /// Makes a column whose highest value is the best.
     #[must_use]
     pub const fn higher_is_better(mut self) -> Self {
         self.heading.better = Some(Better::Higher);
@@ -182,13 +182,13 @@ pub(crate) fn headings<Row>(columns: &[Column<Row>]) -> Vec<Heading> {
 }
 
 impl Heading {
-    /// A column of words that is part of the answer.
+    /// Makes a text column that is part of the answer.
     pub const fn text(id: &'static str, heading: &'static str, meaning: &'static str) -> Self {
         let unit = Unit::Text;
         Heading { id, heading, unit, meaning, better: None, priority: Priority::Main }
     }
 
-    /// A column of numbers that is part of the answer, neither way better.
+    /// Makes a column of numbers that is part of the answer and has no best value.
     pub const fn number(
         id: &'static str,
         heading: &'static str,
@@ -198,14 +198,14 @@ impl Heading {
         Heading { id, heading, unit, meaning, better: None, priority: Priority::Main }
     }
 
-    /// The same column, where less (or more) is better.
+    /// Sets whether lower or higher values are better.
     #[must_use]
     pub const fn better(mut self, better: Better) -> Self {
         self.better = Some(better);
         self
     }
 
-    /// The same column with another priority.
+    /// Sets the priority.
     #[must_use]
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
@@ -213,12 +213,12 @@ impl Heading {
     }
 }
 
-/// Name of a log.
+/// The name of a log.
 pub const LOG: Heading =
     Heading::text("log", "log", "The log that was replayed; `all` for all of them together.")
         .priority(Priority::Key);
 
-/// Name of a governor.
+/// The name of a governor.
 pub const GOVERNOR: Heading = Heading::text(
     "governor",
     "governor",
@@ -227,19 +227,19 @@ pub const GOVERNOR: Heading = Heading::text(
 )
 .priority(Priority::Key);
 
-/// Id of a machine.
+/// The id of a machine.
 pub const MACHINE: Heading =
     Heading::text("machine", "machine", "The machine's id.").priority(Priority::Key);
 
-/// Name of a state.
+/// The name of a state.
 pub const STATE: Heading =
     Heading::text("state", "state", "The idle state's name.").priority(Priority::Key);
 
-/// A table that is documented.
+/// A documented table.
 struct Listed {
-    /// Its section of docs/columns.md; empty if it has none.
+    /// Its heading in docs/columns.md; empty if it is not there.
     title: &'static str,
-    /// Its place in docs/schemas/columns.json; empty if `--json` does not have it.
+    /// Its key in docs/schemas/columns.json; empty if `--json` does not print it.
     key: &'static str,
     columns: Vec<Heading>,
 }
@@ -290,7 +290,7 @@ fn tables() -> Vec<Listed> {
     ]
 }
 
-/// The JSON Schema of a row of every table that `--json` has: docs/schemas/columns.json.
+/// Returns the JSON Schema of the rows of all tables in `--json`: docs/schemas/columns.json.
 pub fn columns_schema() -> String {
     let row = |table: &Listed| {
         let property = |column: &Heading| {
@@ -317,7 +317,7 @@ pub fn columns_schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// Markdown that defines the columns of every table, one section each: docs/columns.md.
+/// Returns Markdown that defines the columns of every table, one section each: docs/columns.md.
 pub fn columns_markdown() -> String {
     let mut text = String::from(
         "# Columns\n\nGenerated from the columns in `crates/idlewise-report/src`. CSV and JSON hold \

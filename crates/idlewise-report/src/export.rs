@@ -1,9 +1,9 @@
-//! The columns of `idlewise export`, which are those of the idle log. They are written by
-//! `idlewise_trace::export`; here they are explained.
+//! Describes the columns of `idlewise export`, which are those of the idle log.
+//! `idlewise_trace::export` writes them.
 
 use crate::columns::{Heading, Unit};
 
-/// The columns of `idlewise export --format csv` and `arrow`; the last two for each governor.
+/// Returns the columns of `csv` and `arrow` exports. The last two exist for each governor.
 pub fn headings() -> Vec<Heading> {
     vec![
         Heading::number("cpu", "", Unit::Count, "The CPU."),

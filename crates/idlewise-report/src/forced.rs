@@ -1,12 +1,12 @@
-//! What `measure ipi` and `measure timer` have in common: a CPU whose idle state was forced, what it was
-//! measured for, and how that compares with the driver's table.
+//! The common part of `measure ipi` and `measure timer`: a CPU whose idle state was forced, and how
+//! the measured latency compares with the driver's table.
 
 use crate::columns::Column;
 
-/// With a smaller share of idle entries into the forced state, figures are not that state's.
+/// If a smaller share of idle entries was into the forced state, the figures are not that state's.
 pub const FORCED_RATIO_MIN: f64 = 0.95;
 
-/// One CPU whose idle state was forced.
+/// A CPU whose idle state was forced.
 #[derive(Clone, Debug)]
 pub struct ForcedState {
     /// The CPU.
@@ -20,14 +20,14 @@ pub struct ForcedState {
 }
 
 impl ForcedState {
-    /// A measured latency as a share of the table's exit latency, if the CPU was in the forced state.
+    /// A latency divided by the table's exit latency, if the CPU was in the forced state.
     pub(crate) fn of_table_ratio(&self, latency_ns: Option<u64>) -> Option<f64> {
         self.forced_entry_ratio.filter(|&ratio| ratio >= FORCED_RATIO_MIN)?;
         Some(latency_ns? as f64 / self.exit_latency_ns? as f64)
     }
 }
 
-/// A row of a table about forced states. Their columns read alike in all of them.
+/// A row of a table about forced states. All such tables share these columns.
 pub(crate) trait InForcedState: Sized {
     fn forced(&self) -> &ForcedState;
 
@@ -70,30 +70,30 @@ pub(crate) trait InForcedState: Sized {
     }
 }
 
-/// Measured spans of one unit, sorted.
+/// Measured time spans in one unit, sorted.
 #[derive(Clone, Debug)]
 pub struct SortedSpans(pub(crate) Vec<u64>);
 
 impl SortedSpans {
-    /// Sorts them.
+    /// Sorts the spans.
     pub fn new(spans: impl Iterator<Item = u64>) -> Self {
         let mut spans: Vec<u64> = spans.collect();
         spans.sort_unstable();
         SortedSpans(spans)
     }
 
-    /// How many there are.
+    /// The number of spans.
     pub(crate) fn count(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// The greatest one.
+    /// The longest span.
     pub(crate) fn greatest(&self) -> Option<u64> {
         self.0.last().copied()
     }
 
-    /// A percentile by nearest rank, in hundredths of a percent; `None` if not half a sample is
-    /// expected beyond it.
+    /// A percentile by nearest rank, in hundredths of a percent; `None` if less than half a sample
+    /// is expected beyond it.
     pub(crate) fn percentile(&self, hundredths: u64) -> Option<u64> {
         let count = self.0.len() as u64;
         if count * (10_000 - hundredths) < 5_000 {

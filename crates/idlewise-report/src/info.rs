@@ -1,4 +1,4 @@
-//! What `idlewise info` says of each CPU of a log.
+//! The table of `idlewise info`: the CPUs of a log.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use idlewise_trace::{CpuSummary, IdleGap, WakeReason};
 use crate::table::Row;
 use crate::{Column, Table, Value};
 
-/// What is known of a CPU.
+/// What is known about a CPU.
 pub struct Cpu<'a> {
     metadata: &'a CpuSummary,
     counts: &'a Counts,
@@ -64,7 +64,7 @@ impl Cpu<'_> {
 
 type C<'a> = Column<Cpu<'a>>;
 
-/// The columns of `idlewise info`.
+/// Returns the columns of `idlewise info`.
 pub fn columns<'a>() -> Vec<C<'a>> {
     vec![
         C::count("cpu", "CPU", "The CPU.", |row| u64::from(row.metadata.cpu).into()).key(),
@@ -148,8 +148,8 @@ pub fn columns<'a>() -> Vec<C<'a>> {
     ]
 }
 
-/// The table of `idlewise info`, made while a log is read. Memory does not grow with the gaps, and
-/// by one row for each CPU: what is counted gap by gap is one CPU's at a time, as a log's order is.
+/// Makes the table of `idlewise info` while a log is read. Memory does not grow with the gaps, only
+/// by one row for each CPU, because a log is sorted by CPU and one CPU is counted at a time.
 pub struct InfoTable<'a> {
     summaries: BTreeMap<u16, &'a CpuSummary>,
     knows_tasks: bool,
@@ -159,7 +159,7 @@ pub struct InfoTable<'a> {
 }
 
 impl<'a> InfoTable<'a> {
-    /// A table of the CPUs that a log's metadata names, and of those that it has gaps of.
+    /// Makes a table of the CPUs that a log's metadata lists, and of those with gaps.
     pub fn new(metadata: &'a LogMetadata) -> Self {
         InfoTable {
             knows_tasks: !metadata.is_unknown("ran_task"),
@@ -170,7 +170,7 @@ impl<'a> InfoTable<'a> {
         }
     }
 
-    /// Adds the next gap in the order of a log: by CPU, then by time.
+    /// Adds the next gap in the log's order: by CPU, then by time.
     pub fn add(&mut self, gap: &IdleGap) {
         if self.cpu != Some(gap.cpu) {
             self.end_cpu();
@@ -179,7 +179,7 @@ impl<'a> InfoTable<'a> {
         self.counts.add(gap);
     }
 
-    /// A row for each CPU.
+    /// Returns the table, with a row for each CPU.
     pub fn finish(mut self) -> Table {
         self.end_cpu();
         for (&cpu, summary) in &self.summaries {
@@ -198,7 +198,7 @@ impl<'a> InfoTable<'a> {
     }
 }
 
-/// What is counted of one CPU's gaps.
+/// The counts of one CPU's gaps.
 struct Counts {
     gaps: Histogram<u64>,
     gap_sum_ns: u64,
@@ -224,7 +224,7 @@ impl Counts {
         }
     }
 
-    /// Forgets all gaps, and keeps the histogram's memory.
+    /// Clears the counts, but keeps the histogram's memory.
     fn clear(&mut self) {
         let mut gaps = std::mem::replace(self, Counts::new()).gaps;
         gaps.reset();

@@ -1,6 +1,6 @@
-//! What `idlewise measure ipi` says: for each CPU and idle state the percentiles of waking it, in
-//! cycles and nanoseconds (the shape of Karny's table of 2022), with what sending the wake cost
-//! (Pallipadi's figures of 2012), all of them on one line each, and a histogram.
+//! The output of `idlewise measure ipi`: for each CPU and idle state, percentiles of the wake
+//! latency in cycles and nanoseconds (in the form of Karny's table of 2022) and of the cost of
+//! sending the wake (Pallipadi's figures of 2012), a summary line for each, and a histogram.
 
 use std::fmt::Write as _;
 
@@ -10,33 +10,33 @@ use crate::{Column, Table};
 /// The percentiles of Karny's table, in hundredths of a percent.
 const PERCENTILES: [u64; 10] = [2500, 5000, 7500, 9000, 9500, 9900, 9950, 9990, 9995, 9999];
 
-/// What was measured of one CPU woken out of one state.
+/// The measurements of one CPU woken from one state.
 #[derive(Clone, Debug)]
 pub struct IpiFigures {
-    /// Which CPU, and which state.
+    /// The CPU and the state.
     pub forced: ForcedState,
-    /// How far it is from the one that woke it.
+    /// How far it is from the CPU that woke it.
     pub relation: Option<&'static str>,
     /// Wakes that could not be measured.
     pub given_up_count: u64,
-    /// Cycles of the TSC in a millisecond.
+    /// TSC cycles per millisecond.
     pub tsc_khz: u32,
-    /// What was timed, in cycles of the TSC.
+    /// The measured times, in TSC cycles.
     pub cycles: IpiCycles,
 }
 
-/// What each wake is timed for, in cycles of the TSC.
+/// The times measured for each wake, in TSC cycles.
 #[derive(Clone, Debug)]
 pub struct IpiCycles {
     /// Wake latency.
     pub wake: SortedSpans,
-    /// The same until the call.
+    /// The latency up to the called function.
     pub call: SortedSpans,
-    /// The cost of sending to the idle CPU.
+    /// The cost of sending while the CPU is idle.
     pub idle: SortedSpans,
-    /// The cost of sending to it while it is waking.
+    /// The cost of sending while the CPU is waking up.
     pub waking: SortedSpans,
-    /// The cost of sending to it while it runs.
+    /// The cost of sending while the CPU is running.
     pub busy: SortedSpans,
 }
 
@@ -56,19 +56,19 @@ impl IpiFigures {
         cycles.percentile(hundredths).map(|cycles| self.ns(cycles))
     }
 
-    /// The 99th percentile as a share of the table's exit latency, if the CPU was in the forced state.
+    /// The 99th percentile divided by the table's exit latency, if the CPU was in the forced state.
     fn of_table_ratio(&self) -> Option<f64> {
         self.forced.of_table_ratio(self.percentile_ns(&self.cycles.wake, 9900))
     }
 
-    /// `CPU 1 (shared cache), C6`.
+    /// Returns a title such as `CPU 1 (shared cache), C6`.
     pub fn title(&self) -> String {
         let relation = self.relation.map_or_else(String::new, |relation| format!(" ({relation})"));
         format!("CPU {}{relation}, {}", self.forced.target, self.forced.state)
     }
 }
 
-/// A percentile of what was measured of one CPU and state.
+/// A percentile of the measurements of one CPU and state.
 pub struct Line<'a> {
     figures: &'a IpiFigures,
     rank: Rank,
@@ -102,7 +102,7 @@ impl Line<'_> {
     }
 }
 
-/// The columns of a CPU woken out of a state.
+/// Returns the columns for one CPU and state.
 pub fn columns<'a>() -> Vec<Column<Line<'a>>> {
     type C<'a> = Column<Line<'a>>;
     vec![
@@ -176,7 +176,7 @@ pub fn columns<'a>() -> Vec<Column<Line<'a>>> {
     ]
 }
 
-/// The columns of all of them together.
+/// Returns the columns of the summary.
 pub fn all_columns() -> Vec<Column<IpiFigures>> {
     type C = Column<IpiFigures>;
     vec![
@@ -230,14 +230,14 @@ pub fn all_columns() -> Vec<Column<IpiFigures>> {
     ]
 }
 
-/// The percentiles of a CPU woken out of a state.
+/// Returns the percentiles of one CPU and state.
 pub fn measure_ipi_table(title: &str, figures: &IpiFigures) -> Table {
     let ranks = PERCENTILES.map(Rank::Hundredths);
     let ranks = std::iter::once(Rank::Least).chain(ranks).chain([Rank::Greatest]);
     Table::new(title, &columns(), ranks.map(|rank| Line { figures, rank }))
 }
 
-/// A line for each CPU and state.
+/// Returns a summary line for each CPU and state.
 pub fn measure_ipi_all_table(title: &str, all: &[IpiFigures]) -> Table {
     Table::new(title, &all_columns(), all)
 }
@@ -245,8 +245,8 @@ pub fn measure_ipi_all_table(title: &str, all: &[IpiFigures]) -> Table {
 const BAR_COUNT_MAX: u64 = 24;
 const BAR_WIDTH: u64 = 60;
 
-/// Wake latencies as bars: a line for each span of equal length, to the 99.5th percentile, and one for
-/// what is above.
+/// Returns wake latencies as bars: one line for each interval of equal length up to the 99.5th
+/// percentile, and one for everything above.
 pub fn measure_ipi_histogram(figures: &IpiFigures) -> String {
     let cycles = &figures.cycles.wake;
     let (Some(&least), Some(&greatest)) = (cycles.0.first(), cycles.0.last()) else {

@@ -1,27 +1,27 @@
-//! Tables and sentences made from results: the only maker of text that users read.
+//! Turns results into tables and sentences. Only this crate produces text that users read.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `columns.rs` | [`Column`]: a number we print, defined once; which tables exist; docs/columns.md and docs/schemas/columns.json |
-//! | `table.rs` | [`Table`] of [`Value`]s; CSV and JSON, which have everything |
+//! | `columns.rs` | [`Column`]: a printed number, defined once; all tables; docs/columns.md and docs/schemas/columns.json |
+//! | `table.rs` | [`Table`] of [`Value`]s; CSV and JSON, which have all columns |
 //! | `text.rs` | a table as text: fits a width, one unit per column, the best value marked |
-//! | `scale.rs` | which unit and how many decimals a column of numbers is printed with |
+//! | `scale.rs` | the unit and the number of decimals of a column of numbers |
 //! | `info.rs` | what a log holds, CPU by CPU |
-//! | `machines.rs` | the machines that are known, and the states of one |
-//! | `replay.rs` | what a replay says: its columns, tables and sentences |
+//! | `machines.rs` | the known machines, and the states of one |
+//! | `replay.rs` | the results of a replay: columns, tables and sentences |
 //! | `park/` | what `idlewise measure park` measured: tables, goals, page, plots |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
 //! | `timer.rs` | what `idlewise measure timer` measured |
-//! | `diff/` | where two governors differ, and what it costs |
-//! | `export.rs` | what the columns of an export mean |
-//! | `simulate.rs` | what a simulated run says |
+//! | `diff/` | where two governors differ, and what that costs |
+//! | `export.rs` | the meaning of an export's columns |
+//! | `simulate.rs` | the results of a simulated run |
 //! | `study/` | [`study::STUDIES`]: published claims; a study as text, page, JSON and plot |
 //! | `validate.rs` | what is wrong or doubtful in a log |
-//! | `shown.rs` | [`shown()`]: text that is not ours, made safe to show
-//! | `notes.rs` | [`Notes`]: basis and doubts, the lines under a table |
+//! | `shown.rs` | [`shown()`]: makes foreign text safe to show |
+//! | `notes.rs` | [`Notes`]: bases and doubts, the lines under a table |
 //!
-//! What this crate does not do: measure, simulate, open files, or look at a terminal other than to
-//! ask whether standard output is one ([`TextStyle::for_stdout`]).
+//! This crate does not measure, simulate, open files, or look at the terminal, except to ask
+//! whether standard output is one ([`TextStyle::for_stdout`]).
 #![forbid(unsafe_code)]
 
 pub mod columns;

@@ -1,4 +1,4 @@
-//! What `idlewise machines` lists: machines, and the states of one.
+//! The tables of `idlewise machines`: all machines, and the states of one.
 
 use idlewise_sim::{Machine, MachineState, Power};
 
@@ -12,7 +12,7 @@ pub struct State<'a> {
     power: Power,
 }
 
-/// How a state is asked for, if the file says so.
+/// How a state is requested, if the machine file says so.
 fn entered_by(state: &MachineState) -> Option<String> {
     let mwait = state.mwait_hint.as_ref().map(|hint| format!("MWAIT {hint}"));
     let umwait = state.umwait_state.map(|umwait| format!("UMWAIT {}", umwait.as_str()));
@@ -30,7 +30,7 @@ fn state_names(machine: &Machine) -> Option<String> {
     (!names.is_empty()).then(|| names.join(" "))
 }
 
-/// The columns of the list of machines.
+/// Returns the columns of the list of machines.
 pub fn machine_columns() -> Vec<Column<Machine>> {
     type C = Column<Machine>;
     vec![
@@ -71,7 +71,7 @@ pub fn machine_columns() -> Vec<Column<Machine>> {
     ]
 }
 
-/// The columns of the states of one machine.
+/// Returns the columns of a machine's states.
 pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
     type C<'a> = Column<State<'a>>;
     vec![
@@ -126,12 +126,12 @@ pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
     ]
 }
 
-/// One row for each machine.
+/// Returns one row for each machine.
 pub fn machine_table(machines: &[Machine]) -> Table {
     Table::new("", &machine_columns(), machines)
 }
 
-/// One row for each state of a machine.
+/// Returns one row for each state of a machine.
 pub fn state_table(machine: &Machine) -> Table {
     let states = machine.states.iter().zip(machine.powers()).enumerate();
     let state = |(index, (state, power))| State { index, state, power };

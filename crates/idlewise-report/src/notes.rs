@@ -1,4 +1,4 @@
-//! The lines under a table: on what basis its numbers stand, and reasons to doubt them.
+//! The lines under a table: the bases of its numbers, and reasons to doubt them.
 
 use std::fmt::Write as _;
 
@@ -9,30 +9,30 @@ use serde_json::json;
 
 use crate::shown::shown_in_line;
 
-/// Something that a result shows, in a sentence.
+/// A finding, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Statement {
-    /// The log that it is about; `None` if it is about none or several.
+    /// The log it concerns; `None` if it is about none or several.
     pub log: Option<String>,
-    /// The machine that it is about; `None` if it is about none or several.
+    /// The machine it concerns; `None` if it is about none or several.
     pub machine: Option<String>,
     /// The sentence.
     pub text: String,
 }
 
 impl Statement {
-    /// A sentence about a log on a machine.
+    /// Makes a statement about a log on a machine.
     pub fn about(log: &str, machine: &str, text: String) -> Self {
         Statement { log: Some(log.to_owned()), machine: Some(machine.to_owned()), text }
     }
 
-    /// A sentence about no log or machine in particular.
+    /// Makes a statement about no particular log or machine.
     pub fn general(text: impl Into<String>) -> Self {
         Statement { log: None, machine: None, text: text.into() }
     }
 }
 
-/// A reason to distrust a result, as JSON has it.
+/// A reason to distrust a result, as in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CountedDoubt {
@@ -42,7 +42,7 @@ pub struct CountedDoubt {
     pub count: u64,
 }
 
-/// Basis and doubts of a result. Duplicates are merged, so every part of a computation may add its
+/// Bases and doubts of a result. Duplicates are merged, so every part of a computation may add its
 /// own.
 ///
 /// ```
@@ -69,7 +69,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Says on what basis some numbers stand; `what` names them.
+    /// Adds the basis of some numbers, which `what` names.
     pub fn basis(&mut self, basis: Basis, what: impl Into<String>) {
         let entry = (basis, what.into());
         if !self.bases.contains(&entry) {
@@ -77,7 +77,7 @@ impl Notes {
         }
     }
 
-    /// Adds a major reason to distrust the result, best with a next step.
+    /// Adds a major reason to distrust the result, ideally with a next step.
     pub fn doubt(&mut self, doubt: impl ToString) {
         self.ranked_doubt(Rank::Major, doubt);
     }
@@ -91,42 +91,42 @@ impl Notes {
         }
     }
 
-    /// Adds what a log's metadata or a recording says against itself.
+    /// Adds the doubts of a log's metadata or of a recording.
     pub fn doubts_of<'a>(&mut self, doubts: impl IntoIterator<Item = &'a Doubt>) {
         for doubt in doubts {
             self.ranked_doubt(doubt.rank(), doubt);
         }
     }
 
-    /// Whether the text has minor doubts too, instead of their number.
+    /// Sets whether the text lists minor doubts instead of counting them.
     #[must_use]
     pub fn showing_minor(self, shows_minor: bool) -> Self {
         Self { shows_minor, ..self }
     }
 
-    /// The doubts in the order they were first added, each with how often it was.
+    /// Returns the doubts in the order in which they were first added, each with its count.
     pub fn doubts(&self) -> impl Iterator<Item = (&str, u64)> {
         self.doubts.iter().map(|(doubt, _, count)| (doubt.as_str(), *count))
     }
 
-    /// What was said about basis, in order.
+    /// Returns the bases, in order.
     pub fn bases(&self) -> impl Iterator<Item = (Basis, &str)> {
         self.bases.iter().map(|(basis, what)| (*basis, what.as_str()))
     }
 
-    /// The bases for a JSON document.
+    /// Returns the bases for a JSON document.
     pub fn bases_json(&self) -> serde_json::Value {
         self.bases().map(|(basis, what)| json!({ "basis": basis.as_str(), "what": what })).collect()
     }
 
-    /// The doubts for a JSON document.
+    /// Returns the doubts for a JSON document.
     pub fn counted_doubts(&self) -> Vec<CountedDoubt> {
         self.doubts()
             .map(|(doubt, count)| CountedDoubt { doubt: doubt.to_owned(), count })
             .collect()
     }
 
-    /// The lines, wrapped at `width`; empty if there is nothing to say.
+    /// Returns the lines, wrapped at `width`; empty if there are none.
     pub fn to_text(&self, width: usize) -> String {
         let mut text = String::new();
         let sentences: Vec<String> = Basis::ALL
@@ -169,9 +169,9 @@ fn capitalized(word: &str) -> String {
     head.to_ascii_uppercase() + tail
 }
 
-/// Breaks `text` at spaces into lines of at most `width` characters, the second and later ones
-/// indented by `indent` spaces. A longer word stands alone. There is no newline at the end, and nothing
-/// in it drives a terminal.
+/// Wraps `text` at spaces into lines of at most `width` characters, indenting all but the first by
+/// `indent` spaces. A word that is too long gets its own line. The result does not end with a
+/// newline and contains nothing that controls a terminal.
 pub fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut wrapped = String::new();
     let mut line_width = 0;

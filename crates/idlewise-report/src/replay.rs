@@ -1,4 +1,4 @@
-//! What a replay says: its columns, its tables, and the sentences under them.
+//! The output of a replay: its columns, its tables, and the sentences under them.
 
 use idlewise_core::{STATE_COUNT_MAX, StateTable};
 use idlewise_sim::replay::{Delays, Tally};
@@ -7,7 +7,7 @@ use idlewise_sim::{CostModel, Price};
 use crate::columns::{GOVERNOR, LOG, MACHINE};
 use crate::{Column, Statement, Table, Value};
 
-/// λ in few characters.
+/// The price λ in few characters.
 pub(crate) fn short(price: Price) -> String {
     match price {
         Price::Free => "λ=0".to_owned(),
@@ -17,7 +17,7 @@ pub(crate) fn short(price: Price) -> String {
     }
 }
 
-/// How the oracle at this price is called.
+/// Returns the name of the oracle at this price.
 pub fn oracle_name(price: Price) -> String {
     format!("oracle {}", short(price))
 }
@@ -30,42 +30,42 @@ fn words(price: Price) -> String {
     }
 }
 
-/// What a governor is to the ranking.
+/// The role of a governor in the ranking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Takes part.
+    /// It is ranked.
     Governor,
-    /// Stands beside: no prediction at all.
+    /// Not ranked: a bound, which predicts nothing.
     Bound,
-    /// Stands beside: knows the future.
+    /// Not ranked: it knows the future.
     Oracle,
 }
 
-/// One governor on one machine over one log, or over several that were added up.
+/// The result of a governor on one machine, over one log or the sum of several.
 #[derive(Clone, Debug)]
 pub struct Outcome<'a> {
     /// The log's name.
     pub log: String,
     /// The machine's id.
     pub machine: String,
-    /// Names of the machine's states.
+    /// The names of the machine's states.
     pub state_names: &'a [String],
     /// The machine's states.
     pub states: StateTable,
-    /// What they cost.
+    /// The costs of the states.
     pub costs: &'a CostModel,
     /// The governor's name.
     pub governor: String,
-    /// What it is to the ranking.
+    /// Its role in the ranking.
     pub role: Role,
     /// What it did.
     pub tally: Tally,
-    /// The oracle's cost at each price that is reported.
+    /// The oracle's cost at each reported price.
     pub oracle_costs_uj: Vec<f64>,
 }
 
 impl Outcome<'_> {
-    /// Cost above the oracle's as a share of it, at the price of that index.
+    /// Returns the cost above the oracle's, divided by the oracle's, at the price with that index.
     pub fn regret(&self, price_index: usize, prices: &[Price]) -> Option<f64> {
         let price = prices.get(price_index)?;
         let least_uj = *self.oracle_costs_uj.get(price_index)?;
@@ -86,7 +86,7 @@ impl Outcome<'_> {
     }
 }
 
-/// An outcome with what several columns need of it.
+/// An outcome, with intermediate results that several columns use.
 pub struct Judged<'a> {
     outcome: &'a Outcome<'a>,
     tally: &'a Tally,
@@ -95,8 +95,8 @@ pub struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// A share of the decisions. The oracle's stays are whole gaps: the kernel's rule has nothing to say
-    /// about them.
+    /// A count as a share of the decisions. Absent for the oracle, whose stays are whole gaps, to
+    /// which the kernel's rule does not apply.
     fn judged(&self, count: fn(&Tally) -> u64) -> Value {
         let decisions = Some(self.tally.decision_count()).filter(|&count| count > 0);
         let is_judged = self.outcome.role != Role::Oracle;
@@ -115,7 +115,7 @@ fn fit_count(tally: &Tally) -> u64 {
 
 type C<'a> = Column<Judged<'a>>;
 
-/// The columns of a replay with some prices of latency.
+/// Returns the columns of a replay with some prices of latency.
 pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
     let mut columns = vec![
         C::new(LOG, |row| row.outcome.log.as_str().into()),
@@ -257,7 +257,7 @@ fn regret_column<'a>(price: Price) -> C<'a> {
     }
 }
 
-/// The governors that come nearest to the oracle and least near, on one log and machine.
+/// The governors nearest to and furthest from the oracle, on one log and machine.
 pub struct Extremes<'a> {
     nearest: &'a Outcome<'a>,
     furthest: &'a Outcome<'a>,
@@ -271,7 +271,7 @@ impl Extremes<'_> {
     }
 }
 
-/// The columns of the summary by log.
+/// Returns the columns of the summary by log.
 pub fn by_log_columns<'a>() -> Vec<Column<Extremes<'a>>> {
     type C<'a> = Column<Extremes<'a>>;
     vec![
@@ -301,8 +301,8 @@ pub fn by_log_columns<'a>() -> Vec<Column<Extremes<'a>>> {
     ]
 }
 
-/// One row for each outcome. Columns that say the same in every row of a single log and machine
-/// are for CSV and JSON; in text the title says it.
+/// Returns one row for each outcome. In text, columns that would be equal in all rows of a single
+/// log and machine are left out; the title has them. CSV and JSON keep them.
 pub fn replay_table(
     title: &str,
     outcomes: &[Outcome<'_>],
@@ -316,7 +316,7 @@ pub fn replay_table(
         .ranked_if(|index| outcomes[index].role == Role::Governor)
 }
 
-/// One row for each log and machine: which governor was nearest to the oracle, which furthest.
+/// Returns the governors nearest to and furthest from the oracle for each log and machine.
 pub fn by_log_table(title: &str, outcomes: &[Outcome<'_>], prices: &[Price]) -> Table {
     let price_index = reference_price(prices);
     let rows = groups(outcomes).filter_map(|group| {
@@ -326,17 +326,17 @@ pub fn by_log_table(title: &str, outcomes: &[Outcome<'_>], prices: &[Price]) -> 
     Table::new(title, &by_log_columns(), rows)
 }
 
-/// The price that sentences are about: the middle one.
+/// The price that the sentences use: the middle one.
 fn reference_price(prices: &[Price]) -> usize {
     prices.len() / 2
 }
 
-/// Outcomes of the same log and machine stand together.
+/// Groups outcomes by log and machine.
 fn groups<'o, 'a>(outcomes: &'o [Outcome<'a>]) -> impl Iterator<Item = &'o [Outcome<'a>]> {
     outcomes.chunk_by(|a, b| a.log == b.log && a.machine == b.machine)
 }
 
-/// The governors with the least and the most regret; none if there are fewer than two.
+/// The governors with the lowest and highest regret; `None` if there are fewer than two.
 fn extremes<'o, 'a>(
     group: &'o [Outcome<'a>],
     price_index: usize,
@@ -354,8 +354,8 @@ fn extremes<'o, 'a>(
     }
 }
 
-/// What the tables show, in a few sentences: worked out from the outcomes, which hold one group a
-/// log and machine. `pooled` are the same with all logs added up.
+/// Returns what the tables show, in a few sentences. `outcomes` has one group for each log and
+/// machine; `pooled` has the sums over all logs.
 pub fn findings(
     outcomes: &[Outcome<'_>],
     pooled: &[Outcome<'_>],
@@ -382,7 +382,7 @@ pub fn findings(
     sentences
 }
 
-/// Which governor lost most time to which state's exit, and where.
+/// The largest share of time that a governor lost to the exits of a state, and where.
 fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<Statement> {
     let losses = outcomes.iter().filter(|outcome| outcome.role == Role::Governor).flat_map(|o| {
         let states = (0..o.states.len().min(STATE_COUNT_MAX)).map(move |i| (o, i));
@@ -409,7 +409,7 @@ fn costliest_exits(outcomes: &[Outcome<'_>]) -> Option<Statement> {
     Some(Statement::about(&outcome.log, &outcome.machine, text))
 }
 
-/// What a variant (`menu+min`) changes against its base (`menu`), where most, and where not.
+/// What a variant (`menu+min`) changes compared with its base (`menu`), where most, and where not.
 fn variant_effects(outcomes: &[Outcome<'_>]) -> Vec<Statement> {
     let mut variants: Vec<&str> = Vec::new();
     for outcome in outcomes {
@@ -431,7 +431,7 @@ fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<Statement> 
         .filter_map(|group| {
             let named = |name: &str| group.iter().find(|outcome| outcome.governor == name);
             let (base, variant) = (named(base)?, named(variant)?);
-            // Without gaps there is nothing to change.
+            // Without gaps nothing can change.
             if base.tally.gap_count == 0 {
                 return None;
             }
@@ -456,7 +456,7 @@ fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<Statement> 
     let (base_uj, variant_uj) = (energy_uj(largest.base), energy_uj(largest.variant));
     let energy = match base_uj > 0.0 {
         true => format!(", energy {:+.1} %", (variant_uj / base_uj - 1.0) * 100.0),
-        // All gaps have no length.
+        // All gaps have length 0.
         false => String::new(),
     };
     let mut sentence = format!(
@@ -494,7 +494,7 @@ mod tests {
         StateTable::new(&[IdleState::POLL, IdleState::new(290_000, 800_000)]).unwrap()
     }
 
-    /// `c6_wakes` of ten wake events found C6, the others a polling CPU.
+    /// `c6_wakes` of ten wake events found the CPU in C6, the others found it polling.
     fn outcome<'a>(
         costs: &'a CostModel,
         names: &'a [String],

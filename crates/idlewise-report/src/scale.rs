@@ -1,14 +1,14 @@
-//! Which unit and how many decimals a column is printed with. One choice for a whole column, so
-//! that its numbers can be compared by looking at them.
+//! Chooses the unit and the number of decimals for a column. The whole column uses the same, so
+//! that its numbers can be compared at a glance.
 
 use crate::Unit;
 
-/// A unit to print in, and how many decimals.
+/// A unit and a number of decimals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
-    /// What the heading says; empty if there is nothing to say.
+    /// The unit in the heading; empty if there is none.
     pub unit: &'static str,
-    /// How many base units it holds.
+    /// How many base units it is.
     factor: f64,
     decimals: usize,
 }
@@ -16,13 +16,13 @@ pub(crate) struct Scale {
 /// More decimals than this are noise in a table.
 const DECIMALS_MAX: usize = 3;
 
-/// A smaller number than this wants a smaller unit.
+/// A smaller number needs a smaller unit.
 const LEAST: f64 = 1.0;
 
-/// A larger number than this wants a larger unit.
+/// A larger number needs a larger unit.
 const GREATEST: f64 = 100_000.0;
 
-/// Units to choose from, smallest first.
+/// The units to choose from, smallest first.
 fn units(unit: Unit) -> &'static [(&'static str, f64)] {
     match unit {
         Unit::Text => &[("", 1.0)],
@@ -37,11 +37,11 @@ fn units(unit: Unit) -> &'static [(&'static str, f64)] {
 }
 
 impl Scale {
-    /// The scale for a column's numbers.
+    /// Chooses the scale for a column's numbers.
     ///
-    /// The largest unit in which the greatest number is at least 1, then smaller ones while the
-    /// least is below 1 and the greatest stays below 100,000: whole numbers are easier to compare
-    /// than fractions. Counts stay whole up to 100,000.
+    /// It is the largest unit in which the greatest number is at least 1. Smaller units are used
+    /// while the least number is below 1 and the greatest stays below 100,000, because whole
+    /// numbers are easier to compare than fractions. Counts stay whole up to 100,000.
     pub(crate) fn new(unit: Unit, numbers: impl Iterator<Item = f64>) -> Self {
         let numbers: Vec<f64> = numbers.filter(|number| *number != 0.0).map(f64::abs).collect();
         let greatest = numbers.iter().copied().fold(0.0, f64::max);
@@ -66,7 +66,7 @@ impl Scale {
         } else if is_ratio {
             1
         } else {
-            // Three digits of the greatest number; of the least, one decimal tells it from zero.
+            // Three digits for the greatest number; one decimal to tell the least from zero.
             let of_greatest = 2 - digits_before_point(greatest / factor);
             let of_least = (1 - digits_before_point(least / factor)).min(1);
             usize::try_from(of_greatest.max(of_least)).unwrap_or(0).min(DECIMALS_MAX)
@@ -74,7 +74,7 @@ impl Scale {
         Scale { unit, factor, decimals }
     }
 
-    /// A number as text. Zero is `0`; one that would round to zero says that it is not.
+    /// Formats a number. Zero is `0`; a number that would round to zero is marked as not zero.
     pub(crate) fn print(&self, number: f64) -> String {
         if number == 0.0 {
             return "0".to_owned();

@@ -1,14 +1,14 @@
-//! Text that is not ours, made safe to show: names in recordings, doubts of mailed logs, titles of
-//! machines, file names, a compiler's words. A terminal obeys control characters, and characters
-//! that set the direction of writing let a line read as something else.
+//! Makes foreign text safe to show: names in recordings, doubts of shared logs, titles of machines,
+//! file names, compiler output. Control characters can control a terminal, and characters that set
+//! the writing direction can make a line read differently.
 //!
-//! Each such character becomes one visible character, so that widths stay as they are: control
-//! characters their picture (`␛`), all others `�`. JSON has escapes of its own, which lose nothing.
+//! Each such character is replaced by one visible character, so that widths stay the same: a
+//! control character by its picture (`␛`), others by `�`. JSON has its own, lossless escapes.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Text with nothing in it that drives a terminal. Newlines and tabs stay.
+/// Replaces everything in a text that could control a terminal. Newlines and tabs stay.
 ///
 /// ```
 /// use idlewise_report::shown;
@@ -20,13 +20,13 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     replaced(text, |c| !matches!(c, '\n' | '\t') && is_hidden(c))
 }
 
-/// The same in one line: a name with a newline in it must not look like two lines of ours.
+/// Like [`shown`], for one line: a newline in a name must not look like a second line of ours.
 pub fn shown_in_line(text: &str) -> Cow<'_, str> {
     replaced(text, is_hidden)
 }
 
-/// A JSON document with everything escaped that [`shown`] would replace. Such characters stand only
-/// in its strings, so it means the same.
+/// Escapes in a JSON document everything that [`shown`] would replace. Such characters occur only
+/// in strings, so the meaning does not change.
 ///
 /// ```
 /// use idlewise_report::json_shown;
@@ -34,7 +34,7 @@ pub fn shown_in_line(text: &str) -> Cow<'_, str> {
 /// assert_eq!(json_shown("[\"a\u{9b}2J\"]"), r#"["a\u009b2J"]"#);
 /// ```
 pub fn json_shown(document: &str) -> Cow<'_, str> {
-    // The document's own newlines are control characters too; those of its strings are escaped.
+    // The document's own newlines are control characters too; those in strings are already escaped.
     let is_raw = |c| c != '\n' && is_hidden(c);
     if !may_be_hidden(document) || !document.contains(is_raw) {
         return Cow::Borrowed(document);
@@ -59,12 +59,12 @@ fn replaced(text: &str, is_replaced: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(|c| if is_replaced(c) { picture(c) } else { c }).collect())
 }
 
-/// Whether a text is worth a second look. Nearly all text is ASCII without control characters.
+/// Whether a text needs a closer look. Nearly all text is ASCII without control characters.
 fn may_be_hidden(text: &str) -> bool {
     text.bytes().any(|byte| !matches!(byte, b' '..=b'~'))
 }
 
-/// Whether a terminal obeys a character instead of showing it, or shows nothing at all.
+/// Whether a terminal interprets a character or shows nothing for it.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -1,4 +1,4 @@
-//! What a simulated run says: its columns and tables.
+//! The output of a simulated run: its columns and tables.
 
 use idlewise_sim::replay::{Delays, StateTally};
 use idlewise_sim::simulate::Report;
@@ -6,21 +6,21 @@ use idlewise_sim::simulate::Report;
 use crate::columns::{GOVERNOR, STATE};
 use crate::{Column, Table, Value};
 
-/// A governor's run.
+/// The run of a governor.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     governor: &'a str,
     report: &'a Report,
 }
 
-/// What a workload timed in a run.
+/// A time span that a workload measured in a run.
 pub struct Span<'a> {
     name: &'a str,
     governor: &'a str,
     spans: &'a Delays,
 }
 
-/// What became of a state in a run.
+/// A state in a run.
 pub struct State<'a> {
     run: Run<'a>,
     index: usize,
@@ -42,7 +42,7 @@ fn runs(runs: &[(String, Report)]) -> impl Iterator<Item = Run<'_>> {
     runs.iter().map(|(governor, report)| Run { governor, report })
 }
 
-/// As a share of the time of all CPUs.
+/// A time as a share of the time of all CPUs.
 fn of_cpus(report: &Report, ns: u64) -> Value {
     (ns as f64 / (report.cpu_count * report.duration_ns).max(1) as f64).into()
 }
@@ -52,7 +52,7 @@ fn sender_mean_ns(report: &Report) -> Option<f64> {
     (ipis.requested_count > 0).then(|| ipis.sender_ns as f64 / ipis.requested_count as f64)
 }
 
-/// The columns of the table of runs.
+/// Returns the columns of the table of runs.
 pub fn run_columns<'a>() -> Vec<Column<Run<'a>>> {
     type C<'a> = Column<Run<'a>>;
     vec![
@@ -151,7 +151,7 @@ pub fn run_columns<'a>() -> Vec<Column<Run<'a>>> {
     ]
 }
 
-/// The columns of the table of spans.
+/// Returns the columns of the table of spans.
 pub fn span_columns<'a>() -> Vec<Column<Span<'a>>> {
     type C<'a> = Column<Span<'a>>;
     vec![
@@ -173,7 +173,7 @@ pub fn span_columns<'a>() -> Vec<Column<Span<'a>>> {
     ]
 }
 
-/// The columns of the table of states.
+/// Returns the columns of the table of states.
 pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
     type C<'a> = Column<State<'a>>;
     vec![
@@ -210,12 +210,12 @@ pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
     ]
 }
 
-/// One row for each governor's run.
+/// Returns one row for each governor's run.
 pub fn run_table(title: &str, reports: &[(String, Report)]) -> Table {
     Table::new(title, &run_columns(), runs(reports))
 }
 
-/// Percentiles of what the workload timed; spans first, so that governors stand side by side.
+/// Returns percentiles of the workload's spans, sorted by span so that governors are adjacent.
 pub fn span_table(reports: &[(String, Report)]) -> Table {
     let names = reports.iter().flat_map(|(_, report)| report.metrics.all_spans());
     let mut names: Vec<&str> = names.map(|(name, _)| name).collect();
@@ -230,7 +230,7 @@ pub fn span_table(reports: &[(String, Report)]) -> Table {
     Table::new("", &span_columns(), spans)
 }
 
-/// What became of each state.
+/// Returns a row for each state.
 pub fn state_table(state_names: &[String], reports: &[(String, Report)]) -> Table {
     let states = runs(reports).flat_map(|run| {
         let names = state_names.iter().enumerate();

@@ -1,5 +1,5 @@
-//! A table of values under defined columns, and its two complete forms: CSV and JSON, with column
-//! ids as names and base units. `text.rs` has the form for people.
+//! A table of values under defined columns, and its complete forms: CSV and JSON, with column ids
+//! and base units. `text.rs` has the form for people.
 
 use std::borrow::Borrow;
 
@@ -12,18 +12,18 @@ use crate::{Heading, TextStyle};
 /// One cell.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Nothing is known; not zero.
+    /// An unknown value, which is not zero.
     Absent,
-    /// Words.
+    /// Text.
     Text(String),
     /// A whole number in the column's base unit.
     Count(u64),
-    /// Any number in the column's base unit. One that is not finite counts as absent.
+    /// Any number in the column's base unit. A number that is not finite counts as absent.
     Real(f64),
 }
 
 impl Value {
-    /// The number, none for words and for what is absent.
+    /// The number; `None` for text and absent values.
     pub(crate) fn number(&self) -> Option<f64> {
         match self {
             Value::Count(count) => Some(*count as f64),
@@ -32,7 +32,7 @@ impl Value {
         }
     }
 
-    /// As CSV has it.
+    /// The value as a CSV field.
     pub(crate) fn to_field(&self) -> String {
         match self {
             Value::Text(text) => shown_in_line(text).into_owned(),
@@ -92,7 +92,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The values of an item.
+    /// The row of an item.
     pub(crate) fn of<Item>(columns: &[Column<Item>], item: &Item) -> Self {
         let values = columns.iter().map(|column| (column.value)(item)).collect();
         Row { values, is_ranked: true }
@@ -125,7 +125,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with a line for each item. The title is a line above the text form; it may be empty.
+    /// Makes a table with a row for each item. The title, which may be empty, is for the text form.
     pub fn new<Item, Held: Borrow<Item>>(
         title: impl Into<String>,
         columns: &[Column<Item>],
@@ -135,7 +135,7 @@ impl Table {
         Table::of_rows(title, columns, rows)
     }
 
-    /// A table of rows that were made of such columns.
+    /// Makes a table from rows with these columns.
     pub(crate) fn of_rows<Item>(
         title: impl Into<String>,
         columns: &[Column<Item>],
@@ -144,13 +144,13 @@ impl Table {
         Table { title: title.into(), columns: headings(columns), rows: rows.collect() }
     }
 
-    /// The same table without best values: what its rows say is not to be compared.
+    /// Marks no best values, for rows that should not be compared.
     #[must_use]
     pub fn unranked(self) -> Self {
         self.ranked_if(|_| false)
     }
 
-    /// The same table, in which rows that are not to be ranked, by their place, are never the best.
+    /// Excludes rows from the ranking, by index. They are never marked as the best.
     #[must_use]
     pub fn ranked_if(mut self, is_ranked: impl Fn(usize) -> bool) -> Self {
         for (index, row) in self.rows.iter_mut().enumerate() {
@@ -159,10 +159,10 @@ impl Table {
         self
     }
 
-    /// The same table with these columns alone, in this order.
+    /// Keeps only these columns, in this order.
     ///
     /// # Panics
-    /// If it has no column of that id.
+    /// Panics if there is no column with such an id.
     #[must_use]
     pub fn select(mut self, ids: &[&str]) -> Self {
         let place = |id: &&str| self.columns.iter().position(|column| column.id == *id);
@@ -174,19 +174,19 @@ impl Table {
         self
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn row_count(&self) -> usize {
         self.rows.len()
     }
 
-    /// The form for people; see [`TextStyle`]. Every line ends in a newline.
+    /// Returns the form for people; see [`TextStyle`]. Every line ends with a newline.
     pub fn to_text(&self, style: &TextStyle) -> String {
         crate::text::table_text(self, style)
     }
 
-    /// All columns as CSV: ids in the first line, base units, an empty field for what is absent. A
-    /// row is a line, and words are as they are shown: what names a row may be foreign, and CSV has
-    /// no escapes. JSON has them, and the words as they are.
+    /// Returns all columns as CSV: ids in the first line, base units, empty fields for absent
+    /// values. Each row is one line. Text may be foreign and CSV has no escapes, so it is made safe
+    /// as on screen. JSON has escapes and keeps the text unchanged.
     pub fn to_csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
         let ids = self.columns.iter().map(|column| column.id.to_owned());
@@ -198,8 +198,8 @@ impl Table {
         String::from_utf8(bytes).expect("strings were written")
     }
 
-    /// All columns as JSON: an array of objects, ids as keys in column order, base units, `null`
-    /// for what is absent. `Table` is also `Serialize`, to stand inside another document.
+    /// Returns all columns as JSON: an array of objects with ids as keys in column order, base
+    /// units, and `null` for absent values. `Table` is also `Serialize`, to be part of a document.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("keys are strings");
         text.push('\n');

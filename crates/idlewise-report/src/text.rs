@@ -12,9 +12,9 @@
 //! Not shown at this width: stays that fit, note (--json and --csv have all).
 //! ```
 //!
-//! A table that is too wide has its longest texts cut with `…`; if that is not enough, it gives up
-//! columns by [`Priority`], the rightmost first. A detail that no row has is not shown at all. The best value of a column has a trailing `*`; a column whose ranked rows
-//! all say the same has no best.
+//! In a table that is too wide, the longest texts are cut with `…`. If that is not enough, columns
+//! are dropped by [`Priority`], the rightmost first. A detail that no row has is not shown. The
+//! best value of a column has a trailing `*`; if all ranked rows are equal there is no best.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -24,10 +24,10 @@ use crate::scale::Scale;
 use crate::shown::shown_in_line;
 use crate::table::{Row, Table, Value};
 
-/// How wide a table may be if nobody says otherwise.
+/// The default width of a table.
 pub const WIDTH_DEFAULT: usize = 100;
 
-/// Words are not cut below this width to save a column of the answer.
+/// Text is not cut below this width to keep a column of the answer.
 const TEXT_WIDTH_MIN: usize = 12;
 
 const GAP: &str = "  ";
@@ -35,14 +35,14 @@ const GAP: &str = "  ";
 /// How to print a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextStyle {
-    /// The longest line allowed, in characters.
+    /// The maximum length of a line, in characters.
     pub width: usize,
-    /// Whether the best values are coloured too.
+    /// Whether to colour the best values as well.
     pub colour: bool,
 }
 
 impl Default for TextStyle {
-    /// [`WIDTH_DEFAULT`], no colour.
+    /// The width is [`WIDTH_DEFAULT`]; no colour.
     fn default() -> Self {
         TextStyle { width: WIDTH_DEFAULT, colour: false }
     }
@@ -58,17 +58,17 @@ impl TextStyle {
     }
 }
 
-/// A column on its way to text.
+/// The layout of a column.
 struct Layout {
     column: Heading,
     unit: &'static str,
     cells: Vec<String>,
     is_best: Vec<bool>,
-    /// One if any value is marked: the others then leave room for the mark.
+    /// 1 if any value is marked, because the others must leave room for the mark.
     mark_width: usize,
-    /// What the longest cell needs.
+    /// The width of the longest cell.
     natural_width: usize,
-    /// What it gets.
+    /// The width that it gets.
     width: usize,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn table_text(table: &Table, style: &TextStyle) -> String {
     text
 }
 
-/// Whether a column is a detail that no row has: then there is nothing to leave out either.
+/// Whether a column is a detail that no row has. It is not listed as dropped.
 fn is_empty_detail(table: &Table, index: usize) -> bool {
     table.columns[index].priority == Priority::Detail
         && !table.rows.is_empty()
@@ -128,12 +128,12 @@ impl Layout {
     }
 
     fn pad(&self, text: &str) -> String {
-        // By hand: a width in a format string has 16 bits, and a log's text may be longer.
+        // Not with a format string: its width has 16 bits, and a log's text may be longer.
         let padding = " ".repeat(self.width.saturating_sub(chars(text)));
         if self.is_text() { format!("{text}{padding}") } else { format!("{padding}{text}") }
     }
 
-    /// A cell at the column's width. Colour comes after padding: escapes have no width.
+    /// A cell, padded to the column's width. Colour is added last, because escapes have no width.
     fn cell(&self, row: usize, colour: bool) -> String {
         let mut text = shorten(&self.cells[row], self.width - self.mark_width);
         if self.mark_width == 0 {
@@ -144,7 +144,7 @@ impl Layout {
         if colour && self.is_best[row] { format!("\u{1b}[1;32m{padded}\u{1b}[0m") } else { padded }
     }
 
-    /// A heading or unit, over the digits rather than over the mark.
+    /// A heading or unit, aligned with the digits rather than with the mark.
     fn head(&self, text: &str) -> String {
         let has_room = chars(text) + self.mark_width <= self.width;
         if self.mark_width == 1 && !self.is_text() && has_room {
@@ -154,7 +154,7 @@ impl Layout {
     }
 }
 
-/// Which rows hold the best value of a column. None do if there is nothing to choose.
+/// Which rows have the best value of a column. None if all are equal.
 fn best(table: &Table, index: usize) -> Vec<bool> {
     let number = |row: &Row| row.values[index].number().filter(|_| row.is_ranked);
     let ranked = || table.rows.iter().filter_map(number);
@@ -168,7 +168,7 @@ fn best(table: &Table, index: usize) -> Vec<bool> {
     table.rows.iter().map(|row| best.is_some() && number(row) == best).collect()
 }
 
-/// Makes the columns fit and returns the headings of those that had to go, in their order.
+/// Makes the columns fit, and returns the headings of those that were dropped, in order.
 fn fit(layouts: &mut Vec<Layout>, width: usize) -> Vec<&'static str> {
     let mut hidden: Vec<(usize, &'static str)> = Vec::new();
     let mut places: Vec<usize> = (0..layouts.len()).collect();
@@ -189,7 +189,7 @@ fn fit(layouts: &mut Vec<Layout>, width: usize) -> Vec<&'static str> {
     hidden.into_iter().map(|(_, heading)| heading).collect()
 }
 
-/// Narrows the widest column of words, step by step, until the table fits or no words can be cut.
+/// Narrows the widest text column step by step until the table fits or no text can be cut.
 fn shrink(layouts: &mut [Layout], width: usize) {
     for layout in layouts.iter_mut() {
         layout.width = layout.natural_width;
@@ -208,7 +208,7 @@ fn total_width(layouts: &[Layout]) -> usize {
     layouts.iter().map(|layout| layout.width).sum::<usize>() + gaps
 }
 
-/// Headings from below: unit line at the bottom, words of short headings next to it.
+/// Aligns headings at the bottom: the unit in the last line, and short headings just above it.
 fn write_headings(text: &mut String, layouts: &[Layout]) {
     let stacks: Vec<Vec<String>> = layouts
         .iter()

@@ -1,15 +1,15 @@
-//! What `idlewise measure timer` says: for each CPU and idle state the interrupt latency, from when a
-//! timer of the CPU's own was due to its handler, on a line (the figure of Bityutskiy's patch of 2023:
+//! The output of `idlewise measure timer`: for each CPU and idle state a line with the interrupt
+//! latency, from a timer's expiry to its handler on the same CPU (as in Bityutskiy's patch of 2023:
 //! median and 99th percentile).
 
 use crate::Table;
 use crate::columns::Column;
 use crate::forced::{ForcedState, InForcedState, SortedSpans};
 
-/// What was measured of one CPU's timers out of one state.
+/// The measurements of one CPU's timers in one state.
 #[derive(Clone, Debug)]
 pub struct TimerFigures {
-    /// Which CPU, and which state.
+    /// The CPU and the state.
     pub forced: ForcedState,
     /// Interrupt latencies in nanoseconds.
     pub interrupts_ns: SortedSpans,
@@ -22,7 +22,7 @@ impl InForcedState for TimerFigures {
 }
 
 impl TimerFigures {
-    /// The 99th percentile as a share of the table's exit latency, if the CPU was in the forced state.
+    /// The 99th percentile divided by the table's exit latency, if the CPU was in the forced state.
     fn of_table_ratio(&self) -> Option<f64> {
         self.forced.of_table_ratio(self.interrupts_ns.percentile(9900))
     }
@@ -30,7 +30,7 @@ impl TimerFigures {
 
 type C = Column<TimerFigures>;
 
-/// The columns of `idlewise measure timer`.
+/// Returns the columns of `idlewise measure timer`.
 pub fn columns() -> Vec<C> {
     vec![
         TimerFigures::target_column("The CPU whose timers they were."),
@@ -79,7 +79,7 @@ pub fn columns() -> Vec<C> {
     ]
 }
 
-/// A line for each CPU and state.
+/// Returns a line for each CPU and state.
 pub fn measure_timer_table(title: &str, all: &[TimerFigures]) -> Table {
     Table::new(title, &columns(), all)
 }

@@ -1,4 +1,4 @@
-//! What `idlewise validate` found, check by check.
+//! The result of `idlewise validate`, check by check.
 
 use idlewise_trace::validate::Finding;
 
@@ -6,7 +6,7 @@ use crate::{Column, Table};
 
 type C = Column<Finding>;
 
-/// The columns of `idlewise validate`.
+/// Returns the columns of `idlewise validate`.
 pub fn columns() -> Vec<C> {
     vec![
         C::text("check", "check", "What is checked.", |row| row.check.name().into()).key(),
@@ -41,7 +41,7 @@ pub fn columns() -> Vec<C> {
     ]
 }
 
-/// A line for each check.
+/// Returns a line for each check.
 pub fn validate_table(findings: &[Finding]) -> Table {
     Table::new("", &columns(), findings)
 }

@@ -1,4 +1,4 @@
-//! `idlewise anonymize`: a log that can be mailed around.
+//! `idlewise anonymize`: makes a log that can be shared.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::screen::{self, Screen};
 use crate::unpack::Unpacking;
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -67,11 +67,11 @@ pub struct Anonymize {
 }
 
 impl Anonymize {
-    /// Writes the log and says what was dropped and what remains.
+    /// Writes the log, and prints what was dropped and what remains.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let keep: Vec<Field> =
             self.keep.iter().map(|name| field(name)).collect::<Result<_, _>>()?;
-        // Before hours of reading, not after.
+        // Fail before hours of reading, not after.
         let output = output::create(&self.output, self.force, &[&self.log])?;
         let report = output::report_of(&output);
         let named = NamedLog::open(&self.log, self.unpacking)?;
@@ -139,7 +139,7 @@ impl Anonymize {
     }
 }
 
-/// Calls `take` with the gaps of a log in order, those of one CPU at a time.
+/// Calls `take` with the gaps of a log in order, one CPU at a time.
 fn each_run(
     log: &IdleLog,
     bar: &Progress,

@@ -22,7 +22,7 @@ use crate::screen;
 use crate::threads;
 use crate::replay_arguments::{ALL_LOGS, ReplayTarget, ReplayArguments, title};
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -65,7 +65,7 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// Compares and prints.
+    /// Compares the governors and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
         threads::start();
         let choices = self.choices()?;
@@ -80,7 +80,7 @@ impl Diff {
     }
 
     fn choices(&self) -> Result<[Choice; 2], Failure> {
-        // The released rule and the one proposed for it.
+        // The released rule, and the one proposed to replace it.
         let choices = self.governors.choices_or(&["menu", "menu+min"])?;
         <[Choice; 2]>::try_from(choices).map_err(|choices| match &choices[..] {
             [_, _, third, ..] => Failure::new(format_args!(
@@ -96,7 +96,7 @@ impl Diff {
         })
     }
 
-    /// For each log and machine, in that order.
+    /// The differences for each log and machine, in that order.
     fn differences<'a>(
         &self,
         logs: &[NamedLog],
@@ -138,7 +138,7 @@ impl Diff {
             pairs.iter_mut().for_each(|pair| pair.replay(gaps));
         };
         let finish = |pairs: Vec<Pair>| pairs.into_iter().map(Pair::into_diff).collect::<Vec<_>>();
-        // A log without gaps has no CPUs, and its differences are none.
+        // A log without gaps has no CPUs, and therefore no differences.
         let mut diffs = finish(make());
         let cpu = PerCpu { make: &make, take: &take, finish: &finish };
         let mut merge = |of_cpu: Vec<_>| {
@@ -232,7 +232,7 @@ impl Diff {
     }
 }
 
-/// All logs added up, for each machine.
+/// The sum over all logs, for each machine.
 fn pool<'a>(differences: &[Difference<'a>], targets: &[ReplayTarget]) -> Vec<Difference<'a>> {
     let of = |target: &ReplayTarget| {
         let mut parts = differences.iter().filter(|d| d.machine == target.machine.id);

@@ -1,4 +1,4 @@
-//! `idlewise generate`: manual pages and shell completions, from the definition of the command line.
+//! `idlewise generate`: manual pages and completions, from the definition of the command line.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ enum What {
 }
 
 impl Generate {
-    /// Generates what was asked for.
+    /// Generates what was requested.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut command = help::command();
         command.build();
@@ -65,7 +65,7 @@ impl Generate {
     }
 }
 
-/// The pages of a command and of all below it.
+/// Writes the pages of a command and all its subcommands.
 fn write_pages(command: &clap::Command, folder: &Path, force: bool) -> Result<(), Failure> {
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let page = clap_mangen::Man::new(command.clone())

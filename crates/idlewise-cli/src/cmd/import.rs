@@ -1,4 +1,4 @@
-//! `idlewise import`: a recording becomes an idle log.
+//! `idlewise import`: turns a recording into an idle log.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::output;
 use crate::screen;
 use crate::unpack::Unpacking;
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -97,14 +97,14 @@ pub struct Import {
     json: bool,
 }
 
-/// The formats' names, each with what it is in the long help.
+/// The formats' names, each with its description for the long help.
 fn format_parser() -> PossibleValuesParser {
     let formats = import::formats();
     PossibleValuesParser::new(formats.map(|(name, what)| PossibleValue::new(name).help(what)))
 }
 
 impl Import {
-    /// Converts, and says what became of it.
+    /// Converts the recording and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let recorded = self.recorded()?;
         let output = match self.output {
@@ -120,7 +120,7 @@ impl Import {
         let others = [self.formats_from.as_deref(), Some(Path::new(machine))];
         let inputs: Vec<&Path> =
             [&*self.file].into_iter().chain(others.into_iter().flatten()).collect();
-        // Before hours of reading, not after.
+        // Fail before hours of reading, not after.
         let file = output::create(&output, self.force, &inputs)?;
         let report = output::report_of(&file);
         let (metadata, byte_count) = input::import(&self.file, file, &reading, &recorded)?;

@@ -1,4 +1,4 @@
-//! `idlewise info`: what an idle log holds and how far it can be trusted.
+//! `idlewise info`: what an idle log contains, and how far it can be trusted.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::input::NamedLog;
 use crate::screen;
 use crate::unpack::Unpacking;
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\

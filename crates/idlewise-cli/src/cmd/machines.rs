@@ -1,4 +1,4 @@
-//! `idlewise machines`: which machines come with idlewise, and what is known about one.
+//! `idlewise machines`: the machines that come with idlewise, and what is known about each.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::bundled;
 use crate::error::Failure;
 use crate::screen;
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -51,7 +51,7 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// Prints the list, or one machine.
+    /// Prints the list or one machine.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let style = TextStyle::for_stdout();
         let mut out = screen::stdout();
@@ -76,7 +76,7 @@ impl Machines {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The machine that was named exactly, or whose file was given.
+    /// The machine that was named exactly or given as a file.
     fn one_machine(&self) -> Result<Option<Machine>, Failure> {
         match self.name.as_deref() {
             Some(name) if bundled::is_path(name) => bundled::machine(name).map(Some),
@@ -84,7 +84,7 @@ impl Machines {
         }
     }
 
-    /// The machines with the name in their id or title; all if none was given.
+    /// The machines whose id or title contains the name; all if none was given.
     fn matching(&self) -> Result<Vec<Machine>, Failure> {
         let mut machines: Vec<Machine> = idlewise_machine::bundled_machines().collect();
         if let Some(name) = &self.name {
@@ -143,7 +143,7 @@ fn machine_text(machine: &Machine, style: &TextStyle) -> String {
     };
     list("Power domains above the core", domain_words(machine));
     list("Facts", machine.quirks.clone());
-    // All of them: the machine is the subject, and nothing is judged.
+    // All doubts: here the machine is the subject, and nothing is judged.
     let mut notes = Notes::default();
     for doubt in machine.doubts() {
         notes.doubt(doubt);
@@ -196,7 +196,7 @@ fn power_words(power: Power, figure: Option<PowerFigure<'_>>) -> String {
     format!("{} mW{khz}, {}{source}", power.mw, power.basis)
 }
 
-/// The sources of published powers, each with the states that it gives.
+/// The sources of published powers, each with its states.
 fn power_sources(states: &[MachineState]) -> Vec<(&str, Vec<&str>)> {
     let mut sources: Vec<(&str, Vec<&str>)> = Vec::new();
     for state in states {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::error::Failure;
 use crate::signals;
 
-/// Makes of one list the modules, [`Command`], [`GROUPS`] and the dispatch.
+/// Generates the modules, [`Command`], [`GROUPS`] and the dispatch from one list.
 macro_rules! subcommands {
     ($($group:literal { $($(#[$attribute:meta])* $file:ident: $name:ident,)* })*) => {
         $($($(#[$attribute])* mod $file;)*)*
@@ -19,7 +19,7 @@ macro_rules! subcommands {
             PluginWorker(plugin_worker::PluginWorker),
         }
 
-        /// The groups of `idlewise --help`: what one wants, and the subcommands for it.
+        /// The groups of `idlewise --help`: a purpose, and the subcommands for it.
         pub const GROUPS: &[(&str, &[&str])] = &[
             $(($group, &[$($(#[$attribute])* stringify!($file),)*]),)*
         ];
@@ -67,9 +67,9 @@ subcommands! {
 /// Runs one subcommand.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        // It has no files, and must not be able to do much.
+        // The worker opens no files, and must not have more rights than it needs.
         Command::PluginWorker(_) => {}
-        // They have more to put right than files, and wait for signals themselves.
+        // They must also restore settings of the machine, so they handle signals themselves.
         Command::Record(_) | Command::Measure(_) => signals::fail_at_size_limits()?,
         _ => {
             signals::fail_at_size_limits()?;

@@ -1,5 +1,5 @@
-//! `idlewise plugin-worker`: not for users. idlewise starts itself this way to run a governor's file
-//! in a process of its own (`idlewise-plugin`).
+//! `idlewise plugin-worker`: not for users. idlewise starts itself this way to run a governor from
+//! a file in a separate process (`idlewise-plugin`).
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ pub struct PluginWorker {
 }
 
 impl PluginWorker {
-    /// Serves until the other idlewise has enough.
+    /// Serves requests until the parent closes the connection.
     pub fn run(self) -> Result<ExitCode, Failure> {
         idlewise_plugin::serve(!self.unconfined).map_err(|error| {
             Failure::new(format_args!("plugin-worker is started by idlewise itself: {error}"))

@@ -1,4 +1,4 @@
-//! `idlewise record`: this machine's idle events become a trace.dat.
+//! `idlewise record`: records this machine's idle events as a trace.dat.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::screen::{self, Screen, say};
 use crate::signals::Signals;
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -81,7 +81,7 @@ pub struct Record {
     command: Vec<OsString>,
 }
 
-/// Longer than any machine runs, and far from where times overflow.
+/// Longer than any machine runs, and far from overflowing times.
 const SECONDS_MAX: f64 = 1e9;
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -93,7 +93,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// How often to look whether all is well, and to say so.
+/// How often to check for errors and report progress.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What ended a recording.
@@ -104,14 +104,14 @@ enum End {
 }
 
 impl Record {
-    /// Records, writes the file, and says what is in it.
+    /// Records, writes the file, and prints what it contains.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let root = Root::live();
         let words: Vec<_> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
         let machine = note(&root, words.join(" "));
         let output = output::create_private(&self.output, self.force)?;
         let report = output::report_of(&output);
-        // Before there is an instance that a signal could leave behind.
+        // Catch signals before creating an instance that a signal could leave behind.
         let mut signals = Signals::catch()?;
         let recording = Recording::start(&root, output, self.buffer_kb)?;
         self.say_begin(&recording);
@@ -124,13 +124,13 @@ impl Record {
             bar.set(done);
         })?;
         bar.finish();
-        // The command's status is passed on, whatever becomes of what we say.
+        // The command's status is passed on even if the summary could not be printed.
         let said = self.say_end(report, &summary);
         let status = match (end, &mut child) {
             (End::Command(status), _) => status,
             (End::Time, Some(child)) => child.wait()?,
             (End::Signal, Some(child)) => {
-                // Ctrl-c reached it too, a SIGTERM to us did not.
+                // The child received ctrl-c as well, but not a SIGTERM that was sent to us.
                 let process = rustix::process::Pid::from_child(child);
                 let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
                 child.wait()?;
@@ -152,7 +152,7 @@ impl Record {
         })
     }
 
-    /// Waits for the end, and says how it goes.
+    /// Waits for the end and reports progress.
     fn watch(
         &self,
         root: &Root,
@@ -216,7 +216,7 @@ impl Record {
         }
     }
 
-    /// On standard error, so that the command's own output stays whole; JSON on standard output.
+    /// Prints text to standard error, apart from the command's own output; JSON to standard output.
     fn say_end(&self, report: fn() -> Screen, summary: &RecordingSummary) -> Result<(), Failure> {
         if let Some(instance) = &summary.left_instance {
             say(format_args!(
@@ -251,7 +251,7 @@ impl Record {
     }
 }
 
-/// A command's exit status, as a shell gives it.
+/// A command's exit status, as a shell reports it.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
@@ -286,7 +286,7 @@ impl Follow {
         let entry_counts = self.counters.entry_counts();
         let seconds = self.at.elapsed().as_secs_f64().max(1e-3);
         self.at = Instant::now();
-        // A CPU that goes offline takes its counts with it.
+        // If a CPU goes offline, its counts are missing.
         let new: Vec<u64> = entry_counts
             .iter()
             .zip(&self.entry_counts)

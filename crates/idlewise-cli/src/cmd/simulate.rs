@@ -1,4 +1,4 @@
-//! `idlewise simulate`: a workload on a simulated machine.
+//! `idlewise simulate`: runs a workload on a simulated machine.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -28,15 +28,15 @@ use crate::screen::{self, Screen};
 use crate::threads;
 use crate::unpack::Unpacking;
 
-/// Simulated time if the user says nothing.
+/// The default simulated time.
 const DURATION_DEFAULT_MS: u64 = 1_000;
-/// A year of simulated milliseconds would not end either.
+/// A year. A longer simulation would never end in practice.
 const DURATION_MAX_MS: u64 = 31_536_000_000;
 
-/// What a log's driver is called if a simulated machine wrote it.
+/// The driver's name in a log written by a simulation.
 pub(super) const SIMULATED_DRIVER: &str = "simulated";
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -131,7 +131,7 @@ pub struct Simulate {
     json: bool,
 }
 
-/// Everything that was asked for, checked.
+/// The validated request.
 struct Request {
     machine: Machine,
     hardware: Hardware,
@@ -142,7 +142,7 @@ struct Request {
 }
 
 impl Simulate {
-    /// Simulates everything that was asked for and prints it.
+    /// Simulates everything that was requested, and prints it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         if self.list {
             screen::stdout().write_all(list().as_bytes())?;
@@ -150,7 +150,7 @@ impl Simulate {
         }
         threads::start();
         let plan = self.plan()?;
-        // Before minutes of simulating, not after.
+        // Fail before minutes of simulating, not after.
         let outputs = match &self.trace {
             Some(path) => Some(self.outputs(path)?),
             None => None,
@@ -187,8 +187,8 @@ impl Simulate {
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    /// The log of `--trace`, and the trace for Perfetto beside it. A pipe or a device has nothing
-    /// beside it.
+    /// The log of `--trace` and the Perfetto trace beside it. With a pipe or a device there is no
+    /// trace.
     fn outputs(&self, path: &Path) -> Result<(LogWriter, Option<OutputFile>), Failure> {
         let inputs =
             [&self.machine, &self.workload].map(|name| name.as_deref().unwrap_or_default());
@@ -269,7 +269,7 @@ impl Simulate {
         }
         let hz = hardware.hz.clamp(10, 10_000) as u32;
         let recorded = Recorded::new(&gaps, tick_period_ns(hz));
-        // The recording's CPUs, each a core of its own: whose sibling was whose, no log says.
+        // The recording's CPUs, each as its own core, because a log does not contain SMT siblings.
         hardware.package_count = 1;
         hardware.core_count = recorded.cpu_count().max(1) as u64;
         hardware.thread_count = 1;
@@ -306,7 +306,7 @@ impl Simulate {
         Ok(sum)
     }
 
-    /// Why a replay of the log may decide otherwise.
+    /// Why a replay of the log may decide differently.
     fn replay_doubts(&self, plan: &Request) -> Vec<Doubt> {
         let mut doubts = plan.hardware.replay_doubts();
         if !self.disabled.is_empty() {

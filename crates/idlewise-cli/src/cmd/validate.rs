@@ -1,4 +1,4 @@
-//! `idlewise validate`: may the numbers of a log be trusted?
+//! `idlewise validate`: checks whether a log can be trusted.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::screen;
 use crate::unpack::Unpacking;
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -112,7 +112,7 @@ fn verdict(named: &NamedLog, findings: &[Finding]) -> String {
     )
 }
 
-/// What the importer said when it made the log, and the share that proves its timers.
+/// The importer's doubts, and the share of timers that were rebuilt correctly.
 fn notes(shown: ShownDoubts, named: &NamedLog, findings: &[Finding]) -> Notes {
     let mut notes = shown.notes();
     let missing = named.log.missing_columns();

@@ -1,13 +1,13 @@
-//! Rows that no trace has. A stream changes its regime every few rows: timers that expire on time,
-//! periods that repeat, interrupts in bursts, times at the very edges that governors compare with,
-//! 32-bit overflows of microseconds, and plain noise. The same seed gives the same rows.
+//! Generates rows that no trace contains. A stream changes its regime every few rows: timers that
+//! expire on time, repeating periods, bursts of interrupts, times at the limits that governors
+//! compare with, 32-bit overflows of microseconds, and noise. The same seed gives the same rows.
 
 use idlewise_core::{DisabledMask, FAR_AWAY_NS, Governor, IdleState, SleepLength, StateTable};
 use idlewise_sim::decision_log::DecisionAnswer;
 
 use super::{DrivenGovernor, Row};
 
-/// A small fast generator (splitmix64): the same numbers everywhere.
+/// A small, fast generator (splitmix64) that gives the same numbers everywhere.
 #[derive(Clone, Debug)]
 struct Random(u64);
 
@@ -28,14 +28,14 @@ impl Random {
         self.below(count) == 0
     }
 
-    /// Of any magnitude up to `bits` bits.
+    /// A number of any magnitude up to `bits` bits.
     fn magnitude(&mut self, bits: u64) -> u64 {
         let bit_count = self.below(bits) + 1;
         self.next() >> (64 - bit_count)
     }
 }
 
-/// A table that no machine has.
+/// Returns a random table, unlike that of any machine.
 pub fn random_table(seed: u64) -> StateTable {
     let random = &mut Random(seed ^ 0x7461_626c);
     let mut times_ns: Vec<(u64, u64)> = (0..1 + random.below(10))
@@ -71,7 +71,7 @@ pub fn random_table(seed: u64) -> StateTable {
     StateTable::new(&states).expect("sorted, and only state 0 polls")
 }
 
-/// What one stretch of rows is like.
+/// The kind of a stretch of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Regime {
     TimersInTime,
@@ -97,12 +97,12 @@ const REGIMES: [Regime; 9] = [
     Regime::Noise,
 ];
 
-/// Nobody minds any latency, as the kernel says it.
+/// The kernel's value for no latency limit.
 const NO_LIMIT_NS: i64 = idlewise_core::NO_LATENCY_LIMIT_NS;
-/// Microseconds beyond this wrap in 32 bits.
+/// Microseconds beyond this overflow 32 bits.
 const WRAP_NS: u64 = 4_294_967_296_000;
 
-/// Makes rows for one table.
+/// Generates rows for a table.
 pub struct Generator {
     random: Random,
     states: StateTable,
@@ -120,7 +120,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Rows for a table at a tick; each seed has others.
+    /// Makes a generator for a table and a tick period. Each seed gives different rows.
     pub fn new(seed: u64, states: StateTable, tick_period_ns: u32) -> Self {
         let mut random = Random(seed);
         let clock_ns = 1_000_000_000 + random.magnitude(40);
@@ -141,8 +141,8 @@ impl Generator {
         }
     }
 
-    /// Makes `count` rows for `leader`, whose answers the feedback follows, and gives each to
-    /// `take` with the leader's side.
+    /// Makes `count` rows. The feedback follows the answers of `leader`. Each row is passed to
+    /// `take` with the leader's state.
     pub fn run(
         &mut self,
         count: u64,
@@ -194,7 +194,7 @@ impl Generator {
         self.tick_stopped = random.one_in(3);
     }
 
-    /// A time that a governor may compare with, or its neighbours.
+    /// A time that a governor may compare with, or one next to it.
     fn edge_ns(&mut self) -> u64 {
         let random = &mut self.random;
         let state = self.states.get(random.below(self.states.len() as u64) as usize);
@@ -211,7 +211,7 @@ impl Generator {
         (edge_ns + random.below(5)).saturating_sub(2)
     }
 
-    /// The next timer and how long the stay will be.
+    /// The next timer, and the length of the stay.
     fn lengths_ns(&mut self, index: u64) -> (i64, u64) {
         let random = &mut self.random;
         match self.regime {
@@ -263,7 +263,7 @@ impl Generator {
         }
     }
 
-    /// A row without its outcome; the stay that it will have is in `residency_ns`.
+    /// A row without its outcome. `residency_ns` has the length of the stay to come.
     fn question(&mut self, index: u64) -> Row {
         let (mut sleep_length_ns, stay_ns) = self.lengths_ns(index);
         let is_noise = self.regime == Regime::Noise;
@@ -312,7 +312,7 @@ impl Generator {
         }
     }
 
-    /// What became of the answer: mostly the state asked for, sometimes a refusal or another.
+    /// The outcome: usually the selected state is entered, sometimes it is refused or replaced.
     fn outcome(&mut self, question: Row, answer: &DecisionAnswer) -> Row {
         let is_noise = self.regime == Regime::Noise;
         let stay_ns = question.residency_ns;

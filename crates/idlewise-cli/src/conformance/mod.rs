@@ -1,12 +1,12 @@
-//! Comparing two governors decision by decision: our ports with the kernel's own C.
+//! Compares two governors decision by decision: our ports and the kernel's own C.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `row.rs` | one decision: what is asked and told, and both answers |
-//! | `generate.rs` | rows that no trace has: every edge that a governor compares with |
+//! | `row.rs` | one decision: its inputs, its feedback, and both answers |
+//! | `generate.rs` | rows that no trace contains: every limit that a governor compares with |
 //! | `pair.rs` | two governors in one replay |
-//! | `shrink.rs` | the shortest rows that show a difference |
-//! | `module.rs` | a test: our kernel module |
+//! | `shrink.rs` | the smallest set of rows that shows a difference |
+//! | `module.rs` | a test of our kernel module |
 
 mod generate;
 #[cfg(test)]

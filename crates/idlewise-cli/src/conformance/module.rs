@@ -1,6 +1,6 @@
-//! `kernel/idlewise_governor.c`, the file that is a kernel module, against the ports of menu and its
-//! variants in generated rows. Recordings and booted kernels compare them too, but no CPU in these ever
-//! idles for half an hour, as one in the rows does.
+//! Compares `kernel/idlewise_governor.c`, the kernel module's source file, with the ports of menu
+//! and its variants in generated rows. Recordings and booted kernels compare them too, but there no
+//! CPU is ever idle for half an hour, as in these rows.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn the_module_decides_by_each_rule_as_the_port_does() {
     let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel");
     let source = fs::read_to_string(kernel.join("idlewise_governor.c")).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    // The confined compiler reads what lies beside the file.
+    // The confined compiler can read files in the same folder.
     let header = "governor_symbols.h";
     fs::copy(kernel.join(header), folder.path().join(header)).unwrap();
     for (rule, port) in ["menu-6.12", "menu-6.12+min", "menu-6.12+safe-range"].iter().enumerate() {

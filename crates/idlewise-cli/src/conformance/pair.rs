@@ -1,25 +1,25 @@
-//! Two governors in one replay: ours decides, theirs is asked the same.
+//! Two governors in one replay. Ours decides; the other gets the same inputs.
 
 use idlewise_core::{Context, Decision, Device, Governor, Outcome};
 use idlewise_sim::decision_log::DecisionAnswer;
 
 use super::{DrivenGovernor, Row};
 
-/// Asks both and remembers the rows up to the first one in which they differ.
+/// Asks both, and keeps the rows up to the first in which they differ.
 pub struct Pair<'a> {
     ours: &'a mut dyn Governor,
     theirs: DrivenGovernor<'a>,
     pending: Option<(Row, bool)>,
-    /// What was asked and told so far.
+    /// Inputs and feedback so far.
     pub rows: Vec<Row>,
-    /// Whether the last of `rows` has different answers.
+    /// Whether the answers in the last of `rows` differ.
     pub differs: bool,
-    /// Decisions compared.
+    /// The number of decisions compared.
     pub decision_count: u64,
 }
 
 impl<'a> Pair<'a> {
-    /// Two governors without history.
+    /// Pairs two governors that have no history yet.
     pub fn new(ours: &'a mut dyn Governor, theirs: &'a mut dyn Governor) -> Self {
         let theirs = DrivenGovernor::new(theirs);
         Pair { ours, theirs, pending: None, rows: Vec::new(), differs: false, decision_count: 0 }

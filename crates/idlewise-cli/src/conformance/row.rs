@@ -1,12 +1,12 @@
-//! One decision: what is asked and told, and what a governor answers.
+//! One decision: the inputs, the feedback, and a governor's answer.
 
 use idlewise_core::{
     Context, Device, DisabledMask, Governor, Outcome, SleepLength, StateIndex, StateTable,
 };
 use idlewise_sim::decision_log::DecisionAnswer;
 
-/// What a governor is asked, and what comes of it. The feedback is part of the row, so that a
-/// governor that decides differently in one row meets the same next row.
+/// The inputs of a decision and its outcome. The feedback is part of the row, so a governor that
+/// decides differently in one row still gets the same next row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     pub timers: SleepLength,
@@ -15,18 +15,18 @@ pub struct Row {
     pub tick_stopped: bool,
     pub iowait_count: u32,
     pub select_at_ns: u64,
-    /// `None`: the entry was refused, and nobody is told.
+    /// `None` if the entry was refused. The governor is not told then.
     pub entered: Option<StateIndex>,
     pub residency_ns: u64,
-    /// `None`: left as it was.
+    /// `None` if it is left unchanged.
     pub poll_time_limit: Option<bool>,
-    /// The loop's choice where the governor has made none.
+    /// The loop's limit, used if the governor has not set one.
     pub poll_limit_ns: u64,
     pub got_tick: bool,
     pub reflect_at_ns: u64,
 }
 
-/// A governor and its device.
+/// A governor with its device.
 pub struct DrivenGovernor<'a> {
     pub governor: &'a mut dyn Governor,
     pub device: Device,
@@ -37,8 +37,8 @@ impl<'a> DrivenGovernor<'a> {
         DrivenGovernor { governor, device: Device::default() }
     }
 
-    /// Asks; the answer's device fields are those of this moment. A state beyond the table is taken
-    /// as its deepest, as a kernel that runs off its table is followed no further.
+    /// Asks the governor. The answer includes the device's fields at this moment. A state beyond
+    /// the table counts as the deepest, because we do not follow a kernel beyond its table.
     pub fn select(&mut self, states: &StateTable, row: &Row) -> DecisionAnswer {
         let mut context = Context::new(states, row.timers);
         context.disabled = row.disabled;
@@ -57,7 +57,7 @@ impl<'a> DrivenGovernor<'a> {
         }
     }
 
-    /// Tells what came of it; gives the device after that.
+    /// Reports the outcome to the governor, and returns the device after that.
     pub fn reflect(&mut self, row: &Row) -> Device {
         if let Some(poll_time_limit) = row.poll_time_limit {
             self.device.poll_time_limit = poll_time_limit;
@@ -82,7 +82,7 @@ impl<'a> DrivenGovernor<'a> {
     }
 }
 
-/// The first row in which two governors without history differ, with both answers.
+/// Returns the first row in which two new governors differ, with both answers.
 pub fn first_difference(
     states: &StateTable,
     rows: &[Row],

@@ -1,10 +1,10 @@
-//! The shortest rows that show a difference: rows are left out, in halves, quarters, and at last one
-//! by one, as long as the rest still differs somewhere.
+//! Finds the fewest rows that show a difference: leaves out halves, quarters, and finally single
+//! rows, as long as the rest still differs somewhere.
 
 use super::Row;
 
-/// Rows of `rows` that still differ, from which none can be left out. `differs` answers the index of
-/// the first row in which governors without history differ.
+/// Returns a subset of `rows` that still differs and from which no row can be left out. `differs`
+/// returns the index of the first row in which two new governors differ.
 pub fn shrink(mut rows: Vec<Row>, differs: &mut dyn FnMut(&[Row]) -> Option<usize>) -> Vec<Row> {
     let Some(last) = differs(&rows) else { return rows };
     rows.truncate(last + 1);
@@ -42,7 +42,7 @@ mod tests {
     use super::super::{Generator, first_difference};
     use super::*;
 
-    /// A port that goes wrong once it was told of three ticks.
+    /// A port that goes wrong after it was told of three ticks.
     struct Broken {
         governor: LinuxGovernor,
         tick_count: u32,

@@ -1,4 +1,4 @@
-//! The dearest gaps: what each cost with A and with B, and what led to it.
+//! The most expensive gaps: what each cost with A and with B, and what came before it.
 
 use idlewise_sim::diff::{CostlyGap, TickPair};
 
@@ -7,7 +7,7 @@ use super::{A, B, COST_CHANGE, DELAY_B, Difference, ENERGY_B, LAMBDA};
 use crate::columns::{LOG, MACHINE};
 use crate::{Column, Table, Value};
 
-/// Which gaps a table is about.
+/// Which of the most expensive gaps a table shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Those that cost more with B.
@@ -17,7 +17,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Losses first: they are what a reviewer asks for.
+    /// Losses come first, because reviewers ask for them.
     pub const ALL: [Direction; 2] = [Self::Losses, Self::Gains];
 
     fn word(self) -> &'static str {
@@ -35,7 +35,7 @@ impl Direction {
     }
 }
 
-/// A dear gap.
+/// One of the most expensive gaps.
 pub struct Costly<'a> {
     difference: &'a Difference<'a>,
     direction: Direction,
@@ -57,7 +57,7 @@ fn start_ns(start_ns: i64) -> Value {
     }
 }
 
-/// The columns of the dearest gaps.
+/// Returns the columns of the most expensive gaps.
 pub fn costly_columns<'a>() -> Vec<Column<Costly<'a>>> {
     type C<'a> = Column<Costly<'a>>;
     vec![
@@ -139,7 +139,7 @@ pub fn costly_columns<'a>() -> Vec<Column<Costly<'a>>> {
     ]
 }
 
-/// What text has besides.
+/// Additional columns of the text tables.
 fn text_columns<'a>() -> Vec<Column<Costly<'a>>> {
     type C<'a> = Column<Costly<'a>>;
     vec![
@@ -156,7 +156,7 @@ fn text_columns<'a>() -> Vec<Column<Costly<'a>>> {
     ]
 }
 
-/// What text shows of the dearest gaps: what they cost.
+/// The columns of the first text table: the costs of the gaps.
 const COSTS_SHOWN: [&str; 11] = [
     "rank",
     "log",
@@ -171,7 +171,7 @@ const COSTS_SHOWN: [&str; 11] = [
     "cost_change_uj",
 ];
 
-/// And what led to them.
+/// The columns of the second text table: what led to them.
 const CAUSES_SHOWN: [&str; 10] = [
     "rank",
     "sleep_length_ns",
@@ -185,7 +185,7 @@ const CAUSES_SHOWN: [&str; 10] = [
     "before",
 ];
 
-/// Every gap that is kept, for JSON. With each goes the length of the gaps before it, oldest first.
+/// Returns every kept gap for JSON, and for each the lengths of the preceding gaps, oldest first.
 pub fn costly_rows(differences: &[Difference<'_>]) -> (Table, Vec<Vec<u64>>) {
     let gaps = || {
         differences.iter().flat_map(|difference| {
@@ -197,21 +197,21 @@ pub fn costly_rows(differences: &[Difference<'_>]) -> (Table, Vec<Vec<u64>>) {
     (Table::new("", &costly_columns(), gaps()), before)
 }
 
-/// What the dearest gaps cost; `log_names` are those of the logs, by their index.
+/// Returns the costs of the most expensive gaps. `log_names` are the names of the logs by index.
 pub fn costly_table(
     difference: &Difference<'_>,
     direction: Direction,
     log_names: &[&str],
 ) -> Table {
     let title = format!("The gaps in which {} {} most:", difference.governors[1], direction.word());
-    // The title of a single log says its name.
+    // If there is only one log, its name is in the title.
     let mut shown = COSTS_SHOWN.to_vec();
     shown.retain(|id| *id != LOG.id || log_names.len() > 1);
     let log = |index| log_names.get(index).copied().unwrap_or_default();
     table(title, gaps(difference, direction, log), &shown)
 }
 
-/// What led to the dearest gaps.
+/// Returns what led to the most expensive gaps.
 pub fn before_table(difference: &Difference<'_>, direction: Direction) -> Table {
     table("What led to them:".to_owned(), gaps(difference, direction, |_| ""), &CAUSES_SHOWN)
 }
@@ -235,14 +235,14 @@ fn gaps<'a>(
     })
 }
 
-/// Whole microseconds after the point, as `perf script` prints times.
+/// Seconds with microseconds after the point, as `perf script` prints times.
 fn seconds(start_ns: i64) -> String {
     let sign = if start_ns < 0 { "-" } else { "" };
     let us = start_ns.unsigned_abs() / 1_000;
     format!("{sign}{}.{:06}", us / 1_000_000, us % 1_000_000)
 }
 
-/// In microseconds, the newest first, so that it is the oldest that a narrow table cuts off.
+/// In microseconds, the newest first, so that a narrow table cuts off the oldest.
 fn before_words(before_ns: &[u64]) -> String {
     let words = before_ns.iter().rev().map(|&before_ns| {
         let us = before_ns as f64 / 1e3;

@@ -1,4 +1,4 @@
-//! Gaps in groups: by length, by what was known and what came, by log.
+//! Groups of gaps: by length, by what was known and what happened, and by log.
 
 use idlewise_core::StateTable;
 use idlewise_sim::diff::{Dimension, GAP_BOUNDS_NS, GroupTally, SleepClass, TickPair};
@@ -20,7 +20,7 @@ fn share(part: u64, whole: u64) -> Value {
     (whole > 0).then(|| part as f64 / whole as f64).into()
 }
 
-/// The columns of gaps in groups.
+/// Returns the columns of groups of gaps.
 pub fn group_columns<'a>() -> Vec<Column<Group<'a>>> {
     type C<'a> = Column<Group<'a>>;
     vec![
@@ -110,7 +110,7 @@ pub fn group_columns<'a>() -> Vec<Column<Group<'a>>> {
     ]
 }
 
-/// What text shows of gaps in groups; the title says the rest.
+/// The columns in text. The title says the rest.
 const SHOWN: [&str; 9] = [
     "group",
     "gap_count",
@@ -123,7 +123,7 @@ const SHOWN: [&str; 9] = [
     "lost_uj",
 ];
 
-/// Every group of every difference, for CSV and JSON.
+/// Returns every group of every difference, for CSV and JSON.
 pub fn group_rows(differences: &[Difference<'_>]) -> Table {
     let groups = differences.iter().flat_map(|difference| {
         let parts = Dimension::ALL.into_iter().flat_map(|one| found(difference, one));
@@ -132,12 +132,12 @@ pub fn group_rows(differences: &[Difference<'_>]) -> Table {
     Table::new("", &group_columns(), groups)
 }
 
-/// Gaps by their length, all lengths that there are.
+/// Returns the groups by gap length that have gaps.
 pub fn by_length_table(difference: &Difference<'_>) -> Table {
     shown("By gap length:", found(difference, Dimension::GapLength))
 }
 
-/// Gaps by what was decided, what was known and what came; only groups in which some differ.
+/// Returns gaps by decision, by what was known and by what happened; only groups with a difference.
 pub fn by_reason_table(difference: &Difference<'_>) -> Table {
     let title = "By the first states, and by what was known and what came (a gap is in one row of \
                  each kind):";
@@ -153,7 +153,7 @@ pub fn by_reason_table(difference: &Difference<'_>) -> Table {
     shown(title, groups)
 }
 
-/// A line for each log.
+/// Returns a line for each log.
 pub fn by_log_table(differences: &[&Difference<'_>]) -> Table {
     shown("By log:", differences.iter().map(|difference| all(difference, &difference.log)))
 }
@@ -214,7 +214,7 @@ pub(super) fn label(difference: &Difference<'_>, dimension: Dimension, index: us
     }
 }
 
-/// The tick before the first decisions.
+/// Describes the tick before the first decisions.
 pub(super) fn tick_label(pair: TickPair) -> &'static str {
     match pair {
         TickPair::BothRun => "runs",

@@ -1,9 +1,9 @@
-//! What a comparison of two governors says: A is the first, B the second, changes are B less A.
+//! The results of comparing two governors. A is the first, B the second, and changes are B minus A.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `groups.rs` | gaps by length, by reason, by log |
-//! | `costly.rs` | the dearest gaps, with their context |
+//! | `costly.rs` | the most expensive gaps, with their context |
 //! | `mod.rs` | [`Difference`], and the sentences above the tables |
 
 mod costly;
@@ -40,31 +40,31 @@ const COST_CHANGE: Heading = Heading::number(
     "Energy and λ × delay, B less A.",
 );
 
-/// Two governors on one machine over one log, or over several that were added up.
+/// The comparison of two governors on one machine, over one log or the sum of several.
 #[derive(Clone, Debug)]
 pub struct Difference<'a> {
     /// The log's name.
     pub log: String,
     /// The machine's id.
     pub machine: String,
-    /// Names of the machine's states.
+    /// The names of the machine's states.
     pub state_names: &'a [String],
     /// The machine's states.
     pub states: StateTable,
-    /// What they cost.
+    /// The costs of the states.
     pub costs: &'a CostModel,
-    /// Names of A and B.
+    /// The names of A and B.
     pub governors: [String; 2],
-    /// The price of delay that costs are at.
+    /// The price of delay in costs.
     pub price: Price,
-    /// Whether every log says before which gaps a task ran.
+    /// Whether every log knows before which gaps a task ran.
     pub knows_tasks: bool,
-    /// What was found.
+    /// The result.
     pub diff: Diff,
 }
 
 impl Difference<'_> {
-    /// Whether a task ran before a gap, in a word.
+    /// Whether a task ran before a gap, as a word.
     fn ran_task_word(&self, ran_task: bool) -> &'static str {
         match (ran_task, self.knows_tasks) {
             (false, _) => "no",
@@ -89,13 +89,13 @@ impl Difference<'_> {
         format!("{} → {}", self.state_name(a), self.state_name(b))
     }
 
-    /// The sentences as findings.
+    /// Returns the sentences as findings.
     pub fn findings(&self) -> impl Iterator<Item = Statement> {
         let sentences = self.sentences().into_iter();
         sentences.map(|text| Statement::about(&self.log, &self.machine, text))
     }
 
-    /// How many gaps differ, and what that does to delay, energy and cost.
+    /// Returns how many gaps differ, and how that affects delay, energy and cost, as sentences.
     pub fn sentences(&self) -> Vec<String> {
         let [a, b] = &self.governors;
         let all = &self.diff.all;
@@ -157,13 +157,13 @@ impl Difference<'_> {
         sentences
     }
 
-    /// Which gaps most of it comes from.
+    /// Which gaps contribute most to the difference.
     fn where_most(&self) -> Option<String> {
         let size_uj = |group: &GroupTally| group.saved_uj + group.lost_uj;
         let whole_uj = size_uj(&self.diff.all);
         let most = |dimension| {
             let groups = self.diff.groups(dimension).iter().enumerate();
-            // Of equals the first, as in the table.
+            // If several are equal, the first is used, as in the table.
             let most = groups.rev().max_by(|(_, a), (_, b)| size_uj(a).total_cmp(&size_uj(b)));
             most.map(|(index, group)| (groups::label(self, dimension, index), size_uj(group)))
         };
@@ -184,7 +184,7 @@ fn delay_ns(difference: &Difference<'_>, tally: &idlewise_sim::replay::Tally) ->
     tally.delays(&difference.states).sum_ns() as f64
 }
 
-/// Three digits, or all before the point.
+/// A number with three digits, or with all digits before the point.
 fn number(number: f64) -> String {
     match number.abs() {
         0.0 => "0".to_owned(),
@@ -220,7 +220,7 @@ mod tests {
         StateTable::new(&[IdleState::POLL, IdleState::new(290_000, 800_000)]).unwrap()
     }
 
-    /// Three gaps, polled by A and slept through in C6 by B; or by A too.
+    /// Three gaps, polled by A and slept through in C6 by B. A may do the same as B.
     fn difference<'a>(costs: &'a CostModel, names: &'a [String], a: Fixed) -> Difference<'a> {
         let setting = Setting::new(states(), 4_000_000);
         let gap = |start_ns: i64, gap_ns| IdleGap {

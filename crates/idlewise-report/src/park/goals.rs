@@ -1,7 +1,7 @@
-//! The goals, and what a measurement says of each.
+//! Judges a measurement by the goals.
 //!
-//! A goal is met if the whole interval of what was measured is, and not met if none of it is;
-//! everything else is undecided. What was not measured is said to be so.
+//! A goal is met if the whole interval of the measured value meets it, not met if no part of it
+//! does, and undecided otherwise. Goals without a measurement are reported as not measured.
 
 use serde_json::json;
 
@@ -10,21 +10,21 @@ use super::result::{
 };
 use super::statistics::{Series, estimate};
 
-/// What a measurement says of a goal.
+/// The verdict on a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The whole interval is.
+    /// The whole interval meets it.
     Met,
-    /// The whole interval is not.
+    /// No part of the interval meets it.
     NotMet,
-    /// Part of the interval is, or there were too few runs for one.
+    /// Only a part of the interval meets it, or there were too few runs for an interval.
     Undecided,
-    /// A run has no figure for it.
+    /// A run lacks the figure.
     NotMeasured,
 }
 
 impl Verdict {
-    /// In words.
+    /// Returns the verdict in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Verdict::Met => "met",
@@ -35,29 +35,29 @@ impl Verdict {
     }
 }
 
-/// A goal, judged.
+/// A goal with its verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
-    /// What is to be reached.
+    /// What should be achieved.
     pub goal: &'static str,
-    /// The workload, if it is about one.
+    /// The workload, if the goal concerns one.
     pub workload: Option<String>,
     /// The median over the runs: a ratio, or nanoseconds.
     pub measured: Option<f64>,
-    /// Where it lies with a confidence of 95 %.
+    /// Its 95 % confidence interval.
     pub interval: Option<[f64; 2]>,
-    /// The most that it may be.
+    /// The largest value that meets the goal.
     pub at_most: f64,
-    /// What follows.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// Gaps up to which polling should win, and from which on it should not be tried.
+/// Up to the first gap length polling should win; from the second on it should not be tried.
 const SHORT_GAP_NS: u64 = 50_000;
 const LONG_GAP_NS: u64 = 1_000_000;
 
-/// All goals. Which ones a workload is about depends on its mean gap: in a burst most gaps are short, but
-/// what is waited for is its first wake.
+/// Judges all goals. Which of them apply to a workload depends on its mean gap. In a burst most
+/// gaps are short, but what counts is the wait for its first wake.
 pub fn judge(result: &ParkResult) -> Vec<Goal> {
     let runs = result.runs.as_slice();
     let mut goals = Vec::new();
@@ -146,7 +146,7 @@ const FRONT_P50: &str = "behind the front of fixed spins (median latency, CPU ti
 const FRONT_P99: &str =
     "behind the front of fixed spins (99th percentile, CPU time) by a factor of";
 
-/// One figure of a way.
+/// A figure of a way to park.
 pub(super) type Figure = fn(&ParkFigures) -> f64;
 
 fn judge_ratio(
@@ -169,7 +169,7 @@ fn judged(
     measured: Option<(f64, Option<[f64; 2]>)>,
     at_most: f64,
 ) -> Goal {
-    // Nothing divided by nothing is no figure.
+    // Nothing divided by nothing is not a figure.
     let measured = measured.filter(|(measured, _)| measured.is_finite());
     let verdict = match measured {
         None => Verdict::NotMeasured,
@@ -194,7 +194,7 @@ fn figures(
     }))
 }
 
-/// A way's figure on a workload, run by run; `None` if a run lacks it.
+/// A way's figure on a workload, for each run; `None` if a run lacks it.
 pub(super) fn of_way(
     runs: &[ParkRun],
     workload: &str,
@@ -208,8 +208,8 @@ fn of_role(runs: &[ParkRun], workload: &str, role: ParkRole, figure: Figure) -> 
     figures(runs, workload, |one| one.role == role, figure)
 }
 
-/// How far the nearest fixed spin that is better in both is ahead in the closer of the two: below 1, no
-/// spin is.
+/// How many times as much latency or CPU time, whichever is less, ours takes as a fixed spin; the
+/// largest over all spins. Below 1, no spin is better in both.
 fn behind(
     runs: &[ParkRun],
     workload: &str,
@@ -236,7 +236,7 @@ fn behind(
 }
 
 impl Goal {
-    /// A line of text.
+    /// Returns the goal as a line of text.
     pub fn to_line(&self) -> String {
         let of = self.workload.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
         let interval = self
@@ -249,7 +249,7 @@ impl Goal {
         format!("goal {verdict}: {of}{goal}: {measured}{interval} (at most {at_most:.3})")
     }
 
-    /// For a JSON document.
+    /// Returns the goal for a JSON document.
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "goal": self.goal,

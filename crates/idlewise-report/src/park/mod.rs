@@ -1,10 +1,10 @@
-//! What `idlewise measure park` says: a line for each way to park, the goals judged, a page and plots.
+//! The output of `idlewise measure park`: a line for each way to park, the goals, a page and plots.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `result.rs` | [`ParkResult`]: all that was measured, as it is saved |
+//! | `result.rs` | [`ParkResult`]: everything that was measured, in the form that is saved |
 //! | `statistics.rs` | medians over runs and their intervals |
-//! | `goals.rs` | [`judge`]: every goal, met or not |
+//! | `goals.rs` | [`judge`]: the verdict on every goal |
 //! | `page.rs` | [`to_markdown`]: docs/park/measured.md |
 //! | `plot.rs` | [`to_svg`]: latency against CPU time |
 
@@ -57,17 +57,17 @@ impl Way<'_> {
     }
 }
 
-/// Round trips of a way to park, beside a futex's.
+/// The round trips of a way to park, and those of a futex.
 pub struct RoundTripRate<'a> {
     way: &'a str,
     per_s: f64,
     futex_per_s: f64,
 }
 
-/// What was called, by which way to park, and the median of its figure.
+/// The call, the way to park, and the median of its figure.
 pub type Median<'a> = ([&'a str; 2], f64);
 
-/// The columns of `idlewise measure park`.
+/// Returns the columns of `idlewise measure park`.
 pub fn way_columns<'a>() -> Vec<Column<Way<'a>>> {
     type C<'a> = Column<Way<'a>>;
     vec![
@@ -114,7 +114,7 @@ pub fn way_columns<'a>() -> Vec<Column<Way<'a>>> {
     ]
 }
 
-/// The columns of `idlewise measure park --oversubscribed`'s second table.
+/// Returns the columns of the second table of `idlewise measure park --oversubscribed`.
 pub fn round_trip_columns<'a>() -> Vec<Column<RoundTripRate<'a>>> {
     type C<'a> = Column<RoundTripRate<'a>>;
     vec![
@@ -136,7 +136,7 @@ pub fn round_trip_columns<'a>() -> Vec<Column<RoundTripRate<'a>>> {
     ]
 }
 
-/// The columns of the calls that wait for nobody.
+/// Returns the columns of calls that do not wait.
 pub fn call_columns<'a>() -> Vec<Column<Median<'a>>> {
     type C<'a> = Column<Median<'a>>;
     vec![
@@ -149,7 +149,7 @@ pub fn call_columns<'a>() -> Vec<Column<Median<'a>>> {
     ]
 }
 
-/// The columns of the waits that end by their timeout.
+/// Returns the columns of waits that time out.
 pub fn timeout_columns<'a>() -> Vec<Column<Median<'a>>> {
     type C<'a> = Column<Median<'a>>;
     vec![
@@ -168,7 +168,7 @@ fn workload_table(result: &ParkResult, workload: &ParkWorkload) -> Table {
     Table::new(title, &way_columns(), ways)
 }
 
-/// The median over the runs, for each name in the first run's order.
+/// The median over the runs for each name, in the first run's order.
 fn medians<'a, Item: 'a>(
     result: &'a ParkResult,
     items: fn(&ParkRun) -> &[Item],
@@ -202,7 +202,7 @@ fn timeouts(result: &ParkResult) -> Vec<Median<'_>> {
     medians(result, |run| &run.timeouts, |one| [&one.pattern, &one.way], |one| one.cpu_ratio)
 }
 
-/// All of it as text: tables, goals, machine, doubts.
+/// Returns everything as text: tables, goals, machine, doubts.
 pub fn to_text(result: &ParkResult, style: &TextStyle) -> String {
     let goals = judge(result);
     let mut text = String::new();
@@ -254,7 +254,7 @@ pub fn to_text(result: &ParkResult, style: &TextStyle) -> String {
     text
 }
 
-/// How many goals are met, undecided, not met, not measured: the worst first.
+/// How many goals have each verdict, the worst first.
 fn summary(goals: &[Goal]) -> String {
     let count = |verdict| goals.iter().filter(|goal| goal.verdict == verdict).count();
     let verdicts = [Verdict::NotMet, Verdict::NotMeasured, Verdict::Undecided, Verdict::Met];
@@ -266,7 +266,7 @@ fn summary(goals: &[Goal]) -> String {
 }
 
 impl ParkResult {
-    /// For a JSON document, with the goals and the bases.
+    /// Returns a JSON document with the goals and the bases.
     pub fn to_json(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).expect("numbers and text");
         let goals = judge(self).iter().map(Goal::to_json).collect();
@@ -279,7 +279,7 @@ impl ParkResult {
 }
 
 impl MwaitxFinding {
-    /// What it is, in a sentence.
+    /// Returns the finding as a sentence.
     pub fn to_sentence(&self) -> String {
         if let Some(refused) = &self.refused {
             return refused.clone();
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn a_saved_measurement_is_read_again() {
         let result = result();
-        // Whoever prints it adds the number of its schema; earlier versions had it as `format`.
+        // The caller adds the schema's number. Earlier versions called it `format`.
         let numbered = |key: &str, number: u32| {
             let mut document = result.to_json();
             document[key] = number.into();

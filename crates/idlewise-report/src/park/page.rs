@@ -1,4 +1,4 @@
-//! docs/park/measured.md: the whole page follows from one saved measurement.
+//! docs/park/measured.md. The whole page is generated from one saved measurement.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::statistics::estimate;
 use super::{calls, round_trips, summary, timeouts};
 use crate::shown::shown_in_line;
 
-/// The figures of a workload's table that have intervals, in microseconds.
+/// The figures with intervals in a workload's table, in microseconds.
 const LATENCIES: [Figure; 4] = [
     |one| one.wake_latency_p50_ns,
     |one| one.wake_latency_mean_ns,
@@ -16,15 +16,15 @@ const LATENCIES: [Figure; 4] = [
     |one| one.send_cost_p50_ns,
 ];
 
-/// What the plot of a workload is called beside a page called `stem`: letters of the workload's name that
-/// could mean something to a file system are replaced.
+/// Returns the file name of a workload's plot for the page `stem`. Characters of the workload's
+/// name that could be special in a file name are replaced.
 pub fn plot_name(stem: &str, workload: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_';
     let name: String = workload.chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
     format!("{stem}-{name}.svg")
 }
 
-/// The page called `stem`, with its plots beside it ([`plot_name`]).
+/// Returns the page `stem`, which refers to the plots beside it ([`plot_name`]).
 pub fn to_markdown(result: &ParkResult, stem: &str) -> String {
     let goals = judge(result);
     let mut text =
@@ -78,7 +78,7 @@ pub fn to_markdown(result: &ParkResult, stem: &str) -> String {
     text
 }
 
-/// Whether the goals are met, before anything else. "Met" takes all of them.
+/// States first whether the goals are met. "Met" requires all of them.
 fn headline(goals: &[Goal]) -> String {
     let all_are_met = goals.iter().all(|goal| goal.verdict == Verdict::Met);
     let any = |verdict| goals.iter().any(|goal| goal.verdict == verdict);
@@ -226,12 +226,12 @@ fn other_tables(result: &ParkResult) -> String {
     text
 }
 
-/// Text that may be foreign, in a cell of a table.
+/// Text that may be foreign, for a table cell.
 fn cell(text: &str) -> String {
     shown_in_line(text).replace('|', "\\|").replace('<', "&lt;")
 }
 
-/// Three digits that can be compared with a limit.
+/// A ratio with three digits, to be compared with a limit.
 fn ratio(number: f64) -> String {
     match number.abs() {
         100.0.. => format!("{number:.0}"),
@@ -241,7 +241,7 @@ fn ratio(number: f64) -> String {
     }
 }
 
-/// Three digits; small shares need no fourth decimal.
+/// A figure with three digits. Small shares do not need a fourth decimal.
 fn figure_text(number: f64) -> String {
     match number.abs() {
         100.0.. => format!("{number:.0}"),
@@ -259,7 +259,7 @@ mod tests {
         to_markdown(result, "page")
     }
 
-    /// The sample misses one goal: CPU time on gaps of 1 ms.
+    /// The sample misses one goal: CPU time with gaps of 1 ms.
     #[test]
     fn a_missed_goal_is_the_headline() {
         let page = page(&result());

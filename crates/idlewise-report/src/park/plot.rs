@@ -1,4 +1,4 @@
-//! Latency against CPU time, a dot for each way to park: left and low is good.
+//! Plots latency against CPU time with a dot for each way to park. Left and low is good.
 
 use plotters::prelude::*;
 
@@ -10,10 +10,10 @@ const OURS: RGBColor = RGBColor(213, 94, 0);
 const SPINS: RGBColor = RGBColor(120, 120, 120);
 const OTHERS: RGBColor = RGBColor(0, 114, 178);
 
-/// A workload as SVG: medians over the runs.
+/// Draws a workload as SVG: medians over the runs.
 ///
 /// # Panics
-/// Never: a string takes all that is drawn.
+/// Never, because drawing into a string cannot fail.
 pub fn to_svg(result: &ParkResult, workload: &ParkWorkload) -> String {
     let mut svg = String::new();
     draw(result, workload, &mut svg).expect("a string takes all that is drawn");
@@ -46,7 +46,7 @@ fn draw(
     let area = SVGBackend::with_string(svg, (760, 420)).into_drawing_area();
     area.fill(&WHITE)?;
     let title = format!("{}: mean wake latency against CPU time (measured)", shown_in_line(name));
-    // Room on the right for the names of what burns a whole CPU.
+    // Leave room on the right for the names of those that use a whole CPU.
     let mut chart = ChartBuilder::on(&area)
         .caption(title, ("sans-serif", 18))
         .margin(10)
@@ -66,7 +66,7 @@ fn draw(
             ParkRole::Futex | ParkRole::Other => OTHERS,
         };
         chart.draw_series([Circle::new(at, 4, colour.filled())])?;
-        // Other libraries lie on top of each other.
+        // The other libraries' dots overlap, so they have no labels.
         if role != ParkRole::Other {
             let style = ("sans-serif", 12).into_font().color(&colour);
             let label = EmptyElement::at(at) + Text::new(way, (6, -12), style);

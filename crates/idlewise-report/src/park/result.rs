@@ -1,27 +1,26 @@
-//! What `idlewise measure park` measured, as it is saved: every judgement and every table follows from it.
+//! The saved measurements of `idlewise measure park`, from which all tables and verdicts follow.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::CountedDoubt;
 
-/// The number of the shape of a saved measurement, which `--json` prints too; one of another shape is
-/// refused.
+/// The version of the saved form, which `--json` prints too. Other versions are rejected.
 pub const RESULT_SCHEMA: u32 = 1;
 
-/// A whole measurement: several runs, each of all ways to park on all workloads.
+/// A whole measurement: several runs of all ways to park on all workloads.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParkResult {
-    /// The program that measured, and its version.
+    /// The program that measured, with its version.
     pub program: String,
-    /// When it began, in days of UTC: `2026-11-22`.
+    /// The UTC date of its beginning: `2026-11-22`.
     pub date: String,
-    /// What the machine is, in the order in which it is shown.
+    /// Facts about the machine, in display order.
     pub machine: Vec<MachineFact>,
     /// How it was measured.
     pub settings: ParkSettings,
-    /// What MWAITX does here, if that was asked for.
+    /// What MWAITX does on the machine, if that was requested.
     pub mwaitx: Option<MwaitxFinding>,
     /// The runs.
     pub runs: Vec<ParkRun>,
@@ -29,27 +28,27 @@ pub struct ParkResult {
     pub doubts: Vec<CountedDoubt>,
 }
 
-/// Something about the machine that can matter to waiting.
+/// A fact about the machine that can affect waiting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineFact {
-    /// What it is about.
+    /// The fact's name.
     pub fact: String,
-    /// What the machine shows; `None` if it shows nothing.
+    /// Its value; `None` if the machine does not show it.
     pub value: Option<String>,
 }
 
-/// How it was measured.
+/// The settings of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParkSettings {
-    /// Wakes of each way, on each workload, in each run.
+    /// Wakes of each way to park on each workload in each run.
     pub wake_count: u64,
-    /// Seed of the first run; each further one has the next number.
+    /// Seed of the first run. Each further run adds 1.
     pub seed: u64,
-    /// A busy thread ran on each CPU.
+    /// Whether a busy thread ran on each CPU.
     pub oversubscribed: bool,
-    /// A busy thread ran on the sibling of the waiter's CPU.
+    /// Whether a busy thread ran on the SMT sibling of the waiter's CPU.
     pub busy_sibling: bool,
 }
 
@@ -57,41 +56,41 @@ pub struct ParkSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MwaitxFinding {
-    /// Why there is nothing to measure, if so.
+    /// The reason if it could not be measured.
     pub refused: Option<String>,
-    /// How long MONITORX took.
+    /// The time of a MONITORX.
     pub monitor_ns: Option<f64>,
-    /// How long a wait took that nobody ended.
+    /// The time of a wait that was not woken.
     pub wait_ns: Option<f64>,
-    /// What share of its timer that was.
+    /// The fraction of its timer that this wait lasted.
     pub timer_ratio: Option<f64>,
-    /// How long CPUID took.
+    /// The time of a CPUID.
     pub cpuid_ns: Option<f64>,
     /// Whether a wait lasts until its timer.
     pub waits: bool,
 }
 
-/// One run.
+/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParkRun {
-    /// Seed of its schedules and orders.
+    /// The seed of its schedules and orders.
     pub seed: u64,
-    /// The machine's load average over a minute when it began: what others did.
+    /// The machine's one-minute load average at the beginning, caused by other programs.
     pub load_average: Option<f64>,
-    /// Share of the CPUs' time that the hypervisor gave to others.
+    /// The share of the CPUs' time that the hypervisor gave to others.
     pub steal_ratio: Option<f64>,
-    /// Each workload.
+    /// The results on each workload.
     pub workloads: Vec<ParkWorkload>,
     /// Round trips with more threads than CPUs.
     pub round_trips: Vec<RoundTrips>,
-    /// Calls that wait for nobody.
+    /// Calls that do not wait.
     pub calls: Vec<CallFigures>,
-    /// Waits that end by their timeout.
+    /// Waits that time out.
     pub timeouts: Vec<TimeoutFigures>,
 }
 
-/// One workload of one run.
+/// The results of a run on one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParkWorkload {
@@ -99,17 +98,17 @@ pub struct ParkWorkload {
     pub workload: String,
     /// The mean time between its wakes.
     pub mean_gap_ns: u64,
-    /// Each way.
+    /// The results of each way to park.
     pub ways: Vec<ParkFigures>,
 }
 
-/// What one way to park did on one workload.
+/// The results of one way to park on one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParkFigures {
     /// Its name.
     pub way: String,
-    /// Which part it has in the goals.
+    /// Its role in the goals.
     pub role: ParkRole,
     /// Median of the wake latency.
     pub wake_latency_p50_ns: f64,
@@ -121,78 +120,78 @@ pub struct ParkFigures {
     pub wake_latency_p999_ns: f64,
     /// Median of the waker's cost.
     pub send_cost_p50_ns: f64,
-    /// Median of the waker's cost where the waiter slept.
+    /// Median of the waker's cost when the waiter slept.
     pub sleeper_send_cost_ns: f64,
-    /// The waiter's CPU time as a share of time.
+    /// The waiter's CPU time as a share of elapsed time.
     pub cpu_ratio: f64,
-    /// The waiter's context switches for each wake.
+    /// The waiter's context switches per wake.
     pub switches_per_wake: f64,
-    /// Share of the wakes that the waker itself sent late.
+    /// The share of wakes that the waker sent late.
     pub late_ratio: f64,
 }
 
-/// Which part a way to park has in the goals.
+/// The role of a way to park in the goals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParkRole {
-    /// The one that is judged.
+    /// The one that is judged: ours.
     Ours,
-    /// The one whose sleep is the measure.
+    /// The one whose sleep is the reference.
     Futex,
-    /// One of those whose front it must not be behind.
+    /// A fixed spin. Ours must not be behind their Pareto front.
     FixedSpin,
-    /// Another library's, or an instruction alone.
+    /// Another library's, or a single instruction.
     Other,
 }
 
-/// Round trips of one way.
+/// The round trips of a way to park.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoundTrips {
     /// Its name.
     pub way: String,
-    /// Of all pairs of threads in a second.
+    /// Round trips per second of all pairs of threads together.
     pub round_trips_per_s: f64,
 }
 
-/// What a call cost.
+/// The cost of a call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallFigures {
     /// The call.
     pub call: String,
-    /// Whose.
+    /// The library.
     pub way: String,
-    /// Nanoseconds for each.
+    /// Nanoseconds per call.
     pub cost_ns: f64,
 }
 
-/// What waits for timeouts cost.
+/// The cost of waiting for timeouts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimeoutFigures {
     /// The pattern of timeouts and wakes.
     pub pattern: String,
-    /// Whose parker.
+    /// The library whose parker was measured.
     pub way: String,
-    /// CPU time as a share of time.
+    /// CPU time as a share of elapsed time.
     pub cpu_ratio: f64,
 }
 
 impl ParkResult {
-    /// Reads a saved measurement.
+    /// Parses a saved measurement.
     ///
     /// # Errors
-    /// A sentence that says what is wrong, if it is none, or of another format.
+    /// Returns a sentence that says what is wrong, if the text is not one or has another version.
     pub fn from_json(text: &str) -> Result<Self, String> {
         let document: serde_json::Value =
             serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
         let mut fields = document.as_object().cloned().unwrap_or_default();
-        // What follows from the rest is not read: judgements, and that all is measured.
+        // Values that are derived from the rest are not read: verdicts and bases.
         for derived in ["goals", "bases", "basis"] {
             fields.remove(derived);
         }
-        // Measurements were saved with a `format` before there was a `schema`.
+        // Before there was a `schema`, the number was called `format`.
         let schema = fields.remove("schema").or_else(|| fields.remove("format"));
         match schema.and_then(|schema| schema.as_u64()) {
             Some(schema) if schema == u64::from(RESULT_SCHEMA) => {}
@@ -203,7 +202,7 @@ impl ParkResult {
                 return Err("not a measurement of `idlewise measure park --page`".to_owned());
             }
         }
-        // And doubts as sentences alone.
+        // And doubts were plain sentences.
         for doubt in
             fields.get_mut("doubts").and_then(|doubts| doubts.as_array_mut()).into_iter().flatten()
         {
@@ -219,7 +218,7 @@ impl ParkResult {
         Ok(result)
     }
 
-    /// The workloads' names, as in the first run.
+    /// Returns the first run's workloads.
     pub fn workloads(&self) -> impl Iterator<Item = &ParkWorkload> {
         self.runs.first().into_iter().flat_map(|run| &run.workloads)
     }

@@ -1,6 +1,6 @@
-//! Medians over runs, and how far they can be trusted.
+//! Medians over runs, and their confidence intervals.
 
-/// The median; `None` of nothing.
+/// The median; `None` if there are no values.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     if values.is_empty() {
@@ -14,34 +14,34 @@ pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     })
 }
 
-/// Runs below which no interval is given: resampling fewer says little.
+/// With fewer runs no interval is given, because resampling them says little.
 pub const RUN_COUNT_MIN: usize = 7;
 const RESAMPLE_COUNT: usize = 2_000;
 const CONFIDENCE: f64 = 0.95;
 
-/// One figure, with a value for each run.
+/// A figure, with one value for each run.
 #[derive(Clone, Debug)]
 pub(super) struct Series(Vec<f64>);
 
 impl Series {
-    /// `None` if a run has no value.
+    /// Returns `None` if a run has no value.
     pub(super) fn new(values: impl IntoIterator<Item = Option<f64>>) -> Option<Self> {
         let values = values.into_iter().collect::<Option<Vec<f64>>>()?;
         (!values.is_empty()).then_some(Series(values))
     }
 
-    /// The median of the runs that were drawn.
+    /// The median over the drawn runs.
     pub(super) fn median(&self, drawn: &[usize]) -> f64 {
         median(drawn.iter().map(|&run| self.0[run])).unwrap_or(f64::NAN)
     }
 }
 
-/// A statistic of the runs themselves, and the interval that it lies in with a confidence of 95 %.
+/// Computes a statistic of the runs and its 95 % confidence interval.
 ///
-/// The percentile bootstrap (Efron, 1979): the statistic of runs that are drawn again, with replacement,
-/// and the middle 95 % of what that gives. Whole runs are drawn, because all that is compared was
-/// measured in the same run. The draws are the same each time, so a result has one judgement. With fewer
-/// than [`RUN_COUNT_MIN`] runs there is no interval.
+/// This is the percentile bootstrap (Efron, 1979): runs are drawn with replacement, and the
+/// interval is the middle 95 % of the resulting statistics. Whole runs are drawn, because values to
+/// be compared were measured in the same run. The draws are always the same, so a result has one
+/// verdict. With fewer than [`RUN_COUNT_MIN`] runs there is no interval.
 pub(super) fn estimate(
     run_count: usize,
     statistic: impl Fn(&[usize]) -> f64,
@@ -89,8 +89,8 @@ mod tests {
         assert!(Series::new([Some(1.0), None]).is_none() && Series::new([]).is_none());
     }
 
-    /// Of seven values, a drawn median is the least one in 1 % of the draws (at least four of seven are
-    /// that one), and one of the two least in 10 %; so the interval begins at the second.
+    /// With seven values, a drawn median is the lowest in 1 % of the draws (at least four of seven
+    /// must be that value), and one of the two lowest in 10 %: the interval begins at the second.
     #[test]
     fn an_interval_holds_the_median_and_leaves_out_the_extremes() {
         let runs = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 100.0];

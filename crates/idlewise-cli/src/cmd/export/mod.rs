@@ -1,4 +1,4 @@
-//! `idlewise export`: a log, and what governors would have done with it, for other programs.
+//! `idlewise export`: converts a log and replays of it for other programs.
 
 mod perfetto;
 mod rows;
@@ -24,7 +24,7 @@ use crate::screen::{self, Screen};
 use crate::unpack::Unpacking;
 use crate::replay_arguments::{ReplayTarget, HZ_DEFAULT, MACHINES_DEFAULT};
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -106,7 +106,7 @@ impl Format {
     }
 }
 
-/// The governors to replay, and on what.
+/// The governors to replay, and the machine.
 struct Replays {
     target: ReplayTarget,
     setting: Setting,
@@ -114,7 +114,7 @@ struct Replays {
 }
 
 impl Replays {
-    /// A governor's lane on one CPU.
+    /// Makes a governor's lane for a CPU.
     fn lane<O: Observer + 'static>(
         &self,
         choice: &Choice,
@@ -127,12 +127,12 @@ impl Replays {
 }
 
 impl Export {
-    /// Writes the file and says what it holds.
+    /// Writes the file and prints what it contains.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let path = self.output.clone().unwrap_or_else(|| {
             PathBuf::from(format!("{}.{}", short_name(&self.log), self.format.ending()))
         });
-        // Before hours of reading, not after.
+        // Fail before hours of reading, not after.
         let machine = self.machine.as_deref().unwrap_or_default();
         let output = match path == Path::new(STDOUT) {
             true => Output::Stdout,
@@ -151,10 +151,10 @@ impl Export {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Writes it all, and returns what there is to say: how many bytes it was, too. None if a file's
-    /// governor failed.
+    /// Writes everything. Returns the log, the replays and the number of bytes; `None` if a
+    /// governor from a file failed.
     fn write(&self, output: Output) -> Result<Option<(NamedLog, Replays, u64)>, Failure> {
-        // Names are checked before anything is read.
+        // Check names before reading anything.
         let choices = self.governors.choices()?;
         let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
         let named = NamedLog::open(&self.log, self.unpacking)?;
@@ -234,14 +234,14 @@ pub fn write_perfetto(log: &Path, output: OutputFile) -> Result<(), Failure> {
 
 const STDOUT: &str = "-";
 
-/// Where the export goes.
+/// The destination of the export.
 enum Output {
     File(OutputFile),
     Stdout,
 }
 
 impl Output {
-    /// Where to say what became of it.
+    /// Where to print the summary.
     fn report(&self) -> fn() -> Screen {
         match self {
             Output::File(output) => output::report_of(output),
@@ -259,7 +259,7 @@ impl Output {
         })
     }
 
-    /// What to say of an error of the writer.
+    /// The failure for an error of the writer.
     fn failure(&self, error: io::Error) -> Failure {
         match self {
             Output::File(output) => {

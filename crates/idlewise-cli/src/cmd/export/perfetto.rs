@@ -1,4 +1,4 @@
-//! Tracks: for each CPU a group with its recorded idle states and each governor's stays.
+//! Tracks: for each CPU a group with its recorded idle states and the stays of each governor.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::input::NamedLog;
 
 /// How many gaps one governor replays before the next one does.
 const GAPS_AT_ONCE: usize = 1 << 12;
-/// As many states as a log can name.
+/// The number of states that a log can name.
 const RECORDED_STATE_COUNT: usize = 1 << 8;
 
 const CATEGORIES: [&str; 5] = ["fit", "too_deep", "too_shallow", "recorded", "tick"];
@@ -26,12 +26,12 @@ const TICK: usize = 4;
 const ANNOTATIONS: [&str; 6] =
     ["gap_ns", "sleep_length_ns", "residency_ns", "delay_ns", "recorded_idle_ns", "stay_count"];
 
-/// Of a gap with more stays, the others share one slice: a CPU that polls for a day has a hundred
-/// million.
+/// If a gap has more stays than this, the rest share a slice. A CPU that polls for a day has a
+/// hundred million stays.
 const STAY_COUNT_MAX: u64 = 4_096;
 
-/// Which name has which place: the recorded states, the tick, stays that share a slice, then for
-/// each state of the machine one name for each verdict.
+/// The index of each name: the recorded states, the tick, stays that share a slice, then for each
+/// state of the machine one name per verdict.
 const TICK_NAME: EventName = EventName(RECORDED_STATE_COUNT);
 const MORE_STAYS_NAME: EventName = EventName(TICK_NAME.0 + 1);
 const VERDICT_NAMES: [&str; 3] = ["", " too deep", " too shallow"];
@@ -69,14 +69,14 @@ fn names(named: &NamedLog, replays: &Replays) -> Names {
     }
 }
 
-/// The trace, which all lanes write to in turn, and the first error of a lane, which can't return
+/// The trace, to which all lanes write in turn, and the first error of a lane, which cannot return
 /// it.
 struct Shared {
     writer: TraceWriter<Box<dyn Write + Send>>,
     error: Option<io::Error>,
 }
 
-/// Lanes of one thread never hold it at the same time, and none panics with it.
+/// Lanes run on one thread and never lock it at the same time. None panics while holding the lock.
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -90,7 +90,7 @@ struct Stays {
     too_deep_count: u64,
     too_shallow_count: u64,
     last_end_ns: u64,
-    /// How many of this gap's stays have a slice of their own.
+    /// How many of this gap's stays have their own slice.
     written_count: u64,
     more: Option<MoreStays>,
 }
@@ -150,7 +150,7 @@ impl Stays {
         })
     }
 
-    /// Calls `write` with the trace, unless that failed before.
+    /// Calls `write` with the trace, unless an earlier write failed.
     fn write_shared(
         &mut self,
         write: impl FnOnce(&mut Self, &mut TraceWriter<Box<dyn Write + Send>>) -> io::Result<()>,
@@ -162,7 +162,7 @@ impl Stays {
         }
     }
 
-    /// The slice that stays from `from_ns` to `to_ns` into the gap share.
+    /// The slice for stays from `from_ns` to `to_ns` within the gap.
     fn more(&mut self, gap: &IdleGap, from_ns: u64, to_ns: u64) -> &mut MoreStays {
         let start_ns = gap.start_ns.max(0) as u64;
         let begin_ns = start_ns.saturating_add(from_ns).max(self.last_end_ns);
@@ -208,7 +208,7 @@ impl Stays {
         stay: ReplayedStay,
     ) -> io::Result<()> {
         let begin_ns = (gap.start_ns.max(0) as u64).saturating_add(stay.at_ns);
-        // Gaps that overlap are a damaged log's; slices that do would nest.
+        // In a damaged log gaps can overlap. Overlapping slices would be nested.
         let begin_ns = begin_ns.max(self.last_end_ns);
         let end_ns = begin_ns.saturating_add(stay.stay_ns);
         self.last_end_ns = end_ns;
@@ -233,7 +233,7 @@ impl Stays {
     }
 }
 
-/// `values` are those of [`ANNOTATIONS`], as far as there are any.
+/// `values` are those of [`ANNOTATIONS`]; the last ones may be missing.
 fn write_slice<W: Write>(
     writer: &mut TraceWriter<W>,
     track: Track,
@@ -283,7 +283,7 @@ pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(),
     let shared = Arc::new(Mutex::new(Shared { writer, error: None }));
     let machine = &replays.target.machine;
     each_cpu(named, |cpu_gaps| {
-        // Tracks are made when the first gap tells the CPU.
+        // Tracks are created at the first gap, which gives the CPU.
         let mut recorded = None;
         let mut lanes = Vec::new();
         cpu_gaps(&mut |gaps| {

@@ -1,4 +1,4 @@
-//! Rows: a gap each, with the governors' first stays in it.
+//! Rows: one for each gap, with the governors' first stays.
 
 use idlewise_core::Verdict;
 use idlewise_sim::replay::{GapCourse, Observer, Repetition, ReplayedStay};
@@ -28,7 +28,7 @@ impl Observer for FirstStays {
         self.stays.push(stay);
     }
 
-    /// The first stay is shown before any comes again.
+    /// The first stay has been observed before any repetition.
     fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
 
     fn stay(&mut self, _gap: &IdleGap, stay: ReplayedStay) {

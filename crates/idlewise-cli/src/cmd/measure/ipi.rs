@@ -1,4 +1,4 @@
-//! `idlewise measure ipi`: what waking an idle CPU costs, out of each idle state.
+//! `idlewise measure ipi`: the cost of waking an idle CPU from each idle state.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::error::Failure;
 use crate::output;
 use crate::screen;
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -103,7 +103,7 @@ pub struct Ipi {
 }
 
 impl Ipi {
-    /// Measures and prints.
+    /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let root = self.sysroot.as_deref().map_or_else(Root::live, Root::at);
         let output = match &self.samples {
@@ -118,7 +118,7 @@ impl Ipi {
         let measured = "wake latencies, what sending cost, idle entries";
         let notes = notes(measured, &plan, &cases, |samples| samples.given_up_count, is_guest);
         let figures: Vec<IpiFigures> = cases.iter().map(figures).collect();
-        // A full disk takes the file, and not what is to be printed too.
+        // If the disk is full only the file is lost. The results are still printed.
         let written = write_samples(output, |file| write_lines(file, &plan, &cases));
         match (self.json, self.csv) {
             (true, _) => print_json(&plan, &cases, &figures, &notes, is_guest)?,
@@ -214,7 +214,7 @@ fn figures(case: &Case) -> IpiFigures {
     }
 }
 
-/// A line for each wake, in cycles, with what it takes to make times of them.
+/// Writes a line for each wake in cycles, with the frequency for converting them to times.
 fn write_lines(file: &mut dyn Write, plan: &MeasurementPlan, cases: &[Case]) -> io::Result<()> {
     let source = source(plan);
     writeln!(

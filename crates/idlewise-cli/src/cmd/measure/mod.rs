@@ -1,4 +1,4 @@
-//! `idlewise measure`: what waking a CPU or a thread costs on this machine.
+//! `idlewise measure`: the cost of waking a CPU or a thread on this machine.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -6,8 +6,8 @@
 //! | `timer.rs` | `measure timer`: interrupt latency of a CPU's own timers |
 //! | `park.rs` | `measure park`: ways to wait for another thread, side by side |
 //!
-//! The first two need a kernel module and force idle states one after the other; what is the same in both
-//! is here.
+//! The first two need a kernel module and force one idle state after another. Their common parts
+//! are in this file.
 
 mod ipi;
 #[cfg(target_os = "linux")]
@@ -30,7 +30,7 @@ use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::signals::Signals;
 
-/// What a shell gives for a command that ctrl-c ended.
+/// The exit status that a shell reports for a command ended by ctrl-c.
 const STATUS_STOPPED: u8 = 130;
 
 /// Measure what waking a CPU or a thread costs on this machine
@@ -53,7 +53,7 @@ enum What {
 }
 
 impl Measure {
-    /// Measures and prints.
+    /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.what {
             What::Ipi(ipi) => ipi.run(),
@@ -66,7 +66,7 @@ impl Measure {
     }
 }
 
-/// The states that `--state` names.
+/// The states named by `--state`.
 fn wished_states(names: &[String]) -> Result<StateWish, Failure> {
     match &names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["all"] => Ok(StateWish::All),
@@ -78,17 +78,17 @@ fn wished_states(names: &[String]) -> Result<StateWish, Failure> {
     }
 }
 
-/// How to measure what a plan says.
+/// A function that measures according to a plan.
 type Measurement<S> = fn(&Root, &MeasurementPlan, &dyn Watch) -> Result<Vec<Case<S>>, IpiError>;
 
-/// Measures under a bar; `None` if ctrl-c ended it, which has been said.
+/// Measures with a progress bar; `None` if ctrl-c stopped it, which has been reported.
 fn measured<S>(
     root: &Root,
     plan: &MeasurementPlan,
     measure: Measurement<S>,
 ) -> Result<Option<Vec<Case<S>>>, Failure> {
     let bar = Progress::wakes("measuring", plan.total_wake_count());
-    // Before a state is forced that a signal could leave so.
+    // Catch signals before a state is forced, so that none can leave it forced.
     let watch = Follow { bar, signals: Signals::catch()? };
     let outcome = measure(root, plan, &watch);
     watch.bar.finish();
@@ -101,7 +101,7 @@ fn measured<S>(
     }
 }
 
-/// The bar, and ctrl-c.
+/// The progress bar and ctrl-c.
 struct Follow {
     bar: Progress,
     signals: Signals,
@@ -130,7 +130,7 @@ fn forced_state<S>(case: &Case<S>) -> ForcedState {
     }
 }
 
-/// What was measured, and what is to be doubted of it.
+/// The basis of the measurement and its doubts.
 fn notes<S>(
     measured: &str,
     plan: &MeasurementPlan,
@@ -202,13 +202,13 @@ fn write_samples(
     Ok(())
 }
 
-/// Doubts go to standard error, so that the CSV stays one.
+/// Doubts go to standard error, so that standard output is only CSV.
 fn print_csv(table: &Table, notes: &Notes) -> io::Result<()> {
     write!(screen::stdout(), "{}", table.to_csv())?;
     write!(screen::stderr(), "{}", notes.to_text(TextStyle::for_stdout().width))
 }
 
-/// How often each state was entered, as JSON.
+/// The entries of each state, as JSON.
 fn entry_counts<S>(case: &Case<S>) -> serde_json::Map<String, serde_json::Value> {
     case.entry_counts.iter().map(|(name, count)| (name.clone(), json!(count))).collect()
 }

@@ -1,4 +1,4 @@
-//! `idlewise measure park`: ways to wait for another thread, side by side.
+//! `idlewise measure park`: compares ways to wait for another thread.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -112,15 +112,15 @@ pub struct Park {
     json: bool,
 }
 
-/// What is measured if nothing is named: gaps that polling should win, gaps at which it is not clear,
-/// a mixture, gaps that it should leave alone.
+/// The default workloads: gaps for which polling should win, gaps for which it is unclear, a
+/// mixture, and gaps for which it should not poll.
 const DEFAULT_WORKLOADS: [&str; 5] =
     ["poisson:20", "poisson:50", "periodic:50", "bursty:1000", "periodic:1000"];
 
-/// A saved measurement is not longer than this.
+/// The largest saved measurement that is read.
 const RESULT_BYTE_COUNT_MAX: u64 = 64 << 20;
 
-/// Tries MWAITX for who started this process, and dies of it where it does not exist.
+/// Tries MWAITX for the parent process, and dies if the CPU does not have it.
 pub fn try_instructions() -> Result<ExitCode, Failure> {
     let probe = probe_mwaitx();
     let found = json!({
@@ -136,7 +136,7 @@ pub fn try_instructions() -> Result<ExitCode, Failure> {
 }
 
 impl Park {
-    /// Measures and prints.
+    /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
         signals::clean_up_first()?;
         let load = self.load()?;
@@ -148,7 +148,7 @@ impl Park {
             Some(saved) => saved.workloads().map(|one| one.workload.clone()).collect(),
             None => workloads.iter().map(Workload::to_string).collect(),
         };
-        // Before minutes of measuring, not after.
+        // Fail before minutes of measuring, not after.
         let inputs: Vec<&Path> = [&self.log, &self.from].into_iter().flatten().map(PathBuf::as_path).collect();
         let plot = self.plot.as_deref().map(|path| output::create(path, self.force, &inputs));
         let plot = plot.transpose()?;
@@ -186,7 +186,7 @@ impl Park {
         if let Some(path) = &self.log {
             workloads.push(recorded(path, self.wakes as usize)?);
         }
-        // One named twice would be measured twice and shown once.
+        // A workload named twice would be measured twice but shown once.
         let mut names = Vec::new();
         workloads.retain(|workload| {
             let name = workload.to_string();
@@ -295,7 +295,7 @@ impl Park {
         }
     }
 
-    /// More wakes, more of everything.
+    /// With more wakes, everything else is repeated more often too.
     fn turn_count(&self) -> u32 {
         (self.wakes / 500).clamp(1, 4) as u32
     }
@@ -304,13 +304,13 @@ impl Park {
         Duration::from_millis((self.wakes / 5).clamp(20, 400))
     }
 
-    /// About how long a workload of one run takes.
+    /// The approximate time for a workload in a run.
     fn workload_ms(&self, workload: &Workload, way_count: usize) -> u64 {
         let wakes_us = self.wakes * workload.mean_gap_ns() / 1000;
         (wakes_us + self.wakes * 3) * way_count as u64 / 1000
     }
 
-    /// About how long all of it takes.
+    /// The approximate total time.
     fn time_ms(&self, workloads: &[Workload], way_count: usize) -> u64 {
         let workloads_ms =
             workloads.iter().map(|one| self.workload_ms(one, way_count)).sum::<u64>();
@@ -375,13 +375,13 @@ impl Park {
     }
 }
 
-/// The files of a page, started before the measurement.
+/// The files of a page, created before the measurement.
 struct Page {
-    /// The page's name without its ending.
+    /// The page's name without its extension.
     stem: String,
     text: OutputFile,
     figures: OutputFile,
-    /// One for each workload.
+    /// One plot for each workload.
     plots: Vec<OutputFile>,
 }
 
@@ -406,7 +406,7 @@ impl Page {
         Ok(Page {
             stem,
             text: create(path)?,
-            // The measurement that is read may be the one beside the page: it is written again alike.
+            // `--from` may be the file beside the page, which is then rewritten unchanged.
             figures: match from.as_slice() {
                 [from] if *from == path.with_extension("json") => create(from)?,
                 inputs => output::create(&path.with_extension("json"), park.force, inputs)?,
@@ -421,7 +421,7 @@ impl Page {
         for (workload, plot) in result.workloads().zip(plots) {
             output::write(plot, to_svg(result, workload))?;
         }
-        // Seven thousand figures; a line for each would be no easier to read.
+        // There are seven thousand figures. One line for each would not be easier to read.
         let json = serde_json::to_string(&Numbered { schema: RESULT_SCHEMA, document: &result.to_json() }).map_err(Failure::new)?;
         output::write(figures, json + "\n")?;
         output::write(text, page)
@@ -440,7 +440,7 @@ fn read_result(path: &Path) -> Result<ParkResult, Failure> {
     ParkResult::from_json(&text).map_err(|error| fail(&error))
 }
 
-/// Asks a process of its own, because the CPU may refuse.
+/// Tries it in a separate process, because the CPU may refuse.
 fn try_mwaitx() -> Result<MwaitxFinding, Failure> {
     let refused = |reason: String| MwaitxFinding {
         refused: Some(reason),
@@ -470,15 +470,15 @@ fn try_mwaitx() -> Result<MwaitxFinding, Failure> {
     })
 }
 
-/// The day in UTC.
+/// Today's date in UTC.
 fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let [year, month, day] = civil(seconds / 86_400);
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// Year, month and day of a day since 1970-01-01 ("chrono-Compatible Low-Level Date Algorithms", Howard
-/// Hinnant: years begin in March, so that the leap day is the last).
+/// Converts days since 1970-01-01 to year, month and day ("chrono-Compatible Low-Level Date
+/// Algorithms", Howard Hinnant: years begin in March, so that the leap day is the last).
 fn civil(day: u64) -> [u64; 3] {
     let day = day + 719_468;
     let (era, day_of_era) = (day / 146_097, day % 146_097);
@@ -491,7 +491,7 @@ fn civil(day: u64) -> [u64; 3] {
     [year_of_era + era * 400 + u64::from(month <= 2), month, day]
 }
 
-/// Five decimals: more are noise, and a saved measurement has thousands of figures.
+/// Rounds to five decimals. More are noise, and a saved measurement has thousands of figures.
 fn rounded(number: f64) -> f64 {
     (number * 1e5).round() / 1e5
 }
@@ -519,13 +519,13 @@ fn report_figures(figures: &Figures) -> ParkFigures {
     }
 }
 
-/// The first gaps of a log, of the CPU that its first rows belong to.
+/// The first gaps of a log, of the CPU in its first row.
 fn recorded(path: &Path, count: usize) -> Result<Workload, Failure> {
     let named = NamedLog::open(path, Unpacking::default())?;
     let (mut gaps_ns, mut gaps) = (Vec::new(), Vec::new());
     for group in named.log.groups() {
         named.log.read_group(group, None, &mut gaps)?;
-        // A wake every nanosecond is no workload, and a run should end.
+        // Gaps are limited: a wake every nanosecond is not a workload, and a run should end.
         let spans = gaps.iter().map(|gap| gap.gap_ns.clamp(1_000, 100_000_000));
         gaps_ns.extend(spans.take(count - gaps_ns.len()));
         if gaps_ns.len() >= count {

@@ -1,4 +1,4 @@
-//! `idlewise measure timer`: how late an idle CPU's timers are, out of each idle state.
+//! `idlewise measure timer`: how late an idle CPU's timers are in each idle state.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::error::Failure;
 use crate::output;
 use crate::screen;
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -88,7 +88,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Measures and prints.
+    /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let root = self.sysroot.as_deref().map_or_else(Root::live, Root::at);
         let output = match &self.samples {
@@ -110,7 +110,7 @@ impl Timer {
         let measured = "interrupt latencies, idle entries";
         let notes = notes(measured, &plan, &cases, |samples| samples.given_up_count, is_guest);
         let figures: Vec<TimerFigures> = cases.iter().map(figures).collect();
-        // A full disk takes the file, and not what is to be printed too.
+        // If the disk is full only the file is lost. The results are still printed.
         let written = write_samples(output, |file| write_lines(file, &cases));
         match (self.json, self.csv) {
             (true, _) => print_json(&plan, &cases, &figures, &notes, is_guest)?,
@@ -166,7 +166,7 @@ fn figures(case: &Case<TimerSamples>) -> TimerFigures {
     }
 }
 
-/// A line for each timer.
+/// Writes a line for each timer.
 fn write_lines(file: &mut dyn Write, cases: &[Case<TimerSamples>]) -> io::Result<()> {
     writeln!(file, "target,state,interrupt_latency_ns")?;
     for case in cases {

@@ -1,4 +1,4 @@
-//! `idlewise replay`: recorded gaps under any governor, on any machine's idle states.
+//! `idlewise replay`: replays recorded gaps under any governor, on any machine's idle states.
 
 mod recorded;
 
@@ -26,7 +26,7 @@ use crate::replay_arguments::{ALL_LOGS, ReplayTarget, ReplayArguments, title};
 
 pub(super) use recorded::each_cpu;
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -86,10 +86,10 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Replays everything that was asked for and prints it.
+    /// Replays everything that was requested, and prints it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         threads::start();
-        // Names are checked before anything is read.
+        // Check names before reading anything.
         let choices = self.governors.choices_or(&governors::standard())?;
         let targets = self.shared.targets(&choices)?;
         if self.check_recorded {
@@ -101,7 +101,7 @@ impl Replay {
         let logs = self.shared.open_logs()?;
         let prices = self.shared.prices();
         let mut outcomes = self.outcomes(&logs, &targets, &choices, &prices)?;
-        // A file that failed takes nothing down but its own rows.
+        // If a governor from a file fails, only its own rows are lost.
         let failed = |choice: &Choice| choice.failure().is_some();
         outcomes.retain(|outcome| {
             !choices.iter().any(|choice| failed(choice) && choice.name() == outcome.governor)
@@ -111,14 +111,14 @@ impl Replay {
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    /// The files that are read.
+    /// The input files.
     fn inputs(&self) -> Vec<PathBuf> {
         let machines = self.shared.machines.iter().map(PathBuf::from);
         machines.chain(self.shared.logs.iter().cloned()).chain(self.governors.files()).collect()
     }
 
-    /// One outcome for each log, machine and governor, in that order; the oracle has one for each
-    /// price.
+    /// Returns one outcome for each log, machine and governor, in that order. The oracle has one
+    /// for each price.
     fn outcomes<'a>(
         &self,
         logs: &[NamedLog],
@@ -143,7 +143,7 @@ impl Replay {
         prices: &[Price],
         bar: &Progress,
     ) -> Result<Vec<Outcome<'a>>, Failure> {
-        // The oracle is replayed even if nobody asked to see it: regret is measured from it.
+        // The oracle is always replayed, because regret needs it, but shown only if requested.
         let unseen = Choice::Oracle;
         let is_seen = choices.iter().any(|choice| matches!(choice, Choice::Oracle));
         let all: Vec<&Choice> = choices.iter().chain((!is_seen).then_some(&unseen)).collect();
@@ -256,10 +256,10 @@ impl Replay {
     }
 }
 
-/// Columns that a table of one log and machine doesn't need.
+/// Columns that a table of one log and machine does not need.
 const SAID_IN_TITLE: [&str; 4] = ["log", "machine", "gap_count", "decision_count"];
 
-/// The outcomes of all logs added up, for each machine and governor.
+/// The sums over all logs, for each machine and governor.
 fn pool<'a>(outcomes: &[Outcome<'a>], targets: &[ReplayTarget]) -> Vec<Outcome<'a>> {
     let mut pooled: Vec<Outcome<'a>> = Vec::new();
     for target in targets {

@@ -1,5 +1,5 @@
-//! The recording's own decisions: comparing a replay with them, and writing a replay as a log that
-//! has some.
+//! Recorded decisions: comparing a replay with them, and writing a replay as a log that contains
+//! decisions.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -27,20 +27,20 @@ use crate::output;
 use crate::screen;
 use crate::replay_arguments::{ReplayTarget, HZ_DEFAULT};
 
-/// The state that the kernel's default idle routine reports, and 0 that a polling one does
-/// (`kernel/sched/idle.c`: `default_idle_call`, `cpu_idle_poll`).
+/// The states that the kernel reports without a driver: 1 for the default idle routine, 0 if it
+/// polls (`kernel/sched/idle.c`: `default_idle_call`, `cpu_idle_poll`).
 const STATES_WITHOUT_DRIVER: [u8; 2] = [0, 1];
 
-/// What a recording's driver is called if a replay wrote it.
+/// The driver's name in a log written by a replay.
 const REPLAY_DRIVER: &str = "replay";
 
 /// What a governor learns from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Course {
-    /// What the recording's own governor decided, and how long that took: each decision is asked
-    /// for with the history that the recording's had.
+    /// The recorded governor's decisions, and how long its stays were, so that each decision is
+    /// made with the recorded history.
     Recorded,
-    /// Its own decisions, on the machine's figures.
+    /// Its own decisions, with the machine's figures.
     #[default]
     Own,
 }
@@ -49,15 +49,15 @@ enum Course {
 #[derive(Default)]
 struct Comparison {
     course: Course,
-    /// What leaving each state took when it was last seen, at first what the machine's table says. A
-    /// log has the sum of a gap's stays: with a single stay it shows what leaving took, with the
-    /// tick's work in between it does not.
+    /// The most recent exit time of each state; at first the machine's table. A log has the sum of
+    /// a gap's stays. If there is a single stay, the sum shows the exit time. With the tick's work
+    /// in between it does not.
     exits_ns: [u64; STATE_COUNT_MAX],
     compared_count: u64,
     agreed_count: u64,
-    /// The first that differ: start of the gap, recorded state, replayed state.
+    /// The first difference: start of the gap, recorded state, replayed state.
     first_difference: Option<(i64, u8, usize)>,
-    /// How often each pair of states differed.
+    /// How often each pair of different states occurred.
     differences: BTreeMap<(u8, usize), u64>,
 }
 
@@ -72,7 +72,7 @@ impl Observer for &mut Comparison {
 
     fn stay(&mut self, gap: &IdleGap, stay: ReplayedStay) {
         let is_single = stay.at_ns == 0 && stay.end == StayEnd::Event;
-        // Less than the gap: the recording's CPU was woken within it.
+        // If it is less than the gap, the recorded CPU was woken within the gap.
         let is_whole = gap.recorded_idle_ns.is_some_and(|idle_ns| idle_ns >= gap.gap_ns);
         if self.course == Course::Recorded && is_single && is_whole {
             self.exits_ns[stay.state] = stay.exit_latency_ns;
@@ -102,7 +102,7 @@ impl Observer for &mut Comparison {
     }
 }
 
-/// Collects the gaps with the replay's decisions in place of the recorded ones.
+/// Collects the gaps with the recorded decisions replaced by the replay's.
 #[derive(Default)]
 struct Rewrite(Vec<IdleGap>);
 
@@ -119,11 +119,11 @@ impl Observer for Rewrite {
     }
 }
 
-/// `--check-recorded`: for each log, how often its own governor, replayed on its own table, decides
-/// as the recording says. One decision a gap is compared, the first. A governor that once decided
-/// differently has another history from then on; so each decision is asked for with the recorded
-/// one, and what a replay on its own does is told beside it. A log of which nothing could be compared
-/// does not agree.
+/// `--check-recorded`: compares for each log the recorded decisions with those of its own governor,
+/// replayed on its own table. Only the first decision in each gap is compared. After a different
+/// decision a governor has a different history, so each decision is made with the recorded history.
+/// The agreement of a replay with its own history is printed as well. A log in which nothing can be
+/// compared does not agree.
 pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<ExitCode, Failure> {
     if !options.governors.is_empty() && choices.iter().any(|c| matches!(c, Choice::Oracle)) {
         return Err(Failure::new("--check-recorded needs a governor that decides; the oracle knows"));
@@ -138,7 +138,7 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
                 format!("{name}: {reason}")
             }
             Ok((target, choice)) => {
-                // A replay's log was made by one that went its own way.
+                // A replay's log contains decisions that followed its own history.
                 let is_replay = named.log.metadata.driver == Some(Driver::named(REPLAY_DRIVER));
                 let courses: &[Course] =
                     if is_replay { &[Course::Own] } else { &[Course::Own, Course::Recorded] };
@@ -163,8 +163,8 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
     Ok(if all_agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How the comparison of one log came out: `judged`, and beside it the replay that went its own way
-/// if that is another.
+/// The result for one log: `judged`, and also the replay with its own history, if that is
+/// different.
 fn summary(target: &ReplayTarget, choice: &Choice, judged: &Comparison, own: &Comparison) -> String {
     let mut text = format!(
         "{} on {}: {} of {} decisions agree ({:.2} %), one a gap",
@@ -207,7 +207,7 @@ fn state_name(target: &ReplayTarget, index: usize) -> &str {
     target.state_names.get(index).map_or("a state that the machine doesn't have", String::as_str)
 }
 
-/// The governor and the table of a recording; or, in words, why there is nothing to compare.
+/// The governor and table of a recording, or the reason why there is nothing to compare.
 fn recorded_governor(
     named: &NamedLog,
     options: &Replay,
@@ -249,7 +249,7 @@ fn recorded_governor(
     }
 }
 
-/// Whether all recorded states are what a kernel without a driver reports.
+/// Whether all recorded states are those that a kernel reports without a driver.
 fn is_driverless(named: &NamedLog) -> Result<bool, Failure> {
     let mut reader = GroupReader::new(&named.log);
     for group in named.log.groups() {
@@ -318,7 +318,7 @@ pub fn each_cpu(
     Ok(())
 }
 
-/// Whether the log's next ticks lie on the grid of a kernel with this HZ too.
+/// Checks that the log's next ticks are also on the grid of a kernel with this HZ.
 fn check_grid(named: &NamedLog, hz: u32) -> Result<(), Failure> {
     let metadata = &named.log.metadata;
     let Some(recorded_hz) = metadata.hz.filter(|&hz| hz > 0) else { return Ok(()) };
@@ -332,7 +332,7 @@ fn check_grid(named: &NamedLog, hz: u32) -> Result<(), Failure> {
     )))
 }
 
-/// `--write-log`: the replay of one governor on one machine as a log with its decisions.
+/// `--write-log`: writes the replay of one governor on one machine as a log with its decisions.
 pub fn write(
     logs: &[NamedLog],
     options: &Replay,
@@ -395,7 +395,7 @@ pub fn write(
         source: LogSource { format: format!("replay of {}", source.format), ..source.clone() },
         ..named.log.metadata.clone()
     };
-    // What the replay decided or was told is known, whatever the recording lacked.
+    // The replay's decisions and inputs are known, whatever the recording lacked.
     metadata.unknown_columns.retain(|column| match column.as_str() {
         "tick_stopped" | "recorded_state" | "recorded_idle_ns" => false,
         "latency_limit_ns" => options.shared.latency_limit_us.is_none(),

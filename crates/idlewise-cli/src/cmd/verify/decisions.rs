@@ -1,4 +1,4 @@
-//! `idlewise verify decisions`: do our ports of Linux's governors decide as the kernel did?
+//! `idlewise verify decisions`: checks that our ports of governors decide as the kernel did.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ use crate::governors::port;
 use crate::input::open_stream;
 use crate::screen::{self, Screen};
 
-/// The number of the shape of `--json`.
+/// The schema version of `--json`.
 const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
@@ -34,7 +34,7 @@ Examples:
 
 Exit status: 0 if all decisions agree, 1 if any differs, 2 if a file can't be used.";
 
-/// What every xz file begins with.
+/// The magic number of xz files.
 const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 
 /// Compare our governors with the logged decisions of real kernels, row by row
@@ -69,7 +69,7 @@ pub struct Decisions {
     json: bool,
 }
 
-/// What a file's name says, as far as it does.
+/// The parts of a file's name that could be recognised.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LogName<'a> {
     governor: Option<&'static str>,
@@ -77,7 +77,7 @@ struct LogName<'a> {
     hz: Option<u32>,
 }
 
-/// One file's result.
+/// The result of a file.
 struct Verified {
     file: String,
     spec: &'static GovernorSpec,
@@ -87,7 +87,7 @@ struct Verified {
 }
 
 impl Decisions {
-    /// Verifies every file, then prints.
+    /// Verifies every file, then prints the results.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut known_tables = HashMap::new();
         let verified: Vec<Verified> = self
@@ -141,13 +141,13 @@ impl Decisions {
     }
 }
 
-/// Takes a log's name apart. Governors' and tables' names may hold any `-` and `+`, so the longest
-/// known governor wins, and HZ is what follows the first `-hz` that digits follow.
+/// Splits a log's name. Names of governors and tables may contain `-` and `+`, so the longest known
+/// governor matches, and HZ follows the first `-hz` that is followed by digits.
 fn log_name(file_name: &str) -> LogName<'_> {
     let with_hz = file_name.match_indices("-hz").find_map(|(at, separator)| {
         let rest = &file_name[at + separator.len()..];
         let digit_count = rest.bytes().take_while(u8::is_ascii_digit).count();
-        // Zero makes no tick, and more than a few digits no HZ.
+        // HZ cannot be zero or very large.
         let hz = rest[..digit_count].parse().ok().filter(|hz| (1..=1_000_000).contains(hz))?;
         Some((at, hz))
     });
@@ -166,7 +166,7 @@ fn log_name(file_name: &str) -> LogName<'_> {
             best = Some((spec, rest));
         }
     }
-    // Without an HZ nobody knows where the table's name ends.
+    // Without HZ the end of the table's name is unknown.
     let table = best.map(|(_, rest)| rest).filter(|rest| hz.is_some() && !rest.is_empty());
     LogName { governor: best.map(|(spec, _)| spec.id), table, hz }
 }
@@ -190,7 +190,7 @@ fn read_tables(path: &Path) -> Result<DecisionTables, Failure> {
         .map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
 }
 
-/// Opens a log; its first bytes tell whether it is compressed.
+/// Opens a log. Its first bytes tell whether it is compressed.
 fn open(path: &Path) -> Result<Box<dyn BufRead>, Failure> {
     let failed =
         |error: io::Error| Failure::new(format_args!("{}: cannot open: {error}", path.display()));
@@ -257,7 +257,7 @@ fn write_mismatch(
 fn write_json(output: &mut Screen, verified: &[Verified]) -> io::Result<()> {
     let object = |columns: &[(&'static str, i128)]| {
         let values = columns.iter().map(|&(column, value)| {
-            // Every column fits one of the two; a JSON number holds both.
+            // Every column fits one of the two types, and JSON numbers can hold both.
             let number = i64::try_from(value).map(|value| json!(value));
             (column.to_owned(), number.unwrap_or_else(|_| json!(value as u64)))
         });

@@ -1,4 +1,4 @@
-//! `idlewise verify`: do our ports of Linux's governors decide as the kernel does?
+//! `idlewise verify`: checks that our ports of Linux's governors decide as the kernel does.
 
 mod decisions;
 mod sources;
@@ -21,7 +21,7 @@ enum Against {
 }
 
 impl Verify {
-    /// Compares and prints.
+    /// Compares and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.against {
             Against::Decisions(decisions) => decisions.run(),

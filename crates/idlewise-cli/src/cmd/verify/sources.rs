@@ -1,5 +1,5 @@
-//! `idlewise verify sources`: do our ports decide as the kernel's own C files do, decision by
-//! decision? The files run in this process: they are the kernel's.
+//! `idlewise verify sources`: checks that our ports decide as the kernel's own C files do, decision
+//! by decision. The files run in this process, because they are the kernel's.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -27,9 +27,9 @@ use crate::threads;
 use crate::unpack::unnamed_file;
 
 const HZ: [u32; 4] = [100, 250, 300, 1_000];
-/// Rows in which one table at one HZ is followed.
+/// How many rows one table at one HZ gets.
 const STREAM_ROW_COUNT: u64 = 1_000;
-/// Tables that no machine has, for each seed.
+/// How many random tables are made for each seed.
 const RANDOM_TABLE_COUNT: u64 = 32;
 
 const EXAMPLES: &str = "\
@@ -67,7 +67,7 @@ pub struct Sources {
     seed: u64,
 }
 
-/// A port and the file that it must be like.
+/// A port and the C file that it must match.
 struct Subject {
     release: String,
     spec: &'static GovernorSpec,
@@ -83,7 +83,7 @@ struct Difference {
 }
 
 impl Sources {
-    /// Compares and prints a line for each governor.
+    /// Compares, and prints a line for each governor.
     pub fn run(self) -> Result<ExitCode, Failure> {
         threads::start();
         let mut subjects = Vec::new();
@@ -144,7 +144,7 @@ impl Sources {
                     kernel_source: Some(folder.to_owned()),
                     ..GovernorSource::new(format!("{port}.c"))
                 };
-                // Without a name, so that nothing is left whatever ends us.
+                // An unnamed file, so that nothing is left behind however we end.
                 let mut file = unnamed_file()?;
                 if let Some(patch) = spec.patch {
                     file.write_all(patch.as_bytes())?;
@@ -158,7 +158,7 @@ impl Sources {
         Ok(())
     }
 
-    /// How many generated decisions were compared, and the first difference.
+    /// The number of generated decisions compared, and the first difference.
     fn generated(
         &self,
         subject: &Subject,
@@ -174,7 +174,7 @@ impl Sources {
             let random = (0..RANDOM_TABLE_COUNT)
                 .map(|i| (format!("random table {i}"), random_table(seed * 64 + i)));
             let worlds: Vec<_> = tables.iter().cloned().chain(random).collect();
-            // A short run sees every table, with fewer rows of each.
+            // A short run uses every table, with fewer rows for each.
             let stream_count = (worlds.len() * HZ.len()) as u64;
             let rows = self.decisions.div_ceil(stream_count).clamp(1, STREAM_ROW_COUNT);
             let found: Mutex<Option<Difference>> = Mutex::default();
@@ -201,7 +201,7 @@ impl Sources {
 }
 
 impl Subject {
-    /// Rows up to the first that differs; none if none does.
+    /// The rows up to the first difference; `None` if there is none.
     fn stream(
         &self,
         states: &StateTable,
@@ -308,8 +308,8 @@ fn on_traces(subject: &Subject) -> Result<(u64, Option<Difference>), Failure> {
     Ok((count, compared.into_iter().find_map(|(_, difference)| difference)))
 }
 
-/// The exact release: what the file `release` says, which `scripts/kernel-sources` writes, or the
-/// Makefile.
+/// The exact release: the contents of the file `release`, which `scripts/kernel-sources` writes, or
+/// else from the Makefile.
 fn release(folder: &Path) -> Result<String, Failure> {
     if let Ok(text) = read_small_text(&folder.join("release")) {
         return Ok(text.trim().to_owned());
