@@ -1,14 +1,13 @@
-# The one entrance for people who build idlewise. `make help` lists what there is.
+# The only entry point for people who build idlewise. `make help` lists the targets.
 #
-# Everything works as the first command on a fresh Debian machine with a Rust toolchain: what a
-# target needs from the system it installs by `make setup` where it may, and says so where not.
+# Every target works as the first command on a fresh Debian machine with a Rust toolchain. `make setup` installs
+# the system packages a target needs, if it may, and otherwise says what is missing.
 
 CARGO ?= cargo
 IDLEWISE = $(CARGO) run --quiet --release --package idlewise-cli --
 
-# What building needs besides Rust: a C compiler, for zstd and xz. Tests and the benchmark also have
-# perf and trace-cmd read recordings, and protoc read what we export; AArch64 is cross-compiled and run
-# by an emulator.
+# What building needs besides Rust: a C compiler, for zstd and xz. Tests and the benchmark also use perf and
+# trace-cmd to read recordings, and protoc to read exports. AArch64 is cross-compiled and run in an emulator.
 BUILD_PACKAGES = gcc libc6-dev
 ARM_PACKAGES = $(BUILD_PACKAGES) qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 PACKAGES = $(ARM_PACKAGES) binutils linux-perf trace-cmd xz-utils protobuf-compiler
@@ -17,7 +16,7 @@ PACKAGES = $(ARM_PACKAGES) binutils linux-perf trace-cmd xz-utils protobuf-compi
 KERNEL_PACKAGES = $(BUILD_PACKAGES) qemu-system-x86 busybox-static cpio kmod make sparse xz-utils \
 	linux-headers-amd64 dkms lintian
 KERNEL_BACKPORTS = linux-headers-6.12-amd64
-# Kernels of our own, which look for mistakes.
+# Debug kernels that we build ourselves.
 KERNEL_DEBUG_PACKAGES = flex bison bc libelf-dev libssl-dev linux-source-6.1
 KERNEL_DEBUG_BACKPORTS = linux-source-6.12
 
@@ -57,7 +56,7 @@ book: toolchain ## the guide as HTML, in target/book
 	@./scripts/tool mdbook 0.5.4
 	@PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" mdbook build docs
 
-# By hand: it downloads a Debian.
+# Run by hand only, because it downloads a Debian.
 test-deb: deb ## install that package into a clean Debian, run it, and remove it (root, 150 MB of downloads)
 	@./scripts/setup debootstrap lintian
 	@./scripts/test-deb
@@ -78,13 +77,13 @@ demo: toolchain ## the main job on the bundled recordings: import one, then repl
 	@echo '$$ idlewise replay'
 	@$(IDLEWISE) replay
 
-# Each part runs, whatever becomes of the others.
+# Every part runs, whether or not the others fail.
 TEST_PARTS = lint unit-test stress-short loom-bounded bare-metal other-systems msrv test-arm front-door conformance-short test-kernel
 
 test: setup ## everything that CI runs, and at its end a list of what was skipped and why
 	@./scripts/skips $(MAKE) --no-print-directory --keep-going $(TEST_PARTS)
 
-# What strangers depend on.
+# The crates that others depend on.
 LIBRARIES = idlewise-core idlewise-park idlewise-machine idlewise-linux idlewise-trace idlewise-sim
 
 lint: toolchain ## formatting, clippy, documentation, licences and sources of dependencies
@@ -100,14 +99,14 @@ unit-test: toolchain ## unit, property, golden and end-to-end tests
 	@./scripts/cargo-test --package idlewise-park --features tracing --test tracing
 	@./scripts/cargo-test --package idlewise-park --features lock_api --test many_waiters
 
-# A folder of its own, because --cfg loom rebuilds everything; without LTO, because that takes minutes.
+# It has its own target folder, because --cfg loom rebuilds everything, and no LTO, which takes minutes.
 LOOM = RUSTFLAGS='--cfg loom' CARGO_PROFILE_RELEASE_LTO=off $(CARGO) test --quiet --release \
 	--package idlewise-core --package idlewise-park --test loom --target-dir "$${CARGO_TARGET_DIR:-target}/loom" -- --nocapture
 
 loom: toolchain ## explore the waiting protocols, exhaustively where that ends, and print how many executions (hours)
 	@$(LOOM)
 
-# Three preemptions find every break that the tests make on purpose; two minutes instead of hours.
+# Three preemptions find every defect that the tests insert on purpose, in two minutes instead of hours.
 loom-bounded:
 	@LOOM_MAX_PREEMPTIONS=3 $(LOOM)
 
@@ -129,7 +128,7 @@ stress: toolchain ## 10⁹ wake-ups by real threads with random timeouts (hours;
 stress-short: toolchain ## the same for 30 seconds
 	@IDLEWISE_STRESS_SECONDS=30 ./scripts/cargo-test --package idlewise-park --test stress_parker --test stress_channel
 
-# The waiting crates on Arm: built for it and run by an emulator.
+# The waiting crates, built for Arm and run in an emulator.
 test-arm: toolchain ## test idlewise-core and idlewise-park for AArch64 under qemu-user
 	@./scripts/setup $(ARM_PACKAGES)
 	@if ! $(call has_target,aarch64-unknown-linux-gnu); then \
@@ -141,7 +140,7 @@ test-arm: toolchain ## test idlewise-core and idlewise-park for AArch64 under qe
 	./scripts/cargo-test --package idlewise-core --package idlewise-park --lib --test stress_parker --test parker --test raw_parker \
 	--target aarch64-unknown-linux-gnu; fi
 
-# Whether the compiler can build for it: rust-toolchain.toml has rustup install what is needed here.
+# Whether the compiler can build for the target. rustup installs what rust-toolchain.toml lists.
 has_target = [ -d "$$(rustc --print sysroot)/lib/rustlib/$(1)/lib" ]
 
 BARE_METAL = thumbv7em-none-eabi riscv64imac-unknown-none-elf
@@ -152,7 +151,7 @@ bare-metal: toolchain ## build idlewise-core for a machine without an operating 
 	$(CARGO) build --quiet --package idlewise-core --target $$target && echo "bare metal: idlewise-core builds for $$target" || exit 1; \
 	else echo "SKIPPED: bare metal: the core library of $$target is missing (rustup target add $$target)"; fi; done
 
-# Systems that nothing here runs: that the waiting crates are correct Rust for them is what we can tell.
+# Systems that we cannot run here. We only check that the waiting crates compile for them.
 OTHER_SYSTEMS = x86_64-pc-windows-gnu x86_64-pc-windows-msvc x86_64-apple-darwin aarch64-apple-darwin
 
 other-systems: toolchain ## check that idlewise-park compiles for Windows and macOS
@@ -182,24 +181,25 @@ test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these
 	@./kernel/tests/package
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/run
 
-# By hand: hours where instructions are emulated. MODELS='EPYC:2 qemu64:1' for some (scripts/test-cpus).
+# Run by hand only: takes hours if instructions are emulated. MODELS='EPYC:2 qemu64:1' selects some
+# (scripts/test-cpus).
 test-cpus: toolchain ## tests that meet the machine on other CPUs: AMD, Intel, 1 to 4 of them, in QEMU (long)
 	@./scripts/setup $(PACKAGES) $(CPU_PACKAGES)
 	@./scripts/test-cpus $(MODELS)
 
-# By hand: these take half an hour to build, and a quarter of one to run.
+# Run by hand only: the kernels take half an hour to build and a quarter of an hour to run.
 test-kernel-debug: toolchain ## the modules in kernels with lockdep and KASAN, or with KCSAN, built from source and kept in target
 	@./scripts/setup $(KERNEL_PACKAGES) $(KERNEL_DEBUG_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS) $(KERNEL_DEBUG_BACKPORTS)
 	@./kernel/tests/debug
 
-# By hand: what is newest tomorrow must not fail a change of today.
+# Run by hand only: a kernel released tomorrow must not make today's change fail.
 test-kernel-newest: toolchain ## the same with Debian's newest kernel, in a Debian of its own (root, 600 MB of downloads)
 	@./scripts/setup $(BUILD_PACKAGES) debootstrap
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/newest target/debian-stable
 
-# Kernels' own governors, taken from Debian's source packages.
+# The kernels' own governors, from Debian's source packages.
 KERNEL_SOURCES = target/kernel-sources
 
 conformance: toolchain ## our ports against the C files of Debian's kernels, and against logged decisions
@@ -207,12 +207,12 @@ conformance: toolchain ## our ports against the C files of Debian's kernels, and
 	$(IDLEWISE) verify sources $(KERNEL_SOURCES)/6.*/
 	$(IDLEWISE) verify decisions conformance/decisions/*.csv.xz
 
-# Where the packages can't be had, the script has said so and the rest is skipped.
+# If the packages are not available, the script has said so, and the rest is skipped.
 conformance-short: toolchain ## the same on fewer decisions
 	@if ./scripts/kernel-sources $(KERNEL_SOURCES); then \
 	$(IDLEWISE) verify sources --decisions 500000 $(KERNEL_SOURCES)/6.*/; fi
 
-# Twice, because the bundled logs are part of the binary whose output is expected.
+# Twice, because the bundled logs are part of the binary whose output is checked.
 golden: toolchain ## rewrite expected outputs and generated documents; review the diff
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
@@ -242,7 +242,7 @@ bench: setup ## speed and memory, side by side with other tools, as figures (ass
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
 	$(CARGO) bench --package idlewise-cli --bench figures
 
-# How many, and the number of the first; mutants that break something are kept in the folder.
+# The number of mutants, and the number of the first. Mutants that break something are kept in the folder.
 MUTANTS = 20000
 MUTANT_SEED = 1
 MUTANT_FOLDER = target/mutants

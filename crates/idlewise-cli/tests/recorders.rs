@@ -1,15 +1,15 @@
-//! Three recorders at once: `idlewise record`, `trace-cmd record` and `perf record` see the same
-//! gaps. The other two record whole events, ours lets the kernel drop what it does not need, so this
-//! also shows that nothing is lost by that.
+//! Three recorders at once: `idlewise record`, `trace-cmd record` and `perf record` must see the
+//! same gaps. The other two record all events, whereas ours lets the kernel filter out unneeded
+//! ones, so this also shows that the filters lose nothing.
 //!
-//! Each recorder takes its own time of an event, one after the other, and the first event after a
-//! sleep finds cold caches: there they lie microseconds apart. So a gap is held against when its
-//! recorder saw the events that bound it, as the tools themselves print them, not against a clock
-//! that none of them had.
+//! The recorders take the time of an event one after the other, and the first event after a sleep
+//! meets cold caches, so their times can be microseconds apart. Each gap is therefore compared with
+//! the times at which its recorder saw the events that bound it, as the tools themselves print
+//! them.
 //!
-//! Alone in its program, so that no other test keeps the CPUs from going idle; where that happens
-//! all the same, or where tracing is not permitted, it says so. It looks at CPU 0: some virtual
-//! machines record nothing of other CPUs' idle task.
+//! The test has a program of its own, so that no other test keeps the CPUs busy. If they are busy
+//! all the same, or if tracing is not permitted, it says so. It checks only CPU 0, because some
+//! virtual machines do not record the idle task of other CPUs.
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 use std::collections::HashMap;
@@ -21,9 +21,9 @@ use idlewise_machine::Machine;
 use idlewise_trace::log::IdleLog;
 use idlewise_trace::{IdleGap, WakeReason};
 
-/// Timers, wakes across CPUs and quiet spells, for a second and a half.
+/// Timers, wake-ups across CPUs and quiet periods, for a second and a half.
 const WORKLOAD: &str = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.05; sleep 0.01; true | cat; done";
-/// What perf and trace-cmd are told to record: the README's list.
+/// The events that perf and trace-cmd record: the README's list.
 const EVENTS: [&str; 11] = [
     "power:cpu_idle",
     "sched:sched_switch",
@@ -37,25 +37,25 @@ const EVENTS: [&str; 11] = [
     "timer:timer_expire_entry",
     "timer:tick_stop",
 ];
-/// What two recorders may differ by, once both saw the events that bound a gap at the same time.
+/// The allowed difference between two recorders, corrected for when each saw a gap's events.
 const DIFFERENCE_NS: u64 = 1_000;
-/// The same event in two recordings: an interrupt, or another virtual machine's turn, may come
-/// between.
+/// The same event may be this far apart in two recordings: an interrupt or another virtual machine
+/// may come between.
 const SAME_EVENT_NS: u64 = 1_000_000;
-/// A gap this long is cut in its middle: no recorder's time of an event is on the other side.
+/// A gap this long is split in its middle, so that no recorder's time is on the wrong side.
 const LONG_GAP_NS: u64 = 5 * SAME_EVENT_NS;
-/// Of the gaps that timers end, so many at most may end with a timer that was armed when one
+/// Of the gaps that timers end, at most this share may end with a timer that was armed when one
 /// recorder had begun and the other had not.
 const ARMED_BEFORE_RATIO: f64 = 0.1;
-/// With fewer gaps than this nothing is shown.
+/// Fewer gaps than this prove nothing.
 const GAP_COUNT_MIN: usize = 10;
 
-/// Why it can't be done here.
+/// Why the test cannot run here.
 type Skipped = String;
 
 struct Recording {
     name: &'static str,
-    /// Those of CPU 0.
+    /// The gaps of CPU 0.
     gaps: Vec<IdleGap>,
     /// The events that bound them.
     stamps: Vec<(String, i64)>,
@@ -78,7 +78,7 @@ fn record(folder: &Path) -> Result<[Recording; 3], Skipped> {
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     }
-    // Only ours says which machine it is from. Without exit latencies, gaps end with events.
+    // Only our recorder notes the machine. Without exit latencies, gaps end with events.
     let (machine, _) = import(folder, ours, None)?;
     let mut machine = machine.expect("our recorder noted the machine");
     for state in &mut machine.states {
@@ -101,7 +101,7 @@ fn record(folder: &Path) -> Result<[Recording; 3], Skipped> {
     ])
 }
 
-/// The machine that a recording says it is from, and its gaps of CPU 0.
+/// The recorded machine, if the recording names it, and the gaps of CPU 0.
 fn import(
     folder: &Path,
     name: &str,
@@ -146,8 +146,8 @@ fn text_of(folder: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Name and time of an event that CPU 0's idle task saw, of those that our recorder keeps whole,
-/// from a line of either tool: `task-pid`, the CPU in brackets, flags, seconds, name.
+/// Parses a line of either tool into the name and time of an event in CPU 0's idle task that our
+/// recorder does not filter: `task-pid`, the CPU in brackets, flags, seconds, name.
 fn stamp(line: &str) -> Option<(String, i64)> {
     let (task, rest) = line.split_once(" [000] ")?;
     let pid = task.trim_end().rsplit(['-', ' ']).next()?;
@@ -165,7 +165,7 @@ fn stamp(line: &str) -> Option<(String, i64)> {
     if pid == "0" && is_kept { Some((name.to_owned(), at_ns()?)) } else { None }
 }
 
-/// When the other recorder saw the events between two times that ours saw.
+/// When the other recorder saw the events between two of our recorder's times.
 fn other_times(
     ours: &Recording,
     theirs: &Recording,
@@ -174,7 +174,7 @@ fn other_times(
 ) -> HashMap<i64, i64> {
     let is_between = |(_, at_ns): &&(String, i64)| (from_ns..=to_ns).contains(at_ns);
     let ours: Vec<_> = ours.stamps.iter().filter(is_between).collect();
-    // In step from the first on: of its name, the nearest is it.
+    // Match in order, beginning with the nearest event that has the first one's name.
     let distance_ns = |(name, at_ns): &(String, i64)| match ours.first() {
         Some((first_name, first_at_ns)) if name == first_name => at_ns.abs_diff(*first_at_ns),
         _ => u64::MAX,
@@ -212,8 +212,8 @@ fn three_recorders_at_once_see_the_same_gaps() {
             return;
         }
     };
-    // The recorders begin and end one after the other. A recorder that begins in the middle of a gap
-    // does not see it begin, so the first gap of each is no measure of the others'.
+    // The recorders begin and end one after the other. One that begins in the middle of a gap does
+    // not see its beginning, so the first gap of each is not compared.
     let gaps = recorded.each_ref().map(|recording| &recording.gaps);
     let from_ns = gaps.iter().filter_map(|gaps| gaps.get(1)).map(|gap| gap.start_ns).max();
     let to_ns = gaps.iter().filter_map(|gaps| gaps.last()).map(end_ns).min();
@@ -256,7 +256,7 @@ fn three_recorders_at_once_see_the_same_gaps() {
             let has_same_reason = ours.wake_reason == theirs.wake_reason;
             let is_timer = [ours, theirs].iter().any(|gap| gap.wake_reason == WakeReason::Timer);
             timer_count += usize::from(is_timer);
-            // Who began first knows more timers, and which of them wake nobody.
+            // The recorder that began first knows more timers, and which of them are deferrable.
             if is_timer && (!has_same_reason || end_difference_ns > DIFFERENCE_NS) {
                 armed_before_count += 1;
             } else {
@@ -265,7 +265,7 @@ fn three_recorders_at_once_see_the_same_gaps() {
             }
             assert!(differences_ns.iter().all(|&ns| ns <= DIFFERENCE_NS), "{gaps}");
         }
-        // What a recorder knows of the time before it began, it learns with the first few.
+        // Each recorder learns about the time before its beginning from the first few gaps.
         for (ours, theirs) in ours.iter().zip(theirs).skip(GAP_COUNT_MIN / 2) {
             assert_eq!(ours.ran_task, theirs.ran_task, "{name}: {ours:?}, {theirs:?}");
             assert_eq!(ours.tick_stopped, theirs.tick_stopped, "{name}: {ours:?}, {theirs:?}");

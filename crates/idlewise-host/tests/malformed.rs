@@ -1,5 +1,5 @@
-//! Texts that are no samples of idlewise_bench: each is `tests/malformed/ipi_samples/<reason>.txt`, and
-//! must fail with its message of one line.
+//! Texts that are not samples of idlewise_bench. Each is `tests/malformed/ipi_samples/<reason>.txt`
+//! and must fail with its one-line message.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Machines as their files show them, put together from published tables: a file `tests/sysroot/NAME.tree` holds a machine's files, `NAME.json` what we
-//! read of them, rewritten by `make golden`. A new pair is a new test.
+//! Machines as their files describe them, put together from published tables.
+//! `tests/sysroot/NAME.tree` contains a machine's files, `NAME.json` what we read from them
+//! (rewritten by `make golden`). A new pair is a new test.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +14,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sysroot")
 }
 
-/// The files of a `.tree`: each begins with `== PATH`. A content `@le32 N` stands for four bytes.
+/// Unpacks a `.tree`. Each file begins with `== PATH`. The content `@le32 N` stands for four bytes.
 fn unpack(name: &str) -> (TempDir, Root) {
     let text = fs::read_to_string(folder().join(format!("{name}.tree"))).unwrap();
     let root = tempfile::tempdir().unwrap();
@@ -80,7 +81,7 @@ fn tells_kinds_of_cpus_apart() {
     let note = note(&root, String::new());
     let cpus: Vec<&[u16]> = note.tables.iter().map(|table| table.cpus.as_slice()).collect();
     assert_eq!(cpus, [&[0, 1][..], &[2]]);
-    // All have the machine's limit; `n/a` allows no latency at all.
+    // All CPUs have the machine's limit. `n/a` allows no latency at all.
     assert_eq!(note.latency_limits_ns, [(0, 150_000), (1, 150_000), (2, 0)].into());
 }
 

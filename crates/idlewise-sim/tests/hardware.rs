@@ -1,4 +1,4 @@
-//! Each property of the simulated hardware and kernel, switched on and off.
+//! Each feature of the simulated hardware and kernel, on and off.
 
 use idlewise_core::{Fixed, Governor, TimerOnly, tick_period_ns};
 use idlewise_sim::Machine;
@@ -7,7 +7,7 @@ use idlewise_sim::workload::Workload;
 use idlewise_trace::WakeReason;
 
 const C6_EXIT_NS: u64 = 290_000;
-/// From the end of leaving a state to the task's first instruction: interrupt and switch.
+/// The time from the end of the exit to the task's first instruction: interrupt and switch.
 const AFTER_EXIT_NS: u64 = 400 + 600;
 
 fn server() -> Machine {
@@ -86,12 +86,12 @@ fn an_entry_under_way_is_finished_first() {
     let with_long_sleep = wake(1.0, 5_000_000);
     assert_eq!(with_long_sleep, wake(0.0, 5_000_000), "the entry was over long ago");
     let (aborted, finished) = (wake(0.0, 400_000), wake(1.0, 400_000));
-    // The last wake-up's work is the most that an event waits besides.
+    // In addition, an event waits at most for the work of the last wake-up.
     let bound_ns = aborted + C6_EXIT_NS + 1_000;
     assert!(finished > aborted + 100_000 && finished <= bound_ns, "{finished} {aborted}");
 }
 
-/// A lite state keeps its thread's share of the core; a deeper one gives it to the sibling.
+/// A lite state keeps its thread's share of the core. A deeper state gives it to the sibling.
 #[test]
 fn a_lite_state_blocks_smt_folding() {
     let machine = power9();
@@ -127,10 +127,10 @@ fn a_task_restarts_the_tick_and_an_interrupt_alone_does_not() {
         for gap in later {
             assert_eq!((gap.ran_task, gap.tick_stopped), (wakes_task, !wakes_task));
         }
-        // Without a timer the governor has the tick stopped: nothing but events ends a stay.
+        // Without a timer the governor stops the tick, so only events end a stay.
         assert_eq!(report.idle.tick_wake_count, 0);
     }
-    // A state that keeps the tick is woken by each.
+    // A state that keeps the tick is woken by every tick.
     let keeps = run(&machine, shallowest, cores(1), "burst-then-idle", &RARE, 100_000_000);
     assert!(keeps.idle.tick_wake_count >= 15, "{}", keeps.idle.tick_wake_count);
 }
@@ -202,7 +202,7 @@ fn posted_interrupts_spare_the_receiver_its_handler() {
     assert_eq!(wake(400), wake(0) + 400);
 }
 
-/// What an idle core saves under a power limit, the busy one gets as frequency.
+/// Under a power limit, the power that an idle core saves raises the busy core's frequency.
 #[test]
 fn idle_power_saved_raises_the_frequency_of_the_busy() {
     let machine = server();

@@ -1,6 +1,6 @@
-//! Decision logs and files of tables that can't be used: each is
-//! `tests/malformed/decision_log/<reason>.csv`, and must fail with its message of one line. Fuzz
-//! finds are among them.
+//! Decision logs and files of tables that cannot be used. Each is
+//! `tests/malformed/decision_log/<reason>.csv` and must fail with its one-line message. Fuzz finds
+//! are among them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

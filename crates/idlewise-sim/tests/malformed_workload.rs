@@ -1,5 +1,5 @@
-//! Texts that are no workload: each is `tests/malformed/workload/<reason>.toml`, and must fail with its
-//! message.
+//! Texts that are not workloads. Each is `tests/malformed/workload/<reason>.toml` and must fail
+//! with its message.
 
 use std::collections::BTreeSet;
 use std::fs;

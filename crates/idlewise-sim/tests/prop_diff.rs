@@ -1,5 +1,5 @@
-//! What must hold of every comparison of two governors: what the gaps differ by adds up to what two
-//! replays differ by, whichever way they are grouped; and the dearest gaps are the dearest.
+//! Properties of every comparison of two governors: the differences of the gaps add up to the
+//! difference of two replays, however the gaps are grouped, and the most expensive gaps are found.
 
 mod any;
 
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 use any::{TICK_NS, any_gap, any_table};
 
-/// Decides by a fixed sequence of answers, sensible or not.
+/// Decides by a fixed sequence of answers, which need not make sense.
 #[derive(Clone, Debug)]
 struct Scripted {
     answers: Vec<(usize, bool)>,
@@ -55,7 +55,7 @@ fn compared(
     pair.into_diff()
 }
 
-/// A replay gap by gap, each by the difference of what was tallied before and after it.
+/// Replays gap by gap, and computes each gap's cost from the change of the tally.
 fn naive_costs_uj(
     lane: &mut dyn Lane,
     costs: &CostModel,
@@ -78,7 +78,7 @@ fn assert_close(found: f64, expected: f64, size: f64) {
     assert!((found - expected).abs() <= 1e-9 * size + 1e-6, "{found} is not {expected}");
 }
 
-/// The same change of delay and energy from gaps and from tallies.
+/// Asserts that gaps and tallies give the same change of delay and energy.
 fn assert_adds_up(diff: &Diff, costs: &CostModel, states: &StateTable, lambda_mw: f64) {
     let (a_uj, b_uj) = (costs.energy_uj(&diff.a), costs.energy_uj(&diff.b));
     let delay_ns = |tally: &Tally| tally.delays(states).sum_ns() as i64;
@@ -123,7 +123,8 @@ proptest! {
         let diff = compared(governor(&first), governor(&second), &setting, lambda_mw, &gaps);
         assert_adds_up(&diff, &costs, &states, lambda_mw);
 
-        // The tallies are those of plain replays, and the dearest gaps those of a naive search.
+        // The tallies equal those of plain replays, the most expensive gaps those of a naive
+        // search.
         let mut lanes = [first.clone(), second.clone()].map(|g| GovernorLane::new(g, setting));
         let [a_uj, b_uj] = [0, 1].map(|i| naive_costs_uj(&mut lanes[i], &costs, lambda_mw, &gaps));
         prop_assert_eq!(lanes[0].tally(), &diff.a);
@@ -140,7 +141,7 @@ proptest! {
         prop_assert_eq!(diff.losses.len() as u64, diff.all.lost_count.min(COSTLY_COUNT as u64));
         prop_assert_eq!(diff.gains.len() as u64, diff.all.saved_count.min(COSTLY_COUNT as u64));
 
-        // Seen from the other side, gains are losses.
+        // With A and B exchanged, gains are losses.
         let other = compared(governor(&second), governor(&first), &setting, lambda_mw, &gaps);
         prop_assert_eq!(other.all.saved_count, diff.all.lost_count);
         prop_assert_eq!(other.all.saved_uj, diff.all.lost_uj);
@@ -190,7 +191,7 @@ proptest! {
         let diff = |gaps: &[IdleGap]| {
             compared(governor(Fixed::Deepest), governor(Fixed::Shallowest), &setting, 500.0, gaps)
         };
-        // Without a tick to carry over from one part to the next.
+        // No tick state is carried over from one part to the next.
         let gaps: Vec<IdleGap> = gaps.iter().map(|gap| IdleGap { ran_task: true, ..*gap }).collect();
         let (head, tail) = gaps.split_at((gaps.len() as f64 * split_ratio) as usize);
         let mut merged = diff(head);
@@ -203,7 +204,7 @@ proptest! {
     }
 }
 
-/// Worked by hand: ten gaps of 1 ms, and what each of two fixed states costs in them.
+/// Computed by hand: ten gaps of 1 ms, and what each of two fixed states costs in them.
 #[test]
 fn charges_each_gap_what_it_cost() {
     let states =
@@ -228,18 +229,18 @@ fn charges_each_gap_what_it_cost() {
     let diff = compared(side(Fixed::Shallowest), side(Fixed::Deepest), &setting, 0.0, &gaps);
     // C6: 100 mW · 1 ms + (1000 − 100) mW · 800 µs = 820 µJ, against 1000 µJ in C1.
     assert_eq!((diff.all.gap_count, diff.all.first_state_count), (12, 12));
-    // and 900 nW more for each of the 5.5 ns that they are longer on average.
+    // And 900 nW more for each of the 5.5 ns that they are longer on average.
     assert_close(diff.all.energy_change_uj() / 12.0, -180.0 - 900.0 * 5.5e-6, 1e3);
     assert_eq!(diff.all.delay_change_ns(), 12 * 289_000);
     assert_eq!((diff.all.saved_count, diff.all.lost_count), (12, 0));
-    // The longest saves most; before it came the eight before it.
+    // The longest gap saves the most, and is kept with the eight gaps before it.
     let best = &diff.gains[0];
     assert_eq!(best.gap, gaps[11]);
     assert_eq!(best.before_ns, (3..11).map(|i| 1_000_000 + i).collect::<Vec<u64>>());
     assert_eq!((best.a.first.state, best.b.first.state), (0, 1));
     assert_eq!(diff.groups(Dimension::States)[1].gap_count, 12);
     assert_eq!(diff.groups(Dimension::GapLength)[7].gap_count, 12);
-    // At 1 W a second of delay the 289 µs cost more than the 180 µJ.
+    // At 1 W for a second of delay, the 289 µs cost more than the 180 µJ.
     let diff = compared(side(Fixed::Shallowest), side(Fixed::Deepest), &setting, 1_000.0, &gaps);
     assert_eq!((diff.all.saved_count, diff.all.lost_count), (0, 12));
     assert_eq!(diff.losses[0].gap, gaps[0]);

@@ -1,5 +1,5 @@
-//! What must hold of every replay: time is conserved, verdicts are the kernel's, the oracle is
-//! never beaten, and the fast ways agree with the naive ones.
+//! Properties of every replay: time is conserved, verdicts are the kernel's, nothing beats the
+//! oracle, and fast implementations agree with naive ones.
 
 mod any;
 
@@ -14,8 +14,8 @@ use proptest::prelude::*;
 
 use any::{TICK_NS, any_gap, any_table};
 
-/// Decides by a fixed sequence of answers, sensible or not, and judges each stay by the rule in
-/// `idlewise-core`.
+/// Decides by a fixed sequence of answers, which need not make sense, and judges each stay by the
+/// rule in `idlewise-core`.
 struct Scripted {
     answers: Vec<(usize, bool)>,
     next: usize,
@@ -46,7 +46,7 @@ fn powers_mw(states: &StateTable) -> Vec<f64> {
     (0..states.len()).map(|i| 4_000.0 / (1.0 + 3.0 * i as f64)).collect()
 }
 
-/// Time in states and time at work are the gaps, but for overruns: the work that reached beyond.
+/// The time in states and at work equals the gaps plus overruns, which are work past a gap's end.
 fn assert_time_is_conserved(tally: &Tally) {
     assert_eq!(tally.stay_ns() + tally.work_ns, tally.gap_ns + tally.overruns.sum_ns());
     let wake_count: u64 = tally.states.iter().map(|state| state.wake_count).sum();
@@ -131,15 +131,15 @@ proptest! {
             if let Some(least_uj) = least_uj {
                 prop_assert!(is_allowed(&picked));
                 let picked_uj = costs.gap_uj(picked, gap_ns, lambda_mw);
-                // Breakpoints are whole nanoseconds: 4 W for one of them is 4e-6 uJ.
+                // Breakpoints are rounded to nanoseconds: 4 W for one nanosecond is 4e-6 uJ.
                 prop_assert!(picked_uj <= least_uj + 1e-5, "{picked_uj} > {least_uj} at {gap_ns}");
             }
         }
     }
 }
 
-/// Worked by hand. HZ=250, ticks at 4 and 8 ms; a state with 100 µs exit latency; a gap of 9 ms
-/// during which the governor keeps the tick.
+/// Computed by hand. HZ=250, ticks at 4 and 8 ms; a state with 100 µs exit latency; a gap of 9 ms
+/// in which the governor keeps the tick.
 ///
 /// ```text
 /// 0          4.000  4.103            8.000  8.103       9.000
@@ -176,12 +176,12 @@ fn puts_ticks_back_where_the_governor_keeps_them() {
     assert_eq!(tally.work_ns, 2 * 103_000);
     assert_eq!(tally.delays(&states).sum_ns(), 100_000);
 
-    // With the tick stopped it is one stay; and it stays stopped where no task runs.
+    // With the tick stopped there is one stay, and the tick stays stopped if no task runs.
     let mut lane = GovernorLane::new(scripted(true), Setting::new(states, TICK_NS));
     lane.replay(&[gap, IdleGap { ran_task: false, sleep_length_ns: Some(1), ..gap }]);
     assert_eq!((lane.tally().decision_count(), lane.tally().tick_wake_count), (2, 0));
 
-    // An event during the tick's work waits for its end: 4.050 comes 53 µs before.
+    // An event during the tick's work waits for its end: 4.050 is 53 µs earlier.
     let mut lane = GovernorLane::new(scripted(false), Setting::new(states, TICK_NS));
     lane.replay(&[IdleGap { gap_ns: 4_050_000, ..gap }]);
     assert_eq!(lane.tally().overruns.max_ns(), Some(53_000));
@@ -208,9 +208,9 @@ fn keeps_the_tick_for_a_timer_that_it_serves_and_no_other() {
         lane.replay(&[gap(sleep_length_ns)]);
         lane.tally().tick_wake_count
     };
-    // An hrtimer has an interrupt of its own, however near it is.
+    // An hrtimer has its own interrupt, however near it is.
     assert_eq!((ticks(4_000_001), ticks(3_999_999), ticks(1_000)), (0, 0, 0));
-    // The wheel's timers expire in the tick. Asked again after it, that timer is past.
+    // A timer-wheel timer expires in the tick. When asked after that, the timer is gone.
     assert_eq!(ticks(TICK_NS.into()), 1);
 }
 
@@ -241,7 +241,7 @@ fn promotes_out_of_a_shallow_state_and_asks_again() {
     let mut lane = GovernorLane::new(scripted, Setting::new(states, TICK_NS));
     lane.replay(&[gap]);
     let tally = lane.tally();
-    // 24 µs in the lite state (20 + 2 · 2), 1 µs to leave it, the rest in the next.
+    // 24 µs in the lite state (20 + 2 · 2), 1 µs to leave it, and the rest in the next state.
     assert_eq!((tally.states[0].stay_ns, tally.states[1].stay_ns), (24_000, 475_000));
     assert_eq!((tally.auto_promotion_count, tally.work_ns), (1, 1_000));
 }

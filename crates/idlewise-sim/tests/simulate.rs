@@ -1,5 +1,5 @@
-//! What must hold of every simulated run: nothing is lost, queueing theory's results come out, a
-//! case that can be followed by hand does, and a recorded log gives what its replay gives.
+//! Properties of every simulated run: nothing is lost, the results of queueing theory hold, a case
+//! computed by hand matches, and a recorded log gives the same result as its replay.
 
 use idlewise_core::{Fixed, Governor, TimerOnly, tick_period_ns};
 use idlewise_sim::replay::{GovernorLane, Lane, Setting, Tally};
@@ -18,7 +18,7 @@ fn server() -> Machine {
     Machine::from_toml(text).unwrap()
 }
 
-/// One state without exit latency: what is left is the queue.
+/// One state without exit latency, so that only queueing remains.
 fn ideal() -> Machine {
     let text = "id = 'ideal'\ntitle = 'no latency'\narch = 'x86'\nsource = 'invented'\n\
                 [[states]]\nname = 'HALT'\nexit_latency_us = 0\ntarget_residency_us = 0\n";
@@ -33,7 +33,7 @@ fn by_timer() -> Box<dyn Governor> {
     Box::new(TimerOnly::new(u64::from(tick_period_ns(HZ))))
 }
 
-/// A small machine with everything switched on that can be.
+/// A small machine with every feature enabled.
 fn setup(machine: &Machine) -> Setup<'_> {
     let mut setup = Setup::new(machine, &by_timer);
     setup.hardware = Hardware {
@@ -118,7 +118,7 @@ fn assert_conserved(setup: &Setup<'_>, report: &Report, what: &str) {
     assert!(report.event_count > 0, "{what}");
 }
 
-/// Without turbo, energy follows from times and entries alone.
+/// Without turbo, energy follows from times and entries.
 #[test]
 fn energy_is_what_times_and_entries_cost() {
     let machine = server();
@@ -131,7 +131,7 @@ fn energy_is_what_times_and_entries_cost() {
     let cores = &report.cores;
     let residencies = (0..powers.len()).map(|i| powers[i] * cores.residency_ns[i] as f64 * 1e-6);
     let entries = (0..powers.len()).map(|i| costs.transition_uj(i) * cores.entry_count[i] as f64);
-    // All entries are from running here, or their cost would be a difference.
+    // All entries here are from running. Otherwise their cost would be a difference.
     let expected: f64 = residencies.chain(entries).sum();
     assert!(cores.idle_uj <= expected + 1e-6 && cores.idle_uj > 0.5 * expected);
     let running_uj = running_mw * cores.running_ns as f64 * 1e-6;
@@ -141,7 +141,7 @@ fn energy_is_what_times_and_entries_cost() {
     assert!((cores.package_uj / package_uj - 1.0).abs() < 1e-9);
 }
 
-/// L = λ·W, whatever the machine does.
+/// Little's law, L = λ·W, holds whatever the machine does.
 #[test]
 fn littles_law_holds() {
     let machine = server();
@@ -154,7 +154,7 @@ fn littles_law_holds() {
         let mean_count = report.metrics.mean_in_flight(duration_ns);
         let count = report.metrics.operation_count as f64;
         let spans = report.metrics.spans(spans).unwrap();
-        // tcp-lat notes half a round trip.
+        // tcp-lat records half a round trip.
         let share = if workload == "tcp-lat" { 2.0 } else { 1.0 };
         let mean_ns = share * spans.sum_ns() as f64 / spans.count() as f64;
         let expected = count / duration_ns as f64 * mean_ns;
@@ -162,9 +162,9 @@ fn littles_law_holds() {
     }
 }
 
-/// Mean waiting times of M/M/1 and M/D/1 at ρ = ½ are 1 and ½ service times. The means of
-/// independent replicates are normal, so the truth is within 4 standard errors but once in 15,000
-/// times, and the seed is fixed.
+/// The mean waiting times of M/M/1 and M/D/1 at ρ = ½ are 1 and ½ service times. The means of
+/// independent replicates are normally distributed, so the true value is more than 4 standard
+/// errors away once in 15,000 times; and the seed is fixed.
 #[test]
 fn waiting_times_are_those_of_queueing_theory() {
     let machine = ideal();
@@ -207,7 +207,7 @@ fn replicates_do_not_depend_on_threads() {
     assert_ne!(one[0], one[1], "seeds differ");
 }
 
-/// Two CPUs, one wake-up by IPI and one by store, followed step by step:
+/// Two CPUs, one wake-up by IPI and one by store, step by step:
 ///
 /// ```text
 ///   0      tasks of both CPUs switch in (600)
@@ -218,7 +218,7 @@ fn replicates_do_not_depend_on_threads() {
 /// 300,500  interrupt 400, switch 600: the sleeper runs 291,500 after the wish
 /// ```
 ///
-/// With a store it is 50 and 60 instead of 300 and 200, and no interrupt: 290,710.
+/// With a store, 50 and 60 replace 300 and 200, and there is no interrupt: 290,710.
 #[test]
 fn two_cpus_step_by_step() {
     let machine = server();
@@ -244,7 +244,7 @@ fn two_cpus_step_by_step() {
         assert_eq!(report.ipis.sent_count, u64::from(!ipi_less));
         assert_eq!(report.ipis.stored_count, u64::from(ipi_less));
         assert_eq!(report.ipis.sender_ns, if ipi_less { 50 } else { 300 });
-        // CPU 1: from 600 to the wake-up, exit included.
+        // CPU 1: from 600 to the wake-up, including the exit.
         let c6 = &report.idle.states[3];
         assert_eq!(c6.wake_count, 1);
         let sleep_ns = if ipi_less { 10_110 } else { 10_500 } - 600;
@@ -295,8 +295,8 @@ fn cpus_and_shapes_that_cannot_be_are_refused() {
 }
 
 prop_compose! {
-    /// Gaps far enough apart for any exit and tick: a simulated CPU that wakes up late begins its
-    /// next gap late, a replayed one doesn't.
+    /// Gaps that are far enough apart for any exit and tick. A simulated CPU that wakes up late
+    /// begins its next gap late; a replayed one does not.
     fn any_gaps()(
         rows in prop::collection::vec((
             prop_oneof![0..50_000_u64, 0..60_000_000_u64],
@@ -344,7 +344,7 @@ fn simulated(machine: &Machine, gaps: &[IdleGap], make: fn() -> Box<dyn Governor
     simulate(&setup, load, duration_ns, 0).unwrap().idle
 }
 
-/// All that a replay counts.
+/// Compares everything that a replay counts.
 fn assert_same(machine: &Machine, gaps: &[IdleGap], make: fn() -> Box<dyn Governor>) {
     let (replayed, simulated) = (replayed(machine, gaps, make), simulated(machine, gaps, make));
     assert_eq!(replayed.gap_ns, simulated.gap_ns);
@@ -379,7 +379,7 @@ proptest! {
 }
 
 proptest! {
-    /// One line that says what is wrong, or a workload with a load.
+    /// The result is a one-line error, or a workload with a load.
     #[test]
     fn any_text_is_a_workload_or_one_line(
         text in "(workload = \"(poisson|tcp-lat|wakes)\"\n)?([a-z_]{0,12} = ([0-9a-z.\"-]{0,8})\n){0,3}\\PC{0,12}",

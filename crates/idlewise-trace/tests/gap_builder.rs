@@ -1,4 +1,4 @@
-//! What the gap builder makes of small hand-written traces.
+//! The gap builder on small hand-written traces.
 
 use idlewise_trace::{
     Doubt, Event, EventKind, GapBuilder, GapSummary, IdleGap, Tracepoints, WakeReason,
@@ -7,10 +7,10 @@ use idlewise_trace::{
 const TICK_TIMER: u64 = 0xa0;
 const TICK_FUNCTION: u64 = 0xf0;
 const TICK_NS: i64 = 4_000_000;
-/// Where the traces begin: after twenty ticks that teach the builder the grid.
+/// Where the traces begin: after twenty ticks from which the builder learns the grid.
 const BEGIN_NS: i64 = 20 * TICK_NS;
 
-/// A trace of CPU 0 that begins with a busy stretch of regular ticks.
+/// A trace of CPU 0 that begins with a busy period of regular ticks.
 struct Trace(Vec<Event>);
 
 impl Trace {
@@ -95,10 +95,10 @@ fn ends_a_gap_at_the_expiry_of_the_timer_and_not_at_the_interrupt() {
     let (gaps, _) = trace.build();
     assert_eq!((gaps[0].gap_ns, gaps[0].wake_reason), (700_000, WakeReason::Timer));
     assert_eq!(gaps[0].sleep_length_ns, Some(700_000));
-    // No task ran for that timer, so the next gap begins without one.
+    // No task ran after that timer, so the next gap begins without one.
     assert!(gaps[0].ran_task && !gaps[1].ran_task);
     assert_eq!((gaps[1].start_ns, gaps[1].sleep_length_ns), (T + 707_000, None));
-    // It ended in a task without any interrupt: somebody wrote the flag that it polled.
+    // It ended with a task and no interrupt: the polled flag was written.
     assert_eq!((gaps[1].gap_ns, gaps[1].wake_reason), (93_000, WakeReason::Resched));
 }
 
@@ -112,7 +112,7 @@ fn keeps_the_tick_stopped_until_a_task_runs() {
     trace.idle(T + 951_000).exit(T + 960_000).at(T + 961_000, EventKind::SwitchToTask);
     let (gaps, _) = trace.build();
     let flags: Vec<_> = gaps.iter().map(|gap| (gap.tick_stopped, gap.ran_task)).collect();
-    // It still ran when the decision to stop it was made.
+    // The tick still ran when the decision to stop it was made.
     assert_eq!(flags, [(false, true), (true, false), (false, true)]);
 }
 
@@ -137,7 +137,7 @@ fn finds_timers_that_were_armed_before_the_trace_when_they_expire() {
     let (gaps, _) = trace.build();
     let lengths: Vec<_> = gaps.iter().map(|gap| gap.sleep_length_ns).collect();
     assert_eq!(lengths, [Some(900_000), Some(700_000), None]);
-    // The expiry itself is not in the trace; its interrupt bounds it.
+    // The expiry itself is not in the trace, but its interrupt bounds it.
     assert_eq!((gaps[1].gap_ns, gaps[1].wake_reason), (700_000, WakeReason::Timer));
 }
 
@@ -185,7 +185,7 @@ fn takes_each_stay_as_a_gap_when_only_idle_events_were_recorded() {
     assert_eq!(summary.tick.hz, None);
 }
 
-/// What a whole recording shows to be the tick's, a part of it may not take for the tick's.
+/// What a whole recording shows to be the tick's may not be assumed in a reduced one.
 #[test]
 fn joins_nothing_where_an_event_could_have_gone_unrecorded() {
     let mut trace = Trace::new();
@@ -217,7 +217,7 @@ fn joins_nothing_where_an_event_could_have_gone_unrecorded() {
     }
 }
 
-/// A text does not list what was recorded, and a rare vector may not have come.
+/// A text does not list what was recorded, and a rare vector may not have occurred.
 #[test]
 fn a_stay_without_any_interrupt_stays_open_where_a_rare_one_was_not_seen() {
     let mut trace = Trace::new();
@@ -228,7 +228,7 @@ fn a_stay_without_any_interrupt_stays_open_where_a_rare_one_was_not_seen() {
     let rare = Tracepoints::CALL_FUNCTION.union(Tracepoints::IRQ_WORK);
     let seen = Tracepoints::COMPLETE.without(rare);
     let (gaps, summary) = trace.build_with(seen.union(Tracepoints::ONLY_SEEN), Vec::new());
-    // The tick was seen, the end of the second stay was not.
+    // The tick was recorded, but not the end of the second stay.
     let lengths: Vec<_> = gaps.iter().map(|gap| (gap.gap_ns, gap.wake_reason)).collect();
     let unknown = WakeReason::Unknown;
     assert_eq!(lengths, [(5_000_000, unknown), (900_200, unknown)]);
@@ -241,7 +241,7 @@ fn a_stay_without_any_interrupt_stays_open_where_a_rare_one_was_not_seen() {
     );
 }
 
-/// Arm has no vectors: its timer and its IPIs are handlers, or events of their own.
+/// Arm has no vectors: its timer and its IPIs have handler events, or events of their own.
 #[test]
 fn an_arm_trace_is_whole_with_handlers_and_ipis() {
     let mut trace = Trace::new();
@@ -258,11 +258,11 @@ fn an_arm_trace_is_whole_with_handlers_and_ipis() {
         let (gaps, summary) = trace.build_with(tracepoints, Vec::new());
         (gaps.len(), gaps[gaps.len() - 1].wake_reason, summary.evidence_doubts)
     };
-    // The timer is there, IPIs are not.
+    // The timer was recorded, IPIs were not.
     let (gap_count, reason, doubts) = build(&trace, handlers);
     assert_eq!((gap_count, reason), (2, WakeReason::Unknown));
     assert!(doubts[0].to_string().starts_with("not recorded: ipi:ipi_entry;"), "{doubts:?}");
-    // An event of their own was recorded, or one of them came as a handler.
+    // IPIs have an event of their own, or one of them was recorded as a handler event.
     let whole = (1, WakeReason::Irq, Vec::new());
     assert_eq!(build(&trace, handlers.union(Tracepoints::IPI_ENTRY)), whole);
     trace.0.insert(0, Event { at_ns: 1, cpu: 0, kind: EventKind::IpiInterrupt });
@@ -276,7 +276,7 @@ fn an_arm_trace_is_whole_with_handlers_and_ipis() {
     );
 }
 
-/// A clock that jumps by years makes a gap that no log's reader takes.
+/// A clock that jumps by years makes a gap that no log's reader accepts.
 #[test]
 fn gives_up_gaps_that_no_log_can_hold() {
     const YEAR_NS: i64 = 31_536_000_000_000_000;
@@ -289,13 +289,13 @@ fn gives_up_gaps_that_no_log_can_hold() {
     let (gaps, summary) = trace.build_with(part, Vec::new());
     assert_eq!(gaps.len(), 2);
     assert_eq!((summary.impossible_gap_count, summary.cpus[0].broken_gap_count), (1, 1));
-    // All in one, which is too long as well.
+    // All in a single gap, which is too long as well.
     let (gaps, summary) = trace.build();
     assert_eq!((gaps.len(), summary.impossible_gap_count), (1, 1));
     assert_eq!((gaps[0].start_ns, gaps[0].gap_ns), (T + YEAR_NS + 3_000, 2_000));
 }
 
-/// The highest state that an idle driver can have is 9; what a damaged event says beyond is unknown.
+/// The highest state of any idle driver is 9. A higher one in a damaged event is unknown.
 #[test]
 fn a_state_that_no_driver_has_is_unknown() {
     let mut trace = Trace::new();
@@ -344,8 +344,8 @@ fn counts_events_that_step_back_in_time() {
     assert_eq!((gaps.len(), gaps[0].gap_ns, summary.out_of_order_count), (1, 0, 1));
 }
 
-/// A deferrable timer that was armed before the trace says so only when it is armed again. Whether
-/// that is known in time must not depend on how an importer cuts a trace into pieces.
+/// A deferrable timer that was armed before the trace shows that only when it is armed again. The
+/// result must not depend on how an importer splits the trace into batches.
 #[test]
 fn gives_the_same_gaps_however_many_events_come_at_once() {
     const DEFERRABLE: u64 = 0xd0;

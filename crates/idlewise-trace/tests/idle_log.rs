@@ -1,4 +1,4 @@
-//! The idle log as a file: what is written is read again, sorted, and bad files are refused.
+//! The idle log as a file: what was written can be read, sorted, and invalid files are refused.
 
 use std::fs;
 
@@ -53,16 +53,16 @@ fn sorts_the_runs_of_cpus_that_took_turns() {
     let by_cpu = log.groups_by_cpu().unwrap();
     let shape: Vec<_> = by_cpu.iter().map(|(cpu, groups)| (*cpu, groups.len())).collect();
     assert_eq!(shape, [(0, 1), (1, 2)]);
-    // Nothing else is left in the folder.
+    // Nothing else is in the folder.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-/// As one thread reads it, so do several: the same gaps in the same order, and the same first damage.
+/// Several threads read the same gaps in the same order as one thread, and the same first damage.
 #[test]
 fn what_is_decoded_ahead_is_what_stands_there() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.parquet");
-    // Of lengths that don't compress away.
+    // Their lengths do not compress away.
     let varied = |cpu, at: i64| {
         let gap_ns = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
         IdleGap { gap_ns, ..gap(cpu, 2_000_000 * at) }
@@ -106,7 +106,7 @@ fn keeps_an_existing_file_unless_told_to_replace_it() {
     let path = folder.path().join("a.parquet");
     fs::write(&path, "precious").unwrap();
     assert!(matches!(LogWriter::create(&path, false).err(), Some(LogError::Exists { .. })));
-    // A writer that is dropped before its end leaves the old file and no other.
+    // A writer that is dropped unfinished leaves the old file and nothing else.
     let mut writer = LogWriter::create(&path, true).unwrap();
     writer.take(0, &[gap(0, 1)]).unwrap();
     drop(writer);
@@ -133,7 +133,7 @@ fn refuses_a_log_that_is_cut_or_changed_without_panicking() {
     for i in 0..whole.len() {
         let mut changed = whole.clone();
         changed[i] ^= 0x55;
-        // Some bytes are not covered by any check; what matters is that reading ends.
+        // Some bytes are not covered by any check. Reading must still end.
         if let Ok(log) = IdleLog::from_bytes("x", changed) {
             let _ = read_all(&log);
         }

@@ -1,4 +1,4 @@
-//! perf.data files of every shape that perf writes, in a size that a reader can check by hand.
+//! perf.data files of every form that perf writes, small enough to check by hand.
 
 mod perf_writer;
 
@@ -183,7 +183,7 @@ fn lost_events_are_counted_and_have_their_place() {
         writer.lost(150, 0, 7);
         writer.lost(170, 1, 5);
         writer.idle_exit(200, 0);
-        // What a filter left out is no loss.
+        // Samples that a filter removed are not lost.
         writer.lost_samples(1 << 15, 180, 1, 99);
         let lost =
             |at_ns, cpu, event_count| Event { at_ns, cpu, kind: EventKind::Lost { event_count } };
@@ -191,7 +191,7 @@ fn lost_events_are_counted_and_have_their_place() {
         assert_eq!(events, [entry(100, 0), lost(150, 0, 7), lost(170, 1, 5), exit(200, 0)]);
         assert_eq!(summary.lost_event_counts, BTreeMap::from([(0, 7), (1, 5)]));
 
-        // perf's sum over the whole recording, which has no time: two more than the kernel told of.
+        // perf's sum over the whole recording, without a time: two more than the kernel reported.
         writer.lost_samples(0, 0, 0, 4);
         writer.lost_samples(0, 0, 0, 5);
         writer.lost_samples(0, 0, 1, 5);
@@ -241,7 +241,7 @@ fn hardware_trace_payloads_are_jumped_over() {
     assert_eq!(events, [entry(100, 0), exit(200, 0)]);
     assert_eq!((summary.record_count, summary.truncated), (3, None));
 
-    // Of the payload's length only what the file has is jumped over.
+    // If the payload is longer than the file, only the rest of the file is skipped.
     let at = writer.records.len() as u64;
     writer.record(AUXTRACE, 0, &u64::MAX.to_le_bytes());
     let (bytes, data_at) = writer.pipe();
@@ -287,7 +287,7 @@ fn broken_compression_keeps_what_came_before() {
 fn samples_that_do_not_fit_are_counted() {
     let mut writer = PerfWriter::new(ByteOrder::Little);
     writer.idle_entry(100, 0, 1);
-    // Raw data without the CPU, a CPU that no machine has, and a time beyond all time.
+    // Raw data without the CPU, a CPU that no machine has, and a time out of range.
     writer.sample(0, 150, 0, &[0; 12]);
     writer.idle_entry(150, 1 << 16, 1);
     writer.idle_entry(u64::MAX, 0, 1);
@@ -297,7 +297,7 @@ fn samples_that_do_not_fit_are_counted() {
     assert_eq!(summary.undecodable_count, 3);
 }
 
-/// What a cut leaves, at every place where one can be.
+/// The file cut at every possible length.
 #[test]
 fn a_recording_cut_anywhere_is_imported_as_far_as_it_is_whole() {
     let mut events_before = 0;
@@ -324,7 +324,7 @@ fn a_recording_cut_anywhere_is_imported_as_far_as_it_is_whole() {
         let (bytes, layout) = writer.file();
         for byte_count in 0..bytes.len() {
             match PerfData::from_bytes(bytes[..byte_count].to_vec()) {
-                // Without all of the formats that it needs, a file says nothing.
+                // A file without all the formats that it needs is useless.
                 Err(_) => assert!(byte_count < layout.tracing_data + 1_200),
                 Ok(data) => {
                     let mut events = Vec::new();
@@ -372,14 +372,14 @@ fn progress_rises_to_the_end_of_the_records() {
     assert_eq!(seen.last(), Some(&file_byte_count));
 }
 
-/// The naive twin of the records' walk: linux-perf-data, which reads any file that is whole.
+/// Compares with linux-perf-data, which can read any complete file.
 #[test]
 fn linux_perf_data_sees_the_same_samples() {
     use linux_perf_data::linux_perf_event_reader::EventRecord;
     use linux_perf_data::{PerfFileReader, PerfFileRecord};
 
     for order in ORDERS {
-        // Without the names of the events, which we don't write, it can't tell them apart.
+        // It needs the names of the events, which we do not write, to tell them apart.
         let mut writer = PerfWriter::new(order);
         writer.idle_entry(100, 0, 1);
         writer.irq_handler(150, 0, "virtio0-input.0");
@@ -403,8 +403,8 @@ fn linux_perf_data_sees_the_same_samples() {
 }
 
 proptest! {
-    /// The naive twin of the ordering: a recorder that drains one buffer after the other while
-    /// events go on, and a sort of all that it wrote.
+    /// Compares with a sort of everything that was written, for a recorder that drains one buffer
+    /// after the other while events continue.
     #[test]
     fn rounds_are_sorted_as_one(
         steps in prop::collection::vec((0u64..4, 0u32..3), 1..300),

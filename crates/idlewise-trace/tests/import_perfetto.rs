@@ -1,5 +1,5 @@
-//! Perfetto traces of every shape, whole and damaged, as events. That a whole recording gives the
-//! same gaps in this format is shown by the command's own tests.
+//! Perfetto traces of every form, whole and damaged, as events. The command's own tests show that a
+//! whole recording gives the same gaps in this format.
 
 mod perfetto_writer;
 
@@ -44,7 +44,7 @@ fn has_doubt(doubts: &[Doubt], words: &str) -> bool {
     doubts.iter().any(|doubt| doubt.to_string().contains(words))
 }
 
-/// One event of each kind that the schema can carry.
+/// One event of each kind in the schema.
 fn all_kinds() -> Vec<Event> {
     let kinds = [
         IDLE,
@@ -115,7 +115,7 @@ fn timers_are_moved_to_the_traces_clock() {
     }
     assert_eq!(summary.doubts, []);
 
-    // A timer on the clock of the day stays where it is.
+    // A timer on the realtime clock keeps its time.
     let wall_ns = 1_790_000_000_000_000_000;
     let kind = EventKind::HrtimerExpire { timer: TIMER, function: FUNCTION, now_ns: wall_ns };
     let packets = [snapshot(20_000, 5_000), packet(0, &[(30_000, IDLE), (30_001, kind)])];
@@ -134,12 +134,12 @@ fn a_suspend_and_a_missing_snapshot_are_doubts() {
     assert!(has_doubt(&summary.doubts, "was suspended 1 times"), "{:?}", summary.doubts);
 }
 
-/// What most phones record: eight CPUs, idle states and switches, nothing of timers or interrupts.
+/// The typical recording of a phone: eight CPUs, idle states and switches, no timers or interrupts.
 #[test]
 fn a_phone_with_few_events_says_what_it_cannot_know() {
     let packets: Vec<Packet> = (0..40)
         .map(|i| {
-            // A CPU that is off for a while has no bundles then.
+            // A CPU that is off for a while has no bundles in that time.
             let cpu = (i % 8) as u16;
             let start = 1_000_000 * (i / 8) + 1_000 * i64::from(cpu);
             let mut packet = packet(
@@ -199,7 +199,7 @@ fn losses_come_before_the_events_of_their_bundle() {
     }
 }
 
-/// A bundle may have nothing but events that we do not need.
+/// A bundle may contain only events that we do not need.
 #[test]
 fn a_loss_waits_for_the_next_event() {
     let mut lossy = packet(1, &[]);
@@ -228,16 +228,16 @@ fn a_clock_that_steps_back_is_counted_and_several_clocks_are_doubted() {
     let (events, info, summary) = import(&[packet(0, &[(1_000, IDLE)]), other.clone()]);
     assert_eq!(events, [at(1_000, 0, IDLE), at(2_700, 1, IDLE)]);
     assert_eq!((info.clock.as_deref(), summary.doubts.len()), (Some("CLOCK_BOOTTIME"), 0));
-    // Alone it stays as it is: the distance is measured anew for each bundle, and less exactly.
+    // Alone it is not changed, because the distance is measured for each bundle, and less exactly.
     assert_eq!(import(&[other]).0, [at(2_000, 1, IDLE)]);
 }
 
-/// Twelve seconds of two CPUs, with events of every millisecond, each at a time of its own.
+/// Twelve seconds of two CPUs with events in every millisecond, each with a unique time.
 fn twelve_seconds() -> Vec<Event> {
     let kinds = [IDLE, EventKind::TimerInterrupt, EventKind::IdleExit, EventKind::SwitchToTask];
     let kinds = kinds.into_iter().chain([EventKind::TickStop, EventKind::SwitchToIdle]);
     let events = kinds.cycle().zip(0..24_000_i64).map(|(kind, i)| {
-        // A CPU has a whole round of the kinds at a time.
+        // Each CPU has a complete sequence of the kinds at a time.
         at(1_000_000 + 500_000 * i, (i / 6 % 2) as u16, kind)
     });
     events.collect()
@@ -269,14 +269,14 @@ fn what_two_sequences_recorded_counts_once() {
         all.iter().filter(|event| event.at_ns < 6_000_000_000).copied().collect();
     let late: Vec<Event> =
         all.iter().filter(|event| event.at_ns > 6_000_000_000).copied().collect();
-    // The last was stopped early, the second is the end of a ring buffer.
+    // The last source was stopped early; the second has only the end, like a ring buffer.
     for sources in [[all.clone(), all.clone()], [all.clone(), late], [half, all.clone()]] {
         let (events, _, summary) = import(&trace_of_sources(&sources, BLOCK_NS));
         assert_eq!(summary.event_count, all.len() as u64);
         assert!(events == all);
     }
 
-    // Two buffers of the kernel, so that nothing has the very same time.
+    // Two kernel buffers, so that no two events have exactly the same time.
     let later = all.iter().map(|event| Event { at_ns: event.at_ns + 90, ..*event });
     let (events, ..) = import(&trace_of_sources(&[all.clone(), later.collect()], BLOCK_NS));
     let changes = |events: &[Event]| -> Vec<Event> {
@@ -287,7 +287,7 @@ fn what_two_sequences_recorded_counts_once() {
     assert!(changes(&events) == changes(&all));
 }
 
-/// A long kernel buffer that is read only at the end comes CPU after CPU.
+/// A long kernel buffer that is read only at the end is written CPU by CPU.
 #[test]
 fn cpus_that_are_written_one_after_the_other_are_put_in_order() {
     let all = twelve_seconds();
@@ -304,8 +304,8 @@ fn cpus_that_are_written_one_after_the_other_are_put_in_order() {
     assert_eq!(summary.out_of_order_count, 0);
 }
 
-/// Perfetto does not tell addresses: it writes the how-manieth it is since its last reading of the
-/// kernel's buffers, so the same number is another timer a little later.
+/// Perfetto does not store addresses. It numbers them anew each time it reads the kernel's buffers,
+/// so the same number soon means another timer.
 #[test]
 fn timers_without_addresses_are_no_timers() {
     let start = |timer| EventKind::HrtimerStart {
@@ -346,7 +346,7 @@ fn a_trace_that_is_cut_or_broken_is_read_up_to_there() {
     for (bytes, reason) in [
         (whole[..whole.len() - 3].to_vec(), TruncationReason::CutShort),
         ([&whole[..first_byte_count], &[0xff; 40]].concat(), TruncationReason::BrokenRecord),
-        // A packet that claims to be longer than any.
+        // A packet that claims to be longer than any real one.
         (
             [&whole[..first_byte_count], b"\x0a\xff\xff\xff\xff\x7f"].concat(),
             TruncationReason::BrokenRecord,
@@ -368,7 +368,7 @@ fn a_trace_that_is_cut_or_broken_is_read_up_to_there() {
 fn packets_that_cannot_be_unpacked_are_counted() {
     let whole = packet(0, &[(1_000, IDLE)]);
     let broken = Packet { compressed_packets: Some(vec![0x78; 50]), ..Packet::default() };
-    // Sixty-four mebibytes and a little of nothing, which pack to a few kilobytes.
+    // A little more than 64 MiB of zeros, which compress to a few kilobytes.
     let bomb = zstd::encode_all(&*vec![0; (1 << 26) + 1], 1).unwrap();
     let bomb = Packet { zstd_compressed_packets: Some(bomb), ..Packet::default() };
     let (events, _, summary) = import(&[whole, broken, bomb]);

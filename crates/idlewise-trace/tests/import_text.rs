@@ -22,7 +22,7 @@ fn has_doubt(doubts: &[Doubt], words: &str) -> bool {
     doubts.iter().any(|doubt| doubt.to_string().contains(words))
 }
 
-/// What an arm64 phone of 2021 (Linux 5.10) shows: interrupts by name, IPIs with reasons.
+/// The text of an arm64 phone of 2021 (Linux 5.10): interrupts by name, IPIs with reasons.
 #[test]
 fn a_phone_of_arm64_says_why_its_cpus_wake() {
     let (events, info, _) = import(
@@ -72,7 +72,7 @@ fn a_power_machine_has_interrupts_of_its_own() {
     assert_eq!((timer, doorbell), (EventKind::TimerInterrupt, EventKind::IpiInterrupt));
 }
 
-/// Linux 3.10: no CPU, bucket or `now` in timer_start, `msg` in tick_stop, addresses as they are.
+/// Linux 3.10: no CPU, bucket or `now` in timer_start, `msg` in tick_stop, real addresses.
 #[test]
 fn an_old_kernel_says_less_and_that_is_a_doubt() {
     let (events, info, summary) = import(
@@ -135,7 +135,7 @@ fn a_page_of_systrace_holds_a_text() {
     assert_eq!(kinds(&events), [EventKind::IdleEntry { state: 1 }, EventKind::IdleExit]);
     assert_eq!((info.cpu_count, summary.truncated), (None, None));
 
-    // As systrace wrote it in 2012.
+    // The form that systrace wrote in 2012.
     let old = lines.replace('\n', "\\n\\\n");
     let (events, _, _) = import(&format!(
         "<!DOCTYPE HTML>\n<html>\n<script>\n  var linuxPerfData = \"\\\n# tracer: nop\\n\\\n{old}\";\n\
@@ -166,7 +166,7 @@ fn a_clock_that_steps_back_and_lines_that_lack_a_field_are_counted() {
     assert_eq!((summary.out_of_order_count, summary.undecodable_count), (1, 2));
 }
 
-/// trace-cmd 3.1 prints all of a timer's flags whatever they are.
+/// trace-cmd 3.1 always prints all of a timer's flags.
 #[test]
 fn flags_that_every_timer_has_are_not_believed() {
     let line = |flags| {

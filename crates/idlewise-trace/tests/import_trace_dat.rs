@@ -1,4 +1,4 @@
-//! trace.dat files of every shape that trace-cmd writes, in a size that a reader can check by hand.
+//! trace.dat files of every form that trace-cmd writes, small enough to check by hand.
 
 mod perf_writer;
 mod trace_dat_writer;
@@ -40,7 +40,7 @@ fn exit(at_ns: i64, cpu: u16) -> Event {
     event(at_ns, cpu, EventKind::IdleExit)
 }
 
-/// Two CPUs with events before, between and behind each other's.
+/// Two CPUs whose events interleave.
 fn pages(machine: Machine) -> [Vec<Page>; 2] {
     let cpu_0 = vec![
         Page::new(machine, 90)
@@ -125,7 +125,7 @@ fn info_tells_machine_and_clock() {
     }
 }
 
-/// All of a page's time words, one after the other.
+/// All kinds of time words in a page, one after the other.
 #[test]
 fn times_are_extended_stamped_and_survive_what_was_taken_back() {
     for machine in MACHINES {
@@ -176,7 +176,7 @@ fn lost_events_are_counted_by_cpu_and_come_before_their_page() {
 #[test]
 fn pages_of_larger_sub_buffers_are_read_whole() {
     for (version, packing) in SHAPES {
-        // What the kernel describes is larger than what the recorder says of the machine.
+        // The kernel describes larger pages than the recorder says the machine has.
         let large = Machine { page_byte_count: 4096, ..LITTLE };
         let mut page = Page::new(large, 0);
         for index in 0..100 {
@@ -197,7 +197,7 @@ fn instances_are_merged_and_what_two_recorded_counts_once() {
     for version in ["6", "7"] {
         let mut writer = TraceDatWriter::new(LITTLE, version);
         let [cpu_0, cpu_1] = pages(LITTLE);
-        // The machine's own buffer has CPU 0, one instance CPU 1, a third the same once more.
+        // The machine's own buffer has CPU 0, one instance CPU 1, another one the same again.
         writer.buffer("", &[&cpu_0, &[]]).buffer("one", &[&[], &cpu_1]);
         writer.buffer("two", &[&cpu_0, &cpu_1]);
         let (found, summary) = import(writer.file().bytes);
@@ -236,7 +236,7 @@ fn cycles_become_nanoseconds_and_display_offsets_do_not_count() {
             Err(ImportError::Unsupported { found, .. }) => assert!(found.contains("x86-tsc")),
             other => panic!("{:?}", other.err()),
         }
-        // Half a nanosecond each.
+        // Half a nanosecond per cycle.
         let scale = [1u32.to_le_bytes(), 1u32.to_le_bytes(), [0; 4], [0; 4]].concat();
         writer.options.push((CYCLE_SCALE, scale));
         let data = TraceDat::from_bytes(writer.file().bytes).unwrap();
@@ -300,7 +300,7 @@ fn broken_pages_and_records_cost_no_more_than_themselves() {
             Page::new(LITTLE, 400).idle_exit(400, 0),
         ];
         writer.buffer("", &[&cpu_0]);
-        // A commit that is larger than the page.
+        // A commit value larger than the page.
         writer.buffers[0].cpus[0].1[2][8..10].copy_from_slice(&5000u16.to_le_bytes());
         let (found, summary) = import(writer.file().bytes);
         let lost = event(400, 0, EventKind::Lost { event_count: 1 });
@@ -322,7 +322,7 @@ fn a_broken_chunk_costs_its_pages() {
             .collect();
         writer.buffer("", &[&pages]);
         let whole = writer.file();
-        // The second of three chunks, in the midst of it.
+        // In the middle of the second of three chunks.
         let first = writer.pack(&[pages[0].bytes(), pages[1].bytes()].concat());
         let at = (whole.buffers_at[0] + 16).next_multiple_of(512) + 4 + first.len();
         let mut bytes = whole.bytes;
@@ -373,7 +373,7 @@ fn what_would_not_fit_into_bounded_memory_is_refused() {
     }
 }
 
-/// What a cut file says: one clear line, or that it is cut and how much is missing.
+/// The result for a cut file: a clear error of one line, or what is missing and how much.
 fn assert_cut_is_told(whole: &[u8], byte_count: usize) {
     match TraceDat::from_bytes(whole[..byte_count].to_vec()) {
         Err(error) => {
@@ -403,7 +403,7 @@ fn a_file_that_is_cut_anywhere_says_so() {
     for machine in MACHINES {
         for (version, packing) in SHAPES {
             let whole = writer(machine, version, packing).file();
-            // Behind the last pages nothing is needed, or a section that we don't read.
+            // After the last pages nothing is needed, or only a section that we do not read.
             let needed = match version {
                 "6" => whole.bytes.len(),
                 _ => whole.boundaries[whole.boundaries.len() - 2],
@@ -425,7 +425,7 @@ fn a_file_that_is_cut_anywhere_says_so() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Bytes overwritten anywhere: an error or events in order, never a panic.
+    /// Overwritten bytes anywhere: an error, or events in order, but never a panic.
     #[test]
     fn damaged_files_are_read_as_far_as_they_go(
         shape in 0..SHAPES.len(),
@@ -449,7 +449,7 @@ proptest! {
         }
     }
 
-    /// However the events are spread over CPUs and pages, they come out in order, none missing.
+    /// However the events are spread over CPUs and pages, they are returned in order and complete.
     #[test]
     fn many_cpus_are_merged_in_order(
         times in prop::collection::vec((0u32..5, 0u64..1_000_000_000, any::<bool>()), 0..200),
@@ -483,7 +483,7 @@ proptest! {
     }
 }
 
-/// The option in which a program that writes trace.dat files gives its name.
+/// The option with the name of the program that wrote the trace.dat.
 const WRITER: u16 = 9;
 
 fn noted(note: &MachineNote) -> TraceDatWriter {
@@ -530,7 +530,7 @@ fn fills_the_log_from_the_note_of_our_recorder() {
         (gaps, metadata)
     };
     let (gaps, metadata) = convert_with(&note, &RecordedMachine::default());
-    // Each CPU's own exit latency is taken off, and its own limit counts.
+    // Each CPU's own exit latency is subtracted, and its own limit applies.
     let first: Vec<_> =
         gaps.iter().map(|gap| (gap.cpu, gap.gap_ns, gap.latency_limit_ns)).collect();
     assert_eq!(first, [(0, 800_000, None), (1, 650_000, Some(20_000))]);
@@ -545,7 +545,7 @@ fn fills_the_log_from_the_note_of_our_recorder() {
         |words: &str| metadata.doubts.iter().any(|doubt| doubt.to_string().contains(words));
     assert!(has_doubt("2 kinds of idle states"), "{:?}", metadata.doubts);
 
-    // What the caller says counts more than the note.
+    // What the caller says overrides the note.
     let said = RecordedMachine {
         governor: Some("menu".to_owned()),
         machine: Some(machine("said", 1_000)),
@@ -555,7 +555,7 @@ fn fills_the_log_from_the_note_of_our_recorder() {
     assert_eq!(metadata.governor.as_deref(), Some("menu"));
     assert_eq!(metadata.machine.unwrap().id, "said");
 
-    // A limit that changed is none that is known.
+    // A limit that changed is unknown.
     let changed =
         MachineNote { limits_changed: true, latency_limits_ns: Default::default(), ..note };
     let (gaps, metadata) = convert_with(&changed, &RecordedMachine::default());

@@ -1,8 +1,8 @@
-//! Idle logs that can't be read: each is `tests/malformed/idle_log/<reason>.parquet`, and must fail
-//! with its message. What the Parquet crate panics or hangs on is among them, and so are fuzz finds.
+//! Idle logs that cannot be read. Each is `tests/malformed/idle_log/<reason>.parquet` and must fail
+//! with its message. Some make the Parquet crate panic or hang; some are fuzz finds.
 //!
-//! `cargo test -p idlewise-trace --test malformed_idle_log -- --ignored` writes the files again, and
-//! the fuzzer's seeds.
+//! `cargo test -p idlewise-trace --test malformed_idle_log -- --ignored` rewrites them and the
+//! fuzzer's seeds.
 
 mod parquet_writer;
 
@@ -21,7 +21,7 @@ struct Case {
     /// The file's name.
     reason: &'static str,
     bytes: Vec<u8>,
-    /// What its message says between file name and advice.
+    /// The part of its message between file name and advice.
     message: &'static str,
 }
 
@@ -31,18 +31,18 @@ fn with(edit: impl FnOnce(&mut Log)) -> Vec<u8> {
     log.bytes()
 }
 
-/// A log whose metadata has this machine, as JSON.
+/// A log with this machine in its metadata, as JSON.
 fn with_machine(machine: &str) -> Vec<u8> {
     let field = format!("\"machine\":{machine},\"cpus\":");
     with(|log| log.json = log.json.take().map(|json| json.replace("\"cpus\":", &field)))
 }
 
-/// Another body for the last page of a column.
+/// Replaces the body of a column's last page.
 fn body(name: &str, bytes: Vec<u8>) -> Vec<u8> {
     with(|log| log.page(name).body = bytes)
 }
 
-/// A DELTA_BINARY_PACKED page in place of `gap_ns`.
+/// Replaces `gap_ns` with a DELTA_BINARY_PACKED page.
 fn delta(block: u64, parts: u64, count: u64, blocks: &[u8]) -> Vec<u8> {
     let head = [varint(block), varint(parts), varint(count), zigzag(5)].concat();
     body("gap_ns", [&head, blocks].concat())
@@ -66,7 +66,7 @@ fn cases() -> Vec<Case> {
             with(|log| log.footer_extra = vec![0x1e]),
         ),
         case(
-            // The Parquet crate counts to 2^31 for each such list, which is minutes for these.
+            // The Parquet crate counts to 2^31 for each such list, which takes minutes in total.
             "footer_list_of_two_billion_flags",
             "the footer can't be decoded",
             with(|log| {
@@ -181,7 +181,7 @@ fn cases() -> Vec<Case> {
             with(|log| log.page("gap_ns").packed_byte_count = Some(1_000)),
         ),
         case(
-            // The Parquet crate allocates it first.
+            // The Parquet crate allocates that much first.
             "page_unpacks_to_two_gigabytes",
             "column gap_ns: Parquet error: a page is too long",
             with(|log| {
@@ -225,7 +225,7 @@ fn cases() -> Vec<Case> {
             with(|log| log.page("gap_ns").encoding = 7),
         ),
         case(
-            // The Parquet crate panics: no decoder.
+            // The Parquet crate panics: there is no decoder.
             "dictionary_missing",
             "column wake_reason: Parquet error: a page is encoded in a way",
             with(|log| {
@@ -241,7 +241,7 @@ fn cases() -> Vec<Case> {
             }),
         ),
         case(
-            // The Parquet crate panics: it slices behind the end.
+            // The Parquet crate panics: it slices past the end.
             "dictionary_cut",
             "column wake_reason: Parquet error: a dictionary is cut off",
             with(|log| log.chunk("wake_reason").pages[0] = dictionary(2, prefixed(b"timer"))),
@@ -272,7 +272,7 @@ fn cases() -> Vec<Case> {
             body("start_ns", vec![1]),
         ),
         case(
-            // The Parquet crate panics: more bytes than a number of 64 bits has.
+            // The Parquet crate panics: more bytes than a 64-bit number can have.
             "run_head_of_eleven_bytes",
             runs_cut,
             body("wake_reason", [&[1][..], &[0x80; 10], &[1, 0]].concat()),
@@ -296,7 +296,7 @@ fn cases() -> Vec<Case> {
             with(|log| log.page("sleep_length_ns").level_encoding = DELTA),
         ),
         case(
-            // The Parquet crate panics: it reads the head of a run even if there is no value.
+            // The Parquet crate panics: it reads a run's header even if there is no value.
             "run_head_of_eleven_bytes_and_no_values",
             "column recorded_state: Parquet error: values are cut off",
             with(|log| {
@@ -312,7 +312,7 @@ fn cases() -> Vec<Case> {
             body("ran_task", vec![9, 0, 0, 0, 6, 1]),
         ),
         case(
-            // The Parquet crate panics: no decoder.
+            // The Parquet crate panics: there is no decoder.
             "flags_with_unknown_encoding",
             "column ran_task: Parquet error: a page is encoded in a way",
             with(|log| log.page("ran_task").encoding = DICTIONARY),
@@ -374,13 +374,13 @@ fn reads_what_the_writer_of_malformed_logs_wrote_without_damage() {
     assert!(gaps[1].tick_stopped && !gaps[2].tick_stopped && gaps[2].ran_task);
 }
 
-/// What a number of 64 bits is called is of no consequence.
+/// The declared type of a 64-bit number does not matter.
 #[test]
 fn ignores_what_integers_are_called() {
     assert!(read(with(|log| log.chunk("gap_ns").integer_width = Some(7))).is_ok());
 }
 
-/// Levels: nothing is known of any gap, as the writer writes it and as others may.
+/// Levels: all values are null, as the writer encodes that and as others may.
 #[test]
 fn reads_columns_of_nulls_alone() {
     let nulls = prefixed(&[6, 0]);
@@ -393,7 +393,7 @@ fn reads_columns_of_nulls_alone() {
     assert!(gaps.iter().all(|gap| gap.sleep_length_ns.is_none() && gap.recorded_state.is_none()));
 }
 
-/// A log of ours: 2 CPUs, 50 gaps.
+/// A log that we wrote: 2 CPUs, 50 gaps.
 fn small_log(path: &Path) {
     let mut writer = LogWriter::create(path, true).unwrap();
     for (cpu, gap_count) in [(0_u16, 20_i64), (3, 30)] {
@@ -426,7 +426,7 @@ fn write_files() {
     fs::create_dir_all(&seeds).unwrap();
     small_log(&seeds.join("ours.parquet"));
     fs::write(seeds.join("plain.parquet"), Log::new().bytes()).unwrap();
-    // As ours, without the compression that hides the values from the fuzzer.
+    // Like ours, but uncompressed, so that the fuzzer can reach the values.
     let runs = |log: &mut Log| log.page("tick_stopped").encoding = RLE;
     let unpacked = with(|log| {
         runs(log);
@@ -435,7 +435,7 @@ fn write_files() {
     fs::write(seeds.join("runs.parquet"), unpacked).unwrap();
 }
 
-/// Early logs hold the text of a machine file, later ones its fields.
+/// Early logs contain the text of a machine file, later ones its fields.
 #[test]
 fn reads_a_machine_in_either_form() {
     let text = r#""id = \"toy\"\ntitle = \"T\"\narch = \"x86\"\nsource = \"s\"\n""#;
@@ -447,7 +447,7 @@ fn reads_a_machine_in_either_form() {
     assert_eq!(of_text, of_fields);
 }
 
-/// A file may lack columns that can be null; whoever checks it is told.
+/// A file may lack nullable columns. A caller that checks it is told.
 #[test]
 fn names_the_columns_that_a_file_lacks() {
     let log = IdleLog::from_bytes("x", Log::new().bytes()).unwrap();

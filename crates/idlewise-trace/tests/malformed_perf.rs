@@ -1,7 +1,7 @@
-//! perf.data files that can't be imported: each is `tests/malformed/perf/<reason>.perf.data`, and
-//! must fail with its variant at its place. Fuzz finds that were errors are among them.
+//! perf.data files that cannot be imported. Each is `tests/malformed/perf/<reason>.perf.data` and
+//! must fail with its variant at its offset. Fuzz finds that were errors are among them.
 //!
-//! `cargo test -p idlewise-trace --test malformed_perf -- --ignored` writes the files again.
+//! `cargo test -p idlewise-trace --test malformed_perf -- --ignored` rewrites the files.
 
 mod malformed_files;
 mod perf_writer;
@@ -14,7 +14,7 @@ use idlewise_trace::{ByteOrder, Event};
 use malformed_files::MalformedFiles;
 use perf_writer::{CPU, IDENTIFIER, PerfWriter, RAW, SAMPLE, SAMPLE_TYPE, TIME, TRACEPOINTS};
 
-/// An error's kind, without what it says.
+/// An error's variant without its fields.
 #[derive(Debug, PartialEq)]
 enum Variant {
     Empty,
@@ -36,12 +36,12 @@ struct Case {
     at_byte: u64,
 }
 
-/// Where the header has what.
+/// Offsets in the header.
 const HEADER_SIZE_AT: usize = 8;
 const ATTR_SIZE_AT: usize = 16;
 const ATTRS_SIZE_AT: usize = 32;
 const DATA_SIZE_AT: usize = 48;
-/// The attributes stand behind the header and the ids of four events.
+/// The attributes follow the header and the ids of four events.
 const ATTRS_AT: u64 = 168;
 
 fn recording() -> PerfWriter {
@@ -187,11 +187,11 @@ fn a_missing_file_is_named() {
     }
 }
 
-/// Damage that leaves something to import is no error, but is told.
+/// Damage that leaves something to import is reported as a doubt, not as an error.
 #[test]
 fn damaged_samples_are_doubts() {
     let mut writer = recording();
-    // Raw data that claims to be longer than the sample; then a sample that is cut in its parts.
+    // Raw data that claims to be longer than the sample, and a sample whose parts are cut.
     let (sample, rest) = writer.records.split_at(72);
     let (mut long, rest) = (sample.to_vec(), rest.to_vec());
     long[56..60].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -202,7 +202,7 @@ fn damaged_samples_are_doubts() {
     let summary = data.read(&|_| {}, &mut |events: &[Event]| event_count += events.len()).unwrap();
     assert_eq!((event_count, summary.undecodable_count, summary.truncated), (1, 2, None));
 
-    // A compressed stream of a window that no recorder asks for.
+    // A compressed stream with a window that no recorder uses.
     let mut writer = recording();
     let at = writer.records.len();
     writer.record(perf_writer::COMPRESSED, 0, b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00\x00\x00\x00");

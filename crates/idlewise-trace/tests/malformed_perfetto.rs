@@ -1,4 +1,4 @@
-//! Perfetto traces that can't be imported: each is `tests/malformed/perfetto/<reason>.pftrace` and
+//! Perfetto traces that cannot be imported. Each is `tests/malformed/perfetto/<reason>.pftrace` and
 //! must fail with its message. Damage that leaves something to import is in `import_perfetto.rs`.
 
 use std::fs;
@@ -9,7 +9,7 @@ use idlewise_trace::import;
 const NO_FTRACE: &str = "byte 0: a Perfetto trace without events of ftrace; record with the data \
                          source linux.ftrace and its event power/cpu_idle";
 
-/// Each file, and the line that the user sees.
+/// Each file, and the line that the user gets.
 const CASES: [(&str, &str); 6] = [
     ("no_ftrace", NO_FTRACE),
     (

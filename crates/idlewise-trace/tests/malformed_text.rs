@@ -1,4 +1,4 @@
-//! Texts that can't be imported: each is `tests/malformed/text/<reason>.*` and must fail with its
+//! Texts that cannot be imported. Each is `tests/malformed/text/<reason>.*` and must fail with its
 //! message. Damage that leaves something to import is in `import_text.rs`.
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use idlewise_trace::import;
 
-/// Each file, and the line that the user sees.
+/// Each file, and the line that the user gets.
 const CASES: [(&str, &str); 8] = [
     (
         "no_events.txt",

@@ -1,7 +1,7 @@
-//! trace.dat files that can't be imported: each is `tests/malformed/trace_dat/<reason>.trace.dat`,
+//! trace.dat files that cannot be imported. Each is `tests/malformed/trace_dat/<reason>.trace.dat`
 //! and must fail with its message. Fuzz finds that were errors are among them.
 //!
-//! `cargo test -p idlewise-trace --test malformed_trace_dat -- --ignored` writes the files again.
+//! `cargo test -p idlewise-trace --test malformed_trace_dat -- --ignored` rewrites the files.
 
 mod malformed_files;
 mod perf_writer;
@@ -23,13 +23,13 @@ struct Case {
     /// The file's name.
     reason: &'static str,
     bytes: Vec<u8>,
-    /// What the error says.
+    /// The error's message.
     message: String,
 }
 
-/// Where version 7 has the place of its first options, without compression.
+/// The offset of the first options' place in version 7, without compression.
 const OPTIONS_PLACE_AT: usize = 24;
-/// Where either version has the size of a page.
+/// The offset of the page size in either version.
 const PAGE_SIZE_AT: usize = 14;
 
 fn recording(version: &'static str) -> TraceDatWriter {
@@ -54,7 +54,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Where a text stands in the file.
+/// The offset of a text in the file.
 fn find(bytes: &[u8], text: &[u8]) -> usize {
     bytes.windows(text.len()).position(|window| window == text).unwrap()
 }
@@ -165,7 +165,7 @@ fn cases() -> Vec<Case> {
                     .bytes
             },
             {
-                // The name is one letter longer than that of the other files' clock.
+                // The name is one letter longer than the clock's name in the other files.
                 format!(
                     "byte {}: the clock `counter`, which counts events, not time; {MONO}",
                     fly_at - 10
@@ -215,7 +215,7 @@ fn cases() -> Vec<Case> {
         case(
             "v7_options_in_a_circle",
             {
-                // The place of the next options, at the end of the first.
+                // The place of the next options, at the end of the first ones.
                 let end = find(&seven.bytes, &[CPU_COUNT as u8, 0, 4, 0, 0, 0]) + 10;
                 patched(&seven, end + 6, &options_at.to_le_bytes())
             },

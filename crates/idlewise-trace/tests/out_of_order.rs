@@ -1,4 +1,4 @@
-//! Events out of order, in each format: a few are a doubt, more than one in a thousand an error.
+//! Events out of order, in each format. A few are a doubt; more than one in a thousand is an error.
 
 mod perf_writer;
 mod perfetto_writer;
@@ -19,12 +19,12 @@ use trace_dat_writer::{LITTLE, Page, TraceDatWriter};
 
 const EVENT_COUNT: usize = 4_000;
 const BLOCK_EVENT_COUNT: usize = 20;
-/// Between two events.
+/// The time between two events.
 const STEP_NS: u64 = 10_000;
-/// How much earlier a late one is: more than any importer holds events back here.
+/// How much earlier a late event is: more than any importer holds events back here.
 const LATE_BY_NS: u64 = 8_000_000;
 
-/// Times in the file's order: in blocks, and now and then a block that is one late event.
+/// Times in the file's order, in blocks. Some blocks are a single late event.
 fn blocks(late_count: usize) -> Vec<Vec<u64>> {
     let times: Vec<u64> =
         (0..EVENT_COUNT - late_count).map(|i| 100_000_000 + STEP_NS * i as u64).collect();
@@ -37,7 +37,7 @@ fn blocks(late_count: usize) -> Vec<Vec<u64>> {
     blocks
 }
 
-/// Entries and exits by turns.
+/// Alternating entries and exits.
 fn kinds() -> impl Iterator<Item = EventKind> {
     [EventKind::IdleEntry { state: 1 }, EventKind::IdleExit].into_iter().cycle()
 }
@@ -96,11 +96,11 @@ fn perfetto(late_count: usize) -> Box<dyn Recording> {
     Box::new(PerfettoTrace::from_bytes(perfetto_writer::file(&packets)).unwrap())
 }
 
-/// Makes a recording with so many late events.
+/// Makes a recording with this many late events.
 type Writer = fn(usize) -> Box<dyn Recording>;
 
-/// Each format, and which event the first late one comes behind: perf's rounds hold the last block
-/// back, so that it can still go before those.
+/// Each format, with the event before the first late one. perf's rounds hold the last block back,
+/// so the late event can still be sorted before it.
 const FORMATS: [(&str, Writer, u64); 4] = [
     ("perf.data", perf, 1_979),
     ("trace.dat", trace_dat, 1_999),

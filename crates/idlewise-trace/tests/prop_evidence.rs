@@ -1,5 +1,6 @@
-//! A recording that lacks some kinds of events says less than the whole one, and nothing else: it
-//! loses no idle entry, makes no claim that the whole one does not make, and names what it lacks.
+//! A recording without some kinds of events must claim less than the whole one, and nothing else:
+//! it loses no idle entry, makes no claim that the whole one does not make, and lists what it
+//! lacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -9,23 +10,23 @@ use idlewise_trace::import;
 use idlewise_trace::import::text::FtraceText;
 use idlewise_trace::{Event, EventKind, GapBuilder, GapSummary, IdleGap, Tracepoints, WakeReason};
 
-/// How much of each recording is used. The builder looks at 2^18 events before the first gap; with
-/// fewer it sees as much of a whole recording as of a reduced one.
+/// How much of each recording is used. The builder examines 2^18 events before the first gap. With
+/// fewer events than that, it examines as much of the whole recording as of a reduced one.
 const EVENT_COUNT_MAX: usize = 60_000;
 
-/// A kind of event that can be left out: its name in a doubt, and its events.
+/// A kind of event that can be removed: its name in doubts, and its events.
 struct Kind {
     name: &'static str,
     tracepoint: Tracepoints,
     has: fn(&Event) -> bool,
 }
 
-/// The importers have made one event of the three vectors for work on another CPU. Each gets a third.
+/// The importers make one kind of event from three vectors. Each gets a third of them.
 fn is_third(event: &Event, third: i64) -> bool {
     event.kind == EventKind::IpiInterrupt && event.at_ns.rem_euclid(3) == third
 }
 
-/// How many sets of kinds are taken away from each recording.
+/// How many sets of kinds are removed from each recording.
 const SET_COUNT: usize = 20;
 
 const KINDS: [Kind; 14] = [
@@ -118,7 +119,7 @@ impl Built {
         !self.summary.unknown_columns.contains(&column)
     }
 
-    /// The gaps by CPU and start, each with the start of the one after it.
+    /// The gaps by CPU and start, each with the start of the next one.
     fn by_start(&self) -> BTreeMap<(u16, i64), (&IdleGap, Option<i64>)> {
         let later = self.gaps.iter().skip(1).map(Some).chain([None]);
         let next = |gap: &IdleGap, later: Option<&IdleGap>| {
@@ -148,12 +149,12 @@ fn recording(name: &str) -> (Tracepoints, Vec<Event>) {
     (tracepoints, events)
 }
 
-/// Holds a reduced recording against the whole one.
+/// Compares a reduced recording with the whole one.
 fn check(whole: &Built, part: &Built, lacking: &[&Kind], case: &str) {
     let case =
         format!("{case} without {:?}", lacking.iter().map(|kind| kind.name).collect::<Vec<_>>());
-    // When a timer was due that was armed before the trace is taken from the interrupt that served
-    // it; without interrupts it is taken from its handler, which runs up to this much later.
+    // The expiry of a timer armed before the trace is taken from the interrupt that served it.
+    // Without interrupts it is taken from its handler, which runs up to this much later.
     let has_interrupts = lacking.iter().all(|kind| kind.tracepoint != Tracepoints::LOCAL_TIMER);
     let guess_ns = if has_interrupts { 0 } else { 100_000 };
     let wholes = whole.by_start();
@@ -169,26 +170,26 @@ fn check(whole: &Built, part: &Built, lacking: &[&Kind], case: &str) {
         let is_all = [0, 1].map(|open| accounted + open).contains(&of_part.idle_entry_count);
         assert!(is_all, "{case}: {of_part:?}");
     }
-    // Of the last gap, the reduced one may not see the end.
+    // The reduced recording may not contain the end of the last gap.
     for (key, (gap, next)) in &wholes {
         assert!(next.is_none() || parts.contains_key(key), "{case}: joins what is apart: {gap:?}");
     }
 
     for (&(cpu, start_ns), &(gap, next)) in &parts {
         let same = wholes.get(&(cpu, start_ns)).copied();
-        // The gap of the whole one that this stay is part of.
+        // The gap in the whole recording that contains this stay.
         let (around, around_next) = match wholes.range(..=(cpu, start_ns)).next_back() {
             Some((&(other, _), &(around, next))) if other == cpu => (Some(around), next),
             _ => (None, None),
         };
         if gap.wake_reason != WakeReason::Unknown {
             assert!(part.says("wake_reason"), "{case}: {gap:?}");
-            // Its end is the end of a whole gap, and of that reason.
+            // It ends with a whole gap, and with the same reason.
             let Some(around) = around else { panic!("{case}: {gap:?}") };
             assert_eq!(gap.wake_reason, around.wake_reason, "{case}: {gap:?}");
             let end_ns = |gap: &IdleGap| gap.start_ns + gap.gap_ns as i64;
             assert_eq!(end_ns(gap), end_ns(around), "{case}: {gap:?}, {around:?}");
-            // After its last gap the whole one may have one without an end.
+            // After its last gap, the whole recording may have another one without an end.
             assert!(around_next.is_none() || next == around_next, "{case}: {gap:?}");
         }
         if let Some(next_tick_ns) = gap.next_tick_ns {
@@ -210,8 +211,8 @@ fn check(whole: &Built, part: &Built, lacking: &[&Kind], case: &str) {
                     assert_eq!(gap.ran_task, same.ran_task, "{case}: {gap:?}");
                 }
             }
-            // The whole one joined it to the gap before: only because no task ran. Of its last gap,
-            // which has no end, it says nothing.
+            // The whole recording joined it to the previous gap, which is allowed only if no task
+            // ran. Its last gap has no end and proves nothing.
             None if around_next.is_some() => {
                 assert!(!part.says("ran_task") || !gap.ran_task, "{case}: {gap:?}");
             }
@@ -232,7 +233,7 @@ fn check(whole: &Built, part: &Built, lacking: &[&Kind], case: &str) {
     }
 }
 
-/// Every kind alone, all together, and random sets.
+/// Each kind alone, all together, and random sets.
 fn sets(seed: u32) -> BTreeSet<u32> {
     let mut sets: BTreeSet<u32> = (0..KINDS.len()).map(|index| 1 << index).collect();
     let mut state = seed;
@@ -284,7 +285,7 @@ fn a_recording_without_some_kinds_claims_less_and_loses_nothing() {
     }
 }
 
-/// A text does not list what was recorded: what is left out of it is not there, that is all.
+/// A text does not list what was recorded, so removed events are simply missing.
 #[test]
 fn a_text_without_some_kinds_claims_less_and_loses_nothing() {
     for (seed, name) in

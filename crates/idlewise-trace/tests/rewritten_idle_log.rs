@@ -1,5 +1,5 @@
-//! Idle logs that PyArrow and pandas wrote (`rewritten/README.md`): refused with what they are, not as
-//! damaged; and read once they are converted as `docs/rewritten-logs.md` says.
+//! Idle logs written by PyArrow and pandas (`rewritten/README.md`). They are refused for their
+//! form, not as damaged, and can be read after the conversion in `docs/rewritten-logs.md`.
 
 use std::path::{Path, PathBuf};
 

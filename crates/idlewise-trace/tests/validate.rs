@@ -1,12 +1,12 @@
-//! Logs that are readable and wrong: each breaks one rule, and the check of that rule, and no other,
-//! finds it where it is.
+//! Readable logs that are wrong. Each violates one rule, and only the check of that rule finds the
+//! violation, at its place.
 
 use idlewise_machine::{Arch, Machine, MachineState};
 use idlewise_trace::log::{IdleLog, LogMetadata, LogWriter};
 use idlewise_trace::validate::{Check, CheckResult, Finding, Place, validate};
 use idlewise_trace::{CpuSummary, Doubt, GapSink, IdleGap, WakeReason};
 
-/// Ten gaps a CPU, one each 4 ms tick, ended by timers that were known.
+/// Ten gaps per CPU, one in each 4 ms tick, ended by known timers.
 fn gaps(cpu: u16) -> Vec<IdleGap> {
     let gap = |i: i64| IdleGap {
         cpu,
@@ -58,7 +58,7 @@ fn check(gaps: &[Vec<IdleGap>; 2], metadata: &LogMetadata) -> Vec<Finding> {
     validate(&IdleLog::open(&path).unwrap(), &|_| {}).unwrap()
 }
 
-/// The checks that found something, with where.
+/// The checks that found something, with the places.
 fn found(findings: &[Finding]) -> Vec<(Check, CheckResult, Option<Place>)> {
     let found = findings.iter().filter(|f| f.result() > CheckResult::Ok);
     found.map(|finding| (finding.check, finding.result(), finding.first)).collect()
@@ -98,7 +98,7 @@ fn finds_each_broken_rule_where_it_is_broken() {
         let findings = check(&gaps, &metadata);
         let finding = findings.iter().find(|finding| finding.check == rule).unwrap();
         assert_eq!(finding.result(), CheckResult::Wrong, "{rule:?}");
-        // An overlap shows at the later one of two gaps.
+        // An overlap is reported at the later of the two gaps.
         let place = match rule {
             Check::Overlap => Some(Place { cpu: Some(2), row: Some(14) }),
             _ => AT_ROW_13,
@@ -119,7 +119,7 @@ fn finds_each_broken_rule_where_it_is_broken() {
 #[test]
 fn doubts_timers_that_are_seldom_right() {
     let (mut gaps, metadata) = sound();
-    // One in five may have been armed within the gap.
+    // One in five timers may have been armed within the gap.
     for gap in &mut gaps[1][3..7] {
         gap.sleep_length_ns = Some(1_500_001);
     }

@@ -1,9 +1,8 @@
-//! What one decision (select and reflect) takes, without the replay around it.
+//! How long one decision (select and reflect) takes, without the replay around it.
 //!
-//! A governor is replayed once over the gaps of the bundled logs while a wrapper writes down what
-//! it is asked and told. Then the same questions are put to a fresh governor, in order, and only
-//! that is timed. A note fits a cache line, and reading it is part of the time, as reading the
-//! timers is in a kernel.
+//! A governor is replayed once over the gaps of the bundled logs while a wrapper records its inputs
+//! and feedback. Then a fresh governor gets the same inputs in order, and only that is timed. A
+//! note fits a cache line. Reading it is part of the time, like reading the timers in a kernel.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -28,7 +27,7 @@ use crate::{RECORDINGS, traces};
 pub const HZ: u32 = 250;
 const ROUND_COUNT: usize = 15;
 
-/// The spr table and what the gaps of the bundled logs are replayed with.
+/// The spr table and everything else for replaying the gaps of the bundled logs.
 pub struct Inputs {
     pub setting: Setting,
     pub costs: CostModel,
@@ -60,13 +59,13 @@ impl Inputs {
     }
 }
 
-/// A governor that is timed: those of `idlewise replay` that need no argument.
+/// A governor to time: those of `idlewise replay` that need no argument.
 #[derive(Clone, Copy)]
 pub enum Subject {
     Linux(&'static GovernorSpec),
     Bound(&'static str, Rule),
-    /// At this part of a polling CPU's power as the price of latency. Its lookup counts as its
-    /// decision; there is nothing to reflect on.
+    /// The oracle, at this fraction of a polling CPU's power as the price of latency. Its lookup
+    /// counts as its decision. It has no reflect.
     Oracle(f64),
 }
 
@@ -76,7 +75,7 @@ impl Subject {
         linux.chain(Self::bounds()).chain([Subject::Oracle(0.25)]).collect()
     }
 
-    /// What `idlewise replay` replays if nobody names a governor.
+    /// The default governors of `idlewise replay`.
     pub fn standard() -> Vec<Self> {
         let linux = USUAL.iter().filter_map(|name| resolve(name)).map(Subject::Linux);
         linux.chain(Self::bounds()).chain([0.0, 0.25, 1.0].map(Subject::Oracle)).collect()
@@ -111,7 +110,7 @@ impl Subject {
         }
     }
 
-    /// The subject with its questions, ready to be timed.
+    /// The subject with its inputs, ready to be timed.
     pub fn prepare(self, inputs: &Inputs) -> Box<dyn Timed + '_> {
         let period_ns = inputs.setting.tick_period_ns;
         match self {
@@ -148,14 +147,14 @@ impl<'a> GovernorVisitor for Capture<'a> {
     }
 }
 
-/// Something whose decisions can be timed again and again.
+/// Something whose decisions can be timed repeatedly.
 pub trait Timed {
     fn decision_count(&self) -> u64;
 
-    /// All decisions once.
+    /// Makes all decisions once.
     fn pass(&self) -> Duration;
 
-    /// The questions, one stream after the other; none if there are but lookups.
+    /// The inputs, one stream after the other; empty if there are only lookups.
     fn streams(&self) -> &[Vec<Note>] {
         &[]
     }
@@ -165,7 +164,7 @@ pub trait Timed {
     }
 }
 
-/// What a governor was asked, what came of it, and what it was told (`struct note` of kernel_c.c).
+/// A decision's inputs, its outcome and its feedback (`struct note` of kernel_c.c).
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct Note {
@@ -181,7 +180,7 @@ pub struct Note {
     entered: u8,
 }
 
-/// Passes everything through and writes it down.
+/// Passes everything through and records it.
 struct Recorder<G> {
     governor: G,
     notes: Vec<Note>,
@@ -189,7 +188,7 @@ struct Recorder<G> {
 
 impl<G: Governor> Governor for Recorder<G> {
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
-        // The replay's count of timer reads is wrong by this one, and nobody looks.
+        // This read makes the replay's count of timer reads wrong by one, but nobody uses it.
         let timers = context.sleep_length();
         self.notes.push(Note {
             sleep_length_ns: timers.sleep_length_ns,
@@ -229,14 +228,14 @@ impl<'a, G: Governor + Clone + 'a> Captured<'a, G> {
             recorder.notes
         });
         let captured = Captured { streams: streams.collect(), fresh, inputs };
-        // A governor that answers otherwise than in the replay would be timed at other work.
+        // A governor that decides differently from the replay would be timed at different work.
         let states = &inputs.setting.states;
         let same = captured.streams.iter().all(|notes| captured.ask(states, notes).1);
         assert!(same, "a governor's decisions depend on its questions alone");
         Box::new(captured)
     }
 
-    /// Puts one stream's questions to a fresh governor; the sum keeps the answers alive.
+    /// Gives one stream's inputs to a fresh governor. The sum keeps its decisions alive.
     #[inline]
     fn ask(&self, states: &StateTable, notes: &[Note]) -> (usize, bool) {
         let mut governor = self.fresh.clone();

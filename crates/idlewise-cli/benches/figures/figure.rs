@@ -1,4 +1,4 @@
-//! A figure beside its goal, and the statistics of a handful of rounds.
+//! A figure with its goal, and statistics of a few rounds.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ pub enum Goal {
     AtLeast(f64),
 }
 
-/// One line of a report.
+/// A line of a report.
 pub struct Figure {
     pub what: String,
     pub unit: &'static str,
@@ -47,15 +47,15 @@ pub fn print(title: &str, figures: &[Figure]) {
     print!("{}", Table::new(title, &columns, figures).to_text(&TextStyle::for_stdout()));
 }
 
-/// What is wanted.
+/// The goal.
 pub const GOAL: Heading =
     Heading::text("goal", "goal", "What we want it to be.").priority(Priority::Key);
-/// And whether it is so.
+/// Whether the goal is reached.
 pub const REACHED: Heading =
     Heading::text("reached", "reached", "Whether it is.").priority(Priority::Key);
 
 impl Goal {
-    /// In words.
+    /// The goal in words.
     pub fn words(self, unit: &str) -> Value {
         match self {
             Goal::None => Value::Absent,
@@ -64,7 +64,7 @@ impl Goal {
         }
     }
 
-    /// Whether it is reached.
+    /// Whether the goal is reached.
     pub fn reached(self, measured: f64) -> Value {
         match self {
             Goal::None => Value::Absent,
@@ -85,16 +85,16 @@ pub fn time<T>(call: impl FnOnce() -> T) -> (Duration, T) {
     (start.elapsed(), result)
 }
 
-/// Of whom CPU time is asked.
+/// Whose CPU time to get.
 #[derive(Clone, Copy)]
 pub enum Whose {
     /// This process, all its threads.
     Own,
-    /// The children that ended and were waited for.
+    /// Children that have ended and been waited for.
     Children,
 }
 
-/// CPU time taken so far.
+/// Returns the CPU time used so far.
 pub fn cpu_time_of(whose: Whose) -> Duration {
     let who = match whose {
         Whose::Own => libc::RUSAGE_SELF,
@@ -110,14 +110,14 @@ pub fn cpu_time_of(whose: Whose) -> Duration {
     of(usage.ru_utime) + of(usage.ru_stime)
 }
 
-/// How much CPU time a call takes, that of other threads included.
+/// Returns the CPU time of a call, including other threads.
 pub fn cpu_time<T>(call: impl FnOnce() -> T) -> (Duration, T) {
     let before = cpu_time_of(Whose::Own);
     let result = call();
     (cpu_time_of(Whose::Own) - before, result)
 }
 
-/// The value in the middle; of an even number, the mean of the two there.
+/// The median; for an even number of values, the mean of the middle two.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -129,7 +129,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// The median of the rounds' ratios: both sides of one round met the same machine.
+/// The median of the rounds' ratios. Both sides of a round ran under the same conditions.
 pub fn median_ratio(above: &[f64], below: &[f64]) -> f64 {
     median(above.iter().zip(below).map(|(above, below)| above / below))
 }

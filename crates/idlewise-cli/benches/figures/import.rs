@@ -1,4 +1,4 @@
-//! Importing: how fast beside other readers of the same file, how much memory, how small a log.
+//! Importing: speed compared with other readers of the same file, memory, and log sizes.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -14,11 +14,11 @@ use crate::figure::{Figure, Goal, median, median_ratio, print, time};
 use crate::perf_data::Recording;
 use crate::{RECORDINGS, traces};
 
-/// What long recordings are made of.
+/// The recording from which long ones are made.
 const SOURCE: &str = "e-hackbench.perf.data";
 const THROUGHPUT_BYTE_COUNT: u64 = 100_000_000;
 const MEMORY_BYTE_COUNT: u64 = 1_000_000_000;
-/// Three times the file: the recording, the log with its scratch file, and room to breathe.
+/// Three times the file: the recording, the log with its scratch file, and a margin.
 const FREE_BYTE_COUNT_MIN: u64 = 3_000_000_000;
 const ROUND_COUNT: usize = 5;
 
@@ -73,7 +73,7 @@ pub fn run_throughput() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Imports a large file and looks at its memory.
+/// Imports a large file and measures its memory.
 pub fn run_memory() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let free = free_byte_count(folder.path())?;
@@ -130,7 +130,7 @@ pub fn run_sizes() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A bundled recording: a file's name without .xz.
+/// Reads a bundled recording, named without .xz.
 pub fn unpacked(name: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     let path = traces().join(format!("{name}.xz"));
     let mut bytes = Vec::new();
@@ -138,7 +138,7 @@ pub fn unpacked(name: &str) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(bytes)
 }
 
-/// What one run of `idlewise import` took.
+/// The time and memory of a run of `idlewise import`.
 pub struct ImportRun {
     pub seconds: f64,
     pub peak_byte_count: u64,
@@ -166,7 +166,7 @@ pub fn import(path: &Path, folder: &Path) -> Result<ImportRun, Box<dyn Error>> {
     })
 }
 
-/// Waits for a child that nobody else waits for. Returns whether it succeeded and its peak memory.
+/// Waits for a child. Returns whether it succeeded, and its peak memory.
 fn wait_for_peak(child_id: u32) -> Result<(bool, u64), std::io::Error> {
     let mut status = 0;
     // SAFETY: all of `rusage` is plain numbers, for which zeros are valid.
@@ -183,11 +183,11 @@ fn wait_for_peak(child_id: u32) -> Result<(bool, u64), std::io::Error> {
         }
     }
     let is_success = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
-    // Linux counts it in KiB (getrusage(2)).
+    // Linux reports it in KiB (getrusage(2)).
     Ok((is_success, usage.ru_maxrss as u64 * 1024))
 }
 
-/// All records of a file, without a look into them.
+/// Walks over all records of a file without decoding them.
 fn walk(path: &Path) -> Result<u64, Box<dyn Error>> {
     let file = BufReader::new(File::open(path)?);
     let PerfFileReader { mut perf_file, mut record_iter } = PerfFileReader::parse_file(file)?;
@@ -200,7 +200,7 @@ fn walk(path: &Path) -> Result<u64, Box<dyn Error>> {
 
 fn perf_script(path: &Path) -> std::io::Result<bool> {
     let mut command = Command::new("perf");
-    // Options and symbols of whoever runs this play no part.
+    // The user's perf configuration and symbols must have no effect.
     command.args(["script", "-i"]).arg(path).env("PERF_CONFIG", "/dev/null");
     command.stdout(Stdio::null()).stderr(Stdio::null());
     Ok(command.status()?.success())

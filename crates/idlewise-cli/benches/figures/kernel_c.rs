@@ -1,5 +1,5 @@
-//! Our ports against the C that they were written from, on the same questions; and what a whole
-//! replay takes with a C file in place of the built-in governor.
+//! Compares our ports with the C files that they were written from, on the same inputs, and a whole
+//! replay with a C file with that of the built-in governor.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,9 @@ use crate::replay::write_log;
 
 const ROUND_COUNT: usize = 31;
 const REPLAY_ROUND_COUNT: usize = 5;
-/// Whose C files are replayed beside the built-in governors.
+/// The kernel whose C files are replayed.
 const REPLAY_SERIES: &str = "6.12";
-/// So many that starting the workers and asking the compiler for what it made (about 30 ms) are not
-/// what is measured.
+/// Enough gaps that starting the workers and identifying the compiler (about 30 ms) hardly matter.
 const REPLAY_GAP_COUNT_MIN: usize = 8_000_000;
 const DRIVER: &str = include_str!("kernel_c.c");
 
@@ -39,9 +38,9 @@ fn source(sources: &Path, spec: &GovernorSpec) -> Result<GovernorSource, Box<dyn
     })
 }
 
-/// A kernel's governor that answers the questions of a port.
+/// A kernel's governor that gets the inputs of a port.
 struct KernelC {
-    /// Owns the code that `ask` is.
+    /// Owns the code of `ask`.
     _instance: Instance,
     ask: unsafe extern "C" fn(*const Note, usize, u32) -> u64,
     disabled: u32,
@@ -60,7 +59,7 @@ impl KernelC {
         Ok(KernelC { _instance: instance, ask, disabled })
     }
 
-    /// All questions once; how long it took, and how many answers were others than the port's.
+    /// Makes all decisions once. Returns how long they took, and how many differ from the port's.
     fn pass(&self, timed: &dyn Timed) -> (Duration, u64) {
         cpu_time(|| {
             // SAFETY: pointer and length are a slice's, and the instance is alive.
@@ -70,7 +69,7 @@ impl KernelC {
     }
 }
 
-/// A port beside its C file.
+/// A port and its C file.
 struct Pair {
     id: &'static str,
     ours_ns: f64,
@@ -79,7 +78,7 @@ struct Pair {
     goal: Goal,
 }
 
-/// Times each port beside its C file.
+/// Times each port and its C file.
 pub fn run() -> Result<(), Box<dyn Error>> {
     let sources = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/kernel-sources"));
     let is_there = |series: &str| sources.join(series).is_dir();
@@ -119,7 +118,7 @@ fn print_decisions(
     for _ in 0..ROUND_COUNT {
         for ((spec, timed, kernel_c), [ours, theirs]) in pairs.iter().zip(&mut rounds) {
             let count = timed.decision_count() as f64;
-            // Both find the questions in the cache: whoever came first would fetch them for the other.
+            // Both must find the inputs in the cache, or the first would fetch them for the other.
             kernel_c.pass(&**timed);
             ours.push(timed.pass().as_nanos() as f64 / count);
             let (duration, different) = kernel_c.pass(&**timed);
@@ -167,7 +166,7 @@ fn print_replays(sources: &Path, inputs: &Inputs) -> Result<(), Box<dyn Error>> 
     let mut figures = Vec::new();
     for name in ["menu", "teo", "ladder"] {
         let mut seconds: [Vec<f64>; 4] = Default::default();
-        // The first compiles the file.
+        // The first run compiles the file.
         replay(&path, sources, &format!("{name}.c"))?;
         for _ in 0..REPLAY_ROUND_COUNT {
             let (built_in, built_in_work) = replay(&path, sources, name)?;
@@ -197,7 +196,7 @@ fn print_replays(sources: &Path, inputs: &Inputs) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// Seconds by the clock, and of CPU time, of one command.
+/// Returns the elapsed time and the CPU time of a command in seconds.
 fn replay(path: &Path, sources: &Path, governor: &str) -> Result<(f64, f64), Box<dyn Error>> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
     command.arg("replay").arg(path).args(["--machine", "spr", "--csv"]);

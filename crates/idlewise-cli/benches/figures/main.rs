@@ -1,24 +1,24 @@
-//! The figures of this project's goals, measured here and now: `make bench`, or
+//! Measures the figures of this project's goals on this machine: `make bench`, or
 //! `cargo bench -p idlewise-cli --bench figures -- SECTION ...` for some of them.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `main.rs` | which sections run, and the machine they run on |
-//! | `figure.rs` | a figure beside its goal; medians; printing |
-//! | `decisions.rs` | what one decision takes, without the replay around it |
-//! | `kernel_c.rs`, `.c` | decisions and replays against the kernel's own C files |
-//! | `replay.rs` | a whole replay against the sum of its decisions; scaling over threads |
-//! | `simulate.rs` | simulated events a second, a large machine, the studies |
-//! | `import.rs` | importing against `perf script` and a bare walk; memory; log sizes |
-//! | `trace_dat.rs` | importing trace.dat against `trace-cmd report`; its memory |
+//! | `figure.rs` | a figure with its goal; medians; printing |
+//! | `decisions.rs` | how long a decision takes, without the replay around it |
+//! | `kernel_c.rs`, `.c` | decisions and replays compared with the kernel's own C files |
+//! | `replay.rs` | a whole replay compared with the sum of its decisions; scaling over threads |
+//! | `simulate.rs` | simulated events per second, a large machine, the studies |
+//! | `import.rs` | importing compared with `perf script` and a bare walk; memory; log sizes |
+//! | `trace_dat.rs` | importing trace.dat compared with `trace-cmd report`; its memory |
 //! | `text.rs` | importing ftrace's text |
 //! | `perfetto.rs` | importing a Perfetto trace; its memory |
-//! | `record.rs` | what recording costs a workload, beside other recorders |
-//! | `perf_data.rs` | long recordings made of a short one |
+//! | `record.rs` | the cost of recording a workload, compared with other recorders |
+//! | `perf_data.rs` | makes long recordings from a short one |
 //!
 //! Everything that is compared is measured in turns (A B A B) within one run, and a ratio is the
-//! median of the rounds' ratios, so that a busy machine disturbs both sides. A goal that is missed
-//! is reported and fails nothing.
+//! median of the rounds' ratios, so that a busy machine affects both sides. A missed goal is
+//! reported, but is not a failure.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 
 mod decisions;
@@ -40,7 +40,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// What a section prints goes out as it is measured; an error means that it could not be.
+/// A section prints as it measures. An error means that it could not measure.
 type Section = fn() -> Result<(), Box<dyn Error>>;
 
 const SECTIONS: &[(&str, Section)] = &[
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
             }
         };
     }
-    // cargo adds `--bench`; whatever looks like an option is not for us.
+    // cargo adds `--bench`. Arguments that look like options are ignored.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     if let Some(unknown) = wanted.iter().find(|name| SECTIONS.iter().all(|(s, _)| s != name)) {
         let names: Vec<&str> = SECTIONS.iter().map(|(name, _)| *name).collect();
@@ -92,8 +92,8 @@ fn main() -> ExitCode {
     let chosen: Vec<_> = SECTIONS.iter().filter(|(name, _)| chosen(name)).collect();
     let mut exit = ExitCode::SUCCESS;
     for (name, run) in &chosen {
-        // Each in a process of its own: Linux counts what a program had before it became another as
-        // that one's peak memory, so the tools of one section would look as large as the last one's.
+        // Each section runs in its own process. Linux passes a process's peak memory on to the
+        // program it executes, so a section's tools would seem to need as much as earlier sections.
         let result = match chosen[..] {
             [_] => {
                 println!();

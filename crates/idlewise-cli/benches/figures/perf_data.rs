@@ -1,9 +1,9 @@
-//! Long recordings made of a short one: its records again and again, each time later.
+//! Makes long recordings from a short one, by repeating its records at later times.
 //!
-//! Only what such a file needs is understood: little-endian perf.data in file mode, whose samples
-//! all begin alike (id, IP, PID and TID, time, CPU, period, then raw data). The first copy has
-//! every record; later ones have samples and ends of rounds, since processes start but once. Expiry
-//! times within the raw data move along, or timers would expire before they were armed.
+//! It handles only what such a file needs: little-endian perf.data in file mode, whose samples all
+//! begin in the same way (id, IP, PID and TID, time, CPU, period, then raw data). The first copy
+//! has every record. Later ones have only samples and ends of rounds, since processes start only
+//! once. Expiry times in the raw data move too, or timers would expire before they were armed.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-// Places in the file header and in an attribute (tools/perf/util/header.h,
+// Offsets in the file header and in an attribute (tools/perf/util/header.h,
 // include/uapi/linux/perf_event.h).
 const ATTR_BYTE_COUNT_AT: usize = 16;
 const ATTRS_SECTION_AT: usize = 24;
@@ -22,13 +22,13 @@ const SECTION_BYTE_COUNT: usize = 16;
 const CONFIG_AT: usize = 8;
 const SAMPLE_TYPE_AT: usize = 24;
 
-/// IP, TID, TIME and IDENTIFIER: the time of every sample is at the same place.
+/// IP, TID, TIME and IDENTIFIER. They put the time of every sample at the same offset.
 const SAMPLE_TYPE: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 16;
 const SAMPLE_RAW: u64 = 1 << 10;
-/// Further, CPU and PERIOD: so are raw data.
+/// With CPU and PERIOD as well, the raw data is at the same offset too.
 const SAMPLE_TYPE_OF_RAW: u64 = SAMPLE_TYPE | 1 << 7 | 1 << 8 | SAMPLE_RAW;
 
-// Records, and places in a sample, its header included.
+// Records, and offsets in a sample, including its header.
 const SAMPLE: u32 = 9;
 const FINISHED_ROUND: u32 = 68;
 const RECORD_HEADER_BYTE_COUNT: usize = 8;
@@ -45,7 +45,7 @@ pub enum FieldUnit {
     Jiffies,
 }
 
-/// Points in time within the raw data of timer tracepoints; formats without a field don't mind.
+/// Times in the raw data of timer tracepoints. Formats may lack these fields.
 pub const TIME_FIELDS: [(&str, &str, FieldUnit); 8] = [
     ("hrtimer_start", "expires", FieldUnit::Nanoseconds),
     ("hrtimer_start", "softexpires", FieldUnit::Nanoseconds),
@@ -57,29 +57,29 @@ pub const TIME_FIELDS: [(&str, &str, FieldUnit); 8] = [
     ("timer_expire_entry", "baseclk", FieldUnit::Jiffies),
 ];
 
-/// A number to be moved: where it is in the copied records, and what a tick is in it.
+/// A number to be shifted: its offset in the copied records, and the length of a tick in its unit.
 pub struct Moved {
     pub at: usize,
     pub per_tick: u64,
 }
 
-/// A recording taken apart for copying.
+/// A recording, parsed for copying.
 pub struct Recording {
     /// Everything before the records.
     head: Vec<u8>,
     records: Vec<u8>,
-    /// Samples and ends of rounds alone.
+    /// Only samples and ends of rounds.
     repeated: Vec<u8>,
     moved: Vec<Moved>,
-    /// The table of features and what it points to.
+    /// The table of features and the data it points to.
     tail: Vec<u8>,
     feature_count: usize,
-    /// From one copy to the next, in ticks.
+    /// The offset from one copy to the next, in ticks.
     period_ticks: u64,
 }
 
 impl Recording {
-    /// Takes a perf.data file apart.
+    /// Parses a perf.data file.
     pub fn parse(file: &[u8]) -> Result<Self, Box<dyn Error>> {
         if !file.starts_with(b"PERFILE2") {
             return Err("not a little-endian perf.data file".into());
@@ -111,7 +111,7 @@ impl Recording {
                 moved.push(Moved { at: repeated.len() + TIME_AT, per_tick: TICK_NS });
                 let fields = time_fields.get(&u64_at(record, ID_AT)?).into_iter().flatten();
                 for &(offset, per_tick) in fields {
-                    // A timer that never expires stays so.
+                    // A timer that never expires is not changed.
                     if u64_at(record, RAW_AT + offset)? < i64::MAX as u64 / 2 {
                         moved.push(Moved { at: repeated.len() + RAW_AT + offset, per_tick });
                     }
@@ -133,7 +133,7 @@ impl Recording {
         })
     }
 
-    /// Writes as many copies as `byte_count_min` takes, and returns how long the file is.
+    /// Writes enough copies for `byte_count_min` bytes. Returns the length of the file.
     pub fn write_long(&self, path: &Path, byte_count_min: u64) -> Result<u64, Box<dyn Error>> {
         let first = (self.head.len() + self.records.len() + self.tail.len()) as u64;
         let missing = byte_count_min.saturating_sub(first);
@@ -161,10 +161,10 @@ impl Recording {
     }
 }
 
-/// For each event id, where its raw data hold points in time, and how many units a tick is there.
+/// For each event id, the offsets of times in its raw data, and the length of a tick in their unit.
 type TimeFields = HashMap<u64, Vec<(usize, u64)>>;
 
-/// The time fields of a file whose formats are in `tail`.
+/// Finds the time fields of a file whose formats are in `tail`.
 fn time_fields(file: &[u8], tail: &[u8]) -> Result<TimeFields, Box<dyn Error>> {
     let attr_byte_count = usize_at(file, ATTR_BYTE_COUNT_AT)?;
     let attrs_start = usize_at(file, ATTRS_SECTION_AT)?;
@@ -201,7 +201,7 @@ fn time_fields(file: &[u8], tail: &[u8]) -> Result<TimeFields, Box<dyn Error>> {
     Ok(fields)
 }
 
-/// Where a field is in an event's raw data, by the format that is among `formats` as text.
+/// Finds the offset of a field in an event's raw data, using the event's text in `formats`.
 pub fn field_offset(formats: &[u8], event: &str, tracepoint_id: u64, field: &str) -> Option<usize> {
     let start = find(formats, format!("name: {event}\nID: {tracepoint_id}\n").as_bytes())?;
     let format = &formats[start..];

@@ -1,5 +1,5 @@
-//! A long Perfetto trace made of a short recording, and how fast it is imported: its events again
-//! and again, each time later, timers included.
+//! Makes a long Perfetto trace from a short recording by repeating its events at later times,
+//! including timers, and measures how fast it is imported.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -16,11 +16,11 @@ const SOURCE: &str = "h-pingpong.perf.data";
 const BYTE_COUNT_MIN: u64 = 100_000_000;
 const ROUND_COUNT: usize = 5;
 
-/// What each copy is later by: more than the source's length, and whole ticks.
+/// The offset between copies: more than the source's length, and whole ticks.
 const STEP_NS: i64 = 5_000_000_000;
 const STEP_JIFFIES: u64 = 1_250;
 
-/// Times the import, with its memory.
+/// Measures the import's time and memory.
 pub fn run() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("long.pftrace");

@@ -1,8 +1,8 @@
-//! What recording costs: two workloads alone and while each recorder records the same events.
+//! The cost of recording: two workloads, alone and while each recorder records the same events.
 //!
-//! The recorder runs the workload, which times itself, so that setting up and saving are not in
-//! the figure: what is left is the events' own cost and the reading of the buffers. The events' own
-//! cost is a row too: enabled, and nobody reads them. No recorder of these events can be below it.
+//! The recorder runs the workload, which times itself, so set-up and saving are not included. What
+//! remains is the cost of the events and of reading the buffers. The events' own cost is also
+//! shown: enabled, but never read. No recorder of these events can be cheaper.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -19,14 +19,14 @@ use idlewise_host::{Root, Tracefs};
 use crate::figure::{Figure, Goal, median, median_ratio, print};
 
 const ROUND_COUNT: usize = 9;
-/// The goal's rate of idle entries, of both CPUs together.
+/// The goal's rate of idle entries, for both CPUs together.
 const ENTRIES_PER_SECOND: f64 = 50_000.0;
 const PING_PONG_COUNT: u32 = 25_000;
 
-/// The argument by which this program, run by a recorder, knows that it is a workload.
+/// The argument that makes this program a workload when a recorder runs it.
 pub const PING_PONG: &str = "--ping-pong";
 
-/// What a recorder costs a workload may be at most.
+/// The most that a recorder may cost a workload.
 const GOAL: Goal = Goal::AtMost(1.02);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -75,7 +75,7 @@ fn compare(
     folder: &Path,
 ) -> Outcome<()> {
     let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); recorders.len()];
-    // One of each to warm up.
+    // The first round is a warm-up.
     for round in 0..=ROUND_COUNT {
         for (recorder, seconds) in recorders.iter().zip(&mut seconds) {
             let taken = recorder.time(workload, folder)?;
@@ -112,9 +112,9 @@ fn compare(
 #[derive(Clone, Copy)]
 enum Recorder {
     None,
-    /// `cpu_idle` alone is enabled, and nobody reads it.
+    /// Only `cpu_idle` is enabled, and the buffers are not read.
     IdleUnread,
-    /// All events are enabled, and nobody reads them.
+    /// All events are enabled, and the buffers are not read.
     Unread,
     Idlewise,
     Perf,
@@ -133,7 +133,7 @@ impl Recorder {
         }
     }
 
-    /// Runs a workload and gives the time it says it took; 0 for one that says none.
+    /// Runs a workload, and returns the time that it reports; 0 if it reports none.
     fn time(self, workload: &[String], folder: &Path) -> Outcome<f64> {
         let output = folder.join("recording");
         let output = output.to_str().ok_or("TMPDIR is no UTF-8")?;
@@ -187,13 +187,13 @@ impl Recorder {
     }
 }
 
-/// An instance of tracefs whose buffers nobody reads, removed when dropped.
+/// A tracefs instance whose buffers are not read. It is removed on drop.
 struct Unread {
     folder: PathBuf,
 }
 
 impl Unread {
-    /// Events with their filters, on the clock and in buffers like the recorders'.
+    /// Enables events with their filters, with the same clock and buffers as the recorders'.
     fn enable(events: &BTreeMap<String, Option<&'static str>>) -> Outcome<Self> {
         let name = format!("figures-{}", std::process::id());
         let folder = Path::new("/sys/kernel/tracing/instances").join(name);
@@ -220,7 +220,7 @@ impl Drop for Unread {
     }
 }
 
-/// `system:name` and filter, of those that this kernel has.
+/// `system:name` and filter of the wanted events that this kernel has.
 fn wanted_events() -> BTreeMap<String, Option<&'static str>> {
     let available = Root::live().text("sys/kernel/tracing/available_events").unwrap_or_default();
     let named = available.lines().filter_map(|line| {
@@ -231,20 +231,20 @@ fn wanted_events() -> BTreeMap<String, Option<&'static str>> {
     named.collect()
 }
 
-/// The time in `Total time: 0.123 [sec]`, as perf bench says it and we do too.
+/// Parses `Total time: 0.123 [sec]`, which perf bench and our workload print.
 fn said_seconds(text: &str) -> f64 {
     let said = text.lines().find_map(|line| line.trim().strip_prefix("Total time:"));
     said.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
 }
 
-/// How much work between two wake-ups gives the goal's rate.
+/// Finds out how much work between two wake-ups gives the goal's rate.
 fn calibrate() -> Outcome<u32> {
     let mut work_count = 0;
     for _ in 0..8 {
         let taken = (0..3).map(|_| ping_pong(2_000, work_count)).collect::<Result<Vec<_>, _>>()?;
         let taken = median(taken.iter().map(Duration::as_secs_f64));
         let wanted = 2.0 * 2_000.0 / ENTRIES_PER_SECOND;
-        // One unit of work takes a nanosecond or so; it is measured in the next round.
+        // A unit of work takes about a nanosecond. The next round measures the result.
         let missing_ns = (wanted - taken) * 1e9 / (2.0 * 2_000.0);
         work_count = (f64::from(work_count) + missing_ns).max(0.0) as u32;
     }
@@ -261,7 +261,7 @@ pub fn run_ping_pong(arguments: &[String]) -> Outcome<()> {
     Ok(())
 }
 
-/// Two threads on two CPUs, each waiting for the other: every wait is an idle entry.
+/// Two threads on two CPUs that wait for each other. Every wait is an idle entry.
 fn ping_pong(round_count: u32, work_count: u32) -> Outcome<Duration> {
     let (mut here, mut there) = UnixStream::pair()?;
     let partner = thread::spawn(move || -> std::io::Result<()> {
@@ -293,7 +293,7 @@ fn work(count: u32) {
     }
 }
 
-/// Keeps the thread on one CPU.
+/// Pins the thread to a CPU.
 fn pin(cpu: usize) {
     // SAFETY: all of `cpu_set_t` is plain numbers, for which zeros are valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

@@ -1,9 +1,9 @@
-//! A whole replay, from opening the log to the tallies, against the sum of its decisions; and how
-//! it scales over threads.
+//! Compares a whole replay, from opening the log to the tallies, with the sum of its decisions, and
+//! measures how it scales over threads.
 //!
-//! One thread's work is measured in CPU time: a replay of half a second is interrupted where a pass
-//! over decisions, a thousand times shorter, is not, and on a busy machine that would be all that is
-//! measured. Both logs and decisions are in memory, so there is nothing else to wait for.
+//! Single-threaded work is measured in CPU time. A replay of half a second is interrupted; a pass
+//! over decisions, a thousand times shorter, is not. On a busy machine the elapsed time would show
+//! only that. Both logs and decisions are in memory, so there is nothing else to wait for.
 
 use std::error::Error;
 use std::path::Path;
@@ -19,15 +19,15 @@ use crate::figure::{
     Figure, Goal, Whose, cpu_time, cpu_time_of, median, median_ratio, print, time,
 };
 
-/// Gaps of the log that is replayed, at least.
+/// The fewest gaps in the replayed log.
 const GAP_COUNT_MIN: usize = 1_000_000;
-/// Its CPUs; all have the same gaps, so that threads can share them evenly.
+/// The number of its CPUs. All have the same gaps, so threads can share them evenly.
 const CPU_COUNT: u16 = 8;
-/// Gaps of a row group, as the importer's row groups at their largest.
+/// Gaps in a row group: the importer's maximum.
 const GROUP_GAP_COUNT: usize = 65_536;
 const ROUND_COUNT: usize = 7;
 
-/// Times replays of one large log.
+/// Times replays of a large log.
 pub fn run() -> Result<(), Box<dyn Error>> {
     let inputs = Inputs::load()?;
     let folder = tempfile::tempdir()?;
@@ -93,7 +93,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
                 median_ratio(wholes, &halves),
                 Goal::AtLeast(0.9),
             ),
-            // What the speed-up would come to on a machine with nothing else to do.
+            // The speed-up on a machine with nothing else to do.
             figure(
                 "two threads: CPU time of one / of two",
                 "×",
@@ -117,7 +117,7 @@ fn replay(
     replay_log(&log, &makers, &|_| {})
 }
 
-/// CPU time of the built binary on the same work, with its start and its table.
+/// The CPU time of the binary for the same work, including its start and its table.
 fn replay_by_binary(path: &Path) -> Result<f64, Box<dyn Error>> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
     command.arg("replay").arg(path).args(["--machine", "spr", "--csv"]);
@@ -129,8 +129,8 @@ fn replay_by_binary(path: &Path) -> Result<f64, Box<dyn Error>> {
     Ok((cpu_time_of(Whose::Children) - before).as_secs_f64())
 }
 
-/// Writes a log whose CPUs each have all gaps of all bundled logs, one log after the other and all
-/// again until there are enough. Returns how many gaps it has.
+/// Writes a log in which each CPU has all gaps of all bundled logs, repeated until there are
+/// enough. Returns the number of gaps.
 pub fn write_log(
     path: &Path,
     inputs: &Inputs,

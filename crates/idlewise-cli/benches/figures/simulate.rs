@@ -1,4 +1,4 @@
-//! The simulated machine: events a second on one core, a large machine's second, the studies.
+//! The simulated machine: events per second on one core, a second of a large machine, the studies.
 
 use std::error::Error;
 

@@ -1,5 +1,5 @@
-//! Long texts of ftrace made of a short one, and how fast they are imported: its lines again and
-//! again, each time later, expiries included.
+//! Makes long ftrace texts from a short one by repeating its lines at later times, including
+//! expiries, and measures how fast they are imported.
 
 use std::error::Error;
 use std::fs::File;
@@ -16,12 +16,12 @@ const SOURCES: [&str; 2] = ["l-pingpong.tracefs", "k-pingpong-v7.trace-cmd-repor
 const BYTE_COUNT_MIN: usize = 200_000_000;
 const ROUND_COUNT: usize = 5;
 
-/// What each copy is later by: more than the source's length, and whole ticks.
+/// The offset between copies: more than the source's length, and whole ticks.
 const STEP_S: u64 = 2;
 const STEP_NS: u64 = STEP_S * 1_000_000_000;
 const STEP_JIFFIES: u64 = STEP_S * 250;
 
-/// Values from here on are times in nanoseconds, below they are jiffies.
+/// Values from here on are times in nanoseconds; smaller ones are jiffies.
 const NANOSECONDS_MIN: u64 = 1 << 36;
 
 /// Times the import of both dialects, on one core.
@@ -51,7 +51,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             goal: Goal::AtMost(100.0),
         });
     }
-    // The importer of texts has no second thread.
+    // The text importer uses a single thread.
     print(&format!("text: importing ftrace's text, on one core, {ROUND_COUNT} rounds"), &figures);
     Ok(())
 }
@@ -78,7 +78,7 @@ fn write_long(name: &str, path: &Path) -> Result<u64, Box<dyn Error>> {
     Ok(byte_count as u64)
 }
 
-/// Adds a line with its times moved; lines of the head have none.
+/// Appends a line with its times shifted. Header lines have none.
 fn move_line(line: &str, copy_number: u64, to: &mut String) -> Option<()> {
     use std::fmt::Write;
     if copy_number > 0 {

@@ -1,8 +1,8 @@
-//! Importing trace.dat beside `trace-cmd report`, and how much memory that takes.
+//! Importing trace.dat: speed compared with `trace-cmd report`, and memory.
 //!
-//! The long files are made of a short one: its pages again and again, each time later. Only what
-//! that one needs is understood: a little-endian trace.dat of version 6 with pages of 4 KiB. Expiry
-//! times within the records move along, or timers would expire before they were armed.
+//! Long files are made from a short one by repeating its pages at later times. It handles only what
+//! that file needs: a little-endian trace.dat of version 6 with pages of 4 KiB. Expiry times in the
+//! records are shifted too; otherwise timers would expire before they were armed.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -17,7 +17,7 @@ use crate::perf_data::{
     FieldUnit, Moved, TICK_NS, TIME_FIELDS, add_at, field_offset, find, u16_at, u32_at, u64_at,
 };
 
-/// What long recordings are made of.
+/// The recording from which long ones are made.
 const SOURCE: &str = "k-pingpong-v6.trace.dat";
 const THROUGHPUT_BYTE_COUNT: u64 = 100_000_000;
 const MEMORY_BYTE_COUNT: u64 = 1_000_000_000;
@@ -25,7 +25,7 @@ const ROUND_COUNT: usize = 3;
 
 const PAGE_BYTE_COUNT: usize = 4096;
 const CPU_COUNT: usize = 2;
-/// The time and the length of its records, in front of a page.
+/// A page's header: its time and the length of its records.
 const PAGE_HEADER_BYTE_COUNT: usize = 16;
 const COMMIT_MASK: u64 = (1 << 27) - 1;
 
@@ -91,14 +91,14 @@ fn report(path: &Path) -> io::Result<bool> {
     Ok(command.status()?.success())
 }
 
-/// A recording taken apart for copying.
+/// A recording, parsed for copying.
 struct Recording {
     /// Everything before the pages.
     head: Vec<u8>,
-    /// Where the list of the CPUs' places is in it.
+    /// The offset of the list of the CPUs' data in it.
     places_at: usize,
     cpus: Vec<CpuPages>,
-    /// From one copy to the next, in ticks.
+    /// The offset from one copy to the next, in ticks.
     period_ticks: u64,
 }
 
@@ -127,7 +127,7 @@ impl Recording {
                 for (record_at, number) in records(page)? {
                     for &(offset, per_tick) in fields.get(&number).into_iter().flatten() {
                         let at = at + record_at + offset;
-                        // A timer that never expires stays so.
+                        // A timer that never expires is not changed.
                         if u64_at(&pages, at)? < i64::MAX as u64 / 2 {
                             moved.push(Moved { at, per_tick });
                         }
@@ -139,12 +139,12 @@ impl Recording {
         }
         let mut head = file;
         head.truncate(head_end);
-        // A page goes on for some time; two ticks more keep its copy behind it.
+        // The last page continues for some time. A few more ticks keep its copy behind it.
         let period_ticks = last_ns.checked_sub(first_ns).ok_or("no pages")? / TICK_NS + 20;
         Ok(Recording { head, places_at, cpus, period_ticks })
     }
 
-    /// Writes as many copies as `byte_count_min` takes, and returns how long the file is.
+    /// Writes enough copies for `byte_count_min` bytes. Returns the length of the file.
     fn write_long(&self, path: &Path, byte_count_min: u64) -> Result<u64, Box<dyn Error>> {
         let one: usize = self.cpus.iter().map(|cpu| cpu.pages.len()).sum();
         let copy_count = byte_count_min.div_ceil(one as u64);
@@ -172,7 +172,7 @@ impl Recording {
     }
 }
 
-/// For each event's number, where its record has points in time, and how many units a tick is.
+/// For each event number, the offsets of times in its record, and a tick's length in their unit.
 fn time_fields(file: &[u8]) -> HashMap<u16, Vec<(usize, u64)>> {
     let mut fields: HashMap<u16, Vec<(usize, u64)>> = HashMap::new();
     for (event, field, unit) in TIME_FIELDS {
@@ -192,7 +192,7 @@ fn time_fields(file: &[u8]) -> HashMap<u16, Vec<(usize, u64)>> {
     fields
 }
 
-/// Where a page's records have their content, and the number of each one's event.
+/// The offset of each record's content in a page, and the number of its event.
 fn records(page: &[u8]) -> Result<Vec<(usize, u16)>, Box<dyn Error>> {
     let end = PAGE_HEADER_BYTE_COUNT + (u64_at(page, 8)? & COMMIT_MASK) as usize;
     let (mut records, mut at) = (Vec::new(), PAGE_HEADER_BYTE_COUNT);

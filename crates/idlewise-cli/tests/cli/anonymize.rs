@@ -1,4 +1,4 @@
-//! `idlewise anonymize`: nothing of what is dropped is in the file, and a replay can't tell.
+//! `idlewise anonymize`: dropped fields are not in the file, and a replay gives the same result.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ const SECRETS: [&str; 9] = [
     "kprobes:acme",
 ];
 
-/// A log of a bundled recording that says everything a log can say.
+/// A log of a bundled recording with every field filled in.
 fn telling_log(path: &Path) {
     let log = IdleLog::open(&root().join("traces/b-redis.parquet")).unwrap();
     let machine = "id = \"acme-box\"\ntitle = \"ACME rack 7\"\narch = \"x86\"\n\
@@ -50,7 +50,7 @@ fn telling_log(path: &Path) {
     writer.finish_unchecked(&metadata).unwrap();
 }
 
-/// Whether the file's bytes hold the words anywhere; a log's metadata is stored plainly.
+/// Whether the file contains the words anywhere. A log's metadata is stored uncompressed.
 fn holds(path: &Path, words: &str) -> bool {
     let bytes = fs::read(path).unwrap();
     bytes.windows(words.len()).any(|window| window == words.as_bytes())
@@ -73,12 +73,12 @@ fn nothing_that_is_dropped_is_in_the_file() {
     let after = IdleLog::open(&anonymous).unwrap();
     assert_eq!(after.metadata.kernel.as_deref(), Some("6.12"));
     assert_eq!(after.metadata.machine.as_ref().unwrap().states[1].exit_latency_ns, 1_500);
-    // The doubt that holds only numbers stays, the other is counted.
+    // The doubt with only numbers stays, the other is counted.
     let doubts = &after.metadata.doubts;
     assert_eq!(doubts.len(), 2);
     assert_eq!(doubts[0], before.metadata.doubts[0]);
     assert!(doubts[1] == Doubt::Anonymized { count: 1 });
-    // The clock is gone, from the gaps and from the metadata; nothing else of them is.
+    // Absolute times are gone from the gaps and from the metadata, but nothing else.
     let (before, mut after) = (gaps(&before), gaps(&after));
     assert!(after[0].start_ns < 100_000_000 && before[0].start_ns > 1_000_000_000_000);
     let shift_ns = before[0].start_ns - after[0].start_ns;
@@ -94,7 +94,7 @@ fn nothing_that_is_dropped_is_in_the_file() {
 fn a_replay_gives_the_same_numbers() {
     for name in ["a-idle", "s-softirq500", "e-hackbench"] {
         let folder = folder();
-        // The same name, which is part of the numbers.
+        // The same name, because the name is in the output.
         let anonymous = folder.path().join(format!("{name}.parquet"));
         let log = format!("traces/{name}.parquet");
         stdout(&["anonymize", &log, "-o", anonymous.to_str().unwrap()]);
@@ -119,7 +119,7 @@ fn says_what_was_dropped_and_what_remains() {
     let metadata = &json(&["info", output, "--json"])["metadata"];
     assert_eq!(metadata["cpu_model"], "Intel(R) Xeon(R) Processor");
     assert!(metadata["source"]["command"].is_null());
-    // The importers' doubts hold only numbers, so they stay.
+    // The importers' doubts contain only numbers, so they stay.
     assert_eq!(metadata["doubts"].as_array().unwrap().len(), 3);
     let other = folder.path().join("b.parquet");
     let other = other.to_str().unwrap();

@@ -1,5 +1,5 @@
-//! `--governor FILE` with files that try to do more than compute: each is stopped with one line that
-//! says what it did, and nothing else suffers.
+//! `--governor FILE` with files that try to do more than compute. Each is stopped with a line that
+//! says what it did, and nothing else is affected.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use super::root;
 
-/// A governor that does ESCAPE at its fifth decision.
+/// A governor that executes ESCAPE at its fifth decision.
 const GOVERNOR: &str = "\
 #define _GNU_SOURCE
 #include <idlewise_governor.h>
@@ -48,7 +48,7 @@ static int pick(struct idlewise_context *context, struct idlewise_device *device
 IDLEWISE_GOVERNOR(.select = pick);
 ";
 
-/// A folder with files of the user's and a cache.
+/// A folder with the user's files and a cache.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -76,7 +76,7 @@ impl Place {
         command
     }
 
-    /// One short log on one machine.
+    /// Replays a short log on a machine.
     fn replay(&self, arguments: &[&str]) -> Output {
         self.command().args(arguments).output().unwrap()
     }
@@ -86,7 +86,7 @@ fn words(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The states' rows of one governor.
+/// The states of one governor.
 fn states(output: &Output, governor: &str) -> Vec<serde_json::Value> {
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let mut rows = document["states"].as_array().unwrap().clone();
@@ -94,7 +94,7 @@ fn states(output: &Output, governor: &str) -> Vec<serde_json::Value> {
     rows
 }
 
-/// Replays all these governors at once, and asks for one line about each.
+/// Replays all these governors at once, and expects one line about each.
 fn each_is_stopped(place: &Place, cases: &[(&str, &str, &str)]) {
     let files: Vec<String> =
         cases.iter().map(|(name, escape, _)| place.governor(name, escape)).collect();
@@ -115,7 +115,7 @@ fn each_is_stopped(place: &Place, cases: &[(&str, &str, &str)]) {
         let start = format!("idlewise: {name}.c {cause}");
         let lines: Vec<&str> = message.lines().filter(|line| line.starts_with(&start)).collect();
         assert_eq!(lines.len(), 1, "{escape}: no line starts with {start:?}:\n{message}");
-        // A message of its own is only seen when it is read, some gaps later.
+        // A message that the governor sends itself is seen only when it is read, some gaps later.
         let place = if cause.starts_with("sent ") { "" } else { "in gap 4 of CPU 0" };
         assert!(lines[0].contains(place) && lines[0].contains("of a-idle on spr"), "{}", lines[0]);
         assert!(states(&output, &format!("{name}.c")).is_empty(), "{name} has no rows");
@@ -158,7 +158,7 @@ fn a_system_call_that_is_not_computing_ends_the_governor() {
             ("forks", "syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)", &clone),
             ("rings", "syscall(SYS_io_uring_setup, 1, 0)", &io_uring),
             ("writes", "write(3, \"x\", 1)", &write),
-            // The filter's signal is blocked: then the kernel ends the process itself.
+            // It blocks the filter's signal, so the kernel ends the process directly.
             (
                 "blocks",
                 "sigset_t all; sigfillset(&all); sigprocmask(SIG_BLOCK, &all, 0); getuid()",
@@ -180,7 +180,7 @@ fn calls_with_several_numbers_end_the_governor_too() {
             (
                 "threads",
                 "pthread_t t; pthread_create(&t, 0, thread, 0); pthread_join(t, 0)",
-                // glibc installs a handler for its own signal first.
+                // glibc first installs a handler for its own signal.
                 "made the system call ",
             ),
             ("pauses", "pause()", "made the system call p"),
@@ -244,7 +244,7 @@ fn what_a_governor_writes_on_its_own_is_no_result() {
             ),
             ("flood", "static char z[1 << 16]; for (;;) write(OUTPUT, z, sizeof z)", forged),
             ("closes", "close(OUTPUT); for (;;) ;", "was killed (SIGKILL)"),
-            // It takes its own gaps, and waits for more.
+            // It consumes its own gaps, and waits for more.
             ("takes", "char c[999]; for (;;) read(3, c, 999)", "did not answer for 10 s"),
         ],
     );
@@ -272,7 +272,7 @@ fn a_constructor_is_confined_too() {
         assert!(message.ends_with("when it was loaded\n"), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     }
-    // While the linker is at work no file is there.
+    // While the linker runs, the file does not exist.
     let opens = format!("if (open(\"{escaped}\", O_CREAT | O_WRONLY, 0600) >= 0) abort()");
     let output = place.replay(&["--governor", &with("opens", &opens)]);
     assert!(output.status.success(), "{}", words(&output));
@@ -368,7 +368,7 @@ fn a_kernel_governor_has_no_c_library() {
     let with = |body: &str| text.replace("pause()", body).replace("extern int pause(void);", "");
     let (_, message) = refused(&with("malloc(5) != NULL"));
     assert!(message.contains("'malloc' is not provided"), "{message}");
-    // These compilers may call themselves.
+    // These functions may be called by code that the compiler generates.
     let (status, message) = refused(&with("memcmp(drv, dev, 8) & strlen(drv->name) & 0"));
     assert_eq!(status, Some(0), "{message}");
     for (from, to, cause) in [
@@ -401,7 +401,7 @@ fn a_compiled_governor_is_kept_only_where_nobody_else_can_write() {
     let [library] = &kept()[..] else { panic!("{:?}", kept()) };
     assert_eq!(fs::metadata(library).unwrap().permissions().mode() & 0o077, 0);
 
-    // A damaged one is made again.
+    // A damaged library is rebuilt.
     let good = fs::read(library).unwrap();
     let mut damaged = good.clone();
     damaged[good.len() / 2] ^= 0xff;
@@ -409,14 +409,14 @@ fn a_compiled_governor_is_kept_only_where_nobody_else_can_write() {
     assert_eq!(run(&mut place.command()), rows);
     assert_ne!(fs::read(library).unwrap(), damaged);
 
-    // What lies in a folder that others can write to is not loaded, and nothing is put there.
+    // A library in a folder that others can write to is not loaded, and none is put there.
     let folder = place.path("cache/idlewise/governors");
     fs::write(library, "not ours").unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
     assert_eq!(run(&mut place.command()), rows);
     assert_eq!(fs::read(library).unwrap(), b"not ours");
 
-    // Without a folder of the user's nothing is left behind.
+    // If the user has no cache folder, nothing is left behind.
     let temporary = place.path("temporary");
     fs::create_dir(&temporary).unwrap();
     let mut command = place.command();

@@ -1,5 +1,5 @@
-//! Standard error that nobody reads any more, as with `2>&1 | head`, or that is full: it is no reason
-//! to lose what was recorded, or to end with another exit status.
+//! A standard error that is full or no longer read, as with `2>&1 | head`, must not cost a
+//! recording or change the exit status.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,7 +14,7 @@ fn dead_stderrs() -> [(&'static str, Stdio); 2] {
     [("full", full.into()), ("gone", writer.into())]
 }
 
-/// Runs a command, in a folder of its own, with each.
+/// Runs a command with each of them, in a new folder.
 fn with_dead_stderr(arguments: &[&str], mut judge: impl FnMut(&str, &Path, Output)) {
     for (name, stderr) in dead_stderrs() {
         let folder = folder();
@@ -80,8 +80,8 @@ fn a_failure_has_its_own_status() {
     }
 }
 
-/// No message may go past the one writer that puts up with a dead standard error. clippy, which
-/// `make test` runs, looks at the code; this looks at its rules.
+/// All messages must go through the one writer that tolerates a dead standard error. clippy, which
+/// `make test` runs, checks the code; this test checks clippy's rules.
 #[test]
 fn lints_forbid_every_other_way_to_print() {
     let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();

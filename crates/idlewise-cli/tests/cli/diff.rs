@@ -6,7 +6,7 @@ use crate::{WIDTH, assert_refused, json, stdout};
 
 const SOFTIRQ: &str = "traces/s-softirq500.parquet";
 
-/// The row of one group of the document's `groups`.
+/// The row of a group in the document's `groups`.
 fn group<'d>(document: &'d Value, by: &str, group: &str) -> &'d Value {
     let rows = document["groups"].as_array().unwrap();
     let row = rows.iter().find(|row| row["by"] == by && row["group"] == group);
@@ -25,7 +25,7 @@ fn without_arguments_it_compares_menu_with_min_on_the_bundled_logs_and_fits_the_
     }
 }
 
-/// On each log and machine, what the gaps differ by is what `replay` says that the totals differ by.
+/// On each log and machine, the differences of the gaps add up to those of the totals of `replay`.
 #[test]
 fn changes_are_those_of_replay() {
     let pairs = [("menu", "menu+min"), ("teo", "ladder"), ("menu-6.1", "timer-only")];
@@ -63,7 +63,7 @@ fn says_what_min_saves_and_in_which_gaps() {
     let document = json(&["diff", SOFTIRQ, "--machine", "spr", "--json"]);
     let all = group(&document, "all", "all");
     let number = |row: &Value, column: &str| row[column].as_f64().unwrap();
-    // Seed s1: with the tick stopped, interrupts every 500 µs no longer pay for C6.
+    // With the tick stopped, interrupts every 500 µs (seed s1) no longer pay for C6.
     let short = group(&document, "gap length", "300 us to 1 ms");
     let deep = group(&document, "first states", "C6 → C1E");
     let stopped = group(&document, "tick", "stopped");
@@ -71,7 +71,7 @@ fn says_what_min_saves_and_in_which_gaps() {
         assert!(number(part, "differing_share_ratio") > 0.99, "{part}");
     }
     assert!(number(all, "saved_uj") > 100.0 * number(all, "lost_uj"));
-    // It loses in the gaps that outlast C6's target residency after all.
+    // It loses in gaps that do outlast C6's target residency.
     let gaps = document["costly_gaps"].as_array().unwrap();
     let is_lost = |gap: &&Value| gap["direction"] == "loses" && gap["state_a"] == "C6";
     let losses: Vec<&Value> = gaps.iter().filter(is_lost).collect();
@@ -88,7 +88,7 @@ fn says_what_min_saves_and_in_which_gaps() {
     assert!(gaps.iter().all(|gap| gap["before_ns"].as_array().unwrap().len() <= 8));
 }
 
-/// Which governor is A only turns signs around.
+/// Exchanging A and B only changes signs.
 #[test]
 fn gains_seen_from_the_other_side_are_losses() {
     let all = |a: &str, b: &str| {

@@ -1,17 +1,17 @@
-//! The guide: every page is in its table of contents, and every link in the repository leads somewhere.
+//! The guide: every page is in its table of contents, and every link in the repository is valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::root;
 
-/// All pages of the project: the guide, and the README of each folder.
+/// All pages of the project: the guide and each folder's README.
 fn pages() -> Vec<PathBuf> {
     fn add(folder: &Path, pages: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            // Expected outputs of tests are pages that stand elsewhere.
+            // Expected outputs of tests are pages of other folders.
             let is_ours = !name.starts_with('.') && name != "target" && name != "tests";
             if path.is_dir() && !path.is_symlink() && is_ours {
                 add(&path, pages);
@@ -25,7 +25,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// What a page links to: targets of `](...)` outside of code.
+/// The links of a page: targets of `](...)` outside of code.
 fn links(text: &str) -> Vec<String> {
     let mut is_code = false;
     let lines = text.lines().filter(|line| {
@@ -43,7 +43,7 @@ fn links(text: &str) -> Vec<String> {
     links
 }
 
-/// The anchors of a page, as GitHub and mdBook make them of headings.
+/// The anchors of a page, as GitHub and mdBook derive them from headings.
 fn anchors(text: &str) -> Vec<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     let names = headings.map(|line| line.trim_start_matches('#').trim().to_lowercase());
@@ -83,7 +83,7 @@ fn the_guide_has_every_page_once() {
         let Ok(name) = page.strip_prefix(&guide) else { continue };
         let name = name.to_str().unwrap();
         let count = contents.iter().filter(|link| *link == name).count();
-        // mdBook refuses a page that is listed twice.
+        // mdBook rejects a page that is listed twice.
         let is_right = count == 1 || name == "SUMMARY.md";
         assert!(is_right, "docs/SUMMARY.md lists {name} {count} times");
     }

@@ -1,4 +1,4 @@
-//! Minor doubts: how they are shown, and that with the fault that they name no verdict changes.
+//! Minor doubts: how they are shown, and that the faults they report change no verdict.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use idlewise_trace::{Doubt, GapSink, IdleGap};
 use crate::import::gaps;
 use crate::{folder, json, manifest_rows, root, stdout};
 
-/// The bundled logs, with `change` made to each gap and a number of its own that looks random.
+/// The bundled logs, after applying `change` to each gap with a pseudo-random number.
 fn changed_logs(folder: &Path, change: impl Fn(&mut IdleGap, u64)) -> Vec<PathBuf> {
     let mut number = 1u64;
     let mut write = |name: &str| {
         let log = IdleLog::open(&root().join("traces").join(name)).unwrap();
         let mut gaps = gaps(&log);
         for gap in &mut gaps {
-            // Knuth's MMIX generator, whose high bits are good.
+            // Knuth's MMIX generator. Its high bits are good.
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             change(gap, number >> 33);
         }
@@ -48,7 +48,7 @@ fn regrets(logs: &[PathBuf]) -> Regrets {
     regrets
 }
 
-/// What it costs at most to believe the changed logs' verdict, as a share of the oracle's cost.
+/// The most that trusting the changed logs' verdict can cost, as a share of the oracle's cost.
 fn verdicts_cost(change: impl Fn(&mut IdleGap, u64)) -> f64 {
     let (original, changed) = (folder(), folder());
     let before = regrets(&changed_logs(original.path(), |_, _| {}));
@@ -77,7 +77,7 @@ fn what_is_minor_changes_no_verdict() {
         gap.gap_ns = (end_ns / 1_000 * 1_000 - gap.start_ns) as u64;
     });
     assert!(microseconds < 0.01, "times to the microsecond: {microseconds}");
-    // What is major does.
+    // A major doubt does change verdicts.
     let unknown = verdicts_cost(|gap, _| gap.sleep_length_ns = None);
     assert!(unknown > 0.01, "no next timers: {unknown}");
 }

@@ -1,5 +1,5 @@
-//! Commands that end in the middle: by signals, at limits, on full disks. Nothing may be left, and
-//! what is on its way is nobody else's to read. Pipes hold the commands where the tests want them.
+//! Commands that are interrupted by signals, limits or full disks. They must leave nothing behind,
+//! and nobody else may read unfinished files. Pipes stop the commands where tests need it.
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 
 use crate::{folder, root};
 
-/// Where a command runs, with a folder for its temporary files.
+/// A folder to run a command in, with a folder for its temporary files.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -24,8 +24,8 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// The command, ended by signals even if our own starter ignores them (nohup, or a shell in
-    /// the background): a command keeps to that.
+    /// A command that signals end even if our own parent ignores them (nohup, or a shell in the
+    /// background), because a command respects that.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,HUP", env!("CARGO_BIN_EXE_idlewise")]);
@@ -40,7 +40,7 @@ impl Place {
         path
     }
 
-    /// Every file in it, but pipes.
+    /// Every file in it except pipes.
     fn files(&self) -> Vec<PathBuf> {
         fn add(folder: &Path, files: &mut Vec<PathBuf>) {
             for entry in fs::read_dir(folder).unwrap() {
@@ -78,7 +78,7 @@ impl Running {
         assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
     }
 
-    /// The number of the signal that ended it.
+    /// Returns the signal that ended it.
     fn ended_by(&mut self) -> Option<i32> {
         self.0.wait().unwrap().signal()
     }
@@ -91,7 +91,7 @@ impl Running {
 /// Signals that end a command, and their numbers.
 const SIGNALS: [(&str, i32); 4] = [("INT", 2), ("TERM", 15), ("HUP", 1), ("KILL", 9)];
 
-/// Its output is on the way, and it would simulate for years.
+/// The output is being written, and the simulation would take years.
 #[test]
 fn an_output_on_its_way_leaves_nothing() {
     for (signal, number) in SIGNALS {
@@ -130,7 +130,7 @@ fn an_output_on_its_way_leaves_nothing() {
     }
 }
 
-/// The recording is unpacked, and another one is waited for.
+/// The first recording is unpacked, and the command waits for the second.
 #[test]
 fn an_unpacked_recording_has_no_name_and_leaves_nothing() {
     for (signal, number) in SIGNALS {
@@ -141,7 +141,7 @@ fn an_unpacked_recording_has_no_name_and_leaves_nothing() {
         let mut command =
             place.command(&["import", recording, "-o", "out", "--formats-from", "formats"]);
         let mut running = Running::start(&mut command);
-        // Done when it has come to the second file.
+        // The first is done when the command opens the second.
         let _writer = File::options().write(true).open(fifo).unwrap();
         assert_eq!(place.files(), [] as [PathBuf; 0], "in the middle");
         running.signal(signal);
@@ -155,7 +155,7 @@ fn an_unpacked_recording_has_no_name_and_leaves_nothing() {
     }
 }
 
-/// A compiler that takes its time, with a pipe open as long as it lives.
+/// A slow compiler that keeps a pipe open as long as it lives.
 const SLOW_COMPILER: &str = "\
 #!/bin/sh
 [ \"$1\" != --version ] || exit 0
@@ -163,7 +163,7 @@ mkfifo \"$TMPDIR/alive\"
 exec sleep 100 > \"$TMPDIR/alive\"
 ";
 
-/// A compiler needs files with names, in a folder that must go all the same. After SIGKILL the next
+/// A compiler needs files with names, and their folder must be removed too. After SIGKILL, the next
 /// command that compiles removes it.
 #[test]
 fn a_compiler_at_work_is_stopped_and_leaves_nothing() {
@@ -192,12 +192,12 @@ fn a_compiler_at_work_is_stopped_and_leaves_nothing() {
         };
         running.signal(signal);
         assert_eq!(running.ended_by(), Some(number), "{signal}");
-        // Until the compiler has gone too.
+        // Wait until the compiler has ended too.
         assert_eq!(alive.read(&mut [0]).unwrap(), 0);
         if signal == "KILL" {
             let output = command().output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            // What was compiled, if it could be kept there.
+            // The compiled library, if it could be cached there.
             let _ = fs::remove_dir_all(place.path("tmp/none"));
         }
         assert_eq!(place.files(), before, "{signal}");
@@ -206,7 +206,7 @@ fn a_compiler_at_work_is_stopped_and_leaves_nothing() {
     }
 }
 
-/// A pipe holds the command where it reads its recording.
+/// A pipe holds the command while it reads its recording.
 #[test]
 fn a_recording_that_comes_through_a_pipe_leaves_nothing() {
     let bytes = crate::recording("b-redis");
@@ -224,7 +224,7 @@ fn a_recording_that_comes_through_a_pipe_leaves_nothing() {
             let fifo = place.fifo("pipe");
             let mut running = Running::start(&mut place.command(arguments));
             let mut writer = File::options().write(true).open(fifo).unwrap();
-            // More than a pipe holds: the command has begun to read.
+            // More than a pipe's capacity, so the command has begun to read.
             writer.write_all(&bytes[..200_000]).unwrap();
             assert_eq!(place.files(), [] as [PathBuf; 0], "{arguments:?}: in the middle");
             running.signal(signal);
@@ -282,7 +282,7 @@ fn a_pipe_that_nobody_writes_to_is_waited_for_aloud() {
         running.signal(signal);
         assert_eq!(running.ended_by(), Some(number), "{arguments:?}");
     }
-    // It is still there for a writer that is late, whose file is what counts.
+    // The pipe is still there for a late writer, and its data is used.
     let place = Place::new();
     let fifo = place.fifo("pipe");
     let mut running = Running::start(&mut place.command(&["validate", "pipe"]));
@@ -311,7 +311,7 @@ fn a_pipe_that_nobody_reads_is_waited_for_aloud() {
     }
 }
 
-/// Commands that write a file, and what goes to the folder for temporary ones.
+/// Commands that write a file, and what they write to the folder for temporary files.
 const WRITERS: [&[&str]; 5] = [
     &["import", "recording.xz", "-o", "out/log"],
     &["import", "recording", "-o", "out/log"],
@@ -328,7 +328,7 @@ fn place_of_writers() -> Place {
     place
 }
 
-/// As `ulimit -f` sets it; the system sends SIGXFSZ, which ends a program that does not expect it.
+/// The limit of `ulimit -f`. The system sends SIGXFSZ, which by default ends a program.
 #[test]
 fn a_limit_on_file_sizes_is_an_error_that_leaves_nothing() {
     for arguments in WRITERS {
@@ -394,7 +394,7 @@ fn a_full_disk_is_an_error_that_leaves_nothing() {
             let message = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{arguments:?} {full}: {message}");
             assert_eq!(message.lines().count(), 1, "{message}");
-            // What is unpacked leaves some room for the log.
+            // Unpacking leaves some space for the log.
             let is_full = ["No space left", "nine tenths of the free space"];
             assert!(is_full.iter().any(|words| message.contains(words)), "{message}");
             assert_eq!(place.files(), before, "{arguments:?} {full}");

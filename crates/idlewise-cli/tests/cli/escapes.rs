@@ -1,5 +1,5 @@
-//! Text that is not ours, full of what terminals obey: through every command that shows text, and
-//! nothing of it may reach the screen.
+//! Foreign text that is full of terminal control characters, given to every command that shows
+//! text. None of them may reach the screen.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,12 +12,12 @@ use idlewise_trace::{CpuSummary, Driver, GapSink, IdleGap, WakeReason};
 
 use crate::{folder, root};
 
-/// Colours, a title for the window, a backspace, a carriage return, an 8-bit CSI, a delete, marks of
-/// direction that turn a line around, and a name that looks like a line of ours.
+/// Colours, a window title, a backspace, a carriage return, an 8-bit CSI, a delete, direction marks
+/// that reverse a line, and a name that looks like a line of our output.
 const HOSTILE: &str = "x\u{1b}[31m\u{1b}]0;title\u{7}\u{8}\r\u{9b}2J\u{85}\u{7f}\u{202e}\u{2066}\
                        \u{200f}\u{61c}\u{e0041}\nidlewise: all is well";
 
-/// What no output may hold: everything that is not shown, but newlines and tabs.
+/// What no output may contain: everything that `shown` replaces; newlines and tabs are allowed.
 fn is_forbidden(c: char) -> bool {
     let is_mark = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}');
@@ -29,7 +29,7 @@ fn run(folder: &Path, arguments: &[&std::ffi::OsStr]) -> Output {
     command.current_dir(folder).env("XDG_CACHE_HOME", folder).args(arguments).output().unwrap()
 }
 
-/// Runs a command and looks at every character that it says. Returns what it said.
+/// Runs a command and checks every character that it prints. Returns its output.
 fn clean(folder: &Path, arguments: &[&str]) -> (Output, String) {
     let arguments: Vec<_> = arguments.iter().map(|word| word.as_ref()).collect();
     let output = run(folder, &arguments);
@@ -47,7 +47,7 @@ fn clean(folder: &Path, arguments: &[&str]) -> (Output, String) {
     (output, all)
 }
 
-/// A machine's file with everything hostile in it that may be any text.
+/// A machine file with hostile text in every field that may have any text.
 fn hostile_machine() -> String {
     let text = fs::read_to_string(root().join("machines/spr.toml")).unwrap();
     let mut machine: toml::Table = text.parse().unwrap();
@@ -87,7 +87,7 @@ fn make_hostile(table: &mut toml::Table, within: &str) {
                     }
                 }
             }
-            // A kind of source is one of a list; names of states are words.
+            // The kind of a source is from a fixed list, and names of states are words.
             toml::Value::String(text)
                 if FREE.contains(&key.as_str()) && (within, key.as_str()) != ("", "source") =>
             {
@@ -104,7 +104,7 @@ fn make_hostile(table: &mut toml::Table, within: &str) {
     }
 }
 
-/// A log whose metadata is hostile wherever it is text.
+/// A log with hostile text in every text field of its metadata.
 fn write_hostile_log(path: &Path) {
     let hostile = || Some(HOSTILE.to_owned());
     let mut writer = LogWriter::create(path, false).unwrap();
@@ -157,7 +157,7 @@ fn write_hostile_log(path: &Path) {
 fn of_logs_and_machines_never_reach_the_screen() {
     let folder = folder();
     let folder = folder.path();
-    // The file's name too; a slash can't be in it.
+    // The file's name is hostile too, but cannot contain a slash.
     let log = format!("{}.parquet", HOSTILE.replace('.', " "));
     write_hostile_log(&folder.join(&log));
     fs::write(folder.join("m.toml"), hostile_machine()).unwrap();
@@ -227,7 +227,7 @@ fn in_json_are_escaped_and_lose_nothing() {
     assert_eq!(document["metadata"]["doubts"][0], HOSTILE);
 }
 
-/// What is wrong is said in one line, whatever the names are.
+/// An error is one line, whatever the names are.
 #[test]
 fn in_errors_are_one_line() {
     let folder = folder();
@@ -274,7 +274,7 @@ fn in_errors_are_one_line() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {all}");
         assert_eq!(all.lines().count(), 1, "{arguments:?}: {all}");
     }
-    // The words of the option parser, which shows how a command is used.
+    // The option parser's messages, which include the usage.
     for arguments in [&["replay", "--hz", HOSTILE][..], &[HOSTILE], &["measure", "park", HOSTILE]] {
         let (output, all) = clean(folder, arguments);
         assert_eq!(output.status.code(), Some(2), "{all}");
@@ -284,7 +284,7 @@ fn in_errors_are_one_line() {
     assert!(!output.stderr.contains(&0x1b));
 }
 
-/// A C compiler shows the line that it complains about.
+/// A C compiler quotes the line that it complains about.
 #[test]
 fn of_a_compiler_never_reach_the_screen() {
     if Command::new("cc").arg("--version").output().is_err() {
@@ -299,7 +299,7 @@ fn of_a_compiler_never_reach_the_screen() {
     assert!(all.contains("bad.c doesn't compile"), "{all}");
 }
 
-/// What the audit sent: a doubt, and a CPU's description, with escapes in them.
+/// Escapes in a doubt and in a CPU's description, as found in an audit.
 #[test]
 fn of_a_recording_never_reach_the_screen() {
     let folder = folder();

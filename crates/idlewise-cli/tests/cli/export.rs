@@ -1,5 +1,5 @@
-//! `idlewise export`: rows are the log's, in CSV and Arrow alike; the Perfetto trace decodes by the
-//! published field numbers, its slices nest, and its misses are those of `idlewise replay`.
+//! `idlewise export`: the rows of CSV and Arrow are the log's; the Perfetto trace can be decoded by
+//! the published field numbers, its slices nest, and its misses are those of `idlewise replay`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use crate::{assert_refused, folder, json, root, stdout};
 
 const LOG: &str = "traces/e-hackbench.parquet";
 
-/// An export of [`LOG`], as bytes.
+/// Returns the bytes of an export of [`LOG`].
 fn export(format: &str, more: &[&str]) -> Vec<u8> {
     let folder = folder();
     let path = folder.path().join("out");
@@ -57,7 +57,7 @@ fn csv_has_the_rows_of_the_log() {
     assert_eq!(lines.next(), None);
 }
 
-/// A cell as CSV has it.
+/// A cell in CSV form.
 fn cell(batch: &RecordBatch, column: usize, row: usize) -> String {
     let column = batch.column(column);
     if column.is_null(row) {
@@ -103,13 +103,13 @@ fn arrow_says_what_csv_says() {
     assert_eq!(lines.next(), None);
 }
 
-/// A field of a message as it lies on the wire: its number, and a number or bytes.
+/// A field of an encoded message: its number, and a number or bytes.
 enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message; shares nothing with the exporter.
+/// The fields of a message. This shares no code with the exporter.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let mut value = 0;
@@ -160,14 +160,14 @@ fn text(message: &[u8], wanted: u64) -> String {
     String::from_utf8(all_bytes(message, wanted)[0].to_vec()).unwrap()
 }
 
-/// What a trace holds of one track.
+/// The contents of a track.
 #[derive(Default)]
 struct Track {
     name: String,
     parent: Option<u64>,
     is_open: bool,
     last_at_ns: u64,
-    /// Slices by name and category.
+    /// The number of slices by name and category.
     slices: BTreeMap<(String, String), u64>,
     annotations: BTreeMap<String, u64>,
     slice_sum_ns: u64,
@@ -175,7 +175,7 @@ struct Track {
     last_count: Option<u64>,
 }
 
-/// Decodes a trace and checks that every track's events are in order, slices are closed before the
+/// Decodes a trace. Checks that every track's events are in order, slices are closed before the
 /// next begins, and names, categories and tracks are declared before they are used.
 fn decode(trace: &[u8]) -> BTreeMap<String, Track> {
     let mut interned: [HashMap<u64, String>; 3] = Default::default();
@@ -291,7 +291,7 @@ fn perfetto_slices_nest_and_have_the_misses_of_the_replay() {
     }
 }
 
-/// Three billion stays: those that repeat share a slice.
+/// Three billion stays. Those that repeat share a slice.
 #[test]
 fn exports_of_gaps_of_ten_days_stay_small() {
     let folder = folder();
@@ -353,7 +353,7 @@ fn perfetto_decodes_with_protoc() {
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.lines().filter(|line| *line == "packet {").count(), packet_count);
-    // protoc prints fields that the schema lacks by number.
+    // protoc prints fields that are not in the schema by number.
     let unknown = |line: &&str| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
     assert_eq!(text.lines().find(unknown), None);
     let count = |what: &str| text.lines().filter(|line| line.trim() == what).count();

@@ -1,4 +1,4 @@
-//! `--governor` means the same in every command that takes it.
+//! `--governor` has the same meaning in every command that takes it.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ const SIMULATE: [&str; 9] = [
     "20",
 ];
 
-/// State 1, or what DEFECT does instead in the fifth decision.
+/// Selects state 1, or does DEFECT instead in the fifth decision.
 const STATE_1: &str = "\
 #include <idlewise_governor.h>
 
@@ -36,7 +36,7 @@ static int select(struct idlewise_context *context, struct idlewise_device *devi
 IDLEWISE_GOVERNOR(.select = select);
 ";
 
-/// A file of a governor's, which goes with its folder.
+/// A governor's file, removed with its folder.
 fn c_file(defect: &str) -> (tempfile::TempDir, String) {
     let folder = folder();
     let path = folder.path().join("one.c");
@@ -84,7 +84,7 @@ fn a_state_that_the_machine_lacks_gets_the_same_line_in_each() {
     assert!(!fs::exists(out).unwrap());
 }
 
-/// The machine is the recording's, not those of a replay.
+/// The machine is the recorded one, not the machines of a replay.
 #[test]
 fn a_state_that_the_recorded_machine_lacks_is_refused_too() {
     let folder = folder();
@@ -112,7 +112,7 @@ fn export_takes_files_and_the_oracle() {
         assert_eq!((row[file_state], row[file_verdict]), (row[state], row[verdict]));
         oracle_counts[row[oracle].parse::<usize>().unwrap()] += 1;
     }
-    // The oracle's price of delay is the middle one of a replay.
+    // The oracle's price of delay is the middle price of a replay.
     let replay = json(&["replay", LOG, "--machine", "spr", "--governor", "oracle", "--json"]);
     let middle = replay["states"]
         .as_array()

@@ -1,4 +1,4 @@
-//! `idlewise` alone, and `idlewise --help`.
+//! `idlewise` without arguments, and `idlewise --help`.
 
 use crate::{failure, idlewise, stdout};
 

@@ -1,5 +1,5 @@
-//! `idlewise import`: recordings become logs, bad ones are refused, and an independent reading of
-//! the same recording finds the same gaps.
+//! `idlewise import`: recordings become logs, invalid ones are refused, and an independent reader
+//! of the same recording finds the same gaps.
 
 use std::collections::HashSet;
 use std::fs;
@@ -35,18 +35,18 @@ fn makes_the_bundled_logs_of_the_bundled_recordings() {
         stdout(&["import", &recording, "-o", output.to_str().unwrap()]);
         let bundled = IdleLog::open(&root().join("traces").join(log)).unwrap();
         let made = IdleLog::open(&output).unwrap();
-        // Same gaps and same metadata; bytes may differ with the version of the compressor.
+        // The gaps and metadata are the same. Bytes may differ with the compressor's version.
         assert_eq!(gaps(&made), gaps(&bundled), "{name}: run `make golden`");
         assert_eq!(made.metadata, bundled.metadata, "{name}: run `make golden`");
         let ratio = made.metadata.source.byte_count / fs::metadata(&output).unwrap().len();
-        // The pages in version 7 of trace.dat are packed themselves.
+        // The pages in version 7 of trace.dat are themselves compressed.
         let least = if name.contains("-v7.") { 5 } else { 20 };
         assert!(ratio >= least, "{name}: a log is to be 1/{least} of its recording, not 1/{ratio}");
     }
 }
 
-/// A stay of CPU 0 as `perf script` prints it, by string matching alone: nothing is shared with
-/// the importer. What it knows of the kernel's functions it has from traces/symbols.tsv.
+/// A stay of CPU 0 parsed from the output of `perf script` by string matching. It shares no code
+/// with the importer, and takes the kernel's function addresses from traces/symbols.tsv.
 #[derive(Default)]
 struct NaiveGap {
     start_ns: i64,
@@ -74,7 +74,7 @@ impl Naive {
 
     fn read(text: &str) -> Naive {
         const TICK: &str = "function=0xffffffff814330e0";
-        // tcp_orphan_update: the one deferrable timer in these recordings.
+        // tcp_orphan_update is the only deferrable timer in these recordings.
         const DEFERRABLE: &str = "function=0xffffffff82010e10";
         const TIMER_VECTOR: &str = "irq_vectors:local_timer_entry:";
         let mut naive = Naive::default();
@@ -93,7 +93,7 @@ impl Naive {
             } else if event.starts_with("power:cpu_idle:") {
                 naive.stay_count += 1;
                 match naive.open.as_mut() {
-                    // Only the tick: the same gap goes on.
+                    // Only the tick: the gap continues.
                     Some(gap)
                         if gap.interrupt.is_none_or(|(_, timer)| timer) && !gap.timer_fired =>
                     {
@@ -150,7 +150,7 @@ fn agrees_with_an_independent_reading_of_trace_cmd_report() {
     }
     for name in ["k-pingpong-v6", "k-pingpong-v7"] {
         let data = OwnFile::new("trace.dat", unpacked(&format!("{name}.trace.dat")));
-        // Nanoseconds, and fields as they are.
+        // With nanoseconds and raw fields.
         let report = Command::new("trace-cmd")
             .args(["report", "-t", "-R", "-i", data.path()])
             .output()
@@ -173,7 +173,7 @@ fn agrees_with_an_independent_reading_of_trace_cmd_report() {
     }
 }
 
-/// Asserts that the bundled log of a recording has the gaps that a naive reading of it found.
+/// Asserts that the bundled log has the gaps that a naive reader of its recording found.
 fn assert_agrees(name: &str, naive: &Naive) {
     let log = IdleLog::open(&root().join(format!("traces/{name}.parquet"))).unwrap();
     let ours = gaps(&log);
@@ -187,23 +187,23 @@ fn assert_agrees(name: &str, naive: &Naive) {
     for (gap, &(start_ns, end_ns)) in ours.iter().zip(&naive.gaps) {
         let gap_end_ns = gap.start_ns + gap.gap_ns as i64;
         match gap.wake_reason {
-            // The expiry comes before the interrupt that tells of it.
+            // The expiry comes before its interrupt.
             WakeReason::Timer => timer_lateness_ns.push(end_ns - gap_end_ns),
             _ => assert_eq!(gap_end_ns, end_ns, "{name}: gap from {start_ns}"),
         }
     }
     timer_lateness_ns.sort_unstable();
     let median_ns = timer_lateness_ns[timer_lateness_ns.len() / 2];
-    // One interrupt serves all timers that are due when it looks, microseconds after its entry.
+    // An interrupt serves all timers that are due when it checks, microseconds after its entry.
     assert!(timer_lateness_ns[0] > -20_000, "{name}: {}", timer_lateness_ns[0]);
     assert!((0..100_000).contains(&median_ns), "{name}: {median_ns}");
     let ours_sum_ns: i64 = ours.iter().map(|gap| gap.recorded_idle_ns.unwrap() as i64).sum();
-    // The last stay may be open when the recording ends.
+    // The last stay may still be open when the recording ends.
     assert!((naive.stay_sum_ns - ours_sum_ns).abs() < 50_000_000, "{name}: idle time");
 }
 
-/// For each gap that a timer ended, the sleep length rebuilt at its start must be the expiry. The
-/// gap builder's documentation says what the rest is.
+/// For each gap that a timer ended, the sleep length rebuilt at its start must match the expiry.
+/// The gap builder's documentation explains the exceptions.
 #[test]
 fn rebuilds_the_expiries_that_followed() {
     let proven = |name: &str| {
@@ -238,27 +238,27 @@ fn imports_what_is_whole_of_a_truncated_recording() {
     let whole = recording("s-softirq500");
     let folder = folder();
     let output = folder.path().join("log.parquet");
-    // perf writes the event formats last: without them nothing can be decoded, which must be said.
+    // perf writes the event formats last. Without them nothing can be decoded, as the error says.
     let cut = OwnFile::new("cut.perf.data", &whole[..whole.len() / 2]);
     let output_path = output.to_str().unwrap();
     let import = ["import", cut.path(), "-o", output_path];
     assert_refused(&import, &["cut.perf.data", "--formats-from"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing half-written");
 
-    // Those of another recording of the same kernel will do.
+    // Those of another recording of the same kernel can be used.
     let other = "traces/a-idle.perf.data.xz";
     let said = stdout(&[&import[..], &["--formats-from", other]].concat());
     assert!(said.contains("cut short at byte") && said.contains("another recording"), "{said}");
     let whole = IdleLog::open(&root().join("traces/s-softirq500.parquet")).unwrap();
     let (whole, cut) = (gaps(&whole), gaps(&IdleLog::open(&output).unwrap()));
-    // All but the last gaps, whose timers' events are lost, are those of the whole file.
+    // All gaps except the last, whose timer events are lost, are those of the whole file.
     let is_same =
         |gap: &IdleGap| whole.iter().any(|w| (w.start_ns, w.gap_ns) == (gap.start_ns, gap.gap_ns));
     let same_count = cut.iter().filter(|gap| is_same(gap)).count();
     assert!(cut.len() > 1_000 && cut.len() <= whole.len(), "{} gaps", cut.len());
     assert!(same_count + 10 >= cut.len(), "{same_count} of {} gaps", cut.len());
 
-    // A file of another kind has no formats to give.
+    // A file of another kind has no event formats.
     assert_refused(
         &[&import[..], &["--force", "--formats-from", "README.md"]].concat(),
         &["README.md", "found text"],
@@ -277,7 +277,7 @@ fn keeps_an_existing_log_without_force() {
     assert!(IdleLog::open(&log.0).is_ok());
 }
 
-/// A limit on file sizes stands in for a full disk: the write fails half-way in the same place.
+/// A file size limit simulates a full disk: the write fails half-way at the same point.
 #[test]
 fn leaves_nothing_behind_when_the_disk_is_full() {
     let folder = folder();
@@ -318,7 +318,7 @@ fn refuses_a_recorded_machine_that_lacks_a_recorded_state() {
     );
 }
 
-/// A damaged event is no reason to give up the rest, nor to name a machine.
+/// A damaged event must not prevent the import, nor make the importer ask for a machine.
 #[test]
 fn a_state_that_no_driver_has_is_a_doubt() {
     let line =
@@ -349,8 +349,8 @@ fn output_is_the_same_each_time() {
     assert_eq!(runs.len(), 1);
 }
 
-/// The text of each bundled recording in text, and how often CPU 0 goes idle in it, counted from
-/// the lines alone.
+/// The text of each bundled text recording, and the number of CPU 0's idle entries, counted in its
+/// lines.
 fn texts() -> [(String, usize); 2] {
     ["k-pingpong-v7.trace-cmd-report", "l-pingpong.tracefs"].map(|name| {
         let packed = fs::File::open(root().join(format!("traces/{name}.txt.xz"))).unwrap();
@@ -405,7 +405,7 @@ fn a_packed_file_that_is_cut_is_refused() {
 
 #[test]
 fn a_format_can_be_named() {
-    // Nothing in the first lines tells what this is.
+    // The first lines do not show the format.
     let (text, _) = &texts()[1];
     let noise = "something that a script has printed\n".repeat(200);
     let file = OwnFile::new("log.txt", format!("{noise}{text}"));
@@ -421,9 +421,9 @@ fn a_format_can_be_named() {
     assert!(message.contains("[possible values: perf.data, trace.dat, ftrace-text"), "{message}");
 }
 
-/// One recording as trace.dat, in nanoseconds, and as the text that trace-cmd makes of it, in
-/// microseconds. trace-cmd 3.1 prints all flags of every timer; the test prints the one that counts,
-/// of the timers that have it in the trace.dat.
+/// One recording as trace.dat, in nanoseconds, and as text from trace-cmd, in microseconds.
+/// trace-cmd 3.1 prints all flags of every timer. The test prints only the relevant flag, for
+/// timers that have it in the trace.dat.
 #[test]
 fn the_text_of_a_recording_gives_the_gaps_of_its_trace_dat() {
     let binary = gaps(&IdleLog::open(&root().join("traces/k-pingpong-v7.parquet")).unwrap());

@@ -15,7 +15,7 @@ fn tells_an_unobserved_cpu_from_an_idle_one() {
     assert_eq!(cpus[0]["gap_count"], 10144);
     assert!(cpus[1]["gap_count"].is_null() && cpus[1]["idle_ratio"].is_null());
     assert_eq!(document["metadata"]["hz"], 250);
-    // The percentiles that traces/ documents for this recording, within their rounding.
+    // The percentiles that traces/ documents for this recording, within rounding.
     let p50_ns = cpus[0]["gap_p50_ns"].as_u64().unwrap();
     assert!((490_000..505_000).contains(&p50_ns), "{p50_ns}");
 }

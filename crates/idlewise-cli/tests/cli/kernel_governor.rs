@@ -1,12 +1,12 @@
-//! `kernel/idlewise_governor.c`: the file that is a kernel module decides in a replay as the ports of
-//! menu and its variants do.
+//! `kernel/idlewise_governor.c`: in a replay, the kernel module's source file decides as the ports
+//! of menu and its variants do.
 
 use crate::{OwnFile, json, root};
 
 #[test]
 fn decides_by_each_rule_as_the_port_does() {
     let source = std::fs::read_to_string(root().join("kernel/idlewise_governor.c")).unwrap();
-    // The compiler is confined to the file's folder.
+    // The compiler can only read the file's folder.
     let symbols = std::fs::read_to_string(root().join("kernel/governor_symbols.h")).unwrap();
     let source = source.replace("#include \"governor_symbols.h\"", &symbols);
     for (rule, port) in ["menu-6.12", "menu-6.12+min", "menu-6.12+safe-range"].iter().enumerate() {

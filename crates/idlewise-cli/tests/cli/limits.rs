@@ -1,4 +1,4 @@
-//! Input that asks for more memory than it deserves: every command under a limit on its memory.
+//! Input that asks for too much memory: every command under a memory limit.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,7 +10,7 @@ use idlewise_trace::{CpuSummary, GapSink, IdleGap, WakeReason};
 
 use crate::{OwnFile, folder, root};
 
-/// Far above what a sound input needs, far below what a device without an end would take.
+/// Far more than valid input needs, and far less than an endless device would take.
 const ADDRESS_SPACE_KB: &str = "400000";
 
 fn limited(arguments: &[&str]) -> Output {
@@ -69,7 +69,7 @@ fn a_decision_log_without_line_ends_is_refused() {
 
 #[test]
 fn a_packed_file_is_not_unpacked_beyond_its_limit() {
-    // Eight MiB of spaces in a few kilobytes: no more than a recording may shrink, and no recording.
+    // Eight MiB of spaces in a few kilobytes: within the allowed ratio, but not a recording.
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     packer.write_all(&vec![b' '; 8 << 20]).unwrap();
     let bomb = OwnFile::new("bomb.txt.gz", packer.finish().unwrap());
@@ -82,7 +82,7 @@ fn a_packed_file_is_not_unpacked_beyond_its_limit() {
         assert_refused(&limited, &["bomb.txt.gz", "more than 4194304 bytes", "--max-unpacked"]);
     }
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing is left behind");
-    // With more room it is refused for what it is.
+    // With a higher limit it is refused because of its content.
     assert_refused(&["info", bomb.path(), "--max-unpacked", "9M"], &["bomb.txt.gz", "found"]);
 }
 
@@ -112,7 +112,7 @@ fn thousands_of_cpus_take_a_row_each_and_no_more() {
 
 #[test]
 fn lanes_of_thousands_of_cpus_are_not_kept() {
-    // Ten lanes a CPU: all together they would take more than the limit.
+    // Ten lanes for each CPU. All at once would exceed the limit.
     let folder = folder();
     let log = folder.path().join("wide.parquet");
     let mut writer = LogWriter::create(&log, true).unwrap();

@@ -1,4 +1,4 @@
-//! `idlewise machines`, end to end: what a user sees, exit status included.
+//! `idlewise machines`, end to end: its output and exit status.
 
 use crate::{OwnFile, WIDTH, failure, json, stdout};
 

@@ -1,5 +1,5 @@
-//! The binary, end to end: what a user types and sees, exit status included. One module for each
-//! subcommand.
+//! End-to-end tests of the binary: what a user types and sees, including the exit status. There is
+//! one module for each subcommand.
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 mod anonymize;
@@ -41,18 +41,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Text must fit this, however long names and titles are.
+/// Text must fit this width, however long names and titles are.
 const WIDTH: usize = 100;
 
 fn idlewise(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
-    // Whoever runs this may have no home to write to; and a cache is its owner's only.
+    // The user may have no writable home folder, and a cache must belong to the user.
     let cache = format!("{}/cache-{}", env!("CARGO_TARGET_TMPDIR"), user());
     command.env("XDG_CACHE_HOME", cache);
     command.current_dir(root()).args(arguments).output().expect("it starts")
 }
 
-/// Who runs this.
+/// The current user.
 fn user() -> u32 {
     // SAFETY: no arguments.
     unsafe { libc::geteuid() }
@@ -71,14 +71,14 @@ fn json(arguments: &[&str]) -> serde_json::Value {
     document
 }
 
-/// What a failing command says, with its status.
+/// The exit status and message of a failing command.
 fn failure(arguments: &[&str]) -> (Option<i32>, String) {
     let output = idlewise(arguments);
     assert!(output.stdout.is_empty(), "nothing but the error");
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Asserts that a command fails with status 2 and one line that has all of `parts`.
+/// Asserts that a command fails with status 2 and one line that contains all of `parts`.
 fn assert_refused(arguments: &[&str], parts: &[&str]) {
     let (status, message) = failure(arguments);
     assert_eq!(status, Some(2), "{message}");
@@ -92,12 +92,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A bundled recording of perf, unpacked.
+/// A bundled perf recording, decompressed.
 fn recording(name: &str) -> Vec<u8> {
     unpacked(&format!("{name}.perf.data"))
 }
 
-/// The names of every bundled recording that has a log, and of the log.
+/// The names of every bundled recording with a log, and of that log.
 fn manifest_rows() -> Vec<(String, String)> {
     let text = fs::read_to_string(root().join("traces/MANIFEST.toml")).unwrap();
     let manifest: toml::Table = text.parse().unwrap();
@@ -106,7 +106,7 @@ fn manifest_rows() -> Vec<(String, String)> {
     rows.filter_map(|row| Some((field(row, "file")?, field(row, "log")?))).collect()
 }
 
-/// A file of traces/, unpacked.
+/// A file of traces/, decompressed.
 fn unpacked(name: &str) -> Vec<u8> {
     let packed = fs::File::open(root().join(format!("traces/{name}.xz"))).unwrap();
     let mut bytes = Vec::new();
@@ -114,12 +114,12 @@ fn unpacked(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// A folder that goes when the test ends.
+/// A folder that is removed when the test ends.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// A file of the user's, gone when the test ends.
+/// A user's file that is removed when the test ends.
 struct OwnFile(PathBuf, #[expect(dead_code, reason = "kept for its drop")] tempfile::TempDir);
 
 impl OwnFile {

@@ -1,4 +1,4 @@
-//! traces/MANIFEST.toml: nothing is in traces/ without a row, and every row is true.
+//! traces/MANIFEST.toml: every file in traces/ has a row, and every row is correct.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -35,7 +35,7 @@ fn every_trace_has_a_row_and_every_row_is_true() {
             }
         };
         let log = IdleLog::open(&log).unwrap();
-        // A text does not name its kernel.
+        // A text recording does not name its kernel.
         let kernel = log.metadata.kernel.as_deref();
         assert!(kernel.is_none_or(|kernel| kernel == field("kernel")), "{row:?}");
         assert_eq!(log.metadata.clock.as_deref(), Some(field("clock")));

@@ -1,5 +1,6 @@
-//! `idlewise measure ipi` and `measure timer`: on a machine of files, where two pipes stand for the kernel module, so that
-//! each request is answered when the test wants it. The module itself runs in `kernel/tests`.
+//! `idlewise measure ipi` and `measure timer`, on a machine made of files. Two pipes replace the
+//! kernel module, so that the test decides when a request is answered. `kernel/tests` runs the real
+//! one.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -11,8 +12,8 @@ use crate::{OwnFile, assert_refused, folder, user};
 
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// CPUs 0 to 3 are online, 1 is 0's sibling, 2 and 3 are in another package; each has POLL, C1, and C6,
-/// which is disabled.
+/// CPUs 0 to 3 are online; 1 is 0's SMT sibling, 2 and 3 are in another package. Each has POLL, C1,
+/// and C6, which is disabled.
 struct Machine(tempfile::TempDir);
 
 impl Machine {
@@ -54,7 +55,7 @@ impl Machine {
         fs::write(path, format!("{content}\n")).unwrap();
     }
 
-    /// What the `disable` files of a CPU hold, in one word.
+    /// The contents of a CPU's `disable` files, as one word.
     fn disabled(&self, cpu: u16) -> String {
         let file = |index| self.path(&format!("{CPUS}/cpu{cpu}/cpuidle/state{index}/disable"));
         let texts = (0..3).map(|index| fs::read_to_string(file(index)).unwrap());
@@ -73,19 +74,19 @@ impl Machine {
         [&["measure", what, "--sysroot", self.0.path().to_str().unwrap()], more].concat()
     }
 
-    /// Asserts that the command fails with one line, and leaves the idle states alone.
+    /// Asserts that the command fails with one line and does not change the idle states.
     fn assert_refused(&self, more: &[&str], parts: &[&str]) {
         assert_refused(&self.arguments(more), parts);
         assert!((0..4).all(|cpu| self.disabled(cpu) == "001"));
     }
 
-    /// Starts the command with a module to talk to.
+    /// Starts the command with a simulated module.
     fn start(&self, more: &[&str]) -> Running<'_> {
         self.start_with(&self.arguments(more), ["run", "samples"])
     }
 
     fn start_timer(&self, more: &[&str]) -> Running<'_> {
-        // The lock is on it.
+        // This file is the one that is locked.
         self.write("sys/kernel/debug/idlewise_bench/run", "");
         self.start_with(&self.arguments_of("timer", more), ["timer_run", "timer_samples"])
     }
@@ -98,7 +99,7 @@ impl Machine {
         let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
-        // A command that ends too soon must not leave the test waiting for it.
+        // If the command ends too soon, the test must not wait for it.
         let mut options = File::options();
         let [run, samples] = files.map(|file| self.module(file));
         let run = options.read(true).custom_flags(libc::O_NONBLOCK).open(run);
@@ -106,7 +107,7 @@ impl Machine {
     }
 }
 
-/// The command, and the test in the module's place.
+/// The command, with the test as its module.
 struct Running<'a> {
     machine: &'a Machine,
     child: Child,
@@ -115,19 +116,19 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// The next request: source, target, wakes, gap; `None` if the command has ended.
+    /// The next request: source, target, wakes, gap. `None` if the command has ended.
     fn request(&mut self) -> Option<[u64; 4]> {
         self.numbers()?.try_into().ok()
     }
 
-    /// The same of timers: target, timers, gap.
+    /// The next request for timers: target, timers, gap.
     fn timer_request(&mut self) -> Option<[u64; 3]> {
         self.numbers()?.try_into().ok()
     }
 
     fn numbers(&mut self) -> Option<Vec<u64>> {
         let mut line = String::new();
-        // Nothing there: the command has not opened it, has closed it, or does something else.
+        // No line: the command has not opened the file yet, has closed it, or is busy.
         while !matches!(self.run.read_line(&mut line), Ok(1..)) {
             if self.child.try_wait().unwrap().is_some() {
                 return None;
@@ -142,7 +143,7 @@ impl Running<'_> {
         samples.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Counts idle entries into the states that are enabled.
+    /// Adds idle entries to the counts of the enabled states.
     fn enter(&self, cpu: u64, count: u64) {
         let file = |i, name| self.machine.path(&format!("{CPUS}/cpu{cpu}/cpuidle/state{i}/{name}"));
         let number = |path| fs::read_to_string(path).unwrap().trim().parse::<u64>().unwrap();
@@ -154,7 +155,7 @@ impl Running<'_> {
         }
     }
 
-    /// Answers every request; of its wakes so many are given up, but one is measured.
+    /// Answers every request. `given_up_count` of its wakes are given up, but one is measured.
     fn answer_all(mut self, given_up_count: u64) -> Output {
         while let Some([_, target, wake_count, _]) = self.request() {
             let given_up_count = given_up_count.min(wake_count - 1);
@@ -169,7 +170,7 @@ impl Running<'_> {
     }
 }
 
-/// At 2 GHz: wakes of 1000 cycles for each CPU number, and 0 to 9 more in turn.
+/// Samples at 2 GHz: 1000 cycles times the CPU number, plus 0 to 9 in turn.
 fn samples(target: u64, wake_count: u64, given_up_count: u64) -> String {
     let head = format!(
         "# tsc_khz 2000000, given up {given_up_count} (the target did not go idle)\n\
@@ -263,7 +264,7 @@ fn prints_tables_in_the_published_shape_and_writes_every_wake() {
     machine.assert_refused(&["--samples", file.to_str().unwrap()], &["wakes.csv", "--force"]);
 }
 
-/// Its driver, governor or a latency limit may refuse a state.
+/// The driver, the governor or a latency limit may prevent a state.
 #[test]
 fn doubts_a_state_that_was_not_entered() {
     let machine = Machine::new();
@@ -325,7 +326,7 @@ fn signals_end_it_with_the_states_as_they_were() {
         running.request().unwrap();
         assert_eq!(machine.disabled(2), "101");
         let process = running.child.id().to_string();
-        // The shell's: not every machine has a program of that name.
+        // Use the shell's kill, because not every machine has a program of that name.
         let script = format!("kill {signal} {process}");
         assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
         running.answer(&samples(2, 10, 0));
@@ -343,7 +344,7 @@ fn says_what_to_write_where_it_can_not_restore() {
     let machine = Machine::new();
     let mut running = machine.start(&["--target", "1", "--state", "POLL"]);
     running.request().unwrap();
-    // The CPU's files go, as they do with a driver that is removed meanwhile.
+    // The CPU's files disappear, as when a driver is removed meanwhile.
     let file = machine.path(&format!("{CPUS}/cpu1/cpuidle/state1/disable"));
     fs::remove_file(&file).unwrap();
     running.answer("cut");
@@ -411,7 +412,7 @@ fn refuses_what_it_can_not_do_with_one_line() {
     machine.assert_refused(&["--samples", kept.path()], &["wakes.csv", "--force"]);
 }
 
-/// A module that refuses: a file that takes no writes, whoever writes.
+/// A module that refuses: a file that nobody can write to.
 #[test]
 fn passes_on_that_the_module_refused() {
     let machine = Machine::new();
@@ -435,7 +436,7 @@ fn without_a_driver_it_measures_what_the_kernel_does() {
     assert!(!shown.contains("counted no idle entry"), "{shown}");
 }
 
-/// 1000 ns and 0 to 9 more in turn.
+/// 1000 ns, plus 0 to 9 in turn.
 fn timer_samples(count: u64, given_up_count: u64) -> String {
     let head = format!("# given up {given_up_count} (the target was not idle)\ninterrupt_ns\n");
     head + &(0..count).map(|i| format!("{}\n", 1000 + i % 10)).collect::<String>()
@@ -507,13 +508,13 @@ fn timers_need_no_second_cpu_and_tell_what_fails() {
 
 #[test]
 fn a_user_without_rights_is_told_to_be_root() {
-    // Where others may look too.
+    // A folder that others can read.
     let machine = Machine::within(tempfile::tempdir().unwrap());
     machine.write("sys/kernel/debug/idlewise_bench/run", "");
     let all = |path: &Path, mode| {
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     };
-    // Whatever the umask.
+    // Independent of the umask.
     let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(machine.0.path()).status();
     assert!(opened.unwrap().success());
     all(&machine.path("sys/kernel/debug"), 0o700);
@@ -522,7 +523,7 @@ fn a_user_without_rights_is_told_to_be_root() {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
     if user() != 0 {
-        // What keeps others out must keep its owner out, too.
+        // Here the command runs as the folder's owner, so the owner must have no access either.
         all(&machine.path("sys/kernel/debug"), 0o000);
         command = Command::new(&binary);
     }

@@ -1,5 +1,6 @@
-//! What may stand where a command writes a file: nothing or a regular file is replaced, pipes and
-//! devices get the bytes, and all else is left alone. All commands that write files are asked.
+//! What may be at the path where a command writes a file. Only regular files are replaced, pipes
+//! and devices receive the bytes, and everything else is left alone. Covers all commands that
+//! write.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -27,7 +28,7 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// A command that runs here, after words for the shell.
+    /// A command that runs here, after a prefix for the shell.
     fn command(&self, before: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("sh");
         let script = format!("{before}; exec \"$0\" \"$@\"");
@@ -56,10 +57,10 @@ impl Place {
     }
 }
 
-/// A command without its output and `--force`, what the file begins with, and the inputs.
+/// A command without its output and `--force`, the first bytes of the file, and the inputs.
 type Writer = (&'static [&'static str], &'static [u8], &'static [&'static str]);
 
-/// Every command that writes one file of any name; `-o`, or what it is called, comes last.
+/// Every command that writes one file of any name. `-o` or its equivalent comes last.
 const WRITERS: [Writer; 7] = [
     (&["import", "perf.data", "-o"], b"PAR1", &["perf.data"]),
     (
@@ -90,7 +91,7 @@ const WRITERS: [Writer; 7] = [
     ),
 ];
 
-/// Those, and one that writes a second file beside the first.
+/// All of those, and one that writes a second file beside the first.
 fn all_writers() -> impl Iterator<Item = Writer> {
     let simulate: Writer =
         (&["simulate", "./m.toml", "wakes", "--duration-ms", "5", "--trace"], b"PAR1", &["m.toml"]);
@@ -175,7 +176,7 @@ fn an_input_is_never_replaced() {
     }
 }
 
-/// Files of the replayed governor too.
+/// The replayed governor's files are inputs too.
 #[test]
 fn a_governor_is_never_replaced() {
     let place = Place::new();
@@ -220,7 +221,7 @@ fn a_pipe_and_a_device_get_the_bytes() {
         assert!(bytes.starts_with(begin), "{arguments:?}");
         assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo(), "{arguments:?}");
 
-        // Devices of our own: a mistake must not cost the machine its /dev/null.
+        // We make our own devices, so that a mistake cannot destroy the machine's /dev/null.
         let made = place.command(&null.join(" && "), &["--version"]).output().unwrap();
         if !made.stderr.is_empty() {
             eprintln!("SKIPPED: devices: {}(needs root)", String::from_utf8_lossy(&made.stderr));
@@ -242,7 +243,7 @@ fn a_pipe_and_a_device_get_the_bytes() {
     }
 }
 
-/// `/dev/stdout` is a link to a pipe, a file or a terminal. What there is to say goes beside it.
+/// `/dev/stdout` is a link to a pipe, a file or a terminal. Messages go to standard error.
 #[test]
 fn standard_output_gets_the_bytes_and_nothing_else() {
     for (arguments, begin, _) in WRITERS {
@@ -257,7 +258,7 @@ fn standard_output_gets_the_bytes_and_nothing_else() {
             assert!(output.status.success(), "{arguments:?}: {message}");
             assert!(output.stdout.starts_with(begin), "{arguments:?}");
             assert!(message.contains("/dev/stdout"), "it says what it did: {message}");
-            // Never with --force: a mistake must not cost the machine its /dev/stdout.
+            // Never with --force, so that a mistake cannot destroy the machine's /dev/stdout.
             place.command("exec >file", &arguments).output().unwrap();
             assert_eq!(fs::read(place.path("file")).unwrap(), output.stdout, "{arguments:?}");
             fs::write(place.path("file"), "before").unwrap();
@@ -355,7 +356,7 @@ fn names_that_are_no_utf_8_are_as_good_as_any() {
     }
 }
 
-/// Private from the first byte on.
+/// The file is private from its first byte on.
 #[test]
 fn a_recording_is_for_its_owner_alone() {
     if crate::record::is_skipped("a_recording_is_for_its_owner_alone") {

@@ -1,4 +1,4 @@
-//! `idlewise measure park`: what it measures is the machine's; what it says of it is tested.
+//! `idlewise measure park`. Figures depend on the machine; statements about them are tested.
 
 use crate::{assert_refused, json, stdout};
 
@@ -20,7 +20,7 @@ fn measures_all_ways_in_one_run() {
         assert!(ways.iter().all(|way| way["wake_latency_p99_ns"].as_f64().is_some()));
         assert_eq!(run["round_trips"].as_array().unwrap().len(), 15);
     }
-    // Five of the workload, and those of no workload: round trips, four calls, four timeouts.
+    // Five goals of the workload, and those without one: round trips, four calls, four timeouts.
     let goals = document["goals"].as_array().unwrap();
     assert_eq!(goals.len(), 14);
     assert!(goals.iter().all(|goal| goal["verdict"] == "undecided"), "two runs decide nothing");
@@ -36,14 +36,14 @@ fn replays_the_gaps_of_a_log() {
     let text = stdout(&[&arguments[..], &["--oversubscribed"]].concat());
     assert!(text.contains("s-softirq500: 1 times 100 wakes of each, measured"), "{text}");
     assert!(text.contains("behind the front of fixed spins"), "{text}");
-    // More threads than CPUs: every way gets round, and a futex against itself is 100 %.
+    // With more threads than CPUs every way makes progress. A futex against itself is 100 %.
     let trips = text.split("Round trips").nth(1).unwrap();
     let futex = trips.lines().find(|line| line.starts_with("futex ")).unwrap();
     let percent = futex.split_whitespace().last().unwrap().trim_end_matches('*');
     assert_eq!(percent.parse(), Ok(100.0), "{futex}");
 }
 
-/// What the CPU does with MWAITX is its own business; that we survive it and say it is ours.
+/// What MWAITX does depends on the CPU. We must survive it and report it.
 #[test]
 fn tries_mwaitx_in_a_process_of_its_own() {
     let arguments = "measure park --workload poisson:20 --wakes 100 --runs 1 --try-mwaitx --json";
@@ -61,7 +61,7 @@ fn tries_mwaitx_in_a_process_of_its_own() {
     }
 }
 
-/// A page of a saved measurement, with its figures and plots beside it; made from them, it is the same.
+/// A saved measurement becomes a page with figures and plots. Repeating that changes nothing.
 #[test]
 fn makes_a_page_of_what_was_saved() {
     let folder = tempfile::tempdir().unwrap();

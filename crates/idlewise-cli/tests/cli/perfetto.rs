@@ -1,4 +1,4 @@
-//! A bundled recording, written again as a Perfetto trace, gives the same gaps.
+//! A bundled recording, converted to a Perfetto trace, gives the same gaps.
 
 use idlewise_trace::import;
 use idlewise_trace::log::IdleLog;
@@ -8,7 +8,7 @@ use crate::import::gaps;
 use crate::perfetto_writer::{compact, compressed, file, snapshot, trace, trace_of_sources};
 use crate::{OwnFile, assert_refused, recording, root, stdout};
 
-/// The clock of these traces runs in suspend, the recordings' does not.
+/// The clock of these traces counts time in suspend; that of the recordings does not.
 const SUSPENDED_NS: u64 = 86_400_123_456_789;
 
 fn events(name: &str) -> Vec<Event> {
@@ -28,7 +28,7 @@ fn imported(content: Vec<u8>) -> (IdleLog, Vec<IdleGap>) {
     (log, gaps)
 }
 
-/// What is doubted but for vectors that did not occur: perf lists what it recorded, Perfetto doesn't.
+/// The doubts without those about vectors that did not occur. perf lists all that it recorded.
 fn doubts(log: &IdleLog) -> Vec<Doubt> {
     let doubts = log.metadata.doubts.iter();
     doubts.filter(|doubt| !matches!(doubt, Doubt::UnseenInterrupts { .. })).cloned().collect()
@@ -62,8 +62,8 @@ fn a_recording_gives_the_same_gaps_as_a_perfetto_trace() {
     }
 }
 
-/// Rounds of a Perfetto trace are shorter than those of the perf.data that it was made of, so the
-/// importers give their events in other pieces. Here as a packed file.
+/// Rounds of a Perfetto trace are shorter than those of the perf.data, so the importers deliver
+/// events in different batches. This trace is compressed.
 #[test]
 fn a_busy_recording_gives_the_same_gaps_too() {
     let bundled = IdleLog::open(&root().join("traces/h-pingpong.parquet")).unwrap();
@@ -73,7 +73,7 @@ fn a_busy_recording_gives_the_same_gaps_too() {
     assert_eq!(doubts(&log), bundled.metadata.doubts);
 }
 
-/// Two sources of events, whose packets the service writes in turns, each in order by itself.
+/// Two sources of events, whose packets the service writes in turns. Each is in order by itself.
 #[test]
 fn two_sources_give_the_gaps_of_one() {
     let bundled = IdleLog::open(&root().join("traces/a-idle.parquet")).unwrap();

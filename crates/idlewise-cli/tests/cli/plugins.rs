@@ -1,5 +1,5 @@
-//! `--governor FILE`: compiled, loaded, replayed, and what is said when that fails. The kernel's own
-//! files are not here: `verify sources` is for them.
+//! `--governor FILE`: compiling, loading and replaying, and the messages on failure. The kernel's
+//! own files are tested by `verify sources`.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use super::root;
 
-/// A governor as a kernel has it, written for these tests: state 1, or what DEFECT does instead.
+/// A governor in the kernel's style, for these tests. Selects state 1, or does DEFECT instead.
 const KERNEL_STYLE: &str = "\
 #include <linux/cpuidle.h>
 #include <linux/kernel.h>
@@ -46,7 +46,7 @@ MODULE_LICENSE(\"GPL\");
 MODULE_VERSION(\"1\");
 ";
 
-/// A folder with files of the user's and a cache.
+/// A folder with the user's files and a cache.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -54,7 +54,7 @@ impl Place {
         Place(super::folder())
     }
 
-    /// Writes a file and gives its path.
+    /// Writes a file and returns its path.
     fn file(&self, name: &str, content: &str) -> String {
         let path = self.0.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -72,7 +72,7 @@ impl Place {
         command
     }
 
-    /// One short log on one machine.
+    /// Replays a short log on a machine.
     fn replay(&self, arguments: &[&str]) -> Output {
         let world = ["replay", "traces/a-idle.parquet", "--machine", "spr", "--json"];
         self.command().args(world).args(arguments).output().unwrap()
@@ -111,7 +111,7 @@ fn a_kernel_style_file_decides_like_its_built_in_twin() {
     let ours = place.rows(&["--governor", "fixed=1"]);
     assert_eq!(theirs["rows"][0]["governor"], "own.c");
     assert_eq!(nameless(&theirs, "states"), nameless(&ours, "states"));
-    // Once more, from the cache.
+    // Again, from the cache.
     assert_eq!(place.rows(&["--governor", &file])["rows"], theirs["rows"]);
 }
 

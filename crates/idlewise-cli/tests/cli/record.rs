@@ -1,6 +1,6 @@
-//! `idlewise record`: on this machine's own tracefs, beside other recorders. Where tracing is not
-//! permitted each test says so. Every recording has an instance of its own, so that tests run side
-//! by side; CPU 0 is looked at, for some virtual machines record nothing of other CPUs' idle task.
+//! `idlewise record` with this machine's tracefs, next to other recorders. If tracing is not
+//! permitted, each test says so. Every recording has its own instance, so tests can run in
+//! parallel. Only CPU 0 is checked: some virtual machines record no idle task of others.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,10 +10,10 @@ use std::process::{Child, Command, Output, Stdio};
 use crate::{assert_refused, folder, idlewise};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
-/// Some idle entries, wakes and timers, in a fraction of a second.
+/// Some idle entries, wake-ups and timers, in a fraction of a second.
 const WORKLOAD: &str = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.02; done";
 
-/// Whether nothing can be recorded here; says why, once for each test that asks.
+/// Whether recording is impossible here. Says why, once for each test.
 pub fn is_skipped(test: &str) -> bool {
     let folder = folder();
     let output = folder.path().join("probe.dat");
@@ -29,7 +29,7 @@ fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok()
 }
 
-/// Records the workload, and gives the trace with what the recorder says of it.
+/// Records the workload. Returns the trace and the recorder's summary.
 fn record(folder: &Path, arguments: &[&str]) -> (PathBuf, serde_json::Value) {
     let path = folder.join("trace.dat");
     let mut all = vec!["record", "--json", "-o", path.to_str().unwrap()];
@@ -42,7 +42,7 @@ fn record(folder: &Path, arguments: &[&str]) -> (PathBuf, serde_json::Value) {
     (path, summary)
 }
 
-/// A recorder that is running: its first line is out.
+/// A recorder that is running and has printed its first line.
 struct Running {
     child: Child,
     stderr: BufReader<std::process::ChildStderr>,
@@ -66,12 +66,12 @@ impl Running {
 
     fn signal(&self, name: &str) {
         let process = self.child.id().to_string();
-        // The shell's: not every machine has a program of that name.
+        // Use the shell's kill, because not every machine has a program of that name.
         let script = format!("kill {name} {process}");
         assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
     }
 
-    /// The exit status, and what else it says.
+    /// Returns the exit status and the rest of the output.
     fn end(mut self) -> (Option<i32>, String) {
         let status = self.child.wait().unwrap();
         let text = std::io::read_to_string(self.stderr).unwrap();
@@ -79,7 +79,7 @@ impl Running {
     }
 }
 
-/// The instances that a process has.
+/// The instances of a process.
 fn instances_of(process: u32) -> Vec<PathBuf> {
     let entries = fs::read_dir(Path::new(TRACEFS).join("instances")).unwrap();
     let paths = entries.flatten().map(|entry| entry.path());
@@ -107,7 +107,7 @@ fn trace_cmd_reads_as_many_events_as_the_kernel_counted() {
     let warnings = String::from_utf8_lossy(&output.stderr);
     assert!(warnings.trim().is_empty(), "{warnings}");
     let text = String::from_utf8_lossy(&output.stdout);
-    // The first line is the count of CPUs; the rest are events.
+    // The first line has the number of CPUs; the rest are events.
     let events: Vec<&str> = text.lines().skip(1).collect();
     assert_eq!(summary["event_count"], events.len());
     assert!(!events.is_empty());
@@ -133,8 +133,8 @@ fn one_file_is_enough_to_know_the_machine() {
     assert!(import.status.success(), "{text}");
     let document: serde_json::Value = serde_json::from_slice(&import.stdout).unwrap();
     let metadata = &document["metadata"];
-    // What the kernel counted is what the importer reads: each event is one that it can use, but a
-    // tick that could not be stopped, and those the kernel has dropped already.
+    // The kernel's count is the importer's: every event is useful, except a failed `tick_stop` and
+    // those that the kernel has filtered out.
     assert_eq!(metadata["source"]["event_count"], summary["event_count"]);
     let file = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).ok();
     assert_eq!(metadata["kernel"].as_str(), file("/proc/sys/kernel/osrelease").as_deref());
@@ -173,7 +173,7 @@ fn ends_with_a_whole_file_on_signals_and_leaves_no_instance() {
     }
 }
 
-/// The kernel refuses to remove an instance while anybody has a file of it open.
+/// The kernel refuses to remove an instance while one of its files is open.
 #[test]
 fn a_reader_of_the_instance_does_not_cost_the_recording() {
     if is_skipped("a_reader_of_the_instance_does_not_cost_the_recording") {
@@ -215,7 +215,7 @@ fn passes_on_the_status_of_the_command() {
         assert_eq!(output.status.code(), Some(status), "{script}");
         assert!(path.exists(), "{script}");
     }
-    // The command outlasts the recording: its status counts all the same.
+    // The command outlasts the recording, but its status is still passed on.
     let folder = folder();
     let path = folder.path().join("trace.dat");
     let path = path.to_str().unwrap();
@@ -232,13 +232,13 @@ fn a_killed_recorder_leaves_an_instance_that_rests_and_that_the_next_one_removes
     let folder = folder();
     let path = folder.path().join("trace.dat");
     let path = path.to_str().unwrap();
-    // One that lives must stay while another cleans up.
+    // A live recorder's instance must survive the clean-up by another.
     let alive = Running::start(&["-o", folder.path().join("alive.dat").to_str().unwrap()]);
     let running = Running::start(&["-o", path]);
     let process = running.child.id();
     running.signal("-KILL");
     assert_eq!(running.end().0, None);
-    // Another test's recorder may be faster than we are.
+    // Another test's recorder may be faster than this test.
     if let Some(left) = instances_of(process).first()
         && let Ok(is_on) = fs::read_to_string(left.join("tracing_on"))
     {
@@ -294,7 +294,7 @@ fn leaves_nothing_when_the_command_can_not_be_started() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// A limit on file sizes stands in for a full disk.
+/// A file size limit simulates a full disk.
 #[test]
 fn leaves_nothing_when_the_disk_is_full() {
     if is_skipped("leaves_nothing_when_the_disk_is_full") {

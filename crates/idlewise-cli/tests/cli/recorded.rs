@@ -1,5 +1,5 @@
-//! `idlewise replay --check-recorded` of logs that a simulated machine wrote: their governors decided
-//! by what the log says, so the check must find no difference.
+//! `idlewise replay --check-recorded` with logs from a simulated machine. Their governors decided
+//! by what is in the log, so the check must find no difference.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::{folder, idlewise, json, root, stdout};
 
 const GOVERNORS: [&str; 5] = ["menu", "teo", "ladder", "menu-6.1", "teo-6.1"];
 
-/// Simulates, checks, and returns what the check said, with its exit status.
+/// Simulates and checks. Returns the check's output and exit status.
 fn checked(machine: &str, workload: &str, governor: &str, more: &[&str]) -> (String, Option<i32>) {
     let folder = folder();
     let log = folder.path().join("run.parquet");
@@ -28,7 +28,7 @@ fn checked(machine: &str, workload: &str, governor: &str, more: &[&str]) -> (Str
         "--duration-ms",
         "150",
     ];
-    // As it is, it leaves no CPU idle.
+    // With its defaults, it leaves no CPU idle.
     let is_busy = workload == "hackbench";
     let lighter = ["--set", "group_count=1", "--set", "fd_count=1", "--set", "capacity=1"];
     stdout(&[&run[..], more, if is_busy { &lighter } else { &[] }].concat());
@@ -37,7 +37,7 @@ fn checked(machine: &str, workload: &str, governor: &str, more: &[&str]) -> (Str
     (text.split_whitespace().collect::<Vec<_>>().join(" "), output.status.code())
 }
 
-/// One thread a core, and exits as the table has them.
+/// One thread per core, with exit latencies from the table.
 const BY_THE_TABLE: [&str; 6] =
     ["--set", "core_count=4", "--set", "thread_count=1", "--set", "package_exit_ns=0"];
 
@@ -48,7 +48,7 @@ fn assert_agrees(machine: &str, workload: &str, governor: &str, more: &[&str]) {
     assert_eq!(status, Some(0), "{machine} {workload} {governor}: {text}");
 }
 
-/// `recorded_idle_ns - gap_ns` is no exit latency in gaps that hold a tick.
+/// In gaps with a tick, `recorded_idle_ns - gap_ns` is not an exit latency.
 #[test]
 fn agrees_with_every_governor_under_every_workload() {
     for workload in WORKLOADS.iter().map(|spec| spec.name) {
@@ -83,7 +83,7 @@ fn agrees_under_a_latency_limit() {
     assert_agrees("spr", "nearly-idle", "teo", &limited);
 }
 
-/// What a log can't hold it says, and the check repeats it.
+/// A log lists what it cannot contain, and the check repeats that.
 #[test]
 fn a_log_says_why_its_replay_may_decide_otherwise() {
     let (text, _) = checked("milan", "third-cpu", "teo", &[]);
@@ -114,7 +114,7 @@ fn nothing_to_compare_is_no_agreement() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("no gap in it has a recorded decision; nothing to compare"), "{text}");
     assert_eq!(output.status.code(), Some(1));
-    // A log that names no governor is not checked either.
+    // A log that does not name a governor is not checked either.
     let output = idlewise(&arguments);
     assert_eq!(output.status.code(), Some(1));
     assert!(fs::exists(&path).unwrap());

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{OwnFile, WIDTH, assert_refused, failure, folder, idlewise, json, root, stdout};
 
-/// One row's number.
+/// The number in a column of a row.
 fn number(document: &Value, log: &str, machine: &str, governor: &str, column: &str) -> f64 {
     let rows = document["rows"].as_array().unwrap();
     let row = rows
@@ -32,10 +32,10 @@ fn without_arguments_it_replays_the_bundled_logs_and_fits_the_screen() {
 }
 
 /// The first experiment with these rules, on the same recording and table, found these delays in
-/// milliseconds and shares of decisions that were too deep. It took deferrable timers for wake
-/// events and knew no timers from before the recording, so it differs by some per cent; menu's
-/// figures most, for whether it keeps the tick hangs on single short intervals (3 µs of tick work
-/// or none moves menu+min by 3 %).
+/// milliseconds and shares of decisions that were too deep. It treated deferrable timers as wake
+/// events and did not know timers from before the recording, so it differs by a few per cent.
+/// menu's figures differ most, because single short intervals decide whether it keeps the tick (3
+/// µs of tick work or none changes menu+min by 3 %).
 #[test]
 fn agrees_with_the_first_experiment_on_the_case_of_menu_min() {
     let governors = ["menu", "menu+min", "menu+safe-range", "teo", "ladder"];
@@ -116,8 +116,8 @@ fn says_that_the_bundled_recordings_kernel_asked_no_governor() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// Recordings of Debian's kernels in QEMU (docs/agreement.md). The floor is what docs promise of any
-/// recording; what these have is in the table there.
+/// Recordings of Debian's kernels in QEMU (docs/agreement.md). The lower bound is what the docs
+/// promise for any recording; the table there has the actual figures.
 #[test]
 fn decides_as_real_kernels_did_from_their_recordings_alone() {
     for (name, at_least) in [
@@ -132,7 +132,7 @@ fn decides_as_real_kernels_did_from_their_recordings_alone() {
         let output = idlewise(&["replay", &recording, "--check-recorded"]);
         let text = String::from_utf8(output.stdout).unwrap();
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        // By the port of the kernel that was recorded.
+        // Replayed by the port of the recorded kernel's governor.
         let port = name.strip_prefix("q-").unwrap();
         assert!(text.starts_with(&format!("{name}: {port} on recorded: ")), "{text}");
         let percent =
@@ -140,7 +140,7 @@ fn decides_as_real_kernels_did_from_their_recordings_alone() {
         let percent: f64 = percent.unwrap_or_else(|| panic!("{text}")).0.parse().unwrap();
         assert!((at_least..100.0).contains(&percent), "{text}");
         assert!(text.contains("goes its own way") && text.contains("most often it"), "{text}");
-        // Not all agree, and the exit status says so.
+        // Not all decisions agree, and the exit status shows that.
         assert_eq!(output.status.code(), Some(1));
     }
 }
@@ -158,7 +158,7 @@ fn a_log_made_by_a_replay_agrees_with_it_in_every_decision() {
         stdout(&[&["replay", &source, "--write-log", made], &machine[..]].concat());
         let text = stdout(&["replay", made, "--check-recorded"]);
         assert!(text.contains("(100.00 %)"), "{text}");
-        // Another governor does not agree, and the exit status says so.
+        // Another governor does not agree, and the exit status shows that.
         let other = if governor == "ladder" { "menu" } else { "ladder" };
         let output = idlewise(&["replay", made, "--check-recorded", "--governor", other]);
         assert_eq!(output.status.code(), Some(1));
@@ -218,8 +218,8 @@ pub fn gap_of_ten_days() -> IdleGap {
     }
 }
 
-/// Ten days of polling are 3 billion stays; `idlewise-linux` has the proof that they are counted
-/// right. A run that takes them one by one does not end within a test's patience.
+/// Ten days of polling are 3 billion stays. `idlewise-linux` tests that they are counted correctly.
+/// Replaying them one by one would exceed any test's time.
 #[test]
 fn replays_and_compares_gaps_of_ten_days() {
     let folder = folder();

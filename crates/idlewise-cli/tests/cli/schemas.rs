@@ -1,5 +1,5 @@
-//! What `--json` prints is what docs/schemas says. The helper `json` of these tests compares every
-//! document that it reads, so this module has one output of each command, and breaks them.
+//! The output of `--json` conforms to docs/schemas. The helper `json` validates every document that
+//! it reads. This module has an output of each command, and tests that changed ones are rejected.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{json, root};
 
-/// A folder's files by their names, as they refer to each other.
+/// A folder's files by name, as they refer to each other.
 struct Folder;
 
 impl Retrieve for Folder {
@@ -29,7 +29,7 @@ fn validator(name: &str) -> Validator {
     options.with_base_uri(format!("schema:///{name}.json")).build(&schema).expect("a valid schema")
 }
 
-/// Asserts that a document has the shape of docs/schemas/NAME.json.
+/// Asserts that a document conforms to docs/schemas/NAME.json.
 pub fn assert_valid(name: &str, document: &Value) {
     static VALIDATORS: LazyLock<Mutex<HashMap<String, Validator>>> = LazyLock::new(Mutex::default);
     let mut validators = VALIDATORS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -41,7 +41,7 @@ pub fn assert_valid(name: &str, document: &Value) {
     assert!(errors.is_empty(), "{name}: {errors:#?}");
 }
 
-/// The shape of what a command line prints.
+/// The schema of a command line's output.
 pub fn name(arguments: &[&str], document: &Value) -> String {
     match arguments {
         ["machines", ..] if document.get("machines").is_none() => "machine".to_owned(),
@@ -51,8 +51,8 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
     }
 }
 
-/// A command line for each shape whose command runs anywhere. The others need a kernel or a prepared
-/// folder: the tests of `record` and `measure` compare theirs.
+/// A command line for each schema whose command runs anywhere. The others need a kernel or a
+/// prepared folder, so the tests of `record` and `measure` validate theirs.
 const COMMANDS: [&str; 13] = [
     "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
     "diff traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
@@ -70,7 +70,7 @@ const COMMANDS: [&str; 13] = [
 ];
 const ELSEWHERE: [&str; 3] = ["record", "measure-ipi", "measure-timer"];
 
-/// Objects whose keys are not ours to name.
+/// Objects whose keys are not fixed by us.
 const OPEN: [&str; 3] = ["hardware", "parameters", "machine"];
 
 #[test]
@@ -115,7 +115,7 @@ fn a_missing_or_renamed_field_of_any_output_is_found() {
     assert_eq!(files, names, "each shape is tried, and each has a file");
 }
 
-/// Leaves one item of each array: the others have the same shape.
+/// Keeps one item of each array. The others have the same form.
 fn shorten(value: &mut Value) {
     match value {
         Value::Array(items) => {
@@ -127,7 +127,7 @@ fn shorten(value: &mut Value) {
     }
 }
 
-/// Each field of each object, by the object's place and the field's name.
+/// Each field of each object, as the object's path and the field's name.
 fn fields(value: &Value, place: String, found: &mut Vec<(String, String)>) {
     match value {
         Value::Array(items) => {

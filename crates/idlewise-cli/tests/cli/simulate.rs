@@ -8,7 +8,7 @@ use crate::{OwnFile, WIDTH, assert_refused, folder, json, stdout};
 
 const SHORT: [&str; 2] = ["--duration-ms", "20"];
 
-/// One row's value.
+/// A row with the wanted values.
 fn row<'a>(document: &'a Value, table: &str, wanted: &[(&str, &str)]) -> &'a Value {
     let rows = document[table].as_array().unwrap();
     rows.iter()
@@ -60,14 +60,14 @@ fn a_trace_is_an_idle_log_that_replays_like_a_real_one() {
     let text = stdout(&[&run[..], &SHORT].concat());
     assert!(text.contains(" gaps"), "{text}");
     assert!(folder.path().join("run.pftrace").metadata().unwrap().len() > 1_000);
-    // It exits with 1 if anything is wrong.
+    // The command exits with 1 if anything is wrong.
     stdout(&["validate", log]);
     let replayed = json(&["replay", log, "--machine", "spr", "--governor", "teo", "--json"]);
     assert!(replayed["rows"][0]["gap_count"].as_u64().unwrap() > 100);
     assert_refused(&[&run[..], &SHORT].concat(), &["exists", "--force"]);
 }
 
-/// The gaps of a recording whose CPU had time between them.
+/// The gaps of a recording whose CPU had enough time between them.
 #[test]
 fn plays_the_gaps_of_a_recording() {
     let log = "traces/a-idle.parquet";
@@ -135,7 +135,7 @@ fn refuses_what_cannot_be_with_one_line() {
     refused(&["no-such.toml"], &["cannot read no-such.toml"]);
 }
 
-/// Whatever can be set is bounded, so that no number ends in an allocation that fails.
+/// All parameters are bounded, so that no value makes an allocation fail.
 #[test]
 fn every_parameter_has_a_range() {
     for spec in WORKLOADS {
@@ -161,7 +161,7 @@ fn every_parameter_has_a_range() {
     );
     refused("hackbench", "fd_count=1000000", "1 to 100");
     refused("tcp-lat", "smt2_speed=2", "smt2_speed = 2: expected a number, 0 to 1");
-    // The greatest number of tasks that may be set fits.
+    // The largest allowed number of tasks fits in memory.
     stdout(&[
         "simulate",
         "spr",
@@ -177,7 +177,7 @@ fn every_parameter_has_a_range() {
     ]);
 }
 
-/// More than a few thousand different spans were rounded to three digits.
+/// With more than a few thousand different values, spans were once rounded to three digits.
 #[test]
 fn percentiles_are_what_was_measured() {
     let document = json(&[

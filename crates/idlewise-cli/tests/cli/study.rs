@@ -2,7 +2,7 @@
 
 use crate::{WIDTH, assert_refused, folder, json, stdout};
 
-/// The quickest of them.
+/// The fastest study.
 const QUICK: &str = "promotion";
 
 #[test]
@@ -25,7 +25,7 @@ fn prints_published_beside_ours_with_role_origin_and_judgement() {
     }
 }
 
-/// What was fitted is never shown as predicted: its input is there, as calibrated.
+/// A fitted figure is never shown as predicted. Its input is listed as calibrated.
 #[test]
 fn says_of_every_figure_how_it_came_to_be() {
     let document = json(&["study", "amd-mwait", "--json"]);

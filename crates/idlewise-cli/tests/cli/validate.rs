@@ -1,4 +1,4 @@
-//! `idlewise validate`. What each check finds is tested with the library.
+//! `idlewise validate`. The checks themselves are tested in the library.
 
 use idlewise_trace::GapSink;
 use idlewise_trace::log::{IdleLog, LogWriter};

@@ -1,18 +1,18 @@
-//! Damaged recordings, logs, machine files and workloads, end to end: each mutant goes through all
-//! commands of the real binary that take it. It may be refused or doubted, but nothing panics, nothing
-//! takes for ever or all memory, and what an import, a replay, a simulation or an anonymization writes
-//! passes `validate`.
+//! Damaged recordings, logs, machine files and workloads, end to end. Each mutant is given to all
+//! commands of the real binary that take its kind. It may be refused or doubted, but nothing may
+//! panic, run forever or use up memory, and whatever an import, replay, simulation or anonymization
+//! writes must pass `validate`.
 //!
-//! `cargo test` runs a few mutants of a fixed seed, and every one of `found/`: those that once broke
-//! something. `make mutants` runs many with the optimized binary and holds them to the limits; these
-//! variables say which:
+//! `cargo test` runs a few mutants of a fixed seed, and every one in `found/`: those that once
+//! broke something. `make mutants` runs many with the optimised binary and enforces the limits. It
+//! is controlled by these variables:
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `IDLEWISE_MUTANT_COUNT` | how many |
-//! | `IDLEWISE_MUTANT_SEED` | the seed of the first; mutant n has this number plus n |
-//! | `IDLEWISE_MUTANT_OF` | only of seeds whose name has this in it |
-//! | `IDLEWISE_MUTANT_BINARY` | the binary to run; the limits hold only with this one |
+//! | `IDLEWISE_MUTANT_COUNT` | the number of mutants |
+//! | `IDLEWISE_MUTANT_SEED` | the seed of the first; that of mutant n is this number plus n |
+//! | `IDLEWISE_MUTANT_OF` | use only seed files whose name contains this |
+//! | `IDLEWISE_MUTANT_BINARY` | the binary to run; the limits are enforced only with this one |
 //! | `IDLEWISE_MUTANT_FOLDER` | where to keep mutants that break something |
 
 #![cfg(target_os = "linux")]
@@ -30,7 +30,7 @@ use std::sync::{Mutex, PoisonError};
 use run::{Runner, Worst};
 use seeds::Kind;
 
-/// What `cargo test` takes time for.
+/// The number of mutants that `cargo test` has time for.
 const SHORT_COUNT: u64 = 60;
 const SHORT_SEED: u64 = 20_261_122;
 

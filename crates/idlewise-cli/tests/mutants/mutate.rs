@@ -1,11 +1,11 @@
-//! From whole files to damaged ones. Each mutation is one that happens to files, or one that aims at
-//! what a reader trusts: lengths, times, counts, numbers in text.
+//! Damages files. Each mutation either happens to real files, or aims at what a reader trusts:
+//! lengths, times, counts, numbers in text.
 
 use std::ops::Range;
 
 use crate::seeds::Seed;
 
-/// SplitMix64: the same numbers everywhere.
+/// SplitMix64, which gives the same numbers everywhere.
 struct Random(u64);
 
 impl Random {
@@ -25,7 +25,7 @@ impl Random {
         &from[self.below(from.len())]
     }
 
-    /// A part of a file, seldom large.
+    /// A part of a file, usually small.
     fn range(&mut self, byte_count: usize) -> Range<usize> {
         let longest = match self.below(3) {
             0 => 16,
@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// Numbers at which arithmetic breaks.
+/// Numbers at which arithmetic may fail.
 const NUMBERS: [u64; 24] = [
     0,
     1,
@@ -66,7 +66,7 @@ const NUMBERS: [u64; 24] = [
     u64::MAX,
 ];
 
-/// The mutant of that number.
+/// The mutant with that number.
 pub fn mutant(number: u64, seeds: &[Seed]) -> (&Seed, Vec<u8>) {
     let mut random = Random(number);
     let seed = random.pick(seeds);
@@ -108,7 +108,7 @@ fn mutate_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             let at = random.below(bytes.len());
             bytes.splice(at..at, copy);
         }
-        // Two blocks change places.
+        // Swap two blocks.
         6 => {
             let range = random.range(bytes.len());
             let block: Vec<u8> = bytes.drain(range).collect();
@@ -128,7 +128,7 @@ fn mutate_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             put(bytes, at, number, *random.pick(&[1, 2, 4, 8]), random.below(2) == 0);
         }
         9 | 10 => mutate_length(bytes, random),
-        // A time, or another number of 64 bits, jumps by a power of two.
+        // Change a time, or another 64-bit number, by a power of two.
         _ => {
             let at = random.below(bytes.len()) & !7;
             let is_big = random.below(2) == 0;
@@ -140,8 +140,8 @@ fn mutate_bytes(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// Changes something that looks like a length: a number of two, four or eight bytes that is not
-/// larger than what follows it.
+/// Changes something that looks like a length: a number of two, four or eight bytes that is at most
+/// the number of bytes after it.
 fn mutate_length(bytes: &mut [u8], random: &mut Random) {
     for _ in 0..64 {
         let (at, width) = (random.below(bytes.len()) & !1, *random.pick(&[2, 4, 8]));
@@ -189,7 +189,7 @@ fn mutate_text(bytes: &mut Vec<u8>, random: &mut Random) {
         }
         1 => lines.insert(other, lines[line]),
         2 => lines.swap(line, other),
-        // A run of lines is somewhere else, or lost.
+        // Move or remove a run of lines.
         3 => {
             let end = (line + 1 + random.below(50)).min(lines.len());
             let run: Vec<&[u8]> = lines.drain(line..end).collect();
@@ -207,7 +207,7 @@ fn mutate_text(bytes: &mut Vec<u8>, random: &mut Random) {
     *bytes = lines.concat();
 }
 
-/// Another number in the place of one of a line's.
+/// Replaces one of a line's numbers.
 fn mutate_number(line: &[u8], random: &mut Random) -> Vec<u8> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (at, byte) in line.iter().enumerate() {

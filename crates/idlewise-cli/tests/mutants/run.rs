@@ -1,4 +1,4 @@
-//! One mutant through every command, each in a process whose time and memory are measured.
+//! Runs every command on a mutant, each in a process whose time and memory are measured.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,15 +9,15 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use crate::seeds::Kind;
 
-/// What no run may exceed. Time is the CPU's, so that a busy machine breaks no run.
+/// The limits of a run. Time is CPU time, so that a busy machine does not matter.
 const CPU_MS_MAX: u64 = 5_000;
 const MEMORY_KB_MAX: u64 = 200 << 10;
-/// So much CPU time means that a run does not end.
+/// After this much CPU time a run counts as endless.
 const ENDLESS_S: u64 = 120;
 
 pub struct Runner {
     pub binary: PathBuf,
-    /// Whether the limits hold: a binary that is not optimized is slower.
+    /// Whether the limits apply. An unoptimised binary is slower.
     pub has_limits: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct Outcome {
     pub has_simulated: bool,
 }
 
-/// The most that any run took.
+/// The maxima of all runs.
 #[derive(Default)]
 pub struct Worst {
     run_count: u64,
@@ -78,12 +78,12 @@ impl fmt::Display for Worst {
 }
 
 impl Runner {
-    /// Runs every command on a mutant that takes its kind.
+    /// Runs every command that takes a mutant of this kind.
     pub fn run(&self, bytes: &[u8], kind: Kind, scratch: &Path) -> Outcome {
         let mut outcome = Outcome::default();
         for entry in fs::read_dir(scratch).expect("the folder is there") {
             let path = entry.expect("it can be listed").path();
-            // What a run leaves behind besides its output.
+            // Files that a run leaves behind besides its output.
             if path.file_name().is_some_and(|name| name.to_string_lossy().contains(".partial")) {
                 outcome.problems.push(format!("{} was left behind", path.display()));
             }
@@ -121,7 +121,7 @@ impl Runner {
         outcome
     }
 
-    /// Runs one command; its status is `None` if it was killed.
+    /// Runs a command. Its status is `None` if it was killed.
     #[expect(clippy::zombie_processes, reason = "`wait` waits, and learns what the child used")]
     fn run_once(&self, arguments: &[&OsStr], scratch: &Path, outcome: &mut Outcome) -> Option<i32> {
         let (out, err) = (scratch.join("stdout"), scratch.join("stderr"));
@@ -130,7 +130,7 @@ impl Runner {
         command.stdin(Stdio::null());
         command.stdout(File::create(&out).expect("the folder can be written to"));
         command.stderr(File::create(&err).expect("the folder can be written to"));
-        // SAFETY: setrlimit is all that happens between fork and exec, and it may.
+        // SAFETY: between fork and exec only setrlimit is called, which is allowed there.
         unsafe {
             command.pre_exec(|| {
                 let limit = libc::rlimit { rlim_cur: ENDLESS_S, rlim_max: ENDLESS_S + 5 };
@@ -182,13 +182,13 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Runs a line's words.
+    /// Runs a command line.
     fn run(&mut self, line: &str) -> Option<i32> {
         let words: Vec<&OsStr> = line.split(' ').map(OsStr::new).collect();
         self.runner.run_once(&words, self.scratch, self.outcome)
     }
 
-    /// A log that a command wrote.
+    /// Validates a log that a command wrote.
     fn check(&mut self, command: &str, log: &str) {
         let status = self.run(&format!("validate {log}"));
         if status != Some(0) {
@@ -205,7 +205,7 @@ impl Runs<'_> {
         }
     }
 
-    /// All that takes a log.
+    /// Runs everything that takes a log.
     fn log(&mut self) {
         for line in [
             "validate log.parquet --json",
@@ -231,10 +231,10 @@ impl Runs<'_> {
     }
 }
 
-/// Waits for a child that nothing else waits for, and says what it used.
+/// Waits for a child, and returns what it used.
 fn wait(id: u32) -> (ExitStatus, libc::rusage) {
     let mut status = 0;
-    // SAFETY: both are plain structures that the kernel fills; the child is ours.
+    // SAFETY: both are plain structures that the kernel fills in, and the child is ours.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         while libc::wait4(id as libc::pid_t, &raw mut status, 0, &raw mut usage) < 0 {}

@@ -1,5 +1,5 @@
-//! Whole recordings and logs to mutate: small ones of every format in every shape, which the fuzz
-//! targets begin with too, and some that are real.
+//! Recordings and logs to mutate: small ones of every format and form, with which the fuzz targets
+//! also begin, and some real ones.
 
 use std::fs;
 use std::io::Read;
@@ -13,12 +13,12 @@ use crate::perfetto_writer::{compact, compressed, file, trace};
 pub struct Seed {
     pub name: &'static str,
     pub bytes: Vec<u8>,
-    /// Lines, with numbers in them.
+    /// Whether the file consists of lines with numbers.
     pub is_text: bool,
     pub kind: Kind,
 }
 
-/// What a file is, and so which commands take it.
+/// The kind of a file, which decides which commands take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Recording,
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of a file of that name, as the names of `found/` and of kept mutants end.
+    /// The kind of a file by its name's ending, in `found/` and among kept mutants.
     pub fn of(name: &str) -> Self {
         match name {
             _ if name.ends_with(".parquet") => Kind::Log,
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// Machine files that differ in what they have: package states, SMT, states of other vendors.
+/// Machine files with different features: package states, SMT, states of other vendors.
 const MACHINES: [&str; 5] = ["milan", "skl-client", "spr-c02", "power9", "pixel6-x1"];
 
 const SMALL: [&str; 29] = [
@@ -85,7 +85,7 @@ fn unpacked(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// The whole lines in so many bytes.
+/// The complete lines within this many bytes.
 fn first_lines(mut text: Vec<u8>, byte_count: usize) -> Vec<u8> {
     text.truncate(byte_count);
     let end = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
@@ -121,7 +121,7 @@ pub fn all() -> Vec<Seed> {
         seed("tracefs.txt", first_lines(text, 64 << 10)),
         seed("report.txt", first_lines(report, 64 << 10)),
         seed("a-idle.parquet", log),
-        // The last has a note about its machine.
+        // The last one has a note about its machine.
         seed("a-idle.perf.data", unpacked("a-idle.perf.data.xz")),
         seed("q-menu.trace.dat", unpacked("q-menu-7.2.trace.dat.xz")),
     ]);

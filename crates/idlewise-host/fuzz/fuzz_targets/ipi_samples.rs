@@ -1,5 +1,5 @@
-//! Any text, taken for the samples of idlewise_bench: one line that says what is wrong, or samples that
-//! are the text's.
+//! Reads any text as samples of idlewise_bench. The result is a one-line error, or samples that are
+//! in the text.
 #![no_main]
 
 use idlewise_host::ipi::Samples;

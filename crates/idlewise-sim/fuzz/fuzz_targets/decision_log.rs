@@ -1,5 +1,5 @@
-//! Any bytes, taken for a decision log and for a file of tables: an answer or one line that says
-//! what is wrong.
+//! Reads any bytes as a decision log and as a file of tables. The result is valid, or a one-line
+//! error.
 #![no_main]
 
 use idlewise_core::{IdleState, StateTable, TimerOnly};
@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
         Err(error) => assert_eq!(error.to_string().lines().count(), 1),
     }
     let poll_alone = StateTable::new(&[IdleState::POLL]).unwrap();
-    // As `spr` in conformance/decisions/tables.csv, which the seeds were recorded with.
+    // `spr` of conformance/decisions/tables.csv, which the seeds were recorded with.
     let spr = StateTable::new(&[
         IdleState::POLL,
         IdleState::new(1_000, 1_000),

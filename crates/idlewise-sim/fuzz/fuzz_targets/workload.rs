@@ -1,4 +1,4 @@
-//! Any text, taken for a workload: one line that says what is wrong, or a workload with values.
+//! Reads any text as a workload. The result is a one-line error, or a workload with values.
 #![no_main]
 
 use idlewise_sim::simulate::Hardware;

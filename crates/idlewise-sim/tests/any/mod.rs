@@ -1,14 +1,14 @@
-//! What the property tests replay: any states, any gaps.
+//! Strategies for the property tests: any states, any gaps.
 
 use idlewise_core::{IdleState, StateTable};
 use idlewise_trace::{IdleGap, WakeReason};
 use proptest::prelude::*;
 
-/// The ticks' distance.
+/// The tick period.
 pub const TICK_NS: u32 = 4_000_000;
 
 prop_compose! {
-    /// A state table, sensible or not.
+    /// A state table, which need not make sense.
     pub fn any_table()(
         polls in any::<bool>(),
         promotes in any::<bool>(),
@@ -30,7 +30,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// A gap of a log with ticks 4 ms apart.
+    /// A gap of a log with a tick period of 4 ms.
     pub fn any_gap()(
         start_ns in 0..1_i64 << 40,
         gap_ns in prop_oneof![0..50_000_u64, 0..60_000_000_u64],

@@ -1,5 +1,5 @@
-//! Any bytes: reading a log ends, without a panic, in gaps that are in order or in an error of one
-//! line.
+//! Reads any bytes as a log. Must end without a panic, either with gaps that are in order or with
+//! an error of one line.
 #![no_main]
 
 use idlewise_trace::IdleGap;

@@ -1,5 +1,5 @@
-//! A system's name, a line feed, a format text, a zero byte, a record: the decoder that the text
-//! compiles to reads the record in both byte orders, and whatever a block of such texts holds.
+//! The input is a system's name, a line feed, a format text, a zero byte and a record. The text's
+//! decoder reads the record in both byte orders; a block of such texts is parsed too.
 #![no_main]
 
 use idlewise_trace::ByteOrder;

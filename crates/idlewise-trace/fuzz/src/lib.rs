@@ -1,10 +1,10 @@
-//! What every importer promises of any bytes.
+//! What every importer guarantees for any input.
 
 pub use idlewise_trace::Event;
 pub use libfuzzer_sys;
 
-/// A target for an importer, by the type that reads its recordings: the whole importer neither panics
-/// nor hangs, and keeps what it promises.
+/// Defines the target for an importer, given the type that reads its recordings: the whole importer
+/// must neither panic nor hang, and must keep its guarantees.
 #[macro_export]
 macro_rules! importer {
     ($recording:ty) => {

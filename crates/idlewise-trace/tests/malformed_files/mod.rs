@@ -1,13 +1,13 @@
-//! The files of `tests/malformed/`: made of cases, and kept so that other programs can be given them.
+//! The files of `tests/malformed/`, generated from cases and kept for use by other programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The files of one format.
 pub struct MalformedFiles {
-    /// Its folder's name.
+    /// The name of its folder.
     pub format: &'static str,
-    /// What the files' names end with.
+    /// The ending of the files' names.
     pub extension: &'static str,
 }
 
@@ -16,12 +16,12 @@ impl MalformedFiles {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/malformed").join(self.format)
     }
 
-    /// The file of the case called `reason`.
+    /// The file of the case with this name.
     pub fn path(&self, reason: &str) -> PathBuf {
         self.folder().join(format!("{reason}.{}", self.extension))
     }
 
-    /// Each file is that of a case, and each case has its file.
+    /// Asserts that the files are exactly those of the cases.
     pub fn assert_are<'c>(&self, cases: impl Iterator<Item = (&'c str, &'c [u8])>) {
         let on_disk = fs::read_dir(self.folder()).unwrap();
         let mut on_disk: Vec<PathBuf> = on_disk.map(|entry| entry.unwrap().path()).collect();

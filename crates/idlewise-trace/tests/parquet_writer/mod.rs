@@ -1,5 +1,5 @@
-//! Writes idle logs byte by byte, so that a test can put anything anywhere: pages are plain, or
-//! whatever the test says. Numbers are the fields' ids in parquet-format's `parquet.thrift`.
+//! Writes idle logs byte by byte, so that a test can put anything anywhere. Pages are plain unless
+//! the test changes them. Numbers are field ids in parquet-format's `parquet.thrift`.
 
 pub const PLAIN: i64 = 0;
 pub const RLE: i64 = 3;
@@ -19,7 +19,7 @@ pub struct Page {
     pub value_count: i64,
     pub encoding: i64,
     pub level_encoding: i64,
-    /// As the header has them; `None`: the true length.
+    /// The sizes in the header; `None` for the true length.
     pub unpacked_byte_count: Option<i64>,
     pub packed_byte_count: Option<i64>,
     pub body: Vec<u8>,
@@ -33,12 +33,12 @@ pub struct Chunk {
     pub codec: i64,
     pub row_count: i64,
     pub pages: Vec<Page>,
-    /// As the footer has them; `None`: the true ones.
+    /// The values in the footer; `None` for the true ones.
     pub offset: Option<i64>,
     pub byte_count: Option<i64>,
-    /// Of 32-bit columns.
+    /// For 32-bit columns.
     pub range: Option<[i32; 2]>,
-    /// The width of the integer that the column is said to hold.
+    /// The declared width of the column's integers.
     pub integer_width: Option<u8>,
 }
 
@@ -48,11 +48,11 @@ pub struct Log {
     pub row_count: i64,
     pub group_row_count: i64,
     pub chunks: Vec<Chunk>,
-    /// Columns inside the first one of the schema.
+    /// The number of columns nested in the schema's first one.
     pub nested_count: i64,
-    /// Whether the group leaves out the last column.
+    /// Whether the group lacks the last column.
     pub is_last_chunk_missing: bool,
-    /// Put in front of the footer's end.
+    /// Inserted before the footer's end.
     pub footer_extra: Vec<u8>,
 }
 
@@ -72,7 +72,7 @@ pub fn dictionary(value_count: i64, body: Vec<u8>) -> Page {
     Page { page_type: DICTIONARY_PAGE, value_count, ..page(PLAIN, body) }
 }
 
-/// Length, then bytes.
+/// A length, followed by that many bytes.
 pub fn prefixed(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_le_bytes(), bytes].concat()
 }
@@ -86,7 +86,7 @@ fn plain64(values: [i64; 3]) -> Page {
 }
 
 impl Log {
-    /// Three gaps of CPU 1, readable.
+    /// A readable log with three gaps of CPU 1.
     pub fn new() -> Self {
         let chunk = |name, physical_type, is_nullable, pages| Chunk {
             name,
@@ -100,7 +100,7 @@ impl Log {
             range: None,
             integer_width: None,
         };
-        // Two values of three: levels 1, 0, 1; deltas 700, 900.
+        // Two of three values: levels 1, 0, 1; deltas 700, 900.
         let sleep_length = [&prefixed(&[3, 0b101])[..], &deltas(&[700, 900])].concat();
         let names = [prefixed(b"timer"), prefixed(b"ipi")].concat();
         let mut cpu = chunk("cpu", 1, false, vec![plain32([1, 1, 1])]);
@@ -251,7 +251,7 @@ impl Page {
     }
 }
 
-/// DELTA_BINARY_PACKED, in blocks of 128 values in 4 parts: all deltas in 16 bits.
+/// DELTA_BINARY_PACKED in blocks of 128 values in 4 parts, with all deltas in 16 bits.
 fn deltas(values: &[i64]) -> Vec<u8> {
     let mut bytes = vec![0x80, 0x01, 4, values.len() as u8];
     bytes.extend(zigzag(values[0]));
@@ -275,7 +275,7 @@ pub fn zigzag(value: i64) -> Vec<u8> {
     varint((value << 1 ^ value >> 63) as u64)
 }
 
-/// A struct in Thrift's compact protocol, without its end.
+/// A struct in Thrift's compact protocol, without its end marker.
 #[derive(Default)]
 struct Thrift {
     bytes: Vec<u8>,

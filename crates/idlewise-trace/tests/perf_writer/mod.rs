@@ -1,6 +1,6 @@
-//! Writes tiny perf.data files, whole and broken ones, as `perf record -a` would.
+//! Writes tiny perf.data files, whole and broken, like `perf record -a`.
 //!
-//! A writer of our own, since perf can neither be asked for the other byte order nor for damage.
+//! We need our own writer, because perf can produce neither the other byte order nor damage.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::ops::Range;
@@ -28,13 +28,13 @@ pub const AUXTRACE: u32 = 71;
 pub const COMPRESSED: u32 = 81;
 pub const COMPRESSED2: u32 = 83;
 
-/// `call_chain` and `counter values` of a sample, where its type asks for them.
+/// `call_chain` and `counter values` of a sample, if its type includes them.
 const CALL_CHAIN: [u64; 3] = [0xffff_ffff_8100_0000, 0xffff_ffff_8100_1000, 0x40_0000];
 /// READ with total times, id and lost count: value, enabled, running, id, lost.
 pub const READ_FORMAT: u64 = 1 | 2 | 4 | 16;
 const READ_VALUES: [u64; 5] = [7, 8, 9, 10, 11];
 
-/// A tracepoint: its place in the list of events is its `event` in what follows.
+/// A tracepoint. Its index in the list of events is the `event` used below.
 pub struct Tracepoint {
     pub system: &'static str,
     pub id: u64,
@@ -84,18 +84,18 @@ pub struct PerfWriter {
     pub sample_type: u64,
     pub read_format: u64,
     pub has_sample_id_all: bool,
-    /// One of how many events is recorded.
+    /// One in this many events is recorded.
     pub sample_period: u64,
-    /// The kernel's clock that was asked for.
+    /// The kernel clock that was requested.
     pub clock_id: Option<i32>,
     pub formats: Vec<(&'static str, String)>,
-    /// Which of `TRACEPOINTS` were recorded.
+    /// The recorded ones of `TRACEPOINTS`.
     pub recorded: Range<usize>,
-    /// What comes between header and features.
+    /// Everything between header and features.
     pub records: Vec<u8>,
 }
 
-/// Where a file has what.
+/// Offsets in a file.
 pub struct Layout {
     pub attrs: usize,
     pub data: usize,
@@ -220,7 +220,7 @@ impl PerfWriter {
         self.sample(OTHER, at_ns, cpu, &raw);
     }
 
-    /// What records that are no samples end with.
+    /// The end of records that are not samples.
     fn trailer(&self, at_ns: u64, cpu: u32) -> Vec<u8> {
         let id = Self::id(0, cpu);
         let parts: [(u64, Vec<u8>); 5] = [
@@ -255,8 +255,8 @@ impl PerfWriter {
         self.records.extend_from_slice(payload);
     }
 
-    /// Compresses all records so far, as `perf record -z` does, and cuts the stream into records
-    /// of at most `packed_byte_count` bytes. COMPRESSED records are as long as what they hold;
+    /// Compresses all records so far, like `perf record -z`, and splits the stream into records of
+    /// at most `packed_byte_count` bytes. COMPRESSED records are as long as their content;
     /// COMPRESSED2 records are padded.
     pub fn compress(&mut self, kind: u32, packed_byte_count: usize) {
         let mut context = CCtx::create();
@@ -353,7 +353,7 @@ impl PerfWriter {
         ]
     }
 
-    /// The file, and where it has what.
+    /// The file and its offsets.
     pub fn file(&self) -> (Vec<u8>, Layout) {
         let mut ids = Vec::new();
         let mut attrs = Vec::new();
@@ -388,8 +388,8 @@ impl PerfWriter {
         (file, Layout { attrs: attrs_at, data: data_at, tracing_data })
     }
 
-    /// The same recording as `perf record -o -` writes it, and where its first record of the
-    /// kernel is.
+    /// The same recording as `perf record -o -` writes it, and the offset of the kernel's first
+    /// record.
     pub fn pipe(&self) -> (Vec<u8>, usize) {
         let mut stream = Self::new(self.order);
         for event in self.recorded.clone() {

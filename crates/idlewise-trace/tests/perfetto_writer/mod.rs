@@ -1,4 +1,4 @@
-//! Writes Perfetto traces as its published schema has them, through `prost`.
+//! Writes Perfetto traces according to the published schema, using `prost`.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -105,7 +105,7 @@ pub struct FtraceEvent {
     pub payload: Option<Payload>,
 }
 
-/// Every event of numbers alone: its fields by their numbers in the schema.
+/// Any event that has only numbers: its fields by their numbers in the schema.
 #[derive(Clone, PartialEq, Message)]
 pub struct Numbers {
     #[prost(int64, optional, tag = "1")]
@@ -176,7 +176,7 @@ pub enum Payload {
     TimerExpire(Numbers),
     #[prost(message, tag = "559")]
     LocalTimer(Numbers),
-    /// Described by the trace itself.
+    /// An event that the trace itself describes.
     #[prost(message, tag = "65536")]
     Described(Numbers),
 }
@@ -229,7 +229,7 @@ pub struct Utsname {
     pub machine: Option<String>,
 }
 
-/// A trace's packets as a file has them.
+/// A trace's packets in the form of a file.
 pub fn file(packets: &[Packet]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for packet in packets {
@@ -239,7 +239,7 @@ pub fn file(packets: &[Packet]) -> Vec<u8> {
     bytes
 }
 
-/// The same packets, a few together in a compressed one.
+/// The same packets, a few at a time in a compressed packet.
 pub fn compressed(packets: &[Packet], with_zstd: bool) -> Vec<Packet> {
     let pack = |some: &[Packet]| {
         let plain = file(some);
@@ -255,7 +255,7 @@ pub fn compressed(packets: &[Packet], with_zstd: bool) -> Vec<Packet> {
     packets.chunks(5).map(pack).collect()
 }
 
-/// A snapshot of CLOCK_BOOTTIME and CLOCK_MONOTONIC, which lies `suspended_ns` behind.
+/// A snapshot of CLOCK_BOOTTIME and CLOCK_MONOTONIC, which is `suspended_ns` behind.
 pub fn snapshot(boottime_ns: u64, suspended_ns: u64) -> Packet {
     let clock =
         |clock_id, timestamp| Clock { clock_id: Some(clock_id), timestamp: Some(timestamp) };
@@ -268,10 +268,10 @@ pub fn bundle(cpu: u16, event: Vec<FtraceEvent>) -> Packet {
     Packet { ftrace_events: Some(bundle), ..Packet::default() }
 }
 
-/// What the generic events of the traces that we write are.
+/// The id of the generic events in our traces.
 const DESCRIBED: u32 = 65536;
 
-/// Any event of ours as the recorder would have written it; `None` for what it has no event for.
+/// Converts an event to the form that the recorder writes; `None` if it has no such event.
 pub fn event(event: &Event, at_ns: u64) -> Option<FtraceEvent> {
     let numbers = Numbers::default;
     let vector = |name: &str| {
@@ -351,7 +351,7 @@ pub fn event(event: &Event, at_ns: u64) -> Option<FtraceEvent> {
     Some(FtraceEvent { timestamp: Some(at_ns), pid: Some(0), payload: Some(payload) })
 }
 
-/// What is behind the event that the trace itself describes.
+/// The description of the event that the trace itself describes.
 pub fn descriptor() -> Descriptor {
     let field = FieldProto { name: Some("vector".to_owned()), number: Some(1) };
     let name = Some("call_function_single_entry".to_owned());
@@ -362,7 +362,7 @@ pub fn descriptor() -> Descriptor {
     }
 }
 
-/// Moves the switches of a bundle into its compact part.
+/// Moves a bundle's switches into its compact part.
 pub fn compact(bundle: &mut Bundle) {
     let mut compact = CompactSched { intern_table: vec!["a".to_owned()], ..Default::default() };
     let mut last_at_ns = 0;
@@ -379,8 +379,8 @@ pub fn compact(bundle: &mut Bundle) {
     bundle.compact_sched = Some(compact);
 }
 
-/// The events of several sources, each with packets of a sequence of its own, written source after
-/// source in blocks of `block_ns`.
+/// The events of several sources, each in its own sequence of packets, written source by source in
+/// blocks of `block_ns`.
 pub fn trace_of_sources(sources: &[Vec<Event>], block_ns: i64) -> Vec<Packet> {
     let block_of = |event: &Event| event.at_ns / block_ns;
     let last_block = sources.iter().flatten().map(block_of).max().unwrap_or(0);
@@ -389,7 +389,7 @@ pub fn trace_of_sources(sources: &[Vec<Event>], block_ns: i64) -> Vec<Packet> {
         for (sequence_id, source) in (7..).zip(sources) {
             let own = source.iter().filter(|event| block_of(event) == block).copied();
             let own: Vec<Event> = own.collect();
-            // Without the two packets about machine and clocks, which are the service's.
+            // Without the two packets about machine and clocks, which the service writes.
             for mut packet in trace(&own, 0).split_off(2) {
                 packet.sequence_id = Some(sequence_id);
                 packets.push(packet);
@@ -399,8 +399,8 @@ pub fn trace_of_sources(sources: &[Vec<Event>], block_ns: i64) -> Vec<Packet> {
     packets
 }
 
-/// A whole recording as a trace: CPU after CPU, round after round, on CLOCK_BOOTTIME, of which
-/// `suspended_ns` went by in suspend.
+/// A whole recording as a trace: CPU by CPU, round by round, on CLOCK_BOOTTIME, which includes
+/// `suspended_ns` of suspend.
 pub fn trace(events: &[Event], suspended_ns: u64) -> Vec<Packet> {
     const ROUND_NS: i64 = 50_000_000;
     let first_at_ns = events.first().map_or(0, |event| event.at_ns);

@@ -1,8 +1,7 @@
-//! Writes tiny trace.dat files, whole and broken ones, as trace-cmd would, and the kernel's ring
-//! buffer pages in them.
+//! Writes tiny trace.dat files, whole and broken, like trace-cmd, including the pages of the
+//! kernel's ring buffer.
 //!
-//! A writer of our own, since trace-cmd can neither be asked for the other byte order nor for
-//! damage.
+//! We need our own writer, because trace-cmd can produce neither the other byte order nor damage.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use idlewise_trace::ByteOrder;
@@ -12,7 +11,7 @@ use crate::perf_writer::{CPU_IDLE, HRTIMER_START, IRQ_HANDLER, OTHER, TRACEPOINT
 pub const MISSED_EVENTS: u64 = 1 << 31;
 pub const MISSED_COUNT_STORED: u64 = 1 << 30;
 
-// Options, some of which are sections too.
+// Options. Some of them are sections too.
 pub const BUFFER: u16 = 3;
 pub const TRACE_CLOCK: u16 = 4;
 pub const UNAME: u16 = 5;
@@ -26,12 +25,12 @@ pub const FTRACE_EVENTS: u16 = 17;
 pub const EVENT_FORMATS: u16 = 18;
 pub const KALLSYMS: u16 = 19;
 pub const BUFFER_TEXT: u16 = 22;
-/// None that anybody uses.
+/// An option that does not exist.
 pub const UNKNOWN: u16 = 4711;
 
 pub const RECORD_HEADER_BYTE_COUNT: usize = 4;
 
-/// How numbers are written.
+/// The machine's number formats.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     pub order: ByteOrder,
@@ -41,7 +40,7 @@ pub struct Machine {
 
 pub const LITTLE: Machine =
     Machine { order: ByteOrder::Little, long_byte_count: 8, page_byte_count: 512 };
-/// As a phone of ten years ago, but the other way round.
+/// Like a phone of ten years ago, but with the other byte order.
 pub const BIG: Machine =
     Machine { order: ByteOrder::Big, long_byte_count: 4, page_byte_count: 1024 };
 
@@ -88,7 +87,7 @@ impl Machine {
     }
 }
 
-/// A page of the ring buffer that is being filled.
+/// A page of the ring buffer, being filled.
 #[derive(Clone, Debug)]
 pub struct Page {
     machine: Machine,
@@ -103,7 +102,7 @@ impl Page {
         Self { machine, begins_at, now: begins_at, data: Vec::new(), lost: None }
     }
 
-    /// Events were lost before the page; their number stands behind its records or not.
+    /// Events were lost before the page. Their number may be stored after its records.
     pub fn lost(mut self, event_count: u64, is_stored: bool) -> Self {
         self.lost = Some((event_count, is_stored));
         self
@@ -119,7 +118,7 @@ impl Page {
         self.data.extend(self.machine.u32(word));
     }
 
-    /// A record with this content; long ones tell their length in a word of their own.
+    /// Adds a record. A long record has its length in a separate word.
     pub fn record(mut self, at: u64, content: &[u8], is_long: bool) -> Self {
         let delta = at - self.now;
         if delta >= 1 << 27 {
@@ -140,7 +139,7 @@ impl Page {
         self
     }
 
-    /// Time that passes without an event, as much as a record's own 27 bits can't hold.
+    /// Adds time without an event, more than the 27 bits of a record can hold.
     pub fn time_extend(mut self, delta: u64) -> Self {
         self.word(30, delta & ((1 << 27) - 1));
         let upper = u32::try_from(delta >> 27).unwrap();
@@ -149,7 +148,7 @@ impl Page {
         self
     }
 
-    /// The time, whole but for its five upper bits.
+    /// Adds the time without its five upper bits.
     pub fn time_stamp(mut self, at: u64) -> Self {
         self.word(31, at & ((1 << 27) - 1));
         let upper = (at & ((1 << 59) - 1)) >> 27;
@@ -158,7 +157,7 @@ impl Page {
         self
     }
 
-    /// A record that its writer took back.
+    /// Adds a record that its writer discarded.
     pub fn discarded(mut self, byte_count: usize) -> Self {
         self.word(29, 1);
         self.data.extend(self.machine.u32(byte_count as u32 + 4));
@@ -166,7 +165,7 @@ impl Page {
         self
     }
 
-    /// The end of the records, before the end of what was committed.
+    /// Ends the records before the end of the committed data.
     pub fn padding(mut self, byte_count: usize) -> Self {
         self.word(29, 0);
         self.data.resize(self.data.len() + byte_count, 0xee);
@@ -204,13 +203,13 @@ impl Page {
         self.event(IRQ_HANDLER, at, &fields, false)
     }
 
-    /// Described by the file, but of no use for an idle log.
+    /// Adds an event that the file describes but no idle log needs.
     pub fn other(self, at: u64) -> Self {
         let fields = self.machine.u32(1);
         self.event(OTHER, at, &fields, false)
     }
 
-    /// Not described by the file.
+    /// Adds an event that the file does not describe.
     pub fn without_format(self, at: u64) -> Self {
         let content = [self.machine.u16(999), vec![0; 10]].concat();
         self.record(at, &content, false)
@@ -235,14 +234,14 @@ impl Page {
     }
 }
 
-/// A buffer with the pages of each of its CPUs.
+/// A buffer, with the pages of each CPU.
 #[derive(Clone, Debug)]
 pub struct Buffer {
     pub name: &'static str,
     pub clock: &'static str,
     pub cpus: Vec<(u32, Vec<Vec<u8>>)>,
     pub is_text: bool,
-    /// Larger pages than the machine's, in version 7.
+    /// Pages larger than the machine's, in version 7.
     pub page_byte_count: usize,
 }
 
@@ -259,18 +258,18 @@ pub struct TraceDatWriter {
     pub version: &'static str,
     pub packing: Packing,
     pub formats: Vec<(&'static str, String)>,
-    /// Beside those that tell where other things are.
+    /// Options in addition to those that locate other parts.
     pub options: Vec<(u16, Vec<u8>)>,
     pub buffers: Vec<Buffer>,
-    /// What version 6 says that there are; the list of places has as many.
+    /// The number of CPUs in version 6, also the length of the list of places.
     pub cpu_count: u32,
 }
 
-/// A file, and where each of its sections begins.
+/// A file, and the offsets of its sections.
 pub struct Written {
     pub bytes: Vec<u8>,
     pub boundaries: Vec<usize>,
-    /// Where each buffer's section is.
+    /// The offset of each buffer's section.
     pub buffers_at: Vec<usize>,
     pub formats_at: usize,
 }
@@ -296,7 +295,7 @@ impl TraceDatWriter {
         }
     }
 
-    /// Adds pages of CPUs 0, 1 and so on; the first buffer is the machine's own.
+    /// Adds a buffer with pages of CPUs 0, 1 and so on. The first buffer is the machine's own.
     pub fn buffer(&mut self, name: &'static str, cpus: &[&[Page]]) -> &mut Self {
         let pages = |pages: &&[Page]| pages.iter().map(Page::bytes).collect();
         let cpus: Vec<(u32, Vec<Vec<u8>>)> = (0..).zip(cpus.iter().map(pages)).collect();
@@ -486,8 +485,8 @@ impl TraceDatWriter {
         Written { bytes, boundaries, buffers_at, formats_at }
     }
 
-    /// Adds a section of options, whose place goes to where the one before left room for it, and
-    /// returns where it leaves room itself. It is never packed, so that there is such a place.
+    /// Adds a section of options and writes its offset into the place reserved by the previous one.
+    /// Returns the place that it reserves. It is never compressed, so that such a place exists.
     fn push_options(
         &self,
         bytes: &mut Vec<u8>,
@@ -534,7 +533,7 @@ impl TraceDatWriter {
                     for chunk in chunks.clone() {
                         bytes.extend(self.pack(&chunk.concat()));
                     }
-                    // As trace-cmd does, which forgets to count the sizes.
+                    // Like trace-cmd, which does not count the sizes.
                     bytes.len() - at - 4 - 8 * chunks.len()
                 }
             };

@@ -1,4 +1,4 @@
-//! `idlewise verify sources`: only what needs no kernel's source; `make conformance` has those.
+//! `idlewise verify sources`: what needs no kernel source. `make conformance` tests the rest.
 
 use crate::{assert_refused, folder};
 
