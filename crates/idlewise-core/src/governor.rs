@@ -161,7 +161,6 @@ pub struct Outcome {
 /// The loop calls `select`, enters a state, writes [`Device::last_residency_ns`] and the poll fields, and
 /// calls `reflect`. If the entry was refused, it writes 0 and skips `reflect`. The table does not change
 /// during a governor's life.
-/// keeps the table the same for the life of a governor.
 pub trait Governor: Send {
     /// Selects the state to enter now, an index into `context.states`. A good governor selects a disabled
     /// state only if all are disabled. Linux's also do it in a few more cases, as each port says.

@@ -33,7 +33,7 @@ pub mod broken {
         EnlistWithoutFence,
         ClaimWithoutFence,
         ClaimInTwoSteps,
-        // Of idlewise-park.
+        // For idlewise-park.
         EnterLineWithoutFence,
         PushWithoutFence,
         PopWithoutFence,

@@ -23,7 +23,6 @@
  *
  * Times are in nanoseconds. This file does not change while IDLEWISE_GOVERNOR_VERSION stays the same; new
  * fields are only added at the ends.
- * IDLEWISE_GOVERNOR_VERSION is the same; new fields would come at the ends.
  */
 #ifndef IDLEWISE_GOVERNOR_H
 #define IDLEWISE_GOVERNOR_H

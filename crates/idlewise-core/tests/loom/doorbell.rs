@@ -65,7 +65,7 @@ fn waiter_sees_all_work(first: Wait, wakers: usize) {
     let mut sleeps = 0;
     let mut unseen: Vec<_> = (0..wakers).collect();
     while !unseen.is_empty() {
-        // The waiter relies on promise 1: it looks only after a wake-up.
+        // The waiter relies on guarantee 1: it looks only after a wake-up.
         if wait(&shared, how, &mut sleeps) {
             let is_first = unseen.len() == wakers;
             unseen.retain(|&waker| shared.work[waker].load(Ordering::Relaxed) == 0);
