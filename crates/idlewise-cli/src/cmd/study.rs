@@ -85,7 +85,7 @@ impl Study {
         if let Some(folder) = &self.pages {
             for ((study, page), [text, plot]) in results().zip(files) {
                 output::write(text, study::to_markdown(study, page))?;
-                output::write(plot, study::to_svg(&page.plot))?;
+                output::write(plot, study::to_svg(page))?;
                 writeln!(out, "{}", screen::name(&folder.join(format!("{}.md", study.name))))?;
             }
         } else if self.json {

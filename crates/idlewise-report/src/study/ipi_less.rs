@@ -2,14 +2,12 @@
 
 use idlewise_sim::study::ipi_less::{
     AFTER, BEFORE, CHECK_CYCLES, Findings, GHZ, INTERVAL_NS, KICKS_PER_S, LOCAL, LOOP_CYCLES,
-    RECEIVE_CYCLES, REMOTE, break_even_ratio, is_significant, mean, run, welch_t,
+    RECEIVE_CYCLES, REMOTE, is_significant, mean, run, welch_t,
 };
 
 use super::Origin::{Assumed, Calibrated, Documented};
 use super::Published::Exactly;
-use super::{
-    Grid, Line, Page, Plot, Study, figures, inputs, or_dash, percent, share, short, span, us,
-};
+use super::*;
 
 pub(super) const STUDY: Study = Study {
     name: "ipi-less",
@@ -30,21 +28,26 @@ fn page(found: &Findings) -> Page {
     let Findings { local, remote, before, after, load, .. } = found;
     let (published_before, published_after) = (mean(&BEFORE), mean(&AFTER));
     let c0_change = after.c0 - before.c0;
-    let c1_change = after.c1 - before.c1;
     let c6_change = after.c6 - before.c6;
     let published_c0_change = published_after.c0 - published_before.c0;
-    let published_c1_change = published_after.c1 - published_before.c1;
     let published_c6_change = published_after.c6 - published_before.c6;
     let interval_ms = load.interval_ns / 1e6;
     let (ipi, store) = (&found.kicks_by_ipi, &found.kicks_by_store);
-    let changes = || found.by_loop.iter().map(|row| row.change_ratio);
+    let by_loop = || found.by_interval_ns_and_cycles.iter().flat_map(|row| &row.found);
+    let changes = || by_loop().map(|row| row.found);
+    let runs = [("before", &BEFORE, before), ("after", &AFTER, after)];
+    let runs = runs.into_iter().flat_map(|(when, runs, ours)| {
+        runs.iter().enumerate().map(move |(index, run)| (when, index + 1, run, ours))
+    });
     Page {
         figures: figures! {
             "sender's cost, local socket, IPI", "cycles", Exactly(LOCAL.ipi_cycles), Calibrated, local.ipi_cycles;
             "sender's cost, local socket, store", "cycles", Exactly(LOCAL.store_cycles), Calibrated, local.store_cycles;
             "sender's cost, remote socket, IPI", "cycles", Exactly(REMOTE.ipi_cycles), Calibrated, remote.ipi_cycles;
-            "sender's cost, remote socket, store", "cycles", Exactly(REMOTE.store_cycles), Calibrated, remote.store_cycles;
-            "non-idle cycles, one CPU calling all others, mostly idle", "%", Exactly(CHANGE), Simulated, found.change_ratio * 100.0;
+            "sender's cost, remote socket, store", "cycles", Exactly(REMOTE.store_cycles), Calibrated,
+                remote.store_cycles;
+            "non-idle cycles, one CPU calling all others, mostly idle", "%", Exactly(CHANGE), Simulated,
+                found.change_ratio * 100.0;
             "C0 before, mean of 3 runs", "%", Exactly(published_before.c0), Calibrated, before.c0;
             "C0 after, mean of 3 runs", "%", Exactly(published_after.c0), Simulated, after.c0;
             "C1 before, mean of 3 runs", "%", Exactly(published_before.c1), Calibrated, before.c1;
@@ -52,12 +55,20 @@ fn page(found: &Findings) -> Page {
             "C6 before, mean of 3 runs", "%", Exactly(published_before.c6), Calibrated, before.c6;
             "C6 after, mean of 3 runs", "%", Exactly(published_after.c6), Simulated, after.c6;
             "change of C0", "points", Exactly(published_c0_change), Simulated, c0_change;
-            "change of C1", "points", Exactly(published_c1_change), Simulated, c1_change;
+            "change of C1", "points", Exactly(published_after.c1 - published_before.c1), Simulated, after.c1 - before.c1;
             "change of C6", "points", Exactly(published_c6_change), Simulated, c6_change;
         },
         inputs: inputs! {
-            "sender's costs", format!("{}, {}, {}, {} cycles", LOCAL.ipi_cycles, LOCAL.store_cycles, REMOTE.ipi_cycles, REMOTE.store_cycles), Calibrated(&["sender's cost"]), "the claim's measurements on Westmere";
-            "the nearly idle system", format!("each CPU's task every {interval_ms:.1} ms for {:.0} us, then a call to the next CPU", load.work_ns / 1e3), Calibrated(&["C0 before", "C1 before", "C6 before"]), "so that C0 and C6 before, and with them C1, are the published means";
+            "sender's costs",
+                format!("{}, {}, {}, {} cycles", LOCAL.ipi_cycles, LOCAL.store_cycles, REMOTE.ipi_cycles, REMOTE.store_cycles),
+                Calibrated(&["sender's cost"]), "the claim's measurements on Westmere";
+            "the nearly idle system",
+                format!(
+                    "each CPU's task every {interval_ms:.1} ms for {:.0} us, then a call to the next CPU",
+                    load.work_ns / 1e3
+                ),
+                Calibrated(&["C0 before", "C1 before", "C6 before"]),
+                "so that C0 and C6 before, and with them C1, are the published means";
             "states", "Westmere's table", Documented, "drivers/idle/intel_idle.c";
             "frequency", format!("{GHZ} GHz"), Documented, "Xeon X5670; only cycles matter";
             "receiver's interrupt", format!("{RECEIVE_CYCLES} cycles"), Assumed, "entry, EOI and exit";
@@ -65,58 +76,102 @@ fn page(found: &Findings) -> Page {
             "looking whether the target monitors", format!("{CHECK_CYCLES} cycles"), Assumed, "a remote line";
             "how often one CPU calls all others", format!("every {}", span(INTERVAL_NS)), Assumed, "varied below";
         },
-        grids: grids(found),
-        judgement: vec![
-            format!(
-                "Fewer non-idle cycles follow from the sender's and the receiver's savings: {} here, about {CHANGE} % \
-                 published; the size rests on what the idle loop around a stay takes: by the table it is {:+.1} to \
-                 {}. Cache references are not modelled.",
-                percent(found.change_ratio),
-                changes().fold(f64::NEG_INFINITY, f64::max) * 100.0,
-                percent(changes().fold(f64::INFINITY, f64::min)),
+        grids: vec![
+            table! {
+                "The nearly idle system, run by run, per cent (ours is one long run: nothing in the model varies from \
+                 run to run)";
+                runs, |(when, number, run, ours)|
+                "run" => format!("{when}, run {number}");
+                "C0" => format!("{:.2}", run.c0);
+                "ours" => format!("{:.2}", ours.c0);
+                "C1" => format!("{:.2}", run.c1);
+                "ours" => format!("{:.2}", ours.c1);
+                "C6" => format!("{:.2}", run.c6);
+                "ours" => format!("{:.2}", ours.c6);
+            },
+            table! {
+                "The free ride: a third CPU wants a CPU that is being woken from C6 (published: it takes 50 to 100 us)";
+                &found.rides, |row|
+                "exit us" => short(us(row.exit_ns));
+                "third comes within us" => us(row.window_ns);
+                "free rides" => share(row.free_ratio);
+                "IPIs a round with" => short(row.ipis_a_round);
+                "without ipi_less" => short(row.ipis_a_round_before);
+            },
+            table! {
+                "The busier the targets, the less a store helps; with a busy one, looking first costs \
+                 {CHECK_CYCLES} cycles (assumed) on top of the IPI";
+                &found.by_busy_ratio, |At { at, found }|
+                "targets busy" => share(*at);
+                "sender, IPI" => short(found.ipi_cycles);
+                "sender, ipi_less" => short(found.store_cycles);
+                "saved cycles" => short(found.saved_cycles());
+            },
+            table! {
+                "Extension to the nohz kick: a busy CPU that has one idle CPU balance for it, at each of its \
+                 {KICKS_PER_S} ticks a second";
+                [("IPI", ipi), ("store", store)], |(name, kicks)|
+                "kick by" => name;
+                "sender us/s" => short(kicks.sender_us_per_s);
+                "all non-idle us/s" => short(kicks.non_idle_us_per_s);
+            },
+            matrix(
+                "Sensitivity of the change in non-idle cycles: how often it calls, and what the idle loop itself takes \
+                 (both assumed)",
+                "round every",
+                &found.by_interval_ns_and_cycles,
+                |interval_ns| format!("{} us", us(*interval_ns)),
+                |cycles| format!("loop {cycles} cycles"),
+                |change_ratio| percent(*change_ratio),
             ),
-            format!(
-                "On the nearly idle system C0 changes by {c0_change:+.3} points here, {published_c0_change:+.3} \
-                 published: with a call a CPU every {interval_ms:.1} ms, which fits C0 and C6, it would take {:.0} \
-                 times as many calls. The published runs scatter nearly as much as they differ (t = {:.1}, {} at \
-                 5 %): \"tiny\" is right, its sign is {}.",
-                published_c0_change / c0_change,
-                welch_t(),
+            matrix(
+                "Sensitivity of the crossover: the busy share from which a store doesn't pay, by what looking first \
+                 costs and by what a store saves (mean of local and remote, cycles)",
+                "looking first",
+                &found.by_check_and_saved_cycles,
+                |check| format!("{check} cycles"),
+                |saved| format!("saves {saved}"),
+                |busy_ratio| share(*busy_ratio),
+            ),
+        ],
+        judgement: sentences! {
+            "Fewer non-idle cycles follow from the sender's and the receiver's savings: {} here, about {CHANGE} % \
+             published; the size rests on what the idle loop around a stay takes: by the table it is {:+.1} to {}. Cache \
+             references are not modelled.",
+                percent(found.change_ratio), changes().fold(f64::NEG_INFINITY, f64::max) * 100.0,
+                percent(changes().fold(f64::INFINITY, f64::min));
+            "On the nearly idle system C0 changes by {c0_change:+.3} points here, {published_c0_change:+.3} published: \
+             with a call a CPU every {interval_ms:.1} ms, which fits C0 and C6, it would take {:.0} times as many calls. \
+             The published runs scatter nearly as much as they differ (t = {:.1}, {} at 5 %): \"tiny\" is right, its sign \
+             is {}.",
+                published_c0_change / c0_change, welch_t(),
                 if is_significant() { "significant" } else { "not significant" },
-                if is_significant() { "proven" } else { "not proven by them" }
-            ),
-            format!(
-                "C6 changes by {c6_change:+.3} points here, {published_c6_change:+.3} published: {}",
+                if is_significant() { "proven" } else { "not proven by them" };
+            "C6 changes by {c6_change:+.3} points here, {published_c6_change:+.3} published: {}",
                 if c6_change > 0.0 {
                     "the same sign, as shorter visits to C0 leave more of the time to C6."
                 } else {
                     "it does not follow; what the visits to C0 leave goes to C1."
-                }
-            ),
-            format!(
-                "The free ride is real: {} of a third CPU's calls cost no IPI if waking takes {ride} us and they \
-                 come within {ride} us. With one queue for tasks and calls, as since 5.8, the IPI-only kernel would \
-                 share some too.",
-                or_dash(found.ride(RIDE_NS, RIDE_NS), |row| share(row.free_ratio)),
-                ride = us(RIDE_NS),
-            ),
-            match found.crossing_busy_ratio() {
-                Some(busy) => format!(
-                    "The crossover is at targets busy {} of the time: beyond, looking first (assumed: \
-                     {CHECK_CYCLES} cycles) costs the sender more than the stores save.",
-                    share(busy)
-                ),
-                None => format!(
-                    "No crossover up to {} busy: looking first costs too little to matter.",
-                    or_dash(found.by_busy.last(), |row| share(row.busy_ratio))
-                ),
-            },
-            format!(
-                "The nohz kick gains what any call does: its target idles by definition, so there is no \
-                 crossover; {:.0} us of the sender's time a second at {KICKS_PER_S} kicks a second.",
-                ipi.sender_us_per_s - store.sender_us_per_s
-            ),
-        ],
+                };
+            "The free ride is real: {} of a third CPU's calls cost no IPI if waking takes {} us and they come within {1} \
+             us. With one queue for tasks and calls, as since 5.8, the IPI-only kernel would share some too.",
+                or_dash(found.ride(RIDE_NS, RIDE_NS), |row| share(row.free_ratio)), us(RIDE_NS);
+            "{}",
+                match found.crossing_busy_ratio() {
+                    Some(busy) => format!(
+                        "The crossover is at targets busy {} of the time: beyond, looking first (assumed: \
+                         {CHECK_CYCLES} cycles) costs the sender more than the stores save.",
+                        share(busy)
+                    ),
+                    None => format!(
+                        "No crossover up to {} busy: looking first costs too little to matter.",
+                        or_dash(found.by_busy_ratio.last(), |row| share(row.at))
+                    ),
+                };
+            "The nohz kick gains what any call does: its target idles by definition, so there is no crossover; {:.0} us \
+             of the sender's time a second at {KICKS_PER_S} kicks a second.",
+                ipi.sender_us_per_s - store.sender_us_per_s;
+        },
         plot: Plot {
             title: "Cycles that a call without IPI saves its sender",
             x_label: "share of time that targets are busy",
@@ -124,102 +179,11 @@ fn page(found: &Findings) -> Page {
             lines: vec![Line {
                 name: "one CPU calling 23 others".to_owned(),
                 points: found
-                    .by_busy
+                    .by_busy_ratio
                     .iter()
-                    .map(|row| (row.busy_ratio, row.saved_cycles()))
+                    .map(|row| (row.at, row.found.saved_cycles()))
                     .collect(),
             }],
         },
     }
-}
-
-fn grids(found: &Findings) -> Vec<Grid> {
-    let (ipi, store) = (&found.kicks_by_ipi, &found.kicks_by_store);
-    let runs = [("before", &BEFORE, found.before), ("after", &AFTER, found.after)];
-    let runs = runs.into_iter().flat_map(|(when, published, ours)| {
-        published.iter().enumerate().map(move |(index, run)| {
-            let pairs = [(run.c0, ours.c0), (run.c1, ours.c1), (run.c6, ours.c6)];
-            let cells = pairs.map(|(run, ours)| [format!("{run:.2}"), format!("{ours:.2}")]);
-            let name = format!("{when}, run {}", index + 1);
-            std::iter::once(name).chain(cells.into_iter().flatten()).collect::<Vec<_>>()
-        })
-    });
-    let by_interval = || found.by_loop.chunk_by(|a, b| a.interval_ns == b.interval_ns);
-    let loops = by_interval().take(1).flatten();
-    let saves = [150.0, 300.0, 600.0];
-    vec![
-        Grid::new(
-            "The nearly idle system, run by run, per cent (ours is one long run: nothing in the model varies \
-             from run to run)",
-            ["run", "C0", "ours", "C1", "ours", "C6", "ours"],
-            runs,
-        ),
-        Grid::new(
-            "The free ride: a third CPU wants a CPU that is being woken from C6 (published: it takes 50 to \
-             100 us)",
-            [
-                "exit us",
-                "third comes within us",
-                "free rides",
-                "IPIs a round with",
-                "without ipi_less",
-            ],
-            found.rides.iter().map(|row| {
-                [
-                    short(us(row.exit_ns)),
-                    us(row.window_ns).to_string(),
-                    share(row.free_ratio),
-                    short(row.ipis_a_round),
-                    short(row.ipis_a_round_before),
-                ]
-            }),
-        ),
-        Grid::new(
-            format!(
-                "The busier the targets, the less a store helps; with a busy one, looking first costs \
-                 {CHECK_CYCLES} cycles (assumed) on top of the IPI"
-            ),
-            ["targets busy", "sender, IPI", "sender, ipi_less", "saved cycles"],
-            found.by_busy.iter().map(|row| {
-                [
-                    share(row.busy_ratio),
-                    short(row.cost.ipi_cycles),
-                    short(row.cost.store_cycles),
-                    short(row.saved_cycles()),
-                ]
-            }),
-        ),
-        Grid::new(
-            format!(
-                "Extension to the nohz kick: a busy CPU that has one idle CPU balance for it, at each of its \
-                 {KICKS_PER_S} ticks a second"
-            ),
-            ["kick by", "sender us/s", "all non-idle us/s"],
-            [("IPI", ipi), ("store", store)].map(|(name, kicks)| {
-                [name.to_owned(), short(kicks.sender_us_per_s), short(kicks.non_idle_us_per_s)]
-            }),
-        ),
-        Grid::new(
-            "Sensitivity of the change in non-idle cycles: how often it calls, and what the idle loop itself \
-             takes (both assumed)",
-            std::iter::once("round every".to_owned())
-                .chain(loops.map(|row| format!("loop {} cycles", row.loop_cycles))),
-            by_interval().map(|rows| {
-                let name = format!("{} us", us(rows[0].interval_ns));
-                let cells = rows.iter().map(|row| percent(row.change_ratio));
-                std::iter::once(name).chain(cells).collect::<Vec<_>>()
-            }),
-        ),
-        Grid::new(
-            "Sensitivity of the crossover: the busy share from which a store doesn't pay, by what looking first \
-             costs and by what a store saves (mean of local and remote, cycles)",
-            std::iter::once("looking first".to_owned())
-                .chain(saves.map(|saves| format!("saves {saves}"))),
-            [25.0, 50.0, 100.0, 200.0].map(|check| {
-                let shares = saves.map(|saves| share(break_even_ratio(saves, check)));
-                let name = format!("{check} cycles");
-                std::iter::once(name).chain(shares).collect::<Vec<_>>()
-            }),
-        ),
-    ]
 }

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 
-use super::Plot;
+use super::{Page, Plot};
 
 /// Colours that are told apart without seeing red and green.
 const COLOURS: [RGBColor; 6] = [
@@ -17,13 +17,13 @@ const COLOURS: [RGBColor; 6] = [
 /// Room on the right for the names of the lines, as a share of the axis.
 const LEGEND_ROOM: f64 = 0.3;
 
-/// A plot as SVG.
+/// A page's plot as SVG.
 ///
 /// # Panics
 /// Never: a string takes all that is drawn.
-pub fn to_svg(plot: &Plot) -> String {
+pub fn to_svg(page: &Page) -> String {
     let mut svg = String::new();
-    draw(plot, &mut svg).expect("a string takes all that is drawn");
+    draw(&page.plot, &mut svg).expect("a string takes all that is drawn");
     svg
 }
 

@@ -1,17 +1,10 @@
 //! `promotion`: a timer that gets a CPU out of a shallow state.
 
-use std::ops::RangeInclusive;
-
-use idlewise_sim::replay::Delays;
-use idlewise_sim::study::promotion::{
-    BURST_COUNT, Escape, Findings, SIBLING_QUIET_NS, Siblings, run,
-};
+use idlewise_sim::study::promotion::{BURST_COUNT, Escape, Findings, SIBLING_QUIET_NS, run};
 
 use super::Origin::{Assumed, Calibrated, Documented};
 use super::Published::{Above, Between, Exactly, Nothing};
-use super::{
-    Grid, Line, Page, Plot, Study, figures, inputs, or_dash, percent, short, span, state, us,
-};
+use super::*;
 
 pub(super) const STUDY: Study = Study {
     name: "promotion",
@@ -33,14 +26,14 @@ const ROUND_COUNT: f64 = 8.0;
 fn page(found: &Findings) -> Page {
     let Findings { machine, hardware, bursts, stopped, kept, timer, to_stop2, .. } = found;
     let ms = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e6);
-    let us_of = |ns: Option<u64>| ns.map(us);
     let p99 = |found: &Escape| found.out.quantile_ns(0.99);
     let latencies = |name| {
         let state = state(machine, name);
         format!("{}/{}", us(state.exit_latency_ns), us(state.target_residency_ns))
     };
-    let [one_sibling, ..] = &found.siblings;
-    let given_back_ratio = 1.0 / (one_sibling.stopped / one_sibling.timer) - 1.0;
+    let Findings { stopped_siblings, kept_siblings, timer_siblings, .. } = found;
+    let given_back_ratio = 1.0 / (stopped_siblings.one / timer_siblings.one) - 1.0;
+    let quiet = span(SIBLING_QUIET_NS);
     let tick_ms = 1e3 / hardware.hz as f64;
     let cost_us = us(found.promotion_cost_ns);
     Page {
@@ -49,189 +42,143 @@ fn page(found: &Findings) -> Page {
             "tick kept: min", "ms", Exactly(KEPT_MIN_MS), Predicted, ms(kept.out.min_ns());
             "tick kept: max", "ms", Exactly(KEPT_MAX_MS), Predicted, ms(kept.out.max_ns());
             "tick kept: 99th percentile", "ms", Exactly(KEPT_MIN_MS), Predicted, ms(p99(kept));
-            "timer: min", "us", Exactly(TIMER_MIN_US), Predicted, us_of(timer.out.min_ns());
-            "timer: max", "us", Exactly(TIMER_MAX_US), Predicted, us_of(timer.out.max_ns());
-            "timer: 99th percentile", "us", Exactly(TIMER_MIN_US), Predicted, us_of(p99(timer));
-            "timer: rounds", "", Between(6.0, ROUND_COUNT), Predicted, timer.rounds.as_ref().map(|rounds| *rounds.end() as f64);
+            "timer: min", "us", Exactly(TIMER_MIN_US), Predicted, timer.out.min_ns().map(us);
+            "timer: max", "us", Exactly(TIMER_MAX_US), Predicted, timer.out.max_ns().map(us);
+            "timer: 99th percentile", "us", Exactly(TIMER_MIN_US), Predicted, p99(timer).map(us);
+            "timer: rounds", "", Between(6.0, ROUND_COUNT), Predicted, timer.rounds.as_ref().map(|r| *r.end() as f64);
             "timer, to stop2", "us", Exactly(TO_STOP2_US), Predicted, to_stop2.out.mean_ns().map(|ns| ns / 1e3);
-            "throughput of one computing sibling, promotion against stuck", "%", Nothing, Simulated, given_back_ratio * 100.0;
+            "throughput of one computing sibling, promotion against stuck", "%", Nothing, Simulated,
+                given_back_ratio * 100.0;
             "timer's length: residency + 2 × latency, stop0 next", "us", Exactly(24.0), Arithmetic, us(found.timer_ns);
-            format!("{ROUND_COUNT} rounds of it"), "us", Exactly(TIMER_MAX_US), Arithmetic, ROUND_COUNT * us(found.timer_ns);
-            format!("{ROUND_COUNT} rounds of it, stop2 next"), "us", Exactly(TO_STOP2_US), Arithmetic, ROUND_COUNT * us(found.timer_to_stop2_ns);
+            format!("{ROUND_COUNT} rounds of it"), "us", Exactly(TIMER_MAX_US), Arithmetic,
+                ROUND_COUNT * us(found.timer_ns);
+            format!("{ROUND_COUNT} rounds of it, stop2 next"), "us", Exactly(TO_STOP2_US), Arithmetic,
+                ROUND_COUNT * us(found.timer_to_stop2_ns);
         },
         inputs: inputs! {
-            "stop0, stop2", format!("{}, {} us", latencies("stop0"), latencies("stop2")), Calibrated(&[]), "the claim's example; nothing was fitted";
+            "stop0, stop2", format!("{}, {} us", latencies("stop0"), latencies("stop2")), Calibrated(&[]),
+                "the claim's example; nothing was fitted";
             "stop0_lite", format!("{} us", latencies("stop0_lite")), Documented, "skiboot's hw/slw.c";
             "timer", "next residency + 2 × next latency", Calibrated(&[]), "the claim's formula";
-            "governor", "menu of Linux 6.1.192", Documented, "our port, bit-exact; the claim is of 5.0, whose history logic is the same";
+            "governor", "menu of Linux 6.1.192", Documented,
+                "our port, bit-exact; the claim is of 5.0, whose history logic is the same";
             "HZ", hardware.hz, Calibrated(&[]), "the claim";
-            "the burst", format!("{} interrupts {} apart", bursts.burst_count, span(bursts.burst_gap_ns)), Assumed, "so that idles are lite's length (10 to 20 us), else lite is not chosen; varied below";
+            "the burst", format!("{} interrupts {} apart", bursts.burst_count, span(bursts.burst_gap_ns)), Assumed,
+                "so that idles are lite's length (10 to 20 us), else lite is not chosen; varied below";
             "time between bursts", format!("{} and more", span(bursts.quiet_ns)), Assumed, "long enough to be stuck";
-            "the kernel's own timer", or_dash(hardware.housekeeping_ns, |ns| format!("every {}", span(ns))), Documented, "the soft lockup watchdog's";
-            "SMT: 2, 3 and 4 threads", format!("{}, {}, {1}", hardware.smt2_speed, hardware.smt4_speed), Assumed, "of a thread alone";
-            "timer interrupt", format!("{} us", us(hardware.irq_entry_ns)), Assumed, "on top of stop0_lite's exit, for the timers' cost";
+            "the kernel's own timer", or_dash(hardware.housekeeping_ns, |ns| format!("every {}", span(ns))), Documented,
+                "the soft lockup watchdog's";
+            "SMT: 2, 3 and 4 threads", format!("{}, {}, {1}", hardware.smt2_speed, hardware.smt4_speed), Assumed,
+                "of a thread alone";
+            "timer interrupt", format!("{} us", us(hardware.irq_entry_ns)), Assumed,
+                "on top of stop0_lite's exit, for the timers' cost";
         },
         grids: vec![
-            Grid::new(
-                format!("How long CPU 0 stays in stop0_lite after a burst ({BURST_COUNT} bursts)"),
+            table! {
+                "How long CPU 0 stays in stop0_lite after a burst ({BURST_COUNT} bursts)";
                 [
-                    "case",
-                    "min",
-                    "mean",
-                    "max",
-                    "rounds",
-                    "promotions a burst",
-                    "longest without getting out",
-                    "power mW",
-                ],
+                    ("tick stopped, no promotion", stopped),
+                    ("tick kept", kept),
+                    ("promotion timer", timer),
+                    ("promotion timer, stop0 disabled", to_stop2),
+                ], |(name, escape)|
+                "case" => name;
+                "min" => time(escape.out.min_ns());
+                "mean" => or_dash(escape.out.mean_ns(), |ns| format!("{} us", short(ns / 1e3)));
+                "max" => time(escape.out.max_ns());
+                "rounds" => rounds(escape);
+                "promotions a burst" => short(escape.promotions_a_burst);
+                "longest without getting out" => time(escape.stuck_ns);
+                "power mW" => short(escape.power_mw);
+            },
+            table! {
+                "What the siblings compute while CPU 0 idles, mostly (bursts {quiet} apart; of: promotion timer)";
                 [
-                    case("tick stopped, no promotion", stopped),
-                    case("tick kept", kept),
-                    case("promotion timer", timer),
-                    case("promotion timer, stop0 disabled", to_stop2),
-                ],
+                    ("tick stopped, no promotion", stopped_siblings),
+                    ("tick kept", kept_siblings),
+                    ("promotion timer", timer_siblings),
+                ], |(name, siblings)|
+                "case" => name;
+                "1 sibling" => percent(siblings.one / timer_siblings.one - 1.0);
+                "2 siblings" => percent(siblings.two / timer_siblings.two - 1.0);
+                "3 siblings" => percent(siblings.three / timer_siblings.three - 1.0);
+            },
+            matrix(
+                "Sensitivity: time to get out by the promotion timer, by governor and by what the burst was like",
+                "governor",
+                &found.by_governor_and_gap_ns,
+                |governor| governor.to_string(),
+                |gap_ns| format!("{} bursts", span(*gap_ns)),
+                |escape| match (escape.out.mean_ns(), &escape.rounds) {
+                    (Some(ns), Some(rounds)) => {
+                        format!("{} us, {} rounds", short(ns / 1e3), rounds.end())
+                    }
+                    _ => "never in lite, or never out".to_owned(),
+                },
             ),
-            Grid::new(
-                format!(
-                    "What the siblings compute while CPU 0 idles, mostly (bursts {} apart; of: promotion \
-                     timer)",
-                    span(SIBLING_QUIET_NS)
-                ),
-                ["case", "1 sibling", "2 siblings", "3 siblings"],
-                [
-                    siblings("tick stopped, no promotion", found, |row| row.stopped),
-                    siblings("tick kept", found, |row| row.kept),
-                    siblings("promotion timer", found, |row| row.timer),
-                ],
-            ),
-            by_governor(found),
-            Grid::new(
-                "Sensitivity: time to get out if the burst is less regular (each of its gaps longer by up to \
-                 so much)",
-                ["up to us", "tick kept: min to max ms", "ticks", "timer: min to max us", "rounds"],
-                found.by_jitter.iter().map(|row| {
-                    [
-                        us(row.jitter_ns).to_string(),
-                        least_to_most(&row.kept.out, 1e6),
-                        rounds(&row.kept.rounds),
-                        least_to_most(&row.timer.out, 1e3),
-                        rounds(&row.timer.rounds),
-                    ]
-                }),
-            ),
+            table! {
+                "Sensitivity: time to get out if the burst is less regular (each of its gaps longer by up to so much)";
+                &found.by_jitter_ns, |At { at, found }|
+                "up to us" => us(*at);
+                "tick kept: min to max ms" => range(&found.kept, 1e6);
+                "ticks" => rounds(&found.kept);
+                "timer: min to max us" => range(&found.timer, 1e3);
+                "rounds" => rounds(&found.timer);
+            },
         ],
-        judgement: vec![
-            format!(
-                "Without tick and without promotion the CPU stays until its next event: {} ms where bursts are \
-                 at least {} ms apart. \"More than a second\" follows; it lasts as long as nothing happens.",
-                or_dash(ms(stopped.stuck_ns), short),
-                short(bursts.quiet_ns as f64 / 1e6)
-            ),
-            format!(
-                "With the tick kept menu needs {} ticks, {} ms: what the author expected ({ROUND_COUNT}), not what \
-                 he measured ({KEPT_MIN_MS} to {KEPT_MAX_MS} ms, so {} to {} ticks). Stays that a tick ended all \
-                 count 45 ms, and menu drops equal outliers together, so nearly all {ROUND_COUNT} must be \
-                 replaced. Less regular bursts shorten it (table): the measured system must have had other \
-                 wake-ups in between. Its 99th percentile of {KEPT_MIN_MS} ms can't stand beside a maximum of \
-                 {KEPT_MAX_MS} ms in {BURST_COUNT} samples.",
-                rounds(&kept.rounds),
-                least_to_most(&kept.out, 1e6),
-                KEPT_MIN_MS / tick_ms,
-                KEPT_MAX_MS / tick_ms,
-            ),
-            format!(
-                "With the promotion timer {} us in {} rounds follow from menu's history alone; published are \
-                 {TIMER_MIN_US} to {TIMER_MAX_US} us, and 6 to 7 rounds seen of {ROUND_COUNT} expected. Stays \
-                 of {} us among shorter ones are no outliers: once there are enough of them, the mean is over \
-                 stop0's {} us.",
-                least_to_most(&timer.out, 1e3),
-                rounds(&timer.rounds),
-                us(found.timer_ns),
-                us(state(machine, "stop0").target_residency_ns),
-            ),
-            format!(
-                "To stop2 it is {} us in {} rounds ({TO_STOP2_US} us by the claim's formula): there the \
-                 {ROUND_COUNT} rounds are real, because stays of {} us are outliers that menu drops together.",
-                or_dash(to_stop2.out.mean_ns(), |ns| short(ns / 1e3)),
-                rounds(&to_stop2.rounds),
-                us(found.timer_to_stop2_ns),
-            ),
-            format!(
-                "One computing sibling gains {} over the stuck case from SMT folding, by assumed SMT speeds \
-                 (bursts {} apart); with three nothing is gained, since a core of three threads runs as slowly \
-                 as one of four. The timers cost {} us of the idle CPU a burst, at {} us a piece.",
-                percent(given_back_ratio),
-                span(SIBLING_QUIET_NS),
-                short(timer.promotions_a_burst * cost_us),
-                short(cost_us),
-            ),
-        ],
+        judgement: sentences! {
+            "Without tick and without promotion the CPU stays until its next event: {} ms where bursts are at least \
+             {} ms apart. \"More than a second\" follows; it lasts as long as nothing happens.",
+                or_dash(ms(stopped.stuck_ns), short), short(bursts.quiet_ns as f64 / 1e6);
+            "With the tick kept menu needs {} ticks, {} ms: what the author expected ({ROUND_COUNT}), not what he \
+             measured ({KEPT_MIN_MS} to {KEPT_MAX_MS} ms, so {} to {} ticks). Stays that a tick ended all count 45 ms, \
+             and menu drops equal outliers together, so nearly all {ROUND_COUNT} must be replaced. Less regular bursts \
+             shorten it (table): the measured system must have had other wake-ups in between. Its 99th percentile of \
+             {KEPT_MIN_MS} ms can't stand beside a maximum of {KEPT_MAX_MS} ms in {BURST_COUNT} samples.",
+                rounds(kept), range(kept, 1e6), KEPT_MIN_MS / tick_ms, KEPT_MAX_MS / tick_ms;
+            "With the promotion timer {} us in {} rounds follow from menu's history alone; published are \
+             {TIMER_MIN_US} to {TIMER_MAX_US} us, and 6 to 7 rounds seen of {ROUND_COUNT} expected. Stays of {} us \
+             among shorter ones are no outliers: once there are enough of them, the mean is over stop0's {} us.",
+                range(timer, 1e3), rounds(timer), us(found.timer_ns), us(state(machine, "stop0").target_residency_ns);
+            "To stop2 it is {} us in {} rounds ({TO_STOP2_US} us by the claim's formula): there the {ROUND_COUNT} rounds \
+             are real, because stays of {} us are outliers that menu drops together.",
+                or_dash(to_stop2.out.mean_ns(), |ns| short(ns / 1e3)), rounds(to_stop2), us(found.timer_to_stop2_ns);
+            "One computing sibling gains {} over the stuck case from SMT folding, by assumed SMT speeds (bursts {quiet} \
+             apart); with three nothing is gained, since a core of three threads runs as slowly as one of four. The \
+             timers cost {} us of the idle CPU a burst, at {} us a piece.",
+                percent(given_back_ratio), short(timer.promotions_a_burst * cost_us), short(cost_us);
+        },
         plot: plot(found),
     }
 }
 
-fn case(name: &str, found: &Escape) -> [String; 8] {
-    let time = |ns: Option<f64>| or_dash(ns, |ns| format!("{} us", short(ns / 1e3)));
-    [
-        name.to_owned(),
-        time(found.out.min_ns().map(|ns| ns as f64)),
-        time(found.out.mean_ns()),
-        time(found.out.max_ns().map(|ns| ns as f64)),
-        rounds(&found.rounds),
-        short(found.promotions_a_burst),
-        time(found.stuck_ns.map(|ns| ns as f64)),
-        short(found.power_mw),
-    ]
+fn time(ns: Option<u64>) -> String {
+    or_dash(ns, |ns| format!("{} us", short(us(ns))))
 }
 
-fn rounds(rounds: &Option<RangeInclusive<u64>>) -> String {
-    or_dash(rounds.as_ref(), |rounds| format!("{} to {}", rounds.start(), rounds.end()))
+fn rounds(escape: &Escape) -> String {
+    or_dash(escape.rounds.as_ref(), |rounds| format!("{} to {}", rounds.start(), rounds.end()))
 }
 
-fn least_to_most(spans: &Delays, unit_ns: f64) -> String {
-    or_dash(spans.min_ns().zip(spans.max_ns()), |(least_ns, most_ns)| {
-        format!("{} to {}", short(least_ns as f64 / unit_ns), short(most_ns as f64 / unit_ns))
+fn range(escape: &Escape, unit_ns: f64) -> String {
+    let text = |ns| short(ns as f64 / unit_ns);
+    or_dash(escape.out.min_ns().zip(escape.out.max_ns()), |(least_ns, most_ns)| {
+        format!("{} to {}", text(least_ns), text(most_ns))
     })
 }
 
-fn siblings(name: &str, found: &Findings, case: fn(&Siblings) -> f64) -> Vec<String> {
-    let cells = found.siblings.iter().map(|row| percent(case(row) / row.timer - 1.0));
-    std::iter::once(name.to_owned()).chain(cells).collect()
-}
-
-fn by_governor(found: &Findings) -> Grid {
-    let rows = || found.by_governor.chunk_by(|a, b| a.governor == b.governor);
-    let gaps = rows().next().unwrap_or_default();
-    let headings = gaps.iter().map(|row| format!("{} bursts", span(row.burst_gap_ns)));
-    Grid::new(
-        "Sensitivity: time to get out by the promotion timer, by governor and by what the burst was like",
-        std::iter::once("governor".to_owned()).chain(headings),
-        rows().map(|rows| {
-            let cells = rows.iter().map(|row| match (row.timer.out.mean_ns(), &row.timer.rounds) {
-                (Some(ns), Some(rounds)) => {
-                    format!("{} us, {} rounds", short(ns / 1e3), rounds.end())
-                }
-                _ => "never in lite, or never out".to_owned(),
-            });
-            let name = rows.first().map(|row| row.governor.to_owned());
-            name.into_iter().chain(cells).collect::<Vec<_>>()
-        }),
-    )
-}
-
 fn plot(found: &Findings) -> Plot {
-    let lines = found.by_governor.chunk_by(|a, b| a.governor == b.governor).filter_map(|rows| {
-        let points = rows
-            .iter()
-            .filter_map(|row| Some((us(row.burst_gap_ns), row.timer.out.mean_ns()? / 1e3)));
+    let lines = found.by_governor_and_gap_ns.iter().map(|At { at, found }| {
+        let points =
+            found.iter().filter_map(|row| Some((us(row.at), row.found.out.mean_ns()? / 1e3)));
         let mut points: Vec<(f64, f64)> = points.collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        (!points.is_empty()).then(|| Line { name: rows[0].governor.to_owned(), points })
+        Line { name: at.to_string(), points }
     });
     Plot {
         title: "Time in stop0_lite with the promotion timer",
         x_label: "time between interrupts of the burst, us",
         y_label: "us until deeper",
-        lines: lines.collect(),
+        lines: lines.filter(|line| !line.points.is_empty()).collect(),
     }
 }

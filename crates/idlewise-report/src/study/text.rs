@@ -8,7 +8,7 @@ use super::{Figure, Grid, Page, Published, Study, number_text, or_dash, percent}
 use crate::{Column, Statement, Table, TextStyle, wrap};
 
 /// The columns of the table of figures.
-pub fn columns() -> Vec<Column<Figure>> {
+pub(crate) fn columns() -> Vec<Column<Figure>> {
     type C = Column<Figure>;
     vec![
         C::text("figure", "figure", "What is compared.", |row| row.what.as_str().into()).key(),
@@ -111,26 +111,20 @@ pub fn to_markdown(study: &Study, page: &Page) -> String {
          nothing; *arithmetic* ones follow from the published numbers.\n"
     );
     let columns = columns();
-    let words = columns.iter().map(|column| column.heading.heading.to_owned());
-    push_row(&mut text, &words.collect::<Vec<_>>());
-    push_row(&mut text, &["---", "---", "---:", "---:", "---:", "---"].map(str::to_owned));
+    push_row(&mut text, columns.iter().map(|column| column.heading.heading));
+    push_row(&mut text, ["---", "---", "---:", "---:", "---:", "---"]);
     for figure in &page.figures {
-        let cells = columns.iter().map(|column| (column.value)(figure).to_field());
-        push_row(&mut text, &cells.collect::<Vec<_>>());
+        push_row(&mut text, columns.iter().map(|column| (column.value)(figure).to_field()));
     }
     let _ = writeln!(text, "\n![{0}]({1}.svg)\n\n## Judgement\n", page.plot.title, study.name);
     for sentence in &page.judgement {
         let _ = writeln!(text, "{}", wrap(&format!("- {sentence}"), 100, 2));
     }
     text.push_str("\n## What went in\n\n");
-    push_row(&mut text, &["input", "value", "origin", "source"].map(str::to_owned));
-    push_row(&mut text, &["---", "---", "---", "---"].map(str::to_owned));
+    push_row(&mut text, ["input", "value", "origin", "source"]);
+    push_row(&mut text, ["---"; 4]);
     for input in &page.inputs {
-        let origin = input.origin.as_str().to_owned();
-        push_row(
-            &mut text,
-            &[input.what.to_owned(), input.value.clone(), origin, input.source.clone()],
-        );
+        push_row(&mut text, [input.what, &input.value, input.origin.as_str(), &input.source]);
     }
     for grid in &page.grids {
         let _ = writeln!(text, "\n## {}\n", grid.title.split(" (").next().unwrap_or_default());
@@ -138,7 +132,7 @@ pub fn to_markdown(study: &Study, page: &Page) -> String {
             let _ = writeln!(text, "{}.\n", wrap(&grid.title, 100, 0));
         }
         push_row(&mut text, &grid.headings);
-        push_row(&mut text, &vec!["---".to_owned(); grid.headings.len()]);
+        push_row(&mut text, grid.headings.iter().map(|_| "---"));
         for row in &grid.rows {
             push_row(&mut text, row);
         }
@@ -146,8 +140,9 @@ pub fn to_markdown(study: &Study, page: &Page) -> String {
     text
 }
 
-fn push_row(text: &mut String, cells: &[String]) {
-    let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+fn push_row(text: &mut String, cells: impl IntoIterator<Item = impl AsRef<str>>) {
+    let cells: Vec<String> =
+        cells.into_iter().map(|cell| cell.as_ref().replace('|', "\\|")).collect();
     let _ = writeln!(text, "| {} |", cells.join(" | "));
 }
 

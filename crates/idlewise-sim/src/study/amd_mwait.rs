@@ -6,10 +6,10 @@ use idlewise_core::boot::{
     BootFacts, IdleParameter, IdleRoutine, IdleRoutineReason, MwaitFeatures, default_idle,
 };
 
-use super::{Shelf, StudyError, Trial, spans};
+use super::{Result, Shelf, StudyError, Sweep, Trial, spans, sweep};
 use crate::replay::Delays;
 use crate::simulate::{Hardware, Quantiles};
-use crate::workload::{ContextSwitch2, Wakes};
+use crate::workload::{ContextSwitch2, Wakes, Workload};
 use crate::{Arch, Machine, MachineState};
 
 /// A published percentile, under HALT and under MWAIT.
@@ -19,9 +19,7 @@ pub struct Percentile<T> {
     pub name: &'static str,
     /// Share of samples not above.
     pub ratio: f64,
-    /// With HALT.
     pub halt: T,
-    /// With MWAIT.
     pub mwait: T,
 }
 
@@ -65,64 +63,43 @@ pub const SWITCHES: [Percentile<f64>; 7] = [
 /// What an IPI costs.
 #[derive(Clone, Copy, Debug)]
 pub struct IpiCosts {
-    /// Its sender.
     pub send_ns: u64,
-    /// The way.
     pub delivery_ns: u64,
-    /// Its receiver.
     pub receive_ns: u64,
 }
 
 /// Assumed.
 pub const IPI: IpiCosts = IpiCosts { send_ns: 300, delivery_ns: 200, receive_ns: 400 };
 
-/// What MWAIT gains if an IPI costs something else.
-#[derive(Clone, Debug)]
-pub struct ByIpi {
-    /// What it costs.
-    pub costs: IpiCosts,
-    /// MWAIT's switches above HALT's.
-    pub gain_ratio: f64,
-}
-
 /// The default idle routine of a processor.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// The processor.
     pub processor: &'static str,
-    /// The command line.
     pub parameter: IdleParameter,
-    /// What the claim says; none if it names no such case.
+    /// None if the claim names no such case.
     pub claimed: Option<IdleRoutine>,
-    /// What our port decides.
     pub routine: IdleRoutine,
-    /// Why.
     pub reason: IdleRoutineReason,
 }
 
-/// What came out, and what went in.
+/// `*_per_s` are switches of context_switch2.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Findings {
-    /// The machine, with the costs of [`IPI`].
     pub hardware: Hardware,
     /// Runs of 10,000 wake-ups.
     pub run_count: u64,
-    /// HALT's wake-ups.
     pub halt_wakes: Delays,
-    /// MWAIT's.
     pub mwait_wakes: Delays,
     /// What one way of context_switch2 takes besides waking up.
     pub work_ns: u64,
-    /// context_switch2's switches a second with HALT.
     pub halt_per_s: f64,
     /// With MWAIT, where it still takes an IPI to wake.
     pub exit_only_per_s: f64,
     /// With MWAIT, woken by a store.
     pub mwait_per_s: f64,
-    /// By sender's cost, then by receiver's.
-    pub by_ipi: Vec<ByIpi>,
-    /// Every family's idle routine.
+    /// MWAIT's switches above HALT's, by what an IPI costs its sender and its receiver.
+    pub by_send_and_receive_ns: Sweep<u64, Sweep<u64, f64>>,
     pub decisions: Vec<Decision>,
 }
 
@@ -164,7 +141,7 @@ impl<'a> Model<'a> {
         Model { shelf, machine, exits }
     }
 
-    fn trial(&self, load: impl Into<crate::workload::Workload>) -> Trial<'_> {
+    fn trial(&self, load: impl Into<Workload>) -> Trial<'_> {
         let mut trial = Trial::new(self.shelf, &self.machine, "menu-6.12", load);
         trial.quantiles.insert(0, self.exits.clone());
         trial
@@ -194,24 +171,15 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Runs it.
-///
-/// # Errors
-/// If a governor that it needs is missing.
-pub fn run(shelf: &Shelf<'_>) -> Result<Findings, StudyError> {
+pub fn run(shelf: &Shelf<'_>) -> Result<Findings> {
     let halt = Model::new(shelf, "HALT", None, |row| row.halt);
     let mwait = Model::new(shelf, "MWAIT", Some("0x00"), |row| row.mwait);
     let per_s = |trial: Trial<'_>| Ok::<f64, StudyError>(trial.run()?.operations_per_s());
-    let mut by_ipi = Vec::new();
-    for send_ns in [300, 500, 800] {
-        for receive_ns in [200, 400, 800] {
-            let costs = IpiCosts { send_ns, receive_ns, ..IPI };
-            let work_ns = halt.work_ns(costs);
-            let halt_per_s = per_s(halt.switches(work_ns, costs, false))?;
-            let mwait_per_s = per_s(mwait.switches(work_ns, costs, true))?;
-            by_ipi.push(ByIpi { costs, gain_ratio: mwait_per_s / halt_per_s - 1.0 });
-        }
-    }
+    let gain_ratio = |costs| -> Result<f64> {
+        let work_ns = halt.work_ns(costs);
+        let halt_per_s = per_s(halt.switches(work_ns, costs, false))?;
+        Ok(per_s(mwait.switches(work_ns, costs, true))? / halt_per_s - 1.0)
+    };
     let work_ns = halt.work_ns(IPI);
     let halt_switches = halt.switches(work_ns, IPI, false);
     Ok(Findings {
@@ -223,7 +191,9 @@ pub fn run(shelf: &Shelf<'_>) -> Result<Findings, StudyError> {
         halt_per_s: per_s(halt_switches)?,
         exit_only_per_s: per_s(mwait.switches(work_ns, IPI, false))?,
         mwait_per_s: per_s(mwait.switches(work_ns, IPI, true))?,
-        by_ipi,
+        by_send_and_receive_ns: sweep([300, 500, 800], |send_ns| {
+            sweep([200, 400, 800], |receive_ns| gain_ratio(IpiCosts { send_ns, receive_ns, ..IPI }))
+        })?,
         decisions: decisions(),
     })
 }

@@ -1,18 +1,23 @@
 //! `ipi-less`. What a function call costs its sender is calibrated, with an IPI and without; what that
 //! does to a system is predicted.
 
-use super::{Shelf, StudyError, Trial, mean_ns};
+use super::{At, Result, Shelf, Sweep, Trial, mean_ns, sweep};
 use crate::Machine;
 use crate::simulate::{Hardware, Report};
 use crate::workload::{AsyncCalls, NearlyIdle, ThirdCpu};
 
-/// What a call costs its sender, in cycles.
+/// What a call costs its sender.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderCost {
-    /// With an IPI.
     pub ipi_cycles: f64,
-    /// With a store.
     pub store_cycles: f64,
+}
+
+impl SenderCost {
+    /// What a store saves.
+    pub fn saved_cycles(&self) -> f64 {
+        self.ipi_cycles - self.store_cycles
+    }
 }
 
 /// Published: to a CPU of the same package.
@@ -23,11 +28,9 @@ pub const REMOTE: SenderCost = SenderCost { ipi_cycles: 2_000.0, store_cycles: 1
 /// Shares of the time, in per cent.
 #[derive(Clone, Copy, Debug)]
 pub struct CStates {
-    /// Not idle.
     pub c0: f64,
     /// Neither C0 nor C6.
     pub c1: f64,
-    /// The deepest state.
     pub c6: f64,
 }
 
@@ -62,9 +65,7 @@ const GOVERNOR: &str = "menu-6.1";
 /// What a CPU of the nearly idle system does.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Time between two wake-ups.
     pub interval_ns: f64,
-    /// What its task then does.
     pub work_ns: f64,
 }
 
@@ -77,74 +78,41 @@ pub struct Ride {
     pub window_ns: u64,
     /// Share of its calls that cost nothing.
     pub free_ratio: f64,
-    /// IPIs a round.
     pub ipis_a_round: f64,
     /// The same where every wake-up takes an IPI.
     pub ipis_a_round_before: f64,
 }
 
-/// The sender's mean cost of a call, by how busy its targets are.
-#[derive(Clone, Debug)]
-pub struct ByBusy {
-    /// Share of the time that targets are busy.
-    pub busy_ratio: f64,
-    /// The cost.
-    pub cost: SenderCost,
-}
-
-impl ByBusy {
-    /// What a call without IPI saves.
-    pub fn saved_cycles(&self) -> f64 {
-        self.cost.ipi_cycles - self.cost.store_cycles
-    }
-}
-
 /// What [`KICKS_PER_S`] kicks of one CPU by another take.
 #[derive(Clone, Copy, Debug)]
 pub struct Kicks {
-    /// The sender's time, in microseconds a second.
     pub sender_us_per_s: f64,
-    /// Time that CPUs are not idle, in microseconds a second.
     pub non_idle_us_per_s: f64,
 }
 
-/// Non-idle cycles by what is assumed.
-#[derive(Clone, Debug)]
-pub struct ByLoop {
-    /// Time between two rounds of calls.
-    pub interval_ns: u64,
-    /// What the idle loop takes around a stay.
-    pub loop_cycles: f64,
-    /// Non-idle cycles with stores above those with IPIs.
-    pub change_ratio: f64,
-}
-
-/// What came out, and what went in.
+/// *Before* is with IPIs, *after* with stores.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Findings {
-    /// The sender's cost within a package.
     pub local: SenderCost,
-    /// To another package.
     pub remote: SenderCost,
-    /// Non-idle cycles of one CPU calling all others, with stores above with IPIs.
+    /// Non-idle cycles of one CPU calling all others, after above before.
     pub change_ratio: f64,
     /// The nearly idle system that was fitted.
     pub load: Load,
-    /// That system with IPIs.
     pub before: CStates,
-    /// With stores.
     pub after: CStates,
-    /// A third CPU.
     pub rides: Vec<Ride>,
-    /// From idle to busy targets.
-    pub by_busy: Vec<ByBusy>,
-    /// The nohz kick by IPI.
+    /// By how busy the targets are.
+    pub by_busy_ratio: Sweep<f64, SenderCost>,
+    /// The nohz kick.
     pub kicks_by_ipi: Kicks,
-    /// By store.
     pub kicks_by_store: Kicks,
-    /// Rows of an interval follow each other.
-    pub by_loop: Vec<ByLoop>,
+    /// The change by the time between two rounds of calls, and by what the idle loop takes.
+    pub by_interval_ns_and_cycles: Sweep<u64, Sweep<f64, f64>>,
+    /// The busy share from which a store doesn't pay, by the cycles that looking first costs, and by those
+    /// that a store saves: lost while targets are busy, saved while they idle.
+    pub by_check_and_saved_cycles: Sweep<f64, Sweep<f64, f64>>,
 }
 
 impl Findings {
@@ -155,10 +123,10 @@ impl Findings {
 
     /// How busy targets are when a store saves nothing; none if it always does.
     pub fn crossing_busy_ratio(&self) -> Option<f64> {
-        let mut pairs = self.by_busy.windows(2).map(|pair| (&pair[0], &pair[1]));
-        let (a, b) = pairs.find(|(a, b)| a.saved_cycles() > 0.0 && b.saved_cycles() <= 0.0)?;
-        let (high, low) = (a.saved_cycles(), b.saved_cycles());
-        Some(a.busy_ratio + (b.busy_ratio - a.busy_ratio) * high / (high - low))
+        let mut pairs = self.by_busy_ratio.windows(2).map(|pair| (&pair[0], &pair[1]));
+        let saved = |row: &At<f64, SenderCost>| row.found.saved_cycles();
+        let (a, b) = pairs.find(|(a, b)| saved(a) > 0.0 && saved(b) <= 0.0)?;
+        Some(a.at + (b.at - a.at) * saved(a) / (saved(a) - saved(b)))
     }
 }
 
@@ -180,12 +148,6 @@ pub fn welch_t() -> f64 {
 /// Whether the published difference of C0 is significant at 5 %.
 pub fn is_significant() -> bool {
     welch_t() >= T_CRITICAL
-}
-
-/// The busy share from which a store doesn't pay: `saved_cycles` are saved while targets idle,
-/// `check_cycles` lost while they are busy.
-pub fn break_even_ratio(saved_cycles: f64, check_cycles: f64) -> f64 {
-    saved_cycles / (saved_cycles + check_cycles)
 }
 
 fn ns(cycles: f64) -> u64 {
@@ -234,11 +196,8 @@ impl<'a> Model<'a> {
         trial
     }
 
-    fn sender_cost(
-        self,
-        trial: impl Fn(Self, bool) -> Trial<'a>,
-    ) -> Result<SenderCost, StudyError> {
-        let cycles = |ipi_less| -> Result<f64, StudyError> {
+    fn sender_cost(self, trial: impl Fn(Self, bool) -> Trial<'a>) -> Result<SenderCost> {
+        let cycles = |ipi_less| -> Result<f64> {
             Ok(mean_ns(&trial(self, ipi_less).run()?, "sender_ns")? * GHZ)
         };
         Ok(SenderCost { ipi_cycles: cycles(false)?, store_cycles: cycles(true)? })
@@ -257,8 +216,8 @@ impl<'a> Model<'a> {
     }
 
     /// Non-idle cycles with stores above those with IPIs.
-    fn change_ratio(self, interval_ns: u64, loop_cycles: f64) -> Result<f64, StudyError> {
-        let with = |ipi_less| -> Result<f64, StudyError> {
+    fn change_ratio(self, interval_ns: u64, loop_cycles: f64) -> Result<f64> {
+        let with = |ipi_less| -> Result<f64> {
             let mut trial = self.calls(ipi_less, interval_ns, 0.0);
             trial.hardware.idle_loop_ns = ns(loop_cycles);
             Ok(non_idle_ns(&trial.run()?))
@@ -266,7 +225,7 @@ impl<'a> Model<'a> {
         Ok(with(true)? / with(false)? - 1.0)
     }
 
-    fn mostly_idle(self, ipi_less: bool, load: Load) -> Result<CStates, StudyError> {
+    fn mostly_idle(self, ipi_less: bool, load: Load) -> Result<CStates> {
         let load = NearlyIdle {
             interval_ns: load.interval_ns as u64,
             work_ns: load.work_ns as u64,
@@ -285,7 +244,7 @@ impl<'a> Model<'a> {
     }
 
     /// The load under which C0 and C1 are the published ones as long as IPIs are sent.
-    fn fit_load(self) -> Result<Load, StudyError> {
+    fn fit_load(self) -> Result<Load> {
         let wanted = mean(&BEFORE);
         let mut load = Load { interval_ns: 40_000_000.0, work_ns: 500_000.0 };
         for _ in 0..FIT_ROUND_COUNT {
@@ -299,7 +258,7 @@ impl<'a> Model<'a> {
         Ok(load)
     }
 
-    fn ride(self, exit_ns: u64, window_ns: u64) -> Result<Ride, StudyError> {
+    fn ride(self, exit_ns: u64, window_ns: u64) -> Result<Ride> {
         let states = self.machine.table()?;
         let table_exit_ns = states.get(states.deepest()).exit_latency_ns;
         let with = |ipi_less| {
@@ -323,7 +282,7 @@ impl<'a> Model<'a> {
         })
     }
 
-    fn kicks(self, ipi_less: bool) -> Result<Kicks, StudyError> {
+    fn kicks(self, ipi_less: bool) -> Result<Kicks> {
         let report = self.two_cpus(ipi_less, false).run()?;
         let per_s = 1e9 / report.duration_ns as f64 / 1e3;
         Ok(Kicks {
@@ -333,31 +292,13 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Runs it.
-///
-/// # Errors
-/// If a machine or governor that it needs is missing.
-pub fn run(shelf: &Shelf<'_>) -> Result<Findings, StudyError> {
+pub fn run(shelf: &Shelf<'_>) -> Result<Findings> {
     let model = Model { shelf, machine: &shelf.machine("nhm-table")? };
     let load = model.fit_load()?;
     let mut rides = Vec::new();
     for exit_us in [50, 100, 200] {
         for window_us in [50, 100] {
             rides.push(model.ride(exit_us * 1_000, window_us * 1_000)?);
-        }
-    }
-    let mut by_busy = Vec::new();
-    for busy_ratio in [0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97] {
-        let cost =
-            model.sender_cost(|model, ipi_less| model.calls(ipi_less, INTERVAL_NS, busy_ratio))?;
-        by_busy.push(ByBusy { busy_ratio, cost });
-    }
-    let mut by_loop = Vec::new();
-    for interval_us in [100, 200, 1_000] {
-        for loop_cycles in [1_000.0, 4_000.0, 16_000.0] {
-            let interval_ns = interval_us * 1_000;
-            let change_ratio = model.change_ratio(interval_ns, loop_cycles)?;
-            by_loop.push(ByLoop { interval_ns, loop_cycles, change_ratio });
         }
     }
     Ok(Findings {
@@ -368,9 +309,16 @@ pub fn run(shelf: &Shelf<'_>) -> Result<Findings, StudyError> {
         before: model.mostly_idle(false, load)?,
         after: model.mostly_idle(true, load)?,
         rides,
-        by_busy,
+        by_busy_ratio: sweep([0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97], |busy_ratio| {
+            model.sender_cost(|model, ipi_less| model.calls(ipi_less, INTERVAL_NS, busy_ratio))
+        })?,
         kicks_by_ipi: model.kicks(false)?,
         kicks_by_store: model.kicks(true)?,
-        by_loop,
+        by_interval_ns_and_cycles: sweep([100_000, 200_000, 1_000_000], |interval_ns| {
+            sweep([1_000.0, 4_000.0, 16_000.0], |cycles| model.change_ratio(interval_ns, cycles))
+        })?,
+        by_check_and_saved_cycles: sweep([25.0, 50.0, 100.0, 200.0], |check| {
+            sweep([150.0, 300.0, 600.0], |saved| Ok(saved / (saved + check)))
+        })?,
     })
 }

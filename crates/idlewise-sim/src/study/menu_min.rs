@@ -5,16 +5,13 @@ use std::ops::RangeInclusive;
 
 use idlewise_trace::IdleGap;
 
-use super::{Shelf, StudyError, Trial, mean_ns};
+use super::{Result, Shelf, Sweep, Trial, mean_ns, sweep};
 use crate::Machine;
 use crate::simulate::Hardware;
 use crate::workload::{BurstThenIdle, NearlyIdle, TcpLat};
 
-/// menu before the change.
 pub const MENU: &str = "menu-6.12";
-/// menu with the change.
 pub const MIN: &str = "menu-6.12+min";
-/// menu with mainline's later rule.
 pub const SAFE_RANGE: &str = "menu-6.12+safe-range";
 /// The kernel that has safe-range.
 pub const NEWEST: &str = "menu-7.2";
@@ -40,100 +37,63 @@ pub enum Interrupts {
 /// tcp-lat under a governor.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// The governor's id.
     pub governor: &'static str,
-    /// Where the card's interrupts go.
     pub interrupts: Interrupts,
-    /// Mean latency.
     pub latency_ns: f64,
     /// Share of selects on the card's CPUs at which the tick was stopped.
     pub stopped_ratio: f64,
     /// Share of wakes from the deepest state.
     pub deepest_ratio: f64,
-    /// Mean power of the machine.
     pub power_mw: f64,
-}
-
-/// What a governor makes of tcp-lat.
-#[derive(Clone, Debug)]
-pub struct Latency {
-    /// The governor's id.
-    pub governor: &'static str,
-    /// Mean latency.
-    pub latency_ns: f64,
-}
-
-/// tcp-lat with another timer; interrupts on another CPU.
-#[derive(Clone, Debug)]
-pub struct ByTimer {
-    /// How often the kernel's own timer expires.
-    pub timer_ns: u64,
-    /// Each governor but the oldest.
-    pub latencies: Vec<Latency>,
 }
 
 /// Interrupts that no task serves, then long silence.
 #[derive(Clone, Debug)]
 pub struct Stuck {
-    /// The governor's id.
-    pub governor: &'static str,
     /// Share of the time in the deepest state.
     pub deepest_ratio: f64,
-    /// Mean power of the machine.
     pub power_mw: f64,
-    /// Mean delay of an interrupt; none if there was no interrupt.
+    /// Mean delay of an interrupt.
     pub delay_ns: Option<f64>,
 }
 
-/// tcp-lat with another exit latency of the deepest state; interrupts on another CPU.
+/// Latencies of tcp-lat for an exit latency of the deepest state; interrupts on another CPU.
 #[derive(Clone, Debug)]
 pub struct ByExit {
-    /// The exit latency.
-    pub exit_ns: u64,
-    /// menu's latency.
     pub menu_ns: f64,
-    /// The same if half of the exit is the package's.
+    /// Half of the exit is the package's.
     pub half_package_ns: f64,
-    /// The same if only one end is such a machine.
+    /// And only one end is such a machine.
     pub one_end_ns: f64,
-    /// menu's latency with 50 us more wire.
+    /// 50 us more wire.
     pub longer_wire_ns: f64,
-    /// menu's latency with 500 us between two requests.
+    /// 500 us between two requests.
     pub thinking_ns: f64,
-    /// Each governor.
-    pub latencies: Vec<Latency>,
+    pub by_governor: Sweep<&'static str, f64>,
 }
 
-/// What came out, and what went in.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Findings {
-    /// The machine.
     pub machine: Machine,
     /// The claim's other platform.
     pub gap_machine: Machine,
-    /// The two hosts.
     pub hardware: Hardware,
-    /// The load, with the wire that was fitted.
+    /// With the wire that was fitted.
     pub tcp_lat: TcpLat,
-    /// Each governor with each placement.
     pub placements: Vec<Placement>,
-    /// By how often the kernel's own timer expires.
-    pub by_timer: Vec<ByTimer>,
-    /// Bursts after which a short forecast is wrong.
+    /// Latencies, by how often the kernel's own timer expires.
+    pub by_timer_ns: Sweep<u64, Sweep<&'static str, f64>>,
     pub stuck_load: BurstThenIdle,
-    /// Each governor with them.
-    pub stuck: Vec<Stuck>,
-    /// By the deepest state's exit latency.
-    pub by_exit: Vec<ByExit>,
+    pub stuck: Sweep<&'static str, Stuck>,
+    pub by_exit_ns: Sweep<u64, ByExit>,
     /// menu's latency for the exit latencies that the claim gives, whether one or both ends are such
     /// machines.
     pub before_ns: RangeInclusive<f64>,
     /// Power of a nearly idle system under +min, above that under menu.
     pub mixed_power_ratio: f64,
-    /// menu's latency on the other platform.
+    /// Latencies on the other platform.
     pub gap_menu_ns: f64,
-    /// +min's there.
     pub gap_min_ns: f64,
 }
 
@@ -150,8 +110,9 @@ impl Findings {
 
     /// Power under +min above menu's where a short forecast is wrong.
     pub fn stuck_power_ratio(&self) -> f64 {
-        let of = |name: &str| {
-            self.stuck.iter().find(|row| row.governor == name).map_or(f64::NAN, |row| row.power_mw)
+        let of = |governor| {
+            let found = self.stuck.iter().find(|row| row.at == governor);
+            found.map_or(f64::NAN, |row| row.found.power_mw)
         };
         of(MIN) / of(MENU) - 1.0
     }
@@ -187,11 +148,7 @@ impl<'a> Model<'a> {
     }
 
     /// The mean latency with interrupts on another CPU, if `change` is made.
-    fn latency_ns(
-        self,
-        governor: &'a str,
-        change: impl Fn(&mut Trial<'_>),
-    ) -> Result<f64, StudyError> {
+    fn latency_ns(self, governor: &'a str, change: impl Fn(&mut Trial<'_>)) -> Result<f64> {
         let mut trial = self.trial(governor, Interrupts::OtherCpu);
         change(&mut trial);
         mean_ns(&trial.run()?, "latency_ns")
@@ -201,15 +158,12 @@ impl<'a> Model<'a> {
         self,
         governors: &[&'static str],
         change: impl Fn(&mut Trial<'_>),
-    ) -> Result<Vec<Latency>, StudyError> {
-        let latency = |&governor: &&'static str| {
-            Ok(Latency { governor, latency_ns: self.latency_ns(governor, &change)? })
-        };
-        governors.iter().map(latency).collect()
+    ) -> Result<Sweep<&'static str, f64>> {
+        sweep(governors.iter().copied(), |governor| self.latency_ns(governor, &change))
     }
 
     /// With the wire that makes +min's latency the published one.
-    fn calibrated(mut self) -> Result<Self, StudyError> {
+    fn calibrated(mut self) -> Result<Self> {
         for _ in 0..3 {
             let found_ns = self.latency_ns(MIN, |_| {})?;
             self.wire_ns = (self.wire_ns as f64 + AFTER_NS - found_ns).max(0.0) as u64;
@@ -217,11 +171,7 @@ impl<'a> Model<'a> {
         Ok(self)
     }
 
-    fn placement(
-        self,
-        governor: &'static str,
-        interrupts: Interrupts,
-    ) -> Result<Placement, StudyError> {
+    fn placement(self, governor: &'static str, interrupts: Interrupts) -> Result<Placement> {
         let trial = Trial { keeps_gaps: true, ..self.trial(governor, interrupts) };
         let report = trial.run()?;
         // Tasks are on CPUs 0 and 2.
@@ -243,7 +193,7 @@ impl<'a> Model<'a> {
     }
 
     /// With another exit latency of the deepest state.
-    fn by_exit(self, exit_ns: u64, machine_exit_ns: u64) -> Result<ByExit, StudyError> {
+    fn by_exit(self, exit_ns: u64, machine_exit_ns: u64) -> Result<ByExit> {
         let ratio = exit_ns as f64 / machine_exit_ns as f64;
         let quick = |trial: &mut Trial<'_>| {
             trial.hardware.exit_ratio = ratio;
@@ -262,13 +212,12 @@ impl<'a> Model<'a> {
         })?;
         let load = self.load(Interrupts::OtherCpu);
         Ok(ByExit {
-            exit_ns,
             menu_ns: self.latency_ns(MENU, quick)?,
             half_package_ns,
             one_end_ns: (half_package_ns + AFTER_NS) / 2.0,
             longer_wire_ns: with(TcpLat { wire_ns: load.wire_ns + 50_000, ..load.clone() })?,
             thinking_ns: with(TcpLat { think_ns: 500_000, ..load.clone() })?,
-            latencies: self.latencies(&GOVERNORS, quick)?,
+            by_governor: self.latencies(&GOVERNORS, quick)?,
         })
     }
 }
@@ -284,11 +233,7 @@ fn stuck_load() -> BurstThenIdle {
     }
 }
 
-fn stuck(
-    shelf: &Shelf<'_>,
-    machine: &Machine,
-    governor: &'static str,
-) -> Result<Stuck, StudyError> {
+fn stuck(shelf: &Shelf<'_>, machine: &Machine, governor: &str) -> Result<Stuck> {
     let mut trial = Trial::new(shelf, machine, governor, stuck_load());
     trial.hardware.core_count = 1;
     trial.duration_ns = 4_000_000_000;
@@ -296,7 +241,6 @@ fn stuck(
     let states = machine.table()?;
     let deep_ns = report.idle.states[states.deepest()].stay_ns;
     Ok(Stuck {
-        governor,
         deepest_ratio: deep_ns as f64 / report.duration_ns as f64,
         power_mw: report.power_mw(),
         delay_ns: report.idle.delays(&states).mean_ns(),
@@ -304,17 +248,13 @@ fn stuck(
 }
 
 /// Power of a mixed, nearly idle load of 32 cores.
-fn mixed_mw(shelf: &Shelf<'_>, machine: &Machine, governor: &str) -> Result<f64, StudyError> {
+fn mixed_mw(shelf: &Shelf<'_>, machine: &Machine, governor: &str) -> Result<f64> {
     let mut trial = Trial::new(shelf, machine, governor, NearlyIdle::default());
     trial.hardware.core_count = 32;
     Ok(trial.run()?.power_mw())
 }
 
-/// Runs it.
-///
-/// # Errors
-/// If a machine or governor that it needs is missing.
-pub fn run(shelf: &Shelf<'_>) -> Result<Findings, StudyError> {
+pub fn run(shelf: &Shelf<'_>) -> Result<Findings> {
     let machine = shelf.machine("spr-pc6-claim")?;
     let gap_machine = shelf.machine("amd-acpi-gap")?;
     let model = Model { shelf, machine: &machine, wire_ns: WIRE_GUESS_NS }.calibrated()?;
@@ -324,35 +264,26 @@ pub fn run(shelf: &Shelf<'_>) -> Result<Findings, StudyError> {
             placements.push(model.placement(governor, interrupts)?);
         }
     }
-    let mut by_timer = Vec::new();
-    for timer_ms in [4, 7, 10, 100, 1_000] {
-        let timer_ns = timer_ms * 1_000_000;
-        let latencies = model.latencies(&GOVERNORS[1..], |trial| {
-            trial.hardware.housekeeping_ns = Some(timer_ns);
-        })?;
-        by_timer.push(ByTimer { timer_ns, latencies });
-    }
     let table = machine.table()?;
     let exit_ns = table.get(table.deepest()).exit_latency_ns;
-    let mut by_exit = Vec::new();
-    for exit in [50_000, 100_000, LEAST_EXIT_NS, exit_ns, 290_000] {
-        by_exit.push(model.by_exit(exit, exit_ns)?);
-    }
-    let claimed = by_exit.iter().filter(|row| (LEAST_EXIT_NS..=exit_ns).contains(&row.exit_ns));
-    let ends = || claimed.clone().flat_map(|row| [row.one_end_ns, row.menu_ns]);
+    let exits_ns = [50_000, 100_000, LEAST_EXIT_NS, exit_ns, 290_000];
+    let by_exit_ns = sweep(exits_ns, |ns| model.by_exit(ns, exit_ns))?;
+    let claimed = by_exit_ns.iter().filter(|row| (LEAST_EXIT_NS..=exit_ns).contains(&row.at));
+    let ends = || claimed.clone().flat_map(|row| [row.found.one_end_ns, row.found.menu_ns]);
     let before_ns = ends().fold(f64::INFINITY, f64::min)..=ends().fold(0.0, f64::max);
     let on_gap = Model { machine: &gap_machine, ..model };
     Ok(Findings {
         hardware: model.trial(MENU, Interrupts::OtherCpu).hardware,
         tcp_lat: model.load(Interrupts::OtherCpu),
         placements,
-        by_timer,
+        by_timer_ns: sweep([4, 7, 10, 100, 1_000].map(|ms| ms * 1_000_000), |timer_ns| {
+            model.latencies(&GOVERNORS[1..], |trial| {
+                trial.hardware.housekeeping_ns = Some(timer_ns);
+            })
+        })?,
         stuck_load: stuck_load(),
-        stuck: GOVERNORS
-            .into_iter()
-            .map(|governor| stuck(shelf, &machine, governor))
-            .collect::<Result<_, _>>()?,
-        by_exit,
+        stuck: sweep(GOVERNORS, |governor| stuck(shelf, &machine, governor))?,
+        by_exit_ns,
         before_ns,
         mixed_power_ratio: mixed_mw(shelf, &machine, MIN)? / mixed_mw(shelf, &machine, MENU)? - 1.0,
         gap_menu_ns: on_gap.latency_ns(MENU, |_| {})?,

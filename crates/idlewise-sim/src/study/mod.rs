@@ -11,8 +11,13 @@
 //! | `c02.rs` | C0.2 between POLL and C1 |
 //! | `promotion.rs` | a timer that gets a CPU out of a shallow state |
 //!
-//! Each study has a function `run`, which returns its `Findings`. They include the machine, the hardware and
-//! the workload that the runs used, so that a page prints those values and no copies of them.
+//! Each study has a function `run`, which returns its `Findings`; it fails if a machine or governor that the
+//! study needs is missing. Findings include the machine, the hardware and the workload that the runs used, so
+//! that a page prints those values and no copies of them. `None` is what never happened.
+#![expect(
+    missing_docs,
+    reason = "a finding's name says what it is and its unit; comments say the rest"
+)]
 
 pub mod amd_mwait;
 pub mod c02;
@@ -31,7 +36,6 @@ pub use trial::{GovernorById, Shelf};
 /// Why there is no result of a study.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "each variant holds what its message names")]
 pub enum StudyError {
     #[error("the study needs machine {0}, which is missing")]
     NoMachine(String),
@@ -49,12 +53,31 @@ pub enum StudyError {
     Simulation(#[from] SimulationError),
 }
 
+type Result<T> = std::result::Result<T, StudyError>;
+
+/// A result for one value of what was varied.
+#[derive(Clone, Debug)]
+pub struct At<X, Y> {
+    pub at: X,
+    pub found: Y,
+}
+
+/// Results for all values of what was varied, in order.
+pub type Sweep<X, Y> = Vec<At<X, Y>>;
+
+fn sweep<X: Clone, Y>(
+    values: impl IntoIterator<Item = X>,
+    run: impl Fn(X) -> Result<Y>,
+) -> Result<Sweep<X, Y>> {
+    values.into_iter().map(|at| Ok(At { at: at.clone(), found: run(at)? })).collect()
+}
+
 /// The spans of that name, of which there must be some.
-fn spans<'a>(report: &'a Report, name: &'static str) -> Result<&'a Delays, StudyError> {
+fn spans<'a>(report: &'a Report, name: &'static str) -> Result<&'a Delays> {
     report.metrics.spans(name).ok_or(StudyError::Nothing(name))
 }
 
 /// Their mean.
-fn mean_ns(report: &Report, name: &'static str) -> Result<f64, StudyError> {
+fn mean_ns(report: &Report, name: &'static str) -> Result<f64> {
     spans(report, name)?.mean_ns().ok_or(StudyError::Nothing(name))
 }

@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 
 use idlewise_core::{DisabledMask, auto_promotion_delay_ns};
 
-use super::{Shelf, StudyError, Trial};
+use super::{Result, Shelf, StudyError, Sweep, Trial, sweep};
 use crate::replay::Delays;
-use crate::simulate::{Hardware, Report};
+use crate::simulate::Hardware;
 use crate::workload::BurstThenIdle;
 use crate::{Flag, Machine};
 
@@ -16,6 +16,7 @@ pub const BURST_COUNT: u64 = 20;
 /// Time between two bursts if siblings compute.
 pub const SIBLING_QUIET_NS: u64 = 20_000_000;
 const GOVERNOR: &str = "menu-6.1";
+const GOVERNORS: [&str; 5] = [GOVERNOR, "menu-6.12", "teo-6.1", "teo-6.12", "ladder-6.12"];
 /// The soft lockup watchdog's timer, on each CPU.
 const WATCHDOG_NS: u64 = 4_000_000_000;
 
@@ -24,78 +25,49 @@ const WATCHDOG_NS: u64 = 4_000_000_000;
 pub struct Escape {
     /// How long it had been there when it got out.
     pub out: Delays,
-    /// In how many rounds it got out; none if it never did.
+    /// In how many rounds it got out.
     pub rounds: Option<RangeInclusive<u64>>,
     /// The longest stay that something else ended.
     pub stuck_ns: Option<u64>,
-    /// Stays that the promotion timer ended, a burst.
     pub promotions_a_burst: f64,
-    /// Mean power of the machine.
     pub power_mw: f64,
 }
 
-/// How many pieces of work SMT siblings computed while CPU 0 idled, mostly.
+/// How many pieces of work one, two and three SMT siblings computed while CPU 0 idled, mostly.
 #[derive(Clone, Debug)]
 pub struct Siblings {
-    /// How many siblings.
-    pub sibling_count: u64,
-    /// With the tick stopped and no promotion.
-    pub stopped: f64,
-    /// With the tick kept.
-    pub kept: f64,
-    /// With the promotion timer.
-    pub timer: f64,
+    pub one: f64,
+    pub two: f64,
+    pub three: f64,
 }
 
-/// The promotion timer under a governor.
 #[derive(Clone, Debug)]
-pub struct ByGovernor {
-    /// The governor's id.
-    pub governor: &'static str,
-    /// Time between a burst's interrupts.
-    pub burst_gap_ns: u64,
-    /// How the CPU got out.
-    pub timer: Escape,
-}
-
-/// Bursts that are less regular.
-#[derive(Clone, Debug)]
-pub struct ByJitter {
-    /// Each of a burst's gaps is longer by up to this.
-    pub jitter_ns: u64,
-    /// With the tick kept.
+pub struct KeptOrTimer {
     pub kept: Escape,
-    /// With the promotion timer.
     pub timer: Escape,
 }
 
-/// What came out, and what went in.
+/// *Stopped* is without tick and without promotion, *kept* with the tick, *timer* with promotion, *to stop2*
+/// with promotion and without stop0.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Findings {
-    /// The machine, with promotion.
     pub machine: Machine,
-    /// Its hardware.
     pub hardware: Hardware,
-    /// The bursts.
     pub bursts: BurstThenIdle,
-    /// The tick is stopped and nothing promotes.
     pub stopped: Escape,
-    /// The tick is kept.
     pub kept: Escape,
-    /// The promotion timer.
     pub timer: Escape,
-    /// The promotion timer, with stop0 disabled.
     pub to_stop2: Escape,
-    /// By how many siblings compute.
-    pub siblings: [Siblings; 3],
-    /// Rows of a governor follow each other.
-    pub by_governor: Vec<ByGovernor>,
-    /// From regular to irregular.
-    pub by_jitter: Vec<ByJitter>,
-    /// The promotion timer's length.
+    pub stopped_siblings: Siblings,
+    pub kept_siblings: Siblings,
+    pub timer_siblings: Siblings,
+    /// With promotion, by the time between a burst's interrupts.
+    pub by_governor_and_gap_ns: Sweep<&'static str, Sweep<u64, Escape>>,
+    /// Each of a burst's gaps is longer by up to so much.
+    pub by_jitter_ns: Sweep<u64, KeptOrTimer>,
+    /// The promotion timer's length, and with stop0 disabled.
     pub timer_ns: u64,
-    /// The same with stop0 disabled.
     pub timer_to_stop2_ns: u64,
     /// What one promotion costs: an exit and an interrupt.
     pub promotion_cost_ns: u64,
@@ -110,12 +82,8 @@ fn without_promotion(machine: &Machine) -> Machine {
 }
 
 fn bursts() -> BurstThenIdle {
-    BurstThenIdle {
-        burst_count: 16,
-        burst_gap_ns: 16_000,
-        quiet_ns: 1_500_000_000,
-        ..BurstThenIdle::default()
-    }
+    let quiet_ns = 1_500_000_000;
+    BurstThenIdle { burst_count: 16, burst_gap_ns: 16_000, quiet_ns, ..BurstThenIdle::default() }
 }
 
 fn trial<'a>(shelf: &'a Shelf<'a>, machine: &'a Machine, governor: &'a str) -> Trial<'a> {
@@ -130,10 +98,10 @@ fn trial<'a>(shelf: &'a Shelf<'a>, machine: &'a Machine, governor: &'a str) -> T
     trial
 }
 
-fn escape(trial: &Trial<'_>) -> Result<Escape, StudyError> {
-    let report = trial.run()?;
+fn escape(trial: &Trial<'_>, bursts: BurstThenIdle) -> Result<Escape> {
+    let burst_count = (trial.duration_ns / bursts.quiet_ns).max(1) as f64;
+    let report = Trial { workload: bursts.into(), ..trial.clone() }.run()?;
     let spans = |name| report.metrics.spans(name);
-    let burst_count = (report.duration_ns / bursts().quiet_ns).max(1) as f64;
     let rounds = spans("deeper_after_rounds");
     Ok(Escape {
         out: spans("deeper_after_ns").cloned().unwrap_or_default(),
@@ -144,11 +112,16 @@ fn escape(trial: &Trial<'_>) -> Result<Escape, StudyError> {
     })
 }
 
-/// Runs it.
-///
-/// # Errors
-/// If a machine or governor that it needs is missing.
-pub fn run(shelf: &Shelf<'_>) -> Result<Findings, StudyError> {
+fn siblings(trial: &Trial<'_>) -> Result<Siblings> {
+    let computed = |sibling_count| -> Result<f64> {
+        let load = BurstThenIdle { sibling_count, quiet_ns: SIBLING_QUIET_NS, ..bursts() };
+        let trial = Trial { workload: load.into(), duration_ns: 400_000_000, ..trial.clone() };
+        Ok(trial.run()?.metrics.spans("computed_ns").map_or(0, Delays::count) as f64)
+    };
+    Ok(Siblings { one: computed(1)?, two: computed(2)?, three: computed(3)? })
+}
+
+pub fn run(shelf: &Shelf<'_>) -> Result<Findings> {
     let machine = shelf.machine("power9-stop0lite")?;
     let (lite, stop0) = (machine.state_index("stop0_lite")?, machine.state_index("stop0")?);
     let plain = without_promotion(&machine);
@@ -156,38 +129,6 @@ pub fn run(shelf: &Shelf<'_>) -> Result<Findings, StudyError> {
     let stopped = Trial { stops_tick: true, ..kept.clone() };
     let timer = trial(shelf, &machine, GOVERNOR);
     let to_stop2 = Trial { disabled: timer.disabled.with(stop0), ..timer.clone() };
-
-    let computed = |trial: &Trial<'_>, sibling_count| -> Result<f64, StudyError> {
-        let load = BurstThenIdle { sibling_count, quiet_ns: SIBLING_QUIET_NS, ..bursts() };
-        let trial = Trial { workload: load.into(), duration_ns: 400_000_000, ..trial.clone() };
-        let report: Report = trial.run()?;
-        Ok(report.metrics.spans("computed_ns").map_or(0, Delays::count) as f64)
-    };
-    let siblings = |sibling_count| -> Result<Siblings, StudyError> {
-        Ok(Siblings {
-            sibling_count,
-            stopped: computed(&stopped, sibling_count)?,
-            kept: computed(&kept, sibling_count)?,
-            timer: computed(&timer, sibling_count)?,
-        })
-    };
-    let mut by_governor = Vec::new();
-    for governor in ["menu-6.1", "menu-6.12", "teo-6.1", "teo-6.12", "ladder-6.12"] {
-        for burst_gap_ns in [16_000, 13_000, 20_000] {
-            let mut trial = trial(shelf, &machine, governor);
-            trial.workload = BurstThenIdle { burst_gap_ns, ..bursts() }.into();
-            by_governor.push(ByGovernor { governor, burst_gap_ns, timer: escape(&trial)? });
-        }
-    }
-    let mut by_jitter = Vec::new();
-    for jitter_us in [0, 5, 20, 50, 100, 200] {
-        let jitter_ns = jitter_us * 1_000;
-        let with = |trial: &Trial<'_>| {
-            let load = BurstThenIdle { burst_jitter_ns: jitter_ns, ..bursts() };
-            escape(&Trial { workload: load.into(), ..trial.clone() })
-        };
-        by_jitter.push(ByJitter { jitter_ns, kept: with(&kept)?, timer: with(&timer)? });
-    }
     let table = machine.table()?;
     let timer_ns = |disabled| {
         let delay_ns = auto_promotion_delay_ns(&table, disabled, lite);
@@ -196,13 +137,23 @@ pub fn run(shelf: &Shelf<'_>) -> Result<Findings, StudyError> {
     Ok(Findings {
         hardware: timer.hardware.clone(),
         bursts: bursts(),
-        stopped: escape(&stopped)?,
-        kept: escape(&kept)?,
-        timer: escape(&timer)?,
-        to_stop2: escape(&to_stop2)?,
-        siblings: [siblings(1)?, siblings(2)?, siblings(3)?],
-        by_governor,
-        by_jitter,
+        stopped: escape(&stopped, bursts())?,
+        kept: escape(&kept, bursts())?,
+        timer: escape(&timer, bursts())?,
+        to_stop2: escape(&to_stop2, bursts())?,
+        stopped_siblings: siblings(&stopped)?,
+        kept_siblings: siblings(&kept)?,
+        timer_siblings: siblings(&timer)?,
+        by_governor_and_gap_ns: sweep(GOVERNORS, |governor| {
+            let trial = trial(shelf, &machine, governor);
+            sweep([16_000, 13_000, 20_000], |burst_gap_ns| {
+                escape(&trial, BurstThenIdle { burst_gap_ns, ..bursts() })
+            })
+        })?,
+        by_jitter_ns: sweep([0, 5_000, 20_000, 50_000, 100_000, 200_000], |burst_jitter_ns| {
+            let bursts = BurstThenIdle { burst_jitter_ns, ..bursts() };
+            Ok(KeptOrTimer { kept: escape(&kept, bursts.clone())?, timer: escape(&timer, bursts)? })
+        })?,
         timer_ns: timer_ns(DisabledMask::NONE)?,
         timer_to_stop2_ns: timer_ns(to_stop2.disabled)?,
         promotion_cost_ns: table.get(lite).exit_latency_ns + timer.hardware.irq_entry_ns,

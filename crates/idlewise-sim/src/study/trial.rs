@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use idlewise_core::{Context, Decision, Device, DisabledMask, Governor, Outcome, StateIndex};
 use idlewise_machine::bundled;
 
-use super::StudyError;
+use super::{Result, StudyError};
 use crate::simulate::{Hardware, Quantiles, Report, Setup, simulate_replicates};
 use crate::workload::Workload;
 use crate::{Bound, IntoBox, Machine};
@@ -21,7 +21,7 @@ pub struct Shelf<'a> {
 pub type GovernorById<'a> = dyn Fn(&str, u32) -> Option<Box<dyn Governor>> + Sync + 'a;
 
 impl Shelf<'_> {
-    pub(super) fn machine(&self, id: &str) -> Result<Machine, StudyError> {
+    pub(super) fn machine(&self, id: &str) -> Result<Machine> {
         bundled(id).ok_or_else(|| StudyError::NoMachine(id.to_owned()))
     }
 }
@@ -72,13 +72,13 @@ impl<'a> Trial<'a> {
     }
 
     /// All replicates added up.
-    pub(super) fn run(&self) -> Result<Report, StudyError> {
+    pub(super) fn run(&self) -> Result<Report> {
         let mut sum = Report::default();
         self.runs()?.iter().for_each(|report| sum.merge(report));
         Ok(sum)
     }
 
-    pub(super) fn runs(&self) -> Result<Vec<Report>, StudyError> {
+    pub(super) fn runs(&self) -> Result<Vec<Report>> {
         let period_ns = idlewise_core::tick_period_ns(self.hardware.hz as u32);
         let rule = Bound::parse(self.governor).map(|bound| bound.on(self.machine)).transpose()?;
         let make = || -> Option<Box<dyn Governor>> {
