@@ -1,5 +1,4 @@
-//! Input files: an idle log, a recording, either of them compressed, or by default the bundled
-//! logs.
+//! Input: an idle log or a recording, compressed or not, or by default the bundled logs.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};

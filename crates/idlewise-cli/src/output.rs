@@ -9,8 +9,7 @@ use idlewise_trace::{OutputFile, OutputOptions};
 use crate::error::Failure;
 use crate::screen::{self, Screen, say};
 
-/// Starts a file. The command's `inputs` are never replaced. With `force`, any other regular file
-/// is.
+/// Starts a file. With `force`, it replaces any regular file except the command's `inputs`.
 ///
 /// # Errors
 /// Fails if there is a file that must not be replaced, or if the folder cannot be written to.

@@ -1,5 +1,4 @@
-//! The options that `replay` and `diff` share: what to replay, on which machines, and how to print
-//! it.
+//! The common options of `replay` and `diff`: what to replay, on which machines, how to print it.
 
 use std::path::PathBuf;
 

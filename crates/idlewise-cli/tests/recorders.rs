@@ -2,10 +2,9 @@
 //! same gaps. The other two record all events, whereas ours lets the kernel filter out unneeded
 //! ones, so this also shows that the filters lose nothing.
 //!
-//! The recorders take the time of an event one after the other, and the first event after a sleep
-//! meets cold caches, so their times can be microseconds apart. Each gap is therefore compared with
-//! the times at which its recorder saw the events that bound it, as the tools themselves print
-//! them.
+//! The recorders take an event's time one after the other, and the first event after a sleep meets
+//! cold caches, so their times can be microseconds apart. Each gap is therefore compared with the
+//! times at which its recorder saw the events that bound it, as the tools print them.
 //!
 //! The test has a program of its own, so that no other test keeps the CPUs busy. If they are busy
 //! all the same, or if tracing is not permitted, it says so. It checks only CPU 0, because some

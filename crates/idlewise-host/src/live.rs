@@ -1,5 +1,4 @@
-//! Counts of idle entries from sysfs, for a live summary. This costs a few small reads a second and
-//! decodes nothing.
+//! Counts of idle entries from sysfs, for a live summary. It costs a few small reads a second.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

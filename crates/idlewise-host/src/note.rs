@@ -11,8 +11,7 @@ use idlewise_trace::{Doubt, Driver, MachineNote, NOTE_VERSION, NotedTable};
 use crate::Root;
 use crate::cpuidle;
 
-/// The value of `/dev/cpu_dma_latency` without any request (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`,
-/// 2000 s).
+/// `/dev/cpu_dma_latency` without any request (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`, 2000 s).
 const UNLIMITED_US: i32 = 2_000_000_000;
 /// Far more than a kernel configuration needs, which is a quarter of a megabyte.
 const CONFIG_BYTE_COUNT_MAX: u64 = 16 << 20;

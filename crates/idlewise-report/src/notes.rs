@@ -42,8 +42,7 @@ pub struct CountedDoubt {
     pub count: u64,
 }
 
-/// Bases and doubts of a result. Duplicates are merged, so every part of a computation may add its
-/// own.
+/// Bases and doubts of a result. Duplicates are merged, so all parts of a computation may add some.
 ///
 /// ```
 /// use idlewise_report::Notes;

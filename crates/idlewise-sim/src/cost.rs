@@ -60,8 +60,8 @@ impl CostModel {
         self.transitions_uj[index]
     }
 
-    /// The price of latency that counts as 1: the power of a polling CPU, or of a running one if no
-    /// state polls.
+    /// The price of latency that counts as 1: the power of polling, or of running if no state
+    /// polls.
     pub fn full_price_mw(&self) -> f64 {
         if self.states.get(0).is_polling { self.powers_mw[0] } else { self.running_mw }
     }

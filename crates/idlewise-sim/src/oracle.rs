@@ -44,8 +44,7 @@ impl Oracle {
         }
         let mut segments: Vec<(u64, StateIndex)> = Vec::new();
         let mut from_ns = 0;
-        // Walk along the envelope: the state after the current one is the one whose line is crossed
-        // first.
+        // Walk along the envelope: the next state is the one whose line is crossed first.
         let mut current = cheapest_at(costs, lambda_mw, &allowed, 0);
         loop {
             segments.push((from_ns, current));

@@ -123,8 +123,7 @@ proptest! {
         let diff = compared(governor(&first), governor(&second), &setting, lambda_mw, &gaps);
         assert_adds_up(&diff, &costs, &states, lambda_mw);
 
-        // The tallies equal those of plain replays, the most expensive gaps those of a naive
-        // search.
+        // The tallies are those of plain replays, the most expensive gaps those of a naive search.
         let mut lanes = [first.clone(), second.clone()].map(|g| GovernorLane::new(g, setting));
         let [a_uj, b_uj] = [0, 1].map(|i| naive_costs_uj(&mut lanes[i], &costs, lambda_mw, &gaps));
         prop_assert_eq!(lanes[0].tally(), &diff.a);

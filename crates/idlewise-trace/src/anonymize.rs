@@ -22,8 +22,7 @@ pub enum Field {
     Kernel,
     /// The CPU's model name.
     CpuModel,
-    /// Everything in the machine description except its idle states: id, title, model, topology,
-    /// sources.
+    /// The machine description without its idle states: id, title, model, topology, sources.
     Machine,
     /// The time of the recording.
     Time,

@@ -144,8 +144,7 @@ pub struct CpuSummary {
     pub gap_count: u64,
     /// Idle entries seen, including those joined into one gap.
     pub idle_entry_count: u64,
-    /// Stays that the tick or a timeout of the idle state ended, and that were joined to the next
-    /// one.
+    /// Stays that were joined to the next one, ended by the tick or a timeout of the idle state.
     pub joined_wake_count: u64,
     /// Events lost before or within the recording.
     pub lost_event_count: u64,
@@ -418,8 +417,7 @@ impl<S: GapSink> GapBuilder<S> {
         Ok(())
     }
 
-    /// A CPU goes idle. The gap continues if only policy ended the last stay, otherwise a new one
-    /// begins.
+    /// A CPU goes idle. If only policy ended the last stay, the gap continues.
     fn enter_idle(&mut self, id: u16, at_ns: i64, state: u32) -> Result<(), S::Error> {
         self.check_state(id, at_ns, state);
         let held_max = self.cpus.held_max;
@@ -585,8 +583,7 @@ impl<S: GapSink> GapBuilder<S> {
             }
             _ => expires_at_ns,
         };
-        // A timer can fire early, within its slack, together with an earlier one. It did not cause
-        // the interrupt.
+        // Within its slack a timer can fire with an earlier one. It did not cause the interrupt.
         let signs = &mut cpu.signs;
         let earliest_ns = signs.timer_at_ns.unwrap_or(i64::MAX).min(expires_at_ns.min(at_ns));
         signs.timer_at_ns = Some(earliest_ns);
@@ -594,8 +591,7 @@ impl<S: GapSink> GapBuilder<S> {
 }
 
 impl Cpus {
-    /// Returns the record of a CPU that has an event. A new CPU lowers the number of gaps each may
-    /// hold.
+    /// The record of a CPU that has an event. A new CPU lowers the number of gaps each may hold.
     fn seen(&mut self, id: u16, at_ns: i64) -> &mut Cpu {
         let index = usize::from(id);
         if self.by_id.len() <= index {

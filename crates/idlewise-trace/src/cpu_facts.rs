@@ -34,8 +34,7 @@ impl CpuFacts {
         facts
     }
 
-    /// How many states a log can record for a CPU: those that both the CPU and the log's machine
-    /// have.
+    /// How many states a log can record for a CPU: those that it and the log's machine have.
     pub(crate) fn state_count(&self, cpu: u16) -> usize {
         match (self.exit_latencies_ns.len(), self.exit_latencies_ns(cpu).len()) {
             (0, _) | (_, 0) => STATE_COUNT_MAX,

@@ -223,8 +223,7 @@ impl From<Doubt> for String {
     }
 }
 
-/// Returns the parts of a text that fill the placeholders of a template, or `None` if it does not
-/// fit.
+/// Returns what fills a template's placeholders in a text; `None` if the text does not fit.
 fn holes<'t>(template: &str, text: &'t str) -> Option<Vec<&'t str>> {
     let mut parts = template.split('{');
     let mut rest = text.strip_prefix(parts.next()?)?;

@@ -151,8 +151,7 @@ impl Tracepoints {
     /// `powerpc:doorbell_entry`: IPIs within a core.
     pub const POWER_DOORBELL: Self = Self(1 << 20);
     /// Not a tracepoint. It marks a set from a trace that does not list what was recorded, so the
-    /// set has only the kinds that occur. A missing kind may have been recorded without ever
-    /// occurring.
+    /// set has only the kinds that occur. Others may have been recorded without ever occurring.
     pub const ONLY_SEEN: Self = Self(1 << 31);
 
     /// All tracepoints that the gap builder needs of an x86 kernel.

@@ -3,16 +3,15 @@
 use std::fmt;
 
 /// The time from when a CPU went idle until the first event that would have ended the idle period
-/// whatever the governor had done. A wake-up by the scheduler tick alone is inside a gap, not its
-/// end.
+/// whatever the governor had done. Wake-ups by the tick alone are inside a gap, not its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdleGap {
     /// The CPU.
     pub cpu: u16,
     /// When the CPU went idle, on the trace's clock.
     pub start_ns: i64,
-    /// From the start to the wake event: a timer's expiry or an interrupt's arrival. The exit path
-    /// is not included.
+    /// From the start to the wake event, a timer's expiry or an interrupt's arrival, without the
+    /// exit.
     pub gap_ns: u64,
     /// From the start to the next timer that was armed at that moment, not counting the tick.
     /// `None` if no timer was known.
@@ -98,8 +97,7 @@ impl WakeReason {
         }
     }
 
-    /// Returns the index of the reason with that name in [`WakeReason::ALL`], or -1 if there is
-    /// none.
+    /// The index of the reason with that name in [`WakeReason::ALL`], or -1 if there is none.
     pub(crate) fn number_of(name: &[u8]) -> i32 {
         let place = Self::ALL.iter().position(|reason| reason.name().as_bytes() == name);
         place.map_or(-1, |place| place as i32)

@@ -276,8 +276,7 @@ fn partial_files() -> MutexGuard<'static, Vec<PathBuf>> {
     PARTIAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes all named partial files and calls `end`, which ends the process. No new ones can appear
-/// meanwhile.
+/// Removes all named partial files and calls `end`, which ends the process. No new ones appear.
 pub fn end_without_partial_files(end: impl FnOnce()) {
     let partial = partial_files();
     for path in &*partial {

@@ -187,8 +187,7 @@ impl Simulate {
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    /// The log of `--trace` and the Perfetto trace beside it. With a pipe or a device there is no
-    /// trace.
+    /// The log of `--trace` and the Perfetto trace beside it, if it is not a pipe or a device.
     fn outputs(&self, path: &Path) -> Result<(LogWriter, Option<OutputFile>), Failure> {
         let inputs =
             [&self.machine, &self.workload].map(|name| name.as_deref().unwrap_or_default());

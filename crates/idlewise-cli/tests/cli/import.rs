@@ -349,8 +349,7 @@ fn output_is_the_same_each_time() {
     assert_eq!(runs.len(), 1);
 }
 
-/// The text of each bundled text recording, and the number of CPU 0's idle entries, counted in its
-/// lines.
+/// Each bundled text recording, and the number of CPU 0's idle entries, counted in its lines.
 fn texts() -> [(String, usize); 2] {
     ["k-pingpong-v7.trace-cmd-report", "l-pingpong.tracefs"].map(|name| {
         let packed = fs::File::open(root().join(format!("traces/{name}.txt.xz"))).unwrap();

@@ -1,6 +1,5 @@
 //! `idlewise measure ipi` and `measure timer`, on a machine made of files. Two pipes replace the
-//! kernel module, so that the test decides when a request is answered. `kernel/tests` runs the real
-//! one.
+//! kernel module, so that the test decides when to answer. `kernel/tests` runs the real one.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};

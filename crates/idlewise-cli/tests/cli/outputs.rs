@@ -1,6 +1,5 @@
 //! What may be at the path where a command writes a file. Only regular files are replaced, pipes
-//! and devices receive the bytes, and everything else is left alone. Covers all commands that
-//! write.
+//! and devices receive the bytes, and everything else is left alone. Covers all commands.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,5 +1,4 @@
-//! Reads any text as samples of idlewise_bench. The result is a one-line error, or samples that are
-//! in the text.
+//! Reads any text as samples of idlewise_bench: a one-line error, or samples that are in the text.
 #![no_main]
 
 use idlewise_host::ipi::Samples;

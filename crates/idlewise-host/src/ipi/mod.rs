@@ -74,8 +74,7 @@ pub trait Watch {
     fn wakes(&self, count: u64);
     /// Returns whether to stop now. Called several times a second.
     fn is_stopped(&self) -> bool;
-    /// Reports that the idle states could not be restored during a panic, which cannot be returned
-    /// as an error.
+    /// Reports that idle states could not be restored during a panic, which no error can report.
     fn warn(&self, message: &str);
 }
 

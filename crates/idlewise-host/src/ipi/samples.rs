@@ -18,8 +18,7 @@ pub struct Sample {
     /// From just before a call was sent to the target's first instruction after its idle state.
     pub wake_cycles: u64,
     /// From just before it was sent to the call's first instruction on the target. A store ends the
-    /// state before the idle loop ends, and the call comes after that; with an interrupt it comes
-    /// at once.
+    /// state first and the call follows at the end of the idle loop; an interrupt makes it at once.
     pub call_cycles: u64,
     /// How long the sender took to send it.
     pub idle_cycles: u32,

@@ -159,8 +159,7 @@ impl TraceDat<'_> {
         head.0
     }
 
-    /// The text of `uname -srm`, plus the kernel's default host name, so that the machine's name is
-    /// not revealed.
+    /// The text of `uname -srm` with the kernel's default host name, to keep the machine's private.
     fn uname(&self) -> String {
         let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
         format!("Linux (none) {} {}", word(&self.note.kernel), word(&self.note.arch))

@@ -1,5 +1,4 @@
-//! Reads any bytes as a decision log and as a file of tables. The result is valid, or a one-line
-//! error.
+//! Reads any bytes as a decision log and as a file of tables: a valid result or a one-line error.
 #![no_main]
 
 use idlewise_core::{IdleState, StateTable, TimerOnly};

@@ -7,8 +7,7 @@ use idlewise_core::{StateIndex, StateTable};
 
 use super::DecisionLogError;
 
-/// The longest line. A decision has some twenty numbers. In a device or a sparse file, a line might
-/// never end.
+/// The longest line. A decision has some twenty numbers; in a device a line might never end.
 const LINE_BYTE_COUNT_MAX: usize = 1 << 16;
 
 /// A file whose lines are short enough to hold. A line break within quotes does not end a line.

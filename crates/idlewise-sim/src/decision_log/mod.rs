@@ -90,8 +90,7 @@ impl DecisionAnswer {
     }
 }
 
-/// Replays a log through `governor`, which must be new, line by line. Memory does not grow with the
-/// log.
+/// Replays a log line by line through a new `governor`. Memory does not grow with the log.
 ///
 /// # Errors
 /// Returns the first error in the log and its location. A mismatch is a result, not an error.

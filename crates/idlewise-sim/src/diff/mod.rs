@@ -46,8 +46,7 @@ impl Expense {
     }
 }
 
-/// A group of gaps. Expenses are sums over the gaps that differ; in the others both governors spend
-/// the same.
+/// A group of gaps. Expenses are sums over the gaps that differ; in the others they are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GroupTally {
     /// The number of gaps.

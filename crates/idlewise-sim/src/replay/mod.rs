@@ -70,8 +70,7 @@ pub trait ObservedLane<O>: Lane {
     fn observer_mut(&mut self) -> &mut O;
 }
 
-/// Observes the replay of each gap: to compare it with the recording or another governor, or to
-/// write a new log.
+/// Observes the replay of each gap, to compare it with another course, or to write a new log.
 pub trait Observer: Send {
     /// Called for each stay of a gap, before [`Observer::gap`].
     #[inline]
@@ -134,8 +133,7 @@ pub struct ReplayedStay {
 }
 
 impl ReplayedStay {
-    /// Returns how long the exit latency delayed the gap's wake event; `None` if the stay ended
-    /// before it.
+    /// How long the exit latency delayed the gap's wake event; `None` if the stay ended before it.
     pub fn delay_ns(&self) -> Option<u64> {
         (self.end == StayEnd::Event).then_some(self.exit_latency_ns)
     }

@@ -47,90 +47,90 @@ pub enum Op {
         /// How long the function runs.
         work_ns: u64,
     },
-    /// Have a device interrupt a CPU later on.
+    /// Let a device interrupt a CPU later.
     Device {
         /// How much later.
         delay_ns: u64,
-        /// The CPU that the interrupt goes to.
+        /// The CPU to interrupt.
         cpu: usize,
-        /// What comes with it.
+        /// The interrupt's effects.
         irq: Irq,
     },
-    /// Idle exactly as recorded: from now on until the gap's end.
+    /// Idle exactly as recorded, from now until the gap's end.
     Gap(Box<IdleGap>),
-    /// Be gone.
+    /// End the task.
     Exit,
 }
 
-/// What a device's interrupt brings.
+/// The effects of a device interrupt.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Irq {
-    /// What handler and softirq take, entry excluded.
+    /// How long the handler and softirq run, without the interrupt's entry.
     pub work_ns: u64,
-    /// Who gets a message.
+    /// The task that receives a message.
     pub to: Option<TaskId>,
-    /// That message.
+    /// The message.
     pub stamp_ns: u64,
 }
 
-/// What a task sees when it is asked for its next step.
+/// What a task sees when it is asked for its next operation.
 pub struct View<'a> {
-    /// The time.
+    /// The current time.
     pub now_ns: u64,
     /// The message that [`Op::Wait`] waited for.
     pub message: Option<u64>,
-    /// What the last [`Op::Send`] or [`Op::Call`] cost the sender.
+    /// What the last [`Op::Send`] or [`Op::Call`] cost the task.
     pub sender_cost_ns: u64,
-    /// How many messages wait in the mailbox.
+    /// The number of messages in the mailbox.
     pub waiting_count: usize,
     /// The run's random numbers.
     pub rng: &'a mut Rng,
-    /// Where latencies and counts are noted.
+    /// Records latencies and counts.
     pub metrics: &'a mut Metrics,
 }
 
 /// A task's program.
 pub trait Program: Send {
-    /// The next step. It is asked again when that is done.
+    /// Returns the next operation. Called again when that is complete.
     fn next(&mut self, view: &mut View<'_>) -> Op;
 }
 
-/// What a source does.
+/// What a source does when it fires.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fired {
-    /// Which CPU it interrupts, and with what.
+    /// The CPU that it interrupts, and the interrupt's effects.
     pub irq: Option<(usize, Irq)>,
-    /// When it acts again.
+    /// When it fires next.
     pub next_at_ns: Option<u64>,
 }
 
-/// Something outside the CPUs that acts on its own.
+/// Something outside the CPUs that acts by itself.
 pub trait EventSource: Send {
-    /// Acts.
+    /// Called when the source fires.
     fn fire(&mut self, now_ns: u64, rng: &mut Rng, metrics: &mut Metrics) -> Fired;
 }
 
-/// A task before it runs.
+/// A task to be started.
 pub struct Spawn {
-    /// What it does.
+    /// Its program.
     pub program: Box<dyn Program>,
-    /// Where it begins.
+    /// The CPU where it starts.
     pub cpu: usize,
-    /// Whether it stays there; else a wake-up may move it to an idle CPU of the package.
+    /// Whether it stays there. Otherwise a wake-up may move it to an idle CPU of the package.
     pub is_pinned: bool,
-    /// Whether it plays recorded gaps: then it is not a task in the kernel's sense, and the gaps say
-    /// when one ran.
+    /// Whether it plays recorded gaps. If so it is not a task in the kernel's sense, and the gaps
+    /// say when a task ran.
     pub is_recorded: bool,
 }
 
 impl Spawn {
-    /// A task that stays on its CPU.
+    /// Makes a task that stays on its CPU.
     pub fn pinned(cpu: usize, program: impl Program + 'static) -> Self {
         Spawn { program: Box::new(program), cpu, is_pinned: true, is_recorded: false }
     }
 }
 
-/// Draws from the exponential distribution.
+/// Draws a random span from the exponential distribution.
 pub fn exponential_ns(mean_ns: f64, rng: &mut Rng) -> u64 {
     // 1 - f64() is in (0, 1], so the logarithm is finite.
     (-(1.0 - rng.f64()).ln() * mean_ns).round() as u64

@@ -13,12 +13,12 @@ use crate::idle_loop::StayEnd;
 pub(super) struct Timer {
     pub(super) soft_at_ns: u64,
     pub(super) hard_at_ns: u64,
-    /// The kernel's own timer has none, and comes again.
+    /// `None` for the kernel's own timer, which repeats.
     pub(super) task: Option<TaskId>,
 }
 
 impl Simulation<'_> {
-    /// Has the tick come at the next line of the grid.
+    /// Schedules the tick for the next boundary of the grid.
     pub(super) fn arm_tick(&mut self, cpu: usize) {
         let (now_ns, period_ns) = (self.now_ns, self.period_ns);
         let this = &mut self.cpus[cpu];
@@ -35,7 +35,7 @@ impl Simulation<'_> {
         let this = &self.cpus[cpu];
         let is_recorded = this.current.is_some_and(|task| self.tasks[task].is_recorded);
         match this.mode {
-            // The next one is armed when this one's work is done.
+            // The next tick is scheduled when this one's work is done.
             Mode::Idle(_) => self.leave_idle(cpu, StayEnd::Tick, WakeReason::Unknown),
             Mode::Running if this.gap.is_none() && !is_recorded => {
                 let work_ns = self.hardware.tick_work_ns;

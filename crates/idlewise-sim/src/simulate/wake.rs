@@ -1,4 +1,4 @@
-//! Messages, wake-ups, and what it takes to have another CPU look.
+//! Messages, wake-ups, and how one CPU gets another's attention.
 
 use idlewise_core::Ring;
 use idlewise_trace::WakeReason;
@@ -8,17 +8,17 @@ use super::task::TaskId;
 use super::work::{Effect, Pending};
 use super::{Event, Simulation, TaskState};
 
-/// Which queue of the other CPU got an entry.
+/// The kind of queue on the other CPU that received an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// A task to run.
+    /// The run queue.
     Task,
-    /// A function to call.
+    /// The queue of functions to call.
     Call,
 }
 
 impl Simulation<'_> {
-    /// Puts a message into a mailbox and wakes who waits for it; what that costs the sender.
+    /// Puts a message into a mailbox and wakes its receiver. Returns the sender's cost.
     pub(super) fn send(&mut self, from: usize, to: TaskId, stamp_ns: u64) -> u64 {
         self.report.tasks.sent_count += 1;
         self.tasks[to].mailbox.push_back(stamp_ns);
@@ -30,22 +30,22 @@ impl Simulation<'_> {
         0
     }
 
-    /// Puts a task into a run queue, from CPU `from`; what that costs there.
+    /// Adds a task to a run queue, from CPU `from`. Returns the cost on that CPU.
     pub(super) fn make_runnable(&mut self, from: usize, id: TaskId) -> u64 {
         let target = self.choose_cpu(id);
         let task = &mut self.tasks[id];
         task.state = TaskState::Runnable;
         task.cpu = target;
         self.cpus[target].run_queue.push_back(id);
-        // A busy CPU finds it by itself.
+        // A busy CPU finds the task by itself.
         if target == from || matches!(self.cpus[target].mode, Mode::Running) {
             return 0;
         }
         self.ask(from, target, Purpose::Task)
     }
 
-    /// Where a woken task runs: where it ran, if it must or if that CPU idles; else on an idle CPU
-    /// of the package, the nearest above; else where it ran.
+    /// The CPU for a woken task: its last CPU if it is pinned or that CPU is idle, otherwise the
+    /// next idle CPU of the package, otherwise its last CPU.
     fn choose_cpu(&self, id: TaskId) -> usize {
         let task = &self.tasks[id];
         let home = task.cpu;
@@ -62,7 +62,7 @@ impl Simulation<'_> {
         above.or_else(|| self.first_idle(first, home)).unwrap_or(home)
     }
 
-    /// The first CPU of a range that idles and that nobody has given a task yet.
+    /// The first idle CPU of a range that has not been given a task yet.
     fn first_idle(&self, begin: usize, end: usize) -> Option<usize> {
         let mut cpu = begin;
         while cpu < end {
@@ -80,7 +80,7 @@ impl Simulation<'_> {
         None
     }
 
-    /// Queues a function for another CPU; what that costs the sender.
+    /// Queues a function for another CPU. Returns the sender's cost.
     pub(super) fn call(&mut self, from: usize, target: usize, work_ns: u64) -> u64 {
         if target == from {
             return work_ns;
@@ -146,7 +146,7 @@ impl Simulation<'_> {
         self.interrupt(cpu, pending, reason);
     }
 
-    /// The monitored line changed. A CPU that left its state meanwhile looks at its queues anyway.
+    /// The monitored line was written. A CPU that already left its state checks its queues anyway.
     pub(super) fn see_store(&mut self, cpu: usize) {
         if !matches!(self.cpus[cpu].mode, Mode::Running) {
             self.notice(cpu, WakeReason::Resched);

@@ -1,4 +1,4 @@
-//! What a CPU runs: interrupts first, then functions that others asked for, then tasks in turn.
+//! What a CPU runs: interrupts first, then functions that other CPUs called, then tasks in turn.
 
 use idlewise_trace::WakeReason;
 
@@ -6,14 +6,14 @@ use super::task::{Irq, Op, TaskId, View};
 use super::timers::Timer;
 use super::{Event, Mode, Simulation, TaskState};
 
-/// An interrupt, or something done like one, that waits for its turn.
+/// A pending interrupt, or work that is done in the same way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     pub work_ns: u64,
     pub effect: Effect,
 }
 
-/// What an interrupt does at its end.
+/// What happens at the end of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Nothing,
@@ -24,7 +24,7 @@ pub(super) enum Effect {
     Timers,
     Ipi,
     Tick,
-    /// The tick's work within a gap: nothing else runs.
+    /// The tick's work within a gap. Nothing else runs then.
     TickInGap,
     /// A moment that must pass within a gap.
     Pause,
@@ -32,21 +32,21 @@ pub(super) enum Effect {
     Recorded,
 }
 
-/// A piece of work under way.
+/// Work in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
-    /// What is left at nominal speed, as of `started_ns`.
+    /// The remaining work at nominal speed, as of `started_ns`.
     pub(super) left_ns: u64,
-    /// Be busy until then instead.
+    /// If set, the CPU is busy until then instead.
     pub(super) until_ns: Option<u64>,
     pub(super) started_ns: u64,
     pub(super) rate: f64,
-    /// An interrupt's effect; none for a task's own work.
+    /// An interrupt's effect; `None` for a task's own work.
     pub(super) effect: Option<Effect>,
 }
 
 impl Simulation<'_> {
-    /// Does what is next on a running CPU, until something takes time or it goes idle.
+    /// Runs what is next on a CPU, until something takes time or the CPU goes idle.
     pub(super) fn proceed(&mut self, cpu: usize) {
         loop {
             if !self.step_once() || self.cpus[cpu].segment.is_some() {
@@ -56,7 +56,7 @@ impl Simulation<'_> {
             if let Some(pending) = this.irqs.pop_front() {
                 self.begin_irq(cpu, pending);
             } else if !this.calls.is_empty() && !this.call_ipi_pending {
-                // Woken by a store: the idle loop looks at the queue itself.
+                // It was woken by a store, so the idle loop checks the queue itself.
                 self.end_gap_if_open(cpu);
                 let work_ns = self.drain_calls(cpu);
                 self.begin(cpu, work_ns, None, Some(Effect::Nothing));
@@ -120,7 +120,7 @@ impl Simulation<'_> {
         work_ns
     }
 
-    /// Starts a piece of work; one that takes no time is done at once.
+    /// Starts a piece of work. Work that takes no time is completed at once.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -183,7 +183,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// More interrupt work, before anything else.
+    /// Adds interrupt work, to be done before anything else.
     pub(super) fn add_overhead(&mut self, cpu: usize, work_ns: u64) {
         if work_ns > 0 {
             let pending = Pending { work_ns, effect: Effect::Nothing };
@@ -191,7 +191,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Queues an interrupt and has the CPU turn to it.
+    /// Queues an interrupt and makes the CPU handle it.
     pub(super) fn interrupt(&mut self, cpu: usize, pending: Pending, reason: WakeReason) {
         self.cpus[cpu].irqs.push_back(pending);
         self.bound_queue("interrupts", self.cpus[cpu].irqs.len(), super::PENDING_IRQ_MAX);
@@ -221,7 +221,7 @@ impl Simulation<'_> {
         (self.irqs.len() - 1) as u32
     }
 
-    /// Takes a task's work off the CPU; an interrupt's goes on.
+    /// Takes a task's work off the CPU. An interrupt's work continues.
     pub(super) fn suspend_task(&mut self, cpu: usize) {
         let now_ns = self.now_ns;
         let this = &mut self.cpus[cpu];
@@ -231,7 +231,7 @@ impl Simulation<'_> {
         this.suspended = Some(Segment { left_ns: left_ns(&segment, now_ns), ..segment });
     }
 
-    /// The speed of a CPU changed: what is under way takes its remainder at the new one.
+    /// The CPU's speed changed. The remaining work continues at the new speed.
     pub(super) fn change_rate(&mut self, cpu: usize) {
         let rate = self.rate(cpu);
         let now_ns = self.now_ns;
@@ -251,7 +251,7 @@ impl Simulation<'_> {
 
     pub(super) fn take_turns(&mut self, cpu: usize) {
         let this = &mut self.cpus[cpu];
-        // A task between two pieces of work can't be told from one that is about to block.
+        // A task between two pieces of work looks the same as one that is about to block.
         if this.suspended.is_none() || this.run_queue.is_empty() {
             return;
         }
@@ -260,7 +260,7 @@ impl Simulation<'_> {
         self.tasks[task].suspended = this.suspended.take();
     }
 
-    /// One step of the running task.
+    /// Executes one operation of the running task.
     pub(super) fn step(&mut self, cpu: usize, id: TaskId) {
         let task = &mut self.tasks[id];
         let op = match task.retried.take() {
@@ -359,7 +359,7 @@ impl Simulation<'_> {
     }
 }
 
-/// What is left of a piece of work.
+/// The remaining work of a segment.
 fn left_ns(segment: &Segment, now_ns: u64) -> u64 {
     let elapsed_ns = now_ns - segment.started_ns;
     let done_ns = match segment.rate {

@@ -6,8 +6,8 @@ use crate::simulate::parameter::{SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, View, exponential_ns};
 
 parameters! {
-    /// One CPU has every other CPU run a function, in turn, without waiting; the others idle or,
-    /// for a share of the time, are busy. `sender_ns` is what a call costs the caller.
+    /// One CPU calls a function on each other CPU in turn, without waiting. The others are idle or,
+    /// for a share of the time, busy. `sender_ns` is the caller's cost of a call.
     pub struct AsyncCalls {
         interval_ns: u64 = 200_000, SPAN_NS, "time between two rounds";
         call_work_ns: u64 = 500, SPAN_NS, "what the function takes";
@@ -41,12 +41,12 @@ impl Program for Caller {
     }
 }
 
-/// Busy for a while, idle for a while.
+/// Alternates between busy and idle periods.
 struct Alternating {
     busy_ns: f64,
     idle_ns: f64,
     is_busy: bool,
-    /// Its own, so that its times don't depend on what calls cost.
+    /// Its own generator, so that its times do not depend on the cost of calls.
     rng: Option<Rng>,
 }
 
@@ -62,7 +62,7 @@ impl Program for Alternating {
     }
 }
 
-/// Mean time between two changes of a partly busy CPU.
+/// The mean time between two changes of a partly busy CPU.
 const ALTERNATION_NS: f64 = 1_000_000.0;
 
 impl AsyncCalls {

@@ -1,4 +1,4 @@
-//! `burst-then-idle`: what no history predicts.
+//! `burst-then-idle`: idle periods that no history predicts.
 
 use fastrand::Rng;
 
@@ -9,10 +9,10 @@ use crate::simulate::{
 };
 
 parameters! {
-    /// Many interrupts in a row, each waking the task for a moment; then nothing for long. What the
-    /// governor learnt from the burst is wrong for what follows. `deeper_after_ns` is how long a CPU
-    /// takes to get out of the shallowest state that doesn't poll, `not_deeper_ns` how long it was
-    /// there if it never got out.
+    /// Many interrupts in a row, each waking the task briefly, then a long pause. What the governor
+    /// learned from the burst is wrong for the pause. `deeper_after_ns` is how long a CPU takes to
+    /// leave the shallowest non-polling state for a deeper one, `not_deeper_ns` how long it was
+    /// there if it never went deeper.
     pub struct BurstThenIdle {
         burst_count: u64 = 16, 1..=1_000_000_000, "interrupts of a burst";
         burst_gap_ns: u64 = 10_000, SPAN_NS, "time between them";
@@ -56,7 +56,7 @@ impl EventSource for Bursts {
     }
 }
 
-/// Computes without end; each piece is noted as `computed_ns`.
+/// Computes forever. Each piece of work is recorded as `computed_ns`.
 struct Computing;
 
 const COMPUTING_NS: u64 = 100_000;

@@ -4,8 +4,9 @@ use crate::simulate::parameter::{CPUS, SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, TaskId, View};
 
 parameters! {
-    /// Two pinned tasks pass a byte to and fro. An operation is one way: the benchmark counts two
-    /// for each round. `one_way_ns` is from the wish to wake the other to its first instruction.
+    /// Two pinned tasks pass a byte back and forth. An operation is one way: the benchmark counts
+    /// two per round trip. `one_way_ns` is from the wake-up request to the other's first
+    /// instruction.
     pub struct ContextSwitch2 {
         first_cpu: u64 = 0, CPUS, "CPU of one task";
         second_cpu: u64 = 1, CPUS, "CPU of the other";

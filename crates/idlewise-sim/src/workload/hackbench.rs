@@ -4,7 +4,7 @@ use crate::simulate::parameter::{SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, TaskId, View};
 
 parameters! {
-    /// Groups of senders and receivers; each sender sends to every receiver of its group in turn,
+    /// Groups of senders and receivers. Each sender sends to every receiver of its group in turn,
     /// and waits while a receiver's buffer is full. An operation is a message received.
     pub struct Hackbench {
         group_count: u64 = 4, 0..=1_000, "groups (-g)";
@@ -28,7 +28,7 @@ impl Program for Sender {
     fn next(&mut self, view: &mut View<'_>) -> Op {
         self.is_ready = !self.is_ready;
         if self.is_ready {
-            // A little noise, or all groups would march in step.
+            // A little noise, otherwise all groups would run in step.
             return Op::Run { ns: self.work_ns + view.rng.u64(0..=self.work_ns / 8) };
         }
         let to = self.first_receiver + self.next;

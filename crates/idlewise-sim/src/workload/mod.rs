@@ -1,12 +1,12 @@
-//! What runs on the simulated machine: each workload a few small state machines with named numbers.
+//! What runs on the simulated machine: each workload is a few small state machines with parameters.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `mod.rs` | the list of workloads, and their TOML form |
-//! | `<name>.rs` | each workload, in a file of its own |
-//! | `recorded.rs` | the gaps of an idle log, which need a log and so are no row of the list |
+//! | `<name>.rs` | each workload, in its own file |
+//! | `recorded.rs` | the gaps of an idle log; it is not in the list because it needs a log |
 //!
-//! A file names its workload and sets any of its parameters, or of the hardware's:
+//! A file names its workload, and can set any parameter of the workload or the hardware:
 //!
 //! ```toml
 //! workload = "poisson"
@@ -36,14 +36,14 @@ pub use recorded::Recorded;
 pub struct WorkloadSpec {
     /// The name that users type.
     pub name: &'static str,
-    /// What it does, in one line.
+    /// A description in one line.
     pub meaning: &'static str,
     /// Its parameters.
     pub parameters: fn() -> Vec<ParameterInfo>,
     build: fn() -> Workload,
 }
 
-/// The list of workloads. A row has the file, its type, the name that users type, and what it does.
+/// Declares the list of workloads. Each row has the file, its type, its name, and what it does.
 macro_rules! workloads {
     ($($file:ident $Type:ident $name:literal $meaning:literal;)+) => {
         $(
@@ -74,7 +74,7 @@ macro_rules! workloads {
         },)+];
 
         impl Workload {
-            /// Its name.
+            /// Returns its name.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Workload::$Type(_) => $name,)+
@@ -82,7 +82,7 @@ macro_rules! workloads {
                 }
             }
 
-            /// The parameters' present values.
+            /// Returns the current values of its parameters.
             pub fn values(&self) -> Vec<(&'static str, String)> {
                 match self {
                     $(Workload::$Type(this) => this.values(),)+
@@ -97,7 +97,7 @@ macro_rules! workloads {
                 }
             }
 
-            /// Its tasks and sources on a machine of that shape.
+            /// Returns its tasks and sources on a machine with this shape.
             pub fn load(&self, shape: &Shape, hardware: &Hardware) -> Load {
                 match self {
                     $(Workload::$Type(this) => this.load(shape, hardware),)+
@@ -121,16 +121,16 @@ workloads! {
     nearly_idle NearlyIdle "nearly-idle" "rare timers on every CPU, and now and then a wake-up from another one";
 }
 
-/// Why a text is no workload.
+/// Why a text is not a workload.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
     /// Not TOML.
     #[error("{}{message}", at(line))]
     Syntax {
-        /// Where, counted from 1.
+        /// The line, counted from 1.
         line: Option<usize>,
-        /// What the parser says.
+        /// The parser's message.
         message: String,
     },
     /// `workload = "NAME"` is missing.
@@ -139,15 +139,15 @@ pub enum WorkloadError {
     /// No workload has that name.
     #[error("no workload '{}'; {}", name.escape_debug(), hint(nearest))]
     Unknown {
-        /// What was asked for.
+        /// The name in the file.
         name: String,
-        /// The name that is spelt most like it, if any is close.
+        /// The most similar name, if any is close.
         nearest: Option<&'static str>,
     },
-    /// A parameter.
+    /// A parameter is wrong.
     #[error("{}{error}", at(line))]
     Parameter {
-        /// Where, counted from 1.
+        /// The line, counted from 1.
         line: Option<usize>,
         /// What is wrong.
         error: ParameterError,
@@ -166,10 +166,10 @@ fn hint(nearest: &Option<&str>) -> String {
 }
 
 impl Workload {
-    /// The workload of that name, with its defaults.
+    /// Returns the workload with that name, with its defaults.
     ///
     /// # Errors
-    /// If there is none.
+    /// Fails if there is none.
     pub fn named(name: &str) -> Result<Self, WorkloadError> {
         let spec = WORKLOADS.iter().find(|spec| spec.name == name);
         spec.map(|spec| (spec.build)()).ok_or_else(|| WorkloadError::Unknown {
@@ -178,11 +178,11 @@ impl Workload {
         })
     }
 
-    /// Reads a workload from TOML, and changes `hardware` as it says.
+    /// Parses a workload from TOML, and sets the hardware parameters that it contains in
+    /// `hardware`.
     ///
     /// # Errors
-    /// A text that is not TOML, a workload or parameter that is not known, a value that does not
-    /// suit.
+    /// Fails if the text is not TOML, or if a workload, a parameter or a value is not valid.
     pub fn from_toml(text: &str, hardware: &mut Hardware) -> Result<Self, WorkloadError> {
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             let line_of = |offset: usize| 1 + text[..offset].matches('\n').count();
@@ -216,10 +216,10 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Sets a parameter of the workload or else of the hardware.
+    /// Sets a parameter of the workload or, if it has none with this name, of the hardware.
     ///
     /// # Errors
-    /// If neither has it, or the value does not suit.
+    /// Fails if neither has it, or if the value is not valid.
     pub fn set(
         &mut self,
         hardware: &mut Hardware,

@@ -1,4 +1,4 @@
-//! `nearly-idle`: next to nothing to do.
+//! `nearly-idle`: hardly anything to do.
 
 use fastrand::Rng;
 
@@ -6,8 +6,8 @@ use crate::simulate::parameter::{SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, View, exponential_ns};
 
 parameters! {
-    /// A system with next to nothing to do: on each CPU a task that wakes rarely, and sometimes
-    /// wakes the next CPU's.
+    /// A system with hardly anything to do: on each CPU a task wakes rarely, and sometimes wakes
+    /// the next CPU's task.
     pub struct NearlyIdle {
         interval_ns: u64 = 4_000_000, SPAN_NS, "mean time between two wake-ups of a CPU's own task";
         work_ns: u64 = 20_000, SPAN_NS, "mean of what it then does";
@@ -29,7 +29,7 @@ struct Rarely {
 
 impl Program for Rarely {
     fn next(&mut self, view: &mut View<'_>) -> Op {
-        // Numbers of its own: two machines that differ in nothing but a cost see the same load.
+        // Its own random numbers, so that machines that differ only in a cost get the same load.
         let rng = self.rng.get_or_insert_with(|| view.rng.fork());
         self.stage = (self.stage + 1) % 3;
         match self.stage {

@@ -1,4 +1,4 @@
-//! `poisson`: jobs by chance.
+//! `poisson`: jobs that arrive at random.
 
 use fastrand::Rng;
 
@@ -9,8 +9,8 @@ use crate::simulate::{
 };
 
 parameters! {
-    /// Jobs arrive at random as interrupts of CPU 0; its task serves them in order. `wait_ns` is
-    /// from arrival to the beginning of service, `latency_ns` to its end.
+    /// Jobs arrive at random as interrupts of CPU 0, whose task serves them in order. `wait_ns` is
+    /// the time from arrival to the beginning of service, `latency_ns` to its end.
     pub struct Poisson {
         interval_ns: u64 = 200_000, SPAN_NS, "mean time between arrivals";
         service_ns: u64 = 100_000, SPAN_NS, "mean service time";

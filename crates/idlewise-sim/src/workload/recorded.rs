@@ -1,4 +1,4 @@
-//! The gaps of an idle log, each CPU idling exactly when and as long as the recorded one did.
+//! The gaps of an idle log. Each CPU is idle exactly when and as long as the recorded one was.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use idlewise_trace::IdleGap;
 
 use crate::simulate::{Load, Op, Program, Spawn, View};
 
-/// Recorded gaps, rebased so that the first begins within the first tick.
+/// Recorded gaps, shifted so that the first begins within the first tick.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
     gaps: BTreeMap<u16, Vec<IdleGap>>,
 }
 
 impl Recorded {
-    /// From gaps sorted by CPU, then by time. Times are shifted by whole ticks of
+    /// Takes gaps sorted by CPU, then by time. Times are shifted by whole ticks of
     /// `tick_period_ns`, so that gaps keep their place on the tick grid.
     pub fn new(gaps: &[IdleGap], tick_period_ns: u32) -> Self {
         let period_ns = i64::from(tick_period_ns.max(1));
@@ -27,12 +27,12 @@ impl Recorded {
         Recorded { gaps: by_cpu }
     }
 
-    /// How many CPUs a machine needs for it.
+    /// Returns how many CPUs a machine needs to play the gaps.
     pub fn cpu_count(&self) -> usize {
         self.gaps.keys().next_back().map_or(0, |cpu| usize::from(*cpu) + 1)
     }
 
-    /// When the last gap ends.
+    /// Returns the end of the last gap.
     pub fn end_ns(&self) -> u64 {
         let lasts = self.gaps.values().filter_map(|gaps| gaps.last());
         lasts.map(|gap| gap.start_ns as u64 + gap.gap_ns).max().unwrap_or(0)
@@ -58,12 +58,12 @@ struct Player {
 impl Program for Player {
     fn next(&mut self, view: &mut View<'_>) -> Op {
         if let Some(gap) = self.next.take() {
-            // The machine may need longer than the recorded one did; then the gap begins late.
+            // If the machine takes longer than the recorded one did, the gap begins late.
             view.metrics.record("late_start_ns", view.now_ns.saturating_sub(gap.start_ns as u64));
             return Op::Gap(Box::new(gap));
         }
         self.next = self.gaps.next();
-        // After the last gap nobody knows: not idle.
+        // What happened after the last gap is unknown. The CPU stays busy.
         let at_ns = self.next.as_ref().map_or(u64::MAX / 2, |gap| gap.start_ns as u64);
         Op::RunUntil { at_ns }
     }

@@ -1,12 +1,12 @@
-//! `tcp-lat`: request and response, a closed loop over a wire.
+//! `tcp-lat`: requests and responses, a closed loop over a wire.
 
 use crate::simulate::parameter::{CPUS, SPAN_NS, parameters};
 use crate::simulate::{Hardware, Irq, Load, Op, Program, Shape, Spawn, TaskId, View};
 
 parameters! {
-    /// A client and a server on two CPUs of the simulated machine, as if on two hosts: each message
-    /// crosses a wire and arrives as an interrupt of a network card. `latency_ns` is half a round
-    /// trip, as qperf prints it.
+    /// A client and a server on two CPUs of the simulated machine, like on two hosts. Each message
+    /// crosses a wire and arrives as a network card's interrupt. `latency_ns` is half a round trip,
+    /// as qperf prints it.
     pub struct TcpLat {
         client_cpu: u64 = 0, CPUS, "CPU of the client";
         server_cpu: u64 = 2, CPUS, "CPU of the server";
@@ -27,7 +27,7 @@ struct Client {
     stage: u8,
 }
 
-/// How to reach the other end.
+/// How to reach the other side.
 #[derive(Clone, Copy)]
 struct Peer {
     task: TaskId,

@@ -1,11 +1,11 @@
-//! `third-cpu`: a third CPU comes while another wakes up.
+//! `third-cpu`: a third CPU interrupts another while that wakes up.
 
 use super::wakes::Sleeper;
 use crate::simulate::parameter::{SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, TaskId, View};
 
 parameters! {
-    /// CPU 0 wakes CPU 1's task; CPU 2 has CPU 1 run a function a little later, mostly while it
+    /// CPU 0 wakes CPU 1's task. CPU 2 calls a function on CPU 1 a little later, usually while it
     /// is still waking up.
     pub struct ThirdCpu {
         interval_ns: u64 = 2_000_000, SPAN_NS, "time between two wake-ups: long enough for deep idle";
@@ -37,7 +37,7 @@ impl Program for ThirdCaller {
     }
 }
 
-/// Wakes at whole multiples of the interval.
+/// Wakes the task at whole multiples of the interval.
 struct MetronomeWaker {
     to: TaskId,
     interval_ns: u64,

@@ -4,8 +4,8 @@ use crate::simulate::parameter::{CPUS, SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, TaskId, View};
 
 parameters! {
-    /// A busy CPU wakes a task on another one, again and again. `wake_ns` is from the wish to the
-    /// task's first instruction; the sender's part is in the IPI counts.
+    /// A busy CPU repeatedly wakes a task on another one. `wake_ns` is the time from the request to
+    /// the task's first instruction. The sender's cost is in the IPI counts.
     pub struct Wakes {
         waker_cpu: u64 = 0, CPUS, "CPU that wakes";
         sleeper_cpu: u64 = 1, CPUS, "CPU that is woken";
@@ -38,7 +38,7 @@ impl Program for Waker {
     }
 }
 
-/// Notes how long each message took, and works for a while.
+/// Records how long each message took, and works for a while.
 pub(super) struct Sleeper {
     pub work_ns: u64,
 }

@@ -1,6 +1,5 @@
-//! Writes rows as an Arrow IPC file, which pandas, Polars and DuckDB can read. Integers keep the
-//! log's widths and nulls stay nulls. The log's metadata is JSON in the schema's metadata, key
-//! `idlewise`.
+//! Writes rows as an Arrow IPC file, which pandas, Polars and DuckDB read. Integers keep their
+//! widths and nulls stay nulls. The log's metadata is JSON in the schema's metadata (`idlewise`).
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -1,5 +1,4 @@
-//! Writes rows as CSV: names in the first line, times in ns, `true` and `false`, and nothing for
-//! null.
+//! Writes rows as CSV: names in the first line, times in ns, `true` and `false`, null as nothing.
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
@@ -81,8 +80,7 @@ impl<W: Write> RowWriter for CsvWriter<W> {
     }
 }
 
-/// Unwraps the I/O error, whose kind tells whether the reader has gone. `csv::Error`'s own
-/// conversion hides it.
+/// The I/O error, whose kind tells if the reader has gone. `csv::Error`'s conversion hides it.
 fn io_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,

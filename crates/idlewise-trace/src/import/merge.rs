@@ -58,9 +58,8 @@ struct Lane<S> {
     given: usize,
 }
 
-/// Passes the events of all streams, as far as each is in order, to `hand_over`, which replaces a
-/// full batch with an empty one and returns whether to go on. Returns the streams and the summary
-/// of the order.
+/// Passes the events of all streams, in order as far as each is, to `hand_over`, which exchanges a
+/// full batch for an empty one and returns whether to go on. Returns the streams and the order.
 pub(super) fn merge<R: StreamReader>(
     streams: Vec<R::Stream>,
     reader: &mut R,

@@ -1,11 +1,9 @@
 //! Importers: one file or folder per trace format. Each turns its format into [`Event`]s in order
 //! of time, and reports what was lost or could not be read.
 //!
-//! A damaged recording is imported as far as it can be read. An [`ImportError`] means that nothing
-//! can be imported.
+//! A damaged recording is imported as far as possible. An [`ImportError`] means that it was not.
 //!
-//! Each format is a folder and a row of `FORMATS`. [`open`] recognises formats by their first
-//! bytes.
+//! Each format is a folder and a row of `FORMATS`. [`open`] recognises it by the first bytes.
 //!
 //! | module | reads |
 //! | --- | --- |
@@ -93,8 +91,7 @@ pub fn formats() -> impl Iterator<Item = (&'static str, &'static str)> {
     FORMATS.iter().map(|format| (format.name, format.meaning))
 }
 
-/// How many bytes at the beginning are examined to recognise a format. In a text these are several
-/// lines.
+/// How many bytes are examined to recognise a format. In a text these are several lines.
 const FIRST_BYTE_COUNT: u64 = 1 << 12;
 
 /// Opens a recording of any format, recognised by its first bytes, and reads its head.
@@ -255,9 +252,8 @@ pub struct LateEvent {
     pub after_ns: i64,
 }
 
-/// The place from which on a trace could not be read. If the parts of a file can be read
-/// independently, as in trace.dat, this is the first such place, and the lost bytes of all parts
-/// are added up.
+/// The place from which on a trace could not be read. If a file's parts can be read independently,
+/// as in trace.dat, it is the first such place, and all lost bytes are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
     /// The offset of the first incomplete record.

@@ -1,5 +1,4 @@
-//! Decodes events whose fields have names instead of positions: those of texts and of Perfetto's
-//! messages.
+//! Decodes events whose fields have names instead of offsets: those of texts and of Perfetto.
 
 use crate::Doubt;
 use crate::event::{Event, EventKind, Tracepoints};
@@ -41,8 +40,7 @@ impl Fields<'_> {
 /// The number of tracepoints. What [`find`] returns is below it.
 pub(super) const EVENT_COUNT: usize = TRACEPOINTS.len();
 
-/// The number of the tracepoint with that name (without its system); `None` if no idle log needs
-/// it.
+/// The tracepoint's number by name, without its system; `None` if no idle log needs it.
 #[inline]
 pub(super) fn find(name: &[u8]) -> Option<usize> {
     TRACEPOINTS.iter().position(|event| event.name.as_bytes() == name)

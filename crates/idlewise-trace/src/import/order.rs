@@ -40,9 +40,8 @@ pub(super) struct InOrder {
 }
 
 impl InOrder {
-    /// Takes the next events. An event that is earlier than the one before it gets that one's time,
-    /// because if it were left out the CPU could seem idle when it is not. `convert` decides how
-    /// many are acceptable.
+    /// Takes the next events. An event that is earlier than the one before gets that one's time: if
+    /// it were left out, the CPU could seem idle when it is not. `convert` limits their number.
     #[inline]
     pub(super) fn admit(&mut self, events: &mut [Event]) {
         let Some(first) = events.first() else { return };

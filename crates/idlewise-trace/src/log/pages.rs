@@ -185,8 +185,7 @@ impl Pages {
         })
     }
 
-    /// The values, with the names of wake reasons replaced by their numbers. The decoder reads the
-    /// column as INT32.
+    /// The values, with wake reasons as numbers. The decoder then reads the column as INT32.
     fn with_numbers(&self, values: Bytes, value_count: u64) -> Bytes {
         if self.column != Column::WakeReason {
             return values;

@@ -69,8 +69,7 @@ fn names(named: &NamedLog, replays: &Replays) -> Names {
     }
 }
 
-/// The trace, to which all lanes write in turn, and the first error of a lane, which cannot return
-/// it.
+/// The trace, to which all lanes write in turn, and a lane's first error, which it cannot return.
 struct Shared {
     writer: TraceWriter<Box<dyn Write + Send>>,
     error: Option<io::Error>,

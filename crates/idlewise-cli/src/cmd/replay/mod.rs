@@ -117,8 +117,7 @@ impl Replay {
         machines.chain(self.shared.logs.iter().cloned()).chain(self.governors.files()).collect()
     }
 
-    /// Returns one outcome for each log, machine and governor, in that order. The oracle has one
-    /// for each price.
+    /// One outcome for each log, machine and governor, in that order; the oracle's, for each price.
     fn outcomes<'a>(
         &self,
         logs: &[NamedLog],

@@ -1,5 +1,4 @@
-//! Recorded decisions: comparing a replay with them, and writing a replay as a log that contains
-//! decisions.
+//! Recorded decisions: comparing a replay with them, and writing a replay as a log that has some.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -163,8 +162,7 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
     Ok(if all_agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The result for one log: `judged`, and also the replay with its own history, if that is
-/// different.
+/// The result for a log: `judged`, and the replay with its own history if that is different.
 fn summary(target: &ReplayTarget, choice: &Choice, judged: &Comparison, own: &Comparison) -> String {
     let mut text = format!(
         "{} on {}: {} of {} decisions agree ({:.2} %), one a gap",

@@ -171,8 +171,7 @@ impl Draft {
             })?;
         self.stated_end = data_end;
         if data_byte_count == 0 {
-            // perf writes the size when it ends. It was killed, so it wrote nothing after the
-            // records.
+            // perf writes the size when it ends. It was killed, so nothing follows the records.
             return Ok((data_start, None));
         }
         let mut section_at = data_end;
@@ -302,8 +301,7 @@ impl Draft {
         }
     }
 
-    /// Reads the records at the beginning of a pipe, up to the first that is not about the
-    /// recording.
+    /// Reads a pipe's first records, up to the first that is not about the recording.
     fn read_pipe(&mut self, source: &mut dyn SeekRead) -> Result<(), ImportError> {
         self.attrs_at_byte = PIPE_HEADER_BYTE_COUNT as u64;
         let mut at_byte = PIPE_HEADER_BYTE_COUNT as u64;

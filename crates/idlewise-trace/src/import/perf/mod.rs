@@ -1,5 +1,4 @@
-//! perf.data as `perf record` writes it, to a file or to a pipe, in either byte order, compressed
-//! or not.
+//! Imports perf.data: from a file or a pipe, in either byte order, compressed or not.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -93,8 +92,7 @@ impl PerfData {
     /// Opens a file and reads its head.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, is not a perf.data, or has no idle events that we can
-    /// read.
+    /// Fails if the file cannot be read, is not a perf.data, or has no readable idle events.
     pub fn open(path: &Path) -> Result<Self, ImportError> {
         Self::from_source(Box::new(source::open(path)?), None)
     }
@@ -204,8 +202,7 @@ impl PerfData {
             let filled = rest_byte_count + byte_count;
             let buffer_at = block_at - rest_byte_count as u64;
             block_at += byte_count as u64;
-            // The part of the buffer that holds records. The file has other data before and after
-            // them.
+            // The records in the buffer. The file has other data before and after them.
             let start = index_in(buffer_at, self.data_start, filled);
             let end = index_in(buffer_at, data_end, filled);
             rest_byte_count = 0;

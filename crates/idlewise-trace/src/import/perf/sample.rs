@@ -151,8 +151,7 @@ pub(super) struct SampleReader {
 enum Identity {
     /// There is only one.
     Only,
-    /// By an id at this offset of a sample. In other records it is in a layout that all events
-    /// share.
+    /// By an id at this offset of a sample (in other records, in a layout that all share).
     At(usize),
     /// By an id that comes first in samples and last in other records.
     Identifier,
@@ -185,8 +184,7 @@ impl SampleReader {
         Ok(Self { order, attrs, identity, index })
     }
 
-    /// Reads the body of a sample. `None` if we do not read its event, an error if its parts extend
-    /// past it.
+    /// Reads a sample's body. `None` if we do not read its event, an error if its parts exceed it.
     #[inline]
     pub(super) fn sample<'a>(&'a self, body: &'a [u8]) -> Option<Result<Sample<'a>, Malformed>> {
         let attr_index = match self.identity {

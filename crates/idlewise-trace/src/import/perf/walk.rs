@@ -135,9 +135,8 @@ impl<'a, F: FnMut(&mut Batch) -> bool> Walk<'a, F> {
         }
     }
 
-    /// Walks the complete records in `bytes`, which are at offset `at_byte` of the file, and
-    /// returns their size in bytes. The caller passes the rest again, with the bytes that follow
-    /// it.
+    /// Walks the complete records in `bytes`, which begin at offset `at_byte`, and returns their
+    /// size. The caller passes the rest again, with the bytes that follow it.
     pub(super) fn walk(&mut self, bytes: &[u8], at_byte: u64) -> Result<usize, Stop> {
         let mut at = self.skip(bytes.len());
         while self.skip_byte_count == 0 {

@@ -249,8 +249,7 @@ impl BundleReader {
         head.has_lost_events
     }
 
-    /// Reads a bundle using what is known of its head; false if more of the head comes after
-    /// events.
+    /// Reads a bundle with what is known of its head; false if more of that follows events.
     fn try_read(
         &mut self,
         bytes: &[u8],
@@ -307,9 +306,8 @@ impl BundleReader {
         }
     }
 
-    /// Notes, without decoding times, which events a bundle has and whether its addresses are
-    /// numbers. `kind` is called with each event's field in `FtraceEvent`. Returns the bundle's
-    /// clock.
+    /// Notes which events a bundle has and whether its addresses are numbers, but no times. `kind`
+    /// gets each event's field in `FtraceEvent`. Returns the bundle's clock.
     pub(super) fn survey(&mut self, bytes: &[u8], mut kind: impl FnMut(u32)) -> TraceClock {
         let mut fields = named::Fields::default();
         let mut clock = TraceClock::Boottime;
@@ -384,8 +382,7 @@ impl BundleReader {
         self.is_seen[number] = true;
     }
 
-    /// The event that a field of `FtraceEvent` stands for, and its fields; `None` if we do not need
-    /// it.
+    /// The event in a field of `FtraceEvent`, and its fields; `None` if we do not need it.
     #[inline]
     fn payload<'a>(
         &self,

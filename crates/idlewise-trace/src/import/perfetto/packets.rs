@@ -165,8 +165,7 @@ impl<'a> Compressed<'a> {
         })
     }
 
-    /// Decompresses them into the empty `unpacked`. Returns false if not everything could be
-    /// decompressed.
+    /// Decompresses them into the empty `unpacked`. Returns false if that was not possible in full.
     pub(super) fn unpack(&self, unpacked: &mut Vec<u8>) -> bool {
         let limit = MAX_PACKET_BYTE_COUNT as u64 + 1;
         let result = match self.is_zstd {

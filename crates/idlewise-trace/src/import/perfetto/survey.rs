@@ -32,9 +32,8 @@ const SURVEY_EVENT_COUNT: u64 = 1 << 19;
 /// Adjacent packets are read together up to this size.
 const CHUNK_BYTE_COUNT: u64 = 1 << 16;
 
-/// If the distance between the two clocks grows by this much from one snapshot to the next, the
-/// machine was suspended. Nothing else moves them apart, but some time passes between reading one
-/// and the other.
+/// If the two clocks are this much further apart than at the last snapshot, the machine was
+/// suspended. Nothing else moves them apart, but some time passes between their readings.
 const SUSPEND_NS: i64 = 10_000_000;
 
 /// No machine is suspended more often than this.
@@ -97,8 +96,7 @@ pub(super) struct Survey {
     pub(super) suspend_count: u64,
     pub(super) foreign_packet_count: u64,
     pub(super) lost_packet_count: u64,
-    /// The kernel's count of lost events for each CPU, at the beginning and at the end of the
-    /// trace.
+    /// The kernel's count of lost events for each CPU, at the trace's beginning and end.
     pub(super) kernel_lost_counts: BTreeMap<u16, (u64, u64)>,
     pub(super) undecodable_count: u64,
     pub(super) truncated: Option<Truncation>,

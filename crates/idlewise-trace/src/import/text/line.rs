@@ -83,8 +83,7 @@ fn lost(line: &[u8]) -> Option<Line<'_>> {
     Some(Line::Lost { cpu: u16::try_from(cpu).ok()?, event_count })
 }
 
-/// Parses an event's line from what follows an opening bracket; `None` if that bracket does not
-/// enclose the CPU.
+/// Parses an event's line after an opening bracket; `None` if that does not enclose the CPU.
 #[inline]
 fn after_bracket(rest: &[u8]) -> Option<EventLine<'_>> {
     let (cpu, rest) = number(rest)?;

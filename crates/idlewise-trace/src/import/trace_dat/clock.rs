@@ -11,8 +11,7 @@ pub(super) struct CycleScale {
 }
 
 impl CycleScale {
-    /// Parses the recorder's option: factor, shift, and an offset that only relates the values to
-    /// perf's clock.
+    /// Parses the recorder's option: factor, shift, and an offset to perf's clock (not used).
     pub(super) fn parse(option: &[u8], order: ByteOrder) -> Option<Self> {
         let scale = Self { multiplier: order.u32_at(option, 0)?, shift: order.u32_at(option, 4)? };
         (scale.multiplier != 0 && scale.shift < u64::BITS).then_some(scale)
@@ -37,8 +36,7 @@ pub(super) enum Use {
     None(&'static str),
 }
 
-/// The clock that is in brackets in a kernel's list of clocks. A text without a list is returned
-/// whole.
+/// The clock in brackets in a kernel's list of clocks. A text without a list is returned whole.
 pub(super) fn chosen(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
