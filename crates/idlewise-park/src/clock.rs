@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The clock's value at the process's first reading. It is as far from 0 as from the maximum, so that no
+/// The clock's value at the process's first reading. It is as far from 0 as from `i64::MAX`, so that no
 /// counter that restarts or jumps reaches either.
 const START_NS: u64 = 1 << 62;
 

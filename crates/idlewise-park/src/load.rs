@@ -1,6 +1,6 @@
 //! When not to poll, whatever a waiter's own history says: when others need the CPU.
 //!
-//! Two signs tell, neither of which costs a short wait a system call. A third limit is the budget
+//! There are two signs. Checking them costs a short wait no system call. A third limit is the budget
 //! (`budget.rs`).
 //!
 //! - **More runnable threads than CPUs.** A thread that waited recently counts as runnable while it does
