@@ -23,14 +23,14 @@
 //!
 //! | claim | needs `cpu_idle` and |
 //! | --- | --- |
-//! | a gap begins | nothing else: each idle entry begins or continues one |
-//! | woken by `ipi`, `resched` (an interrupt) or `irq` | `sched_switch` and all interrupts: what came first is the cause |
-//! | woken by `timer` | the same, and all events of timers: the tick is a timer too |
+//! | a gap begins | nothing else; every idle entry begins or continues a gap |
+//! | woken by `ipi`, `resched` (an interrupt) or `irq` | `sched_switch` and all interrupts, because the first one is the cause |
+//! | woken by `timer` | the same, and all events of timers, because the tick is a timer too |
 //! | a stay that the tick ended is joined to the next one | the same |
 //! | a stay without any interrupt is joined; woken by `resched` (a write) or `softirq` | the same |
 //! | `ran_task` | `sched_switch` |
-//! | `tick_stopped` | `tick_stop` and `sched_switch`, which starts the tick again |
-//! | `sleep_length_ns` | all events of timers; of an overdue wheel timer also when the tick ran |
+//! | `tick_stopped` | `tick_stop` and `sched_switch`, which restarts the tick |
+//! | `sleep_length_ns` | all events of timers; for an overdue wheel timer, also when the tick ran |
 //! | `next_tick_ns` | a tick that was found (`tick.rs`) |
 //!
 //! "All events of timers" are the six of `timer:hrtimer_*` and `timer:timer_*`. "All interrupts"

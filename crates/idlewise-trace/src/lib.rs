@@ -10,14 +10,14 @@
 //! | `doubt.rs` | [`Doubt`]: reasons to distrust a log, and how serious they are |
 //! | `driver.rs` | [`Driver`]: a kernel's cpuidle driver, or none |
 //! | `cpu_facts.rs` | [`CpuFacts`]: what is known about CPUs before the first event |
-//! | `tick.rs`, `timers.rs` | finding the tick in a trace; which timers are armed where |
+//! | `tick.rs`, `timers.rs` | finds the tick in a trace; tracks which timers are armed where |
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
 //! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
 //! | `export/` | [`export`]: logs in other programs' formats |
 //! | `output.rs` | [`OutputFile`]: what may be written where; no file appears until it is complete |
 //! | `small_file.rs` | [`read_small_text`]: files that are read at once |
 //! | `machine_note.rs` | [`MachineNote`]: what our recorder writes about the machine |
-//! | `convert.rs` | [`convert()`]: from a trace to a log with its metadata |
+//! | `convert.rs` | [`convert()`]: converts a trace to a log with its metadata |
 //! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without identifying information |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //!

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `mod.rs` | [`Recording`]: what is set up, in which order, and how it is removed |
 //! | `events.rs` | which of the wanted events this kernel has |
-//! | `reader.rs` | threads that move whole pages from ring buffers to files |
+//! | `reader.rs` | threads that move pages from ring buffers to files |
 //! | `trace_dat.rs` | the file: a head, then each CPU's pages |
 //! | `error.rs` | [`RecordError`] |
 //!

@@ -11,10 +11,10 @@
 //! | [`trace_dat`] | trace.dat of versions 6 and 7 |
 //! | [`text`] | the text of tracefs and trace-cmd, and systrace |
 //! | [`perfetto`] | Perfetto's protobuf |
-//! | `order.rs` | from rounds over the CPUs' buffers to the order of time; the account of the order |
-//! | `merge.rs` | from streams that are in order each to the order of time |
-//! | `threads.rs` | reading, hashing and building gaps at the same time |
-//! | `named.rs` | events whose fields come by name, for those that are no binary records |
+//! | `order.rs` | sorts rounds over the CPUs' buffers by time; counts events out of order |
+//! | `merge.rs` | merges streams that are each in order of time |
+//! | `threads.rs` | reads, hashes and builds gaps in parallel |
+//! | `named.rs` | events whose fields have names instead of offsets |
 //!
 //! [`Event`]: crate::Event
 

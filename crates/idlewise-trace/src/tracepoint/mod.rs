@@ -2,9 +2,9 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `format.rs` | [`EventFormat`]: where each field of a record lies, as the kernel describes it |
-//! | `plan.rs` | [`Decoder`]: a description compiled to what we read of the records |
-//! | `wheel.rs` | in which jiffy the timer wheel fires a timer |
+//! | `format.rs` | [`EventFormat`]: where each field of a record is, according to the kernel |
+//! | `plan.rs` | [`Decoder`]: a description compiled into the fields that we read |
+//! | `wheel.rs` | the jiffy in which the timer wheel fires a timer |
 //!
 //! Each tracepoint has a `format` file (`/sys/kernel/tracing/events/SYSTEM/NAME/format`) with the
 //! offset of each field, and a recorder copies the files it used into its trace. Fields move

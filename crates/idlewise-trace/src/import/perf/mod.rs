@@ -2,9 +2,9 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `head.rs` | attributes, event formats and machine, and whether there is something to import |
-//! | `sample.rs` | where the parts of a sample lie, and which event it belongs to |
-//! | `walk.rs` | from bytes to events, record by record |
+//! | `head.rs` | attributes, event formats and machine; checks that there is something to import |
+//! | `sample.rs` | where the parts of a sample are, and which event it belongs to |
+//! | `walk.rs` | decodes bytes into events, record by record |
 //!
 //! One thread reads, hashes and decodes. The caller's thread sorts the events and passes them to
 //! the sink. A few batches circulate between the two and are reused, so memory does not grow with

@@ -3,11 +3,11 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `wire.rs` | the fields of a message |
-//! | `packets.rs` | the packets of a file, compressed ones too |
-//! | `survey.rs` | the first walk: where each CPU's events lie, and what other packets say |
-//! | `streams.rs` | one CPU's events of one sequence of packets, part by part |
-//! | `bundle.rs` | from the events of one CPU to ours |
-//! | `schema.rs` | which field of which message is what |
+//! | `packets.rs` | the packets of a file, including compressed ones |
+//! | `survey.rs` | the first pass: locates each CPU's events, and reads other packets |
+//! | `streams.rs` | one CPU's events in one sequence of packets, part by part |
+//! | `bundle.rs` | converts the events of one CPU to ours |
+//! | `schema.rs` | the fields of the messages that we read |
 //!
 //! `../named.rs` says what the fields mean, and `../merge.rs` puts the streams in order.
 //!

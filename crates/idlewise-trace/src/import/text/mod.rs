@@ -3,9 +3,9 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `blocks.rs` | from bytes to lines |
-//! | `line.rs` | who, where, when, which event |
-//! | `body.rs` | from an event's words to its fields |
+//! | `blocks.rs` | splits bytes into lines |
+//! | `line.rs` | the task, CPU, time and event of a line |
+//! | `body.rs` | parses an event's fields |
 //! | `survey.rs` | what the text's first part shows about the whole |
 //!
 //! `../named.rs` says what the fields mean. A text is already in order of time. An event that is

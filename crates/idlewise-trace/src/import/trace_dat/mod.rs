@@ -4,14 +4,14 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `head.rs` | event formats, options and the places of the pages, in either version |
-//! | `options.rs` | the options: what they say of machine, clock and buffers |
-//! | `choose.rs` | whether there is something to import, and from which buffers |
-//! | `clock.rs` | what each of the tracer's clocks is worth |
-//! | `ids.rs` | which event a record is |
-//! | `stream.rs` | one CPU's pages, one after the other |
+//! | `options.rs` | the options: machine, clock and buffers |
+//! | `choose.rs` | checks that there is something to import, and from which buffers |
+//! | `clock.rs` | how usable each of the tracer's clocks is |
+//! | `ids.rs` | the event of a record |
+//! | `stream.rs` | one CPU's pages in order |
 //! | `pack.rs` | the compression of version 7 |
 //! | `page.rs` | a page of the kernel's ring buffer: its records and their times |
-//! | `pages.rs` | from a CPU's pages to events, which `../merge.rs` puts in order |
+//! | `pages.rs` | decodes a CPU's pages into events, which `../merge.rs` merges |
 //!
 //! Memory holds one block or chunk of pages for each CPU, so it does not grow with the file
 //! (`../threads.rs`).
