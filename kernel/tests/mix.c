@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Idle periods of all lengths: `mix SECONDS SHORTEST_US` waits on two CPUs for SHORTEST_US to 40 ms,
- * evenly in logarithms, computes a little in between, and sometimes ends the other task's wait.
+ * Idle periods of all lengths. `mix SECONDS SHORTEST_US` waits on two CPUs for SHORTEST_US to 40 ms
+ * (evenly in logarithms), computes a little in between, and sometimes ends the other task's wait.
  */
 #define _GNU_SOURCE
 #include <err.h>
