@@ -150,7 +150,7 @@ impl Table {
         self.ranked_if(|_| false)
     }
 
-    /// Excludes rows from the ranking, by index. They are never marked as the best.
+    /// Ranks only rows whose index `is_ranked` accepts. Others are never marked as the best.
     #[must_use]
     pub fn ranked_if(mut self, is_ranked: impl Fn(usize) -> bool) -> Self {
         for (index, row) in self.rows.iter_mut().enumerate() {

@@ -208,8 +208,8 @@ fn of_role(runs: &[ParkRun], workload: &str, role: ParkRole, figure: Figure) -> 
     figures(runs, workload, |one| one.role == role, figure)
 }
 
-/// How many times as much latency or CPU time, whichever is less, ours takes as a fixed spin; the
-/// largest over all spins. Below 1, no spin is better in both.
+/// Our latency and CPU time divided by a fixed spin's, the smaller of the two ratios; of these, the
+/// largest over all spins. Below 1, no spin is better than ours in both.
 fn behind(
     runs: &[ParkRun],
     workload: &str,

@@ -150,7 +150,7 @@ impl IdleLog {
     /// Opens a log and reads its metadata.
     ///
     /// # Errors
-    /// Fails if the file is not an idle log, or is a newer one.
+    /// Fails if the file is not an idle log, or if its format version is newer than ours.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let io = |error| LogError::io(path, error);
         let file = File::open(path).map_err(io)?;
