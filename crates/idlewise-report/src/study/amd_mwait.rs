@@ -18,10 +18,10 @@ pub(super) const STUDY: Study = Study {
     page: |shelf| Ok(page(&run(shelf)?)),
 };
 
-/// Published, in per cent.
-const WAKES_IMPROVEMENT: f64 = 21.74;
-const SWITCHES_IMPROVEMENT: f64 = 45.46;
-/// Published: samples of a run.
+/// Published.
+const WAKES_IMPROVEMENT_PERCENT: f64 = 21.74;
+const SWITCHES_IMPROVEMENT_PERCENT: f64 = 45.46;
+/// Samples of a run.
 const HALT_SAMPLES: f64 = 9_999.0;
 const MWAIT_SAMPLES: f64 = 9_997.0;
 
@@ -42,16 +42,17 @@ fn page(found: &Findings) -> Page {
     let figures = figures! {
         "10K wakes, HALT, samples of a run", "", Exactly(HALT_SAMPLES), Calibrated, samples(halt_wakes);
         "10K wakes, MWAIT, samples of a run", "", Exactly(MWAIT_SAMPLES), Calibrated, samples(mwait_wakes);
-        "\"Improvement (99th percentile)\": (HALT - MWAIT) / MWAIT", "%", Exactly(WAKES_IMPROVEMENT), Arithmetic,
-            (p99_ratio - 1.0) * 100.0;
+        "\"Improvement (99th percentile)\": (HALT - MWAIT) / MWAIT", "%", Exactly(WAKES_IMPROVEMENT_PERCENT),
+            Arithmetic, (p99_ratio - 1.0) * 100.0;
         "the same as a share of HALT: what is saved", "%", Nothing, Arithmetic, p99_saved_ratio * 100.0;
         "context_switch2, HALT, median", "1/s", Exactly(SWITCHES_MEDIAN.halt), Calibrated, *halt_per_s;
         "context_switch2, MWAIT, median: exit latency alone", "1/s", Exactly(SWITCHES_MEDIAN.mwait), Predicted,
             found.exit_only_per_s;
         "context_switch2, MWAIT, median: and no IPI", "1/s", Exactly(SWITCHES_MEDIAN.mwait), Simulated, *mwait_per_s;
-        "context_switch2, improvement: exit latency alone", "%", Exactly(SWITCHES_IMPROVEMENT), Predicted,
+        "context_switch2, improvement: exit latency alone", "%", Exactly(SWITCHES_IMPROVEMENT_PERCENT), Predicted,
             exit_only_ratio * 100.0;
-        "context_switch2, improvement: and no IPI", "%", Exactly(SWITCHES_IMPROVEMENT), Simulated, gain_ratio * 100.0;
+        "context_switch2, improvement: and no IPI", "%", Exactly(SWITCHES_IMPROVEMENT_PERCENT), Simulated,
+            gain_ratio * 100.0;
     };
     let wakes = wake_figures("HALT", halt_wakes, |row| row.halt);
     let wakes = wakes.chain(wake_figures("MWAIT", mwait_wakes, |row| row.mwait));
@@ -124,8 +125,8 @@ fn page(found: &Findings) -> Page {
             ),
         ],
         judgement: sentences! {
-            "The {WAKES_IMPROVEMENT} % is HALT over MWAIT; of HALT's own 99th percentile {:.1} % are saved. The median \
-             falls by {}.",
+            "The {WAKES_IMPROVEMENT_PERCENT} % is HALT over MWAIT; of HALT's own 99th percentile {:.1} % are saved. The \
+             median falls by {}.",
                 p99_saved_ratio * 100.0, share(saved_ratio(WAKES_MEDIAN));
             "Exit latency alone predicts {} for context_switch2, {} of what was measured; that a polling idle task needs \
              no IPI adds {} of it; {} stays unexplained.",

@@ -17,14 +17,14 @@ pub(super) const STUDY: Study = Study {
     page: |shelf| Ok(page(&run(shelf)?)),
 };
 
-/// Published, in per cent: interrupt latency, median and 99th percentile.
-const LATENCY: f64 = 24.0;
-const LATENCY_P99: f64 = 12.0;
+/// Published: interrupt latency, median and 99th percentile.
+const LATENCY_PERCENT: f64 = 24.0;
+const LATENCY_P99_PERCENT: f64 = 12.0;
 /// Power by RAPL, and at the wall.
-const RAPL: f64 = -18.0;
-const WALL: f64 = -13.0;
+const RAPL_PERCENT: f64 = -18.0;
+const WALL_PERCENT: f64 = -13.0;
 /// hackbench's gains.
-const HACKBENCH: Groups<f64> = Groups { four: 4.0, eight: 0.6 };
+const HACKBENCH_PERCENT: Groups<f64> = Groups { four: 4.0, eight: 0.6 };
 /// Share of a server's power that its packages take, when they are what draws power. Assumed.
 const PACKAGE_SHARE: f64 = 0.7;
 
@@ -34,9 +34,9 @@ fn page(found: &Findings) -> Page {
     let c02_ns = state(machine, "C0.2").exit_latency_ns;
     let poll_ns = latency.poll_ns;
     let added_ns = latency.c02_ns - poll_ns;
-    let p99_ratio = LATENCY / LATENCY_P99;
-    let poll_of_claim_ns = c02_ns as f64 / (LATENCY / 100.0);
-    let package_share = WALL / RAPL;
+    let p99_ratio = LATENCY_PERCENT / LATENCY_P99_PERCENT;
+    let poll_of_claim_ns = c02_ns as f64 / (LATENCY_PERCENT / 100.0);
+    let package_share = WALL_PERCENT / RAPL_PERCENT;
     let at_the_wall = |share: f64| found.c02_power_ratio.mul_add(share, 1.0 - share) - 1.0;
     let menu = variants.menu.gain_over(&variants.menu_without);
     let teo = variants.teo.gain_over(&variants.teo_without);
@@ -56,7 +56,7 @@ fn page(found: &Findings) -> Page {
     let states = states.collect::<Vec<_>>().join(", ");
     let Hardware { package_count, core_count, thread_count, .. } = hardware;
     let cpu_count = package_count * core_count * thread_count;
-    let Groups { four, eight } = HACKBENCH;
+    let Groups { four, eight } = HACKBENCH_PERCENT;
     let short_deadline = format!("C0.2 only, max_time {}", span(SHORT_DEADLINE_NS));
     let quiet = span(found.deadline_load.quiet_ns);
     let point = |row: &At<Option<u64>, Deadlines>| {
@@ -65,16 +65,18 @@ fn page(found: &Findings) -> Page {
     let points = found.by_deadline_ns.iter().filter_map(point);
     Page {
         figures: figures! {
-            "interrupt latency, C0.2 against POLL, median", "%", Exactly(LATENCY), Simulated, added_ns / poll_ns * 100.0;
-            format!("POLL's latency of which {c02_ns} ns are {LATENCY} %"), "ns", Nothing, Arithmetic, poll_of_claim_ns;
+            "interrupt latency, C0.2 against POLL, median", "%", Exactly(LATENCY_PERCENT), Simulated,
+                added_ns / poll_ns * 100.0;
+            format!("POLL's latency of which {c02_ns} ns are {LATENCY_PERCENT} %"), "ns", Nothing, Arithmetic,
+                poll_of_claim_ns;
             "99th percentile over median under POLL, if C0.2 adds a constant", "times", Nothing, Arithmetic, p99_ratio;
-            "interrupt latency, 99th percentile, with that", "%", Exactly(LATENCY_P99), Calibrated,
+            "interrupt latency, 99th percentile, with that", "%", Exactly(LATENCY_P99_PERCENT), Calibrated,
                 added_ns / (p99_ratio * poll_ns) * 100.0;
-            "power of the cores (RAPL)", "%", Exactly(RAPL), Calibrated, found.core_power_ratio * 100.0;
-            format!("share of the wall's power that packages draw, from {WALL} and {RAPL} %"), "%", Nothing, Arithmetic,
-                package_share * 100.0;
-            format!("power at the wall (AC), if packages draw {} of it", share(PACKAGE_SHARE)), "%", Exactly(WALL),
-                Simulated, at_the_wall(PACKAGE_SHARE) * 100.0;
+            "power of the cores (RAPL)", "%", Exactly(RAPL_PERCENT), Calibrated, found.core_power_ratio * 100.0;
+            format!("share of the wall's power that packages draw, from {WALL_PERCENT} and {RAPL_PERCENT} %"), "%",
+                Nothing, Arithmetic, package_share * 100.0;
+            format!("power at the wall (AC), if packages draw {} of it", share(PACKAGE_SHARE)), "%",
+                Exactly(WALL_PERCENT), Simulated, at_the_wall(PACKAGE_SHARE) * 100.0;
             "hackbench, 4 groups, menu", "%", Exactly(four), Predicted, menu.four.ratio * 100.0;
             "hackbench, 8 groups, menu", "%", Exactly(eight), Predicted, menu.eight.ratio * 100.0;
             "hackbench, 4 groups, teo", "%", Exactly(four), Simulated, teo.four.ratio * 100.0;
@@ -92,7 +94,7 @@ fn page(found: &Findings) -> Page {
             "power of C0.2", format!("{:.2} of POLL", found.c02_power_ratio), Calibrated(&["power of the cores (RAPL)"]),
                 "the claim's RAPL figure";
             "POLL's 99th percentile", "twice its median", Calibrated(&["interrupt latency, 99th percentile"]),
-                format!("{LATENCY} over {LATENCY_P99} %: what a constant addition needs");
+                format!("{LATENCY_PERCENT} over {LATENCY_P99_PERCENT} %: what a constant addition needs");
             "exit latency of C0.2", span(c02_ns), Calibrated(&[]), "the series' own table";
             "UMWAIT deadline", or_dash(hardware.umwait_max_ns, span), Documented,
                 "the kernel's 100,000 TSC cycles (arch/x86/kernel/cpu/umwait.c)";
@@ -170,13 +172,13 @@ fn page(found: &Findings) -> Page {
         ],
         judgement: sentences! {
             "Interrupt latency: the driver's table gives C0.2 {c02_ns} ns; with {} ns of interrupt entry under POLL \
-             (assumed) that is {}. +{LATENCY} % of {c02_ns} ns means {poll_of_claim_ns:.0} ns under POLL, and \
-             +{LATENCY_P99} % at the 99th percentile the same {c02_ns} ns there, if POLL's 99th percentile is twice its \
-             median. One constant explains both; whether it is {c02_ns} ns only POLL's own latency could tell, which was \
+             (assumed) that is {}. +{LATENCY_PERCENT} % of {c02_ns} ns means {poll_of_claim_ns:.0} ns under POLL, and \
+             +{LATENCY_P99_PERCENT} % at the 99th percentile the same {c02_ns} ns there, if POLL's 99th percentile is twice \
+             its median. One constant explains both; whether it is {c02_ns} ns only POLL's own latency could tell, which was \
              not published.",
                 short(poll_ns), percent(added_ns / poll_ns);
-            "Power: {RAPL} % (RAPL) went in and proves nothing. {WALL} % at the wall says that packages draw {} of its \
-             power; with 60 to 80 % it would be {} to {}.",
+            "Power: {RAPL_PERCENT} % (RAPL) went in and proves nothing. {WALL_PERCENT} % at the wall says that packages draw {} of \
+             its power; with 60 to 80 % it would be {} to {}.",
                 share(package_share), percent(at_the_wall(0.6)), percent(at_the_wall(0.8));
             "hackbench's gain with the governors as they are does not follow: menu {}, teo {} with 4 and 8 groups, \
              published +{four} % and +{eight} %. menu forecasts whole microseconds: 0 is POLL, 1 is already C1, so that \

@@ -21,9 +21,9 @@ pub(super) const STUDY: Study = Study {
 
 const BEFORE_US: f64 = 151.0;
 const AFTER_US: f64 = AFTER_NS / 1e3;
-const IMPROVEMENT: f64 = 5.0;
-/// In per cent: the power's change is below.
-const POWER: f64 = 1.0;
+const IMPROVEMENT_RATIO: f64 = 5.0;
+/// The power's change is below.
+const POWER_PERCENT: f64 = 1.0;
 
 fn page(found: &Findings) -> Page {
     use Interrupts::{OtherCpu, TaskCpu};
@@ -57,10 +57,10 @@ fn page(found: &Findings) -> Page {
             "tcp_lat before (menu), interrupts on the task's CPU", "us", Exactly(BEFORE_US), Predicted, before_same_us;
             "the same, if only one end is such a machine", "us", Exactly(BEFORE_US), Predicted,
                 (at(MENU, OtherCpu).latency_ns + AFTER_NS) / 2e3;
-            "improvement, interrupts on another CPU", "times", Exactly(IMPROVEMENT), Predicted, improvement;
-            "improvement, interrupts on the task's CPU", "times", Exactly(IMPROVEMENT), Predicted,
+            "improvement, interrupts on another CPU", "times", Exactly(IMPROVEMENT_RATIO), Predicted, improvement;
+            "improvement, interrupts on the task's CPU", "times", Exactly(IMPROVEMENT_RATIO), Predicted,
                 at(MENU, TaskCpu).latency_ns / at(MIN, TaskCpu).latency_ns;
-            "package power, mixed load, +min against menu", "%", Below(POWER), Simulated,
+            "package power, mixed load, +min against menu", "%", Below(POWER_PERCENT), Simulated,
                 found.mixed_power_ratio * 100.0;
             "package power, tcp_lat alone, +min against menu", "%", Nothing, Simulated, tcp_power_ratio * 100.0;
             format!("{other}: tcp_lat before"), "us", Nothing, Predicted, found.gap_menu_ns / 1e3;
@@ -106,8 +106,8 @@ fn page(found: &Findings) -> Page {
                 |latency_ns| short(latency_ns / 1e3),
             ),
             table! {
-                "Where min() loses: {burst_count} interrupts {burst_gap} apart without a task, then {quiet_s} s of nothing but a timer a \
-                 second away";
+                "Where min() loses: {burst_count} interrupts {burst_gap} apart without a task, then {quiet_s} s of nothing but a \
+                 timer a second away";
                 &found.stuck, |At { at, found }|
                 "governor" => at;
                 "time in PC6" => format!("{:.1} %", found.deepest_ratio * 100.0);
@@ -160,8 +160,8 @@ fn page(found: &Findings) -> Page {
              good as min() whenever the timer is within {two_ticks_ms} ms, as bad as menu when it is beyond (table). \
              7.2's menu, which also looks for typical lengths in another way, gives {} us.",
                 short(latency_us(SAFE_RANGE, OtherCpu)), hardware.hz, short(latency_us(NEWEST, OtherCpu));
-            "Package power: {} in a mixed, nearly idle load of 32 cores (claimed: less than {POWER} %), {} for the hosts \
-             of tcp-lat itself while they do {} times as many round trips; by assumed powers.",
+            "Package power: {} in a mixed, nearly idle load of 32 cores (claimed: less than {POWER_PERCENT} %), {} for the \
+             hosts of tcp-lat itself while they do {} times as many round trips; by assumed powers.",
                 percent(found.mixed_power_ratio), percent(tcp_power_ratio), short(improvement);
             "Where the short forecast is wrong, min() is stuck shallow until the next timer: {} power against menu in \
              the case made for it. safe-range avoids that.", percent(found.stuck_power_ratio());

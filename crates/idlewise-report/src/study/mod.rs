@@ -11,7 +11,7 @@
 //! not a data format, because nearly every line contains a computed number or depends on one: the compiler
 //! then checks their names, where templates would need a language, keys on both sides, and tests of them.
 //!
-//! What became of a published figure is said by its [`Role`]; where an input is from by its [`Origin`]. An
+//! What became of a published figure is said by its role; where an input is from, by its origin. An
 //! input that was fitted names the figures that it was fitted to, and only those are *calibrated*: every run
 //! compares the two lists, so that no fitted figure passes for a prediction.
 
