@@ -58,7 +58,7 @@ pub struct Figures {
     /// Median cost of the wakes that found the waiter asleep: of the most expensive ones, as many
     /// as the waiter slept.
     pub sleeper_send_cost_ns: u64,
-    /// The share of wakes that the waker sent more than [`LATE_NS`] late, because something else
+    /// The share of wakes that the waker sent more than `LATE_NS` late, because something else
     /// was using its CPU.
     pub late_ratio: f64,
 }
