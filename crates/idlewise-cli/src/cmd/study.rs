@@ -64,7 +64,7 @@ impl Study {
         threads::start();
         let studies: Vec<&study::Study> = match &self.name {
             None => STUDIES.to_vec(),
-            Some(name) => vec![STUDIES.into_iter().find(|study| study.name == name).ok_or_else(|| {
+            Some(name) => vec![STUDIES.iter().copied().find(|study| study.name == name).ok_or_else(|| {
                 let known = STUDIES.iter().map(|study| study.name);
                 let hint = did_you_mean(name, known, "`idlewise study --help` lists them");
                 Failure::new(format_args!("no study '{name}'; {hint}"))

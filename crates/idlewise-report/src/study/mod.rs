@@ -31,8 +31,8 @@ pub(crate) use text::columns;
 pub use text::{to_json, to_markdown, to_text};
 
 /// Every study.
-pub const STUDIES: [&Study; 5] =
-    [&amd_mwait::STUDY, &menu_min::STUDY, &ipi_less::STUDY, &c02::STUDY, &promotion::STUDY];
+pub const STUDIES: &[&Study] =
+    &[&amd_mwait::STUDY, &menu_min::STUDY, &ipi_less::STUDY, &c02::STUDY, &promotion::STUDY];
 
 /// A published claim.
 pub struct Study {
