@@ -255,7 +255,11 @@ mutants: toolchain ## damaged recordings, logs, machines and workloads through e
 	IDLEWISE_MUTANT_FOLDER="$$(realpath $(MUTANT_FOLDER))" \
 	$(CARGO) test --quiet --package idlewise-cli --test mutants no_mutant -- --nocapture
 
+FUZZ_SECONDS = 600
+
 fuzz: ## ten minutes of fuzzing for each parser (needs a nightly toolchain and cargo-fuzz)
 	@for crate in machine trace sim host; do cd "$(CURDIR)/crates/idlewise-$$crate" && \
 	for target in $$($(CARGO) +nightly fuzz list); do \
-	$(CARGO) +nightly fuzz run $$target -- -max_total_time=600 -rss_limit_mb=2048 || exit 1; done; done
+	mkdir -p fuzz/corpus/$$target && \
+	$(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target tests/malformed \
+	-- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 || exit 1; done; done
