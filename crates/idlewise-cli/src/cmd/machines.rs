@@ -143,12 +143,16 @@ fn machine_text(machine: &Machine, style: &TextStyle) -> String {
     };
     list("Power domains above the core", domain_words(machine));
     list("Facts", machine.quirks.clone());
-    // All doubts: here the machine is the subject, and nothing is judged.
+    text + &notes(machine).to_text(style.width)
+}
+
+/// All doubts are major here: the machine is the subject, and nothing is judged.
+fn notes(machine: &Machine) -> Notes {
     let mut notes = Notes::default();
     for doubt in machine.doubts() {
         notes.doubt(doubt);
     }
-    text + &notes.to_text(style.width)
+    notes
 }
 
 fn cpu_words(machine: &Machine) -> Option<String> {
@@ -243,8 +247,6 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
             "target_residency_ns": state.target_residency_ns,
         })
     });
-    let mut notes = Notes::default();
-    machine.doubts().iter().for_each(|doubt| notes.doubt(doubt));
     let running_power = machine.running_power();
     let power_figures = machine.states.iter().map(|state| figure(state.power_figure()));
     json!({
@@ -271,6 +273,6 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
         "power_figures": power_figures.collect::<Vec<_>>(),
         "domain_states": domain_states.collect::<Vec<_>>(),
         "quirks": machine.quirks,
-        "doubts": notes.counted_doubts(),
+        "doubts": notes(machine).counted_doubts(),
     })
 }
