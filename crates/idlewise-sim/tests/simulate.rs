@@ -100,7 +100,7 @@ fn assert_conserved(setup: &Setup<'_>, report: &Report, what: &str) {
     let Report { duration_ns, cpu_count, core_count, .. } = *report;
     assert_eq!(report.busy_ns + report.idle_ns, cpu_count * duration_ns, "{what}: CPU time");
     let cores = &report.cores;
-    let core_ns = cores.running_ns + cores.residency_ns.iter().sum::<u64>();
+    let core_ns = cores.running_ns + cores.waking_ns + cores.residency_ns.iter().sum::<u64>();
     assert_eq!(core_ns, core_count * duration_ns, "{what}: core time");
     assert!(cores.package_idle_ns <= setup.hardware.package_count * duration_ns, "{what}");
     let ipis = &report.ipis;

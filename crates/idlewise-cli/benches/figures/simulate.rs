@@ -62,7 +62,7 @@ pub fn run_all() -> Result<(), Box<dyn Error>> {
     figure("  which is".to_owned(), "M events/s", event_count / seconds / 1e6, Goal::None);
     let shelf = Shelf { governor: &governor };
     for study in STUDIES {
-        let (taken, page) = time(|| study.run(&shelf));
+        let (taken, page) = time(|| study.run(&shelf, &[]));
         page?;
         figure(format!("study {}", study.name), "s", taken.as_secs_f64(), Goal::AtMost(10.0));
     }

@@ -19,7 +19,7 @@ use crate::screen;
 use crate::threads;
 
 /// The number of the shape of `--json`.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +29,10 @@ Examples:
   # One of them, for a program
   idlewise study menu-min --json
 
+  # What one of its inputs decides: list the inputs, then set some
+  idlewise study menu-min --inputs
+  idlewise study menu-min --set hz=100 --set package_share=0.75
+
   # The pages of docs/studies
   idlewise study --pages docs/studies --force
 
@@ -36,17 +40,26 @@ Exit status: 0, or 2 on bad input.";
 
 /// Compare five published claims about CPU idling with a simulated machine
 ///
-/// A study prints the claim, the published figures beside ours, the source of every input, what
-/// follows from the model alone, how the result depends on assumptions, and a judgement. The studies
-/// are amd-mwait, menu-min, ipi-less, c02 and promotion.
+/// A study prints the claim, the published figures beside ours, a judgement, and the source of every
+/// input. It runs again with other plausible inputs to find out which of them decide a figure; the
+/// label of each figure (predicted, simulated) follows from that. The studies are amd-mwait,
+/// menu-min, ipi-less, c02 and promotion.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Study {
     /// The study to run [default: all]
     name: Option<String>,
 
-    /// Write each study as a page with a plot into this folder
-    #[arg(long, value_name = "FOLDER", conflicts_with = "json")]
+    /// Set an input of the study to another value; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "name")]
+    changes: Vec<String>,
+
+    /// List the inputs that --set takes, with their plausible values and origins
+    #[arg(long, requires = "name", conflicts_with_all = ["changes", "pages"])]
+    inputs: bool,
+
+    /// Write each study as a page with plots into this folder
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["json", "changes"])]
     pages: Option<PathBuf>,
 
     /// Replace pages that exist
@@ -70,6 +83,24 @@ impl Study {
                 Failure::new(format_args!("no study '{name}'; {hint}"))
             })?],
         };
+        let mut out = screen::stdout();
+        let style = TextStyle::for_stdout();
+        if self.inputs {
+            if self.json {
+                let studies = studies.iter().map(|study| {
+                    json!({ "study": study.name, "inputs": study::inputs_to_json(study) })
+                });
+                out.json(SCHEMA, &json!({ "studies": studies.collect::<Vec<_>>() }))?;
+            } else {
+                let texts = studies.iter().map(|study| study::inputs_to_text(study, &style));
+                out.write_all(texts.collect::<Vec<_>>().join("\n").as_bytes())?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let changes = match studies[..] {
+            [study] => changes(study, &self.changes)?,
+            _ => Vec::new(),
+        };
         // Before a minute of simulating, not after.
         let files = match &self.pages {
             Some(folder) => start_pages(folder, &studies, self.force)?,
@@ -78,14 +109,16 @@ impl Study {
         let shelf = Shelf { governor: &governor };
         let pages: Vec<Page> = studies
             .par_iter()
-            .map(|study| study.run(&shelf).map_err(Failure::new))
+            .map(|study| study.run(&shelf, &changes).map_err(Failure::new))
             .collect::<Result<_, _>>()?;
         let results = || studies.iter().zip(&pages);
-        let mut out = screen::stdout();
         if let Some(folder) = &self.pages {
-            for ((study, page), [text, plot]) in results().zip(files) {
+            for ((study, page), [text, plot, tornado]) in results().zip(files) {
                 output::write(text, study::to_markdown(study, page))?;
                 output::write(plot, study::to_svg(page))?;
+                if let Some(svg) = study::to_tornado(page) {
+                    output::write(tornado, svg)?;
+                }
                 writeln!(out, "{}", screen::name(&folder.join(format!("{}.md", study.name))))?;
             }
         } else if self.json {
@@ -93,7 +126,6 @@ impl Study {
                 results().map(|(study, page)| study::to_json(study, page)).collect();
             out.json(SCHEMA, &json!({ "studies": studies }))?;
         } else {
-            let style = TextStyle::for_stdout();
             let texts: Vec<String> =
                 results().map(|(study, page)| study::to_text(study, page, &style)).collect();
             out.write_all(texts.join("\n\n").as_bytes())?;
@@ -107,12 +139,37 @@ fn governor(id: &str, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
     Some(Box::new(spec.build(tick_period_ns)))
 }
 
-/// The page and the plot of each study.
+/// Inputs that the user set, each `KEY=VALUE`.
+fn changes(study: &study::Study, texts: &[String]) -> Result<Vec<(&'static str, f64)>, Failure> {
+    let list = format!("`idlewise study {} --inputs` lists them", study.name);
+    let read = |text: &String| {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(Failure::new(format_args!("--set {text}: expected KEY=VALUE; {list}")));
+        };
+        let Some(input) = study.inputs.iter().find(|input| input.key == key) else {
+            let hint = did_you_mean(key, study.inputs.iter().map(|input| input.key), &list);
+            return Err(Failure::new(format_args!("--set {text}: no input '{key}'; {hint}")));
+        };
+        let allowed = input.allowed();
+        match value.parse() {
+            Ok(value) if allowed.contains(&value) => Ok((input.key, value)),
+            _ => Err(Failure::new(format_args!(
+                "--set {text}: expected a number from {} to {} {}",
+                allowed.start(),
+                allowed.end(),
+                input.unit
+            ))),
+        }
+    };
+    texts.iter().map(read).collect()
+}
+
+/// The page and the plots of each study.
 fn start_pages(
     folder: &Path,
     studies: &[&study::Study],
     force: bool,
-) -> Result<Vec<[OutputFile; 2]>, Failure> {
+) -> Result<Vec<[OutputFile; 3]>, Failure> {
     if !folder.is_dir() {
         return Err(Failure::new(format_args!(
             "{}: the folder does not exist; make it, or name another",
@@ -120,7 +177,10 @@ fn start_pages(
         )));
     }
     let start = |study: &study::Study, ending: &str| {
-        output::create(&folder.join(format!("{}.{ending}", study.name)), force, &[])
+        output::create(&folder.join(format!("{}{ending}", study.name)), force, &[])
     };
-    studies.iter().map(|study| Ok([start(study, "md")?, start(study, "svg")?])).collect()
+    let files = |study: &&study::Study| {
+        Ok([start(study, ".md")?, start(study, ".svg")?, start(study, "-tornado.svg")?])
+    };
+    studies.iter().map(files).collect()
 }

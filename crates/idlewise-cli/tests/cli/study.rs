@@ -11,11 +11,11 @@ fn prints_published_beside_ours_with_role_origin_and_judgement() {
     for part in [
         "published",
         "ours",
-        "difference",
-        "predicted",
+        "range",
+        "simulated",
         "arithmetic",
         "What went in:",
-        "Sensitivity",
+        "Sensitivity:",
         "Judgement:",
     ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
@@ -39,11 +39,11 @@ fn says_of_every_figure_how_it_came_to_be() {
             assert_eq!(role, "calibrated", "{what}");
         }
     }
-    let inputs = study["inputs"].as_array().unwrap();
+    let given = || ["inputs", "facts"].into_iter().flat_map(|key| study[key].as_array().unwrap());
     for origin in ["calibrated", "documented", "assumed"] {
-        assert!(inputs.iter().any(|input| input["origin"] == origin), "{origin}");
+        assert!(given().any(|input| input["origin"] == origin), "{origin}");
     }
-    assert!(inputs.iter().any(|input| input["fitted_to"][0] == "10K wakes"));
+    assert!(given().any(|input| input["fitted_to"][0] == "10K wakes"));
     let tree = study["tables"].as_array().unwrap().iter();
     let tree = tree.filter(|table| table["title"].as_str().unwrap().contains("decision tree"));
     let rows: Vec<_> = tree.flat_map(|table| table["rows"].as_array().unwrap()).collect();
@@ -51,6 +51,60 @@ fn says_of_every_figure_how_it_came_to_be() {
     for row in rows.into_iter().filter(|row| row[2] != "-") {
         assert_eq!(row[2], row[3], "claimed and ours: {row}");
     }
+}
+
+/// A label is what other plausible inputs make of a figure: whoever sets them gets the figures that the page lists.
+#[test]
+fn a_label_follows_from_what_inputs_do() {
+    let study = |arguments: &[&str]| {
+        let document = json(&[&["study", "amd-mwait", "--json"], arguments].concat());
+        document["studies"][0].clone()
+    };
+    let as_listed = study(&[]);
+    let figures = as_listed["figures"].as_array().unwrap();
+    let is_decided = |figure: &&serde_json::Value| figure["role"] == "simulated";
+    let (index, figure) =
+        figures.iter().enumerate().find(|(_, figure)| is_decided(figure)).unwrap();
+    let decider = &figure["decided_by"][0];
+    assert_eq!(decider["inputs"].as_array().unwrap().len(), 1, "{figure}");
+    let by = &decider["inputs"][0];
+    let inputs = as_listed["inputs"].as_array().unwrap();
+    let input = inputs.iter().find(|input| input["input"] == by["input"]).unwrap();
+    let set = format!("{}={}", input["key"].as_str().unwrap(), by["value"]);
+    let changed = study(&["--set", &set]);
+    assert_eq!(changed["figures"][index]["ours"], decider["ours"], "{set}");
+    assert_eq!(changed["set"][0]["key"], input["key"]);
+    // Who knows all inputs need assume nothing.
+    let all: Vec<String> = inputs
+        .iter()
+        .flat_map(|input| {
+            ["--set".to_owned(), format!("{}={}", input["key"].as_str().unwrap(), input["value"])]
+        })
+        .collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    for figure in study(&all)["figures"].as_array().unwrap() {
+        assert_ne!(figure["role"], "simulated", "{figure}");
+    }
+}
+
+#[test]
+fn lists_what_may_be_set_and_refuses_the_rest() {
+    let text = stdout(&["study", "amd-mwait", "--inputs"]);
+    assert!(text.contains("ipi_send_ns") && text.contains("plausible"), "{text}");
+    assert_eq!(
+        json(&["study", "amd-mwait", "--inputs", "--json"])["studies"][0]["study"],
+        "amd-mwait"
+    );
+    for (set, reasons) in [
+        ("ipi_sned_ns=1", ["no input 'ipi_sned_ns'", "did you mean 'ipi_send_ns'?"]),
+        ("ipi_send_ns", ["expected KEY=VALUE", "--inputs"]),
+        ("ipi_send_ns=much", ["expected a number", "ns"]),
+        ("ipi_send_ns=-1", ["expected a number", "ns"]),
+        ("ipi_send_ns=1e30", ["expected a number", "ns"]),
+    ] {
+        assert_refused(&["study", "amd-mwait", "--set", set], &reasons);
+    }
+    assert_refused(&["study", "--set", "ipi_send_ns=1"], &["NAME"]);
 }
 
 #[test]

@@ -14,7 +14,9 @@ pub(super) const STUDY: Study = Study {
     claim: "C0.2 between POLL and C1: interrupt latency +24 % (median) and +12 % (99th percentile) over \
             POLL, power -13 % (AC) and -18 % (RAPL); hackbench +4 % with 4 groups and +0.6 % with 8.",
     source: "Artem Bityutskiy, Sapphire Rapids C0.x idle states support, v4, 10 July 2023",
-    page: |shelf| Ok(page(&run(shelf)?)),
+    inputs: &[],
+    figures: |shelf, _| Ok(body(&run(shelf)?).figures),
+    body: |shelf, _| Ok(body(&run(shelf)?)),
 };
 
 /// Published: interrupt latency, median and 99th percentile.
@@ -28,7 +30,7 @@ const HACKBENCH_PERCENT: Groups<f64> = Groups { four: 4.0, eight: 0.6 };
 /// Share of a server's power that its packages take, when they are what draws power. Assumed.
 const PACKAGE_SHARE: f64 = 0.7;
 
-fn page(found: &Findings) -> Page {
+fn body(found: &Findings) -> Body {
     let Findings { machine, hardware, hackbench, variants, latency, run_count, .. } = found;
     let entry_ns = hardware.irq_entry_ns;
     let c02_ns = state(machine, "C0.2").exit_latency_ns;
@@ -63,34 +65,34 @@ fn page(found: &Findings) -> Page {
         Some((us(row.at?).log10(), row.found.power_ratio * 100.0))
     };
     let points = found.by_deadline_ns.iter().filter_map(point);
-    Page {
+    Body {
         figures: figures! {
-            "interrupt latency, C0.2 against POLL, median", "%", Exactly(LATENCY_PERCENT), Simulated,
+            "interrupt latency, C0.2 against POLL, median", "%", Exactly(LATENCY_PERCENT), Model,
                 added_ns / poll_ns * 100.0;
             format!("POLL's latency of which {c02_ns} ns are {LATENCY_PERCENT} %"), "ns", Nothing, Arithmetic,
                 poll_of_claim_ns;
             "99th percentile over median under POLL, if C0.2 adds a constant", "times", Nothing, Arithmetic, p99_ratio;
-            "interrupt latency, 99th percentile, with that", "%", Exactly(LATENCY_P99_PERCENT), Calibrated,
+            "interrupt latency, 99th percentile, with that", "%", Exactly(LATENCY_P99_PERCENT), Model,
                 added_ns / (p99_ratio * poll_ns) * 100.0;
-            "power of the cores (RAPL)", "%", Exactly(RAPL_PERCENT), Calibrated, found.core_power_ratio * 100.0;
+            "power of the cores (RAPL)", "%", Exactly(RAPL_PERCENT), Model, found.core_power_ratio * 100.0;
             format!("share of the wall's power that packages draw, from {WALL_PERCENT} and {RAPL_PERCENT} %"), "%",
                 Nothing, Arithmetic, package_share * 100.0;
             format!("power at the wall (AC), if packages draw {} of it", share(PACKAGE_SHARE)), "%",
-                Exactly(WALL_PERCENT), Simulated, at_the_wall(PACKAGE_SHARE) * 100.0;
-            "hackbench, 4 groups, menu", "%", Exactly(four), Predicted, menu.four.ratio * 100.0;
-            "hackbench, 8 groups, menu", "%", Exactly(eight), Predicted, menu.eight.ratio * 100.0;
-            "hackbench, 4 groups, teo", "%", Exactly(four), Simulated, teo.four.ratio * 100.0;
-            "hackbench, 8 groups, teo", "%", Exactly(eight), Simulated, teo.eight.ratio * 100.0;
-            "frequency by the power budget, 4 groups, C0.2 only against POLL only", "%", Nothing, Simulated,
+                Exactly(WALL_PERCENT), Model, at_the_wall(PACKAGE_SHARE) * 100.0;
+            "hackbench, 4 groups, menu", "%", Exactly(four), Model, menu.four.ratio * 100.0;
+            "hackbench, 8 groups, menu", "%", Exactly(eight), Model, menu.eight.ratio * 100.0;
+            "hackbench, 4 groups, teo", "%", Exactly(four), Model, teo.four.ratio * 100.0;
+            "hackbench, 8 groups, teo", "%", Exactly(eight), Model, teo.eight.ratio * 100.0;
+            "frequency by the power budget, 4 groups, C0.2 only against POLL only", "%", Nothing, Model,
                 frequency.four * 100.0;
-            "frequency by the power budget, 8 groups, C0.2 only against POLL only", "%", Nothing, Simulated,
+            "frequency by the power budget, 8 groups, C0.2 only against POLL only", "%", Nothing, Model,
                 frequency.eight * 100.0;
-            "hackbench, 4 groups, C0.2 only against POLL only", "%", Nothing, Simulated, alone.four.ratio * 100.0;
-            "hackbench, 8 groups, C0.2 only against POLL only", "%", Nothing, Simulated, alone.eight.ratio * 100.0;
-            "hackbench, 4 groups, C0.1 only (enable_c02=0) against POLL only", "%", Nothing, Simulated,
+            "hackbench, 4 groups, C0.2 only against POLL only", "%", Nothing, Model, alone.four.ratio * 100.0;
+            "hackbench, 8 groups, C0.2 only against POLL only", "%", Nothing, Model, alone.eight.ratio * 100.0;
+            "hackbench, 4 groups, C0.1 only (enable_c02=0) against POLL only", "%", Nothing, Model,
                 c01.four.ratio * 100.0;
         },
-        inputs: inputs! {
+        facts: facts! {
             "power of C0.2", format!("{:.2} of POLL", found.c02_power_ratio), Calibrated(&["power of the cores (RAPL)"]),
                 "the claim's RAPL figure";
             "POLL's 99th percentile", "twice its median", Calibrated(&["interrupt latency, 99th percentile"]),

@@ -16,7 +16,9 @@ pub(super) const STUDY: Study = Study {
             cycles; a tiny decrease of C0; a third CPU's wake-up is free.",
     source: "Venkatesh Pallipadi, [RFC] Extend mwait idle to optimize away IPIs when possible, \
              6 February 2012",
-    page: |shelf| Ok(page(&run(shelf)?)),
+    inputs: &[],
+    figures: |shelf, _| Ok(body(&run(shelf)?).figures),
+    body: |shelf, _| Ok(body(&run(shelf)?)),
 };
 
 /// Published: non-idle cycles.
@@ -24,7 +26,7 @@ const CHANGE_PERCENT: f64 = -10.0;
 /// The row of the free rides that a sentence is about.
 const RIDE_NS: u64 = 100_000;
 
-fn page(found: &Findings) -> Page {
+fn body(found: &Findings) -> Body {
     let Findings { local, remote, before, after, load, .. } = found;
     let (published_before, published_after) = (mean(&BEFORE), mean(&AFTER));
     let c0_change = after.c0 - before.c0;
@@ -39,26 +41,26 @@ fn page(found: &Findings) -> Page {
     let runs = runs.into_iter().flat_map(|(when, runs, ours)| {
         runs.iter().enumerate().map(move |(index, run)| (when, index + 1, run, ours))
     });
-    Page {
+    Body {
         figures: figures! {
-            "sender's cost, local socket, IPI", "cycles", Exactly(LOCAL.ipi_cycles), Calibrated, local.ipi_cycles;
-            "sender's cost, local socket, store", "cycles", Exactly(LOCAL.store_cycles), Calibrated, local.store_cycles;
-            "sender's cost, remote socket, IPI", "cycles", Exactly(REMOTE.ipi_cycles), Calibrated, remote.ipi_cycles;
-            "sender's cost, remote socket, store", "cycles", Exactly(REMOTE.store_cycles), Calibrated,
+            "sender's cost, local socket, IPI", "cycles", Exactly(LOCAL.ipi_cycles), Model, local.ipi_cycles;
+            "sender's cost, local socket, store", "cycles", Exactly(LOCAL.store_cycles), Model, local.store_cycles;
+            "sender's cost, remote socket, IPI", "cycles", Exactly(REMOTE.ipi_cycles), Model, remote.ipi_cycles;
+            "sender's cost, remote socket, store", "cycles", Exactly(REMOTE.store_cycles), Model,
                 remote.store_cycles;
-            "non-idle cycles, one CPU calling all others, mostly idle", "%", Exactly(CHANGE_PERCENT), Simulated,
+            "non-idle cycles, one CPU calling all others, mostly idle", "%", Exactly(CHANGE_PERCENT), Model,
                 found.change_ratio * 100.0;
-            "C0 before, mean of 3 runs", "%", Exactly(published_before.c0), Calibrated, before.c0;
-            "C0 after, mean of 3 runs", "%", Exactly(published_after.c0), Simulated, after.c0;
-            "C1 before, mean of 3 runs", "%", Exactly(published_before.c1), Calibrated, before.c1;
-            "C1 after, mean of 3 runs", "%", Exactly(published_after.c1), Simulated, after.c1;
-            "C6 before, mean of 3 runs", "%", Exactly(published_before.c6), Calibrated, before.c6;
-            "C6 after, mean of 3 runs", "%", Exactly(published_after.c6), Simulated, after.c6;
-            "change of C0", "points", Exactly(published_c0_change), Simulated, c0_change;
-            "change of C1", "points", Exactly(published_after.c1 - published_before.c1), Simulated, after.c1 - before.c1;
-            "change of C6", "points", Exactly(published_c6_change), Simulated, c6_change;
+            "C0 before, mean of 3 runs", "%", Exactly(published_before.c0), Model, before.c0;
+            "C0 after, mean of 3 runs", "%", Exactly(published_after.c0), Model, after.c0;
+            "C1 before, mean of 3 runs", "%", Exactly(published_before.c1), Model, before.c1;
+            "C1 after, mean of 3 runs", "%", Exactly(published_after.c1), Model, after.c1;
+            "C6 before, mean of 3 runs", "%", Exactly(published_before.c6), Model, before.c6;
+            "C6 after, mean of 3 runs", "%", Exactly(published_after.c6), Model, after.c6;
+            "change of C0", "points", Exactly(published_c0_change), Model, c0_change;
+            "change of C1", "points", Exactly(published_after.c1 - published_before.c1), Model, after.c1 - before.c1;
+            "change of C6", "points", Exactly(published_c6_change), Model, c6_change;
         },
-        inputs: inputs! {
+        facts: facts! {
             "sender's costs",
                 format!(
                     "{}, {}, {}, {} cycles",

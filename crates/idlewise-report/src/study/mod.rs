@@ -3,17 +3,18 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `mod.rs` | [`STUDIES`], what a page consists of, and how its numbers are written |
+//! | `sensitivity.rs` | which inputs decide a figure, and its label |
 //! | `text.rs` | a page as text, as Markdown and as JSON |
-//! | `plot.rs` | its plot, as SVG |
+//! | `plot.rs` | its plots, as SVG |
 //! | `<name>.rs` | each study's claim, source, figures, inputs, tables and sentences |
 //!
 //! What a page prints is computed by the file of the same name in [`idlewise_sim::study`]. Pages are Rust and
 //! not a data format, because nearly every line contains a computed number or depends on one: the compiler
 //! then checks their names, where templates would need a language, keys on both sides, and tests of them.
 //!
-//! What became of a published figure is said by its role; where an input is from, by its origin. An
-//! input that was fitted names the figures that it was fitted to, and only those are *calibrated*: every run
-//! compares the two lists, so that no fitted figure passes for a prediction.
+//! No author says what became of a figure: `sensitivity.rs` runs the study with other inputs and computes its
+//! label. A figure is *calibrated* if an input names it as what it was fitted to, and *predicted* only if no
+//! input that nobody documented decides it.
 
 mod amd_mwait;
 mod c02;
@@ -21,14 +22,17 @@ mod ipi_less;
 mod menu_min;
 mod plot;
 mod promotion;
+mod sensitivity;
 mod text;
 
-use idlewise_sim::study::{At, Shelf, StudyError, Sweep};
+use idlewise_sim::study::{At, Changes, Input, Origin, Shelf, StudyError, Sweep};
 use idlewise_sim::{Machine, MachineState};
 
-pub use plot::to_svg;
+pub use plot::{to_svg, to_tornado};
 pub(crate) use text::columns;
-pub use text::{to_json, to_markdown, to_text};
+pub use text::{inputs_to_json, inputs_to_text, to_json, to_markdown, to_text};
+
+use sensitivity::{Examined, examine};
 
 /// Every study.
 pub const STUDIES: &[&Study] =
@@ -42,29 +46,48 @@ pub struct Study {
     pub claim: &'static str,
     /// Where.
     pub source: &'static str,
-    page: fn(&Shelf<'_>) -> Result<Page, StudyError>,
+    /// What its model is given, and what [`Study::run`] may be asked to change.
+    pub inputs: &'static [Input],
+    /// Its figures alone, for changed inputs.
+    figures: fn(&Shelf<'_>, &Changes) -> Result<Vec<Figure>, StudyError>,
+    body: fn(&Shelf<'_>, &Changes) -> Result<Body, StudyError>,
 }
 
 impl Study {
-    /// Runs it.
+    /// Runs it with some inputs changed, and again with others to find out which decide its figures.
     ///
     /// # Errors
-    /// If a machine or governor that it needs is missing, or a figure that was fitted is not shown as
-    /// such.
-    pub fn run(&self, shelf: &Shelf<'_>) -> Result<Page, StudyError> {
-        let page = (self.page)(shelf)?;
-        match page.fault() {
-            Some(fault) => Err(StudyError::Page(format!("{}: {fault}", self.name))),
-            None => Ok(page),
+    /// If a machine or governor that it needs is missing, or the page contradicts itself.
+    pub fn run(&self, shelf: &Shelf<'_>, changes: &Changes) -> Result<Page, StudyError> {
+        let body = (self.body)(shelf, changes)?;
+        if let Some(fault) = body.fault(self.inputs) {
+            return Err(StudyError::Page(format!("{}: {fault}", self.name)));
         }
+        let examined = examine(self, self.inputs, &body, shelf, changes)?;
+        let figures = body.figures.iter().cloned().zip(examined);
+        let figures = figures.map(|(figure, examined)| Row { figure, examined }).collect();
+        Ok(Page { changes: changes.to_vec(), figures, body })
     }
 }
 
 /// What became of a claim.
 pub struct Page {
+    /// Inputs that the reader changed.
+    changes: Vec<(&'static str, f64)>,
+    figures: Vec<Row>,
+    body: Body,
+}
+
+/// A figure, and what became of it when inputs were changed.
+pub(crate) struct Row {
+    figure: Figure,
+    examined: Examined,
+}
+
+/// What a study has to say.
+struct Body {
     figures: Vec<Figure>,
-    inputs: Vec<Input>,
-    /// The last show the sensitivity to assumptions.
+    facts: Vec<Fact>,
     grids: Vec<Grid>,
     judgement: Vec<String>,
     plot: Plot,
@@ -79,11 +102,20 @@ pub(crate) struct Figure {
     published: Published,
     /// None if what was measured never happened.
     ours: Option<f64>,
-    role: Role,
+    basis: Basis,
+}
+
+/// What a figure follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// The model.
+    Model,
+    /// Published numbers alone.
+    Arithmetic,
 }
 
 #[derive(Clone, Copy)]
-enum Published {
+pub(crate) enum Published {
     Exactly(f64),
     /// "Less than", "about" and the like: no difference can be computed.
     Below(f64),
@@ -93,37 +125,13 @@ enum Published {
     Nothing,
 }
 
-/// How a figure of ours came to be.
-#[derive(Clone, Copy, PartialEq)]
-enum Role {
-    /// It was put in, or an input was fitted to it: its agreement proves nothing.
-    Calibrated,
-    /// It follows from the model; nothing was fitted to it, and no assumption decides it.
-    Predicted,
-    /// It follows from the model and nothing was fitted to it, but an assumed input decides its
-    /// size: a table shows how.
-    Simulated,
-    /// It follows from published numbers, without a model.
-    Arithmetic,
-}
-
-/// Something that the model was given.
-struct Input {
+/// Something that the model was given and that is not a number to change.
+struct Fact {
     what: &'static str,
     value: String,
     origin: Origin,
-    /// The origin in words, or why it was assumed.
+    /// The origin in words.
     source: String,
-}
-
-#[derive(Clone, Copy)]
-enum Origin {
-    /// From the claim. The names of the figures that it was fitted to begin so.
-    Calibrated(&'static [&'static str]),
-    /// Hardware or kernel, as documented elsewhere.
-    Documented,
-    /// Nobody published it.
-    Assumed,
 }
 
 /// A further table.
@@ -147,24 +155,18 @@ struct Line {
     points: Vec<(f64, f64)>,
 }
 
-impl Page {
-    /// A figure that was fitted and not called calibrated, or the other way round; two figures of one name.
-    fn fault(&self) -> Option<String> {
-        let fits = || self.inputs.iter().flat_map(|input| input.origin.fitted_to());
+impl Body {
+    /// Two figures of one name, or an input that was fitted to none of them.
+    fn fault(&self, inputs: &[Input]) -> Option<String> {
         for (index, figure) in self.figures.iter().enumerate() {
-            let is_fitted = fits().any(|name| figure.what.starts_with(name));
-            let is_calibrated = figure.role == Role::Calibrated;
-            if is_fitted != is_calibrated {
-                let role = figure.role.as_str();
-                let found = if is_fitted { "an input" } else { "no input" };
-                return Some(format!("'{}' is {role}, but {found} was fitted to it", figure.what));
-            }
             if self.figures[..index].iter().any(|other| other.what == figure.what) {
                 return Some(format!("two figures are called '{}'", figure.what));
             }
         }
+        let origins = inputs.iter().map(|input| input.origin);
+        let origins = origins.chain(self.facts.iter().map(|fact| fact.origin));
         let has = |name: &str| self.figures.iter().any(|figure| figure.what.starts_with(name));
-        let unknown = fits().find(|name| !has(name));
+        let unknown = origins.flat_map(Origin::fitted_to).find(|name| !has(name));
         unknown.map(|name| format!("an input was fitted to '{name}', which is no figure"))
     }
 }
@@ -179,52 +181,24 @@ impl Figure {
     }
 }
 
-impl Role {
-    fn as_str(self) -> &'static str {
-        match self {
-            Role::Calibrated => "calibrated",
-            Role::Predicted => "predicted",
-            Role::Simulated => "simulated",
-            Role::Arithmetic => "arithmetic",
-        }
-    }
-}
-
-impl Origin {
-    fn as_str(self) -> &'static str {
-        match self {
-            Origin::Calibrated(_) => "calibrated",
-            Origin::Documented => "documented",
-            Origin::Assumed => "assumed",
-        }
-    }
-
-    fn fitted_to(self) -> &'static [&'static str] {
-        match self {
-            Origin::Calibrated(names) => names,
-            Origin::Documented | Origin::Assumed => &[],
-        }
-    }
-}
-
-/// Figures, a row each: `what, unit, published, role, ours;`.
+/// Figures, a row each: `what, unit, published, basis, ours;`.
 macro_rules! figures {
-    ($($what:expr, $unit:literal, $published:expr, $role:ident, $ours:expr;)+) => {
+    ($($what:expr, $unit:literal, $published:expr, $basis:ident, $ours:expr;)+) => {
         vec![$($crate::study::Figure {
             what: $what.to_owned(),
             unit: $unit,
             published: $published,
-            role: $crate::study::Role::$role,
+            basis: $crate::study::Basis::$basis,
             ours: $ours.into(),
         },)+]
     };
 }
 use figures;
 
-/// Inputs, a row each: `what, value, origin, source;`.
-macro_rules! inputs {
+/// Facts, a row each: `what, value, origin, source;`.
+macro_rules! facts {
     ($($what:literal, $value:expr, $origin:expr, $source:expr;)+) => {
-        vec![$($crate::study::Input {
+        vec![$($crate::study::Fact {
             what: $what,
             value: $value.to_string(),
             origin: $origin,
@@ -232,7 +206,7 @@ macro_rules! inputs {
         },)+]
     };
 }
-use inputs;
+use facts;
 
 /// A table: its title, its rows, and a line for each column: `heading => cell;`.
 macro_rules! table {
@@ -336,59 +310,71 @@ fn us(ns: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::sensitivity::Label;
     use super::*;
 
-    fn page(role: Role, fitted_to: &'static [&'static str]) -> Page {
-        Page {
+    fn body(origin: Origin) -> Body {
+        Body {
             figures: vec![Figure {
                 what: "speed, fast".to_owned(),
                 unit: "m/s",
                 published: Published::Exactly(2.0),
                 ours: Some(3.0),
-                role,
+                basis: Basis::Model,
             }],
-            inputs: inputs! { "mass", "1 kg", Origin::Calibrated(fitted_to), "the claim"; },
+            facts: facts! { "mass", "1 kg", origin, "the claim"; },
             grids: Vec::new(),
             judgement: Vec::new(),
             plot: Plot { title: "", x_label: "", y_label: "", lines: Vec::new() },
         }
     }
 
+    const STUDY: Study = Study {
+        name: "invented",
+        claim: "",
+        source: "",
+        inputs: &[],
+        figures: |_, _| Ok(body(Origin::Assumed).figures),
+        body: |_, _| Ok(body(Origin::Calibrated(&["speed"]))),
+    };
+
+    fn run(study: &Study) -> Result<Page, String> {
+        let shelf = Shelf { governor: &|_, _| None };
+        study.run(&shelf, &[]).map_err(|error| error.to_string())
+    }
+
     #[test]
     fn a_fitted_figure_never_passes_for_a_prediction() {
-        for role in [Role::Predicted, Role::Simulated, Role::Arithmetic] {
-            assert_eq!(page(role, &[]).fault(), None);
-            let message = page(role, &["speed"]).fault().unwrap();
-            assert!(message.contains("'speed, fast' is") && message.contains("an input was"));
-        }
-        assert_eq!(page(Role::Calibrated, &["speed"]).fault(), None);
-        assert!(page(Role::Calibrated, &[]).fault().unwrap().contains("no input was fitted"));
-        assert!(page(Role::Calibrated, &["speed", "time"]).fault().unwrap().contains("'time'"));
+        let label = |study: &Study| run(study).unwrap().figures[0].examined.label;
+        assert_eq!(label(&STUDY), Label::Calibrated);
+        let plain = Study { body: |_, _| Ok(body(Origin::Assumed)), ..STUDY };
+        // Nobody can change the mass, so it may decide everything.
+        assert_eq!(label(&plain), Label::Simulated);
     }
 
     #[test]
-    fn a_figure_has_a_name_of_its_own() {
-        let mut page = page(Role::Predicted, &[]);
-        page.figures.push(page.figures[0].clone());
-        assert!(page.fault().unwrap().contains("two figures are called 'speed, fast'"));
-    }
-
-    #[test]
-    fn a_study_whose_page_has_a_fault_does_not_run() {
-        let study = Study {
-            name: "invented",
-            claim: "",
-            source: "",
-            page: |_| Ok(page(Role::Predicted, &["speed"])),
+    fn a_page_that_contradicts_itself_is_refused() {
+        let fitted_to_nothing =
+            Study { body: |_, _| Ok(body(Origin::Calibrated(&["speed", "time"]))), ..STUDY };
+        assert!(
+            run(&fitted_to_nothing)
+                .err()
+                .unwrap()
+                .contains("invented: an input was fitted to 'time'")
+        );
+        let twice = |_: &Shelf<'_>, _: &Changes| {
+            let mut body = body(Origin::Assumed);
+            body.figures.push(body.figures[0].clone());
+            Ok(body)
         };
-        let message = study.run(&Shelf { governor: &|_, _| None }).err().unwrap().to_string();
-        assert!(message.contains("invented: 'speed, fast' is predicted"), "{message}");
+        let twice = Study { body: twice, ..STUDY };
+        assert!(run(&twice).err().unwrap().contains("two figures are called 'speed, fast'"));
     }
 
     #[test]
     fn differences_are_of_the_published_figure() {
         let difference = |published, ours: Option<f64>| {
-            let figures = figures! { "speed", "m/s", published, Predicted, ours; };
+            let figures = figures! { "speed", "m/s", published, Model, ours; };
             figures[0].difference_ratio()
         };
         assert_eq!(difference(Published::Exactly(2.0), Some(3.0)), Some(0.5));

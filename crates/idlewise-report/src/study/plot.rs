@@ -1,8 +1,10 @@
-//! The plot of a study.
+//! The plots of a study: its own, and what each input does to one of its figures.
 
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Page, Plot};
+use super::sensitivity::{Effect, Label};
+use super::{Page, Plot, Published, Row, short};
 
 /// Colours that are told apart without seeing red and green.
 const COLOURS: [RGBColor; 6] = [
@@ -23,8 +25,106 @@ const LEGEND_ROOM: f64 = 0.3;
 /// Never: a string takes all that is drawn.
 pub fn to_svg(page: &Page) -> String {
     let mut svg = String::new();
-    draw(&page.plot, &mut svg).expect("a string takes all that is drawn");
+    draw(&page.body.plot, &mut svg).expect("a string takes all that is drawn");
     svg
+}
+
+/// Inputs that a tornado plot shows, at most.
+const BAR_COUNT_MAX: usize = 8;
+/// Room for the inputs' names.
+const NAMES_WIDTH: u32 = 330;
+
+/// What each input does to the study's first published figure that was not put in, as SVG. None if there
+/// is no such figure, or nothing does anything to it.
+///
+/// # Panics
+/// Never: a string takes all that is drawn.
+pub fn to_tornado(page: &Page) -> Option<String> {
+    let row = tornado_row(page)?;
+    let mut svg = String::new();
+    draw_tornado(row, &mut svg).expect("a string takes all that is drawn");
+    Some(svg)
+}
+
+/// The figure that the tornado plot shows.
+pub(super) fn tornado_row(page: &Page) -> Option<&Row> {
+    page.figures.iter().find(|row| {
+        let Row { figure, examined } = row;
+        let is_published = !matches!(figure.published, Published::Nothing);
+        let is_ours = matches!(examined.label, Label::Predicted | Label::Simulated);
+        is_published && is_ours && !bars(row).is_empty()
+    })
+}
+
+/// The inputs that change a figure, the strongest first: their names, and what the ends give.
+fn bars(row: &Row) -> Vec<(String, [f64; 2])> {
+    let ends = row.examined.effects.iter().filter_map(|effect| {
+        let Effect { input, ends: [low, high], gives: [Some(a), Some(b)] } = effect else {
+            return None;
+        };
+        let name = format!("{input}: {} to {}", short(*low), short(*high));
+        Some((name, [*a, *b])).filter(|_| a != b || Some(*a) != row.figure.ours)
+    });
+    let ours = row.figure.ours.unwrap_or(0.0);
+    let span = |ends: &[f64; 2]| ends[0].max(ends[1]).max(ours) - ends[0].min(ends[1]).min(ours);
+    let mut bars: Vec<_> = ends.collect();
+    bars.sort_by(|a, b| span(&b.1).total_cmp(&span(&a.1)));
+    bars.truncate(BAR_COUNT_MAX);
+    bars
+}
+
+fn draw_tornado(row: &Row, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+    let bars = bars(row);
+    let ours = row.figure.ours.unwrap_or(0.0);
+    let published = match row.figure.published {
+        Published::Exactly(published) => Some(published),
+        _ => None,
+    };
+    let height = 110 + 34 * bars.len() as u32;
+    let area = SVGBackend::with_string(svg, (900, height)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let all = || bars.iter().flat_map(|(_, ends)| *ends).chain([ours]).chain(published);
+    let (low, high) =
+        (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
+    let margin = ((high - low) * 0.05).max(1e-9);
+    let mut chart = ChartBuilder::on(&area)
+        .caption(&row.figure.what, ("sans-serif", 16))
+        .margin(10)
+        .x_label_area_size(36)
+        .y_label_area_size(NAMES_WIDTH)
+        .build_cartesian_2d(low - margin..high + margin, 0.0..bars.len() as f64)?;
+    chart
+        .configure_mesh()
+        .x_desc(format!(
+            "{}; black: ours, green: published; blue: with the input's lower end, orange: its upper",
+            row.figure.unit
+        ))
+        .disable_y_axis()
+        .disable_y_mesh()
+        .light_line_style(WHITE)
+        .draw()?;
+    // The strongest on top.
+    for (index, (name, ends)) in bars.iter().rev().enumerate() {
+        let (bottom, top) = (index as f64 + 0.15, index as f64 + 0.85);
+        for (end, colour) in ends.iter().zip(COLOURS) {
+            let corners = [(ours, bottom), (*end, top)];
+            chart.draw_series([Rectangle::new(corners, colour.mix(0.7).filled())])?;
+        }
+        let (_, y) = chart.backend_coord(&(ours, index as f64 + 0.5));
+        let style = TextStyle::from(("sans-serif", 13)).pos(Pos::new(HPos::Right, VPos::Center));
+        area.draw(&Text::new(name.as_str(), (NAMES_WIDTH as i32, y), style))?;
+    }
+    let mut mark = |at: f64, colour: RGBColor| {
+        let ends = [(at, 0.0), (at, bars.len() as f64)];
+        chart.draw_series([PathElement::new(ends, colour.stroke_width(2))]).map(|_| ())
+    };
+    mark(ours, BLACK)?;
+    if let Some(published) = published {
+        mark(published, COLOURS[2])?;
+    }
+    area.present()?;
+    drop(chart);
+    Ok(())
 }
 
 fn draw(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {

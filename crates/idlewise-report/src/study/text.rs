@@ -4,34 +4,163 @@ use std::fmt::Write as _;
 
 use serde_json::{Value as Json, json};
 
-use super::{Figure, Grid, Page, Published, Study, number_text, or_dash, percent};
+use idlewise_sim::study::Input;
+
+use super::sensitivity::{Decider, STEADY_FACTOR, Why};
+use super::{Grid, Page, Published, Row, Study, number_text, or_dash, short};
 use crate::{Column, Statement, Table, TextStyle, wrap};
 
 /// The columns of the table of figures.
-pub(crate) fn columns() -> Vec<Column<Figure>> {
-    type C = Column<Figure>;
+pub(crate) fn columns() -> Vec<Column<Row>> {
+    type C = Column<Row>;
     vec![
-        C::text("figure", "figure", "What is compared.", |row| row.what.as_str().into()).key(),
-        C::text("unit", "unit", "The unit of the two numbers.", |row| row.unit.into()).key(),
+        C::text("figure", "figure", "What is compared.", |row| row.figure.what.as_str().into())
+            .key(),
+        C::text("unit", "unit", "The unit of the numbers.", |row| row.figure.unit.into()).key(),
         C::text("published", "published", "What the claim's author found.", |row| {
-            published(row.published).into()
+            published(row.figure.published).into()
         })
         .key(),
-        C::text("ours", "ours", "What we have.", |row| or_dash(row.ours, number_text).into()).key(),
-        C::text("difference", "difference", "Ours above the published one.", |row| {
-            or_dash(row.difference_ratio(), percent).into()
+        C::text("ours", "ours", "What we have.", |row| {
+            or_dash(row.figure.ours, number_text).into()
         })
+        .key(),
+        C::text(
+            "range",
+            "range",
+            "From the least to the greatest that it becomes with other plausible inputs.",
+            |row| range(row).into(),
+        )
         .key(),
         C::text(
             "role",
             "ours is",
-            "Predicted: follows from the model. Simulated: the same, but an assumed input decides \
-             its size. Calibrated: went into it, so agreement proves nothing. Arithmetic: follows \
-             from published numbers.",
-            |row| row.role.as_str().into(),
+            "Predicted: follows from the model, whatever the plausible inputs. Simulated: the \
+             same, but an input that nobody documented decides it. Calibrated: went into the \
+             model, so agreement proves nothing. Arithmetic: follows from published numbers.",
+            |row| row.examined.label.as_str().into(),
         )
         .key(),
     ]
+}
+
+fn range(row: &Row) -> String {
+    match row.examined.range {
+        Some((low, high)) if low == high => "-".to_owned(),
+        Some((low, high)) => format!("{} to {}", short(low), short(high)),
+        None if row.examined.effects.is_empty() => "-".to_owned(),
+        None => "or none".to_owned(),
+    }
+}
+
+/// What decides a figure, in words.
+fn decider(decider: &Decider, unit: &str) -> String {
+    let inputs: Vec<String> = decider.inputs.iter().map(ToString::to_string).collect();
+    let gives = or_dash(decider.gives, |ours| format!("{} {unit}", short(ours)).trim().to_owned());
+    let why = match decider.why {
+        Why::Existence => ", or none at all".to_owned(),
+        Why::Sign => ", another sign".to_owned(),
+        Why::Size(factor) => format!(", a factor of {}", short(factor)),
+        Why::Judgement => ", another judgement".to_owned(),
+    };
+    format!("{}: {gives}{why}", inputs.join(" and "))
+}
+
+/// Each figure that an input decides, with at most three that do.
+fn deciders(page: &Page) -> Grid {
+    let rows = page.figures.iter().flat_map(|row| {
+        let deciders = row.examined.deciders.iter().take(3).enumerate();
+        deciders.map(|(index, by)| {
+            let what = if index == 0 { row.figure.what.clone() } else { String::new() };
+            vec![what, decider(by, row.figure.unit)]
+        })
+    });
+    Grid {
+        title: "What decides the figures".to_owned(),
+        headings: ["figure", "with another value of an input it would be"]
+            .map(str::to_owned)
+            .into(),
+        rows: rows.collect(),
+    }
+}
+
+/// A number of an input with its unit.
+fn with_unit(value: f64, unit: &str) -> String {
+    format!("{} {unit}", number_text(value)).trim_end().to_owned()
+}
+
+fn plausible(input: &Input) -> String {
+    match input.ends() {
+        Some([low, high]) => format!("{} to {}", number_text(low), with_unit(high, input.unit)),
+        None => "-".to_owned(),
+    }
+}
+
+/// The inputs and facts, with the values that the reader set.
+fn given(study: &Study, page: &Page) -> Grid {
+    let inputs = study.inputs.iter().map(|input| {
+        let set = page.changes.iter().rev().find(|(key, _)| *key == input.key);
+        let value = set.map_or(input.value, |(_, value)| *value);
+        let origin = if set.is_some() { "set" } else { input.origin.as_str() };
+        [
+            input.meaning.to_owned(),
+            with_unit(value, input.unit),
+            if set.is_some() { "-".to_owned() } else { plausible(input) },
+            origin.to_owned(),
+            input.source.to_owned(),
+        ]
+        .into()
+    });
+    let facts = page.body.facts.iter().map(|fact| {
+        [fact.what, &fact.value, "-", fact.origin.as_str(), &fact.source].map(str::to_owned).into()
+    });
+    Grid {
+        title: "What went in".to_owned(),
+        headings: ["input", "value", "plausible", "origin", "source"].map(str::to_owned).into(),
+        rows: inputs.chain(facts).collect(),
+    }
+}
+
+/// What may be set, as text for a terminal.
+pub fn inputs_to_text(study: &Study, style: &TextStyle) -> String {
+    let rows = study.inputs.iter().map(|input| {
+        let Input { key, meaning, .. } = input;
+        let value = with_unit(input.value, input.unit);
+        vec![
+            (*key).to_owned(),
+            value,
+            plausible(input),
+            input.origin.as_str().to_owned(),
+            (*meaning).to_owned(),
+        ]
+    });
+    let grid = Grid {
+        title: format!("{}: what --set takes", study.name),
+        headings: ["key", "value", "plausible", "origin", "meaning"].map(str::to_owned).into(),
+        rows: rows.collect(),
+    };
+    format!("{}\n{}", wrap(&grid.title, style.width, 2), grid_text(&grid))
+}
+
+/// The same for a program.
+pub fn inputs_to_json(study: &Study) -> Json {
+    study
+        .inputs
+        .iter()
+        .map(|input| {
+            json!({
+                "key": input.key,
+                "input": input.meaning,
+                "value": input.value,
+                "unit": input.unit,
+                "plausible_min": input.plausible.start(),
+                "plausible_max": input.plausible.end(),
+                "origin": input.origin.as_str(),
+                "fitted_to": input.origin.fitted_to(),
+                "source": input.source,
+            })
+        })
+        .collect()
 }
 
 fn published(published: Published) -> String {
@@ -42,6 +171,18 @@ fn published(published: Published) -> String {
         Published::Between(low, high) => format!("{} to {}", number_text(low), number_text(high)),
         Published::Nothing => "-".to_owned(),
     }
+}
+
+/// How a page explains its labels.
+fn labels() -> String {
+    format!(
+        "Labels are computed: the study ran again with each input that nobody documented at both ends \
+         of what is plausible, and with pairs of the strongest. A figure is *predicted* if none of \
+         these runs changed its sign, its size by more than a factor of {STEADY_FACTOR}, or whether it \
+         agrees with the published one (within that factor). Otherwise it is *simulated*, and what \
+         decides it is listed. *Calibrated* figures went into the model, so that their agreement \
+         proves nothing. *Arithmetic* ones follow from published numbers alone."
+    )
 }
 
 /// The study as text for a terminal.
@@ -55,20 +196,28 @@ pub fn to_text(study: &Study, page: &Page, style: &TextStyle) -> String {
     paragraph(&mut text, &format!("({})", study.source));
     text.push('\n');
     text.push_str(&Table::new("", &columns(), &page.figures).to_text(style));
-    text.push_str("\nWhat went in:\n");
-    for input in &page.inputs {
-        let origin = input.origin.as_str();
-        let line = format!("- {}: {} ({origin}: {})", input.what, input.value, input.source);
-        paragraph(&mut text, &line);
+    text.push_str("\nJudgement:\n");
+    for sentence in &page.body.judgement {
+        paragraph(&mut text, &format!("- {sentence}"));
     }
-    for grid in &page.grids {
+    text.push_str("\nWhat went in:\n");
+    for row in given(study, page).rows {
+        let [what, value, plausible, origin, source] = &row[..] else { continue };
+        let plausible =
+            if plausible == "-" { String::new() } else { format!(", plausible {plausible}") };
+        paragraph(&mut text, &format!("- {what}: {value}{plausible} ({origin}: {source})"));
+    }
+    text.push_str("\nSensitivity:\n");
+    paragraph(&mut text, &labels().replace('*', ""));
+    for row in page.figures.iter().filter(|row| !row.examined.deciders.is_empty()) {
+        let by = row.examined.deciders.iter().take(3).map(|by| decider(by, row.figure.unit));
+        let by: Vec<String> = by.collect();
+        paragraph(&mut text, &format!("- {}: {}", row.figure.what, by.join("; ")));
+    }
+    for grid in &page.body.grids {
         text.push('\n');
         paragraph(&mut text, &grid.title);
         text.push_str(&grid_text(grid));
-    }
-    text.push_str("\nJudgement:\n");
-    for sentence in &page.judgement {
-        paragraph(&mut text, &format!("- {sentence}"));
     }
     text
 }
@@ -104,29 +253,27 @@ pub fn to_markdown(study: &Study, page: &Page) -> String {
         wrap(study.claim, 98, 0).replace('\n', "\n> "),
         study.source
     );
-    let _ = writeln!(
-        text,
-        "*Predicted* figures follow from the model alone, and so do *simulated* ones, but an assumed\n\
-         input decides their size; *calibrated* ones went into it, so that their agreement proves\n\
-         nothing; *arithmetic* ones follow from the published numbers.\n"
-    );
+    let _ = writeln!(text, "{}\n", wrap(&labels(), 100, 0));
     let columns = columns();
     push_row(&mut text, columns.iter().map(|column| column.heading.heading));
-    push_row(&mut text, ["---", "---", "---:", "---:", "---:", "---"]);
-    for figure in &page.figures {
-        push_row(&mut text, columns.iter().map(|column| (column.value)(figure).to_field()));
+    push_row(&mut text, ["---", "---", "---:", "---:", "---", "---"]);
+    for row in &page.figures {
+        push_row(&mut text, columns.iter().map(|column| (column.value)(row).to_field()));
     }
-    let _ = writeln!(text, "\n![{0}]({1}.svg)\n\n## Judgement\n", page.plot.title, study.name);
-    for sentence in &page.judgement {
+    let _ = writeln!(text, "\n## Judgement\n");
+    for sentence in &page.body.judgement {
         let _ = writeln!(text, "{}", wrap(&format!("- {sentence}"), 100, 2));
     }
-    text.push_str("\n## What went in\n\n");
-    push_row(&mut text, ["input", "value", "origin", "source"]);
-    push_row(&mut text, ["---"; 4]);
-    for input in &page.inputs {
-        push_row(&mut text, [input.what, &input.value, input.origin.as_str(), &input.source]);
+    let _ = writeln!(text, "\n![{0}]({1}.svg)\n", page.body.plot.title, study.name);
+    if let Some(row) = super::plot::tornado_row(page) {
+        let _ = writeln!(
+            text,
+            "![What each input does to: {}]({}-tornado.svg)",
+            row.figure.what, study.name
+        );
     }
-    for grid in &page.grids {
+    let tables = [deciders(page), given(study, page)];
+    for grid in tables.iter().filter(|grid| !grid.rows.is_empty()).chain(&page.body.grids) {
         let _ = writeln!(text, "\n## {}\n", grid.title.split(" (").next().unwrap_or_default());
         if grid.title.contains(" (") {
             let _ = writeln!(text, "{}.\n", wrap(&grid.title, 100, 0));
@@ -148,7 +295,7 @@ fn push_row(text: &mut String, cells: impl IntoIterator<Item = impl AsRef<str>>)
 
 /// The study for a program.
 pub fn to_json(study: &Study, page: &Page) -> Json {
-    let figures = page.figures.iter().map(|figure| {
+    let figures = page.figures.iter().map(|Row { figure, examined }| {
         let (low, high) = match figure.published {
             Published::Exactly(number) => (Some(number), Some(number)),
             Published::Below(number) => (None, Some(number)),
@@ -156,40 +303,57 @@ pub fn to_json(study: &Study, page: &Page) -> Json {
             Published::Between(low, high) => (Some(low), Some(high)),
             Published::Nothing => (None, None),
         };
+        let deciders = examined.deciders.iter().map(|decider| {
+            let inputs = decider.inputs.iter().map(|changed| {
+                json!({ "input": changed.input, "value": changed.value, "unit": changed.unit })
+            });
+            json!({ "inputs": inputs.collect::<Vec<_>>(), "ours": decider.gives })
+        });
+        let effects = examined.effects.iter().map(
+            |effect| json!({ "input": effect.input, "values": effect.ends, "ours": effect.gives }),
+        );
         json!({
             "figure": figure.what,
             "unit": figure.unit,
             "published_min": low,
             "published_max": high,
             "ours": figure.ours,
+            "ours_min": examined.range.map(|range| range.0),
+            "ours_max": examined.range.map(|range| range.1),
             "difference_ratio": figure.difference_ratio(),
-            "role": figure.role.as_str(),
+            "role": examined.label.as_str(),
+            "decided_by": deciders.collect::<Vec<_>>(),
+            "effects": effects.collect::<Vec<_>>(),
         })
     });
-    let inputs = page.inputs.iter().map(|input| {
+    let facts = page.body.facts.iter().map(|fact| {
         json!({
-            "input": input.what,
-            "value": input.value,
-            "origin": input.origin.as_str(),
-            "fitted_to": input.origin.fitted_to(),
-            "source": input.source,
+            "fact": fact.what,
+            "value": fact.value,
+            "origin": fact.origin.as_str(),
+            "fitted_to": fact.origin.fitted_to(),
+            "source": fact.source,
         })
     });
-    let grids = page
-        .grids
+    let set = page.changes.iter().map(|(key, value)| json!({ "key": key, "value": value }));
+    let grids = &page.body.grids;
+    let grids = grids
         .iter()
         .map(|grid| json!({ "title": grid.title, "headings": grid.headings, "rows": grid.rows }));
-    let series =
-        page.plot.lines.iter().map(|line| json!({ "name": line.name, "points": line.points }));
-    let judgement = page.judgement.iter().map(Statement::general);
+    let plot = &page.body.plot;
+    let series = plot.lines.iter().map(|line| json!({ "name": line.name, "points": line.points }));
+    let judgement = page.body.judgement.iter().map(Statement::general);
     json!({
         "study": study.name,
         "claim": study.claim,
         "source": study.source,
+        "steady_factor": STEADY_FACTOR,
         "figures": figures.collect::<Vec<_>>(),
-        "inputs": inputs.collect::<Vec<_>>(),
+        "inputs": inputs_to_json(study),
+        "set": set.collect::<Vec<_>>(),
+        "facts": facts.collect::<Vec<_>>(),
         "tables": grids.collect::<Vec<_>>(),
         "findings": judgement.collect::<Vec<_>>(),
-        "plot": { "title": page.plot.title, "series": series.collect::<Vec<_>>() },
+        "plot": { "title": plot.title, "series": series.collect::<Vec<_>>() },
     })
 }

@@ -110,6 +110,9 @@ pub struct Setup<'a> {
     pub hardware: Hardware,
     /// The disabled states.
     pub disabled: DisabledMask,
+    /// The states that only these packages have disabled: `(package, states)`. Packages whose tasks are
+    /// pinned and whose costs are their own are like machines of their own, and may differ in this.
+    pub disabled_by_package: Vec<(usize, DisabledMask)>,
     /// The longest allowed exit latency.
     pub latency_limit_ns: i64,
     /// Makes the governor of each CPU.
@@ -127,6 +130,7 @@ impl<'a> Setup<'a> {
             machine,
             hardware: Hardware::of(machine),
             disabled: machine.disabled_by_default(),
+            disabled_by_package: Vec::new(),
             latency_limit_ns: NO_LATENCY_LIMIT_NS,
             make_governor,
             exit_quantiles: BTreeMap::new(),
@@ -317,8 +321,14 @@ impl<'a> Simulation<'a> {
             tick_work_ns: hardware.tick_work_ns,
             ..Setting::new(states, tick_period_ns(hardware.hz as u32))
         };
+        let setting_of = |cpu| {
+            let package = shape.package_of(cpu);
+            let own = setup.disabled_by_package.iter().filter(|(of, _)| *of == package);
+            let bits = own.fold(setup.disabled.bits(), |bits, (_, states)| bits | states.bits());
+            Setting { disabled: DisabledMask::from_bits(bits), ..setting }
+        };
         let cpus = (0..cpu_count)
-            .map(|_| Cpu::new(IdleLoop::new(Boxed((setup.make_governor)()), setting)))
+            .map(|cpu| Cpu::new(IdleLoop::new(Boxed((setup.make_governor)()), setting_of(cpu))))
             .collect();
         let machine_states = &setup.machine.states;
         let of_states = |rule: &dyn Fn(&crate::MachineState) -> bool| {

@@ -12,8 +12,10 @@ const FREQUENCY_MIN_RATIO: f64 = 0.3;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Core {
-    /// The shallowest state of the core's threads; `None` while one runs.
+    /// The shallowest state of the core's threads; `None` while one runs or wakes up.
     state: Option<StateIndex>,
+    /// No thread runs yet, but one wakes up: the energy of that is part of the state's transition.
+    is_waking: bool,
     since_ns: u64,
     /// Threads that use the core's resources.
     active_count: usize,
@@ -21,7 +23,7 @@ pub(super) struct Core {
 
 impl Default for Core {
     fn default() -> Self {
-        Core { state: None, since_ns: 0, active_count: 1 }
+        Core { state: None, is_waking: false, since_ns: 0, active_count: 1 }
     }
 }
 
@@ -80,7 +82,9 @@ impl Simulation<'_> {
         let threads = index * self.shape.thread_count..(index + 1) * self.shape.thread_count;
         let mut state = Some(usize::MAX);
         let mut active_count = 0;
+        let mut is_running = false;
         for thread in &self.cpus[threads.clone()] {
+            is_running |= matches!(thread.mode, Mode::Running);
             let thread_state = thread.idle_state();
             let is_active = match thread_state {
                 None => true,
@@ -89,9 +93,14 @@ impl Simulation<'_> {
             active_count += usize::from(is_active);
             state = state.zip(thread_state).map(|(a, b)| a.min(b));
         }
-        let Core { state: old_state, active_count: old_count, .. } = self.cores[index];
-        if state != old_state {
+        let is_waking = state.is_none() && !is_running;
+        let core = self.cores[index];
+        let (old_state, old_count) = (core.state, core.active_count);
+        if state != old_state || is_waking != core.is_waking {
             self.account_core(index);
+            self.cores[index].is_waking = is_waking;
+        }
+        if state != old_state {
             self.cores[index].state = state;
             self.enter_core_state(index, old_state, state);
         }
@@ -105,12 +114,20 @@ impl Simulation<'_> {
         }
     }
 
+    /// The energy of entering and leaving a state. It follows from the target residency, which holds for
+    /// the table's exit latency: hardware that exits faster also spends less.
+    fn transition_uj(&self, state: StateIndex) -> f64 {
+        self.costs.transition_uj(state) * self.hardware.exit_ratio
+    }
+
     fn enter_core_state(&mut self, core: usize, old: Option<StateIndex>, new: Option<StateIndex>) {
         if let Some(new) = new
             && old.is_none_or(|old| old < new)
         {
-            let paid_uj = old.map_or(0.0, |old| self.costs.transition_uj(old));
-            self.report.cores.idle_uj += self.costs.transition_uj(new) - paid_uj;
+            let paid_uj = old.map_or(0.0, |old| self.transition_uj(old));
+            let uj = self.transition_uj(new) - paid_uj;
+            self.report.cores.idle_uj += uj;
+            self.packages[core / self.shape.core_count].fixed_uj += uj;
             self.report.cores.entry_count[new] += 1;
         }
         let deepest = self.cpus[core * self.shape.thread_count].idle.setting.states.deepest();
@@ -188,6 +205,10 @@ impl Simulation<'_> {
         let span_ns = self.now_ns - core.since_ns;
         core.since_ns = self.now_ns;
         let tally = &mut self.report.cores;
+        if core.is_waking {
+            tally.waking_ns += span_ns;
+            return;
+        }
         let (power_mw, is_scaled) = match core.state {
             None => (self.costs.running_mw, true),
             Some(state) => (self.costs.power_mw(state), self.scales[state]),

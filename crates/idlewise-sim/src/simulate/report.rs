@@ -112,6 +112,8 @@ impl IpiCounts {
 pub struct CoreTally {
     /// Time in which at least one thread ran.
     pub running_ns: u64,
+    /// Time in which none ran and at least one woke up. Its energy is part of the transitions'.
+    pub waking_ns: u64,
     /// Time by core state, which is the shallowest of the threads' states.
     pub residency_ns: [u64; STATE_COUNT_MAX],
     /// Entries of each state from a shallower one.
@@ -122,7 +124,7 @@ pub struct CoreTally {
     pub package_entry_count: u64,
     /// Energy of running, at the frequencies at that time.
     pub running_uj: f64,
-    /// Energy of idle states and of entering them.
+    /// Energy of idle states, of entering and of leaving them.
     pub idle_uj: f64,
     /// Energy of packages without their cores.
     pub package_uj: f64,
@@ -143,6 +145,7 @@ impl CoreTally {
 
     fn merge(&mut self, other: &CoreTally) {
         self.running_ns += other.running_ns;
+        self.waking_ns += other.waking_ns;
         for i in 0..STATE_COUNT_MAX {
             self.residency_ns[i] += other.residency_ns[i];
             self.entry_count[i] += other.entry_count[i];

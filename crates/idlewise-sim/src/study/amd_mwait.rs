@@ -6,7 +6,8 @@ use idlewise_core::boot::{
     BootFacts, IdleParameter, IdleRoutine, IdleRoutineReason, MwaitFeatures, default_idle,
 };
 
-use super::{Result, Shelf, StudyError, Sweep, Trial, spans, sweep};
+use super::Origin::{Assumed, Calibrated};
+use super::{Changes, Result, Shelf, Trial, inputs, spans};
 use crate::replay::Delays;
 use crate::simulate::{Hardware, Quantiles};
 use crate::workload::{ContextSwitch2, Wakes, Workload};
@@ -60,16 +61,24 @@ pub const SWITCHES: [Percentile<f64>; 7] = [
     row("max", 1.0, 192_852.0, 281_410.0),
 ];
 
-/// What an IPI costs.
-#[derive(Clone, Copy, Debug)]
-pub struct IpiCosts {
-    pub send_ns: u64,
-    pub delivery_ns: u64,
-    pub receive_ns: u64,
+inputs! {
+    /// Inputs of `amd-mwait`.
+    pub struct Inputs {
+        halt_per_s: 190_184.0, 190_148.0..=192_852.0, "1/s", Calibrated(&["context_switch2, HALT, median"]),
+            "context_switch2's switches a second under HALT",
+            "the published median, minimum and maximum; its work beside the wake-up is fitted to it";
+        ipi_send_ns: 300.0, 150.0..=800.0, "ns", Assumed,
+            "what an IPI costs its sender", "order of published x2APIC measurements";
+        ipi_delivery_ns: 200.0, 100.0..=500.0, "ns", Assumed,
+            "from the register write to the receiver's pin", "order of published x2APIC measurements";
+        ipi_receive_ns: 400.0, 200.0..=1_000.0, "ns", Assumed,
+            "interrupt entry and exit at the receiver", "order of published x2APIC measurements";
+        store_ns: 50.0, 20.0..=150.0, "ns", Assumed,
+            "what a store to the monitored line costs its sender", "a cache line's way";
+        store_delivery_ns: 60.0, 30.0..=200.0, "ns", Assumed,
+            "from the store to the wake-up", "a cache line's way";
+    }
 }
-
-/// Assumed.
-pub const IPI: IpiCosts = IpiCosts { send_ns: 300, delivery_ns: 200, receive_ns: 400 };
 
 /// The default idle routine of a processor.
 #[derive(Clone, Debug)]
@@ -82,11 +91,9 @@ pub struct Decision {
     pub reason: IdleRoutineReason,
 }
 
-/// `*_per_s` are switches of context_switch2.
+/// The study's figures. `*_per_s` are switches of context_switch2.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Findings {
-    pub hardware: Hardware,
+pub struct Headline {
     /// Runs of 10,000 wake-ups.
     pub run_count: u64,
     pub halt_wakes: Delays,
@@ -98,17 +105,33 @@ pub struct Findings {
     pub exit_only_per_s: f64,
     /// With MWAIT, woken by a store.
     pub mwait_per_s: f64,
-    /// MWAIT's switches above HALT's, by what an IPI costs its sender and its receiver.
-    pub by_send_and_receive_ns: Sweep<u64, Sweep<u64, f64>>,
+}
+
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Findings {
+    pub headline: Headline,
     pub decisions: Vec<Decision>,
 }
 
-fn hardware(hardware: Hardware, ipi: IpiCosts, ipi_less: bool) -> Hardware {
+/// What of an IPI is on the way of a wake-up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ipi {
+    /// All, or a store for who needs none.
+    IfNeeded,
+    Always,
+    /// Without the receiver's interrupt: 10K wakes measure until the CPU is awake.
+    UntilAwake,
+}
+
+fn hardware(hardware: Hardware, inputs: &Inputs, ipi: Ipi) -> Hardware {
     Hardware {
-        ipi_send_ns: ipi.send_ns,
-        ipi_delivery_ns: ipi.delivery_ns,
-        ipi_receive_ns: ipi.receive_ns,
-        ipi_less,
+        ipi_send_ns: inputs.ipi_send_ns as u64,
+        ipi_delivery_ns: inputs.ipi_delivery_ns as u64,
+        ipi_receive_ns: if ipi == Ipi::UntilAwake { 0 } else { inputs.ipi_receive_ns as u64 },
+        store_ns: inputs.store_ns as u64,
+        store_delivery_ns: inputs.store_delivery_ns as u64,
+        ipi_less: ipi == Ipi::IfNeeded,
         switch_ns: 0,
         tick_work_ns: 0,
         core_count: 2,
@@ -119,6 +142,7 @@ fn hardware(hardware: Hardware, ipi: IpiCosts, ipi_less: bool) -> Hardware {
 /// A machine whose only idle state is HALT, or MWAIT C1, and how long it takes to leave it.
 struct Model<'a> {
     shelf: &'a Shelf<'a>,
+    inputs: Inputs,
     machine: Machine,
     exits: Quantiles,
 }
@@ -126,6 +150,7 @@ struct Model<'a> {
 impl<'a> Model<'a> {
     fn new(
         shelf: &'a Shelf<'a>,
+        inputs: Inputs,
         name: &str,
         mwait_hint: Option<&str>,
         wake_ns: fn(&Percentile<u64>) -> u64,
@@ -137,8 +162,8 @@ impl<'a> Model<'a> {
         let points: Vec<(f64, u64)> = WAKES.iter().map(|row| (row.ratio, wake_ns(row))).collect();
         let wakes = Quantiles::new(&points).expect("the published table ascends");
         // What is left when the IPI's way is taken off is the exit.
-        let exits = wakes.shifted(-((IPI.send_ns + IPI.delivery_ns) as i64));
-        Model { shelf, machine, exits }
+        let exits = wakes.shifted(-((inputs.ipi_send_ns + inputs.ipi_delivery_ns) as i64));
+        Model { shelf, inputs, machine, exits }
     }
 
     fn trial(&self, load: impl Into<Workload>) -> Trial<'_> {
@@ -150,52 +175,48 @@ impl<'a> Model<'a> {
     fn wakes(&self) -> Trial<'_> {
         let load = Wakes { interval_ns: 20_000, wake_count: 10_000, ..Wakes::default() };
         let mut trial = self.trial(load);
-        trial.hardware = hardware(trial.hardware, IpiCosts { receive_ns: 0, ..IPI }, false);
+        trial.hardware = hardware(trial.hardware, &self.inputs, Ipi::UntilAwake);
         trial.duration_ns = 210_000_000;
         trial.run_count = 10;
         trial
     }
 
     /// What one way of context_switch2 takes besides waking up; this is HALT's model.
-    fn work_ns(&self, ipi: IpiCosts) -> u64 {
-        let ipi_ns = ipi.send_ns + ipi.delivery_ns + ipi.receive_ns;
-        (1e9 / SWITCHES_MEDIAN.halt - self.exits.mean_ns() - ipi_ns as f64).max(0.0) as u64
+    fn work_ns(&self) -> u64 {
+        let Inputs { halt_per_s, ipi_send_ns, ipi_delivery_ns, ipi_receive_ns, .. } = self.inputs;
+        let ipi_ns = ipi_send_ns + ipi_delivery_ns + ipi_receive_ns;
+        (1e9 / halt_per_s - self.exits.mean_ns() - ipi_ns).max(0.0) as u64
     }
 
-    fn switches(&self, work_ns: u64, ipi: IpiCosts, ipi_less: bool) -> Trial<'_> {
+    fn per_s(&self, work_ns: u64, ipi: Ipi) -> Result<f64> {
         let load = ContextSwitch2 { before_wake_ns: work_ns, ..ContextSwitch2::default() };
         let mut trial = self.trial(load);
-        trial.hardware = hardware(trial.hardware, ipi, ipi_less);
+        trial.hardware = hardware(trial.hardware, &self.inputs, ipi);
         trial.duration_ns = 200_000_000;
-        trial
+        Ok(trial.run()?.operations_per_s())
     }
 }
 
-pub fn run(shelf: &Shelf<'_>) -> Result<Findings> {
-    let halt = Model::new(shelf, "HALT", None, |row| row.halt);
-    let mwait = Model::new(shelf, "MWAIT", Some("0x00"), |row| row.mwait);
-    let per_s = |trial: Trial<'_>| Ok::<f64, StudyError>(trial.run()?.operations_per_s());
-    let gain_ratio = |costs| -> Result<f64> {
-        let work_ns = halt.work_ns(costs);
-        let halt_per_s = per_s(halt.switches(work_ns, costs, false))?;
-        Ok(per_s(mwait.switches(work_ns, costs, true))? / halt_per_s - 1.0)
-    };
-    let work_ns = halt.work_ns(IPI);
-    let halt_switches = halt.switches(work_ns, IPI, false);
-    Ok(Findings {
-        hardware: halt_switches.hardware.clone(),
+/// The study's figures for these inputs.
+pub fn headline(shelf: &Shelf<'_>, changes: &Changes) -> Result<Headline> {
+    let inputs = Inputs::with(changes);
+    let halt = Model::new(shelf, inputs, "HALT", None, |row| row.halt);
+    let mwait = Model::new(shelf, inputs, "MWAIT", Some("0x00"), |row| row.mwait);
+    let work_ns = halt.work_ns();
+    Ok(Headline {
         run_count: halt.wakes().run_count,
         halt_wakes: spans(&halt.wakes().run()?, "wake_ns")?.clone(),
         mwait_wakes: spans(&mwait.wakes().run()?, "wake_ns")?.clone(),
         work_ns,
-        halt_per_s: per_s(halt_switches)?,
-        exit_only_per_s: per_s(mwait.switches(work_ns, IPI, false))?,
-        mwait_per_s: per_s(mwait.switches(work_ns, IPI, true))?,
-        by_send_and_receive_ns: sweep([300, 500, 800], |send_ns| {
-            sweep([200, 400, 800], |receive_ns| gain_ratio(IpiCosts { send_ns, receive_ns, ..IPI }))
-        })?,
-        decisions: decisions(),
+        halt_per_s: halt.per_s(work_ns, Ipi::Always)?,
+        exit_only_per_s: mwait.per_s(work_ns, Ipi::Always)?,
+        mwait_per_s: mwait.per_s(work_ns, Ipi::IfNeeded)?,
     })
+}
+
+/// Everything that the page shows.
+pub fn run(shelf: &Shelf<'_>, changes: &Changes) -> Result<Findings> {
+    Ok(Findings { headline: headline(shelf, changes)?, decisions: decisions() })
 }
 
 /// The default idle routine of every family, as the claim has it and as our port decides.

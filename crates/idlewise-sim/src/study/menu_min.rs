@@ -1,11 +1,11 @@
-//! `menu-min`. The latency after the change is calibrated (the wire takes what is missing to 30 µs); what
-//! it was before is predicted, once for each placement of the network card's interrupt.
+//! `menu-min`. The latency after the change is calibrated (the wire takes what is missing to it); what it
+//! was before follows from the model, once for each placement of the network card's interrupt.
 
-use std::ops::RangeInclusive;
-
+use idlewise_core::DisabledMask;
 use idlewise_trace::IdleGap;
 
-use super::{Result, Shelf, Sweep, Trial, mean_ns, sweep};
+use super::Origin::{Assumed, Calibrated, Documented};
+use super::{Changes, Result, Shelf, Sweep, Trial, inputs, mean_ns, ms_ns, sweep, us_ns};
 use crate::Machine;
 use crate::simulate::Hardware;
 use crate::workload::{BurstThenIdle, NearlyIdle, TcpLat};
@@ -16,14 +16,45 @@ pub const SAFE_RANGE: &str = "menu-6.12+safe-range";
 /// The kernel that has safe-range.
 pub const NEWEST: &str = "menu-7.2";
 const GOVERNORS: [&str; 6] = ["menu-6.1", MENU, MIN, SAFE_RANGE, NEWEST, "teo-6.12"];
-/// Published: latency after the change. The wire is fitted to it.
-pub const AFTER_NS: f64 = 30_000.0;
-/// The claim's "10ms timer", on each CPU.
-const TIMER_NS: u64 = 10_000_000;
 /// Where the fit of the wire begins.
 const WIRE_GUESS_NS: u64 = 18_000;
-/// Published: package C6 takes from this to what the machine has.
-pub const LEAST_EXIT_NS: u64 = 150_000;
+/// tcp-lat's client and server are on packages of their own, like on two hosts.
+const SERVER_PACKAGE: usize = 1;
+
+inputs! {
+    /// Inputs of `menu-min`.
+    pub struct Inputs {
+        after_us: 30.0, 27.0..=33.0, "us", Calibrated(&["after (+min)"]),
+            "latency after the change", "the claim's \"~30us\"; the time on the wire is fitted to it";
+        exit_us: 190.0, 150.0..=190.0, "us", Calibrated(&[]),
+            "exit latency of package C6", "the claim's \"150-190us\"";
+        package_share: 0.345, 0.0..=0.98, "", Assumed,
+            "part of that exit that is the package's and not the core's",
+            "intel_idle lowers C6's latency from 290 to 190 us where package C6 is disabled";
+        timer_ms: 10.0, 4.0..=1000.0, "ms", Assumed,
+            "how often a timer of the kernel expires on each CPU", "the claim's example of \"a 10ms timer\"";
+        hz: 250.0, 100.0..=1000.0, "Hz", Assumed,
+            "the kernel's CONFIG_HZ", "Debian's; the claim does not say";
+        residency_us: 800.0, 600.0..=800.0, "us", Documented,
+            "target residency of package C6", "C6's in drivers/idle/intel_idle.c";
+        irq_us: 3.0, 1.0..=6.0, "us", Assumed,
+            "interrupt handler and softirq of a message", "its sum with the wire is fitted";
+        call_us: 4.0, 2.0..=8.0, "us", Assumed,
+            "receive call's end and send call", "its sum with the wire is fitted";
+        think_us: 0.0, 0.0..=0.0, "us", Documented,
+            "pause between an answer and the next request", "qperf's tcp_lat has none";
+        shallow_power: 1.0, 0.5..=1.5, "", Assumed,
+            "power of C1 and C1E, relative to the default shape", "machines/README.md";
+        package_w: 100.0, 50.0..=150.0, "W", Assumed,
+            "power of an awake package besides its cores", "of the order of a server's uncore";
+        package_idle_w: 50.0, 15.0..=80.0, "W", Assumed,
+            "the same in package C6", "nobody published it";
+        mixed_interval_ms: 4.0, 1.0..=20.0, "ms", Assumed,
+            "time between two wake-ups of a CPU's task in the mixed load", "the claim only says \"mixed workloads\"";
+        mixed_work_us: 20.0, 5.0..=200.0, "us", Assumed,
+            "what it then does", "the same";
+    }
+}
 
 /// Where a card's interrupts go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,44 +88,52 @@ pub struct Stuck {
     pub delay_ns: Option<f64>,
 }
 
-/// Latencies of tcp-lat for an exit latency of the deepest state; interrupts on another CPU.
+/// The study's figures.
 #[derive(Clone, Debug)]
-pub struct ByExit {
-    pub menu_ns: f64,
-    /// Half of the exit is the package's.
-    pub half_package_ns: f64,
-    /// And only one end is such a machine.
-    pub one_end_ns: f64,
-    /// 50 us more wire.
-    pub longer_wire_ns: f64,
-    /// 500 us between two requests.
-    pub thinking_ns: f64,
-    pub by_governor: Sweep<&'static str, f64>,
+pub struct Headline {
+    /// The wire that was fitted.
+    pub wire_ns: u64,
+    /// Latencies with interrupts on another CPU.
+    pub before_ns: f64,
+    pub after_ns: f64,
+    /// Only the client's host has package C6.
+    pub one_end_before_ns: f64,
+    /// Latencies with interrupts on the task's CPU.
+    pub before_task_cpu_ns: f64,
+    pub after_task_cpu_ns: f64,
+    /// Power under +min above that under menu: of a nearly idle system, and of tcp-lat's hosts.
+    pub mixed_power_ratio: f64,
+    pub tcp_power_ratio: f64,
+    /// Latencies on the claim's other platform.
+    pub gap_before_ns: f64,
+    pub gap_after_ns: f64,
+}
+
+/// What menu makes of a share of the package's in the exit; interrupts on another CPU.
+#[derive(Clone, Debug)]
+pub struct ByShare {
+    pub before_ns: f64,
+    pub one_end_before_ns: f64,
+    pub power_mw: f64,
 }
 
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Findings {
+    pub inputs: Inputs,
+    pub headline: Headline,
     pub machine: Machine,
     /// The claim's other platform.
     pub gap_machine: Machine,
-    pub hardware: Hardware,
-    /// With the wire that was fitted.
     pub tcp_lat: TcpLat,
     pub placements: Vec<Placement>,
     /// Latencies, by how often the kernel's own timer expires.
     pub by_timer_ns: Sweep<u64, Sweep<&'static str, f64>>,
+    pub by_share: Sweep<f64, ByShare>,
     pub stuck_load: BurstThenIdle,
     pub stuck: Sweep<&'static str, Stuck>,
-    pub by_exit_ns: Sweep<u64, ByExit>,
-    /// menu's latency for the exit latencies that the claim gives, whether one or both ends are such
-    /// machines.
-    pub before_ns: RangeInclusive<f64>,
-    /// Power of a nearly idle system under +min, above that under menu.
-    pub mixed_power_ratio: f64,
-    /// Latencies on the other platform.
-    pub gap_menu_ns: f64,
-    pub gap_min_ns: f64,
+    /// Latencies, by the exit latency of package C6.
+    pub by_exit_ns: Sweep<u64, Sweep<&'static str, f64>>,
 }
 
 impl Findings {
@@ -123,27 +162,30 @@ impl Findings {
 struct Model<'a> {
     shelf: &'a Shelf<'a>,
     machine: &'a Machine,
+    inputs: Inputs,
     wire_ns: u64,
 }
 
 impl<'a> Model<'a> {
     fn load(self, interrupts: Interrupts) -> TcpLat {
-        let irq_offset = match interrupts {
-            Interrupts::TaskCpu => 0,
-            Interrupts::OtherCpu => 1,
-        };
-        TcpLat { irq_offset, wire_ns: self.wire_ns, ..TcpLat::default() }
+        TcpLat {
+            irq_offset: match interrupts {
+                Interrupts::TaskCpu => 0,
+                Interrupts::OtherCpu => 1,
+            },
+            wire_ns: self.wire_ns,
+            irq_work_ns: us_ns(self.inputs.irq_us),
+            send_work_ns: us_ns(self.inputs.call_us),
+            think_ns: us_ns(self.inputs.think_us),
+            ..TcpLat::default()
+        }
     }
 
     fn trial(self, governor: &'a str, interrupts: Interrupts) -> Trial<'a> {
         let mut trial = Trial::new(self.shelf, self.machine, governor, self.load(interrupts));
         // Two hosts of two CPUs: client and server.
-        trial.hardware = Hardware {
-            package_count: 2,
-            core_count: 2,
-            housekeeping_ns: Some(TIMER_NS),
-            ..trial.hardware
-        };
+        trial.hardware =
+            Hardware { package_count: 2, core_count: 2, ..hardware(trial.hardware, &self.inputs) };
         trial
     }
 
@@ -162,11 +204,19 @@ impl<'a> Model<'a> {
         sweep(governors.iter().copied(), |governor| self.latency_ns(governor, &change))
     }
 
-    /// With the wire that makes +min's latency the published one.
+    /// The same, if only the client's host has package C6.
+    fn one_end_ns(self, governor: &'a str) -> Result<f64> {
+        let deepest = DisabledMask::NONE.with(self.machine.table()?.deepest());
+        self.latency_ns(governor, |trial| {
+            trial.disabled_by_package = vec![(SERVER_PACKAGE, deepest)];
+        })
+    }
+
+    /// With the wire that makes +min's latency what was published.
     fn calibrated(mut self) -> Result<Self> {
         for _ in 0..3 {
-            let found_ns = self.latency_ns(MIN, |_| {})?;
-            self.wire_ns = (self.wire_ns as f64 + AFTER_NS - found_ns).max(0.0) as u64;
+            let missing_ns = self.inputs.after_us * 1e3 - self.latency_ns(MIN, |_| {})?;
+            self.wire_ns = (self.wire_ns as f64 + missing_ns).max(0.0) as u64;
         }
         Ok(self)
     }
@@ -192,33 +242,43 @@ impl<'a> Model<'a> {
         })
     }
 
-    /// With another exit latency of the deepest state.
-    fn by_exit(self, exit_ns: u64, machine_exit_ns: u64) -> Result<ByExit> {
-        let ratio = exit_ns as f64 / machine_exit_ns as f64;
-        let quick = |trial: &mut Trial<'_>| {
-            trial.hardware.exit_ratio = ratio;
-            trial.duration_ns = 300_000_000;
-        };
-        let with = |load: TcpLat| {
-            self.latency_ns(MENU, |trial| {
-                quick(trial);
-                trial.workload = load.clone().into();
-            })
-        };
-        let half_package_ns = self.latency_ns(MENU, |trial| {
-            quick(trial);
-            trial.hardware.exit_ratio /= 2.0;
-            trial.hardware.package_exit_ns = exit_ns / 2;
-        })?;
-        let load = self.load(Interrupts::OtherCpu);
-        Ok(ByExit {
-            menu_ns: self.latency_ns(MENU, quick)?,
-            half_package_ns,
-            one_end_ns: (half_package_ns + AFTER_NS) / 2.0,
-            longer_wire_ns: with(TcpLat { wire_ns: load.wire_ns + 50_000, ..load.clone() })?,
-            thinking_ns: with(TcpLat { think_ns: 500_000, ..load.clone() })?,
-            by_governor: self.latencies(&GOVERNORS, quick)?,
+    fn by_share(self, package_share: f64) -> Result<ByShare> {
+        let model = Model { inputs: Inputs { package_share, ..self.inputs }, ..self };
+        Ok(ByShare {
+            before_ns: model.latency_ns(MENU, |_| {})?,
+            one_end_before_ns: model.one_end_ns(MENU)?,
+            power_mw: model.trial(MENU, Interrupts::OtherCpu).run()?.power_mw(),
         })
+    }
+}
+
+/// The claim's machine: package C6 is a state of the package that its cores' deepest state allows. The
+/// state table, which governors see, has the whole of its exit.
+fn machine(shelf: &Shelf<'_>, inputs: &Inputs) -> Result<Machine> {
+    let mut machine = shelf.machine("spr-pc6-claim")?;
+    let powers = machine.powers();
+    let deepest = machine.table()?.deepest();
+    for (index, state) in machine.states.iter_mut().enumerate() {
+        if index == deepest {
+            state.exit_latency_ns = us_ns(inputs.exit_us);
+            state.target_residency_ns = us_ns(inputs.residency_us);
+        } else if index > 0 {
+            let mw = powers[index].mw * inputs.shallow_power;
+            state.power_mw = Some(mw.min(powers[0].mw));
+        }
+    }
+    Ok(machine)
+}
+
+fn hardware(hardware: Hardware, inputs: &Inputs) -> Hardware {
+    Hardware {
+        hz: inputs.hz as u64,
+        housekeeping_ns: Some(ms_ns(inputs.timer_ms)),
+        exit_ratio: 1.0 - inputs.package_share,
+        package_exit_ns: us_ns(inputs.exit_us * inputs.package_share),
+        package_mw: inputs.package_w * 1e3,
+        package_idle_mw: inputs.package_idle_w.min(inputs.package_w) * 1e3,
+        ..hardware
     }
 }
 
@@ -248,32 +308,59 @@ fn stuck(shelf: &Shelf<'_>, machine: &Machine, governor: &str) -> Result<Stuck> 
 }
 
 /// Power of a mixed, nearly idle load of 32 cores.
-fn mixed_mw(shelf: &Shelf<'_>, machine: &Machine, governor: &str) -> Result<f64> {
-    let mut trial = Trial::new(shelf, machine, governor, NearlyIdle::default());
-    trial.hardware.core_count = 32;
+fn mixed_mw(shelf: &Shelf<'_>, machine: &Machine, inputs: &Inputs, governor: &str) -> Result<f64> {
+    let load = NearlyIdle {
+        interval_ns: ms_ns(inputs.mixed_interval_ms),
+        work_ns: us_ns(inputs.mixed_work_us),
+        ..NearlyIdle::default()
+    };
+    let mut trial = Trial::new(shelf, machine, governor, load);
+    trial.hardware = Hardware { core_count: 32, ..hardware(trial.hardware, inputs) };
     Ok(trial.run()?.power_mw())
 }
 
-pub fn run(shelf: &Shelf<'_>) -> Result<Findings> {
-    let machine = shelf.machine("spr-pc6-claim")?;
-    let gap_machine = shelf.machine("amd-acpi-gap")?;
-    let model = Model { shelf, machine: &machine, wire_ns: WIRE_GUESS_NS }.calibrated()?;
+/// The study's figures for these inputs.
+pub fn headline(shelf: &Shelf<'_>, changes: &Changes) -> Result<Headline> {
+    use Interrupts::{OtherCpu, TaskCpu};
+    let inputs = Inputs::with(changes);
+    let (machine, gap_machine) = (machine(shelf, &inputs)?, shelf.machine("amd-acpi-gap")?);
+    let start = Model { shelf, machine: &machine, inputs, wire_ns: WIRE_GUESS_NS };
+    let model = start.calibrated()?;
+    // Its states are cores' states.
+    let gap_inputs = Inputs { package_share: 0.0, ..inputs };
+    let on_gap = Model { machine: &gap_machine, inputs: gap_inputs, ..model };
+    let run = |governor, interrupts| model.trial(governor, interrupts).run();
+    let (menu, min) = (run(MENU, OtherCpu)?, run(MIN, OtherCpu)?);
+    let latency_ns = |report| mean_ns(report, "latency_ns");
+    let mixed_mw = |governor| mixed_mw(shelf, &machine, &inputs, governor);
+    Ok(Headline {
+        wire_ns: model.wire_ns,
+        before_ns: latency_ns(&menu)?,
+        after_ns: latency_ns(&min)?,
+        one_end_before_ns: model.one_end_ns(MENU)?,
+        before_task_cpu_ns: latency_ns(&run(MENU, TaskCpu)?)?,
+        after_task_cpu_ns: latency_ns(&run(MIN, TaskCpu)?)?,
+        mixed_power_ratio: mixed_mw(MIN)? / mixed_mw(MENU)? - 1.0,
+        tcp_power_ratio: min.power_mw() / menu.power_mw() - 1.0,
+        gap_before_ns: on_gap.latency_ns(MENU, |_| {})?,
+        gap_after_ns: on_gap.latency_ns(MIN, |_| {})?,
+    })
+}
+
+/// Everything that the page shows.
+pub fn run(shelf: &Shelf<'_>, changes: &Changes) -> Result<Findings> {
+    let inputs = Inputs::with(changes);
+    let headline = headline(shelf, changes)?;
+    let (machine, gap_machine) = (machine(shelf, &inputs)?, shelf.machine("amd-acpi-gap")?);
+    let model = Model { shelf, machine: &machine, inputs, wire_ns: headline.wire_ns };
     let mut placements = Vec::new();
     for governor in GOVERNORS {
         for interrupts in [Interrupts::TaskCpu, Interrupts::OtherCpu] {
             placements.push(model.placement(governor, interrupts)?);
         }
     }
-    let table = machine.table()?;
-    let exit_ns = table.get(table.deepest()).exit_latency_ns;
-    let exits_ns = [50_000, 100_000, LEAST_EXIT_NS, exit_ns, 290_000];
-    let by_exit_ns = sweep(exits_ns, |ns| model.by_exit(ns, exit_ns))?;
-    let claimed = by_exit_ns.iter().filter(|row| (LEAST_EXIT_NS..=exit_ns).contains(&row.at));
-    let ends = || claimed.clone().flat_map(|row| [row.found.one_end_ns, row.found.menu_ns]);
-    let before_ns = ends().fold(f64::INFINITY, f64::min)..=ends().fold(0.0, f64::max);
-    let on_gap = Model { machine: &gap_machine, ..model };
+    let exits_ns = [50.0, 100.0, 150.0, 190.0, 290.0].map(us_ns);
     Ok(Findings {
-        hardware: model.trial(MENU, Interrupts::OtherCpu).hardware,
         tcp_lat: model.load(Interrupts::OtherCpu),
         placements,
         by_timer_ns: sweep([4, 7, 10, 100, 1_000].map(|ms| ms * 1_000_000), |timer_ns| {
@@ -281,13 +368,20 @@ pub fn run(shelf: &Shelf<'_>) -> Result<Findings> {
                 trial.hardware.housekeeping_ns = Some(timer_ns);
             })
         })?,
+        by_share: sweep([0.0, 0.25, 0.5, 0.75, 0.9, 0.98], |share| model.by_share(share))?,
         stuck_load: stuck_load(),
         stuck: sweep(GOVERNORS, |governor| stuck(shelf, &machine, governor))?,
-        by_exit_ns,
-        before_ns,
-        mixed_power_ratio: mixed_mw(shelf, &machine, MIN)? / mixed_mw(shelf, &machine, MENU)? - 1.0,
-        gap_menu_ns: on_gap.latency_ns(MENU, |_| {})?,
-        gap_min_ns: on_gap.latency_ns(MIN, |_| {})?,
+        by_exit_ns: sweep(exits_ns, |exit_ns| {
+            let ratio = exit_ns as f64 / us_ns(inputs.exit_us) as f64;
+            model.latencies(&GOVERNORS, |trial| {
+                trial.hardware.exit_ratio *= ratio;
+                let package_ns = trial.hardware.package_exit_ns as f64;
+                trial.hardware.package_exit_ns = (package_ns * ratio) as u64;
+                trial.duration_ns = 300_000_000;
+            })
+        })?,
+        inputs,
+        headline,
         machine: machine.clone(),
         gap_machine: gap_machine.clone(),
     })

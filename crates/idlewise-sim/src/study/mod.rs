@@ -4,6 +4,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `mod.rs` | what a study needs, and why it may fail |
+//! | `inputs.rs` | an input: its value, its origin, and what is plausible |
 //! | `trial.rs` | one simulated run of a study |
 //! | `amd_mwait.rs` | MWAIT instead of HALT where no driver is loaded |
 //! | `menu_min.rs` | menu believes its short forecast though the tick is stopped |
@@ -11,9 +12,11 @@
 //! | `c02.rs` | C0.2 between POLL and C1 |
 //! | `promotion.rs` | a timer that gets a CPU out of a shallow state |
 //!
-//! Each study has a function `run`, which returns its `Findings`; it fails if a machine or governor that the
-//! study needs is missing. Findings include the machine, the hardware and the workload that the runs used, so
-//! that a page prints those values and no copies of them. `None` is what never happened.
+//! Each study has a list `INPUTS`, a function `headline`, which computes its figures for given inputs and runs
+//! many times to find out which inputs decide them, and a function `run`, which returns its `Findings`. Both
+//! fail if a machine or governor that the study needs is missing. Findings include the machine, the hardware
+//! and the workload that the runs used, so that a page prints those values and no copies of them. `None` is
+//! what never happened.
 #![expect(
     missing_docs,
     reason = "a finding's name says what it is and its unit; comments say the rest"
@@ -21,6 +24,7 @@
 
 pub mod amd_mwait;
 pub mod c02;
+mod inputs;
 pub mod ipi_less;
 pub mod menu_min;
 pub mod promotion;
@@ -30,6 +34,8 @@ use crate::MachineError;
 use crate::replay::Delays;
 use crate::simulate::{Report, ShapeError, SimulationError};
 
+pub use inputs::{Changes, Input, Origin};
+use inputs::{inputs, ms_ns, us_ns};
 use trial::Trial;
 pub use trial::{GovernorById, Shelf};
 

@@ -38,6 +38,7 @@ pub(super) struct Trial<'a> {
     pub(super) duration_ns: u64,
     pub(super) run_count: u64,
     pub(super) disabled: DisabledMask,
+    pub(super) disabled_by_package: Vec<(usize, DisabledMask)>,
     pub(super) quantiles: BTreeMap<StateIndex, Quantiles>,
     pub(super) keeps_gaps: bool,
     /// The tick is stopped whenever it may be, whatever the governor says.
@@ -65,6 +66,7 @@ impl<'a> Trial<'a> {
             duration_ns: 1_000_000_000,
             run_count: 1,
             disabled: machine.disabled_by_default(),
+            disabled_by_package: Vec::new(),
             quantiles: BTreeMap::new(),
             keeps_gaps: false,
             stops_tick: false,
@@ -95,6 +97,7 @@ impl<'a> Trial<'a> {
         let mut setup = Setup::new(self.machine, &make_governor);
         setup.hardware = self.hardware.clone();
         setup.disabled = self.disabled;
+        setup.disabled_by_package.clone_from(&self.disabled_by_package);
         setup.exit_quantiles = self.quantiles.clone();
         setup.keeps_gaps = self.keeps_gaps;
         let shape = setup.hardware.shape()?;
