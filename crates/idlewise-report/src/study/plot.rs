@@ -32,7 +32,9 @@ pub fn to_svg(page: &Page) -> String {
 /// Inputs that a tornado plot shows, at most.
 const BAR_COUNT_MAX: usize = 8;
 /// Room for the inputs' names.
-const NAMES_WIDTH: u32 = 330;
+const NAMES_WIDTH: u32 = 470;
+/// What moves a figure by less than this share of the whole has no bar.
+const LEAST_BAR_RATIO: f64 = 0.005;
 
 /// What each input does to the study's first published figure that was not put in, as SVG. None if there
 /// is no such figure, or nothing does anything to it.
@@ -48,12 +50,14 @@ pub fn to_tornado(page: &Page) -> Option<String> {
 
 /// The figure that the tornado plot shows.
 pub(super) fn tornado_row(page: &Page) -> Option<&Row> {
-    page.figures.iter().find(|row| {
-        let Row { figure, examined } = row;
-        let is_published = !matches!(figure.published, Published::Nothing);
-        let is_ours = matches!(examined.label, Label::Predicted | Label::Simulated);
-        is_published && is_ours && !bars(row).is_empty()
-    })
+    let rows = || {
+        page.figures.iter().filter(|row| {
+            let is_ours = matches!(row.examined.label, Label::Predicted | Label::Simulated);
+            is_ours && !bars(row).is_empty()
+        })
+    };
+    let exact = rows().find(|row| matches!(row.figure.published, Published::Exactly(_)));
+    exact.or_else(|| rows().find(|row| !matches!(row.figure.published, Published::Nothing)))
 }
 
 /// The inputs that change a figure, the strongest first: their names, and what the ends give.
@@ -63,12 +67,14 @@ fn bars(row: &Row) -> Vec<(String, [f64; 2])> {
             return None;
         };
         let name = format!("{input}: {} to {}", short(*low), short(*high));
-        Some((name, [*a, *b])).filter(|_| a != b || Some(*a) != row.figure.ours)
+        Some((name, [*a, *b]))
     });
     let ours = row.figure.ours.unwrap_or(0.0);
     let span = |ends: &[f64; 2]| ends[0].max(ends[1]).max(ours) - ends[0].min(ends[1]).min(ours);
     let mut bars: Vec<_> = ends.collect();
     bars.sort_by(|a, b| span(&b.1).total_cmp(&span(&a.1)));
+    let longest = bars.first().map_or(0.0, |bar| span(&bar.1));
+    bars.retain(|bar| span(&bar.1) > LEAST_BAR_RATIO * longest);
     bars.truncate(BAR_COUNT_MAX);
     bars
 }
@@ -81,7 +87,7 @@ fn draw_tornado(row: &Row, svg: &mut String) -> Result<(), Box<dyn std::error::E
         _ => None,
     };
     let height = 110 + 34 * bars.len() as u32;
-    let area = SVGBackend::with_string(svg, (900, height)).into_drawing_area();
+    let area = SVGBackend::with_string(svg, (1_040, height)).into_drawing_area();
     area.fill(&WHITE)?;
     let all = || bars.iter().flat_map(|(_, ends)| *ends).chain([ours]).chain(published);
     let (low, high) =
