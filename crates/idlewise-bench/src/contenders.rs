@@ -111,7 +111,7 @@ impl Wake for OursWaker {
     }
 }
 
-fn futex_wait(word: &AtomicU32, expected: u32) {
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) {
     // SAFETY: the word outlives the call; no timeout.
     unsafe {
         libc::syscall(
@@ -124,7 +124,8 @@ fn futex_wait(word: &AtomicU32, expected: u32) {
     }
 }
 
-fn futex_wake(word: &AtomicU32) {
+/// Returns how many were woken: 0 or 1.
+pub(crate) fn futex_wake(word: &AtomicU32) -> libc::c_long {
     // SAFETY: as above.
     unsafe {
         libc::syscall(
@@ -133,7 +134,7 @@ fn futex_wake(word: &AtomicU32) {
             libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
             1,
         )
-    };
+    }
 }
 
 struct Futex(Arc<AtomicU32>);

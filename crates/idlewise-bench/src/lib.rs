@@ -1,4 +1,4 @@
-//! Measures ways to park a thread side by side.
+//! Measures ways to park a thread side by side, and what else a program can measure by system calls.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -9,6 +9,9 @@
 //! | `calls.rs` | [`call_costs`]: calls that do not wait |
 //! | `timeouts.rs` | [`timeout_costs`]: waits that time out |
 //! | `mwaitx.rs` | [`probe_mwaitx`]: MWAITX where CPUID hides it |
+//! | `switch.rs` | [`switch_slice`]: two threads that pass a token |
+//! | `wake.rs` | [`futex_wakes`], [`membarriers`], [`timer_wakes`]: wakes as user space sees them |
+//! | `perf.rs` | [`PerfCounter`]: a counter of perf |
 //! | `random.rs` | orders and gaps that a seed determines |
 //!
 //! This crate does not print, judge, or look at the machine. It is a crate of its own so that
@@ -18,10 +21,13 @@
 mod calls;
 mod contenders;
 mod mwaitx;
+mod perf;
 mod random;
 mod run;
+mod switch;
 mod throughput;
 mod timeouts;
+mod wake;
 mod workload;
 
 pub use calls::{
@@ -29,7 +35,12 @@ pub use calls::{
 };
 pub use contenders::{Contender, FUTEX, MWAITX, OURS, contenders};
 pub use mwaitx::{MwaitxProbe, PROBE_TIMER_TICKS, REFUSED_STATUS, mwaitx_missing, probe_mwaitx};
-pub use run::{Figures, Load, Settings, run, waiter_cpu, waker_cpu};
+pub use perf::{PerfCounter, PerfEvent};
+pub use run::{Figures, Load, Settings, allowed_cpus, run, waiter_cpu, waker_cpu};
+pub use switch::{SwitchSlice, SwitchWay, switch_slice};
 pub use throughput::{Throughput, throughput};
 pub use timeouts::{TIMEOUTS, TimeoutCost, timeout_costs};
+pub use wake::{
+    FutexWakes, Membarriers, TimerWakes, futex_calls, futex_wakes, membarriers, timer_wakes,
+};
 pub use workload::{Workload, WorkloadError};

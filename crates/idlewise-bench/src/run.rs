@@ -315,7 +315,7 @@ fn publish_counters(shared: &Shared) {
     shared.cpu_ns.store(thread_cpu_ns(), Ordering::Release);
 }
 
-fn elapsed_ns(start: Instant) -> u64 {
+pub(crate) fn elapsed_ns(start: Instant) -> u64 {
     start.elapsed().as_nanos() as u64
 }
 
@@ -329,8 +329,8 @@ pub fn waker_cpu() -> usize {
     allowed_cpus()[0]
 }
 
-/// The CPUs that this process may use.
-pub(crate) fn allowed_cpus() -> Vec<usize> {
+/// Returns the CPUs that this process may use.
+pub fn allowed_cpus() -> Vec<usize> {
     // SAFETY: writes a set of the size given; all zero is a valid one.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();

@@ -10,12 +10,14 @@
 //! | `tracefs.rs` | [`Tracefs`], and an instance of our own in it |
 //! | `topology.rs` | [`Relation`]: how far apart two CPUs are |
 //! | `waiting.rs` | [`waiting_facts`]: what can affect a waiting thread |
+//! | `counters/` | [`counters::CounterPlan`]: the counters that say what idle CPUs do |
 //! | `ipi/` | measures the cost of waking an idle CPU, with the kernel module idlewise_bench ([`ipi::measure`]) |
 //! | `record/` | [`Recording`]: from start to trace.dat |
 //!
 //! This crate does not decode events or compute statistics, and restores settings it changes.
 #![forbid(unsafe_code)]
 
+pub mod counters;
 mod cpuidle;
 pub mod ipi;
 mod live;
@@ -30,6 +32,6 @@ pub use live::IdleCounters;
 pub use note::note;
 pub use record::{Progress, RecordError, Recording, RecordingSummary};
 pub use root::Root;
-pub use topology::{Relation, is_virtual_machine};
+pub use topology::{Relation, is_virtual_machine, one_of_each_relation};
 pub use tracefs::Tracefs;
 pub use waiting::{load_average, steal_ticks, waiting_facts};

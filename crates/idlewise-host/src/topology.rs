@@ -51,6 +51,20 @@ impl Relation {
     }
 }
 
+/// Returns the first online CPU of each relation to a CPU, the nearest first. The relation of CPUs
+/// whose topology is not shown is `None`.
+pub fn one_of_each_relation(root: &Root, source: u16) -> Vec<(Option<Relation>, u16)> {
+    let mut nearest: Vec<(Option<Relation>, u16)> = Vec::new();
+    for cpu in root.online_cpus().into_iter().filter(|cpu| *cpu != source) {
+        let relation = Relation::of(root, source, cpu);
+        if nearest.iter().all(|(known, _)| *known != relation) {
+            nearest.push((relation, cpu));
+        }
+    }
+    nearest.sort_unstable();
+    nearest
+}
+
 /// Whether this is a virtual machine, according to the processor (x86) or the kernel (Xen).
 pub fn is_virtual_machine(root: &Root) -> bool {
     let flags = CpuInfo::read(root).field("flags").unwrap_or_default();

@@ -7,7 +7,8 @@ use idlewise_sim::Price;
 use serde_json::json;
 
 use crate::{
-    Value, diff, export, info, ipi, machines, park, replay, simulate, study, timer, validate,
+    Value, compare, counters, diff, export, info, ipi, machines, park, proxy, replay, simulate,
+    study, switch, timer, validate,
 };
 
 /// The base unit of a column, in which CSV and JSON print it. Text scales it.
@@ -285,6 +286,19 @@ fn tables() -> Vec<Listed> {
         listed("measure_ipi", "`idlewise measure ipi`, a CPU and a state", &ipi::columns()),
         listed("measure_ipi_all", "`idlewise measure ipi`, all of them", &ipi::all_columns()),
         listed("measure_timer", "`idlewise measure timer`", &timer::columns()),
+        listed(
+            "measure_ipi_proxy",
+            "`idlewise measure ipi`, from user space (proxies)",
+            &proxy::ipi_columns(),
+        ),
+        listed(
+            "measure_timer_proxy",
+            "`idlewise measure timer`, from user space (a proxy)",
+            &proxy::timer_columns(),
+        ),
+        listed("measure_switch", "`idlewise measure switch`", &switch::columns()),
+        listed("measure_counters", "`idlewise measure counters`", &counters::columns()),
+        listed("compare", "`idlewise compare`", &compare::columns()),
         listed("machines", "`idlewise machines`", &machines::machine_columns()),
         listed("machine_states", "`idlewise machines NAME`", &machines::state_columns()),
     ]

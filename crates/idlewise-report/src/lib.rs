@@ -12,6 +12,12 @@
 //! | `park/` | what `idlewise measure park` measured: tables, goals, page, plots |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
 //! | `timer.rs` | what `idlewise measure timer` measured |
+//! | `switch.rs` | what `idlewise measure switch` measured |
+//! | `saved.rs` | [`saved::Saved`]: measurements in files, of which `idlewise compare` reads two |
+//! | `compare.rs` | two saved measurements side by side |
+//! | `statistics.rs` | medians over runs, and confidence intervals by resampling |
+//! | `proxy.rs` | what `measure ipi` and `measure timer` measured from user space |
+//! | `counters.rs` | what `idlewise measure counters` counted |
 //! | `diff/` | where two governors differ, and what that costs |
 //! | `export.rs` | the meaning of an export's columns |
 //! | `simulate.rs` | the results of a simulated run |
@@ -25,6 +31,8 @@
 #![forbid(unsafe_code)]
 
 pub mod columns;
+pub mod compare;
+pub mod counters;
 pub mod diff;
 pub mod export;
 pub mod forced;
@@ -33,11 +41,15 @@ pub mod ipi;
 pub mod machines;
 mod notes;
 pub mod park;
+pub mod proxy;
 pub mod replay;
+pub mod saved;
 mod scale;
 mod shown;
 pub mod simulate;
+mod statistics;
 pub mod study;
+pub mod switch;
 mod table;
 mod text;
 pub mod timer;

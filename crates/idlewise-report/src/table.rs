@@ -174,6 +174,18 @@ impl Table {
         self
     }
 
+    /// Leaves out these columns, for a title that says the same of all rows.
+    ///
+    /// # Panics
+    /// Panics if there is no column with such an id.
+    #[must_use]
+    pub fn without(self, ids: &[&str]) -> Self {
+        let known: Vec<&str> = self.columns.iter().map(|column| column.id).collect();
+        assert!(ids.iter().all(|id| known.contains(id)), "a column's id");
+        let kept: Vec<&str> = known.into_iter().filter(|id| !ids.contains(id)).collect();
+        self.select(&kept)
+    }
+
     /// Returns the number of rows.
     pub fn row_count(&self) -> usize {
         self.rows.len()

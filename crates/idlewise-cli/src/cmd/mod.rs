@@ -50,6 +50,7 @@ subcommands! {
     }
     "Measure this machine" {
         measure: Measure,
+        compare: Compare,
     }
     "Share" {
         export: Export,

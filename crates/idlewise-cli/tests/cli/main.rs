@@ -3,8 +3,10 @@
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 mod anonymize;
+mod compare;
 #[cfg(target_os = "linux")]
 mod confinement;
+mod counters;
 mod dead_stderr;
 mod diff;
 mod docs;
@@ -34,6 +36,7 @@ mod replay;
 mod schemas;
 mod simulate;
 mod study;
+mod switch;
 mod validate;
 mod verify;
 

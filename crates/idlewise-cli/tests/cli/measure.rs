@@ -1,5 +1,6 @@
 //! `idlewise measure ipi` and `measure timer`, on a machine made of files. Two pipes replace the
-//! kernel module, so that the test decides when to answer. `kernel/tests` runs the real one.
+//! kernel module, so that the test decides when to answer. `kernel/tests` runs the real one. From
+//! user space this machine's own CPUs are measured, and the files say which states are forced.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -193,6 +194,13 @@ fn wakes_one_cpu_of_each_relation_out_of_each_enabled_state() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     crate::schemas::assert_valid("measure-ipi", &document);
+    let saved = machine.path("saved.json");
+    fs::write(&saved, &output.stdout).unwrap();
+    let saved = saved.to_str().unwrap();
+    let compared = crate::stdout(&["compare", saved, saved, "--a", "POLL", "--b", "C1", "--csv"]);
+    let row =
+        compared.lines().find(|line| line.starts_with("wake latency,SMT sibling,POLL → C1,50,"));
+    assert!(row.is_some_and(|row| row.contains(",50,502,502,")), "{compared}");
     let cases = document["cases"].as_array().unwrap();
     let names = cases.iter().map(|case| {
         let words = ["relation", "state"].map(|key| case[key].as_str().unwrap().to_owned());
@@ -383,11 +391,17 @@ fn one_measurement_at_a_time() {
 #[test]
 fn refuses_what_it_can_not_do_with_one_line() {
     let machine = Machine::new();
-    machine.assert_refused(&[], &["not installed for kernel 6.12.1", "make -C kernel deb"]);
+    machine.assert_refused(
+        &["--by", "module"],
+        &["not installed for kernel 6.12.1", "make -C kernel deb"],
+    );
     machine.write("lib/modules/6.12.1/modules.dep", "updates/dkms/idlewise_bench.ko:");
-    machine.assert_refused(&[], &["idlewise_bench is not loaded", "modprobe idlewise_bench"]);
+    machine.assert_refused(
+        &["--by", "module"],
+        &["idlewise_bench is not loaded", "modprobe idlewise_bench"],
+    );
     machine.write("proc/mounts", "none /sys sysfs rw 0 0");
-    machine.assert_refused(&[], &["mount -t debugfs none /sys/kernel/debug"]);
+    machine.assert_refused(&["--by", "module"], &["mount -t debugfs none /sys/kernel/debug"]);
 
     machine.assert_refused(&["--target", "7"], &["CPU 7 is not online (0-3 are)", "cpu7/online"]);
     machine.assert_refused(&["--source", "4"], &["CPU 4 is not online"]);
@@ -400,7 +414,7 @@ fn refuses_what_it_can_not_do_with_one_line() {
     machine.write(clocks, "hpet acpi_pm");
     machine.assert_refused(&[], &["given up the TSC", "hpet acpi_pm", "dmesg"]);
     machine.write(clocks, "tsc hpet");
-    machine.assert_refused(&[], &["debugfs is not mounted"]);
+    machine.assert_refused(&["--by", "module"], &["debugfs is not mounted"]);
 
     machine.write(&format!("{CPUS}/online"), "0");
     machine.assert_refused(&[], &["CPU 0 is the only one online"]);
@@ -505,6 +519,106 @@ fn timers_need_no_second_cpu_and_tell_what_fails() {
     assert_eq!(machine.disabled(1), "001");
 }
 
+/// The names of proxies are not those of what the module measures.
+#[test]
+fn without_the_module_proxies_are_measured_and_labelled() {
+    let machine = Machine::new();
+    machine.write(&format!("{CPUS}/online"), "0-1");
+    if idlewise_cpu_count() < 2 {
+        eprintln!("SKIPPED: without_the_module_proxies_are_measured: it needs two CPUs");
+        return;
+    }
+    let file = machine.path("proxies.csv");
+    let more = ["--state", "C1,C6", "--count", "60", "--gap-us", "50", "--json", "--samples"];
+    let more = [&more[..], &[file.to_str().unwrap()]].concat();
+    let output = crate::idlewise(&machine.arguments(&more));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schemas::assert_valid("measure-ipi-proxy", &document);
+    assert_eq!(
+        (&document["measurement"], &document["is_proxy"]),
+        (&"ipi proxy".into(), &true.into())
+    );
+    let rows = document["all"].as_array().unwrap();
+    for (row, state) in rows.iter().zip(["C1", "C6"]) {
+        assert_eq!((&row["proxy"], &row["state"]), (&"futex wake".into(), &state.into()));
+        assert_eq!((&row["wake_count"], &row["relation"]), (&60.into(), &"SMT sibling".into()));
+        assert!(row["proxy_latency_p50_ns"].as_u64() > row["baseline_p50_ns"].as_u64(), "{row}");
+    }
+    // Where the kernel has no membarrier a doubt says so.
+    let doubts = document["doubts"].to_string();
+    assert!(
+        rows.len() == 3 && rows[2]["proxy"] == "membarrier" || doubts.contains("membarrier was")
+    );
+    for doubt in
+        ["not installed for kernel 6.12.1", "may be compared with what the module measures"]
+    {
+        assert!(doubts.contains(doubt), "{doubts}");
+    }
+    let csv = fs::read_to_string(&file).unwrap();
+    assert_eq!(csv.lines().filter(|line| line.starts_with("futex wake,0,1,C6,")).count(), 60);
+    assert_eq!(machine.disabled(1), "001", "the states are as they were");
+    machine.assert_refused(
+        &["--histogram"],
+        &["--histogram shows what the kernel module", "leave it"],
+    );
+    // A measurement by the module is of another kind.
+    let saved = machine.path("saved.json");
+    fs::write(&saved, &output.stdout).unwrap();
+    let halt = "crates/idlewise-cli/tests/saved/halt.json";
+    let parts = ["A is a measurement of ipi, B one of ipi proxy"];
+    assert_refused(&["compare", halt, saved.to_str().unwrap()], &parts);
+}
+
+#[test]
+fn timers_from_user_space_are_a_proxy_and_force_the_states_too() {
+    let machine = Machine::new();
+    machine.write(&format!("{CPUS}/online"), "0");
+    let more = ["--by", "user-space", "--state", "POLL,C1", "--count", "50", "--gap-us", "50"];
+    let arguments = machine.arguments_of("timer", &more);
+    let shown = crate::stdout(&arguments);
+    assert!(
+        shown.starts_with("A proxy for the interrupt latency, from user space: 50 timers"),
+        "{shown}"
+    );
+    for part in ["POLL", "C1", "to the thread that slept", "user space was asked for", "CPU 0"] {
+        assert!(shown.contains(part), "no {part}: {shown}");
+    }
+    assert!(!shown.contains("interrupt p50"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= crate::WIDTH), "{shown}");
+    let output = crate::idlewise(&[&arguments[..], &["--json"]].concat());
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schemas::assert_valid("measure-timer-proxy", &document);
+    assert_eq!(document["all"][1]["timer_count"], 50);
+    assert_eq!(machine.disabled(0), "001");
+}
+
+/// A signal comes while a state is forced: the test sees that it is, then sends it.
+#[test]
+fn a_signal_restores_states_that_user_space_forced() {
+    let machine = Machine::new();
+    machine.write(&format!("{CPUS}/online"), "0");
+    let more = ["--by", "user-space", "--state", "C1", "--count", "1000000"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    command.args(machine.arguments_of("timer", &more));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while machine.disabled(0) != "101" {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before a state was forced");
+        std::thread::yield_now();
+    }
+    let script = format!("kill -TERM {}", child.id());
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(text(&output.stderr).contains("stopped before the end"), "{}", text(&output.stderr));
+    assert_eq!(machine.disabled(0), "001");
+}
+
+/// How many CPUs this process may use.
+fn idlewise_cpu_count() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 #[test]
 fn a_user_without_rights_is_told_to_be_root() {
     // A folder that others can read.
@@ -526,7 +640,7 @@ fn a_user_without_rights_is_told_to_be_root() {
         all(&machine.path("sys/kernel/debug"), 0o000);
         command = Command::new(&binary);
     }
-    let output = command.args(machine.arguments(&[])).output();
+    let output = command.args(machine.arguments(&["--by", "module"])).output();
     all(&machine.path("sys/kernel/debug"), 0o700);
     let test = "a_user_without_rights_is_told_to_be_root";
     match output {

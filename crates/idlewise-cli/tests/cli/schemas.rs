@@ -53,7 +53,7 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
     "diff traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
     "simulate spr tcp-lat --duration-ms 20",
@@ -66,9 +66,20 @@ const COMMANDS: [&str; 13] = [
     "machines",
     "machines spr",
     "measure park --from docs/park/measured.json",
+    "measure switch --way futex --slices 2 --slice-ms 1",
+    "compare crates/idlewise-cli/tests/saved/halt.json crates/idlewise-cli/tests/saved/mwait.json",
     "verify decisions conformance/decisions/6.12-teo-spr-hz250.csv.xz",
 ];
-const ELSEWHERE: [&str; 3] = ["record", "measure-ipi", "measure-timer"];
+const ELSEWHERE: [&str; 8] = [
+    "record",
+    "measure-ipi",
+    "measure-ipi-proxy",
+    "measure-timer",
+    "measure-timer-proxy",
+    "measure-counters",
+    "measure-counters-ab",
+    "measure-counters-list",
+];
 
 /// Objects whose keys are not fixed by us.
 const OPEN: [&str; 3] = ["hardware", "parameters", "machine"];

@@ -1,5 +1,6 @@
 //! Forces a single idle state: the CPU's other states are disabled in sysfs for a while.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::path::PathBuf;
 
@@ -7,6 +8,12 @@ use super::IpiError;
 use super::error::not_restored;
 use crate::Root;
 use crate::cpuidle::state_folder;
+
+/// Returns whether this process may force the states of a CPU.
+pub fn can_force(root: &Root, cpu: u16) -> bool {
+    let file = root.path(&format!("{}/disable", state_folder(cpu, 0)));
+    OpenOptions::new().write(true).open(file).is_ok()
+}
 
 /// The `disable` files of a CPU's states with their original contents, which are restored on drop.
 pub(super) struct ForcedStates<'a> {

@@ -1,5 +1,5 @@
 //! Measures the cost of waking an idle CPU for each idle state separately, using the kernel module
-//! idlewise_bench. [`measure`] measures the wake latency, from just before another CPU sends a call
+//! idlewise_bench, or whatever the caller measures with ([`measure_by`]). [`measure`] measures the wake latency, from just before another CPU sends a call
 //! to the idle CPU's first instruction, and the cost of sending it. [`measure_timers`] measures the
 //! interrupt latency, from the expiry of one of the idle CPU's timers to the timer's handler.
 //!
@@ -22,15 +22,20 @@ mod module;
 mod plan;
 mod samples;
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
 pub use error::IpiError;
+pub use forced::can_force;
 pub use plan::{MeasurementPlan, State, StateWish, Target, Waker, Wishes};
-pub use samples::{Sample, Samples, SamplesError, TimerSamples};
+pub use samples::{ProxySamples, Sample, Samples, SamplesError, TimerSamples};
 
 use crate::{IdleCounters, Relation, Root};
 use forced::ForcedStates;
-use module::{Batch, Module, Request};
+use module::{Batch, Module};
 
 /// Wakes that are not counted after a state was forced. A CPU stays in a disabled state until it is
 /// woken, and governors remember some of their last predictions.
@@ -68,6 +73,31 @@ impl<S> Case<S> {
     }
 }
 
+/// A request for wakes of one target.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The CPU that wakes; `None` if the target's own timers do.
+    pub source: Option<u16>,
+    /// The CPU to wake.
+    pub target: u16,
+    /// The number of wakes.
+    pub wake_count: u64,
+    /// The time between wakes, in microseconds.
+    pub gap_us: u32,
+}
+
+/// The result of a request.
+pub trait Wakes: Sized {
+    /// Returns the number of wakes that were measured.
+    fn wake_count(&self) -> u64;
+    /// Returns the number of wakes that were given up.
+    fn given_up_count(&self) -> u64;
+    /// Appends the measured wakes of another request.
+    fn append(&mut self, other: Self);
+    /// Returns the result without its wakes.
+    fn emptied(self) -> Self;
+}
+
 /// Observes a measurement and can stop it.
 pub trait Watch {
     /// `count` more wakes were measured.
@@ -89,7 +119,7 @@ pub fn measure(
     plan: &MeasurementPlan,
     watch: &dyn Watch,
 ) -> Result<Vec<Case>, IpiError> {
-    cases(root, plan, watch)
+    by_module(root, plan, watch)
 }
 
 /// Like [`measure`], but the targets' own timers wake them.
@@ -101,51 +131,82 @@ pub fn measure_timers(
     plan: &MeasurementPlan,
     watch: &dyn Watch,
 ) -> Result<Vec<Case<TimerSamples>>, IpiError> {
-    cases(root, plan, watch)
+    by_module(root, plan, watch)
 }
 
-fn cases<B: Batch>(
+fn by_module<B: Batch>(
     root: &Root,
     plan: &MeasurementPlan,
     watch: &dyn Watch,
 ) -> Result<Vec<Case<B>>, IpiError> {
     let mut module = Module::open(root)?;
+    let cases = measure_by(root, plan, watch, &mut |request| module.measure(request))?;
+    module::check_tsc(root)?;
+    Ok(cases)
+}
+
+/// Returns why the kernel module cannot be used; `None` if it can.
+pub fn module_absence(root: &Root) -> Option<IpiError> {
+    Module::open(root).err()
+}
+
+/// Like [`measure`], with a measurement of the caller's. It is asked for as many wakes as take about a
+/// quarter of a second.
+///
+/// # Errors
+/// Fails like [`measure`].
+pub fn measure_by<W: Wakes>(
+    root: &Root,
+    plan: &MeasurementPlan,
+    watch: &dyn Watch,
+    measure: &mut dyn FnMut(Request) -> Result<W, IpiError>,
+) -> Result<Vec<Case<W>>, IpiError> {
+    let _lock = lock(root)?;
     let mut cases = Vec::new();
     let tell = |message: &str| watch.warn(message);
     for target in &plan.targets {
         let mut forced = ForcedStates::remember(root, target.cpu, target.forced_count, &tell)?;
         let outcome = target.states.iter().try_for_each(|state| {
             forced.force(state.index)?;
-            cases.push(measure_case(root, plan, target, state, &mut module, watch)?);
+            cases.push(measure_case(root, plan, target, state, measure, watch)?);
             Ok(())
         });
         forced.restore(outcome)?;
     }
-    module::check_tsc(root)?;
     Ok(cases)
 }
 
-fn measure_case<B: Batch>(
+/// Locks the folder with the idle states. A second measurement would mistake forced states for the
+/// machine's own.
+fn lock(root: &Root) -> Result<Option<File>, IpiError> {
+    let Ok(folder) = File::open(root.path("sys/devices/system/cpu")) else { return Ok(None) };
+    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(IpiError::Busy),
+        // A file system without locks is no machine's own.
+        _ => Ok(Some(folder)),
+    }
+}
+
+fn measure_case<W: Wakes>(
     root: &Root,
     plan: &MeasurementPlan,
     target: &Target,
     state: &State,
-    module: &mut Module,
+    measure: &mut dyn FnMut(Request) -> Result<W, IpiError>,
     watch: &dyn Watch,
-) -> Result<Case<B>, IpiError> {
-    let mut measure = |wake_count| {
+) -> Result<Case<W>, IpiError> {
+    let mut measured = |wake_count: u64| {
         if watch.is_stopped() {
             return Err(IpiError::Stopped);
         }
         let MeasurementPlan { source, gap_us, .. } = *plan;
         let start = Instant::now();
-        let samples: B =
-            module.measure(Request { source, target: target.cpu, wake_count, gap_us })?;
+        let samples = measure(Request { source, target: target.cpu, wake_count, gap_us })?;
         let each_ns = (start.elapsed().as_nanos() / u128::from(wake_count)).max(1);
         let next_count = (REQUEST_TIME.as_nanos() / each_ns) as u64;
         Ok((samples, next_count.clamp(1, REQUEST_COUNT_MAX)))
     };
-    let (warm_up, mut next_count) = measure(WARM_UP_COUNT)?;
+    let (warm_up, mut next_count) = measured(WARM_UP_COUNT)?;
     let mut all = warm_up.emptied();
     let counters = IdleCounters::open(root, &[target.cpu]);
     let before = counters.entry_counts();
@@ -159,7 +220,7 @@ fn measure_case<B: Batch>(
             let tried_count = found_count + given_up_count;
             return Err(IpiError::NeverIdle { cpu: target.cpu, given_up_count, tried_count });
         }
-        let (new, faster_count) = measure(next_count.min(plan.wake_count - found_count))?;
+        let (new, faster_count) = measured(next_count.min(plan.wake_count - found_count))?;
         next_count = faster_count;
         watch.wakes(new.wake_count());
         all.append(new);

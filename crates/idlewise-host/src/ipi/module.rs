@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use super::{IpiError, Samples, SamplesError, TimerSamples};
+use super::{IpiError, ProxySamples, Request, Samples, SamplesError, TimerSamples, Wakes};
 use crate::Root;
 
 /// The longest line of samples: three 32-bit counts, two of 64 bits, commas, line end, a margin.
@@ -16,30 +16,12 @@ const LINE_BYTE_COUNT_MAX: u64 = 96;
 /// The two header lines.
 const HEAD_BYTE_COUNT_MAX: u64 = 1024;
 
-/// A request for wakes. The kernel cannot be interrupted while it serves it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
-    /// The CPU that wakes; `None` if the target's own timers do.
-    pub(super) source: Option<u16>,
-    pub(super) target: u16,
-    pub(super) wake_count: u64,
-    pub(super) gap_us: u32,
-}
-
-/// The result of a request.
-pub(super) trait Batch: Sized {
+/// The result of a request to the module.
+pub(super) trait Batch: Wakes {
     /// The module's files for the request and for its result.
     const FILES: [&'static str; 2];
 
     fn parse(text: &str) -> Result<Self, SamplesError>;
-    /// The number of wakes that were measured.
-    fn wake_count(&self) -> u64;
-    /// The number of wakes that were given up.
-    fn given_up_count(&self) -> u64;
-    /// Appends the measured wakes of another batch.
-    fn append(&mut self, other: Self);
-    /// The batch without its wakes.
-    fn emptied(self) -> Self;
 }
 
 impl Batch for Samples {
@@ -48,7 +30,9 @@ impl Batch for Samples {
     fn parse(text: &str) -> Result<Self, SamplesError> {
         Samples::parse(text)
     }
+}
 
+impl Wakes for Samples {
     fn wake_count(&self) -> u64 {
         self.samples.len() as u64
     }
@@ -73,7 +57,9 @@ impl Batch for TimerSamples {
     fn parse(text: &str) -> Result<Self, SamplesError> {
         TimerSamples::parse(text)
     }
+}
 
+impl Wakes for TimerSamples {
     fn wake_count(&self) -> u64 {
         self.interrupts_ns.len() as u64
     }
@@ -89,6 +75,26 @@ impl Batch for TimerSamples {
 
     fn emptied(self) -> Self {
         TimerSamples::default()
+    }
+}
+
+impl Wakes for ProxySamples {
+    fn wake_count(&self) -> u64 {
+        self.latencies_ns.len() as u64
+    }
+
+    fn given_up_count(&self) -> u64 {
+        self.given_up_count
+    }
+
+    fn append(&mut self, other: Self) {
+        self.latencies_ns.extend(other.latencies_ns);
+        self.sends_ns.extend(other.sends_ns);
+        self.given_up_count += other.given_up_count;
+    }
+
+    fn emptied(self) -> Self {
+        ProxySamples::default()
     }
 }
 
@@ -119,7 +125,8 @@ impl Module {
         Ok(Module { _lock: lock, folder, log_path: root.path("dev/kmsg") })
     }
 
-    /// Measures. This takes about `wake_count` times `gap_us`.
+    /// Measures. This takes about `wake_count` times `gap_us`, in which the kernel cannot be
+    /// interrupted.
     pub(super) fn measure<B: Batch>(&mut self, request: Request) -> Result<B, IpiError> {
         let Request { source, target, wake_count, gap_us } = request;
         let [run_path, samples_path] = B::FILES.map(|file| self.folder.join(file));

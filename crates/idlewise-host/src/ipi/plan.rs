@@ -5,6 +5,7 @@ use idlewise_machine::MachineState;
 use super::IpiError;
 use crate::cpuidle;
 use crate::note::latency_limits_ns;
+use crate::topology::one_of_each_relation;
 use crate::{Relation, Root};
 
 /// What the caller wants to measure.
@@ -103,7 +104,9 @@ impl MeasurementPlan {
         };
         source.map_or(Ok(()), check_online)?;
         let targets = match (wishes.targets.is_empty(), source) {
-            (true, Some(source)) => one_of_each_relation(root, source, &online),
+            (true, Some(source)) => {
+                one_of_each_relation(root, source).into_iter().map(|(_, cpu)| cpu).collect()
+            }
             (true, None) => vec![default],
             (false, _) => wishes.targets.clone(),
         };
@@ -141,18 +144,6 @@ fn allowed_cpus(root: &Root) -> Option<Vec<u16>> {
     let status = root.text("proc/self/status")?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(crate::root::cpu_list(list))
-}
-
-fn one_of_each_relation(root: &Root, source: u16, online: &[u16]) -> Vec<u16> {
-    let mut nearest: Vec<(Option<Relation>, u16)> = Vec::new();
-    for &cpu in online.iter().filter(|cpu| **cpu != source) {
-        let relation = Relation::of(root, source, cpu);
-        if nearest.iter().all(|(known, _)| *known != relation) {
-            nearest.push((relation, cpu));
-        }
-    }
-    nearest.sort_unstable();
-    nearest.into_iter().map(|(_, cpu)| cpu).collect()
 }
 
 fn wanted(

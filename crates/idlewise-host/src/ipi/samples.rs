@@ -48,6 +48,17 @@ pub struct TimerSamples {
     pub interrupts_ns: Vec<u64>,
 }
 
+/// Wakes that were measured from user space, without the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProxySamples {
+    /// Wakes that were not measured because the target's thread did not sleep.
+    pub given_up_count: u64,
+    /// From the wake or the timer's expiry to the thread's next instruction, in order of time.
+    pub latencies_ns: Vec<u64>,
+    /// How long the calls that woke took; empty if timers did.
+    pub sends_ns: Vec<u64>,
+}
+
 /// What is wrong with a text of samples. Lines count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

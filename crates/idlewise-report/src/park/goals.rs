@@ -8,7 +8,7 @@ use serde_json::json;
 use super::result::{
     CallFigures, ParkFigures, ParkResult, ParkRole, ParkRun, RoundTrips, TimeoutFigures,
 };
-use super::statistics::{Series, estimate};
+use crate::statistics::{Series, estimate};
 
 /// The verdict on a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

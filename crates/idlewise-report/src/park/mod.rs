@@ -3,7 +3,6 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `result.rs` | [`ParkResult`]: everything that was measured, in the form that is saved |
-//! | `statistics.rs` | medians over runs and their intervals |
 //! | `goals.rs` | [`judge`]: the verdict on every goal |
 //! | `page.rs` | [`to_markdown`]: docs/park/measured.md |
 //! | `plot.rs` | [`to_svg`]: latency against CPU time |
@@ -12,7 +11,6 @@ mod goals;
 mod page;
 mod plot;
 mod result;
-mod statistics;
 
 use goals::{Figure, of_way};
 pub use goals::{Goal, Verdict, judge};
@@ -22,11 +20,12 @@ pub use result::{
     CallFigures, MachineFact, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun,
     ParkSettings, ParkWorkload, RESULT_SCHEMA, RoundTrips, TimeoutFigures,
 };
-pub use statistics::RUN_COUNT_MIN;
 
 use idlewise_sim::Basis;
 
 use crate::columns::{Better, Heading, Priority, Unit};
+pub use crate::statistics::RUN_COUNT_MIN;
+use crate::statistics::median;
 use crate::{Column, Notes, Table, TextStyle, Value, wrap};
 
 const WAY: Heading =
@@ -180,7 +179,7 @@ fn medians<'a, Item: 'a>(
         .filter_map(|one| {
             let key = name(one);
             let of_run = |run| items(run).iter().find(|one| name(one) == key).map(figure);
-            Some((key, statistics::median(result.runs.iter().filter_map(of_run))?))
+            Some((key, median(result.runs.iter().filter_map(of_run))?))
         })
         .collect()
 }

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::goals::{Figure, Goal, Verdict, judge, of_way};
 use super::result::{MachineFact, ParkResult, ParkWorkload};
-use super::statistics::estimate;
 use super::{calls, round_trips, summary, timeouts};
 use crate::shown::shown_in_line;
+use crate::statistics::estimate;
 
 /// The figures with intervals in a workload's table, in microseconds.
 const LATENCIES: [Figure; 4] = [

@@ -10,9 +10,12 @@ use idlewise_report::forced::SortedSpans;
 use idlewise_report::ipi::{
     IpiCycles, IpiFigures, measure_ipi_all_table, measure_ipi_histogram, measure_ipi_table,
 };
+use idlewise_report::saved::{Block, SavedSeries};
 use idlewise_report::{Notes, TextStyle};
 use serde_json::json;
 
+use super::proxy::{By, Output, facts, places, plan_without_module, run_ipi};
+use super::saving::saved;
 use super::{
     STATUS_STOPPED, entry_counts, measured, notes, print_csv, wished_states, write_samples,
 };
@@ -39,11 +42,19 @@ Examples:
   # What the governor makes of it, nothing forced
   sudo idlewise measure ipi --state configured
 
+  # Before and after a change; the table of published patches, with intervals
+  sudo idlewise measure ipi --json > before.json
+  idlewise compare before.json after.json
+
+  # Without the module: proxies, which include system calls and the scheduler
+  idlewise measure ipi --by user-space
+
 A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, on
 errors, ctrl-c and SIGTERM; only after a SIGKILL you have to: write 0 to cpuN/cpuidle/stateM/disable.
 The kernel may refuse a state all the same, so `in state` says how often it was really entered.
 
-Needs the kernel module idlewise_bench (kernel/README.md) and root. Measure on an idle machine.
+The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxies, whose
+tables and JSON have names of their own. Measure on an idle machine.
 
 Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
 
@@ -52,6 +63,7 @@ Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
 /// Prints percentiles of the wake latency (from before a call is sent to the CPU's first instruction
 /// outside its idle state), of the time until the called function runs, and of the sender's cost while
 /// the CPU is idle, waking up, or busy. The kernel module idlewise_bench measures them in TSC cycles.
+/// Where it is not loaded, a futex wake and a membarrier stand in for the IPI, and are labelled as proxies.
 /// `idlewise measure timer` measures interrupt latency.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -77,7 +89,11 @@ pub struct Ipi {
     #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     gap_us: u32,
 
-    /// Show the wake latencies as bars too
+    /// What measures
+    #[arg(long, value_enum, default_value_t = By::Auto)]
+    by: By,
+
+    /// Show the wake latencies as bars too; the module's only
     #[arg(long)]
     histogram: bool,
 
@@ -111,6 +127,16 @@ impl Ipi {
             None => None,
         };
         let plan = MeasurementPlan::new(&root, &self.wishes()?)?;
+        if let Some(why) = self.by.user_space(&root)? {
+            if self.histogram {
+                return Err(Failure::new(format_args!(
+                    "--histogram shows what the kernel module measures, and {why}; leave it out"
+                )));
+            }
+            let plan = plan_without_module(&root, &self.wishes()?)?;
+            let output = Output { json: self.json, csv: self.csv, samples: output };
+            return run_ipi(&root, &plan, &why, output);
+        }
         let Some(cases) = measured(&root, &plan, measure)? else {
             return Ok(ExitCode::from(STATUS_STOPPED));
         };
@@ -121,7 +147,7 @@ impl Ipi {
         // If the disk is full only the file is lost. The results are still printed.
         let written = write_samples(output, |file| write_lines(file, &plan, &cases));
         match (self.json, self.csv) {
-            (true, _) => print_json(&plan, &cases, &figures, &notes, is_guest)?,
+            (true, _) => print_json(&root, &plan, &cases, &figures, &notes)?,
             (_, true) => print_csv(&measure_ipi_all_table("", &figures), &notes)?,
             _ => self.print_text(&plan, &figures, &notes)?,
         }
@@ -163,11 +189,11 @@ fn source(plan: &MeasurementPlan) -> String {
 }
 
 fn print_json(
+    root: &Root,
     plan: &MeasurementPlan,
     cases: &[Case],
     figures: &[IpiFigures],
     notes: &Notes,
-    is_guest: bool,
 ) -> io::Result<()> {
     let case = |(case, figures): (&Case, &IpiFigures)| {
         json!({
@@ -185,15 +211,36 @@ fn print_json(
         })
     };
     let document = json!({
-        "bases": notes.bases_json(),
         "source": plan.source,
         "gap_us": plan.gap_us,
-        "is_virtual_machine": is_guest,
+        "is_virtual_machine": is_virtual_machine(root),
         "cases": cases.iter().zip(figures).map(case).collect::<Vec<_>>(),
         "all": measure_ipi_all_table("", figures),
-        "doubts": notes.counted_doubts(),
     });
+    let places = places(plan);
+    let series = cases.iter().flat_map(|case| series(case, &places[&case.target]));
+    let document = saved("ipi", &facts(root, plan), series, notes, document);
     screen::stdout().json(SCHEMA, &document)
+}
+
+/// The figures of each wake, in the form in which measurements are saved.
+fn series(case: &Case, place: &str) -> [SavedSeries; 5] {
+    // The module's frequency is not 0.
+    let ns = |cycles: u64| {
+        (u128::from(cycles) * 1_000_000 / u128::from(case.samples.tsc_khz)) as u64
+    };
+    let of = |figure: &str, cycles: fn(&Sample) -> u64| {
+        let times_ns: Vec<u64> =
+            case.samples.samples.iter().map(|sample| ns(cycles(sample))).collect();
+        SavedSeries::times(figure, place, case.state.name.as_str(), Block::divided(&times_ns))
+    };
+    [
+        of("wake latency", |sample| sample.wake_cycles),
+        of("call latency", |sample| sample.call_cycles),
+        of("send cost, idle CPU", |sample| sample.idle_cycles.into()),
+        of("send cost, waking CPU", |sample| sample.waking_cycles.into()),
+        of("send cost, busy CPU", |sample| sample.busy_cycles.into()),
+    ]
 }
 
 fn figures(case: &Case) -> IpiFigures {

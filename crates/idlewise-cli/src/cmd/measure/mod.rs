@@ -5,13 +5,20 @@
 //! | `ipi.rs` | `measure ipi`: wake latency and the sender's cost, one CPU waking another |
 //! | `timer.rs` | `measure timer`: interrupt latency of a CPU's own timers |
 //! | `park.rs` | `measure park`: ways to wait for another thread, side by side |
+//! | `proxy.rs` | the first two from user space, where there is no module |
+//! | `switch.rs` | `measure switch`: two threads that pass a token |
+//! | `counters.rs` | `measure counters`: counters of the processor and of the kernel |
+//! | `saving.rs` | what all saved measurements have in common |
 //!
-//! The first two need a kernel module and force one idle state after another. Their common parts
-//! are in this file.
+//! The first two force one idle state after another. Their common parts are in this file.
 
+mod counters;
 mod ipi;
 #[cfg(target_os = "linux")]
 mod park;
+mod proxy;
+mod saving;
+mod switch;
 mod timer;
 
 use std::io::{self, BufWriter, Write};
@@ -44,6 +51,8 @@ pub struct Measure {
 enum What {
     Ipi(ipi::Ipi),
     Timer(timer::Timer),
+    Switch(switch::Switch),
+    Counters(counters::Counters),
     #[cfg(target_os = "linux")]
     Park(park::Park),
     /// Try MWAITX, and die of it where it does not exist
@@ -58,6 +67,8 @@ impl Measure {
         match self.what {
             What::Ipi(ipi) => ipi.run(),
             What::Timer(timer) => timer.run(),
+            What::Switch(switch) => switch.run(),
+            What::Counters(counters) => counters.run(),
             #[cfg(target_os = "linux")]
             What::Park(park) => park.run(),
             #[cfg(target_os = "linux")]
@@ -78,14 +89,11 @@ fn wished_states(names: &[String]) -> Result<StateWish, Failure> {
     }
 }
 
-/// A function that measures according to a plan.
-type Measurement<S> = fn(&Root, &MeasurementPlan, &dyn Watch) -> Result<Vec<Case<S>>, IpiError>;
-
 /// Measures with a progress bar; `None` if ctrl-c stopped it, which has been reported.
 fn measured<S>(
     root: &Root,
     plan: &MeasurementPlan,
-    measure: Measurement<S>,
+    measure: impl FnOnce(&Root, &MeasurementPlan, &dyn Watch) -> Result<Vec<Case<S>>, IpiError>,
 ) -> Result<Option<Vec<Case<S>>>, Failure> {
     let bar = Progress::wakes("measuring", plan.total_wake_count());
     // Catch signals before a state is forced, so that none can leave it forced.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use idlewise_bench::{
     Contender, FUTEX, Figures, Load, MWAITX, OURS, REFUSED_STATUS, Settings, Workload, call_costs,
@@ -20,6 +20,7 @@ use idlewise_trace::OutputFile;
 use serde_json::json;
 use std::io::Write;
 
+use super::saving::{PROGRAM, today};
 use crate::error::Failure;
 use crate::input::NamedLog;
 use crate::output;
@@ -228,7 +229,7 @@ impl Park {
         let cpus = (waker_cpu() as u16, waiter_cpu() as u16);
         let machine = waiting_facts(&root, cpus.0, cpus.1).into_iter();
         Ok(ParkResult {
-            program: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
+            program: PROGRAM.to_owned(),
             date: today(),
             machine: machine
                 .map(|(fact, value)| MachineFact { fact: fact.to_owned(), value })
@@ -470,27 +471,6 @@ fn try_mwaitx() -> Result<MwaitxFinding, Failure> {
     })
 }
 
-/// Today's date in UTC.
-fn today() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let [year, month, day] = civil(seconds / 86_400);
-    format!("{year}-{month:02}-{day:02}")
-}
-
-/// Converts days since 1970-01-01 to year, month and day ("chrono-Compatible Low-Level Date
-/// Algorithms", Howard Hinnant: years begin in March, so that the leap day is the last).
-fn civil(day: u64) -> [u64; 3] {
-    let day = day + 719_468;
-    let (era, day_of_era) = (day / 146_097, day % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    [year_of_era + era * 400 + u64::from(month <= 2), month, day]
-}
-
 /// Rounds to five decimals. More are noise, and a saved measurement has thousands of figures.
 fn rounded(number: f64) -> f64 {
     (number * 1e5).round() / 1e5
@@ -536,16 +516,4 @@ fn recorded(path: &Path, count: usize) -> Result<Workload, Failure> {
         return Err(Failure::new(format_args!("{}: it has no gaps", path.display())));
     }
     Ok(Workload::Recorded { name: named.name, gaps_ns })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_have_dates() {
-        assert_eq!(civil(0), [1970, 1, 1]);
-        assert_eq!(civil(11_016), [2000, 2, 29]);
-        assert_eq!(civil(20_454), [2026, 1, 1]);
-    }
 }

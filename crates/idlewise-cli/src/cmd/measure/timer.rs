@@ -8,9 +8,12 @@ use idlewise_host::ipi::{Case, MeasurementPlan, TimerSamples, Waker, Wishes, mea
 use idlewise_host::{Root, is_virtual_machine};
 use idlewise_report::forced::SortedSpans;
 use idlewise_report::timer::{TimerFigures, measure_timer_table};
+use idlewise_report::saved::{Block, SavedSeries};
 use idlewise_report::{Notes, TextStyle};
 use serde_json::json;
 
+use super::proxy::{By, Output, facts, plan_without_module, run_timer};
+use super::saving::saved;
 use super::{
     STATUS_STOPPED, entry_counts, measured, notes, print_csv, wished_states, write_samples,
 };
@@ -33,11 +36,19 @@ Examples:
   # Deep states want longer gaps; every timer for tools of yours
   sudo idlewise measure timer --state C6 --gap-us 5000 --samples c6.csv
 
+  # What C0.2 costs beside POLL, with an interval
+  sudo idlewise measure timer --state POLL,C0.2 --json > timer.json
+  idlewise compare timer.json timer.json --a POLL --b C0.2
+
+  # Without the module: from the timer to a thread, as cyclictest measures it
+  sudo idlewise measure timer --by user-space
+
 A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, on
 errors, ctrl-c and SIGTERM; only after a SIGKILL you have to: write 0 to cpuN/cpuidle/stateM/disable.
 The kernel may refuse a state all the same, so `in state` says how often it was really entered.
 
-Needs the kernel module idlewise_bench (kernel/README.md) and root. Measure on an idle machine.
+The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxy, whose
+tables and JSON have names of their own. Measure on an idle machine.
 
 Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
 
@@ -45,7 +56,8 @@ Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
 ///
 /// Prints percentiles of the interrupt latency: from the moment for which a timer of the CPU was set to
 /// the first instruction of its handler there. Timers that do not find the CPU idle are not counted.
-/// Measured by the kernel module idlewise_bench. For wakes by another CPU: `idlewise measure ipi`.
+/// Measured by the kernel module idlewise_bench. Where it is not loaded, the time to a thread that sleeps
+/// for the timer stands in for it, and is labelled as a proxy. For wakes by another CPU: `idlewise measure ipi`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Timer {
@@ -65,6 +77,10 @@ pub struct Timer {
     /// Microseconds for which each timer is set, in which the CPU goes idle
     #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     gap_us: u32,
+
+    /// What measures
+    #[arg(long, value_enum, default_value_t = By::Auto)]
+    by: By,
 
     /// Write every interrupt latency to this CSV file
     #[arg(long, value_name = "FILE")]
@@ -103,6 +119,11 @@ impl Timer {
             gap_us: self.gap_us,
         };
         let plan = MeasurementPlan::new(&root, &wishes)?;
+        if let Some(why) = self.by.user_space(&root)? {
+            let plan = plan_without_module(&root, &wishes)?;
+            let output = Output { json: self.json, csv: self.csv, samples: output };
+            return run_timer(&root, &plan, &why, output);
+        }
         let Some(cases) = measured(&root, &plan, measure_timers)? else {
             return Ok(ExitCode::from(STATUS_STOPPED));
         };
@@ -113,7 +134,7 @@ impl Timer {
         // If the disk is full only the file is lost. The results are still printed.
         let written = write_samples(output, |file| write_lines(file, &cases));
         match (self.json, self.csv) {
-            (true, _) => print_json(&plan, &cases, &figures, &notes, is_guest)?,
+            (true, _) => print_json(&root, &plan, &cases, &figures, &notes)?,
             (_, true) => print_csv(&measure_timer_table("", &figures), &notes)?,
             _ => print_text(&plan, &figures, &notes)?,
         }
@@ -133,11 +154,11 @@ fn print_text(plan: &MeasurementPlan, figures: &[TimerFigures], notes: &Notes) -
 }
 
 fn print_json(
+    root: &Root,
     plan: &MeasurementPlan,
     cases: &[Case<TimerSamples>],
     figures: &[TimerFigures],
     notes: &Notes,
-    is_guest: bool,
 ) -> io::Result<()> {
     let case = |case: &Case<TimerSamples>| {
         json!({
@@ -149,13 +170,18 @@ fn print_json(
         })
     };
     let document = json!({
-        "bases": notes.bases_json(),
         "gap_us": plan.gap_us,
-        "is_virtual_machine": is_guest,
+        "is_virtual_machine": is_virtual_machine(root),
         "cases": cases.iter().map(case).collect::<Vec<_>>(),
         "all": measure_timer_table("", figures),
-        "doubts": notes.counted_doubts(),
     });
+    let series = |case: &Case<TimerSamples>| {
+        let blocks = Block::divided(&case.samples.interrupts_ns);
+        let place = format!("CPU {}", case.target);
+        SavedSeries::times("interrupt latency", place, case.state.name.as_str(), blocks)
+    };
+    let facts = facts(root, plan);
+    let document = saved("timer", &facts, cases.iter().map(series), notes, document);
     screen::stdout().json(SCHEMA, &document)
 }
 

@@ -1,7 +1,7 @@
-//! Medians over runs, and their confidence intervals.
+//! Medians over runs, and confidence intervals by resampling.
 
 /// The median; `None` if there are no values.
-pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     if values.is_empty() {
         return None;
@@ -16,22 +16,22 @@ pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 
 /// With fewer runs no interval is given, because resampling them says little.
 pub const RUN_COUNT_MIN: usize = 7;
-const RESAMPLE_COUNT: usize = 2_000;
+pub(crate) const RESAMPLE_COUNT: usize = 2_000;
 const CONFIDENCE: f64 = 0.95;
 
 /// A figure, with one value for each run.
 #[derive(Clone, Debug)]
-pub(super) struct Series(Vec<f64>);
+pub(crate) struct Series(Vec<f64>);
 
 impl Series {
     /// Returns `None` if a run has no value.
-    pub(super) fn new(values: impl IntoIterator<Item = Option<f64>>) -> Option<Self> {
+    pub(crate) fn new(values: impl IntoIterator<Item = Option<f64>>) -> Option<Self> {
         let values = values.into_iter().collect::<Option<Vec<f64>>>()?;
         (!values.is_empty()).then_some(Series(values))
     }
 
     /// The median over the drawn runs.
-    pub(super) fn median(&self, drawn: &[usize]) -> f64 {
+    pub(crate) fn median(&self, drawn: &[usize]) -> f64 {
         median(drawn.iter().map(|&run| self.0[run])).unwrap_or(f64::NAN)
     }
 }
@@ -42,7 +42,7 @@ impl Series {
 /// interval is the middle 95 % of the resulting statistics. Whole runs are drawn, because values to
 /// be compared were measured in the same run. The draws are always the same, so a result has one
 /// verdict. With fewer than [`RUN_COUNT_MIN`] runs there is no interval.
-pub(super) fn estimate(
+pub(crate) fn estimate(
     run_count: usize,
     statistic: impl Fn(&[usize]) -> f64,
 ) -> (f64, Option<[f64; 2]>) {
@@ -51,25 +51,57 @@ pub(super) fn estimate(
     if run_count < RUN_COUNT_MIN {
         return (measured, None);
     }
-    let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut draw = || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        let number = state.wrapping_mul(0x2545_f491_4f6c_dd1d);
-        ((u128::from(number) * run_count as u128) >> 64) as usize
-    };
+    let mut draw = Draw::new(SEED);
     let mut statistics = Vec::with_capacity(RESAMPLE_COUNT);
     for _ in 0..RESAMPLE_COUNT {
-        drawn.fill_with(&mut draw);
+        drawn.fill_with(|| draw.index(run_count));
         statistics.push(statistic(&drawn));
     }
+    (measured, Some(middle(statistics)))
+}
+
+/// The middle 95 % of the statistics of resamples.
+pub(crate) fn middle(mut statistics: Vec<f64>) -> [f64; 2] {
     statistics.sort_unstable_by(f64::total_cmp);
     let rank = |share: f64| {
         let rank = (share * statistics.len() as f64) as usize;
         statistics[rank.min(statistics.len() - 1)]
     };
-    (measured, Some([rank((1.0 - CONFIDENCE) / 2.0), rank((1.0 + CONFIDENCE) / 2.0)]))
+    [rank((1.0 - CONFIDENCE) / 2.0), rank((1.0 + CONFIDENCE) / 2.0)]
+}
+
+/// An arbitrary constant with many bits set.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Draws items with replacement, always the same ones (xorshift64*).
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    fn new(seed: u64) -> Self {
+        Draw(seed)
+    }
+
+    /// A sequence for the other of two independent samples.
+    pub(crate) fn pair() -> [Self; 2] {
+        [Draw::new(SEED), Draw::new(SEED.rotate_left(31) ^ SEED)]
+    }
+
+    fn index(&mut self, count: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let number = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        ((u128::from(number) * count as u128) >> 64) as usize
+    }
+
+    /// Draws as many items as there are. Sets how often each was drawn.
+    pub(crate) fn weights(&mut self, weights: &mut [u64]) {
+        let count = weights.len();
+        weights.fill(0);
+        for _ in 0..count {
+            weights[self.index(count)] += 1;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,78 @@
+//! What all saved measurements have in common: who measured, when, on which machine, and the series
+//! that `idlewise compare` reads.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use idlewise_host::{Root, waiting_facts};
+use idlewise_report::park::MachineFact;
+use idlewise_report::saved::SavedSeries;
+use idlewise_report::Notes;
+use serde_json::{Value, json};
+
+/// This program, with its version.
+pub const PROGRAM: &str = concat!("idlewise ", env!("CARGO_PKG_VERSION"));
+
+/// The CPUs of a measurement.
+#[derive(Clone, Copy)]
+pub struct Pair {
+    pub waker_cpu: u16,
+    pub waiter_cpu: u16,
+}
+
+/// Facts about the machine that affect how long a wake-up takes.
+pub fn machine_facts(root: &Root, pair: Pair) -> Vec<MachineFact> {
+    let facts = waiting_facts(root, pair.waker_cpu, pair.waiter_cpu).into_iter();
+    facts.map(|(fact, value)| MachineFact { fact: fact.to_owned(), value }).collect()
+}
+
+/// Adds to a document what every saved measurement has.
+pub fn saved(
+    measurement: &str,
+    machine: &[MachineFact],
+    series: impl IntoIterator<Item = SavedSeries>,
+    notes: &Notes,
+    mut document: Value,
+) -> Value {
+    let series: Vec<Value> = series.into_iter().map(|one| one.to_json()).collect();
+    document["measurement"] = measurement.into();
+    document["program"] = PROGRAM.into();
+    document["date"] = today().into();
+    document["machine"] = json!(machine);
+    document["series"] = series.into();
+    document["bases"] = notes.bases_json();
+    document["doubts"] = json!(notes.counted_doubts());
+    document
+}
+
+/// Today's date in UTC.
+pub fn today() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let [year, month, day] = civil(seconds / 86_400);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// Converts days since 1970-01-01 to year, month and day ("chrono-Compatible Low-Level Date
+/// Algorithms", Howard Hinnant: years begin in March, so that the leap day is the last).
+fn civil(day: u64) -> [u64; 3] {
+    let day = day + 719_468;
+    let (era, day_of_era) = (day / 146_097, day % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    [year_of_era + era * 400 + u64::from(month <= 2), month, day]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        assert_eq!(civil(0), [1970, 1, 1]);
+        assert_eq!(civil(11_016), [2000, 2, 29]);
+        assert_eq!(civil(20_454), [2026, 1, 1]);
+    }
+}

@@ -1,0 +1,374 @@
+//! Saved measurements: what every `idlewise measure … --json` document has in common, so that
+//! `idlewise compare` can read any of them.
+//!
+//! A measurement consists of series. A series holds one figure (such as the wake latency) of one
+//! case (such as CPU 2 woken out of C6), in blocks: groups of values that were measured in a row.
+//! Neighbouring values depend on each other, because an interruption delays several of them.
+//! Blocks hardly do, so intervals are computed by drawing whole blocks.
+//!
+//! A block is saved as one line of text, each value once, ascending, with how often it occurred:
+//! `1400x12 1410 1500x3`.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::park::{MachineFact, ParkFigures, ParkResult};
+
+/// Into how many blocks a long series is divided.
+const BLOCK_COUNT: usize = 50;
+
+/// A value and how often it occurred.
+pub(crate) type Counted = (f64, u64);
+
+/// Values that were measured in a row, ascending, each with how often it occurred.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block(pub(crate) Vec<Counted>);
+
+impl Block {
+    /// Makes a block of times, rounded to four digits.
+    pub fn of_times(times_ns: &mut [u64]) -> Self {
+        times_ns.sort_unstable();
+        let mut block = Block::default();
+        for &ns in times_ns.iter() {
+            block.push(four_digits(ns) as f64);
+        }
+        block
+    }
+
+    /// Makes a block of a single value.
+    pub fn of(value: f64) -> Self {
+        Block(vec![(six_digits(value), 1)])
+    }
+
+    /// Divides times in their order into [`BLOCK_COUNT`] blocks of equal length.
+    pub fn divided(times_ns: &[u64]) -> Vec<Self> {
+        let length = times_ns.len().div_ceil(BLOCK_COUNT).max(1);
+        times_ns.chunks(length).map(|chunk| Block::of_times(&mut chunk.to_vec())).collect()
+    }
+
+    /// Adds a value that is not less than the last.
+    fn push(&mut self, value: f64) {
+        match self.0.last_mut() {
+            Some((last, count)) if *last == value => *count += 1,
+            _ => self.0.push((value, 1)),
+        }
+    }
+
+    fn to_line(&self) -> String {
+        let mut line = String::new();
+        for (value, count) in &self.0 {
+            let space = if line.is_empty() { "" } else { " " };
+            // Writing to a string cannot fail.
+            let _ = match count {
+                1 => write!(line, "{space}{value}"),
+                count => write!(line, "{space}{value}x{count}"),
+            };
+        }
+        line
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let counted = |word: &str| {
+            let (value, count) = word.split_once('x').unwrap_or((word, "1"));
+            let (value, count) = (value.parse::<f64>().ok()?, count.parse::<u64>().ok()?);
+            (value.is_finite() && count > 0 && count <= COUNT_MAX).then_some((value, count))
+        };
+        let mut values: Vec<Counted> =
+            line.split_whitespace().map(counted).collect::<Option<_>>()?;
+        values.sort_by(|one, other| one.0.total_cmp(&other.0));
+        Some(Block(values))
+    }
+}
+
+/// A file may claim any count. More than this nobody measured, and sums of fewer cannot overflow.
+const COUNT_MAX: u64 = 1 << 40;
+
+fn four_digits(ns: u64) -> u64 {
+    let mut step = 1;
+    while ns / step >= 10_000 {
+        step *= 10;
+    }
+    // At most 19 digits, so that the sum does not overflow for any time that a machine measures.
+    ns.saturating_add(step / 2) / step * step
+}
+
+fn six_digits(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
+/// The unit of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SeriesUnit {
+    /// Time.
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    /// A rate.
+    #[serde(rename = "1/s")]
+    PerSecond,
+    /// Power.
+    #[serde(rename = "mW")]
+    Milliwatts,
+    /// A share, 0 to 1.
+    #[serde(rename = "ratio")]
+    Ratio,
+}
+
+/// What sums a series up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Statistic {
+    /// Percentiles of all values.
+    Percentiles,
+    /// The mean of all values.
+    Mean,
+    /// The median of all values.
+    Median,
+}
+
+/// Which values are better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BetterValue {
+    /// Lower ones.
+    Lower,
+    /// Higher ones.
+    Higher,
+}
+
+/// A figure of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedSeries {
+    /// What was measured, such as `wake latency`.
+    pub figure: String,
+    /// Where, such as `CPU 2 (SMT sibling)`.
+    pub place: String,
+    /// Under which setting, such as the idle state; empty if there is none.
+    pub setting: String,
+    /// The unit of the values.
+    pub unit: SeriesUnit,
+    /// What sums them up.
+    pub statistic: Statistic,
+    /// Which are better, if that can be said.
+    pub better: Option<BetterValue>,
+    /// The values.
+    pub blocks: Vec<Block>,
+}
+
+impl SavedSeries {
+    /// Makes a series of times, of which short ones are better.
+    pub fn times(
+        figure: &str,
+        place: impl Into<String>,
+        setting: impl Into<String>,
+        blocks: Vec<Block>,
+    ) -> Self {
+        SavedSeries {
+            figure: figure.to_owned(),
+            place: place.into(),
+            setting: setting.into(),
+            unit: SeriesUnit::Nanoseconds,
+            statistic: Statistic::Percentiles,
+            better: Some(BetterValue::Lower),
+            blocks,
+        }
+    }
+
+    /// Returns the form in which it is saved.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "figure": self.figure,
+            "place": self.place,
+            "setting": self.setting,
+            "unit": self.unit,
+            "statistic": self.statistic,
+            "better": self.better,
+            "blocks": self.blocks.iter().map(Block::to_line).collect::<Vec<_>>(),
+        })
+    }
+
+    fn from_json(value: Value) -> Result<Self, String> {
+        let Form { figure, place, setting, unit, statistic, better, blocks } =
+            serde_json::from_value(value).map_err(|error| error.to_string())?;
+        let parse = |line: String| {
+            Block::parse(&line).ok_or_else(|| {
+                let start: String = line.chars().take(40).collect();
+                format!("no block of values: '{start}'")
+            })
+        };
+        let blocks = blocks.into_iter().map(parse).collect::<Result<_, String>>()?;
+        Ok(SavedSeries { figure, place, setting, unit, statistic, better, blocks })
+    }
+}
+
+/// A series as JSON has it.
+#[derive(Deserialize)]
+struct Form {
+    figure: String,
+    place: String,
+    setting: String,
+    unit: SeriesUnit,
+    statistic: Statistic,
+    better: Option<BetterValue>,
+    blocks: Vec<String>,
+}
+
+/// A saved measurement.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saved {
+    /// What was measured: the name of a `measure` command, and `proxy` if it was measured in place
+    /// of what the command is about.
+    pub measurement: String,
+    /// The program that measured, with its version.
+    pub program: String,
+    /// The day in UTC.
+    pub date: String,
+    /// Facts about the machine.
+    pub machine: Vec<MachineFact>,
+    /// The figures.
+    pub series: Vec<SavedSeries>,
+    /// How many doubts it had.
+    pub doubt_count: usize,
+}
+
+impl Saved {
+    /// Reads a document that a `measure` command printed with `--json`.
+    ///
+    /// # Errors
+    /// Returns a sentence that says what is wrong if it is not one.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        let document: Value =
+            serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
+        if document.get("runs").is_some() && document.get("settings").is_some() {
+            return ParkResult::from_json(text).map(|result| Saved::of_park(&result));
+        }
+        let word = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
+        let Some(measurement) = word("measurement") else {
+            return Err(
+                "not a saved measurement; save one: idlewise measure … --json > FILE".into()
+            );
+        };
+        let machine = document.get("machine").cloned().unwrap_or_default();
+        let machine: Vec<MachineFact> =
+            serde_json::from_value(machine).map_err(|error| format!("machine: {error}"))?;
+        let Some(series) = document.get("series").and_then(Value::as_array) else {
+            return Err(format!("a measurement of {measurement} without series; it was edited"));
+        };
+        let series = series.iter().enumerate().map(|(index, series)| {
+            SavedSeries::from_json(series.clone())
+                .map_err(|error| format!("series {}: {error}", index + 1))
+        });
+        Ok(Saved {
+            measurement,
+            program: word("program").unwrap_or_default(),
+            date: word("date").unwrap_or_default(),
+            machine,
+            series: series.collect::<Result<_, String>>()?,
+            doubt_count: document.get("doubts").and_then(Value::as_array).map_or(0, Vec::len),
+        })
+    }
+
+    fn of_park(result: &ParkResult) -> Self {
+        type Figure = (&'static str, SeriesUnit, fn(&ParkFigures) -> f64);
+        let ns = SeriesUnit::Nanoseconds;
+        let figures: [Figure; 4] = [
+            ("wake latency p50", ns, |way| way.wake_latency_p50_ns),
+            ("wake latency p99", ns, |way| way.wake_latency_p99_ns),
+            ("send cost p50", ns, |way| way.send_cost_p50_ns),
+            ("CPU", SeriesUnit::Ratio, |way| way.cpu_ratio),
+        ];
+        let mut series: Vec<SavedSeries> = Vec::new();
+        for run in &result.runs {
+            for workload in &run.workloads {
+                for way in &workload.ways {
+                    for (figure, unit, value) in figures {
+                        let block = Block::of(value(way));
+                        let is_it = |one: &&mut SavedSeries| {
+                            one.figure == figure
+                                && one.place == workload.workload
+                                && one.setting == way.way
+                        };
+                        match series.iter_mut().find(is_it) {
+                            Some(known) => known.blocks.push(block),
+                            None => series.push(SavedSeries {
+                                figure: figure.to_owned(),
+                                place: workload.workload.clone(),
+                                setting: way.way.clone(),
+                                unit,
+                                statistic: Statistic::Median,
+                                better: Some(BetterValue::Lower),
+                                blocks: vec![block],
+                            }),
+                        }
+                    }
+                }
+            }
+        }
+        Saved {
+            measurement: "park".to_owned(),
+            program: result.program.clone(),
+            date: result.date.clone(),
+            machine: result.machine.clone(),
+            series,
+            doubt_count: result.doubts.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_read_as_it_was_written() {
+        let block = Block::of_times(&mut [1_500, 1_400, 1_500, 123_456, 1_500]);
+        assert_eq!(block.to_line(), "1400 1500x3 123500");
+        assert_eq!(Block::parse("1400 1500x3 123500"), Some(block));
+        assert_eq!(Block::parse(&Block::of(0.125).to_line()), Some(Block::of(0.125)));
+        assert_eq!(Block::parse(""), Some(Block::default()));
+        for line in ["1x0", "x", "1x", "a", "NaN", "inf", "1x99999999999999", "-"] {
+            assert_eq!(Block::parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn times_keep_four_digits() {
+        let kept = [0, 7, 9_999, 10_004, 10_006, 99_996, u64::MAX].map(four_digits);
+        assert_eq!(&kept[..6], [0, 7, 9_999, 10_000, 10_010, 100_000]);
+        assert!(kept[6] > u64::MAX / 10 * 9);
+    }
+
+    #[test]
+    fn all_values_are_in_blocks_of_equal_length() {
+        for count in [0_usize, 1, 49, 50, 51, 10_000] {
+            let times: Vec<u64> = (0..count as u64).collect();
+            let blocks = Block::divided(&times);
+            assert!(blocks.len() <= BLOCK_COUNT, "{count}");
+            let counts = blocks.iter().flat_map(|block| &block.0).map(|(_, count)| count);
+            assert_eq!(counts.sum::<u64>(), count as u64);
+        }
+    }
+
+    #[test]
+    fn what_is_no_measurement_is_refused_by_name() {
+        for (text, part) in [
+            ("{", "no JSON"),
+            ("{}", "not a saved measurement; save one"),
+            ("[]", "not a saved measurement"),
+            (r#"{"measurement": "ipi", "machine": []}"#, "without series"),
+            (r#"{"measurement": "ipi", "machine": [], "series": [{}]}"#, "series 1: missing field"),
+            (r#"{"measurement": "ipi", "machine": [1], "series": []}"#, "machine: "),
+        ] {
+            let error = Saved::from_json(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_series_is_read_as_it_was_written() {
+        let series =
+            SavedSeries::times("wake latency", "CPU 1", "C6", Block::divided(&[5, 5, 1_000]));
+        assert_eq!(SavedSeries::from_json(series.to_json()), Ok(series));
+    }
+}
