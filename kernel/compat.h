@@ -82,6 +82,9 @@ static inline void idlewise_timer_setup(struct hrtimer *timer,
 #define idlewise_read_msr_safe(msr, value)	rdmsrq_safe(msr, value)
 #endif
 
+/* Until 6.8, erratum 400 and idle=halt choose the idle routine before anything about MWAIT is asked. */
+#define IDLEWISE_E400_DECIDES	(LINUX_VERSION_CODE < KERNEL_VERSION(6, 9, 0))
+
 /* CPUID's leaf 5 was renamed. */
 #ifndef CPUID_LEAF_MWAIT
 #define CPUID_LEAF_MWAIT	CPUID_MWAIT_LEAF

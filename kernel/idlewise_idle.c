@@ -262,19 +262,24 @@ static IDLEWISE_DEAD idlewise_enter_dead(struct cpuidle_device *device, int inde
 
 static struct idlewise_boot_facts boot_facts(void)
 {
-	struct idlewise_boot_facts facts = {
+	bool has_c1 = mwait_leaf.substate_counts >> 4 & 0xf;
+
+	return (struct idlewise_boot_facts){
 		.poll_requested = boot_option_idle_override == IDLE_POLL,
+		.xen_decided = boot_cpu_has(X86_FEATURE_XENPV),
+		.halt_decided = IDLEWISE_E400_DECIDES && boot_option_idle_override == IDLE_HALT,
+		.has_e400 = IDLEWISE_E400_DECIDES && boot_cpu_has_bug(X86_BUG_AMD_E400),
 		.halt_requested = boot_option_idle_override == IDLE_HALT,
 		.mwait_forbidden = boot_option_idle_override == IDLE_NOMWAIT,
-		.has_driver = cpuidle_get_driver(),
-		.mwait_supported = boot_cpu_has(X86_FEATURE_MWAIT),
-		.mwait_broken = boot_cpu_has_bug(X86_BUG_MONITOR) ||
-				boot_cpu_has_bug(X86_BUG_AMD_APIC_C1E),
-		.enumerates_extensions = mwait_leaf.enumerates_extensions,
-		.c1_substate_count = mwait_leaf.substate_counts >> 4 & 0xf,
+		.no_mwait = !boot_cpu_has(X86_FEATURE_MWAIT),
+		.leaf_missing = boot_cpu_data.cpuid_level < CPUID_LEAF_MWAIT,
+		.monitor_bug = boot_cpu_has_bug(X86_BUG_MONITOR),
+		.c1e_found = boot_cpu_has_bug(X86_BUG_AMD_APIC_C1E),
+		.no_extensions = !mwait_leaf.enumerates_extensions,
+		.has_c1 = has_c1,
+		.no_c1 = !has_c1,
+		.tdx_guest = boot_cpu_has(X86_FEATURE_TDX_GUEST),
 	};
-
-	return facts;
 }
 
 static struct idlewise_cpu_facts cpu_facts(void)
@@ -296,9 +301,11 @@ static struct idlewise_cpu_facts cpu_facts(void)
 static bool c1_is_mwait(struct idlewise_boot_facts facts)
 {
 	facts.poll_requested = false;
+	facts.halt_decided = false;
 	facts.halt_requested = false;
-	facts.has_driver = false;
-	return !strncmp(idlewise_default_idle(facts).routine, "MWAIT", 5);
+	/* Here the duties keep the timer running. */
+	facts.has_e400 = false;
+	return idlewise_default_idle(facts).is_mwait;
 }
 
 static const char *default_states(struct idlewise_boot_facts facts)
@@ -329,7 +336,7 @@ static int settle_methods(struct idlewise_boot_facts facts)
 			return -ENODEV;
 		}
 		if (state->method == IDLEWISE_MWAIT &&
-		    !(facts.mwait_supported && idlewise_hint_is_listed(mwait_leaf, state->hint))) {
+		    (facts.no_mwait || !idlewise_hint_is_listed(mwait_leaf, state->hint))) {
 			pr_err("states: this CPU has no MWAIT hint 0x%02x for %s; name another, or %s@hlt\n",
 			       state->hint, state->name, state->name);
 			return -ENODEV;

@@ -307,44 +307,67 @@ static inline struct idlewise_duties idlewise_duties(const struct idlewise_state
 	};
 }
 
-/* What decides how an idle CPU waits without a cpuidle driver, as in idlewise-core's boot.rs. */
+/*
+ * How an idle CPU waits without a cpuidle driver. The first row whose fact is true decides. These
+ * are the rows of BRANCHES in crates/idlewise-core/src/boot.rs, and a test there compares them.
+ */
+#define IDLEWISE_BOOT_BRANCHES(BRANCH) \
+	BRANCH(poll_requested, POLL, "idle=poll is on the command line") \
+	BRANCH(xen_decided, HALT, "Xen disables cpuidle and chooses HLT before the kernel can") \
+	BRANCH(halt_decided, HALT, "idle=halt is on the command line") \
+	BRANCH(has_e400, E400_HALT, "the CPU has AMD erratum 400: in C1E its APIC timer stops") \
+	BRANCH(halt_requested, NO_MWAIT, "idle=halt is on the command line") \
+	BRANCH(mwait_forbidden, NO_MWAIT, "idle=nomwait is on the command line") \
+	BRANCH(no_mwait, NO_MWAIT, "the CPU has no MWAIT, or the firmware or hypervisor hides it") \
+	BRANCH(leaf_missing, NO_MWAIT, "CPUID ends before leaf 5, so the kernel disables MWAIT") \
+	BRANCH(monitor_bug, NO_MWAIT, "an erratum of this CPU lets MONITOR miss stores") \
+	BRANCH(c1e_found, NO_MWAIT, "the APIC timer stops in C1E (AMD erratum 400)") \
+	BRANCH(no_extensions, MWAIT, "CPUID leaf 5 lists no extensions, so MWAIT without hints is safe") \
+	BRANCH(has_c1, MWAIT, "CPUID leaf 5 lists C1 substates") \
+	BRANCH(no_c1, NO_MWAIT, "CPUID leaf 5 lists extensions but no C1 substate")
+
 struct idlewise_boot_facts {
-	bool poll_requested;
-	bool halt_requested;
-	bool mwait_forbidden;
-	bool has_driver;
-	bool mwait_supported;
-	bool mwait_broken;
-	bool enumerates_extensions;
-	u32 c1_substate_count;
+#define IDLEWISE_FACT(fact, answer, why) bool fact;
+	IDLEWISE_BOOT_BRANCHES(IDLEWISE_FACT)
+#undef IDLEWISE_FACT
+	bool tdx_guest;			/* without MWAIT it asks the TDX module to wait */
 };
 
 struct idlewise_boot_answer {
 	const char *routine;
 	const char *reason;
+	bool is_mwait;
 };
 
 static inline struct idlewise_boot_answer idlewise_default_idle(struct idlewise_boot_facts facts)
 {
-#define IDLEWISE_ANSWER(routine, reason) ((struct idlewise_boot_answer){ routine, reason })
-	if (facts.poll_requested)
-		return IDLEWISE_ANSWER("poll", "idle=poll is on the command line");
-	if (facts.has_driver)
-		return IDLEWISE_ANSWER("cpuidle driver", "a cpuidle driver is registered");
-	if (facts.halt_requested)
-		return IDLEWISE_ANSWER("HLT", "idle=halt is on the command line");
-	if (facts.mwait_forbidden)
-		return IDLEWISE_ANSWER("HLT", "idle=nomwait is on the command line");
-	if (!facts.mwait_supported)
-		return IDLEWISE_ANSWER("HLT", "the CPU has no MWAIT");
-	if (facts.mwait_broken)
-		return IDLEWISE_ANSWER("HLT", "an erratum forbids MWAIT on this CPU");
-	if (!facts.enumerates_extensions)
-		return IDLEWISE_ANSWER("MWAIT C1", "CPUID leaf 5 lists no extensions");
-	if (facts.c1_substate_count)
-		return IDLEWISE_ANSWER("MWAIT C1", "CPUID leaf 5 lists C1 substates");
-	return IDLEWISE_ANSWER("HLT", "CPUID leaf 5 lists extensions but no C1 substate");
-#undef IDLEWISE_ANSWER
+	enum {
+		IDLEWISE_BOOT_POLL,
+		IDLEWISE_BOOT_HALT,
+		IDLEWISE_BOOT_E400_HALT,
+		IDLEWISE_BOOT_MWAIT,
+		IDLEWISE_BOOT_NO_MWAIT,
+	};
+	const char *const names[] = {
+		[IDLEWISE_BOOT_POLL] = "poll",
+		[IDLEWISE_BOOT_HALT] = "HLT",
+		[IDLEWISE_BOOT_E400_HALT] = "E400-aware HLT",
+		[IDLEWISE_BOOT_MWAIT] = "MWAIT C1",
+		[IDLEWISE_BOOT_NO_MWAIT] = facts.tdx_guest ? "HLT by TDX" : "HLT",
+	};
+
+#define IDLEWISE_ASK(fact, answer, why) \
+	if (facts.fact) \
+		return (struct idlewise_boot_answer){ \
+			.routine = names[IDLEWISE_BOOT_##answer], \
+			.reason = why, \
+			.is_mwait = IDLEWISE_BOOT_##answer == IDLEWISE_BOOT_MWAIT, \
+		};
+	IDLEWISE_BOOT_BRANCHES(IDLEWISE_ASK)
+#undef IDLEWISE_ASK
+	return (struct idlewise_boot_answer){
+		.routine = names[IDLEWISE_BOOT_NO_MWAIT], .reason = "no fact is known",
+	};
 }
 
 #endif /* IDLEWISE_STATES_H */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Tests the table's parser, its rules and the boot rule; the cases are those of boot.rs. */
+/* Tests the table's parser, its rules and the boot rule, whose rows idlewise's own tests compare with boot.rs. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -185,38 +185,47 @@ static void check_answer(struct idlewise_boot_facts facts, const char *routine, 
 {
 	struct idlewise_boot_answer answer = idlewise_default_idle(facts);
 
-	if (strcmp(answer.routine, routine) || !strstr(answer.reason, reason)) {
+	if (strcmp(answer.routine, routine) || !strstr(answer.reason, reason) ||
+	    answer.is_mwait != !strcmp(routine, "MWAIT C1")) {
 		printf("not ok - %s: %s\n", answer.routine, answer.reason);
 		failure_count++;
 	}
 }
 
+/* Each fact decides over those below it in the table, so they are added from the last to the first. */
 static void boot_rule(void)
 {
-	const struct idlewise_boot_facts family_0fh = { 0 };
-	const struct idlewise_boot_facts family_10h = {
-		.mwait_supported = true, .enumerates_extensions = true,
-	};
-	const struct idlewise_boot_facts plain = { .mwait_supported = true };
-	/* AMD from family 17h on, and Intel. */
-	struct idlewise_boot_facts facts = {
-		.mwait_supported = true, .enumerates_extensions = true, .c1_substate_count = 1,
-	};
+	struct idlewise_boot_facts facts = { 0 };
 
-	check_answer(family_0fh, "HLT", "no MWAIT");
-	check_answer(family_10h, "HLT", "no C1 substate");
-	check_answer(plain, "MWAIT C1", "no extensions");
-	check_answer(facts, "MWAIT C1", "C1 substates");
-	facts.mwait_broken = true;
-	check_answer(facts, "HLT", "erratum");
-	facts.mwait_broken = false;
+	check_answer(facts, "HLT", "no fact");
+	facts.no_c1 = true;
+	check_answer(facts, "HLT", "no C1 substate");
+	facts.tdx_guest = true;
+	check_answer(facts, "HLT by TDX", "no C1 substate");
+	facts.has_c1 = true;
+	check_answer(facts, "MWAIT C1", "lists C1 substates");
+	facts.no_extensions = true;
+	check_answer(facts, "MWAIT C1", "no extensions");
+	facts.c1e_found = true;
+	check_answer(facts, "HLT by TDX", "C1E");
+	facts.tdx_guest = false;
+	check_answer(facts, "HLT", "C1E");
+	facts.monitor_bug = true;
+	check_answer(facts, "HLT", "miss stores");
+	facts.leaf_missing = true;
+	check_answer(facts, "HLT", "before leaf 5");
+	facts.no_mwait = true;
+	check_answer(facts, "HLT", "no MWAIT");
 	facts.mwait_forbidden = true;
 	check_answer(facts, "HLT", "idle=nomwait");
-	facts.mwait_forbidden = false;
 	facts.halt_requested = true;
 	check_answer(facts, "HLT", "idle=halt");
-	facts.has_driver = true;
-	check_answer(facts, "cpuidle driver", "registered");
+	facts.has_e400 = true;
+	check_answer(facts, "E400-aware HLT", "erratum 400");
+	facts.halt_decided = true;
+	check_answer(facts, "HLT", "idle=halt");
+	facts.xen_decided = true;
+	check_answer(facts, "HLT", "Xen");
 	facts.poll_requested = true;
 	check_answer(facts, "poll", "idle=poll");
 }

@@ -1,21 +1,142 @@
 //! Which idle routine an x86 CPU uses after boot, and why.
 //!
-//! If a cpuidle driver is registered, the driver decides. Without one (C-states disabled in the firmware,
-//! or no driver built in) the kernel chooses once, for all CPUs. Wyes Karny's "Prefer MWAIT over HALT on
-//! AMD processors" (2022, in 6.0) restored the rule that the choice depends on what CPUID leaf 5 enumerates
-//! and not on the vendor: wherever MWAIT C1 exists, it wakes faster than HLT. This follows
-//! `select_idle_routine` of 6.12, `arch/x86/kernel/process.c`.
+//! If a cpuidle driver registers its CPUs, the driver decides. Without one (C-states disabled in the
+//! firmware, or no driver built in) the kernel chooses once, for all CPUs. Wyes Karny's "Prefer MWAIT over
+//! HALT on AMD processors" (2022, in 6.0) restored the rule that the choice depends on what CPUID leaf 5
+//! enumerates and not on the vendor: wherever MWAIT C1 exists, it wakes faster than HLT.
+//!
+//! [`select`] follows `select_idle_routine` and `prefer_mwait_c1_over_halt` in `arch/x86/kernel/process.c`
+//! of Linux 6.1.192 and 6.12.117, as Debian has them. 7.2's rule is 6.12's. [`BRANCHES`] is the rule as a
+//! table; the kernel module has the same rows, and a test compares the two.
 //!
 //! ```text
-//! idle=poll ───────────────► poll, driver or not
-//! a driver is registered ──► the driver decides
-//! idle=halt, idle=nomwait ─► HLT
-//! no MWAIT, or broken ─────► HLT
-//! no extensions listed ────► MWAIT (EAX = ECX = 0 is safe)
-//! C1 substates listed ─────► MWAIT, else HLT
+//! idle=poll ──────────────────────────────► poll, driver or not
+//! Xen chose before; idle=halt (6.1) ──────► HLT
+//! AMD erratum 400 (6.1) ──────────────────► HLT that keeps the timer running
+//! idle=halt, idle=nomwait ────────┐
+//! no MWAIT, or no CPUID leaf 5 ───┤
+//! MONITOR misses stores ──────────┼─ no MWAIT ──► a TDX guest: HLT by TDX
+//! extensions, but no C1 substate ─┘               otherwise: HLT
+//! no extensions listed ───────────────────► MWAIT (EAX = ECX = 0 is safe)
+//! C1 substates listed ────────────────────► MWAIT
 //! ```
+//!
+//! A fact that nobody knows is `None`. The rule then follows both ways, and the result lists each routine
+//! that is possible. [`cpuid`] reads facts from a dump, [`driver`] says what cpuidle drivers will do.
+//!
+//! Limits: the kernel asks the boot CPU, so a machine whose CPUs differ is judged by its first one. Kernels
+//! before 6.0 preferred MWAIT on Intel only, which is not modelled.
+
+pub mod cpuid;
+pub mod driver;
 
 use core::fmt;
+
+use cpuid::{CpuModel, Kvm, MwaitLeaf, Vendor};
+
+/// The kernel whose rules apply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kernel {
+    /// Linux 6.1.
+    V6_1,
+    /// Linux 6.12.
+    #[default]
+    V6_12,
+    /// Linux 7.2.
+    V7_2,
+}
+
+impl Kernel {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_2];
+
+    /// The version as users write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+            Self::V7_2 => "7.2",
+        }
+    }
+
+    /// The kernel of [`Self::ALL`] whose rules are nearest to those of a release such as
+    /// `6.1.0-18-amd64`, and whether it is the same version. `None` if there is no version in it.
+    pub fn nearest(release: &str) -> Option<(Self, bool)> {
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        let mut number = || numbers.next()?.parse::<u32>().ok();
+        let version = (number()?, number()?);
+        Some(match version {
+            (6, 1) => (Self::V6_1, true),
+            (6, 12) => (Self::V6_12, true),
+            (7, 2) => (Self::V7_2, true),
+            // The rule was rewritten in February 2024, before 6.9's merge window.
+            (..6, _) | (6, ..9) => (Self::V6_1, false),
+            (6, _) | (7, ..2) => (Self::V6_12, false),
+            _ => (Self::V7_2, false),
+        })
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where a fact is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A leaf of CPUID.
+    Leaf(u32),
+    /// A field of `/proc/cpuinfo`.
+    CpuInfo(&'static str),
+    /// A file of the machine.
+    File(&'static str),
+    /// An option of the command.
+    Option(&'static str),
+    /// The CPU's family and model, and the kernel's list of them.
+    Model,
+    /// The kernel asks, but the answer is always the same.
+    Kernel,
+    /// Nobody says so; it is the usual case.
+    Assumed,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leaf(leaf) => write!(f, "CPUID leaf {leaf:#x}"),
+            Self::CpuInfo(field) => write!(f, "/proc/cpuinfo: {field}"),
+            Self::File(name) | Self::Option(name) => f.write_str(name),
+            Self::Model => f.write_str("family and model"),
+            Self::Kernel => f.write_str("the kernel's order"),
+            Self::Assumed => f.write_str("assumed"),
+        }
+    }
+}
+
+/// A fact and where it is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fact<T> {
+    /// The fact.
+    pub value: T,
+    /// Where it is from.
+    pub source: Source,
+}
+
+/// A fact, or `None` if it is unknown.
+pub type Known<T> = Option<Fact<T>>;
+
+impl<T> Fact<T> {
+    /// Makes a fact.
+    pub const fn new(value: T, source: Source) -> Self {
+        Fact { value, source }
+    }
+
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Fact<U> {
+        Fact { value: change(self.value), source: self.source }
+    }
+}
 
 /// The `idle=` parameter on the kernel's command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,58 +153,210 @@ pub enum IdleParameter {
 }
 
 impl IdleParameter {
-    /// Reads the parameter from a kernel command line. The last valid value wins. Unknown values are
-    /// ignored, as in the kernel.
-    ///
-    /// ```
-    /// # use idlewise_core::boot::{BootFacts, IdleParameter, IdleRoutine, MwaitFeatures, default_idle};
-    /// assert_eq!(IdleParameter::from_cmdline("quiet idle=nomwait"), IdleParameter::NoMwait);
-    /// ```
-    pub fn from_cmdline(cmdline: &str) -> Self {
-        let values = cmdline.split_ascii_whitespace().filter_map(|word| word.strip_prefix("idle="));
-        values.fold(Self::None, |previous, value| match value {
-            "poll" => Self::Poll,
-            "halt" => Self::Halt,
-            "nomwait" => Self::NoMwait,
-            _ => previous,
-        })
-    }
-}
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::None, Self::Halt, Self::NoMwait, Self::Poll];
 
-/// What CPUID says about MONITOR/MWAIT.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MwaitFeatures {
-    /// Leaf 1, ECX bit 3: the instructions exist.
-    pub is_supported: bool,
-    /// Leaf 5, ECX bit 0: the leaf enumerates extensions, so its EDX means something.
-    pub enumerates_extensions: bool,
-    /// Leaf 5, EDX bits 4 to 7: the number of C1 substates.
-    pub c1_substate_count: u8,
-    /// An erratum forbids its use: MONITOR misses writes, or the APIC timer stops in C1E (AMD E400).
-    pub is_broken: bool,
-}
-
-impl MwaitFeatures {
-    /// Decodes the registers of CPUID leaf 1 (`leaf1_ecx`) and leaf 5.
-    pub const fn from_cpuid(leaf1_ecx: u32, leaf5_ecx: u32, leaf5_edx: u32) -> Self {
-        MwaitFeatures {
-            is_supported: leaf1_ecx & 1 << 3 != 0,
-            enumerates_extensions: leaf5_ecx & 1 != 0,
-            c1_substate_count: (leaf5_edx >> 4 & 0xf) as u8,
-            is_broken: false,
+    /// The parameter as it is written, `no idle=` if it is absent.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "no idle=",
+            Self::Poll => "idle=poll",
+            Self::Halt => "idle=halt",
+            Self::NoMwait => "idle=nomwait",
         }
     }
 }
 
-/// Everything that the choice depends on.
+/// What the kernel's command line says about idling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cmdline {
+    /// The last valid `idle=`.
+    pub idle: IdleParameter,
+    /// Whether any `idle=` is `poll`. A later value does not undo it.
+    pub polls: bool,
+    /// Whether any `idle=` is `halt`. In 6.1 a later value does not undo it.
+    pub halts: bool,
+    /// `cpuidle.off=1`.
+    pub cpuidle_off: bool,
+    /// `intel_idle.max_cstate=0`.
+    pub intel_idle_off: bool,
+    /// `cpuidle_haltpoll.force=1`.
+    pub haltpoll_forced: bool,
+}
+
+impl Cmdline {
+    /// Reads a kernel command line. Unknown values are ignored, as in the kernel, and so is what follows
+    /// a `--`, which is for the first process.
+    ///
+    /// ```
+    /// # use idlewise_core::boot::{Cmdline, IdleParameter};
+    /// assert_eq!(Cmdline::parse("quiet idle=nomwait").idle, IdleParameter::NoMwait);
+    /// assert!(!Cmdline::parse("rdinit=/init -- idle=poll").polls);
+    /// ```
+    pub fn parse(cmdline: &str) -> Self {
+        let mut found = Cmdline::default();
+        for word in cmdline.split_ascii_whitespace().take_while(|word| *word != "--") {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            let is_on = matches!(value.as_bytes().first(), None | Some(b'1' | b'y' | b'Y'));
+            // The kernel reads a dash in a name as an underscore.
+            let is = |known: &str| {
+                name.len() == known.len()
+                    && name
+                        .bytes()
+                        .zip(known.bytes())
+                        .all(|(is, wanted)| is == wanted || (is == b'-' && wanted == b'_'))
+            };
+            if is("idle") {
+                match value {
+                    "poll" => (found.idle, found.polls) = (IdleParameter::Poll, true),
+                    "halt" => (found.idle, found.halts) = (IdleParameter::Halt, true),
+                    "nomwait" => found.idle = IdleParameter::NoMwait,
+                    _ => {}
+                }
+            } else if is("cpuidle.off") {
+                found.cpuidle_off = value.parse() == Ok(1);
+            } else if is("intel_idle.max_cstate") {
+                found.intel_idle_off = value.parse() == Ok(0);
+            } else if is("cpuidle_haltpoll.force") {
+                found.haltpoll_forced = is_on;
+            }
+        }
+        found
+    }
+
+    /// The same with another `idle=`.
+    pub fn with(self, idle: IdleParameter) -> Self {
+        let (polls, halts) = (idle == IdleParameter::Poll, idle == IdleParameter::Halt);
+        Cmdline { idle, polls, halts, ..self }
+    }
+}
+
+/// What Linux is to Xen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Xen {
+    /// Nothing, or a guest that Xen leaves to itself (HVM, or PVH that is not dom0).
+    Other,
+    /// A paravirtual guest or a paravirtual dom0.
+    Pv,
+    /// A PVH dom0.
+    PvhDom0,
+}
+
+impl Xen {
+    /// Whether Xen's set-up code disables cpuidle and sets HLT before the kernel chooses. In a PVH dom0
+    /// 6.12.117 does so, and 6.1.192 does not.
+    pub fn decides(self, kernel: Kernel) -> bool {
+        match self {
+            Self::Other => false,
+            Self::Pv => true,
+            Self::PvhDom0 => kernel >= Kernel::V6_12,
+        }
+    }
+}
+
+/// CPU bugs that a running kernel shows in `/proc/cpuinfo`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bugs {
+    /// `amd_e400`: the CPU is one of those with erratum 400.
+    pub e400: bool,
+    /// `apic_c1e`: and the firmware uses C1E, in which the APIC's timer stops.
+    pub c1e: bool,
+    /// `monitor`: MONITOR can miss a store.
+    pub monitor: bool,
+    /// `clflush_monitor`: the line must be flushed before MONITOR.
+    pub clflush_monitor: bool,
+}
+
+/// Everything that the choice depends on, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BootFacts {
-    /// The command line's `idle=` parameter.
-    pub parameter: IdleParameter,
-    /// Whether a cpuidle driver is registered.
-    pub has_driver: bool,
-    /// The features that CPUID reports.
-    pub mwait: MwaitFeatures,
+    /// The kernel whose rules apply.
+    pub kernel: Kernel,
+    /// The kernel's command line.
+    pub cmdline: Known<Cmdline>,
+    /// Vendor, family, model and stepping.
+    pub cpu: Known<CpuModel>,
+    /// Whether a hypervisor shows itself.
+    pub is_guest: Known<bool>,
+    /// The highest basic leaf of CPUID.
+    pub max_leaf: Known<u32>,
+    /// Whether the CPU claims to have MONITOR and MWAIT.
+    pub has_mwait: Known<bool>,
+    /// Leaf 5.
+    pub leaf5: Known<MwaitLeaf>,
+    /// Whether the firmware can tell the kernel which errata need a workaround (AMD's OSVW).
+    pub has_osvw: Known<bool>,
+    /// What a running kernel shows.
+    pub bugs: Known<Bugs>,
+    /// What Linux is to Xen.
+    pub xen: Known<Xen>,
+    /// Whether it runs in a TDX guest.
+    pub is_tdx_guest: Known<bool>,
+    /// Whether a core has several threads.
+    pub has_smt: Known<bool>,
+    /// What KVM offers.
+    pub kvm: Known<Kvm>,
+}
+
+impl BootFacts {
+    fn is_intel_model(&self, family: u32, models: &[u32]) -> Known<bool> {
+        let is = |cpu: CpuModel| {
+            cpu.vendor == Vendor::Intel && cpu.family == family && models.contains(&cpu.model)
+        };
+        Some(Fact::new(is(self.cpu?.value), Source::Model))
+    }
+
+    /// Whether CPUID ends before leaf 5, so that the kernel clears the MWAIT feature. Unknown where the
+    /// kernel will lift a limit that the firmware set: a dump taken under Linux shows leaf 5, but one
+    /// taken under another system does not.
+    fn is_leaf_missing(&self) -> Known<bool> {
+        let missing = self.max_leaf?.map(|leaf| leaf < 5);
+        let is_bare = self.is_guest.is_some_and(|is_guest| !is_guest.value);
+        let is_lifted = self.cpu.is_some_and(|cpu| cpu.value.has_cpuid_limit()) && is_bare;
+        let is_seen_by_linux = matches!(missing.source, Source::CpuInfo(_));
+        (!missing.value || !is_lifted || is_seen_by_linux).then_some(missing)
+    }
+
+    /// Whether MONITOR can miss a store (`X86_BUG_MONITOR`): Goldmont (erratum APL30), and Lunar Lake
+    /// (LNL030) since 6.12. A patch of April 2025 adds Ice Lake servers (ICX143); 6.12.117 lacks it, and
+    /// whether 7.2 has it, only that kernel's `/proc/cpuinfo` tells.
+    fn has_monitor_bug(&self) -> Known<bool> {
+        let goldmont = self.is_intel_model(6, &[0x5c])?;
+        let lunar_lake = self.is_intel_model(6, &[0xbd])?.value && self.kernel >= Kernel::V6_12;
+        if self.is_intel_model(6, &[0x6a])?.value && self.kernel >= Kernel::V7_2 {
+            return Some(self.bugs?.map(|bugs| bugs.monitor));
+        }
+        Some(goldmont.map(|is| is || lunar_lake))
+    }
+
+    /// Whether the line must be flushed before MONITOR (`X86_BUG_CLFLUSH_MONITOR`, erratum AAI65):
+    /// Dunnington, Nehalem-EX and Westmere-EX. This does not change the choice.
+    pub fn needs_clflush(&self) -> Known<bool> {
+        self.is_intel_model(6, &[0x1d, 0x2e, 0x2f])
+    }
+
+    /// Whether the CPU is one of those with AMD's erratum 400 (`X86_BUG_AMD_E400`): in C1E the APIC's
+    /// timer stops. 6.1 asks the firmware first, where it can answer (OSVW).
+    pub fn has_e400(&self) -> Known<bool> {
+        let cpu = self.cpu?.value;
+        let place = (cpu.model, cpu.stepping);
+        let is_listed = cpu.vendor == Vendor::Amd
+            && match cpu.family {
+                0x0f => place >= (0x41, 2),
+                0x10 => place >= (0x02, 1),
+                _ => false,
+            };
+        let is_concerned = cpu.vendor == Vendor::Amd && [0x0f, 0x10].contains(&cpu.family);
+        if is_concerned && self.kernel == Kernel::V6_1 {
+            if let Some(bugs) = self.bugs {
+                return Some(bugs.map(|bugs| bugs.e400));
+            }
+            if self.has_osvw.is_none_or(|has| has.value) {
+                return None;
+            }
+        }
+        Some(Fact::new(is_listed, Source::Model))
+    }
 }
 
 /// How an idle CPU waits.
@@ -91,159 +364,665 @@ pub struct BootFacts {
 pub enum IdleRoutine {
     /// It spins until there is work.
     Poll,
-    /// It uses the cpuidle driver's states, as the governor selects them.
-    Driver,
     /// It uses MWAIT without hints: C1.
     Mwait,
     /// It uses HLT.
     Halt,
+    /// It uses HLT, and lets another CPU keep its timer if the firmware uses C1E.
+    E400Halt,
+    /// It asks the TDX module to wait.
+    TdxHalt,
 }
 
-/// Why this routine was chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IdleRoutineReason {
-    /// `idle=poll` overrides even a driver.
-    PollRequested,
-    /// A driver is registered.
-    DriverPresent,
-    /// `idle=halt`.
-    HaltRequested,
-    /// `idle=nomwait`.
-    MwaitForbidden,
-    /// The CPU has no MWAIT (AMD before family 10h).
-    MwaitUnsupported,
-    /// The CPU's MWAIT has an erratum.
-    MwaitBroken,
-    /// Leaf 5 enumerates nothing, so plain MWAIT is safe.
-    NoExtensions,
-    /// C1 has at least one substate (Intel, AMD from family 17h on).
-    HasC1Substates,
-    /// Extensions, but no C1 substate (AMD families 10h to 15h).
-    NoC1Substates,
+impl IdleRoutine {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Poll, Self::Mwait, Self::Halt, Self::E400Halt, Self::TdxHalt];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Mwait => "MWAIT C1",
+            Self::Halt => "HLT",
+            Self::E400Halt => "E400-aware HLT",
+            Self::TdxHalt => "HLT by TDX",
+        }
+    }
 }
 
 impl fmt::Display for IdleRoutine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Poll => "poll",
-            Self::Driver => "cpuidle driver",
-            Self::Mwait => "MWAIT C1",
-            Self::Halt => "HLT",
-        })
+        f.write_str(self.as_str())
     }
 }
 
-impl fmt::Display for IdleRoutineReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::PollRequested => "idle=poll is on the command line",
-            Self::DriverPresent => "a cpuidle driver is registered",
-            Self::HaltRequested => "idle=halt is on the command line",
-            Self::MwaitForbidden => "idle=nomwait is on the command line",
-            Self::MwaitUnsupported => "the CPU has no MWAIT",
-            Self::MwaitBroken => "an erratum forbids MWAIT on this CPU",
-            Self::NoExtensions => {
-                "CPUID leaf 5 lists no extensions, so MWAIT without hints is safe"
-            }
-            Self::HasC1Substates => "CPUID leaf 5 lists C1 substates",
-            Self::NoC1Substates => "CPUID leaf 5 lists extensions but no C1 substate",
-        })
+/// What follows if the answer to a branch is yes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// This routine.
+    Routine(IdleRoutine),
+    /// No MWAIT: HLT, or TDX's in a TDX guest.
+    NoMwait,
+}
+
+/// A question that the kernel asks, in its order. The variants' names are those of [`Row::name`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "their rows in BRANCHES say what they ask")]
+pub enum Branch {
+    PollRequested,
+    XenDecided,
+    HaltDecided,
+    HasE400,
+    HaltRequested,
+    MwaitForbidden,
+    NoMwait,
+    LeafMissing,
+    MonitorBug,
+    C1eFound,
+    NoExtensions,
+    HasC1,
+    NoC1,
+    TdxGuest,
+}
+
+/// A branch of the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The question.
+    pub branch: Branch,
+    /// Its name, also in the kernel module.
+    pub name: &'static str,
+    /// What the kernel asks.
+    pub question: &'static str,
+    /// What follows from a yes.
+    pub answer: Answer,
+    /// Why, in a sentence with "because".
+    pub reason: &'static str,
+    /// The first and the last kernel that ask it.
+    pub kernels: (Kernel, Kernel),
+}
+
+const ANY: (Kernel, Kernel) = (Kernel::V6_1, Kernel::V7_2);
+const OLD: (Kernel, Kernel) = (Kernel::V6_1, Kernel::V6_1);
+const NEW: (Kernel, Kernel) = (Kernel::V6_12, Kernel::V7_2);
+
+const fn row(
+    (branch, name): (Branch, &'static str),
+    question: &'static str,
+    answer: Answer,
+    reason: &'static str,
+    kernels: (Kernel, Kernel),
+) -> Row {
+    Row { branch, name, question, answer, reason, kernels }
+}
+
+/// The number of branches.
+pub const BRANCH_COUNT: usize = 14;
+
+/// The rule: the first branch with a yes decides. After a "no MWAIT" only the last branch is asked.
+pub static BRANCHES: [Row; BRANCH_COUNT] = {
+    use Answer::{NoMwait, Routine};
+    use IdleRoutine::*;
+    [
+        row(
+            (Branch::PollRequested, "poll_requested"),
+            "idle=poll?",
+            Routine(Poll),
+            "idle=poll is on the command line",
+            ANY,
+        ),
+        row(
+            (Branch::XenDecided, "xen_decided"),
+            "Has Xen chosen before?",
+            Routine(Halt),
+            "Xen disables cpuidle and chooses HLT before the kernel can",
+            ANY,
+        ),
+        row(
+            (Branch::HaltDecided, "halt_decided"),
+            "idle=halt?",
+            Routine(Halt),
+            "idle=halt is on the command line",
+            OLD,
+        ),
+        row(
+            (Branch::HasE400, "has_e400"),
+            "AMD erratum 400?",
+            Routine(E400Halt),
+            "the CPU has AMD erratum 400: in C1E its APIC timer stops",
+            OLD,
+        ),
+        row(
+            (Branch::HaltRequested, "halt_requested"),
+            "idle=halt?",
+            NoMwait,
+            "idle=halt is on the command line",
+            NEW,
+        ),
+        row(
+            (Branch::MwaitForbidden, "mwait_forbidden"),
+            "idle=nomwait?",
+            NoMwait,
+            "idle=nomwait is on the command line",
+            ANY,
+        ),
+        row(
+            (Branch::NoMwait, "no_mwait"),
+            "No MWAIT?",
+            NoMwait,
+            "the CPU has no MWAIT, or the firmware or hypervisor hides it",
+            ANY,
+        ),
+        row(
+            (Branch::LeafMissing, "leaf_missing"),
+            "Does CPUID end before leaf 5?",
+            NoMwait,
+            "CPUID ends before leaf 5, so the kernel disables MWAIT",
+            ANY,
+        ),
+        row(
+            (Branch::MonitorBug, "monitor_bug"),
+            "Can MONITOR miss a store?",
+            NoMwait,
+            "an erratum of this CPU lets MONITOR miss stores",
+            ANY,
+        ),
+        row(
+            (Branch::C1eFound, "c1e_found"),
+            "Does C1E stop the APIC timer?",
+            NoMwait,
+            "the APIC timer stops in C1E (AMD erratum 400)",
+            NEW,
+        ),
+        row(
+            (Branch::NoExtensions, "no_extensions"),
+            "Does leaf 5 list no extensions?",
+            Routine(Mwait),
+            "CPUID leaf 5 lists no extensions, so MWAIT without hints is safe",
+            ANY,
+        ),
+        row(
+            (Branch::HasC1, "has_c1"),
+            "Does leaf 5 list C1 substates?",
+            Routine(Mwait),
+            "CPUID leaf 5 lists C1 substates",
+            ANY,
+        ),
+        row(
+            (Branch::NoC1, "no_c1"),
+            "Does leaf 5 list no C1?",
+            NoMwait,
+            "CPUID leaf 5 lists extensions but no C1 substate",
+            ANY,
+        ),
+        row(
+            (Branch::TdxGuest, "tdx_guest"),
+            "A TDX guest?",
+            Routine(TdxHalt),
+            "a TDX guest must not execute HLT itself",
+            ANY,
+        ),
+    ]
+};
+
+impl Branch {
+    /// Its row.
+    pub fn row(self) -> &'static Row {
+        &BRANCHES[self as usize]
+    }
+
+    /// The answer. `None` if nobody knows.
+    fn ask(self, facts: &BootFacts) -> Known<bool> {
+        let idle_is = |wanted| Some(facts.cmdline?.map(|cmdline: Cmdline| cmdline.idle == wanted));
+        match self {
+            Self::PollRequested => Some(facts.cmdline?.map(|cmdline| cmdline.polls)),
+            Self::XenDecided => Some(facts.xen?.map(|xen| xen.decides(facts.kernel))),
+            Self::HaltDecided => Some(facts.cmdline?.map(|cmdline| cmdline.halts)),
+            Self::HasE400 => facts.has_e400(),
+            Self::HaltRequested => idle_is(IdleParameter::Halt),
+            Self::MwaitForbidden => idle_is(IdleParameter::NoMwait),
+            Self::NoMwait => Some(facts.has_mwait?.map(|has| !has)),
+            Self::LeafMissing => facts.is_leaf_missing(),
+            Self::MonitorBug => facts.has_monitor_bug(),
+            // The kernel looks for C1E only after ACPI is up, long after it has chosen.
+            Self::C1eFound => Some(Fact::new(false, Source::Kernel)),
+            Self::NoExtensions => Some(facts.leaf5?.map(|leaf| !leaf.enumerates_extensions)),
+            Self::HasC1 => Some(facts.leaf5?.map(|leaf| leaf.c1_substate_count() > 0)),
+            Self::NoC1 => Some(facts.leaf5?.map(|leaf| leaf.c1_substate_count() == 0)),
+            Self::TdxGuest => facts.is_tdx_guest,
+        }
     }
 }
 
-/// Returns the routine and the rule that chose it.
+/// What became of a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Yes: it decides, or ends the questions about MWAIT.
+    Taken(Source),
+    /// No.
+    NotTaken(Source),
+    /// Nobody knows.
+    Unknown,
+    /// An earlier branch decided.
+    NotReached,
+    /// This kernel does not ask.
+    Absent,
+}
+
+/// The choice, branch by branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Selection {
+    /// What became of each of [`BRANCHES`].
+    pub verdicts: [Verdict; BRANCH_COUNT],
+    /// For each routine the branch that leads to it, and whether several do.
+    outcomes: [Option<(Branch, bool)>; IdleRoutine::ALL.len()],
+}
+
+impl Selection {
+    /// The routine, if what is known decides it.
+    pub fn routine(&self) -> Option<IdleRoutine> {
+        let mut possible = self.possible();
+        let first = possible.next().map(|(routine, _)| routine);
+        first.filter(|_| possible.next().is_none())
+    }
+
+    /// Each possible routine, and the branch that leads to it if it is only one.
+    pub fn possible(&self) -> impl Iterator<Item = (IdleRoutine, Option<Branch>)> {
+        let outcomes = IdleRoutine::ALL.into_iter().zip(self.outcomes);
+        outcomes.filter_map(|(routine, outcome)| {
+            let (branch, is_one_of_several) = outcome?;
+            Some((routine, (!is_one_of_several).then_some(branch)))
+        })
+    }
+
+    /// The branches whose answer is unknown and matters.
+    pub fn unknown(&self) -> impl Iterator<Item = Branch> {
+        let rows = BRANCHES.iter().zip(self.verdicts);
+        rows.filter(|(_, verdict)| *verdict == Verdict::Unknown).map(|(row, _)| row.branch)
+    }
+
+    fn add(&mut self, routine: IdleRoutine, branch: Branch) {
+        let outcome = &mut self.outcomes[routine as usize];
+        *outcome = Some(match outcome {
+            None => (branch, false),
+            Some((first, is_several)) => (*first, *is_several || *first != branch),
+        });
+    }
+}
+
+/// Chooses the idle routine as the kernel does.
 ///
 /// ```
-/// # use idlewise_core::boot::{BootFacts, IdleParameter, IdleRoutine, MwaitFeatures, default_idle};
-/// // CPUID of an EPYC: MONITOR, and a leaf 5 that lists one C1 sub-state.
-/// let mwait = MwaitFeatures::from_cpuid(1 << 3, 1, 1 << 4);
-/// let facts = BootFacts { mwait, ..BootFacts::default() };
-/// assert_eq!(default_idle(facts).0, IdleRoutine::Mwait);
+/// # use idlewise_core::boot::{BootFacts, Fact, IdleRoutine, Source, cpuid::Cpuid, select};
+/// // CPUID of an EPYC: MONITOR, and a leaf 5 that lists one C1 substate.
+/// let dump = "\
+/// 0x00000000 0x00: eax=0x00000010 ebx=0x68747541 ecx=0x444d4163 edx=0x69746e65
+/// 0x00000001 0x00: eax=0x00a00f11 ebx=0x00000800 ecx=0x7ed8320b edx=0x178bfbff
+/// 0x00000005 0x00: eax=0x00000040 ebx=0x00000040 ecx=0x00000003 edx=0x00000011";
+/// let facts = Cpuid::parse(dump).unwrap().facts(BootFacts::without_cmdline());
+/// assert_eq!(select(&facts).routine(), Some(IdleRoutine::Mwait));
 /// ```
-pub fn default_idle(facts: BootFacts) -> (IdleRoutine, IdleRoutineReason) {
-    use IdleRoutineReason::*;
-    let reason = match (facts.parameter, facts.mwait) {
-        (IdleParameter::Poll, _) => PollRequested,
-        _ if facts.has_driver => DriverPresent,
-        (IdleParameter::Halt, _) => HaltRequested,
-        (IdleParameter::NoMwait, _) => MwaitForbidden,
-        (_, mwait) if !mwait.is_supported => MwaitUnsupported,
-        (_, mwait) if mwait.is_broken => MwaitBroken,
-        (_, mwait) if !mwait.enumerates_extensions => NoExtensions,
-        (_, mwait) if mwait.c1_substate_count > 0 => HasC1Substates,
-        _ => NoC1Substates,
+pub fn select(facts: &BootFacts) -> Selection {
+    let mut found = Selection {
+        verdicts: [Verdict::NotReached; BRANCH_COUNT],
+        outcomes: [None; IdleRoutine::ALL.len()],
     };
-    let routine = match reason {
-        PollRequested => IdleRoutine::Poll,
-        DriverPresent => IdleRoutine::Driver,
-        NoExtensions | HasC1Substates => IdleRoutine::Mwait,
-        HaltRequested | MwaitForbidden | MwaitUnsupported | MwaitBroken | NoC1Substates => {
-            IdleRoutine::Halt
+    let mut is_open = true;
+    // The branches that led to "no MWAIT".
+    let mut without_mwait: [Option<Branch>; BRANCH_COUNT] = [None; BRANCH_COUNT];
+    for row in &BRANCHES[..Branch::TdxGuest as usize] {
+        let index = row.branch as usize;
+        if !(row.kernels.0..=row.kernels.1).contains(&facts.kernel) {
+            found.verdicts[index] = Verdict::Absent;
+            continue;
         }
-    };
-    (routine, reason)
+        if !is_open {
+            continue;
+        }
+        let answer = row.branch.ask(facts);
+        found.verdicts[index] = verdict(answer);
+        if answer.is_some_and(|is| !is.value) {
+            continue;
+        }
+        match row.answer {
+            Answer::Routine(routine) => found.add(routine, row.branch),
+            Answer::NoMwait => without_mwait[index] = Some(row.branch),
+        }
+        is_open = answer.is_none();
+    }
+    let without_mwait = without_mwait.into_iter().flatten();
+    if without_mwait.clone().next().is_some() {
+        let is_tdx = Branch::TdxGuest.ask(facts);
+        found.verdicts[Branch::TdxGuest as usize] = verdict(is_tdx);
+        if is_tdx.is_none_or(|is| is.value) {
+            found.add(IdleRoutine::TdxHalt, Branch::TdxGuest);
+        }
+        if is_tdx.is_none_or(|is| !is.value) {
+            without_mwait.for_each(|branch| found.add(IdleRoutine::Halt, branch));
+        }
+    }
+    found
+}
+
+fn verdict(answer: Known<bool>) -> Verdict {
+    match answer {
+        None => Verdict::Unknown,
+        Some(Fact { value: true, source }) => Verdict::Taken(source),
+        Some(Fact { value: false, source }) => Verdict::NotTaken(source),
+    }
+}
+
+/// The lines that the kernel's log will have about its choice, in order, if `routine` is chosen. HLT is
+/// chosen without a line.
+pub fn log_lines(
+    facts: &BootFacts,
+    routine: IdleRoutine,
+) -> impl Iterator<Item = &'static str> + use<> {
+    let is = |fact: Known<bool>| fact.is_some_and(|is| is.value);
+    let cmdline = facts.cmdline.map(|cmdline| cmdline.value).unwrap_or_default();
+    let has_warning = cmdline.idle == IdleParameter::Poll && is(facts.has_smt);
+    let line = |is_there: bool, line: &'static str| is_there.then_some(line);
+    let lines = [
+        line(
+            is(facts.has_mwait) && is(facts.is_leaf_missing()),
+            "CPU: CPU feature monitor disabled, no CPUID level 0x5",
+        ),
+        line(cmdline.polls, "process: using polling idle threads"),
+        line(has_warning, "process: WARNING: polling idle and HT enabled, performance may degrade"),
+        match routine {
+            IdleRoutine::E400Halt => Some("process: using AMD E400 aware idle routine"),
+            IdleRoutine::Mwait => Some("process: using mwait in idle threads"),
+            IdleRoutine::TdxHalt => Some("process: using TDX aware idle routine"),
+            IdleRoutine::Poll | IdleRoutine::Halt => None,
+        },
+    ];
+    lines.into_iter().flatten()
+}
+
+impl BootFacts {
+    /// A machine with an empty command line, outside of Xen, of which nothing else is known.
+    pub fn without_cmdline() -> Self {
+        BootFacts {
+            cmdline: Some(Fact::new(Cmdline::default(), Source::Assumed)),
+            xen: Some(Fact::new(Xen::Other, Source::Assumed)),
+            ..BootFacts::default()
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::cpuid::Cpuid;
     use super::*;
 
+    const AMD: [u32; 3] = [0x6874_7541, 0x444d_4163, 0x6974_6e65];
+    const INTEL: [u32; 3] = [0x756e_6547, 0x6c65_746e, 0x4965_6e69];
     const MONITOR: u32 = 1 << 3;
-    /// AMD family 0Fh: no MONITOR.
-    const FAMILY_0FH: MwaitFeatures = MwaitFeatures::from_cpuid(0, 0, 0);
-    /// AMD families 10h to 15h: MWAIT and the extensions bit, EDX zero.
-    const FAMILY_10H: MwaitFeatures = MwaitFeatures::from_cpuid(MONITOR, 0b11, 0);
-    /// AMD family 17h and 19h: one C1 substate.
-    const FAMILY_17H: MwaitFeatures = MwaitFeatures::from_cpuid(MONITOR, 0b11, 0x11);
-    /// Intel Sapphire Rapids: C0 to C6 substates.
-    const SAPPHIRE_RAPIDS: MwaitFeatures = MwaitFeatures::from_cpuid(MONITOR, 0b11, 0x10_2020);
 
-    fn without_driver(mwait: MwaitFeatures, cmdline: &str) -> (IdleRoutine, IdleRoutineReason) {
-        let parameter = IdleParameter::from_cmdline(cmdline);
-        default_idle(BootFacts { parameter, has_driver: false, mwait })
+    /// Facts from leaves 0, 1 and 5.
+    fn facts(
+        [ebx, ecx, edx]: [u32; 3],
+        max_leaf: u32,
+        signature: u32,
+        leaf1_ecx: u32,
+        leaf5: Option<[u32; 2]>,
+    ) -> BootFacts {
+        let mut cpuid = Cpuid::default();
+        cpuid.set(0, 0, [max_leaf, ebx, ecx, edx]);
+        cpuid.set(1, 0, [signature, 0, leaf1_ecx, 0]);
+        if let Some([ecx, edx]) = leaf5 {
+            cpuid.set(5, 0, [0x40, 0x40, ecx, edx]);
+        }
+        cpuid.set(0x8000_0001, 0, [0; 4]);
+        cpuid.facts(BootFacts::without_cmdline())
+    }
+
+    fn zen3() -> BootFacts {
+        facts(AMD, 0x10, 0x00a2_0f10, MONITOR, Some([3, 0x11]))
+    }
+
+    fn with(facts: BootFacts, kernel: Kernel, cmdline: &str) -> BootFacts {
+        let cmdline = Some(Fact::new(Cmdline::parse(cmdline), Source::Option("--cmdline")));
+        BootFacts { kernel, cmdline, ..facts }
+    }
+
+    fn answer(facts: BootFacts) -> (Option<IdleRoutine>, Option<Branch>) {
+        let selection = select(&facts);
+        let reason = selection.possible().next().and_then(|(_, branch)| branch);
+        (selection.routine(), reason)
     }
 
     #[test]
-    fn follows_cpuid_on_each_amd_family_and_on_intel() {
+    fn rows_are_in_the_order_of_their_branches() {
+        for (index, row) in BRANCHES.iter().enumerate() {
+            assert_eq!(row.branch as usize, index);
+            assert!(row.kernels.0 <= row.kernels.1);
+        }
+        for (index, routine) in IdleRoutine::ALL.into_iter().enumerate() {
+            assert_eq!(routine as usize, index);
+        }
+    }
+
+    #[test]
+    fn follows_cpuid_and_not_the_vendor() {
         use IdleRoutine::{Halt, Mwait};
-        use IdleRoutineReason::*;
-        assert_eq!(without_driver(FAMILY_0FH, ""), (Halt, MwaitUnsupported));
-        assert_eq!(without_driver(FAMILY_10H, ""), (Halt, NoC1Substates));
-        assert_eq!(without_driver(FAMILY_17H, ""), (Mwait, HasC1Substates));
-        assert_eq!(without_driver(SAPPHIRE_RAPIDS, ""), (Mwait, HasC1Substates));
+        let k8 = facts(AMD, 1, 0x0002_0ff0, 1, None);
+        let phenom = facts(AMD, 5, 0x0010_0f21, MONITOR, Some([3, 0]));
+        let pentium4 = facts(INTEL, 5, 0x0f43, MONITOR, Some([0, 0]));
+        let sapphire_rapids = facts(INTEL, 0x20, 0x0008_06f8, MONITOR, Some([3, 0x2020]));
+        for kernel in [Kernel::V6_12, Kernel::V7_2] {
+            let ask = |facts| answer(with(facts, kernel, ""));
+            assert_eq!(ask(k8), (Some(Halt), Some(Branch::NoMwait)));
+            assert_eq!(ask(phenom), (Some(Halt), Some(Branch::NoC1)));
+            assert_eq!(ask(zen3()), (Some(Mwait), Some(Branch::HasC1)));
+            assert_eq!(ask(pentium4), (Some(Mwait), Some(Branch::NoExtensions)));
+            assert_eq!(ask(sapphire_rapids), (Some(Mwait), Some(Branch::HasC1)));
+        }
     }
 
     #[test]
-    fn uses_plain_mwait_where_no_extensions_are_listed() {
-        // Without the extensions bit, EDX is undefined and must be ignored.
-        let plain = MwaitFeatures::from_cpuid(MONITOR, 0, 0);
-        let expected = (IdleRoutine::Mwait, IdleRoutineReason::NoExtensions);
-        assert_eq!(without_driver(plain, ""), expected);
+    fn ignores_what_leaf_5_counts_where_it_enumerates_nothing() {
+        let plain = facts(INTEL, 5, 0x0f43, MONITOR, Some([0, 0x20]));
+        assert_eq!(answer(plain).1, Some(Branch::NoExtensions));
+    }
+
+    #[test]
+    fn a_cpu_without_leaf_5_gets_hlt_although_it_claims_mwait() {
+        let amd = facts(AMD, 4, 0x0060_0f12, MONITOR, None);
+        for kernel in Kernel::ALL {
+            let selected = answer(with(amd, kernel, ""));
+            assert_eq!(selected, (Some(IdleRoutine::Halt), Some(Branch::LeafMissing)), "{kernel}");
+        }
+        let line = "CPU: CPU feature monitor disabled, no CPUID level 0x5";
+        assert!(log_lines(&amd, IdleRoutine::Halt).eq([line]));
+    }
+
+    #[test]
+    fn a_limit_that_the_kernel_lifts_leaves_the_answer_open() {
+        // Nehalem, as dumped where the firmware limits CPUID to leaf 2.
+        let limited = facts(INTEL, 2, 0x0001_06a5, MONITOR, None);
+        let selected = select(&limited);
+        assert_eq!(selected.routine(), None);
+        assert!(selected.possible().any(|(routine, _)| routine == IdleRoutine::Mwait));
+        assert!(selected.unknown().any(|branch| branch == Branch::LeafMissing));
+        // A hypervisor's limit is not lifted, and Linux's own answer is final.
+        let guest = facts(INTEL, 2, 0x0001_06a5, MONITOR | 1 << 31, None);
+        assert_eq!(answer(guest), (Some(IdleRoutine::Halt), Some(Branch::LeafMissing)));
+        let max_leaf = Some(Fact::new(2, Source::CpuInfo("cpuid level")));
+        let seen = BootFacts { max_leaf, ..limited };
+        assert_eq!(answer(seen).1, Some(Branch::LeafMissing));
+    }
+
+    #[test]
+    fn monitor_errata_depend_on_the_kernel() {
+        let goldmont = facts(INTEL, 0x15, 0x0005_06c9, MONITOR, Some([3, 0x1124_2020]));
+        let lunar_lake = facts(INTEL, 0x23, 0x000b_06d1, MONITOR, Some([3, 0x1000_2020]));
+        let ice_lake = facts(INTEL, 0x1b, 0x0006_06a6, MONITOR, Some([3, 0x2020]));
+        let ask = |facts, kernel| answer(with(facts, kernel, ""));
+        for kernel in Kernel::ALL {
+            let broken = (Some(IdleRoutine::Halt), Some(Branch::MonitorBug));
+            let sound = (Some(IdleRoutine::Mwait), Some(Branch::HasC1));
+            assert_eq!(ask(goldmont, kernel), broken);
+            let expected = if kernel == Kernel::V6_1 { sound } else { broken };
+            assert_eq!(ask(lunar_lake, kernel), expected);
+            if kernel < Kernel::V7_2 {
+                assert_eq!(ask(ice_lake, kernel), sound);
+            }
+        }
+        // What 7.2 does with Ice Lake is shown by a running 7.2 only.
+        assert_eq!(ask(ice_lake, Kernel::V7_2).0, None);
+        let bugs = Bugs { monitor: true, ..Bugs::default() };
+        let bugs = Some(Fact::new(bugs, Source::CpuInfo("bugs")));
+        let shown = BootFacts { bugs, ..ice_lake };
+        assert_eq!(ask(shown, Kernel::V7_2).0, Some(IdleRoutine::Halt));
+    }
+
+    #[test]
+    fn erratum_400_decides_in_6_1_only() {
+        let phenom = facts(AMD, 5, 0x0010_0f42, MONITOR, Some([3, 0]));
+        let expected = (Some(IdleRoutine::E400Halt), Some(Branch::HasE400));
+        assert_eq!(answer(with(phenom, Kernel::V6_1, "")), expected);
+        // idle=nomwait is asked later, idle=halt earlier.
+        assert_eq!(answer(with(phenom, Kernel::V6_1, "idle=nomwait")), expected);
+        let halt = answer(with(phenom, Kernel::V6_1, "idle=halt"));
+        assert_eq!(halt, (Some(IdleRoutine::Halt), Some(Branch::HaltDecided)));
+        for kernel in [Kernel::V6_12, Kernel::V7_2] {
+            let selected = answer(with(phenom, kernel, ""));
+            assert_eq!(selected, (Some(IdleRoutine::Halt), Some(Branch::NoC1)));
+        }
+        // The first affected steppings, and the last that are not.
+        let listed = |signature| facts(AMD, 1, signature, 0, None).has_e400().map(|is| is.value);
+        assert_eq!(listed(0x0010_0f20), Some(false));
+        assert_eq!(listed(0x0010_0f21), Some(true));
+        assert_eq!(listed(0x0004_0f11), Some(false));
+        assert_eq!(listed(0x0004_0f12), Some(true));
+        assert_eq!(listed(0x0060_0f12), Some(false));
+    }
+
+    #[test]
+    fn firmware_can_overrule_the_list_of_erratum_400_in_6_1() {
+        let osvw = Some(Fact::new(true, Source::Leaf(0x8000_0001)));
+        let phenom = facts(AMD, 5, 0x0010_0f42, MONITOR, Some([3, 0]));
+        let phenom = with(BootFacts { has_osvw: osvw, ..phenom }, Kernel::V6_1, "");
+        let selected = select(&phenom);
+        assert_eq!(selected.routine(), None);
+        let possible: [_; 2] = {
+            let mut possible = selected.possible();
+            [possible.next().unwrap().0, possible.next().unwrap().0]
+        };
+        assert_eq!(possible, [IdleRoutine::Halt, IdleRoutine::E400Halt]);
+        // Later families were never affected.
+        let bulldozer = facts(AMD, 0xd, 0x0060_0f12, MONITOR, Some([3, 0]));
+        let bulldozer = with(BootFacts { has_osvw: osvw, ..bulldozer }, Kernel::V6_1, "");
+        assert_eq!(answer(bulldozer).1, Some(Branch::NoC1));
     }
 
     #[test]
     fn honours_the_command_line() {
-        use IdleRoutineReason::*;
-        let answer = |cmdline| without_driver(FAMILY_17H, cmdline);
-        assert_eq!(answer("quiet idle=nomwait"), (IdleRoutine::Halt, MwaitForbidden));
-        assert_eq!(answer("idle=halt"), (IdleRoutine::Halt, HaltRequested));
-        assert_eq!(answer("idle=poll"), (IdleRoutine::Poll, PollRequested));
-        assert_eq!(answer("idle=halt idle=poll"), (IdleRoutine::Poll, PollRequested));
-        assert_eq!(answer("idle=mwait"), (IdleRoutine::Mwait, HasC1Substates));
-        assert_eq!(answer("cpuidle=poll"), (IdleRoutine::Mwait, HasC1Substates));
+        use IdleRoutine::{Halt, Mwait, Poll};
+        for kernel in Kernel::ALL {
+            let ask = |cmdline| answer(with(zen3(), kernel, cmdline));
+            assert_eq!(ask("quiet idle=nomwait").0, Some(Halt));
+            assert_eq!(ask("idle=halt").0, Some(Halt));
+            assert_eq!(ask("idle=poll"), (Some(Poll), Some(Branch::PollRequested)));
+            assert_eq!(ask("idle=halt idle=poll").0, Some(Poll));
+            // Polling is not undone by a later value.
+            assert_eq!(ask("idle=poll idle=halt").0, Some(Poll));
+            assert_eq!(ask("idle=mwait").0, Some(Mwait));
+            assert_eq!(ask("cpuidle=poll").0, Some(Mwait));
+            assert_eq!(ask("quiet -- idle=halt").0, Some(Mwait));
+        }
+        // 6.1 sets HLT while it reads the parameter.
+        let ask = |kernel| answer(with(zen3(), kernel, "idle=halt")).1;
+        assert_eq!(ask(Kernel::V6_1), Some(Branch::HaltDecided));
+        assert_eq!(ask(Kernel::V6_12), Some(Branch::HaltRequested));
     }
 
     #[test]
-    fn leaves_the_choice_to_a_driver_but_not_over_idle_poll() {
-        let facts = BootFacts { has_driver: true, mwait: FAMILY_17H, ..BootFacts::default() };
-        assert_eq!(default_idle(facts), (IdleRoutine::Driver, IdleRoutineReason::DriverPresent));
-        let polling = BootFacts { parameter: IdleParameter::Poll, ..facts };
-        assert_eq!(default_idle(polling).0, IdleRoutine::Poll);
+    fn a_tdx_guest_asks_tdx_unless_mwait_is_offered() {
+        let is_tdx_guest = Some(Fact::new(true, Source::Leaf(0x21)));
+        let hidden = facts(INTEL, 0x21, 0x0008_06f8, 1 << 31, Some([0, 0]));
+        let hidden = BootFacts { is_tdx_guest, ..hidden };
+        let offered = BootFacts { is_tdx_guest, ..zen3() };
+        for kernel in Kernel::ALL {
+            let ask = |facts, cmdline| answer(with(facts, kernel, cmdline)).0;
+            assert_eq!(ask(hidden, ""), Some(IdleRoutine::TdxHalt));
+            assert_eq!(ask(hidden, "idle=nomwait"), Some(IdleRoutine::TdxHalt));
+            assert_eq!(ask(offered, ""), Some(IdleRoutine::Mwait));
+        }
+        // 6.1 obeys idle=halt although HLT is emulated there.
+        let ask = |kernel| answer(with(hidden, kernel, "idle=halt")).0;
+        assert_eq!(ask(Kernel::V6_1), Some(IdleRoutine::Halt));
+        assert_eq!(ask(Kernel::V6_12), Some(IdleRoutine::TdxHalt));
     }
 
     #[test]
-    fn avoids_mwait_with_an_erratum() {
-        let broken = MwaitFeatures { is_broken: true, ..FAMILY_17H };
-        assert_eq!(without_driver(broken, "").1, IdleRoutineReason::MwaitBroken);
+    fn xen_chooses_before_the_kernel() {
+        let of = |xen, kernel| {
+            let xen = Some(Fact::new(xen, Source::File("/sys/hypervisor/guest_type")));
+            answer(with(BootFacts { xen, ..zen3() }, kernel, ""))
+        };
+        let decided = (Some(IdleRoutine::Halt), Some(Branch::XenDecided));
+        for kernel in Kernel::ALL {
+            assert_eq!(of(Xen::Pv, kernel), decided);
+            assert_eq!(of(Xen::Other, kernel).0, Some(IdleRoutine::Mwait));
+        }
+        assert_eq!(of(Xen::PvhDom0, Kernel::V6_1).0, Some(IdleRoutine::Mwait));
+        assert_eq!(of(Xen::PvhDom0, Kernel::V6_12), decided);
+    }
+
+    #[test]
+    fn an_unknown_leaf_5_leaves_both_routines_possible() {
+        // What /proc/cpuinfo shows: the flag, but not the leaf.
+        let shown = BootFacts { leaf5: None, ..zen3() };
+        let selected = select(&shown);
+        assert_eq!(selected.routine(), None);
+        let routine_is = |wanted| selected.possible().any(|(routine, _)| routine == wanted);
+        assert!(routine_is(IdleRoutine::Mwait) && routine_is(IdleRoutine::Halt));
+        let halt = selected.possible().find(|(routine, _)| *routine == IdleRoutine::Halt);
+        assert_eq!(halt, Some((IdleRoutine::Halt, Some(Branch::NoC1))));
+        // It does not matter where the command line decides.
+        let nomwait = select(&with(shown, Kernel::V6_12, "idle=nomwait"));
+        assert_eq!(nomwait.routine(), Some(IdleRoutine::Halt));
+        assert_eq!(nomwait.unknown().count(), 0);
+    }
+
+    #[test]
+    fn the_log_warns_of_polling_beside_a_sibling() {
+        let warning = "process: WARNING: polling idle and HT enabled, performance may degrade";
+        let with_smt = |has_smt| {
+            let has_smt = Some(Fact::new(has_smt, Source::CpuInfo("siblings")));
+            with(BootFacts { has_smt, ..zen3() }, Kernel::V6_12, "idle=poll")
+        };
+        let lines = |facts| log_lines(&facts, IdleRoutine::Poll);
+        assert!(lines(with_smt(true)).eq(["process: using polling idle threads", warning]));
+        assert!(lines(with_smt(false)).eq(["process: using polling idle threads"]));
+        let mwait = log_lines(&zen3(), IdleRoutine::Mwait);
+        assert!(mwait.eq(["process: using mwait in idle threads"]));
+        assert_eq!(log_lines(&zen3(), IdleRoutine::Halt).count(), 0);
+    }
+
+    #[test]
+    fn finds_the_kernel_with_the_nearest_rules() {
+        let nearest = |release| Kernel::nearest(release);
+        assert_eq!(nearest("6.1.0-18-amd64"), Some((Kernel::V6_1, true)));
+        assert_eq!(nearest("6.12.117+deb12-amd64"), Some((Kernel::V6_12, true)));
+        assert_eq!(nearest("6.8.0-31-generic"), Some((Kernel::V6_1, false)));
+        assert_eq!(nearest("6.18.5"), Some((Kernel::V6_12, false)));
+        assert_eq!(nearest("7.2.11"), Some((Kernel::V7_2, true)));
+        assert_eq!(nearest("7.3.4-arch1"), Some((Kernel::V7_2, false)));
+        assert_eq!(nearest("5.10.0"), Some((Kernel::V6_1, false)));
+        assert_eq!(nearest("custom"), None);
+    }
+
+    #[test]
+    fn reads_module_parameters_as_the_kernel_does() {
+        let parse = Cmdline::parse;
+        assert!(parse("cpuidle-haltpoll.force=Y").haltpoll_forced);
+        assert!(parse("cpuidle_haltpoll.force").haltpoll_forced);
+        assert!(!parse("cpuidle_haltpoll.force=0").haltpoll_forced);
+        assert!(parse("intel_idle.max_cstate=0 cpuidle.off=1").intel_idle_off);
+        assert!(!parse("intel_idle.max_cstate=1").intel_idle_off);
+        assert!(parse("cpuidle.off=1").cpuidle_off && !parse("cpuidle.off=0").cpuidle_off);
     }
 }

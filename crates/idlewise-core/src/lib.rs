@@ -33,7 +33,7 @@
 //! | `promotion.rs` | when a timer gets a CPU out of a shallow state |
 //! | `bounds.rs` | [`Fixed`], [`TimerOnly`]: governors that bound the others |
 //! | `poll_limit.rs` | [`PollLimit`]: a governor for waiters that pay for polling themselves |
-//! | `boot.rs` | which idle routine an x86 CPU uses when no cpuidle driver is loaded |
+//! | `boot.rs` | which idle routine an x86 CPU gets at boot; `boot/` reads CPUID and foretells cpuidle drivers |
 //! | `doorbell.rs` | [`Doorbell`]: the word between a waiter and its wakers, and why no wake-up is lost |
 //! | `bells.rs` | [`Marks`]: several bells for one waiter |
 //! | `idle_set.rs` | [`IdleSet`]: a scheduler's idle workers, each woken by at most one waker |

@@ -6,6 +6,7 @@
 //! | `root.rs` | [`Root`]: the file system to read, the machine's own or a captured one |
 //! | `cpuidle.rs` | idle states as sysfs shows them, and as a machine file |
 //! | `note.rs` | [`note()`]: everything that a trace should say about the machine |
+//! | `boot.rs` | [`boot_machine`]: what decides the idle routine at boot |
 //! | `live.rs` | [`IdleCounters`]: counts of idle entries, for a live summary |
 //! | `tracefs.rs` | [`Tracefs`], and an instance of our own in it |
 //! | `topology.rs` | [`Relation`]: how far apart two CPUs are |
@@ -17,6 +18,7 @@
 //! This crate does not decode events or compute statistics, and restores settings it changes.
 #![forbid(unsafe_code)]
 
+mod boot;
 pub mod counters;
 mod cpuidle;
 pub mod ipi;
@@ -28,6 +30,7 @@ mod topology;
 mod tracefs;
 mod waiting;
 
+pub use boot::{BootMachine, boot_machine, dumped_machine};
 pub use live::IdleCounters;
 pub use note::note;
 pub use record::{Progress, RecordError, Recording, RecordingSummary};

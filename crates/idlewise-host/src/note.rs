@@ -71,8 +71,7 @@ pub(crate) fn compare(before: &mut MachineNote, root: &Root) {
 fn arch(root: &Root) -> Option<String> {
     // Linux shows it since 6.1.
     root.text("proc/sys/kernel/arch").or_else(|| {
-        let is_live = root.path("") == std::path::Path::new("/");
-        is_live.then(|| rustix::system::uname().machine().to_string_lossy().into_owned())
+        root.is_live().then(|| rustix::system::uname().machine().to_string_lossy().into_owned())
     })
 }
 
@@ -184,8 +183,25 @@ impl CpuInfo {
         })
     }
 
-    fn number(&self, name: &str) -> Option<u32> {
+    pub(crate) fn number(&self, name: &str) -> Option<u32> {
         self.field(name)?.parse().ok()
+    }
+
+    /// The first CPU's field with that name, even if it is empty.
+    pub(crate) fn line<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        self.lines(name).next()
+    }
+
+    /// The flags of each CPU.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = &str> + Clone {
+        self.lines("flags")
+    }
+
+    fn lines<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + Clone {
+        self.0.lines().filter_map(move |line| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == name).then(|| value.trim())
+        })
     }
 
     /// x86 has `model name`, POWER `cpu`; Arm machines have at best the device tree.

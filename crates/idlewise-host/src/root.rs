@@ -19,6 +19,11 @@ impl Root {
         Root(folder.to_owned())
     }
 
+    /// Whether this is the machine that runs this program.
+    pub(crate) fn is_live(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+
     /// Returns the path of the machine's file `/NAME`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)

@@ -115,14 +115,10 @@ fn hypervisor(root: &Root) -> Option<String> {
         .or_else(|| Some("unknown".to_owned()))
 }
 
-/// CPUID always describes this machine, so it is not used for a captured one.
-fn is_live(root: &Root) -> bool {
-    root.path("") == std::path::Path::new("/")
-}
-
 #[cfg(target_arch = "x86_64")]
 fn signature(root: &Root) -> Option<String> {
-    if !is_live(root) {
+    // CPUID always describes this machine, so it is not used for a captured one.
+    if !root.is_live() {
         return None;
     }
     let leaf = raw_cpuid::cpuid!(0x4000_0000);

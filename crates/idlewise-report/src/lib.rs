@@ -6,6 +6,7 @@
 //! | `table.rs` | [`Table`] of [`Value`]s; CSV and JSON, which have all columns |
 //! | `text.rs` | a table as text: fits a width, one unit per column, the best value marked |
 //! | `scale.rs` | the unit and the number of decimals of a column of numbers |
+//! | `boot.rs` | which idle routine a machine gets at boot, branch by branch |
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `machines.rs` | the known machines, and the states of one |
 //! | `replay.rs` | the results of a replay: columns, tables and sentences |
@@ -30,6 +31,7 @@
 //! whether standard output is one ([`TextStyle::for_stdout`]).
 #![forbid(unsafe_code)]
 
+pub mod boot;
 pub mod columns;
 pub mod compare;
 pub mod counters;

@@ -51,6 +51,7 @@ subcommands! {
     "Measure this machine" {
         measure: Measure,
         compare: Compare,
+        boot: Boot,
     }
     "Share" {
         export: Export,

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 mod anonymize;
+mod boot;
 mod compare;
 #[cfg(target_os = "linux")]
 mod confinement;

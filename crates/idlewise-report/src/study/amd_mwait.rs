@@ -1,6 +1,6 @@
 //! `amd-mwait`: MWAIT instead of HALT where no driver is loaded.
 
-use idlewise_core::boot::IdleParameter;
+use idlewise_core::boot::IdleRoutine;
 use idlewise_sim::replay::Delays;
 use idlewise_sim::study::amd_mwait::{
     Findings, Headline, INPUTS, Percentile, SWITCHES, SWITCHES_MEDIAN, WAKES, WAKES_MEDIAN,
@@ -69,7 +69,10 @@ fn body(found: &Findings) -> Body {
     let part = |ns: f64| share(ns / published_ns);
     let exit_only_ratio = exit_only_per_s / halt_per_s - 1.0;
     let gain_ratio = mwait_per_s / halt_per_s - 1.0;
-    let named = || found.decisions.iter().filter(|row| row.claimed.is_some());
+    let captured = || found.decisions.iter().filter(|row| row.is_captured);
+    let named = || captured().filter(|row| row.claimed.is_some());
+    let others = || named().filter(|row| row.claimed != row.routine);
+    let is_mwait = |routine| routine == Some(IdleRoutine::Mwait);
     Body {
         figures: figures(&found.headline),
         facts: facts! {
@@ -120,14 +123,15 @@ fn body(found: &Findings) -> Body {
                 "ours" => percent(gain_ratio);
             },
             table! {
-                "The decision tree without a driver, by CPUID; claimed: HALT before family 17h, MWAIT from it on, HALT \
-                 with idle=nomwait, a driver's own states if there is one";
+                "The decision tree without a driver, on machines of which there is a CPUID dump; claimed: HALT before \
+                 family 17h, MWAIT from it on";
                 &found.decisions, |row|
-                "processor" => row.processor;
-                "command line" => if row.parameter == IdleParameter::NoMwait { "idle=nomwait" } else { "-" };
+                "machine" => row.processor;
+                "from" => if row.is_captured { "a dump" } else { "constructed" };
                 "claimed" => or_dash(row.claimed, |routine| routine.to_string());
-                "ours" => row.routine;
-                "why" => row.reason;
+                "6.1" => row.in_6_1;
+                "6.12, 7.2" => row.in_6_12;
+                "why, in 6.12" => row.reason;
             },
         ],
         judgement: sentences! {
@@ -145,8 +149,14 @@ fn body(found: &Findings) -> Body {
                 } else {
                     "its due"
                 };
-            "The decision tree follows: {} of the {} cases that the claim names decide as claimed.",
-                named().filter(|row| row.claimed == Some(row.routine)).count(), named().count();
+            "Of {} captured machines, {} are of families that the claim names; on {} of those Linux 6.12 decides as \
+             claimed. Not so: {}.",
+                captured().count(), named().count(), named().count() - others().count(),
+                others().map(|row| format!("{}, because {}", row.processor, row.reason)).collect::<Vec<_>>().join("; ");
+            "With idle=nomwait {} of the {} machines use MWAIT; claimed is none.",
+                found.decisions.iter().filter(|row| is_mwait(row.without_mwait)).count(), found.decisions.len();
+            "The claim leaves out what else decides: erratum 400 (6.1 only), MONITOR errata, a CPUID that ends before \
+             leaf 5, TDX and Xen. `idlewise boot` explains each.";
         },
         plot: Plot {
             title: "Wake-up latency: calibrated, so lines must meet",

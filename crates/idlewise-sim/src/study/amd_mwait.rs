@@ -2,8 +2,9 @@
 //! context_switch2 gains from them is predicted: its time for one way under HALT, less HALT's wake-up, is
 //! what MWAIT can't change.
 
+use idlewise_core::boot::cpuid::Cpuid;
 use idlewise_core::boot::{
-    BootFacts, IdleParameter, IdleRoutine, IdleRoutineReason, MwaitFeatures, default_idle,
+    BootFacts, Cmdline, Fact, IdleParameter, IdleRoutine, Kernel, Selection, Source, select,
 };
 
 use super::Origin::{Assumed, Calibrated};
@@ -80,15 +81,23 @@ inputs! {
     }
 }
 
-/// The default idle routine of a processor.
+/// The default idle routine of a machine.
 #[derive(Clone, Debug)]
 pub struct Decision {
     pub processor: &'static str,
-    pub parameter: IdleParameter,
-    /// None if the claim names no such case.
+    /// Somebody dumped its CPUID; the others are constructed.
+    pub is_captured: bool,
+    /// None if the claim does not name its family.
     pub claimed: Option<IdleRoutine>,
-    pub routine: IdleRoutine,
-    pub reason: IdleRoutineReason,
+    /// Several, joined by "or", if it depends on what the dump lacks.
+    pub in_6_1: String,
+    pub in_6_12: String,
+    /// None if it depends.
+    pub routine: Option<IdleRoutine>,
+    /// With `idle=nomwait`, in 6.12.
+    pub without_mwait: Option<IdleRoutine>,
+    /// Why, in 6.12.
+    pub reason: &'static str,
 }
 
 /// The study's figures. `*_per_s` are switches of context_switch2.
@@ -219,44 +228,48 @@ pub fn run(shelf: &Shelf<'_>, changes: &Changes) -> Result<Findings> {
     Ok(Findings { headline: headline(shelf, changes)?, decisions: decisions() })
 }
 
-/// The default idle routine of every family, as the claim has it and as our port decides.
+/// Dumps of machines, `boot-machines/README.md` says of which.
+const MACHINES: &str = include_str!("../../boot-machines/machines.txt");
+
+/// The default idle routine of every machine with a dump, as the claim has it and as the kernel decides.
 fn decisions() -> Vec<Decision> {
-    use IdleRoutine::{Driver, Halt, Mwait};
-    const MONITOR: u32 = 1 << 3;
-    const NO_MWAIT: MwaitFeatures = MwaitFeatures::from_cpuid(0, 0, 0);
-    const NO_C1: MwaitFeatures = MwaitFeatures::from_cpuid(MONITOR, 0b11, 0);
-    const C1: MwaitFeatures = MwaitFeatures::from_cpuid(MONITOR, 0b11, 0x11);
-    const INTEL: MwaitFeatures = MwaitFeatures::from_cpuid(MONITOR, 0b11, 0x10_2020);
-    const NO_EXTENSIONS: MwaitFeatures = MwaitFeatures::from_cpuid(MONITOR, 0, 0);
-    let families = [
-        ("AMD 0Fh", NO_MWAIT, Some(Halt)),
-        ("AMD 10h", NO_C1, Some(Halt)),
-        ("AMD 11h", NO_C1, Some(Halt)),
-        ("AMD 12h", NO_C1, Some(Halt)),
-        ("AMD 14h", NO_C1, Some(Halt)),
-        ("AMD 15h", NO_C1, Some(Halt)),
-        ("AMD 16h", NO_C1, None),
-        ("AMD 17h (Zen, Zen 2)", C1, Some(Mwait)),
-        ("Hygon 18h", C1, None),
-        ("AMD 19h (Zen 3, Zen 4)", C1, Some(Mwait)),
-        ("AMD 1Ah (Zen 5)", C1, Some(Mwait)),
-        ("Intel, no extensions", NO_EXTENSIONS, None),
-        ("Intel, C1 substates", INTEL, None),
-    ];
-    let decide = |processor, claimed, facts: BootFacts| {
-        let (routine, reason) = default_idle(facts);
-        Decision { processor, parameter: facts.parameter, claimed, routine, reason }
-    };
-    let mut decisions = Vec::new();
-    for (processor, mwait, claimed) in families {
-        for (parameter, claimed) in
-            [(IdleParameter::None, claimed), (IdleParameter::NoMwait, Some(Halt))]
-        {
-            let facts = BootFacts { parameter, has_driver: false, mwait };
-            decisions.push(decide(processor, claimed, facts));
-        }
+    let machines = MACHINES.split("\n== ").skip(1);
+    machines.filter_map(decision).collect()
+}
+
+/// The possible routines.
+fn names(selection: &Selection) -> String {
+    let names: Vec<&str> = selection.possible().map(|(routine, _)| routine.as_str()).collect();
+    names.join(" or ")
+}
+
+/// `None` for a machine that takes more than its CPUID to describe.
+fn decision(machine: &'static str) -> Option<Decision> {
+    let (fields, dump) = machine.split_once("\n-- cpuid\n")?;
+    if dump.contains("\n-- ") {
+        return None;
     }
-    let driven = BootFacts { parameter: IdleParameter::None, has_driver: true, mwait: C1 };
-    decisions.push(decide("any, with a cpuidle driver", Some(Driver), driven));
-    decisions
+    let field = |name: &str| fields.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+    let facts = Cpuid::parse(dump).expect("a dump").facts(BootFacts::without_cmdline());
+    let choose = |kernel, idle| {
+        let cmdline = Some(Fact::new(Cmdline::default().with(idle), Source::Assumed));
+        select(&BootFacts { kernel, cmdline, ..facts })
+    };
+    let chosen = choose(Kernel::V6_12, IdleParameter::None);
+    let branch = chosen.possible().next().and_then(|(_, branch)| branch);
+    let claimed = field("claimed: ");
+    Some(Decision {
+        processor: field("title: "),
+        is_captured: field("origin: ").starts_with("captured"),
+        claimed: IdleRoutine::ALL.into_iter().find(|routine| routine.as_str() == claimed),
+        in_6_1: names(&choose(Kernel::V6_1, IdleParameter::None)),
+        in_6_12: names(&chosen),
+        routine: chosen.routine(),
+        without_mwait: choose(Kernel::V6_12, IdleParameter::NoMwait).routine(),
+        reason: match (chosen.routine(), branch) {
+            (None, _) => "the dump was not made under Linux, which lifts the firmware's limit",
+            (Some(_), None) => "the CPU has no MWAIT, whether Xen has chosen before or not",
+            (Some(_), Some(branch)) => branch.row().reason,
+        },
+    })
 }
