@@ -19,8 +19,9 @@ use crate::{Column, Notes, Table, TextStyle, wrap};
 /// A percentile has an interval only if so many values are beyond it. Resampling fewer gives the
 /// same few values again and again.
 const BEYOND_COUNT_MIN: u64 = 5;
-/// Far more than a measurement has: values of a series times its blocks.
+/// Far more than a measurement has: values of a series times its blocks, and blocks.
 const CELL_COUNT_MAX: usize = 1 << 25;
+const BLOCK_COUNT_MAX: usize = 1 << 16;
 
 /// The percentiles of Karny's table, in hundredths of a percent.
 const PERCENTILES: [u64; 10] = [2500, 5000, 7500, 9000, 9500, 9900, 9950, 9990, 9995, 9999];
@@ -74,7 +75,9 @@ impl Sample {
             series.blocks.iter().flat_map(|block| &block.0).map(|(value, _)| *value).collect();
         values.sort_unstable_by(f64::total_cmp);
         values.dedup();
-        if values.len().saturating_mul(block_count) > CELL_COUNT_MAX {
+        if values.len().saturating_mul(block_count) > CELL_COUNT_MAX
+            || block_count > BLOCK_COUNT_MAX
+        {
             return Err(format!(
                 "{} of {} has {} values in {block_count} blocks, more than a measurement saves",
                 series.figure,
@@ -780,6 +783,40 @@ mod tests {
         let alone = Comparison::new(&a, &saved("ipi", vec![published()[0].clone()])).unwrap();
         let doubts: Vec<&str> = alone.notes().doubts().map(|(doubt, _)| doubt).collect();
         assert_eq!(doubts, ["only A has wake latency of SMT sibling, HALT"]);
+    }
+
+    /// Files may be damaged or made up.
+    #[test]
+    fn a_damaged_file_is_refused_or_compared() {
+        let [a, _] = published();
+        let document = serde_json::json!({
+            "measurement": "ipi",
+            "machine": [{ "fact": "kernel", "value": "6.12.1" }],
+            "series": [a.to_json()],
+        });
+        let text = document.to_string();
+        let whole = Saved::from_json(&text).unwrap();
+        let mut number: u64 = 1;
+        let mut below = |count: usize| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (number >> 33) as usize % count
+        };
+        let mut compared_count = 0;
+        for _ in 0..30 {
+            let mut bytes = text.clone().into_bytes();
+            for _ in 0..=below(3) {
+                let at = below(bytes.len());
+                bytes[at] = b"0123456789x. \"-e"[below(16)];
+            }
+            let damaged = Saved::from_json(&String::from_utf8_lossy(&bytes));
+            if let Ok(damaged) = damaged
+                && let Ok(comparison) = Comparison::new(&whole, &damaged)
+            {
+                comparison.to_text(&TextStyle::default(), false);
+                compared_count += 1;
+            }
+        }
+        assert!((1..30).contains(&compared_count), "{compared_count}");
     }
 
     #[test]

@@ -524,7 +524,7 @@ fn timers_need_no_second_cpu_and_tell_what_fails() {
 fn without_the_module_proxies_are_measured_and_labelled() {
     let machine = Machine::new();
     machine.write(&format!("{CPUS}/online"), "0-1");
-    if idlewise_cpu_count() < 2 {
+    if cpu_count() < 2 {
         eprintln!("SKIPPED: without_the_module_proxies_are_measured: it needs two CPUs");
         return;
     }
@@ -614,8 +614,43 @@ fn a_signal_restores_states_that_user_space_forced() {
     assert_eq!(machine.disabled(0), "001");
 }
 
+/// A user who may not force states gets figures of what the governor selects, or one line.
+#[test]
+fn without_rights_no_state_is_forced() {
+    let test = "without_rights_no_state_is_forced";
+    if user() != 0 {
+        eprintln!("SKIPPED: {test}: it needs root, to become a user who does not own the files");
+        return;
+    }
+    let machine = Machine::within(tempfile::tempdir().unwrap());
+    let opened = Command::new("chmod").args(["-R", "a+rX"]).arg(machine.0.path()).status();
+    assert!(opened.unwrap().success());
+    let binary = machine.path("idlewise");
+    fs::copy(env!("CARGO_BIN_EXE_idlewise"), &binary).unwrap();
+    let run = |more: &[&str]| {
+        let more = [&["--by", "user-space", "--count", "20"], more].concat();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary);
+        command.args(machine.arguments_of("timer", &more)).output()
+    };
+    let output = match run(&[]) {
+        Ok(output) if !text(&output.stderr).starts_with("setpriv:") => output,
+        other => return eprintln!("SKIPPED: {test}: setpriv: {other:?}"),
+    };
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(shown.contains("CPU 0   as configured") && shown.contains("no idle state was forced"));
+    let output = run(&["--state", "C6"]).unwrap();
+    let message = text(&output.stderr);
+    assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+    assert!(
+        message.contains("Permission denied (os error 13); the idle state can't be forced: run")
+    );
+    assert!(!message.contains("not as they were"), "nothing was changed: {message}");
+}
+
 /// How many CPUs this process may use.
-fn idlewise_cpu_count() -> usize {
+fn cpu_count() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 

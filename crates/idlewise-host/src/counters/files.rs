@@ -134,7 +134,8 @@ fn read_interrupts(root: &Root) -> BTreeMap<(&'static str, u16), u64> {
         };
         let counts = rest.split_whitespace().map_while(|word| word.parse::<u64>().ok());
         for (cpu, count) in cpus.iter().zip(counts) {
-            *found.entry((*counter, *cpu)).or_insert(0) += count;
+            let sum: &mut u64 = found.entry((*counter, *cpu)).or_insert(0);
+            *sum = sum.saturating_add(count);
         }
     }
     found

@@ -103,7 +103,7 @@ pub enum IpiError {
         cpu: u16,
     },
     /// A state cannot be forced.
-    #[error("{}: {source}; the idle state can't be forced", path.display())]
+    #[error("{}: {source}; the idle state can't be forced{}", path.display(), who_may_force(source))]
     Force {
         /// The file.
         path: PathBuf,
@@ -165,6 +165,13 @@ pub enum IpiError {
         /// The error that came before.
         cause: Option<Box<IpiError>>,
     },
+}
+
+fn who_may_force(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => ": run it as root, or force none: --state configured",
+        _ => "",
+    }
 }
 
 fn kernel_words(line: Option<&str>) -> String {

@@ -58,12 +58,14 @@ impl<'a> ForcedStates<'a> {
                 if wish == now || (wish == "0") != (value == "0") {
                     continue;
                 }
-                // If writing failed, the content is no longer known.
-                now.clear();
                 let written = self.root.write(name, wish);
+                // If writing failed, it may have changed all the same.
+                *now = match written {
+                    Ok(()) => wish.clone(),
+                    Err(_) => self.root.text(name).unwrap_or_default(),
+                };
                 let path = || self.root.path(name);
                 written.map_err(|source| IpiError::Force { path: path(), source })?;
-                now.clone_from(wish);
             }
         }
         Ok(())

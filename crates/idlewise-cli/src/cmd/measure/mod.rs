@@ -40,7 +40,7 @@ use crate::signals::Signals;
 /// The exit status that a shell reports for a command ended by ctrl-c.
 const STATUS_STOPPED: u8 = 130;
 
-/// Measure what waking a CPU or a thread costs on this machine
+/// Measure what wake-ups and switches cost on this machine, and count what its CPUs do
 #[derive(clap::Args)]
 pub struct Measure {
     #[command(subcommand)]

@@ -260,10 +260,14 @@ fn say_absent(first: u16, near: &[(Option<Relation>, u16)], absent: &mut Vec<Abs
         return lacks("from one CPU to another", reason);
     }
     let relations: Vec<Relation> = near.iter().filter_map(|(relation, _)| *relation).collect();
+    if relations.is_empty() {
+        let reason = "the kernel shows no topology, so nobody knows how far apart the CPUs are";
+        return lacks("SMT sibling, another core", reason.to_owned());
+    }
     if !relations.contains(&Relation::SmtSibling) {
         lacks("SMT sibling", format!("CPU {first} has none online"));
     }
-    if !relations.is_empty() && relations.iter().all(|one| *one == Relation::SmtSibling) {
+    if relations.iter().all(|one| *one == Relation::SmtSibling) {
         lacks("another core", "the only other CPUs are SMT siblings".to_owned());
     }
 }
