@@ -8,7 +8,9 @@
 //!
 //! **Intervals** are percentile bootstraps as in `statistics.rs`: blocks of A and of B are drawn
 //! with replacement, independently, and the statistic is computed from all values of the drawn
-//! blocks. With few blocks, or few values beyond a percentile, there is no interval.
+//! blocks. With few blocks, or few values beyond a percentile, there is no interval. The blocks of one
+//! run know nothing of what changes from run to run (where memory lies, what else the host does), so
+//! with enough runs whole runs are drawn instead, and with fewer a doubt says so.
 
 use idlewise_sim::Basis;
 
@@ -343,6 +345,14 @@ impl Comparison {
         let mut notes = Notes::default();
         notes.basis(Basis::Measured, "values of A and B");
         doubt_machines(a, b, &mut notes);
+        if !in_turns && a.run_count.min(b.run_count) < RUN_COUNT_MIN {
+            notes.doubt(format!(
+                "intervals say how values vary within {} of A and {} of B, and nothing of other runs, \
+                 which may differ by more: save {RUN_COUNT_MIN} runs of each (--more-a, --more-b)",
+                runs(a.run_count),
+                runs(b.run_count)
+            ));
+        }
         let pairs = matched(&a.series, &b.series, &mut notes);
         if pairs.is_empty() {
             return Err(format!(
@@ -521,6 +531,10 @@ fn resampled(
     found.into_iter().map(interval).collect()
 }
 
+fn runs(count: usize) -> String {
+    if count == 1 { "one run".to_owned() } else { format!("{count} runs") }
+}
+
 fn both(a: &str, b: &str) -> String {
     if a == b { a.to_owned() } else { format!("{a} → {b}") }
 }
@@ -595,9 +609,14 @@ fn doubt_machines(a: &Saved, b: &Saved, notes: &mut Notes) {
         notes.doubt(format!("{} measured A, {} B", a.program, b.program));
     }
     for (name, saved) in [("A", a), ("B", b)] {
+        for doubt in &saved.doubts {
+            notes.doubt(format!("{name}: {doubt}"));
+        }
         if saved.doubt_count > 0 {
-            notes
-                .doubt(format!("{name} has {} doubts of its own: see the file", saved.doubt_count));
+            notes.doubt(format!(
+                "{name} has doubts of its own ({}): see the file",
+                saved.doubt_count
+            ));
         }
     }
 }
@@ -620,6 +639,8 @@ mod tests {
             machine: vec![fact("kernel", "6.12.1")],
             series,
             doubt_count: 0,
+            run_count: RUN_COUNT_MIN,
+            doubts: Vec::new(),
         }
     }
 
@@ -774,7 +795,7 @@ mod tests {
             doubts,
             [
                 "A and B differ in kernel: 6.12.1; 6.1.0",
-                "B has 2 doubts of its own: see the file",
+                "B has doubts of its own (2): see the file",
                 "only A has wake latency of SMT sibling, HALT",
                 "only B has wake latency of another core, MWAIT",
             ]
@@ -783,6 +804,50 @@ mod tests {
         let alone = Comparison::new(&a, &saved("ipi", vec![published()[0].clone()])).unwrap();
         let doubts: Vec<&str> = alone.notes().doubts().map(|(doubt, _)| doubt).collect();
         assert_eq!(doubts, ["only A has wake latency of SMT sibling, HALT"]);
+    }
+
+    /// Runs of one setting, whose values all differ from run to run: 1000 to 1009, 1010 to 1019, ...
+    fn run(nth: u64) -> Saved {
+        let times: Vec<u64> = (0..1_000).map(|i| 1_000 + 10 * nth + i % 10).collect();
+        let series = SavedSeries::times("wake latency", "CPU 1", "C1", Block::divided(&times));
+        Saved { run_count: 1, ..saved("ipi", vec![series]) }
+    }
+
+    /// Two runs of the same setting differ, and the blocks of one know nothing of that.
+    #[test]
+    fn only_several_runs_show_how_runs_differ() {
+        let alone = Comparison::new(&run(3), &run(7)).unwrap();
+        let median = |comparison: &Comparison| {
+            let lines = &comparison.pairs[0].lines;
+            lines.iter().find(|line| line.rank == Rank::Hundredths(MEDIAN)).unwrap().clone()
+        };
+        let [low, high] = median(&alone).interval.unwrap();
+        assert!(low < 0.0 && high < 0.0, "decided within these two runs: {low} {high}");
+        let (doubt, _) = alone.notes().doubts().next().unwrap();
+        assert!(doubt.contains("within one run of A and one run of B"), "{doubt}");
+
+        // Two sets of ten runs, dealt out in turns.
+        let set = |first: u64| {
+            let more: Vec<Saved> = (1..10).map(|nth| run(2 * nth + first)).collect();
+            run(first).joined(&more).unwrap()
+        };
+        let several = Comparison::new(&set(0), &set(1)).unwrap();
+        assert_eq!(several.pairs[0].amounts, [(10_000, 10); 2], "a block for each run");
+        let [low, high] = median(&several).interval.unwrap();
+        assert!(low < 0.0 && high > 0.0, "undecided: {low} {high}");
+        assert_eq!(several.notes().doubts().count(), 0);
+
+        let few = run(0).joined(&[run(1)]).unwrap();
+        assert_eq!(few.series[0].blocks.len(), 100, "all blocks of both");
+        let mut other = run(1);
+        other.machine = vec![fact("kernel", "6.1.0")];
+        assert_eq!(
+            run(0).joined(&[other.clone()]).unwrap().doubts,
+            ["its runs differ in kernel: 6.12.1; 6.1.0"]
+        );
+        other.measurement = "timer".to_owned();
+        let error = run(0).joined(&[other]).unwrap_err();
+        assert_eq!(error, "run 1 is a measurement of ipi, run 2 one of timer");
     }
 
     /// Files may be damaged or made up.

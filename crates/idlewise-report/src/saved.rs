@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::park::{MachineFact, ParkFigures, ParkResult};
+use crate::statistics::RUN_COUNT_MIN;
 
 /// Into how many blocks a long series is divided.
 const BLOCK_COUNT: usize = 50;
@@ -32,7 +33,7 @@ impl Block {
         times_ns.sort_unstable();
         let mut block = Block::default();
         for &ns in times_ns.iter() {
-            block.push(four_digits(ns) as f64);
+            block.push(four_digits(ns) as f64, 1);
         }
         block
     }
@@ -49,11 +50,22 @@ impl Block {
     }
 
     /// Adds a value that is not less than the last.
-    fn push(&mut self, value: f64) {
+    fn push(&mut self, value: f64, count: u64) {
         match self.0.last_mut() {
-            Some((last, count)) if *last == value => *count += 1,
-            _ => self.0.push((value, 1)),
+            Some((last, sum)) if *last == value => *sum += count,
+            _ => self.0.push((value, count)),
         }
+    }
+
+    /// Makes one block of several.
+    fn merged(blocks: &[Block]) -> Self {
+        let mut values: Vec<Counted> = blocks.iter().flat_map(|block| &block.0).copied().collect();
+        values.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut merged = Block::default();
+        for (value, count) in values {
+            merged.push(value, count);
+        }
+        merged
     }
 
     fn to_line(&self) -> String {
@@ -228,6 +240,10 @@ pub struct Saved {
     pub series: Vec<SavedSeries>,
     /// How many doubts it had.
     pub doubt_count: usize,
+    /// How many runs it consists of. If they are enough for an interval, each is a block.
+    pub run_count: usize,
+    /// What is wrong with the runs as a whole.
+    pub doubts: Vec<String>,
 }
 
 impl Saved {
@@ -264,7 +280,64 @@ impl Saved {
             machine,
             series: series.collect::<Result<_, String>>()?,
             doubt_count: document.get("doubts").and_then(Value::as_array).map_or(0, Vec::len),
+            run_count: 1,
+            doubts: Vec::new(),
         })
+    }
+
+    /// Joins this run and others of the same measurement. Runs differ by more than the blocks of one
+    /// do, so with enough runs each becomes a block; with fewer, the blocks of all are kept.
+    ///
+    /// # Errors
+    /// Returns a sentence that says which of the others is of another kind.
+    pub fn joined(mut self, others: &[Saved]) -> Result<Self, String> {
+        for (index, other) in others.iter().enumerate() {
+            if other.measurement != self.measurement {
+                return Err(format!(
+                    "run 1 is a measurement of {}, run {} one of {}",
+                    self.measurement,
+                    index + 2,
+                    other.measurement
+                ));
+            }
+            for fact in &self.machine {
+                let is_other =
+                    |one: &&MachineFact| one.fact == fact.fact && one.value != fact.value;
+                if let Some(differing) = other.machine.iter().find(is_other) {
+                    let [one, other] = [fact, differing]
+                        .map(|fact| fact.value.as_deref().unwrap_or("not shown").to_owned());
+                    let doubt = format!("its runs differ in {}: {one}; {other}", fact.fact);
+                    if !self.doubts.contains(&doubt) {
+                        self.doubts.push(doubt);
+                    }
+                }
+            }
+            self.doubt_count += other.doubt_count;
+        }
+        self.run_count += others.iter().map(|other| other.run_count).sum::<usize>();
+        let is_enough = self.run_count >= RUN_COUNT_MIN;
+        let own = std::mem::take(&mut self.series);
+        for mut series in own {
+            let key = |one: &SavedSeries| {
+                (one.figure.clone(), one.place.clone(), one.setting.clone(), one.unit)
+            };
+            let same = |other: &'_ Saved| -> Option<Vec<Block>> {
+                let found = other.series.iter().find(|one| key(one) == key(&series))?;
+                Some(found.blocks.clone())
+            };
+            let Some(more) = others.iter().map(same).collect::<Option<Vec<_>>>() else {
+                self.doubts
+                    .push(format!("not all runs have {} of {}", series.figure, series.place));
+                continue;
+            };
+            let runs = std::iter::once(std::mem::take(&mut series.blocks)).chain(more);
+            series.blocks = match is_enough && !others.is_empty() {
+                true => runs.map(|blocks| Block::merged(&blocks)).collect(),
+                false => runs.flatten().collect(),
+            };
+            self.series.push(series);
+        }
+        Ok(self)
     }
 
     fn of_park(result: &ParkResult) -> Self {
@@ -310,6 +383,8 @@ impl Saved {
             machine: result.machine.clone(),
             series,
             doubt_count: result.doubts.len(),
+            run_count: result.runs.len(),
+            doubts: Vec::new(),
         }
     }
 }

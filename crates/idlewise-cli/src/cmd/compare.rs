@@ -26,6 +26,9 @@ Examples:
   sudo idlewise measure ipi --json > mwait.json     # after a boot with another idle routine
   idlewise compare halt.json mwait.json
 
+  # Seven runs of each, so that intervals include how runs differ
+  idlewise compare a1.json b1.json --more-a a[2-7].json --more-b b[2-7].json
+
   # Two idle states of one measurement
   sudo idlewise measure timer --state POLL,C0.2 --json > timer.json
   idlewise compare timer.json timer.json --a POLL --b C0.2
@@ -40,7 +43,7 @@ Exit status: 0, whichever is better; 2 if they cannot be compared.";
 /// A and B are what `idlewise measure ... --json` printed, both by the same command. Cases are compared
 /// that both have; if they have none in common, those that leave no choice. The improvement is how many
 /// times better B is, less one. Intervals (95 %) come from drawing the saved blocks of values again and
-/// again. Differences between the machines are listed.
+/// again, or whole runs where there are enough. Differences between the machines are listed.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Compare {
@@ -51,6 +54,14 @@ pub struct Compare {
     /// The second measurement; may be the same file, with --a and --b
     #[arg(value_name = "B.json")]
     b: PathBuf,
+
+    /// More runs of A; with seven or more of each, intervals come from drawing whole runs
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    more_a: Vec<PathBuf>,
+
+    /// More runs of B
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    more_b: Vec<PathBuf>,
 
     /// Take only this idle state, or way to wait, of A
     #[arg(long = "a", value_name = "NAME")]
@@ -76,8 +87,8 @@ pub struct Compare {
 impl Compare {
     /// Compares and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let a = read(&self.a, self.a_setting.as_deref())?;
-        let b = read(&self.b, self.b_setting.as_deref())?;
+        let a = read_all(&self.a, &self.more_a, self.a_setting.as_deref())?;
+        let b = read_all(&self.b, &self.more_b, self.b_setting.as_deref())?;
         let comparison = Comparison::new(&a, &b).map_err(|error| {
             let [a, b] = [&self.a, &self.b].map(|path| screen::name(path));
             Failure::new(format_args!("{a} (A) and {b} (B): {error}"))
@@ -88,6 +99,7 @@ impl Compare {
                     "file": path.to_string_lossy(),
                     "program": saved.program,
                     "date": saved.date,
+                    "run_count": saved.run_count,
                 })
             };
             let document = json!({
@@ -108,6 +120,15 @@ impl Compare {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Reads all runs of a measurement.
+fn read_all(first: &Path, more: &[PathBuf], setting: Option<&str>) -> Result<Saved, Failure> {
+    let others: Vec<Saved> =
+        more.iter().map(|path| read(path, setting)).collect::<Result<_, Failure>>()?;
+    read(first, setting)?
+        .joined(&others)
+        .map_err(|error| Failure::new(format_args!("{} and more: {error}", screen::name(first))))
 }
 
 /// Reads a measurement, or the part of it that is of one setting.

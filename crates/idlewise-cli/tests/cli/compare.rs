@@ -52,6 +52,21 @@ fn a_file_compared_with_itself_shows_no_difference() {
 }
 
 #[test]
+fn several_runs_are_joined() {
+    let more = ["--more-a", HALT, HALT, HALT, HALT, HALT, HALT];
+    let more = [&["compare", HALT, MWAIT, "--json"], &more[..]].concat();
+    let document = json(&[&more[..], &["--more-b", MWAIT]].concat());
+    assert_eq!((&document["a"]["run_count"], &document["b"]["run_count"]), (&7.into(), &2.into()));
+    let doubts = document["doubts"].to_string();
+    assert!(doubts.contains("within 7 runs of A and 2 runs of B"), "{doubts}");
+    let wrong = ["compare", HALT, MWAIT, "--more-b", "docs/park/measured.json"];
+    assert_refused(
+        &wrong,
+        &["mwait.json and more: run 1 is a measurement of ipi, run 2 one of park"],
+    );
+}
+
+#[test]
 fn two_settings_of_one_file_can_be_compared() {
     let text = std::fs::read_to_string(root().join(HALT)).unwrap();
     let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -495,6 +495,8 @@ impl Counters {
             machine: facts(root),
             series: lines[index].iter().map(|line| line.series(setting(index))).collect(),
             doubt_count: 0,
+            run_count: 1,
+            doubts: Vec::new(),
         };
         let comparison = Comparison::in_turns(&of(0), &of(1)).map_err(Failure::new)?;
         let mut notes = notes.clone();
