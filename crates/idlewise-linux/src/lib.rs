@@ -48,7 +48,7 @@ use idlewise_core::{Context, Decision, Device, Governor, GovernorVisitor, Outcom
 
 pub use haltpoll::{Haltpoll, HaltpollRelease};
 pub use ladder::Ladder;
-pub use menu::{Menu, MenuRelease, StoppedTickRule};
+pub use menu::{Menu, MenuRelease};
 pub use teo::{Teo, TeoRelease};
 
 /// One entry of [`GOVERNORS`].
@@ -169,9 +169,9 @@ governors! {
         "7.2", |tick| Menu::new(MenuRelease::V7_2, tick),
             "as 6.12 with +safe-range; also ignores unusually short stays when it looks for the \
              typical length";
-        "6.12" + "min", |tick| Menu::new(MenuRelease::V6_12_MIN, tick),
+        "6.12" + "min", |tick| Menu::new(MenuRelease::V6_12Min, tick),
             "menu, but believes a short prediction even while the tick is stopped";
-        "6.12" + "safe-range", |tick| Menu::new(MenuRelease::V6_12_SAFE_RANGE, tick),
+        "6.12" + "safe-range", |tick| Menu::new(MenuRelease::V6_12SafeRange, tick),
             "menu, but while the tick is stopped believes a short prediction unless the next timer is \
              more than two ticks away";
     }

@@ -40,7 +40,7 @@
 //! reading them costs more than a wrong state would. It dropped what 6.1 does for tasks that wait for I/O:
 //! factors of their own, and a latency limit of forecast / (1 + 10 · tasks). When 7.2 looks for a typical
 //! interval, it also drops short stays as exceptions. With the tick stopped, it distrusts a short forecast
-//! only if the timer is more than two ticks away. Each difference is a field of [`MenuRelease`]. All are in
+//! only if the timer is more than two ticks away. Each difference is a field of `Rules`. All are in
 //! `menu_select` and what it calls, in `drivers/cpuidle/governors/menu.c` of 6.1.192, 6.12.117 and 7.2.13.
 //!
 //! Variants
@@ -91,7 +91,7 @@ pub(crate) const SHORT_STAY_NS: i64 = 15_000;
 
 /// What to do with a forecast below one tick while the tick is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoppedTickRule {
+enum StoppedTickRule {
     /// Use the time to the next timer instead, as 6.1 and 6.12 do.
     NextTimer,
     /// Use the shorter of the two.
@@ -100,9 +100,24 @@ pub enum StoppedTickRule {
     NextTimerBeyondTwoTicks,
 }
 
-/// A release of menu, described by its differences.
+/// A release of menu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MenuRelease {
+#[non_exhaustive]
+pub enum MenuRelease {
+    /// Debian's 6.1.192-2.
+    V6_1,
+    /// Debian's 6.12.117-1.
+    V6_12,
+    /// 6.12.117-1 with the proposed `min()`.
+    V6_12Min,
+    /// 6.12.117-1 with a bound on how long a wrong forecast can last.
+    V6_12SafeRange,
+    /// Debian's 7.2.13-1.
+    V7_2,
+}
+
+/// A release, described by its differences.
+struct Rules {
     /// 6.12: uses a short typical interval without reading the timers.
     skips_timers: bool,
     /// 6.12: replaces polling only by a state that is about as cheap.
@@ -117,9 +132,19 @@ pub struct MenuRelease {
     stopped_tick_rule: StoppedTickRule,
 }
 
-impl MenuRelease {
-    /// Debian's 6.1.192-2.
-    pub const V6_1: MenuRelease = MenuRelease {
+/// A release whose rules are known when the program is compiled: a decision contains only its own code.
+trait Release {
+    const RULES: Rules;
+}
+
+struct V6_1;
+struct V6_12;
+struct V6_12Min;
+struct V6_12SafeRange;
+struct V7_2;
+
+impl Release for V6_1 {
+    const RULES: Rules = Rules {
         skips_timers: false,
         replaces_polling_rarely: false,
         checks_latency_first: false,
@@ -128,8 +153,10 @@ impl MenuRelease {
         knows_only_state: true,
         stopped_tick_rule: StoppedTickRule::NextTimer,
     };
-    /// Debian's 6.12.117-1.
-    pub const V6_12: MenuRelease = MenuRelease {
+}
+
+impl Release for V6_12 {
+    const RULES: Rules = Rules {
         skips_timers: true,
         replaces_polling_rarely: true,
         checks_latency_first: true,
@@ -138,17 +165,22 @@ impl MenuRelease {
         knows_only_state: true,
         stopped_tick_rule: StoppedTickRule::NextTimer,
     };
-    /// 6.12.117-1 with the proposed `min()`.
-    pub const V6_12_MIN: MenuRelease =
-        MenuRelease { stopped_tick_rule: StoppedTickRule::Shorter, ..Self::V6_12 };
-    /// 6.12.117-1 with a bound on how long a wrong forecast can last.
-    pub const V6_12_SAFE_RANGE: MenuRelease =
-        MenuRelease { stopped_tick_rule: StoppedTickRule::NextTimerBeyondTwoTicks, ..Self::V6_12 };
-    /// Debian's 7.2.13-1.
-    pub const V7_2: MenuRelease = MenuRelease {
+}
+
+impl Release for V6_12Min {
+    const RULES: Rules = Rules { stopped_tick_rule: StoppedTickRule::Shorter, ..V6_12::RULES };
+}
+
+impl Release for V6_12SafeRange {
+    const RULES: Rules =
+        Rules { stopped_tick_rule: StoppedTickRule::NextTimerBeyondTwoTicks, ..V6_12::RULES };
+}
+
+impl Release for V7_2 {
+    const RULES: Rules = Rules {
         typical_rule: TypicalRule::FarthestDropped,
         knows_only_state: false,
-        ..Self::V6_12_SAFE_RANGE
+        ..V6_12SafeRange::RULES
     };
 }
 
@@ -215,6 +247,20 @@ impl Menu {
         }
     }
 
+    #[inline]
+    fn decide<R: Release>(&mut self, context: &Context<'_>, device: &Device) -> Decision {
+        let states = States::of(context);
+        self.learn(states, device);
+        let timers = self.watch_timers::<R>(context);
+        if self.is_shallowest_forced::<R>(states, context) {
+            Decision { state: 0, stop_tick: !states.is_polling(0) }
+        } else {
+            let forecast = self.forecast::<R>(context, timers);
+            let choice = self.choose::<R>(states, context, forecast);
+            self.settle_tick(choice, states, context, timers.next_event_ns)
+        }
+    }
+
     /// Learns from the last stay, or notes that there was none.
     #[inline]
     fn learn(&mut self, states: States<'_>, device: &Device) {
@@ -263,17 +309,17 @@ impl Menu {
     }
 
     #[inline]
-    fn typical_ns(&self) -> Option<u64> {
-        let typical_us = self.intervals.typical_us(self.release.typical_rule);
+    fn typical_ns<R: Release>(&self) -> Option<u64> {
+        let typical_us = self.intervals.typical_us(R::RULES.typical_rule);
         typical_us.map(|us| u64::from(us) * NS_PER_US)
     }
 
     /// Reads the timers, unless a short typical interval makes that unnecessary. Then it assumes no timer,
     /// and a tick half a period away.
     #[inline]
-    fn watch_timers(&mut self, context: &Context<'_>) -> Timers {
-        let (were_read, habit) = if self.release.skips_timers && !context.tick_stopped {
-            let typical_ns = self.typical_ns();
+    fn watch_timers<R: Release>(&mut self, context: &Context<'_>) -> Timers {
+        let (were_read, habit) = if R::RULES.skips_timers && !context.tick_stopped {
+            let typical_ns = self.typical_ns::<R>();
             let is_short = typical_ns.is_some_and(|ns| ns <= SHORT_STAY_NS as u64);
             (!is_short, Habit::Sought { typical_ns })
         } else {
@@ -284,7 +330,7 @@ impl Menu {
         let is_overdue = timers.sleep_length_ns < 0;
         self.next_timer_ns = if is_overdue { 0 } else { timers.sleep_length_ns as u64 };
         let decade = DECADE_START_NS.iter().filter(|&&ns| self.next_timer_ns >= ns).count();
-        let has_iowait = self.release.weighs_iowait && context.iowait_count > 0;
+        let has_iowait = R::RULES.weighs_iowait && context.iowait_count > 0;
         self.factor_index = decade + if has_iowait { DECADE_COUNT } else { 0 };
         let next_event_ns = if is_overdue { 0 } else { timers.next_event_ns };
         Timers { were_read, next_event_ns, habit }
@@ -298,32 +344,32 @@ impl Menu {
     /// Whether state 0 must be selected without a forecast: if no latency is allowed, or there is no other
     /// state. This holds even if state 0 is disabled.
     #[inline]
-    fn is_shallowest_forced(&self, states: States<'_>, context: &Context<'_>) -> bool {
+    fn is_shallowest_forced<R: Release>(&self, states: States<'_>, context: &Context<'_>) -> bool {
         let limit_ns = context.latency_limit_ns;
         let next_is_excluded = self.next_timer_ns < states.target_residency_ns(1) as u64
             || limit_ns < states.exit_latency_ns(1);
-        let is_only = self.release.knows_only_state && states.len() <= 1;
+        let is_only = R::RULES.knows_only_state && states.len() <= 1;
         is_only || limit_ns == 0 || next_is_excluded && !states.is_disabled(0)
     }
 
     #[inline]
-    fn forecast(&self, context: &Context<'_>, timers: Timers) -> Forecast {
+    fn forecast<R: Release>(&self, context: &Context<'_>, timers: Timers) -> Forecast {
         let timer_ns = if timers.were_read { self.corrected_timer_ns() } else { u64::MAX };
         // The released rule replaces any short forecast by the timer.
         let is_habit_moot = context.tick_stopped
             && timer_ns < self.tick_period_ns
-            && self.release.stopped_tick_rule == StoppedTickRule::NextTimer;
+            && R::RULES.stopped_tick_rule == StoppedTickRule::NextTimer;
         let typical_ns = match timers.habit {
             Habit::Sought { typical_ns } => typical_ns,
             Habit::Unsought if is_habit_moot => None,
-            Habit::Unsought => self.typical_ns(),
+            Habit::Unsought => self.typical_ns::<R>(),
         };
         let mut predicted_ns = timer_ns.min(typical_ns.unwrap_or(u64::MAX));
         if context.tick_stopped && predicted_ns < self.tick_period_ns {
-            predicted_ns = self.instead_of_short(predicted_ns);
+            predicted_ns = self.instead_of_short::<R>(predicted_ns);
         }
         let mut latency_limit_ns = context.latency_limit_ns;
-        if self.release.weighs_iowait && !context.tick_stopped {
+        if R::RULES.weighs_iowait && !context.tick_stopped {
             latency_limit_ns = tightened_limit_ns(context, predicted_ns);
         }
         let next_event_ns = timers.next_event_ns;
@@ -343,8 +389,8 @@ impl Menu {
 
     /// The replacement for a forecast below one tick while the tick is stopped.
     #[inline]
-    fn instead_of_short(&self, predicted_ns: u64) -> u64 {
-        match self.release.stopped_tick_rule {
+    fn instead_of_short<R: Release>(&self, predicted_ns: u64) -> u64 {
+        match R::RULES.stopped_tick_rule {
             StoppedTickRule::NextTimer => self.next_timer_ns,
             StoppedTickRule::Shorter => predicted_ns.min(self.next_timer_ns),
             StoppedTickRule::NextTimerBeyondTwoTicks => {
@@ -356,7 +402,7 @@ impl Menu {
 
     /// The deepest state that fits the forecast, and the forecast after that choice.
     #[inline]
-    fn choose(
+    fn choose<R: Release>(
         &self,
         states: States<'_>,
         context: &Context<'_>,
@@ -372,11 +418,11 @@ impl Menu {
             let current = *chosen.get_or_insert(index);
             let is_too_slow = state.exit_latency_ns as i64 > forecast.latency_limit_ns;
             let pays = state.target_residency_ns <= predicted_ns;
-            if is_too_slow && (pays || self.release.checks_latency_first) {
+            if is_too_slow && (pays || R::RULES.checks_latency_first) {
                 break;
             }
             if !pays {
-                return self.stop_before(index, current, states, context, forecast);
+                return self.stop_before::<R>(index, current, states, context, forecast);
             }
             chosen = Some(index);
         }
@@ -386,7 +432,7 @@ impl Menu {
 
     /// Ends the search at `next`, the first state that doesn't fit the forecast.
     #[inline]
-    fn stop_before(
+    fn stop_before<R: Release>(
         &self,
         next: StateIndex,
         current: StateIndex,
@@ -397,7 +443,7 @@ impl Menu {
         let predicted_ns = forecast.predicted_ns;
         let next_residency_ns = states.target_residency_ns(next);
         let current_residency_ns = states.target_residency_ns(current);
-        if states.is_polling(current) && self.replaces_polling(next, states, forecast) {
+        if states.is_polling(current) && self.replaces_polling::<R>(next, states, forecast) {
             (next, next_residency_ns as u64)
         } else if predicted_ns < self.tick_period_ns {
             (current, predicted_ns)
@@ -414,10 +460,15 @@ impl Menu {
 
     /// Whether `next` should be used just to avoid polling.
     #[inline]
-    fn replaces_polling(&self, next: StateIndex, states: States<'_>, forecast: Forecast) -> bool {
+    fn replaces_polling<R: Release>(
+        &self,
+        next: StateIndex,
+        states: States<'_>,
+        forecast: Forecast,
+    ) -> bool {
         let residency_ns = states.target_residency_ns(next);
         let latency_ns = states.exit_latency_ns(next);
-        let is_cheap = !self.release.replaces_polling_rarely
+        let is_cheap = !R::RULES.replaces_polling_rarely
             || residency_ns < SHORT_STAY_NS && latency_ns as u64 <= forecast.predicted_ns;
         is_cheap
             && latency_ns <= forecast.latency_limit_ns
@@ -457,15 +508,12 @@ fn tightened_limit_ns(context: &Context<'_>, predicted_ns: u64) -> i64 {
 impl Governor for Menu {
     #[inline]
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
-        let states = States::of(context);
-        self.learn(states, device);
-        let timers = self.watch_timers(context);
-        if self.is_shallowest_forced(states, context) {
-            Decision { state: 0, stop_tick: !states.is_polling(0) }
-        } else {
-            let forecast = self.forecast(context, timers);
-            let choice = self.choose(states, context, forecast);
-            self.settle_tick(choice, states, context, timers.next_event_ns)
+        match self.release {
+            MenuRelease::V6_1 => self.decide::<V6_1>(context, device),
+            MenuRelease::V6_12 => self.decide::<V6_12>(context, device),
+            MenuRelease::V6_12Min => self.decide::<V6_12Min>(context, device),
+            MenuRelease::V6_12SafeRange => self.decide::<V6_12SafeRange>(context, device),
+            MenuRelease::V7_2 => self.decide::<V7_2>(context, device),
         }
     }
 

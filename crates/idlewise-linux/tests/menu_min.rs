@@ -62,8 +62,8 @@ fn min_avoids_c6_for_interrupts_every_500_us_before_a_timer_in_10_ms() {
     let stay_ns = 500_000;
     assert!(stay_ns < u64::from(tick_period_ns(250)), "the forecast is below one tick");
     let mut release = Cpu::with_history(MenuRelease::V6_12, 250, timer_ns, stay_ns);
-    let mut min = Cpu::with_history(MenuRelease::V6_12_MIN, 250, timer_ns, stay_ns);
-    let mut safe_range = Cpu::with_history(MenuRelease::V6_12_SAFE_RANGE, 250, timer_ns, stay_ns);
+    let mut min = Cpu::with_history(MenuRelease::V6_12Min, 250, timer_ns, stay_ns);
+    let mut safe_range = Cpu::with_history(MenuRelease::V6_12SafeRange, 250, timer_ns, stay_ns);
 
     assert_eq!(release.select(timer_ns).state, C6);
     assert_eq!(min.select(timer_ns).state, C1E);
@@ -74,7 +74,7 @@ fn min_avoids_c6_for_interrupts_every_500_us_before_a_timer_in_10_ms() {
 #[test]
 fn safe_range_avoids_c6_only_while_the_timer_is_near() {
     let deepest_for = |timer_ns| {
-        let mut cpu = Cpu::with_history(MenuRelease::V6_12_SAFE_RANGE, 250, timer_ns, 500_000);
+        let mut cpu = Cpu::with_history(MenuRelease::V6_12SafeRange, 250, timer_ns, 500_000);
         cpu.select(timer_ns).state
     };
     assert_eq!(deepest_for(8_000_000), C1E);
@@ -86,7 +86,7 @@ fn min_stays_shallow_until_a_timer_seconds_away() {
     let timer_ns = 5_000_000_000;
     let stay_ns = 50_000;
     let mut release = Cpu::with_history(MenuRelease::V6_12, 250, timer_ns, stay_ns);
-    let mut min = Cpu::with_history(MenuRelease::V6_12_MIN, 250, timer_ns, stay_ns);
+    let mut min = Cpu::with_history(MenuRelease::V6_12Min, 250, timer_ns, stay_ns);
 
     // The interrupts end here. The released rule sleeps deeply; min() waits five seconds in C1E, because a
     // stopped tick can't end the stay and nothing else will.
