@@ -20,7 +20,10 @@ use super::protocol::{self, HEADER_BYTE_COUNT, Kind};
 use crate::confine::kill_group;
 
 /// The CPU time allowed for one gap. A decision takes nanoseconds.
-pub(crate) const CPU_LIMIT: Duration = Duration::from_secs(1);
+const CPU_LIMIT: Duration = Duration::from_secs(1);
+/// The same for loading. The linker takes milliseconds, but more than a second on an emulated CPU whose
+/// host has other work.
+const CPU_LIMIT_OF_LOADING: Duration = Duration::from_secs(5);
 /// The additional time for each decision. A gap of a day may have one per tick, if the governor wants them.
 const CPU_LIMIT_OF_DECISION: Duration = Duration::from_micros(1);
 /// How long a worker may make no progress, in time during which idlewise itself ran.
@@ -214,8 +217,12 @@ impl Worker {
         let used = cpu_time.zip(watch.cpu_time).map(|(now, then)| now.saturating_sub(then));
         let made = decision_count.saturating_sub(watch.first_decision_count);
         let made = u32::try_from(made).unwrap_or(u32::MAX);
-        if used.is_some_and(|used| used > CPU_LIMIT + CPU_LIMIT_OF_DECISION * made) {
-            return Err(FailureCause::Loop);
+        let limit = match self.progress.place() {
+            Place::Loading => CPU_LIMIT_OF_LOADING,
+            Place::Gap { .. } | Place::Decision { .. } => CPU_LIMIT,
+        };
+        if used.is_some_and(|used| used > limit + CPU_LIMIT_OF_DECISION * made) {
+            return Err(FailureCause::Loop { limit });
         }
         watch.slice_count += 1;
         watch.still_slice_count += 1;
