@@ -43,7 +43,7 @@ impl Block {
         Block(vec![(six_digits(value), 1)])
     }
 
-    /// Divides times in their order into [`BLOCK_COUNT`] blocks of equal length.
+    /// Divides times in their order into 50 blocks of equal length.
     pub fn divided(times_ns: &[u64]) -> Vec<Self> {
         let length = times_ns.len().div_ceil(BLOCK_COUNT).max(1);
         times_ns.chunks(length).map(|chunk| Block::of_times(&mut chunk.to_vec())).collect()

@@ -98,7 +98,8 @@ fn a_missing_or_renamed_field_of_any_output_is_found() {
         shorten(&mut document);
         let validator = validator(&name);
         assert!(validator.is_valid(&document), "{line}");
-        assert_eq!(document["schema"], 1, "{line}");
+        // Which number it is, the schema says.
+        assert!(document["schema"].is_u64(), "{line}");
         let mut pointers = Vec::new();
         fields(&document, String::new(), &mut pointers);
         assert!(pointers.len() > 3, "{line}: {pointers:?}");
