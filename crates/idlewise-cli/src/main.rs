@@ -12,6 +12,8 @@ mod help;
 mod input;
 mod output;
 mod progress;
+mod promoting;
+mod recorded_course;
 mod replay_arguments;
 mod screen;
 mod signals;

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
 use idlewise_report::Notes;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, TICK_WORK_MAX_NS, Tally};
-use idlewise_sim::{Basis, CostModel, Machine, Price};
+use idlewise_sim::{Arch, Basis, CostModel, Machine, Price};
 
 use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::governors::{self, Choice};
 use crate::input::{self, NamedLog};
+use crate::promoting::Promoting;
 use crate::unpack::Unpacking;
 
 /// The default machines: a server from each x86 vendor.
@@ -46,6 +47,9 @@ pub struct ReplayArguments {
     /// Disable a state, by name or index; may be repeated
     #[arg(long = "disable", value_name = "STATE")]
     pub disabled: Vec<String>,
+
+    #[command(flatten)]
+    pub promoting: Promoting,
 
     /// How long a CPU runs for a tick, in ns, at most a second (assumed)
     #[arg(long, value_name = "NS", default_value_t = DEFAULT_TICK_WORK_NS, value_parser = clap::value_parser!(u64).range(0..=TICK_WORK_MAX_NS))]
@@ -85,18 +89,24 @@ pub struct ReplayTarget {
 }
 
 impl ReplayTarget {
-    pub fn new(machine: Machine, disable: &[String]) -> Result<Self, Failure> {
-        let states = machine.table().map_err(Failure::new)?;
+    pub fn new(
+        machine: Machine,
+        disable: &[String],
+        promoting: &Promoting,
+    ) -> Result<Self, Failure> {
+        machine.table().map_err(Failure::new)?;
         let mut disabled = machine.disabled_by_default();
         for state in disable {
             disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
         }
-        if (0..states.len()).all(|i| disabled.contains(i)) {
+        if (0..machine.states.len()).all(|i| disabled.contains(i)) {
             return Err(Failure::new(format_args!(
                 "{}: every state is disabled; leave at least one on",
                 machine.id
             )));
         }
+        let machine = promoting.on(machine, disabled)?;
+        let states = machine.table().map_err(Failure::new)?;
         let costs = CostModel::of(&machine).map_err(Failure::new)?;
         let state_names = machine.states.iter().map(|state| state.name.clone()).collect();
         Ok(ReplayTarget { machine, states, state_names, disabled, costs })
@@ -119,7 +129,7 @@ impl ReplayArguments {
         };
         let targets: Vec<ReplayTarget> = names
             .into_iter()
-            .map(|name| ReplayTarget::new(bundled::machine(name)?, &self.disabled))
+            .map(|name| ReplayTarget::new(bundled::machine(name)?, &self.disabled, &self.promoting))
             .collect::<Result<_, Failure>>()?;
         for target in &targets {
             for choice in choices {
@@ -166,6 +176,22 @@ impl ReplayArguments {
             for doubt in target.machine.doubts() {
                 notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
             }
+            if self.promoting.is_asked() && target.machine.arch == Arch::Power {
+                notes.doubt(format!(
+                    "{id}: a replay has no SMT siblings, so what they gain when a CPU leaves a lite \
+                     state is in no figure here; `idlewise study promotion` simulates it"
+                ));
+            }
+        }
+        if self.promoting.is_asked() {
+            notes.basis(
+                Basis::Simulated,
+                "time stuck; a fired timer costs the state's exit latency",
+            );
+            notes.doubt(
+                "promotion: what starting, cancelling and handling its timers takes is unknown, so it \
+                 is in no figure here",
+            );
         }
         for named in logs {
             let metadata = &named.log.metadata;

@@ -44,6 +44,26 @@ pub enum MachineError {
         /// The states with that name.
         indices: Vec<StateIndex>,
     },
+    /// A promotion timer cannot take a CPU out of the requested state.
+    #[error("machine {machine} cannot promote {state}: {reason}; {}", promotable(names))]
+    CannotPromote {
+        /// The machine.
+        machine: String,
+        /// The state.
+        state: String,
+        /// Why not.
+        reason: &'static str,
+        /// The states that can be promoted.
+        names: Vec<String>,
+    },
+}
+
+fn promotable(names: &[String]) -> String {
+    match names {
+        [] => "none of its states can be".to_owned(),
+        [name] => format!("only {name} can be"),
+        names => format!("these can be: {}", names.join(", ")),
+    }
 }
 
 fn list(indices: &[StateIndex]) -> String {

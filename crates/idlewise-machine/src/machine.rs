@@ -341,6 +341,64 @@ impl Machine {
         }
     }
 
+    /// Makes a state auto-promoted, like the flag `auto-promote` of a machine file: on entry, a timer starts
+    /// that ends the stay in favour of the next deeper state that is not `disabled`. Returns its index.
+    ///
+    /// # Errors
+    /// As [`Machine::state_index`], and [`MachineError::CannotPromote`] if the timer would never start or
+    /// could do nothing.
+    pub fn auto_promote(
+        &mut self,
+        asked: &str,
+        disabled: DisabledMask,
+    ) -> Result<StateIndex, MachineError> {
+        let index = self.state_index(asked)?;
+        let obstacle = |index: StateIndex| self.promotion_obstacle(index, disabled);
+        if let Some(reason) = obstacle(index) {
+            let possible = (0..self.states.len()).filter(|&index| obstacle(index).is_none());
+            return Err(MachineError::CannotPromote {
+                machine: self.id.clone(),
+                state: self.state_label(index),
+                reason,
+                names: possible.map(|index| self.state_label(index)).collect(),
+            });
+        }
+        let flags = &mut self.states[index].flags;
+        if !flags.contains(&Flag::AutoPromote) {
+            flags.push(Flag::AutoPromote);
+        }
+        Ok(index)
+    }
+
+    /// Makes all states stay until something else ends them.
+    pub fn without_auto_promotion(mut self) -> Self {
+        for state in &mut self.states {
+            state.flags.retain(|flag| *flag != Flag::AutoPromote);
+        }
+        self
+    }
+
+    /// Why a state cannot be promoted, if it cannot.
+    fn promotion_obstacle(
+        &self,
+        index: StateIndex,
+        disabled: DisabledMask,
+    ) -> Option<&'static str> {
+        if disabled.contains(index) {
+            return Some("it is disabled, so no CPU enters it");
+        }
+        if self.states[index].idle().is_polling {
+            return Some(match self.arch {
+                Arch::Power => {
+                    "its polling loop ends by itself (the kernel's snooze timeout), without a timer"
+                }
+                _ => "it polls, and polling has a limit of its own",
+            });
+        }
+        let has_deeper = (index + 1..self.states.len()).any(|deeper| !disabled.contains(deeper));
+        (!has_deeper).then_some("no deeper state is enabled")
+    }
+
     /// Returns the state's name, with its index if another state has the same name.
     ///
     /// # Panics

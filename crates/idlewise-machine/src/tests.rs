@@ -1,3 +1,5 @@
+use idlewise_core::DisabledMask;
+
 use super::*;
 
 /// A machine whose header takes up lines 1 to 4; `rest` begins on line 5.
@@ -232,4 +234,35 @@ fn doubts_use_names() {
     );
     let minor_count = doubts.iter().filter(|doubt| doubt.rank() == Rank::Minor).count();
     assert_eq!(minor_count, 3, "what is odd in the table, and nothing else");
+}
+
+#[test]
+fn promotes_only_states_that_a_timer_can_take_a_cpu_out_of() {
+    let machine = || bundled("power9").unwrap();
+    let withheld = machine().disabled_by_default();
+    let mut promoted = machine();
+    assert_eq!(promoted.auto_promote("stop0_lite", withheld), Ok(1));
+    assert_eq!(promoted.auto_promote("1", withheld), Ok(1));
+    assert!(promoted.table().unwrap().get(1).is_auto_promoted);
+    let lite = &promoted.states[1];
+    assert_eq!(lite.flags, [Flag::StopFast, Flag::AutoPromote], "once, however often it is named");
+    assert_eq!(promoted.without_auto_promotion(), machine());
+    let refused =
+        |state: &str, disabled| machine().auto_promote(state, disabled).unwrap_err().to_string();
+    // Only what is enabled counts: stop8 and stop11 are withheld.
+    let names = "these can be: stop0_lite, stop0, stop1, stop2, stop4";
+    assert_eq!(
+        refused("stop5", withheld),
+        format!("machine power9 cannot promote stop5: no deeper state is enabled; {names}")
+    );
+    assert_eq!(
+        refused("stop8", withheld),
+        format!(
+            "machine power9 cannot promote stop8: it is disabled, so no CPU enters it; {names}"
+        )
+    );
+    assert!(refused("snooze", withheld).contains("snooze timeout"));
+    assert!(refused("stop99", withheld).contains("it has snooze, stop0_lite"));
+    let all_but_one = (1..9).fold(DisabledMask::NONE, |mask, index| mask.with(index));
+    assert!(refused("0", all_but_one).ends_with("none of its states can be"));
 }

@@ -7,8 +7,8 @@ use idlewise_sim::Price;
 use serde_json::json;
 
 use crate::{
-    Value, compare, counters, diff, export, info, ipi, machines, park, proxy, replay, simulate,
-    study, switch, timer, validate,
+    Value, compare, counters, diff, export, info, ipi, machines, park, promotion, proxy, replay,
+    simulate, study, switch, timer, validate,
 };
 
 /// The base unit of a column, in which CSV and JSON print it. Text scales it.
@@ -257,6 +257,11 @@ fn tables() -> Vec<Listed> {
         listed("replay", "", &replay::columns(&Price::STANDARD)),
         listed("replay_at_lambda", "", &replay::columns(&given)),
         listed("", "`idlewise replay` of several logs, log by log", &replay::by_log_columns()),
+        listed(
+            "replay_promotion",
+            "`idlewise replay --promote`, with the timers and without (`promotion` of `--json`)",
+            &promotion::columns(),
+        ),
         listed("simulate_runs", "`idlewise simulate`, runs", &simulate::run_columns()),
         listed("simulate_spans", "`idlewise simulate`, spans", &simulate::span_columns()),
         listed("simulate_states", "`idlewise simulate`, states", &simulate::state_columns()),

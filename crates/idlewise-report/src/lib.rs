@@ -9,6 +9,7 @@
 //! | `boot.rs` | which idle routine a machine gets at boot, branch by branch |
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `machines.rs` | the known machines, and the states of one |
+//! | `promotion.rs` | what auto-promotion changes in a replay |
 //! | `replay.rs` | the results of a replay: columns, tables and sentences |
 //! | `park/` | what `idlewise measure park` measured: tables, goals, page, plots |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
@@ -44,6 +45,7 @@ pub mod machines;
 mod notes;
 pub mod park;
 pub mod proxy;
+pub mod promotion;
 pub mod replay;
 pub mod saved;
 mod scale;

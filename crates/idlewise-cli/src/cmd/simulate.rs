@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_core::{NO_LATENCY_LIMIT_NS, tick_period_ns};
+use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, tick_period_ns};
 use idlewise_report::simulate::{run_table, span_table, state_table};
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::replay::GroupReader;
@@ -24,6 +24,7 @@ use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::{NamedLog, read_text};
 use crate::output;
+use crate::promoting::Promoting;
 use crate::screen::{self, Screen};
 use crate::threads;
 use crate::unpack::Unpacking;
@@ -53,6 +54,9 @@ Examples:
   # A workload of your own, and what it did as an idle log that can be replayed
   idlewise simulate ./machine.toml ./workload.toml --trace run.parquet
   idlewise replay run.parquet --machine ./machine.toml
+
+  # A timer that gets CPUs out of C1, beside the same without it
+  idlewise simulate spr burst-then-idle --promote C1
 
   # The gaps of a recording
   idlewise simulate spr traces/h-pingpong.parquet
@@ -95,6 +99,9 @@ pub struct Simulate {
     #[arg(long = "disable", value_name = "STATE")]
     disabled: Vec<String>,
 
+    #[command(flatten)]
+    promoting: Promoting,
+
     /// Forbid states with a longer exit latency, in us
     #[arg(long, value_name = "T")]
     latency_limit_us: Option<u32>,
@@ -134,6 +141,7 @@ pub struct Simulate {
 /// The validated request.
 struct Request {
     machine: Machine,
+    disabled: DisabledMask,
     hardware: Hardware,
     shape: Shape,
     workload: Workload,
@@ -156,10 +164,19 @@ impl Simulate {
             None => None,
         };
         let mut runs = Vec::new();
+        let unpromoted = self.promoting.is_asked().then(|| {
+            let machine = plan.machine.clone().without_auto_promotion();
+            (machine, " without timers")
+        });
         for choice in &plan.choices {
-            let report = self.simulate(&plan, choice)?;
-            if choice.failure().is_none() {
-                runs.push((choice.name(), report));
+            for (machine, suffix) in [(&plan.machine, "")]
+                .into_iter()
+                .chain(unpromoted.iter().map(|(machine, suffix)| (machine, *suffix)))
+            {
+                let report = self.simulate(&plan, machine, choice)?;
+                if choice.failure().is_none() {
+                    runs.push((format!("{}{suffix}", choice.name()), report));
+                }
             }
         }
         let failed = governors::say_failures(&plan.choices, "its runs are left out");
@@ -213,6 +230,14 @@ impl Simulate {
         let name = self.machine.as_deref().unwrap_or_default();
         let machine = bundled::machine(name)?;
         machine.table().map_err(Failure::new)?;
+        let mut disabled = machine.disabled_by_default();
+        for state in &self.disabled {
+            disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
+        }
+        if (0..machine.states.len()).all(|index| disabled.contains(index)) {
+            return Err(Failure::new("every state is disabled; leave at least one on"));
+        }
+        let machine = self.promoting.on(machine, disabled)?;
         let mut hardware = Hardware::of(&machine);
         let usual: &[&str] = if self.trace.is_some() { &["menu"] } else { &["menu", "teo"] };
         let choices = self.governors.choices_or(usual)?;
@@ -243,7 +268,7 @@ impl Simulate {
             (None, Workload::Recorded(recorded)) => recorded.end_ns() + 1,
             (None, _) => DURATION_DEFAULT_MS * 1_000_000,
         };
-        Ok(Request { machine, hardware, shape, workload, choices, duration_ns })
+        Ok(Request { machine, disabled, hardware, shape, workload, choices, duration_ns })
     }
 
     fn workload(&self, hardware: &mut Hardware) -> Result<Workload, Failure> {
@@ -275,22 +300,19 @@ impl Simulate {
         Ok(Workload::Recorded(recorded))
     }
 
-    fn simulate(&self, plan: &Request, choice: &Choice) -> Result<Report, Failure> {
+    fn simulate(
+        &self,
+        plan: &Request,
+        machine: &Machine,
+        choice: &Choice,
+    ) -> Result<Report, Failure> {
         let period_ns = tick_period_ns(plan.hardware.hz as u32);
-        let (player, states) = (choice.on(&plan.machine)?, plan.machine.table());
+        let (player, states) = (choice.on(machine)?, machine.table());
         let states = states.map_err(Failure::new)?;
         let make = || player.governor(&states, period_ns).expect("the plan has no oracle");
-        let mut setup = Setup::new(&plan.machine, &make);
+        let mut setup = Setup::new(machine, &make);
         setup.hardware = plan.hardware.clone();
-        for state in &self.disabled {
-            let index = plan.machine.state_index(state).map_err(Failure::new)?;
-            setup.disabled = setup.disabled.with(index);
-        }
-        let all_disabled =
-            (0..plan.machine.states.len()).all(|index| setup.disabled.contains(index));
-        if all_disabled {
-            return Err(Failure::new("every state is disabled; leave at least one on"));
-        }
+        setup.disabled = plan.disabled;
         setup.latency_limit_ns =
             self.latency_limit_us.map_or(NO_LATENCY_LIMIT_NS, |us| i64::from(us) * 1_000);
         setup.keeps_gaps = self.trace.is_some();

@@ -31,6 +31,7 @@ mod perfetto;
 #[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
 mod perfetto_writer;
 mod plugins;
+mod promote;
 mod record;
 mod recorded;
 mod replay;

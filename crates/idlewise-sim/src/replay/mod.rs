@@ -42,6 +42,7 @@
 
 mod repeat;
 mod run;
+mod stuck;
 mod tally;
 
 use idlewise_core::{FAR_AWAY_NS, Governor, STATE_COUNT_MAX, StateIndex, Verdict};
@@ -53,6 +54,7 @@ use crate::idle_loop::{IdleLoop, Outlook, Stayed};
 pub use crate::idle_loop::{DEFAULT_TICK_WORK_NS, Setting, StayEnd, TICK_WORK_MAX_NS};
 pub use repeat::Repetition;
 pub use run::{GroupReader, MakeLane, PerCpu, replay_cpus, replay_log};
+pub use stuck::Stuck;
 pub use tally::{Delays, StateTally, Tally};
 
 /// Something that is fed the gaps of one CPU, in order of time.

@@ -20,6 +20,7 @@ use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::{NamedLog, short_name};
 use crate::output;
+use crate::promoting::Promoting;
 use crate::screen::{self, Screen};
 use crate::unpack::Unpacking;
 use crate::replay_arguments::{ReplayTarget, HZ_DEFAULT, MACHINES_DEFAULT};
@@ -34,6 +35,9 @@ Examples:
 
   # For a spreadsheet; docs/columns.md explains the columns
   idlewise export server.parquet --format csv -o server.csv
+
+  # menu's stays with a timer that gets CPUs out of C1
+  idlewise export server.parquet --format perfetto --governor menu --machine spr --promote C1
 
   # For pandas, Polars or DuckDB, with menu's first choice in each gap and whether it fitted
   idlewise export server.parquet --format arrow --governor menu
@@ -77,6 +81,9 @@ pub struct Export {
     /// The machine to replay on, an id or a file [default: the recorded one, or spr]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
+
+    #[command(flatten)]
+    promoting: Promoting,
 
     #[command(flatten)]
     unpacking: Unpacking,
@@ -162,7 +169,7 @@ impl Export {
             Some(machine) => machine,
             None => bundled::machine(MACHINES_DEFAULT[0])?,
         };
-        let target = ReplayTarget::new(machine, &[])?;
+        let target = ReplayTarget::new(machine, &[], &self.promoting)?;
         for choice in &choices {
             choice.on(&target.machine)?;
         }
@@ -226,6 +233,7 @@ pub fn write_perfetto(log: &Path, output: OutputFile) -> Result<(), Failure> {
         force: false,
         governors: GovernorArguments::default(),
         machine: None,
+        promoting: Promoting::default(),
         unpacking: Unpacking::default(),
         json: false,
     };

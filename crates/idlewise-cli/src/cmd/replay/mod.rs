@@ -1,11 +1,13 @@
 //! `idlewise replay`: replays recorded gaps under any governor, on any machine's idle states.
 
+mod promotion;
 mod recorded;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use idlewise_report::promotion::{PromotionEffect, promotion_table};
 use idlewise_report::replay::{
     Outcome, Role, by_log_table, findings, oracle_name, replay_table,
 };
@@ -20,7 +22,7 @@ use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::progress::Progress;
-use crate::screen;
+use crate::screen::{self, Screen};
 use crate::threads;
 use crate::replay_arguments::{ALL_LOGS, ReplayTarget, ReplayArguments, title};
 
@@ -40,6 +42,9 @@ Examples:
   # Two governors, one machine file of yours, C6 switched off, at most 50 us of exit latency
   idlewise replay server.parquet --machine ./mine.toml --governor menu --governor teo \\
       --disable C6 --latency-limit-us 50
+
+  # What a timer would do that gets CPUs out of C1 and C1E, and how long they are stuck there without
+  idlewise replay server.parquet --machine spr --promote C1,C1E
 
   # What a patch for menu would do, beside the kernel's menu.c as it is
   idlewise replay server.parquet --kernel-source ~/linux --governor menu.c \\
@@ -101,12 +106,19 @@ impl Replay {
         let logs = self.shared.open_logs()?;
         let prices = self.shared.prices();
         let mut outcomes = self.outcomes(&logs, &targets, &choices, &prices)?;
+        let mut effects = match self.shared.promoting.is_asked() {
+            true => promotion::effects(&self.shared, &logs, &targets, &choices)?,
+            false => Vec::new(),
+        };
         // If a governor from a file fails, only its own rows are lost.
-        let failed = |choice: &Choice| choice.failure().is_some();
-        outcomes.retain(|outcome| {
-            !choices.iter().any(|choice| failed(choice) && choice.name() == outcome.governor)
-        });
-        self.print(&logs, &targets, &choices, &prices, &outcomes)?;
+        let failed: Vec<String> = choices
+            .iter()
+            .filter(|choice| choice.failure().is_some())
+            .map(Choice::name)
+            .collect();
+        outcomes.retain(|outcome| !failed.contains(&outcome.governor));
+        effects.retain(|effect| !failed.contains(&effect.governor));
+        self.print(&logs, &targets, &choices, &prices, &outcomes, &effects)?;
         let failed = governors::say_failures(&choices, "its rows are left out");
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -206,6 +218,7 @@ impl Replay {
         choices: &[Choice],
         prices: &[Price],
         outcomes: &[Outcome<'_>],
+        effects: &[PromotionEffect<'_>],
     ) -> Result<(), Failure> {
         let mut out = screen::stdout();
         let pooled = pool(outcomes, targets);
@@ -216,7 +229,7 @@ impl Replay {
             return Ok(());
         }
         if self.shared.json {
-            let document = json!({
+            let mut document = json!({
                 "rows": replay_table("", outcomes, prices, &[]),
                 "failures": choices.iter().filter_map(|choice| {
                     Some(json!({"governor": choice.name(), "message": choice.failure()?}))
@@ -229,17 +242,22 @@ impl Replay {
                     "log": named.name, "metadata": named.log.metadata,
                 })).collect::<Vec<_>>(),
             });
+            if self.shared.promoting.is_asked() {
+                document["promotion"] = json!(promotion_table("", effects, &[]));
+            }
             out.json(SCHEMA, &document)?;
             return Ok(());
         }
         let style = TextStyle::for_stdout();
-        let shown = if self.shared.by_log || logs.len() == 1 { outcomes } else { &pooled };
+        let is_by_log = self.shared.by_log || logs.len() == 1;
+        let shown = if is_by_log { outcomes } else { &pooled };
         for group in shown.chunk_by(|a, b| a.log == b.log && a.machine == b.machine) {
             let Outcome { log, machine, tally, .. } = &group[0];
             let title = title(log, machine, targets, logs.len(), tally);
             let table = replay_table(&title, group, prices, &SAID_IN_TITLE);
             writeln!(out, "{}", table.to_text(&style))?;
         }
+        self.print_promotion(&mut out, &style, targets, is_by_log, effects)?;
         if logs.len() > 1 && !self.shared.by_log {
             let table = by_log_table("Log by log, at the middle λ:", outcomes, prices);
             if table.row_count() > 0 {
@@ -251,6 +269,41 @@ impl Replay {
         }
         writeln!(out)?;
         out.write_all(notes.to_text(style.width).as_bytes())?;
+        Ok(())
+    }
+
+    /// Prints a table for each machine: what the timers change.
+    fn print_promotion(
+        &self,
+        out: &mut Screen,
+        style: &TextStyle,
+        targets: &[ReplayTarget],
+        is_by_log: bool,
+        effects: &[PromotionEffect<'_>],
+    ) -> Result<(), Failure> {
+        let pooled = promotion::pool(effects);
+        let shown = if is_by_log { effects } else { &pooled };
+        for group in shown.chunk_by(|a, b| a.log == b.log && a.machine == b.machine) {
+            let PromotionEffect { log, machine, .. } = &group[0];
+            let Some(target) = targets.iter().find(|target| target.machine.id == *machine) else {
+                continue;
+            };
+            let log = if log == ALL_LOGS { "all logs" } else { log };
+            let promoted = target.machine.states.iter().filter(|state| state.idle().is_auto_promoted);
+            let promoted: Vec<&str> = promoted.map(|state| state.name.as_str()).collect();
+            let promoted = promoted.join(", ");
+            let group: Vec<_> =
+                group.iter().filter(|effect| effect.armed_count() > 0).cloned().collect();
+            if group.is_empty() {
+                let line = format!("{machine}: no governor enters {promoted} in {log}.");
+                writeln!(out, "{}\n", wrap(&line, style.width, 0))?;
+                continue;
+            }
+            let title =
+                format!("{machine}: {log}, time stuck in {promoted}, promoted and not (simulated)");
+            let table = promotion_table(&title, &group, &["log", "machine"]);
+            writeln!(out, "{}", table.to_text(style))?;
+        }
         Ok(())
     }
 }

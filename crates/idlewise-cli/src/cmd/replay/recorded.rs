@@ -6,12 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_core::{STATE_COUNT_MAX, tick_period_ns};
+use idlewise_core::tick_period_ns;
 use idlewise_report::wrap;
 use idlewise_sim::Price;
 use idlewise_sim::replay::{
     Feedback, GapCourse, GroupReader, Observer, Repetition, ReplayedStay,
-    StayEnd,
 };
 use idlewise_trace::log::{LogMetadata, LogWriter, LogSource};
 use idlewise_trace::{Driver, GapSink, IdleGap};
@@ -23,6 +22,7 @@ use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::NamedLog;
 use crate::output;
+use crate::recorded_course::RecordedCourse;
 use crate::screen;
 use crate::replay_arguments::{ReplayTarget, HZ_DEFAULT};
 
@@ -48,10 +48,7 @@ enum Course {
 #[derive(Default)]
 struct Comparison {
     course: Course,
-    /// The most recent exit time of each state; at first the machine's table. A log has the sum of
-    /// a gap's stays. If there is a single stay, the sum shows the exit time. With the tick's work
-    /// in between it does not.
-    exits_ns: [u64; STATE_COUNT_MAX],
+    recorded: RecordedCourse,
     compared_count: u64,
     agreed_count: u64,
     /// The first difference: start of the gap, recorded state, replayed state.
@@ -70,11 +67,8 @@ impl Observer for &mut Comparison {
     fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
 
     fn stay(&mut self, gap: &IdleGap, stay: ReplayedStay) {
-        let is_single = stay.at_ns == 0 && stay.end == StayEnd::Event;
-        // If it is less than the gap, the recorded CPU was woken within the gap.
-        let is_whole = gap.recorded_idle_ns.is_some_and(|idle_ns| idle_ns >= gap.gap_ns);
-        if self.course == Course::Recorded && is_single && is_whole {
-            self.exits_ns[stay.state] = stay.exit_latency_ns;
+        if self.course == Course::Recorded {
+            self.recorded.stay(gap, stay);
         }
     }
 
@@ -91,13 +85,7 @@ impl Observer for &mut Comparison {
     }
 
     fn feedback(&mut self, gap: &IdleGap) -> Option<Feedback> {
-        let state = gap.recorded_state.filter(|_| self.course == Course::Recorded)?;
-        Some(Feedback {
-            tick_stopped: gap.tick_stopped,
-            state: usize::from(state),
-            idle_ns: gap.recorded_idle_ns.unwrap_or(gap.gap_ns),
-            exits_ns: self.exits_ns,
-        })
+        if self.course == Course::Recorded { self.recorded.feedback(gap) } else { None }
     }
 }
 
@@ -227,7 +215,8 @@ fn recorded_governor(
     }
     match (governor, machine) {
         (Some(governor), Some(machine)) => {
-            Ok(Ok((ReplayTarget::new(machine, &options.shared.disabled)?, governor)))
+            let (disabled, promoting) = (&options.shared.disabled, &options.shared.promoting);
+            Ok(Ok((ReplayTarget::new(machine, disabled, promoting)?, governor)))
         }
         (governor, machine) if governor.is_none() && machine.is_none() && is_driverless(named)? => {
             Ok(Err(
@@ -269,10 +258,8 @@ fn compare(
     choice: &Choice,
     courses: &[Course],
 ) -> Result<Vec<Comparison>, Failure> {
-    let exits_ns = std::array::from_fn(|index| {
-        target.states.as_slice().get(index).map_or(0, |state| state.exit_latency_ns)
-    });
-    let new = |&course| Comparison { course, exits_ns, ..Comparison::default() };
+    let recorded = RecordedCourse::new(&target.states);
+    let new = |&course| Comparison { course, recorded, ..Comparison::default() };
     let mut comparisons: Vec<_> = courses.iter().map(new).collect();
     let player = choice.on(&target.machine)?;
     each_cpu(named, |cpu_gaps| {

@@ -1,0 +1,34 @@
+//! `--promote`: the option of every command that replays or simulates on a machine.
+
+use idlewise_core::DisabledMask;
+use idlewise_sim::Machine;
+
+use crate::error::Failure;
+
+#[derive(clap::Args, Clone, Default)]
+pub struct Promoting {
+    /// Promote these states: a timer, started on entry, ends the stay in favour of a deeper state
+    ///
+    /// The timer takes the next enabled state's target residency plus twice its exit latency, as in
+    /// the auto-promotion patch of 2019 and in the module's promote=. States are names or indices;
+    /// a machine file can do the same with the flag auto-promote.
+    #[arg(long = "promote", value_name = "STATE[,STATE]", value_delimiter = ',')]
+    states: Vec<String>,
+}
+
+impl Promoting {
+    /// Returns whether any state was named.
+    pub fn is_asked(&self) -> bool {
+        !self.states.is_empty()
+    }
+
+    /// Returns the machine with the named states promoted.
+    pub fn on(&self, mut machine: Machine, disabled: DisabledMask) -> Result<Machine, Failure> {
+        for state in &self.states {
+            machine.auto_promote(state, disabled).map_err(|error| {
+                Failure::new(format_args!("--promote {}: {error}", state.escape_debug()))
+            })?;
+        }
+        Ok(machine)
+    }
+}
