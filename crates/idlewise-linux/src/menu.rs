@@ -58,6 +58,7 @@
 //! corrected sleep length wraps twice, once in 64 and once in 32 bits. This is kept, bit for bit.
 
 use core::hint::select_unpredictable;
+use core::marker::PhantomData;
 
 use idlewise_core::{
     Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, SleepLength, StateIndex,
@@ -181,6 +182,41 @@ impl Release for V7_2 {
         typical_rule: TypicalRule::FarthestDropped,
         knows_only_state: false,
         ..V6_12SafeRange::RULES
+    };
+}
+
+/// A release with the proposed `min()`, whatever else it has.
+struct WithMin<R>(PhantomData<R>);
+
+impl<R: Release> Release for WithMin<R> {
+    const RULES: Rules = Rules { stopped_tick_rule: StoppedTickRule::Shorter, ..R::RULES };
+}
+
+/// Evaluates an expression in which a type stands for the release's rules.
+macro_rules! for_release {
+    ($release:expr, $Rules:ident => $value:expr) => {
+        match $release {
+            MenuRelease::V6_1 => {
+                type $Rules = V6_1;
+                $value
+            }
+            MenuRelease::V6_12 => {
+                type $Rules = V6_12;
+                $value
+            }
+            MenuRelease::V6_12Min => {
+                type $Rules = V6_12Min;
+                $value
+            }
+            MenuRelease::V6_12SafeRange => {
+                type $Rules = V6_12SafeRange;
+                $value
+            }
+            MenuRelease::V7_2 => {
+                type $Rules = V7_2;
+                $value
+            }
+        }
     };
 }
 
@@ -376,6 +412,33 @@ impl Menu {
         Forecast { predicted_ns, next_event_ns, latency_limit_ns }
     }
 
+    /// What menu would predict now, before a stopped tick makes it doubt a short prediction. `None` where it
+    /// selects state 0 without predicting.
+    pub fn prediction_ns(&self, context: &Context<'_>, device: &Device) -> Option<u64> {
+        for_release!(self.release, R => self.clone().predict::<R>(context, device))
+    }
+
+    fn predict<R: Release>(mut self, context: &Context<'_>, device: &Device) -> Option<u64> {
+        let states = States::of(context);
+        self.learn(states, device);
+        let timers = self.watch_timers::<R>(context);
+        if self.is_shallowest_forced::<R>(states, context) {
+            return None;
+        }
+        let timer_ns = if timers.were_read { self.corrected_timer_ns() } else { u64::MAX };
+        let typical_ns = match timers.habit {
+            Habit::Sought { typical_ns } => typical_ns,
+            Habit::Unsought => self.typical_ns::<R>(),
+        };
+        Some(timer_ns.min(typical_ns.unwrap_or(u64::MAX)))
+    }
+
+    /// The decision that this release would take now if it had the proposed `min()`.
+    pub fn decision_with_min(&self, context: &Context<'_>, device: &Device) -> Decision {
+        let device = &mut device.clone();
+        for_release!(self.release, R => self.clone().decide::<WithMin<R>>(context, device))
+    }
+
     /// The time to the timer times its factor, in whole microseconds, rounded half up.
     #[inline]
     fn corrected_timer_ns(&self) -> u64 {
@@ -508,13 +571,7 @@ fn tightened_limit_ns(context: &Context<'_>, predicted_ns: u64) -> i64 {
 impl Governor for Menu {
     #[inline]
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
-        match self.release {
-            MenuRelease::V6_1 => self.decide::<V6_1>(context, device),
-            MenuRelease::V6_12 => self.decide::<V6_12>(context, device),
-            MenuRelease::V6_12Min => self.decide::<V6_12Min>(context, device),
-            MenuRelease::V6_12SafeRange => self.decide::<V6_12SafeRange>(context, device),
-            MenuRelease::V7_2 => self.decide::<V7_2>(context, device),
-        }
+        for_release!(self.release, R => self.decide::<R>(context, device))
     }
 
     #[inline]

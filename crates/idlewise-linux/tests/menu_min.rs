@@ -97,3 +97,31 @@ fn min_stays_shallow_until_a_timer_seconds_away() {
     min.woken_after(C1E, timer_ns as u64);
     assert_eq!(min.select(timer_ns).state, C1E);
 }
+
+/// The line that min() changes is reached where the prediction is below one tick, and only there can the
+/// decision differ. Asking beforehand changes no decision.
+#[test]
+fn tells_beforehand_what_min_would_change() {
+    let tick_ns = u64::from(tick_period_ns(250));
+    let mut differing_count = 0;
+    for stay_us in [3, 40, 500, 3_000, 9_000] {
+        for timer_ns in [20_000, 600_000, 5_000_000, 10_000_000, 5_000_000_000] {
+            let with = |release| Cpu::with_history(release, 250, timer_ns, stay_us * 1_000);
+            let mut asked = with(MenuRelease::V6_12);
+            let timers = SleepLength { sleep_length_ns: timer_ns, next_event_ns: timer_ns };
+            let states = asked.states;
+            let mut context = Context::new(&states, timers);
+            context.tick_stopped = true;
+            let predicted_ns = asked.governor.prediction_ns(&context, &asked.device);
+            let min = asked.governor.decision_with_min(&context, &asked.device);
+            assert_eq!(min, with(MenuRelease::V6_12Min).select(timer_ns));
+            let release = asked.select(timer_ns);
+            assert_eq!(release, with(MenuRelease::V6_12).select(timer_ns), "asking changed it");
+            if release != min {
+                differing_count += 1;
+                assert!(predicted_ns.is_some_and(|ns| ns < tick_ns), "{stay_us} us, {timer_ns} ns");
+            }
+        }
+    }
+    assert!(differing_count > 3, "{differing_count}");
+}

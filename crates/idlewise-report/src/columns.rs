@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     Value, compare, counters, diff, export, info, ipi, machines, park, promotion, proxy, replay,
-    simulate, study, switch, timer, validate,
+    simulate, study, switch, timer, validate, why_menu,
 };
 
 /// The base unit of a column, in which CSV and JSON print it. Text scales it.
@@ -282,6 +282,11 @@ fn tables() -> Vec<Listed> {
             &diff::costly_columns(),
         ),
         listed("info", "`idlewise info`", &info::columns()),
+        listed(
+            "info_why_menu",
+            "`idlewise info --why-menu` (`why_menu.cpus` of `--json`)",
+            &why_menu::columns(),
+        ),
         Listed { key: "", title: "`idlewise export`", columns: export::headings() },
         listed("validate", "`idlewise validate`", &validate::columns()),
         listed("", "`idlewise measure park`", &park::way_columns()),

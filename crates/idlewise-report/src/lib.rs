@@ -25,6 +25,7 @@
 //! | `simulate.rs` | the results of a simulated run |
 //! | `study/` | [`study::STUDIES`]: published claims; a study as text, page, JSON and plot |
 //! | `validate.rs` | what is wrong or doubtful in a log |
+//! | `why_menu.rs` | how often menu distrusts a short prediction |
 //! | `shown.rs` | [`shown()`]: makes foreign text safe to show |
 //! | `notes.rs` | [`Notes`]: bases and doubts, the lines under a table |
 //!
@@ -58,6 +59,7 @@ mod table;
 mod text;
 pub mod timer;
 pub mod validate;
+pub mod why_menu;
 
 pub use columns::{Better, Column, Heading, Priority, Unit, columns_markdown, columns_schema};
 pub use notes::{CountedDoubt, Notes, Statement, wrap};

@@ -1,10 +1,13 @@
 //! `idlewise info`: what an idle log contains, and how far it can be trusted.
 
+mod why_menu;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use idlewise_report::info::InfoTable;
+use idlewise_report::why_menu::why_menu_table;
 use idlewise_report::{TextStyle, wrap};
 use idlewise_sim::replay::GroupReader;
 use idlewise_trace::log::LogMetadata;
@@ -27,6 +30,9 @@ Examples:
   # The same of a recording, without keeping a log
   idlewise info trace.dat
 
+  # Would the patch of 2026 that gives menu a min() while the tick is stopped change anything here?
+  idlewise info machine.parquet --why-menu
+
   # For programs: all columns, times in nanoseconds, and the log's metadata
   idlewise info machine.parquet --json
 
@@ -38,6 +44,20 @@ Exit status: 0, or 2 if the file can't be used.";
 pub struct Info {
     /// An idle log, or a recording of any format that `idlewise import` reads
     log: PathBuf,
+
+    /// Count how often menu distrusts a short prediction because the tick is stopped
+    ///
+    /// Asks our port of menu, in the version of the recorded kernel, at each idle entry, and counts for each
+    /// CPU: the tick was stopped, no task ran since the gap before, the prediction was below one tick, the
+    /// next timer was more than one tick away, and all four; how often the proposed min() would select
+    /// another state; and whether the gaps ended before the timer. Ticks and stays are as recorded if the
+    /// log has a governor's decisions; otherwise menu decides itself.
+    #[arg(long)]
+    why_menu: bool,
+
+    /// The machine whose states menu chooses from, an id or a file [default: the recorded one, or spr]
+    #[arg(long, value_name = "NAME|FILE", requires = "why_menu")]
+    machine: Option<String>,
 
     #[command(flatten)]
     unpacking: Unpacking,
@@ -67,13 +87,50 @@ impl Info {
         }
         let table = table.finish();
         let metadata = &named.log.metadata;
+        let why_menu = match self.why_menu {
+            true => Some(why_menu::ask(&named, self.machine.as_deref(), self.doubts.notes())?),
+            false => None,
+        };
         let mut out = screen::stdout();
         if self.csv {
+            let table = why_menu.map_or(table, |answer| why_menu_table("", &answer.cpus));
             out.write_all(table.to_csv().as_bytes())?;
         } else if self.json {
             let gap_count = named.log.gap_count();
-            let document = json!({ "gap_count": gap_count, "cpus": table, "metadata": metadata });
+            let mut document =
+                json!({ "gap_count": gap_count, "cpus": table, "metadata": metadata });
+            if let Some(answer) = why_menu {
+                document["why_menu"] = json!({
+                    "governor": answer.governor,
+                    "machine": answer.machine,
+                    "is_recorded": answer.is_recorded,
+                    "cpus": why_menu_table("", &answer.cpus),
+                    "all": why_menu_table("", std::slice::from_ref(&answer.all)),
+                    "finding": answer.all.sentence(),
+                    "bases": answer.notes.bases_json(),
+                    "doubts": answer.notes.counted_doubts(),
+                });
+            }
             out.json(SCHEMA, &document)?;
+        } else if let Some(answer) = why_menu {
+            let style = TextStyle::for_stdout();
+            writeln!(out, "{}\n", header(&named.name, metadata, style.width))?;
+            let title = format!(
+                "{} on {}, asked at each idle entry; {}:",
+                answer.governor,
+                answer.machine,
+                match answer.is_recorded {
+                    true => "ticks and stays as recorded",
+                    false => "ticks and stays as it decides",
+                }
+            );
+            let mut rows = answer.cpus;
+            if rows.len() > 1 {
+                rows.push(answer.all.clone());
+            }
+            writeln!(out, "{}", why_menu_table(&title, &rows).to_text(&style))?;
+            writeln!(out, "{}\n", wrap(&answer.all.sentence(), style.width, 0))?;
+            writeln!(out, "{}", answer.notes.to_text(style.width).trim_end())?;
         } else {
             let style = TextStyle::for_stdout();
             writeln!(out, "{}\n", header(&named.name, metadata, style.width))?;
