@@ -17,7 +17,8 @@
  * Promotion: entering a state in `promote=` starts a timer for the next enabled state's target
  * residency plus twice its exit latency. The timer only ends the stay. The governor sees a stay
  * that was long enough for the deeper state, and learns from it. So it must be a single stay, which
- * the control's limit does not end. No timer is started if PM QoS forbids the next state.
+ * the control's limit does not end. No timer is started if PM QoS forbids the next state. The list
+ * can be changed at any time; each CPU follows it from its next entry on.
  *
  * Deep states: MWAIT hints beyond C1 need more than the instruction (idlewise_duties). What
  * firmware or another driver chose in MSRs (demotion, C1E promotion) does not change.
@@ -38,6 +39,7 @@
 #include <linux/sched/smt.h>
 #include <linux/slab.h>
 #include <linux/stop_machine.h>
+#include <linux/sysfs.h>
 #include <linux/tick.h>
 
 #include <asm/fpu/api.h>
@@ -58,9 +60,9 @@ static char *states;
 module_param(states, charp, 0444);
 MODULE_PARM_DESC(states, "State table, NAME[@METHOD]:EXIT_LATENCY/TARGET_RESIDENCY in microseconds, comma-separated (default: from CPUID), e.g. POLL,C0.2:0.1/0.1,C1:2/2,C6@0x20:290/800");
 
-static char *promote = "";
-module_param(promote, charp, 0444);
-MODULE_PARM_DESC(promote, "Names of the states that a timer gets a CPU out of, comma-separated, or all (default: none)");
+static const struct kernel_param_ops promote_ops;
+module_param_cb(promote, &promote_ops, NULL, 0644);
+MODULE_PARM_DESC(promote, "Names of the states that a timer gets a CPU out of, comma-separated, or all (default: none); can be changed while the driver runs");
 
 static char *disable = "";
 module_param(disable, charp, 0444);
@@ -82,6 +84,9 @@ static struct idlewise_duties state_duties[IDLEWISE_STATE_COUNT_MAX];
 static struct cpuidle_driver driver = { .name = "idlewise" };
 static struct idlewise_cpu __percpu *cpus;
 static unsigned long promoted_states, disabled_states;
+/* What promote= said before there was a table; both under the module's parameter lock. */
+static char promote_at_load[IDLEWISE_STATE_COUNT_MAX * (IDLEWISE_NAME_LENGTH_MAX + 1)];
+static bool promotion_is_settled;
 static enum cpuhp_state hotplug_state;
 static struct idlewise_boot_answer boot_answer;
 static struct idlewise_mwait_leaf mwait_leaf;
@@ -391,21 +396,72 @@ static int named_states(const char *parameter, const char *list, unsigned long *
 	return 0;
 }
 
-static int settle_promotion(void)
+/* Promotes the states in a list, or changes nothing. */
+static int settle_promotion(const char *list)
 {
-	int error = named_states("promote", promote, &promoted_states);
+	static bool can_ask_for_limits;
+	unsigned long named = 0;
+	int error = named_states("promote", list, &named);
 
-	if (error || !promoted_states)
+	if (error)
 		return error;
-	if (test_bit(0, &promoted_states) && table.states[0].method == IDLEWISE_POLL) {
+	if (test_bit(0, &named) && table.states[0].method == IDLEWISE_POLL) {
 		pr_err("promote: POLL ends by a limit of its own; name other states\n");
 		return -EINVAL;
 	}
-	if (!IDLEWISE_FIND(cpuidle_governor_latency_req)) {
-		pr_err("promote: needs kprobes to ask for PM QoS limits, and this kernel has none; load without promote=\n");
+	/* Found before any CPU sees that it has to ask. */
+	if (named && !can_ask_for_limits)
+		can_ask_for_limits = IDLEWISE_FIND(cpuidle_governor_latency_req);
+	if (named && !can_ask_for_limits) {
+		pr_err("promote: needs kprobes to ask for PM QoS limits, and this kernel has none; promote no state\n");
 		return -EOPNOTSUPP;
 	}
+	WRITE_ONCE(promoted_states, named);
 	return 0;
+}
+
+/* Called under the module's parameter lock: before there is a table, and by sysfs. */
+static int promote_set(const char *value, const struct kernel_param *parameter)
+{
+	char list[sizeof(promote_at_load)] = "";
+	size_t length = strcspn(value, "\n");
+
+	if (length >= sizeof(list)) {
+		pr_err("promote: longer than a list of all states can be\n");
+		return -EINVAL;
+	}
+	memcpy(list, value, length);
+	if (promotion_is_settled)
+		return settle_promotion(list);
+	memcpy(promote_at_load, list, sizeof(list));
+	return 0;
+}
+
+static int promote_get(char *buffer, const struct kernel_param *parameter)
+{
+	int index, length = 0;
+
+	for (index = 0; index < table.state_count; index++)
+		if (test_bit(index, &promoted_states))
+			length += sysfs_emit_at(buffer, length, "%s%s", length ? "," : "",
+						table.states[index].name);
+	return length + sysfs_emit_at(buffer, length, "\n");
+}
+
+static const struct kernel_param_ops promote_ops = {
+	.set = promote_set,
+	.get = promote_get,
+};
+
+static int settle_promotion_at_load(void)
+{
+	int error;
+
+	kernel_param_lock(THIS_MODULE);
+	error = settle_promotion(promote_at_load);
+	promotion_is_settled = !error;
+	kernel_param_unlock(THIS_MODULE);
+	return error;
 }
 
 static void fill_driver(void)
@@ -592,7 +648,7 @@ static int __init idlewise_init(void)
 	}
 	error = settle_methods(facts);
 	if (!error)
-		error = settle_promotion();
+		error = settle_promotion_at_load();
 	if (!error)
 		error = named_states("disable", disable, &disabled_states);
 	if (error)
