@@ -7,8 +7,9 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use idlewise_trace::import::perf;
-use idlewise_trace::import::{self, ImportError};
+use idlewise_trace::import::{self, ImportError, Recording};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
+use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{ConvertError, OutputFile, RecordedMachine, convert, read_small_text_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -146,6 +147,8 @@ pub struct Reading<'a> {
     pub formats_from: Option<&'a Path>,
     /// How much it may decompress to.
     pub unpacking: Unpacking,
+    /// What its events are for.
+    pub purpose: Purpose,
 }
 
 /// Converts the recording at `path` to a log. Returns the log's metadata and size.
@@ -161,6 +164,28 @@ pub fn import(
     Ok((metadata, byte_count))
 }
 
+/// Opens a user's recording, compressed or not.
+pub fn open_recording(path: &Path, reading: &Reading<'_>) -> Result<Box<dyn Recording>, Failure> {
+    recording(path, open(path)?, reading)
+}
+
+fn recording(
+    path: &Path,
+    file: File,
+    reading: &Reading<'_>,
+) -> Result<Box<dyn Recording>, Failure> {
+    let unpacking = reading.unpacking;
+    let data = unpacking.unpack(path, file)?;
+    let mut options =
+        import::Options { format: reading.format, event_formats: None, purpose: reading.purpose };
+    if let Some(other) = reading.formats_from {
+        let formats = perf::formats_of_file(unpacking.unpack(other, open(other)?)?)
+            .map_err(|error| import_failure(other, &error))?;
+        options.event_formats = Some(formats);
+    }
+    import::open_with(data, options).map_err(|error| import_failure(path, &error))
+}
+
 /// Writes the gaps of a recording, and returns its metadata.
 fn read(
     path: &Path,
@@ -169,16 +194,8 @@ fn read(
     reading: &Reading<'_>,
     recorded: &RecordedMachine,
 ) -> Result<(LogWriter, LogMetadata), Failure> {
-    let unpacking = reading.unpacking;
-    let data = unpacking.unpack(path, file)?;
+    let recording = recording(path, file, reading)?;
     let fail = |error| import_failure(path, &error);
-    let mut options = import::Options { format: reading.format, event_formats: None };
-    if let Some(other) = reading.formats_from {
-        let formats = perf::formats_of_file(unpacking.unpack(other, open(other)?)?)
-            .map_err(|error| import_failure(other, &error))?;
-        options.event_formats = Some(formats);
-    }
-    let recording = import::open_with(data, options).map_err(fail)?;
     let bar = Progress::bytes("importing", recording.info().file_byte_count);
     let (writer, metadata) = convert(recording, writer, recorded, &|done| bar.set(done)).map_err(
         |error| match error {
@@ -261,7 +278,7 @@ fn path_end(path: &Path, depth: usize) -> String {
     end.iter().collect::<PathBuf>().to_string_lossy().into_owned()
 }
 
-fn import_failure(path: &Path, error: &ImportError) -> Failure {
+pub fn import_failure(path: &Path, error: &ImportError) -> Failure {
     match error {
         ImportError::Open { .. } => Failure::new(error),
         _ => Failure::new(format_args!("{}: {error}", path.display())),

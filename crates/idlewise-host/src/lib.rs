@@ -33,7 +33,7 @@ mod waiting;
 pub use boot::{BootMachine, boot_machine, dumped_machine};
 pub use live::IdleCounters;
 pub use note::note;
-pub use record::{Progress, RecordError, Recording, RecordingSummary};
+pub use record::{Progress, RecordError, Recording, RecordingSummary, WakeWatch};
 pub use root::Root;
 pub use topology::{Relation, is_virtual_machine, one_of_each_relation};
 pub use tracefs::Tracefs;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     Value, compare, counters, diff, export, info, ipi, machines, park, promotion, proxy, replay,
-    simulate, study, switch, timer, validate, why_menu,
+    simulate, study, switch, timer, validate, wakes, why_menu,
 };
 
 /// The base unit of a column, in which CSV and JSON print it. Text scales it.
@@ -309,6 +309,12 @@ fn tables() -> Vec<Listed> {
         listed("measure_switch", "`idlewise measure switch`", &switch::columns()),
         listed("measure_counters", "`idlewise measure counters`", &counters::columns()),
         listed("compare", "`idlewise compare`", &compare::columns()),
+        listed(
+            "measure_wakes_woken",
+            "`idlewise measure wakes`, by woken CPU",
+            &wakes::woken_columns(),
+        ),
+        listed("measure_wakes_pairs", "`idlewise measure wakes`, by pair", &wakes::pair_columns()),
         listed("machines", "`idlewise machines`", &machines::machine_columns()),
         listed("machine_states", "`idlewise machines NAME`", &machines::state_columns()),
     ]

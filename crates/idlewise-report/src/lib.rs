@@ -26,6 +26,7 @@
 //! | `study/` | [`study::STUDIES`]: published claims; a study as text, page, JSON and plot |
 //! | `validate.rs` | what is wrong or doubtful in a log |
 //! | `why_menu.rs` | how often menu distrusts a short prediction |
+//! | `wakes.rs` | what `idlewise measure wakes` counted |
 //! | `shown.rs` | [`shown()`]: makes foreign text safe to show |
 //! | `notes.rs` | [`Notes`]: bases and doubts, the lines under a table |
 //!
@@ -45,8 +46,8 @@ pub mod ipi;
 pub mod machines;
 mod notes;
 pub mod park;
-pub mod proxy;
 pub mod promotion;
+pub mod proxy;
 pub mod replay;
 pub mod saved;
 mod scale;
@@ -59,6 +60,7 @@ mod table;
 mod text;
 pub mod timer;
 pub mod validate;
+pub mod wakes;
 pub mod why_menu;
 
 pub use columns::{Better, Column, Heading, Priority, Unit, columns_markdown, columns_schema};

@@ -88,10 +88,32 @@ pub enum EventKind {
     SwitchToTask,
     /// `sched:sched_switch` to the idle task.
     SwitchToIdle,
-    /// `sched:sched_wake_idle_without_ipi` or `sched:sched_wakeup`: a task was made runnable.
+    /// `sched:sched_wakeup`: a task was made runnable.
     Wakeup {
         /// The CPU it was queued on.
         target_cpu: u16,
+    },
+    /// `sched:sched_wake_idle_without_ipi`: this CPU stored to the word that another one polls or monitors.
+    StoreSent {
+        /// The other CPU.
+        target_cpu: u16,
+    },
+    /// `ipi:ipi_send_cpu`: this CPU interrupts another one.
+    IpiSent {
+        /// The other CPU.
+        target_cpu: u16,
+    },
+    /// `ipi:ipi_send_cpumask`: this CPU interrupts several others.
+    IpiSentToMany {
+        /// A bit for each of the first 64 CPUs.
+        targets: u64,
+        /// Whether there are more, or the trace does not say which.
+        is_cut: bool,
+    },
+    /// `idlewise:idlewise_wake` of our cpuidle driver: what ended the CPU's stay.
+    DriverWake {
+        /// `enum idlewise_wake` in `kernel/wakes.h`.
+        reason: u8,
     },
     /// The kernel or the recorder dropped events of this CPU before this point.
     Lost {
@@ -150,6 +172,14 @@ impl Tracepoints {
     pub const POWER_TIMER: Self = Self(1 << 19);
     /// `powerpc:doorbell_entry`: IPIs within a core.
     pub const POWER_DOORBELL: Self = Self(1 << 20);
+    /// `sched:sched_wake_idle_without_ipi`.
+    pub const STORE_SENT: Self = Self(1 << 21);
+    /// `ipi:ipi_send_cpu`, since Linux 6.4.
+    pub const IPI_SENT: Self = Self(1 << 22);
+    /// `ipi:ipi_send_cpumask`, since Linux 6.4.
+    pub const IPI_SENT_TO_MANY: Self = Self(1 << 23);
+    /// `idlewise:idlewise_wake` of our cpuidle driver.
+    pub const DRIVER_WAKE: Self = Self(1 << 24);
     /// Not a tracepoint. It marks a set from a trace that does not list what was recorded, so the
     /// set has only the kinds that occur. Others may have been recorded without ever occurring.
     pub const ONLY_SEEN: Self = Self(1 << 31);

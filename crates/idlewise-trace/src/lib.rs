@@ -19,6 +19,7 @@
 //! | `machine_note.rs` | [`MachineNote`]: what our recorder writes about the machine |
 //! | `convert.rs` | [`convert()`]: converts a trace to a log with its metadata |
 //! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without identifying information |
+//! | `wakes.rs` | [`wakes::WakeCounter`]: who woke idle CPUs, and how |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //!
 //! This crate does not look at the machine it runs on, and does not panic on any input.
@@ -60,6 +61,7 @@ mod tick;
 mod timers;
 pub mod tracepoint;
 pub mod validate;
+pub mod wakes;
 
 pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT, UnknownState};
 pub use byte_order::ByteOrder;
@@ -74,4 +76,4 @@ pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};
 pub use output::{OutputFile, OutputOptions, end_without_partial_files};
 pub use small_file::{TEXT_BYTE_COUNT_MAX, read_small_file, read_small_text, read_small_text_of};
 pub use tick::Tick;
-pub use tracepoint::{WantedEvent, wanted_events};
+pub use tracepoint::{WantedEvent, wake_events, wanted_events};

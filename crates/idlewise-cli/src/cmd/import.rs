@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use idlewise_report::wrap;
+use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::RecordedMachine;
 use idlewise_trace::import;
 
@@ -112,6 +113,7 @@ impl Import {
             None => PathBuf::from(format!("{}.parquet", input::short_name(&self.file))),
         };
         let reading = Reading {
+            purpose: Purpose::Gaps,
             format: self.format.as_deref(),
             formats_from: self.formats_from.as_deref(),
             unpacking: self.unpacking,

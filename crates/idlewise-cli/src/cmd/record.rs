@@ -84,7 +84,7 @@ pub struct Record {
 /// Longer than any machine runs, and far from overflowing times.
 const SECONDS_MAX: f64 = 1e9;
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => {
             Ok(Duration::from_secs_f64(seconds))

@@ -41,6 +41,7 @@ mod study;
 mod switch;
 mod validate;
 mod verify;
+mod wakes;
 
 use std::fs;
 use std::path::{Path, PathBuf};

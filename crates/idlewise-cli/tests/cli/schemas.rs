@@ -53,7 +53,7 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
     "diff traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
     "simulate spr tcp-lat --duration-ms 20",
@@ -66,6 +66,7 @@ const COMMANDS: [&str; 16] = [
     "machines",
     "machines spr",
     "boot --cpuid crates/idlewise-sim/boot-machines/machines.txt",
+    "measure wakes --from traces/q-menu-6.12.trace.dat.xz",
     "measure park --from docs/park/measured.json",
     "measure switch --way futex --slices 2 --slice-ms 1",
     "compare crates/idlewise-cli/tests/saved/halt.json crates/idlewise-cli/tests/saved/mwait.json",

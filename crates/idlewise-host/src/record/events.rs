@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use idlewise_trace::wanted_events;
+use idlewise_trace::WantedEvent;
 
 use super::RecordError;
 use crate::Tracefs;
@@ -31,9 +31,12 @@ pub(super) struct Event {
 
 impl Events {
     /// Enables the wanted events that exist, with their filters.
-    pub(super) fn enable(instance: &Instance) -> Result<Self, RecordError> {
+    pub(super) fn enable(
+        instance: &Instance,
+        wanted: impl IntoIterator<Item = WantedEvent>,
+    ) -> Result<Self, RecordError> {
         let mut events = Events::default();
-        for wanted in wanted_events() {
+        for wanted in wanted {
             let system = wanted.system();
             let folder = instance.path(&format!("events/{system}"));
             let mut names: Vec<String> = subfolders(&folder);

@@ -7,6 +7,7 @@
 //! | `events.rs` | which of the wanted events this kernel has |
 //! | `reader.rs` | threads that move pages from ring buffers to files |
 //! | `trace_dat.rs` | the file: a head, then each CPU's pages |
+//! | `wakes.rs` | [`WakeWatch`]: hands out pages instead of writing a file |
 //! | `error.rs` | [`RecordError`] |
 //!
 //! The recorder must not disturb what it records. The kernel filters out unneeded events before
@@ -19,15 +20,17 @@ mod error;
 mod events;
 mod reader;
 mod trace_dat;
+mod wakes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use idlewise_trace::{MachineNote, OutputFile};
+use idlewise_trace::{MachineNote, OutputFile, wanted_events};
 use serde::{Serialize, Serializer};
 
 pub use error::RecordError;
+pub use wakes::WakeWatch;
 
 use crate::note::compare;
 use crate::tracefs::Instance;
@@ -128,7 +131,7 @@ impl Recording {
         instance.set("trace_clock", CLOCK)?;
         let wanted_kb = buffer_kb.unwrap_or_else(|| suitable_buffer_kb(root, cpus.len()));
         instance.set("buffer_size_kb", &wanted_kb.to_string())?;
-        let events = Events::enable(&instance)?;
+        let events = Events::enable(&instance, wanted_events())?;
         let readers = Readers::start(&instance, &cpus, &output)?;
         // This comes last: the effects of enabling the events must not be recorded.
         instance.set("tracing_on", "1")?;

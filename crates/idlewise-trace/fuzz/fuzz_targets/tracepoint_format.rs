@@ -4,7 +4,7 @@
 
 use idlewise_trace::ByteOrder;
 use idlewise_trace::import::TracingData;
-use idlewise_trace::tracepoint::{Decoder, EventFormat};
+use idlewise_trace::tracepoint::{Decoder, EventFormat, Purpose};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -17,8 +17,10 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     for order in [ByteOrder::Little, ByteOrder::Big] {
-        if let Ok(Some(decoder)) = Decoder::compile(system, &format, order) {
-            let _ = decoder.decode(record, 3);
+        for purpose in [Purpose::Gaps, Purpose::Wakes] {
+            if let Ok(Some(decoder)) = Decoder::compile(system, &format, order, purpose) {
+                let _ = decoder.decode(record, 3);
+            }
         }
     }
 });

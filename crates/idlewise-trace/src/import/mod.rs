@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::event::{Event, Tracepoints};
-use crate::tracepoint::UnreadableTracepoint;
+use crate::tracepoint::{Purpose, UnreadableTracepoint};
 use crate::{Doubt, MachineNote};
 
 pub use tracing_data::TracingData;
@@ -84,6 +84,8 @@ pub struct Options<'a> {
     /// Event formats for a perf.data that has none because it was cut or perf was killed: those of
     /// another recording of the same kernel ([`perf::formats_of_file`]).
     pub event_formats: Option<TracingData>,
+    /// What the events are for. Texts and Perfetto's traces are read for gaps only.
+    pub purpose: Purpose,
 }
 
 /// Returns the name and description of each format.

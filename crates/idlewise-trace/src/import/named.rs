@@ -3,8 +3,8 @@
 use crate::Doubt;
 use crate::event::{Event, EventKind, Tracepoints};
 use crate::tracepoint::{
-    Decoded, FieldName, Reading, STATE_RUNNING, TRACEPOINTS, Tracepoint, Width, interrupt_by_name,
-    wheel_flags_without_cpu, wheel_start,
+    Decoded, FieldName, Purpose, Reading, STATE_RUNNING, TRACEPOINTS, Tracepoint, Width,
+    interrupt_by_name, wheel_flags_without_cpu, wheel_start,
 };
 
 /// The fields of one event.
@@ -43,7 +43,8 @@ pub(super) const EVENT_COUNT: usize = TRACEPOINTS.len();
 /// The tracepoint's number by name, without its system; `None` if no idle log needs it.
 #[inline]
 pub(super) fn find(name: &[u8]) -> Option<usize> {
-    TRACEPOINTS.iter().position(|event| event.name.as_bytes() == name)
+    let is_it = |row: &Tracepoint| row.name.as_bytes() == name && row.serves(Purpose::Gaps);
+    TRACEPOINTS.iter().position(is_it)
 }
 
 /// The number for an x86 interrupt that has no row of its own. Its only field is `vector`.
@@ -61,6 +62,8 @@ pub(super) fn late_doubts(
     seen: impl Iterator<Item = &'static Tracepoint>,
     expected: Tracepoints,
 ) -> Vec<Doubt> {
+    // No gap rests on stores.
+    let expected = expected.union(Tracepoints::STORE_SENT);
     let late = seen.filter(|event| !expected.contains(event.provides));
     late.map(|event| Doubt::LateTracepoint { tracepoint: event.name.to_owned() }).collect()
 }
@@ -161,6 +164,12 @@ impl Tracepoint {
                 let target_cpu = u16::try_from(get(target)?).ok()?;
                 event.kind = EventKind::Wakeup { target_cpu };
             }
+            Reading::StoreSent => {
+                let target_cpu = u16::try_from(get(FieldName::Cpu)?).ok()?;
+                event.kind = EventKind::StoreSent { target_cpu };
+            }
+            // They are not read from texts and Perfetto's messages.
+            Reading::IpiSent | Reading::IpiSentToMany | Reading::DriverWake => return Some(false),
             Reading::Same(kind) => event.kind = kind,
         }
         Some(true)
@@ -191,7 +200,8 @@ mod tests {
     #[test]
     fn every_row_has_a_name_of_its_own() {
         for (number, row) in TRACEPOINTS.iter().enumerate() {
-            assert_eq!(find(row.name.as_bytes()), Some(number), "{}", row.name);
+            let expected = row.serves(Purpose::Gaps).then_some(number);
+            assert_eq!(find(row.name.as_bytes()), expected, "{}", row.name);
         }
     }
 

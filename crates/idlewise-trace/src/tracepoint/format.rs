@@ -127,13 +127,17 @@ impl fmt::Display for UnreadableTracepoint {
     }
 }
 
-/// The string that a `__data_loc` points to (length in the upper half, offset in the lower); `None`
-/// if it is outside the record.
-pub(super) fn string_at(data_loc: u64, record: &[u8]) -> Option<&[u8]> {
+/// The bytes that a `__data_loc` points to (length in the upper half, offset in the lower); `None`
+/// if they are outside the record.
+pub(super) fn bytes_at(data_loc: u64, record: &[u8]) -> Option<&[u8]> {
     let start = (data_loc & 0xffff) as usize;
     let byte_count = (data_loc >> 16 & 0xffff) as usize;
-    let name = record.get(start..start.checked_add(byte_count)?)?;
-    name.split(|&byte| byte == 0).next()
+    record.get(start..start.checked_add(byte_count)?)
+}
+
+/// The string that a `__data_loc` points to; `None` if it is outside the record.
+pub(super) fn string_at(data_loc: u64, record: &[u8]) -> Option<&[u8]> {
+    bytes_at(data_loc, record)?.split(|&byte| byte == 0).next()
 }
 
 /// Where an integer field is.

@@ -54,6 +54,10 @@ pub(crate) enum Reading {
     SchedSwitch,
     /// The field contains the CPU.
     Wakeup(FieldName),
+    StoreSent,
+    IpiSent,
+    IpiSentToMany,
+    DriverWake,
     /// The event has no fields that matter.
     Same(EventKind),
 }
@@ -91,7 +95,7 @@ pub(crate) const TRACEPOINTS: &[Tracepoint] = &[
     row("sched", "sched_switch", Tracepoints::SCHED_SWITCH, Reading::SchedSwitch, Where("prev_pid == 0")),
     row("sched", "sched_wakeup", Tracepoints::WAKEUP, Reading::Wakeup(FieldName::TargetCpu), Never),
     row("sched", "sched_wakeup_new", Tracepoints::EMPTY, Reading::Wakeup(FieldName::TargetCpu), Never),
-    row("sched", "sched_wake_idle_without_ipi", Tracepoints::EMPTY, Reading::Wakeup(FieldName::Cpu), Never),
+    row("sched", "sched_wake_idle_without_ipi", Tracepoints::STORE_SENT, Reading::StoreSent, Never),
     row("timer", "hrtimer_start", Tracepoints::HRTIMER_START, Reading::HrtimerStart, Always),
     row("timer", "hrtimer_cancel", Tracepoints::HRTIMER_CANCEL, Reading::HrtimerCancel, Always),
     row("timer", "hrtimer_expire_entry", Tracepoints::HRTIMER_EXPIRE, Reading::HrtimerExpire, Always),
@@ -106,10 +110,13 @@ pub(crate) const TRACEPOINTS: &[Tracepoint] = &[
     row("irq_vectors", "irq_work_entry", Tracepoints::IRQ_WORK, IPI, IN_IDLE_TASK),
     row("irq_vectors", "x86_platform_ipi_entry", Tracepoints::OTHER_VECTOR, IPI, IN_IDLE_TASK),
     row("irq_vectors", "*_entry", Tracepoints::OTHER_VECTOR, DEVICE, IN_IDLE_TASK),
+    row("ipi", "ipi_send_cpu", Tracepoints::IPI_SENT, Reading::IpiSent, Never),
+    row("ipi", "ipi_send_cpumask", Tracepoints::IPI_SENT_TO_MANY, Reading::IpiSentToMany, Never),
     row("ipi", "ipi_entry", Tracepoints::IPI_ENTRY, Reading::IpiEntry, IN_IDLE_TASK),
     row("powerpc", "timer_interrupt_entry", Tracepoints::POWER_TIMER, TIMER, IN_IDLE_TASK),
     row("powerpc", "doorbell_entry", Tracepoints::POWER_DOORBELL, IPI, IN_IDLE_TASK),
     row("irq", "irq_handler_entry", Tracepoints::IRQ_HANDLER, Reading::IrqHandler, IN_IDLE_TASK),
+    row("idlewise", "idlewise_wake", Tracepoints::DRIVER_WAKE, Reading::DriverWake, Always),
     row("irq", "softirq_entry", Tracepoints::SOFTIRQ, Reading::Softirq, Never),
 ];
 
@@ -123,7 +130,41 @@ const fn row(
     Tracepoint { system, name, provides, reading, recorded }
 }
 
+/// What the events of a trace are read for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// For an idle log. What only says who sends wakes is left out.
+    #[default]
+    Gaps,
+    /// For wake-ups of idle CPUs ([`crate::wakes`]). Timers are left out.
+    Wakes,
+}
+
 impl Tracepoint {
+    /// Whether this row is read for that purpose.
+    pub(crate) fn serves(&self, purpose: Purpose) -> bool {
+        match self.reading {
+            Reading::IpiSent | Reading::IpiSentToMany | Reading::DriverWake => {
+                purpose == Purpose::Wakes
+            }
+            Reading::CpuIdle
+            | Reading::SchedSwitch
+            | Reading::IrqHandler
+            | Reading::IpiEntry
+            | Reading::StoreSent
+            | Reading::Same(_) => true,
+            Reading::HrtimerStart
+            | Reading::HrtimerCancel
+            | Reading::HrtimerExpire
+            | Reading::WheelStart
+            | Reading::WheelCancel
+            | Reading::WheelExpire
+            | Reading::TickStop
+            | Reading::Softirq
+            | Reading::Wakeup(_) => purpose == Purpose::Gaps,
+        }
+    }
+
     /// Whether this row describes `system:name`.
     pub(crate) fn matches(&self, system: &str, name: &str) -> bool {
         self.system == system
@@ -154,18 +195,29 @@ impl WantedEvent {
     }
 }
 
-/// Returns every event that the gap builder uses, each once. A kernel has only some of them.
+/// Returns every event that the gap builder uses, each once, and our driver's. A kernel has only some of
+/// them.
 pub fn wanted_events() -> impl Iterator<Item = WantedEvent> {
+    rows().filter(|wanted| wanted.row.recorded != Never)
+}
+
+/// Returns every event from which wake-ups of idle CPUs follow ([`crate::wakes`]), each once. A kernel has
+/// only some of them.
+pub fn wake_events() -> impl Iterator<Item = WantedEvent> {
+    rows().filter(|wanted| wanted.row.serves(Purpose::Wakes))
+}
+
+/// The rows with their filters, without those that a wider one covers.
+fn rows() -> impl Iterator<Item = WantedEvent> {
     let is_covered = |row: &Tracepoint| {
         TRACEPOINTS.iter().any(|other| other != row && other.matches(row.system, row.name))
     };
-    TRACEPOINTS.iter().filter_map(move |row| {
+    TRACEPOINTS.iter().filter(move |row| !is_covered(row)).map(|row| {
         let filter = match row.recorded {
-            Never => return None,
-            Always => None,
+            Never | Always => None,
             Where(filter) => Some(filter),
         };
-        (!is_covered(row)).then_some(WantedEvent { row, filter })
+        WantedEvent { row, filter }
     })
 }
 
@@ -218,6 +270,8 @@ field_names! {
     Vec = b"vec",
     NextPid = b"next_pid",
     TargetCpu = b"target_cpu",
+    Cpumask = b"cpumask",
+    Reason = b"reason",
 }
 
 /// The content of a record of a known tracepoint.
@@ -269,12 +323,29 @@ mod tests {
     }
 
     #[test]
+    fn who_sends_wakes_is_wanted_for_wakes_alone() {
+        for (system, name) in [
+            ("sched", "sched_wake_idle_without_ipi"),
+            ("ipi", "ipi_send_cpu"),
+            ("ipi", "ipi_send_cpumask"),
+        ] {
+            assert!(wanted_events().all(|wanted| !wanted.matches(system, name)), "{name}");
+            assert_eq!(wake_events().filter(|wanted| wanted.matches(system, name)).count(), 1);
+        }
+        // What the driver knows is taken along in recordings too.
+        let is_driver = |wanted: &WantedEvent| wanted.matches("idlewise", "idlewise_wake");
+        assert!(wanted_events().any(|wanted| is_driver(&wanted)));
+        assert!(wake_events().any(|wanted| is_driver(&wanted)));
+        assert!(wake_events().all(|wanted| !wanted.matches("timer", "hrtimer_start")));
+    }
+
+    #[test]
     fn every_field_has_a_name_of_its_own() {
         assert_eq!(FieldName::from_name(b"vec"), Some(FieldName::Vec));
         assert_eq!(
             FieldName::from_name(FieldName::Expires.name().as_bytes()),
             Some(FieldName::Expires)
         );
-        assert_eq!(FieldName::TargetCpu as usize + 1, FieldName::COUNT);
+        assert_eq!(FieldName::Reason as usize + 1, FieldName::COUNT);
     }
 }

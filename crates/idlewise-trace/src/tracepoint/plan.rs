@@ -1,8 +1,8 @@
 //! Compiles a tracepoint's description into the offsets of the fields that we read.
 
-use super::format::{EventFormat, Int, UnreadableTracepoint, string_at};
+use super::format::{EventFormat, Int, UnreadableTracepoint, bytes_at, string_at};
 use super::wheel::{wheel_flags_without_cpu, wheel_start};
-use super::{Decoded, FieldName, Reading, STATE_RUNNING, TRACEPOINTS, interrupt_by_name};
+use super::{Decoded, FieldName, Purpose, Reading, STATE_RUNNING, TRACEPOINTS, interrupt_by_name};
 use crate::byte_order::ByteOrder;
 use crate::event::{EventKind, Tracepoints};
 
@@ -15,7 +15,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Compiles the description of `system:format.name`; `None` if no idle log needs that event.
+    /// Compiles the description of `system:format.name`; `None` if the event is not needed for that purpose.
     ///
     /// # Errors
     /// Fails if the description lacks a field that we need.
@@ -23,9 +23,10 @@ impl Decoder {
         system: &str,
         format: &EventFormat,
         order: ByteOrder,
+        purpose: Purpose,
     ) -> Result<Option<Self>, UnreadableTracepoint> {
         let known = TRACEPOINTS.iter().find(|known| known.matches(system, &format.name));
-        let Some(known) = known else { return Ok(None) };
+        let Some(known) = known.filter(|known| known.serves(purpose)) else { return Ok(None) };
         let plan = FieldPlan::compile(known.reading, format)?;
         Ok(Some(Self { order, provides: known.provides, plan }))
     }
@@ -95,6 +96,18 @@ enum FieldPlan {
     Wakeup {
         target_cpu: Int,
     },
+    StoreSent {
+        target_cpu: Int,
+    },
+    IpiSent {
+        target_cpu: Int,
+    },
+    IpiSentToMany {
+        cpumask: Int,
+    },
+    DriverWake {
+        reason: Int,
+    },
     /// The event has no fields that matter.
     Same(EventKind),
 }
@@ -153,6 +166,10 @@ impl FieldPlan {
             Reading::Softirq => Self::Softirq { vector: int(Name::Vec)? },
             Reading::SchedSwitch => Self::SchedSwitch { next_pid: int(Name::NextPid)? },
             Reading::Wakeup(target) => Self::Wakeup { target_cpu: int(target)? },
+            Reading::StoreSent => Self::StoreSent { target_cpu: int(Name::Cpu)? },
+            Reading::IpiSent => Self::IpiSent { target_cpu: int(Name::Cpu)? },
+            Reading::IpiSentToMany => Self::IpiSentToMany { cpumask: int(Name::Cpumask)? },
+            Reading::DriverWake => Self::DriverWake { reason: int(Name::Reason)? },
             Reading::Same(kind) => Self::Same(kind),
         })
     }
@@ -231,6 +248,25 @@ impl FieldPlan {
             Self::Wakeup { target_cpu } => EventKind::Wakeup {
                 target_cpu: u16::try_from(target_cpu.read(record, order)?).ok()?,
             },
+            Self::StoreSent { target_cpu } => EventKind::StoreSent {
+                target_cpu: u16::try_from(target_cpu.read(record, order)?).ok()?,
+            },
+            Self::IpiSent { target_cpu } => EventKind::IpiSent {
+                target_cpu: u16::try_from(target_cpu.read(record, order)?).ok()?,
+            },
+            Self::IpiSentToMany { cpumask } => {
+                let mask = bytes_at(cpumask.read(record, order)?, record)?;
+                // The mask is an array of `long`, which has 4 bytes on 32-bit kernels: 32 CPUs are
+                // enough for those.
+                let (targets, rest) = match mask.len() {
+                    ..8 => (order.u32_at(mask, 0)?.into(), mask.get(4..)?),
+                    _ => (order.u64_at(mask, 0)?, mask.get(8..)?),
+                };
+                EventKind::IpiSentToMany { targets, is_cut: rest.iter().any(|&byte| byte != 0) }
+            }
+            Self::DriverWake { reason } => {
+                EventKind::DriverWake { reason: u8::try_from(reason.read(record, order)?).ok()? }
+            }
             Self::Same(kind) => kind,
         };
         Some(Decoded::Event { cpu, kind })
@@ -260,7 +296,9 @@ mod tests {
 
     fn decoder(system: &str, text: &str, order: ByteOrder) -> Decoder {
         let format = EventFormat::parse(text.as_bytes()).unwrap();
-        Decoder::compile(system, &format, order).unwrap().unwrap()
+        let purposes = [Purpose::Gaps, Purpose::Wakes];
+        let compile = |purpose| Decoder::compile(system, &format, order, purpose).unwrap();
+        purposes.into_iter().find_map(compile).unwrap()
     }
 
     fn decode(system: &str, text: &str, record: &[u8]) -> Decoded {
@@ -279,7 +317,8 @@ mod tests {
     #[test]
     fn missing_field_is_named() {
         let format = EventFormat::parse(b"name: tick_stop\nID: 1\n").unwrap();
-        let unreadable = Decoder::compile("timer", &format, ByteOrder::Little).unwrap_err();
+        let unreadable =
+            Decoder::compile("timer", &format, ByteOrder::Little, Purpose::Gaps).unwrap_err();
         assert_eq!(
             unreadable.to_string(),
             "the format of tick_stop has no integer field `success`"
@@ -289,9 +328,13 @@ mod tests {
     #[test]
     fn unknown_tracepoint_has_no_decoder() {
         let format = EventFormat::parse(b"name: timer_init\nID: 1\n").unwrap();
-        assert!(Decoder::compile("timer", &format, ByteOrder::Little).unwrap().is_none());
+        assert!(
+            Decoder::compile("timer", &format, ByteOrder::Little, Purpose::Gaps).unwrap().is_none()
+        );
         let format = EventFormat::parse(b"name: cpu_idle\nID: 1\n").unwrap();
-        assert!(Decoder::compile("other", &format, ByteOrder::Little).unwrap().is_none());
+        assert!(
+            Decoder::compile("other", &format, ByteOrder::Little, Purpose::Gaps).unwrap().is_none()
+        );
     }
 
     #[test]
@@ -387,7 +430,11 @@ mod tests {
             assert_eq!(decode(system, &plain(name), &record(&[])), event(kind), "{name}");
         }
         let format = EventFormat::parse(plain("local_timer_exit").as_bytes()).unwrap();
-        assert!(Decoder::compile("irq_vectors", &format, ByteOrder::Little).unwrap().is_none());
+        assert!(
+            Decoder::compile("irq_vectors", &format, ByteOrder::Little, Purpose::Gaps)
+                .unwrap()
+                .is_none()
+        );
 
         let handler = "name: irq_handler_entry\nID: 1\n\
             field:__data_loc char[] name; offset:8; size:4; signed:0;";
@@ -417,6 +464,32 @@ mod tests {
         let text =
             "name: softirq_entry\nID: 1\nfield:unsigned int vec; offset:8; size:4; signed:0;";
         assert_eq!(decode("irq", text, &record(&[1])), event(EventKind::Softirq { vector: 1 }));
+    }
+
+    #[test]
+    fn senders_of_wakes_are_read() {
+        let one = "name: NAME\nID: 1\nfield:unsigned int cpu; offset:8; size:4; signed:0;";
+        let one = |name: &str| one.replace("NAME", name);
+        let store = decode("sched", &one("sched_wake_idle_without_ipi"), &record(&[6]));
+        assert_eq!(store, event(EventKind::StoreSent { target_cpu: 6 }));
+        let ipi = decode("ipi", &one("ipi_send_cpu"), &record(&[6]));
+        assert_eq!(ipi, event(EventKind::IpiSent { target_cpu: 6 }));
+        let many = "name: ipi_send_cpumask\nID: 1\n\
+            field:__data_loc cpumask_t cpumask; offset:8; size:4; signed:0;";
+        let masked = |words: &[u64]| {
+            let data_loc = (words.len() as u64 * 8) << 16 | 16;
+            decode("ipi", many, &record(&[&[data_loc], words].concat()))
+        };
+        let to = |targets, is_cut| event(EventKind::IpiSentToMany { targets, is_cut });
+        assert_eq!(masked(&[0b101]), to(0b101, false));
+        assert_eq!(masked(&[1 << 63, 0]), to(1 << 63, false));
+        assert_eq!(masked(&[0, 1]), to(0, true));
+        assert_eq!(masked(&[]), Decoded::Malformed);
+        let text = "name: idlewise_wake\nID: 1\nfield:u32 reason; offset:8; size:4; signed:0;";
+        assert_eq!(
+            decode("idlewise", text, &record(&[1])),
+            event(EventKind::DriverWake { reason: 1 })
+        );
     }
 
     #[test]

@@ -346,7 +346,12 @@ pub fn event(event: &Event, at_ns: u64) -> Option<FtraceEvent> {
         EventKind::Wakeup { target_cpu } => {
             Payload::SchedWakeup(Numbers { five: int(target_cpu.into()), ..numbers() })
         }
-        EventKind::Lost { .. } => return None,
+        // Perfetto has no types of its own for them.
+        EventKind::StoreSent { .. }
+        | EventKind::IpiSent { .. }
+        | EventKind::IpiSentToMany { .. }
+        | EventKind::DriverWake { .. }
+        | EventKind::Lost { .. } => return None,
     };
     Some(FtraceEvent { timestamp: Some(at_ns), pid: Some(0), payload: Some(payload) })
 }

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `ipi.rs` | `measure ipi`: wake latency and the sender's cost, one CPU waking another |
 //! | `timer.rs` | `measure timer`: interrupt latency of a CPU's own timers |
+//! | `wakes.rs` | `measure wakes`: who wakes idle CPUs, and how |
 //! | `park.rs` | `measure park`: ways to wait for another thread, side by side |
 //! | `proxy.rs` | the first two from user space, where there is no module |
 //! | `switch.rs` | `measure switch`: two threads that pass a token |
@@ -20,6 +21,7 @@ mod proxy;
 mod saving;
 mod switch;
 mod timer;
+mod wakes;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -53,6 +55,7 @@ enum What {
     Timer(timer::Timer),
     Switch(switch::Switch),
     Counters(counters::Counters),
+    Wakes(wakes::Wakes),
     #[cfg(target_os = "linux")]
     Park(park::Park),
     /// Try MWAITX, and die of it where it does not exist
@@ -69,6 +72,7 @@ impl Measure {
             What::Timer(timer) => timer.run(),
             What::Switch(switch) => switch.run(),
             What::Counters(counters) => counters.run(),
+            What::Wakes(wakes) => wakes.run(),
             #[cfg(target_os = "linux")]
             What::Park(park) => park.run(),
             #[cfg(target_os = "linux")]

@@ -18,7 +18,7 @@ use super::walk::{
 use crate::byte_order::ByteOrder;
 use crate::event::Tracepoints;
 use crate::import::{ImportError, TraceInfo, TracingData, unknown_format};
-use crate::tracepoint::Decoder;
+use crate::tracepoint::{Decoder, Purpose};
 
 pub(super) const MAGIC_LITTLE: &[u8] = b"PERFILE2";
 pub(super) const MAGIC_BIG: &[u8] = b"2ELIFREP";
@@ -72,13 +72,14 @@ impl Head {
     pub(super) fn read(
         source: &mut dyn SeekRead,
         formats: Option<TracingData>,
+        purpose: Purpose,
     ) -> Result<Self, ImportError> {
         let (mut draft, data_start, data_end) = Draft::read(source)?;
         if let (None, Some(formats)) = (&draft.tracing_data, formats) {
             draft.tracing_data = Some(formats);
             draft.info.has_foreign_formats = true;
         }
-        draft.finish(data_start, data_end)
+        draft.finish(data_start, data_end, purpose)
     }
 
     /// Reads a head only for its event formats.
@@ -366,7 +367,12 @@ impl Draft {
     }
 
     /// Combines attributes and formats, and checks that there is something to import.
-    fn finish(self, data_start: u64, data_end: Option<u64>) -> Result<Head, ImportError> {
+    fn finish(
+        self,
+        data_start: u64,
+        data_end: Option<u64>,
+        purpose: Purpose,
+    ) -> Result<Head, ImportError> {
         if self.attrs.is_empty() {
             return Err(ImportError::BrokenHeader {
                 at_byte: self.attrs_at_byte,
@@ -381,7 +387,7 @@ impl Draft {
             let Some((system, format)) = attr.tracepoint_id.and_then(|id| events.get(&id)) else {
                 continue;
             };
-            match Decoder::compile(system, format, tracing_data.order) {
+            match Decoder::compile(system, format, tracing_data.order, purpose) {
                 Ok(None) => {}
                 Ok(Some(decoder)) => {
                     attr.check_sample_type(&format.name)?;

@@ -31,6 +31,7 @@ use super::{
 };
 use crate::byte_order::ByteOrder;
 use crate::event::{Event, EventKind};
+use crate::tracepoint::Purpose;
 use head::Head;
 use sample::SampleReader;
 use walk::{Batch, MAX_RECORD_BYTE_COUNT, Stop, Walk, WalkCounts};
@@ -40,7 +41,7 @@ pub(super) const FORMAT: Format = Format {
     meaning: "what `perf record` writes",
     recognizes: |first| MAGICS.iter().any(|magic| first.starts_with(magic)),
     open: |file, options| {
-        Ok(Box::new(PerfData::from_source(Box::new(file), options.event_formats)?))
+        Ok(Box::new(PerfData::from_source(Box::new(file), options.event_formats, options.purpose)?))
     },
 };
 
@@ -94,7 +95,7 @@ impl PerfData {
     /// # Errors
     /// Fails if the file cannot be read, is not a perf.data, or has no readable idle events.
     pub fn open(path: &Path) -> Result<Self, ImportError> {
-        Self::from_source(Box::new(source::open(path)?), None)
+        Self::from_source(Box::new(source::open(path)?), None, Purpose::Gaps)
     }
 
     /// Reads the head of a file in memory.
@@ -102,14 +103,15 @@ impl PerfData {
     /// # Errors
     /// Fails like [`PerfData::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
-        Self::from_source(Box::new(Cursor::new(bytes)), None)
+        Self::from_source(Box::new(Cursor::new(bytes)), None, Purpose::Gaps)
     }
 
     fn from_source(
         mut source: Box<dyn SeekRead>,
         formats: Option<TracingData>,
+        purpose: Purpose,
     ) -> Result<Self, ImportError> {
-        let head = Head::read(&mut *source, formats)?;
+        let head = Head::read(&mut *source, formats, purpose)?;
         let Head { order, info, attrs, data_start, data_end, stated_end } = head;
         let samples = SampleReader::new(attrs, order)?;
         Ok(Self { source, order, info, samples, data_start, data_end, stated_end })

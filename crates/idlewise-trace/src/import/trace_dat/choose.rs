@@ -13,6 +13,7 @@ use crate::Doubt;
 use crate::event::Tracepoints;
 use crate::import::source::{ReadAt, bytes_at};
 use crate::import::{ImportError, TraceInfo, TruncationReason};
+use crate::tracepoint::Purpose;
 
 const RECORD_COMMAND: &str = "trace-cmd record -C mono -e power:cpu_idle -e timer -e sched_switch";
 const RECORD_MONO: &str = "record with trace-cmd's -C mono";
@@ -30,11 +31,12 @@ impl Draft {
         mut self,
         source: &dyn ReadAt,
         file_byte_count: u64,
+        purpose: Purpose,
     ) -> Result<Head, ImportError> {
         let order = self.data.order;
         let at_byte = self.formats_at;
-        let Compiled { ids, tracepoints, unreadable_tracepoints } = Ids::compile(&self.data)
-            .ok_or_else(|| ImportError::BrokenHeader {
+        let Compiled { ids, tracepoints, unreadable_tracepoints } =
+            Ids::compile(&self.data, purpose).ok_or_else(|| ImportError::BrokenHeader {
                 at_byte,
                 found: "event formats without a common_type".to_owned(),
                 expected: "a field with an event's number",

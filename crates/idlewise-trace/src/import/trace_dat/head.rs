@@ -20,6 +20,7 @@ use crate::byte_order::ByteOrder;
 use crate::import::source::{ReadAt, bytes_at};
 use crate::import::tracing_data::{MAGIC, Part, TracingData};
 use crate::import::{ImportError, TraceInfo, unknown_format};
+use crate::tracepoint::Purpose;
 
 // Bounds on the memory that a malicious file can make us use. Real files stay far below them.
 const MAX_FORMATS_BYTE_COUNT: u64 = 32 << 20;
@@ -56,7 +57,11 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) fn read(source: &dyn ReadAt, file_byte_count: u64) -> Result<Self, ImportError> {
+    pub(super) fn read(
+        source: &dyn ReadAt,
+        file_byte_count: u64,
+        purpose: Purpose,
+    ) -> Result<Self, ImportError> {
         let mut file = Reader { source, file_byte_count, at_byte: 0, order: ByteOrder::Little };
         let magic = bytes_at(source, 0, MAGIC.len() as u64)?;
         if magic != MAGIC {
@@ -80,7 +85,7 @@ impl Head {
                 });
             }
         };
-        draft.finish(source, file_byte_count)
+        draft.finish(source, file_byte_count, purpose)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::byte_order::ByteOrder;
 use crate::event::Tracepoints;
 use crate::import::TracingData;
-use crate::tracepoint::{Decoder, Int, UnreadableTracepoint};
+use crate::tracepoint::{Decoder, Int, Purpose, UnreadableTracepoint};
 
 /// The event that a record's number stands for.
 pub(super) enum Known<'a> {
@@ -37,8 +37,8 @@ pub(super) struct Compiled {
 }
 
 impl Ids {
-    /// Compiles the formats; `None` if none of them says where a record's number is.
-    pub(super) fn compile(data: &TracingData) -> Option<Compiled> {
+    /// Compiles the formats for a purpose; `None` if none of them says where a record's number is.
+    pub(super) fn compile(data: &TracingData, purpose: Purpose) -> Option<Compiled> {
         let order = data.order;
         let number = data.events.iter().find_map(|(_, format)| format.optional_int("common_type"));
         let mut ids = Self {
@@ -52,7 +52,7 @@ impl Ids {
         let mut unreadable_tracepoints = Vec::new();
         for (system, format) in &data.events {
             let Ok(number) = u16::try_from(format.id) else { continue };
-            let index = match Decoder::compile(system, format, order) {
+            let index = match Decoder::compile(system, format, order, purpose) {
                 Ok(Some(decoder)) if ids.decoders.len() < usize::from(UNNEEDED) => {
                     tracepoints = tracepoints.union(decoder.provides());
                     if decoder.provides().contains(Tracepoints::CPU_IDLE) {

@@ -8,6 +8,7 @@
 //! | `choose.rs` | checks that there is something to import, and from which buffers |
 //! | `clock.rs` | how usable each of the tracer's clocks is |
 //! | `ids.rs` | the event of a record |
+//! | `live.rs` | [`RingDecoder`]: pages that come from a running kernel |
 //! | `stream.rs` | one CPU's pages in order |
 //! | `pack.rs` | the compression of version 7 |
 //! | `page.rs` | a page of the kernel's ring buffer: its records and their times |
@@ -23,6 +24,7 @@ mod choose;
 mod clock;
 mod head;
 mod ids;
+mod live;
 mod options;
 mod pack;
 mod page;
@@ -37,16 +39,19 @@ use super::source::{self, ReadAt};
 use super::threads::{self, Batch};
 use super::{Format, ImportError, ReadSummary, Recording, TraceInfo, merge, tracing_data};
 use crate::event::Event;
+use crate::tracepoint::Purpose;
 use head::Head;
 use pack::Unpacker;
 use pages::{Counts, PageReader};
 use stream::Stream;
 
+pub use live::{PageLosses, RingDecoder};
+
 pub(super) const FORMAT: Format = Format {
     name: "trace.dat",
     meaning: "what `trace-cmd record` writes",
     recognizes: |first| first.starts_with(MAGIC),
-    open: |file, _| Ok(Box::new(TraceDat::from_file(file)?)),
+    open: |file, options| Ok(Box::new(TraceDat::from_file(file, options.purpose)?)),
 };
 
 /// The magic number at the beginning of a file.
@@ -75,12 +80,12 @@ impl TraceDat {
     /// # Errors
     /// Fails if the file cannot be read, is not a trace.dat, or has no readable idle events.
     pub fn open(path: &Path) -> Result<Self, ImportError> {
-        Self::from_file(source::open(path)?)
+        Self::from_file(source::open(path)?, Purpose::Gaps)
     }
 
-    pub(super) fn from_file(file: File) -> Result<Self, ImportError> {
+    fn from_file(file: File, purpose: Purpose) -> Result<Self, ImportError> {
         let metadata = file.metadata().map_err(|source| ImportError::Io { at_byte: 0, source })?;
-        Self::from_source(Box::new(file), metadata.len())
+        Self::from_source(Box::new(file), metadata.len(), purpose)
     }
 
     /// Reads the head of a file in memory.
@@ -89,11 +94,15 @@ impl TraceDat {
     /// Fails like [`TraceDat::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
         let byte_count = bytes.len() as u64;
-        Self::from_source(Box::new(bytes), byte_count)
+        Self::from_source(Box::new(bytes), byte_count, Purpose::Gaps)
     }
 
-    fn from_source(source: Box<dyn ReadAt>, byte_count: u64) -> Result<Self, ImportError> {
-        let head = Head::read(&*source, byte_count)?;
+    fn from_source(
+        source: Box<dyn ReadAt>,
+        byte_count: u64,
+        purpose: Purpose,
+    ) -> Result<Self, ImportError> {
+        let head = Head::read(&*source, byte_count, purpose)?;
         Ok(Self { source, head })
     }
 

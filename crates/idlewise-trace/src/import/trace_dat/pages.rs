@@ -57,7 +57,7 @@ impl<'a> PageReader<'a> {
     }
 
     /// Reads a page's events, and reports what is broken in it.
-    fn read_page(
+    pub(super) fn read_page(
         &mut self,
         page: &[u8],
         buffer: u16,
@@ -165,7 +165,7 @@ fn owns(
 }
 
 /// A part of a page that is not a record.
-struct Hole {
+pub(super) struct Hole {
     /// Its offset in the page.
     at: usize,
     /// Its length; `None` if the whole page is broken.
