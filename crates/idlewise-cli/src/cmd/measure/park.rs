@@ -31,13 +31,13 @@ use crate::unpack::Unpacking;
 
 const EXAMPLES: &str = "\
 Examples:
-  # All ways to park a thread, on five workloads, seven times (three minutes)
+  # All ways to wait, five workloads, seven runs (three minutes)
   idlewise measure park
 
   # One workload, more wakes, and a plot of latency against CPU time
   idlewise measure park --workload poisson:20 --wakes 5000 --plot poisson.svg
 
-  # The gaps of a log, with more runnable threads than CPUs
+  # The gaps of a log, while a busy thread runs on each CPU
   idlewise measure park --log traces/s-softirq500.parquet --oversubscribed
 
   # The page of the documentation: measured.md, measured.json, a plot of each workload
@@ -46,61 +46,62 @@ Examples:
   # The same page again, from what was measured then
   idlewise measure park --from docs/park/measured.json --page docs/park/measured.md --force
 
-Only ratios within one run mean anything; pin nothing else to the CPUs meanwhile. Exit status: 0, whatever
-the goals, or 2 on bad input.";
+Only ratios within one run mean anything. Keep other programs off the machine meanwhile. Exit status: 0
+whether or not the goals are met, or 2 on bad input.";
 
-/// Wake a parked thread, by idlewise-park and by all that it is compared with
+/// Measure how a thread waits for another one: idlewise-park beside other ways
 ///
-/// All ways to park take turns, in an order drawn anew for each round. Wakes are due at times fixed
-/// beforehand (open loop), and latency counts from then, so a stall counts for every wake that it delayed.
-/// Round trips with more threads than CPUs, calls that wait for nobody and waits that time out are
-/// measured too. Figures are medians of the runs; a goal is met or not met only if its 95 % bootstrap
-/// interval is. Every figure is measured.
+/// The ways to wait take turns, in an order that is drawn anew for each round. Wakes are due at times that
+/// are fixed beforehand (open loop). Latency counts from the due time, so a stall counts for every wake that
+/// it delays. Also measured: round trips with more threads than CPUs, calls that find nobody waiting, and waits
+/// that time out. Figures are medians of the runs. A goal is met or not met only if the whole 95 % bootstrap
+/// interval says so; otherwise it is undecided. All figures are measured.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Park {
-    /// poisson:US, periodic:US or bursty:US: mean gap, gap, or pause between bursts; repeatable
+    /// A workload: poisson:US (mean gap), periodic:US (gap) or bursty:US (pause between bursts); may be
+    /// repeated
     /// [default: poisson:20, poisson:50, periodic:50, bursty:1000, periodic:1000]
     #[arg(long = "workload", value_name = "KIND:US", conflicts_with = "from")]
     workloads: Vec<Workload>,
 
-    /// Also the gaps of this idle log or recording, as they come
+    /// Also use the gaps of this idle log or recording as a workload
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     log: Option<PathBuf>,
 
-    /// Wakes of each way to park, on each workload, in each run
+    /// Wakes for each way to wait, in each workload and run
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(100..=10_000_000), conflicts_with = "from")]
     wakes: u64,
 
-    /// Runs; below 7 there are no intervals, and goals stay undecided
+    /// The number of runs; with fewer than 7 there are no intervals, and goals stay undecided
     #[arg(long, value_name = "N", default_value_t = RUN_COUNT_MIN as u64, value_parser = clap::value_parser!(u64).range(1..=1000), conflicts_with = "from")]
     runs: u64,
 
-    /// Seed of the first run's schedules and orders; each further run has the next number
+    /// The seed of the first run; each further run takes the next number
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "from")]
     seed: u64,
 
-    /// Let a busy thread run on each CPU meanwhile
+    /// Run a busy thread on each CPU at the same time
     #[arg(long, conflicts_with = "from")]
     oversubscribed: bool,
 
-    /// Let a busy thread run on the SMT sibling of the waiter's CPU meanwhile
+    /// Run a busy thread on the SMT sibling of the waiter's CPU at the same time
     #[arg(long, conflicts_with_all = ["oversubscribed", "from"])]
     busy_sibling: bool,
 
-    /// Also wait by MWAITX, whatever CPUID says of it (x86); tried in a process of its own first
+    /// Also wait by MWAITX, even if CPUID does not list it (x86); another process tries it first
     #[arg(long, conflicts_with = "from")]
     try_mwaitx: bool,
 
-    /// Write latency against CPU time as SVG, of the last workload
+    /// Write a plot (SVG) of latency against CPU time for the last workload
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 
-    /// Write all of it as a page (Markdown); beside it the figures of each run as JSON, and plots
+    /// Write a page (Markdown), with plots and the figures of each run (JSON) beside it
     #[arg(long, value_name = "FILE.md")]
     page: Option<PathBuf>,
 
-    /// Measure nothing: take what --page or --json wrote before
+    /// Measure nothing; read what --page or --json wrote before
     #[arg(long, value_name = "FILE.json")]
     from: Option<PathBuf>,
 
