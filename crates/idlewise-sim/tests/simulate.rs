@@ -192,6 +192,24 @@ fn waiting_times_are_those_of_queueing_theory() {
 }
 
 #[test]
+fn a_nearly_idle_cpu_calls_as_many_others_as_it_is_told_and_none_twice() {
+    let machine = server();
+    let mut setup = setup(&machine);
+    let report = |setup: &Setup<'_>, call_count| {
+        let sets = [("wake_ratio", "1"), ("call_count", call_count)];
+        run(setup, "nearly-idle", &sets, 50_000_000)
+    };
+    let call_count = |count| report(&setup, count).ipis.requested_count as f64;
+    // A round with more calls takes a little longer.
+    let ratio = call_count("3") / call_count("1");
+    assert!((2.5..=3.5).contains(&ratio), "{ratio}");
+    assert_eq!(report(&setup, "7"), report(&setup, "100"), "there are 8 CPUs");
+    setup.hardware =
+        Hardware { package_count: 1, core_count: 2, thread_count: 1, ..setup.hardware };
+    assert_eq!(report(&setup, "1"), report(&setup, "100"), "there is one other CPU");
+}
+
+#[test]
 fn replicates_do_not_depend_on_threads() {
     let machine = server();
     let setup = setup(&machine);

@@ -96,6 +96,31 @@ fn a_label_follows_from_what_inputs_do() {
     }
 }
 
+/// How often a third CPU rides free is the chance of a window that somebody chose, and the page says so.
+#[test]
+fn free_rides_follow_from_the_window_that_is_chosen() {
+    let inputs = json(&["study", "ipi-less", "--inputs", "--json"]);
+    let inputs = inputs["studies"][0]["inputs"].as_array().unwrap();
+    let free_ratio = |window_us: &str| {
+        // All others are set, so that nothing is varied.
+        let set = inputs.iter().flat_map(|input| {
+            let key = input["key"].as_str().unwrap();
+            let value =
+                if key == "window_us" { window_us.to_owned() } else { input["value"].to_string() };
+            ["--set".to_owned(), format!("{key}={value}")]
+        });
+        let set: Vec<String> = set.collect();
+        let set = set.iter().map(String::as_str);
+        let arguments: Vec<&str> = ["study", "ipi-less", "--json"].into_iter().chain(set).collect();
+        let study = json(&arguments)["studies"][0].clone();
+        let figures = study["figures"].as_array().unwrap();
+        let name = "free rides of a third CPU that calls within the chosen window";
+        figures.iter().find(|figure| figure["figure"] == name).unwrap()["ours"].as_f64().unwrap()
+    };
+    assert!(free_ratio("20") > 99.0);
+    assert!(free_ratio("1000") < 15.0);
+}
+
 #[test]
 fn lists_what_may_be_set_and_refuses_the_rest() {
     let text = stdout(&["study", "amd-mwait", "--inputs"]);

@@ -1,90 +1,93 @@
 //! `ipi-less`: a store instead of an IPI.
 
 use idlewise_sim::study::ipi_less::{
-    AFTER, BEFORE, CHECK_CYCLES, Findings, GHZ, INTERVAL_NS, KICKS_PER_S, LOCAL, LOOP_CYCLES,
-    RECEIVE_CYCLES, REMOTE, is_significant, mean, run, welch_t,
+    AFTER, BEFORE, Findings, GHZ, Headline, INPUTS, UNUSED_STATE, headline, is_significant, mean,
+    run, welch_t,
 };
 
-use super::Origin::{Assumed, Calibrated, Documented};
-use super::Published::Exactly;
+use super::Origin::Documented;
+use super::Published::{Exactly, Nothing};
 use super::*;
 
 pub(super) const STUDY: Study = Study {
     name: "ipi-less",
     claim: "A CPU idling in MWAIT can be woken by a store: function calls cost their sender 1200 \
             instead of 1600 cycles (local) and 1800 instead of 2000 (remote); 10 % fewer non-idle \
-            cycles; a tiny decrease of C0; a third CPU's wake-up is free.",
+            cycles and cache references; a tiny decrease of C0; a third CPU's wake-up is free.",
     source: "Venkatesh Pallipadi, [RFC] Extend mwait idle to optimize away IPIs when possible, \
              6 February 2012",
-    inputs: &[],
-    figures: |shelf, _| Ok(body(&run(shelf)?).figures),
-    body: |shelf, _| Ok(body(&run(shelf)?)),
+    inputs: INPUTS,
+    figures: |shelf, changes| Ok(figures(&headline(shelf, changes)?)),
+    body: |shelf, changes| Ok(body(&run(shelf, changes)?)),
 };
 
 /// Published: non-idle cycles.
 const CHANGE_PERCENT: f64 = -10.0;
-/// The row of the free rides that a sentence is about.
-const RIDE_NS: u64 = 100_000;
+
+fn figures(of: &Headline) -> Vec<Figure> {
+    let (published_before, published_after) = (mean(&BEFORE), mean(&AFTER));
+    let published_c0_change = published_after.c0 - published_before.c0;
+    let (before, after) = (&of.before, &of.after);
+    figures! {
+        "sender's cost, local socket, IPI", "cycles", Exactly(1_600.0), Model, of.local.ipi_cycles;
+        "sender's cost, local socket, store", "cycles", Exactly(1_200.0), Model, of.local.store_cycles;
+        "sender's cost, remote socket, IPI", "cycles", Exactly(2_000.0), Model, of.remote.ipi_cycles;
+        "sender's cost, remote socket, store", "cycles", Exactly(1_800.0), Model, of.remote.store_cycles;
+        "non-idle cycles, one CPU calling all others, mostly idle", "%", Exactly(CHANGE_PERCENT), Model,
+            of.rounds.change_ratio * 100.0;
+        "C0 before, mean of 3 runs", "%", Exactly(published_before.c0), Model, before.c0;
+        "C0 after, mean of 3 runs", "%", Exactly(published_after.c0), Model, after.c0;
+        "C1 before, mean of 3 runs", "%", Exactly(published_before.c1), Model, before.c1;
+        "C1 after, mean of 3 runs", "%", Exactly(published_after.c1), Model, after.c1;
+        "C6 before, mean of 3 runs", "%", Exactly(published_before.c6), Model, before.c6;
+        "C6 after, mean of 3 runs", "%", Exactly(published_after.c6), Model, after.c6;
+        "change of C0", "points", Exactly(published_c0_change), Model, after.c0 - before.c0;
+        "free rides of a third CPU that calls within the chosen window", "%", Nothing, Model,
+            of.ride.free_ratio * 100.0;
+        "free rides in the nearly idle system", "%", Nothing, Model, of.nearly_idle_free_ratio * 100.0;
+        "ICR writes saved, targets partly busy", "%", Nothing, Model, of.elided_ratio() * 100.0;
+        "targets busy from which a store saves its sender nothing", "%", Nothing, Model,
+            of.crossing_busy_ratio().map(|busy| busy * 100.0);
+        "cycles of a nohz kick and the balancing that it triggers", "%", Nothing, Model,
+            of.kick_change_ratio * 100.0;
+    }
+}
 
 fn body(found: &Findings) -> Body {
-    let Findings { local, remote, before, after, load, .. } = found;
+    let Findings { inputs, headline, .. } = found;
+    let Headline { rounds, load, ride, .. } = headline;
+    let (before, after) = (&headline.before, &headline.after);
     let (published_before, published_after) = (mean(&BEFORE), mean(&AFTER));
     let c0_change = after.c0 - before.c0;
-    let c6_change = after.c6 - before.c6;
     let published_c0_change = published_after.c0 - published_before.c0;
     let published_c6_change = published_after.c6 - published_before.c6;
     let interval_ms = load.interval_ns / 1e6;
-    let (ipi, store) = (&found.kicks_by_ipi, &found.kicks_by_store);
-    let by_loop = || found.by_interval_ns_and_cycles.iter().flat_map(|row| &row.found);
-    let changes = || by_loop().map(|row| row.found);
-    let runs = [("before", &BEFORE, before), ("after", &AFTER, after)];
-    let runs = runs.into_iter().flat_map(|(when, runs, ours)| {
-        runs.iter().enumerate().map(move |(index, run)| (when, index + 1, run, ours))
+    let runs = [("before", &BEFORE, &found.before_runs), ("after", &AFTER, &found.after_runs)];
+    let runs = runs.into_iter().flat_map(|(when, published, ours)| {
+        let pairs = published.iter().zip(ours).enumerate();
+        pairs.map(move |(index, (run, ours))| (when, index + 1, run, ours))
     });
+    let step = |part| {
+        let (mean, error) = found.change(part);
+        format!("{mean:+.3} ± {error:.3}")
+    };
+    let (c1_change, c1_error) = found.change(|run| run.c1);
     Body {
-        figures: figures! {
-            "sender's cost, local socket, IPI", "cycles", Exactly(LOCAL.ipi_cycles), Model, local.ipi_cycles;
-            "sender's cost, local socket, store", "cycles", Exactly(LOCAL.store_cycles), Model, local.store_cycles;
-            "sender's cost, remote socket, IPI", "cycles", Exactly(REMOTE.ipi_cycles), Model, remote.ipi_cycles;
-            "sender's cost, remote socket, store", "cycles", Exactly(REMOTE.store_cycles), Model,
-                remote.store_cycles;
-            "non-idle cycles, one CPU calling all others, mostly idle", "%", Exactly(CHANGE_PERCENT), Model,
-                found.change_ratio * 100.0;
-            "C0 before, mean of 3 runs", "%", Exactly(published_before.c0), Model, before.c0;
-            "C0 after, mean of 3 runs", "%", Exactly(published_after.c0), Model, after.c0;
-            "C1 before, mean of 3 runs", "%", Exactly(published_before.c1), Model, before.c1;
-            "C1 after, mean of 3 runs", "%", Exactly(published_after.c1), Model, after.c1;
-            "C6 before, mean of 3 runs", "%", Exactly(published_before.c6), Model, before.c6;
-            "C6 after, mean of 3 runs", "%", Exactly(published_after.c6), Model, after.c6;
-            "change of C0", "points", Exactly(published_c0_change), Model, c0_change;
-            "change of C1", "points", Exactly(published_after.c1 - published_before.c1), Model, after.c1 - before.c1;
-            "change of C6", "points", Exactly(published_c6_change), Model, c6_change;
-        },
+        figures: figures(headline),
         facts: facts! {
-            "sender's costs",
-                format!(
-                    "{}, {}, {}, {} cycles",
-                    LOCAL.ipi_cycles, LOCAL.store_cycles, REMOTE.ipi_cycles, REMOTE.store_cycles
-                ),
-                Calibrated(&["sender's cost"]), "the claim's measurements on Westmere";
-            "the nearly idle system",
-                format!(
-                    "each CPU's task every {interval_ms:.1} ms for {:.0} us, then a call to the next CPU",
-                    load.work_ns / 1e3
-                ),
-                Calibrated(&["C0 before", "C1 before", "C6 before"]),
-                "so that C0 and C6 before, and with them C1, are the published means";
-            "states", "Westmere's table", Documented, "drivers/idle/intel_idle.c";
+            "a CPU of the nearly idle system",
+                format!("a task every {interval_ms:.1} ms for {:.0} us, then calls", load.work_ns / 1e3),
+                Origin::Calibrated(&["C0", "C1", "C6"]), "what gives C0 and C1 before";
+            "states", format!("Westmere's table without {UNUSED_STATE}"), Documented,
+                "drivers/idle/intel_idle.c; C0, C1 and C6 of the claim leave no time for another";
+            "CPUs", "2 packages of 6 cores of 2 threads", Documented, "Xeon X5670";
             "frequency", format!("{GHZ} GHz"), Documented, "Xeon X5670; only cycles matter";
-            "receiver's interrupt", format!("{RECEIVE_CYCLES} cycles"), Assumed, "entry, EOI and exit";
-            "idle loop around a stay", format!("{LOOP_CYCLES} cycles"), Assumed, "varied below";
-            "looking whether the target monitors", format!("{CHECK_CYCLES} cycles"), Assumed, "a remote line";
-            "how often one CPU calls all others", format!("every {}", span(INTERVAL_NS)), Assumed, "varied below";
+            "governor", "menu of Linux 6.1.192", Documented, "our port, bit-exact; the oldest that we have";
         },
         grids: vec![
             table! {
-                "The nearly idle system, run by run, per cent (ours is one long run: nothing in the model varies from \
-                 run to run)";
+                "The nearly idle system, run by run, per cent (ours: runs with other random numbers, the same ones before \
+                 and after; published: 10 minutes each)";
                 runs, |(when, number, run, ours)|
                 "run" => format!("{when}, run {number}");
                 "C0" => format!("{:.2}", run.c0);
@@ -95,87 +98,65 @@ fn body(found: &Findings) -> Body {
                 "ours" => format!("{:.2}", ours.c6);
             },
             table! {
-                "The free ride: a third CPU wants a CPU that is being woken from C6 (published: it takes 50 to 100 us)";
-                &found.rides, |row|
-                "exit us" => short(us(row.exit_ns));
-                "third comes within us" => us(row.window_ns);
-                "free rides" => share(row.free_ratio);
-                "IPIs a round with" => short(row.ipis_a_round);
-                "without ipi_less" => short(row.ipis_a_round_before);
-            },
-            table! {
-                "The busier the targets, the less a store helps; with a busy one, looking first costs \
-                 {CHECK_CYCLES} cycles (assumed) on top of the IPI";
-                &found.by_busy_ratio, |At { at, found }|
+                "One CPU calling 23 others, by how busy those are (simulated; sender's cycles a call)";
+                &headline.by_busy_ratio, |At { at, found }|
                 "targets busy" => share(*at);
-                "sender, IPI" => short(found.ipi_cycles);
-                "sender, ipi_less" => short(found.store_cycles);
-                "saved cycles" => short(found.saved_cycles());
+                "sender, IPI" => short(found.cost.ipi_cycles);
+                "sender, ipi_less" => short(found.cost.store_cycles);
+                "saved cycles" => short(found.cost.saved_cycles());
+                "ICR writes a call, IPI" => short(found.ipis_a_call_before);
+                "ICR writes a call, ipi_less" => short(found.ipis_a_call);
+                "non-idle cycles" => percent(found.change_ratio);
             },
-            table! {
-                "Extension to the nohz kick: a busy CPU that has one idle CPU balance for it, at each of its \
-                 {KICKS_PER_S} ticks a second";
-                [("IPI", ipi), ("store", store)], |(name, kicks)|
-                "kick by" => name;
-                "sender us/s" => short(kicks.sender_us_per_s);
-                "all non-idle us/s" => short(kicks.non_idle_us_per_s);
-            },
-            matrix(
-                "Sensitivity of the change in non-idle cycles: how often it calls, and what the idle loop itself takes \
-                 (both assumed)",
-                "round every",
-                &found.by_interval_ns_and_cycles,
-                |interval_ns| format!("{} us", us(*interval_ns)),
-                |cycles| format!("loop {cycles} cycles"),
-                |change_ratio| percent(*change_ratio),
-            ),
-            matrix(
-                "Sensitivity of the crossover: the busy share from which a store doesn't pay, by what looking first \
-                 costs and by what a store saves (mean of local and remote, cycles)",
-                "looking first",
-                &found.by_check_and_saved_cycles,
-                |check| format!("{check} cycles"),
-                |saved| format!("saves {saved}"),
-                |busy_ratio| share(*busy_ratio),
-            ),
         ],
         judgement: sentences! {
             "Fewer non-idle cycles follow from the sender's and the receiver's savings: {} here, about {CHANGE_PERCENT} % \
-             published; the size rests on what the idle loop around a stay takes: by the table it is {:+.1} to {}. Cache \
-             references are not modelled.",
-                percent(found.change_ratio), changes().fold(f64::NEG_INFINITY, f64::max) * 100.0,
-                percent(changes().fold(f64::INFINITY, f64::min));
-            "On the nearly idle system C0 changes by {c0_change:+.3} points here, {published_c0_change:+.3} published: \
-             with a call a CPU every {interval_ms:.1} ms, which fits C0 and C6, it would take {:.0} times as many calls. \
-             The published runs scatter nearly as much as they differ (t = {:.1}, {} at 5 %): \"tiny\" is right, its sign \
-             is {}.",
-                published_c0_change / c0_change, welch_t(),
-                if is_significant() { "significant" } else { "not significant" },
-                if is_significant() { "proven" } else { "not proven by them" };
-            "C6 changes by {c6_change:+.3} points here, {published_c6_change:+.3} published: {}",
-                if c6_change > 0.0 {
-                    "the same sign, as shorter visits to C0 leave more of the time to C6."
-                } else {
-                    "it does not follow; what the visits to C0 leave goes to C1."
-                };
-            "The free ride is real: {} of a third CPU's calls cost no IPI if waking takes {} us and they come within {1} \
-             us. With one queue for tasks and calls, as since 5.8, the IPI-only kernel would share some too.",
-                or_dash(found.ride(RIDE_NS, RIDE_NS), |row| share(row.free_ratio)), us(RIDE_NS);
-            "{}",
-                match found.crossing_busy_ratio() {
+             published. The size does not follow: what else runs, the idle loop around a stay and the called function are \
+             work that no store saves, and the claim says nothing about them.",
+                percent(rounds.change_ratio);
+            "On the nearly idle system C0 changes by {c0_change:+.3} points here, {published_c0_change:+.3} published. A \
+             task every {interval_ms:.1} ms on each CPU fits C0 and C1; at {} calls each, a decrease as published would \
+             take about {:.0} times as many calls.",
+                number_text(inputs.calls_per_wake), published_c0_change / c0_change;
+            "The published runs scatter nearly as much as they differ (t = {:.1}, {} at 5 %), and the third run before is \
+             the second after, in all columns: \"tiny\" is right, its sign is {}. Their C1 falls by {:.1} %, their C0 by \
+             {:.1} %: fewer wake-ups would do that. Cheaper ones take less C0; what they do to C1 is {}.",
+                welch_t(), if is_significant() { "significant" } else { "not significant" },
+                if is_significant() { "proven" } else { "not proven by them" },
+                (1.0 - published_after.c1 / published_before.c1) * 100.0,
+                (1.0 - published_after.c0 / published_before.c0) * 100.0,
+                if c1_change.abs() < 2.0 * c1_error { "lost in the scatter here" } else { "small here" };
+            "C6: {} points here, {published_c6_change:+.3} published. C0 and C1 change by {} and {} (mean of {} runs of 10 s \
+             with other random numbers, and its standard error). Two thirds of the published gain \
+             come from C1.",
+                step(|run| run.c6), step(|run| run.c0), step(|run| run.c1), found.before_runs.len();
+            "The free ride exists by construction: the model gives it to a call that meets a CPU which another one has \
+             woken ({} IPIs a round instead of {}). Its {} is no result but the chance that a call comes before the exit \
+             of {} us ends, if any time in a window of {} us, which we chose, is as likely. How often it happens depends on \
+             the load; in the nearly idle system it is {:.2} % of the calls. A kernel that only knows IPIs, but since 5.8 \
+             has one queue for tasks and calls, would share some too.",
+                short(ride.ipis_a_round), short(ride.ipis_a_round_before),
+                share(ride.free_ratio), number_text(inputs.exit_us), number_text(inputs.window_us),
+                headline.nearly_idle_free_ratio * 100.0;
+            "\"When it is busy we will still send IPI as before\" has a price: looking first. {}",
+                match headline.crossing_busy_ratio() {
                     Some(busy) => format!(
-                        "The crossover is at targets busy {} of the time: beyond, looking first (assumed: \
-                         {CHECK_CYCLES} cycles) costs the sender more than the stores save.",
-                        share(busy)
+                        "With {} cycles for it, the sender loses once the targets are busy for more than {} of the time.",
+                        number_text(inputs.check_cycles), share(busy)
                     ),
                     None => format!(
-                        "No crossover up to {} busy: looking first costs too little to matter.",
-                        or_dash(found.by_busy_ratio.last(), |row| share(row.at))
+                        "With {} cycles for it, the sender gains up to targets that are busy for {} of the time.",
+                        number_text(inputs.check_cycles),
+                        or_dash(headline.by_busy_ratio.last(), |row| share(row.at))
                     ),
                 };
-            "The nohz kick gains what any call does: its target idles by definition, so there is no crossover; {:.0} us \
-             of the sender's time a second at {KICKS_PER_S} kicks a second.",
-                ipi.sender_us_per_s - store.sender_us_per_s;
+            "The extension to nohz_kick, which the claim only names, changes what a kick costs by {}: the balancing for all \
+             idle CPUs takes most of it ({} us, assumed). Its target idles by definition, so that there is no crossover.",
+                percent(headline.kick_change_ratio), number_text(inputs.balance_us);
+            "Absent: cache references, because the simulated CPUs have no caches. Absent: time in find_next_bit and \
+             default_send_IPI_mask_sequence_phys, the claim's hot spots, because no kernel code runs. The ICR writes behind \
+             them can be counted: {} of them go where targets are busy for {} of the time.",
+                share(headline.elided_ratio()), share(inputs.partly_busy);
         },
         plot: Plot {
             title: "Cycles that a call without IPI saves its sender",
@@ -183,10 +164,10 @@ fn body(found: &Findings) -> Body {
             y_label: "cycles a call",
             lines: vec![Line {
                 name: "one CPU calling 23 others".to_owned(),
-                points: found
+                points: headline
                     .by_busy_ratio
                     .iter()
-                    .map(|row| (row.at, row.found.saved_cycles()))
+                    .map(|row| (row.at, row.found.cost.saved_cycles()))
                     .collect(),
             }],
         },

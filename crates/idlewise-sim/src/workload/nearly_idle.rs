@@ -2,22 +2,27 @@
 
 use fastrand::Rng;
 
-use crate::simulate::parameter::{SPAN_NS, parameters};
+use crate::simulate::parameter::{CPU_COUNT_MAX, SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, View, exponential_ns};
 
 parameters! {
-    /// A system with hardly anything to do: on each CPU a task wakes rarely, and sometimes wakes
-    /// the next CPU's task.
+    /// A system with hardly anything to do: on each CPU a task wakes rarely, and sometimes has the
+    /// CPUs that follow run a function.
     pub struct NearlyIdle {
         interval_ns: u64 = 4_000_000, SPAN_NS, "mean time between two wake-ups of a CPU's own task";
         work_ns: u64 = 20_000, SPAN_NS, "mean of what it then does";
-        wake_ratio: f64 = 0.5, 0.0..=1.0, "share of them that have the next CPU run a function";
+        wake_ratio: f64 = 0.5, 0.0..=1.0, "share of them that have other CPUs run a function";
+        call_count: u64 = 1, 1..=CPU_COUNT_MAX, "how many of the following CPUs those have run it";
         call_work_ns: u64 = 2_000, SPAN_NS, "what that function takes";
     }
 }
 
 struct Rarely {
-    next_cpu: usize,
+    cpu: usize,
+    cpu_count: usize,
+    /// How many CPUs a round calls, and how many calls are left of this one.
+    call_count: usize,
+    left_count: usize,
     interval_ns: f64,
     work_ns: f64,
     wake_ratio: f64,
@@ -31,6 +36,9 @@ impl Program for Rarely {
     fn next(&mut self, view: &mut View<'_>) -> Op {
         // Its own random numbers, so that machines that differ only in a cost get the same load.
         let rng = self.rng.get_or_insert_with(|| view.rng.fork());
+        if self.left_count > 0 {
+            return self.call(view);
+        }
         self.stage = (self.stage + 1) % 3;
         match self.stage {
             1 => {
@@ -39,11 +47,21 @@ impl Program for Rarely {
             }
             2 => Op::Run { ns: exponential_ns(self.work_ns, rng) },
             _ if rng.f64() < self.wake_ratio => {
-                view.metrics.operation_count += 1;
-                Op::Call { cpu: self.next_cpu, work_ns: self.call_work_ns }
+                self.left_count = self.call_count;
+                self.call(view)
             }
             _ => Op::Run { ns: 0 },
         }
+    }
+}
+
+impl Rarely {
+    /// Calls the next CPU of this round.
+    fn call(&mut self, view: &mut View<'_>) -> Op {
+        let offset = 1 + self.call_count - self.left_count;
+        self.left_count -= 1;
+        view.metrics.operation_count += 1;
+        Op::Call { cpu: (self.cpu + offset) % self.cpu_count, work_ns: self.call_work_ns }
     }
 }
 
@@ -52,7 +70,11 @@ impl NearlyIdle {
         let cpu_count = shape.cpu_count();
         let tasks = (0..cpu_count).map(|cpu| {
             let program = Rarely {
-                next_cpu: (cpu + 1) % cpu_count,
+                cpu,
+                cpu_count,
+                // No CPU twice, and not itself unless it is alone.
+                call_count: (self.call_count as usize).clamp(1, (cpu_count - 1).max(1)),
+                left_count: 0,
                 interval_ns: self.interval_ns as f64,
                 work_ns: self.work_ns as f64,
                 wake_ratio: self.wake_ratio,
