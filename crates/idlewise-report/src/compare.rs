@@ -415,18 +415,39 @@ impl Comparison {
         let main: Vec<&CompareLine> = main.filter(|line| line.rank.is_main()).collect();
         let others: Vec<&CompareLine> = others.into_iter().flat_map(|pair| &pair.lines).collect();
         for (title, lines) in [
-            ("Medians and 99th percentiles; --percentiles prints all", main),
+            ("Medians and 99th percentiles (--percentiles prints all)", main),
             ("Means, or medians of runs", others),
         ] {
-            if let Some(first) = lines.first() {
-                let unused = first.unused();
-                let table = Table::new(title, &columns(), lines).unranked();
-                text.push_str(&table.without(&[unused]).to_text(style));
-                text.push('\n');
-            }
+            text.push_str(&by_unit(title, &lines, &[], style));
         }
         text + &self.notes.to_text(style.width)
     }
+
+    /// Returns the means of two settings that were measured in turns, for people.
+    pub fn turns_text(&self, title: &str, style: &TextStyle) -> String {
+        let lines: Vec<&CompareLine> = self.pairs.iter().flat_map(|pair| &pair.lines).collect();
+        by_unit(title, &lines, &["setting", "statistic"], style)
+    }
+}
+
+/// A table for each unit. In one table, A and B would have two columns for each.
+fn by_unit(title: &str, lines: &[&CompareLine], known: &[&str], style: &TextStyle) -> String {
+    let mut text = String::new();
+    for (unit, of) in [
+        (SeriesUnit::Nanoseconds, "times"),
+        (SeriesUnit::PerSecond, "rates"),
+        (SeriesUnit::Ratio, "shares"),
+        (SeriesUnit::Milliwatts, "powers"),
+    ] {
+        let lines: Vec<&CompareLine> =
+            lines.iter().copied().filter(|line| line.unit == unit).collect();
+        let Some(first) = lines.first() else { continue };
+        let known = [known, &[first.unused()]].concat();
+        let table = Table::new(format!("{title}: {of}"), &columns(), lines).unranked();
+        text.push_str(&table.without(&known).to_text(style));
+        text.push('\n');
+    }
+    text
 }
 
 impl CompareLine {
@@ -762,6 +783,29 @@ mod tests {
             let mean = sample.statistic(Rank::Mean, &weights).unwrap();
             assert!((mean - sum / values.len() as f64).abs() < 1e-6);
         }
+    }
+
+    /// Six figures, some of them rates: each table has one column of A and one of B.
+    #[test]
+    fn many_figures_are_shown_by_unit() {
+        let mut series = Vec::new();
+        for place in ["one", "another", "a third"] {
+            let times = published()[0].blocks.clone();
+            series.push(SavedSeries::times("round trip", place, "futex", times));
+            let rates = (1..=50).map(|i| Block::of(f64::from(i) * 1e4)).collect();
+            let mut rates = SavedSeries::times("context switches", place, "futex", rates);
+            (rates.unit, rates.better) = (SeriesUnit::PerSecond, Some(BetterValue::Higher));
+            series.push(rates);
+        }
+        let all = saved("switch", series);
+        let text = Comparison::new(&all, &all).unwrap().to_text(&TextStyle::default(), false);
+        for title in ["prints all): times", "prints all): rates"] {
+            let table = text.split(title).nth(1).unwrap_or_else(|| panic!("no {title}: {text}"));
+            let heading = table.lines().find(|line| line.starts_with("figure")).unwrap();
+            assert!(heading.contains("us ") || heading.contains("k/s "), "{text}");
+        }
+        assert!(!text.contains("Not shown"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }
 
     #[test]

@@ -523,9 +523,8 @@ impl Counters {
             for (index, command) in self.ab.iter().enumerate() {
                 writeln!(out, "{}", wrap(&format!("{}: {command}", setting(index)), style.width, 3))?;
             }
-            let table = comparison.table("In turns A B B A: means, and the change from A to B");
-            let table = table.without(&["setting", "statistic", "improvement_ratio"]);
-            write!(out, "{}", table.to_text(&style))?;
+            let title = "In turns A B B A, means and the change from A to B";
+            write!(out, "{}", comparison.turns_text(title, &style))?;
             write!(out, "{}", lacks_text(lacks, style.width))?;
             write!(out, "{}", notes.to_text(style.width))?;
         }
