@@ -1,7 +1,7 @@
 //! What auto-promotion changes in a replay: how long gaps leave a CPU in promoted states, and what the
 //! timers cost.
 
-use idlewise_core::{STATE_COUNT_MAX, StateTable};
+use idlewise_core::StateTable;
 use idlewise_sim::CostModel;
 use idlewise_sim::replay::{Delays, Stuck, Tally};
 
@@ -45,10 +45,9 @@ pub struct PromotionEffect<'a> {
 }
 
 impl PromotionEffect<'_> {
-    /// Returns how many timers were started: one for each entry of a promoted state.
+    /// Returns how many timers were started.
     pub fn armed_count(&self) -> u64 {
-        let states = (0..STATE_COUNT_MAX).filter(|&state| self.with.stuck.is_promoted(state));
-        states.map(|state| self.with.tally.states[state].entry_count).sum()
+        self.with.stuck.armed_count()
     }
 
     /// The energy with the timers above that without, as a share of the latter.
@@ -123,7 +122,7 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::count(
             "timer_armed_count",
             "timers armed",
-            "Promotion timers started: entries of promoted states.",
+            "Promotion timers started: entries of promoted states whose next state the latency limit allows.",
             |row| row.armed_count().into(),
         ),
         C::count(

@@ -70,6 +70,8 @@ pub(crate) struct StateRule {
     too_shallow_from_ns: u64,
     /// How long after entry the promotion timer ends a stay.
     promotion_ns: u64,
+    /// The exit latency of the state that a promotion leads to. No timer starts if the limit forbids that.
+    promoted_exit_latency_ns: i64,
     pub(crate) is_polling: bool,
     pub(crate) wakes_on_store: bool,
 }
@@ -94,6 +96,7 @@ impl StateRule {
                 states.get(i).target_residency_ns.max(own_ns).max(1)
             }),
             promotion_ns: auto_promotion_delay_ns(states, *disabled, index).unwrap_or(u64::MAX),
+            promoted_exit_latency_ns: deeper.map_or(0, |i| states.get(i).exit_latency_ns as i64),
             is_polling: state.is_polling,
             wakes_on_store: state.wakes_on_store,
         }
@@ -244,13 +247,20 @@ impl<G: Governor> IdleLoop<G> {
         }
         self.tick_stopped |= decision.stop_tick && !next_tick_serves_timer;
         let tick_left_ns = if self.tick_stopped { u64::MAX } else { tick_left_ns };
-        self.enter(decision.state, false, tick_left_ns)
+        self.enter(decision.state, false, tick_left_ns, outlook.latency_limit_ns)
     }
 
     #[inline]
-    fn enter(&mut self, state: StateIndex, is_overruled: bool, tick_left_ns: u64) -> Entry {
+    fn enter(
+        &mut self,
+        state: StateIndex,
+        is_overruled: bool,
+        tick_left_ns: u64,
+        latency_limit_ns: i64,
+    ) -> Entry {
         let rule = self.rules[state];
         let own_limit_ns = match (rule.is_polling, self.device.poll_limit_ns) {
+            (false, _) if latency_limit_ns < rule.promoted_exit_latency_ns => u64::MAX,
             (false, _) => rule.promotion_ns,
             (true, 0) => {
                 self.device.poll_limit_ns = self.poll_limit_ns;
@@ -263,9 +273,14 @@ impl<G: Governor> IdleLoop<G> {
 
     /// Replaces the state of an entry with the recorded one, whatever the governor decided.
     #[inline]
-    pub(crate) fn enter_instead(&mut self, entry: Entry, state: StateIndex) -> Entry {
+    pub(crate) fn enter_instead(
+        &mut self,
+        entry: Entry,
+        state: StateIndex,
+        latency_limit_ns: i64,
+    ) -> Entry {
         let state = state.min(self.setting.states.deepest());
-        self.enter(state, state != entry.state, entry.tick_left_ns)
+        self.enter(state, state != entry.state, entry.tick_left_ns, latency_limit_ns)
     }
 
     /// Notes everything inside the loop that the next stays depend on, like [`Governor::memory`].

@@ -23,11 +23,15 @@
 //! A store may wake a CPU for a function call instead of a task, so a stay needs no task at its end.
 //!
 //! So a kernel that lacks events has fewer known wake-ups, and no wrong ones. Memory does not grow with the
-//! trace, only with the pairs of CPUs.
+//! trace, only with the pairs of CPUs, of which a damaged or hostile one cannot make too many.
 
 use std::collections::BTreeMap;
 
 use crate::event::{Event, EventKind, Tracepoints};
+
+/// The most pairs of CPUs that are kept apart: those of a thousand CPUs. In further ones the waker counts as
+/// unknown.
+const PAIR_COUNT_MAX: usize = 1 << 20;
 
 /// What ended a stay in an idle state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,10 +105,16 @@ pub struct WakeCounts {
 }
 
 impl WakeCounts {
+    /// The counts of a pair.
+    fn pair(&mut self, waker: Option<u16>, woken: u16) -> &mut PairCounts {
+        let is_kept = self.pairs.len() < PAIR_COUNT_MAX || self.pairs.contains_key(&(waker, woken));
+        self.pairs.entry((waker.filter(|_| is_kept), woken)).or_default()
+    }
+
     /// Adds the counts of another span.
     pub fn merge(&mut self, other: &WakeCounts) {
-        for (&pair, counts) in &other.pairs {
-            let sum = self.pairs.entry(pair).or_default();
+        for (&(waker, woken), counts) in &other.pairs {
+            let sum = self.pair(waker, woken);
             sum.store_count += counts.store_count;
             sum.ipi_count += counts.ipi_count;
             sum.free_ride_count += counts.free_ride_count;
@@ -267,7 +277,7 @@ impl WakeCounter {
             return;
         }
         let has_wish = cpu.wish.is_some();
-        let pair = self.counts.pairs.entry((Some(waker), target_cpu)).or_default();
+        let pair = self.counts.pair(Some(waker), target_cpu);
         match (phase, is_store) {
             (Phase::Unseen, _) => pair.unknown_count += 1,
             (Phase::Awake, _) => pair.awake_count += 1,
@@ -288,7 +298,7 @@ impl WakeCounter {
         let wish = cpu.wish;
         self.counts.woken.entry(number).or_default().causes[cause as usize] += 1;
         let mut count = |waker: Option<u16>, add: fn(&mut PairCounts)| {
-            add(self.counts.pairs.entry((waker, number)).or_default());
+            add(self.counts.pair(waker, number));
         };
         match (cause, wish) {
             (WakeCause::Store, Some(Wish { waker, is_store: true })) => {

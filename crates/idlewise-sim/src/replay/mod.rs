@@ -227,7 +227,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             if first.is_none() {
                 first = Some(FirstDecision { state: entry.state, tick_stopped });
                 if let Some(feedback) = feedback {
-                    entry = self.idle.enter_instead(entry, feedback.state);
+                    entry = self.idle.enter_instead(entry, feedback.state, latency_limit_ns);
                 }
             }
 

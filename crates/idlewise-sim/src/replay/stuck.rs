@@ -2,23 +2,32 @@
 //!
 //! Only those gaps count in which the timer has time to fire: when the CPU enters the first such state, the
 //! gap goes on for longer than the timer takes. From that entry the CPU is *stuck* until it enters a deeper
-//! state that is not promoted itself, or until the gap ends. So a gap counts alike with and without the
+//! state that is not promoted itself, or until the gap ends. Where the latency limit forbids the next state, no
+//! timer starts, and the CPU is not stuck. So a gap counts alike with and without the
 //! timer, although the governor may choose otherwise in later ones, because it learns from shorter stays.
 
-use idlewise_core::{
-    DisabledMask, STATE_COUNT_MAX, StateIndex, StateTable, auto_promotion_delay_ns,
-};
+use idlewise_core::{STATE_COUNT_MAX, StateIndex, auto_promotion_delay_ns, auto_promotion_target};
 use idlewise_trace::IdleGap;
 
-use super::{Delays, GapCourse, Observer, Repetition, ReplayedStay};
+use super::{Delays, GapCourse, Observer, Repetition, ReplayedStay, Setting};
 
 /// Observes how long each gap leaves the CPU in a promoted state.
 #[derive(Clone, Debug, Default)]
 pub struct Stuck {
-    /// When the timer of each state fires, counted from the entry; `None` for a state without a timer.
-    timers_ns: [Option<u64>; STATE_COUNT_MAX],
+    /// `None` for a state without a timer.
+    timers: [Option<Timer>; STATE_COUNT_MAX],
+    latency_limit_ns: i64,
     current: Option<Stay>,
     times: Delays,
+    armed_count: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Timer {
+    /// When it fires, counted from the entry.
+    delay_ns: u64,
+    /// That of the next state.
+    exit_latency_ns: u64,
 }
 
 /// From the first entry into a promoted state in the current gap.
@@ -30,19 +39,34 @@ struct Stay {
 }
 
 impl Stuck {
-    /// Observes the states of a table that are promoted there. The replay itself may use the same table
-    /// without promotion.
-    pub fn new(promoted: &StateTable, disabled: DisabledMask) -> Self {
-        let mut timers_ns = [None; STATE_COUNT_MAX];
-        for (index, timer_ns) in timers_ns.iter_mut().enumerate().take(promoted.len()) {
-            *timer_ns = auto_promotion_delay_ns(promoted, disabled, index);
+    /// Observes the states that are promoted in the table of `promoted`. The replay itself may use the same
+    /// setting without promotion.
+    pub fn new(promoted: &Setting) -> Self {
+        let Setting { states, disabled, latency_limit_ns, .. } = promoted;
+        let mut stuck = Stuck { latency_limit_ns: *latency_limit_ns, ..Stuck::default() };
+        for (index, timer) in stuck.timers.iter_mut().enumerate().take(states.len()) {
+            let next = auto_promotion_target(states, *disabled, index);
+            let delay_ns = auto_promotion_delay_ns(states, *disabled, index);
+            *timer = delay_ns.zip(next).map(|(delay_ns, next)| Timer {
+                delay_ns,
+                exit_latency_ns: states.get(next).exit_latency_ns,
+            });
         }
-        Stuck { timers_ns, ..Stuck::default() }
+        stuck
     }
 
-    /// Returns whether the state has a timer.
-    pub fn is_promoted(&self, state: StateIndex) -> bool {
-        self.timers_ns[state].is_some()
+    /// When the timer fires that is started on entry to a state in this gap, if one is.
+    fn timer_ns(&self, gap: &IdleGap, state: StateIndex) -> Option<u64> {
+        let timer = self.timers[state]?;
+        let in_log = gap.latency_limit_ns.is_none_or(|limit_ns| timer.exit_latency_ns <= limit_ns);
+        let is_allowed = i64::try_from(timer.exit_latency_ns)
+            .is_ok_and(|latency_ns| latency_ns <= self.latency_limit_ns);
+        (in_log && is_allowed).then_some(timer.delay_ns)
+    }
+
+    /// Returns how many timers were started, if the replay had any.
+    pub fn armed_count(&self) -> u64 {
+        self.armed_count
     }
 
     /// Returns how long each gap left the CPU stuck.
@@ -53,12 +77,15 @@ impl Stuck {
     /// Adds the gaps of another CPU or log.
     pub fn merge(&mut self, other: &Stuck) {
         self.times.merge(&other.times);
+        self.armed_count += other.armed_count;
     }
 }
 
 impl Observer for Stuck {
     fn stay(&mut self, gap: &IdleGap, stay: ReplayedStay) {
-        match (&mut self.current, self.timers_ns[stay.state]) {
+        let timer_ns = self.timer_ns(gap, stay.state);
+        self.armed_count += u64::from(timer_ns.is_some());
+        match (&mut self.current, timer_ns) {
             (None, Some(timer_ns)) if gap.gap_ns.saturating_sub(stay.at_ns) > timer_ns => {
                 self.current =
                     Some(Stay { state: stay.state, at_ns: stay.at_ns, left_at_ns: None });
@@ -71,7 +98,13 @@ impl Observer for Stuck {
     }
 
     /// Stays that repeat enter no state that the gap has not entered before.
-    fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
+    fn repeat(&mut self, gap: &IdleGap, repetition: &Repetition) {
+        for (index, state) in repetition.once.states.iter().enumerate() {
+            if self.timer_ns(gap, index).is_some() {
+                self.armed_count += state.entry_count * repetition.count;
+            }
+        }
+    }
 
     fn gap(&mut self, gap: &IdleGap, _course: GapCourse) {
         if let Some(Stay { at_ns, left_at_ns, .. }) = self.current.take() {
@@ -82,7 +115,7 @@ impl Observer for Stuck {
 
 #[cfg(test)]
 mod tests {
-    use idlewise_core::{Fixed, IdleState, Verdict};
+    use idlewise_core::{Fixed, IdleState, StateTable, Verdict};
     use idlewise_trace::WakeReason;
 
     use super::*;
@@ -126,9 +159,34 @@ mod tests {
         StateTable::new(&states).unwrap()
     }
 
+    fn setting() -> Setting {
+        Setting::new(promoted(), 4_000_000)
+    }
+
+    /// The latency limit of 100 us allows C1E, and not the deep state.
+    #[test]
+    fn starts_no_timer_where_the_limit_forbids_the_next_state() {
+        let limited = Setting { latency_limit_ns: 100_000, ..setting() };
+        let in_log = IdleGap { latency_limit_ns: Some(100_000), ..gap(9_000_000) };
+        for (setting, gap) in [(limited, gap(9_000_000)), (setting(), in_log)] {
+            let run = |state| {
+                let stuck = Stuck::new(&setting);
+                let mut lane = GovernorLane::with_observer(Fixed::State(state), setting, stuck);
+                lane.replay(&[gap]);
+                let fired_count = lane.tally().auto_promotion_count;
+                let stuck = lane.observer_mut();
+                (fired_count, stuck.armed_count(), stuck.times().count())
+            };
+            assert_eq!(run(2), (0, 0, 0));
+            let (fired_count, armed_count, stuck_count) = run(1);
+            assert!(fired_count > 10 && stuck_count == 1);
+            assert_eq!(armed_count, fired_count + 1, "the last one is cancelled");
+        }
+    }
+
     #[test]
     fn is_stuck_until_a_deeper_state_that_is_not_promoted() {
-        let mut stuck = Stuck::new(&promoted(), DisabledMask::NONE);
+        let mut stuck = Stuck::new(&setting());
         // POLL first; then C1, C1E, C1 and only then the deep state, twice.
         let long = gap(9_000_000);
         for (state, at_ns) in
@@ -149,13 +207,14 @@ mod tests {
 
     #[test]
     fn a_gap_that_repeats_is_stuck_to_its_end() {
-        let states = promoted();
-        let setting = Setting::new(states, 4_000_000);
-        let observer = Stuck::new(&states, DisabledMask::NONE);
+        let setting = setting();
+        let observer = Stuck::new(&setting);
         let mut lane = GovernorLane::with_observer(Fixed::State(1), setting, observer);
         lane.replay(&[gap(86_400_000_000_000)]);
         assert!(lane.tally().auto_promotion_count > 1_000_000_000);
-        let times: Vec<_> = lane.observer_mut().times().iter().collect();
-        assert_eq!(times, [(86_400_000_000_000, 1)]);
+        let fired_count = lane.tally().auto_promotion_count;
+        let stuck = lane.observer_mut();
+        assert_eq!(stuck.times().iter().collect::<Vec<_>>(), [(86_400_000_000_000, 1)]);
+        assert!(stuck.armed_count() - fired_count <= 1, "all but the last fire");
     }
 }

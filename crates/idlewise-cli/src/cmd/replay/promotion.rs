@@ -47,7 +47,7 @@ fn effects_on<'a>(
     let make = || -> Vec<Pair> {
         let pair = |(target, _, player, settings): &(&ReplayTarget, _, Player<'_>, _)| {
             <[Setting; 2]>::map(*settings, |setting| {
-                let stuck = Stuck::new(&target.states, target.disabled);
+                let stuck = Stuck::new(&settings[0]);
                 // The price is the oracle's.
                 player.observed(&target.costs, setting, Price::Quarter, stuck)
             })
