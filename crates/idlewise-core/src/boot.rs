@@ -6,8 +6,8 @@
 //! enumerates and not on the vendor: wherever MWAIT C1 exists, it wakes faster than HLT.
 //!
 //! [`select`] follows `select_idle_routine` and `prefer_mwait_c1_over_halt` in `arch/x86/kernel/process.c`
-//! of Linux 6.1.192 and 6.12.117, as Debian has them. 7.2's rule is 6.12's. [`BRANCHES`] is the rule as a
-//! table; the kernel module has the same rows, and a test compares the two.
+//! of Linux 6.1.192, 6.12.117 and 7.2.12, as Debian has them. [`BRANCHES`] is the rule as a table; the kernel
+//! module has the same rows, and a test compares the two.
 //!
 //! ```text
 //! idle=poll ──────────────────────────────► poll, driver or not
@@ -294,6 +294,8 @@ pub struct BootFacts {
     pub is_tdx_guest: Known<bool>,
     /// Whether a core has several threads.
     pub has_smt: Known<bool>,
+    /// Whether AMD's leaf 0x8000001e describes the topology (TOPOEXT).
+    pub has_topoext: Known<bool>,
     /// What KVM offers.
     pub kvm: Known<Kvm>,
 }
@@ -318,15 +320,21 @@ impl BootFacts {
     }
 
     /// Whether MONITOR can miss a store (`X86_BUG_MONITOR`): Goldmont (erratum APL30), and Lunar Lake
-    /// (LNL030) since 6.12. A patch of April 2025 adds Ice Lake servers (ICX143); 6.12.117 lacks it, and
-    /// whether 7.2 has it, only that kernel's `/proc/cpuinfo` tells.
+    /// (LNL030) since 6.12. A patch of April 2025 would add Ice Lake servers (ICX143); 7.2.12 lacks it.
     fn has_monitor_bug(&self) -> Known<bool> {
-        let goldmont = self.is_intel_model(6, &[0x5c])?;
-        let lunar_lake = self.is_intel_model(6, &[0xbd])?.value && self.kernel >= Kernel::V6_12;
-        if self.is_intel_model(6, &[0x6a])?.value && self.kernel >= Kernel::V7_2 {
-            return Some(self.bugs?.map(|bugs| bugs.monitor));
+        let models: &[u32] = if self.kernel == Kernel::V6_1 { &[0x5c] } else { &[0x5c, 0xbd] };
+        self.is_intel_model(6, models)
+    }
+
+    /// Whether the kernel sees that a core has several threads. On AMD, 6.1 sees it by TOPOEXT only, which
+    /// virtual machines often lack.
+    pub fn sees_smt(&self) -> Known<bool> {
+        let is_amd = [Vendor::Amd, Vendor::Hygon].contains(&self.cpu?.value.vendor);
+        match self.has_topoext {
+            _ if !is_amd || self.kernel > Kernel::V6_1 => self.has_smt,
+            Some(Fact { value: true, .. }) => self.has_smt,
+            has_topoext => has_topoext,
         }
-        Some(goldmont.map(|is| is || lunar_lake))
     }
 
     /// Whether the line must be flushed before MONITOR (`X86_BUG_CLFLUSH_MONITOR`, erratum AAI65):
@@ -720,7 +728,7 @@ pub fn log_lines(
 ) -> impl Iterator<Item = &'static str> + use<> {
     let is = |fact: Known<bool>| fact.is_some_and(|is| is.value);
     let cmdline = facts.cmdline.map(|cmdline| cmdline.value).unwrap_or_default();
-    let has_warning = cmdline.idle == IdleParameter::Poll && is(facts.has_smt);
+    let has_warning = cmdline.idle == IdleParameter::Poll && is(facts.sees_smt());
     let line = |is_there: bool, line: &'static str| is_there.then_some(line);
     let lines = [
         line(
@@ -857,7 +865,6 @@ mod tests {
     fn monitor_errata_depend_on_the_kernel() {
         let goldmont = facts(INTEL, 0x15, 0x0005_06c9, MONITOR, Some([3, 0x1124_2020]));
         let lunar_lake = facts(INTEL, 0x23, 0x000b_06d1, MONITOR, Some([3, 0x1000_2020]));
-        let ice_lake = facts(INTEL, 0x1b, 0x0006_06a6, MONITOR, Some([3, 0x2020]));
         let ask = |facts, kernel| answer(with(facts, kernel, ""));
         for kernel in Kernel::ALL {
             let broken = (Some(IdleRoutine::Halt), Some(Branch::MonitorBug));
@@ -865,16 +872,7 @@ mod tests {
             assert_eq!(ask(goldmont, kernel), broken);
             let expected = if kernel == Kernel::V6_1 { sound } else { broken };
             assert_eq!(ask(lunar_lake, kernel), expected);
-            if kernel < Kernel::V7_2 {
-                assert_eq!(ask(ice_lake, kernel), sound);
-            }
         }
-        // What 7.2 does with Ice Lake is shown by a running 7.2 only.
-        assert_eq!(ask(ice_lake, Kernel::V7_2).0, None);
-        let bugs = Bugs { monitor: true, ..Bugs::default() };
-        let bugs = Some(Fact::new(bugs, Source::CpuInfo("bugs")));
-        let shown = BootFacts { bugs, ..ice_lake };
-        assert_eq!(ask(shown, Kernel::V7_2).0, Some(IdleRoutine::Halt));
     }
 
     #[test]
@@ -997,6 +995,14 @@ mod tests {
         let lines = |facts| log_lines(&facts, IdleRoutine::Poll);
         assert!(lines(with_smt(true)).eq(["process: using polling idle threads", warning]));
         assert!(lines(with_smt(false)).eq(["process: using polling idle threads"]));
+        // As seen in a virtual machine with two threads a core and without TOPOEXT.
+        let without_topoext = Some(Fact::new(false, Source::Leaf(0x8000_0001)));
+        let amd = BootFacts { has_topoext: without_topoext, ..with_smt(true) };
+        let old = BootFacts { kernel: Kernel::V6_1, ..amd };
+        assert!(lines(old).eq(["process: using polling idle threads"]));
+        assert_eq!(lines(amd).count(), 2);
+        let has_topoext = without_topoext.map(|fact| Fact { value: true, ..fact });
+        assert_eq!(lines(BootFacts { has_topoext, ..old }).count(), 2);
         let mwait = log_lines(&zen3(), IdleRoutine::Mwait);
         assert!(mwait.eq(["process: using mwait in idle threads"]));
         assert_eq!(log_lines(&zen3(), IdleRoutine::Halt).count(), 0);

@@ -125,6 +125,7 @@ fn facts(root: &Root, cpuinfo: &CpuInfo) -> BootFacts {
         max_leaf: number("cpuid level").map(|leaf| Fact::new(leaf, Source::CpuInfo("cpuid level"))),
         has_mwait: flag("monitor"),
         has_osvw: flag("osvw"),
+        has_topoext: flag("topoext"),
         bugs: bugs.map(|bugs| Fact::new(bugs, Source::CpuInfo("bugs"))),
         xen: xen(root),
         is_tdx_guest: flag("tdx_guest"),

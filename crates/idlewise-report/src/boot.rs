@@ -288,7 +288,7 @@ impl BootReport {
             );
         }
         let polls = facts.cmdline.is_some_and(|cmdline| cmdline.value.polls);
-        if polls && facts.has_smt.is_none() {
+        if polls && facts.sees_smt().is_none() {
             notes.push(
                 "Whether the log warns of polling beside a busy sibling depends on SMT, which is unknown here."
                     .to_owned(),
@@ -323,10 +323,7 @@ fn missing(branch: Branch) -> String {
             "the highest CPUID leaf under Linux, which lifts a limit that the firmware set: a dump made under \
              Linux has it"
         }
-        Branch::MonitorBug => {
-            "whether this kernel takes the CPU for one whose MONITOR misses stores: \"bugs\" in its \
-             /proc/cpuinfo has monitor if so"
-        }
+        Branch::MonitorBug => "the CPU's model: CPUID leaf 1 has it",
         Branch::C1eFound | Branch::NoExtensions | Branch::HasC1 | Branch::NoC1 => {
             "CPUID leaf 5, which /proc/cpuinfo does not show: `cpuid -1 -r` dumps it for --cpuid"
         }

@@ -224,6 +224,7 @@ impl Cpuid {
         };
         if let Some([_, _, ecx, _]) = self.leaf(0x8000_0001, 0) {
             facts.has_osvw = fact(0x8000_0001, ecx & 1 << 9 != 0);
+            facts.has_topoext = fact(0x8000_0001, ecx & 1 << 22 != 0);
         }
         facts.has_smt = self.has_smt(max_leaf).or(facts.has_smt);
         let hypervisor = self.leaf(0x4000_0000, 0).filter(|_| is_guest);

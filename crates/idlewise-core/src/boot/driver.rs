@@ -2,8 +2,7 @@
 //!
 //! The first driver that registers is the only one. The order is that of their initialisation:
 //! `intel_idle`, `acpi_idle`, `haltpoll`. This follows `drivers/idle/intel_idle.c`,
-//! `drivers/acpi/processor_idle.c` and `drivers/cpuidle/cpuidle-haltpoll.c` of 6.1.192 and 6.12.117. 7.2's
-//! `intel_idle` may have tables for more models than 6.12's.
+//! `drivers/acpi/processor_idle.c` and `drivers/cpuidle/cpuidle-haltpoll.c` of 6.1.192, 6.12.117 and 7.2.12.
 //!
 //! CPUID does not show what the firmware offers (ACPI's `_CST`), nor which drivers a kernel has. Where a
 //! driver depends on them, the answer says so.
@@ -72,6 +71,8 @@ const MODELS_6_1: [u32; 44] = [
 ];
 /// Models added until 6.12.
 const MODELS_6_12: [u32; 6] = [0x96, 0x9c, 0xaa, 0xad, 0xaf, 0xb6];
+/// Models added until 7.2.
+const MODELS_7_2: [u32; 3] = [0xae, 0xcc, 0xdd];
 
 /// What each driver will do, in the order in which they ask to be registered.
 pub fn prospects(facts: &BootFacts) -> [(CpuidleDriver, Prospect); 3] {
@@ -129,16 +130,14 @@ fn intel_idle(facts: &BootFacts) -> Prospect {
         return Refuses("CPUID leaf 5 lacks extensions, breaks on masked interrupts, or states");
     }
     let is_listed = MODELS_6_1.contains(&cpu.model)
-        || facts.kernel >= Kernel::V6_12 && MODELS_6_12.contains(&cpu.model);
+        || facts.kernel >= Kernel::V6_12 && MODELS_6_12.contains(&cpu.model)
+        || facts.kernel >= Kernel::V7_2 && MODELS_7_2.contains(&cpu.model);
     match (cpu.family, facts.kernel) {
         (6, _) if is_listed => Registers("it has a table for this model"),
-        (6, Kernel::V6_1) | (_, Kernel::V6_12) => {
+        (6, _) | (_, Kernel::V6_12 | Kernel::V7_2) => {
             Depends("the firmware's C-states (_CST): it has no table for this model")
         }
         (_, Kernel::V6_1) => Refuses("it knows no CPU of this family"),
-        (_, Kernel::V7_2) => {
-            Depends("the firmware's C-states (_CST), unless 7.2 has a table for this model")
-        }
     }
 }
 
@@ -201,8 +200,10 @@ mod tests {
 
     #[test]
     fn lists_of_models_are_sorted_and_disjoint() {
-        assert!(MODELS_6_1.is_sorted() && MODELS_6_12.is_sorted());
+        assert!(MODELS_6_1.is_sorted() && MODELS_6_12.is_sorted() && MODELS_7_2.is_sorted());
         assert!(!MODELS_6_12.iter().any(|model| MODELS_6_1.contains(model)));
+        let is_older = |model| MODELS_6_1.contains(model) || MODELS_6_12.contains(model);
+        assert!(!MODELS_7_2.iter().any(is_older));
     }
 
     #[test]
@@ -214,6 +215,9 @@ mod tests {
             // Meteor Lake got its table in between.
             let meteor_lake = with(intel(0xaa), kernel, "")[0];
             assert_eq!(matches!(meteor_lake, Depends(_)), kernel == Kernel::V6_1);
+            // Panther Lake later.
+            let panther_lake = with(intel(0xcc), kernel, "")[0];
+            assert_eq!(matches!(panther_lake, Registers(_)), kernel == Kernel::V7_2);
             // Lunar Lake has none.
             let [lunar_lake, acpi_idle, _] = with(intel(0xbd), kernel, "");
             assert!(matches!((lunar_lake, acpi_idle), (Depends(_), Depends(_))));

@@ -168,8 +168,9 @@ const UNITS: [Unit; 6] = [
 /// Units that only a few machines have. Nobody misses them elsewhere.
 const RARE: [&str; 2] = ["cstate_module", "power_core"];
 
-/// Time in C0.1 and C0.2, by Intel's event list for Sapphire Rapids (CPU_CLK_UNHALTED.*): the name,
-/// the event.
+/// Time in C0.1 and C0.2 by Intel's event lists for the models below (perf has them in
+/// tools/perf/pmu-events/arch/x86): the name, the event. The lists call C0.1 the slower one that saves
+/// more, and Intel's manual C0.2. We keep the events' names and do not interpret them.
 const WAITPKG_EVENTS: [(&str, &str); 2] = [
     ("CPU_CLK_UNHALTED.C01", "event=0xec,umask=0x10"),
     ("CPU_CLK_UNHALTED.C02", "event=0xec,umask=0x20"),
