@@ -29,11 +29,15 @@ pub struct WakeWatch {
 
 impl WakeWatch {
     /// Starts to trace all online CPUs, with a buffer of `buffer_kb` KiB for each; `None` chooses a size
-    /// that suits the machine.
+    /// that suits the machine. Our driver's tracepoint is left out unless `with_driver`.
     ///
     /// # Errors
     /// Fails if the kernel does not allow it, or has no idle events.
-    pub fn start(root: &Root, buffer_kb: Option<u64>) -> Result<Self, RecordError> {
+    pub fn start(
+        root: &Root,
+        buffer_kb: Option<u64>,
+        with_driver: bool,
+    ) -> Result<Self, RecordError> {
         let tracefs = Tracefs::find(root)?;
         let cpus = root.online_cpus();
         if cpus.is_empty() {
@@ -44,7 +48,8 @@ impl WakeWatch {
         let suitable_kb = || suitable_buffer_kb(root, cpus.len()).min(BUFFER_KB_MAX);
         let wanted_kb = buffer_kb.unwrap_or_else(suitable_kb);
         instance.set("buffer_size_kb", &wanted_kb.to_string())?;
-        let events = Events::enable(&instance, wake_events())?;
+        let wanted = wake_events().filter(|wanted| with_driver || wanted.system() != "idlewise");
+        let events = Events::enable(&instance, wanted)?;
         let header_page = instance
             .bytes("events/header_page")
             .or_else(|_| tracefs.bytes("events/header_page"))?;

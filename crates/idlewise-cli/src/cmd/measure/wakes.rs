@@ -75,6 +75,10 @@ pub struct Wakes {
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["duration", "buffer_kb"])]
     from: Option<PathBuf>,
 
+    /// Leave out what idlewise_idle tells, to see what follows from the kernel's own events
+    #[arg(long, conflicts_with = "from")]
+    without_driver: bool,
+
     /// Buffer size for each CPU in KiB [default: 4096, or less on machines with little memory]
     #[arg(short, long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(4..))]
     buffer_kb: Option<u64>,
@@ -151,7 +155,7 @@ impl Wakes {
         let root = Root::live();
         // Catch signals before creating an instance that a signal could leave behind.
         let mut signals = Signals::catch()?;
-        let mut watch = WakeWatch::start(&root, self.buffer_kb)?;
+        let mut watch = WakeWatch::start(&root, self.buffer_kb, !self.without_driver)?;
         let started = Instant::now();
         let decoder = RingDecoder::new(watch.header_page(), watch.formats()).ok_or_else(|| {
             Failure::new("this kernel's events have no common_type, so none can be read; report it to us")
