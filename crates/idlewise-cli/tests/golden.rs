@@ -203,3 +203,37 @@ fn pages_of_studies_are_what_the_command_makes() {
     known.sort();
     assert_eq!(names, known, "a page and a plot for each study, and no others");
 }
+
+/// docs/seeds.md repeats the figures of the studies' pages.
+#[test]
+fn the_page_of_claims_has_the_figures_of_the_studies() {
+    let path = root().join("docs/seeds.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut found = String::new();
+    let mut parts = text.split("<!-- figures of ");
+    found += parts.next().unwrap();
+    let mut count = 0;
+    for part in parts {
+        let (name, rest) = part.split_once(':').unwrap();
+        let (_, after) =
+            rest.split_once("<!-- until here -->\n").expect("the other marker is there");
+        let page = fs::read_to_string(root().join(format!("docs/studies/{name}.md"))).unwrap();
+        found += &format!("<!-- figures of {name}: `make golden` -->\n");
+        found += &format!("| figure of [{name}](studies/{name}.md) | label | ours | published |\n");
+        found += "| --- | --- | ---: | ---: |\n";
+        let figures = page.lines().skip_while(|line| !line.starts_with("| figure |")).skip(2);
+        for line in figures.take_while(|line| line.starts_with('|')) {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let &[_, figure, unit, published, ours, _, label, _] = &cells[..] else {
+                panic!("{name}: six columns were expected: {line}");
+            };
+            found += &format!("| {figure}, {unit} | {label} | {ours} | {published} |\n")
+                .replace(",  |", " |");
+            count += 1;
+        }
+        found += "<!-- until here -->\n";
+        found += after;
+    }
+    assert!(count > 50, "{count} figures");
+    assert_golden(&path, &found);
+}
