@@ -268,6 +268,9 @@ static IDLEWISE_DEAD idlewise_enter_dead(struct cpuidle_device *device, int inde
 static struct idlewise_boot_facts boot_facts(void)
 {
 	bool has_c1 = mwait_leaf.substate_counts >> 4 & 0xf;
+	/* The kernel clears the feature then, so only the CPU still tells the two apart. */
+	bool leaf_missing = boot_cpu_data.cpuid_level < CPUID_LEAF_MWAIT &&
+			    (cpuid_ecx(1) & BIT(X86_FEATURE_MWAIT & 31));
 
 	return (struct idlewise_boot_facts){
 		.poll_requested = boot_option_idle_override == IDLE_POLL,
@@ -276,8 +279,8 @@ static struct idlewise_boot_facts boot_facts(void)
 		.has_e400 = IDLEWISE_E400_DECIDES && boot_cpu_has_bug(X86_BUG_AMD_E400),
 		.halt_requested = boot_option_idle_override == IDLE_HALT,
 		.mwait_forbidden = boot_option_idle_override == IDLE_NOMWAIT,
-		.no_mwait = !boot_cpu_has(X86_FEATURE_MWAIT),
-		.leaf_missing = boot_cpu_data.cpuid_level < CPUID_LEAF_MWAIT,
+		.no_mwait = !boot_cpu_has(X86_FEATURE_MWAIT) && !leaf_missing,
+		.leaf_missing = leaf_missing,
 		.monitor_bug = boot_cpu_has_bug(X86_BUG_MONITOR),
 		.c1e_found = boot_cpu_has_bug(X86_BUG_AMD_APIC_C1E),
 		.no_extensions = !mwait_leaf.enumerates_extensions,
@@ -341,7 +344,8 @@ static int settle_methods(struct idlewise_boot_facts facts)
 			return -ENODEV;
 		}
 		if (state->method == IDLEWISE_MWAIT &&
-		    (facts.no_mwait || !idlewise_hint_is_listed(mwait_leaf, state->hint))) {
+		    (!boot_cpu_has(X86_FEATURE_MWAIT) ||
+		     !idlewise_hint_is_listed(mwait_leaf, state->hint))) {
 			pr_err("states: this CPU has no MWAIT hint 0x%02x for %s; name another, or %s@hlt\n",
 			       state->hint, state->name, state->name);
 			return -ENODEV;
