@@ -58,7 +58,7 @@
 
 static char *states;
 module_param(states, charp, 0444);
-MODULE_PARM_DESC(states, "State table, NAME[@METHOD]:EXIT_LATENCY/TARGET_RESIDENCY in microseconds, comma-separated (default: from CPUID), e.g. POLL,C0.2:0.1/0.1,C1:2/2,C6@0x20:290/800");
+MODULE_PARM_DESC(states, "State table, NAME[@METHOD]:EXIT_LATENCY/TARGET_RESIDENCY in microseconds, comma-separated (default: from CPUID), e.g. POLL,C0.2:0.2/0.2,C1:2/2,C6@0x20:290/800");
 
 static const struct kernel_param_ops promote_ops;
 module_param_cb(promote, &promote_ops, NULL, 0644);
@@ -320,7 +320,7 @@ static const char *default_states(struct idlewise_boot_facts facts)
 {
 	bool monitors = !boot_cpu_has_bug(X86_BUG_MONITOR) && !facts.mwait_forbidden;
 
-	return idlewise_has_waitpkg() && monitors ? "POLL,C0.2:0.1/0.1,C1:2/2" : "POLL,C1:2/2";
+	return idlewise_has_waitpkg() && monitors ? "POLL,C0.2:0.2/0.2,C1:2/2" : "POLL,C1:2/2";
 }
 
 /* Gives each state a method that this CPU has and the administrator allows. */

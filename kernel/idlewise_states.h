@@ -3,7 +3,7 @@
  * The `states=` parameter, and the rule for the idle routine without a driver. Plain C: the driver
  * includes it in the kernel, and tests/states_test.c in user space.
  *
- *   states=POLL,C0.2:0.1/0.1,C1:2/2,C6@0x20:290/800
+ *   states=POLL,C0.2:0.2/0.2,C1:2/2,C6@0x20:290/800
  *          name[@method]:exit latency/target residency, microseconds, up to three decimals
  *
  * method: hlt, an MWAIT hint (0x20), or in test builds soft (a loop with MWAIT's semantics). POLL,

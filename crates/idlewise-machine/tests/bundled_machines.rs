@@ -148,7 +148,7 @@ fn key_figures_survive_the_way_from_their_source() {
     assert_eq!(times_us(&milan)[2], ("C2", 30.0, 60.0));
     assert_eq!(milan.states[2].io_port.as_deref(), Some("0x414"));
     assert_eq!(milan.topology.thread_count, Some(128));
-    assert_eq!(times_us(&machine("spr-c02"))[1], ("C0.2", 0.1, 0.1));
+    assert_eq!(times_us(&machine("spr-c02"))[1], ("C0.2", 0.2, 0.2));
 
     let power9 = machine("power9");
     assert_eq!(times_us(&power9)[8], ("stop11", 10_000.0, 100_000.0));

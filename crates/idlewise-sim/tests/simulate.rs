@@ -409,3 +409,49 @@ proptest! {
         }
     }
 }
+
+/// What runs before the warm-up's end is in no sum, and what runs after it is no longer.
+#[test]
+fn a_warm_up_is_not_in_the_report() {
+    let machine = server();
+    let make = || deepest();
+    let mut setup = Setup::new(&machine, &make);
+    setup.hardware =
+        Hardware { package_count: 1, core_count: 2, thread_count: 1, ..setup.hardware };
+    let sets = [("period_ns", "1000000"), ("jitter_ns", "0")];
+    let cold = run(&setup, "periodic", &sets, 20_000_000);
+    setup.warm_up_ns = 10_500_000;
+    let warm = run(&setup, "periodic", &sets, 20_000_000);
+    for report in [&cold, &warm] {
+        assert_eq!(report.duration_ns, 20_000_000);
+        assert_eq!(report.busy_ns + report.idle_ns, 2 * 20_000_000, "the time of two CPUs");
+        let count = report.metrics.operation_count;
+        assert!((39..=40).contains(&count), "{count}, but one per millisecond and CPU");
+    }
+}
+
+/// hackbench keeps all cores busy: at nominal frequency they would draw more than the limit, and at the
+/// highest, with which a run must not begin, several times as much.
+#[test]
+fn a_power_limit_is_kept() {
+    let machine = server();
+    let make = || -> Box<dyn Governor> { Box::new(Fixed::Shallowest) };
+    let mut setup = Setup::new(&machine, &make);
+    setup.hardware = Hardware {
+        package_count: 1,
+        core_count: 8,
+        thread_count: 2,
+        tdp_mw: Some(26_000.0),
+        package_mw: 3_000.0,
+        turbo_ratio: 1.9,
+        budget_period_ns: 100_000,
+        ..setup.hardware
+    };
+    let sets = [("group_count", "1"), ("work_spread", "1")];
+    setup.warm_up_ns = 1_000_000;
+    let warm_mw = run(&setup, "hackbench", &sets, 5_000_000).power_mw();
+    assert!((25_500.0..26_100.0).contains(&warm_mw), "{warm_mw}");
+    setup.warm_up_ns = 0;
+    let cold_mw = run(&setup, "hackbench", &sets, 1_000_000).power_mw();
+    assert!(cold_mw < 28_000.0, "{cold_mw}");
+}

@@ -39,6 +39,8 @@ parameters! {
         package_mw: f64 = 0.0, 0.0..=1e9, "power of a package besides its cores, awake";
         package_idle_mw: f64 = 0.0, 0.0..=1e9, "the same in the package state";
         smt2_speed: f64 = 0.62, 0.0..=1.0, "speed of each of 2 threads that share a core, of 1 alone";
+        smt_poll_speed: Option<f64> = None, 0.0..=1.0, "speed of a thread whose sibling polls; 0: as if it ran";
+        smt_umwait_speed: f64 = 1.0, 0.0..=1.0, "speed of a thread whose sibling is in an UMWAIT state";
         smt4_speed: f64 = 0.36, 0.0..=1.0, "speed of each of 3 or 4 threads that share a core";
         tdp_mw: Option<f64> = None, 0.0..=1e9, "power limit of one package; 0: no limit and a fixed frequency";
         turbo_ratio: f64 = 1.4, 0.0..=100.0, "highest frequency over the nominal one";

@@ -37,7 +37,8 @@
 //! An idle core consumes the power of its state; a running one, its running power times a power of
 //! the frequency. Entering a state costs the energy that makes it break even at its target
 //! residency ([`crate::CostModel`]). With a power limit, the frequency of running cores is set once
-//! per period so that the last period's mix of states would have met the limit.
+//! per period so that the last period's mix of states would have met the limit. It is nominal in the first
+//! period. What a package spends beyond its limit it saves later.
 //!
 //! # Files
 //!
@@ -121,6 +122,8 @@ pub struct Setup<'a> {
     pub exit_quantiles: BTreeMap<StateIndex, Quantiles>,
     /// Whether to fill in [`Report::gaps`].
     pub keeps_gaps: bool,
+    /// How long the machine runs before the report's time begins.
+    pub warm_up_ns: u64,
 }
 
 impl<'a> Setup<'a> {
@@ -135,6 +138,7 @@ impl<'a> Setup<'a> {
             make_governor,
             exit_quantiles: BTreeMap::new(),
             keeps_gaps: false,
+            warm_up_ns: 0,
         }
     }
 }
@@ -210,7 +214,7 @@ pub enum SimulationError {
     },
 }
 
-/// Runs a workload for `duration_ns`, with random numbers from the seed.
+/// Runs a workload for `duration_ns` after the setup's warm-up, with random numbers from the seed.
 ///
 /// # Errors
 /// Fails if the machine or workload is impossible, or if the run would never end.
@@ -221,8 +225,13 @@ pub fn simulate(
     seed: u64,
 ) -> Result<Report, SimulationError> {
     let mut simulation = Simulation::new(setup, load, duration_ns, seed)?;
-    simulation.run(duration_ns)?;
-    Ok(simulation.finish(duration_ns))
+    if setup.warm_up_ns > 0 {
+        simulation.run(setup.warm_up_ns)?;
+        simulation.end_warm_up();
+    }
+    let end_ns = setup.warm_up_ns.saturating_add(duration_ns);
+    simulation.run(end_ns)?;
+    Ok(simulation.finish(end_ns))
 }
 
 /// Runs replicates in parallel, with seeds derived from `seed`, and adds them up in a fixed order.
@@ -344,7 +353,7 @@ impl<'a> Simulation<'a> {
             rng: Rng::with_seed(seed),
             cpus,
             cores: vec![Core::default(); shape.package_count * shape.core_count],
-            packages: vec![Package::new(hardware); shape.package_count],
+            packages: vec![Package::new(); shape.package_count],
             tasks: Vec::with_capacity(load.tasks.len()),
             sources: Vec::new(),
             irqs: Vec::new(),
@@ -421,8 +430,8 @@ impl<'a> Simulation<'a> {
         if cpu < cpu_count { Ok(()) } else { Err(SimulationError::NoCpu { cpu, cpu_count }) }
     }
 
-    fn run(&mut self, duration_ns: u64) -> Result<(), SimulationError> {
-        while let Some((at_ns, event)) = self.queue.pop_before(duration_ns) {
+    fn run(&mut self, end_ns: u64) -> Result<(), SimulationError> {
+        while let Some((at_ns, event)) = self.queue.pop_before(end_ns) {
             if at_ns > self.now_ns {
                 self.now_ns = at_ns;
                 self.instant_step_count = 0;
@@ -432,7 +441,7 @@ impl<'a> Simulation<'a> {
             self.step_once();
             if self.report.event_count >= self.hardware.event_limit {
                 let event_limit = self.hardware.event_limit;
-                return Err(SimulationError::TooLong { event_limit, at_ns, duration_ns });
+                return Err(SimulationError::TooLong { event_limit, at_ns, duration_ns: end_ns });
             }
             if let Some(error) = self.error.take() {
                 return Err(error);
@@ -510,9 +519,8 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Completes all sums.
-    fn finish(mut self, duration_ns: u64) -> Report {
-        self.now_ns = duration_ns;
+    /// Completes all sums up to now.
+    fn account(&mut self) {
         for cpu in 0..self.cpus.len() {
             self.account_cpu(cpu);
         }
@@ -522,6 +530,29 @@ impl<'a> Simulation<'a> {
         for package in 0..self.packages.len() {
             self.account_package(package);
         }
+        self.report.metrics.account(self.now_ns);
+    }
+
+    /// The warm-up ends here: its sums are dropped. Counts of tasks and events are of the whole run.
+    fn end_warm_up(&mut self) {
+        self.now_ns = self.setup.warm_up_ns;
+        self.account();
+        let Report { duration_ns, run_count, cpu_count, core_count, event_count, .. } = self.report;
+        self.report = Report {
+            duration_ns,
+            run_count,
+            cpu_count,
+            core_count,
+            event_count,
+            tasks: self.report.tasks,
+            metrics: self.report.metrics.restarted(),
+            ..Report::default()
+        };
+    }
+
+    fn finish(mut self, end_ns: u64) -> Report {
+        self.now_ns = end_ns;
+        self.account();
         let counts = &mut self.report.tasks;
         for task in &self.tasks {
             match task.state {
@@ -531,7 +562,6 @@ impl<'a> Simulation<'a> {
             }
             counts.left_count += task.mailbox.len() as u64;
         }
-        self.report.metrics.account(duration_ns);
         // Gaps were recorded as they ended, with CPUs mixed.
         self.report.gaps.sort_by_key(|gap| (gap.cpu, gap.start_ns));
         debug_assert!(

@@ -3,7 +3,7 @@
 use idlewise_core::StateIndex;
 
 use super::idle::Mode;
-use super::{Event, Hardware, Simulation};
+use super::{Event, Simulation};
 use crate::cost::UJ_PER_MW_NS;
 use crate::idle_loop::Entry;
 
@@ -17,13 +17,13 @@ pub(super) struct Core {
     /// No thread runs yet, but one wakes up: the energy of that is part of the state's transition.
     is_waking: bool,
     since_ns: u64,
-    /// Threads that use the core's resources.
-    active_count: usize,
+    /// Speed of a running thread, of a thread that has the core alone.
+    thread_speed: f64,
 }
 
 impl Default for Core {
     fn default() -> Self {
-        Core { state: None, is_waking: false, since_ns: 0, active_count: 1 }
+        Core { state: None, is_waking: false, since_ns: 0, thread_speed: 1.0 }
     }
 }
 
@@ -40,19 +40,28 @@ pub(super) struct Package {
     /// Energy of the current period at nominal frequency: what grows with it, and the rest.
     scaled_uj: f64,
     fixed_uj: f64,
+    /// Energy of the current period at the frequency of that time.
+    spent_uj: f64,
+    /// What was spent beyond the power limit and not saved since.
+    debt_uj: f64,
 }
 
+/// The share of its debt that a package saves in a period.
+const REPAID_RATIO: f64 = 0.1;
+
 impl Package {
-    pub(super) fn new(hardware: &Hardware) -> Self {
-        let frequency_ratio = if hardware.tdp_mw.is_some() { hardware.turbo_ratio } else { 1.0 };
+    pub(super) fn new() -> Self {
         Package {
             deep_core_count: 0,
             deep_since_ns: None,
             awake_at_ns: 0,
             since_ns: 0,
-            frequency_ratio,
+            // What the limit allows is not known before the first period ends.
+            frequency_ratio: 1.0,
             scaled_uj: 0.0,
             fixed_uj: 0.0,
+            spent_uj: 0.0,
+            debt_uj: 0.0,
         }
     }
 }
@@ -65,12 +74,7 @@ impl Simulation<'_> {
     /// A CPU's speed: the frequency times what SMT leaves of the core.
     #[inline]
     pub(super) fn rate(&self, cpu: usize) -> f64 {
-        let core = &self.cores[self.shape.core_of(cpu)];
-        let smt = match core.active_count {
-            0 | 1 => 1.0,
-            2 => self.hardware.smt2_speed,
-            _ => self.hardware.smt4_speed,
-        };
+        let smt = self.cores[self.shape.core_of(cpu)].thread_speed;
         // At a speed of 0, work would never end.
         (smt * self.packages[self.shape.package_of(cpu)].frequency_ratio).max(1e-3)
     }
@@ -81,21 +85,22 @@ impl Simulation<'_> {
         let index = self.shape.core_of(cpu);
         let threads = index * self.shape.thread_count..(index + 1) * self.shape.thread_count;
         let mut state = Some(usize::MAX);
-        let mut active_count = 0;
+        let (mut polling_count, mut waiting_count, mut other_count) = (0, 0, 0);
         let mut is_running = false;
         for thread in &self.cpus[threads.clone()] {
             is_running |= matches!(thread.mode, Mode::Running);
             let thread_state = thread.idle_state();
-            let is_active = match thread_state {
-                None => true,
-                Some(i) => thread.idle.setting.states.get(i).is_polling || self.is_lite[i],
-            };
-            active_count += usize::from(is_active);
+            match thread_state {
+                Some(i) if thread.idle.setting.states.get(i).is_polling => polling_count += 1,
+                Some(i) if self.is_umwait[i] => waiting_count += 1,
+                Some(i) if !self.is_lite[i] => {}
+                _ => other_count += 1,
+            }
             state = state.zip(thread_state).map(|(a, b)| a.min(b));
         }
         let is_waking = state.is_none() && !is_running;
         let core = self.cores[index];
-        let (old_state, old_count) = (core.state, core.active_count);
+        let (old_state, old_speed) = (core.state, core.thread_speed);
         if state != old_state || is_waking != core.is_waking {
             self.account_core(index);
             self.cores[index].is_waking = is_waking;
@@ -104,13 +109,26 @@ impl Simulation<'_> {
             self.cores[index].state = state;
             self.enter_core_state(index, old_state, state);
         }
-        if active_count != old_count {
-            self.cores[index].active_count = active_count;
+        let thread_speed = self.thread_speed(other_count, polling_count, waiting_count);
+        if thread_speed != old_speed {
+            self.cores[index].thread_speed = thread_speed;
             for thread in threads.filter(|thread| *thread != cpu) {
                 if matches!(self.cpus[thread].mode, Mode::Running) {
                     self.change_rate(thread);
                 }
             }
+        }
+    }
+
+    /// The speed of a running thread of a core with so many threads that run, poll, and wait in UMWAIT.
+    fn thread_speed(&self, other_count: u64, polling_count: u64, waiting_count: u64) -> f64 {
+        let hardware = self.hardware;
+        match (other_count + polling_count, polling_count) {
+            (0 | 1, _) if waiting_count > 0 => hardware.smt_umwait_speed,
+            (0 | 1, _) => 1.0,
+            (2, 1) => hardware.smt_poll_speed.unwrap_or(hardware.smt2_speed),
+            (2, _) => hardware.smt2_speed,
+            _ => hardware.smt4_speed,
         }
     }
 
@@ -127,7 +145,9 @@ impl Simulation<'_> {
             let paid_uj = old.map_or(0.0, |old| self.transition_uj(old));
             let uj = self.transition_uj(new) - paid_uj;
             self.report.cores.idle_uj += uj;
-            self.packages[core / self.shape.core_count].fixed_uj += uj;
+            let package = &mut self.packages[core / self.shape.core_count];
+            package.fixed_uj += uj;
+            package.spent_uj += uj;
             self.report.cores.entry_count[new] += 1;
         }
         let deepest = self.cpus[core * self.shape.thread_count].idle.setting.states.deepest();
@@ -177,7 +197,9 @@ impl Simulation<'_> {
     fn core_exit_ns(&self, cpu: usize, own: StateIndex) -> u64 {
         let core = &self.cores[self.shape.core_of(cpu)];
         let states = &self.cpus[cpu].idle.setting.states;
-        let first_halted = (0..states.len()).find(|i| !states.get(*i).is_polling).unwrap_or(0);
+        // A thread in UMWAIT executes an instruction: it is not halted.
+        let is_halted = |i: &usize| !states.get(*i).is_polling && !self.is_umwait[*i];
+        let first_halted = (0..states.len()).find(is_halted).unwrap_or(0);
         let reached = core.state.unwrap_or(0).max(first_halted).min(own);
         self.scaled_exit_ns(states.get(reached).exit_latency_ns)
     }
@@ -220,6 +242,7 @@ impl Simulation<'_> {
         } else {
             nominal_uj
         };
+        package.spent_uj += uj;
         if is_scaled {
             package.scaled_uj += nominal_uj;
         } else {
@@ -257,9 +280,11 @@ impl Simulation<'_> {
             + hardware.package_idle_mw * asleep_ns as f64 * UJ_PER_MW_NS;
         self.report.cores.package_uj += uj;
         package.fixed_uj += uj;
+        package.spent_uj += uj;
     }
 
-    /// Sets each package's frequency so that the last period's mix would have met the power limit.
+    /// Sets each package's frequency so that the last period's mix would have met the power limit. Where the
+    /// mix changes faster than that, more is spent, and saved in the periods that follow.
     pub(super) fn spend_budget(&mut self) {
         let hardware = self.hardware;
         let Some(tdp_mw) = hardware.tdp_mw else { return };
@@ -270,7 +295,9 @@ impl Simulation<'_> {
         for index in 0..self.packages.len() {
             self.account_package(index);
             let package = &mut self.packages[index];
-            let budget_uj = tdp_mw * period_ns as f64 * UJ_PER_MW_NS - package.fixed_uj;
+            let limit_uj = tdp_mw * period_ns as f64 * UJ_PER_MW_NS;
+            package.debt_uj = (package.debt_uj + package.spent_uj - limit_uj).max(0.0);
+            let budget_uj = limit_uj - package.fixed_uj - package.debt_uj * REPAID_RATIO;
             let ratio = if package.scaled_uj > 0.0 {
                 (budget_uj.max(0.0) / package.scaled_uj)
                     .powf(1.0 / hardware.power_exponent.max(1.0))
@@ -281,6 +308,7 @@ impl Simulation<'_> {
                 ratio.clamp(FREQUENCY_MIN_RATIO, hardware.turbo_ratio.max(1.0));
             package.scaled_uj = 0.0;
             package.fixed_uj = 0.0;
+            package.spent_uj = 0.0;
         }
         for cpu in 0..self.cpus.len() {
             self.change_rate(cpu);

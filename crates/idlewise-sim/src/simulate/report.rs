@@ -46,6 +46,15 @@ impl Metrics {
         self.changed_at_ns = now_ns;
     }
 
+    /// The same with nothing recorded; requests in flight stay so.
+    pub(super) fn restarted(&self) -> Self {
+        Metrics {
+            in_flight: self.in_flight,
+            changed_at_ns: self.changed_at_ns,
+            ..Metrics::default()
+        }
+    }
+
     /// Returns the mean number of requests in flight over `duration_ns`.
     pub fn mean_in_flight(&self, duration_ns: u64) -> f64 {
         self.in_flight_ns as f64 / duration_ns as f64

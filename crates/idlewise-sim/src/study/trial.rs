@@ -35,7 +35,11 @@ pub(super) struct Trial<'a> {
     pub(super) governor: &'a str,
     pub(super) hardware: Hardware,
     pub(super) workload: Workload,
+    /// What comes before the duration.
+    pub(super) warm_up_ns: u64,
     pub(super) duration_ns: u64,
+    /// Runs left out: those of another trial that this one continues.
+    pub(super) skipped_run_count: u64,
     pub(super) run_count: u64,
     pub(super) disabled: DisabledMask,
     pub(super) disabled_by_package: Vec<(usize, DisabledMask)>,
@@ -63,7 +67,9 @@ impl<'a> Trial<'a> {
             governor,
             hardware,
             workload: workload.into(),
+            warm_up_ns: 0,
             duration_ns: 1_000_000_000,
+            skipped_run_count: 0,
             run_count: 1,
             disabled: machine.disabled_by_default(),
             disabled_by_package: Vec::new(),
@@ -100,9 +106,11 @@ impl<'a> Trial<'a> {
         setup.disabled_by_package.clone_from(&self.disabled_by_package);
         setup.exit_quantiles = self.quantiles.clone();
         setup.keeps_gaps = self.keeps_gaps;
+        setup.warm_up_ns = self.warm_up_ns;
         let shape = setup.hardware.shape()?;
         let load = |_| self.workload.load(&shape, &setup.hardware);
-        Ok(simulate_replicates(&setup, &load, self.duration_ns, SEED, self.run_count)?)
+        let seed = SEED + self.skipped_run_count;
+        Ok(simulate_replicates(&setup, &load, self.duration_ns, seed, self.run_count)?)
     }
 }
 
