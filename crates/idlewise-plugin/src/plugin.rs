@@ -12,11 +12,8 @@ use crate::error::PluginError;
 use crate::instance::Library;
 use crate::source::GovernorSource;
 use crate::worker::{
-    self, Failure, FailureCause, GAP_BYTE_COUNT, Kind, Place, Sent, Worker, WorkerCommand,
+    self, Failure, FailureCause, Kind, Place, SLOT_BYTE_COUNT, Sent, Worker, WorkerCommand,
 };
-
-/// The number of gaps per message: enough to make its cost negligible, and few enough for the caches.
-const BATCH_BYTE_COUNT: usize = 1_024 * GAP_BYTE_COUNT;
 
 /// A governor from a file. Clones share the library, its workers and its failure.
 #[derive(Clone)]
@@ -107,7 +104,7 @@ impl Plugin {
             remote: RefCell::new(remote),
             setting,
             sent: Sent::default(),
-            batch: RefCell::new(Vec::with_capacity(BATCH_BYTE_COUNT)),
+            batch: RefCell::new(Vec::with_capacity(SLOT_BYTE_COUNT)),
             tally: OnceCell::new(),
         }
     }
@@ -197,6 +194,13 @@ impl Remote {
         }
     }
 
+    fn send_gaps(&mut self, gaps: &[u8]) {
+        let Some(worker) = &mut self.worker else { return };
+        if let Err(cause) = worker.send_gaps(gaps) {
+            self.note_failure(cause);
+        }
+    }
+
     /// Receives a message of the expected kind, and reads it with `get`.
     fn receive<T>(&mut self, expected: Kind, get: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
         let received = self.worker.as_mut()?.receive(&[expected]);
@@ -238,7 +242,7 @@ impl PluginLane {
     fn flush(&self) {
         let mut batch = self.batch.borrow_mut();
         if !batch.is_empty() {
-            self.remote.borrow_mut().send(Kind::Gaps, &batch);
+            self.remote.borrow_mut().send_gaps(&batch);
             batch.clear();
         }
     }
@@ -251,7 +255,7 @@ impl Lane for PluginLane {
             self.sent.add(gap);
             worker::put_gap(batch, gap);
         }
-        if batch.len() >= BATCH_BYTE_COUNT {
+        if batch.len() >= SLOT_BYTE_COUNT {
             self.flush();
         }
     }

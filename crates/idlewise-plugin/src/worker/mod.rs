@@ -25,11 +25,11 @@ mod serve;
 pub(crate) use check::Sent;
 pub use failure::{Failure, FailureCause};
 pub use place::Place;
-pub(crate) use place::fail;
+pub(crate) use place::{SLOT_BYTE_COUNT, fail};
 pub(crate) use process::Worker;
 pub use process::WorkerCommand;
 pub(crate) use protocol::{
-    GAP_BYTE_COUNT, Kind, get_answer, get_device, get_tally, put_gap, put_governor, put_outcome,
-    put_question, put_setting,
+    Kind, get_answer, get_device, get_tally, put_gap, put_governor, put_outcome, put_question,
+    put_setting,
 };
 pub use serve::serve;

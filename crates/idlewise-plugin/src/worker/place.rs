@@ -1,16 +1,17 @@
-//! Where a worker is: a page that it shares with idlewise.
+//! A file in memory that a worker shares with idlewise: where the worker is, the gaps that it gets, and what
+//! it prints.
 //!
 //! The worker records each gap before it replays it, at the cost of a few plain stores. If it crashes,
-//! hangs or is killed, the page shows where. While it works, idlewise can see its progress. After the page
-//! there is room for what the governor prints. The governor can overwrite both, so they are only used for
-//! messages about this governor.
+//! hangs or is killed, the first page shows where. While it works, idlewise can see its progress. Then come
+//! the slots of [`Ring`], and room for what the governor prints. The governor can overwrite all of it: idlewise
+//! only writes gaps, and uses the rest for messages about this governor.
 //!
 //! The file is the worker's standard error, the only descriptor besides the two pipes that `Command` passes
 //! on.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -18,11 +19,21 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::FailureCause;
+use super::protocol::GAP_BYTE_COUNT;
 
 const PAGE_BYTE_COUNT: u64 = 4_096;
 const PRINTED_BYTE_COUNT: u64 = 4 * PAGE_BYTE_COUNT;
+/// Gaps that are announced together: enough to make that cheap, and few enough for the caches.
+pub(crate) const SLOT_BYTE_COUNT: usize = 1_024 * GAP_BYTE_COUNT;
+/// How many announcements the pipe holds.
+pub(crate) const ANNOUNCED_COUNT: usize = 4;
+/// While those wait, the worker works on one slot and idlewise fills another.
+const SLOT_COUNT: usize = ANNOUNCED_COUNT + 2;
+const RING_BYTE_COUNT: usize = SLOT_COUNT * SLOT_BYTE_COUNT;
+const MAPPED_BYTE_COUNT: usize = PAGE_BYTE_COUNT as usize + RING_BYTE_COUNT;
+const PRINTED_AT: u64 = MAPPED_BYTE_COUNT as u64;
 /// The size of the file, which is fixed.
-pub(crate) const FILE_BYTE_COUNT: u64 = PAGE_BYTE_COUNT + PRINTED_BYTE_COUNT;
+pub(crate) const FILE_BYTE_COUNT: u64 = PRINTED_AT + PRINTED_BYTE_COUNT;
 
 const STEP: usize = 0;
 const KIND: usize = 1;
@@ -68,14 +79,67 @@ pub(crate) struct Progress {
     file: File,
 }
 
+/// Slots for gaps, in turns. idlewise copies gaps into a slot and announces it through the pipe, which has room
+/// for [`ANNOUNCED_COUNT`] announcements: so a slot is written again only after the worker is done with it.
+pub(crate) struct Ring {
+    slots: *mut u8,
+    next: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Copies gaps, at most a slot's, into the next slot and returns its number.
+    pub(crate) fn put(&mut self, gaps: &[u8]) -> usize {
+        assert!(gaps.len() <= SLOT_BYTE_COUNT, "more than a slot's");
+        let slot = self.next;
+        self.next = (slot + 1) % SLOT_COUNT;
+        // SAFETY: the slot is within the mapping. The worker may change what is there at any time, but
+        // idlewise never reads it.
+        unsafe {
+            let to = self.slots.add(slot * SLOT_BYTE_COUNT);
+            ptr::copy_nonoverlapping(gaps.as_ptr(), to, gaps.len());
+        }
+        slot
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: `Progress::ring` mapped it, and nobody else has it.
+        unsafe {
+            libc::munmap(self.slots.sub(PAGE_BYTE_COUNT as usize).cast(), MAPPED_BYTE_COUNT);
+        }
+    }
+}
+
+/// Maps the page and the ring.
+fn map(file: BorrowedFd<'_>) -> io::Result<*mut u8> {
+    // SAFETY: a new mapping that nobody else in this process knows, of a file that is large enough and can't
+    // shrink.
+    let mapped = unsafe {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        libc::mmap(ptr::null_mut(), MAPPED_BYTE_COUNT, protection, flags, file.as_raw_fd(), 0)
+    };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped.cast()) }
+}
+
 impl Progress {
     pub(crate) fn new() -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let mut file = File::from(rustix::fs::memfd_create(c"idlewise-worker", flags)?);
         file.set_len(FILE_BYTE_COUNT)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-        file.seek(SeekFrom::Start(PAGE_BYTE_COUNT))?;
+        file.seek(SeekFrom::Start(PRINTED_AT))?;
         Ok(Progress { file })
+    }
+
+    /// The slots for gaps.
+    pub(crate) fn ring(&self) -> io::Result<Ring> {
+        let mapped = map(self.file.as_fd())?;
+        // SAFETY: the ring follows the page.
+        Ok(Ring { slots: unsafe { mapped.add(PAGE_BYTE_COUNT as usize) }, next: 0 })
     }
 
     /// The worker's standard error.
@@ -116,7 +180,7 @@ impl Progress {
     /// What was printed so far, up to the available space.
     pub(crate) fn printed(&self) -> String {
         let mut bytes = vec![0; PRINTED_BYTE_COUNT as usize];
-        let _ = self.file.read_exact_at(&mut bytes, PAGE_BYTE_COUNT);
+        let _ = self.file.read_exact_at(&mut bytes, PRINTED_AT);
         let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     }
@@ -135,20 +199,24 @@ impl Page {
         if rustix::fs::fstat(file)?.st_size != FILE_BYTE_COUNT as i64 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // SAFETY: a new mapping that nobody else in this process knows, of a file that is large enough and
-        // can't shrink.
-        let page = unsafe {
-            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-            let length = PAGE_BYTE_COUNT as usize;
-            let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
-            libc::mmap(ptr::null_mut(), length, protection, flags, fd, 0)
-        };
-        if page == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let page = map(file)?;
         PAGE.store(page.cast(), Ordering::Relaxed);
         // SAFETY: it stays mapped, it is page-aligned, and any bytes are valid numbers.
         Ok(Page(unsafe { &*page.cast() }))
+    }
+
+    /// The gaps in a slot that idlewise announced. `None` if there is no such slot, or it holds fewer.
+    pub(crate) fn gaps(self, slot: usize, byte_count: usize) -> Option<&'static [u8]> {
+        if slot >= SLOT_COUNT || byte_count > SLOT_BYTE_COUNT {
+            return None;
+        }
+        let page: *const Words = self.0;
+        // SAFETY: within the mapping, which stays. idlewise writes the slot again only after it has
+        // announced all others, and so after this one's gaps were replayed.
+        Some(unsafe {
+            let at = page.cast::<u8>().add(PAGE_BYTE_COUNT as usize + slot * SLOT_BYTE_COUNT);
+            std::slice::from_raw_parts(at, byte_count)
+        })
     }
 
     // Only one thread writes, and the writes publish nothing else, so relaxed is enough.

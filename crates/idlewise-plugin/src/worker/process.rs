@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::failure::FailureCause;
-use super::place::{Place, Progress};
+use super::place::{ANNOUNCED_COUNT, Place, Progress, Ring, SLOT_BYTE_COUNT};
 use super::protocol::{self, HEADER_BYTE_COUNT, Kind};
 use crate::confine::kill_group;
 
@@ -35,9 +35,9 @@ const SLICE_COUNT_MAX: u32 = (WALL_LIMIT.as_millis() / 100) as u32;
 /// The limit for a worker that uses a little CPU time now and then: it may only be short of CPU.
 const BUSY_SLICE_COUNT_MAX: u32 = 6 * SLICE_COUNT_MAX;
 /// A decision request is shorter than this.
-const SHORT_BYTE_COUNT: usize = 512;
-/// Enough for several batches of gaps, so that the two processes wait for each other less often.
-const PIPE_BYTE_COUNT: usize = 1 << 20;
+const SHORT_BYTE_COUNT: usize = 1 << 10;
+/// What is asked for; the system may give more. See [`Ring`].
+const PIPE_BYTE_COUNT: usize = 4 << 10;
 
 /// How to start a worker: a program whose `main` calls [`serve`](super::serve).
 #[derive(Clone, Debug)]
@@ -56,6 +56,10 @@ pub(crate) struct Worker {
     input: ChildStdin,
     output: ChildStdout,
     progress: Progress,
+    ring: Ring,
+    /// The length of an announcement of gaps: so many fill the pipe as the ring has room for.
+    announcement_byte_count: usize,
+    message: Vec<u8>,
     received: Vec<u8>,
 }
 
@@ -90,12 +94,23 @@ impl Worker {
             .spawn()?;
         let input = child.stdin.take().expect("it is piped");
         let output = child.stdout.take().expect("it is piped");
-        let worker = Worker { child, input, output, progress, received: Vec::new() };
+        let mut worker = Worker {
+            child,
+            input,
+            output,
+            ring: progress.ring()?,
+            progress,
+            announcement_byte_count: 0,
+            message: Vec::new(),
+            received: Vec::new(),
+        };
         let nonblocking = rustix::fs::OFlags::NONBLOCK;
         rustix::fs::fcntl_setfl(&worker.input, nonblocking)?;
         rustix::fs::fcntl_setfl(&worker.output, nonblocking)?;
-        // Users have a limit on the total size of their pipes; the default size works too.
+        // Where it can't be smaller, announcements are longer.
         let _ = rustix::pipe::fcntl_setpipe_size(&worker.input, PIPE_BYTE_COUNT);
+        let byte_count = rustix::pipe::fcntl_getpipe_size(&worker.input)?;
+        worker.announcement_byte_count = byte_count / ANNOUNCED_COUNT;
         Ok(worker)
     }
 
@@ -118,6 +133,20 @@ impl Worker {
         bytes[..HEADER_BYTE_COUNT].copy_from_slice(&header);
         bytes[HEADER_BYTE_COUNT..][..payload.len()].copy_from_slice(payload);
         self.write(&bytes[..HEADER_BYTE_COUNT + payload.len()])
+    }
+
+    /// Sends encoded gaps.
+    pub(crate) fn send_gaps(&mut self, gaps: &[u8]) -> Result<(), FailureCause> {
+        for gaps in gaps.chunks(SLOT_BYTE_COUNT) {
+            let slot = self.ring.put(gaps);
+            let mut message = std::mem::take(&mut self.message);
+            message.clear();
+            protocol::put_slot(&mut message, slot, gaps.len(), self.announcement_byte_count);
+            let sent = self.send(Kind::Gaps, &message);
+            self.message = message;
+            sent?;
+        }
+        Ok(())
     }
 
     fn write(&mut self, mut bytes: &[u8]) -> Result<(), FailureCause> {

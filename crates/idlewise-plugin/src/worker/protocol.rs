@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     NotConfined,
     /// To the worker: a lane begins, with its setting.
     Lane,
-    /// To the worker: the lane's next gaps.
+    /// To the worker: the lane's next gaps are in a slot of the shared file.
     Gaps,
     /// To the worker: the lane is over.
     End,
@@ -226,6 +226,18 @@ pub(crate) fn put_gap(to: &mut Vec<u8>, gap: &IdleGap) {
     bytes[38] = gap.wake_reason as u8;
     bytes[39] = flags;
     to.extend(bytes);
+}
+
+/// Announces gaps in a slot. Padded, so that a pipe has room for a known number of announcements.
+pub(crate) fn put_slot(to: &mut Vec<u8>, slot: usize, gaps_byte_count: usize, padded: usize) {
+    put(to, &[slot as u64, gaps_byte_count as u64]);
+    to.resize(padded.saturating_sub(HEADER_BYTE_COUNT).max(to.len()), 0);
+}
+
+/// The slot, and how much of it.
+pub(crate) fn get_slot(bytes: &[u8]) -> (usize, usize) {
+    let mut numbers = Numbers::new(bytes);
+    (numbers.next() as usize, numbers.next() as usize)
 }
 
 #[inline]

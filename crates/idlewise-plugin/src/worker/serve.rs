@@ -83,7 +83,9 @@ fn serve_lane(
     let mut index = 0;
     let mut payload = Vec::new();
     while let Some(Kind::Gaps) = protocol::receive(input, &mut payload)? {
-        for bytes in payload.as_chunks::<{ protocol::GAP_BYTE_COUNT }>().0 {
+        let (slot, byte_count) = protocol::get_slot(&payload);
+        let gaps = page.gaps(slot, byte_count).ok_or(io::ErrorKind::InvalidInput)?;
+        for bytes in gaps.as_chunks::<{ protocol::GAP_BYTE_COUNT }>().0 {
             let gap = protocol::get_gap(bytes);
             page.enter_gap(index, gap.cpu, gap.start_ns);
             lane.replay(&[gap]);
