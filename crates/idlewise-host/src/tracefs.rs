@@ -14,9 +14,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::Root;
 use crate::record::RecordError;
@@ -109,6 +110,19 @@ impl Instance {
     /// The path of a file of the instance.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
+    }
+
+    /// The file that holds a CPU's events as the kernel packed them, page by page.
+    pub(crate) fn ring_path(&self, cpu: u16) -> PathBuf {
+        self.path(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"))
+    }
+
+    /// Opens it. Reading does not wait for events.
+    pub(crate) fn open_ring(&self, cpu: u16) -> Result<File, RecordError> {
+        let path = self.ring_path(cpu);
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        options.open(&path).map_err(|source| RecordError::tracefs(&path, source))
     }
 
     /// Writes a control file.

@@ -4,10 +4,9 @@
 //! pages would be padded, so the last one is read at the end. A thread serves many CPUs, because
 //! each wake-up of a reader is a wake-up in the trace.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +14,6 @@ use std::thread::{self, JoinHandle};
 
 use idlewise_trace::OutputFile;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
@@ -83,12 +81,7 @@ impl Readers {
         };
         for cpus in cpus.chunks(CPUS_PER_THREAD) {
             let open = |&cpu: &u16| -> Result<CpuReader, RecordError> {
-                let path = instance.path(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
-                let ring = OpenOptions::new()
-                    .read(true)
-                    .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-                    .open(&path)
-                    .map_err(|source| RecordError::tracefs(&path, source))?;
+                let ring = instance.open_ring(cpu)?;
                 Ok(CpuReader { cpu, ring, pages: output.scratch()? })
             };
             let cpus = cpus.iter().map(open).collect::<Result<Vec<_>, _>>()?;

@@ -1,11 +1,9 @@
 //! Watching wake-ups while they happen: the ring buffers' pages are handed out instead of written to a file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
 
 use idlewise_trace::wake_events;
-use rustix::fs::OFlags;
 
 use super::events::Events;
 use super::{CLOCK, RecordError, Stats, suitable_buffer_kb};
@@ -53,16 +51,8 @@ impl WakeWatch {
         let header_page = instance
             .bytes("events/header_page")
             .or_else(|_| tracefs.bytes("events/header_page"))?;
-        let open = |&cpu: &u16| -> Result<(u16, File), RecordError> {
-            let path = instance.path(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
-            let ring = OpenOptions::new()
-                .read(true)
-                .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-                .open(&path)
-                .map_err(|source| RecordError::tracefs(&path, source))?;
-            Ok((cpu, ring))
-        };
-        let rings = cpus.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let rings = cpus.iter().map(|&cpu| Ok((cpu, instance.open_ring(cpu)?)));
+        let rings = rings.collect::<Result<Vec<_>, RecordError>>()?;
         let page = vec![0; rustix::param::page_size()];
         // This comes last: the effects of enabling the events must not be recorded.
         instance.set("tracing_on", "1")?;
@@ -116,8 +106,7 @@ impl WakeWatch {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(source) => {
-                        let path = instance.path(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
-                        return Err(RecordError::tracefs(&path, source));
+                        return Err(RecordError::tracefs(&instance.ring_path(*cpu), source));
                     }
                 }
             }
