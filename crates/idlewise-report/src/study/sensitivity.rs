@@ -102,7 +102,7 @@ impl fmt::Display for Changed {
         let Changed { input, value, unit } = self;
         write!(
             f,
-            "{input} {}{}{unit}",
+            "{input} = {}{}{unit}",
             super::short(*value),
             if unit.is_empty() { "" } else { " " }
         )
