@@ -15,7 +15,7 @@ use crate::workload::{BurstThenIdle, Hackbench, Periodic};
 pub const SHORT_DEADLINE_NS: u64 = 5_000;
 /// The claim is of 6.5, whose menu is nearer to 6.1's than to 6.12's.
 pub const MENU: &str = "menu-6.1";
-pub const TEO: &str = "teo-6.1";
+const TEO: &str = "teo-6.1";
 /// Never in POLL for long where C0.2 is enabled.
 const DEADLINE_GOVERNOR: &str = "menu-6.12";
 const POLL: &str = "fixed=POLL";
