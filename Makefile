@@ -50,6 +50,16 @@ install: toolchain ## build and install the command, its manual pages and shell 
 package: toolchain ## pack the libraries as a registry would take them, in target/package
 	$(CARGO) package --no-verify $(addprefix --package ,$(LIBRARIES))
 
+# There is no release yet, so nothing is promised: compare with the commit that you build on. Installing the tool takes
+# ten minutes.
+SEMVER_BASE = HEAD~1
+
+.PHONY: semver
+semver: toolchain ## what a change breaks in the libraries' public interfaces: SEMVER_BASE=commit
+	@./scripts/tool cargo-semver-checks 0.51.0
+	@PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" cargo semver-checks \
+	    --baseline-rev $(SEMVER_BASE) $(addprefix --package ,$(LIBRARIES))
+
 deb: toolchain ## a Debian package of the command, in target/debian
 	@./scripts/setup $(BUILD_PACKAGES) binutils dpkg-dev
 	@./scripts/deb

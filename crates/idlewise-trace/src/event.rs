@@ -13,6 +13,7 @@ pub struct Event {
 
 /// What happened. A `timer` is the address of the kernel's object and serves only to identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EventKind {
     /// `power:cpu_idle` with a state: the CPU goes idle.
     IdleEntry {

@@ -347,11 +347,7 @@ pub fn event(event: &Event, at_ns: u64) -> Option<FtraceEvent> {
             Payload::SchedWakeup(Numbers { five: int(target_cpu.into()), ..numbers() })
         }
         // Perfetto has no types of its own for them.
-        EventKind::StoreSent { .. }
-        | EventKind::IpiSent { .. }
-        | EventKind::IpiSentToMany { .. }
-        | EventKind::DriverWake { .. }
-        | EventKind::Lost { .. } => return None,
+        _ => return None,
     };
     Some(FtraceEvent { timestamp: Some(at_ns), pid: Some(0), payload: Some(payload) })
 }
