@@ -128,9 +128,18 @@ pub(super) fn examine(
     let is_set = |input: &Input| set.iter().any(|(key, _)| *key == input.key);
     let varied = || inputs.iter().enumerate().filter(|(_, input)| !is_set(input));
     let ends = |index: usize| inputs[index].ends().unwrap_or([inputs[index].value; 2]);
-    let run = |changed: Vec<(usize, usize)>| -> Result<Run, StudyError> {
+    let run = |changed: Vec<(usize, usize)>, known: &[Run]| -> Result<Run, StudyError> {
+        // An end may be the value itself. Without it, the run was made already.
+        let is_other = |&(input, end): &(usize, usize)| ends(input)[end] != inputs[input].value;
+        let effective: Vec<_> = changed.iter().copied().filter(is_other).collect();
+        if effective.is_empty() {
+            return Ok(Run { changed, ours: figures.iter().map(|figure| figure.ours).collect() });
+        }
+        if let Some(known) = known.iter().find(|run| run.changed == effective) {
+            return Ok(Run { changed, ours: known.ours.clone() });
+        }
         let mut changes = set.to_vec();
-        changes.extend(changed.iter().map(|&(input, end)| (inputs[input].key, ends(input)[end])));
+        changes.extend(effective.iter().map(|&(input, end)| (inputs[input].key, ends(input)[end])));
         let found = (study.figures)(shelf, &changes)?;
         let same = found.iter().map(|figure| &figure.what).eq(figures.iter().map(|f| &f.what));
         if !same {
@@ -142,9 +151,12 @@ pub(super) fn examine(
         .filter(|(_, input)| input.ends().is_some())
         .flat_map(|(index, _)| [vec![(index, 0)], vec![(index, 1)]])
         .collect();
-    let mut runs: Vec<Run> = alone.into_par_iter().map(run).collect::<Result<_, _>>()?;
-    let pairs = strongest_pairs(figures, &runs);
-    runs.extend(pairs.into_par_iter().map(run).collect::<Result<Vec<_>, _>>()?);
+    let run_all = |all: Vec<Vec<(usize, usize)>>, known: &[Run]| -> Result<Vec<Run>, StudyError> {
+        all.into_par_iter().map(|changed| run(changed, known)).collect()
+    };
+    let mut runs = run_all(alone, &[])?;
+    let pairs = run_all(strongest_pairs(figures, &runs), &runs)?;
+    runs.extend(pairs);
     // What is assumed and cannot be varied may decide everything.
     let is_all_varied = facts.iter().all(|fact| fact.origin != Origin::Assumed);
     let describe = |&(input, end): &(usize, usize)| {
@@ -283,6 +295,8 @@ impl Published {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::study::{Fact, Plot};
 
@@ -363,6 +377,23 @@ mod tests {
         assert_eq!(examined[1].deciders[0].inputs.len(), 2);
         let (low, high) = examined[1].range.unwrap();
         assert!(low == 6.0 && (high - 2.4 * 3.6).abs() < 1e-9);
+    }
+
+    /// Each input has an end that is its value: one run of each is left, and one of both.
+    #[test]
+    fn no_run_is_made_twice() {
+        static RUN_COUNT: AtomicUsize = AtomicUsize::new(0);
+        let counted = Study {
+            figures: |shelf, changes| {
+                RUN_COUNT.fetch_add(1, Ordering::Relaxed);
+                model(shelf, changes)
+            },
+            ..STUDY
+        };
+        let inputs = [input("m", 2.0, [2.0, 2.4], ASSUMED), input("c", 3.0, [3.0, 3.6], ASSUMED)];
+        let examined = examine(&counted, &inputs, &body(Vec::new(), &[]), &SHELF, &[]).unwrap();
+        assert_eq!(RUN_COUNT.load(Ordering::Relaxed), 3);
+        assert_eq!(examined[1].effects[0].gives, [Some(6.0), Some(2.4 * 3.0)]);
     }
 
     #[test]
