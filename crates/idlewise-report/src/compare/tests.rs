@@ -1,0 +1,288 @@
+use super::*;
+use crate::park::MachineFact;
+use crate::saved::Block;
+
+fn fact(fact: &str, value: &str) -> MachineFact {
+    MachineFact { fact: fact.to_owned(), value: Some(value.to_owned()) }
+}
+
+fn saved(measurement: &str, series: Vec<SavedSeries>) -> Saved {
+    Saved {
+        measurement: measurement.to_owned(),
+        program: "idlewise 0.1.0".to_owned(),
+        date: "2026-11-22".to_owned(),
+        machine: vec![fact("kernel", "6.12.1")],
+        series,
+        doubt_count: 0,
+        run_count: RUN_COUNT_MIN,
+        doubts: Vec::new(),
+    }
+}
+
+/// Values whose percentiles are the given ones: `count` values, dealt out to 50 blocks.
+fn series_with(percentiles: &[(u64, f64)], count: u64) -> SavedSeries {
+    let mut blocks = vec![Block::default(); 50];
+    for nth in 1..=count {
+        let value = percentiles.iter().find(|(hundredths, _)| {
+            let rank = (u128::from(count) * u128::from(*hundredths)).div_ceil(10_000);
+            u128::from(nth) <= rank
+        });
+        let value = value.map_or(percentiles[percentiles.len() - 1].1, |(_, value)| *value);
+        let block = &mut blocks[(nth % 50) as usize];
+        match block.0.last_mut() {
+            Some((last, count)) if *last == value => *count += 1,
+            _ => block.0.push((value, 1)),
+        }
+    }
+    SavedSeries::times("wake latency", "another core", "HALT", blocks)
+}
+
+/// The table of the mail that proposed MWAIT instead of HALT on AMD.
+fn published() -> [SavedSeries; 2] {
+    let hundredths = [1, 2500, 5000, 7500, 9000, 9500, 9900, 9950, 9990, 9995, 9999, 10_000];
+    let halt = [1700., 1900., 2000., 2300., 2500., 2600., 2800., 3000., 3400., 3600., 5900., 5900.];
+    let mwait =
+        [1200., 1400., 1500., 1700., 1800., 1900., 2300., 2500., 3200., 3500., 4600., 4600.];
+    let with = |values: [f64; 12], count| {
+        let percentiles: Vec<(u64, f64)> = hundredths.into_iter().zip(values).collect();
+        series_with(&percentiles, count)
+    };
+    let [a, mut b] = [with(halt, 9_999), with(mwait, 9_997)];
+    b.setting = "MWAIT".to_owned();
+    [a, b]
+}
+
+#[test]
+fn computes_the_published_improvement() {
+    let [a, b] = published();
+    let comparison = Comparison::new(&saved("ipi", vec![a]), &saved("ipi", vec![b])).unwrap();
+    let text = comparison.to_text(&TextStyle::default(), false);
+    assert!(text.contains("wake latency, another core, HALT → MWAIT: A 9999 values"), "{text}");
+    assert!(text.contains("Improvement (99th percentile): 21.74 % (95 % interval "), "{text}");
+    assert!(text.contains("Improvement (median): 33.33 % (95 % interval "), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let csv = comparison.table("").to_csv();
+    let row = csv.lines().find(|line| line.contains(",99,")).unwrap();
+    assert!(row.starts_with("wake latency,another core,HALT → MWAIT,99,2800,2300,"), "{row}");
+}
+
+#[test]
+fn more_is_better_for_rates() {
+    let of = |value: f64| {
+        let mut series = SavedSeries::times(
+            "context switches",
+            "same CPU",
+            "yield",
+            (0..100).map(|_| Block::of(value)).collect(),
+        );
+        series.unit = SeriesUnit::PerSecond;
+        series.better = Some(BetterValue::Higher);
+        saved("switch", vec![series])
+    };
+    let comparison = Comparison::new(&of(192_844.0), &of(280_504.0)).unwrap();
+    let text = comparison.to_text(&TextStyle::default(), false);
+    // One value in a hundred is beyond it.
+    assert!(text.contains("Improvement (99th percentile): 45.46 % (no interval)"), "{text}");
+    assert!(text.contains("Improvement (median): 45.46 % (95 % interval 45.46 to 45.46 %)"));
+}
+
+/// 40 blocks of one value each: 1 to 40. The standard error of their mean is 1.82 (with the
+/// population's variance of 133.25), so that 95 % of the resampled means are within 3.57 of 20.5.
+#[test]
+fn an_interval_of_a_mean_has_the_width_of_its_standard_error() {
+    let of = |add: f64| {
+        let blocks = (1..=40).map(|i| Block::of(f64::from(i) + add)).collect();
+        let mut series = SavedSeries::times("power", "package 0", "", blocks);
+        series.statistic = Statistic::Mean;
+        series.better = None;
+        saved("counters", vec![series])
+    };
+    // A's values hardly vary beside their size, so the interval is B's.
+    let mut a = of(0.0);
+    a.series[0].blocks = vec![Block::of(20.5); 40];
+    let comparison = Comparison::new(&a, &of(0.0)).unwrap();
+    let line = &comparison.pairs[0].lines[0];
+    assert_eq!((line.a, line.b), (Some(20.5), Some(20.5)));
+    assert_eq!((line.change(), line.improvement()), (Some(0.0), None));
+    let [low, high] = line.interval.unwrap().map(|ratio| 20.5 * ratio);
+    assert!((low + 3.57).abs() < 0.4 && (high - 3.57).abs() < 0.4, "{low} {high}");
+}
+
+/// An independent implementation: expands all values and sorts them.
+#[test]
+fn percentiles_of_drawn_blocks_are_those_of_their_values() {
+    let [a, _] = published();
+    let sample = Sample::new(&a).unwrap();
+    let mut draw = Draw::pair();
+    for round in 0..20 {
+        let mut weights = vec![1; 50];
+        if round > 0 {
+            draw[0].weights(&mut weights);
+        }
+        assert_eq!(weights.iter().sum::<u64>(), 50);
+        let mut values: Vec<f64> = Vec::new();
+        for (block, weight) in a.blocks.iter().zip(&weights) {
+            for (value, count) in &block.0 {
+                values.extend(std::iter::repeat_n(*value, (count * weight) as usize));
+            }
+        }
+        values.sort_unstable_by(f64::total_cmp);
+        for hundredths in PERCENTILES {
+            let nth = (values.len() as u64 * hundredths).div_ceil(10_000).max(1);
+            let expected = values.get(nth as usize - 1).copied();
+            assert_eq!(sample.statistic(Rank::Hundredths(hundredths), &weights), expected);
+        }
+        let sum: f64 = values.iter().sum();
+        let mean = sample.statistic(Rank::Mean, &weights).unwrap();
+        assert!((mean - sum / values.len() as f64).abs() < 1e-6);
+    }
+}
+
+/// Six figures, some of them rates: each table has one column of A and one of B.
+#[test]
+fn many_figures_are_shown_by_unit() {
+    let mut series = Vec::new();
+    for place in ["one", "another", "a third"] {
+        let times = published()[0].blocks.clone();
+        series.push(SavedSeries::times("round trip", place, "futex", times));
+        let rates = (1..=50).map(|i| Block::of(f64::from(i) * 1e4)).collect();
+        let mut rates = SavedSeries::times("context switches", place, "futex", rates);
+        (rates.unit, rates.better) = (SeriesUnit::PerSecond, Some(BetterValue::Higher));
+        series.push(rates);
+    }
+    let all = saved("switch", series);
+    let text = Comparison::new(&all, &all).unwrap().to_text(&TextStyle::default(), false);
+    for title in ["prints all): times", "prints all): rates"] {
+        let table = text.split(title).nth(1).unwrap_or_else(|| panic!("no {title}: {text}"));
+        let heading = table.lines().find(|line| line.starts_with("figure")).unwrap();
+        assert!(heading.contains("us ") || heading.contains("k/s "), "{text}");
+    }
+    assert!(!text.contains("Not shown"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn unlike_kinds_and_nothing_in_common_are_refused() {
+    let [a, b] = published();
+    let error = Comparison::new(&saved("ipi", vec![a.clone()]), &saved("timer", vec![b.clone()]));
+    let error = error.unwrap_err();
+    assert_eq!(error, "A is a measurement of ipi, B one of timer: compare two of the same kind");
+    let mut other = b;
+    other.figure = "send cost".to_owned();
+    let error = Comparison::new(&saved("ipi", vec![a]), &saved("ipi", vec![other]));
+    assert!(error.unwrap_err().starts_with("A and B have no case in common: A has another"));
+}
+
+#[test]
+fn says_in_what_the_machines_differ_and_what_only_one_has() {
+    let [one, other] = published();
+    let mut more = one.clone();
+    more.place = "SMT sibling".to_owned();
+    let a = saved("ipi", vec![one.clone(), more]);
+    let mut b = saved("ipi", vec![one, other]);
+    b.machine = vec![fact("kernel", "6.1.0"), fact("CPU", "another")];
+    b.doubt_count = 2;
+    let comparison = Comparison::new(&a, &b).unwrap();
+    let doubts: Vec<&str> = comparison.notes().doubts().map(|(doubt, _)| doubt).collect();
+    assert_eq!(
+        doubts,
+        [
+            "A and B differ in kernel: 6.12.1; 6.1.0",
+            "B has doubts of its own (2): see the file",
+            "only A has wake latency of SMT sibling, HALT",
+            "only B has wake latency of another core, MWAIT",
+        ]
+    );
+    assert_eq!(comparison.pairs.len(), 1);
+    let alone = Comparison::new(&a, &saved("ipi", vec![published()[0].clone()])).unwrap();
+    let doubts: Vec<&str> = alone.notes().doubts().map(|(doubt, _)| doubt).collect();
+    assert_eq!(doubts, ["only A has wake latency of SMT sibling, HALT"]);
+}
+
+/// Runs of one setting, whose values all differ from run to run: 1000 to 1009, 1010 to 1019, ...
+fn run(nth: u64) -> Saved {
+    let times: Vec<u64> = (0..1_000).map(|i| 1_000 + 10 * nth + i % 10).collect();
+    let series = SavedSeries::times("wake latency", "CPU 1", "C1", Block::divided(&times));
+    Saved { run_count: 1, ..saved("ipi", vec![series]) }
+}
+
+/// Two runs of the same setting differ, and the blocks of one know nothing of that.
+#[test]
+fn only_several_runs_show_how_runs_differ() {
+    let alone = Comparison::new(&run(3), &run(7)).unwrap();
+    let median = |comparison: &Comparison| {
+        let lines = &comparison.pairs[0].lines;
+        lines.iter().find(|line| line.rank == Rank::Hundredths(MEDIAN)).unwrap().clone()
+    };
+    let [low, high] = median(&alone).interval.unwrap();
+    assert!(low < 0.0 && high < 0.0, "decided within these two runs: {low} {high}");
+    let (doubt, _) = alone.notes().doubts().next().unwrap();
+    assert!(doubt.contains("within one run of A and one run of B"), "{doubt}");
+
+    // Two sets of ten runs, dealt out in turns.
+    let set = |first: u64| {
+        let more: Vec<Saved> = (1..10).map(|nth| run(2 * nth + first)).collect();
+        run(first).joined(&more).unwrap()
+    };
+    let several = Comparison::new(&set(0), &set(1)).unwrap();
+    assert_eq!(several.pairs[0].amounts, [(10_000, 10); 2], "a block for each run");
+    let [low, high] = median(&several).interval.unwrap();
+    assert!(low < 0.0 && high > 0.0, "undecided: {low} {high}");
+    assert_eq!(several.notes().doubts().count(), 0);
+
+    let few = run(0).joined(&[run(1)]).unwrap();
+    assert_eq!(few.series[0].blocks.len(), 100, "all blocks of both");
+    let mut other = run(1);
+    other.machine = vec![fact("kernel", "6.1.0")];
+    assert_eq!(
+        run(0).joined(&[other.clone()]).unwrap().doubts,
+        ["its runs differ in kernel: 6.12.1; 6.1.0"]
+    );
+    other.measurement = "timer".to_owned();
+    let error = run(0).joined(&[other]).unwrap_err();
+    assert_eq!(error, "run 1 is a measurement of ipi, run 2 one of timer");
+}
+
+/// Files may be damaged or made up.
+#[test]
+fn a_damaged_file_is_refused_or_compared() {
+    let [a, _] = published();
+    let document = serde_json::json!({
+        "measurement": "ipi",
+        "machine": [{ "fact": "kernel", "value": "6.12.1" }],
+        "series": [a.to_json()],
+    });
+    let text = document.to_string();
+    let whole = Saved::from_json(&text).unwrap();
+    let mut number: u64 = 1;
+    let mut below = |count: usize| {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (number >> 33) as usize % count
+    };
+    let mut compared_count = 0;
+    for _ in 0..30 {
+        let mut bytes = text.clone().into_bytes();
+        for _ in 0..=below(3) {
+            let at = below(bytes.len());
+            bytes[at] = b"0123456789x. \"-e"[below(16)];
+        }
+        let damaged = Saved::from_json(&String::from_utf8_lossy(&bytes));
+        if let Ok(damaged) = damaged
+            && let Ok(comparison) = Comparison::new(&whole, &damaged)
+        {
+            comparison.to_text(&TextStyle::default(), false);
+            compared_count += 1;
+        }
+    }
+    assert!((1..30).contains(&compared_count), "{compared_count}");
+}
+
+#[test]
+fn few_blocks_have_no_interval() {
+    let [a, mut b] = published();
+    b.blocks.truncate(RUN_COUNT_MIN - 1);
+    let comparison = Comparison::new(&saved("ipi", vec![a]), &saved("ipi", vec![b])).unwrap();
+    assert!(comparison.pairs[0].lines.iter().all(|line| line.interval.is_none()));
+    let (doubt, _) = comparison.notes().doubts().next().unwrap();
+    assert!(doubt.starts_with("B has as few as 6 blocks of values, too few for an interval"));
+}
