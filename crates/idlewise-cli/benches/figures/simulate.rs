@@ -60,7 +60,7 @@ pub fn run_all() -> Result<(), Box<dyn Error>> {
     figure(what, "s", seconds, Goal::AtMost(60.0));
     figure("  of it".to_owned(), "M events", event_count / 1e6, Goal::None);
     figure("  which is".to_owned(), "M events/s", event_count / seconds / 1e6, Goal::None);
-    let shelf = Shelf { governor: &governor };
+    let shelf = Shelf::new(&governor);
     for study in STUDIES {
         let (taken, page) = time(|| study.run(&shelf, &[]));
         page?;

@@ -106,7 +106,7 @@ impl Study {
             Some(folder) => start_pages(folder, &studies, self.force)?,
             None => Vec::new(),
         };
-        let shelf = Shelf { governor: &governor };
+        let shelf = Shelf::new(&governor);
         let pages: Vec<Page> = studies
             .par_iter()
             .map(|study| study.run(&shelf, &changes).map_err(Failure::new))

@@ -197,7 +197,7 @@ mod tests {
     /// How many figures are simulated and how many predicted, if the inputs' origins were these.
     fn counts(inputs: &[Input]) -> (usize, usize) {
         // The machine has one state, so any governor does.
-        let shelf = Shelf { governor: &|_, _| Some(Box::new(Fixed::Deepest)) };
+        let shelf = Shelf::new(&|_, _| Some(Box::new(Fixed::Deepest)));
         let body = (STUDY.body)(&shelf, &[]).unwrap();
         let examined = examine(&STUDY, inputs, &body, &shelf, &[]).unwrap();
         let count = |label| examined.iter().filter(|examined| examined.label == label).count();

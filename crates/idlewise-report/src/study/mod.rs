@@ -339,7 +339,7 @@ mod tests {
     };
 
     fn run(study: &Study) -> Result<Page, String> {
-        let shelf = Shelf { governor: &|_, _| None };
+        let shelf = Shelf::new(&|_, _| None);
         study.run(&shelf, &[]).map_err(|error| error.to_string())
     }
 

@@ -333,7 +333,7 @@ mod tests {
         Body { figures, facts, grids: Vec::new(), judgement: Vec::new(), plot }
     }
 
-    const SHELF: Shelf<'_> = Shelf { governor: &|_, _| None };
+    static SHELF: Shelf<'_> = Shelf::new(&|_, _| None);
     const STUDY: Study = Study {
         name: "invented",
         claim: "",

@@ -122,6 +122,8 @@ pub struct Setup<'a> {
     pub exit_quantiles: BTreeMap<StateIndex, Quantiles>,
     /// Whether to fill in [`Report::gaps`].
     pub keeps_gaps: bool,
+    /// Whether to leave out the time spans that workloads record, which take up to a fifth of a run.
+    pub ignores_spans: bool,
     /// How long the machine runs before the report's time begins.
     pub warm_up_ns: u64,
 }
@@ -138,6 +140,7 @@ impl<'a> Setup<'a> {
             make_governor,
             exit_quantiles: BTreeMap::new(),
             keeps_gaps: false,
+            ignores_spans: false,
             warm_up_ns: 0,
         }
     }
@@ -373,6 +376,7 @@ impl<'a> Simulation<'a> {
                 run_count: 1,
                 cpu_count: cpu_count as u64,
                 core_count: (shape.package_count * shape.core_count) as u64,
+                metrics: Metrics::new(setup.ignores_spans),
                 ..Report::default()
             },
             instant_step_count: 0,

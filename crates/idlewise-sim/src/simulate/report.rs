@@ -11,6 +11,7 @@ use crate::replay::{Delays, Tally};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     spans: BTreeMap<&'static str, Delays>,
+    ignores_spans: bool,
     /// Completed operations.
     pub operation_count: u64,
     /// Requests in flight now.
@@ -21,9 +22,16 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    pub(super) fn new(ignores_spans: bool) -> Self {
+        Metrics { ignores_spans, ..Metrics::default() }
+    }
+
     /// Records a time span.
     #[inline]
     pub fn record(&mut self, name: &'static str, span_ns: u64) {
+        if self.ignores_spans {
+            return;
+        }
         self.spans.entry(name).or_default().record(span_ns);
     }
 
@@ -51,7 +59,7 @@ impl Metrics {
         Metrics {
             in_flight: self.in_flight,
             changed_at_ns: self.changed_at_ns,
-            ..Metrics::default()
+            ..Metrics::new(self.ignores_spans)
         }
     }
 

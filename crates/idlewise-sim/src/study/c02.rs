@@ -249,6 +249,26 @@ pub struct Findings {
     pub deadline_load: BurstThenIdle,
 }
 
+impl Inputs {
+    /// The same for runs with POLL alone. What they do not depend on is as by default, so that runs are
+    /// recognised as the same.
+    fn of_poll(self) -> Self {
+        let default = Inputs::with(&[]);
+        Inputs {
+            declared_ns: default.declared_ns,
+            rapl_percent: default.rapl_percent,
+            ..self.without_c02()
+        }
+    }
+
+    /// The same for runs with C0.2 disabled. Governors still see the state, and C1's transition energy depends
+    /// on its power.
+    fn without_c02(self) -> Self {
+        let default = Inputs::with(&[]);
+        Inputs { exit_ns: default.exit_ns, c02_sibling: default.c02_sibling, ..self }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Model<'a> {
     shelf: &'a Shelf<'a>,
@@ -331,6 +351,7 @@ impl<'a> Model<'a> {
         trial.warm_up_ns = WARM_UP_NS;
         trial.duration_ns = measured_ns(work_ns);
         trial.run_count = RUN_COUNT_MIN;
+        trial.ignores_spans = true;
         Ok(trial)
     }
 
@@ -348,13 +369,17 @@ impl<'a> Model<'a> {
     fn variants(&self) -> Result<Variants> {
         let c02 = self.machine.state_index("C0.2")?;
         let nothing = |_: &mut Trial<'_>| {};
-        let without = |trial: &mut Trial<'_>| trial.disabled = trial.disabled.with(c02);
+        let disable = |trial: &mut Trial<'_>| trial.disabled = trial.disabled.with(c02);
+        let without = Model { inputs: self.inputs.without_c02(), ..*self };
+        let inputs = self.inputs.of_poll();
+        let machine = &machine(self.shelf, &inputs)?;
+        let poll = Model { machine, inputs, shelf: self.shelf };
         Ok(Variants {
-            menu_without: self.groups(MENU, without)?,
+            menu_without: without.groups(MENU, disable)?,
             menu: self.groups(MENU, nothing)?,
-            teo_without: self.groups(TEO, without)?,
+            teo_without: without.groups(TEO, disable)?,
             teo: self.groups(TEO, nothing)?,
-            poll: self.groups(POLL, nothing)?,
+            poll: poll.groups(POLL, nothing)?,
             c02: self.groups(C02, nothing)?,
         })
     }
@@ -446,7 +471,10 @@ impl<'a> Model<'a> {
 
 /// Runs replicates until they agree.
 fn score(trial: &Trial<'_>, c02: usize) -> Result<Score> {
-    let mut trial = trial.clone();
+    trial.shelf.once(trial.description(), || new_score(trial.clone(), c02))
+}
+
+fn new_score(mut trial: Trial<'_>, c02: usize) -> Result<Score> {
     let (mut rates, mut sum) = (Vec::new(), Report::default());
     loop {
         for report in trial.runs()? {
@@ -528,10 +556,12 @@ pub fn run(shelf: &Shelf<'_>, changes: &Changes) -> Result<Findings> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
     use idlewise_core::Fixed;
 
-    const SHELF: Shelf<'_> = Shelf { governor: &|_, _| Some(Box::new(Fixed::Shallowest)) };
+    static SHELF: Shelf<'_> = Shelf::new(&|_, _| Some(Box::new(Fixed::Shallowest)));
 
     fn model_of<T>(with: impl FnOnce(Model<'_>) -> T) -> T {
         let inputs = Inputs::with(&[]);
@@ -575,5 +605,67 @@ mod tests {
         for score in [score.four, score.eight] {
             assert!((score.power_mw / 175_000.0 - 1.0).abs() < 0.005, "{}", score.power_mw);
         }
+    }
+
+    #[test]
+    fn runs_do_not_depend_on_what_is_left_out_of_them() {
+        let default = Inputs::with(&[]);
+        let changed = Inputs {
+            declared_ns: 100.0,
+            exit_ns: 50.0,
+            rapl_percent: -19.0,
+            c02_sibling: 0.95,
+            ..default
+        };
+        let score = |inputs: Inputs, governor, is_disabled: bool| {
+            let machine = machine(&SHELF, &inputs).unwrap();
+            let model = Model { shelf: &SHELF, machine: &machine, inputs };
+            let mut trial = model.hackbench(governor, 1).unwrap();
+            trial.hardware = quarter(trial.hardware);
+            let c02 = machine.state_index("C0.2").unwrap();
+            if is_disabled {
+                trial.disabled = trial.disabled.with(c02);
+            }
+            trial.duration_ns = 200_000;
+            trial.warm_up_ns = 100_000;
+            trial.run_count = 1;
+            format!("{:?}", new_score(trial, c02).unwrap())
+        };
+        assert_eq!(score(changed, POLL, false), score(changed.of_poll(), POLL, false));
+        assert_eq!(
+            score(changed, "fixed=C1", true),
+            score(changed.without_c02(), "fixed=C1", true)
+        );
+        // What matters would be found.
+        assert_ne!(score(changed, "fixed=C1", true), score(changed.of_poll(), "fixed=C1", true));
+        assert_ne!(score(changed, C02, false), score(changed.without_c02(), C02, false));
+    }
+
+    #[test]
+    fn the_same_run_is_made_once() {
+        let inputs = Inputs::with(&[]);
+        let counted = AtomicU32::new(0);
+        let governor: &crate::study::GovernorById<'_> = &|_, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Some(Box::new(Fixed::Shallowest))
+        };
+        let shelf = Shelf::new(governor);
+        let made = |inputs: Inputs, exit_ns: f64| {
+            let inputs = Inputs { exit_ns, ..inputs };
+            let machine = machine(&shelf, &inputs).unwrap();
+            let model = Model { shelf: &shelf, machine: &machine, inputs };
+            let before = counted.load(Ordering::Relaxed);
+            let shorten = |trial: &mut Trial<'_>| {
+                trial.run_count = 1;
+                trial.duration_ns = 50_000;
+                trial.warm_up_ns = 0;
+            };
+            model.groups("any", shorten).unwrap();
+            counted.load(Ordering::Relaxed) > before
+        };
+        assert!(made(inputs, 200.0));
+        assert!(!made(Inputs { entry_ns: 999.0, rest_w: 1.0, ..inputs }, 200.0));
+        assert!(made(inputs, 100.0), "another exit is another run");
+        assert!(made(Inputs { uncore_w: 50.0, ..inputs }, 200.0));
     }
 }

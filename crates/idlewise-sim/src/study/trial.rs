@@ -1,6 +1,8 @@
 //! What studies run: a simulated machine with everything that may be changed about it.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use idlewise_core::{Context, Decision, Device, DisabledMask, Governor, Outcome, StateIndex};
 use idlewise_machine::bundled;
@@ -10,19 +12,41 @@ use crate::simulate::{Hardware, Quantiles, Report, Setup, simulate_replicates};
 use crate::workload::Workload;
 use crate::{Bound, IntoBox, Machine};
 
-/// What a study needs from outside: governors by name.
-#[derive(Clone, Copy)]
+/// What a study needs from outside, governors by name, and what its runs have found. A study runs again with
+/// many inputs, and most of them change only some of its runs.
 pub struct Shelf<'a> {
-    /// A governor by its id, for a tick period; none if there is none.
-    pub governor: &'a GovernorById<'a>,
+    governor: &'a GovernorById<'a>,
+    found: Mutex<BTreeMap<String, Box<dyn Any + Send>>>,
 }
 
 /// Builds a governor by its id, for a tick period in nanoseconds.
 pub type GovernorById<'a> = dyn Fn(&str, u32) -> Option<Box<dyn Governor>> + Sync + 'a;
 
-impl Shelf<'_> {
+impl<'a> Shelf<'a> {
+    /// `governor` makes a governor from its id, for a tick period in nanoseconds.
+    pub const fn new(governor: &'a GovernorById<'a>) -> Self {
+        Shelf { governor, found: Mutex::new(BTreeMap::new()) }
+    }
+
     pub(super) fn machine(&self, id: &str) -> Result<Machine> {
         bundled(id).ok_or_else(|| StudyError::NoMachine(id.to_owned()))
+    }
+
+    /// Returns what was found before under this description, or finds it. No thread waits for another one, so
+    /// two may find the same at once.
+    pub(super) fn once<T: Clone + Send + 'static>(
+        &self,
+        description: String,
+        find: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let lock = || self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock().get(&description).and_then(|known| known.downcast_ref::<T>().cloned());
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let found = find()?;
+        lock().insert(description, Box::new(found.clone()));
+        Ok(found)
     }
 }
 
@@ -45,6 +69,7 @@ pub(super) struct Trial<'a> {
     pub(super) disabled_by_package: Vec<(usize, DisabledMask)>,
     pub(super) quantiles: BTreeMap<StateIndex, Quantiles>,
     pub(super) keeps_gaps: bool,
+    pub(super) ignores_spans: bool,
     /// The tick is stopped whenever it may be, whatever the governor says.
     pub(super) stops_tick: bool,
 }
@@ -75,8 +100,34 @@ impl<'a> Trial<'a> {
             disabled_by_package: Vec::new(),
             quantiles: BTreeMap::new(),
             keeps_gaps: false,
+            ignores_spans: false,
             stops_tick: false,
         }
+    }
+
+    /// Everything that decides what the runs find, for [`Shelf::once`].
+    pub(super) fn description(&self) -> String {
+        let Trial {
+            shelf: _,
+            machine,
+            governor,
+            hardware,
+            workload,
+            warm_up_ns,
+            duration_ns,
+            skipped_run_count,
+            run_count,
+            disabled,
+            disabled_by_package,
+            quantiles,
+            keeps_gaps,
+            ignores_spans,
+            stops_tick,
+        } = self;
+        let times = (warm_up_ns, duration_ns, skipped_run_count, run_count);
+        let states = (disabled, disabled_by_package, quantiles);
+        let flags = (keeps_gaps, ignores_spans, stops_tick);
+        format!("{governor} {machine:?} {hardware:?} {workload:?} {times:?} {states:?} {flags:?}")
     }
 
     /// All replicates added up.
@@ -106,6 +157,7 @@ impl<'a> Trial<'a> {
         setup.disabled_by_package.clone_from(&self.disabled_by_package);
         setup.exit_quantiles = self.quantiles.clone();
         setup.keeps_gaps = self.keeps_gaps;
+        setup.ignores_spans = self.ignores_spans;
         setup.warm_up_ns = self.warm_up_ns;
         let shape = setup.hardware.shape()?;
         let load = |_| self.workload.load(&shape, &setup.hardware);
@@ -134,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_state_that_the_machine_does_not_have_is_an_error() {
-        let shelf = Shelf { governor: &|_, _| None };
+        let shelf = Shelf::new(&|_, _| None);
         let machine = shelf.machine("spr").unwrap();
         let message = |governor| {
             let trial = Trial::new(&shelf, &machine, governor, Wakes::default());
