@@ -1,0 +1,52 @@
+// Shortcuts: single keys, listed by `?`, and not while somebody types. They can be turned off, because speech
+// input types letters, too.
+
+import { button, el } from "./dom";
+
+export interface Key {
+    key: string;
+    about: string;
+    act: () => void;
+}
+
+const keys: Key[] = [];
+let isOn = true;
+
+/** Adds a shortcut. Several keys for the same thing are separated by a space. */
+export function onKey(key: string, about: string, act: () => void): void {
+    keys.push({ key, about, act });
+}
+
+export interface Help {
+    node: HTMLDialogElement;
+    open: HTMLButtonElement;
+}
+
+export function help(): Help {
+    const rows = el("tbody");
+    const on = el("input", { type: "checkbox", checked: true });
+    on.addEventListener("change", () => (isOn = on.checked));
+    const node = el("dialog", { "aria-labelledby": "keys-title" },
+        el("h2", { id: "keys-title" }, "Keys"),
+        el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "key"), el("th", { scope: "col" }, "does"))), rows),
+        el("p", {}, el("label", {}, on, " single keys are shortcuts")),
+        button("close", () => node.close()));
+    const show = () => {
+        rows.replaceChildren(...keys.map(({ key, about }) => el("tr", {},
+            el("td", {}, ...key.split(" ").flatMap((name) => [el("kbd", {}, name), " "])), el("td", {}, about))));
+        node.showModal();
+    };
+    onKey("?", "this list", show);
+    document.addEventListener("keydown", (event) => {
+        if (!isOn || node.open || event.ctrlKey || event.metaKey || event.altKey) return;
+        const target = event.target as HTMLElement;
+        // A list and the slider have their own use for letters and arrows.
+        if (target.matches("select, input, textarea")) return;
+        const found = keys.find(({ key }) => key.split(" ").includes(event.key));
+        // Arrows scroll the page and tables, unless the timeline has the focus.
+        if (!found || (event.key.startsWith("Arrow") && !target.matches(".timeline"))) return;
+        event.preventDefault();
+        found.act();
+    });
+    return { node, open: button("keys ?", show, { class: "small" }) };
+}

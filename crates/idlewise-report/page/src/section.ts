@@ -1,0 +1,31 @@
+// The frame of every section: a heading that can be linked to, a line that says how to read it, and the basis.
+
+import { el, shown } from "./dom";
+
+export interface Section {
+    id: string;
+    node: HTMLElement;
+    body: HTMLElement;
+    title: string;
+    /** Says on what the figures rest. */
+    basis(text: string): void;
+}
+
+export function section(id: string, title: string, how: string): Section {
+    const body = el("div", { class: "body" });
+    const line = el("p", { class: "basis", hidden: true });
+    const node = el("section", { id, "aria-labelledby": `${id}-title`, tabindex: -1 },
+        el("h2", { id: `${id}-title` }, title),
+        how ? el("p", { class: "how" }, how) : null,
+        body, line);
+    const basis = (text: string) => {
+        line.hidden = text === "";
+        line.textContent = shown(text);
+    };
+    return { id, node, body, title, basis };
+}
+
+/** What a panel says in place of what is not known. */
+export function unknown(text: string): HTMLElement {
+    return el("p", { class: "unknown" }, `Unknown: ${shown(text)}`);
+}
