@@ -33,6 +33,12 @@ pub fn logs() -> Result<Vec<NamedLog>, Failure> {
     LOGS.iter().map(|(name, bytes)| NamedLog::bundled(name, bytes)).collect()
 }
 
+/// Returns the bytes of a bundled log.
+pub fn log_bytes(path: &Path) -> Option<&'static [u8]> {
+    // A bundled log's path is its name.
+    LOGS.iter().find(|(name, _)| path == Path::new(name)).map(|&(_, bytes)| bytes)
+}
+
 /// Returns whether the user gave a path: it contains a slash or ends in `.toml`.
 pub fn is_path(name_or_path: &str) -> bool {
     name_or_path.contains('/')

@@ -118,6 +118,16 @@ impl Choice {
         }
     }
 
+    /// Returns what it does, in a line.
+    pub fn meaning(&self) -> String {
+        match self {
+            Choice::Linux(spec, _) => spec.meaning.to_owned(),
+            Choice::Bound(bound) => bound.meaning().to_owned(),
+            Choice::Oracle => ORACLE.1.to_owned(),
+            Choice::File(file) => file.origin.clone(),
+        }
+    }
+
     /// Returns its role in the ranking.
     pub fn role(&self) -> Role {
         match self {

@@ -151,8 +151,13 @@ impl ReplayArguments {
             .collect()
     }
 
+    /// The HZ with which a log is replayed.
+    pub fn hz(&self, log: &NamedLog) -> u32 {
+        self.hz.or(log.log.metadata.hz).unwrap_or(HZ_DEFAULT)
+    }
+
     pub fn setting(&self, target: &ReplayTarget, log: &NamedLog) -> Setting {
-        let hz = self.hz.or(log.log.metadata.hz).unwrap_or(HZ_DEFAULT);
+        let hz = self.hz(log);
         let limit_ns = self.latency_limit_us.map(|us| i64::from(us) * 1_000);
         Setting {
             disabled: target.disabled,

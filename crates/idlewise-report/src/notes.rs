@@ -108,6 +108,11 @@ impl Notes {
         self.doubts.iter().map(|(doubt, _, count)| (doubt.as_str(), *count))
     }
 
+    /// Like [`Notes::doubts`], with the rank of each.
+    pub(crate) fn ranked_doubts(&self) -> impl Iterator<Item = (&str, Rank, u64)> {
+        self.doubts.iter().map(|(doubt, rank, count)| (doubt.as_str(), *rank, *count))
+    }
+
     /// Returns the bases, in order.
     pub fn bases(&self) -> impl Iterator<Item = (Basis, &str)> {
         self.bases.iter().map(|(basis, what)| (*basis, what.as_str()))

@@ -44,6 +44,13 @@ impl Bound {
         }
     }
 
+    /// Returns what it does, as in [`BOUNDS`].
+    pub fn meaning(&self) -> &'static str {
+        let is_fixed = matches!(self, Bound::Fixed(_));
+        let is_mine = |name: &str| name == self.name() || is_fixed && name.starts_with("fixed=");
+        BOUNDS.iter().find(|(name, _)| is_mine(name)).map_or("", |(_, meaning)| meaning)
+    }
+
     /// Resolves the rule for a machine.
     ///
     /// # Errors
@@ -98,6 +105,7 @@ mod tests {
             let name = name.replace("STATE", "C6");
             let bound = Bound::parse(&name).expect(&name);
             assert_eq!(bound.name(), name);
+            assert!(!bound.meaning().is_empty());
             bound.on(&machine).unwrap();
         }
         let message = |name| Bound::parse(name).unwrap().on(&machine).unwrap_err().to_string();

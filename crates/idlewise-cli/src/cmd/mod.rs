@@ -54,6 +54,7 @@ subcommands! {
         boot: Boot,
     }
     "Share" {
+        report: Report,
         export: Export,
         anonymize: Anonymize,
     }

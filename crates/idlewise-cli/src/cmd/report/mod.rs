@@ -1,0 +1,171 @@
+//! `idlewise report`: one HTML page about logs under governors on machines.
+
+mod provenance;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use idlewise_report::page::{
+    GovernorFacts, GovernorRole, Knows, LogFacts, MachineFacts, Page, PageKind, PriceFacts, log_doubts,
+};
+
+use crate::error::Failure;
+use crate::governor_arguments::{GovernorArguments, with_default};
+use crate::governors::{self, Choice};
+use crate::input::NamedLog;
+use crate::output;
+use crate::replay_arguments::{ReplayArguments, ReplayTarget};
+use crate::screen;
+use crate::threads;
+
+const EXAMPLES: &str = "\
+Examples:
+  # The bundled recordings, two server machines, the usual governors, into report.html
+  idlewise report
+
+  # A recording of yours on one machine, to look at in a browser
+  idlewise report perf.data --machine spr -o server.html
+
+  # What a patch for menu would do, beside the kernel's menu.c as it is
+  idlewise report server.parquet --kernel-source ~/linux --governor menu.c \\
+      --governor menu.c --patch my.patch
+
+Exit status: 0; 1 if a governor's file crashed, looped or answered what is no state; 2 on bad input.";
+
+/// Write one HTML page to look at: which governor, why, where and when
+///
+/// The page is a single file. It needs no network and no server, and a policy inside it forbids
+/// everything but its own script. Without JavaScript it is its verdicts as text.
+#[derive(clap::Args)]
+#[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder and bounds")))]
+#[command(mut_arg("csv", |option| option.hide(true)), mut_arg("by_log", |option| option.hide(true)))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
+pub struct Report {
+    #[command(flatten)]
+    governors: GovernorArguments,
+
+    #[command(flatten)]
+    shared: ReplayArguments,
+
+    /// The file to write
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    output: PathBuf,
+
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// What to write
+    #[arg(long, value_enum, default_value_t = Format::Html)]
+    format: Format,
+
+    /// How many gaps of each log the page shows one by one, at most; every other figure is of all gaps
+    #[arg(long, value_name = "N", default_value_t = GAP_COUNT_MAX)]
+    gaps: usize,
+}
+
+/// With this many gaps a page stays below 8 MB.
+const GAP_COUNT_MAX: usize = 300_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A page for a browser
+    Html,
+    /// Text for a mail
+    Mail,
+}
+
+impl Report {
+    /// Replays everything that was requested, and writes the page.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        threads::start();
+        if self.shared.csv || self.shared.by_log {
+            return Err(Failure::new(
+                "--csv and --by-log are for tables; `idlewise replay` prints them, and the page has every log",
+            ));
+        }
+        if self.format == Format::Mail {
+            return Err(Failure::new("--format mail is not there yet; leave it out"));
+        }
+        // Check names, and whether the file may be written, before reading anything.
+        let choices = self.governors.choices_or(&governors::standard())?;
+        let targets = self.shared.targets(&choices)?;
+        let inputs = self.inputs();
+        let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+        let output = output::create(&self.output, self.force, &inputs)?;
+        let logs = self.shared.open_logs()?;
+        let page = self.page(&logs, &targets, &choices)?;
+        let mut out = output::report_of(&output)();
+        let html = page.to_html();
+        let byte_count = html.len();
+        output::write(output, html)?;
+        writeln!(out, "{}: {byte_count} bytes", screen::name(&self.output))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The input files.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let machines = self.shared.machines.iter().map(PathBuf::from);
+        machines.chain(self.shared.logs.iter().cloned()).chain(self.governors.files()).collect()
+    }
+
+    fn page(
+        &self,
+        logs: &[NamedLog],
+        targets: &[ReplayTarget],
+        choices: &[Choice],
+    ) -> Result<Page, Failure> {
+        let mut page = Page::new(PageKind::Replay);
+        let facts = &mut page.facts;
+        facts.program = provenance::PROGRAM.to_owned();
+        facts.command = provenance::command();
+        facts.title = "idlewise report".to_owned();
+        facts.machines = targets.iter().map(|target| self.machine(target)).collect();
+        facts.governors = choices.iter().map(governor).collect();
+        facts.prices = self.shared.prices().into_iter().map(PriceFacts::of).collect();
+        facts.notes = (&self.shared.notes(logs, targets, choices)).into();
+        for named in logs {
+            facts.logs.push(self.log(named)?);
+        }
+        Ok(page)
+    }
+
+    fn machine(&self, target: &ReplayTarget) -> MachineFacts {
+        let limit_ns = self.shared.latency_limit_us.map(|us| u64::from(us) * 1_000);
+        let ReplayTarget { machine, costs, disabled, .. } = target;
+        MachineFacts::of(machine, costs, *disabled, self.shared.tick_work_ns, limit_ns)
+    }
+
+    fn log(&self, named: &NamedLog) -> Result<LogFacts, Failure> {
+        let metadata = &named.log.metadata;
+        let machine = metadata.machine.as_ref();
+        Ok(LogFacts {
+            name: named.name.clone(),
+            gap_count: named.log.gap_count(),
+            cpu_count: metadata.cpus.len() as u64,
+            first_ns: 0,
+            span_ns: 0,
+            idle_ns: 0,
+            kernel: metadata.kernel.clone(),
+            hz: self.shared.hz(named),
+            machine: machine.map(|machine| machine.id.clone()),
+            state_names: machine.iter().flat_map(|one| &one.states).map(|s| s.name.clone()).collect(),
+            governor: metadata.governor.clone(),
+            sha256: provenance::sha256(named)?,
+            doubts: log_doubts(&named.name, metadata),
+            knows: Knows::of(metadata),
+        })
+    }
+}
+
+fn governor(choice: &Choice) -> GovernorFacts {
+    use idlewise_report::replay::Role;
+    let role = match (choice, choice.role()) {
+        (Choice::File(_), _) => GovernorRole::File,
+        (_, Role::Governor) => GovernorRole::Governor,
+        (_, Role::Bound) => GovernorRole::Bound,
+        (_, Role::Oracle) => GovernorRole::Oracle,
+    };
+    GovernorFacts { name: choice.name(), about: choice.meaning(), role }
+}

@@ -1,0 +1,66 @@
+//! What a page says about where it comes from: the program, the command, the inputs.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Read};
+
+use idlewise_report::page::Sha256Sum;
+
+use crate::error::Failure;
+use crate::input::NamedLog;
+
+/// This program, with its version.
+pub const PROGRAM: &str = concat!("idlewise ", env!("CARGO_PKG_VERSION"));
+
+/// The command line of this process, quoted for a shell.
+pub fn command() -> String {
+    let words = env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    std::iter::once("idlewise".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell reads it.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:@%^".contains(c) || c == '+';
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The hash of the file that a log was read from; `None` if it was a pipe.
+pub fn sha256(named: &NamedLog) -> Result<Option<String>, Failure> {
+    let fail = |error: io::Error| {
+        Failure::new(format_args!("cannot read {}: {error}", named.log.path().display()))
+    };
+    if let Some(bytes) = crate::bundled::log_bytes(named.log.path()) {
+        let mut sum = Sha256Sum::default();
+        sum.add(bytes);
+        return Ok(Some(sum.hex()));
+    }
+    let mut file = File::open(named.log.path()).map_err(fail)?;
+    if !file.metadata().map_err(fail)?.is_file() {
+        return Ok(None);
+    }
+    let mut sum = Sha256Sum::default();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(fail)? {
+            0 => return Ok(Some(sum.hex())),
+            count => sum.add(&buffer[..count]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_change_them() {
+        assert_eq!(quoted("menu+min"), "menu+min");
+        assert_eq!(quoted("a b"), "'a b'");
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("~/x"), "'~/x'");
+    }
+}
