@@ -28,9 +28,16 @@ function varints(bytes: Uint8Array): Float64Array {
     return values;
 }
 
-/** A document. */
-export async function decodeJson<T>(column: Column): Promise<T> {
-    return JSON.parse(new TextDecoder().decode(await inflated(column.id))) as T;
+const documents = new Map<number, Promise<unknown>>();
+
+/** A document, read once. */
+export function decodeJson<T>(column: Column): Promise<T> {
+    let found = documents.get(column.id);
+    if (!found) {
+        found = inflated(column.id).then((bytes) => JSON.parse(new TextDecoder().decode(bytes)));
+        documents.set(column.id, found);
+    }
+    return found as Promise<T>;
 }
 
 /** A column's values. Absent ones are NaN. */

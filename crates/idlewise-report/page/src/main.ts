@@ -11,9 +11,13 @@
 // | verdict.ts … provenance.ts | the sections, in the order below |
 
 import { bar } from "./bar";
+import { charts, tables } from "./charts";
+import { cpus } from "./cpus";
+import { delays } from "./delays";
 import { el, shown } from "./dom";
 import type { Facts } from "./format";
 import { front } from "./front";
+import { histogram } from "./histogram";
 import { help } from "./keys";
 import { provenance } from "./provenance";
 import type { Section } from "./section";
@@ -21,11 +25,18 @@ import { themeButton } from "./theme";
 import { verdict } from "./verdict";
 import { count, time } from "./units";
 import { Model } from "./view";
+import { promotions, wakes } from "./wakes";
 
 function sections(facts: Facts): { bar: HTMLElement | null; sections: Section[] } {
-    if (facts.kind === "figures") return { bar: null, sections: [provenance(facts)] };
+    const listed = (...all: (Section | null)[]) => all.filter((section) => section !== null);
+    if (facts.kind === "figures") return { bar: null, sections: listed(...charts(facts.charts), tables(facts.tables), provenance(facts)) };
+    if (facts.machines.length === 0 || facts.logs.length === 0) return { bar: null, sections: listed(verdict(facts), tables(facts.tables), provenance(facts)) };
     const model = new Model(facts);
-    return { bar: bar(model), sections: [verdict(facts), front(model), provenance(facts)] };
+    return {
+        bar: bar(model),
+        sections: listed(verdict(facts), front(model), histogram(model), cpus(model, () => {}), wakes(model), delays(model),
+            promotions(model), ...charts(facts.charts), tables(facts.tables), provenance(facts)),
+    };
 }
 
 function subtitle({ kind, logs }: Facts): string {

@@ -29,3 +29,31 @@ export function section(id: string, title: string, how: string): Section {
 export function unknown(text: string): HTMLElement {
     return el("p", { class: "unknown" }, `Unknown: ${shown(text)}`);
 }
+
+/** Calls `show` when the section comes near the window, and then whenever it is asked to. What nobody looks at is
+ *  neither decoded nor drawn. */
+export function lazily(made: Section, show: () => Promise<void> | void): () => void {
+    let isNear = false;
+    const run = async () => {
+        if (!isNear) return;
+        try {
+            await show();
+        } catch (error) {
+            made.body.replaceChildren(unknown(`this part of the page cannot be read (${error instanceof Error ? error.message : error})`));
+            throw error;
+        }
+    };
+    const observer = new IntersectionObserver((entries) => {
+        if (!entries.some((entry) => entry.isIntersecting)) return;
+        observer.disconnect();
+        begin();
+    }, { rootMargin: "600px" });
+    const begin = () => {
+        if (isNear) return;
+        isNear = true;
+        void run();
+    };
+    observer.observe(made.node);
+    addEventListener("beforeprint", begin);
+    return () => void run();
+}
