@@ -5,7 +5,7 @@ import type { Machine } from "./format";
 /** A milliwatt for a nanosecond is a picojoule. */
 export const UJ_PER_MW_NS = 1e-6;
 
-export const END = { event: 0, tick: 1, pollLimit: 2, promotion: 3, sum: 4 } as const;
+export const END = { event: 0, tick: 1, pollLimit: 2, promotion: 3, rest: 7 } as const;
 export const END_NAMES = ["wake event", "tick", "poll limit", "promotion"];
 
 export class Costs {
@@ -29,6 +29,10 @@ export class Costs {
         const exit = this.machine.states[state].exit_latency_ns;
         if (end === END.tick) return exit + this.machine.tick_work_ns;
         return end === END.promotion ? exit : 0;
+    }
+
+    get runningMw(): number {
+        return this.machine.running_mw;
     }
 
     exitNs(state: number): number {

@@ -22,6 +22,7 @@ import { help } from "./keys";
 import { provenance } from "./provenance";
 import type { Section } from "./section";
 import { themeButton } from "./theme";
+import { timeline } from "./timeline";
 import { verdict } from "./verdict";
 import { count, time } from "./units";
 import { Model } from "./view";
@@ -32,9 +33,10 @@ function sections(facts: Facts): { bar: HTMLElement | null; sections: Section[] 
     if (facts.kind === "figures") return { bar: null, sections: listed(...charts(facts.charts), tables(facts.tables), provenance(facts)) };
     if (facts.machines.length === 0 || facts.logs.length === 0) return { bar: null, sections: listed(verdict(facts), tables(facts.tables), provenance(facts)) };
     const model = new Model(facts);
+    const when = timeline(model);
     return {
         bar: bar(model),
-        sections: listed(verdict(facts), front(model), histogram(model), cpus(model, () => {}), wakes(model), delays(model),
+        sections: listed(verdict(facts), front(model), histogram(model), when.section, cpus(model, when.show), wakes(model), delays(model),
             promotions(model), ...charts(facts.charts), tables(facts.tables), provenance(facts)),
     };
 }
