@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use idlewise_core::Device;
-use idlewise_linux::{GOVERNORS, GovernorSpec};
+use idlewise_linux::{GOVERNORS, GovernorSpec, resolve};
 use idlewise_plugin::{Compiler, GovernorSource, Instance, Kernel};
 use idlewise_report::{Column, Table, TextStyle};
+use idlewise_sim::replay::{GovernorLane, Lane};
 
 use crate::decisions::{HZ, Inputs, Note, Subject, Timed};
 use crate::figure::{
@@ -174,6 +175,8 @@ fn print_replays(sources: &Path, inputs: &Inputs) -> Result<(), Box<dyn Error>> 
             let row = [built_in, plugin, built_in_work, plugin_work];
             seconds.iter_mut().zip(row).for_each(|(seconds, of)| seconds.push(of));
         }
+        let spec = resolve(name).ok_or("no such port")?;
+        let more_s = c_lane_excess_ns(sources, spec, inputs)? * gap_count as f64 / 1e9;
         let [built_in, plugin, built_in_work, plugin_work] = &seconds;
         let mut add = |what, measured, goal| {
             figures.push(Figure {
@@ -185,6 +188,8 @@ fn print_replays(sources: &Path, inputs: &Inputs) -> Result<(), Box<dyn Error>> 
         };
         add("", median_ratio(plugin, built_in), Goal::AtMost(1.5));
         add(", CPU time of all processes", median_ratio(plugin_work, built_in_work), Goal::None);
+        let floor = 1.0 + more_s / median(built_in_work.iter().copied());
+        add(", CPU time if the C ran in this process", floor, Goal::None);
     }
     print(
         &format!(
@@ -194,6 +199,30 @@ fn print_replays(sources: &Path, inputs: &Inputs) -> Result<(), Box<dyn Error>> 
         &figures,
     );
     Ok(())
+}
+
+/// How much longer a lane takes for a gap, in ns of CPU time, if its governor is the C file in this process:
+/// without a worker no C file can cost less.
+fn c_lane_excess_ns(
+    sources: &Path,
+    spec: &'static GovernorSpec,
+    inputs: &Inputs,
+) -> Result<f64, Box<dyn Error>> {
+    let library = Compiler::system().library(&source(sources, spec)?, None)?;
+    let mut instance = Instance::load(&library, inputs.setting.tick_period_ns)?;
+    instance.enable(&inputs.setting.states, &mut Device::default());
+    let mut theirs = GovernorLane::new(instance, inputs.setting);
+    let mut ours = Subject::Linux(spec).lane(inputs);
+    let gap_count: usize = inputs.streams.iter().map(Vec::len).sum();
+    let pass = |lane: &mut dyn Lane| {
+        let replay = || inputs.streams.iter().for_each(|gaps| lane.replay(gaps));
+        cpu_time(replay).0.as_nanos() as f64 / gap_count as f64
+    };
+    let excess_ns = (0..ROUND_COUNT).map(|_| {
+        let ours_ns = pass(&mut *ours);
+        pass(&mut theirs) - ours_ns
+    });
+    Ok(median(excess_ns))
 }
 
 /// Returns the elapsed time and the CPU time of a command in seconds.
