@@ -180,6 +180,13 @@ pub trait Governor: Send {
     fn memory(&self, _note: &mut dyn FnMut(u64)) -> bool {
         false
     }
+
+    /// Returns how long the governor expected the CPU to stay idle when it last selected a state; `None` if
+    /// it states no such number. It is shown to people and influences nothing. A governor that wraps
+    /// another passes on the other's.
+    fn forecast_ns(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// An operation on a governor whose type only a list of governors knows. This way the governor's code can
@@ -203,6 +210,10 @@ impl<G: Governor + ?Sized> Governor for &mut G {
 
     fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
         (**self).memory(note)
+    }
+
+    fn forecast_ns(&self) -> Option<u64> {
+        (**self).forecast_ns()
     }
 }
 

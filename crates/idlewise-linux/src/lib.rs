@@ -155,6 +155,13 @@ macro_rules! governors {
                     $(Self::$Port(governor) => governor.memory(note),)+
                 }
             }
+
+            #[inline]
+            fn forecast_ns(&self) -> Option<u64> {
+                match self {
+                    $(Self::$Port(governor) => governor.forecast_ns(),)+
+                }
+            }
         }
     };
 }

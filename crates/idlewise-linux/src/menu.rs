@@ -240,6 +240,8 @@ pub struct Menu {
     /// Without tasks that wait for I/O, then with such tasks.
     factors: [u32; 2 * DECADE_COUNT],
     intervals: RecentIntervals,
+    /// The last forecast, for [`Governor::forecast_ns`] only; `None` where menu made none.
+    shown_forecast_ns: Option<u64>,
 }
 
 /// What the timers say.
@@ -280,6 +282,7 @@ impl Menu {
             factor_index: 0,
             factors: [UNITY_FACTOR; 2 * DECADE_COUNT],
             intervals: RecentIntervals::new(),
+            shown_forecast_ns: None,
         }
     }
 
@@ -289,9 +292,11 @@ impl Menu {
         self.learn(states, device);
         let timers = self.watch_timers::<R>(context);
         if self.is_shallowest_forced::<R>(states, context) {
+            self.shown_forecast_ns = None;
             Decision { state: 0, stop_tick: !states.is_polling(0) }
         } else {
             let forecast = self.forecast::<R>(context, timers);
+            self.shown_forecast_ns = Some(forecast.predicted_ns);
             let choice = self.choose::<R>(states, context, forecast);
             self.settle_tick(choice, states, context, timers.next_event_ns)
         }
@@ -587,5 +592,10 @@ impl Governor for Menu {
         self.factors.iter().for_each(|factor| note(u64::from(*factor)));
         self.intervals.oldest_first().for_each(|us| note(u64::from(us)));
         true
+    }
+
+    #[inline]
+    fn forecast_ns(&self) -> Option<u64> {
+        self.shown_forecast_ns
     }
 }

@@ -22,7 +22,7 @@ pub fn oracle_name(price: Price) -> String {
     format!("oracle {}", short(price))
 }
 
-fn words(price: Price) -> String {
+pub(crate) fn words(price: Price) -> String {
     match price {
         Price::Free => "if delay is free (λ=0)".to_owned(),
         Price::Quarter | Price::Full => format!("at {} × polling power", short(price)),
@@ -75,7 +75,7 @@ impl Outcome<'_> {
         (least_uj > 0.0).then(|| if regret.abs() < 1e-9 { 0.0 } else { regret })
     }
 
-    fn delays(&self) -> Delays {
+    pub(crate) fn delays(&self) -> Delays {
         self.tally.delays(&self.states)
     }
 
@@ -327,7 +327,7 @@ pub fn by_log_table(title: &str, outcomes: &[Outcome<'_>], prices: &[Price]) -> 
 }
 
 /// The price that the sentences use: the middle one.
-fn reference_price(prices: &[Price]) -> usize {
+pub(crate) fn reference_price(prices: &[Price]) -> usize {
     prices.len() / 2
 }
 
@@ -337,7 +337,7 @@ fn groups<'o, 'a>(outcomes: &'o [Outcome<'a>]) -> impl Iterator<Item = &'o [Outc
 }
 
 /// The governors with the lowest and highest regret; `None` if there are fewer than two.
-fn extremes<'o, 'a>(
+pub(crate) fn extremes<'o, 'a>(
     group: &'o [Outcome<'a>],
     price_index: usize,
     prices: &[Price],
@@ -477,7 +477,7 @@ fn variant_effect(outcomes: &[Outcome<'_>], variant: &str) -> Option<Statement> 
     Some(Statement::about(log, machine, sentence + "."))
 }
 
-fn span_words(span_ns: u64) -> String {
+pub(crate) fn span_words(span_ns: u64) -> String {
     match span_ns {
         0..1_000 => format!("{span_ns} ns"),
         1_000..10_000_000 => format!("{} µs", span_ns as f64 / 1e3),

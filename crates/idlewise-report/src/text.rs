@@ -20,6 +20,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 use crate::columns::{Better, Heading, Priority, Unit};
+use crate::page::{TableCell, TableColumn, TableFacts};
 use crate::scale::Scale;
 use crate::shown::shown_in_line;
 use crate::table::{Row, Table, Value};
@@ -94,6 +95,35 @@ pub(crate) fn table_text(table: &Table, style: &TextStyle) -> String {
         text.push('\n');
     }
     text
+}
+
+/// The table for the page: every column, with texts in one unit each and values in base units.
+pub(crate) fn table_facts(id: &str, table: &Table) -> TableFacts {
+    let shown = (0..table.columns.len()).filter(|index| !is_empty_detail(table, *index));
+    let layouts: Vec<(usize, Layout)> =
+        shown.map(|index| (index, Layout::new(table, index))).collect();
+    let column = |layout: &Layout| TableColumn {
+        name: layout.column.heading.to_owned(),
+        unit: layout.unit.to_owned(),
+        about: layout.column.meaning.to_owned(),
+        better: layout.column.better.map(|better| match better {
+            Better::Lower => "less",
+            Better::Higher => "more",
+        }),
+        is_text: layout.is_text(),
+    };
+    let cell = |row: usize, (index, layout): &(usize, Layout)| TableCell {
+        text: layout.cells[row].clone(),
+        value: table.rows[row].values[*index].clone(),
+    };
+    let cells = |row: usize| layouts.iter().map(|layout| cell(row, layout)).collect();
+    TableFacts {
+        id: id.to_owned(),
+        title: table.title.clone(),
+        columns: layouts.iter().map(|(_, layout)| column(layout)).collect(),
+        rows: (0..table.rows.len()).map(cells).collect(),
+        notes: Vec::new(),
+    }
 }
 
 /// Whether a column is a detail that no row has. It is not listed as dropped.

@@ -195,6 +195,10 @@ impl Governor for Boxed {
     fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
         self.0.memory(note)
     }
+
+    fn forecast_ns(&self) -> Option<u64> {
+        self.0.forecast_ns()
+    }
 }
 
 /// One CPU's idle loop.
@@ -269,6 +273,11 @@ impl<G: Governor> IdleLoop<G> {
             (true, limit_ns) => limit_ns,
         };
         Entry { state, is_overruled, rule, tick_left_ns, own_limit_ns }
+    }
+
+    /// What the governor expected when it last selected a state.
+    pub(crate) fn forecast_ns(&self) -> Option<u64> {
+        self.governor.forecast_ns()
     }
 
     /// Replaces the state of an entry with the recorded one, whatever the governor decided.

@@ -7,6 +7,7 @@
 //! | `simulate/` | [`simulate::simulate`]: a whole machine as a discrete-event simulation |
 //! | `study/` | [`study`]: the runs with which published claims are compared |
 //! | `workload/` | [`workload::Workload`]: what runs on it |
+//! | `ledger/` | [`ledger::read`]: what each gap costs, and where regret is |
 //! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
 //! | `bound.rs` | [`Bound`]: reference governors, by name |
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap of known length |
@@ -49,6 +50,7 @@ mod cost;
 pub mod decision_log;
 pub mod diff;
 mod idle_loop;
+pub mod ledger;
 mod oracle;
 pub mod replay;
 pub mod simulate;

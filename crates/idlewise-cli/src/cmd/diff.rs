@@ -10,6 +10,7 @@ use idlewise_report::diff::{
 use idlewise_report::{Table, TextStyle, wrap};
 use idlewise_sim::diff::Pair;
 use idlewise_sim::replay::{PerCpu, replay_cpus};
+use idlewise_trace::log::ColumnSet;
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -140,7 +141,8 @@ impl Diff {
         let finish = |pairs: Vec<Pair>| pairs.into_iter().map(Pair::into_diff).collect::<Vec<_>>();
         // A log without gaps has no CPUs, and therefore no differences.
         let mut diffs = finish(make());
-        let cpu = PerCpu { make: &make, take: &take, finish: &finish };
+        let cpu = PerCpu {
+        columns: ColumnSet::WithoutRecorded, make: &make, take: &take, finish: &finish };
         let mut merge = |of_cpu: Vec<_>| {
             diffs.iter_mut().zip(&of_cpu).for_each(|(sum, diff)| sum.merge(diff));
         };

@@ -5,7 +5,7 @@ use idlewise_sim::Basis;
 use serde::Serialize;
 
 use super::packed::ColumnRef;
-use crate::Value;
+use crate::{Table, Value};
 
 /// The version of these types.
 pub const SCHEMA: u32 = 1;
@@ -344,6 +344,8 @@ pub struct DetailFacts {
     pub quantum_ns: u64,
     /// The tick's period in the replay.
     pub tick_period_ns: u64,
+    /// From the log's first gap to the first row's.
+    pub offset_ns: u64,
     /// The columns.
     pub columns: DetailColumns,
 }
@@ -407,6 +409,13 @@ pub struct TableFacts {
     pub rows: Vec<Vec<TableCell>>,
     /// Lines under it.
     pub notes: Vec<String>,
+}
+
+impl TableFacts {
+    /// Takes a table under a name.
+    pub fn of(id: &str, table: &Table) -> Self {
+        crate::text::table_facts(id, table)
+    }
 }
 
 /// A column of a table.

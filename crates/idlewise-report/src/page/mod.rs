@@ -4,6 +4,9 @@
 //! | --- | --- |
 //! | `facts.rs` | [`Facts`]: everything except per-gap columns, as the script reads it |
 //! | `described.rs` | what it says of machines, logs and notes |
+//! | `gaps.rs` | gaps and courses as columns: what each column means |
+//! | `replayed.rs` | totals, the front, regret, CPUs |
+//! | `verdict.rs` | what to say in fifteen seconds |
 //! | `packed.rs` | [`Encoder`]: per-gap columns as compressed text |
 //! | `html.rs` | the file around them, and its Content-Security-Policy |
 //! | `sum.rs` | hashes of inputs |
@@ -13,16 +16,21 @@
 
 mod described;
 mod facts;
+mod gaps;
 mod html;
 mod packed;
+mod replayed;
 mod sum;
+mod verdict;
 
 use rayon::prelude::*;
 use serde::Serialize;
 
 pub use described::log_doubts;
 pub use facts::*;
+pub use gaps::{GapColumns, GapLog};
 pub use packed::{ColumnRef, Encoder, Encoding};
+pub use replayed::{Replayed, ReplayedLog, ReplayedMachine, front_prices_mw};
 pub use sum::Sha256Sum;
 
 use html::Plain;

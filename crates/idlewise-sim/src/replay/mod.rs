@@ -90,6 +90,14 @@ pub trait Observer: Send {
     fn feedback(&mut self, _gap: &IdleGap) -> Option<Feedback> {
         None
     }
+
+    /// Called after the first decision of a gap, with what the governor expected, if it says so.
+    #[inline]
+    fn forecast(&mut self, _forecast_ns: impl FnOnce() -> Option<u64>)
+    where
+        Self: Sized,
+    {
+    }
 }
 
 /// What the recording says about a gap, for a replay that follows it.
@@ -226,6 +234,7 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             let mut entry = self.idle.select(outlook, &mut self.tally);
             if first.is_none() {
                 first = Some(FirstDecision { state: entry.state, tick_stopped });
+                self.observer.forecast(|| self.idle.forecast_ns());
                 if let Some(feedback) = feedback {
                     entry = self.idle.enter_instead(entry, feedback.state, latency_limit_ns);
                 }

@@ -33,6 +33,7 @@ pub fn replay_log(
     let make = || lanes.iter().map(|make| make()).collect::<Vec<_>>();
     let mut tallies = vec![Tally::default(); lanes.len()];
     let cpu = PerCpu {
+        columns: ColumnSet::WithoutRecorded,
         make: &make,
         take: &|lanes: &mut Vec<Box<dyn Lane>>, gaps| feed(lanes, gaps),
         finish: &|lanes| lanes.iter().map(|lane| lane.tally().clone()).collect::<Vec<_>>(),
@@ -46,6 +47,9 @@ pub fn replay_log(
 
 /// What to do with each CPU of a log.
 pub struct PerCpu<'a, W, T> {
+    /// Which columns the worker sees. Lanes must not see what the recording kernel did, unless they are
+    /// to follow it.
+    pub columns: ColumnSet,
     /// Makes a worker.
     pub make: &'a (dyn Fn() -> W + Sync),
     /// Passes the next gaps of its CPU to the worker.
@@ -56,7 +60,7 @@ pub struct PerCpu<'a, W, T> {
 
 /// Makes a worker for each CPU of a log and passes it that CPU's gaps in order. CPUs run in
 /// parallel. `merge` receives the results in the order of the CPUs, while others still run.
-/// `progress` and columns are as for [`replay_log`].
+/// `progress` is as for [`replay_log`].
 ///
 /// # Errors
 /// Fails if the log is damaged.
@@ -75,7 +79,7 @@ pub fn replay_cpus<W: Send, T: Send>(
             .par_iter()
             .map(|(_, groups)| {
                 let mut worker = (cpu.make)();
-                let mut reader = GroupReader::with_columns(log, ColumnSet::WithoutRecorded);
+                let mut reader = GroupReader::with_columns(log, cpu.columns);
                 for &group in groups {
                     (cpu.take)(&mut worker, reader.read(group)?);
                     progress(group.gap_count);
@@ -96,7 +100,7 @@ fn replay_in_order<W, T>(
     progress: &dyn Fn(u64),
 ) -> Result<(), LogError> {
     let mut cpus: BTreeMap<u16, W> = BTreeMap::new();
-    let mut reader = GroupReader::with_columns(log, ColumnSet::WithoutRecorded);
+    let mut reader = GroupReader::with_columns(log, cpu.columns);
     for group in log.groups() {
         let gaps = reader.read(group)?;
         for run in gaps.chunk_by(|a, b| a.cpu == b.cpu) {

@@ -177,6 +177,10 @@ impl Governor for StopsTick {
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         self.0.reflect(outcome, device);
     }
+
+    fn forecast_ns(&self) -> Option<u64> {
+        self.0.forecast_ns()
+    }
 }
 
 #[cfg(test)]

@@ -252,6 +252,10 @@ impl Governor for Asked {
     fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
         self.menu.memory(note)
     }
+
+    fn forecast_ns(&self) -> Option<u64> {
+        self.menu.forecast_ns()
+    }
 }
 
 /// Counts the questions of each gap when its end is known.

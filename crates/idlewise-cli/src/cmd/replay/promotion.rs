@@ -3,6 +3,7 @@
 use idlewise_report::promotion::{PromotionEffect, PromotionSide};
 use idlewise_sim::Price;
 use idlewise_sim::replay::{ObservedLane, PerCpu, Setting, Stuck, replay_cpus};
+use idlewise_trace::log::ColumnSet;
 use rayon::prelude::*;
 
 use crate::error::Failure;
@@ -64,7 +65,8 @@ fn effects_on<'a>(
     let finish = |pairs: Vec<Pair>| pairs.into_iter().map(|pair| pair.map(side)).collect::<Vec<_>>();
     // A log without gaps has no CPUs.
     let mut sums = finish(make());
-    let cpu = PerCpu { make: &make, take: &take, finish: &finish };
+    let cpu = PerCpu {
+        columns: ColumnSet::WithoutRecorded, make: &make, take: &take, finish: &finish };
     let mut merge = |of_cpu: Vec<[PromotionSide; 2]>| {
         let sides = sums.iter_mut().flatten().zip(of_cpu.iter().flatten());
         sides.for_each(|(sum, side)| sum.merge(side));

@@ -1,13 +1,14 @@
 //! `idlewise report`: one HTML page about logs under governors on machines.
 
 mod provenance;
+mod replayed;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_report::page::{
-    GovernorFacts, GovernorRole, Knows, LogFacts, MachineFacts, Page, PageKind, PriceFacts, log_doubts,
+    Knows, LogFacts, MachineFacts, Page, PageKind, PriceFacts, log_doubts,
 };
 
 use crate::error::Failure;
@@ -62,11 +63,11 @@ pub struct Report {
 
     /// How many gaps of each log the page shows one by one, at most; every other figure is of all gaps
     #[arg(long, value_name = "N", default_value_t = GAP_COUNT_MAX)]
-    gaps: usize,
+    gaps: u64,
 }
 
 /// With this many gaps a page stays below 8 MB.
-const GAP_COUNT_MAX: usize = 300_000;
+const GAP_COUNT_MAX: u64 = 300_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
@@ -120,14 +121,14 @@ impl Report {
         let facts = &mut page.facts;
         facts.program = provenance::PROGRAM.to_owned();
         facts.command = provenance::command();
-        facts.title = "idlewise report".to_owned();
+        facts.title = title(logs, targets);
         facts.machines = targets.iter().map(|target| self.machine(target)).collect();
-        facts.governors = choices.iter().map(governor).collect();
         facts.prices = self.shared.prices().into_iter().map(PriceFacts::of).collect();
         facts.notes = (&self.shared.notes(logs, targets, choices)).into();
         for named in logs {
             facts.logs.push(self.log(named)?);
         }
+        self.replay_into(&mut page, logs, targets, choices)?;
         Ok(page)
     }
 
@@ -159,13 +160,12 @@ impl Report {
     }
 }
 
-fn governor(choice: &Choice) -> GovernorFacts {
-    use idlewise_report::replay::Role;
-    let role = match (choice, choice.role()) {
-        (Choice::File(_), _) => GovernorRole::File,
-        (_, Role::Governor) => GovernorRole::Governor,
-        (_, Role::Bound) => GovernorRole::Bound,
-        (_, Role::Oracle) => GovernorRole::Oracle,
+/// The heading of the page: which logs on which machines.
+fn title(logs: &[NamedLog], targets: &[ReplayTarget]) -> String {
+    let logs = match logs {
+        [one] => one.name.clone(),
+        logs => format!("{} logs", logs.len()),
     };
-    GovernorFacts { name: choice.name(), about: choice.meaning(), role }
+    let machines: Vec<&str> = targets.iter().map(|target| target.machine.id.as_str()).collect();
+    format!("{logs} on {}", machines.join(" and "))
 }
