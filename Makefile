@@ -90,10 +90,31 @@ demo: toolchain ## the main job on the bundled recordings: import one, then repl
 	@$(DEMO) replay
 
 # Every part runs, whether or not the others fail.
-TEST_PARTS = lint unit-test stress-short loom-bounded bare-metal other-systems msrv test-arm front-door conformance-short test-kernel
+TEST_PARTS = lint unit-test test-page stress-short loom-bounded bare-metal other-systems msrv test-arm front-door conformance-short test-kernel
 
 test: setup ## everything that CI runs, and at its end a list of what was skipped and why
 	@./scripts/skips $(MAKE) --no-print-directory --keep-going $(TEST_PARTS)
+
+# The page that `idlewise report` writes is built from TypeScript. What it is built into is checked in, so only who
+# changes it needs Node.
+PAGE = crates/idlewise-report/page
+
+.PHONY: page
+page: ## build the report's page anew, from its TypeScript (Node 20)
+	@./scripts/page-tools && cd $(PAGE) && npx tsc && node build.mjs
+
+.PHONY: test-page
+test-page: toolchain ## the report's page in a real browser: a minute (IDLEWISE_GOLDEN=rewrite: new pictures)
+	@./scripts/setup $(BUILD_PACKAGES) chromium
+	@$(CARGO) build --quiet --package idlewise-cli
+	@if why=$$(./scripts/page-tools chromium 2>&1); then cd $(PAGE) && npx tsc && node build.mjs --check && \
+	IDLEWISE="$$(realpath "$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/idlewise")" node --test-reporter=spec tests/all.mjs; \
+	else echo "SKIPPED: the report's page: $$why"; fi
+
+.PHONY: bench-page
+bench-page: toolchain ## how fast the report's page is, by the browser's own trace, as figures (asserts nothing)
+	@./scripts/setup chromium
+	@./scripts/page-tools chromium && cd $(PAGE) && node bench.mjs
 
 # The crates that others depend on.
 LIBRARIES = idlewise-core idlewise-park idlewise-machine idlewise-linux idlewise-trace idlewise-sim

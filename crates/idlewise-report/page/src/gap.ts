@@ -82,5 +82,5 @@ function whatIf(model: Model, course: Course, i: number, limit: number): Node {
 }
 
 function scrolled(label: string, table: HTMLElement): HTMLElement {
-    return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table);
+    return el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label }, table);
 }

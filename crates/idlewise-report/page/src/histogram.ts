@@ -38,7 +38,7 @@ export function histogram(model: Model): Section {
     let cells: RegretCell[] = [];
     const chart = drawing("Histogram of gap lengths: number of gaps and regret. The table below has the sums.",
         (root, width) => draw(model, cells, root, width));
-    const matrix = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Chosen and right states" });
+    const matrix = el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Chosen and right states" });
     const body = el("div", { class: "pair" }, el("figure", {}, caption, legend, chart.node), matrix);
     made.body.append(body);
 

@@ -7,14 +7,16 @@ export interface Key {
     key: string;
     about: string;
     act: () => void;
+    /** Only while such an element has the focus: elsewhere the key has its usual meaning. */
+    within: string | null;
 }
 
 const keys: Key[] = [];
 let isOn = true;
 
 /** Adds a shortcut. Several keys for the same thing are separated by a space. */
-export function onKey(key: string, about: string, act: () => void): void {
-    keys.push({ key, about, act });
+export function onKey(key: string, about: string, act: () => void, within: string | null = null): void {
+    keys.push({ key, about, act, within });
 }
 
 export interface Help {
@@ -43,8 +45,7 @@ export function help(): Help {
         // A list and the slider have their own use for letters and arrows.
         if (target.matches("select, input, textarea")) return;
         const found = keys.find(({ key }) => key.split(" ").includes(event.key));
-        // Arrows scroll the page and tables, unless the timeline has the focus.
-        if (!found || (event.key.startsWith("Arrow") && !target.matches(".timeline"))) return;
+        if (!found || (found.within && !target.matches(found.within))) return;
         event.preventDefault();
         found.act();
     });

@@ -38,7 +38,7 @@ export class SortedTable {
             el("caption", {}, shown(title)),
             el("thead", {}, el("tr", {}, ...this.heads)),
             this.body);
-        const scroll = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": shown(title) }, table);
+        const scroll = el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": shown(title) }, table);
         const tools = el("p", { class: "tools" },
             copyButton("copy as CSV", () => this.csv()),
             copyButton("copy as Markdown", () => this.markdown()));

@@ -105,12 +105,12 @@ export function timeline(model: Model): Timeline {
     onKey("- _", "zoom out", () => view.zoom(2));
     onKey("f", "zoom to the chosen gap", () => view.zoomToSelected());
     onKey("0", "the whole recording", () => view.whole());
-    onKey("ArrowLeft", "in the timeline: earlier (or drag)", () => view.pan(-0.2));
-    onKey("ArrowRight", "in the timeline: later", () => view.pan(0.2));
-    onKey("ArrowUp", "in the timeline: the CPU above", () => view.moveCpu(-1));
-    onKey("ArrowDown", "in the timeline: the CPU below", () => view.moveCpu(1));
-    onKey("Enter", "in the timeline: the gap in the middle", () => view.selectMiddle());
-    onKey("Escape", "no gap chosen", () => view.select(null, false));
+    onKey("ArrowLeft", "in the timeline: earlier (or drag)", () => view.pan(-0.2), ".timeline");
+    onKey("ArrowRight", "in the timeline: later", () => view.pan(0.2), ".timeline");
+    onKey("ArrowUp", "in the timeline: the CPU above", () => view.moveCpu(-1), ".timeline");
+    onKey("ArrowDown", "in the timeline: the CPU below", () => view.moveCpu(1), ".timeline");
+    onKey("Enter", "in the timeline: the gap in the middle", () => view.selectMiddle(), ".timeline");
+    onKey("Escape", "no gap chosen", () => view.select(null, false), ".timeline");
     onTheme(() => view.repaint());
 
     let timer = 0;
