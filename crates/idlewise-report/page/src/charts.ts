@@ -29,7 +29,7 @@ export function tables(all: Table[]): Section | null {
     const made = section("tables", "Tables", "As the command prints them. CSV has full precision.");
     for (const table of all) {
         const sorted = new SortedTable(table.title, table.columns, null).show(table.rows.map((cells) => ({ cells })));
-        made.body.append(sorted.node, ...table.notes.map((note) => el("p", { class: "how" }, shown(note))));
+        made.body.append(el("details", {}, el("summary", {}, shown(table.title)), sorted.node, ...table.notes.map((note) => el("p", { class: "how" }, shown(note)))));
     }
     return made;
 }

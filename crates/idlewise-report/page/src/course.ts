@@ -40,7 +40,7 @@ export class Gaps {
             from = to;
         }
         for (const { from, to } of this.cpus) {
-            let at = 0;
+            let at = detail.offset_ns;
             for (let i = from; i < to; i++) {
                 start[i] += at;
                 at = start[i] + length[i];

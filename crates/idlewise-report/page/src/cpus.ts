@@ -3,6 +3,7 @@
 import { decodeJson } from "./data";
 import { button, el, shown, svg } from "./dom";
 import type { CpuRow } from "./format";
+import { priceName } from "./front";
 import { line, text } from "./plot";
 import { lazily, section, unknown, type Section } from "./section";
 import { count, percent, time } from "./units";
@@ -38,7 +39,7 @@ export function cpus(model: Model, show: (log: number, cpu: number) => void): Se
         const tiles = sorted.slice(0, shownCount).map((group) => tile(group.filter(isProper), most));
         const rest = sorted.length - shownCount;
         made.body.replaceChildren(
-            el("p", { class: "caption" }, `${shown(model.governor(governor).name)} is marked${against === null ? "" : `, ${shown(model.governor(against).name)} is a ring`}. Regret at ${model.facts.prices[price]?.name}; the scale ends at ${percent(most)}.`),
+            el("p", { class: "caption" }, `${shown(model.governor(governor).name)} is marked${against === null ? "" : `, ${shown(model.governor(against).name)} is a ring`}. Regret at ${priceName(model)}; the scale ends at ${percent(most)}.`),
             el("div", { class: "tiles" }, ...tiles),
             ...(rest > 0 ? [button(`show the other ${count(rest)} CPUs`, () => {
                 shownCount = Infinity;
@@ -65,7 +66,7 @@ export function cpus(model: Model, show: (log: number, cpu: number) => void): Se
         }
         const name = `CPU ${cpu}${several ? `, ${shown(model.facts.logs[log].name)}` : ""}`;
         return el("div", { class: "tile" }, button(name, () => show(log, cpu), { title: "show it in the timeline" }),
-            el("span", { class: "meaning" }, ` ${count(gap_count)} gaps, ${time(idle_ns)} idle`), root);
+            el("div", { class: "meaning" }, `${count(gap_count)} gaps, ${time(idle_ns)} idle`), root);
     }
     model.subscribe(draw);
     return made;

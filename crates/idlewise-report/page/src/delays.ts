@@ -21,7 +21,7 @@ export function delays(model: Model): Section {
     const made = section("delays", "How long wake-ups waited",
         "Read it as: this share of all wake-ups waited no longer than this. Each step to the right is one more nine.");
     const chart = drawing("Quantiles of wake-up delays by governor.", (root, width) =>
-        drawQuantiles(root, width, model.results().filter(isShown).map(series), true, time));
+        drawQuantiles(root, width, model.results().filter(isShown).map(series), true, time, model.results()[0]?.gap_count));
     const isShown = (result: Result) => result.delays.length > 1;
     const series = (result: Result): Series => ({
         name: model.governor(result.governor).name,
@@ -42,7 +42,7 @@ export function delays(model: Model): Section {
     return made;
 }
 
-export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[], isLog: boolean, format: (value: number) => string): number {
+export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[], isLog: boolean, format: (value: number) => string, count = Infinity): number {
     const height = 300;
     const plot: Plot = { left: 62, right: Math.max(160, width - 110), top: 28, bottom: height - 44 };
     const values = all.flatMap(({ points }) => points.map(({ value }) => value)).filter((value) => value > 0);
@@ -50,7 +50,8 @@ export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[],
         root.append(text(plot.left, 20, "There were no wake-ups."));
         return 40;
     }
-    const last = Math.max(1, ...all.flatMap(({ points }) => points.map(({ quantile }) => (quantile < 1 ? place(quantile) : 0))));
+    // Of a hundred wake-ups, nobody knows the thousandth part.
+    const last = Math.min(Math.max(1, Math.log10(count)), Math.max(1, ...all.flatMap(({ points }) => points.map(({ quantile }) => (quantile < 1 ? place(quantile) : 0)))));
     const x = linear(0, last, [plot.left, plot.right]);
     x.ticks = NINES.map(place).filter((tick) => tick <= last + 0.01);
     const [low, high] = [Math.min(...values, Infinity), Math.max(...values, 1e-9)];

@@ -153,8 +153,10 @@ export interface Detail {
     /** The unit of the columns' times, except `grid` and `limit`, which are in nanoseconds. */
     quantum_ns: number;
     tick_period_ns: number;
+    /** From the log's first_ns to the start of the first row, from which all rows' times count. */
+    offset_ns: number;
     /** By CPU, then by time:
-     *  cpu; busy (from the end of the CPU's previous row, or from the log's first_ns, to the start); gap;
+     *  cpu; busy (from the end of the CPU's previous row, or from the first row's start, to the start); gap;
      *  sleep (until the next timer, minus the gap); grid (a boundary of the CPU's ticks, modulo the period); flags;
      *  reason; recorded_state; recorded_idle (minus the gap); limit; skipped (gaps left out before this one).
      *  A missing column is unknown. */

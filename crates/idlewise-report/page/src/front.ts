@@ -34,6 +34,15 @@ export function front(model: Model): Section {
     return made;
 }
 
+/** The price for which sums by gap length and by CPU are known. */
+export function priceName(model: Model): string {
+    const price = model.facts.prices[model.price];
+    if (!price) return "no price";
+    const share = price.share ?? (price.price_mw ?? 0) / model.machine.full_price_mw;
+    const isNear = Math.abs(share - model.view.share) > 0.01;
+    return shown(price.name) + (isNear ? `, the nearest to λ=${shareText(model.view.share)} that was computed` : "");
+}
+
 /** What energy and delay rest on, for the machine. */
 export function costBasis(model: Model): string {
     const list = (key: "power_basis" | "latency_basis") => {
@@ -71,7 +80,10 @@ function draw(model: Model, root: SVGSVGElement, width: number): number {
 
     const labels = new Labels(plot);
     const visible = (result: Result) => inPlot(plot, x(result.delay_ns), y(result.energy_uj));
-    for (const result of results) if (visible(result)) labels.take(x(result.delay_ns), y(result.energy_uj));
+    const within = (at: number, low: number, high: number) => Math.min(Math.max(at, low + 4), high - 4);
+    for (const result of results) {
+        labels.take(within(x(result.delay_ns), plot.left, plot.right), within(y(result.energy_uj), plot.top, plot.bottom), 7);
+    }
 
     // Lines of equal cost: energy = cost − λ · delay.
     const oracle = model.oracle;
@@ -119,8 +131,8 @@ function draw(model: Model, root: SVGSVGElement, width: number): number {
         } else {
             // Beyond the edge: an arrow and the figure that doesn't fit.
             const [ox, oy] = [px, py];
-            px = Math.min(Math.max(px, plot.left + 4), plot.right - 4);
-            py = Math.min(Math.max(py, plot.top + 4), plot.bottom - 4);
+            px = within(px, plot.left, plot.right);
+            py = within(py, plot.top, plot.bottom);
             const beyond = [oy !== py ? energy(result.energy_uj) : "", ox !== px ? time(result.delay_ns) : ""].filter(Boolean).join(", ");
             const direction = Math.atan2(oy - py, ox - px);
             group.append(svg("path", { d: arrow(px, py, direction) }), labels.place(px, py, `${name} (${beyond})`));

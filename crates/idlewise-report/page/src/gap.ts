@@ -17,7 +17,7 @@ export async function gapDetails(model: Model, log: Log, gaps: Gaps, courses: { 
     const { cpu, from, to } = gaps.cpuOf(i);
     const flags = value("flags");
     const period = gaps.detail.tick_period_ns;
-    const untilTick = (((value("grid") - start[i]) % period) + period) % period || period;
+    const untilTick = (((value("grid") - (start[i] - gaps.detail.offset_ns)) % period) + period) % period || period;
     const reason = model.facts.reasons[value("reason")];
     const recorded = value("recorded_state");
     const limit = value("limit");

@@ -5,7 +5,7 @@ import { Costs } from "./cost";
 import { decodeJson } from "./data";
 import { el, shown, svg } from "./dom";
 import type { RegretCell } from "./format";
-import { costBasis } from "./front";
+import { costBasis, priceName } from "./front";
 import { axes, drawing, line, linear, logarithmic, text, type Plot, type Scale } from "./plot";
 import { lazily, section, unknown, type Section } from "./section";
 import { count, energy, percent, signed, time } from "./units";
@@ -63,7 +63,7 @@ export function histogram(model: Model): Section {
         const taken = (other ?? []).map(([bin, chosen, right, count, regret]): RegretCell => [bin, chosen, right, -count, -regret]);
         cells = [...own, ...taken];
         const names = shown(model.governor(governor).name) + (other ? ` minus ${shown(model.governor(against!).name)}` : "");
-        caption.textContent = `${names}, ${shown(model.logName(model.view.log))}, regret at ${model.facts.prices[model.price]?.name} (of the prices that were computed, the nearest)`;
+        caption.textContent = `${names}, ${shown(model.logName(model.view.log))}, regret at ${priceName(model)}`;
         legend.replaceChildren(...legendItems(cells, other !== null));
         matrix.replaceChildren(chosenAndRight(model, cells, other !== null));
         chart.redraw();
@@ -104,7 +104,6 @@ function draw(model: Model, cells: RegretCell[], root: SVGSVGElement, width: num
     const counts: Plot = { ...plot, bottom: plot.top + countHeight };
     const regrets: Plot = { ...plot, top: counts.bottom + gap };
 
-    hatches(root);
     bands(model, x, plot, root);
     for (const [panel, value, name, format] of [
         [counts, 3, "gaps", count] as const,
@@ -144,13 +143,6 @@ function stacked(cells: RegretCell[], value: 3 | 4) {
         });
         return bars.map((bar) => ({ ...bar, high, low }));
     });
-}
-
-/** Patterns, so that the bars differ without colours, too. */
-function hatches(root: SVGSVGElement): void {
-    const pattern = (kind: Kind, d: string) => svg("pattern", { id: `hatch-${kind}`, width: 6, height: 6, patternUnits: "userSpaceOnUse" },
-        svg("rect", { class: `fill ${kind}`, width: 6, height: 6 }), svg("path", { class: "hatch", d }));
-    root.append(svg("defs", {}, pattern("deep", "M-1 5L1 7M0 0L6 6M5 -1L7 1"), pattern("shallow", "M-1 1L1 -1M0 6L6 0M5 7L7 5")));
 }
 
 /** The right state of each gap length, as bands with names. */

@@ -187,9 +187,12 @@ export class TimelineView {
     }
 
     private layout(): Layout {
-        const isDense = (this.gaps?.cpus.length ?? 0) > 8;
+        const cpus = this.gaps?.cpus.length ?? 1;
+        const isDense = cpus > 8;
         const recorded = this.recorded ? (isDense ? 3 : 6) : 0;
-        const [bar, lane, reasons] = isDense ? [5, 8, 0] : [11, 16, this.reasons ? 13 : 0];
+        // Few CPUs have more room each.
+        const large = cpus <= 2 ? 2 : 1;
+        const [bar, lane, reasons] = isDense ? [5, 8, 0] : [11 * large, 16 * large, this.reasons ? 13 : 0];
         const courses = Math.max(1, this.courses.length);
         return { recorded, bar, lane, reasons, row: recorded + 2 + courses * (2 * bar + lane + 2) + reasons + (isDense ? 3 : 8) };
     }
@@ -392,7 +395,7 @@ export class TimelineView {
                     // Dark states need light letters.
                     const [r, g, b] = this.rgb(course.colours[stay.state]);
                     context.fillStyle = r * 0.3 + g * 0.6 + b * 0.1 > 140 ? "#000" : "#fff";
-                    context.fillText(name, Math.max(start, GUTTER) + 4, lane + 12);
+                    context.fillText(name, Math.max(start, GUTTER) + 4, lane + height / 2 + 4);
                 }
                 if (stay.end === END.event || end < GUTTER) continue;
                 context.fillStyle = this.css("tick-mark");

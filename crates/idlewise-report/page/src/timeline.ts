@@ -186,11 +186,12 @@ class Loader {
         const facts_ = facts.logs[log];
         const names = facts_.state_names ?? [];
         const recordedLane = await once(this.recorded, gaps, () => recordedOf(gaps, names));
-        const recordedColours = stateColours(names.map((name) => ({ is_polling: /^poll/i.test(name) })));
+        const recordedStates = Array.from({ length: recordedLane?.stateCount ?? 0 }, (_, i) => names[i] ?? `state ${i}`);
+        const recordedColours = stateColours(recordedStates.map((name) => ({ is_polling: /^poll/i.test(name) })));
         const reasons = facts_.knows.wakes ? await gaps.column("reason") : null;
         return {
             log, facts: facts_, gaps, courses, lanes,
-            recorded: recordedLane && { name: "recorded", lane: recordedLane, misses: null, colours: recordedColours.concat(Array(16).fill("state-4")), states: names.map(shown) },
+            recorded: recordedLane && { name: "recorded", lane: recordedLane, misses: null, colours: recordedColours, states: recordedStates.map(shown) },
             skipped: detail.is_sampled ? await gaps.column("skipped") : null,
             reasons: reasons && { rows: reasons, names: facts.reasons },
             lacking: governors.filter((_, i) => read[i] === null),
@@ -217,7 +218,7 @@ function notes(model: Model, { log, facts, gaps, courses, lacking }: Loaded): HT
     const { detail } = gaps;
     const parts: HTMLElement[] = [];
     const several = model.facts.logs.length > 1 && model.view.log === null;
-    parts.push(el("p", { class: "caption" }, shown(`${facts.name}${several ? ", the log with most regret (choose another in the bar above)" : ""}: ${count(gaps.count)} gaps on ${gaps.cpus.length} CPUs.`)));
+    parts.push(el("p", { class: "caption" }, shown(`${facts.name}${several ? ", the log with most regret (choose another in the bar above)" : ""}: ${count(gaps.count)} gaps on ${gaps.cpus.length === 1 ? "one CPU" : `${gaps.cpus.length} CPUs`}.`)));
     if (detail.is_sampled || detail.quantum_ns > 1) parts.push(el("p", { class: "unknown" }, shown(detail.how)));
     if (!facts.knows.states) parts.push(unknown("which states the kernel entered: the recording has no idle states of its own."));
     if (!facts.knows.timers) parts.push(unknown("the next timers: the recording has no timer events, so the governors decided without them."));

@@ -6,8 +6,10 @@ import { section, type Section } from "./section";
 
 export function verdict(facts: Facts): Section {
     const made = section("verdict", "Verdict", "");
+    const all = el("div", { class: "verdicts" });
+    made.body.append(all);
     for (const { machine, sentence, facts: largest, limits } of facts.verdicts) {
-        made.body.append(el("article", { class: "verdict" },
+        all.append(el("article", { class: "verdict" },
             facts.machines.length > 1 && el("h3", {}, shown(facts.machines[machine]?.title ?? "")),
             el("p", { class: "sentence" }, shown(sentence)),
             largest.length > 0 && el("ol", { class: "largest" }, ...largest.map(({ text, basis }) =>

@@ -2,6 +2,7 @@
 import { after } from "node:test";
 import { browser } from "./browser.mjs";
 import "./page.mjs";
+import "./real.mjs";
 import "./timeline.mjs";
 
 after(() => browser.close());

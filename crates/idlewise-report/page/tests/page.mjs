@@ -130,18 +130,18 @@ test("a table sorts by each column and copies CSV with full precision, and Markd
     const up = await names(page);
     await energy.click();
     assert.deepEqual(await names(page), up.reverse());
-    const copied = async (label) => {
-        await page.locator("#front .tools button", { hasText: label }).click();
-        await page.locator("#front .tools button", { hasText: /^copied$/ }).waitFor();
+    const copied = async (place) => {
+        await page.locator("#front .tools button").nth(place).click();
+        await page.waitForFunction((place) => document.querySelectorAll("#front .tools button")[place].textContent === "copied", place);
         return page.evaluate(() => navigator.clipboard.readText());
     };
-    const csv = await copied("CSV");
+    const csv = await copied(0);
     assert.match(csv, /^governor,regret,energy,/);
     const { facts: all } = facts();
     const menu = all.results.find(({ log, machine, governor }) => log === null && machine === 0 && governor === 0);
     const row = csv.split("\n").find((line) => line.startsWith("menu,")).split(",");
     assert.equal(Number(row[2]), menu.energy_uj);
-    assert.match(await copied("Markdown"), /^\| governor \| regret \|/);
+    assert.match(await copied(1), /^\| governor \| regret \|/);
     await close();
 });
 
@@ -220,7 +220,8 @@ test("printed, the page is light and leaves out what can't be pressed", async ()
     await page.emulateMedia({ media: "print", colorScheme: "dark" });
     assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor), "rgb(255, 255, 255)");
     assert.equal(await page.locator(".tools").first().isVisible(), false);
-    assert.ok((await page.pdf({ format: "A4" })).length > 20_000);
+    const { length } = await page.pdf({ format: "A4" });
+    assert.ok(length > 20_000 && length < 3_000_000, `${length} bytes`);
     await close();
 });
 

@@ -163,16 +163,21 @@ export function facts(options = {}) {
                 at += gap + Math.round(500 + next() * 20_000);
             }
         }
+        // Times count from the first row.
+        const offset = rows[0]?.start ?? 0;
+        for (const [i, row] of rows.entries()) {
+            if (i === 0 || rows[i - 1].cpu !== row.cpu) row.busy -= offset;
+        }
         const span = Math.max(1, ...rows.map((row) => row.start + row.gap));
         made.logs.push({ name: `log-${log}${hostile}`, gap_count: rows.length, cpu_count: cpus, first_ns: 1e9, span_ns: span,
             idle_ns: rows.reduce((sum, row) => sum + row.gap, 0), kernel: "6.12", hz: 250, machine: "spr", state_names: ["POLL", "C1", "C1E", "C6"], governor: "menu", sha256: "ab".repeat(32),
             doubts: hostile ? [{ text: `task ${hostile}`, is_minor: false, about: `log-${log}${hostile}` }] : [],
             knows: { timers: true, wakes: true, states: true, ticks: true, ...knows } });
         const known = made.logs[log].knows;
-        made.details.push({ log, kept_count: rows.length, gap_count: rows.length, is_sampled: false, how: "", quantum_ns: 1, tick_period_ns: PERIOD, columns: {
+        made.details.push({ log, kept_count: rows.length, gap_count: rows.length, is_sampled: false, how: "", quantum_ns: 1, tick_period_ns: PERIOD, offset_ns: offset, columns: {
             cpu: column("delta", rows.map((row) => row.cpu)), busy: column("z", rows.map((row) => row.busy)), gap: column("u", rows.map((row) => row.gap)),
             flags: column("bytes", rows.map((row) => row.flags)), limit: column("u", rows.map((row) => row.limit), true),
-            skipped: column("u", rows.map(() => 0)), grid: column("delta", rows.map((row) => (row.start + row.tick) % PERIOD), true),
+            skipped: column("u", rows.map(() => 0)), grid: column("delta", rows.map((row) => (row.start - offset + row.tick + PERIOD) % PERIOD), true),
             ...(known.timers && { sleep: column("z", rows.map((row) => (row.sleep === null ? null : row.sleep - row.gap)), true) }),
             ...(known.wakes && { reason: column("bytes", rows.map((row) => row.reason)) }),
             ...(known.states && { recorded_state: column("bytes", rows.map((row) => row.recorded), true),
