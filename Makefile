@@ -114,7 +114,7 @@ test-page: toolchain ## the report's page in a real browser: a minute (IDLEWISE_
 .PHONY: bench-page
 bench-page: toolchain ## how fast the report's page is, by the browser's own trace, as figures (asserts nothing)
 	@./scripts/setup chromium
-	@./scripts/page-tools chromium && cd $(PAGE) && node bench.mjs
+	@./scripts/page-tools chromium && cd $(PAGE) && node --max-old-space-size=8000 bench.mjs
 
 # The crates that others depend on.
 LIBRARIES = idlewise-core idlewise-park idlewise-machine idlewise-linux idlewise-trace idlewise-sim

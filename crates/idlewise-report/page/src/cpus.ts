@@ -65,8 +65,10 @@ export function cpus(model: Model, show: (log: number, cpu: number) => void): Se
             if (order(row) === 2) root.append(text(Math.min(Math.max(x(share), 20), width - 24), 11, percent(share), "middle", "strip-number"));
         }
         const name = `CPU ${cpu}${several ? `, ${shown(model.facts.logs[log].name)}` : ""}`;
+        const figures = [...group].sort((a, b) => (a.regret_share[model.price] ?? 0) - (b.regret_share[model.price] ?? 0))
+            .map((row) => `${shown(model.governor(row.governor).name)}\u00a0${percent(row.regret_share[model.price] ?? NaN)}`);
         return el("div", { class: "tile" }, button(name, () => show(log, cpu), { title: "show it in the timeline" }),
-            el("div", { class: "meaning" }, `${count(gap_count)} gaps, ${time(idle_ns)} idle`), root);
+            el("div", { class: "meaning" }, `${count(gap_count)} gaps, ${time(idle_ns)} idle`), root, el("div", { class: "meaning" }, figures.join(", ")));
     }
     model.subscribe(draw);
     return made;

@@ -53,7 +53,9 @@ export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[],
     // Of a hundred wake-ups, nobody knows the thousandth part.
     const last = Math.min(Math.max(1, Math.log10(count)), Math.max(1, ...all.flatMap(({ points }) => points.map(({ quantile }) => (quantile < 1 ? place(quantile) : 0)))));
     const x = linear(0, last, [plot.left, plot.right]);
-    x.ticks = NINES.map(place).filter((tick) => tick <= last + 0.01);
+    // From the tail's end, as far as there is room.
+    let free = Infinity;
+    x.ticks = NINES.map(place).reverse().filter((tick) => tick <= last + 0.01 && x(tick) < free - 46 && ((free = x(tick)), true));
     const [low, high] = [Math.min(...values, Infinity), Math.max(...values, 1e-9)];
     const y: Scale = isLog && Number.isFinite(low)
         ? logarithmic(low / 1.6, high * 1.3, [plot.bottom, plot.top])
@@ -73,7 +75,7 @@ export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[],
     }
     // Names beside the ends of their lines, apart from each other.
     ends.sort((a, b) => a.at - b.at);
-    let free = -Infinity;
+    free = -Infinity;
     const spread = ends.map(({ at, node }) => ({ node, at: (free = Math.max(at + 4, free + 14)) }));
     const over = Math.max(0, free - (plot.bottom + 8));
     for (const { node, at } of spread) {

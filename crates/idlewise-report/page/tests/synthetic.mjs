@@ -109,15 +109,15 @@ function packed(machine, stays, delay) {
     return [entries.length, entries.flat()];
 }
 
-/** Options: gaps, cpus, logs, name, hostile, knows, seed. */
+/** Options: gaps, cpus, logs, machineCount, seed, knows, hostile. */
 export function facts(options = {}) {
-    const { gaps = 3000, cpus = 4, logs = 2, seed = 1, knows = {}, hostile = "" } = options;
+    const { gaps = 3000, cpus = 4, logs = 2, machineCount = 2, seed = 1, knows = {}, hostile = "" } = options;
     const columns = [];
     const column = (encoding, values, isNull = false) => {
         columns.push(encode(encoding, values, isNull));
         return { id: columns.length - 1, encoding, null: isNull };
     };
-    const machines = [machine("spr", "Sapphire Rapids, Xeon Platinum 8460H", 1), machine("half", `Half as slow${hostile}`, 0.5)];
+    const machines = [machine("spr", "Sapphire Rapids, Xeon Platinum 8460H", 1), machine("half", `Half as slow${hostile}`, 0.5)].slice(0, machineCount);
     const governors = [
         { name: "menu", about: "Linux 6.12", role: "governor" }, { name: `teo${hostile}`, about: "Linux 6.12", role: "governor" },
         { name: "ladder", about: "Linux 6.12", role: "governor" }, { name: "shallowest", about: "a bound", role: "bound" },
@@ -168,7 +168,7 @@ export function facts(options = {}) {
         for (const [i, row] of rows.entries()) {
             if (i === 0 || rows[i - 1].cpu !== row.cpu) row.busy -= offset;
         }
-        const span = Math.max(1, ...rows.map((row) => row.start + row.gap));
+        const span = rows.reduce((span, { start, gap }) => Math.max(span, start + gap), 1);
         made.logs.push({ name: `log-${log}${hostile}`, gap_count: rows.length, cpu_count: cpus, first_ns: 1e9, span_ns: span,
             idle_ns: rows.reduce((sum, row) => sum + row.gap, 0), kernel: "6.12", hz: 250, machine: "spr", state_names: ["POLL", "C1", "C1E", "C6"], governor: "menu", sha256: "ab".repeat(32),
             doubts: hostile ? [{ text: `task ${hostile}`, is_minor: false, about: `log-${log}${hostile}` }] : [],
