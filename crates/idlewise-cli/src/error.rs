@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use idlewise_machine::nearest_name;
@@ -31,6 +32,14 @@ impl Failure {
     pub fn with(self, todo: &str) -> Self {
         match self {
             Failure::Message(message) => Failure::Message(format!("{message}; {todo}")),
+            other => other,
+        }
+    }
+
+    /// Adds the file that it is about.
+    pub fn within(self, path: &Path) -> Self {
+        match self {
+            Failure::Message(message) => Failure::Message(format!("{}: {message}", path.display())),
             other => other,
         }
     }

@@ -11,6 +11,7 @@ mod governors;
 mod help;
 mod input;
 mod output;
+mod program;
 mod progress;
 mod promoting;
 mod recorded_course;

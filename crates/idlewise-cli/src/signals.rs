@@ -11,6 +11,7 @@ use idlewise_trace::end_without_partial_files;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::cmd::end_without_bundles;
 use crate::error::Failure;
 
 /// From now on, exceeding the file size limit (RLIMIT_FSIZE) is a write error, like a full disk,
@@ -21,7 +22,8 @@ pub fn fail_at_size_limits() -> Result<(), Failure> {
     Ok(())
 }
 
-/// From now on, ctrl-c and similar signals first remove partial files and stop running compilers.
+/// From now on, ctrl-c and similar signals first remove partial files, and stop running compilers and
+/// bundled commands.
 /// Signals that our parent told us to ignore, as `nohup` does, stay ignored.
 pub fn clean_up_first() -> Result<(), Failure> {
     let (mut woken, waker) = UnixStream::pair().map_err(not_caught)?;
@@ -43,7 +45,9 @@ pub fn clean_up_first() -> Result<(), Failure> {
         let signal = last.load(Ordering::Relaxed);
         end_without_partial_files(|| {
             end_without_compilers(|| {
-                let _ = emulate_default_handler(signal as i32);
+                end_without_bundles(|| {
+                    let _ = emulate_default_handler(signal as i32);
+                });
             });
         });
     };

@@ -52,6 +52,11 @@ struct Limit {
 }
 
 impl Unpacking {
+    /// Unpacks to at most that many bytes, if that is given.
+    pub fn at_most(byte_count: Option<u64>) -> Self {
+        Unpacking { max_unpacked: byte_count }
+    }
+
     /// Returns the file itself, or its content if its first bytes show .xz, .gz or .zst. The
     /// content is in an unnamed file, which nobody else can read and which leaves nothing behind.
     pub fn unpack(self, path: &Path, file: File) -> Result<File, Failure> {
@@ -128,13 +133,13 @@ impl Unpacking {
 }
 
 /// The space on the file's disk that an ordinary user may take; unlimited if unknown.
-fn free_byte_count(file: &File) -> u64 {
+pub fn free_byte_count(file: &File) -> u64 {
     let disk = rustix::fs::fstatvfs(file);
     disk.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// Parses a number of bytes as users write it: `4000`, `64M`, `2G`.
-fn byte_count(text: &str) -> Result<u64, String> {
+pub fn byte_count(text: &str) -> Result<u64, String> {
     let shifts = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
     let suffixed = shifts.iter().find_map(|&(suffix, shift)| {
         let number = text.strip_suffix([suffix, suffix.to_ascii_lowercase()])?;

@@ -22,9 +22,12 @@ pub fn bundled_ids() -> impl Iterator<Item = &'static str> {
 /// assert!(idlewise_machine::bundled("z80").is_none());
 /// ```
 pub fn bundled(id: &str) -> Option<Machine> {
-    let file = FOLDER.get_file(format!("{}.toml", id.to_ascii_lowercase()))?;
-    let text = file.contents_utf8()?;
-    Some(Machine::from_toml(text).expect("a test reads every file"))
+    Some(Machine::from_toml(bundled_text(id)?).expect("a test reads every file"))
+}
+
+/// Returns the file of the bundled machine with this id, ignoring case, or `None` if there is none.
+pub fn bundled_text(id: &str) -> Option<&'static str> {
+    FOLDER.get_file(format!("{}.toml", id.to_ascii_lowercase()))?.contents_utf8()
 }
 
 /// Returns all bundled machines, sorted by id.

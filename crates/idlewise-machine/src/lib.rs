@@ -36,7 +36,7 @@ mod nearest;
 mod power;
 mod words;
 
-pub use bundled::{bundled, bundled_ids, bundled_machines};
+pub use bundled::{bundled, bundled_ids, bundled_machines, bundled_text};
 pub use doubts::{MachineDoubt, Rank};
 pub use error::MachineError;
 pub use machine::{DomainState, Machine, MachineState, Topology};

@@ -11,6 +11,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use idlewise_trace::TEXT_BYTE_COUNT_MAX;
+
 use crate::INCLUDE;
 use crate::cache::{Cache, LIBRARY_BYTE_COUNT_MAX, cache_folder};
 use crate::confine::compiler::{self, Place, Ran};
@@ -109,11 +111,38 @@ impl Compiler {
         }
     }
 
-    fn compiled(
+    /// Returns the files that compiling a source reads: its own file, headers beside it, and headers of the
+    /// kernel source, without links. The headers here and the system's are left out.
+    ///
+    /// # Errors
+    /// If it can't be preprocessed.
+    pub fn files(&self, source: &GovernorSource) -> Result<Vec<PathBuf>, PluginError> {
+        let prepared = self.prepared(source, None)?;
+        let listed = prepared.work.path().join("files");
+        let mut command = self.start();
+        command.args(["-M", "-MF"]).arg(&listed).args(&prepared.arguments).arg(&prepared.copy);
+        prepared.checked(self.run(&mut command, &prepared)?)?;
+        let bytes = read_bytes(&listed, TEXT_BYTE_COUNT_MAX)?;
+        // The compiler may write a path otherwise than we do.
+        let known = |path: &PathBuf| path.canonicalize().ok();
+        let readable: Vec<PathBuf> = prepared.readable.iter().filter_map(known).collect();
+        let read = prerequisites(&String::from_utf8_lossy(&bytes));
+        let mut files: Vec<PathBuf> = known(&prepared.path).into_iter().collect();
+        for file in read.iter().filter_map(known) {
+            let is_its = readable.iter().any(|readable| file.starts_with(readable));
+            if is_its && !files.contains(&file) {
+                files.push(file);
+            }
+        }
+        Ok(files)
+    }
+
+    /// Everything that the compiler needs, in a folder of its own.
+    fn prepared(
         &self,
         source: &GovernorSource,
         extra: Option<&str>,
-    ) -> Result<Library, PluginError> {
+    ) -> Result<Prepared, PluginError> {
         let path = source.file();
         let text = source.text()?;
         let kernel = source.kernel()?;
@@ -124,9 +153,9 @@ impl Compiler {
             format!("a governor of Linux {}", kernel.name)
         };
         // A private folder for everything that the compiler writes, and what it reads of ours.
-        let work =
+        let folder =
             WorkFolder::new().map_err(io_error(&env::temp_dir(), "cannot make a folder in"))?;
-        let work = work.path();
+        let work = folder.path();
         let include = work.join("include");
         INCLUDE.extract(make_folder(&include)?).map_err(io_error(&include, "cannot write"))?;
         // The compiler sees a copy under the file's own name, because it may be patched.
@@ -165,25 +194,40 @@ impl Compiler {
             fs::write(&file, extra).map_err(io_error(&file, "cannot write"))?;
             inputs.push(file);
         }
-        let program = self.command.split_whitespace().next().and_then(compiler::folder_of);
-        let place = Place { work, readable: &readable, program: program.as_deref() };
-        let run = |command: &mut Command| {
-            compiler::run(command, &place, self.is_confined)
-                .map_err(|error| PluginError::NoCompiler { command: self.command.clone(), error })
-        };
-        let shown = path.display().to_string();
-        let checked = |ran: Ran| {
-            if ran.is_success() {
-                return Ok(());
-            }
-            if ran.status.is_none() {
-                return Err(PluginError::CompilerStopped { path: path.clone() });
-            }
-            let words = String::from_utf8_lossy(&ran.words);
-            let words = words.replace(&copy.display().to_string(), &shown);
-            Err(diagnose(&path, &words, &text, &flavour))
-        };
+        Ok(Prepared {
+            work: folder,
+            path,
+            text,
+            flavour,
+            copy,
+            readable,
+            arguments,
+            inputs,
+            is_native,
+        })
+    }
 
+    /// Runs the compiler, or part of it.
+    fn run(&self, command: &mut Command, prepared: &Prepared) -> Result<Ran, PluginError> {
+        let program = self.command.split_whitespace().next().and_then(compiler::folder_of);
+        let place = Place {
+            work: prepared.work.path(),
+            readable: &prepared.readable,
+            program: program.as_deref(),
+        };
+        compiler::run(command, &place, self.is_confined)
+            .map_err(|error| PluginError::NoCompiler { command: self.command.clone(), error })
+    }
+
+    fn compiled(
+        &self,
+        source: &GovernorSource,
+        extra: Option<&str>,
+    ) -> Result<Library, PluginError> {
+        let prepared = self.prepared(source, extra)?;
+        let Prepared { path, copy, arguments, inputs, is_native, .. } = &prepared;
+        let work = prepared.work.path();
+        let run = |command: &mut Command| self.run(command, &prepared);
         let version = run(self.start().arg("--version"))?.words;
         let mut hasher = blake3::Hasher::new();
         let mut hash = |part: &[u8]| {
@@ -192,8 +236,8 @@ impl Compiler {
         };
         let preprocessed = work.join("preprocessed");
         let mut command = self.start();
-        command.args(["-E", "-P", "-o"]).arg(&preprocessed).args(&arguments).arg(&copy);
-        checked(run(&mut command)?)?;
+        command.args(["-E", "-P", "-o"]).arg(&preprocessed).args(arguments).arg(copy);
+        prepared.checked(run(&mut command)?)?;
         let made = fs::read(&preprocessed);
         hash(&made.map_err(io_error(&preprocessed, "cannot read"))?);
         // The files compiled with it are ours.
@@ -210,21 +254,21 @@ impl Compiler {
         let key = hasher.finalize().to_hex()[..32].to_owned();
         let cache = self.cache.as_ref().and_then(|folder| Cache::open(folder));
         if let Some(bytes) = cache.as_ref().and_then(|cache| cache.get(&key)) {
-            return Ok(Library::new(path, bytes));
+            return Ok(Library::new(path.clone(), bytes));
         }
         let made = work.join("governor.so");
         let mut command = self.start();
-        command.args(["-shared", "-Wl,-z,defs", "-o"]).arg(&made).args(&arguments).args(&inputs);
-        if !is_native {
+        command.args(["-shared", "-Wl,-z,defs", "-o"]).arg(&made).args(arguments).args(inputs);
+        if !*is_native {
             command.args(KERNEL_LIBRARIES);
         }
-        checked(run(&mut command)?)?;
+        prepared.checked(run(&mut command)?)?;
         let bytes = read_bytes(&made, LIBRARY_BYTE_COUNT_MAX)?;
         if let Some(cache) = cache {
             // A failure only costs time.
             let _ = cache.put(&key, &bytes);
         }
-        Ok(Library::new(path, bytes))
+        Ok(Library::new(path.clone(), bytes))
     }
 
     /// Returns the compiler's version line, or an empty string if it can't be started.
@@ -241,6 +285,64 @@ impl Compiler {
         command.args(words);
         command
     }
+}
+
+/// A source that is ready to be compiled.
+struct Prepared {
+    work: WorkFolder,
+    path: PathBuf,
+    text: String,
+    /// What kind of governor it is, for messages.
+    flavour: String,
+    /// The text, after the patch.
+    copy: PathBuf,
+    readable: Vec<PathBuf>,
+    arguments: Vec<String>,
+    inputs: Vec<PathBuf>,
+    is_native: bool,
+}
+
+impl Prepared {
+    /// Returns what is wrong with the source, if the compiler found something.
+    fn checked(&self, ran: Ran) -> Result<(), PluginError> {
+        if ran.is_success() {
+            return Ok(());
+        }
+        if ran.status.is_none() {
+            return Err(PluginError::CompilerStopped { path: self.path.clone() });
+        }
+        let words = String::from_utf8_lossy(&ran.words);
+        let shown = self.path.display().to_string();
+        let words = words.replace(&self.copy.display().to_string(), &shown);
+        Err(diagnose(&self.path, &words, &self.text, &self.flavour))
+    }
+}
+
+/// The files in a rule for make, as `cc -M` writes it: `governor.o: governor.c a\\ b.h`.
+fn prerequisites(rule: &str) -> Vec<PathBuf> {
+    let files = rule.split_once(": ").map_or("", |(_, files)| files);
+    let (mut found, mut file) = (Vec::new(), String::new());
+    let mut characters = files.chars().peekable();
+    while let Some(c) = characters.next() {
+        match (c, characters.peek()) {
+            ('\\', Some('\n')) | ('$', Some('$')) | ('\\', Some(' ' | '#')) => {
+                let next = characters.next().filter(|next| *next != '\n');
+                file.extend(next);
+                if next.is_some() {
+                    continue;
+                }
+            }
+            (c, _) if !c.is_whitespace() => {
+                file.push(c);
+                continue;
+            }
+            _ => {}
+        }
+        if !file.is_empty() {
+            found.push(PathBuf::from(std::mem::take(&mut file)));
+        }
+    }
+    found
 }
 
 fn hash_files(folder: &include_dir::Dir<'_>, hash: &mut impl FnMut(&[u8])) {
@@ -260,4 +362,17 @@ fn make_folder(path: &Path) -> Result<&Path, PluginError> {
 fn io_error(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> PluginError {
     let path = path.to_owned();
     move |error| PluginError::Io { path, doing, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_lists_its_files() {
+        let rule = "menu.o: /tmp/x/menu.c \\\n ./gov.h a\\ b.h \\\n c$$d.h e\\#f.h\n";
+        let expected = ["/tmp/x/menu.c", "./gov.h", "a b.h", "c$d.h", "e#f.h"];
+        assert_eq!(prerequisites(rule), expected.map(PathBuf::from));
+        assert!(prerequisites("").is_empty());
+    }
 }

@@ -19,6 +19,7 @@
 //! | `machine_note.rs` | [`MachineNote`]: what our recorder writes about the machine |
 //! | `convert.rs` | [`convert()`]: converts a trace to a log with its metadata |
 //! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without identifying information |
+//! | `bundle/` | [`bundle`]: the container of an evidence bundle |
 //! | `wakes.rs` | [`wakes::WakeCounter`]: who woke idle CPUs, and how |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //!
@@ -43,6 +44,7 @@
 
 pub mod anonymize;
 mod builder;
+pub mod bundle;
 mod byte_order;
 mod convert;
 mod cpu_facts;

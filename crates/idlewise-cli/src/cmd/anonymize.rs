@@ -75,31 +75,8 @@ impl Anonymize {
         let output = output::create(&self.output, self.force, &[&self.log])?;
         let report = output::report_of(&output);
         let named = NamedLog::open(&self.log, self.unpacking)?;
-        let log = &named.log;
-        let mut writer = LogWriter::new(output)?;
-        let bar = Progress::gaps("anonymizing", 2 * log.gap_count());
-        let mut first_at_ns = i64::MAX;
-        each_run(log, &bar, |gaps| {
-            first_at_ns = gaps.iter().map(|gap| gap.start_ns).fold(first_at_ns, i64::min);
-            Ok(())
-        })?;
-        let anonymized = Anonymized::new(&log.metadata, first_at_ns, &keep);
-        let mut shifted = Vec::new();
-        each_run(log, &bar, |gaps| {
-            shifted.clear();
-            for gap in gaps {
-                shifted.push(anonymized.gap(gap).ok_or_else(|| {
-                    Failure::new(format_args!(
-                        "{}: times are too far apart to be shifted; check it with `idlewise validate`",
-                        log.path().display()
-                    ))
-                })?);
-            }
-            Ok(writer.take(gaps[0].cpu, &shifted)?)
-        })?;
-        bar.finish();
-        writer.finish(&anonymized.metadata)?;
-        self.report(&mut report(), log, &anonymized)?;
+        let anonymized = anonymize(&named, LogWriter::new(output)?, &keep)?;
+        self.report(&mut report(), &named.log, &anonymized)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -139,6 +116,40 @@ impl Anonymize {
     }
 }
 
+/// Writes a log without all identifying fields except those in `keep`.
+///
+/// # Errors
+/// Fails if the log cannot be read or written.
+pub fn anonymize(
+    NamedLog { log, .. }: &NamedLog,
+    mut writer: LogWriter,
+    keep: &[Field],
+) -> Result<Anonymized, Failure> {
+    let bar = Progress::gaps("anonymizing", 2 * log.gap_count());
+    let mut first_at_ns = i64::MAX;
+    each_run(log, &bar, |gaps| {
+        first_at_ns = gaps.iter().map(|gap| gap.start_ns).fold(first_at_ns, i64::min);
+        Ok(())
+    })?;
+    let anonymized = Anonymized::new(&log.metadata, first_at_ns, keep);
+    let mut shifted = Vec::new();
+    each_run(log, &bar, |gaps| {
+        shifted.clear();
+        for gap in gaps {
+            shifted.push(anonymized.gap(gap).ok_or_else(|| {
+                Failure::new(format_args!(
+                    "{}: times are too far apart to be shifted; check it with `idlewise validate`",
+                    log.path().display()
+                ))
+            })?);
+        }
+        Ok(writer.take(gaps[0].cpu, &shifted)?)
+    })?;
+    bar.finish();
+    writer.finish(&anonymized.metadata)?;
+    Ok(anonymized)
+}
+
 /// Calls `take` with the gaps of a log in order, one CPU at a time.
 fn each_run(
     log: &IdleLog,
@@ -155,7 +166,8 @@ fn each_run(
     Ok(())
 }
 
-fn field(name: &str) -> Result<Field, Failure> {
+/// Returns the field with that name.
+pub fn field(name: &str) -> Result<Field, Failure> {
     let names = || Field::ALL.into_iter().map(Field::name);
     Field::ALL.into_iter().find(|field| field.name() == name).ok_or_else(|| {
         let otherwise = format!("it is one of {}", names().collect::<Vec<_>>().join(", "));

@@ -57,6 +57,7 @@ subcommands! {
         report: Report,
         export: Export,
         anonymize: Anonymize,
+        bundle: Bundle,
     }
     "Check" {
         validate: Validate,
@@ -66,6 +67,8 @@ subcommands! {
         generate: Generate,
     }
 }
+
+pub use bundle::end_without_bundles;
 
 /// Runs one subcommand.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {

@@ -4,6 +4,7 @@
 
 mod anonymize;
 mod boot;
+mod bundle;
 mod compare;
 #[cfg(target_os = "linux")]
 mod confinement;

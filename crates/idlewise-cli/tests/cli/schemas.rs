@@ -46,6 +46,7 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
     match arguments {
         ["machines", ..] if document.get("machines").is_none() => "machine".to_owned(),
         ["measure" | "verify", what, ..] => format!("{}-{what}", arguments[0]),
+        ["bundle", what @ ("verify" | "list"), ..] => format!("bundle-{what}"),
         [command, ..] => (*command).to_owned(),
         [] => panic!("a command"),
     }
@@ -53,7 +54,7 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 20] = [
     "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
     "diff traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
     "simulate spr tcp-lat --duration-ms 20",
@@ -63,6 +64,9 @@ const COMMANDS: [&str; 17] = [
     "import traces/a-idle.perf.data.xz -o FOLDER/log.parquet",
     "export traces/s-softirq500.parquet --format csv -o FOLDER/log.csv",
     "anonymize traces/s-softirq500.parquet -o FOLDER/anonymous.parquet",
+    "bundle -o FOLDER/bundle -- replay traces/s-softirq500.parquet --machine spr --governor menu",
+    "bundle verify FOLDER/bundle",
+    "bundle list FOLDER/bundle",
     "machines",
     "machines spr",
     "boot --cpuid crates/idlewise-sim/boot-machines/machines.txt",
@@ -93,7 +97,10 @@ fn a_missing_or_renamed_field_of_any_output_is_found() {
     names.extend(["common".to_owned(), "columns".to_owned()]);
     for line in COMMANDS {
         let line = line.replace("FOLDER", folder.path().to_str().unwrap());
-        let arguments: Vec<&str> = line.split(' ').chain(["--json"]).collect();
+        let mut arguments: Vec<&str> = line.split(' ').collect();
+        // What follows `--` is another command.
+        let end = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
+        arguments.insert(end, "--json");
         let mut document = json(&arguments);
         let name = name(&arguments, &document);
         shorten(&mut document);

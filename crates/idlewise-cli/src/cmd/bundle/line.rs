@@ -1,0 +1,470 @@
+//! The command line that a bundle proves: which commands and options can be in a bundle, and what each value
+//! is. Whatever is not in the lists here is refused, both from the user and from somebody else's bundle.
+//!
+//! A line is parsed by idlewise's own parser, never by a shell, and then written again from what was parsed,
+//! with each option before its value. So there is only one way to read it.
+
+use std::ffi::{OsStr, OsString};
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, ValueHint};
+use idlewise_report::shown_in_line;
+
+use crate::error::{Failure, did_you_mean};
+use crate::help;
+
+/// What the value of an option is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A number, a name or a switch.
+    Plain,
+    /// A log or a recording.
+    Log,
+    /// A machine's id or file.
+    Machine,
+    /// A governor's name or file.
+    Governor,
+    /// A patch for the governor before it.
+    Patch,
+    /// A kernel source tree for the governor before it.
+    KernelSource,
+    /// A workload's name or file, or a log.
+    Workload,
+    /// A saved measurement.
+    Saved,
+    /// A form of output. A bundle has all forms.
+    Form,
+    /// Only the text can have it.
+    InText,
+    /// With it there is only text.
+    OnlyText,
+    /// Only about reading the user's own files.
+    Here,
+    /// It is refused, for this reason.
+    Refused(&'static str),
+}
+
+/// What can be said of a command's outputs when it runs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// They are the same, byte for byte.
+    Same,
+    /// They were measured, once.
+    Measured,
+}
+
+/// A command that can be in a bundle.
+pub struct Bundled {
+    pub name: &'static str,
+    pub promise: Promise,
+    /// Its options and operands. For a measurement, which does not run again, they are not listed.
+    roles: &'static [(&'static str, Role)],
+}
+
+const OUTPUT: Role = Role::Refused("a bundle has the command's outputs already, and names their files itself");
+const UNCONFINED: Role =
+    Role::Refused("whoever verifies the bundle would run foreign code with all their rights");
+const LIST: Role = Role::Refused("it only prints a list");
+
+/// Every command that can be in a bundle.
+pub const COMMANDS: [Bundled; 6] = [
+    Bundled {
+        name: "replay",
+        promise: Promise::Same,
+        roles: &[
+            ("governor", Role::Governor),
+            ("patch", Role::Patch),
+            ("kernel", Role::Plain),
+            ("kernel-source", Role::KernelSource),
+            ("unconfined", UNCONFINED),
+            ("logs", Role::Log),
+            ("machines", Role::Machine),
+            ("hz", Role::Plain),
+            ("lambda_mw", Role::Plain),
+            ("latency_limit_us", Role::Plain),
+            ("disabled", Role::Plain),
+            ("states", Role::Plain),
+            ("tick_work_ns", Role::Plain),
+            ("by_log", Role::Plain),
+            ("max_unpacked", Role::Here),
+            ("doubts", Role::Plain),
+            ("json", Role::Form),
+            ("csv", Role::Form),
+            ("check_recorded", Role::OnlyText),
+            ("write_log", OUTPUT),
+            ("force", OUTPUT),
+        ],
+    },
+    Bundled {
+        name: "diff",
+        promise: Promise::Same,
+        roles: &[
+            ("governor", Role::Governor),
+            ("patch", Role::Patch),
+            ("kernel", Role::Plain),
+            ("kernel-source", Role::KernelSource),
+            ("unconfined", UNCONFINED),
+            ("logs", Role::Log),
+            ("machines", Role::Machine),
+            ("hz", Role::Plain),
+            ("lambda_mw", Role::Plain),
+            ("latency_limit_us", Role::Plain),
+            ("disabled", Role::Plain),
+            ("states", Role::Plain),
+            ("tick_work_ns", Role::Plain),
+            ("by_log", Role::Plain),
+            ("max_unpacked", Role::Here),
+            ("doubts", Role::Plain),
+            ("json", Role::Form),
+            ("csv", Role::Form),
+        ],
+    },
+    Bundled {
+        name: "simulate",
+        promise: Promise::Same,
+        roles: &[
+            ("machine", Role::Machine),
+            ("workload", Role::Workload),
+            ("list", LIST),
+            ("governor", Role::Governor),
+            ("patch", Role::Patch),
+            ("kernel", Role::Plain),
+            ("kernel-source", Role::KernelSource),
+            ("unconfined", UNCONFINED),
+            ("sets", Role::Plain),
+            ("disabled", Role::Plain),
+            ("states", Role::Plain),
+            ("latency_limit_us", Role::Plain),
+            ("duration_ms", Role::Plain),
+            ("seed", Role::Plain),
+            ("replicates", Role::Plain),
+            ("trace", OUTPUT),
+            ("force", OUTPUT),
+            ("max_unpacked", Role::Here),
+            ("doubts", Role::Plain),
+            ("json", Role::Form),
+        ],
+    },
+    Bundled {
+        name: "study",
+        promise: Promise::Same,
+        roles: &[
+            ("name", Role::Plain),
+            ("changes", Role::Plain),
+            ("inputs", Role::Plain),
+            ("pages", OUTPUT),
+            ("force", OUTPUT),
+            ("json", Role::Form),
+        ],
+    },
+    Bundled {
+        name: "compare",
+        promise: Promise::Same,
+        roles: &[
+            ("a", Role::Saved),
+            ("b", Role::Saved),
+            ("more_a", Role::Saved),
+            ("more_b", Role::Saved),
+            ("a_setting", Role::Plain),
+            ("b_setting", Role::Plain),
+            ("percentiles", Role::InText),
+            ("json", Role::Form),
+            ("csv", Role::Form),
+        ],
+    },
+    Bundled { name: "measure", promise: Promise::Measured, roles: &[] },
+];
+
+/// An option or operand that was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Word {
+    /// The option, as in `--machine`; `None` for an operand.
+    pub option: Option<String>,
+    /// Its value; `None` for a switch.
+    pub value: Option<String>,
+    /// What the value is.
+    pub role: Role,
+}
+
+/// A parsed command line.
+pub struct Line {
+    /// The command.
+    pub command: &'static Bundled,
+    /// What follows it, in order.
+    pub words: Vec<Word>,
+    /// The forms of output that it has.
+    pub forms: Vec<&'static str>,
+    /// To how much the user's recordings may unpack.
+    pub max_unpacked: Option<u64>,
+}
+
+impl Line {
+    /// Parses the words of a command, without the program's name.
+    ///
+    /// # Errors
+    /// Fails if they are no valid command line, or if something in it cannot be in a bundle.
+    pub fn parse(words: &[OsString]) -> Result<Self, Failure> {
+        let words = match words.first() {
+            Some(first) if first == "idlewise" => &words[1..],
+            _ => words,
+        };
+        let name = words.first().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let Some(command) = COMMANDS.iter().find(|command| *command.name == *name) else {
+            let names = COMMANDS.iter().map(|command| command.name);
+            let otherwise = format!("it holds one of {}", names.clone().collect::<Vec<_>>().join(", "));
+            let hint = did_you_mean(&name, names, &otherwise);
+            return Err(Failure::new(format_args!("a bundle cannot hold '{name}'; {hint}")));
+        };
+        let mut parser = help::command();
+        let given = [OsStr::new("idlewise")].into_iter().chain(words.iter().map(OsString::as_os_str));
+        let matches = parser.try_get_matches_from_mut(given).map_err(|error| {
+            // Help or an error of several lines; the first says what it is.
+            let text = error.render().to_string();
+            let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            Failure::new(format_args!("the bundled command: {first}"))
+        })?;
+        let Some((_, matches)) = matches.subcommand() else {
+            return Err(Failure::new("the bundled command: nothing to do"));
+        };
+        let definition = parser.find_subcommand(command.name);
+        if command.promise == Promise::Measured {
+            return Self::of_measurement(command, &words[1..], definition, matches);
+        }
+        let arguments = || definition.into_iter().flat_map(clap::Command::get_arguments);
+        let mut words: Vec<(usize, Word)> = Vec::new();
+        for argument in arguments() {
+            words.extend(given_words(command, argument, matches)?);
+        }
+        words.sort_by_key(|(index, _)| *index);
+        let forms = ["json", "csv"].into_iter();
+        let forms = forms.filter(|form| arguments().any(|argument| argument.get_id() == form));
+        let words = words.into_iter().map(|(_, word)| word).collect();
+        let max_unpacked = arguments()
+            .any(|argument| argument.get_id() == "max_unpacked")
+            .then(|| matches.get_one::<u64>("max_unpacked").copied())
+            .flatten();
+        Ok(Line { command, words, forms: forms.collect(), max_unpacked })
+    }
+
+    /// A measurement's words are kept as they are. It runs once, here, and never for others.
+    fn of_measurement(
+        command: &'static Bundled,
+        words: &[OsString],
+        definition: Option<&clap::Command>,
+        matches: &ArgMatches,
+    ) -> Result<Self, Failure> {
+        if let Some((kind, matches)) = matches.subcommand() {
+            let definition = definition.and_then(|definition| definition.find_subcommand(kind));
+            let arguments = definition.into_iter().flat_map(clap::Command::get_arguments);
+            let is_given = |argument: &&Arg| {
+                !is_help(argument)
+                    && matches.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine)
+            };
+            for argument in arguments.filter(is_given) {
+                let why = match argument.get_long() {
+                    Some("csv") => "a bundle has the JSON, which holds all values",
+                    _ if argument.get_value_hint() == ValueHint::AnyPath => {
+                        "a bundle of a measurement has its JSON and no other file"
+                    }
+                    _ => continue,
+                };
+                return Err(refusal(&format!("measure {kind}"), argument, why));
+            }
+        }
+        let word = |word: &OsString| Ok(Word { option: None, value: Some(utf8(word)?), role: Role::Plain });
+        let words: Vec<Word> = words.iter().map(word).collect::<Result<_, Failure>>()?;
+        // What follows is somebody's command.
+        let end = words.iter().position(|word| word.value.as_deref() == Some("--"));
+        let (own, rest) = words.split_at(end.unwrap_or(words.len()));
+        let own = own.iter().filter(|word| word.value.as_deref() != Some("--json"));
+        Ok(Line { command, words: own.chain(rest).cloned().collect(), forms: vec!["json"], max_unpacked: None })
+    }
+
+    /// Returns whether there is only text.
+    pub fn is_only_text(&self) -> bool {
+        self.words.iter().any(|word| word.role == Role::OnlyText)
+    }
+
+    /// Returns the words with which it runs for one form of output (`text`, `json` or `csv`).
+    pub fn words_for(&self, form: &str) -> Vec<String> {
+        let mut words = vec![self.command.name.to_owned()];
+        let is_kept = |word: &&Word| word.role != Role::InText || form == "text";
+        let kept = || self.words.iter().filter(is_kept);
+        for word in kept().filter(|word| word.option.is_some()) {
+            words.extend([&word.option, &word.value].into_iter().flatten().cloned());
+        }
+        if form != "text" && self.command.promise == Promise::Same {
+            words.push(format!("--{form}"));
+        }
+        let operands = || kept().filter(|word| word.option.is_none()).filter_map(|word| word.value.as_ref());
+        let looks_like_option = |word: &&String| word.starts_with('-');
+        if self.command.promise == Promise::Same && operands().any(|word| looks_like_option(&word)) {
+            words.push("--".to_owned());
+        }
+        if self.command.promise == Promise::Measured {
+            // Options of a measurement are among its operands; what it measures may be a command of its own.
+            let at = operands().position(|word| word == "--").unwrap_or(operands().count());
+            words.extend(operands().take(at).cloned());
+            words.push(format!("--{form}"));
+            words.extend(operands().skip(at).cloned());
+        } else {
+            words.extend(operands().cloned());
+        }
+        words
+    }
+}
+
+/// The words as one would type them in a shell.
+pub fn shown_words(words: &[String]) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./=+,:@%".contains(c);
+    let quoted = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    let words: Vec<String> = words.iter().map(quoted).collect();
+    shown_in_line(&format!("idlewise {}", words.join(" "))).into_owned()
+}
+
+/// The occurrences of one option or operand, each with its place in the line.
+fn given_words(
+    command: &Bundled,
+    argument: &Arg,
+    matches: &ArgMatches,
+) -> Result<Vec<(usize, Word)>, Failure> {
+    let id = argument.get_id().as_str();
+    if is_help(argument) || matches.value_source(id) != Some(ValueSource::CommandLine) {
+        return Ok(Vec::new());
+    }
+    let option = option_of(argument);
+    let role = command.roles.iter().find(|(known, _)| *known == id).map(|(_, role)| *role);
+    let refused = |why: &str| refusal(command.name, argument, why);
+    let role = match role {
+        None => return Err(refused("this version does not know what it would have to hold")),
+        Some(Role::Refused(why)) => return Err(refused(why)),
+        // It is not part of what was computed.
+        Some(Role::Here | Role::Form) => return Ok(Vec::new()),
+        Some(role) => role,
+    };
+    let indices = matches.indices_of(id).into_iter().flatten();
+    if matches!(argument.get_action(), ArgAction::SetTrue) {
+        return Ok(indices.take(1).map(|index| (index, Word { option: option.clone(), value: None, role })).collect());
+    }
+    let values = matches.get_raw(id).into_iter().flatten();
+    indices
+        .zip(values)
+        .map(|(index, value)| {
+            Ok((index, Word { option: option.clone(), value: Some(utf8(value)?), role }))
+        })
+        .collect()
+}
+
+fn is_help(argument: &Arg) -> bool {
+    let action = argument.get_action();
+    matches!(
+        action,
+        ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
+    )
+}
+
+/// How an option is written; `None` for an operand.
+fn option_of(argument: &Arg) -> Option<String> {
+    match (argument.is_positional(), argument.get_long()) {
+        (true, _) => None,
+        (false, Some(long)) => Some(format!("--{long}")),
+        (false, None) => argument.get_short().map(|short| format!("-{short}")),
+    }
+}
+
+fn refusal(command: &str, argument: &Arg, why: &str) -> Failure {
+    let shown = option_of(argument).unwrap_or_else(|| argument.get_id().as_str().to_uppercase());
+    Failure::new(format_args!("{command} {shown} cannot be in a bundle: {why}"))
+}
+
+fn utf8(word: &OsStr) -> Result<String, Failure> {
+    word.to_str().map(str::to_owned).ok_or_else(|| {
+        Failure::new(format_args!(
+            "{}: a bundle's command is text, and this is not UTF-8; give the file another name",
+            word.to_string_lossy()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Line, String> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        Line::parse(&words).map_err(|failure| match failure {
+            Failure::Message(message) => message,
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn a_line_is_written_as_it_was_meant() {
+        for (line, expected) in [
+            ("replay --machine=spr x.parquet --governor menu", "replay --machine spr --governor menu x.parquet"),
+            ("idlewise replay", "replay"),
+            ("replay --json --max-unpacked 4G", "replay"),
+            ("replay --promote C1,C1E", "replay --promote C1 --promote C1E"),
+            (
+                "diff --kernel-source k --governor menu.c --governor menu.c --patch p x",
+                "diff --kernel-source k --governor menu.c --governor menu.c --patch p x",
+            ),
+            ("simulate spr tcp-lat --set a=1 --seed 7", "simulate --set a=1 --seed 7 spr tcp-lat"),
+            ("study menu-min --set hz=100", "study --set hz=100 menu-min"),
+            ("compare a b --more-a c d --percentiles", "compare --more-a c --more-a d --percentiles a b"),
+        ] {
+            let parsed = parse(line).unwrap();
+            assert_eq!(parsed.words_for("text").join(" "), expected);
+            let again = parse(expected).unwrap();
+            assert_eq!(again.words_for("text"), parsed.words_for("text"));
+        }
+        let words = parse("compare a b --percentiles").unwrap().words_for("csv");
+        assert_eq!(words.join(" "), "compare --csv a b");
+        let words = parse("replay -- -x").unwrap().words_for("json");
+        assert_eq!(words.join(" "), "replay --json -- -x");
+        let words = parse("measure counters --json -- sleep 1").unwrap().words_for("json");
+        assert_eq!(words.join(" "), "measure counters --json -- sleep 1");
+    }
+
+    #[test]
+    fn what_cannot_be_bundled_is_refused() {
+        for (line, part) in [
+            ("", "cannot hold ''"),
+            ("replya", "did you mean 'replay'"),
+            ("record -d 1", "cannot hold 'record'"),
+            ("bundle -o x -- replay", "cannot hold 'bundle'"),
+            ("plugin-worker", "cannot hold"),
+            ("replay --write-log x --governor menu --machine spr", "--write-log cannot be in a bundle"),
+            ("replay --governor a.c --unconfined", "--unconfined cannot be in a bundle"),
+            ("simulate spr wakes --trace x", "--trace cannot be in a bundle"),
+            ("study --pages docs", "--pages cannot be in a bundle"),
+            ("simulate --list", "--list cannot be in a bundle"),
+            ("replay --help", "the bundled command"),
+            ("replay --no-such-option", "unexpected argument"),
+            ("measure park --from x", "--from cannot be in a bundle"),
+        ] {
+            let message = parse(line).err().unwrap_or_else(|| panic!("{line} is accepted"));
+            assert!(message.contains(part), "{message:?} has no {part:?}");
+        }
+    }
+
+    #[test]
+    fn every_option_has_a_role() {
+        let mut parser = help::command();
+        parser.build();
+        for command in COMMANDS.iter().filter(|command| command.promise == Promise::Same) {
+            let definition = parser.find_subcommand(command.name).unwrap();
+            let ids = definition.get_arguments().map(|argument| argument.get_id().as_str());
+            let ids: Vec<&str> = ids.filter(|id| *id != "help").collect();
+            for id in &ids {
+                assert!(command.roles.iter().any(|(known, _)| known == id), "{} {id}", command.name);
+            }
+            for (known, _) in command.roles {
+                assert!(ids.contains(known), "{} has no {known}", command.name);
+            }
+        }
+    }
+}

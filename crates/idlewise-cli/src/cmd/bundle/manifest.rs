@@ -1,0 +1,105 @@
+//! `bundle.json`: what a bundle says about itself.
+
+use std::path::Path;
+
+use idlewise_trace::bundle::{BundlePath, Unpacked};
+use idlewise_trace::read_small_text;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Failure;
+
+/// The name of the file.
+pub const MANIFEST: &str = "bundle.json";
+
+/// The number of the bundle's form: which files there are, and what is in this one.
+pub const FORM: u32 = 1;
+
+/// What a bundle says about itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    pub form: u32,
+    /// idlewise's version and commit.
+    pub version: String,
+    pub commit: Option<String>,
+    /// The command's words, without the program's name. Paths are relative to the bundle's folder.
+    pub command: Vec<String>,
+    pub outputs: Vec<OutputNote>,
+    pub logs: Vec<LogNote>,
+    /// The machines' tables.
+    pub machines: Vec<MachineNote>,
+    /// Whether the user wanted everything in it.
+    pub is_private: bool,
+    /// What was removed, in words.
+    pub dropped: Vec<String>,
+    /// What could still identify a machine or a workload, in words.
+    pub remains: Vec<String>,
+}
+
+/// An output of the command.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OutputNote {
+    pub path: String,
+    /// The command's exit status.
+    pub status: i32,
+}
+
+/// A log, and the kernel that it was recorded on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LogNote {
+    pub path: String,
+    pub gap_count: u64,
+    pub kernel: Option<String>,
+    pub hz: Option<u32>,
+    /// The fields that were removed from it.
+    pub dropped: Vec<String>,
+}
+
+/// A machine's table.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MachineNote {
+    /// As the command names it.
+    pub name: String,
+    pub path: String,
+}
+
+impl Manifest {
+    /// Reads it from an unpacked bundle.
+    ///
+    /// # Errors
+    /// Fails if it is missing, is not one, or if this version does not know its form.
+    pub fn read(folder: &Path, files: &[Unpacked]) -> Result<Self, Failure> {
+        if !files.iter().any(|file| file.path.as_str() == MANIFEST) {
+            return Err(Failure::new(format_args!("it has no {MANIFEST}")));
+        }
+        let fail = |error: &dyn std::fmt::Display| Failure::new(format_args!("{MANIFEST}: {error}"));
+        let text = read_small_text(&folder.join(MANIFEST)).map_err(|error| fail(&error))?;
+        Self::parse(&text)
+    }
+
+    /// Parses it.
+    ///
+    /// # Errors
+    /// Like [`Manifest::read`].
+    pub fn parse(text: &str) -> Result<Self, Failure> {
+        let fail = |error: &dyn std::fmt::Display| Failure::new(format_args!("{MANIFEST}: {error}"));
+        let value: serde_json::Value = serde_json::from_str(text).map_err(|error| fail(&error))?;
+        match value["form"].as_u64() {
+            Some(form) if form == u64::from(FORM) => {}
+            Some(form) => {
+                let message = format!(
+                    "the bundle has form {form}, and this idlewise knows form {FORM}; use the version \
+                     that made it"
+                );
+                return Err(fail(&message));
+            }
+            None => return Err(fail(&"it does not say which form it has")),
+        }
+        serde_json::from_value(value).map_err(|error| fail(&error))
+    }
+
+    /// Returns the exit status with which an output was made.
+    pub fn status_of(&self, path: &BundlePath) -> Option<i32> {
+        let mut outputs = self.outputs.iter();
+        outputs.find(|output| output.path == path.as_str()).map(|output| output.status)
+    }
+}

@@ -1,0 +1,416 @@
+//! Checks a bundle, and runs its command again.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use idlewise_plugin::GovernorSource;
+use idlewise_report::{shown_in_line, wrap};
+use idlewise_sim::workload::Workload;
+use idlewise_trace::bundle::{self, BundlePath, Hasher, Limits, SUMS, Sums, TOP, Unpacked};
+use idlewise_trace::read_small_text;
+use serde_json::json;
+
+use crate::bundled;
+use crate::error::Failure;
+use crate::input;
+use crate::program;
+use crate::screen;
+use crate::unpack::{byte_count, free_byte_count};
+
+use super::line::{Line, Promise, Role, shown_words};
+use super::manifest::Manifest;
+use super::work_folder::WorkFolder;
+use super::{SCHEMA, outputs};
+
+/// How much of a differing line is shown.
+const SHOWN_MAX: usize = 40;
+
+/// The width of the text, and of its first column.
+const WIDTH: usize = 100;
+const ABOUT_WIDTH: usize = 14;
+
+const EXAMPLES: &str = "\
+Examples:
+  # Run it again and compare
+  idlewise bundle verify evidence.tar.zst
+
+  # Somebody's patch: read it first, then let it be compiled and run, confined
+  tar --zstd -xOf evidence.tar.zst evidence/patches | less
+  idlewise bundle verify evidence.tar.zst --allow-code
+
+Exit status: 0 if all that can be compared is the same; 1 if something differs; 2 if the bundle can't be
+read or is not what a bundle may be.";
+
+/// Check a bundle, run its command again, and compare each byte of the outputs
+///
+/// Unpacks into a private temporary folder, compares SHA-256 sums, and runs the command with this idlewise.
+/// Replays, comparisons, simulations and studies must give the same bytes. A measurement is not repeated. A
+/// bundle can only run the commands and options that bundles may have, and only on its own files.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Verify {
+    /// The bundle
+    bundle: PathBuf,
+
+    /// Compile and run the bundle's C files, confined (docs/plugins.md)
+    #[arg(long)]
+    allow_code: bool,
+
+    /// Unpack at most SIZE bytes, such as 8G [default: 4G]; never more than nine tenths of the free
+    /// space in TMPDIR
+    #[arg(long, value_name = "SIZE", value_parser = byte_count)]
+    max_unpacked: Option<u64>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// How something in a bundle compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Same,
+    Differs,
+    /// It cannot be compared.
+    Unknown,
+    /// Something to know, which does not decide.
+    Note,
+}
+
+impl Outcome {
+    fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Same => "same",
+            Outcome::Differs => "differs",
+            Outcome::Unknown => "unknown",
+            Outcome::Note => "note",
+        }
+    }
+}
+
+/// One line of the result.
+struct Finding {
+    about: String,
+    outcome: Outcome,
+    text: String,
+}
+
+/// The findings, in order.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, about: impl Into<String>, outcome: Outcome, text: impl Into<String>) {
+        self.0.push(Finding { about: about.into(), outcome, text: text.into() });
+    }
+
+    fn has(&self, outcome: Outcome) -> bool {
+        self.0.iter().any(|finding| finding.outcome == outcome)
+    }
+}
+
+impl Verify {
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let work = WorkFolder::new()?;
+        let bundle = input::open(&self.bundle)?;
+        let within = |failure: Failure| failure.within(&self.bundle);
+        let folder = work.path().join(TOP);
+        let files = self.unpack(&bundle, &folder)?;
+        let sum = sum_of(&bundle).map_err(|error| within(Failure::new(error)))?;
+        let manifest = Manifest::read(&folder, &files).map_err(within)?;
+        let mut findings = Findings::default();
+        let are_right = compare_sums(&folder, &files, &mut findings).map_err(within)?;
+        let words: Vec<OsString> = manifest.command.iter().map(OsString::from).collect();
+        let line = Line::parse(&words).map_err(within)?;
+        let uses_code = check_values(&line, &folder, &files).map_err(within)?;
+        note_versions(&manifest, &mut findings);
+        note_machines(&manifest, &folder, &files, &mut findings);
+        match line.command.promise {
+            // Whoever changed a file could have changed the command.
+            _ if !are_right => {}
+            Promise::Measured => findings.add(
+                "output.json",
+                Outcome::Unknown,
+                "was measured once, on another machine or at another time, and cannot be repeated",
+            ),
+            Promise::Same if uses_code && !self.allow_code => {
+                return Err(within(Failure::new(
+                    "its command compiles and runs C files that came with it; read them (`tar --zstd \
+                     -xf` unpacks it), then pass --allow-code",
+                )));
+            }
+            Promise::Same => {
+                run_again(&line, &manifest, work.path(), &files, &mut findings).map_err(within)?;
+            }
+        }
+        self.report(&manifest, &findings, &sum)?;
+        Ok(if findings.has(Outcome::Differs) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Unpacks into a new folder that nobody else can enter. It never contains a link, so no path leads out.
+    fn unpack(&self, bundle: &File, folder: &Path) -> Result<Vec<Unpacked>, Failure> {
+        let fail = |error: &dyn std::fmt::Display| {
+            Failure::new(format_args!("{}: {error}", self.bundle.display()))
+        };
+        let make_folder = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+        make_folder(folder).map_err(|error| fail(&error))?;
+        let room = File::open(folder).map_or(u64::MAX, |folder| free_byte_count(&folder)) / 10 * 9;
+        let wanted = self.max_unpacked.unwrap_or(Limits::USUAL.byte_count);
+        let limits = Limits { byte_count: wanted.min(room), ..Limits::USUAL };
+        let mut take = |path: &BundlePath, _: u64, content: &mut dyn Read| {
+            let to = folder.join(path.as_str());
+            make_folder(to.parent().unwrap_or(folder))?;
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to)?;
+            io::copy(content, &mut file).map(drop)
+        };
+        bundle::unpack(BufReader::new(bundle), limits, &mut take).map_err(|error| fail(&error))
+    }
+
+    fn report(&self, manifest: &Manifest, findings: &Findings, sum: &str) -> Result<(), Failure> {
+        let made_by = program::described(&manifest.version, manifest.commit.as_deref());
+        let this = program::described(program::VERSION, program::COMMIT);
+        let mut out = screen::stdout();
+        if self.json {
+            let rows = findings.0.iter().map(|finding| {
+                json!({
+                    "about": finding.about,
+                    "outcome": finding.outcome.as_str(),
+                    "text": finding.text,
+                })
+            });
+            let document = json!({
+                "bundle": self.bundle.to_string_lossy(),
+                "sha256": sum,
+                "made_by": made_by,
+                "this_program": this,
+                "command": manifest.command,
+                "is_same": !findings.has(Outcome::Differs),
+                "findings": rows.collect::<Vec<_>>(),
+            });
+            out.json(SCHEMA, &document)?;
+            return Ok(());
+        }
+        let made_by = shown_in_line(&made_by);
+        writeln!(out, "{}: made by idlewise {made_by}", screen::name(&self.bundle))?;
+        writeln!(out, "SHA-256 {sum}")?;
+        let command = format!("Command: {}", shown_words(&manifest.command));
+        writeln!(out, "{}\n", wrap(&command, 100, 4))?;
+        for Finding { about, text, .. } in &findings.0 {
+            // `wrap` would take the spaces of the first column away.
+            let text = wrap(&shown_in_line(text), WIDTH - ABOUT_WIDTH, 0);
+            let text = text.replace('\n', &format!("\n{:ABOUT_WIDTH$}", ""));
+            writeln!(out, "{:ABOUT_WIDTH$}{text}", format!("{} ", shown_in_line(about)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares each file with the bundle's own sums. Returns whether all are right.
+fn compare_sums(
+    folder: &Path,
+    files: &[Unpacked],
+    findings: &mut Findings,
+) -> Result<bool, Failure> {
+    if !files.iter().any(|file| file.path.as_str() == SUMS) {
+        return Err(Failure::new(format_args!("it has no {SUMS}")));
+    }
+    let fail = |error: &dyn std::fmt::Display| Failure::new(format_args!("{SUMS}: {error}"));
+    let text = read_small_text(&folder.join(SUMS)).map_err(|error| fail(&error))?;
+    let sums = Sums::parse(&text).map_err(|error| fail(&error))?;
+    let differences = sums.differences(files);
+    if differences.is_empty() {
+        let text = format!("right for all {} files", files.len() - 1);
+        findings.add(SUMS, Outcome::Same, text);
+        return Ok(true);
+    }
+    for difference in differences {
+        findings.add(SUMS, Outcome::Differs, format!("differs: {difference}; nothing was run"));
+    }
+    Ok(false)
+}
+
+/// Refuses a command that reads anything but the bundle's files. Returns whether it compiles C files.
+fn check_values(line: &Line, folder: &Path, files: &[Unpacked]) -> Result<bool, Failure> {
+    let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let refusal = |value: &str, what: &str| {
+        Failure::new(format_args!("its command names {value}, which is {what}"))
+    };
+    let mut uses_code = false;
+    for word in &line.words {
+        let Some(value) = word.value.as_deref() else { continue };
+        let is_inside = paths.contains(value);
+        let need = |is_ok: bool| match is_ok {
+            true => Ok(()),
+            false => Err(refusal(value, "no file in it")),
+        };
+        match word.role {
+            Role::Log => {
+                need(is_inside)?;
+                check_log(&folder.join(value), value)?;
+            }
+            Role::Saved => need(is_inside)?,
+            Role::Machine => need(is_inside || !bundled::is_path(value))?,
+            Role::Workload if is_inside && !value.ends_with(".toml") => {
+                check_log(&folder.join(value), value)?;
+            }
+            Role::Workload => need(is_inside || Workload::named(value).is_ok())?,
+            Role::Governor if GovernorSource::is_path(value) => {
+                need(is_inside)?;
+                if !value.ends_with(".c") {
+                    return Err(refusal(value, "no C file"));
+                }
+                uses_code = true;
+            }
+            Role::Patch => need(is_inside)?,
+            Role::KernelSource => {
+                let is_folder = BundlePath::new(value).is_ok()
+                    && files.iter().any(|file| file.path.folders().any(|folder| folder == value));
+                need(is_folder)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(uses_code)
+}
+
+/// A bundle has logs only, not recordings, which are much more to read.
+fn check_log(at: &Path, name: &str) -> Result<(), Failure> {
+    let mut first = [0; 4];
+    let is_log = File::open(at).and_then(|mut file| file.read_exact(&mut first)).is_ok()
+        && first == *b"PAR1";
+    match is_log {
+        true => Ok(()),
+        false => Err(Failure::new(format_args!("{name} in it is not an idle log"))),
+    }
+}
+
+fn note_versions(manifest: &Manifest, findings: &mut Findings) {
+    let theirs = program::described(&manifest.version, manifest.commit.as_deref());
+    let ours = program::described(program::VERSION, program::COMMIT);
+    if theirs != ours {
+        let text = format!("made by {theirs}, verified with {ours}: figures may differ for that reason");
+        findings.add("version", Outcome::Note, text);
+    } else if manifest.commit.as_deref().is_none_or(|commit| commit.ends_with("-dirty")) {
+        let text = format!(
+            "{ours} on both sides, which does not say exactly from which sources it was built"
+        );
+        findings.add("version", Outcome::Note, text);
+    }
+}
+
+/// A command names bundled machines by their ids, and versions may have other tables.
+fn note_machines(manifest: &Manifest, folder: &Path, files: &[Unpacked], findings: &mut Findings) {
+    for machine in &manifest.machines {
+        let is_there = files.iter().any(|file| file.path.as_str() == machine.path);
+        let text = is_there.then(|| read_small_text(&folder.join(&machine.path)).ok()).flatten();
+        let ours = idlewise_machine::bundled_text(&machine.name);
+        if !bundled::is_path(&machine.name) && text.as_deref() != ours {
+            let text = "this idlewise has another table for this machine: figures may differ for that reason";
+            findings.add(machine.path.as_str(), Outcome::Note, text);
+        }
+    }
+}
+
+/// Makes each output again, and compares.
+fn run_again(
+    line: &Line,
+    manifest: &Manifest,
+    work: &Path,
+    files: &[Unpacked],
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    let folder = work.join(TOP);
+    let expected = work.join("expected");
+    fs::create_dir(&expected).map_err(Failure::new)?;
+    let forms = outputs::forms_of(line);
+    let is_there = |path: &str| files.iter().any(|file| file.path.as_str() == path);
+    // The command must not see its own outputs.
+    for form in forms.iter().filter(|form| is_there(form.path)) {
+        fs::rename(folder.join(form.path), expected.join(form.path)).map_err(Failure::new)?;
+    }
+    for (index, form) in forms.iter().enumerate() {
+        if !is_there(form.path) {
+            findings.add(form.path, Outcome::Note, "is not in the bundle, so it was not compared");
+            continue;
+        }
+        let again = folder.join(form.path);
+        let status = outputs::make(form, line, &folder, &again, index == 0)?;
+        let path = BundlePath::new(form.path).map_err(Failure::new)?;
+        let stated = manifest.status_of(&path).unwrap_or(0);
+        if status != stated {
+            let text = format!("differs: the exit status was {stated}, and is {status} here");
+            findings.add(form.path, Outcome::Differs, text);
+            continue;
+        }
+        let difference = difference(&expected.join(form.path), &again);
+        match difference.map_err(|error| Failure::new(format_args!("{path}: {error}")))? {
+            None => findings.add(form.path, Outcome::Same, "the same, byte for byte"),
+            Some(text) => findings.add(form.path, Outcome::Differs, text),
+        }
+    }
+    Ok(())
+}
+
+/// The first line in which two files differ, in words; `None` if they are the same.
+fn difference(theirs: &Path, ours: &Path) -> io::Result<Option<String>> {
+    let open = |path: &Path| File::open(path).map(BufReader::new);
+    let (mut theirs, mut ours) = (open(theirs)?, open(ours)?);
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for number in 1_u64.. {
+        a.clear();
+        b.clear();
+        theirs.read_until(b'\n', &mut a)?;
+        ours.read_until(b'\n', &mut b)?;
+        if a != b {
+            return Ok(Some(format!(
+                "differs from line {number} on: {} there, {} here",
+                around(&a, &b),
+                around(&b, &a)
+            )));
+        }
+        if a.is_empty() {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// A part of a line where it differs from another.
+fn around(line: &[u8], other: &[u8]) -> String {
+    if line.is_empty() {
+        return "nothing".to_owned();
+    }
+    let same = line.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let from = same.saturating_sub(SHOWN_MAX / 2);
+    let part = String::from_utf8_lossy(&line[from..]);
+    let part: String = part.trim_end().chars().take(SHOWN_MAX).collect();
+    format!("\"{}{part}\"", if from > 0 { "…" } else { "" })
+}
+
+/// The SHA-256 of a file, from its beginning.
+pub fn sum_of(mut file: &File) -> io::Result<String> {
+    file.rewind()?;
+    let mut hasher = Hasher::default();
+    io::copy(&mut file, &mut hasher)?;
+    file.rewind()?;
+    Ok(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_shown_in_short() {
+        let long = format!("{}a\n", "x".repeat(100));
+        let other = format!("{}b\n", "x".repeat(100));
+        assert_eq!(around(b"menu,1\n", b"menu,2\n"), "\"menu,1\"");
+        assert_eq!(around(b"", b"x"), "nothing");
+        assert_eq!(around(long.as_bytes(), other.as_bytes()), format!("\"…{}a\"", "x".repeat(20)));
+    }
+}
