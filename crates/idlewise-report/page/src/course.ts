@@ -62,10 +62,29 @@ export class Gaps {
 
     /** Another column, decoded when first asked for; null if it is unknown. */
     column(name: string): Promise<Float64Array | null> {
-        const isTime = name === "sleep" || name === "recorded_idle";
-        const found = this.asked.get(name) ?? optional(this.detail.columns, name, isTime ? this.detail.quantum_ns : 1);
+        const found = this.asked.get(name) ?? optional(this.detail.columns, name, name === "recorded_idle" ? this.detail.quantum_ns : 1);
         this.asked.set(name, found);
         return found;
+    }
+
+    /** The time until the next timer at the start of each gap, NaN where none was armed; null if unknown. */
+    async sleeps(): Promise<Float64Array | null> {
+        this.asked.set("sleeps", this.asked.get("sleeps") ?? this.column("timer").then((timers) => timers && this.sleepsOf(timers)));
+        return this.asked.get("sleeps")!;
+    }
+
+    /** A row's timer is 0 if it ended the gap, else 1 + zigzag(expiry − the last row's expiry). */
+    private sleepsOf(timers: Float64Array): Float64Array {
+        const { quantum_ns, offset_ns } = this.detail;
+        let expiry = 0;
+        return timers.map((timer, i) => {
+            if (Number.isNaN(timer)) return NaN;
+            const start = Math.round((this.start[i] - offset_ns) / quantum_ns);
+            const zigzag = timer - 1;
+            if (timer === 0) expiry = start + Math.round(this.length[i] / quantum_ns);
+            else expiry += zigzag % 2 ? -(zigzag + 1) / 2 : zigzag / 2;
+            return (expiry - start) * quantum_ns;
+        });
     }
 
     /** The CPU that row `i` is of. */

@@ -3,7 +3,7 @@
 import { decodeJson } from "./data";
 import { button, el, shown, svg } from "./dom";
 import type { CpuRow } from "./format";
-import { priceName } from "./front";
+import { costBasis, priceName } from "./front";
 import { line, text } from "./plot";
 import { lazily, section, unknown, type Section } from "./section";
 import { count, percent, time } from "./units";
@@ -13,9 +13,10 @@ const FIRST = 24;
 
 export function cpus(model: Model, show: (log: number, cpu: number) => void): Section {
     const made = section("cpus", "CPU by CPU",
-        "Regret of each governor as a share of the oracle’s cost, on one scale for all CPUs. The CPUs with the most regret come first.");
+        "Regret of each governor as a share of the oracle’s cost, on one scale for all CPUs. The CPUs with the most regret come first.", model.facts.command);
     let shownCount = FIRST;
     const draw = lazily(made, async () => {
+        made.basis(costBasis(model));
         const rows = model.facts.cpus ? await decodeJson<CpuRow[]>(model.facts.cpus) : [];
         const { log, machine, governor, against } = model.view;
         const price = model.price;

@@ -19,7 +19,7 @@ export interface Series {
 
 export function delays(model: Model): Section {
     const made = section("delays", "How long wake-ups waited",
-        "Read it as: this share of all wake-ups waited no longer than this. Each step to the right is one more nine.");
+        "Read it as: this share of all wake-ups waited no longer than this. Each step to the right is one more nine.", model.facts.command);
     const chart = drawing("Quantiles of wake-up delays by governor.", (root, width) =>
         drawQuantiles(root, width, model.results().filter(isShown).map(series), true, time, model.results()[0]?.gap_count));
     const isShown = (result: Result) => result.delays.length > 1;

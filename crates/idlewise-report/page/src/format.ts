@@ -157,7 +157,7 @@ export interface Detail {
     offset_ns: number;
     /** By CPU, then by time:
      *  cpu; busy (from the end of the CPU's previous row, or from the first row's start, to the start); gap;
-     *  sleep (until the next timer, minus the gap); grid (a boundary of the CPU's ticks, modulo the period); flags;
+     *  timer (the next one's expiry, 0 if it ended the gap: course.ts); grid (a boundary of the CPU's ticks, modulo the period); flags;
      *  reason; recorded_state; recorded_idle (minus the gap); limit; skipped (gaps left out before this one).
      *  A missing column is unknown. */
     columns: Columns;

@@ -14,7 +14,7 @@ const REGRETS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50];
 export function front(model: Model): Section {
     const made = section("front", "Energy against delay",
         "Down and left is better. No governor can be below the line: it is an oracle that knows how long each gap will be. "
-        + "Along each dashed line the cost is the same; its figure is the regret, the cost above the oracle’s. Move λ, the price of delay, and they turn.");
+        + "Along each dashed line the cost is the same; its figure is the regret, the cost above the oracle’s. Move λ, the price of delay, and they turn.", model.facts.command);
     const chart = drawing("Energy against delay of each governor. The table beside it has the figures.",
         (root, width) => draw(model, root, width));
     const table = governorTable();

@@ -10,9 +10,10 @@ import { shareText, type Model } from "./view";
 const VERDICTS = ["fits", "▼ too deep", "▲ too shallow", "▼▲ both"];
 
 export async function gapDetails(model: Model, log: Log, gaps: Gaps, courses: { governor: number; course: Course }[], i: number): Promise<Node[]> {
-    const names = ["sleep", "grid", "flags", "reason", "recorded_state", "recorded_idle", "limit"];
+    const names = ["grid", "flags", "reason", "recorded_state", "recorded_idle", "limit"];
     const columns = await Promise.all(names.map((name) => gaps.column(name)));
     const value = (name: string) => columns[names.indexOf(name)]?.[i] ?? NaN;
+    const sleep = (await gaps.sleeps())?.[i] ?? NaN;
     const { start, length } = gaps;
     const { cpu, from, to } = gaps.cpuOf(i);
     const flags = value("flags");
@@ -27,8 +28,8 @@ export async function gapDetails(model: Model, log: Log, gaps: Gaps, courses: { 
         ["began", `${exactTime(start[i])} after the log’s first gap`],
         ["length", exactTime(length[i])],
         ["ended by", log.knows.wakes && reason ? reason : "unknown: the recording does not tell"],
-        ["next timer", !log.knows.timers ? "unknown: the recording has no timers" : Number.isNaN(value("sleep")) ? "none known"
-            : `${exactTime(length[i] + value("sleep"))} ahead${value("sleep") === 0 ? ", which ended the gap" : ""}`],
+        ["next timer", !log.knows.timers ? "unknown: the recording has no timers" : Number.isNaN(sleep) ? "none known"
+            : `${exactTime(sleep)} ahead${sleep === length[i] && reason === "timer" ? ", which ended the gap" : ""}`],
         ["next tick", Number.isNaN(value("grid")) ? "unknown" : `${exactTime(untilTick)} ahead`],
         ["a task ran before", known(FLAG.ranTask, FLAG.ranTaskKnown, "yes", "no")],
         ["tick when recorded", known(FLAG.tickStopped, FLAG.tickKnown, "stopped", "running")],

@@ -32,7 +32,7 @@ interface Sums {
 export function histogram(model: Model): Section {
     const made = section("regret", "Where the regret is",
         "Gaps by their length. The bands are the states that would have cost least. A gap’s regret is its cost above that; "
-        + "where the first choice was right, it comes from ticks and later choices.");
+        + "where the first choice was right, it comes from ticks and later choices.", model.facts.command);
     const legend = el("ul", { class: "legend" });
     const caption = el("p", { class: "caption" });
     let cells: RegretCell[] = [];

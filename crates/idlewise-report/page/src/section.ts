@@ -1,5 +1,6 @@
 // The frame of every section: a heading that can be linked to, a line that says how to read it, and the basis.
 
+import { copyButton } from "./copy";
 import { el, shown } from "./dom";
 
 export interface Section {
@@ -11,16 +12,17 @@ export interface Section {
     basis(text: string): void;
 }
 
-export function section(id: string, title: string, how: string): Section {
+export function section(id: string, title: string, how: string, command?: string): Section {
     const body = el("div", { class: "body" });
-    const line = el("p", { class: "basis", hidden: true });
+    const says = el("span");
+    const line = el("p", { class: "basis", hidden: true }, says, command ? copyButton("copy the command", () => command) : null);
     const node = el("section", { id, "aria-labelledby": `${id}-title`, tabindex: -1 },
         el("h2", { id: `${id}-title` }, title),
         how ? el("p", { class: "how" }, how) : null,
         body, line);
     const basis = (text: string) => {
         line.hidden = text === "";
-        line.textContent = shown(text);
+        says.textContent = shown(text);
     };
     return { id, node, body, title, basis };
 }

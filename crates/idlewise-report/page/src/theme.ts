@@ -45,6 +45,19 @@ export function themeButton(): HTMLButtonElement {
     return button("light / dark", toggleTheme, { class: "small" });
 }
 
+// Paper is white, whatever the theme: canvases are painted anew for it.
+let before: string | undefined;
+addEventListener("beforeprint", () => {
+    before = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = "light";
+    for (const listener of listeners) listener();
+});
+addEventListener("afterprint", () => {
+    if (before) document.documentElement.dataset.theme = before;
+    else delete document.documentElement.dataset.theme;
+    for (const listener of listeners) listener();
+});
+
 dark.addEventListener("change", () => {
     for (const listener of listeners) listener();
 });

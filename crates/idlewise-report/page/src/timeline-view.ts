@@ -84,7 +84,8 @@ export class TimelineView {
     repaint(): void {
         this.palette.clear();
         this.overviewImage = null;
-        this.ask();
+        // Now: a printer does not wait for the next frame.
+        this.draw();
     }
 
     wantCpu(cpu: number): void {

@@ -20,7 +20,7 @@ export interface Timeline {
 
 export function timeline(model: Model): Timeline {
     const made = section("when", "When",
-        "Each CPU’s idle time, in the state that the governor chose: the deeper, the darker. Bars are misses, as tall as the root of their regret: ▼ down for too deep, ▲ up for too shallow. Choose a gap to see what went into the decision.");
+        "Each CPU’s idle time, in the state that the governor chose: the deeper, the darker. Bars are misses, as tall as the root of their regret: ▼ down for too deep, ▲ up for too shallow. Choose a gap to see what went into the decision.", model.facts.command);
     const loader = new Loader(model);
     const status = el("p", { class: "status" });
     const note = el("div");

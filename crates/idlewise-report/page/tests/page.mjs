@@ -220,6 +220,14 @@ test("printed, the page is light and leaves out what can't be pressed", async ()
     await page.emulateMedia({ media: "print", colorScheme: "dark" });
     assert.equal(await page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor), "rgb(255, 255, 255)");
     assert.equal(await page.locator(".tools").first().isVisible(), false);
+    await page.locator("#when").scrollIntoViewIfNeeded();
+    await page.waitForFunction(() => document.querySelector(".timeline").dataset.to);
+    const corner = () => page.locator(".timeline").evaluate((canvas) => [...canvas.getContext("2d").getImageData(0, 0, 1, 1).data].slice(0, 3).join());
+    await page.emulateMedia({ media: "screen", colorScheme: "dark" });
+    await page.evaluate(() => dispatchEvent(new Event("beforeprint")));
+    assert.equal(await corner(), "255,255,255");
+    await page.evaluate(() => dispatchEvent(new Event("afterprint")));
+    assert.notEqual(await corner(), "255,255,255");
     const { length } = await page.pdf({ format: "A4" });
     assert.ok(length > 20_000 && length < 3_000_000, `${length} bytes`);
     await close();

@@ -147,6 +147,7 @@ export function facts(options = {}) {
     const pools = new Map();
     const pooledCells = new Map();
     const cpuRows = [];
+    const allRows = [];
     for (let log = 0; log < logs; log++) {
         const next = random(seed + log);
         const rows = [];
@@ -174,11 +175,19 @@ export function facts(options = {}) {
             doubts: hostile ? [{ text: `task ${hostile}`, is_minor: false, about: `log-${log}${hostile}` }] : [],
             knows: { timers: true, wakes: true, states: true, ticks: true, ...knows } });
         const known = made.logs[log].knows;
+        allRows.push(rows);
+        let lastExpiry = 0;
+        const timers = rows.map(({ start, gap, sleep }) => {
+            if (sleep === null) return null;
+            const from = lastExpiry;
+            lastExpiry = start - offset + sleep;
+            return sleep === gap ? 0 : 1 + zigzag(lastExpiry - from);
+        });
         made.details.push({ log, kept_count: rows.length, gap_count: rows.length, is_sampled: false, how: "", quantum_ns: 1, tick_period_ns: PERIOD, offset_ns: offset, columns: {
             cpu: column("delta", rows.map((row) => row.cpu)), busy: column("z", rows.map((row) => row.busy)), gap: column("u", rows.map((row) => row.gap)),
             flags: column("bytes", rows.map((row) => row.flags)), limit: column("u", rows.map((row) => row.limit), true),
             skipped: column("u", rows.map(() => 0)), grid: column("delta", rows.map((row) => (row.start - offset + row.tick + PERIOD) % PERIOD), true),
-            ...(known.timers && { sleep: column("z", rows.map((row) => (row.sleep === null ? null : row.sleep - row.gap)), true) }),
+            ...(known.timers && { timer: column("u", timers, true) }),
             ...(known.wakes && { reason: column("bytes", rows.map((row) => row.reason)) }),
             ...(known.states && { recorded_state: column("bytes", rows.map((row) => row.recorded), true),
                 recorded_idle: column("z", rows.map(() => 100), true) }),
@@ -293,7 +302,7 @@ export function facts(options = {}) {
     made.tables.push({ id: "replay", title: "Replay", columns: [{ name: "governor", unit: "", about: "", better: null, is_text: true },
         { name: "regret λ=¼", unit: "%", about: "cost above the oracle's", better: "less", is_text: false }],
         rows: governors.map(({ name }, i) => [{ text: name, value: name }, { text: String(i), value: i }]), notes: [] });
-    return { facts: made, columns };
+    return { facts: made, columns, rows: allRows };
 }
 
 const escaped = (text) => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
