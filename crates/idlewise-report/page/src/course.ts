@@ -1,11 +1,12 @@
 // Gaps of a log, and what a governor did in them: decoded columns, the cost of each gap, and sums from which any
 // stretch of time can be drawn at once.
 //
-// `more` of a course has entries of `head = (state · 4 + verdict) · 8 + kind` and two or three numbers:
+// `more` of a course has entries, each with a head, `(4 · state + verdict) · 16 + kind`, and perhaps numbers:
 //
-// | kind | then | means |
+// | kind | numbers | means |
 // | --- | --- | --- |
-// | 0 event, 1 tick, 2 poll limit, 3 promotion | wait, length | a stay, `wait` after the last one's end, and what ended it |
+// | 0 event, 1 tick, 2 poll limit, 3 promotion | none | a stay and what ended it, when and as long as `implied` says |
+// | the same + 8 | wait, length | a stay that began `wait` after the end of the one before |
 // | 7 | count, length | further stays in this state, together |
 // | 6 | ticks, work, delay | what these further stays had: ticks, running time; and the delay of the gap's event |
 
@@ -121,6 +122,56 @@ export interface Stay {
     count: number;
 }
 
+/** The entries of `more`, with all times. */
+class Entries {
+    /** The first entry of each gap. */
+    readonly at: Uint32Array;
+    readonly heads: Uint16Array;
+    /** When a stay began in its gap; of further stays their number; of their sum the running time. */
+    readonly first: Float64Array;
+    /** The length of a stay, or of further stays together; of their sum the delay. */
+    readonly second: Float64Array;
+    readonly ticks = new Map<number, number>();
+
+    constructor(gaps: Gaps, costs: Costs, grid: Float64Array, counts: Float64Array, more: Float64Array) {
+        const { quantum_ns, offset_ns, tick_period_ns: period } = gaps.detail;
+        this.at = new Uint32Array(counts.length + 1);
+        for (let i = 0; i < counts.length; i++) this.at[i + 1] = this.at[i] + counts[i];
+        const total = this.at[counts.length];
+        this.heads = new Uint16Array(total);
+        this.first = new Float64Array(total);
+        this.second = new Float64Array(total);
+        // The last length by state and by what ended it.
+        const lengths = new Float64Array(4 * 256);
+        let p = 0;
+        for (let i = 0; i < counts.length; i++) {
+            const toTick = (((grid[i] - (gaps.start[i] - offset_ns)) % period) + period) % period || period;
+            let [end, wait] = [0, 0];
+            for (let e = this.at[i]; e < this.at[i + 1]; e++) {
+                const head = more[p++];
+                const [kind, isExplicit, state] = [head % 8, head % 16 >= 8, Math.floor(head / 64)];
+                this.heads[e] = head;
+                if (kind === REST) {
+                    [this.first[e], this.second[e]] = [more[p++], more[p++] * quantum_ns];
+                } else if (kind === REST_WORK) {
+                    this.ticks.set(e, more[p++]);
+                    [this.first[e], this.second[e]] = [more[p++] * quantum_ns, more[p++] * quantum_ns];
+                } else {
+                    const at = end + (isExplicit ? more[p++] * quantum_ns : wait);
+                    const length = isExplicit ? more[p++] * quantum_ns
+                        : kind === END.event ? gaps.length[i] - at
+                        : kind === END.tick ? (at < toTick ? toTick - at : period - ((at - toTick) % period))
+                        : lengths[4 * state + kind];
+                    lengths[4 * state + kind] = length;
+                    [this.first[e], this.second[e]] = [at, length];
+                    end = at + length;
+                    wait = costs.workNs(state, kind);
+                }
+            }
+        }
+    }
+}
+
 export class Course {
     readonly energy: Float64Array;
     readonly delay: Float64Array;
@@ -131,20 +182,19 @@ export class Course {
         readonly state: Float64Array,
         readonly verdict: Float64Array,
         readonly forecast: Float64Array | null,
-        private readonly more: Float64Array,
-        private readonly moreAt: Uint32Array,
+        private readonly entries: Entries,
     ) {
-        const { count, length, detail } = gaps;
+        const { count, length } = gaps;
         this.energy = new Float64Array(count);
         this.delay = new Float64Array(count);
         for (let i = 0; i < count; i++) {
-            if (this.moreAt[i] === this.moreAt[i + 1]) {
+            if (!this.isBroken(i)) {
                 this.energy[i] = costs.stayUj(state[i], length[i], 1, END.event);
                 this.delay[i] = costs.exitNs(state[i]);
                 continue;
             }
             const { stays, work, delay } = this.stays(i);
-            let energy = work * detail.quantum_ns * costs.runningMw * UJ_PER_MW_NS;
+            let energy = work * costs.runningMw * UJ_PER_MW_NS;
             for (const stay of stays) energy += costs.stayUj(stay.state, stay.length, stay.count, stay.end);
             this.energy[i] = energy;
             const last = stays[stays.length - 1];
@@ -155,42 +205,33 @@ export class Course {
 
     static async read(gaps: Gaps, facts: CourseFacts, machine: Machine): Promise<Course> {
         const { columns } = facts;
-        const [state, verdict, stays, more, forecast] = await Promise.all([
-            needed(columns, "state"), needed(columns, "verdict"), needed(columns, "stays"), needed(columns, "more"), optional(columns, "forecast"),
+        const [state, verdict, counts, more, forecast, grid] = await Promise.all([
+            needed(columns, "state"), needed(columns, "verdict"), needed(columns, "stays"), needed(columns, "more"),
+            optional(columns, "forecast"), needed(gaps.detail.columns, "grid"),
         ]);
-        const moreAt = new Uint32Array(stays.length + 1);
-        let at = 0;
-        for (let i = 0; i < stays.length; i++) {
-            moreAt[i] = at;
-            for (let left = stays[i]; left > 0; left--) at += more[at] % 8 === REST_WORK ? 4 : 3;
-        }
-        moreAt[stays.length] = at;
-        return new Course(gaps, new Costs(machine), state, verdict, forecast, more, moreAt);
+        const costs = new Costs(machine);
+        return new Course(gaps, costs, state, verdict, forecast, new Entries(gaps, costs, grid, counts, more));
     }
 
     /** The stays of gap `i`; if there were many, the first ones and sums of the rest. */
     stays(i: number): { stays: Stay[]; work: number; ticks: number; delay: number | null } {
-        const { more, moreAt, gaps } = this;
-        const length = gaps.length[i];
-        if (moreAt[i] === moreAt[i + 1]) {
-            return { stays: [{ state: this.state[i], verdict: this.verdict[i], end: END.event, at: 0, length, count: 1 }], work: 0, ticks: 0, delay: null };
+        if (!this.isBroken(i)) {
+            const stay = { state: this.state[i], verdict: this.verdict[i], end: END.event, at: 0, length: this.gaps.length[i], count: 1 };
+            return { stays: [stay], work: 0, ticks: 0, delay: null };
         }
-        const quantum = gaps.detail.quantum_ns;
+        const { at, heads, first, second } = this.entries;
         const stays: Stay[] = [];
-        let [work, ticks, at]: number[] = [0, 0, 0];
+        let [work, ticks, end]: number[] = [0, 0, 0];
         let delay: number | null = null;
-        for (let p = moreAt[i]; p < moreAt[i + 1]; p += 3) {
-            const head = more[p];
-            const [kind, verdict, state] = [head % 8, Math.floor(head / 8) % 4, Math.floor(head / 32)];
+        for (let e = at[i]; e < at[i + 1]; e++) {
+            const [kind, verdict, state] = [heads[e] % 8, (heads[e] >> 4) % 4, heads[e] >> 6];
             if (kind === REST_WORK) {
-                [ticks, work, delay] = [more[p + 1], more[p + 2], more[p + 3] * quantum];
-                p++;
+                [ticks, work, delay] = [this.entries.ticks.get(e)!, first[e], second[e]];
             } else if (kind === REST) {
-                stays.push({ state, verdict, end: END.rest, at, length: more[p + 2] * quantum, count: more[p + 1] });
+                stays.push({ state, verdict, end: END.rest, at: end, length: second[e], count: first[e] });
             } else {
-                at += more[p + 1] * quantum;
-                stays.push({ state, verdict, end: kind, at, length: more[p + 2] * quantum, count: 1 });
-                at += more[p + 2] * quantum;
+                stays.push({ state, verdict, end: kind, at: first[e], length: second[e], count: 1 });
+                end = first[e] + second[e];
             }
         }
         return { stays, work, ticks, delay };
@@ -198,7 +239,7 @@ export class Course {
 
     /** Whether gap `i` has more than one stay, or one that did not last. */
     isBroken(i: number): boolean {
-        return this.moreAt[i] !== this.moreAt[i + 1];
+        return this.entries.at[i] !== this.entries.at[i + 1];
     }
 
     totals(): { energy: number; delay: number } {

@@ -157,14 +157,14 @@ export interface Detail {
     offset_ns: number;
     /** By CPU, then by time:
      *  cpu; busy (from the end of the CPU's previous row, or from the first row's start, to the start); gap;
-     *  timer (the next one's expiry, 0 if it ended the gap: course.ts); grid (a boundary of the CPU's ticks, modulo the period); flags;
+     *  timer (the next one's expiry, 0 if it ended the gap: course.ts); grid (a boundary of the CPU's ticks, modulo the period, as replayed); flags;
      *  reason; recorded_state; recorded_idle (minus the gap); limit; skipped (gaps left out before this one).
      *  A missing column is unknown. */
     columns: Columns;
 }
 
 /** Bits of `flags`. */
-export const FLAG = { tickStopped: 1, ranTask: 2, ranTaskKnown: 4, tickKnown: 8 } as const;
+export const FLAG = { tickStopped: 1, ranTask: 2, ranTaskKnown: 4, tickKnown: 8, gridKnown: 16 } as const;
 
 export interface Course {
     log: number;

@@ -30,7 +30,7 @@ export async function gapDetails(model: Model, log: Log, gaps: Gaps, courses: { 
         ["ended by", log.knows.wakes && reason ? reason : "unknown: the recording does not tell"],
         ["next timer", !log.knows.timers ? "unknown: the recording has no timers" : Number.isNaN(sleep) ? "none known"
             : `${exactTime(sleep)} ahead${sleep === length[i] && reason === "timer" ? ", which ended the gap" : ""}`],
-        ["next tick", Number.isNaN(value("grid")) ? "unknown" : `${exactTime(untilTick)} ahead`],
+        ["next tick", `${exactTime(untilTick)} ahead${flags & FLAG.gridKnown ? "" : " (not recorded: assumed)"}`],
         ["a task ran before", known(FLAG.ranTask, FLAG.ranTaskKnown, "yes", "no")],
         ["tick when recorded", known(FLAG.tickStopped, FLAG.tickKnown, "stopped", "running")],
         ["latency limit", Number.isNaN(limit) ? "none" : time(limit)],

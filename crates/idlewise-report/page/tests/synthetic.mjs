@@ -88,25 +88,40 @@ function replay(machine, gap, firstTick, guess, keepsTick) {
     return { stays, delay: at - gap };
 }
 
-/** Returns `stays` and the entries of `more` (src/course.ts). */
-function packed(machine, stays, delay) {
-    if (stays.length === 1 && stays[0].end === 0) return [0, []];
-    const head = (state, kind, verdict = 0) => (state * 4 + verdict) * 8 + kind;
-    const singles = stays.slice(0, 8).map(({ state, verdict, end, wait, length }) => [head(state, end, verdict), wait, length]);
-    const rest = stays.slice(8);
-    if (rest.length === 0) return [singles.length, singles.flat()];
-    const sums = machine.states.map(() => [0, 0]);
-    let [ticks, work] = [0, 0];
-    for (const { state, length, end } of rest) {
-        sums[state][0] += 1;
-        sums[state][1] += length;
-        if (end !== 1) continue;
-        ticks += 1;
-        work += machine.states[state].exit_latency_ns + machine.tick_work_ns;
-    }
-    const entries = [...singles, ...sums.flatMap(([count, length], state) => (count ? [[head(state, 7), count, length]] : [])),
-        [head(0, 6), ticks, work, delay]];
-    return [entries.length, entries.flat()];
+/** Returns a function that packs a gap's stays as `stays` and entries of `more` (src/course.ts). Some of what could be
+ *  left out is written nevertheless. */
+function packer(machine) {
+    const lengths = new Map();
+    let number = 0;
+    const head = (state, kind, verdict = 0) => (state * 4 + verdict) * 16 + kind;
+    return (stays, delay, gap, firstTick) => {
+        if (stays.length === 1 && stays[0].end === 0) return [0, []];
+        let [at, waited] = [0, 0];
+        const singles = stays.slice(0, 8).map(({ state, verdict, end, wait, length }) => {
+            at += wait;
+            const toTick = at < firstTick ? firstTick - at : PERIOD - ((at - firstTick) % PERIOD);
+            const implied = end === 0 ? gap - at : end === 1 ? toTick : lengths.get(`${state} ${end}`) ?? 0;
+            const isImplied = wait === waited && length === implied && number++ % 7 !== 0;
+            lengths.set(`${state} ${end}`, length);
+            at += length;
+            waited = end === 1 ? machine.states[state].exit_latency_ns + machine.tick_work_ns : 0;
+            return isImplied ? [head(state, end, verdict)] : [head(state, end + 8, verdict), wait, length];
+        });
+        const rest = stays.slice(8);
+        if (rest.length === 0) return [singles.length, singles.flat()];
+        const sums = machine.states.map(() => [0, 0]);
+        let [ticks, work] = [0, 0];
+        for (const { state, length, end } of rest) {
+            sums[state][0] += 1;
+            sums[state][1] += length;
+            if (end !== 1) continue;
+            ticks += 1;
+            work += machine.states[state].exit_latency_ns + machine.tick_work_ns;
+        }
+        const entries = [...singles, ...sums.flatMap(([count, length], state) => (count ? [[head(state, 7), count, length]] : [])),
+            [head(0, 6), ticks, work, delay]];
+        return [entries.length, entries.flat()];
+    };
 }
 
 /** Options: gaps, cpus, logs, machineCount, seed, knows, hostile. */
@@ -158,7 +173,7 @@ export function facts(options = {}) {
                 const timer = next() < 0.5;
                 const sleep = timer ? gap : Math.round(gap * (1 + next() * 30));
                 rows.push({ cpu, start: at, busy: at - end, gap, sleep: next() < 0.05 ? null : sleep, tick: PERIOD - (at % PERIOD),
-                    flags: 8 | 4 | (next() < 0.7 ? 2 : 0) | (next() < 0.3 ? 1 : 0), reason: timer ? 0 : 1 + Math.floor(next() * 5),
+                    flags: 16 | 8 | 4 | (next() < 0.7 ? 2 : 0) | (next() < 0.3 ? 1 : 0), reason: timer ? 0 : 1 + Math.floor(next() * 5),
                     recorded: Math.floor(next() * 4), limit: null, noise: next() });
                 end = at + gap;
                 at += gap + Math.round(500 + next() * 20_000);
@@ -186,7 +201,7 @@ export function facts(options = {}) {
         made.details.push({ log, kept_count: rows.length, gap_count: rows.length, is_sampled: false, how: "", quantum_ns: 1, tick_period_ns: PERIOD, offset_ns: offset, columns: {
             cpu: column("delta", rows.map((row) => row.cpu)), busy: column("z", rows.map((row) => row.busy)), gap: column("u", rows.map((row) => row.gap)),
             flags: column("bytes", rows.map((row) => row.flags)), limit: column("u", rows.map((row) => row.limit), true),
-            skipped: column("u", rows.map(() => 0)), grid: column("delta", rows.map((row) => (row.start - offset + row.tick + PERIOD) % PERIOD), true),
+            skipped: column("u", rows.map(() => 0)), grid: column("delta", rows.map((row) => (row.start - offset + row.tick + PERIOD) % PERIOD)),
             ...(known.timers && { timer: column("u", timers, true) }),
             ...(known.wakes && { reason: column("bytes", rows.map((row) => row.reason)) }),
             ...(known.states && { recorded_state: column("bytes", rows.map((row) => row.recorded), true),
@@ -215,6 +230,7 @@ export function facts(options = {}) {
                 const perCpu = Array.from({ length: cpus }, () => prices.map(() => [0, 0]));
                 const course = { state: [], verdict: [], stays: [], more: [], forecast: [] };
                 const delays = [];
+                const pack = packer(m);
                 for (const row of rows) {
                     const wild = [30, 3, 0.2, 0][gi] ** (row.noise * 2 - 1);
                     const guess = gi === 3 ? 0 : gi === 1 ? row.gap * wild : (row.sleep ?? row.gap) * wild;
@@ -248,7 +264,7 @@ export function facts(options = {}) {
                     });
                     course.state.push(stays[0].state);
                     course.verdict.push(verdict);
-                    const [count, more] = packed(m, stays, delay);
+                    const [count, more] = pack(stays, delay, row.gap, row.tick);
                     course.stays.push(count);
                     for (const value of more) course.more.push(value);
                     course.forecast.push(gi === 0 ? Math.round(16 * Math.log2(Math.max(1, guess))) : null);
