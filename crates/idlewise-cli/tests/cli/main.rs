@@ -27,6 +27,7 @@ mod machines;
 mod manifest;
 mod measure;
 mod outputs;
+mod page;
 mod park;
 mod perfetto;
 #[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
@@ -36,6 +37,7 @@ mod promote;
 mod record;
 mod recorded;
 mod replay;
+mod report;
 mod schemas;
 mod simulate;
 mod study;

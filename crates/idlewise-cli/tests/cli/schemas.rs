@@ -54,7 +54,7 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
     "diff traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
     "simulate spr tcp-lat --duration-ms 20",
@@ -63,6 +63,7 @@ const COMMANDS: [&str; 20] = [
     "validate traces/s-softirq500.parquet",
     "import traces/a-idle.perf.data.xz -o FOLDER/log.parquet",
     "export traces/s-softirq500.parquet --format csv -o FOLDER/log.csv",
+    "report traces/s-softirq500.parquet --machine spr -o FOLDER/report.html",
     "anonymize traces/s-softirq500.parquet -o FOLDER/anonymous.parquet",
     "bundle -o FOLDER/bundle -- replay traces/s-softirq500.parquet --machine spr --governor menu",
     "bundle verify FOLDER/bundle",

@@ -30,8 +30,8 @@ impl MachineFacts {
                 is_polling: state.idle().is_polling,
                 is_disabled: disabled.contains(index),
                 power_basis: power.basis.into(),
-                // A driver's table is published; it is a worst case, not a measurement.
-                latency_basis: if is_inferred { BasisKind::Assumed } else { BasisKind::Calibrated },
+                // A driver's table has worst cases; nobody measured them.
+                latency_basis: if is_inferred { BasisKind::Assumed } else { BasisKind::Documented },
             }
         };
         let source = match &machine.source_ref {

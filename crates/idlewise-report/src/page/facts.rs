@@ -64,6 +64,8 @@ pub enum BasisKind {
     Recorded,
     Measured,
     Simulated,
+    /// In a driver's or a vendor's table.
+    Documented,
     Calibrated,
     Assumed,
 }
@@ -75,6 +77,7 @@ impl BasisKind {
             BasisKind::Recorded => "recorded",
             BasisKind::Measured => "measured",
             BasisKind::Simulated => "simulated",
+            BasisKind::Documented => "documented",
             BasisKind::Calibrated => "calibrated",
             BasisKind::Assumed => "assumed",
         }
@@ -357,10 +360,9 @@ pub struct DetailColumns {
     pub cpu: ColumnRef,
     pub busy: ColumnRef,
     pub gap: ColumnRef,
+    pub grid: ColumnRef,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sleep: Option<ColumnRef>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grid: Option<ColumnRef>,
+    pub timer: Option<ColumnRef>,
     pub flags: ColumnRef,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<ColumnRef>,

@@ -128,7 +128,7 @@ impl Encoder {
 const LEVEL: u32 = 9;
 
 /// 0, -1, 1, -2, … as 0, 1, 2, 3, …
-fn zigzag(value: i64) -> u64 {
+pub(super) fn zigzag(value: i64) -> u64 {
     (value << 1 ^ value >> 63).cast_unsigned()
 }
 

@@ -117,24 +117,39 @@ impl About<'_, '_> {
         facts.into_iter().map(|weighed| weighed.fact).collect()
     }
 
-    fn difference(&self, worst: &Outcome<'_>, best: &Outcome<'_>) -> Option<Weighed> {
+    /// How long wake-ups wait under both, and what the gaps take. Delays rest on less than energies, so
+    /// each is a fact of its own.
+    fn difference(&self, worst: &Outcome<'_>, best: &Outcome<'_>) -> [Weighed; 2] {
         let sums = |outcome: &Outcome<'_>| {
             (outcome.delays().sum_ns(), outcome.costs.energy_uj(&outcome.tally))
         };
         let ((worst_ns, worst_uj), (best_ns, best_uj)) = (sums(worst), sums(best));
-        let text = format!(
-            "Wake-ups wait {} in all under {} and {} under {}; the gaps take {} and {}.",
+        let delay = format!(
+            "Wake-ups wait {} in all under {}, {} under {}.",
             sum_words(worst_ns),
             worst.governor,
             sum_words(best_ns),
             best.governor,
-            energy_words(worst_uj),
-            energy_words(best_uj),
         );
-        Some(Weighed {
-            weight: f64::INFINITY,
-            fact: VerdictFact { text, basis: self.energy_basis() },
-        })
+        let energy = format!(
+            "The gaps take {} under {}, {} under {}.",
+            energy_words(worst_uj),
+            worst.governor,
+            energy_words(best_uj),
+            best.governor,
+        );
+        let weight =
+            |worst: f64, best: f64| (worst - best).abs() / worst.max(best).max(f64::MIN_POSITIVE);
+        [
+            Weighed {
+                weight: weight(worst_ns as f64, best_ns as f64),
+                fact: VerdictFact { text: delay, basis: BasisKind::Simulated },
+            },
+            Weighed {
+                weight: weight(worst_uj, best_uj),
+                fact: VerdictFact { text: energy, basis: self.energy_basis() },
+            },
+        ]
     }
 
     /// The choice that goes with most of the governor's regret, and the gaps in which it was made.
@@ -266,7 +281,11 @@ impl About<'_, '_> {
         let id = format!("{}: ", self.machine.id);
         let others = self.replayed.machines.iter().filter(|other| other.id != self.machine.id);
         let others: Vec<String> = others.map(|other| format!("{}: ", other.id)).collect();
-        let is_mine = |text: &str| !others.iter().any(|other| text.starts_with(other.as_str()));
+        // That powers are assumed was said.
+        let is_mine = |text: &str| {
+            !others.iter().any(|other| text.starts_with(other.as_str()))
+                && !text.starts_with(&format!("{id}power of "))
+        };
         let major: Vec<&str> = notes
             .doubts
             .iter()
@@ -277,7 +296,8 @@ impl About<'_, '_> {
         let shown = if major.len() > room { room.saturating_sub(1) } else { major.len() };
         limits.extend(major[..shown].iter().map(|doubt| (*doubt).to_owned()));
         if major.len() > shown {
-            limits.push(format!("{} more doubts are listed below.", major.len() - shown));
+            let count = major.len() - shown;
+            limits.push(format!("{count} other doubts; the notes list them."));
         }
         limits.push(
             "A replay keeps the recording's timeline: it says what correlates with a governor's \

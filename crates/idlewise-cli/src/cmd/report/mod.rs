@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_report::page::{
-    Knows, LogFacts, MachineFacts, Page, PageKind, PriceFacts, log_doubts,
+    DetailFacts, Facts, Knows, LogFacts, MachineFacts, Page, PageKind, PriceFacts, Verdict,
+    log_doubts,
 };
+use idlewise_report::{WIDTH_DEFAULT, wrap};
+use serde_json::json;
 
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
@@ -17,8 +20,11 @@ use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::output;
 use crate::replay_arguments::{ReplayArguments, ReplayTarget};
-use crate::screen;
+use crate::screen::{self, Screen};
 use crate::threads;
+
+/// The schema version of `--json`.
+const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -97,12 +103,62 @@ impl Report {
         let output = output::create(&self.output, self.force, &inputs)?;
         let logs = self.shared.open_logs()?;
         let page = self.page(&logs, &targets, &choices)?;
-        let mut out = output::report_of(&output)();
+        let report = output::report_of(&output);
         let html = page.to_html();
         let byte_count = html.len();
         output::write(output, html)?;
-        writeln!(out, "{}: {byte_count} bytes", screen::name(&self.output))?;
-        Ok(ExitCode::SUCCESS)
+        let failed = governors::say_failures(&choices, "so it is not in the page");
+        self.print(&mut report(), &page.facts, byte_count, &choices)?;
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Prints what was written, and its verdicts.
+    fn print(
+        &self,
+        out: &mut Screen,
+        facts: &Facts,
+        byte_count: usize,
+        choices: &[Choice],
+    ) -> Result<(), Failure> {
+        if self.shared.json {
+            let log = |detail: &DetailFacts| {
+                json!({
+                    "log": facts.logs[detail.log].name,
+                    "gap_count": detail.gap_count,
+                    "kept_count": detail.kept_count,
+                    "how": detail.how,
+                })
+            };
+            let verdict = |verdict: &Verdict| {
+                json!({
+                    "machine": facts.machines[verdict.machine].id,
+                    "sentence": verdict.sentence,
+                    "facts": verdict.facts,
+                    "limits": verdict.limits,
+                })
+            };
+            let failure = |choice: &Choice| {
+                Some(json!({"governor": choice.name(), "message": choice.failure()?}))
+            };
+            let document = json!({
+                "file": self.output.to_string_lossy(),
+                "byte_count": byte_count,
+                "logs": facts.details.iter().map(log).collect::<Vec<_>>(),
+                "verdicts": facts.verdicts.iter().map(verdict).collect::<Vec<_>>(),
+                "failures": choices.iter().filter_map(failure).collect::<Vec<_>>(),
+            });
+            out.json(SCHEMA, &document)?;
+            return Ok(());
+        }
+        let gap_count: u64 = facts.logs.iter().map(|log| log.gap_count).sum();
+        let logs = if facts.logs.len() == 1 { "log" } else { "logs" };
+        let name = screen::name(&self.output);
+        writeln!(out, "{name}: {gap_count} gaps of {} {logs}, {byte_count} bytes", facts.logs.len())?;
+        for verdict in &facts.verdicts {
+            writeln!(out, "{}", wrap(&verdict.sentence, WIDTH_DEFAULT, 0))?;
+        }
+        writeln!(out, "Next: open it in a browser")?;
+        Ok(())
     }
 
     /// The input files.

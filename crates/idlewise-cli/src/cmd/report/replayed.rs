@@ -119,8 +119,9 @@ impl Report {
         let period_ns = idlewise_core::tick_period_ns(self.shared.hz(named));
         let kept_count = named.log.gap_count().min(self.gaps);
         let quantum_ns = if kept_count > EXACT_COUNT_MAX { QUANTUM_NS } else { 1 };
-        let course_count = targets.len() * shown.len();
-        let mut columns = GapColumns::new(knows, quantum_ns, period_ns, course_count);
+        let courses = benches.iter().flat_map(|bench| shown.iter().map(|_| bench.setting));
+        let courses: Vec<_> = courses.collect();
+        let mut columns = GapColumns::new(knows, quantum_ns, period_ns, &courses);
         let ledger = ledger::read(
             &named.log,
             &benches,
