@@ -39,8 +39,8 @@ function draw(chart: Chart, root: SVGSVGElement, width: number): number {
         case "tornado": return tornado(chart, root, width);
         case "intervals": return intervals(chart, root, width);
         case "quantiles": {
-            const format = withUnit(chart.unit);
-            return drawQuantiles(root, width, chart.series.map((series, i) => ({ ...series, className: `series-${i % 6}` })), chart.is_log, format);
+            const format = significantOf;
+            return drawQuantiles(root, width, chart.series.map((series, i) => ({ ...series, className: `series-${i % 6}` })), { share: "share of all", value: `at most [${shown(chart.unit)}]` }, chart.is_log, format);
         }
         case "lines": return lines(chart, root, width);
     }

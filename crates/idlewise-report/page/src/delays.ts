@@ -21,7 +21,7 @@ export function delays(model: Model): Section {
     const made = section("delays", "How long wake-ups waited",
         "Read it as: this share of all wake-ups waited no longer than this. Each step to the right is one more nine.", model.facts.command);
     const chart = drawing("Quantiles of wake-up delays by governor.", (root, width) =>
-        drawQuantiles(root, width, model.results().filter(isShown).map(series), true, time, model.results()[0]?.gap_count));
+        drawQuantiles(root, width, model.results().filter(isShown).map(series), { share: "share of wake-ups", value: "waited at most" }, true, time, model.results()[0]?.gap_count));
     const isShown = (result: Result) => result.delays.length > 1;
     const series = (result: Result): Series => ({
         name: model.governor(result.governor).name,
@@ -42,7 +42,7 @@ export function delays(model: Model): Section {
     return made;
 }
 
-export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[], isLog: boolean, format: (value: number) => string, count = Infinity): number {
+export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[], names: { share: string; value: string }, isLog: boolean, format: (value: number) => string, count = Infinity): number {
     const height = 300;
     const plot: Plot = { left: 62, right: Math.max(160, width - 110), top: 28, bottom: height - 44 };
     const values = all.flatMap(({ points }) => points.map(({ value }) => value)).filter((value) => value > 0);
@@ -61,7 +61,7 @@ export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[],
         ? logarithmic(low / 1.6, high * 1.3, [plot.bottom, plot.top])
         : linear(0, high * 1.05, [plot.bottom, plot.top]);
     const nines = (tick: number) => `${Number(((1 - 10 ** -tick) * 100).toPrecision(7))}\u202f%`;
-    axes(root, plot, { scale: x, name: "share of wake-ups", format: nines }, { scale: y, name: "waited at most", format });
+    axes(root, plot, { scale: x, name: names.share, format: nines }, { scale: y, name: names.value, format });
     const ends: { at: number; node: SVGElement }[] = [];
     for (const { name, points, className } of [...all].sort((a, b) => Number(a.className === "chosen") - Number(b.className === "chosen"))) {
         const path = points.map(({ quantile, value }, i) => {
@@ -69,7 +69,7 @@ export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[],
             return i === 0 ? `M${at}` : `H${at.split(" ")[0]}V${at.split(" ")[1]}`;
         }).join("");
         const p99 = points.find(({ quantile }) => quantile >= 0.99);
-        root.append(svg("path", { class: `line ${className}`, d: path }, svg("title", {}, `${shown(name)}${p99 ? `: ${percent(0.99)} waited at most ${format(p99.value)}` : ""}`)));
+        root.append(svg("path", { class: `line ${className}`, d: path }, svg("title", {}, `${shown(name)}${p99 ? `: ${percent(0.99)} at most ${format(p99.value)}` : ""}`)));
         const label = text(plot.right + 8, 0, shown(name), "start", `line-name ${className}`);
         ends.push({ at: y(points[points.length - 1].value), node: label });
     }

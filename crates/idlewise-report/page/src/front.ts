@@ -103,7 +103,7 @@ function draw(model: Model, root: SVGSVGElement, width: number): number {
             root.append(line(x1, y1, x2, y2, regret === 0 ? "iso least" : "iso"));
             // Beside the end that is farther right, where a steep line leaves room.
             const isSteep = y2 > plot.bottom - 2;
-            const label = regret === 0 ? "oracle" : `+${percent(regret).replace(".0", "")}`;
+            const label = `+${percent(regret).replace(".0", "")}`;
             root.append(isSteep ? text(x2 - 4, y2 - 6, label, "end", "iso-label") : text(plot.right, y2 - 4, label, "end", "iso-label"));
             labels.take(x2 - 16, y2 - 8, 16);
         }

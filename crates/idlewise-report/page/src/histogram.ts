@@ -111,13 +111,13 @@ function draw(model: Model, cells: RegretCell[], root: SVGSVGElement, width: num
     ]) {
         const bins = stacked(cells, value);
         const y = linear(Math.min(0, ...bins.map(({ low }) => low)), Math.max(1e-9, ...bins.map(({ high }) => high)),
-            [panel.bottom, panel.top], 4);
+            [panel.bottom, panel.top], 5);
         axes(root, panel, value === 4 ? { scale: x, name: "gap length", format: time } : null, { scale: y, name, format });
         for (const { bin, from, to, kind } of bins) {
             const [left, right] = [x(Math.max(edges[bin], 1)), x(edges[bin + 1] ?? edges[bin] * 2)];
             const [top, bottom] = [Math.min(y(from), y(to)), Math.max(y(from), y(to))];
             root.append(svg("rect", {
-                class: `mass ${kind}`, x: left + 0.5, width: Math.max(0.8, right - left - 1), y: top, height: Math.max(0.5, bottom - top),
+                class: `mass ${kind}${bottom - top < 2.5 ? " thin" : ""}`, x: left + 0.5, width: Math.max(0.8, right - left - 1), y: top, height: Math.max(0.5, bottom - top),
             }, svg("title", {}, `${time(edges[bin])} to ${time(edges[bin + 1])}, ${NAMES[kind]}: ${format(to - from)}`)));
         }
         root.append(line(plot.left, y(0), plot.right, y(0), "zero"));

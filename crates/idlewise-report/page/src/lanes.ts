@@ -69,12 +69,12 @@ export function paintLane(
     }
 }
 
-/** Marks stretches whose gaps the page does not hold, by a thin line: neither idle nor busy is known. */
-export function paintSkipped(pixels: Pixels, skipped: Float64Array, range: CpuRange, edges: Int32Array, y: number, colour: number): void {
+/** Hatches stretches whose gaps the page does not hold: neither idle nor busy is known. Painted before the lane. */
+export function paintSkipped(pixels: Pixels, skipped: Float64Array, range: CpuRange, edges: Int32Array, top: number, height: number, colour: number): void {
     for (let x = 0; x < pixels.width; x++) {
         const next = edges[x + 1] + 1;
         const isIn = next < range.to && skipped[next] > 0 || edges[x] + 1 < next && anySkipped(skipped, edges[x] + 1, next);
-        if (isIn && x % 3 !== 2) pixels.column(x, y, y + 1, colour);
+        if (isIn && x % 3 !== 2) pixels.column(x, top, top + height, colour);
     }
 }
 

@@ -175,8 +175,7 @@ export class TimelineView {
     }
 
     private look(from: number, to: number): void {
-        const margin = (to - from) * 0.5;
-        const shift = Math.max(0, -margin - from) - Math.max(0, to - this.span - margin);
+        const shift = Math.max(0, -from) - Math.max(0, to - this.span);
         this.window = to - from >= this.span ? { from: 0, to: this.span } : { from: from + shift, to: to + shift };
         this.ask();
     }
@@ -267,8 +266,8 @@ export class TimelineView {
             this.courses.forEach((course, i) => {
                 const lane = y + layout.bar;
                 const [top, bottom] = [at(lane), at(lane + layout.lane)];
+                if (this.skipped) paintSkipped(pixels, this.skipped, row.range, row.edges, top, bottom - top, this.packed("rule"));
                 paintLane(pixels, row.range, course.lane, row.edges, shownWindow, top, bottom - top, course.colours.map((name) => this.packed(name)));
-                if (this.skipped) paintSkipped(pixels, this.skipped, row.range, row.edges, at(lane + layout.lane / 2), this.packed("soft"));
                 paintBars(pixels, row.bars[i], most, top, bottom, at(layout.bar - 1), Math.round(2 * ratio), this.packed("deep"), this.packed("shallow"));
                 y += 2 * layout.bar + layout.lane + 2;
             });

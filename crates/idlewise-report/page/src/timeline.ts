@@ -237,11 +237,12 @@ function notes(model: Model, { log, facts, gaps, courses, lacking }: Loaded): HT
     return parts;
 }
 
-function legendItems(model: Model, { lanes, reasons, facts }: Loaded): HTMLElement[] {
+function legendItems(model: Model, { lanes, reasons, facts, skipped }: Loaded): HTMLElement[] {
     const swatch = (colour: string, name: string) => el("li", {}, el("span", { class: `swatch ${colour}` }), ` ${name}`);
     const items = (lanes[0]?.states ?? []).map((name, i) => swatch(lanes[0].colours[i], name));
     items.push(el("li", { class: "deep" }, el("strong", {}, "▼"), " too deep"), el("li", { class: "shallow" }, el("strong", {}, "▲"), " too shallow"),
         el("li", {}, el("strong", {}, "│"), " tick"));
+    if (skipped) items.push(swatch("rule", "gaps left out: unknown"));
     if (reasons) items.push(el("li", {}, `ended by ${model.facts.reasons.filter((name) => name !== "unknown").join(", ")}: named where there is room`));
     if (facts.knows.states) items.push(el("li", {}, "thin stripe: recorded states"));
     return items;

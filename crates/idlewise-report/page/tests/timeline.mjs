@@ -200,7 +200,7 @@ test("gaps that the page leaves out are said and drawn as unknown", async () => 
     await toTimeline(page);
     assert.match(await page.locator("#when .unknown").innerText(), /3 000 of 10 000 000 gaps/);
     assert.doesNotMatch(await page.locator("#when").innerText(), /please report/);
-    assert.ok((await pixelsOf(page, "soft")) > 50);
+    assert.ok((await pixelsOf(page, "rule")) > 500);
     assert.deepEqual(errors, []);
     await close();
 });
