@@ -101,13 +101,13 @@ PAGE = crates/idlewise-report/page
 
 .PHONY: page
 page: ## build the report's page anew, from its TypeScript (Node 20)
-	@./scripts/page-tools && cd $(PAGE) && npx tsc && node build.mjs
+	@./scripts/page-tools && cd $(PAGE) && ./node_modules/.bin/tsc && node build.mjs
 
 .PHONY: test-page
 test-page: toolchain ## the report's page in a real browser: a minute (IDLEWISE_GOLDEN=rewrite: new pictures)
 	@./scripts/setup $(BUILD_PACKAGES) chromium
 	@$(CARGO) build --quiet --package idlewise-cli
-	@if why=$$(./scripts/page-tools chromium 2>&1); then cd $(PAGE) && npx tsc && node build.mjs --check && \
+	@if why=$$(./scripts/page-tools chromium 2>&1); then cd $(PAGE) && ./node_modules/.bin/tsc && node build.mjs --check && \
 	IDLEWISE="$$(realpath "$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/idlewise")" node --test-reporter=spec tests/all.mjs; \
 	else echo "SKIPPED: the report's page: $$why"; fi
 

@@ -2,7 +2,7 @@
 
 import { el, shown, svg } from "./dom";
 import type { Result } from "./format";
-import { axes, drawing, linear, logarithmic, text, type Plot, type Scale } from "./plot";
+import { axes, drawing, Labels, linear, logarithmic, text, type Plot, type Scale } from "./plot";
 import { section, type Section } from "./section";
 import { percent, time } from "./units";
 import type { Model } from "./view";
@@ -62,6 +62,8 @@ export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[],
         : linear(0, high * 1.05, [plot.bottom, plot.top]);
     const nines = (tick: number) => `${Number(((1 - 10 ** -tick) * 100).toPrecision(7))}\u202f%`;
     axes(root, plot, { scale: x, name: names.share, format: nines }, { scale: y, name: names.value, format });
+    const rising: SVGElement[] = [];
+    const labels = new Labels(plot);
     const ends: { at: number; node: SVGElement }[] = [];
     for (const { name, points, className } of [...all].sort((a, b) => Number(a.className === "chosen") - Number(b.className === "chosen"))) {
         const path = points.map(({ quantile, value }, i) => {
@@ -70,9 +72,15 @@ export function drawQuantiles(root: SVGSVGElement, width: number, all: Series[],
         }).join("");
         const p99 = points.find(({ quantile }) => quantile >= 0.99);
         root.append(svg("path", { class: `line ${className}`, d: path }, svg("title", {}, `${shown(name)}${p99 ? `: ${percent(0.99)} at most ${format(p99.value)}` : ""}`)));
-        const label = text(plot.right + 8, 0, shown(name), "start", `line-name ${className}`);
-        ends.push({ at: y(points[points.length - 1].value), node: label });
+        // A name stands at the steepest rise of its line, where it is alone; a line that climbs slowly has it at its end.
+        const rises = points.slice(1).map((point, i) => ({ at: i + 1, height: y(points[i].value) - y(point.value), quantile: points[i + 1].quantile }));
+        const steepest = rises.filter(({ quantile }) => place(quantile) <= last).sort((a, b) => b.height - a.height)[0];
+        if (steepest && steepest.height > 40) {
+            const at = x(place(steepest.quantile));
+            rising.push(labels.place(at, y(points[steepest.at].value) + steepest.height / 2, shown(name), `line-name ${className}`));
+        } else ends.push({ at: y(points[points.length - 1].value), node: text(plot.right + 8, 0, shown(name), "start", `line-name ${className}`) });
     }
+    root.append(...rising);
     // Names beside the ends of their lines, apart from each other.
     ends.sort((a, b) => a.at - b.at);
     free = -Infinity;

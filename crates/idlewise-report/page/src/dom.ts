@@ -47,6 +47,6 @@ export function choice(label: string, names: [string, string][], value: string, 
 
 /** Foreign text on one line: what could move the cursor or turn the line around is made visible. */
 export function shown(text: string): string {
-    return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, (c) =>
+    return text.replace(/[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e0fff}]/gu, (c) =>
         `\\u{${c.codePointAt(0)!.toString(16)}}`);
 }
