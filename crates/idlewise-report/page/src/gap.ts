@@ -58,7 +58,7 @@ function courseDetails(model: Model, governor: number, course: Course, i: number
     return el("div", {},
         el("h4", {}, shown(model.governor(governor).name), el("span", { class: "meaning" }, ` ${VERDICTS[course.verdict[i]]}; energy ${energy(course.energy[i])}, delay ${time(course.delay[i])}, cost ${energy(cost)}`)),
         el("p", {}, Number.isNaN(forecast) ? "Its forecast is not known." : `It expected about ${time(2 ** (forecast / 16))}.`),
-        scrolled("Stays", el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, ...rows))));
+        scrolled("Stays", el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head, at) => el("th", { scope: "col", class: at === 1 || at === 2 ? "number" : "" }, head)))), el("tbody", {}, ...rows))));
 }
 
 function whatIf(model: Model, course: Course, i: number, limit: number): Node {

@@ -94,7 +94,8 @@ function draw(model: Model, cells: RegretCell[], root: SVGSVGElement, width: num
     const [countHeight, regretHeight, gap] = [130, 190, 34];
     const height = 40 + countHeight + gap + regretHeight + 46;
     const plot: Plot = { left: 58, right: width - 8, top: 40, bottom: height - 46 };
-    const used = cells.map(([bin]) => bin);
+    // Of a difference, what is left of it.
+    const used = [...stacked(cells, 3), ...stacked(cells, 4)].map(({ bin }) => bin);
     if (used.length === 0) {
         root.append(text(plot.left, 20, "There are no gaps."));
         return 40;

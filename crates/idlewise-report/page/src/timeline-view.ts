@@ -302,7 +302,7 @@ export class TimelineView {
         const ticks = roundTicks(from, to, (this.width - GUTTER) / 110);
         const step = (ticks[1] ?? to) - ticks[0];
         // Far into the recording, the ticks count from a round time that the gutter names.
-        const isDeep = step < from * 1e-3;
+        const isDeep = step < to * 0.01;
         const coarse = 10 ** (Math.floor(Math.log10(step)) + 3);
         const base = isDeep ? Math.floor(from / coarse) * coarse : 0;
         context.fillStyle = this.css("soft");

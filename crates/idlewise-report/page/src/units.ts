@@ -35,6 +35,7 @@ export function time(ns: number): string {
 /** A time to the nanosecond: 1.203 456 789 s. */
 export function exactTime(ns: number): string {
     if (!Number.isFinite(ns)) return "–";
+    if (ns === 0) return "0";
     if (Math.abs(ns) < 1e3) return `${Math.round(ns)}${SPACE}ns`;
     const [step, unit] = TIMES.find(([step]) => Math.abs(ns) >= step)!;
     const digits = Math.round(Math.log10(step));
