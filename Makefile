@@ -95,6 +95,13 @@ TEST_PARTS = lint unit-test test-page stress-short loom-bounded bare-metal other
 test: setup ## everything that CI runs, and at its end a list of what was skipped and why
 	@./scripts/skips $(MAKE) --no-print-directory --keep-going $(TEST_PARTS)
 
+.PHONY: report
+report: toolchain ## a page about the bundled recordings, target/report.html
+	@./scripts/setup $(BUILD_PACKAGES)
+	@$(CARGO) build --profile demo --package idlewise-cli
+	@mkdir -p target
+	@$(DEMO) report -o target/report.html --force
+
 # The page that `idlewise report` writes is built from TypeScript. What it is built into is checked in, so only who
 # changes it needs Node.
 PAGE = crates/idlewise-report/page

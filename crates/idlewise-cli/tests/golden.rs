@@ -69,6 +69,24 @@ fn outputs_are_as_expected() {
     assert_golden(&folder.join("info-s-softirq500.txt"), &idlewise(&["info", softirq]));
 }
 
+/// The facts of a small page. Its columns are tested by what they add up to.
+#[test]
+fn the_facts_of_a_page_are_as_expected() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    let page = page.to_str().unwrap();
+    let log = "traces/a-idle.parquet";
+    let governors = ["--governor", "menu", "--governor", "oracle", "--lambda-mw", "500"];
+    idlewise(&[&["report", log, "--machine", "spr", "-o", page][..], &governors].concat());
+    let html = fs::read_to_string(page).unwrap().replace(page, "report.html");
+    let (_, facts) = html.split_once("id=\"facts\">").unwrap();
+    let (facts, _) = facts.split_once("</script>").unwrap();
+    let facts: serde_json::Value = serde_json::from_str(facts).unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let text = serde_json::to_string_pretty(&facts).unwrap() + "\n";
+    assert_golden(&golden.join("report-facts.json"), &text);
+}
+
 #[test]
 fn the_list_of_columns_is_in_the_documentation() {
     assert_golden(&root().join("docs/columns.md"), &columns_markdown());

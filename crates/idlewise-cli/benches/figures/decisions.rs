@@ -211,6 +211,10 @@ impl<G: Governor> Governor for Recorder<G> {
         }
         self.governor.reflect(outcome, device);
     }
+
+    fn forecast_ns(&self) -> Option<u64> {
+        self.governor.forecast_ns()
+    }
 }
 
 /// A governor without history, and the notes of each stream of gaps.

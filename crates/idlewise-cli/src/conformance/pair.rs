@@ -27,6 +27,10 @@ impl<'a> Pair<'a> {
 }
 
 impl Governor for Pair<'_> {
+    fn forecast_ns(&self) -> Option<u64> {
+        self.ours.forecast_ns()
+    }
+
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
         let row = Row {
             timers: context.timers(),

@@ -1,11 +1,12 @@
 //! `--governor` has the same meaning in every command that takes it.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use idlewise_linux::GOVERNORS;
 use idlewise_sim::BOUNDS;
 
-use crate::{assert_refused, failure, folder, idlewise, json, stdout};
+use crate::{assert_refused, failure, folder, idlewise, json, root, stdout};
 
 const LOG: &str = "traces/a-idle.parquet";
 const SIMULATE: [&str; 9] = [
@@ -177,5 +178,44 @@ fn the_oracle_is_refused_where_something_must_decide() {
     for option in ["--check-recorded", "--write-log=x"] {
         let replay = ["replay", LOG, "--machine", "spr", option];
         assert_refused(&[&replay[..], &oracle].concat(), &["the oracle knows"]);
+    }
+}
+
+/// Blocks of code that implement [`idlewise_core::Governor`].
+fn implementations() -> Vec<(PathBuf, String)> {
+    fn add(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !matches!(name.as_str(), "target" | "tests" | "node_modules") {
+                add(&path, found);
+            } else if name.ends_with(".rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                for part in text.split("\nimpl").skip(1).chain(text.split("        impl").skip(1)) {
+                    let head = part.lines().next().unwrap_or_default();
+                    if head.contains(" Governor for ") {
+                        // Up to the end of the block, which closes at the depth where it began.
+                        let end = part.find("\n}\n").unwrap_or(part.len());
+                        found.push((path.clone(), part[..end].to_owned()));
+                    }
+                }
+            }
+        }
+    }
+    let mut found = Vec::new();
+    add(&root().join("crates"), &mut found);
+    found
+}
+
+/// The default of `forecast_ns` is that there is none, so a wrapper that forgets it compiles.
+#[test]
+fn every_governor_that_asks_another_passes_on_its_forecast() {
+    let all = implementations();
+    let wraps = |block: &str| block.contains(".select(context, device)");
+    let wrappers: Vec<_> = all.iter().filter(|(_, block)| wraps(block)).collect();
+    assert!(all.len() > 15 && wrappers.len() >= 7, "{} of {}", wrappers.len(), all.len());
+    for (path, block) in wrappers {
+        let head = block.lines().next().unwrap_or_default();
+        assert!(block.contains(".forecast_ns()"), "{}: impl{head}", path.display());
     }
 }

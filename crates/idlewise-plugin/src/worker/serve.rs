@@ -181,6 +181,10 @@ impl Governor for Checked {
     fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
         self.instance.reflect(outcome, device);
     }
+
+    fn forecast_ns(&self) -> Option<u64> {
+        self.instance.forecast_ns()
+    }
 }
 
 /// Loads the parts of the C library that a governor may be linked with, because nothing can be opened

@@ -137,3 +137,100 @@ pub(super) fn zigzag(value: i64) -> u64 {
 pub(super) struct PackedColumn {
     pub base64: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Undoes an encoding in the most naive way.
+    fn decoded(column: &Encoder) -> Vec<Option<i64>> {
+        let packed = STANDARD.decode(column.pack().base64).unwrap();
+        let mut bytes = Vec::new();
+        flate2::read::DeflateDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
+        let mut numbers: Vec<u128> = Vec::new();
+        let mut parts: Vec<u128> = Vec::new();
+        for byte in bytes {
+            parts.push(u128::from(byte));
+            if column.encoding == Encoding::Bytes || byte < 0x80 {
+                let place = |(index, part): (usize, &u128)| (part % 128) << (7 * index);
+                numbers.push(match column.encoding {
+                    Encoding::Bytes => parts[0],
+                    _ => parts.iter().enumerate().map(place).sum(),
+                });
+                parts.clear();
+            }
+        }
+        assert!(parts.is_empty());
+        let mut last = 0;
+        let value = |number: u128| {
+            let number = match column.is_nullable {
+                true => number.checked_sub(1)?,
+                false => number,
+            };
+            let signed = match number % 2 {
+                0 => (number / 2) as i128,
+                _ => -1 - (number / 2) as i128,
+            };
+            Some(match column.encoding {
+                Encoding::Bytes | Encoding::U => number as i64,
+                Encoding::Z => signed as i64,
+                _ => {
+                    last += signed as i64;
+                    last
+                }
+            })
+        };
+        numbers.into_iter().map(value).collect()
+    }
+
+    /// Numbers as a script can hold them; the differences of two fit too.
+    fn numbers() -> impl Strategy<Value = i64> {
+        let most = 1_i64 << 53;
+        prop_oneof![-3..3_i64, -200..200_i64, -most..most, Just(most), Just(-most)]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_is_what_was_written(values in prop::collection::vec(numbers(), 0..200)) {
+            for encoding in [Encoding::Bytes, Encoding::U, Encoding::Z, Encoding::Delta] {
+                let mut column = Encoder::new(encoding);
+                let fitting = |value: i64| match encoding {
+                    Encoding::Bytes => value.clamp(0, 255),
+                    Encoding::U => value.max(0),
+                    _ => value,
+                };
+                values.iter().for_each(|&value| column.push(fitting(value)));
+                let expected: Vec<_> = values.iter().map(|&value| Some(fitting(value))).collect();
+                prop_assert_eq!(decoded(&column), expected);
+            }
+        }
+
+        #[test]
+        fn absent_values_stay_absent(
+            values in prop::collection::vec(prop::option::of(numbers()), 0..200),
+        ) {
+            for encoding in [Encoding::Bytes, Encoding::U, Encoding::Z, Encoding::Delta] {
+                let mut column = Encoder::nullable(encoding);
+                let fitting = |value: i64| match encoding {
+                    Encoding::Bytes => value.clamp(0, 254),
+                    Encoding::U => value.max(0),
+                    _ => value,
+                };
+                let values: Vec<_> = values.iter().map(|value| value.map(fitting)).collect();
+                values.iter().for_each(|&value| column.push_option(value));
+                prop_assert_eq!(decoded(&column), values);
+            }
+        }
+    }
+
+    #[test]
+    fn a_byte_that_does_not_fit_is_the_largest() {
+        let mut column = Encoder::new(Encoding::Bytes);
+        [-1, 256, i64::MAX].into_iter().for_each(|value| column.push(value));
+        assert_eq!(decoded(&column), [Some(0), Some(255), Some(255)]);
+    }
+}

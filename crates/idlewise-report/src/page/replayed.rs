@@ -272,15 +272,16 @@ impl<'a> Replayed<'a> {
 }
 
 /// Prices of the oracle's front, as shares of the full price, beside those that are reported: every
-/// half octave from 1/256 to 16, beyond which hardly any choice changes.
+/// half octave from 1/256 to 22, beyond which hardly any choice changes.
 ///
 /// A choice changes with the price at a length of its own for each gap, so the exact front has as many
 /// vertices as there are different gaps. Each point at one of these prices is exact. Between two of them
 /// a line is an upper bound, because the front is convex.
 pub fn front_prices_mw(costs: &CostModel, prices: &[Price]) -> Vec<f64> {
     let full_mw = costs.full_price_mw();
-    let mut all: Vec<f64> =
-        (-16..=8).map(|half| full_mw * 2_f64.powf(f64::from(half) / 2.0)).collect();
+    // Exact on every platform, unlike a power with a fraction.
+    let octaves = (-8..=4).map(|octave| full_mw * 2_f64.powi(octave));
+    let mut all: Vec<f64> = octaves.flat_map(|mw| [mw, mw * std::f64::consts::SQRT_2]).collect();
     all.push(0.0);
     all.extend(prices.iter().map(|price| price.lambda_mw(costs)));
     all.sort_by(f64::total_cmp);
