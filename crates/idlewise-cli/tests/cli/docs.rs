@@ -12,7 +12,8 @@ fn pages() -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             // Expected outputs of tests are pages of other folders.
-            let is_ours = !name.starts_with('.') && name != "target" && name != "tests";
+            let is_others = ["target", "tests", "node_modules"].contains(&name.as_str());
+            let is_ours = !name.starts_with('.') && !is_others;
             if path.is_dir() && !path.is_symlink() && is_ours {
                 add(&path, pages);
             } else if name.ends_with(".md") {

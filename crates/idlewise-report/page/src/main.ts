@@ -7,7 +7,8 @@
 // | view.ts | what is looked at: log, machine, governors, the price of delay |
 // | cost.ts | the cost of a gap |
 // | dom.ts, units.ts, plot.ts, table.ts, section.ts, copy.ts | elements, numbers, charts, tables, frames, copying |
-// | bar.ts, keys.ts, theme.ts | choosing, shortcuts, colours |
+// | bar.ts, keys.ts, theme.ts, link.ts | choosing, shortcuts, colours, the address |
+// | timeline.ts, timeline-view.ts, lanes.ts, course.ts, gap.ts | the timeline: its data, its canvas, its pixels, sums over gaps, one gap |
 // | verdict.ts … provenance.ts | the sections, in the order below |
 
 import { bar } from "./bar";
@@ -19,6 +20,7 @@ import type { Facts } from "./format";
 import { front } from "./front";
 import { histogram } from "./histogram";
 import { help } from "./keys";
+import { followLink } from "./link";
 import { provenance } from "./provenance";
 import type { Section } from "./section";
 import { themeButton } from "./theme";
@@ -33,6 +35,7 @@ function sections(facts: Facts): { bar: HTMLElement | null; sections: Section[] 
     if (facts.kind === "figures") return { bar: null, sections: listed(...charts(facts.charts), tables(facts.tables), provenance(facts)) };
     if (facts.machines.length === 0 || facts.logs.length === 0) return { bar: null, sections: listed(verdict(facts), tables(facts.tables), provenance(facts)) };
     const model = new Model(facts);
+    followLink(model);
     const when = timeline(model);
     return {
         bar: bar(model),

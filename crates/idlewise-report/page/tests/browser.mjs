@@ -39,7 +39,7 @@ export async function open(html, { width = 1300, height = 900, theme = "light", 
     });
     // What the page's policy has stopped never left.
     const isStopped = (request) => request.failure()?.errorText === "csp" || request.url().startsWith("data:");
-    const keep = (request) => request.url().split("#")[0] !== address && !isStopped(request) && requests.push(request.url());
+    const keep = (request) => request.url().split("#")[0] !== address.split("#")[0] && !isStopped(request) && requests.push(request.url());
     page.on("requestfinished", keep);
     page.on("requestfailed", keep);
     await page.goto(address);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { test } from "node:test";
-import { lookAtAll, open, plain } from "./browser.mjs";
+import { browser, lookAtAll, open, plain, save } from "./browser.mjs";
 import { facts, page as made } from "./synthetic.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -84,9 +84,9 @@ test("the policy forbids other scripts, styles and requests", async () => {
 });
 
 test("without JavaScript the verdict can be read", async () => {
-    const context = await (await import("./browser.mjs")).browser.newContext({ javaScriptEnabled: false });
+    const context = await browser.newContext({ javaScriptEnabled: false });
     const page = await context.newPage();
-    await page.goto((await import("./browser.mjs")).save(usual));
+    await page.goto(save(usual));
     assert.match(await page.locator("main").innerText(), /comes nearest to the oracle/);
     await context.close();
 });
@@ -205,6 +205,29 @@ test("two governors are compared everywhere", async () => {
     await close();
 });
 
+test("the address says what is looked at, and a page that is opened with it shows the same", async () => {
+    const address = save(usual);
+    const first = await open(null, { address });
+    await first.page.locator("select").nth(0).selectOption({ label: "log-1" });
+    await first.page.locator("select").nth(2).selectOption({ label: "ladder" });
+    await first.page.locator("select").nth(3).selectOption({ label: "teo" });
+    await first.page.locator("#lambda").focus();
+    await first.page.keyboard.press("End");
+    const link = first.page.url();
+    assert.match(link, /#log=log-1&machine=spr&governor=ladder&against=teo&lambda=4$/);
+    assert.deepEqual(first.errors, []);
+    await first.close();
+    const second = await open(null, { address: link });
+    const chosen = await second.page.locator("select").evaluateAll((lists) => lists.map((list) => list.selectedOptions[0].textContent));
+    assert.deepEqual(chosen.filter((_, i) => i !== 1), ["log-1", "ladder", "teo"]);
+    assert.match(plain(await second.page.locator("#lambda-value").textContent()), /λ=4/);
+    assert.deepEqual(second.errors, []);
+    await second.close();
+    const other = await open(null, { address: `${address}#governor=%3Cimg%3E&lambda=nonsense&log=` });
+    assert.deepEqual(other.errors, []);
+    await other.close();
+});
+
 test("the theme's button overrides the system's theme", async () => {
     const { page, close } = await open(usual, { theme: "dark" });
     const paper = () => page.evaluate(() => getComputedStyle(document.documentElement).backgroundColor);
@@ -243,6 +266,17 @@ test("what a recording lacks is said where it would be", async () => {
     await page.waitForSelector(".details h4");
     assert.match(await page.locator(".details").innerText(), /unknown: the recording has no timers/);
     assert.deepEqual(errors, []);
+    await close();
+});
+
+test("a damaged column is said where it would be seen, and nothing else breaks", async () => {
+    const { facts: all, columns } = facts({ logs: 1 });
+    const damaged = made({ facts: all, columns }).replace(new RegExp(`data-id="${all.details[0].columns.gap.id}">[^<]*`), (tag) => `${tag.split(">")[0]}>AAAA`);
+    const { page, close } = await open(damaged);
+    await lookAtAll(page);
+    assert.match(await page.locator("#when").innerText(), /Unknown: this part of the page cannot be read/);
+    assert.ok((await page.locator(".tile").count()) > 0);
+    assert.ok((await page.locator("#regret .mass").count()) > 10);
     await close();
 });
 

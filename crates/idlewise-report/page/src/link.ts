@@ -1,0 +1,36 @@
+// The address says what is looked at, so that `report.html#log=…&governor=menu&against=teo` in a mail shows others the
+// same. Names stand for themselves, because indices change from page to page.
+
+import type { Model, View } from "./view";
+
+type Named = "log" | "machine" | "governor" | "against";
+
+export function followLink(model: Model): void {
+    const { facts, view } = model;
+    const names: Record<Named, string[]> = {
+        log: facts.logs.map(({ name }) => name),
+        machine: facts.machines.map(({ id }) => id),
+        governor: facts.governors.map(({ name }) => name),
+        against: facts.governors.map(({ name }) => name),
+    };
+    const keys = Object.keys(names) as Named[];
+    const asked = new URLSearchParams(location.hash.slice(1));
+    const change: Partial<View> = {};
+    for (const key of keys) {
+        const index = names[key].indexOf(asked.get(key) ?? "");
+        if (index >= 0) change[key] = index;
+    }
+    const share = Number(asked.get("lambda") ?? NaN);
+    if (share >= 0 && share <= 4) change.share = share;
+    model.set(change);
+
+    model.subscribe(() => {
+        const link = new URLSearchParams();
+        for (const key of keys) {
+            const index = view[key];
+            if (index !== null) link.set(key, names[key][index]);
+        }
+        link.set("lambda", String(Math.round(view.share * 1e4) / 1e4));
+        history.replaceState(null, "", `#${link}`);
+    });
+}
