@@ -11,6 +11,7 @@
 //! | `machines.rs` | the known machines, and the states of one |
 //! | `promotion.rs` | what auto-promotion changes in a replay |
 //! | `replay.rs` | the results of a replay: columns, tables and sentences |
+//! | `mail.rs` | [`mail::Mail`]: the results of a replay as text for a mailing list |
 //! | `page/` | [`page::Page`]: the HTML page of `idlewise report` |
 //! | `park/` | what `idlewise measure park` measured: tables, goals, page, plots |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
@@ -45,6 +46,7 @@ pub mod forced;
 pub mod info;
 pub mod ipi;
 pub mod machines;
+pub mod mail;
 mod notes;
 pub mod page;
 pub mod park;

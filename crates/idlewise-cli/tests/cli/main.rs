@@ -24,6 +24,7 @@ mod info;
 mod kernel_governor;
 mod limits;
 mod machines;
+mod mail;
 mod manifest;
 mod measure;
 mod outputs;

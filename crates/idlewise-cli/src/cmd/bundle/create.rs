@@ -199,6 +199,8 @@ fn readme(manifest: &Manifest, shelf: &Shelf) -> Result<String, Failure> {
     )?;
     for (path, about) in [
         ("output.*", "what the command printed, as text, JSON and CSV"),
+        ("report.html", "the same to look at, in a browser"),
+        ("mail.txt", "the same as text for a mailing list"),
         (MANIFEST, "the command, versions, logs and machines, for programs"),
         ("logs/", "idle logs (Parquet), one row for each gap"),
         ("machines/", "idle states with powers and sources"),

@@ -36,6 +36,8 @@ pub enum Role {
     Form,
     /// Only the text can have it.
     InText,
+    /// The page and the mail of a replay cannot have it.
+    InTable,
     /// With it there is only text.
     OnlyText,
     /// Only about reading the user's own files.
@@ -66,6 +68,10 @@ const UNCONFINED: Role =
     Role::Refused("whoever verifies the bundle would run foreign code with all their rights");
 const LIST: Role = Role::Refused("it only prints a list");
 
+/// The forms of a replay that `idlewise report` makes: a page to look at, and a text to mail.
+pub const PAGE: &str = "page";
+pub const MAIL: &str = "mail";
+
 /// Every command that can be in a bundle.
 pub const COMMANDS: [Bundled; 6] = [
     Bundled {
@@ -85,7 +91,7 @@ pub const COMMANDS: [Bundled; 6] = [
             ("disabled", Role::Plain),
             ("states", Role::Plain),
             ("tick_work_ns", Role::Plain),
-            ("by_log", Role::Plain),
+            ("by_log", Role::InTable),
             ("max_unpacked", Role::Here),
             ("doubts", Role::Plain),
             ("json", Role::Form),
@@ -285,16 +291,26 @@ impl Line {
         self.words.iter().any(|word| word.role == Role::OnlyText)
     }
 
-    /// Returns the words with which it runs for one form of output (`text`, `json` or `csv`).
+    /// Returns the words with which it runs for one form of output (`text`, `json`, `csv`, [`PAGE`] or [`MAIL`]).
     pub fn words_for(&self, form: &str) -> Vec<String> {
-        let mut words = vec![self.command.name.to_owned()];
-        let is_kept = |word: &&Word| word.role != Role::InText || form == "text";
+        let is_report = matches!(form, PAGE | MAIL);
+        let name = if is_report { "report" } else { self.command.name };
+        let mut words = vec![name.to_owned()];
+        let is_kept = |word: &&Word| match word.role {
+            Role::InText => form == "text",
+            Role::InTable => !is_report,
+            _ => true,
+        };
         let kept = || self.words.iter().filter(is_kept);
         for word in kept().filter(|word| word.option.is_some()) {
             words.extend([&word.option, &word.value].into_iter().flatten().cloned());
         }
-        if form != "text" && self.command.promise == Promise::Same {
-            words.push(format!("--{form}"));
+        match form {
+            _ if self.command.promise == Promise::Measured => {}
+            "text" => {}
+            PAGE => words.extend(["--output", "report.html"].map(str::to_owned)),
+            MAIL => words.extend(["--format", "mail"].map(str::to_owned)),
+            form => words.push(format!("--{form}")),
         }
         let operands = || kept().filter(|word| word.option.is_none()).filter_map(|word| word.value.as_ref());
         let looks_like_option = |word: &&String| word.starts_with('-');
@@ -423,6 +439,10 @@ mod tests {
         }
         let words = parse("compare a b --percentiles").unwrap().words_for("csv");
         assert_eq!(words.join(" "), "compare --csv a b");
+        let words = |form| parse("replay x --by-log --hz 250").unwrap().words_for(form).join(" ");
+        assert_eq!(words("text"), "replay --by-log --hz 250 x");
+        assert_eq!(words(PAGE), "report --hz 250 --output report.html x");
+        assert_eq!(words(MAIL), "report --hz 250 --format mail x");
         let words = parse("replay -- -x").unwrap().words_for("json");
         assert_eq!(words.join(" "), "replay --json -- -x");
         let words = parse("measure counters --json -- sleep 1").unwrap().words_for("json");

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use crate::error::Failure;
 use crate::unpack::unnamed_file;
 
-use super::line::{Line, Promise};
+use super::line::{Line, MAIL, PAGE, Promise};
 use super::shelf::cannot_write;
 use super::work_folder;
 
@@ -19,10 +19,12 @@ pub struct Form {
     pub name: &'static str,
 }
 
-const FORMS: [Form; 3] = [
+const FORMS: [Form; 5] = [
     Form { path: "output.txt", name: "text" },
     Form { path: "output.json", name: "json" },
     Form { path: "output.csv", name: "csv" },
+    Form { path: "report.html", name: PAGE },
+    Form { path: "mail.txt", name: MAIL },
 ];
 
 /// The forms that a line has.
@@ -31,6 +33,7 @@ pub fn forms_of(line: &Line) -> Vec<&'static Form> {
         // What is measured twice is not the same; and the JSON holds all values.
         ("text", Promise::Measured) => false,
         ("text", Promise::Same) => true,
+        (PAGE | MAIL, _) => line.command.name == "replay" && !line.is_only_text(),
         (name, _) => line.forms.contains(&name) && !line.is_only_text(),
     };
     FORMS.iter().filter(has).collect()
@@ -40,7 +43,11 @@ pub fn forms_of(line: &Line) -> Vec<&'static Form> {
 /// The command's messages are printed if it is the first form, and otherwise only if it fails, because they
 /// would be the same.
 pub fn make(form: &Form, line: &Line, cwd: &Path, to: &Path, is_first: bool) -> Result<i32, Failure> {
-    let stdout = File::create(to).map_err(|error| cannot_write(to, &error))?;
+    let stdout = match form.name {
+        // It writes its file itself, and says so.
+        PAGE => unnamed_file()?,
+        _ => File::create(to).map_err(|error| cannot_write(to, &error))?,
+    };
     let words = line.words_for(form.name);
     if is_first {
         return work_folder::run(cwd, &words, stdout, Stdio::inherit());

@@ -105,7 +105,7 @@ impl Replay {
         }
         let logs = self.shared.open_logs()?;
         let prices = self.shared.prices();
-        let mut outcomes = self.outcomes(&logs, &targets, &choices, &prices)?;
+        let mut outcomes = outcomes(&self.shared, &logs, &targets, &choices, &prices)?;
         let mut effects = match self.shared.promoting.is_asked() {
             true => promotion::effects(&self.shared, &logs, &targets, &choices)?,
             false => Vec::new(),
@@ -127,88 +127,6 @@ impl Replay {
     fn inputs(&self) -> Vec<PathBuf> {
         let machines = self.shared.machines.iter().map(PathBuf::from);
         machines.chain(self.shared.logs.iter().cloned()).chain(self.governors.files()).collect()
-    }
-
-    /// One outcome for each log, machine and governor, in that order; the oracle's, for each price.
-    fn outcomes<'a>(
-        &self,
-        logs: &[NamedLog],
-        targets: &'a [ReplayTarget],
-        choices: &[Choice],
-        prices: &[Price],
-    ) -> Result<Vec<Outcome<'a>>, Failure> {
-        let gap_count: u64 = logs.iter().map(|named| named.log.gap_count()).sum();
-        let bar = Progress::gaps("replaying", gap_count);
-        let by_log: Vec<Vec<Outcome<'a>>> = logs
-            .par_iter()
-            .map(|named| self.log_outcomes(named, targets, choices, prices, &bar))
-            .collect::<Result<_, Failure>>()?;
-        Ok(by_log.into_iter().flatten().collect())
-    }
-
-    fn log_outcomes<'a>(
-        &self,
-        named: &NamedLog,
-        targets: &'a [ReplayTarget],
-        choices: &[Choice],
-        prices: &[Price],
-        bar: &Progress,
-    ) -> Result<Vec<Outcome<'a>>, Failure> {
-        // The oracle is always replayed, because regret needs it, but shown only if requested.
-        let unseen = Choice::Oracle;
-        let is_seen = choices.iter().any(|choice| matches!(choice, Choice::Oracle));
-        let all: Vec<&Choice> = choices.iter().chain((!is_seen).then_some(&unseen)).collect();
-        type Make<'m> = Box<dyn Fn() -> Box<dyn Lane> + Sync + 'm>;
-        let mut makers: Vec<Make<'_>> = Vec::new();
-        for target in targets {
-            let setting = self.shared.setting(target, named);
-            for &choice in &all {
-                let player = choice.on(&target.machine)?;
-                let lane_count = if matches!(choice, Choice::Oracle) { prices.len() } else { 1 };
-                for index in 0..lane_count {
-                    let price = prices[index.min(prices.len() - 1)];
-                    makers.push(Box::new(move || {
-                        player.lane(&named.name, &target.costs, setting, price)
-                    }));
-                }
-            }
-        }
-        let makers: Vec<&MakeLane<'_>> = makers.iter().map(|make| &**make).collect();
-        let tallies = replay_log(&named.log, &makers, &|done| bar.add(done))?;
-        let mut tallies = tallies.into_iter();
-        let mut outcomes = Vec::new();
-        for target in targets {
-            let mut of_bench: Vec<(String, Role, Tally)> = Vec::new();
-            let mut oracle_costs_uj = Vec::new();
-            for &choice in &all {
-                if matches!(choice, Choice::Oracle) {
-                    for (price, tally) in prices.iter().zip(&mut tallies) {
-                        let lambda_mw = price.lambda_mw(&target.costs);
-                        oracle_costs_uj.push(target.costs.cost_uj(&tally, lambda_mw));
-                        of_bench.push((oracle_name(*price), Role::Oracle, tally));
-                    }
-                } else if let Some(tally) = tallies.next() {
-                    of_bench.push((choice.name(), choice.role(), tally));
-                }
-            }
-            for (governor, role, tally) in of_bench {
-                if role == Role::Oracle && !is_seen {
-                    continue;
-                }
-                outcomes.push(Outcome {
-                    log: named.name.clone(),
-                    machine: target.machine.id.clone(),
-                    state_names: &target.state_names,
-                    states: target.states,
-                    costs: &target.costs,
-                    governor,
-                    role,
-                    tally,
-                    oracle_costs_uj: oracle_costs_uj.clone(),
-                });
-            }
-        }
-        Ok(outcomes)
     }
 
     fn print(
@@ -308,11 +226,93 @@ impl Replay {
     }
 }
 
+/// One outcome for each log, machine and governor, in that order; the oracle's, for each price.
+pub(super) fn outcomes<'a>(
+    shared: &ReplayArguments,
+    logs: &[NamedLog],
+    targets: &'a [ReplayTarget],
+    choices: &[Choice],
+    prices: &[Price],
+) -> Result<Vec<Outcome<'a>>, Failure> {
+    let gap_count: u64 = logs.iter().map(|named| named.log.gap_count()).sum();
+    let bar = Progress::gaps("replaying", gap_count);
+    let by_log: Vec<Vec<Outcome<'a>>> = logs
+        .par_iter()
+        .map(|named| log_outcomes(shared, named, targets, choices, prices, &bar))
+        .collect::<Result<_, Failure>>()?;
+    Ok(by_log.into_iter().flatten().collect())
+}
+
+fn log_outcomes<'a>(
+    shared: &ReplayArguments,
+    named: &NamedLog,
+    targets: &'a [ReplayTarget],
+    choices: &[Choice],
+    prices: &[Price],
+    bar: &Progress,
+) -> Result<Vec<Outcome<'a>>, Failure> {
+    // The oracle is always replayed, because regret needs it, but shown only if requested.
+    let unseen = Choice::Oracle;
+    let is_seen = choices.iter().any(|choice| matches!(choice, Choice::Oracle));
+    let all: Vec<&Choice> = choices.iter().chain((!is_seen).then_some(&unseen)).collect();
+    type Make<'m> = Box<dyn Fn() -> Box<dyn Lane> + Sync + 'm>;
+    let mut makers: Vec<Make<'_>> = Vec::new();
+    for target in targets {
+        let setting = shared.setting(target, named);
+        for &choice in &all {
+            let player = choice.on(&target.machine)?;
+            let lane_count = if matches!(choice, Choice::Oracle) { prices.len() } else { 1 };
+            for index in 0..lane_count {
+                let price = prices[index.min(prices.len() - 1)];
+                makers.push(Box::new(move || {
+                    player.lane(&named.name, &target.costs, setting, price)
+                }));
+            }
+        }
+    }
+    let makers: Vec<&MakeLane<'_>> = makers.iter().map(|make| &**make).collect();
+    let tallies = replay_log(&named.log, &makers, &|done| bar.add(done))?;
+    let mut tallies = tallies.into_iter();
+    let mut outcomes = Vec::new();
+    for target in targets {
+        let mut of_bench: Vec<(String, Role, Tally)> = Vec::new();
+        let mut oracle_costs_uj = Vec::new();
+        for &choice in &all {
+            if matches!(choice, Choice::Oracle) {
+                for (price, tally) in prices.iter().zip(&mut tallies) {
+                    let lambda_mw = price.lambda_mw(&target.costs);
+                    oracle_costs_uj.push(target.costs.cost_uj(&tally, lambda_mw));
+                    of_bench.push((oracle_name(*price), Role::Oracle, tally));
+                }
+            } else if let Some(tally) = tallies.next() {
+                of_bench.push((choice.name(), choice.role(), tally));
+            }
+        }
+        for (governor, role, tally) in of_bench {
+            if role == Role::Oracle && !is_seen {
+                continue;
+            }
+            outcomes.push(Outcome {
+                log: named.name.clone(),
+                machine: target.machine.id.clone(),
+                state_names: &target.state_names,
+                states: target.states,
+                costs: &target.costs,
+                governor,
+                role,
+                tally,
+                oracle_costs_uj: oracle_costs_uj.clone(),
+            });
+        }
+    }
+    Ok(outcomes)
+}
+
 /// Columns that a table of one log and machine does not need.
 const SAID_IN_TITLE: [&str; 4] = ["log", "machine", "gap_count", "decision_count"];
 
 /// The sums over all logs, for each machine and governor.
-fn pool<'a>(outcomes: &[Outcome<'a>], targets: &[ReplayTarget]) -> Vec<Outcome<'a>> {
+pub(super) fn pool<'a>(outcomes: &[Outcome<'a>], targets: &[ReplayTarget]) -> Vec<Outcome<'a>> {
     let mut pooled: Vec<Outcome<'a>> = Vec::new();
     for target in targets {
         for outcome in outcomes.iter().filter(|outcome| outcome.machine == target.machine.id) {

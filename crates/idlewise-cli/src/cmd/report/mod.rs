@@ -1,5 +1,6 @@
 //! `idlewise report`: one HTML page about logs under governors on machines.
 
+mod mail;
 mod provenance;
 mod replayed;
 
@@ -38,6 +39,11 @@ Examples:
   idlewise report server.parquet --kernel-source ~/linux --governor menu.c \\
       --governor menu.c --patch my.patch
 
+  # The same as text for a mailing list, and under the message of a commit
+  idlewise report server.parquet --governor menu --governor menu+min --format mail
+  idlewise report server.parquet --governor menu --governor menu+min --format mail \\
+      --bundle https://example.org/evidence.tar.zst --commit 0001-cpuidle-menu.patch
+
 Exit status: 0; 1 if a governor's file crashed, looped or answered what is no state; 2 on bad input.";
 
 /// Write one HTML page to look at: which governor, why, where and when
@@ -55,9 +61,9 @@ pub struct Report {
     #[command(flatten)]
     shared: ReplayArguments,
 
-    /// The file to write
-    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
-    output: PathBuf,
+    /// The file to write [default: report.html; a mail goes to standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 
     /// Replace the file if it exists
     #[arg(long)]
@@ -66,6 +72,14 @@ pub struct Report {
     /// What to write
     #[arg(long, value_enum, default_value_t = Format::Html)]
     format: Format,
+
+    /// Put the mail under the `---` line of a `git format-patch` file; an earlier one is replaced
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "json"])]
+    commit: Option<PathBuf>,
+
+    /// Where others find the bundle of this result (`idlewise bundle`), for the mail
+    #[arg(long, value_name = "URL")]
+    bundle: Option<String>,
 
     /// How many gaps of each log the page shows one by one, at most; every other figure is of all gaps
     #[arg(long, value_name = "N", default_value_t = GAP_COUNT_MAX)]
@@ -93,14 +107,15 @@ impl Report {
             ));
         }
         if self.format == Format::Mail {
-            return Err(Failure::new("--format mail is not there yet; leave it out"));
+            return self.write_mail();
         }
+        self.refuse_mail_options()?;
         // Check names, and whether the file may be written, before reading anything.
         let choices = self.governors.choices_or(&governors::standard())?;
         let targets = self.shared.targets(&choices)?;
         let inputs = self.inputs();
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
-        let output = output::create(&self.output, self.force, &inputs)?;
+        let output = output::create(self.page_path(), self.force, &inputs)?;
         let logs = self.shared.open_logs()?;
         let page = self.page(&logs, &targets, &choices)?;
         let report = output::report_of(&output);
@@ -141,7 +156,7 @@ impl Report {
                 Some(json!({"governor": choice.name(), "message": choice.failure()?}))
             };
             let document = json!({
-                "file": self.output.to_string_lossy(),
+                "file": self.page_path().to_string_lossy(),
                 "byte_count": byte_count,
                 "logs": facts.details.iter().map(log).collect::<Vec<_>>(),
                 "verdicts": facts.verdicts.iter().map(verdict).collect::<Vec<_>>(),
@@ -152,13 +167,26 @@ impl Report {
         }
         let gap_count: u64 = facts.logs.iter().map(|log| log.gap_count).sum();
         let logs = if facts.logs.len() == 1 { "log" } else { "logs" };
-        let name = screen::name(&self.output);
+        let name = screen::name(self.page_path());
         writeln!(out, "{name}: {gap_count} gaps of {} {logs}, {byte_count} bytes", facts.logs.len())?;
         for verdict in &facts.verdicts {
             writeln!(out, "{}", wrap(&verdict.sentence, WIDTH_DEFAULT, 0))?;
         }
         writeln!(out, "Next: open it in a browser")?;
         Ok(())
+    }
+
+    /// The file for the page.
+    fn page_path(&self) -> &Path {
+        self.output.as_deref().unwrap_or(Path::new("report.html"))
+    }
+
+    /// Refuses options of the mail where there is none.
+    fn refuse_mail_options(&self) -> Result<(), Failure> {
+        match self.commit.is_some() || self.bundle.is_some() {
+            true => Err(Failure::new("--commit and --bundle are for the mail; add --format mail")),
+            false => Ok(()),
+        }
     }
 
     /// The input files.
