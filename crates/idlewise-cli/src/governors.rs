@@ -3,7 +3,7 @@
 use std::env;
 use std::marker::PhantomData;
 
-use idlewise_core::{Governor, GovernorVisitor, StateTable};
+use idlewise_core::{Governor, GovernorVisitor, HAZARD, Hazard, Lambda, StateTable};
 use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve, resolve_for};
 use idlewise_plugin::{Compiler, GovernorSource, Plugin, PluginError, WorkerCommand};
 use idlewise_report::replay::Role;
@@ -20,6 +20,8 @@ use crate::screen::say;
 pub enum Choice {
     /// A port of a kernel governor, with the name that the user gave.
     Linux(&'static GovernorSpec, String),
+    /// Our own, at a price of delay, with the name that the user gave.
+    Hazard(Lambda, String),
     /// A simple reference rule.
     Bound(Bound),
     /// `oracle`, at each price of latency.
@@ -82,11 +84,16 @@ impl Choice {
         if let Some(spec) = resolve(name) {
             return Ok(Choice::Linux(spec, name.to_owned()));
         }
+        if let Some(argument) = name.strip_prefix(HAZARD.0)
+            && (argument.is_empty() || argument.starts_with(':'))
+        {
+            return Ok(Choice::Hazard(parse_lambda(argument)?, name.to_owned()));
+        }
         let bound = || Bound::parse(name).map(Choice::Bound);
         let oracle = || (name == ORACLE.0).then_some(Choice::Oracle);
         bound().or_else(oracle).ok_or_else(|| {
             let ids = GOVERNORS.iter().flat_map(|spec| [spec.name, spec.id]);
-            let known = ids.chain(BOUNDS.map(|(name, _)| name)).chain([ORACLE.0]);
+            let known = ids.chain([HAZARD.0]).chain(BOUNDS.map(|(name, _)| name)).chain([ORACLE.0]);
             let hint = did_you_mean(name, known, "`idlewise replay --help` lists them");
             Failure::new(format_args!("no governor '{name}'; {hint}"))
         })
@@ -103,7 +110,7 @@ impl Choice {
     /// Returns the name in results.
     pub fn name(&self) -> String {
         match self {
-            Choice::Linux(_, name) => name.clone(),
+            Choice::Linux(_, name) | Choice::Hazard(_, name) => name.clone(),
             Choice::Bound(bound) => bound.name(),
             Choice::Oracle => ORACLE.0.to_owned(),
             Choice::File(file) => file.name.clone(),
@@ -122,6 +129,7 @@ impl Choice {
     pub fn meaning(&self) -> String {
         match self {
             Choice::Linux(spec, _) => spec.meaning.to_owned(),
+            Choice::Hazard(..) => HAZARD.1.to_owned(),
             Choice::Bound(bound) => bound.meaning().to_owned(),
             Choice::Oracle => ORACLE.1.to_owned(),
             Choice::File(file) => file.origin.clone(),
@@ -131,7 +139,7 @@ impl Choice {
     /// Returns its role in the ranking.
     pub fn role(&self) -> Role {
         match self {
-            Choice::Linux(..) | Choice::File(_) => Role::Governor,
+            Choice::Linux(..) | Choice::Hazard(..) | Choice::File(_) => Role::Governor,
             Choice::Oracle => Role::Oracle,
             Choice::Bound(_) => Role::Bound,
         }
@@ -141,11 +149,28 @@ impl Choice {
     pub fn on<'a>(&'a self, machine: &'a Machine) -> Result<Player<'a>, Failure> {
         let kind = match self {
             Choice::Linux(spec, _) => Kind::Linux(spec),
+            Choice::Hazard(lambda, _) => Kind::Hazard(*lambda),
             Choice::Bound(bound) => Kind::Rule(bound.on(machine).map_err(Failure::new)?),
             Choice::Oracle => Kind::Oracle,
             Choice::File(file) => Kind::File(&file.plugin),
         };
         Ok(Player { kind, machine })
+    }
+}
+
+/// Parses what follows `hazard`: nothing, or `:lambda=X` with X in times the power of polling.
+fn parse_lambda(argument: &str) -> Result<Lambda, Failure> {
+    if argument.is_empty() {
+        return Ok(Lambda::QUARTER);
+    }
+    let number = argument.strip_prefix(":lambda=").and_then(|text| text.parse::<f64>().ok());
+    match number.filter(|lambda| (0.0..=16.0).contains(lambda)) {
+        Some(lambda) => Ok(Lambda::from_1024ths((lambda * 1024.0).round() as u32)),
+        None => Err(Failure::new(format_args!(
+            "{name}{argument}: the price of delay is :lambda=X with X from 0 to 16 times the power of \
+             polling, such as {name}:lambda=0.25",
+            name = HAZARD.0
+        ))),
     }
 }
 
@@ -159,6 +184,7 @@ pub struct Player<'a> {
 #[derive(Clone, Copy)]
 enum Kind<'a> {
     Linux(&'static GovernorSpec),
+    Hazard(Lambda),
     Rule(Rule),
     Oracle,
     File(&'a Plugin),
@@ -169,6 +195,7 @@ impl Player<'_> {
     pub fn governor(&self, states: &StateTable, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
         match self.kind {
             Kind::Linux(spec) => Some(Box::new(spec.build(tick_period_ns))),
+            Kind::Hazard(lambda) => Some(Box::new(Hazard::new(lambda))),
             Kind::Rule(rule) => Some(rule.visit(tick_period_ns, IntoBox)),
             Kind::File(plugin) => Some(Box::new(plugin.governor(states, tick_period_ns))),
             Kind::Oracle => None,
@@ -202,6 +229,7 @@ impl Player<'_> {
         let into_lane = IntoLane { setting, observer, life: PhantomData };
         match self.kind {
             Kind::Linux(spec) => spec.build(tick_period_ns).visit(into_lane),
+            Kind::Hazard(lambda) => into_lane.visit(Hazard::new(lambda)),
             Kind::Rule(rule) => rule.visit(tick_period_ns, into_lane),
             Kind::File(plugin) => {
                 let governor = plugin.governor(&setting.states, tick_period_ns);
@@ -347,7 +375,9 @@ pub fn list_of_deciding() -> String {
 fn rows(oracle: &[(&str, &str)]) -> String {
     let mut text = String::from("Governors (a name without a version means that of Linux 6.12):\n");
     let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
-    for (name, meaning) in ports.chain(BOUNDS).chain(oracle.iter().copied()).chain(FILES) {
+    for (name, meaning) in
+        ports.chain([HAZARD]).chain(BOUNDS).chain(oracle.iter().copied()).chain(FILES)
+    {
         // `wrap` cannot start the first line at another column, so it wraps without the name.
         let meaning = wrap(meaning, LIST_WIDTH - LIST_INDENT, 0);
         let meaning = meaning.replace('\n', &format!("\n{:LIST_INDENT$}", ""));
@@ -364,6 +394,20 @@ mod tests {
     fn suggests_the_nearest_name() {
         let Err(Failure::Message(message)) = Choice::parse("meun") else { panic!() };
         assert_eq!(message, "no governor 'meun'; did you mean 'menu'?");
+    }
+
+    #[test]
+    fn reads_the_price_of_delay() {
+        let lambda = |name| match Choice::parse(name) {
+            Ok(Choice::Hazard(lambda, _)) => Some(lambda.as_1024ths()),
+            _ => None,
+        };
+        assert_eq!([lambda("hazard"), lambda("hazard:lambda=1")], [Some(256), Some(1_024)]);
+        for name in
+            ["hazard:lambda=17", "hazard:lambda=-1", "hazard:x", "hazard:lambda=NaN", "hazardx"]
+        {
+            assert!(Choice::parse(name).is_err(), "{name}");
+        }
     }
 
     #[test]

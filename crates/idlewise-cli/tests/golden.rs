@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use idlewise_core::HAZARD;
 use idlewise_linux::GOVERNORS;
 use idlewise_report::{columns_markdown, columns_schema, park};
 use idlewise_sim::BOUNDS;
@@ -129,7 +130,7 @@ fn assert_golden_section(page: &str, found: &str) {
 fn the_list_of_governors_is_in_the_documentation() {
     let mut table = String::from("| name | what it does |\n| --- | --- |\n");
     let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
-    for (name, meaning) in ports.chain(BOUNDS) {
+    for (name, meaning) in ports.chain([HAZARD]).chain(BOUNDS) {
         table += &format!("| `{name}` | {meaning} |\n");
     }
     assert_golden_section("docs/replay.md", &table);

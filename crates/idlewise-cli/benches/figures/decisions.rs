@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use idlewise_core::tick_period_ns;
 use idlewise_core::{
-    Context, Decision, Device, Fixed, Governor, GovernorVisitor, NO_LATENCY_LIMIT_NS, Outcome,
-    SleepLength, StateTable,
+    Context, Decision, Device, Fixed, Governor, GovernorVisitor, HAZARD, Hazard, Lambda,
+    NO_LATENCY_LIMIT_NS, Outcome, SleepLength, StateTable,
 };
 use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve};
 use idlewise_report::{Column, Table, TextStyle};
@@ -63,6 +63,7 @@ impl Inputs {
 #[derive(Clone, Copy)]
 pub enum Subject {
     Linux(&'static GovernorSpec),
+    Hazard,
     Bound(&'static str, Rule),
     /// The oracle, at this fraction of a polling CPU's power as the price of latency. Its lookup
     /// counts as its decision. It has no reflect.
@@ -72,7 +73,11 @@ pub enum Subject {
 impl Subject {
     pub fn all() -> Vec<Self> {
         let linux = GOVERNORS.iter().map(Subject::Linux);
-        linux.chain(Self::bounds()).chain([Subject::Oracle(0.25)]).collect()
+        linux
+            .chain([Subject::Hazard])
+            .chain(Self::bounds())
+            .chain([Subject::Oracle(0.25)])
+            .collect()
     }
 
     /// The default governors of `idlewise replay`.
@@ -92,6 +97,7 @@ impl Subject {
     pub fn name(self) -> String {
         match self {
             Subject::Linux(spec) => spec.id.to_owned(),
+            Subject::Hazard => HAZARD.0.to_owned(),
             Subject::Bound(name, _) => name.to_owned(),
             Subject::Oracle(_) => "oracle (lookup)".to_owned(),
         }
@@ -102,6 +108,7 @@ impl Subject {
         let period_ns = setting.tick_period_ns;
         match self {
             Subject::Linux(spec) => spec.build(period_ns).visit(IntoLane(setting)),
+            Subject::Hazard => IntoLane(setting).visit(Hazard::new(Lambda::QUARTER)),
             Subject::Bound(_, rule) => rule.visit(period_ns, IntoLane(setting)),
             Subject::Oracle(part) => {
                 let lambda_mw = part * inputs.costs.full_price_mw();
@@ -115,6 +122,7 @@ impl Subject {
         let period_ns = inputs.setting.tick_period_ns;
         match self {
             Subject::Linux(spec) => spec.build(period_ns).visit(Capture(inputs)),
+            Subject::Hazard => Capture(inputs).visit(Hazard::new(Lambda::QUARTER)),
             Subject::Bound(_, rule) => rule.visit(period_ns, Capture(inputs)),
             Subject::Oracle(part) => {
                 let lambda_mw = part * inputs.costs.full_price_mw();
