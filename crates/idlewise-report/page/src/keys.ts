@@ -11,6 +11,9 @@ export interface Key {
     within: string | null;
 }
 
+/** What keyboards show. */
+const CAPS: Record<string, string> = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc", "-": "−" };
+
 const keys: Key[] = [];
 let isOn = true;
 
@@ -35,7 +38,7 @@ export function help(): Help {
         button("close", () => node.close()));
     const show = () => {
         rows.replaceChildren(...keys.map(({ key, about }) => el("tr", {},
-            el("td", {}, ...key.split(" ").flatMap((name) => [el("kbd", {}, name), " "])), el("td", {}, about))));
+            el("td", {}, ...key.split(" ").flatMap((name) => [el("kbd", {}, CAPS[name] ?? name), " "])), el("td", {}, about))));
         node.showModal();
     };
     onKey("?", "this list", show);
