@@ -15,6 +15,10 @@ use idlewise_sim::{BOUNDS, Bound, CostModel, IntoBox, Machine, OracleLane, Price
 use crate::error::{Failure, did_you_mean};
 use crate::screen::say;
 
+/// Set for the command of a bundle, whose output must not depend on the kernel that it runs on. `bundle` itself
+/// says how well the kernel can confine a compiler.
+pub const IN_BUNDLE: &str = "IDLEWISE_IN_BUNDLE";
+
 /// A governor named by `--governor`.
 #[derive(Clone, Debug)]
 pub enum Choice {
@@ -57,7 +61,9 @@ impl Choice {
         let compiler = Compiler::system();
         let compiler = if is_confined { compiler } else { compiler.unconfined() };
         let plugin = Plugin::new(source, &compiler, command)?;
-        if let Some(doubt) = plugin.doubt() {
+        if let Some(doubt) = plugin.doubt()
+            && env::var_os(IN_BUNDLE).is_none()
+        {
             origin += &format!("; {doubt}");
         }
         Ok(Choice::File(FileChoice { plugin, name, origin }))

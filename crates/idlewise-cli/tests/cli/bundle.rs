@@ -98,7 +98,8 @@ impl Made {
             .map(|finding| {
                 [&finding["about"], &finding["outcome"]].map(|it| it.as_str().unwrap()).join(" ")
             })
-            .filter(|finding| finding != "version note")
+            // They depend on the build and on the kernel.
+            .filter(|finding| finding != "version note" && finding != "code note")
             .collect();
         let differs = findings.iter().any(|finding| finding.ends_with(" differs"));
         assert_eq!(output.status.code(), Some(i32::from(differs)), "{findings:?}");
@@ -641,4 +642,83 @@ fn a_failing_command_makes_no_bundle() {
     let (status, message) = failure(&["bundle", "-o", &path, "replay"]);
     assert_eq!(status, Some(2));
     assert!(message.contains("--output <BUNDLE> -- <COMMAND>"), "{message}");
+}
+
+/// Of a kernel tree there is what compiling reads, and nothing else.
+#[test]
+fn a_kernel_tree_is_in_it_as_far_as_it_was_read() {
+    if Command::new("cc").arg("--version").output().is_err() {
+        eprintln!(
+            "SKIPPED: a_kernel_tree_is_in_it_as_far_as_it_was_read: no C compiler (apt install gcc)"
+        );
+        return;
+    }
+    let place = folder();
+    let tree = place.path().join("linux-acme");
+    let governors = tree.join("drivers/cpuidle/governors");
+    fs::create_dir_all(&governors).unwrap();
+    fs::create_dir_all(tree.join("include/linux")).unwrap();
+    fs::write(tree.join("Makefile"), "VERSION = 6\nPATCHLEVEL = 12\nEXTRAVERSION = -acme\n")
+        .unwrap();
+    fs::write(governors.join("rule.h"), "#define DEEPEST 2\n").unwrap();
+    fs::write(governors.join("menu.c"), "unread\n").unwrap();
+    fs::write(tree.join("include/linux/unread.h"), "unread\n").unwrap();
+    fs::write(governors.join("mine.c"), GOVERNOR).unwrap();
+    let tree = tree.to_str().unwrap();
+    let made = Made::new(&[
+        "replay",
+        LOG,
+        "--machine",
+        "spr",
+        "--kernel-source",
+        tree,
+        "--governor",
+        "mine.c",
+        "--governor",
+        "menu",
+    ]);
+    let code: Vec<String> = made
+        .names()
+        .into_iter()
+        .filter(|name| name.starts_with("kernel-") || name.starts_with("code-"))
+        .collect();
+    let below = "kernel-1/drivers/cpuidle/governors";
+    assert_eq!(
+        code,
+        ["kernel-1/Makefile".to_owned(), format!("{below}/mine.c"), format!("{below}/rule.h")]
+    );
+    let makefile = fs::read_to_string(made.unpacked().join("kernel-1/Makefile")).unwrap();
+    assert_eq!(makefile, "VERSION = 6\nPATCHLEVEL = 12\n");
+    assert_eq!(made.findings(&["--allow-code"]), ALL_SAME);
+    // Somebody else's cannot be outside.
+    let words =
+        ["replay", "logs/s-softirq500.parquet", "--kernel-source", "..", "--governor", "menu"];
+    made.with_command(&words).assert_refused(&["--allow-code"], &["no file in it"]);
+}
+
+#[test]
+fn a_signal_ends_it_and_leaves_nothing() {
+    let made = Made::new(&["simulate", "spr", "tcp-lat", "--duration-ms", "1"]);
+    // A year takes longer than any test.
+    let long = made.with_command(&["simulate", "spr", "tcp-lat", "--duration-ms", "31536000000"]);
+    let scratch = folder();
+    let mut running = Command::new(env!("CARGO_BIN_EXE_idlewise"))
+        .args(["bundle", "verify", &long.path()])
+        .env("TMPDIR", scratch.path())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let is_running = || {
+        let folders = fs::read_dir(scratch.path()).unwrap();
+        folders.flatten().any(|folder| folder.path().join("expected/output.txt").exists())
+    };
+    while !is_running() {
+        assert!(running.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::yield_now();
+    }
+    // SAFETY: the process is our child, and has not been waited for.
+    assert_eq!(unsafe { libc::kill(running.id() as i32, libc::SIGTERM) }, 0);
+    let status = running.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_plugin::GovernorSource;
+use idlewise_plugin::{Compiler, GovernorSource};
 use idlewise_report::{shown_in_line, wrap};
 use idlewise_sim::workload::Workload;
 use idlewise_trace::bundle::{self, BundlePath, Hasher, Limits, SUMS, Sums, TOP, Unpacked};
@@ -145,6 +145,10 @@ impl Verify {
                 )));
             }
             Promise::Same => {
+                let doubt = Compiler::system().doubt(&GovernorSource::new("governor.c"));
+                if let Some(doubt) = doubt.filter(|_| uses_code) {
+                    findings.add("code", Outcome::Note, doubt);
+                }
                 run_again(&line, &manifest, work.path(), &files, &mut findings).map_err(within)?;
             }
         }

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use crate::error::Failure;
+use crate::governors::IN_BUNDLE;
 
 /// What this process must stop and remove before a signal ends it.
 static OWN: Mutex<Own> = Mutex::new(Own { folders: Vec::new(), child: None });
@@ -81,7 +82,7 @@ pub fn run(
 ) -> Result<i32, Failure> {
     let fail = |error: io::Error| Failure::new(format_args!("cannot run idlewise itself: {error}"));
     let mut command = Command::new(program().map_err(fail)?);
-    command.args(words).current_dir(folder);
+    command.args(words).current_dir(folder).env(IN_BUNDLE, "1");
     // A pipe that nobody writes to: in an empty root there is no /dev/null.
     command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
     let mut child = {
