@@ -131,6 +131,11 @@ fn read_all(first: &Path, more: &[PathBuf], setting: Option<&str>) -> Result<Sav
         .map_err(|error| Failure::new(format_args!("{} and more: {error}", screen::name(first))))
 }
 
+/// Reads a saved measurement.
+pub fn read_saved(path: &Path) -> Result<Saved, Failure> {
+    read(path, None)
+}
+
 /// Reads a measurement, or the part of it that is of one setting.
 fn read(path: &Path, setting: Option<&str>) -> Result<Saved, Failure> {
     let fail = |error: &dyn std::fmt::Display| {

@@ -13,6 +13,7 @@ use idlewise_trace::OutputFile;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
+use crate::cmd::report::provenance::{PROGRAM, command_line};
 use crate::error::{Failure, did_you_mean};
 use crate::output;
 use crate::screen;
@@ -32,6 +33,9 @@ Examples:
   # What one of its inputs decides: list the inputs, then set some
   idlewise study menu-min --inputs
   idlewise study menu-min --set hz=100 --set package_share=0.75
+
+  # The same with charts, as a page to look at
+  idlewise study menu-min --report menu-min.html
 
   # The pages of docs/studies
   idlewise study --pages docs/studies --force
@@ -55,15 +59,19 @@ pub struct Study {
     changes: Vec<String>,
 
     /// List the inputs that --set takes, with their plausible values and origins
-    #[arg(long, requires = "name", conflicts_with_all = ["changes", "pages"])]
+    #[arg(long, requires = "name", conflicts_with_all = ["changes", "pages", "report"])]
     inputs: bool,
 
     /// Write each study as a page with plots into this folder
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["json", "changes"])]
+    #[arg(long, value_name = "FOLDER", group = "written", conflicts_with_all = ["json", "changes"])]
     pages: Option<PathBuf>,
 
+    /// Write the studies with charts into one HTML page, as `idlewise report` does
+    #[arg(long, value_name = "FILE", group = "written", conflicts_with = "json")]
+    report: Option<PathBuf>,
+
     /// Replace pages that exist
-    #[arg(long, requires = "pages")]
+    #[arg(long, requires = "written")]
     force: bool,
 
     /// Print JSON instead of text
@@ -106,13 +114,23 @@ impl Study {
             Some(folder) => start_pages(folder, &studies, self.force)?,
             None => Vec::new(),
         };
+        let report = self.report.as_deref().map(|path| output::create(path, self.force, &[])).transpose()?;
         let shelf = Shelf::new(&governor);
         let pages: Vec<Page> = studies
             .par_iter()
             .map(|study| study.run(&shelf, &changes).map_err(Failure::new))
             .collect::<Result<_, _>>()?;
         let results = || studies.iter().zip(&pages);
-        if let Some(folder) = &self.pages {
+        if let Some(file) = report {
+            let mut page = study::to_html_page(results().map(|(study, page)| (*study, page)), &command_line());
+            page.facts.program = PROGRAM.to_owned();
+            let html = page.to_html();
+            drop(out);
+            let (name, report) = (screen::name(file.path()), output::report_of(&file));
+            let byte_count = html.len();
+            output::write(file, html)?;
+            writeln!(report(), "{name}: {byte_count} bytes\nNext: open it in a browser")?;
+        } else if let Some(folder) = &self.pages {
             for ((study, page), [text, plot, tornado]) in results().zip(files) {
                 output::write(text, study::to_markdown(study, page))?;
                 output::write(plot, study::to_svg(page))?;

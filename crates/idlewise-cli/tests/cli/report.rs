@@ -417,3 +417,50 @@ fn says_what_it_wrote() {
     assert_eq!(document["byte_count"], fs::metadata(path).unwrap().len());
     assert_eq!(document["verdicts"].as_array().unwrap().len(), 2);
 }
+
+/// Every figure of a chart is a number, and its kind has what the script reads.
+fn assert_charts(page: &PageFile, kinds: &[&str]) {
+    assert_eq!(page.facts["kind"], "figures");
+    let charts = page.facts["charts"].as_array().unwrap();
+    let ids: BTreeSet<&str> = charts.iter().map(|chart| chart["id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), charts.len(), "each has its own id");
+    for kind in kinds {
+        assert!(charts.iter().any(|chart| chart["kind"] == *kind), "{kind}");
+    }
+    for chart in charts {
+        let list = if matches!(chart["kind"].as_str(), Some("tornado" | "intervals")) {
+            "rows"
+        } else {
+            "series"
+        };
+        assert!(!chart[list].as_array().unwrap().is_empty(), "{chart}");
+        assert!(page.plain().contains("<p>"), "{}", page.plain());
+    }
+}
+
+#[test]
+fn saved_measurements_become_charts() {
+    let saved = |name: &str| format!("crates/idlewise-cli/tests/saved/{name}.json");
+    let (halt, mwait) = (saved("halt"), saved("mwait"));
+    let page = report(&[&halt, &mwait]);
+    assert_charts(&page, &["quantiles", "intervals"]);
+    let name = page.facts["charts"][0]["series"][0]["name"].as_str().unwrap();
+    assert!(name.starts_with("halt, "), "{name}");
+    report(&["docs/park/measured.json"]);
+    let logs = ["report", &halt, "traces/a-idle.parquet", "-o", "/nowhere/page.html"];
+    assert_refused(&logs, &["halt.json", "a-idle.parquet", "page of each kind"]);
+    let other = ["report", &halt, "docs/park/measured.json", "-o", "/nowhere/page.html"];
+    assert_refused(&other, &["halt", "a page for each"]);
+}
+
+#[test]
+fn a_study_becomes_charts() {
+    let folder = folder();
+    let path = folder.path().join("study.html");
+    let path = path.to_str().unwrap();
+    let text = stdout(&["study", "amd-mwait", "--report", path]);
+    assert!(text.starts_with(path), "{text}");
+    let page = PageFile::parse(fs::read_to_string(path).unwrap());
+    assert_charts(&page, &["lines", "tornado"]);
+    assert_refused(&["study", "amd-mwait", "--report", path], &["--force"]);
+}

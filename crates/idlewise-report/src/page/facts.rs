@@ -468,6 +468,8 @@ pub enum Drawing {
     Tornado { unit: String, base: f64, base_name: String, rows: Vec<TornadoRow> },
     /// Distributions.
     Quantiles { unit: String, is_log: bool, series: Vec<QuantileSeries> },
+    /// One figure over another.
+    Lines { x: Axis, y: Axis, series: Vec<LineSeries> },
     /// Estimates.
     Intervals { unit: String, is_log: bool, about_interval: String, rows: Vec<IntervalRow> },
 }
@@ -481,6 +483,31 @@ pub struct TornadoRow {
     pub high: f64,
     pub low_name: String,
     pub high_name: String,
+}
+
+/// An axis.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "they say it")]
+pub struct Axis {
+    pub name: String,
+    pub unit: String,
+    pub is_log: bool,
+}
+
+/// A line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "they say it")]
+pub struct LineSeries {
+    pub name: String,
+    pub points: Vec<LinePoint>,
+}
+
+/// A point of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "they say it")]
+pub struct LinePoint {
+    pub x: f64,
+    pub y: f64,
 }
 
 /// A distribution.

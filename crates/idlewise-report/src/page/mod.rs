@@ -7,6 +7,7 @@
 //! | `gaps.rs` | gaps and courses as columns: what each column means |
 //! | `replayed.rs` | totals, the front, regret, CPUs |
 //! | `verdict.rs` | what to say in fifteen seconds |
+//! | `measured.rs` | saved measurements as charts |
 //! | `packed.rs` | [`Encoder`]: per-gap columns as compressed text |
 //! | `html.rs` | the file around them, and its Content-Security-Policy |
 //! | `sum.rs` | hashes of inputs |
@@ -18,6 +19,7 @@ mod described;
 mod facts;
 mod gaps;
 mod html;
+mod measured;
 mod packed;
 mod replayed;
 mod sum;
@@ -29,6 +31,7 @@ use serde::Serialize;
 pub use described::log_doubts;
 pub use facts::*;
 pub use gaps::{GapColumns, GapLog};
+pub use measured::measured_page;
 pub use packed::{ColumnRef, Encoder, Encoding};
 pub use replayed::{Replayed, ReplayedLog, ReplayedMachine, front_prices_mw};
 pub use sum::Sha256Sum;
@@ -80,6 +83,9 @@ impl Page {
                 plain.push(Plain::Paragraph("What limits this:".to_owned()));
                 plain.push(Plain::Items(verdict.limits.clone()));
             }
+        }
+        for chart in &facts.charts {
+            plain.push(Plain::Paragraph(format!("{}: {}", chart.title, chart.about)));
         }
         let of_basis = |note: &BasisNote| format!("{}: {}", note.basis.word(), note.text);
         plain.push(Plain::Items(facts.notes.basis.iter().map(of_basis).collect()));

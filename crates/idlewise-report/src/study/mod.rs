@@ -6,6 +6,7 @@
 //! | `sensitivity.rs` | which inputs decide a figure, and its label |
 //! | `text.rs` | a page as text, as Markdown and as JSON |
 //! | `plot.rs` | its plots, as SVG |
+//! | `charts.rs` | its charts, on a page in HTML |
 //! | `<name>.rs` | each study's claim, source, figures, inputs, tables and sentences |
 //!
 //! What a page prints is computed by the file of the same name in [`idlewise_sim::study`]. Pages are Rust and
@@ -18,6 +19,7 @@
 
 mod amd_mwait;
 mod c02;
+mod charts;
 mod ipi_less;
 mod menu_min;
 mod plot;
@@ -28,6 +30,7 @@ mod text;
 use idlewise_sim::study::{At, Changes, Input, Origin, Shelf, StudyError, Sweep};
 use idlewise_sim::{Machine, MachineState};
 
+pub use charts::to_html_page;
 pub use plot::{to_svg, to_tornado};
 pub(crate) use text::columns;
 pub use text::{inputs_to_json, inputs_to_text, to_json, to_markdown, to_text};

@@ -61,7 +61,7 @@ pub(super) fn tornado_row(page: &Page) -> Option<&Row> {
 }
 
 /// The inputs that change a figure, the strongest first: their names, and what the ends give.
-fn bars(row: &Row) -> Vec<(String, [f64; 2])> {
+pub(super) fn bars(row: &Row) -> Vec<(String, [f64; 2])> {
     let ends = row.examined.effects.iter().filter_map(|effect| {
         let Effect { input, ends: [low, high], gives: [Some(a), Some(b)] } = effect else {
             return None;

@@ -1,7 +1,8 @@
 //! `idlewise report`: one HTML page about logs under governors on machines.
 
 mod mail;
-mod provenance;
+mod measured;
+pub mod provenance;
 mod replayed;
 
 use std::io::Write;
@@ -35,6 +36,9 @@ Examples:
   # A recording of yours on one machine, to look at in a browser
   idlewise report perf.data --machine spr -o server.html
 
+  # Saved measurements: distributions and intervals
+  idlewise report halt.json mwait.json -o wakes.html
+
   # What a patch for menu would do, beside the kernel's menu.c as it is
   idlewise report server.parquet --kernel-source ~/linux --governor menu.c \\
       --governor menu.c --patch my.patch
@@ -49,7 +53,8 @@ Exit status: 0; 1 if a governor's file crashed, looped or answered what is no st
 /// Write one HTML page to look at: which governor, why, where and when
 ///
 /// The page is a single file. It needs no network and no server, and a policy inside it forbids
-/// everything but its own script. Without JavaScript it is its verdicts as text.
+/// everything but its own script. Without JavaScript it is its verdicts as text. In place of logs it
+/// takes what `idlewise measure ... --json` saved; `idlewise study --report` makes such a page too.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder and bounds")))]
 #[command(mut_arg("csv", |option| option.hide(true)), mut_arg("by_log", |option| option.hide(true)))]
@@ -110,6 +115,9 @@ impl Report {
             return self.write_mail();
         }
         self.refuse_mail_options()?;
+        if let Some(files) = measured::saved(&self.shared.logs)? {
+            return self.write_measured(&files);
+        }
         // Check names, and whether the file may be written, before reading anything.
         let choices = self.governors.choices_or(&governors::standard())?;
         let targets = self.shared.targets(&choices)?;
@@ -204,7 +212,7 @@ impl Report {
         let mut page = Page::new(PageKind::Replay);
         let facts = &mut page.facts;
         facts.program = provenance::PROGRAM.to_owned();
-        facts.command = provenance::command();
+        facts.command = provenance::command_line();
         facts.title = title(logs, targets);
         facts.machines = targets.iter().map(|target| self.machine(target)).collect();
         facts.prices = self.shared.prices().into_iter().map(PriceFacts::of).collect();
@@ -213,6 +221,7 @@ impl Report {
             facts.logs.push(self.log(named)?);
         }
         self.replay_into(&mut page, logs, targets, choices)?;
+        page.facts.provenance = provenance::of(&page.facts, logs);
         Ok(page)
     }
 
