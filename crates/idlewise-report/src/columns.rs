@@ -7,8 +7,8 @@ use idlewise_sim::Price;
 use serde_json::json;
 
 use crate::{
-    Value, compare, counters, diff, export, info, ipi, machines, park, promotion, proxy, replay,
-    simulate, study, switch, timer, validate, wakes, why_menu,
+    Value, arena, compare, counters, diff, export, info, ipi, machines, park, promotion, proxy,
+    replay, simulate, study, switch, timer, validate, wakes, why_menu,
 };
 
 /// The base unit of a column, in which CSV and JSON print it. Text scales it.
@@ -261,6 +261,12 @@ fn tables() -> Vec<Listed> {
             "replay_promotion",
             "`idlewise replay --promote`, with the timers and without (`promotion` of `--json`)",
             &promotion::columns(),
+        ),
+        listed("arena", "`idlewise arena`", &arena::columns()),
+        listed(
+            "arena_cells",
+            "`idlewise arena`, cells (`--csv`, and `cells` of `--json`)",
+            &arena::cell_columns(),
         ),
         listed("simulate_runs", "`idlewise simulate`, runs", &simulate::run_columns()),
         listed("simulate_spans", "`idlewise simulate`, spans", &simulate::span_columns()),

@@ -12,6 +12,7 @@
 //! | `promotion.rs` | what auto-promotion changes in a replay |
 //! | `replay.rs` | the results of a replay: columns, tables and sentences |
 //! | `mail.rs` | [`mail::Mail`]: the results of a replay as text for a mailing list |
+//! | `arena.rs` | every governor in every cell of `idlewise arena`, and who wins |
 //! | `page/` | [`page::Page`]: the HTML page of `idlewise report` |
 //! | `park/` | what `idlewise measure park` measured: tables, goals, page, plots |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
@@ -36,6 +37,7 @@
 //! whether standard output is one ([`TextStyle::for_stdout`]).
 #![forbid(unsafe_code)]
 
+pub mod arena;
 pub mod boot;
 pub mod columns;
 pub mod compare;

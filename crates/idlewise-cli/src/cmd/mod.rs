@@ -42,6 +42,7 @@ subcommands! {
     "Judge governors" {
         replay: Replay,
         diff: Diff,
+        arena: Arena,
         machines: Machines,
     }
     "Simulate" {

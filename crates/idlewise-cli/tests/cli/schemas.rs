@@ -54,9 +54,10 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
     "diff traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
+    "arena traces/a-idle.parquet --machine milan --governor menu --governor teo --governor hazard",
     "simulate spr tcp-lat --duration-ms 20",
     "study amd-mwait",
     "info traces/s-softirq500.parquet",

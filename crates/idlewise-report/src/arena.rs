@@ -1,0 +1,337 @@
+//! Who wins in the arena: the regret of every governor in every cell, and what it comes to.
+
+use std::collections::HashMap;
+
+use crate::columns::{GOVERNOR, LOG, MACHINE};
+use crate::statistics::{estimate, median};
+use crate::{Column, Table, Value};
+
+/// A cell counts as lost if its regret is this much above the better of the references.
+const LOSS_RATIO: f64 = 0.02;
+/// The governors that the others are compared with, by both of their names.
+const REFERENCES: [[&str; 2]; 2] = [["menu", "menu-6.12"], ["teo", "teo-6.12"]];
+
+/// What one governor cost in one cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ArenaCell {
+    /// The log's name.
+    pub log: String,
+    /// The machine's id.
+    pub machine: String,
+    /// The tick's frequency.
+    pub hz: u32,
+    /// The name of the power shape.
+    pub shape: &'static str,
+    /// The price of delay, in times the power of polling.
+    pub lambda: f64,
+    /// The governor's name.
+    pub governor: String,
+    /// Energy and priced delay.
+    pub cost_uj: f64,
+    /// The oracle's at the same price.
+    pub oracle_cost_uj: f64,
+}
+
+impl ArenaCell {
+    /// The cost above the oracle's, as a share of the latter; `None` if the oracle's is 0.
+    pub fn regret(&self) -> Option<f64> {
+        (self.oracle_cost_uj > 0.0).then(|| self.cost_uj / self.oracle_cost_uj - 1.0)
+    }
+
+    /// Everything but the governor.
+    fn place(&self) -> Place<'_> {
+        (&self.log, &self.machine, self.hz, self.shape, self.lambda.to_bits())
+    }
+}
+
+type Place<'a> = (&'a str, &'a str, u32, &'a str, u64);
+
+/// The regrets of the references.
+type References<'a> = HashMap<Place<'a>, [Option<f64>; 2]>;
+
+/// What a governor's cells come to, at one price of delay or at all.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    governor: String,
+    /// `None`: all.
+    lambda: Option<f64>,
+    cell_count: usize,
+    mean: f64,
+    interval: Option<[f64; 2]>,
+    median: Option<f64>,
+    /// Against the references; `None` if the governor is one of them or they are not there.
+    duel: Option<Duel>,
+}
+
+#[derive(Clone, Debug)]
+struct Duel {
+    won_count: u64,
+    lost_count: u64,
+    worst_ratio: f64,
+    worst_place: String,
+}
+
+type C<Row> = Column<Row>;
+
+/// Returns the columns of the cells.
+pub fn cell_columns() -> Vec<C<ArenaCell>> {
+    vec![
+        C::new(LOG, |cell: &ArenaCell| cell.log.as_str().into()),
+        C::new(MACHINE, |cell: &ArenaCell| cell.machine.as_str().into()),
+        C::count("hz", "HZ", "The tick's frequency.", |cell: &ArenaCell| u64::from(cell.hz).into())
+            .key(),
+        C::text(
+            "shape",
+            "shape",
+            "The shape of the powers: `default`, `flat` or `steep`.",
+            |cell: &ArenaCell| cell.shape.into(),
+        )
+        .key(),
+        C::count(
+            "lambda",
+            "λ",
+            "The price of delay, in times the power of polling.",
+            |cell: &ArenaCell| cell.lambda.into(),
+        )
+        .key(),
+        C::new(GOVERNOR, |cell: &ArenaCell| cell.governor.as_str().into()),
+        C::uj("cost_uj", "cost", "Energy and priced delay, simulated.", |cell: &ArenaCell| {
+            cell.cost_uj.into()
+        })
+        .lower_is_better(),
+        C::uj(
+            "oracle_cost_uj",
+            "oracle",
+            "What the oracle of that λ pays.",
+            |cell: &ArenaCell| cell.oracle_cost_uj.into(),
+        ),
+        C::ratio(
+            "regret_ratio",
+            "regret",
+            "Cost above the oracle's, as a share of the latter.",
+            |cell: &ArenaCell| cell.regret().into(),
+        )
+        .lower_is_better(),
+    ]
+}
+
+/// Returns the columns of the standings.
+pub fn columns() -> Vec<C<Standing>> {
+    vec![
+        C::new(GOVERNOR, |row: &Standing| row.governor.as_str().into()),
+        C::text(
+            "lambda",
+            "λ",
+            "The price of delay, in times the power of polling; `all` for all.",
+            |row: &Standing| {
+                row.lambda.map_or_else(|| "all".to_owned(), |lambda| lambda.to_string()).into()
+            },
+        )
+        .key(),
+        C::count(
+            "cell_count",
+            "cells",
+            "Logs × machines × HZ × shapes × λ.",
+            |row: &Standing| (row.cell_count as u64).into(),
+        )
+        .detail(),
+        C::ratio(
+            "regret_mean_ratio",
+            "regret mean",
+            "Mean regret of the cells, simulated.",
+            |row: &Standing| row.mean.into(),
+        )
+        .lower_is_better(),
+        C::ratio(
+            "regret_low_ratio",
+            "from",
+            "Lower end of the mean's 95 % interval, by drawing logs again and again; absent with fewer \
+             than seven logs.",
+            |row: &Standing| row.interval.map(|[low, _]| low).into(),
+        ),
+        C::ratio("regret_high_ratio", "to", "Its upper end.", |row: &Standing| {
+            row.interval.map(|[_, high]| high).into()
+        }),
+        C::ratio(
+            "regret_median_ratio",
+            "median",
+            "Median regret of the cells.",
+            |row: &Standing| row.median.into(),
+        )
+        .lower_is_better(),
+        C::count(
+            "won_count",
+            "won",
+            "Cells with less regret than both menu and teo; absent for these two, or without them.",
+            |row: &Standing| row.duel.as_ref().map(|duel| duel.won_count).into(),
+        )
+        .higher_is_better(),
+        C::count(
+            "lost_count",
+            "lost by 2",
+            "Cells with more than two points of regret above the better of menu and teo.",
+            |row: &Standing| row.duel.as_ref().map(|duel| duel.lost_count).into(),
+        )
+        .lower_is_better(),
+        C::ratio(
+            "worst_loss_ratio",
+            "worst loss",
+            "The most by which its regret is above that of the better of menu and teo.",
+            |row: &Standing| row.duel.as_ref().map(|duel| duel.worst_ratio).into(),
+        )
+        .lower_is_better(),
+        C::text("worst_cell", "where", "The cell of the worst loss.", |row: &Standing| {
+            row.duel.as_ref().map_or(Value::Absent, |duel| duel.worst_place.as_str().into())
+        })
+        .detail(),
+    ]
+}
+
+/// Returns a table of all cells.
+pub fn cell_table(cells: &[ArenaCell]) -> Table {
+    Table::new("", &cell_columns(), cells)
+}
+
+/// Returns the standings, the lowest mean first, and for each governor all λ before each.
+pub fn standings(cells: &[ArenaCell]) -> Vec<Standing> {
+    let mut governors: Vec<&str> = Vec::new();
+    let mut lambdas: Vec<f64> = Vec::new();
+    let mut references = References::new();
+    for cell in cells {
+        if let Some(index) = REFERENCES.iter().position(|names| names.contains(&&*cell.governor)) {
+            references.entry(cell.place()).or_default()[index] = cell.regret();
+        }
+        if !governors.contains(&cell.governor.as_str()) {
+            governors.push(&cell.governor);
+        }
+        if !lambdas.contains(&cell.lambda) {
+            lambdas.push(cell.lambda);
+        }
+    }
+    let mut groups: Vec<Vec<Standing>> = Vec::new();
+    for governor in governors {
+        let own: Vec<&ArenaCell> = cells.iter().filter(|cell| cell.governor == governor).collect();
+        let each =
+            (lambdas.len() > 1).then(|| lambdas.iter().copied().map(Some)).into_iter().flatten();
+        let group: Vec<Standing> = std::iter::once(None)
+            .chain(each)
+            .filter_map(|at| standing(governor, at, &own, &references))
+            .collect();
+        groups.extend((!group.is_empty()).then_some(group));
+    }
+    groups.sort_by(|a, b| a[0].mean.total_cmp(&b[0].mean));
+    groups.into_iter().flatten().collect()
+}
+
+/// Returns the table of the standings.
+pub fn standing_table(title: &str, standings: &[Standing]) -> Table {
+    // Each price is another contest.
+    Table::new(title, &columns(), standings).ranked_if(|index| standings[index].lambda.is_none())
+}
+
+/// `None` if no cell has a regret.
+fn standing(
+    governor: &str,
+    lambda: Option<f64>,
+    own: &[&ArenaCell],
+    references: &References<'_>,
+) -> Option<Standing> {
+    let is_asked =
+        |cell: &&&ArenaCell| lambda.is_none_or(|lambda| cell.lambda.total_cmp(&lambda).is_eq());
+    let own: Vec<(&ArenaCell, f64)> =
+        own.iter().filter(is_asked).filter_map(|cell| Some((*cell, cell.regret()?))).collect();
+    // One list of regrets for each log, because cells of a log resemble each other.
+    let mut by_log: Vec<(&str, Vec<f64>)> = Vec::new();
+    for &(cell, regret) in &own {
+        match by_log.iter_mut().find(|(log, _)| *log == cell.log) {
+            Some((_, regrets)) => regrets.push(regret),
+            None => by_log.push((&cell.log, vec![regret])),
+        }
+    }
+    if by_log.is_empty() {
+        return None;
+    }
+    let (mean, interval) = estimate(by_log.len(), |drawn| {
+        let sums =
+            drawn.iter().map(|&log| (by_log[log].1.iter().sum::<f64>(), by_log[log].1.len()));
+        let (sum, count) = sums.fold((0.0, 0), |all, log| (all.0 + log.0, all.1 + log.1));
+        sum / count as f64
+    });
+    Some(Standing {
+        governor: governor.to_owned(),
+        lambda,
+        cell_count: own.len(),
+        mean,
+        interval,
+        median: median(own.iter().map(|&(_, regret)| regret)),
+        duel: duel(governor, &own, references),
+    })
+}
+
+fn duel(governor: &str, own: &[(&ArenaCell, f64)], references: &References<'_>) -> Option<Duel> {
+    if REFERENCES.as_flattened().contains(&governor) {
+        return None;
+    }
+    let mut duel = Duel {
+        won_count: 0,
+        lost_count: 0,
+        worst_ratio: f64::NEG_INFINITY,
+        worst_place: String::new(),
+    };
+    for &(cell, regret) in own {
+        let &[Some(menu), Some(teo)] = references.get(&cell.place())? else { return None };
+        let loss = regret - menu.min(teo);
+        duel.won_count += u64::from(loss < 0.0);
+        duel.lost_count += u64::from(loss > LOSS_RATIO);
+        if loss > duel.worst_ratio {
+            duel.worst_ratio = loss;
+            let ArenaCell { log, machine, hz, shape, lambda, .. } = cell;
+            duel.worst_place = format!("{log}, {machine}, {hz} Hz, {shape}, λ={lambda}");
+        }
+    }
+    Some(duel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(log: &str, governor: &str, lambda: f64, regret: f64) -> ArenaCell {
+        ArenaCell {
+            log: log.to_owned(),
+            machine: "spr".to_owned(),
+            hz: 250,
+            shape: "default",
+            lambda,
+            governor: governor.to_owned(),
+            cost_uj: 100.0 * (1.0 + regret),
+            oracle_cost_uj: 100.0,
+        }
+    }
+
+    #[test]
+    fn wins_are_against_both_and_losses_against_the_better() {
+        let cells = [
+            cell("a", "menu", 0.0, 0.5),
+            cell("a", "teo", 0.0, 0.2),
+            cell("a", "mine", 0.0, 0.1),
+            cell("b", "menu", 0.0, 0.1),
+            cell("b", "teo", 0.0, 0.4),
+            cell("b", "mine", 0.0, 0.2),
+        ];
+        let csv = standing_table("", &standings(&cells)).to_csv();
+        let mine: Vec<&str> = csv.lines().nth(1).unwrap().split(',').collect();
+        let number = |index: usize| mine[index].parse::<f64>().unwrap();
+        assert_eq!((mine[0], mine[1], mine[2], mine[7], mine[8]), ("mine", "all", "2", "1", "1"));
+        // The mean, and the worst loss.
+        assert!((number(3) - 0.15).abs() < 1e-9 && (number(9) - 0.1).abs() < 1e-9, "{csv}");
+        assert!(csv.lines().nth(1).unwrap().contains("b, spr, 250 Hz, default, λ=0"), "{csv}");
+        assert!(csv.lines().skip(2).all(|line| line.ends_with(",,,,")), "{csv}");
+    }
+
+    #[test]
+    fn a_cell_that_costs_the_oracle_nothing_has_no_regret() {
+        let free = ArenaCell { oracle_cost_uj: 0.0, ..cell("a", "mine", 0.0, 0.0) };
+        assert!(standings(&[free]).is_empty());
+    }
+}
