@@ -157,10 +157,13 @@ impl Mail<'_> {
     }
 
     fn log(&self, log: &MailLog, index: usize) -> String {
-        let kernel = log.kernel.as_deref().unwrap_or("an unknown version");
+        let kernel = match &log.kernel {
+            Some(kernel) => format!("Linux {kernel}"),
+            None => "an unknown kernel".to_owned(),
+        };
         let number = if self.logs.len() > 1 { format!("[{}] ", index + 1) } else { String::new() };
         format!(
-            "{number}{}: {} idle gaps of {} CPU{}, recorded on Linux {kernel} with HZ={}.",
+            "{number}{}: {} idle gaps of {} CPU{}, recorded on {kernel} with HZ={}.",
             log.name,
             grouped(log.gap_count),
             log.cpu_count,
@@ -206,9 +209,11 @@ fn correlation(outcomes: &[&Outcome<'_>]) -> Option<String> {
     let less = |a: f64, b: f64| {
         let change = 100.0 * (b - a) / a;
         match change.is_finite() {
+            _ if a == b => "the same".to_owned(),
             true if change < 0.0 => format!("{:.2}% less", -change),
             true => format!("{change:.2}% more"),
-            false => "another".to_owned(),
+            // There was none.
+            false => "more".to_owned(),
         }
     };
     let delay = |o: &Outcome<'_>| o.delays().sum_ns() as f64;

@@ -148,3 +148,27 @@ fn refuses_what_is_no_commit_and_leaves_it_alone() {
     assert_refused(&["report", LOG, "--commit", &path], &["--format mail"]);
     assert_refused(&["report", LOG, "--bundle", "x"], &["--format mail"]);
 }
+
+/// A log of one gap, or of none, has figures that are no division by zero.
+#[test]
+fn hardly_any_gaps_are_no_trouble() {
+    use idlewise_trace::GapSink;
+    use idlewise_trace::log::{IdleLog, LogWriter};
+    let from = IdleLog::open(&root().join(LOG)).unwrap();
+    let gaps = crate::import::gaps(&from);
+    let place = folder();
+    for count in [0, 1] {
+        let path = place.path().join(format!("few-{count}.parquet"));
+        let mut writer = LogWriter::create(&path, false).unwrap();
+        if count > 0 {
+            writer.take(gaps[0].cpu, &gaps[..count]).unwrap();
+        }
+        writer.finish_unchecked(&from.metadata).unwrap();
+        let text = stdout(&[&["report", path.to_str().unwrap()], &MAIL[2..]].concat());
+        assert_fits(&text);
+        assert!(text.contains(&format!("{count} idle gaps")), "{text}");
+        for word in ["NaN", "inf", "another"] {
+            assert!(!text.contains(word), "{word} in {text}");
+        }
+    }
+}
