@@ -722,3 +722,50 @@ fn a_signal_ends_it_and_leaves_nothing() {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
+
+/// Another version has another script in its page and another name in its mail, but the same figures.
+#[test]
+fn another_version_is_judged_by_its_figures() {
+    let made = Made::new(&["replay", LOG, "--machine", "spr", "--governor", "menu"]);
+    let other = |more: &dyn Fn(&Path)| {
+        made.changed(|folder| {
+            let edit = |name: &str, change: &dyn Fn(String) -> String| {
+                let path = folder.join(name);
+                fs::write(&path, change(fs::read_to_string(&path).unwrap())).unwrap();
+            };
+            let name = |text: String| {
+                let (before, rest) = text.split_once("idlewise ").unwrap();
+                let (_, after) = rest.split_once(".\n").unwrap();
+                format!("{before}idlewise 0.0.9\n(a-much-longer-name-than-any-commit-of-ours-has).\n{after}")
+            };
+            edit("mail.txt", &name);
+            edit("report.html", &|text| text.replace("<style>", "<style>/* another */"));
+            edit("bundle.json", &|text| {
+                let mut manifest: Value = serde_json::from_str(&text).unwrap();
+                manifest["version"] = "0.0.9".into();
+                manifest["commit"] = "a-much-longer-name-than-any-commit-of-ours-has".into();
+                manifest.to_string()
+            });
+            more(folder);
+        })
+    };
+    assert_eq!(other(&|_| ()).findings(&[]), ALL_SAME);
+    let text = stdout(&["bundle", "verify", &other(&|_| ()).path()]);
+    assert!(
+        text.contains("made by 0.0.9 (a-much-longer") && text.contains("the same figures"),
+        "{text}"
+    );
+    for (name, from, to) in [
+        ("output.csv", ",menu,", ",mine,"),
+        ("mail.txt", "| Above ", "| Above1"),
+        ("report.html", "\"gap_count\":10144", "\"gap_count\":10145"),
+    ] {
+        let changed = other(&|folder| {
+            let path = folder.join(name);
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.contains(from), "{name} has {from}");
+            fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        });
+        assert!(changed.findings(&[]).contains(&format!("{name} differs")), "{name}");
+    }
+}
