@@ -175,7 +175,8 @@ struct StateCost {
 pub struct Hazard {
     lambda: Lambda,
     costs: [StateCost; STATE_COUNT_MAX],
-    has_costs: bool,
+    /// 0 until the states are priced.
+    state_count: u8,
     recent: Belief,
     after_size: [Belief; SIZE_COUNT],
     /// The logarithm (base 2, 8 fractional bits) of how much more likely `after_size` found the last gaps than
@@ -316,7 +317,7 @@ impl Hazard {
             lambda,
             costs: [StateCost { power: 0, exit_latency_ns: 0, transition: 0, delay: 0 };
                 STATE_COUNT_MAX],
-            has_costs: false,
+            state_count: 0,
             recent: Belief::NONE,
             after_size: [Belief::NONE; SIZE_COUNT],
             bet: 0,
@@ -350,7 +351,7 @@ impl Hazard {
             };
             shallower = *cost;
         }
-        self.has_costs = true;
+        self.state_count = states.len() as u8;
     }
 
     /// Learns from a gap that has ended.
@@ -436,10 +437,17 @@ impl Hazard {
     /// The cost of the best state for the rest of the gap, if there is no further decision.
     #[inline]
     fn rest_cost(&self, allowed: u32, mass: u64, time: u64) -> u64 {
-        let costs = self.costs.iter().enumerate().filter(|(index, _)| (allowed >> index) & 1 != 0);
-        let cost =
-            |cost: &StateCost| u64::from(cost.power) * time + (cost.transition + cost.delay) * mass;
-        costs.map(|(_, state)| cost(state)).min().unwrap_or(u64::MAX / 4)
+        let mut best = u64::MAX / 4;
+        for (index, cost) in self.costs[..self.state_count()].iter().enumerate() {
+            let all = u64::from(cost.power) * time + (cost.transition + cost.delay) * mass;
+            best = if (allowed >> index) & 1 != 0 { best.min(all) } else { best };
+        }
+        best
+    }
+
+    #[inline]
+    fn state_count(&self) -> usize {
+        usize::from(self.state_count).min(STATE_COUNT_MAX)
     }
 
     /// The cheapest plan. `allowed` has a bit for each state that may be entered, and is not 0.
@@ -449,7 +457,7 @@ impl Hazard {
         let tick_rest = walk.tick.map(|(mass, time)| {
             (mass, time, self.rest_cost(allowed, mass, walk.time.saturating_sub(time)))
         });
-        for (state, cost) in self.costs.iter().enumerate() {
+        for (state, cost) in self.costs[..self.state_count()].iter().enumerate() {
             if (allowed >> state) & 1 == 0 {
                 continue;
             }
@@ -479,16 +487,24 @@ impl Hazard {
     #[inline]
     fn plan_poll(&self, allowed: u32, walk: &Walk, best: &mut Plan) {
         let first = bin_of(self.age_ns);
+        // No state draws less than the deepest, or is entered for less than the shallowest.
+        let deepest = &self.costs[(31 - allowed.leading_zeros()) as usize % STATE_COUNT_MAX];
+        let shallowest = &self.costs[allowed.trailing_zeros() as usize % STATE_COUNT_MAX];
+        let (power, transition) = (u64::from(deepest.power), shallowest.transition);
         for (index, &(mass, time)) in walk.polls.iter().enumerate() {
             // Later polls only cost more.
             if mass == 0 || ONE * time >= best.cost {
                 break;
             }
+            let left = walk.time.saturating_sub(time);
+            if ONE * time + power * left + transition * mass >= best.cost {
+                continue;
+            }
             let poll_ns = bin_start_ns(first + 1 + index) - self.age_ns;
             if poll_ns > POLL_MAX_NS {
                 break;
             }
-            let rest = self.rest_cost(allowed, mass, walk.time.saturating_sub(time));
+            let rest = self.rest_cost(allowed, mass, left);
             let cost = ONE * time + rest;
             if cost < best.cost {
                 *best = Plan { cost, state: 0, stop_tick: false, poll_ns };
@@ -529,7 +545,7 @@ fn allowed_states(context: &Context<'_>) -> u32 {
 
 impl Governor for Hazard {
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
-        if !self.has_costs {
+        if self.state_count == 0 {
             self.price(context.states);
         }
         if self.is_open {
