@@ -58,3 +58,33 @@ test("a recording's page works: trace.dat, one governor, one machine", options, 
     assert.deepEqual(errors, []);
     await close();
 });
+
+/** A page of figures: every chart is drawn, and nothing on it is missing. */
+async function looksWhole(html) {
+    const { page, errors, requests, close } = await open(html);
+    await lookAtAll(page);
+    const facts = await page.evaluate(() => JSON.parse(document.getElementById("facts").textContent));
+    assert.ok(facts.charts.length > 0);
+    for (const chart of facts.charts) assert.equal(await page.locator(`[id="chart-${chart.id}"] svg`).count() > 0, true, chart.id);
+    assert.doesNotMatch(await page.locator("main").innerText(), /NaN|undefined|please report/);
+    assert.deepEqual(errors, []);
+    assert.deepEqual(requests, []);
+    await close();
+}
+
+test("pages of saved measurements work", options, async () => {
+    const saved = (name) => fileURLToPath(new URL(`../../../idlewise-cli/tests/saved/${name}.json`, import.meta.url));
+    await looksWhole(report(saved("halt"), saved("mwait")));
+    await looksWhole(report(fileURLToPath(new URL("../../../../docs/park/measured.json", import.meta.url))));
+});
+
+test("a study's page works", options, async () => {
+    const folder = mkdtempSync(join(tmpdir(), "idlewise-report-"));
+    const path = join(folder, "study.html");
+    try {
+        execFileSync(binary, ["study", "amd-mwait", "--report", path], { stdio: ["ignore", "ignore", "pipe"] });
+        await looksWhole(readFileSync(path, "utf8"));
+    } finally {
+        rmSync(folder, { recursive: true, force: true });
+    }
+});
