@@ -307,6 +307,11 @@ pub fn standard() -> Vec<&'static str> {
     USUAL.into_iter().chain(["deepest", "shallowest", "timer-only", ORACLE.0]).collect()
 }
 
+/// Returns the default governors of a mail: those that a kernel has.
+pub fn usual() -> Vec<&'static str> {
+    USUAL.into()
+}
+
 /// Returns which kernels' governors were replayed, one phrase for each release.
 pub fn provenance(choices: &[Choice]) -> Vec<String> {
     let mut releases: Vec<(&GovernorSpec, Vec<&str>)> = Vec::new();

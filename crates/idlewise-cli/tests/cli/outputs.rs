@@ -60,7 +60,7 @@ impl Place {
 type Writer = (&'static [&'static str], &'static [u8], &'static [&'static str]);
 
 /// Every command that writes one file of any name. `-o` or its equivalent comes last.
-const WRITERS: [Writer; 7] = [
+const WRITERS: [Writer; 8] = [
     (&["import", "perf.data", "-o"], b"PAR1", &["perf.data"]),
     (
         &[
@@ -76,6 +76,7 @@ const WRITERS: [Writer; 7] = [
         &["perf.data", "m.toml"],
     ),
     (&["anonymize", "log.parquet", "-o"], b"PAR1", &["log.parquet"]),
+    (&["report", "log.parquet", "-o"], b"<!doctype html>", &["log.parquet"]),
     (&["export", "log.parquet", "--format", "csv", "-o"], b"cpu,", &["log.parquet"]),
     (&["export", "log.parquet", "--format", "arrow", "-o"], b"ARROW1", &["log.parquet"]),
     (
@@ -265,6 +266,19 @@ fn standard_output_gets_the_bytes_and_nothing_else() {
             let all = [b"before", &output.stdout[..]].concat();
             assert_eq!(fs::read(place.path("file")).unwrap(), all, "{arguments:?}");
         }
+    }
+}
+
+#[test]
+fn a_dash_is_standard_output() {
+    for (arguments, begin, _) in WRITERS {
+        let place = Place::new();
+        let before = place.names();
+        let output = place.run(&[arguments, &["-"]].concat());
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {message}");
+        assert!(output.stdout.starts_with(begin), "{arguments:?}");
+        assert_eq!(place.names(), before, "{arguments:?}: no file of that name");
     }
 }
 

@@ -40,7 +40,8 @@ impl Report {
                 "--json goes with the page; `idlewise replay --json` has the figures of a mail",
             ));
         }
-        let choices = self.governors.choices_or(&governors::standard())?;
+        // Bounds and the oracle fill tables, and who wants them in a mail can name them.
+        let choices = self.governors.choices_or(&governors::usual())?;
         let targets = self.shared.targets(&choices)?;
         let inputs = self.inputs();
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();

@@ -56,7 +56,7 @@ Exit status: 0; 1 if a governor's file crashed, looped or answered what is no st
 /// everything but its own script. Without JavaScript it is its verdicts as text. In place of logs it
 /// takes what `idlewise measure ... --json` saved; `idlewise study --report` makes such a page too.
 #[derive(clap::Args)]
-#[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder and bounds")))]
+#[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder and, on a page, bounds")))]
 #[command(mut_arg("csv", |option| option.hide(true)), mut_arg("by_log", |option| option.hide(true)))]
 #[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
 pub struct Report {
