@@ -39,7 +39,7 @@ use crate::unpack::Unpacking;
 const SCHEMA: u32 = 1;
 
 const GOVERNORS_DEFAULT: [&str; 5] = ["menu", "menu-7.2", "teo", "ladder", HAZARD.0];
-const MACHINES_DEFAULT: [&str; 6] = ["spr", "icx", "milan", "genoa", "skx", "skl-client"];
+pub const MACHINES_DEFAULT: [&str; 6] = ["spr", "icx", "milan", "genoa", "skx", "skl-client"];
 
 /// The largest stored unit that is read.
 const STORED_BYTE_COUNT_MAX: u64 = 16 << 20;

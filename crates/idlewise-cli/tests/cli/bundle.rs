@@ -173,6 +173,9 @@ fn a_comparison_a_simulation_and_a_study_come_out_the_same() {
     let made =
         Made::new(&["diff", LOG, "--machine", "spr", "--governor", "menu", "--governor", "teo"]);
     assert_eq!(made.findings(&[]), TABLES_SAME);
+    let made =
+        Made::new(&["arena", LOG, "--machine", "spr", "--governor", "menu", "--governor", "teo"]);
+    assert_eq!(made.findings(&[]), TABLES_SAME);
     let without_csv = &TABLES_SAME[..3];
     let made = Made::new(&["simulate", "spr", "tcp-lat", "--duration-ms", "20", "--seed", "7"]);
     assert_eq!(made.findings(&[]), without_csv);
@@ -441,6 +444,7 @@ fn a_hostile_command_reads_and_runs_nothing() {
         (&["simulate", "spr", "/etc/passwd"], "no file in it"),
         (&["simulate", "spr", "wakes", "--trace", "/tmp/x"], "--trace cannot"),
         (&["study", "--pages", "/tmp"], "--pages cannot"),
+        (&["arena", log, "--store", "/tmp"], "--store cannot"),
         (&["compare", "/etc/passwd", "/etc/passwd"], "no file in it"),
         (&["compare", log, log, "--more-a", "/etc/passwd"], "no file in it"),
         (&["record", "-o", "/tmp/x"], "cannot hold 'record'"),

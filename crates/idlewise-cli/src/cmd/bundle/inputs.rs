@@ -11,6 +11,7 @@ use idlewise_trace::read_small_file;
 
 use crate::bundled;
 use crate::cmd::anonymize::anonymize;
+use crate::cmd::arena;
 use crate::error::Failure;
 use crate::input::{self, NamedLog, read_text};
 use crate::replay_arguments::{ALL_LOGS, MACHINES_DEFAULT};
@@ -73,11 +74,14 @@ impl<'a> Inputs<'a> {
                 _ => {}
             }
         }
-        let replays = matches!(line.command.name, "replay" | "diff");
-        if replays && self.machines.is_empty() {
-            for id in MACHINES_DEFAULT {
-                self.machine(id)?;
-            }
+        let machines: &[&str] = match line.command.name {
+            _ if !self.machines.is_empty() => &[],
+            "replay" | "diff" => &MACHINES_DEFAULT,
+            "arena" => &arena::MACHINES_DEFAULT,
+            _ => &[],
+        };
+        for id in machines {
+            self.machine(id)?;
         }
         Ok(())
     }
@@ -109,7 +113,7 @@ impl<'a> Inputs<'a> {
     fn place_logs(&mut self, line: &mut Line, unpacking: Unpacking) -> Result<(), Failure> {
         let is_log = |word: &&mut Word| word.role == Role::Log;
         let words: Vec<&mut Word> = line.words.iter_mut().filter(is_log).collect();
-        if words.is_empty() && matches!(line.command.name, "replay" | "diff") {
+        if words.is_empty() && matches!(line.command.name, "replay" | "diff" | "arena") {
             for named in bundled::logs()? {
                 let value = Some(self.log(&named)?);
                 line.words.push(Word { option: None, value, role: Role::Log });

@@ -73,7 +73,7 @@ pub const PAGE: &str = "page";
 pub const MAIL: &str = "mail";
 
 /// Every command that can be in a bundle.
-pub const COMMANDS: [Bundled; 6] = [
+pub const COMMANDS: [Bundled; 7] = [
     Bundled {
         name: "replay",
         promise: Promise::Same,
@@ -126,6 +126,27 @@ pub const COMMANDS: [Bundled; 6] = [
         ],
     },
     Bundled {
+        name: "arena",
+        promise: Promise::Same,
+        roles: &[
+            ("governor", Role::Governor),
+            ("patch", Role::Patch),
+            ("kernel", Role::Plain),
+            ("kernel-source", Role::KernelSource),
+            ("unconfined", UNCONFINED),
+            ("logs", Role::Log),
+            ("machines", Role::Machine),
+            ("lambdas", Role::Plain),
+            ("shapes", Role::Plain),
+            ("hz", Role::Plain),
+            ("store", OUTPUT),
+            ("max_unpacked", Role::Here),
+            ("doubts", Role::Plain),
+            ("json", Role::Form),
+            ("csv", Role::Form),
+        ],
+    },
+    Bundled {
         name: "simulate",
         promise: Promise::Same,
         roles: &[
@@ -159,6 +180,7 @@ pub const COMMANDS: [Bundled; 6] = [
             ("changes", Role::Plain),
             ("inputs", Role::Plain),
             ("pages", OUTPUT),
+            ("report", OUTPUT),
             ("force", OUTPUT),
             ("json", Role::Form),
         ],
