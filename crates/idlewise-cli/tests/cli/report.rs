@@ -464,3 +464,35 @@ fn a_study_becomes_charts() {
     assert_charts(&page, &["lines", "tornado"]);
     assert_refused(&["study", "amd-mwait", "--report", path], &["--force"]);
 }
+
+/// Each verdict is a sentence with at most three facts, each with its basis, and says what limits it. A
+/// replay shows what goes together and not why.
+#[test]
+fn a_verdict_is_short_and_names_no_cause() {
+    let both = ["--governor", "menu", "--governor", "teo"];
+    let pages = [
+        report(&[]),
+        report(&[&["traces/b-redis.parquet"], &both[..]].concat()),
+        report(&["traces/s-softirq500.parquet", "--governor", "deepest", "--governor", "menu"]),
+        report(&["traces/s-softirq500.parquet", "--governor", "shallowest"]),
+        report(&["traces/s-softirq500.parquet", "--lambda-mw", "700"]),
+    ];
+    for (index, page) in pages.iter().enumerate() {
+        for verdict in page.facts["verdicts"].as_array().unwrap() {
+            let sentence = verdict["sentence"].as_str().unwrap();
+            assert!(sentence.chars().count() < 200 && sentence.ends_with('.'), "{sentence}");
+            let facts = verdict["facts"].as_array().unwrap();
+            assert_eq!(facts.is_empty(), index == 3, "{verdict}");
+            assert!(facts.len() <= 3 && facts.iter().all(|fact| fact["basis"].is_string()));
+            let limits = verdict["limits"].as_array().unwrap();
+            assert!((1..=5).contains(&limits.len()), "{verdict}");
+            assert!(limits.last().unwrap().as_str().unwrap().contains("correlates"));
+            let text = verdict.to_string();
+            for cause in ["because", "cause", "due to", "thanks to", "leads to", "NaN", "inf "] {
+                assert!(!text.contains(cause), "{cause}: {text}");
+            }
+        }
+    }
+    let only = pages[2].facts["verdicts"][0].to_string();
+    assert!(only.contains("menu costs") && only.contains("menu's regret"), "{only}");
+}

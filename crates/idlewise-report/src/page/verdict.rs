@@ -7,7 +7,7 @@ use idlewise_sim::{Basis, Price};
 use idlewise_trace::WakeReason;
 
 use super::{BasisKind, NoteFacts, Replayed, ReplayedMachine, Verdict, VerdictFact};
-use crate::replay::{Outcome, extremes, reference_price, span_words, words};
+use crate::replay::{Outcome, Role, extremes, reference_price, span_words, words};
 
 /// A verdict has at most so many facts.
 const FACT_COUNT_MAX: usize = 3;
@@ -76,16 +76,16 @@ impl About<'_, '_> {
         let at = words(self.prices()[reference]);
         let more = |outcome: &Outcome<'_>| more(outcome.regret(reference, self.prices()));
         let Some((nearest, furthest)) = extremes(self.group, reference, self.prices()) else {
-            verdict.sentence =
-                match self.group.iter().find(|one| one.role == crate::replay::Role::Governor) {
-                    Some(only) => format!(
-                        "On {id}, {} costs {} than the best possible {at}.",
-                        only.governor,
-                        more(only)
-                    ),
-                    None => format!("On {id}: no governor to judge, only bounds."),
-                };
-            verdict.facts = self.facts(self.group.first(), None);
+            let only = self.group.iter().find(|one| one.role == Role::Governor);
+            verdict.sentence = match only {
+                Some(only) => format!(
+                    "On {id}, {} costs {} than the best possible {at}.",
+                    only.governor,
+                    more(only)
+                ),
+                None => format!("On {id}: no governor to judge, only bounds."),
+            };
+            verdict.facts = self.facts(only, None);
             verdict.limits = self.limits(notes, None);
             return verdict;
         };
