@@ -1,7 +1,7 @@
 //! The results of a replay as facts: totals, the front, regret, CPUs, wake reasons.
 
 use idlewise_core::StateTable;
-use idlewise_sim::ledger::{BenchLedger, Ledger, RegretTally, bin_edge_ns};
+use idlewise_sim::ledger::{Ledger, MachineLedger, RegretTally, bin_edge_ns};
 use idlewise_sim::replay::{Delays, Tally};
 use idlewise_sim::{Basis, CostModel, Price};
 use idlewise_trace::WakeReason;
@@ -36,7 +36,7 @@ pub struct ReplayedLog {
 /// Logs under governors on machines.
 #[derive(Clone, Debug)]
 pub struct Replayed<'a> {
-    /// The machines: the benches of the ledgers.
+    /// The machines: those of the ledgers.
     pub machines: Vec<ReplayedMachine<'a>>,
     /// The governors of the ledgers, without the oracle.
     pub governors: Vec<GovernorFacts>,
@@ -91,14 +91,14 @@ impl<'a> Replayed<'a> {
     }
 
     /// Returns the sums over all logs, for each machine.
-    pub fn pooled(&self) -> Vec<BenchLedger> {
+    pub fn pooled(&self) -> Vec<MachineLedger> {
         let mut pooled = Vec::new();
         for log in &self.logs {
             match pooled.is_empty() {
-                true => pooled.clone_from(&log.ledger.benches),
+                true => pooled.clone_from(&log.ledger.machines),
                 false => {
-                    let sums: &mut Vec<BenchLedger> = &mut pooled;
-                    sums.iter_mut().zip(&log.ledger.benches).for_each(|(sum, one)| sum.merge(one));
+                    let sums: &mut Vec<MachineLedger> = &mut pooled;
+                    sums.iter_mut().zip(&log.ledger.machines).for_each(|(sum, one)| sum.merge(one));
                 }
             }
         }
@@ -106,14 +106,14 @@ impl<'a> Replayed<'a> {
     }
 
     /// Returns the results as the sentences and tables take them: of each log, or of the sums.
-    pub fn outcomes(&self, log: &str, benches: &[BenchLedger]) -> Vec<Outcome<'a>> {
+    pub fn outcomes(&self, log: &str, ledgers: &[MachineLedger]) -> Vec<Outcome<'a>> {
         let mut outcomes = Vec::new();
-        for (machine, bench) in self.machines.iter().zip(benches) {
+        for (machine, ledger) in self.machines.iter().zip(ledgers) {
             let price = |(price, oracle): (&Price, &Tally)| {
                 machine.costs.cost_uj(oracle, price.lambda_mw(machine.costs))
             };
             let oracle_costs_uj: Vec<f64> =
-                self.prices.iter().zip(&bench.oracles).map(price).collect();
+                self.prices.iter().zip(&ledger.oracles).map(price).collect();
             for (place, governor) in self.places().into_iter().zip(self.listed()) {
                 outcomes.push(Outcome {
                     log: log.to_owned(),
@@ -127,7 +127,7 @@ impl<'a> Replayed<'a> {
                         GovernorRole::Bound => Role::Bound,
                         GovernorRole::Oracle => Role::Oracle,
                     },
-                    tally: tally_of(bench, place).clone(),
+                    tally: tally_of(ledger, place).clone(),
                     oracle_costs_uj: oracle_costs_uj.clone(),
                 });
             }
@@ -143,8 +143,8 @@ impl<'a> Replayed<'a> {
         let mut bin_count = 0;
         let mut known = Vec::new();
         for (index, log) in self.logs.iter().enumerate() {
-            self.totals(page, Some(index), &log.ledger.benches);
-            let cells = self.regret(page, Some(index), &log.ledger.benches, &mut bin_count);
+            self.totals(page, Some(index), &log.ledger.machines);
+            let cells = self.regret(page, Some(index), &log.ledger.machines, &mut bin_count);
             known.push(cells);
         }
         self.totals(page, None, &pooled);
@@ -169,7 +169,7 @@ impl<'a> Replayed<'a> {
     }
 
     /// The tables that `idlewise replay` prints.
-    fn tables(&self, page: &mut Page, pooled: &[BenchLedger]) {
+    fn tables(&self, page: &mut Page, pooled: &[MachineLedger]) {
         let outcomes = self.outcomes(self.all_name, pooled);
         for group in outcomes.chunk_by(|a, b| a.machine == b.machine) {
             let machine = &group[0].machine;
@@ -178,7 +178,7 @@ impl<'a> Replayed<'a> {
             page.facts.tables.push(TableFacts::of(&format!("governors-{machine}"), &table));
         }
         if self.logs.len() > 1 {
-            let by_log = |log: &ReplayedLog| self.outcomes(&log.name, &log.ledger.benches);
+            let by_log = |log: &ReplayedLog| self.outcomes(&log.name, &log.ledger.machines);
             let outcomes: Vec<Outcome<'_>> = self.logs.iter().flat_map(by_log).collect();
             let table = by_log_table("Log by log, at the middle λ", &outcomes, &self.prices);
             if table.row_count() > 0 {
@@ -187,15 +187,15 @@ impl<'a> Replayed<'a> {
         }
     }
 
-    fn totals(&self, page: &mut Page, log: Option<usize>, benches: &[BenchLedger]) {
-        for (machine, (known, bench)) in self.machines.iter().zip(benches).enumerate() {
+    fn totals(&self, page: &mut Page, log: Option<usize>, ledgers: &[MachineLedger]) {
+        for (machine, (known, ledger)) in self.machines.iter().zip(ledgers).enumerate() {
             for (governor, place) in self.places().into_iter().enumerate() {
-                let tally = tally_of(bench, place);
+                let tally = tally_of(ledger, place);
                 page.facts.results.push(result(log, machine, governor, known, tally, place));
             }
             let mut points: Vec<FrontPoint> = Vec::new();
             for (&lambda_mw, tally) in
-                front_prices_mw(known.costs, &self.prices).iter().zip(&bench.front)
+                front_prices_mw(known.costs, &self.prices).iter().zip(&ledger.front)
             {
                 let point = FrontPoint {
                     lambda_mw,
@@ -217,12 +217,12 @@ impl<'a> Replayed<'a> {
         &self,
         page: &mut Page,
         log: Option<usize>,
-        benches: &[BenchLedger],
+        ledgers: &[MachineLedger],
         bin_count: &mut usize,
     ) -> Vec<ColumnRef> {
         let mut added = Vec::new();
-        for (machine, bench) in benches.iter().enumerate() {
-            for (index, prices) in bench.regret.iter().enumerate() {
+        for (machine, ledger) in ledgers.iter().enumerate() {
+            for (index, prices) in ledger.regret.iter().enumerate() {
                 let Some(governor) = self.listed_index(index) else { continue };
                 for (price, tally) in prices.iter().enumerate() {
                     *bin_count =
@@ -289,10 +289,10 @@ pub fn front_prices_mw(costs: &CostModel, prices: &[Price]) -> Vec<f64> {
     all
 }
 
-fn tally_of(bench: &BenchLedger, place: Place) -> &Tally {
+fn tally_of(ledger: &MachineLedger, place: Place) -> &Tally {
     match place {
-        Place::Governor(index) => &bench.tallies[index],
-        Place::Oracle(index) => &bench.oracles[index],
+        Place::Governor(index) => &ledger.tallies[index],
+        Place::Oracle(index) => &ledger.oracles[index],
     }
 }
 

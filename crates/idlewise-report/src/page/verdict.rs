@@ -2,7 +2,7 @@
 //! what limits them. A replay keeps the recording's timeline, so it says what goes together, not what
 //! causes what.
 
-use idlewise_sim::ledger::BenchLedger;
+use idlewise_sim::ledger::MachineLedger;
 use idlewise_sim::{Basis, Price};
 use idlewise_trace::WakeReason;
 
@@ -25,7 +25,7 @@ struct Weighed {
 /// Returns a verdict for each machine. `pooled` are the sums over all logs.
 pub(super) fn verdicts(
     replayed: &Replayed<'_>,
-    pooled: &[BenchLedger],
+    pooled: &[MachineLedger],
     notes: &NoteFacts,
 ) -> Vec<Verdict> {
     let outcomes = replayed.outcomes(replayed.all_name, pooled);
@@ -35,7 +35,8 @@ pub(super) fn verdicts(
             let of_machine: Vec<&Outcome<'_>> =
                 outcomes.iter().filter(|outcome| outcome.machine == machine.id).collect();
             let group: Vec<Outcome<'_>> = of_machine.into_iter().cloned().collect();
-            let about = About { replayed, machine, index, group: &group, bench: pooled.get(index) };
+            let about =
+                About { replayed, machine, index, group: &group, ledger: pooled.get(index) };
             about.verdict(notes)
         })
         .collect()
@@ -46,7 +47,7 @@ struct About<'v, 'a> {
     machine: &'v ReplayedMachine<'a>,
     index: usize,
     group: &'v [Outcome<'a>],
-    bench: Option<&'v BenchLedger>,
+    ledger: Option<&'v MachineLedger>,
 }
 
 impl About<'_, '_> {
@@ -157,7 +158,7 @@ impl About<'_, '_> {
         let reference = reference_price(self.prices());
         let governor =
             self.replayed.governors.iter().position(|one| one.name == outcome.governor)?;
-        let tally = self.bench?.regret.get(governor)?.get(reference)?;
+        let tally = self.ledger?.regret.get(governor)?.get(reference)?;
         let all_uj: f64 = tally.cells().map(|cell| cell.regret_uj.max(0.0)).sum();
         let mut pairs: Vec<(usize, usize, f64, u64)> = Vec::new();
         for cell in tally.cells() {
@@ -204,8 +205,8 @@ impl About<'_, '_> {
         let reference = reference_price(self.prices());
         let governor =
             self.replayed.governors.iter().position(|one| one.name == outcome.governor)?;
-        let sum = |bench: &BenchLedger| -> f64 {
-            let tally = bench.regret.get(governor).and_then(|prices| prices.get(reference));
+        let sum = |ledger: &MachineLedger| -> f64 {
+            let tally = ledger.regret.get(governor).and_then(|prices| prices.get(reference));
             tally.map_or(0.0, |tally| tally.cells().map(|cell| cell.regret_uj.max(0.0)).sum())
         };
         let logs = &self.replayed.logs;
@@ -213,7 +214,7 @@ impl About<'_, '_> {
             return None;
         }
         let sums: Vec<f64> =
-            logs.iter().map(|log| log.ledger.benches.get(self.index).map_or(0.0, sum)).collect();
+            logs.iter().map(|log| log.ledger.machines.get(self.index).map_or(0.0, sum)).collect();
         let all_uj: f64 = sums.iter().sum();
         let (log, &most_uj) = sums.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
         let share = Some(most_uj / all_uj).filter(|share| *share >= SHARE_MIN)?;

@@ -1,4 +1,4 @@
-//! One CPU's pass: its gaps through every lane of every bench, some at a time.
+//! One CPU's pass: its gaps through every lane of every machine, some at a time.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use idlewise_trace::{IdleGap, WakeReason};
 use super::account::{Account, CourseGap};
 use super::choose::{Budget, Choice, Finder};
 use super::regret::{RegretCell, RegretTally, bin_of};
-use super::{Bench, BenchGovernor, CpuLedger, KeptCourse, KeptCpu, cost_uj};
+use super::{CpuLedger, KeptCourse, KeptCpu, LedgerGovernor, LedgerMachine, cost_uj};
 use crate::oracle::OracleLane;
 use crate::replay::{Lane, ObservedLane, Tally};
 
@@ -21,13 +21,13 @@ pub(super) struct CpuResult {
     pub end_ns: i64,
     pub wakes: [(u64, u64); WakeReason::ALL.len()],
     pub cpu: CpuLedger,
-    pub benches: Vec<BenchResult>,
+    pub machines: Vec<MachineResult>,
     pub kept: Option<KeptCpu>,
     pub found: Option<Finder>,
 }
 
-/// What it gives for a bench. Regret is listed by governor, then by price.
-pub(super) struct BenchResult {
+/// What it gives for a machine. Regret is listed by governor, then by price.
+pub(super) struct MachineResult {
     pub tallies: Vec<Tally>,
     pub oracles: Vec<Tally>,
     pub front: Vec<Tally>,
@@ -46,7 +46,7 @@ enum Keeping<'a> {
 
 /// One CPU's pass.
 pub(super) struct CpuPass<'a, 'b> {
-    benches: Vec<CpuBench<'a, 'b>>,
+    machines: Vec<CpuMachine<'a, 'b>>,
     keeping: Keeping<'a>,
     course_count: usize,
     gap_count: u64,
@@ -59,9 +59,9 @@ pub(super) struct CpuPass<'a, 'b> {
     wakes: [(u64, u64); WakeReason::ALL.len()],
 }
 
-/// The lanes of a bench.
-struct CpuBench<'a, 'b> {
-    bench: &'a Bench<'b>,
+/// The lanes of a machine.
+struct CpuMachine<'a, 'b> {
+    machine: &'a LedgerMachine<'b>,
     /// Each with the number of its course, if it is shown.
     lanes: Vec<(Box<dyn ObservedLane<Account>>, Option<usize>)>,
     oracles: Vec<OracleLane>,
@@ -74,29 +74,31 @@ struct CpuBench<'a, 'b> {
 
 impl<'a, 'b> CpuPass<'a, 'b> {
     /// A pass that counts, and looks for gaps to keep.
-    pub fn counting(benches: &'a [Bench<'b>], budgets: &'a BTreeMap<u16, Budget>) -> Self {
-        CpuPass::new(benches, Keeping::Finding { budgets, finder: None })
+    pub fn counting(machines: &'a [LedgerMachine<'b>], budgets: &'a BTreeMap<u16, Budget>) -> Self {
+        CpuPass::new(machines, Keeping::Finding { budgets, finder: None })
     }
 
     /// A pass that counts, and keeps every gap.
-    pub fn counting_and_keeping(benches: &'a [Bench<'b>]) -> Self {
-        CpuPass::new(benches, Keeping::All(KeptCpu::default()))
+    pub fn counting_and_keeping(machines: &'a [LedgerMachine<'b>]) -> Self {
+        CpuPass::new(machines, Keeping::All(KeptCpu::default()))
     }
 
     /// A pass that only keeps the chosen gaps.
-    pub fn keeping(benches: &'a [Bench<'b>], choices: &'a BTreeMap<u16, Choice>) -> Self {
-        CpuPass::new(benches, Keeping::Chosen { choices, kept: KeptCpu::default(), place: 0 })
+    pub fn keeping(machines: &'a [LedgerMachine<'b>], choices: &'a BTreeMap<u16, Choice>) -> Self {
+        CpuPass::new(machines, Keeping::Chosen { choices, kept: KeptCpu::default(), place: 0 })
     }
 
-    fn new(benches: &'a [Bench<'b>], mut keeping: Keeping<'a>) -> Self {
+    fn new(machines: &'a [LedgerMachine<'b>], mut keeping: Keeping<'a>) -> Self {
         let mut course_count = 0;
-        let benches =
-            benches.iter().map(|bench| CpuBench::new(bench, &keeping, &mut course_count)).collect();
+        let machines = machines
+            .iter()
+            .map(|machine| CpuMachine::new(machine, &keeping, &mut course_count))
+            .collect();
         if let Keeping::All(kept) | Keeping::Chosen { kept, .. } = &mut keeping {
             kept.courses.resize_with(course_count, KeptCourse::default);
         }
         CpuPass {
-            benches,
+            machines,
             keeping,
             course_count,
             gap_count: 0,
@@ -146,8 +148,8 @@ impl<'a, 'b> CpuPass<'a, 'b> {
     fn count_and_keep(&mut self, gaps: &[IdleGap]) {
         let bins: Vec<usize> = gaps.iter().map(|gap| bin_of(gap.gap_ns)).collect();
         let mut misses_uj = vec![0.0; gaps.len()];
-        for bench in &mut self.benches {
-            bench.count(gaps, &bins, &mut self.keeping, self.gap_count, &mut misses_uj);
+        for machine in &mut self.machines {
+            machine.count(gaps, &bins, &mut self.keeping, self.gap_count, &mut misses_uj);
         }
         match &mut self.keeping {
             Keeping::Finding { finder: Some(finder), .. } => {
@@ -168,8 +170,8 @@ impl<'a, 'b> CpuPass<'a, 'b> {
         let count = choice[*place..].partition_point(|&index| index < end);
         let chosen = &choice[*place..*place + count];
         *place += count;
-        for bench in &mut self.benches {
-            for (lane, course) in &mut bench.lanes {
+        for machine in &mut self.machines {
+            for (lane, course) in &mut machine.lanes {
                 lane.observer_mut().clear();
                 lane.replay(gaps);
                 if let Some(course) = course {
@@ -186,12 +188,12 @@ impl<'a, 'b> CpuPass<'a, 'b> {
 
     /// Ends the pass.
     pub fn finish(self) -> CpuResult {
-        let of_bench = |bench: &CpuBench<'_, '_>| bench.regret_ratios();
+        let of_machine = |machine: &CpuMachine<'_, '_>| machine.regret_ratios();
         let cpu = CpuLedger {
             cpu: self.cpu,
             gap_count: self.gap_count,
             idle_ns: self.idle_ns,
-            regret_ratios: self.benches.iter().map(of_bench).collect(),
+            regret_ratios: self.machines.iter().map(of_machine).collect(),
         };
         let (kept, found) = match self.keeping {
             Keeping::Finding { finder, .. } => (None, finder),
@@ -202,40 +204,44 @@ impl<'a, 'b> CpuPass<'a, 'b> {
             end_ns: self.end_ns,
             wakes: self.wakes,
             cpu,
-            benches: self.benches.into_iter().map(CpuBench::finish).collect(),
+            machines: self.machines.into_iter().map(CpuMachine::finish).collect(),
             kept,
             found,
         }
     }
 }
 
-impl<'a, 'b> CpuBench<'a, 'b> {
-    fn new(bench: &'a Bench<'b>, keeping: &Keeping<'_>, course_count: &mut usize) -> Self {
+impl<'a, 'b> CpuMachine<'a, 'b> {
+    fn new(
+        machine: &'a LedgerMachine<'b>,
+        keeping: &Keeping<'_>,
+        course_count: &mut usize,
+    ) -> Self {
         let is_counting = !matches!(keeping, Keeping::Chosen { .. });
         let lists_stays = !matches!(keeping, Keeping::Finding { .. });
-        let setting = bench.setting;
-        let mut lane = |governor: &BenchGovernor<'_>| {
+        let setting = machine.setting;
+        let mut lane = |governor: &LedgerGovernor<'_>| {
             let course = governor.is_shown.then(|| {
                 *course_count += 1;
                 *course_count - 1
             });
             let lists = lists_stays && governor.is_shown;
-            let account = Account::new(bench.costs, setting.tick_work_ns, lists);
+            let account = Account::new(machine.costs, setting.tick_work_ns, lists);
             (is_counting || governor.is_shown).then(|| ((governor.make)(account), course))
         };
-        let lanes = bench.governors.iter().filter_map(&mut lane).collect();
+        let lanes = machine.governors.iter().filter_map(&mut lane).collect();
         let oracles = |prices_mw: &[f64]| -> Vec<OracleLane> {
             let prices_mw = prices_mw.iter().filter(|_| is_counting);
-            prices_mw.map(|&mw| OracleLane::new(bench.costs.clone(), setting, mw)).collect()
+            prices_mw.map(|&mw| OracleLane::new(machine.costs.clone(), setting, mw)).collect()
         };
-        let tally_count = bench.governors.len() * bench.prices_mw.len();
-        CpuBench {
-            bench,
+        let tally_count = machine.governors.len() * machine.prices_mw.len();
+        CpuMachine {
+            machine,
             lanes,
-            oracles: oracles(&bench.prices_mw),
-            front: oracles(&bench.front_mw),
+            oracles: oracles(&machine.prices_mw),
+            front: oracles(&machine.front_mw),
             regret: vec![RegretTally::new(setting.states.len()); tally_count],
-            right: vec![Vec::new(); bench.prices_mw.len()],
+            right: vec![Vec::new(); machine.prices_mw.len()],
         }
     }
 
@@ -247,7 +253,7 @@ impl<'a, 'b> CpuBench<'a, 'b> {
         first_index: u64,
         misses_uj: &mut [f64],
     ) {
-        let Bench { costs, prices_mw, .. } = self.bench;
+        let LedgerMachine { costs, prices_mw, .. } = self.machine;
         let reference = prices_mw.len() / 2;
         for ((oracle, right), &mw) in self.oracles.iter_mut().zip(&mut self.right).zip(prices_mw) {
             right.clear();
@@ -289,7 +295,7 @@ impl<'a, 'b> CpuBench<'a, 'b> {
 
     /// For each governor and price the cost above the oracle's, as a share of it.
     fn regret_ratios(&self) -> Vec<Vec<Option<f64>>> {
-        let Bench { costs, prices_mw, .. } = self.bench;
+        let LedgerMachine { costs, prices_mw, .. } = self.machine;
         let least = || self.oracles.iter().zip(prices_mw);
         let ratios = |tally: &Tally| {
             let ratio = |(oracle, &mw): (&OracleLane, &f64)| {
@@ -301,9 +307,9 @@ impl<'a, 'b> CpuBench<'a, 'b> {
         self.lanes.iter().map(|(lane, _)| ratios(lane.tally())).collect()
     }
 
-    fn finish(self) -> BenchResult {
+    fn finish(self) -> MachineResult {
         let of = |oracles: &[OracleLane]| oracles.iter().map(|lane| lane.tally().clone()).collect();
-        BenchResult {
+        MachineResult {
             tallies: self.lanes.iter().map(|(lane, _)| lane.tally().clone()).collect(),
             oracles: of(&self.oracles),
             front: of(&self.front),

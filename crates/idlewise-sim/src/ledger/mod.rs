@@ -11,7 +11,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `account.rs` | [`Account`]: an observer that adds up what each gap costs |
-//! | `choose.rs` | [`Choice`]: which gaps are kept |
+//! | `choose.rs` | `Choice`: which gaps are kept |
 //! | `cpu.rs` | one CPU's pass |
 //! | `mod.rs` | [`read`] and its result, [`Ledger`] |
 //! | `regret.rs` | [`RegretTally`] |
@@ -40,7 +40,7 @@ use cpu::CpuPass;
 pub type MakeCourse<'a> = dyn Fn(Account) -> Box<dyn ObservedLane<Account>> + Sync + 'a;
 
 /// A machine, and the governors to replay on it.
-pub struct Bench<'a> {
+pub struct LedgerMachine<'a> {
     /// Its costs.
     pub costs: &'a CostModel,
     /// The conditions under which governors decide.
@@ -50,18 +50,18 @@ pub struct Bench<'a> {
     /// The prices of delay of the oracle's front.
     pub front_mw: Vec<f64>,
     /// The governors.
-    pub governors: Vec<BenchGovernor<'a>>,
+    pub governors: Vec<LedgerGovernor<'a>>,
 }
 
-/// A governor on a bench.
-pub struct BenchGovernor<'a> {
+/// A governor on a machine, for [`read`].
+pub struct LedgerGovernor<'a> {
     /// Makes its lane for a CPU.
     pub make: &'a MakeCourse<'a>,
     /// Whether its stays are kept.
     pub is_shown: bool,
 }
 
-/// What a log costs on each bench.
+/// What a log costs on each machine.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     /// The start of the first gap; `None` without gaps.
@@ -74,17 +74,17 @@ pub struct Ledger {
     pub wakes: [(u64, u64); WakeReason::ALL.len()],
     /// The CPUs with gaps, in order.
     pub cpus: Vec<CpuLedger>,
-    /// One for each bench.
-    pub benches: Vec<BenchLedger>,
+    /// One for each machine.
+    pub machines: Vec<MachineLedger>,
     /// How many gaps were kept.
     pub kept_count: u64,
     /// Whether some were not.
     pub is_sampled: bool,
 }
 
-/// The totals of a bench.
+/// The totals of a machine.
 #[derive(Clone, Debug, Default)]
-pub struct BenchLedger {
+pub struct MachineLedger {
     /// For each governor what a replay counts.
     pub tallies: Vec<Tally>,
     /// The oracle at each price.
@@ -104,7 +104,7 @@ pub struct CpuLedger {
     pub gap_count: u64,
     /// Their sum.
     pub idle_ns: u64,
-    /// For each bench, governor and price the cost above the oracle's, as a share of it; `None` if that
+    /// For each machine, governor and price the cost above the oracle's, as a share of it; `None` if that
     /// is 0.
     pub regret_ratios: Vec<Vec<Vec<Option<f64>>>>,
 }
@@ -114,7 +114,7 @@ pub struct CpuLedger {
 pub struct KeptCpu {
     /// Each gap, and how many gaps were left out since the one before.
     pub gaps: Vec<(IdleGap, u64)>,
-    /// The courses of the governors that are shown: all of the first bench, then of the next.
+    /// The courses of the governors that are shown: all of the first machine, then those of the next.
     pub courses: Vec<KeptCourse>,
 }
 
@@ -140,7 +140,7 @@ pub fn pass_count(log: &IdleLog, keep_count: u64) -> u64 {
 /// Fails if the log is damaged.
 pub fn read(
     log: &IdleLog,
-    benches: &[Bench<'_>],
+    machines: &[LedgerMachine<'_>],
     keep_count: u64,
     kept: &mut dyn FnMut(KeptCpu),
     progress: &(dyn Fn(u64) + Sync),
@@ -148,11 +148,11 @@ pub fn read(
     let is_sampled = pass_count(log, keep_count) > 1;
     let counts = if is_sampled { kept_counts(log, keep_count)? } else { BTreeMap::new() };
     let mut ledger = Ledger { is_sampled, ..Ledger::default() };
-    ledger.benches = benches.iter().map(BenchLedger::new).collect();
+    ledger.machines = machines.iter().map(MachineLedger::new).collect();
     let mut candidates = Candidates::default();
     let make = || match is_sampled {
-        true => CpuPass::counting(benches, &counts),
-        false => CpuPass::counting_and_keeping(benches),
+        true => CpuPass::counting(machines, &counts),
+        false => CpuPass::counting_and_keeping(machines),
     };
     let pass = PerCpu {
         columns: if is_sampled { ColumnSet::WithoutRecorded } else { ColumnSet::All },
@@ -173,7 +173,7 @@ pub fn read(
     replay_cpus(log, &pass, &mut merge, progress)?;
     if is_sampled {
         let choice: BTreeMap<u16, Choice> = candidates.choose();
-        let make = || CpuPass::keeping(benches, &choice);
+        let make = || CpuPass::keeping(machines, &choice);
         let pass = PerCpu {
             columns: ColumnSet::All,
             make: &make,
@@ -190,20 +190,20 @@ pub fn read(
     Ok(ledger)
 }
 
-impl BenchLedger {
-    fn new(bench: &Bench<'_>) -> Self {
-        let state_count = bench.setting.states.len();
-        let regret = vec![RegretTally::new(state_count); bench.prices_mw.len()];
-        BenchLedger {
-            tallies: vec![Tally::default(); bench.governors.len()],
-            oracles: vec![Tally::default(); bench.prices_mw.len()],
-            front: vec![Tally::default(); bench.front_mw.len()],
-            regret: vec![regret; bench.governors.len()],
+impl MachineLedger {
+    fn new(machine: &LedgerMachine<'_>) -> Self {
+        let state_count = machine.setting.states.len();
+        let regret = vec![RegretTally::new(state_count); machine.prices_mw.len()];
+        MachineLedger {
+            tallies: vec![Tally::default(); machine.governors.len()],
+            oracles: vec![Tally::default(); machine.prices_mw.len()],
+            front: vec![Tally::default(); machine.front_mw.len()],
+            regret: vec![regret; machine.governors.len()],
         }
     }
 
-    fn add(&mut self, of_cpu: cpu::BenchResult) {
-        let cpu::BenchResult { tallies, oracles, front, regret } = of_cpu;
+    fn add(&mut self, of_cpu: cpu::MachineResult) {
+        let cpu::MachineResult { tallies, oracles, front, regret } = of_cpu;
         merge(&mut self.tallies, &tallies);
         merge(&mut self.oracles, &oracles);
         merge(&mut self.front, &front);
@@ -212,8 +212,8 @@ impl BenchLedger {
         }
     }
 
-    /// Adds the totals of other gaps on the same bench.
-    pub fn merge(&mut self, other: &BenchLedger) {
+    /// Adds the totals of other gaps on the same machine.
+    pub fn merge(&mut self, other: &MachineLedger) {
         merge(&mut self.tallies, &other.tallies);
         merge(&mut self.oracles, &other.oracles);
         merge(&mut self.front, &other.front);
@@ -229,7 +229,7 @@ fn merge(mine: &mut [Tally], theirs: &[Tally]) {
 
 impl Ledger {
     fn add(&mut self, of_cpu: cpu::CpuResult) {
-        let cpu::CpuResult { first_ns, end_ns, wakes, cpu, benches, .. } = of_cpu;
+        let cpu::CpuResult { first_ns, end_ns, wakes, cpu, machines, .. } = of_cpu;
         let Some(first_ns) = first_ns else { return };
         self.end_ns = self.first_ns.map_or(end_ns, |_| self.end_ns.max(end_ns));
         self.first_ns = Some(self.first_ns.map_or(first_ns, |known_ns| known_ns.min(first_ns)));
@@ -239,7 +239,7 @@ impl Ledger {
             mine.1 += theirs.1;
         }
         self.cpus.push(cpu);
-        for (mine, theirs) in self.benches.iter_mut().zip(benches) {
+        for (mine, theirs) in self.machines.iter_mut().zip(machines) {
             mine.add(theirs);
         }
     }

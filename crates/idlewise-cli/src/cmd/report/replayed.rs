@@ -6,7 +6,7 @@ use idlewise_report::page::{
 };
 use idlewise_report::replay::Role;
 use idlewise_sim::Price;
-use idlewise_sim::ledger::{self, Account, Bench, BenchGovernor, Ledger, WORST_COUNT};
+use idlewise_sim::ledger::{self, Account, LedgerMachine, LedgerGovernor, Ledger, WORST_COUNT};
 use idlewise_sim::replay::ObservedLane;
 use rayon::prelude::*;
 
@@ -100,10 +100,10 @@ impl Report {
                 .collect();
             makers.push(of_target?);
         }
-        let benches: Vec<Bench<'_>> = targets
+        let machines: Vec<LedgerMachine<'_>> = targets
             .iter()
             .zip(&makers)
-            .map(|(target, makers)| Bench {
+            .map(|(target, makers)| LedgerMachine {
                 costs: &target.costs,
                 setting: self.shared.setting(target, named),
                 prices_mw: prices.iter().map(|price| price.lambda_mw(&target.costs)).collect(),
@@ -111,7 +111,7 @@ impl Report {
                 governors: makers
                     .iter()
                     .enumerate()
-                    .map(|(index, make)| BenchGovernor { make, is_shown: shown.contains(&index) })
+                    .map(|(index, make)| LedgerGovernor { make, is_shown: shown.contains(&index) })
                     .collect(),
             })
             .collect();
@@ -119,12 +119,12 @@ impl Report {
         let period_ns = idlewise_core::tick_period_ns(self.shared.hz(named));
         let kept_count = named.log.gap_count().min(self.gaps);
         let quantum_ns = if kept_count > EXACT_COUNT_MAX { QUANTUM_NS } else { 1 };
-        let courses = benches.iter().flat_map(|bench| shown.iter().map(|_| bench.setting));
+        let courses = machines.iter().flat_map(|machine| shown.iter().map(|_| machine.setting));
         let courses: Vec<_> = courses.collect();
         let mut columns = GapColumns::new(knows, quantum_ns, period_ns, &courses);
         let ledger = ledger::read(
             &named.log,
-            &benches,
+            &machines,
             self.gaps,
             &mut |kept| columns.add(&kept),
             &|done| bar.add(done),
