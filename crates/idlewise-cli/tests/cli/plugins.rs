@@ -225,6 +225,32 @@ fn what_a_governor_does_wrong_is_told_with_its_gap_and_the_others_go_on() {
 }
 
 #[test]
+fn a_page_has_the_files_that_work_and_leaves_out_one_that_crashes() {
+    let place = Place::new();
+    let example = "crates/idlewise-plugin/examples/break_even.c";
+    let page = place.0.path().join("page.html");
+    let page = page.to_str().unwrap();
+    let report = |file: &str| {
+        let log = ["report", "traces/a-idle.parquet", "--machine", "spr", "--json", "--force"];
+        let governors = ["--governor", example, "--governor", file];
+        place.command().args(log).args(governors).args(["-o", page]).output().unwrap()
+    };
+    let output = report(&place.own("own.c", "barrier()"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let html = fs::read_to_string(page).unwrap();
+    assert!(html.contains("\"break_even.c\"") && html.contains("\"own.c\""));
+
+    let output = report(&place.own("own.c", "*(volatile int *)0 = 1"));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("own.c crashed (SIGSEGV)"), "{message}");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["failures"][0]["governor"], "own.c");
+    let html = fs::read_to_string(page).unwrap();
+    assert!(html.contains("\"break_even.c\"") && !html.contains("\"own.c\""));
+}
+
+#[test]
 fn decisions_one_by_one_are_those_of_a_lane() {
     let place = Place::new();
     let example = "crates/idlewise-plugin/examples/break_even.c";
