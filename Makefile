@@ -90,10 +90,43 @@ demo: toolchain ## the main job on the bundled recordings: import one, then repl
 	@$(DEMO) replay
 
 # Every part runs, whether or not the others fail.
-TEST_PARTS = lint unit-test test-page stress-short loom-bounded bare-metal other-systems msrv test-arm front-door conformance-short test-kernel
+TEST_PARTS = lint unit-test test-python test-page stress-short loom-bounded bare-metal other-systems msrv test-arm front-door conformance-short test-kernel
 
 test: setup ## everything that CI runs, and at its end a list of what was skipped and why
 	@./scripts/skips $(MAKE) --no-print-directory --keep-going $(TEST_PARTS)
+
+.PHONY: wheel
+wheel: toolchain ## the Python package, in target/wheels (needs maturin)
+	@cd python && maturin build --release --out "$$(realpath "$${CARGO_TARGET_DIR:-$(CURDIR)/target}")/wheels"
+
+# The command with the features that its dependencies have when the Python package is built too, so that both targets and
+# maturin share what is compiled.
+BUILD_BOTH = $(CARGO) build --quiet --package idlewise-cli --package idlewise-python
+
+.PHONY: test-python
+test-python: toolchain ## the Python package: built, installed into a fresh environment, tested and type-checked
+	@./scripts/setup $(BUILD_PACKAGES) python3-venv
+	@$(BUILD_BOTH)
+	@IDLEWISE="$$(realpath "$${CARGO_TARGET_DIR:-target}/debug/idlewise")" ./scripts/test-python
+
+.PHONY: test-fleet
+# Run by hand: Ray is a download of 80 MB.
+test-fleet: toolchain ## a sweep on two nodes of Ray into a bucket, with killed workers, a server and nodes that come and go (3 minutes; Go)
+	@./scripts/setup $(BUILD_PACKAGES) python3-venv
+	@./scripts/test-python fleet
+
+.PHONY: bench-python
+bench-python: toolchain ## the Python package: decisions, steps, replays beside the command, memory, as figures (asserts nothing)
+	@./scripts/setup $(BUILD_PACKAGES) python3-venv
+	@$(CARGO) build --release --package idlewise-cli
+	@IDLEWISE="$$(realpath "$${CARGO_TARGET_DIR:-target}/release/idlewise")" PROFILE=release ./scripts/test-python figures
+
+.PHONY: python-docs
+python-docs: ## the Python package's reference as HTML, in target/python/reference (downloads MkDocs)
+	@to="$$(realpath -m "$${CARGO_TARGET_DIR:-target}")/python"; mkdir -p "$$to" && python3 -m venv "$$to/docs" && \
+	"$$to/docs/bin/pip" install --quiet --disable-pip-version-check 'mkdocs-material>=9.5,<10' 'mkdocstrings[python]>=0.27' && \
+	cd python && NO_MKDOCS_2_WARNING=1 "$$to/docs/bin/mkdocs" build --quiet --strict --site-dir "$$to/reference" && \
+	echo "$$to/reference/index.html"
 
 .PHONY: report
 report: toolchain ## a page about the bundled recordings, target/report.html
@@ -113,7 +146,7 @@ page: ## build the report's page anew, from its TypeScript (Node 20)
 .PHONY: test-page
 test-page: toolchain ## the report's page in a real browser: a minute (IDLEWISE_GOLDEN=rewrite: new pictures)
 	@./scripts/setup $(BUILD_PACKAGES) chromium
-	@$(CARGO) build --quiet --package idlewise-cli
+	@$(BUILD_BOTH)
 	@if why=$$(./scripts/page-tools chromium 2>&1); then cd $(PAGE) && ./node_modules/.bin/tsc && node build.mjs --check && \
 	IDLEWISE="$$(realpath "$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/idlewise")" node --test-reporter=spec tests/all.mjs; \
 	else echo "SKIPPED: the report's page: $$why"; fi
@@ -210,6 +243,12 @@ msrv: toolchain ## check idlewise-core and idlewise-park with the oldest compile
 	--target-dir "$${CARGO_TARGET_DIR:-target}/msrv" && echo "oldest compiler: both crates compile with Rust $(MSRV)"; \
 	else echo "SKIPPED: oldest compiler: Rust $(MSRV) is missing (rustup toolchain install $(MSRV) --profile minimal)"; fi
 
+# Run by hand only: it takes ten minutes and more.
+.PHONY: test-killed
+test-killed: toolchain ## commands that change settings, killed at each of their system calls, on a captured machine
+	@./scripts/setup $(BUILD_PACKAGES)
+	IDLEWISE_KILL_STEP=1 $(CARGO) test --quiet --package idlewise-cli --test cli killed:: -- --nocapture
+
 front-door: toolchain ## run the README's first command and look at what it prints
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
 	$$command | grep 'comes nearest to the oracle' && echo 'README: it prints what it promises'
@@ -220,6 +259,25 @@ test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	@./kernel/tests/package
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/run
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/machine/run
+
+# Run by hand only: 15 minutes on two idle CPUs.
+.PHONY: hazard-kernel
+hazard-kernel: toolchain ## our governor against the kernel's own in QEMU, in counted time; rewrites docs/hazard-kernel.md
+	@./scripts/setup $(KERNEL_PACKAGES)
+	@./scripts/setup $(KERNEL_BACKPORTS)
+	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
+	@GOVERNORS='run_ms=100 works=pingpong,requests,hackbench,periodic,interrupts,idle governors=menu,ladder,teo,idlewise:1,idlewise:2,hazard:256,hazard:1024' \
+	./kernel/tests/run
+	@./kernel/tests/governors-page docs/hazard-kernel.md target/kernel/6.*/governors.log
+
+# Run by hand only: it takes an hour. NAMES=settings selects scripts of kernel/tests/machine.
+.PHONY: test-machine
+test-machine: toolchain ## commands that change this machine, on real kernels in QEMU, killed at hundreds of system calls
+	@./scripts/setup $(KERNEL_PACKAGES)
+	@./scripts/setup $(KERNEL_BACKPORTS)
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" KILL_STEP=20 ./kernel/tests/machine/run $(NAMES)
 
 # Run by hand only: takes hours if instructions are emulated. MODELS='EPYC:2 qemu64:1' selects some
 # (scripts/test-cpus).
@@ -232,6 +290,17 @@ test-kernel-debug: toolchain ## the modules in kernels with lockdep and KASAN, o
 	@./scripts/setup $(KERNEL_PACKAGES) $(KERNEL_DEBUG_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS) $(KERNEL_DEBUG_BACKPORTS)
 	@./kernel/tests/debug
+
+# Run by hand only: it takes half an hour or more. What it records is kept, so `cargo test` checks the table without QEMU.
+.PHONY: test-prediction
+test-prediction: toolchain ## what `predict` says against what a real kernel then does: records anew, and rewrites the table (QEMU)
+	@./scripts/setup $(KERNEL_PACKAGES)
+	@./scripts/setup $(KERNEL_BACKPORTS)
+	@./scripts/kernel-sources $(KERNEL_SOURCES) || true
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	@rm -rf target/prediction
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel ./kernel/tests/prediction/run target/prediction
+	@IDLEWISE_PREDICTION="$$PWD/target/prediction" IDLEWISE_GOLDEN=rewrite $(CARGO) test --package idlewise-linux --test prediction
 
 # Run by hand only: a kernel released tomorrow must not make today's change fail.
 test-kernel-newest: toolchain ## the same with Debian's newest kernel, in a Debian of its own (root, 600 MB of downloads)
@@ -246,6 +315,38 @@ conformance: toolchain ## our ports against the C files of Debian's kernels, and
 	@./scripts/kernel-sources $(KERNEL_SOURCES)
 	$(IDLEWISE) verify sources $(KERNEL_SOURCES)/6.*/
 	$(IDLEWISE) verify decisions conformance/decisions/*.csv.xz
+	$(CARGO) test --quiet --release --package idlewise-cli --lib millions_of_rows -- --ignored
+
+# Minutes. Prints the patterns of gaps in which hazard does worst against the better of menu and teo.
+.PHONY: adversary
+adversary: toolchain ## search for gaps in which our own governor does badly
+	$(CARGO) test --release --package idlewise-cli --lib an_adversary_with_time -- --ignored --nocapture
+
+.PHONY: hazard-scenarios
+hazard-scenarios: toolchain ## what our own governor does in the cases that changed menu and teo, at first, and after a change
+	$(CARGO) test --quiet --package idlewise-cli --lib hazard_scenarios -- --nocapture
+
+.PHONY: hazard-tables
+hazard-tables: toolchain ## the tables of docs/hazard.md, from recordings and from logs that this generates
+	$(CARGO) run --quiet --release --package idlewise-trace --example generated_logs -- target/generated
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	@for logs in 'recordings/kept-apart/*' \
+	'recordings/made-with/* traces/b-redis.parquet traces/e-hackbench.parquet traces/s-softirq500.parquet' \
+	'target/generated/simple/*' 'target/generated/other/*'; do echo "== $$logs"; \
+	"$${CARGO_TARGET_DIR:-target}/release/idlewise" arena $$logs --governor menu --governor menu-7.2 --governor teo \
+	--governor hazard --governor hazard:lambda=0.25; done
+
+.PHONY: hazard-limits
+hazard-limits: toolchain ## whether a latency limit tells our own governor the price of delay, as a table
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./scripts/limit-prices
+
+.PHONY: patch-tables
+patch-tables: toolchain ## what docs/patches/teo-mean-6.12.patch does in the replay, as tables
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	@./scripts/kernel-sources $(KERNEL_SOURCES)
+	@KEPT_APART=1 IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./scripts/patch-tables \
+	$(KERNEL_SOURCES)/6.12/drivers/cpuidle/governors/teo.c docs/patches/teo-mean-6.12.patch
 
 # If the packages are not available, the script has said so, and the rest is skipped.
 conformance-short: toolchain ## the same on fewer decisions
@@ -256,6 +357,7 @@ conformance-short: toolchain ## the same on fewer decisions
 golden: toolchain ## rewrite expected outputs and generated documents; review the diff
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
 	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --test golden
+	IDLEWISE_GOLDEN=rewrite $(CARGO) test --quiet --package idlewise-cli --lib watch::view
 
 studies: toolchain ## run the five studies and rewrite docs/studies
 	@mkdir -p docs/studies
@@ -277,6 +379,19 @@ measured-preload: toolchain ## measure real programs with and without the librar
 measured: toolchain ## measure docs/park/measured.md anew, with its figures and plots (7 minutes; leave the machine alone)
 	@$(CARGO) build --release --package idlewise-cli
 	$(IDLEWISE) measure park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
+
+# Run by hand only: building promtool takes ten minutes and a gigabyte, unless Debian's package prometheus is there.
+PROMETHEUS = v0.305.0
+
+.PHONY: test-promtool
+test-promtool: toolchain ## what promtool says of the metrics of `idlewise watch --serve` (Go, or Debian's prometheus)
+	@$(CARGO) build --quiet --package idlewise-cli
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/debug/idlewise" ./scripts/test-promtool $(PROMETHEUS)
+
+.PHONY: bench-watch
+bench-watch: toolchain ## the CPU time of `idlewise watch` and of a scrape at 224 CPUs, as figures (asserts nothing; 2 minutes)
+	@$(CARGO) build --quiet --release --package idlewise-cli
+	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./scripts/bench-watch
 
 bench: setup ## speed and memory, side by side with other tools, as figures (asserts nothing)
 	@./scripts/kernel-sources $(KERNEL_SOURCES) || true

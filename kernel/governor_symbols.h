@@ -60,15 +60,27 @@ static int set_##name(const char *text, const struct kernel_param *parameter)	\
 static const struct kernel_param_ops name##_ops = { .set = set_##name, .get = param_get_uint };	\
 module_param_cb(name, &name##_ops, &name, 0644)
 
+/*
+ * Other governors call some of these at that very moment. So only kallsyms_lookup_name is found by a
+ * kprobe, which rewrites the function for a while, and it finds the others.
+ */
+#define GOVERNOR_FIND(function)								\
+({											\
+	void *at = (void *)IDLEWISE_CALL(kallsyms_lookup_name)(#function);		\
+											\
+	if (at)										\
+		static_call_update(idlewise_call_##function, (typeof(function) *)at);	\
+	!!at;										\
+})
+
 static int governor_register(struct cpuidle_governor *governor)
 {
 	int error;
 
-	if (!IDLEWISE_FIND(tick_nohz_get_sleep_length) || !IDLEWISE_FIND(tick_nohz_tick_stopped) ||
-	    !IDLEWISE_FIND(tick_nohz_idle_got_tick) ||
-	    !IDLEWISE_FIND(cpuidle_governor_latency_req) ||
-	    !IDLEWISE_FIND(cpuidle_register_governor) || !IDLEWISE_FIND(cpuidle_switch_governor) ||
-	    !IDLEWISE_FIND(kallsyms_lookup_name)) {
+	if (!IDLEWISE_FIND(kallsyms_lookup_name) || !GOVERNOR_FIND(tick_nohz_get_sleep_length) ||
+	    !GOVERNOR_FIND(tick_nohz_tick_stopped) || !GOVERNOR_FIND(tick_nohz_idle_got_tick) ||
+	    !GOVERNOR_FIND(cpuidle_governor_latency_req) ||
+	    !GOVERNOR_FIND(cpuidle_register_governor) || !GOVERNOR_FIND(cpuidle_switch_governor)) {
 		pr_err(KBUILD_MODNAME ": cannot find what governors call; this needs a kernel with kprobes\n");
 		return -EOPNOTSUPP;
 	}

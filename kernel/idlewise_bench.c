@@ -18,6 +18,15 @@
  *
  * The calls don't wait (Pallipadi's measurement, 2012).
  *
+ * Wake-ups out of known states: write `SOURCE TARGET COUNT GAP_US GAP_MAX_US` to
+ * idlewise_bench/state_run, then read idlewise_bench/state_samples. The gaps are random between the
+ * two, and the source is awake all the time, so that no sleep of its own is part of the figure. It
+ * has a line for each wake-up that found the target idle:
+ *
+ *   wake_cycles    as above
+ *   send_cycles    how long sending the call took
+ *   state          the idle state that the governor had selected, by its number in sysfs
+ *
  * Wake-ups by a timer: write `TARGET COUNT GAP_US` to idlewise_bench/timer_run, then read
  * idlewise_bench/timer_samples. It has a line for each of COUNT timers of CPU TARGET's own, GAP_US
  * ahead, that expired while the CPU was idle:
@@ -46,6 +55,7 @@
 #include <linux/math64.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
+#include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/seq_file.h>
 #include <linux/smp.h>
@@ -72,18 +82,29 @@ struct sample {
 	u32 busy_cycles;
 };
 
+/* A wake-up out of a known state. */
+struct state_sample {
+	u64 wake_cycles;
+	u32 send_cycles;
+	u32 state;
+};
+
 struct request {
-	unsigned int source, target, count, gap_us;
+	unsigned int source, target, count, gap_us, gap_max_us;
 	const struct measurement *of;
 	struct completion spins, done;
 	int error;
 };
 
-/* A kind of measurement: the file to write to, and what handles it. Timers have no source. */
+/*
+ * A kind of measurement: the file to write to, and what handles it. Timers have no source. Gaps are
+ * all the same unless there is a longest one.
+ */
 struct measurement {
 	const char *file;
 	const char *arguments;
 	bool has_source;
+	bool has_gap_max;
 	/* Makes room for this many samples, replacing those of the last run. */
 	int (*prepare)(unsigned int count);
 	int (*measure_idle)(struct request *request);
@@ -94,8 +115,10 @@ struct measurement {
 /* Allows one run at a time, and protects the samples. */
 static DEFINE_MUTEX(lock);
 static struct sample *samples;
+static struct state_sample *state_samples;
 static s64 *interrupts_ns;
 static unsigned int sample_count, given_up_count, interrupt_count, timer_given_up_count;
+static unsigned int state_sample_count, state_given_up_count;
 static struct dentry *folder;
 
 /*
@@ -106,6 +129,8 @@ struct idle_watch {
 	/* In cycles. Written and read only by the target. */
 	u64 entered_at;
 	u64 left_at;
+	/* The last state that was entered. */
+	u32 state;
 	/* Read by the source. */
 	bool is_idle;
 } ____cacheline_aligned_in_smp;
@@ -115,9 +140,10 @@ static unsigned int watched_cpu __read_mostly;
 
 struct answer {
 	u64 arrived_at;
-	/* When the target last entered and last left an idle state. */
+	/* When the target last entered and last left an idle state, and which. */
 	u64 entered_at;
 	u64 left_at;
+	u32 state;
 	bool is_there;
 };
 
@@ -141,6 +167,7 @@ static void see_idle(void *data, unsigned int state, unsigned int cpu)
 		WRITE_ONCE(watch.is_idle, false);
 	} else {
 		watch.entered_at = now;
+		watch.state = state;
 		WRITE_ONCE(watch.is_idle, true);
 	}
 }
@@ -182,6 +209,7 @@ static void arrive(void *info)
 	call->answer.arrived_at = rdtsc_ordered();
 	call->answer.entered_at = watch.entered_at;
 	call->answer.left_at = watch.left_at;
+	call->answer.state = watch.state;
 	/* Publishes all of the above to the sender, which waits in await(). */
 	smp_store_release(&call->answer.is_there, true);
 }
@@ -204,6 +232,13 @@ static void await(struct call *call)
 	/* Pairs with arrive(). */
 	while (!smp_load_acquire(&call->answer.is_there))
 		cpu_relax();
+}
+
+/* From sending a call to the target's first instruction out of its idle state. */
+static u64 wake_cycles(const struct answer *answer, u64 sent_at)
+{
+	/* An interrupt calls the function before the idle loop reports the exit. */
+	return (answer->left_at >= sent_at ? answer->left_at : answer->arrived_at) - sent_at;
 }
 
 /* Returns 0 when the target is idle, or -EAGAIN if that takes too long. */
@@ -322,10 +357,61 @@ static int measure_wakes(struct request *request)
 			continue;
 		}
 		sample->call_cycles = first.answer.arrived_at - sent_at;
-		/* An interrupt calls the function before the idle loop reports the exit. */
-		sample->wake_cycles = first.answer.left_at >= sent_at ?
-			first.answer.left_at - sent_at : sample->call_cycles;
+		sample->wake_cycles = wake_cycles(&first.answer, sent_at);
 		sample_count++;
+	}
+	return 0;
+}
+
+/* Lets a random time pass, awake: a source that slept would wake up its package before the target. */
+static int pass_gap(const struct request *request)
+{
+	u64 spread_ns = (u64)(request->gap_max_us - request->gap_us) * NSEC_PER_USEC;
+	u64 gap_ns = (u64)request->gap_us * NSEC_PER_USEC +
+		     mul_u64_u32_shr(spread_ns, get_random_u32(), 32);
+	u64 end_ns = ktime_get_ns() + gap_ns;
+
+	while (ktime_get_ns() < end_ns) {
+		if (kthread_should_stop())
+			return -EINTR;
+		cpu_relax();
+		cond_resched();
+	}
+	return 0;
+}
+
+static int measure_states(struct request *request)
+{
+	unsigned int i;
+
+	for (i = 0; i < request->count; i++) {
+		struct state_sample *sample = &state_samples[state_sample_count];
+		int error = pass_gap(request);
+		u64 sent_at;
+
+		if (error)
+			return error;
+		if (!READ_ONCE(watch.is_idle)) {
+			state_given_up_count++;
+			continue;
+		}
+		/* As in await_idle(). */
+		udelay(5);
+		preempt_disable();
+		if (!in_place(request)) {
+			preempt_enable();
+			return -ENODEV;
+		}
+		sample->send_cycles = send(&first, request->target, &sent_at);
+		await(&first);
+		preempt_enable();
+		if (!was_idle(sent_at, first.answer.entered_at, first.answer.left_at)) {
+			state_given_up_count++;
+			continue;
+		}
+		sample->wake_cycles = wake_cycles(&first.answer, sent_at);
+		sample->state = first.answer.state;
+		state_sample_count++;
 	}
 	return 0;
 }
@@ -396,6 +482,15 @@ static int prepare_wakes(unsigned int count)
 	return samples ? 0 : -ENOMEM;
 }
 
+static int prepare_states(unsigned int count)
+{
+	vfree(state_samples);
+	state_sample_count = 0;
+	state_given_up_count = 0;
+	state_samples = vzalloc(array_size(count, sizeof(*state_samples)));
+	return state_samples ? 0 : -ENOMEM;
+}
+
 static int prepare_timers(unsigned int count)
 {
 	vfree(interrupts_ns);
@@ -414,6 +509,15 @@ static const struct measurement wakes = {
 	.measure_busy = measure_busy,
 };
 
+static const struct measurement states = {
+	.file = "state_run",
+	.arguments = "SOURCE TARGET COUNT GAP_US GAP_MAX_US, such as 0 1 10000 300 1100",
+	.has_source = true,
+	.has_gap_max = true,
+	.prepare = prepare_states,
+	.measure_idle = measure_states,
+};
+
 static const struct measurement timers = {
 	.file = "timer_run",
 	.arguments = "TARGET COUNT GAP_US, such as 1 10000 200",
@@ -426,18 +530,22 @@ static int parse(char *text, struct request *request)
 {
 	unsigned int *numbers[] = {
 		&request->source, &request->target, &request->count, &request->gap_us,
+		&request->gap_max_us,
 	};
 	unsigned int next = request->of->has_source ? 0 : 1;
+	unsigned int end = ARRAY_SIZE(numbers) - (request->of->has_gap_max ? 0 : 1);
 	char *word;
 
 	while ((word = strsep(&text, " \t\n"))) {
 		if (!*word)
 			continue;
-		if (next == ARRAY_SIZE(numbers) || kstrtouint(word, 10, numbers[next]))
+		if (next == end || kstrtouint(word, 10, numbers[next]))
 			return -EINVAL;
 		next++;
 	}
-	return next == ARRAY_SIZE(numbers) ? 0 : -EINVAL;
+	if (!request->of->has_gap_max)
+		request->gap_max_us = request->gap_us;
+	return next == end ? 0 : -EINVAL;
 }
 
 static int check_cpu(const struct request *request, unsigned int cpu)
@@ -463,7 +571,7 @@ static int check(const struct request *request)
 		return -EINVAL;
 	}
 	if (!request->count || request->count > COUNT_MAX || !request->gap_us ||
-	    request->gap_us > GAP_MAX_US) {
+	    request->gap_max_us < request->gap_us || request->gap_max_us > GAP_MAX_US) {
 		pr_err("%s: expected 1 to %u wakes, 1 to %u us apart\n", of->file, COUNT_MAX,
 		       GAP_MAX_US);
 		return -EINVAL;
@@ -562,6 +670,26 @@ static int samples_show(struct seq_file *file, void *data)
 }
 DEFINE_SHOW_ATTRIBUTE(samples);
 
+static int state_samples_show(struct seq_file *file, void *data)
+{
+	unsigned int i;
+
+	if (mutex_lock_interruptible(&lock))
+		return -EINTR;
+	seq_printf(file, "# tsc_khz %u, given up %u (the target did not go idle)\n", tsc_khz,
+		   state_given_up_count);
+	seq_puts(file, "wake_cycles,send_cycles,state\n");
+	for (i = 0; i < state_sample_count; i++) {
+		const struct state_sample *sample = &state_samples[i];
+
+		seq_printf(file, "%llu,%u,%u\n", sample->wake_cycles, sample->send_cycles,
+			   sample->state);
+	}
+	mutex_unlock(&lock);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(state_samples);
+
 static int timer_samples_show(struct seq_file *file, void *data)
 {
 	unsigned int i;
@@ -591,6 +719,8 @@ static int __init idlewise_bench_init(void)
 	}
 	debugfs_create_file(wakes.file, 0200, folder, (void *)&wakes, &run_fops);
 	debugfs_create_file("samples", 0400, folder, NULL, &samples_fops);
+	debugfs_create_file(states.file, 0200, folder, (void *)&states, &run_fops);
+	debugfs_create_file("state_samples", 0400, folder, NULL, &state_samples_fops);
 	debugfs_create_file(timers.file, 0200, folder, (void *)&timers, &run_fops);
 	debugfs_create_file("timer_samples", 0400, folder, NULL, &timer_samples_fops);
 	return 0;
@@ -601,6 +731,7 @@ static void __exit idlewise_bench_exit(void)
 	/* Waits for readers and writers. */
 	debugfs_remove_recursive(folder);
 	vfree(samples);
+	vfree(state_samples);
 	vfree(interrupts_ns);
 }
 

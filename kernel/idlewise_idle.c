@@ -51,6 +51,7 @@
 #include <asm/tsc.h>
 
 #include "compat.h"
+#include "exits.h"
 #include "idlewise_states.h"
 #include "mwait.h"
 #include "umwait.h"
@@ -133,7 +134,10 @@ static __always_inline bool wait_in(const struct idlewise_state *state, bool is_
 		idlewise_soft_wait();
 		return false;
 	default:
-		wait_halted();
+		if (idlewise_exits_take_time())
+			idlewise_wait_pending();
+		else
+			wait_halted();
 		return false;
 	}
 }
@@ -143,6 +147,7 @@ static noinstr bool wait_unwatched(const struct idlewise_state *state,
 				   struct idlewise_duties duties, bool is_unlimited)
 {
 	bool lifts_ibrs = duties.lift_ibrs && sched_smt_active();
+	bool leaves_slowly = idlewise_exits_take_time() && !need_resched();
 	u64 spec_ctrl = 0;
 	bool limited;
 
@@ -153,6 +158,8 @@ static noinstr bool wait_unwatched(const struct idlewise_state *state,
 		__update_spec_ctrl(0);
 	}
 	limited = wait_in(state, is_unlimited);
+	if (leaves_slowly)
+		idlewise_leave(state - table.states);
 	idlewise_linger();
 	if (lifts_ibrs)
 		__update_spec_ctrl(spec_ctrl);
@@ -651,6 +658,8 @@ static int __init idlewise_init(void)
 		return -EINVAL;
 	}
 	error = settle_methods(facts);
+	if (!error)
+		error = idlewise_settle_exits(&table);
 	if (!error)
 		error = settle_promotion_at_load();
 	if (!error)

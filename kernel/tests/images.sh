@@ -1,5 +1,8 @@
 # shellcheck shell=bash
-# Unpacks images of Debian's own kernels into $build, without installing them. Sourced by scripts that boot them.
+# Debian's own kernels: which there are, their images, our modules for them, and what their virtual machines' file
+# systems need. Sourced by scripts that boot them. Images are unpacked into $build, not installed.
+
+sources=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # Debian's own kernels that apt knows, including backports: the newest of each series.
 stock_kernels() {
@@ -26,4 +29,77 @@ unpack_image() {
     (cd "$build" && apt-get download --quiet=2 -o APT::Sandbox::User=root "${packages[@]/%/-$kernel}" &&
         for package in "${packages[@]/%/-$kernel}"; do dpkg --extract "$package"_*.deb "image-$kernel"; done &&
         rm ./linux-*-"$kernel"_*.deb)
+}
+
+# Kernels built by tests/debug. Nothing is measured in these, so nothing is judged.
+is_debug() { [ -e "$build/debug/$1/built" ]; }
+
+headers() { if is_debug "$1"; then echo "$build/debug/$1"; else echo "/usr/src/linux-headers-$1"; fi; }
+
+# Newer kernels check sparse's version with a script that Debian's headers lack.
+has_sparse() {
+    local headers=/usr/src/linux-headers-${1%-amd64}-common
+    command -v sparse > /dev/null &&
+        { [ -e "$headers/scripts/checker-valid.sh" ] || ! grep -qs checker-valid "$headers/Makefile"; }
+}
+
+# Where the kernel's own teo.c is, if the kernel is built without it and scripts/kernel-sources got it.
+sources_of_teo() {
+    local folder
+    folder=$build/../kernel-sources/$(cut -d . -f 1,2 <<< "$1")/drivers/cpuidle/governors
+    ! grep -qs '^CONFIG_CPU_IDLE_GOV_TEO=y' "$(of_image "$1" config)" && [ -e "$folder/teo.c" ] && echo "$folder"
+}
+
+# build_modules KERNEL stock|test RESULTS: works in /tmp, because Kbuild takes no path with spaces or colons. Fails if
+# the compiler or sparse warns.
+build_modules() {
+    local kernel=$1 flavour=$2 results=$3 folder teo is_clean=true
+    rm -rf "$results" && mkdir -p "$results"
+    folder=$(mktemp --directory --tmpdir=/tmp idlewise-modules-XXXXXX)
+    cp "$sources"/*.c "$sources"/*.h "$sources"/Kbuild "$folder"
+    if [ "$flavour" = test ]; then
+        cp "$sources"/tests/idlewise_*.c "$folder"
+        ! teo=$(sources_of_teo "$kernel") || { cp "$teo"/teo.c "$folder" && cp "$teo"/gov.h "$folder" 2> /dev/null || true; }
+    fi
+    make --silent -C "$(headers "$kernel")" M="$folder" W=1 "C=$(has_sparse "$kernel" && echo 2 || echo 0)" \
+        "IDLEWISE_TEST=$([ "$flavour" = test ] && echo y)" \
+        "IDLEWISE_TEO=$([ ! -e "$folder/teo.c" ] || echo m)" modules 2>&1 |
+        grep -v 'Skipping BTF\|unavailability of vmlinux' | tee "$folder/warnings" >&2 || true
+    [ ! -s "$folder/warnings" ] || is_clean=false
+    cp "$folder"/*.ko "$results" && rm -r "$folder"
+    $is_clean
+}
+
+# add_idlewise PROGRAM ROOT: with the libraries that it is linked to.
+add_idlewise() {
+    local library
+    strip -o "$2/bin/idlewise" "$1"
+    for library in $(ldd "$1" | grep -o '/[^ ]*'); do install -D "$library" "$2$library"; done
+}
+
+# add_hz KERNEL ROOT: in the file where idlewise looks for it.
+add_hz() { grep '^CONFIG_HZ=' "$(of_image "$1" config)" > "$2/boot/config-$1"; }
+
+# add_disk_drivers KERNEL ROOT: of QEMU's virtio disk, where they are modules.
+add_disk_drivers() {
+    find "$build/image-$1"/{,usr/}lib/modules/"$1" \
+        \( -path '*/drivers/virtio/virtio*.ko*' -o -name 'virtio_blk.ko*' \) -exec cp {} "$2/modules/disk/" \; \
+        2> /dev/null || true
+    xz --decompress --quiet "$2"/modules/disk/*.ko.xz 2> /dev/null || true
+}
+
+# for_each_kernel FUNCTION KERNEL...: side by side, because an emulated machine uses one CPU only. Adds to $failures.
+for_each_kernel() {
+    local each=$1 kernel pid pids=()
+    shift
+    for kernel in "$@"; do
+        (
+            failures=0
+            "$each" "$kernel"
+            [ "$failures" = 0 ]
+        ) 2>&1 | sed --unbuffered "/^SKIPPED/! s/^/${kernel%-amd64}: /" &
+        pids+=($!)
+        [ "$(nproc)" -gt 1 ] || wait "$!" || true
+    done
+    for pid in ${pids[@]+"${pids[@]}"}; do wait "$pid" || failures=$((failures + 1)); done
 }

@@ -341,6 +341,11 @@ pub fn allowed_cpus() -> Vec<usize> {
     }
 }
 
+/// Pins the calling thread to a CPU. If the kernel refuses, it stays as it is.
+pub fn pin_to(cpu: usize) {
+    pin(&[cpu]);
+}
+
 pub(crate) fn pin(cpus: &[usize]) {
     // SAFETY: reads a set of the size given. If the kernel refuses, the thread stays unpinned.
     unsafe {

@@ -168,10 +168,27 @@ pub fn timer_wakes(target: usize, count: u64, gap: Duration) -> TimerWakes {
 }
 
 /// Gives the calling thread the lowest real-time priority, if it may have one.
-fn become_realtime() -> bool {
+pub(crate) fn become_realtime() -> bool {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: reads the struct.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &priority) == 0 }
+}
+
+/// Lets the calling thread sleep until `end`, and wake up at each interval. Returns how often it woke up.
+pub fn sleep_periodically(interval: Duration, end: Instant) -> u64 {
+    // SAFETY: no pointers. Otherwise the kernel would let this thread's timers be 50 us late.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0, 0, 0) };
+    let left_ns = end.saturating_duration_since(Instant::now()).as_nanos() as u64;
+    let (start_ns, interval_ns) = (now_ns(), (interval.as_nanos() as u64).max(1));
+    let end_ns = start_ns + left_ns;
+    let (mut due_ns, mut count) = (start_ns, 0);
+    while due_ns < end_ns {
+        // A thread that is late does not catch up: it would not sleep at all then.
+        due_ns = (due_ns + interval_ns).max(now_ns()).min(end_ns);
+        sleep_until(due_ns);
+        count += 1;
+    }
+    count
 }
 
 fn now_ns() -> u64 {
@@ -248,6 +265,14 @@ mod tests {
             Ok(found) => assert_eq!((found.running_ns.len(), found.alone_ns.len()), (50, 50)),
             Err(error) => eprintln!("SKIPPED: as_many_calls_interrupt: membarrier: {error}"),
         }
+    }
+
+    #[test]
+    fn a_thread_wakes_up_at_most_once_an_interval_and_not_before_the_end() {
+        let start = Instant::now();
+        let end = start + 20 * GAP;
+        let count = sleep_periodically(GAP, end);
+        assert!((1..=21).contains(&count) && Instant::now() >= end, "{count}");
     }
 
     #[test]

@@ -19,18 +19,28 @@ pub fn machine(name_or_path: &str) -> Result<Machine, Failure> {
     Machine::from_toml(&text).map_err(|error| Failure::new(format_args!("{name_or_path}: {error}")))
 }
 
-/// The bundled logs. `traces/MANIFEST.toml` says where they come from.
+/// Returns the ids of the machines that can be replayed. One that ran without an idle driver has no states.
+pub fn replayable_ids() -> impl Iterator<Item = &'static str> {
+    bundled_ids().filter(|id| bundled(id).is_some_and(|machine| machine.table().is_ok()))
+}
+
+/// The bundled logs: links, so that a source package holds them. `traces/MANIFEST.toml` says where they come from.
 const LOGS: [(&str, &[u8]); 5] = [
-    ("a-idle", include_bytes!("../../../traces/a-idle.parquet")),
-    ("b-redis", include_bytes!("../../../traces/b-redis.parquet")),
-    ("e-hackbench", include_bytes!("../../../traces/e-hackbench.parquet")),
-    ("h-pingpong", include_bytes!("../../../traces/h-pingpong.parquet")),
-    ("s-softirq500", include_bytes!("../../../traces/s-softirq500.parquet")),
+    ("a-idle", include_bytes!("../bundled/a-idle.parquet")),
+    ("b-redis", include_bytes!("../bundled/b-redis.parquet")),
+    ("e-hackbench", include_bytes!("../bundled/e-hackbench.parquet")),
+    ("h-pingpong", include_bytes!("../bundled/h-pingpong.parquet")),
+    ("s-softirq500", include_bytes!("../bundled/s-softirq500.parquet")),
 ];
 
 /// Returns the bundled logs.
 pub fn logs() -> Result<Vec<NamedLog>, Failure> {
     LOGS.iter().map(|(name, bytes)| NamedLog::bundled(name, bytes)).collect()
+}
+
+/// Returns the names of the bundled logs.
+pub fn log_names() -> impl Iterator<Item = &'static str> {
+    LOGS.iter().map(|&(name, _)| name)
 }
 
 /// Returns the bytes of a bundled log.

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use idlewise_host::settings::SettingsError;
 use idlewise_machine::nearest_name;
 use idlewise_report::shown_in_line;
 
@@ -44,6 +45,14 @@ impl Failure {
         }
     }
 
+    /// Returns the message.
+    pub fn text(&self) -> String {
+        match self {
+            Failure::Message(message) | Failure::Lines(message) => message.clone(),
+            Failure::ClosedPipe => String::new(),
+        }
+    }
+
     /// Prints the failure and returns the exit status.
     pub fn report(self) -> ExitCode {
         match self {
@@ -58,6 +67,12 @@ impl Failure {
             }
             Failure::ClosedPipe => ExitCode::SUCCESS,
         }
+    }
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Failure::new(error)
     }
 }
 

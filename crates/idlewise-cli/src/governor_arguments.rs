@@ -36,7 +36,27 @@ struct Asked {
     kernel_source: Option<String>,
 }
 
+/// A governor that a file names, with paths as the user would give them.
+#[derive(Default)]
+pub struct NamedFile {
+    pub name: String,
+    pub patch: Option<String>,
+    pub kernel: Option<String>,
+    pub kernel_source: Option<String>,
+}
+
 impl GovernorArguments {
+    /// The governors of a manifest.
+    pub fn of_files(files: impl IntoIterator<Item = NamedFile>) -> Self {
+        let asked = |NamedFile { name, patch, kernel, kernel_source }| Asked {
+            name,
+            patch,
+            kernel,
+            kernel_source,
+        };
+        GovernorArguments { asked: files.into_iter().map(asked).collect(), is_unconfined: false }
+    }
+
     /// Returns whether the user named none.
     pub fn is_empty(&self) -> bool {
         self.asked.is_empty()
@@ -125,8 +145,13 @@ impl Asked {
         if !self.is_file() {
             return self.name.clone();
         }
-        let parts: Vec<&str> = self.name.split('/').filter(|part| *part != ".").collect();
+        let name = self.name.trim_end_matches('/');
+        let parts: Vec<&str> = name.split('/').filter(|part| *part != ".").collect();
         let mut label = parts[parts.len().saturating_sub(1 + depth)..].join("/");
+        if !name.ends_with(".c") && !name.ends_with(".so") {
+            // A folder called menu isn't the built-in governor.
+            label += "/";
+        }
         if let Some(patch) = &self.patch {
             let stem = Path::new(patch).file_stem().unwrap_or_default();
             label += &format!("+{}", stem.to_string_lossy());
@@ -207,7 +232,7 @@ impl clap::Args for GovernorArguments {
             .arg(option(
                 "governor",
                 "NAME|FILE",
-                "A governor, or a governor's C file; may be repeated",
+                "A governor, or its C file or FOLDER/; may be repeated",
             ))
             .arg(
                 option("patch", "FILE", "Apply this patch to a copy of the preceding --governor's C file")
@@ -274,6 +299,10 @@ mod tests {
     fn names_are_short_and_different() {
         let named = |line| labels(&parse(line).asked);
         assert_eq!(named("--governor ./x/menu.c --governor menu"), ["menu.c", "menu"]);
+        assert_eq!(
+            named("--governor ./menu --governor menu --governor x/nap/ --governor y/nap"),
+            ["menu/", "menu", "x/nap/", "y/nap/"]
+        );
         assert_eq!(
             named(
                 "--governor a/menu.c --governor b/menu.c --governor b/menu.c --patch d/min.patch"

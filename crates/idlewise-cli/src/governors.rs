@@ -9,10 +9,18 @@ use idlewise_plugin::{Compiler, GovernorSource, Plugin, PluginError, WorkerComma
 use idlewise_report::replay::Role;
 use idlewise_report::wrap;
 use idlewise_sim::diff::{ComparedGovernor, governor_side, oracle_side};
-use idlewise_sim::replay::{GovernorLane, Lane, ObservedLane, Observer, Setting};
-use idlewise_sim::{BOUNDS, Bound, CostModel, IntoBox, Machine, OracleLane, Price, Rule};
+use idlewise_sim::replay::{
+    GovernorJoint, GovernorLane, Joint, Lane, ObservedLane, Observer, OracleJoint, Setting,
+    TakePeriod, UnitOf,
+};
+use idlewise_sim::{
+    BOUNDS, Bound, Boxed, CostModel, IntoBox, Machine, OracleLane, Price, RIVALS, Rival, RivalLane,
+    Rule,
+};
 
+use crate::engine::Make;
 use crate::error::{Failure, did_you_mean};
+use crate::program;
 use crate::screen::say;
 
 /// Set for the command of a bundle, whose output must not depend on the kernel that it runs on. `bundle` itself
@@ -30,8 +38,22 @@ pub enum Choice {
     Bound(Bound),
     /// `oracle`, at each price of latency.
     Oracle,
+    /// A rule that moves down during the idle time, at each price of latency.
+    Rival(Rival),
     /// The user's own file.
     File(FileChoice),
+    /// Made by a program that uses this library, with its name.
+    Made(String, MakeGovernor),
+}
+
+/// Makes a governor for each CPU, for its states and tick period in ns.
+#[derive(Clone)]
+pub struct MakeGovernor(pub Make);
+
+impl std::fmt::Debug for MakeGovernor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MakeGovernor")
+    }
 }
 
 /// A governor from a C file or a shared object.
@@ -51,13 +73,11 @@ impl Choice {
         mut origin: String,
         is_confined: bool,
     ) -> Result<Self, Failure> {
-        let program = env::current_exe()
+        let (program, mut arguments) = program::itself()
             .map_err(|error| Failure::new(format_args!("cannot find idlewise itself: {error}")))?;
-        let command = WorkerCommand {
-            program,
-            arguments: vec!["plugin-worker".into()],
-            unconfined_argument: "--unconfined".into(),
-        };
+        arguments.push("plugin-worker".into());
+        let command =
+            WorkerCommand { program, arguments, unconfined_argument: "--unconfined".into() };
         let compiler = Compiler::system();
         let compiler = if is_confined { compiler } else { compiler.unconfined() };
         let plugin = Plugin::new(source, &compiler, command)?;
@@ -85,6 +105,25 @@ impl Choice {
         }
     }
 
+    /// Returns the same governor without what it did wrong so far, for another run.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        match self {
+            Choice::File(file) => {
+                Choice::File(FileChoice { plugin: file.plugin.anew(), ..file.clone() })
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// Returns a hash of all that decides what the user's file does.
+    pub fn file_key(&self) -> Option<String> {
+        match self {
+            Choice::File(file) => Some(file.plugin.key().to_owned()),
+            _ => None,
+        }
+    }
+
     /// Parses a governor's name.
     pub fn parse(name: &str) -> Result<Self, Failure> {
         if let Some(spec) = resolve(name) {
@@ -97,9 +136,11 @@ impl Choice {
         }
         let bound = || Bound::parse(name).map(Choice::Bound);
         let oracle = || (name == ORACLE.0).then_some(Choice::Oracle);
-        bound().or_else(oracle).ok_or_else(|| {
+        let rival = || Rival::parse(name).map(Choice::Rival);
+        bound().or_else(oracle).or_else(rival).ok_or_else(|| {
             let ids = GOVERNORS.iter().flat_map(|spec| [spec.name, spec.id]);
             let known = ids.chain([HAZARD.0]).chain(BOUNDS.map(|(name, _)| name)).chain([ORACLE.0]);
+            let known = known.chain(RIVALS.map(|(name, _)| name));
             let hint = did_you_mean(name, known, "`idlewise replay --help` lists them");
             Failure::new(format_args!("no governor '{name}'; {hint}"))
         })
@@ -116,9 +157,12 @@ impl Choice {
     /// Returns the name in results.
     pub fn name(&self) -> String {
         match self {
-            Choice::Linux(_, name) | Choice::Hazard(_, name) => name.clone(),
+            Choice::Linux(_, name) | Choice::Hazard(_, name) | Choice::Made(name, _) => {
+                name.clone()
+            }
             Choice::Bound(bound) => bound.name(),
             Choice::Oracle => ORACLE.0.to_owned(),
+            Choice::Rival(rival) => rival.name().to_owned(),
             Choice::File(file) => file.name.clone(),
         }
     }
@@ -138,17 +182,27 @@ impl Choice {
             Choice::Hazard(..) => HAZARD.1.to_owned(),
             Choice::Bound(bound) => bound.meaning().to_owned(),
             Choice::Oracle => ORACLE.1.to_owned(),
+            Choice::Rival(rival) => rival.meaning().to_owned(),
             Choice::File(file) => file.origin.clone(),
+            Choice::Made(..) => "a governor of the calling program".to_owned(),
         }
     }
 
     /// Returns its role in the ranking.
     pub fn role(&self) -> Role {
         match self {
-            Choice::Linux(..) | Choice::Hazard(..) | Choice::File(_) => Role::Governor,
+            Choice::Linux(..) | Choice::Hazard(..) | Choice::File(_) | Choice::Made(..) => {
+                Role::Governor
+            }
             Choice::Oracle => Role::Oracle,
+            Choice::Rival(_) => Role::Rival,
             Choice::Bound(_) => Role::Bound,
         }
+    }
+
+    /// Returns whether what it does depends on powers and the price of delay, so that it needs a lane for each.
+    pub fn is_priced(&self) -> bool {
+        matches!(self, Choice::Oracle | Choice::Rival(_))
     }
 
     /// Resolves the choice for a machine. Fails if the machine lacks a named state.
@@ -158,9 +212,22 @@ impl Choice {
             Choice::Hazard(lambda, _) => Kind::Hazard(*lambda),
             Choice::Bound(bound) => Kind::Rule(bound.on(machine).map_err(Failure::new)?),
             Choice::Oracle => Kind::Oracle,
+            Choice::Rival(rival) => Kind::Rival(*rival),
             Choice::File(file) => Kind::File(&file.plugin),
+            Choice::Made(_, make) => Kind::Made(make),
         };
         Ok(Player { kind, machine })
+    }
+}
+
+/// Checks that all of them take single decisions, for commands that show these.
+pub fn must_decide(choices: &[Choice]) -> Result<(), Failure> {
+    match choices.iter().find(|choice| matches!(choice, Choice::Rival(_))) {
+        None => Ok(()),
+        Some(rival) => Err(Failure::new(format_args!(
+            "{} moves down while a CPU is idle instead of deciding; replay, arena and sweep can show it",
+            rival.name()
+        ))),
     }
 }
 
@@ -193,18 +260,21 @@ enum Kind<'a> {
     Hazard(Lambda),
     Rule(Rule),
     Oracle,
+    Rival(Rival),
     File(&'a Plugin),
+    Made(&'a MakeGovernor),
 }
 
 impl Player<'_> {
-    /// Returns a governor for one CPU; `None` for the oracle.
+    /// Returns a governor for one CPU; `None` for what doesn't decide.
     pub fn governor(&self, states: &StateTable, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
         match self.kind {
             Kind::Linux(spec) => Some(Box::new(spec.build(tick_period_ns))),
             Kind::Hazard(lambda) => Some(Box::new(Hazard::new(lambda))),
             Kind::Rule(rule) => Some(rule.visit(tick_period_ns, IntoBox)),
             Kind::File(plugin) => Some(Box::new(plugin.governor(states, tick_period_ns))),
-            Kind::Oracle => None,
+            Kind::Made(make) => Some((make.0)(states, tick_period_ns)),
+            Kind::Oracle | Kind::Rival(_) => None,
         }
     }
 
@@ -222,7 +292,7 @@ impl Player<'_> {
     }
 
     /// Returns a lane for a CPU that reports each gap to `observer`. The oracle uses that price of
-    /// latency. Each port has a lane of its own type, so its decisions are inlined into the replay.
+    /// latency, and takes the place of a rival: [`must_decide`]. Each port has a lane of its own type, so its decisions are inlined into the replay.
     /// For a file, each decision crosses to another process.
     pub fn observed<'o, O: Observer + 'o>(
         &self,
@@ -241,10 +311,43 @@ impl Player<'_> {
                 let governor = plugin.governor(&setting.states, tick_period_ns);
                 Box::new(GovernorLane::with_observer(governor, setting, into_lane.observer))
             }
-            Kind::Oracle => {
+            Kind::Made(make) => {
+                let governor = Boxed((make.0)(&setting.states, tick_period_ns));
+                Box::new(GovernorLane::with_observer(governor, setting, into_lane.observer))
+            }
+            Kind::Oracle | Kind::Rival(_) => {
                 let (costs, lambda_mw) = (costs.clone(), price.lambda_mw(costs));
                 let observer = into_lane.observer;
                 Box::new(OracleLane::with_observer(costs, setting, lambda_mw, observer))
+            }
+        }
+    }
+
+    /// Returns lanes for CPUs that share states, each with an observer. Stays of groups go to `periods`. The oracle
+    /// takes the place of a rival: [`must_decide`].
+    pub fn joint<O: Observer + 'static>(
+        &self,
+        unit: &UnitOf<'_>,
+        costs: &CostModel,
+        setting: Setting,
+        price: Price,
+        observers: Vec<O>,
+        periods: Option<TakePeriod>,
+    ) -> Box<dyn Joint> {
+        let tick_period_ns = setting.tick_period_ns;
+        let into_joint = IntoJoint { unit, setting, observers, periods };
+        match self.kind {
+            Kind::Linux(spec) => spec.build(tick_period_ns).visit(into_joint),
+            Kind::Hazard(lambda) => into_joint.visit(Hazard::new(lambda)),
+            Kind::Rule(rule) => rule.visit(tick_period_ns, into_joint),
+            Kind::File(plugin) => {
+                into_joint.of(|| plugin.governor(&setting.states, tick_period_ns))
+            }
+            Kind::Made(make) => into_joint.of(|| Boxed((make.0)(&setting.states, tick_period_ns))),
+            Kind::Oracle | Kind::Rival(_) => {
+                let IntoJoint { observers, periods, .. } = into_joint;
+                let oracle = (costs, setting, price.lambda_mw(costs));
+                OracleJoint::observed(unit, oracle, observers, periods)
             }
         }
     }
@@ -261,6 +364,10 @@ impl Player<'_> {
         match self.kind {
             Kind::File(plugin) => {
                 Box::new(plugin.lane(setting, format!("{log} on {}", self.machine.id)))
+            }
+            Kind::Rival(rival) => {
+                let lambda_mw = price.lambda_mw(costs);
+                Box::new(RivalLane::new(rival, costs.clone(), setting, lambda_mw))
             }
             _ => self.observed(costs, setting, price, ()),
         }
@@ -280,6 +387,28 @@ impl<'o, O: Observer + 'o> GovernorVisitor for IntoLane<'o, O> {
 
     fn visit<G: Governor + 'static>(self, governor: G) -> Self::Output {
         Box::new(GovernorLane::with_observer(governor, self.setting, self.observer))
+    }
+}
+
+/// Makes the lanes of CPUs that share states from a governor.
+struct IntoJoint<'a, O> {
+    unit: &'a UnitOf<'a>,
+    setting: Setting,
+    observers: Vec<O>,
+    periods: Option<TakePeriod>,
+}
+
+impl<O: Observer + 'static> IntoJoint<'_, O> {
+    fn of<G: Governor + 'static>(self, make: impl FnMut() -> G) -> Box<dyn Joint> {
+        GovernorJoint::observed(self.unit, self.setting, make, self.observers, self.periods)
+    }
+}
+
+impl<O: Observer + 'static> GovernorVisitor for IntoJoint<'_, O> {
+    type Output = Box<dyn Joint>;
+
+    fn visit<G: Governor + Clone + 'static>(self, governor: G) -> Self::Output {
+        self.of(|| governor.clone())
     }
 }
 
@@ -361,13 +490,14 @@ pub fn port_ids() -> String {
 }
 
 const ORACLE: (&str, &str) = ("oracle", "the cheapest state for each gap, known in advance");
-const FILES: [(&str, &str); 2] = [
+const FILES: [(&str, &str); 3] = [
     (
         "FILE.c",
         "a kernel governor's C file, unmodified or with --patch, or one that includes \
          <idlewise_governor.h> (docs/plugins.md)",
     ),
     ("FILE.so", "the same, compiled by you"),
+    ("FOLDER/", "a governor of several C files"),
 ];
 /// The column where descriptions begin, and the width of help texts.
 const LIST_INDENT: usize = 24;
@@ -378,16 +508,22 @@ pub fn list() -> String {
     rows(&[ORACLE])
 }
 
+/// Returns the list for commands that also take rules that move down during the idle time.
+pub fn list_with_rivals(with_oracle: bool) -> String {
+    let oracle = with_oracle.then_some(ORACLE);
+    rows(&oracle.into_iter().chain(RIVALS).collect::<Vec<_>>())
+}
+
 /// Returns the list without governors that need to know the gap.
 pub fn list_of_deciding() -> String {
     rows(&[])
 }
 
-fn rows(oracle: &[(&str, &str)]) -> String {
+fn rows(others: &[(&str, &str)]) -> String {
     let mut text = String::from("Governors (a name without a version means that of Linux 6.12):\n");
     let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
     for (name, meaning) in
-        ports.chain([HAZARD]).chain(BOUNDS).chain(oracle.iter().copied()).chain(FILES)
+        ports.chain([HAZARD]).chain(BOUNDS).chain(others.iter().copied()).chain(FILES)
     {
         // `wrap` cannot start the first line at another column, so it wraps without the name.
         let meaning = wrap(meaning, LIST_WIDTH - LIST_INDENT, 0);

@@ -6,11 +6,16 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use idlewise_trace::causes::{
+    CausesError, StepBuilder, WorkloadLog, WorkloadMetadata, WorkloadWriter, convert_causes,
+};
 use idlewise_trace::import::perf;
 use idlewise_trace::import::{self, ImportError, Recording};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
 use idlewise_trace::tracepoint::Purpose;
-use idlewise_trace::{ConvertError, OutputFile, RecordedMachine, convert, read_small_text_of};
+use idlewise_trace::{
+    ConvertError, CpuFacts, OutputFile, RecordedMachine, convert, read_small_text_of,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -58,6 +63,29 @@ impl NamedLog {
             };
             return Ok(NamedLog { name, log });
         }
+        Self::convert(path, file, name, unpacking)
+    }
+
+    /// Like [`NamedLog::open_as`], with a file that has no name. Messages show `path` instead.
+    pub fn of_file(
+        path: &Path,
+        file: File,
+        name: String,
+        unpacking: Unpacking,
+    ) -> Result<Self, Failure> {
+        if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
+            allow_many_files();
+            return Ok(NamedLog { name, log: IdleLog::from_file(path, file)? });
+        }
+        Self::convert(path, file, name, unpacking)
+    }
+
+    fn convert(
+        path: &Path,
+        file: File,
+        name: String,
+        unpacking: Unpacking,
+    ) -> Result<Self, Failure> {
         allow_many_files();
         let writer = LogWriter::new(OutputFile::unnamed(path)?)?;
         let reading = Reading { unpacking, ..Reading::default() };
@@ -162,6 +190,86 @@ pub fn import(
     let (writer, metadata) = read(path, open(path)?, writer, reading, recorded)?;
     let byte_count = writer.finish(&metadata)?;
     Ok((metadata, byte_count))
+}
+
+/// Converts the recording at `path` to a workload log. Returns the log's metadata and size.
+pub fn import_causes(
+    path: &Path,
+    output: OutputFile,
+    reading: &Reading<'_>,
+    recorded: &RecordedMachine,
+) -> Result<(WorkloadMetadata, u64), Failure> {
+    let writer = WorkloadWriter::new(output)?;
+    let (writer, metadata) = read_causes(path, open(path)?, writer, reading, recorded)?;
+    let byte_count = writer.finish(&metadata)?;
+    Ok((metadata, byte_count))
+}
+
+/// Opens a file as a workload log if it is one; `None` if it is an idle log or a recording.
+pub fn workload_log(path: &Path) -> Result<Option<WorkloadLog>, Failure> {
+    if is_pipe(path) {
+        return Ok(None);
+    }
+    let file = open(path)?;
+    if first_bytes(path, &file, PARQUET_MAGIC.len())? != PARQUET_MAGIC {
+        return Ok(None);
+    }
+    match WorkloadLog::from_file(path, file) {
+        Ok(log) => Ok(Some(log)),
+        Err(LogError::NotWorkload { .. } | LogError::NotParquet { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens a workload log, or converts a recording to one in an unnamed file.
+pub fn workload(
+    path: &Path,
+    reading: &Reading<'_>,
+    recorded: &RecordedMachine,
+) -> Result<WorkloadLog, Failure> {
+    let file = open(path)?;
+    if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
+        return Ok(WorkloadLog::from_file(path, file)?);
+    }
+    allow_many_files();
+    let writer = WorkloadWriter::new(OutputFile::unnamed(path)?)?;
+    let (writer, metadata) = read_causes(path, file, writer, reading, recorded)?;
+    Ok(WorkloadLog::from_file(path, writer.finish_unnamed(&metadata)?)?)
+}
+
+/// Like [`workload`]; `None` for an idle log, for a recording that does not say what makes tasks run, and for a
+/// pipe, which can be read only once.
+pub fn workload_if_any(path: &Path, reading: &Reading<'_>) -> Result<Option<WorkloadLog>, Failure> {
+    if is_pipe(path) {
+        return Ok(None);
+    }
+    let file = open(path)?;
+    if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
+        return workload_log(path);
+    }
+    let info = recording(path, file, reading)?.info().clone();
+    match StepBuilder::new(Vec::new(), info.tracepoints, CpuFacts::default()) {
+        Ok(_) => workload(path, reading, &RecordedMachine::default()).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+fn read_causes(
+    path: &Path,
+    file: File,
+    writer: WorkloadWriter,
+    reading: &Reading<'_>,
+    recorded: &RecordedMachine,
+) -> Result<(WorkloadWriter, WorkloadMetadata), Failure> {
+    let recording = recording(path, file, reading)?;
+    let bar = Progress::bytes("importing", recording.info().file_byte_count);
+    let converted = convert_causes(recording, writer, recorded, &|done| bar.set(done));
+    bar.finish();
+    converted.map_err(|error| match error {
+        CausesError::Import(error) => import_failure(path, &error),
+        CausesError::Sink(error) => error.into(),
+        CausesError::Causes(error) => Failure::new(format_args!("{}: {error}", path.display())),
+    })
 }
 
 /// Opens a user's recording, compressed or not.

@@ -1,7 +1,7 @@
 //! Output files of commands. [`OutputFile`] says what may be written where.
 
 use std::fmt::Display;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use idlewise_trace::{OutputFile, OutputOptions};
@@ -10,7 +10,7 @@ use crate::error::Failure;
 use crate::screen::{self, Screen, say};
 
 /// The name of standard output where a file is asked for. A file of that name is `./-`.
-const STDOUT: &str = "-";
+pub const STDOUT: &str = "-";
 
 /// Starts a file. With `force`, it replaces any regular file except the command's `inputs`.
 ///
@@ -33,7 +33,9 @@ fn start(path: &Path, options: &OutputOptions<'_>) -> Result<OutputFile, Failure
         let name = screen::name(path);
         say(format_args!("idlewise: waiting for {name}, a pipe that nobody reads; ctrl-c ends it"));
     };
-    let path = if path == Path::new(STDOUT) { Path::new("/dev/stdout") } else { path };
+    if path == Path::new(STDOUT) {
+        return Ok(OutputFile::stdout()?);
+    }
     Ok(OutputFile::create(path, &OutputOptions { waiting: Some(&waiting), ..*options })?)
 }
 
@@ -50,11 +52,7 @@ pub fn write(output: OutputFile, text: impl Display) -> Result<(), Failure> {
     let mut file = BufWriter::new(output.file());
     let written = write!(file, "{text}").and_then(|()| file.flush());
     drop(file);
-    written.map_err(|error| match error.kind() {
-        // Whoever read it wants no more.
-        ErrorKind::BrokenPipe => error.into(),
-        _ => Failure::new(format_args!("{}: {error}", output.path().display())),
-    })?;
+    written.map_err(|error| Failure::new(format_args!("{}: {error}", output.path().display())))?;
     output.finish()?;
     Ok(())
 }

@@ -22,14 +22,33 @@ impl Progress {
         Progress::new(what, gap_count, "{msg} {bar:32} {human_pos}/{human_len} gaps {eta} left")
     }
 
+    /// For a sweep.
+    pub fn cells(what: &'static str, cell_count: u64) -> Self {
+        Progress::new(what, cell_count, "{msg} {bar:32} {human_pos}/{human_len} cells {eta} left")
+    }
+
     /// For measuring, by wakes.
     pub fn wakes(what: &'static str, wake_count: u64) -> Self {
         Progress::new(what, wake_count, "{msg} {bar:32} {human_pos}/{human_len} wakes {eta} left")
     }
 
+    /// For measuring, by slices of time.
+    pub fn slices(what: &'static str, slice_count: u64) -> Self {
+        Progress::new(what, slice_count, "{msg} {bar:32} {human_pos}/{human_len} slices {eta} left")
+    }
+
     /// For measuring, by milliseconds.
     pub fn park(what: &'static str, time_ms: u64) -> Self {
         Progress::new(what, time_ms, "{msg} {bar:32} {percent} % {eta} left")
+    }
+
+    /// For rounds of a command.
+    pub fn rounds(what: &'static str, round_count: u64) -> Self {
+        Progress::new(
+            what,
+            round_count,
+            "{msg} {bar:32} {pos} of at most {len}, {eta} left at most",
+        )
     }
 
     /// For work of unknown length. Shows the last text from [`Progress::say`].

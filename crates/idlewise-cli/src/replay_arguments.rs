@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
 use idlewise_report::Notes;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, TICK_WORK_MAX_NS, Tally};
-use idlewise_sim::{Arch, Basis, CostModel, Machine, Price};
+use idlewise_sim::{Arch, Basis, CostModel, Machine, Price, SharedStates};
 
 use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
+use crate::governor_arguments::GovernorArguments;
 use crate::governors::{self, Choice};
 use crate::input::{self, NamedLog};
 use crate::promoting::Promoting;
@@ -86,6 +87,8 @@ pub struct ReplayTarget {
     pub state_names: Vec<String>,
     pub disabled: DisabledMask,
     pub costs: CostModel,
+    /// The states that its CPUs share. Only `replay` and `export` replay them.
+    pub shared: SharedStates,
 }
 
 impl ReplayTarget {
@@ -96,7 +99,11 @@ impl ReplayTarget {
     ) -> Result<Self, Failure> {
         machine.table().map_err(Failure::new)?;
         let mut disabled = machine.disabled_by_default();
+        let mut shared = SharedStates::of(&machine).map_err(Failure::new)?;
         for state in disable {
+            if shared.disable(state) {
+                continue;
+            }
             disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
         }
         if (0..machine.states.len()).all(|i| disabled.contains(i)) {
@@ -109,7 +116,7 @@ impl ReplayTarget {
         let states = machine.table().map_err(Failure::new)?;
         let costs = CostModel::of(&machine).map_err(Failure::new)?;
         let state_names = machine.states.iter().map(|state| state.name.clone()).collect();
-        Ok(ReplayTarget { machine, states, state_names, disabled, costs })
+        Ok(ReplayTarget { machine, states, state_names, disabled, costs, shared })
     }
 }
 
@@ -140,15 +147,13 @@ impl ReplayArguments {
     }
 
     pub fn open_logs(&self) -> Result<Vec<NamedLog>, Failure> {
-        if self.logs.is_empty() {
-            return bundled::logs();
-        }
-        let names = input::distinct_names(&self.logs, &[ALL_LOGS]);
-        self.logs
-            .iter()
-            .zip(names)
-            .map(|(path, name)| NamedLog::open_as(path, name, self.unpacking))
-            .collect()
+        open_logs(&self.logs, self.unpacking)
+    }
+
+    /// The input files, with those of the governors.
+    pub fn inputs(&self, governors: &GovernorArguments) -> Vec<PathBuf> {
+        let machines = self.machines.iter().map(PathBuf::from);
+        machines.chain(self.logs.iter().cloned()).chain(governors.files()).collect()
     }
 
     /// The HZ with which a log is replayed.
@@ -208,6 +213,15 @@ impl ReplayArguments {
         }
         notes
     }
+}
+
+/// Opens the logs at these paths, under names that tell them apart; the bundled ones if there are none.
+pub fn open_logs(paths: &[PathBuf], unpacking: Unpacking) -> Result<Vec<NamedLog>, Failure> {
+    if paths.is_empty() {
+        return bundled::logs();
+    }
+    let named = paths.iter().zip(input::distinct_names(paths, &[ALL_LOGS]));
+    named.map(|(path, name)| NamedLog::open_as(path, name, unpacking)).collect()
 }
 
 /// Returns the title of the tables of a log, or of all logs, on a machine.

@@ -79,6 +79,16 @@ impl Screen {
         self.write_raw(&json_shown(&text))
     }
 
+    /// Like [`Screen::json`], in one line.
+    ///
+    /// # Errors
+    /// Fails like [`Screen::json`].
+    pub fn json_line(&mut self, schema: u32, document: &impl Serialize) -> io::Result<()> {
+        let mut text = serde_json::to_string(&Numbered { schema, document })?;
+        text.push('\n');
+        self.write_raw(&json_shown(&text))
+    }
+
     fn write_raw(&mut self, text: &str) -> io::Result<()> {
         match self {
             Screen::Stdout(stdout) => stdout.write_all(text.as_bytes()),

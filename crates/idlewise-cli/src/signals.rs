@@ -1,6 +1,7 @@
 //! Termination signals, for commands that must clean up first.
 
 use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,8 +9,12 @@ use std::time::Duration;
 
 use idlewise_plugin::end_without_compilers;
 use idlewise_trace::end_without_partial_files;
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::emulate_default_handler;
+use signal_hook::low_level::siginfo::Cause;
 
 use crate::cmd::end_without_bundles;
 use crate::error::Failure;
@@ -107,5 +112,51 @@ impl Signals {
                 _ => Err(error.into()),
             },
         }
+    }
+}
+
+/// Readable once a signal came.
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.woken.as_fd()
+    }
+}
+
+/// A signal that came while a command ran.
+#[derive(Clone, Copy)]
+pub struct Caught {
+    /// Its number.
+    pub signal: i32,
+    /// Whether a process sent it to us alone. A terminal sends ctrl-c to the command as well.
+    pub is_ours_alone: bool,
+}
+
+/// Catches signals for a command that runs in our place, and learns of its end.
+pub struct Forwarding(SignalDelivery<UnixStream, WithOrigin>);
+
+impl Forwarding {
+    /// From now on, these signals do not end the process. Those that our parent told us to ignore stay ignored.
+    pub fn catch() -> Result<Self, Failure> {
+        let (woken, waker) = UnixStream::pair().map_err(not_caught)?;
+        let ignored = ignored_signals();
+        let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD]
+            .into_iter()
+            .filter(|signal| *signal == SIGCHLD || ignored & 1 << (signal - 1) == 0);
+        let delivery = SignalDelivery::with_pipe(woken, waker, WithOrigin::default(), signals);
+        Ok(Forwarding(delivery.map_err(not_caught)?))
+    }
+
+    /// Waits for a signal, at most this long, and returns those that came, without ends of children.
+    pub fn wait(&mut self, at_most: Option<Duration>) -> Vec<Caught> {
+        let at_most = at_most.and_then(|time| Timespec::try_from(time).ok());
+        let mut woken = [PollFd::new(self.0.get_read(), PollFlags::IN)];
+        // It fails only if a signal interrupts it.
+        let _ = poll(&mut woken, at_most.as_ref());
+        let caught = self.0.pending().filter(|origin| origin.signal != SIGCHLD);
+        let caught = caught.map(|origin| Caught {
+            signal: origin.signal,
+            is_ours_alone: !matches!(origin.cause, Cause::Kernel),
+        });
+        caught.collect()
     }
 }

@@ -8,8 +8,8 @@ use std::process::Command;
 use idlewise_core::HAZARD;
 use idlewise_linux::GOVERNORS;
 use idlewise_report::{columns_markdown, columns_schema, park};
-use idlewise_sim::BOUNDS;
 use idlewise_sim::workload::WORKLOADS;
+use idlewise_sim::{BOUNDS, RIVALS};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -130,10 +130,99 @@ fn assert_golden_section(page: &str, found: &str) {
 fn the_list_of_governors_is_in_the_documentation() {
     let mut table = String::from("| name | what it does |\n| --- | --- |\n");
     let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
-    for (name, meaning) in ports.chain([HAZARD]).chain(BOUNDS) {
+    for (name, meaning) in ports.chain([HAZARD]).chain(BOUNDS).chain(RIVALS) {
         table += &format!("| `{name}` | {meaning} |\n");
     }
     assert_golden_section("docs/replay.md", &table);
+}
+
+/// The governors of the arena's page, without those whose code is not here.
+const CONTESTANTS: [&str; 13] = [
+    "menu-6.1",
+    "menu-6.12",
+    "menu-7.2",
+    "teo-6.1",
+    "teo-6.12",
+    "ladder",
+    "haltpoll",
+    "hazard",
+    "hazard:lambda=0.25",
+    "lower-envelope",
+    "ski-random",
+    "ski-known",
+    "dpm",
+];
+
+/// What all contests have in common: the recordings that `hazard` was not made with, and a store for the cells.
+fn contest(store: &Path, governors: &[&str], more: &[&str]) -> serde_json::Value {
+    let mut logs: Vec<String> = fs::read_dir(root().join("recordings/kept-apart"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path().to_str().unwrap().to_owned())
+        .collect();
+    logs.sort();
+    let mut line = vec!["arena", "--json", "--store", store.to_str().unwrap()];
+    line.extend(logs.iter().map(String::as_str));
+    line.extend(governors.iter().flat_map(|name| ["--governor", name]));
+    line.extend(more);
+    serde_json::from_str(&idlewise(&line)).unwrap()
+}
+
+/// The standings as a table, all prices of delay in a row.
+fn standings(document: &serde_json::Value) -> String {
+    let number = |value: &serde_json::Value, factor: f64, digits: usize| match value.as_f64() {
+        Some(number) => format!("{:.digits$}", number * factor),
+        None => String::new(),
+    };
+    let mut text = String::from(
+        "| | mean | 95 % interval | λ=0 | λ=¼ | λ=1 | median | won | lost by 2 | worst loss |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    let rows = document["standings"].as_array().unwrap();
+    for row in rows.iter().filter(|row| row["lambda"] == "all") {
+        let percent = |name: &str| number(&row[name], 100.0, 1);
+        let at = |lambda: &str| {
+            let is_it = |it: &&serde_json::Value| {
+                it["governor"] == row["governor"] && it["lambda"] == lambda
+            };
+            number(&rows.iter().find(is_it).unwrap()["regret_mean_ratio"], 100.0, 1)
+        };
+        text += &format!(
+            "| `{}` | {} | {} to {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            row["governor"].as_str().unwrap(),
+            percent("regret_mean_ratio"),
+            percent("regret_low_ratio"),
+            percent("regret_high_ratio"),
+            at("0"),
+            at("0.25"),
+            at("1"),
+            percent("regret_median_ratio"),
+            number(&row["won_count"], 1.0, 0),
+            number(&row["lost_count"], 1.0, 0),
+            percent("worst_loss_ratio"),
+        );
+    }
+    text
+}
+
+#[test]
+fn the_arena_of_the_recordings_kept_apart_is_in_the_documentation() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, plot) = (folder.path().join("cells"), folder.path().join("plot.svg"));
+    let all = contest(&store, &CONTESTANTS, &["--plot", plot.to_str().unwrap()]);
+    let mut text = format!("**All, with the default powers**\n\n{}", standings(&all));
+    // Those with a lane for each shape take long, so only one of them is here.
+    let few = ["menu-6.12", "menu-7.2", "teo-6.12", "hazard", "hazard:lambda=0.25", "ski-known"];
+    for (heading, more) in [
+        ("Flat powers", ["--shape", "flat"]),
+        ("Steep powers", ["--shape", "steep"]),
+        ("At 100 Hz", ["--hz", "100"]),
+        ("At 1000 Hz", ["--hz", "1000"]),
+    ] {
+        let document = contest(&store, &few, &more);
+        text += &format!("\n**{heading}**\n\n{}", standings(&document));
+    }
+    assert_golden_section("docs/arena.md", text.trim_end());
+    assert_golden(&root().join("docs/arena/kept-apart.svg"), &fs::read_to_string(&plot).unwrap());
 }
 
 #[test]

@@ -32,7 +32,7 @@
 //! | `verdict.rs` | the kernel's rule for whether one stay was too deep, too shallow or fit |
 //! | `promotion.rs` | when a timer gets a CPU out of a shallow state |
 //! | `bounds.rs` | [`Fixed`], [`TimerOnly`]: governors that bound the others |
-//! | `hazard.rs` | [`Hazard`]: a governor that learns when gaps end, and takes the cheapest plan |
+//! | `hazard/` | [`Hazard`]: a governor that learns when gaps end, and takes the cheapest plan |
 //! | `poll_limit.rs` | [`PollLimit`]: a governor for waiters that pay for polling themselves |
 //! | `boot.rs` | which idle routine an x86 CPU gets at boot; `boot/` reads CPUID and foretells cpuidle drivers |
 //! | `doorbell.rs` | [`Doorbell`]: the word between a waiter and its wakers, and why no wake-up is lost |

@@ -141,7 +141,7 @@ fn facts(root: &Root, cpuinfo: &CpuInfo) -> BootFacts {
 fn xen(root: &Root) -> Known<Xen> {
     let is_xen = root.text("sys/hypervisor/type").is_some_and(|name| name == "xen");
     if !is_xen {
-        let has_sysfs = root.path("sys/devices/system/cpu").exists();
+        let has_sysfs = root.has("sys/devices/system/cpu");
         let source = if has_sysfs { Source::File("/sys/hypervisor") } else { Source::Assumed };
         return Some(Fact::new(Xen::Other, source));
     }

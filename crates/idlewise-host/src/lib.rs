@@ -4,37 +4,64 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `root.rs` | [`Root`]: the file system to read, the machine's own or a captured one |
+//! | `beneath.rs` | opens files below a root without following links, for writing as root |
 //! | `cpuidle.rs` | idle states as sysfs shows them, and as a machine file |
+//! | `counts.rs` | [`CountsReader`]: what the kernel counts about each CPU's states, and differences |
+//! | `groups.rs` | [`groups()`]: CPUs that behaved alike between two readings |
+//! | `clock.rs` | [`MachineClock`]: the time on a machine, captured or not |
+//! | `noise.rs` | [`noise::Noise`]: wake-ups and load of some CPUs |
 //! | `note.rs` | [`note()`]: everything that a trace should say about the machine |
 //! | `boot.rs` | [`boot_machine`]: what decides the idle routine at boot |
 //! | `live.rs` | [`IdleCounters`]: counts of idle entries, for a live summary |
 //! | `tracefs.rs` | [`Tracefs`], and an instance of our own in it |
 //! | `topology.rs` | [`Relation`]: how far apart two CPUs are |
 //! | `waiting.rs` | [`waiting_facts`]: what can affect a waiting thread |
+//! | `energy.rs` | [`energy::EnergyMeter`]: energy that RAPL or a battery counts |
+//! | `watch/` | what is watched besides counts: idle times, latency limits, where CPUs are |
 //! | `counters/` | [`counters::CounterPlan`]: the counters that say what idle CPUs do |
+//! | `histogram/` | [`histogram::Layout`]: BPF programs that count idle stays inside the kernel |
 //! | `ipi/` | measures the cost of waking an idle CPU, with the kernel module idlewise_bench ([`ipi::measure`]) |
+//! | `settings/` | changes settings of idle states so that they are always given back ([`settings::apply()`]) |
+//! | `states/` | how long CPUs take to leave their idle states, and what these draw ([`states::measure_states`]) |
 //! | `record/` | [`Recording`]: from start to trace.dat |
 //!
 //! This crate does not decode events or compute statistics, and restores settings it changes.
 #![forbid(unsafe_code)]
 
+mod beneath;
 mod boot;
+mod clock;
 pub mod counters;
+mod counts;
 mod cpuidle;
+pub mod energy;
+mod groups;
+pub mod histogram;
 pub mod ipi;
 mod live;
+pub mod noise;
 mod note;
 mod record;
 mod root;
+pub mod settings;
+pub mod states;
 mod topology;
 mod tracefs;
 mod waiting;
+pub mod watch;
 
 pub use boot::{BootMachine, boot_machine, dumped_machine};
+pub use clock::MachineClock;
+pub use counts::{
+    Counts, CountsError, CountsReader, CpuCounts, CpuDifference, Difference, StateCounts,
+    StateDifference, Unusable,
+};
+pub use groups::{Group, Grouping, groups};
 pub use live::IdleCounters;
-pub use note::note;
+pub use note::{compare as note_changes, latency_limits_ns, note};
 pub use record::{Progress, RecordError, Recording, RecordingSummary, WakeWatch};
-pub use root::Root;
+pub(crate) use root::cpu_is_in;
+pub use root::{CpuListError, Root, parse_cpu_list, show_cpu_list};
 pub use topology::{Relation, is_virtual_machine, one_of_each_relation};
 pub use tracefs::Tracefs;
 pub use waiting::{load_average, steal_ticks, waiting_facts};

@@ -24,7 +24,7 @@ impl IdleCounters {
             for index in 0.. {
                 let folder = state_folder(cpu, index);
                 let Some(name) = root.text(&format!("{folder}/name")) else { break };
-                let Ok(usage) = File::open(root.path(&format!("{folder}/usage"))) else { break };
+                let Ok(usage) = root.open(&format!("{folder}/usage")) else { break };
                 match states.iter_mut().find(|state| state.name == name) {
                     Some(state) => state.usages.push(usage),
                     None => states.push(StateCounters { name, usages: vec![usage] }),

@@ -1,12 +1,11 @@
 //! Collects everything that a trace should say about the recorded machine.
 
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use flate2::read::GzDecoder;
 use idlewise_machine::{Arch, Machine, MachineState};
-use idlewise_trace::{Doubt, Driver, MachineNote, NOTE_VERSION, NotedTable};
+use idlewise_trace::{CpuGroups, Doubt, Driver, MachineNote, NOTE_VERSION, NotedTable};
 
 use crate::Root;
 use crate::cpuidle;
@@ -45,6 +44,7 @@ pub fn note(root: &Root, command: String) -> MachineNote {
         governor: governor(root).filter(|_| has_driver),
         tables: if has_driver { tables(root, &cpus, &machine) } else { Vec::new() },
         latency_limits_ns: latency_limits_ns(root, &cpus),
+        topology: groups(root, &cpus),
         cpu_model,
         kernel,
         arch,
@@ -55,7 +55,7 @@ pub fn note(root: &Root, command: String) -> MachineNote {
 }
 
 /// Adds a doubt for everything that changed while recording. A changed limit is removed as unknown.
-pub(crate) fn compare(before: &mut MachineNote, root: &Root) {
+pub fn compare(before: &mut MachineNote, root: &Root) {
     let now = latency_limits_ns(root, &root.online_cpus());
     if now != before.latency_limits_ns {
         before.latency_limits_ns.clear();
@@ -126,11 +126,34 @@ fn tables(root: &Root, cpus: &[u16], machine: &Machine) -> Vec<NotedTable> {
     kinds.into_iter().map(table).collect()
 }
 
+/// Which CPUs form a core, a cluster or a package, according to sysfs. Only the given CPUs are in it. A level that
+/// sysfs does not show for all of them is left out.
+pub fn groups(root: &Root, cpus: &[u16]) -> Option<CpuGroups> {
+    let level = |files: &[&str]| -> Vec<Vec<u16>> {
+        let group = |&cpu: &u16| {
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}/topology");
+            let mut found =
+                files.iter().find_map(|file| root.cpus_in(&format!("{folder}/{file}")))?;
+            found.retain(|cpu| cpus.contains(cpu));
+            Some(found)
+        };
+        let groups: Option<BTreeSet<Vec<u16>>> = cpus.iter().map(group).collect();
+        groups.map(|groups| groups.into_iter().collect()).unwrap_or_default()
+    };
+    // The second name is that of kernels before 5.x.
+    let groups = CpuGroups {
+        core: level(&["core_cpus_list", "thread_siblings_list"]),
+        cluster: level(&["cluster_cpus_list"]),
+        package: level(&["package_cpus_list", "core_siblings_list"]),
+    };
+    (groups != CpuGroups::default() && groups.check().is_ok()).then_some(groups)
+}
+
 /// CONFIG_HZ of the running kernel, if its configuration can be found.
 fn hz(root: &Root, kernel: Option<&str>) -> Option<u32> {
     let of =
         |text: &str| text.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok());
-    let packed = File::open(root.path("proc/config.gz")).ok().and_then(|file| {
+    let packed = root.open("proc/config.gz").ok().and_then(|file| {
         let mut text = String::new();
         GzDecoder::new(file).take(CONFIG_BYTE_COUNT_MAX).read_to_string(&mut text).ok()?;
         of(&text)
@@ -142,8 +165,9 @@ fn hz(root: &Root, kernel: Option<&str>) -> Option<u32> {
     })
 }
 
-/// The smaller of the machine's limit and the CPU's own, for each CPU that has one.
-pub(crate) fn latency_limits_ns(root: &Root, cpus: &[u16]) -> BTreeMap<u16, u64> {
+/// Returns the longest exit latency that PM QoS allows each CPU: the smaller of the machine's limit and the
+/// CPU's own. A CPU without a limit is not in it.
+pub fn latency_limits_ns(root: &Root, cpus: &[u16]) -> BTreeMap<u16, u64> {
     // Opening it does not request a limit: a request starts with the default.
     let global_us = root
         .bytes("dev/cpu_dma_latency")

@@ -1,7 +1,6 @@
 //! The file system from which a machine is read.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The root folder of a machine: `/`, or a folder with a copy of another machine's files.
@@ -39,7 +38,9 @@ impl Root {
 
     /// Reads a file's bytes.
     pub(crate) fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path(name))
+        let mut bytes = Vec::new();
+        self.open(name)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Reads a file that contains a whole number.
@@ -47,15 +48,16 @@ impl Root {
         self.text(name)?.parse().ok()
     }
 
-    /// Writes to an existing file. Only the kernel can create such files.
-    pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        let mut file = OpenOptions::new().write(true).truncate(true).open(self.path(name))?;
-        file.write_all(text.as_bytes())
-    }
-
     /// Returns the CPUs that the kernel lists as online, in order; empty if there is no list.
     pub fn online_cpus(&self) -> Vec<u16> {
         self.cpus_in("sys/devices/system/cpu/online").unwrap_or_default()
+    }
+
+    /// Returns the CPUs that the machine has, online or not, in order; those online if there is no list.
+    pub fn present_cpus(&self) -> Vec<u16> {
+        let present =
+            self.cpus_in("sys/devices/system/cpu/present").filter(|cpus| !cpus.is_empty());
+        present.unwrap_or_else(|| self.online_cpus())
     }
 
     /// The CPUs in a file that lists them.
@@ -69,6 +71,54 @@ impl Root {
         let last = possible.and_then(|cpus| cpus.last().copied());
         last.or(self.online_cpus().last().copied()).map_or(0, |cpu| usize::from(cpu) + 1)
     }
+}
+
+/// Returns whether a list like `0-3,8,10-11` has a CPU, without allocating.
+pub(crate) fn cpu_is_in(list: &str, cpu: u16) -> bool {
+    list.split(',').any(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
+            (Ok(first), Ok(last)) => (first..=last).contains(&cpu),
+            _ => false,
+        }
+    })
+}
+
+/// A list of CPUs that somebody typed and that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{part}' is no CPU and no range of CPUs; give a list such as 0-3,8")]
+pub struct CpuListError {
+    /// What was found.
+    part: String,
+}
+
+/// Parses a list like `0-3,8,10-11` that somebody typed. Each CPU is returned once, in order.
+///
+/// # Errors
+/// Fails if a part is no number or range from a lower to a higher one.
+pub fn parse_cpu_list(list: &str) -> Result<Vec<u16>, CpuListError> {
+    let mut cpus = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
+            (Ok(first), Ok(last)) if first <= last => cpus.extend(first..=last),
+            _ => return Err(CpuListError { part: part.to_owned() }),
+        }
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Ok(cpus)
+}
+
+/// Writes CPUs as a list like `0-3,8,10-11`, as the kernel does. They must be in order.
+pub fn show_cpu_list(cpus: &[u16]) -> String {
+    let runs = cpus.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let run = |run: &[u16]| match run {
+        [] => String::new(),
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+    };
+    runs.map(run).collect::<Vec<_>>().join(",")
 }
 
 /// Parses a list like `0-3,8,10-11`. Invalid parts are left out.
@@ -106,5 +156,24 @@ pub(crate) mod tests {
         assert_eq!(cpu_list("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(cpu_list("0"), [0]);
         assert!(cpu_list("").is_empty() && cpu_list("none").is_empty());
+        let has = |cpu| cpu_is_in("0-3,8,10-11", cpu);
+        let found: Vec<u16> = (0..16).filter(|&cpu| has(cpu)).collect();
+        assert_eq!(found, cpu_list("0-3,8,10-11"));
+        assert!(!cpu_is_in("", 0) && !cpu_is_in("none", 0));
+    }
+
+    #[test]
+    fn a_typed_list_must_be_right() {
+        assert_eq!(parse_cpu_list("8,0-3, 2").unwrap(), [0, 1, 2, 3, 8]);
+        for wrong in ["", "3-1", "a", "1,,2", "0-", "-1", "65536"] {
+            assert!(parse_cpu_list(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn writes_lists_of_cpus() {
+        assert_eq!(show_cpu_list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+        assert_eq!((show_cpu_list(&[7]), show_cpu_list(&[])), ("7".to_owned(), String::new()));
+        assert_eq!(show_cpu_list(&[65535]), "65535");
     }
 }

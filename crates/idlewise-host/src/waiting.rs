@@ -90,14 +90,13 @@ fn options(root: &Root) -> Option<String> {
 
 fn parameters(root: &Root, module: &str) -> Option<String> {
     let folder = format!("sys/module/{module}");
-    if !root.path(&folder).is_dir() {
-        return root.path("sys/module").is_dir().then(|| "not loaded".to_owned());
+    if !root.has(&folder) {
+        return root.has("sys/module").then(|| "not loaded".to_owned());
     }
-    let entries = std::fs::read_dir(root.path(&format!("{folder}/parameters"))).ok();
-    let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let names = root.names(&format!("{folder}/parameters"));
     let mut each: Vec<String> = names
+        .into_iter()
         .filter_map(|name| {
-            let name = name.into_string().ok()?;
             let value = root.text(&format!("{folder}/parameters/{name}"))?;
             Some(format!("{name}={value}"))
         })
@@ -108,7 +107,7 @@ fn parameters(root: &Root, module: &str) -> Option<String> {
 
 fn hypervisor(root: &Root) -> Option<String> {
     if !is_virtual_machine(root) {
-        return root.path("proc/cpuinfo").exists().then(|| "none".to_owned());
+        return root.has("proc/cpuinfo").then(|| "none".to_owned());
     }
     signature(root)
         .or_else(|| root.text("sys/hypervisor/type"))

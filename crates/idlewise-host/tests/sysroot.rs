@@ -1,45 +1,25 @@
 //! Machines as their files describe them, put together from published tables.
 //! `tests/sysroot/NAME.tree` contains a machine's files, `NAME.json` what we read from them
-//! (rewritten by `make golden`). A new pair is a new test.
+//! (rewritten by `make golden`). A new pair is a new test. `MANIFEST.toml` has the source of each.
 
-use std::collections::BTreeSet;
+mod captured;
+
 use std::fs;
-use std::path::{Path, PathBuf};
 
+use captured::{CapturedMachine, folder, names};
 use idlewise_host::{IdleCounters, Root, note};
 use idlewise_trace::MachineNote;
-use tempfile::TempDir;
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sysroot")
-}
-
-/// Unpacks a `.tree`. Each file begins with `== PATH`. The content `@le32 N` stands for four bytes.
-fn unpack(name: &str) -> (TempDir, Root) {
-    let text = fs::read_to_string(folder().join(format!("{name}.tree"))).unwrap();
-    let root = tempfile::tempdir().unwrap();
-    for file in text.split("== ").skip(1) {
-        let (path, content) = file.split_once('\n').unwrap();
-        let path = root.path().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        match content.trim_end().strip_prefix("@le32 ") {
-            Some(number) => fs::write(path, number.parse::<i32>().unwrap().to_ne_bytes()).unwrap(),
-            None => fs::write(path, content).unwrap(),
-        }
-    }
-    let at = Root::at(root.path());
-    (root, at)
-}
-
-fn names() -> BTreeSet<String> {
-    let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
-    let trees = files.filter(|path| path.extension().is_some_and(|ending| ending == "tree"));
-    trees.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
+/// Unpacks a `.tree`.
+fn unpack(name: &str) -> (CapturedMachine, Root) {
+    let machine = CapturedMachine::unpack(name);
+    let root = Root::at(machine.path());
+    (machine, root)
 }
 
 #[test]
 fn reads_each_captured_machine_as_written_down() {
-    assert!(names().len() >= 4);
+    assert!(names().len() >= 12);
     for name in names() {
         let (_folder, root) = unpack(&name);
         let read = note(&root, "idlewise record".to_owned());
@@ -105,4 +85,58 @@ fn a_machine_that_shows_nothing_is_no_error() {
         ..MachineNote::default()
     };
     assert_eq!(note, expected);
+}
+
+/// Without a source, nobody could say what a tree is worth.
+#[test]
+fn every_tree_has_a_row_that_names_its_source() {
+    let text = fs::read_to_string(folder().join("MANIFEST.toml")).unwrap();
+    let mut listed = Vec::new();
+    for row in text.split("[[tree]]").skip(1) {
+        let field = |name: &str| {
+            let line = row.lines().find_map(|line| line.strip_prefix(&format!("{name} = \"")));
+            line.and_then(|line| line.strip_suffix('"')).unwrap_or_else(|| panic!("{name}: {row}"))
+        };
+        assert!(["kind", "source", "how"].iter().all(|name| !field(name).is_empty()), "{row}");
+        listed.push(field("name").to_owned());
+    }
+    listed.sort();
+    assert_eq!(listed, names());
+}
+
+/// Two packages of two cores with two threads, and CPU 7 offline. Old names of files are read as well.
+#[test]
+fn notes_which_cpus_form_cores_clusters_and_packages() {
+    let root = |files: &[(&str, &str)]| {
+        let folder = tempfile::tempdir().unwrap();
+        let cpus = folder.path().join("sys/devices/system/cpu");
+        fs::create_dir_all(&cpus).unwrap();
+        fs::write(cpus.join("online"), "0-6\n").unwrap();
+        for cpu in 0..7 {
+            let topology = cpus.join(format!("cpu{cpu}/topology"));
+            fs::create_dir_all(&topology).unwrap();
+            for (file, pattern) in files {
+                let (core, package) = (cpu % 4 / 2 * 2 + cpu / 4 * 4, cpu / 4 * 4);
+                let list = match *pattern {
+                    "core" => format!("{core}-{}", core + 1),
+                    _ => format!("{package}-{}", package + 3),
+                };
+                fs::write(topology.join(file), list + "\n").unwrap();
+            }
+        }
+        let root = Root::at(folder.path());
+        (folder, root)
+    };
+    let groups = |files: &[(&str, &str)]| {
+        let (_folder, root) = root(files);
+        note(&root, String::new()).topology.map(|groups| groups.to_string())
+    };
+    let expected = Some("core=0-1/2-3/4-5/6;package=0-3/4-6".to_owned());
+    let new = [("core_cpus_list", "core"), ("package_cpus_list", "package")];
+    assert_eq!(groups(&new), expected);
+    let old = [("thread_siblings_list", "core"), ("core_siblings_list", "package")];
+    assert_eq!(groups(&old), expected);
+    let clusters = [("cluster_cpus_list", "core"), ("package_cpus_list", "package")];
+    assert_eq!(groups(&clusters), Some("cluster=0-1/2-3/4-5/6;package=0-3/4-6".to_owned()));
+    assert_eq!(groups(&[]), None);
 }

@@ -21,6 +21,7 @@ enum Place {
     Machine,
     Id,
     State(StateIndex),
+    Domain(usize),
 }
 
 impl Machine {
@@ -41,7 +42,7 @@ impl Machine {
     }
 
     /// Checks what serde does not: names are single words, the states make a valid table (or there are
-    /// none), and no source is given without its power.
+    /// none), no source is given without its power, and shared states are complete and in order.
     ///
     /// # Errors
     /// [`MachineError::Invalid`] without a line.
@@ -53,7 +54,10 @@ impl Machine {
     fn look(&self) -> Result<(), (Place, String)> {
         let words = self.states.iter().enumerate();
         let words = words.map(|(index, state)| (Place::State(index), "state name", &state.name));
-        for (place, what, word) in [(Place::Id, "id", &self.id)].into_iter().chain(words) {
+        let domains = self.domain_states.iter().enumerate();
+        let domains = domains.map(|(i, state)| (Place::Domain(i), "state name", &state.name));
+        let id = (Place::Id, "id", &self.id);
+        for (place, what, word) in [id].into_iter().chain(words).chain(domains) {
             if let Some(message) = word_fault(what, word) {
                 return Err((place, message));
             }
@@ -90,6 +94,9 @@ impl Machine {
             ];
             orphan(state.power_mw, "power_mw", fields)
                 .map_err(|message| (Place::State(index), message))?;
+        }
+        if let Some((index, message)) = self.shared_fault() {
+            return Err((Place::Domain(index), message));
         }
         Ok(())
     }
@@ -149,6 +156,8 @@ fn find(text: &str, place: Place) -> Option<usize> {
         id: Spanned<String>,
         #[serde(default)]
         states: Vec<StateSpan>,
+        #[serde(default)]
+        domain_states: Vec<StateSpan>,
     }
     #[derive(Deserialize)]
     struct StateSpan {
@@ -159,6 +168,7 @@ fn find(text: &str, place: Place) -> Option<usize> {
         Place::Machine => return None,
         Place::Id => spans.id.span(),
         Place::State(index) => spans.states.get(index)?.name.span(),
+        Place::Domain(index) => spans.domain_states.get(index)?.name.span(),
     };
     Some(line_of(text, span.start))
 }

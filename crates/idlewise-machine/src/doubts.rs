@@ -5,7 +5,7 @@ use std::fmt;
 use idlewise_core::TableDoubt;
 use serde::{Serialize, Serializer};
 
-use crate::{Basis, Machine, MachineState, Power, PowerFigure};
+use crate::{Basis, DomainState, Machine, MachineState, Power, PowerFigure};
 
 /// How serious a doubt is. It is major unless the documentation of its kind says why it is minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,10 @@ pub enum MachineDoubt {
     PowerUnchecked(Vec<String>),
     /// The power model attributes the rest to something else. The price of delay depends on powers.
     PowerZero(Vec<String>),
+    /// Nobody published what the CPUs share draws, so that no energy contains it.
+    SharedPowerUnknown(Vec<String>),
+    /// These powers of shared states have no source.
+    SharedPowerUnsourced(Vec<String>),
     /// One of two powers must be wrong.
     PowerIncreases { state: String, shallower: String },
 }
@@ -89,6 +93,18 @@ impl fmt::Display for MachineDoubt {
                 let states = states.join(", ");
                 write!(f, "power of {states} is zero by construction, not by measurement")
             }
+            Self::SharedPowerUnknown(states) => {
+                let states = states.join(", ");
+                write!(
+                    f,
+                    "what the CPUs share draws an unknown power in and out of {states}: it is in no \
+                     energy"
+                )
+            }
+            Self::SharedPowerUnsourced(states) => {
+                let states = states.join(", ");
+                write!(f, "power of {states}, which CPUs share, is assumed")
+            }
             Self::PowerIncreases { state, shallower } => {
                 write!(f, "{state}: more power than {shallower}")
             }
@@ -114,6 +130,32 @@ impl Machine {
             MachineDoubt::Table { state, doubt }
         });
         odd.chain(self.source_doubts()).collect()
+    }
+
+    /// Returns what is assumed or unknown about the states that CPUs share. It should be shown with every
+    /// result that depends on them.
+    pub fn shared_doubts(&self) -> Vec<MachineDoubt> {
+        let names = |wanted: &dyn Fn(&DomainState) -> bool| -> Vec<String> {
+            let states = self.shared_states().filter(|state| wanted(state));
+            states.map(|state| state.name.clone()).collect()
+        };
+        let inferred = self.shared_states().filter(|state| !state.inferred.is_empty());
+        let mut doubts: Vec<MachineDoubt> = inferred
+            .map(|state| MachineDoubt::Inferred {
+                state: state.name.clone(),
+                fields: state.inferred.clone(),
+            })
+            .collect();
+        let unknown = names(&|state| state.power_mw.is_none());
+        if !unknown.is_empty() {
+            doubts.push(MachineDoubt::SharedPowerUnknown(unknown));
+        }
+        let is_assumed = |figure: PowerFigure<'_>| figure.basis() == Basis::Assumed;
+        let assumed = names(&|state| state.power_figure().is_some_and(is_assumed));
+        if !assumed.is_empty() {
+            doubts.push(MachineDoubt::SharedPowerUnsourced(assumed));
+        }
+        doubts
     }
 
     fn source_doubts(&self) -> Vec<MachineDoubt> {

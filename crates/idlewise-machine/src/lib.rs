@@ -14,10 +14,12 @@
 //! | `machine.rs` | [`Machine`] and [`MachineState`] with their serde form, and lookup of states |
 //! | `check.rs` | the rules for a machine file, and the line that breaks one |
 //! | `power.rs` | [`Basis`], [`Power`], and the default power of a state without a published figure |
+//! | `shared.rs` | the rules for states that CPUs share |
 //! | `doubts.rs` | [`MachineDoubt`]: what is odd, assumed or unchecked about a machine; [`Rank`] |
 //! | `bundled.rs` | the files of `machines/`, which are part of this crate |
-//! | `words.rs` | [`Arch`], [`Flag`], [`UmwaitState`]: the keywords of a machine file |
+//! | `words.rs` | [`Arch`], [`Flag`], [`Scope`] and others: the keywords of a machine file |
 //! | `nearest.rs` | [`nearest_name`]: what a mistyped name was probably meant to be |
+//! | `write.rs` | [`Machine::to_toml`]: a machine as the text of its file |
 //! | `error.rs` | [`MachineError`] |
 //!
 //! `machines/README.md` explains the fields of the files. A machine has the same fields in TOML, JSON and
@@ -34,7 +36,9 @@ mod error;
 mod machine;
 mod nearest;
 mod power;
+mod shared;
 mod words;
+mod write;
 
 pub use bundled::{bundled, bundled_ids, bundled_machines, bundled_text};
 pub use doubts::{MachineDoubt, Rank};
@@ -42,7 +46,8 @@ pub use error::MachineError;
 pub use machine::{DomainState, Machine, MachineState, Topology};
 pub use nearest::nearest_name;
 pub use power::{Basis, Power, PowerFigure, RUNNING_POWER_ARM_MW, RUNNING_POWER_MW};
-pub use words::{Arch, Flag, UmwaitState};
+pub use shared::SHARED_STATE_COUNT_MAX;
+pub use words::{Arch, Coordination, Flag, Scope, UmwaitState};
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::{microseconds, milliwatts, milliwatts_range, table_fault};
 use crate::power::{running_power, state_powers};
-use crate::{Arch, Basis, Flag, MachineError, Power, PowerFigure, UmwaitState};
+use crate::{
+    Arch, Basis, Coordination, Flag, MachineError, Power, PowerFigure, Scope, UmwaitState,
+};
 
 /// A machine, or one kind of core of a machine that has several.
 ///
@@ -201,8 +203,9 @@ pub struct MachineState {
     pub power_checked: Option<bool>,
 }
 
-/// A state of a power domain above the core.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A state of a power domain above the core. With a [`DomainState::scope`] it is replayed: CPUs enter it
+/// together, and the first to wake up leaves it for all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DomainState {
@@ -211,15 +214,56 @@ pub struct DomainState {
     /// The driver's description.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub desc: Option<String>,
-    /// The declared worst-case time from the wake-up to the first instruction.
+    /// The declared worst-case time that leaving it adds to leaving the CPU's own state.
     #[serde(rename = "exit_latency_us", with = "microseconds")]
     pub exit_latency_ns: u64,
     /// The declared shortest stay that saves energy.
     #[serde(rename = "target_residency_us", with = "microseconds")]
     pub target_residency_ns: u64,
+    /// The names of fields whose figures the source does not state.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub inferred: Vec<String>,
     /// What the driver says the state needs or does.
     #[serde(default, skip_serializing_if = "is_absent")]
     pub flags: Vec<Flag>,
+    /// The CPUs that share it; `None` if nobody entered that yet, so that it is not replayed.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub scope: Option<Scope>,
+    /// Who decides that it is entered.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub coordination: Option<Coordination>,
+    /// The name of the shallowest state that each of the CPUs must be in.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub requires: Option<String>,
+    /// The power of what the CPUs share while it is in this state, if published.
+    #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts")]
+    pub power_mw: Option<f64>,
+    /// The power of what the CPUs share while it is in no such state.
+    #[serde(default, skip_serializing_if = "is_absent", deserialize_with = "milliwatts")]
+    pub awake_power_mw: Option<f64>,
+    /// Like [`MachineState::power_kind`], for both powers.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub power_kind: Option<String>,
+    /// Where to look both up.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub power_source: Option<String>,
+    /// Like [`MachineState::power_checked`], for both powers.
+    #[serde(default, skip_serializing_if = "is_absent")]
+    pub power_checked: Option<bool>,
+}
+
+impl DomainState {
+    /// Returns the power of what the CPUs share in this state, if published.
+    pub fn power_figure(&self) -> Option<PowerFigure<'_>> {
+        Some(PowerFigure {
+            mw: self.power_mw?,
+            kind: self.power_kind.as_deref(),
+            source: self.power_source.as_deref(),
+            at_khz: None,
+            range_mw: None,
+            is_checked: self.power_checked.unwrap_or(true),
+        })
+    }
 }
 
 impl Machine {
@@ -268,6 +312,11 @@ impl Machine {
             line: None,
             message: table_fault(&self.states, error),
         })
+    }
+
+    /// Returns the states that CPUs share, as far as they can be replayed: those with a scope.
+    pub fn shared_states(&self) -> impl Iterator<Item = &DomainState> {
+        self.domain_states.iter().filter(|state| state.scope.is_some())
     }
 
     /// Returns the exit latency of each state.
@@ -438,6 +487,22 @@ impl Machine {
             }
         });
         machine.states = states.collect();
+        machine.domain_states = self
+            .shared_states()
+            .map(|state| {
+                let (power_mw, power_kind, power_source) = known(state.power_figure());
+                DomainState {
+                    desc: None,
+                    flags: Vec::new(),
+                    inferred: Vec::new(),
+                    power_mw,
+                    power_kind,
+                    power_source,
+                    power_checked: None,
+                    ..state.clone()
+                }
+            })
+            .collect();
         machine
     }
 }

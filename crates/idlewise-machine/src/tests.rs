@@ -266,3 +266,84 @@ fn promotes_only_states_that_a_timer_can_take_a_cpu_out_of() {
     let all_but_one = (1..9).fold(DisabledMask::NONE, |mask, index| mask.with(index));
     assert!(refused("0", all_but_one).ends_with("none of its states can be"));
 }
+
+/// A shared state on line 17 of a machine with the states C1 and C6.
+fn shared(fields: &str) -> String {
+    let states = states(&[("C1", "1", "1", ""), ("C6", "190", "600", "")]);
+    states + &domain("PC6", "800", fields)
+}
+
+fn domain(name: &str, target_residency_us: &str, fields: &str) -> String {
+    format!(
+        "[[domain_states]]\nname = \"{name}\"\nexit_latency_us = 100\n\
+         target_residency_us = {target_residency_us}\n{fields}\n"
+    )
+}
+
+const WHOLE: &str = "scope = \"package\"\ncoordination = \"platform\"\nrequires = \"C6\"";
+
+#[test]
+fn a_shared_state_is_read_back_as_it_was_written() {
+    let whole = machine(&shared(&format!("{WHOLE}\npower_mw = 5\nawake_power_mw = 9"))).unwrap();
+    let state = &whole.domain_states[0];
+    assert_eq!(
+        (state.scope, state.coordination),
+        (Some(Scope::Package), Some(Coordination::Platform))
+    );
+    assert_eq!(Machine::from_toml(&whole.to_toml().unwrap()).unwrap(), whole);
+    assert_eq!(whole.anonymous().shared_states().count(), 1);
+    // Without a scope it is only listed.
+    let listed = machine(&shared("")).unwrap();
+    assert_eq!((listed.domain_states.len(), listed.shared_states().count()), (1, 0));
+}
+
+#[test]
+fn errors_of_shared_states_name_line_cause_and_expectation() {
+    let scope = "scope = \"package\"";
+    let platform = "coordination = \"platform\"";
+    for (fields, message) in [
+        (
+            "requires = \"C6\"",
+            "PC6: `requires` without `scope`: say who shares the state, core, module, cluster or \
+             package",
+        ),
+        (scope, "PC6: `scope` without `coordination`: say who decides, platform or os-initiated"),
+        (
+            &format!("{scope}\n{platform}"),
+            "PC6: `scope` without `requires`: name the state that each CPU must be in",
+        ),
+        (
+            &format!("{scope}\n{platform}\nrequires = \"c6\""),
+            "PC6 requires c6, which is not one state: did you mean C6?",
+        ),
+        (
+            &format!("{WHOLE}\npower_mw = 5"),
+            "PC6: `power_mw` and `awake_power_mw` are only of use together: give both or neither",
+        ),
+        (
+            &format!("{WHOLE}\npower_mw = 5\nawake_power_mw = 4"),
+            "PC6 draws 5 mW, more than the 4 mW of being awake: check the powers",
+        ),
+    ] {
+        assert_eq!(error(&shared(fields)), format!("line 16: {message}"));
+    }
+    let text = error(&shared("scope = \"socket\""));
+    assert!(text.starts_with("line 19: unknown variant `socket`"), "{text}");
+    let two = |residency_us: &str, fields: &str| {
+        error(&(shared(WHOLE) + &domain("PC7", residency_us, fields)))
+    };
+    assert_eq!(
+        two("700", WHOLE),
+        "line 23: PC7 has target residency 700 us, below the 800 us of PC6: order shared states by \
+         target residency"
+    );
+    assert_eq!(
+        two("900", &WHOLE.replace("package", "core")),
+        "line 23: PC7 has scope core after PC6 with scope package: order shared states from the \
+         narrowest scope to the widest"
+    );
+    assert_eq!(
+        two("900", &WHOLE.replace("platform", "os-initiated")),
+        "line 23: PC7 and PC6 have one scope and different `coordination`"
+    );
+}

@@ -79,3 +79,33 @@ words! {
         C02 = "C0.2",
     }
 }
+
+words! {
+    /// The CPUs that share a state, the narrowest group first.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum Scope {
+        /// The threads of a core.
+        Core = "core",
+        /// The cores of a module, as Intel's Atoms have them: they share a second-level cache.
+        Module = "module",
+        /// The cores of a cluster, as Arm's designs have them.
+        Cluster = "cluster",
+        /// All CPUs of a package.
+        Package = "package",
+    }
+}
+
+impl Scope {
+    /// All scopes, the narrowest first.
+    pub const ALL: [Scope; 4] = [Scope::Core, Scope::Module, Scope::Cluster, Scope::Package];
+}
+
+words! {
+    /// Who decides that a shared state is entered, in PSCI's terms.
+    pub enum Coordination {
+        /// The hardware or its firmware, as soon as all CPUs have asked for enough.
+        Platform = "platform",
+        /// The kernel, when the last CPU goes idle, if no timer is due too soon.
+        OsInitiated = "os-initiated",
+    }
+}

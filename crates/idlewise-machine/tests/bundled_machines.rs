@@ -87,6 +87,23 @@ fn every_published_power_has_a_source() {
 }
 
 #[test]
+fn every_power_of_a_shared_state_has_a_source() {
+    let mut count = 0;
+    for machine in machines() {
+        for state in machine.shared_states() {
+            count += 1;
+            let figure = state.power_figure();
+            assert!(
+                figure.is_none_or(|f| f.source.is_some() && f.kind.is_some()),
+                "{}",
+                machine.id
+            );
+        }
+    }
+    assert!(count >= 8, "{count}");
+}
+
+#[test]
 fn powers_fall_from_state_to_state() {
     for machine in machines() {
         let id = &machine.id;

@@ -56,7 +56,7 @@ void idlewise_unparker_release(idlewise_unparker *unparker);
 
 /* Statistics of a parker's waits. Later versions may add fields at the end. */
 typedef struct idlewise_wait_stats {
-    uint64_t waits;       /* calls that did not find a token there */
+    uint64_t waits;       /* calls that found neither a token nor their time over */
     uint64_t timeouts;    /* how many of them ended without a token */
     uint64_t store_wakes; /* how many of them the waker's store alone ended */
 } idlewise_wait_stats;

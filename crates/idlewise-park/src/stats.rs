@@ -2,7 +2,7 @@
 
 use idlewise_core::STATE_COUNT_MAX;
 
-/// Counts since the waiter was made. A call that finds its token already there is not a wait.
+/// Counts since the waiter was made. A call that finds its token already there, or its deadline passed, is not a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitStats {
     /// Waits, woken or not.

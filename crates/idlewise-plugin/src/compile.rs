@@ -18,6 +18,7 @@ use crate::cache::{Cache, LIBRARY_BYTE_COUNT_MAX, cache_folder};
 use crate::confine::compiler::{self, Place, Ran};
 use crate::diagnose::diagnose;
 use crate::error::PluginError;
+use crate::folder::SourceFile;
 use crate::instance::Library;
 use crate::source::{GovernorSource, governors, read_bytes};
 use crate::work_folder::WorkFolder;
@@ -89,7 +90,8 @@ impl Compiler {
         }
     }
 
-    /// Returns the library for a source: a `.so` unchanged, a `.c` from the cache or compiled now.
+    /// Returns the library for a source: a `.so` unchanged, a `.c` or a folder of them from the cache or
+    /// compiled now.
     ///
     /// `extra` is additional C text to compile into it, for benchmarks.
     ///
@@ -102,16 +104,18 @@ impl Compiler {
     ) -> Result<Library, PluginError> {
         let path = source.file();
         match path.extension().and_then(OsStr::to_str) {
+            _ if path.is_dir() => self.compiled(source, extra),
             Some("so") => {
                 let bytes = read_bytes(&path, LIBRARY_BYTE_COUNT_MAX)?;
-                Ok(Library::new(path, bytes))
+                let key = key_of(blake3::hash(&bytes));
+                Ok(Library::new(path, bytes, key))
             }
             Some("c") => self.compiled(source, extra),
             _ => Err(PluginError::NotAGovernor { path }),
         }
     }
 
-    /// Returns the files that compiling a source reads: its own file, headers beside it, and headers of the
+    /// Returns the files that compiling a source reads: its own file or files, headers beside it, and headers of the
     /// kernel source, without links. The headers here and the system's are left out.
     ///
     /// # Errors
@@ -119,19 +123,23 @@ impl Compiler {
     pub fn files(&self, source: &GovernorSource) -> Result<Vec<PathBuf>, PluginError> {
         let prepared = self.prepared(source, None)?;
         let listed = prepared.work.path().join("files");
-        let mut command = self.start();
-        command.args(["-M", "-MF"]).arg(&listed).args(&prepared.arguments).arg(&prepared.copy);
-        prepared.checked(self.run(&mut command, &prepared)?)?;
-        let bytes = read_bytes(&listed, TEXT_BYTE_COUNT_MAX)?;
         // The compiler may write a path otherwise than we do.
         let known = |path: &PathBuf| path.canonicalize().ok();
         let readable: Vec<PathBuf> = prepared.readable.iter().filter_map(known).collect();
-        let read = prerequisites(&String::from_utf8_lossy(&bytes));
-        let mut files: Vec<PathBuf> = known(&prepared.path).into_iter().collect();
-        for file in read.iter().filter_map(known) {
-            let is_its = readable.iter().any(|readable| file.starts_with(readable));
-            if is_its && !files.contains(&file) {
-                files.push(file);
+        let own = prepared.units.iter().map(|unit| &unit.file.path);
+        let mut files: Vec<PathBuf> = own.filter_map(known).collect();
+        for unit in &prepared.units {
+            let mut command = self.start();
+            command.args(["-M", "-MF"]).arg(&listed).args(&prepared.arguments);
+            command.args(&unit.file.flags).arg(&unit.copy);
+            prepared.checked(self.run(&mut command, &prepared)?)?;
+            let bytes = read_bytes(&listed, TEXT_BYTE_COUNT_MAX)?;
+            let read = prerequisites(&String::from_utf8_lossy(&bytes));
+            for file in read.iter().filter_map(known) {
+                let is_its = readable.iter().any(|readable| file.starts_with(readable));
+                if is_its && !files.contains(&file) {
+                    files.push(file);
+                }
             }
         }
         Ok(files)
@@ -144,9 +152,9 @@ impl Compiler {
         extra: Option<&str>,
     ) -> Result<Prepared, PluginError> {
         let path = source.file();
-        let text = source.text()?;
+        let files = source.files()?;
         let kernel = source.kernel()?;
-        let is_native = text.contains("idlewise_governor.h");
+        let is_native = files.iter().any(|file| file.text.contains("idlewise_governor.h"));
         let flavour = if is_native {
             "a governor of idlewise_governor.h".to_owned()
         } else {
@@ -158,21 +166,41 @@ impl Compiler {
         let work = folder.path();
         let include = work.join("include");
         INCLUDE.extract(make_folder(&include)?).map_err(io_error(&include, "cannot write"))?;
-        // The compiler sees a copy under the file's own name, because it may be patched.
-        let copy = make_folder(&work.join("source"))?.join(path.file_name().unwrap_or_default());
-        fs::write(&copy, &text).map_err(io_error(&copy, "cannot write"))?;
+        let is_folder = path.is_dir();
+        // The compiler sees copies under the files' own names, because they may be patched. A folder's are
+        // one level further down, where ours may have headers for "../gov.h".
+        let mut copies = work.join("source");
+        make_folder(&copies)?;
+        if is_folder {
+            copies.push("folder");
+            make_folder(&copies)?;
+        }
+        let mut units = Vec::new();
+        for file in files {
+            let copy = copies.join(file.path.file_name().unwrap_or_default());
+            fs::write(&copy, &file.text).map_err(io_error(&copy, "cannot write"))?;
+            units.push(Unit { file, copy });
+        }
 
         let mut readable = compiler::neighbours(&path);
+        if is_folder {
+            // Any name in the folder will do.
+            readable.extend(compiler::neighbours(&path.join("governor.c")));
+        }
         let mut arguments: Vec<String> = FLAGS.map(str::to_owned).to_vec();
         let mut add = |flag: &str, folder: &Path| {
             arguments.extend([flag.to_owned(), folder.display().to_string()]);
         };
-        add("-iquote", path.parent().filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")));
+        let beside = if is_folder { Some(&*path) } else { path.parent() };
+        add("-iquote", beside.filter(|p| *p != Path::new("")).unwrap_or(Path::new(".")));
         if !is_native {
             // Neighbours such as gov.h come from the kernel's source if there is one.
             if let Some(tree) = &source.kernel_source {
                 add("-iquote", &governors(tree));
                 readable.push(governors(tree));
+            }
+            if is_folder {
+                add("-iquote", make_folder(&include.join("kernel/folder"))?);
             }
             add("-I", &include.join("kernel"));
         }
@@ -181,7 +209,7 @@ impl Compiler {
             add("-idirafter", &tree.join("include"));
             readable.push(tree.join("include"));
         }
-        let mut inputs = vec![copy.clone()];
+        let mut inputs = Vec::new();
         if !is_native {
             arguments.push(format!("-DIDLEWISE_KERNEL={:#x}", kernel.code));
             arguments.extend(source.fixed_hz.map(|hz| format!("-DIDLEWISE_FIXED_HZ={hz}")));
@@ -194,17 +222,7 @@ impl Compiler {
             fs::write(&file, extra).map_err(io_error(&file, "cannot write"))?;
             inputs.push(file);
         }
-        Ok(Prepared {
-            work: folder,
-            path,
-            text,
-            flavour,
-            copy,
-            readable,
-            arguments,
-            inputs,
-            is_native,
-        })
+        Ok(Prepared { work: folder, path, flavour, units, readable, arguments, inputs, is_native })
     }
 
     /// Runs the compiler, or part of it.
@@ -225,7 +243,7 @@ impl Compiler {
         extra: Option<&str>,
     ) -> Result<Library, PluginError> {
         let prepared = self.prepared(source, extra)?;
-        let Prepared { path, copy, arguments, inputs, is_native, .. } = &prepared;
+        let Prepared { path, units, arguments, inputs, is_native, .. } = &prepared;
         let work = prepared.work.path();
         let run = |command: &mut Command| self.run(command, &prepared);
         let version = run(self.start().arg("--version"))?.words;
@@ -235,11 +253,15 @@ impl Compiler {
             hasher.update(part);
         };
         let preprocessed = work.join("preprocessed");
-        let mut command = self.start();
-        command.args(["-E", "-P", "-o"]).arg(&preprocessed).args(arguments).arg(copy);
-        prepared.checked(run(&mut command)?)?;
-        let made = fs::read(&preprocessed);
-        hash(&made.map_err(io_error(&preprocessed, "cannot read"))?);
+        for Unit { file, copy } in units {
+            let mut command = self.start();
+            command.args(["-E", "-P", "-o"]).arg(&preprocessed).args(arguments);
+            command.args(&file.flags).arg(copy);
+            prepared.checked(run(&mut command)?)?;
+            let made = fs::read(&preprocessed);
+            hash(&made.map_err(io_error(&preprocessed, "cannot read"))?);
+            file.flags.iter().for_each(|flag| hash(flag.as_bytes()));
+        }
         // The files compiled with it are ours.
         hash_files(&INCLUDE, &mut hash);
         hash(extra.unwrap_or_default().as_bytes());
@@ -251,14 +273,23 @@ impl Compiler {
             .iter()
             .filter(|word| word.starts_with('-'))
             .for_each(|word| hash(word.as_bytes()));
-        let key = hasher.finalize().to_hex()[..32].to_owned();
+        let key = key_of(hasher.finalize());
         let cache = self.cache.as_ref().and_then(|folder| Cache::open(folder));
         if let Some(bytes) = cache.as_ref().and_then(|cache| cache.get(&key)) {
-            return Ok(Library::new(path.clone(), bytes));
+            return Ok(Library::new(path.clone(), bytes, key));
+        }
+        let mut objects = Vec::new();
+        for (number, Unit { file, copy }) in units.iter().enumerate() {
+            let object = work.join(format!("{number}.o"));
+            let mut command = self.start();
+            command.args(["-c", "-o"]).arg(&object).args(arguments).args(&file.flags).arg(copy);
+            prepared.checked(run(&mut command)?)?;
+            objects.push(object);
         }
         let made = work.join("governor.so");
         let mut command = self.start();
-        command.args(["-shared", "-Wl,-z,defs", "-o"]).arg(&made).args(arguments).args(inputs);
+        command.args(["-shared", "-Wl,-z,defs", "-o"]).arg(&made).args(arguments);
+        command.args(objects).args(inputs);
         if !*is_native {
             command.args(KERNEL_LIBRARIES);
         }
@@ -268,7 +299,7 @@ impl Compiler {
             // A failure only costs time.
             let _ = cache.put(&key, &bytes);
         }
-        Ok(Library::new(path.clone(), bytes))
+        Ok(Library::new(path.clone(), bytes, key))
     }
 
     /// Returns the compiler's version line, or an empty string if it can't be started.
@@ -287,17 +318,27 @@ impl Compiler {
     }
 }
 
+/// Half of a hash still has no twin.
+fn key_of(hash: blake3::Hash) -> String {
+    hash.to_hex()[..32].to_owned()
+}
+
+/// A C file, and the copy that is compiled.
+struct Unit {
+    file: SourceFile,
+    copy: PathBuf,
+}
+
 /// A source that is ready to be compiled.
 struct Prepared {
     work: WorkFolder,
     path: PathBuf,
-    text: String,
     /// What kind of governor it is, for messages.
     flavour: String,
-    /// The text, after the patch.
-    copy: PathBuf,
+    units: Vec<Unit>,
     readable: Vec<PathBuf>,
     arguments: Vec<String>,
+    /// Files of ours that are compiled with it.
     inputs: Vec<PathBuf>,
     is_native: bool,
 }
@@ -311,10 +352,16 @@ impl Prepared {
         if ran.status.is_none() {
             return Err(PluginError::CompilerStopped { path: self.path.clone() });
         }
-        let words = String::from_utf8_lossy(&ran.words);
-        let shown = self.path.display().to_string();
-        let words = words.replace(&self.copy.display().to_string(), &shown);
-        Err(diagnose(&self.path, &words, &self.text, &self.flavour))
+        let mut words = String::from_utf8_lossy(&ran.words).into_owned();
+        for Unit { file, copy } in &self.units {
+            let shown = file.path.display().to_string();
+            words = words.replace(&copy.display().to_string(), &shown);
+        }
+        let is_named = |unit: &&Unit| words.contains(&unit.file.path.display().to_string());
+        Err(match self.units.iter().find(is_named) {
+            Some(Unit { file, .. }) => diagnose(&file.path, &words, &file.text, &self.flavour),
+            None => diagnose(&self.path, &words, "", &self.flavour),
+        })
     }
 }
 

@@ -20,10 +20,25 @@ pub enum PluginError {
     },
     /// The file is neither C nor a shared object.
     #[error("{}: a governor's file ends in .c (it is compiled) or .so (it has \
-         idlewise_governor.h's interface)", path.display())]
+         idlewise_governor.h's interface); of several files name the folder", path.display())]
     NotAGovernor {
         /// The file.
         path: PathBuf,
+    },
+    /// A folder has no C file.
+    #[error("{}: there is no C file in this folder (links do not count); name the folder that has them",
+        path.display())]
+    NoFile {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder has more C files than any governor.
+    #[error("{}: more than {count_max} C files; is it a governor?", path.display())]
+    TooManyFiles {
+        /// The folder.
+        path: PathBuf,
+        /// The limit.
+        count_max: usize,
     },
     /// There are no headers for this kernel.
     #[error("no headers for Linux '{version}'; there are {}", crate::KERNELS.map(|kernel| kernel.name).join(", "))]

@@ -85,6 +85,8 @@ pub struct Library {
     /// Its name in messages.
     path: PathBuf,
     bytes: Arc<[u8]>,
+    /// A hash of all that it was made from.
+    key: String,
 }
 
 impl std::fmt::Debug for Library {
@@ -94,8 +96,12 @@ impl std::fmt::Debug for Library {
 }
 
 impl Library {
-    pub(crate) fn new(path: PathBuf, bytes: Vec<u8>) -> Self {
-        Library { path, bytes: bytes.into() }
+    pub(crate) fn new(path: PathBuf, bytes: Vec<u8>, key: String) -> Self {
+        Library { path, bytes: bytes.into(), key }
+    }
+
+    pub(crate) fn key(&self) -> &str {
+        &self.key
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -1,5 +1,5 @@
-//! Replays governors from C files like built-in ones: a kernel's own `menu.c`, unmodified or patched, or a
-//! file that was never in a kernel.
+//! Replays governors from C files like built-in ones: a kernel's own `menu.c`, unmodified or patched, a folder
+//! of several files, or a file that was never in a kernel.
 //!
 //! ```text
 //! menu.c ─ patch ─► compiler ─► cache ─► confined process ─► one private copy per replayed CPU
@@ -10,7 +10,8 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `source.rs` | [`GovernorSource`]: the user's request: file, patch and kernel |
+//! | `source.rs` | [`GovernorSource`]: the user's request: file or folder, patch and kernel |
+//! | `folder.rs` | a governor of several files |
 //! | `compile.rs` | the system's C compiler |
 //! | `work_folder.rs` | the compiler's folder, which is removed even after signals |
 //! | `cache.rs` | compiled libraries, kept where nobody else can write |
@@ -42,6 +43,7 @@ mod compile;
 mod confine;
 mod diagnose;
 mod error;
+mod folder;
 mod instance;
 mod plugin;
 mod source;
@@ -106,7 +108,8 @@ fn defined_name(line: &'static str) -> Option<&'static str> {
     let line = line
         .strip_prefix("__attribute__((visibility(\"hidden\"))) ")
         .or_else(|| line.strip_prefix("static inline "))?;
-    line.split('(').next()?.rsplit(' ').next()
+    // The star of a function that returns a pointer is at its name.
+    line.split('(').next()?.rsplit(' ').next().map(|name| name.trim_start_matches('*'))
 }
 
 #[cfg(test)]
@@ -132,9 +135,15 @@ mod tests {
             "postcore_initcall",
             "module_param",
             "kvm_para_available",
+            "kernel_fpu_begin",
+            "cpuidle_get_cpu_driver",
+            "DEFINE_STATIC_KEY_FALSE",
         ] {
             assert!(names.contains(&name), "{name} is not in {names:?}");
         }
-        assert!(names.iter().all(|name| !name.is_empty() && !name.contains(' ')), "{names:?}");
+        assert!(
+            names.iter().all(|name| !name.is_empty() && !name.contains([' ', '*'])),
+            "{names:?}"
+        );
     }
 }

@@ -27,7 +27,7 @@ struct Shared {
     is_confined: bool,
     doubt: Option<String>,
     /// Workers without a lane.
-    idle: Mutex<Vec<Worker>>,
+    idle: Arc<Mutex<Vec<Worker>>>,
     failure: Mutex<Option<Failure>>,
     /// What it printed in one of its lanes.
     printed: Mutex<String>,
@@ -62,7 +62,7 @@ impl Plugin {
                 command,
                 is_confined,
                 doubt: compiler.doubt(source),
-                idle: Mutex::default(),
+                idle: Arc::default(),
                 failure: Mutex::default(),
                 printed: Mutex::default(),
             }),
@@ -78,6 +78,29 @@ impl Plugin {
         })?;
         lock(&plugin.shared.idle).push(worker);
         Ok(plugin)
+    }
+
+    /// Returns the same governor without its failure and its output, for another run. They share workers.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        let Shared { library, command, is_confined, doubt, idle, .. } = &*self.shared;
+        Plugin {
+            shared: Arc::new(Shared {
+                library: library.clone(),
+                command: command.clone(),
+                is_confined: *is_confined,
+                doubt: doubt.clone(),
+                idle: idle.clone(),
+                failure: Mutex::default(),
+                printed: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Returns a hash of all that decides what the governor does: its text with what it includes, the compiler
+    /// and its options; or the shared object.
+    pub fn key(&self) -> &str {
+        self.shared.library.key()
     }
 
     /// Returns what is less safe than it could be, as a phrase.

@@ -1,4 +1,4 @@
-//! The user's request: a file, a patch for it, and its kernel.
+//! The user's request: a file or a folder, a patch for it, and its kernel.
 
 use std::fs;
 use std::io;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use idlewise_trace::{TEXT_BYTE_COUNT_MAX, read_small_file};
 
 use crate::error::PluginError;
+use crate::folder::{self, SourceFile};
 
 /// A kernel for which there are headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +66,9 @@ impl Kernel {
 /// A governor's file, and how to build it.
 #[derive(Clone, Debug)]
 pub struct GovernorSource {
-    /// The `.c` or `.so` file.
+    /// The `.c` or `.so` file, or a folder of `.c` files.
     pub path: PathBuf,
-    /// A patch to apply to a copy of it.
+    /// A patch to apply to a copy of its C files.
     pub patch: Option<PathBuf>,
     /// The kernel. Default: that of `kernel_source`, or else 6.12.
     pub kernel: Option<Kernel>,
@@ -89,7 +90,7 @@ impl GovernorSource {
         }
     }
 
-    /// Returns whether a name is that of a governor's file.
+    /// Returns whether a name is that of a governor's file or folder. A folder is named with a slash.
     pub fn is_path(name: &str) -> bool {
         name.contains('/') || name.ends_with(".c") || name.ends_with(".so")
     }
@@ -111,22 +112,20 @@ impl GovernorSource {
         }
     }
 
-    /// The C text, after the patch.
-    pub(crate) fn text(&self) -> Result<String, PluginError> {
+    /// The C files, after the patch.
+    pub(crate) fn files(&self) -> Result<Vec<SourceFile>, PluginError> {
         let path = self.file();
-        let text = read(&path)?;
-        match &self.patch {
-            None => Ok(text),
-            Some(patch) => {
-                let failed = |reason| PluginError::Patch {
-                    patch: patch.clone(),
-                    path: path.clone(),
-                    reason,
-                };
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                apply(&text, &read(patch)?, &name).map_err(failed)
-            }
+        let mut files = if path.is_dir() {
+            folder::files(&path)?
+        } else {
+            vec![SourceFile { text: read(&path)?, path: path.clone(), flags: Vec::new() }]
+        };
+        if let Some(patch) = &self.patch {
+            let failed =
+                |reason| PluginError::Patch { patch: patch.clone(), path: path.clone(), reason };
+            apply(&mut files, &read(patch)?).map_err(failed)?;
         }
+        Ok(files)
     }
 }
 
@@ -135,7 +134,7 @@ pub(crate) fn governors(tree: &Path) -> PathBuf {
     tree.join("drivers/cpuidle/governors")
 }
 
-fn read(path: &Path) -> Result<String, PluginError> {
+pub(crate) fn read(path: &Path) -> Result<String, PluginError> {
     Ok(String::from_utf8_lossy(&read_bytes(path, TEXT_BYTE_COUNT_MAX)?).into_owned())
 }
 
@@ -147,20 +146,32 @@ pub(crate) fn read_bytes(path: &Path, byte_count_max: u64) -> Result<Vec<u8>, Pl
     })
 }
 
-/// Applies the part of a patch for the file called `name`. Hunks may have moved, but their context must
-/// match exactly.
-fn apply(text: &str, patch: &str, name: &str) -> Result<String, String> {
+/// Applies the parts of a patch for files with these names, of which there must be one.
+fn apply(files: &mut [SourceFile], patch: &str) -> Result<(), String> {
     let parts = file_parts(patch);
     if parts.is_empty() {
         return Err(
             "it has no hunk ('--- ', '+++ ', '@@ ' lines); is it a unified diff?".to_owned()
         );
     }
-    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-    let Some((_, part)) = parts.iter().find(|(path, _)| base(path) == name) else {
+    let mut is_applied = false;
+    for file in files {
+        let name = file.path.file_name().unwrap_or_default();
+        let is_its = |path: &str| path.rsplit('/').next().is_some_and(|base| name == base);
+        if let Some((_, part)) = parts.iter().find(|(path, _)| is_its(path)) {
+            file.text = apply_part(&file.text, part)?;
+            is_applied = true;
+        }
+    }
+    if !is_applied {
         let paths: Vec<&str> = parts.iter().map(|(path, _)| path.as_str()).collect();
         return Err(format!("it is about {}", paths.join(", ")));
-    };
+    }
+    Ok(())
+}
+
+/// Applies one file's part. Hunks may have moved, but their context must match exactly.
+fn apply_part(text: &str, part: &str) -> Result<String, String> {
     let part = diffy::Patch::from_str(part).map_err(|error| error.to_string())?;
     diffy::apply(text, &part).map_err(|error| {
         let hunk = error.to_string();
@@ -227,6 +238,19 @@ fn hunk_lengths(line: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn apply(text: &str, patch: &str, name: &str) -> Result<String, String> {
+        let file = |name: &str, text: &str| SourceFile {
+            path: Path::new("a").join(name),
+            text: text.to_owned(),
+            flags: Vec::new(),
+        };
+        let mut files = [file("another.c", "another"), file(name, text)];
+        super::apply(&mut files, patch)?;
+        assert_eq!(files[0].text, "another");
+        let [_, file] = files;
+        Ok(file.text)
+    }
 
     const TEXT: &str = "one\ntwo\nthree\nfour\n\nfive\n";
 

@@ -30,6 +30,19 @@ pub struct ArenaCell {
     pub cost_uj: f64,
     /// The oracle's at the same price.
     pub oracle_cost_uj: f64,
+    /// What the cost is made of.
+    pub spent: Spent,
+    /// The oracle's.
+    pub oracle_spent: Spent,
+}
+
+/// Energy, and delay before it is priced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spent {
+    /// The energy of all gaps.
+    pub energy_uj: f64,
+    /// The mean delay of a wake event.
+    pub delay_mean_ns: f64,
 }
 
 impl ArenaCell {
@@ -87,7 +100,7 @@ pub fn cell_columns() -> Vec<C<ArenaCell>> {
             |cell: &ArenaCell| cell.shape.into(),
         )
         .key(),
-        C::count(
+        C::number(
             "lambda",
             "λ",
             "The price of delay, in times the power of polling.",
@@ -293,10 +306,10 @@ fn duel(governor: &str, own: &[(&ArenaCell, f64)], references: &References<'_>) 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn cell(log: &str, governor: &str, lambda: f64, regret: f64) -> ArenaCell {
+    pub(crate) fn cell(log: &str, governor: &str, lambda: f64, regret: f64) -> ArenaCell {
         ArenaCell {
             log: log.to_owned(),
             machine: "spr".to_owned(),
@@ -306,6 +319,8 @@ mod tests {
             governor: governor.to_owned(),
             cost_uj: 100.0 * (1.0 + regret),
             oracle_cost_uj: 100.0,
+            spent: Spent { energy_uj: 100.0 * (1.0 + regret), delay_mean_ns: 2_000.0 },
+            oracle_spent: Spent { energy_uj: 100.0, delay_mean_ns: 1_000.0 },
         }
     }
 

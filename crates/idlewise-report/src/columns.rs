@@ -7,8 +7,9 @@ use idlewise_sim::Price;
 use serde_json::json;
 
 use crate::{
-    Value, arena, compare, counters, diff, export, info, ipi, machines, park, promotion, proxy,
-    replay, simulate, study, switch, timer, validate, wakes, why_menu,
+    Value, advise, arena, cell, compare, counters, diff, export, histogram, info, ipi, machines,
+    park, predict, promotion, proxy, replay, residency, shared_states, simulate, states, study,
+    switch, timer, trial, validate, wakes, watch, why, why_menu,
 };
 
 /// The base unit of a column, in which CSV and JSON print it. Text scales it.
@@ -31,6 +32,8 @@ pub enum Unit {
     Milliwatts,
     /// A rate per second.
     PerSecond,
+    /// A number without a unit, or in one that somebody else knows. It need not be whole.
+    Number,
 }
 
 impl Unit {
@@ -45,6 +48,7 @@ impl Unit {
             Unit::Microjoules => "uJ",
             Unit::Milliwatts => "mW",
             Unit::PerSecond => "1/s",
+            Unit::Number => "number",
         }
     }
 }
@@ -140,6 +144,7 @@ columns_in! {
     uj: Microjoules, "A column of energies.";
     mw: Milliwatts, "A column of powers.";
     per_s: PerSecond, "A column of rates.";
+    number: Number, "A column of numbers without a unit, or in one that somebody else knows.";
 }
 
 impl<Row> Column<Row> {
@@ -262,11 +267,28 @@ fn tables() -> Vec<Listed> {
             "`idlewise replay --promote`, with the timers and without (`promotion` of `--json`)",
             &promotion::columns(),
         ),
+        listed(
+            "replay_shared",
+            "`idlewise replay`, states that CPUs share (`shared` of `--json`)",
+            &shared_states::columns(),
+        ),
         listed("arena", "`idlewise arena`", &arena::columns()),
         listed(
             "arena_cells",
             "`idlewise arena`, cells (`--csv`, and `cells` of `--json`)",
             &arena::cell_columns(),
+        ),
+        listed("", "`idlewise sweep`, a cell's file", &cell::file_columns()),
+        listed(
+            "sweep_cells",
+            "`idlewise sweep collect` (`cells` of `--format json`)",
+            &cell::collected_columns(),
+        ),
+        listed("predict_runs", "`idlewise predict`, settings", &predict::run_columns()),
+        listed(
+            "predict_tasks",
+            "`idlewise predict`, tasks (`--csv`, and `tasks` of `--json`)",
+            &predict::task_columns(),
         ),
         listed("simulate_runs", "`idlewise simulate`, runs", &simulate::run_columns()),
         listed("simulate_spans", "`idlewise simulate`, spans", &simulate::span_columns()),
@@ -288,6 +310,12 @@ fn tables() -> Vec<Listed> {
             &diff::costly_columns(),
         ),
         listed("info", "`idlewise info`", &info::columns()),
+        listed("histogram", "`idlewise info` of a histogram", &histogram::state_columns()),
+        listed(
+            "histogram_limits",
+            "`idlewise advise` for a histogram",
+            &histogram::limit_columns(),
+        ),
         listed(
             "info_why_menu",
             "`idlewise info --why-menu` (`why_menu.cpus` of `--json`)",
@@ -312,15 +340,33 @@ fn tables() -> Vec<Listed> {
             "`idlewise measure timer`, from user space (a proxy)",
             &proxy::timer_columns(),
         ),
+        listed("measure_states", "`idlewise measure states`", &states::columns()),
+        listed(
+            "measure_residency",
+            "`idlewise measure residency`",
+            &residency::residency_columns(),
+        ),
+        listed("measure_power", "`idlewise measure power`", &residency::power_columns()),
         listed("measure_switch", "`idlewise measure switch`", &switch::columns()),
         listed("measure_counters", "`idlewise measure counters`", &counters::columns()),
         listed("compare", "`idlewise compare`", &compare::columns()),
+        listed("try", "`idlewise try`", &trial::side_columns()),
+        listed(
+            "try_rounds",
+            "`idlewise try`, rounds (`--csv`, and `rounds` of `--json`)",
+            &trial::round_columns(),
+        ),
         listed(
             "measure_wakes_woken",
             "`idlewise measure wakes`, by woken CPU",
             &wakes::woken_columns(),
         ),
         listed("measure_wakes_pairs", "`idlewise measure wakes`, by pair", &wakes::pair_columns()),
+        listed("why", "`idlewise why`", &why::columns()),
+        listed("watch_cpus", "`idlewise watch`, CPUs or groups of them", &watch::line_columns()),
+        listed("watch_states", "`idlewise watch`, states", &watch::state_columns()),
+        listed("watch_packages", "`idlewise watch`, packages", &watch::package_columns()),
+        listed("advise", "`idlewise advise`", &advise::columns()),
         listed("machines", "`idlewise machines`", &machines::machine_columns()),
         listed("machine_states", "`idlewise machines NAME`", &machines::state_columns()),
     ]
@@ -332,7 +378,7 @@ pub fn columns_schema() -> String {
         let property = |column: &Heading| {
             let (kind, unit) = match column.unit {
                 Unit::Text => ("string", String::new()),
-                Unit::Count => ("number", String::new()),
+                Unit::Count | Unit::Number => ("number", String::new()),
                 unit => ("number", format!(" In {}.", unit.as_str())),
             };
             let description = format!("{}{unit}", column.meaning);

@@ -12,7 +12,7 @@
 //! run know nothing of what changes from run to run (where memory lies, what else the host does), so
 //! with enough runs whole runs are drawn instead, and with fewer a doubt says so.
 
-mod sample;
+pub(crate) mod sample;
 
 use idlewise_sim::Basis;
 

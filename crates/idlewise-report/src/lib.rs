@@ -6,17 +6,26 @@
 //! | `table.rs` | [`Table`] of [`Value`]s; CSV and JSON, which have all columns |
 //! | `text.rs` | a table as text: fits a width, one unit per column, the best value marked |
 //! | `scale.rs` | the unit and the number of decimals of a column of numbers |
+//! | `parquet.rs` | a table as a Parquet file |
+//! | `arrow.rs` | a table in Arrow's memory |
+//! | `cell.rs` | one governor on one log and machine, as `idlewise sweep` keeps and collects it |
 //! | `boot.rs` | which idle routine a machine gets at boot, branch by branch |
+//! | `histogram.rs` | what an idle histogram holds, and what limits on the depth would have meant |
 //! | `info.rs` | what a log holds, CPU by CPU |
 //! | `machines.rs` | the known machines, and the states of one |
 //! | `promotion.rs` | what auto-promotion changes in a replay |
 //! | `replay.rs` | the results of a replay: columns, tables and sentences |
 //! | `mail.rs` | [`mail::Mail`]: the results of a replay as text for a mailing list |
+//! | `advise.rs` | what candidates would change on a recording, and which of them pays |
 //! | `arena.rs` | every governor in every cell of `idlewise arena`, and who wins |
+//! | `arena_plot.rs` | its plot of energy against delay |
 //! | `page/` | [`page::Page`]: the HTML page of `idlewise report` |
 //! | `park/` | what `idlewise measure park` measured: tables, goals, page, plots |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
+//! | `trial/` | [`trial::Trial`]: a command under two settings in turns, and when that is decided |
 //! | `timer.rs` | what `idlewise measure timer` measured |
+//! | `states.rs` | what `idlewise measure states` measured, and intel_idle's boot parameter for it |
+//! | `residency.rs` | what `idlewise measure residency` and `measure power` measured: the energy model |
 //! | `switch.rs` | what `idlewise measure switch` measured |
 //! | `saved.rs` | [`saved::Saved`]: measurements in files, of which `idlewise compare` reads two |
 //! | `compare.rs` | two saved measurements side by side |
@@ -25,11 +34,15 @@
 //! | `counters.rs` | what `idlewise measure counters` counted |
 //! | `diff/` | where two governors differ, and what that costs |
 //! | `export.rs` | the meaning of an export's columns |
+//! | `predict.rs` | what another setting would do to a workload |
 //! | `simulate.rs` | the results of a simulated run |
 //! | `study/` | [`study::STUDIES`]: published claims; a study as text, page, JSON and plot |
 //! | `validate.rs` | what is wrong or doubtful in a log |
+//! | `why.rs` | what idle states cost by the kernel's counts |
 //! | `why_menu.rs` | how often menu distrusts a short prediction |
+//! | `watch/` | what `idlewise watch` shows, and serves to Prometheus |
 //! | `wakes.rs` | what `idlewise measure wakes` counted |
+//! | `shared_states.rs` | what became of the states that CPUs share |
 //! | `shown.rs` | [`shown()`]: makes foreign text safe to show |
 //! | `notes.rs` | [`Notes`]: bases and doubts, the lines under a table |
 //!
@@ -37,14 +50,19 @@
 //! whether standard output is one ([`TextStyle::for_stdout`]).
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod arena;
+pub mod arena_plot;
+mod arrow;
 pub mod boot;
+pub mod cell;
 pub mod columns;
 pub mod compare;
 pub mod counters;
 pub mod diff;
 pub mod export;
 pub mod forced;
+pub mod histogram;
 pub mod info;
 pub mod ipi;
 pub mod machines;
@@ -52,21 +70,29 @@ pub mod mail;
 mod notes;
 pub mod page;
 pub mod park;
+mod parquet;
+pub mod predict;
 pub mod promotion;
 pub mod proxy;
 pub mod replay;
+pub mod residency;
 pub mod saved;
 mod scale;
+pub mod shared_states;
 mod shown;
 pub mod simulate;
+pub mod states;
 mod statistics;
 pub mod study;
 pub mod switch;
 mod table;
 mod text;
 pub mod timer;
+pub mod trial;
 pub mod validate;
 pub mod wakes;
+pub mod watch;
+pub mod why;
 pub mod why_menu;
 
 pub use columns::{Better, Column, Heading, Priority, Unit, columns_markdown, columns_schema};

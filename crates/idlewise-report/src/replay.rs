@@ -19,7 +19,12 @@ pub(crate) fn short(price: Price) -> String {
 
 /// Returns the name of the oracle at this price.
 pub fn oracle_name(price: Price) -> String {
-    format!("oracle {}", short(price))
+    priced_name("oracle", price)
+}
+
+/// Returns the name of something that is replayed at each price.
+pub fn priced_name(name: &str, price: Price) -> String {
+    format!("{name} {}", short(price))
 }
 
 pub(crate) fn words(price: Price) -> String {
@@ -39,6 +44,8 @@ pub enum Role {
     Bound,
     /// Not ranked: it knows the future.
     Oracle,
+    /// Not ranked: it moves down during the idle time, for free.
+    Rival,
 }
 
 /// The result of a governor on one machine, over one log or the sum of several.
@@ -95,11 +102,11 @@ pub struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// A count as a share of the decisions. Absent for the oracle, whose stays are whole gaps, to
-    /// which the kernel's rule does not apply.
+    /// A count as a share of the decisions. Absent for the oracle, whose stays are whole gaps, and for rivals,
+    /// whose stays are parts of descents. The kernel's rule does not apply to them.
     fn judged(&self, count: fn(&Tally) -> u64) -> Value {
         let decisions = Some(self.tally.decision_count()).filter(|&count| count > 0);
-        let is_judged = self.outcome.role != Role::Oracle;
+        let is_judged = !matches!(self.outcome.role, Role::Oracle | Role::Rival);
         decisions.filter(|_| is_judged).map(|all| count(self.tally) as f64 / all as f64).into()
     }
 
@@ -181,7 +188,8 @@ pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
         C::uj(
             "energy_uj",
             "energy",
-            "Energy of one core in its gaps: stays, transitions, and running for ticks.",
+            "Energy of one core in its gaps: stays, transitions, and running for ticks. Where CPUs are replayed \
+             together, also that of what they share, in the whole log.",
             |row| row.outcome.costs.energy_uj(row.tally).into(),
         )
         .lower_is_better(),

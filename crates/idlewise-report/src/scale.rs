@@ -25,7 +25,7 @@ const GREATEST: f64 = 100_000.0;
 /// The units to choose from, smallest first.
 fn units(unit: Unit) -> &'static [(&'static str, f64)] {
     match unit {
-        Unit::Text => &[("", 1.0)],
+        Unit::Text | Unit::Number => &[("", 1.0)],
         Unit::Count => &[("", 1.0), ("k", 1e3), ("M", 1e6)],
         Unit::Ratio => &[("%", 0.01)],
         Unit::Nanoseconds => &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)],

@@ -11,7 +11,9 @@
 
 use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable};
 
-use crate::replay::Tally;
+use idlewise_machine::{SHARED_STATE_COUNT_MAX, Scope};
+
+use crate::replay::{SCOPE_COUNT, SharedStateTally, Tally};
 use crate::{Machine, MachineError};
 
 /// Converts mW·ns to µJ: a milliwatt for a nanosecond is a picojoule.
@@ -26,6 +28,64 @@ pub struct CostModel {
     states: StateTable,
     /// The power of a running CPU.
     pub running_mw: f64,
+    /// The energy of what CPUs share.
+    pub(crate) shared: SharedCosts,
+}
+
+/// Powers of what CPUs share, by scope, and what their shared states save. A stay in a shared state of the
+/// length of its target residency breaks even with the next shallower one, and the shallowest with being awake.
+/// Unknown powers are 0.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct SharedCosts {
+    awake_mw: [f64; SCOPE_COUNT],
+    /// The power in each state less the power awake.
+    saved_mw: [f64; SHARED_STATE_COUNT_MAX],
+    transitions_uj: [f64; SHARED_STATE_COUNT_MAX],
+}
+
+impl SharedCosts {
+    fn of(machine: &Machine) -> Self {
+        let mut costs = SharedCosts::default();
+        let mut before: Option<(Scope, f64, f64)> = None;
+        for (index, state) in machine.shared_states().take(SHARED_STATE_COUNT_MAX).enumerate() {
+            let (Some(scope), Some(awake_mw), Some(power_mw)) =
+                (state.scope, state.awake_power_mw, state.power_mw)
+            else {
+                continue;
+            };
+            costs.awake_mw[scope as usize] = awake_mw;
+            let (shallower_mw, shallower_uj) = match before {
+                Some((same, mw, uj)) if same == scope => (mw, uj),
+                _ => (awake_mw, 0.0),
+            };
+            let break_even_ns = state.target_residency_ns as f64;
+            let transition_uj =
+                shallower_uj + (shallower_mw - power_mw) * break_even_ns * UJ_PER_MW_NS;
+            costs.saved_mw[index] = awake_mw - power_mw;
+            costs.transitions_uj[index] = transition_uj;
+            before = Some((scope, power_mw, transition_uj));
+        }
+        costs
+    }
+
+    /// The energy of a stay in a state, less that of being awake.
+    pub(crate) fn stay_uj(&self, state: usize, stay_ns: u64) -> f64 {
+        self.transitions_uj[state] - self.saved_mw[state] * stay_ns as f64 * UJ_PER_MW_NS
+    }
+
+    /// The energy of what CPUs share, if it is awake all the time.
+    fn awake_uj(&self, tally: &Tally) -> f64 {
+        let scopes = self.awake_mw.iter().zip(tally.group_ns);
+        scopes.map(|(mw, group_ns)| mw * group_ns as f64 * UJ_PER_MW_NS).sum()
+    }
+
+    fn energy_uj(&self, tally: &Tally) -> f64 {
+        let states = tally.shared.iter().enumerate().map(|(index, state)| {
+            self.transitions_uj[index] * state.entry_count as f64
+                - self.saved_mw[index] * state.stay_ns as f64 * UJ_PER_MW_NS
+        });
+        self.awake_uj(tally) + states.sum::<f64>()
+    }
 }
 
 impl CostModel {
@@ -38,7 +98,13 @@ impl CostModel {
             let break_even_ns = states.get(i).target_residency_ns as f64;
             transitions_uj[i] = transitions_uj[i - 1] + saved_mw * break_even_ns * UJ_PER_MW_NS;
         }
-        CostModel { powers_mw: std::array::from_fn(power_mw), transitions_uj, states, running_mw }
+        CostModel {
+            powers_mw: std::array::from_fn(power_mw),
+            transitions_uj,
+            states,
+            running_mw,
+            shared: SharedCosts::default(),
+        }
     }
 
     /// Makes the model of a machine.
@@ -47,7 +113,13 @@ impl CostModel {
     /// Fails if the machine has no states; see [`Machine::table`].
     pub fn of(machine: &Machine) -> Result<Self, MachineError> {
         let powers_mw: Vec<f64> = machine.powers().iter().map(|power| power.mw).collect();
-        Ok(CostModel::new(machine.table()?, &powers_mw, machine.running_power().mw))
+        let costs = CostModel::new(machine.table()?, &powers_mw, machine.running_power().mw);
+        Ok(CostModel { shared: SharedCosts::of(machine), ..costs })
+    }
+
+    /// The states.
+    pub fn states(&self) -> &StateTable {
+        &self.states
     }
 
     /// The power of state `index`.
@@ -99,13 +171,38 @@ impl CostModel {
                 self.stays_uj(i, state.entry_count, state.stay_ns)
             })
             .sum();
-        states + self.running_uj(tally.work_ns)
+        states + self.running_uj(tally.work_ns) + self.shared_uj(tally)
+    }
+
+    /// The part of it that what CPUs share consumes. It is 0 if they were replayed alone, or if the machine's file
+    /// does not say the powers.
+    pub fn shared_uj(&self, tally: &Tally) -> f64 {
+        self.shared.energy_uj(tally)
+    }
+
+    /// The same without any shared state.
+    pub fn shared_awake_uj(&self, tally: &Tally) -> f64 {
+        self.shared.awake_uj(tally)
+    }
+
+    /// What a shared state saved, with its transitions. `None` if its power is unknown.
+    pub fn shared_saving_uj(&self, tally: &Tally, state: usize) -> Option<f64> {
+        let SharedCosts { saved_mw, transitions_uj, .. } = &self.shared;
+        let SharedStateTally { entry_count, stay_ns, .. } = tally.shared[state];
+        (saved_mw[state] > 0.0).then(|| {
+            saved_mw[state] * stay_ns as f64 * UJ_PER_MW_NS
+                - transitions_uj[state] * entry_count as f64
+        })
     }
 
     /// The energy and priced delay of everything in a tally.
     pub fn cost_uj(&self, tally: &Tally, lambda_mw: f64) -> f64 {
-        let delay_ns = tally.delays(&self.states).sum_ns() as f64;
-        self.energy_uj(tally) + lambda_mw * delay_ns * UJ_PER_MW_NS
+        self.energy_uj(tally) + Self::delay_uj(tally.delays(&self.states).sum_ns(), lambda_mw)
+    }
+
+    /// The price of delays that add up to this.
+    pub fn delay_uj(delay_sum_ns: u64, lambda_mw: f64) -> f64 {
+        lambda_mw * delay_sum_ns as f64 * UJ_PER_MW_NS
     }
 }
 

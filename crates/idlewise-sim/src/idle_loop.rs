@@ -159,7 +159,6 @@ pub(crate) struct Entry {
     pub state: StateIndex,
     /// The state comes from the recording instead of the governor's decision.
     pub is_overruled: bool,
-    pub rule: StateRule,
     /// The time to the next tick; `u64::MAX` if the tick is stopped.
     pub tick_left_ns: u64,
     /// When the polling limit or the promotion timer ends the stay; `u64::MAX` if neither does.
@@ -181,7 +180,7 @@ pub(crate) struct Stayed {
 
 /// A governor that is not known at compile time. `idlewise-core` does not allocate, so it does not
 /// implement `Governor` for boxes.
-pub(crate) struct Boxed(pub Box<dyn Governor>);
+pub struct Boxed(pub Box<dyn Governor>);
 
 impl Governor for Boxed {
     fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
@@ -209,6 +208,8 @@ pub(crate) struct IdleLoop<G> {
     pub(crate) tick_stopped: bool,
     poll_limit_ns: u64,
     rules: [StateRule; STATE_COUNT_MAX],
+    /// How far the governor's clock is ahead of the caller's.
+    clock_ahead_ns: u64,
 }
 
 impl<G: Governor> IdleLoop<G> {
@@ -220,7 +221,15 @@ impl<G: Governor> IdleLoop<G> {
             tick_stopped: false,
             poll_limit_ns: setting.poll_limit_ns(),
             rules: StateRule::all(&setting),
+            clock_ahead_ns: 0,
         }
+    }
+
+    /// The same loop in a run that begins at 0 again, `past_ns` after the last one did. The governor keeps what it
+    /// learnt, and its clock goes on.
+    pub(crate) fn restarted(self, past_ns: u64) -> Self {
+        let clock_ahead_ns = self.clock_ahead_ns.wrapping_add(past_ns);
+        IdleLoop { tick_stopped: false, clock_ahead_ns, ..self }
     }
 
     /// Asks the governor and applies the tick decision.
@@ -236,7 +245,7 @@ impl<G: Governor> IdleLoop<G> {
         context.disabled = self.setting.disabled;
         context.latency_limit_ns = outlook.latency_limit_ns;
         context.tick_stopped = self.tick_stopped;
-        context.now_ns = outlook.now_ns;
+        context.now_ns = outlook.now_ns.wrapping_add(self.clock_ahead_ns);
         // With a single state the kernel does not call a governor (`cpuidle_idle_call` in
         // `kernel/sched/idle.c`).
         let mut decision = match self.setting.states.len() {
@@ -262,7 +271,7 @@ impl<G: Governor> IdleLoop<G> {
         tick_left_ns: u64,
         latency_limit_ns: i64,
     ) -> Entry {
-        let rule = self.rules[state];
+        let rule = &self.rules[state];
         let own_limit_ns = match (rule.is_polling, self.device.poll_limit_ns) {
             (false, _) if latency_limit_ns < rule.promoted_exit_latency_ns => u64::MAX,
             (false, _) => rule.promotion_ns,
@@ -272,7 +281,23 @@ impl<G: Governor> IdleLoop<G> {
             }
             (true, limit_ns) => limit_ns,
         };
-        Entry { state, is_overruled, rule, tick_left_ns, own_limit_ns }
+        Entry { state, is_overruled, tick_left_ns, own_limit_ns }
+    }
+
+    /// The rule of a state.
+    #[inline]
+    pub(crate) fn rule(&self, state: StateIndex) -> &StateRule {
+        &self.rules[state]
+    }
+
+    /// The governor.
+    pub(crate) fn governor(&self) -> &G {
+        &self.governor
+    }
+
+    /// The governor, to change it.
+    pub(crate) fn governor_mut(&mut self) -> &mut G {
+        &mut self.governor
     }
 
     /// What the governor expected when it last selected a state.
@@ -308,7 +333,7 @@ impl<G: Governor> IdleLoop<G> {
     #[inline]
     pub(crate) fn reflect(&mut self, entry: &Entry, stayed: Stayed, tally: &mut Tally) -> u64 {
         let Stayed { stay_ns, exit_ns, end, tick_ran, now_ns } = stayed;
-        let rule = &entry.rule;
+        let rule = &self.rules[entry.state];
         let residency_ns = stay_ns + exit_ns;
         let state: &mut StateTally = &mut tally.states[entry.state];
         state.entry_count += 1;
@@ -320,6 +345,7 @@ impl<G: Governor> IdleLoop<G> {
         }
         self.device.last_residency_ns = residency_ns;
         let Entry { state: entered, is_overruled, .. } = *entry;
+        let now_ns = now_ns.wrapping_add(self.clock_ahead_ns);
         let outcome = Outcome { entered, is_overruled, got_tick: tick_ran, now_ns };
         if self.setting.states.len() > 1 {
             self.governor.reflect(&outcome, &mut self.device);

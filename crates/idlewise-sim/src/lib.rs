@@ -3,14 +3,17 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `replay/` | [`replay::Lane`]: runs a governor over the gaps of a CPU and counts the results |
+//! | `shared.rs` | [`SharedStates`]: states that CPUs enter together, for replay and simulation |
 //! | `idle_loop.rs` | the loop around a governor, shared by replay and simulation |
 //! | `simulate/` | [`simulate::simulate`]: a whole machine as a discrete-event simulation |
+//! | `predict/` | [`predict::play`]: a workload log on the simulated machine, causes kept and times not |
 //! | `study/` | [`study`]: the runs with which published claims are compared |
 //! | `workload/` | [`workload::Workload`]: what runs on it |
 //! | `ledger/` | [`ledger::read`]: what each gap costs, and where regret is |
 //! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
 //! | `bound.rs` | [`Bound`]: reference governors, by name |
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap of known length |
+//! | `rival/` | [`Rival`]: rules from theory that move down while the CPU is idle |
 //! | `cost.rs` | [`CostModel`]: energy, and delay at a [`Price`] |
 //! | `decision_log.rs` | [`decision_log`]: compares a governor with the decisions of a real kernel's |
 //!
@@ -52,15 +55,22 @@ pub mod diff;
 mod idle_loop;
 pub mod ledger;
 mod oracle;
+pub mod predict;
 pub mod replay;
+mod rival;
+mod shared;
 pub mod simulate;
 pub mod study;
 pub mod workload;
 
 pub use bound::{BOUNDS, Bound, IntoBox, Rule};
-pub use cost::{CostModel, Price};
+pub use cost::{CostModel, Price, UJ_PER_MW_NS};
+pub use idle_loop::Boxed;
 pub use idlewise_machine::{
-    Arch, Basis, DomainState, Flag, Machine, MachineError, MachineState, Power, PowerFigure,
-    RUNNING_POWER_ARM_MW, RUNNING_POWER_MW, Topology, UmwaitState,
+    Arch, Basis, Coordination, DomainState, Flag, Machine, MachineError, MachineState, Power,
+    PowerFigure, RUNNING_POWER_ARM_MW, RUNNING_POWER_MW, SHARED_STATE_COUNT_MAX, Scope, Topology,
+    UmwaitState,
 };
 pub use oracle::{Oracle, OracleLane};
+pub use rival::{RIVALS, Rival, RivalLane};
+pub use shared::SharedStates;

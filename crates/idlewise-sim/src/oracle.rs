@@ -8,7 +8,7 @@
 //! The oracle is not an [`idlewise_core::Governor`], because it sees the future, and the type
 //! system should show that. It never needs the tick.
 
-use idlewise_core::{STATE_COUNT_MAX, StateIndex};
+use idlewise_core::{FAR_AWAY_NS, STATE_COUNT_MAX, StateIndex};
 use idlewise_trace::IdleGap;
 
 use crate::cost::CostModel;
@@ -16,6 +16,7 @@ use crate::idle_loop::StateRule;
 use crate::replay::{
     FirstDecision, GapCourse, Lane, ObservedLane, Observer, ReplayedStay, Setting, StayEnd, Tally,
 };
+use crate::shared::Ask;
 
 /// The cheapest state by gap length, for one price of latency.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +62,11 @@ impl Oracle {
             current = state;
         }
         Oracle { segments }
+    }
+
+    /// The shortest gap of each segment, ascending, and the segment's state.
+    pub(crate) fn segments(&self) -> &[(u64, StateIndex)] {
+        &self.segments
     }
 
     /// Returns the cheapest state for a gap.
@@ -156,31 +162,72 @@ impl<O: Observer> ObservedLane<O> for OracleLane<O> {
     }
 }
 
+/// A stay that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OracleStay {
+    pub(crate) ask: Ask,
+}
+
+impl<O: Observer> OracleLane<O> {
+    /// Begins a gap.
+    #[inline]
+    pub(crate) fn enter(&mut self, gap: &IdleGap) -> OracleStay {
+        let next_event_ns = gap.sleep_length_ns.and_then(|ns| i64::try_from(ns).ok());
+        let limit_ns = gap.latency_limit_ns.and_then(|ns| i64::try_from(ns).ok());
+        let own_limit_ns = self.setting.latency_limit_ns;
+        let ask = Ask {
+            state: self.state(gap),
+            next_event_ns: next_event_ns.unwrap_or(FAR_AWAY_NS),
+            latency_limit_ns: limit_ns.map_or(own_limit_ns, |ns| ns.min(own_limit_ns)),
+        };
+        OracleStay { ask }
+    }
+
+    /// The exit latency of its state.
+    #[inline]
+    pub(crate) fn exit_latency_ns(&self, stay: OracleStay) -> u64 {
+        self.rules[stay.ask.state].exit_latency_ns
+    }
+
+    pub(crate) fn tally_mut(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+
+    /// Ends a gap. Leaving the state takes `wait_ns` longer than the CPU's own exit.
+    #[inline]
+    pub(crate) fn leave(&mut self, gap: &IdleGap, stay: OracleStay, wait_ns: u64) {
+        let index = stay.ask.state;
+        let rule = &self.rules[index];
+        let exit_latency_ns = rule.exit_latency_ns + wait_ns;
+        let state = &mut self.tally.states[index];
+        state.entry_count += 1;
+        state.stay_ns += gap.gap_ns;
+        state.add_wake(gap.wake_reason, self.setting.states.get(index).wakes_on_store);
+        // The delay itself is counted for all CPUs together (replay/joined/lanes.rs).
+        state.shared_wake_count += u64::from(wait_ns > 0);
+        self.tally.add_gap(gap.gap_ns, gap.sleep_length_ns.is_some());
+        let idle_ns = gap.gap_ns.saturating_add(exit_latency_ns);
+        self.observer.stay(
+            gap,
+            ReplayedStay {
+                state: index,
+                at_ns: 0,
+                stay_ns: gap.gap_ns,
+                exit_latency_ns,
+                verdict: rule.verdict(gap.gap_ns, idle_ns),
+                end: StayEnd::Event,
+            },
+        );
+        let first = FirstDecision { state: index, tick_stopped: true };
+        self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns: exit_latency_ns });
+    }
+}
+
 impl<O: Observer> Lane for OracleLane<O> {
     fn replay(&mut self, gaps: &[IdleGap]) {
         for gap in gaps {
-            let index = self.state(gap);
-            let state = &mut self.tally.states[index];
-            state.entry_count += 1;
-            state.stay_ns += gap.gap_ns;
-            state.add_wake(gap.wake_reason, self.setting.states.get(index).wakes_on_store);
-            self.tally.add_gap(gap.gap_ns, gap.sleep_length_ns.is_some());
-            let rule = &self.rules[index];
-            let exit_latency_ns = rule.exit_latency_ns;
-            let idle_ns = gap.gap_ns.saturating_add(exit_latency_ns);
-            self.observer.stay(
-                gap,
-                ReplayedStay {
-                    state: index,
-                    at_ns: 0,
-                    stay_ns: gap.gap_ns,
-                    exit_latency_ns,
-                    verdict: rule.verdict(gap.gap_ns, idle_ns),
-                    end: StayEnd::Event,
-                },
-            );
-            let first = FirstDecision { state: index, tick_stopped: true };
-            self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns: exit_latency_ns });
+            let stay = self.enter(gap);
+            self.leave(gap, stay, 0);
         }
     }
 

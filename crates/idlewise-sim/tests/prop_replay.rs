@@ -4,10 +4,10 @@
 mod any;
 
 use idlewise_core::{
-    Context, Decision, Device, DisabledMask, Fixed, Governor, IdleState, Outcome, StateTable, Stay,
-    TimerOnly, Verdict,
+    Context, Decision, Device, DisabledMask, Fixed, Governor, IdleState, Outcome, SleepLength,
+    StateTable, Stay, TimerOnly, Verdict,
 };
-use idlewise_sim::replay::{GovernorLane, Lane, Setting, Tally};
+use idlewise_sim::replay::{GovernorLane, Lane, Question, Setting, Steps, Tally};
 use idlewise_sim::{CostModel, Oracle, OracleLane};
 use idlewise_trace::{IdleGap, WakeReason};
 use proptest::prelude::*;
@@ -244,4 +244,54 @@ fn promotes_out_of_a_shallow_state_and_asks_again() {
     // 24 µs in the lite state (20 + 2 · 2), 1 µs to leave it, and the rest in the next state.
     assert_eq!((tally.states[0].stay_ns, tally.states[1].stay_ns), (24_000, 475_000));
     assert_eq!((tally.auto_promotion_count, tally.work_ns), (1, 1_000));
+}
+
+/// Replays with a governor that is asked by hand.
+fn by_hand(governor: &mut impl Governor, setting: Setting, gaps: &[IdleGap]) -> Tally {
+    let mut steps = Steps::new(setting);
+    let mut device = Device::default();
+    for gap in gaps {
+        steps.begin(gap);
+        while let Some(question) = steps.question() {
+            let Question { sleep_length_ns, next_event_ns, .. } = question;
+            let timers = SleepLength { sleep_length_ns, next_event_ns };
+            let mut context = Context::new(&setting.states, timers);
+            context.disabled = setting.disabled;
+            context.latency_limit_ns = question.latency_limit_ns;
+            context.tick_stopped = question.tick_stopped;
+            context.now_ns = question.now_ns;
+            let decision = match setting.states.len() {
+                1 => Decision { state: 0, stop_tick: true },
+                _ => governor.select(&context, &mut device),
+            };
+            steps.decide(decision).expect("there was a question");
+        }
+    }
+    steps.tally().clone()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Also if the lane counts repeated stays without following them.
+    #[test]
+    fn steps_and_lanes_count_the_same(
+        states in any_table(),
+        gaps in prop::collection::vec(any_gap(), 1..60),
+        answers in prop::collection::vec((0..10_usize, any::<bool>()), 1..20),
+    ) {
+        let setting = Setting::new(states, TICK_NS);
+        let disabled = DisabledMask::NONE;
+        let scripted = || Scripted {
+            answers: answers.clone(), next: 0, states, disabled, verdicts: std::sync::Arc::default(),
+        };
+        let mut lane = GovernorLane::new(scripted(), setting);
+        lane.replay(&gaps);
+        prop_assert_eq!(lane.tally(), &by_hand(&mut scripted(), setting, &gaps));
+        for bound in [Fixed::Deepest, Fixed::Shallowest] {
+            let mut lane = GovernorLane::new(bound, setting);
+            lane.replay(&gaps);
+            prop_assert_eq!(lane.tally(), &by_hand(&mut bound.clone(), setting, &gaps));
+        }
+    }
 }

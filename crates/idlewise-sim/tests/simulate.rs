@@ -2,12 +2,14 @@
 //! computed by hand matches, and a recorded log gives the same result as its replay.
 
 use idlewise_core::{Fixed, Governor, TimerOnly, tick_period_ns};
-use idlewise_sim::replay::{GovernorLane, Lane, Setting, Tally};
+use idlewise_sim::replay::{
+    GovernorJoint, GovernorLane, Lane, ReplayedGroups, Setting, Tally, UnitOf, replay_gaps_joined,
+};
 use idlewise_sim::simulate::{
     Hardware, Load, Report, Setup, SimulationError, simulate, simulate_replicates,
 };
 use idlewise_sim::workload::{Recorded, Workload};
-use idlewise_sim::{CostModel, Machine};
+use idlewise_sim::{Boxed, CostModel, Machine, SharedStates};
 use idlewise_trace::{IdleGap, WakeReason};
 use proptest::prelude::*;
 
@@ -394,6 +396,86 @@ proptest! {
         assert_same(&power9, &gaps, || Box::new(Fixed::State(1)));
         assert_same(&power9, &gaps, || Box::new(Fixed::Shallowest));
     }
+}
+
+/// The gaps of a CPU among several. Nothing of two CPUs happens at the same time: their gaps and ticks are
+/// nanoseconds apart.
+fn of_cpu(cpu: u16, gaps: Vec<IdleGap>) -> Vec<IdleGap> {
+    let shift_ns = i64::from(cpu) * 1_013;
+    gaps.into_iter().map(|gap| IdleGap { cpu, start_ns: gap.start_ns + shift_ns, ..gap }).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Replay and simulation share the rule, and count the same. Busy times are longer than any exit with its
+    /// waits, so that no simulated gap begins late.
+    #[test]
+    fn cpus_that_share_states_are_counted_as_their_replay_counts_them(
+        first in any_gaps(), second in any_gaps(), third in any_gaps(), fourth in any_gaps(),
+    ) {
+        let cpus = [first, second, third, fourth].into_iter().enumerate();
+        let gaps: Vec<IdleGap> =
+            cpus.flat_map(|(cpu, gaps)| of_cpu(cpu as u16, gaps)).collect();
+        for (text, groups) in [
+            (include_str!("../../../machines/spr-pc6.toml"), "package=0-3"),
+            (SHARED, "cluster=0,1/2,3;package=0-3"),
+            (&SHARED.replace("platform", "os-initiated"), "cluster=0,1/2,3;package=0-3"),
+        ] {
+            let machine = Machine::from_toml(text).unwrap();
+            for make in [by_timer as fn() -> Box<dyn Governor>, deepest] {
+                assert_shared_same(&machine, groups, &gaps, make);
+            }
+        }
+    }
+}
+
+const SHARED: &str = r#"
+    id = "toy"
+    title = "Clusters of two in a package of four"
+    arch = "arm"
+    source = "invented"
+    states = [
+        { name = "WFI", exit_latency_us = 1, target_residency_us = 1 },
+        { name = "ret", exit_latency_us = 20, target_residency_us = 100 },
+        { name = "off", exit_latency_us = 50, target_residency_us = 400 },
+    ]
+    domain_states = [
+        { name = "C-ret", exit_latency_us = 15, target_residency_us = 200, scope = "cluster", coordination = "platform", requires = "ret", power_mw = 50, awake_power_mw = 90, power_kind = "assumed" },
+        { name = "C-off", exit_latency_us = 40, target_residency_us = 900, scope = "cluster", coordination = "platform", requires = "off", power_mw = 10, awake_power_mw = 90, power_kind = "assumed" },
+        { name = "P-off", exit_latency_us = 60, target_residency_us = 1500, scope = "package", coordination = "platform", requires = "off" },
+    ]
+"#;
+
+fn assert_shared_same(
+    machine: &Machine,
+    groups: &str,
+    gaps: &[IdleGap],
+    make: fn() -> Box<dyn Governor>,
+) {
+    let shared = SharedStates::of(machine).unwrap();
+    let replayed = ReplayedGroups::new(&shared, &groups.parse().unwrap());
+    let setting = Setting::new(machine.table().unwrap(), tick_period_ns(HZ));
+    let make_joint = |unit: &UnitOf<'_>| GovernorJoint::make(unit, setting, || Boxed(make()));
+    let mut replayed = replay_gaps_joined(gaps, &replayed, &make_joint, &[]);
+
+    let mut setup = Setup::new(machine, &make);
+    setup.hardware = Hardware {
+        package_count: 1,
+        core_count: 4,
+        thread_count: 1,
+        cluster_cpu_count: 2,
+        ..Hardware::of(machine)
+    };
+    let recorded = Recorded::new(gaps, tick_period_ns(HZ));
+    let duration_ns = recorded.end_ns() + 10_000_000;
+    let shape = setup.hardware.shape().unwrap();
+    let load = Workload::Recorded(recorded).load(&shape, &setup.hardware);
+    let simulated = simulate(&setup, load, duration_ns, 0).unwrap().idle;
+    // The simulation also runs before the first gap and after the last.
+    replayed.group_ns = simulated.group_ns;
+    assert_eq!(replayed.shared, simulated.shared);
+    assert_eq!(replayed, simulated);
 }
 
 proptest! {

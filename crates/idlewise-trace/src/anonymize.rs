@@ -28,11 +28,13 @@ pub enum Field {
     Time,
     /// Doubts whose text may name something. Doubts that contain only numbers stay.
     Doubts,
+    /// The tasks' names in a workload log. An idle log has none.
+    Tasks,
 }
 
 impl Field {
     /// Every field.
-    pub const ALL: [Field; 7] = [
+    pub const ALL: [Field; 8] = [
         Field::Command,
         Field::Source,
         Field::Kernel,
@@ -40,6 +42,7 @@ impl Field {
         Field::Machine,
         Field::Time,
         Field::Doubts,
+        Field::Tasks,
     ];
 
     /// The field's name on the command line.
@@ -52,6 +55,7 @@ impl Field {
             Field::Machine => "machine",
             Field::Time => "time",
             Field::Doubts => "doubts",
+            Field::Tasks => "tasks",
         }
     }
 
@@ -65,6 +69,7 @@ impl Field {
             Field::Machine => "names, topology and sources of the machine's file",
             Field::Time => "absolute time; the log begins in its first tick",
             Field::Doubts => "doubts whose words may name something",
+            Field::Tasks => "the tasks' names, of a workload log",
         }
     }
 }
@@ -127,6 +132,7 @@ impl Anonymized {
                         anonymous.doubts.push(Doubt::Anonymized { count });
                     }
                 }
+                Field::Tasks => {}
             }
             let was_there = match field {
                 Field::Time => shift_ns != 0,
@@ -136,6 +142,7 @@ impl Anonymized {
                 Field::CpuModel => metadata.cpu_model.is_some(),
                 Field::Machine => metadata.machine != anonymous.machine,
                 Field::Doubts => metadata.doubts != anonymous.doubts,
+                Field::Tasks => false,
             };
             if was_there {
                 dropped.push(field);
@@ -152,14 +159,14 @@ impl Anonymized {
 
 /// Rounds `at_ns` down to whole ticks. If HZ is unknown, a replay assumes one. Of the usual values
 /// of HZ, 20 ms is a whole number of ticks for all whose tick is a whole number of milliseconds.
-fn whole_ticks_ns(at_ns: i64, hz: Option<u32>) -> i64 {
+pub(crate) fn whole_ticks_ns(at_ns: i64, hz: Option<u32>) -> i64 {
     const ANY_PERIOD_NS: i64 = 20_000_000;
     let period_ns = hz.map_or(ANY_PERIOD_NS, |hz| i64::from(tick_period_ns(hz.max(1))));
     at_ns.div_euclid(period_ns).saturating_mul(period_ns)
 }
 
 /// Extracts `6.12` from `6.12.117-1-amd64`; `None` if the release does not begin like that.
-fn kernel_version(release: &str) -> Option<String> {
+pub(crate) fn kernel_version(release: &str) -> Option<String> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     let (major, minor) = (parts.next()?, parts.next()?);
     let begins_so = release.as_bytes().get(major.len()) == Some(&b'.');

@@ -317,6 +317,11 @@ impl<S: GapSink> GapBuilder<S> {
         self.build(later)
     }
 
+    /// The sink, between two calls of [`GapBuilder::push`].
+    pub(crate) fn sink_mut(&mut self) -> &mut S {
+        &mut self.sink
+    }
+
     /// Ends the trace. Gaps that are still open are dropped, because their end is unknown.
     ///
     /// # Errors

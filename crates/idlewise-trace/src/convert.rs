@@ -76,7 +76,7 @@ pub fn convert<S: GapSink>(
 }
 
 /// Rejects a trace with too many events out of order.
-fn check_order(summary: &ReadSummary) -> Result<(), ImportError> {
+pub(crate) fn check_order(summary: &ReadSummary) -> Result<(), ImportError> {
     let ReadSummary { event_count, out_of_order_count: late_count, first_late, .. } = *summary;
     match first_late {
         Some(first) if late_count.saturating_mul(EVENTS_PER_LATE_ONE_MIN) > event_count => {
@@ -115,6 +115,7 @@ fn metadata(
         governor: recorded.governor.clone().or(note.governor),
         driver: note.driver,
         machine,
+        topology: note.topology.filter(|groups| groups.check().is_ok()),
         clock: info.clock,
         cpus: gaps.cpus.clone(),
         unknown_columns: gaps.unknown_columns.iter().map(|&name| name.to_owned()).collect(),

@@ -1,5 +1,8 @@
 //! Kernel events as importers pass them to the gap builder, independent of the trace format.
 
+use std::fmt;
+use std::num::NonZeroU32;
+
 /// One event of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -89,6 +92,34 @@ pub enum EventKind {
     SwitchToTask,
     /// `sched:sched_switch` to the idle task.
     SwitchToIdle,
+    /// `sched:sched_switch` with both tasks. It takes the place of the two kinds above where an event is read
+    /// for causes ([`crate::tracepoint::Purpose::Causes`]).
+    Switch {
+        /// The task that leaves; `None` if the trace names only the next one.
+        prev: Option<NonZeroTask>,
+        /// The task that runs from now on; 0 is the CPU's idle task.
+        next: u32,
+        /// Why it leaves.
+        leaves: Leaving,
+        /// The next task's name.
+        next_name: TaskName,
+    },
+    /// `sched:sched_waking`: a task that waits will be made runnable.
+    Waking {
+        /// The task.
+        task: u32,
+        /// What woke it.
+        context: Context,
+    },
+    /// `sched:sched_wakeup_new`: a task begins to exist, and is made runnable.
+    Fork {
+        /// The task.
+        task: u32,
+    },
+    /// The end of what `TimerInterrupt`, `RescheduleInterrupt`, `IpiInterrupt` or `DeviceInterrupt` began.
+    InterruptExit,
+    /// `irq:softirq_exit`.
+    SoftirqExit,
     /// `sched:sched_wakeup`: a task was made runnable.
     Wakeup {
         /// The CPU it was queued on.
@@ -121,6 +152,77 @@ pub enum EventKind {
         /// How many were lost.
         event_count: u64,
     },
+}
+
+/// A task's number and one, so that "unknown" takes no further byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NonZeroTask(NonZeroU32);
+
+impl NonZeroTask {
+    /// Makes one of a task's number (its pid), which has at most 31 bits.
+    pub fn new(task: u32) -> Option<Self> {
+        NonZeroU32::new(task.checked_add(1)?).map(Self)
+    }
+
+    /// Returns the task's number.
+    pub fn number(self) -> u32 {
+        self.0.get() - 1
+    }
+}
+
+/// Why a task leaves its CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaving {
+    /// Another one takes its place. It can go on.
+    Runnable,
+    /// It waits for something.
+    Waits,
+    /// It has ended.
+    Ends,
+}
+
+/// Where on a CPU something was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Context {
+    /// By the task that runs.
+    Task,
+    /// In a softirq.
+    Softirq,
+    /// In an interrupt's handler.
+    Interrupt,
+    /// The trace does not say. The interrupts around it do.
+    Unknown,
+}
+
+/// A task's name as the kernel keeps it: up to 15 bytes, then zeros.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct TaskName([u8; 16]);
+
+impl TaskName {
+    /// Takes the bytes before the first zero, at most 15 of them.
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut name = [0; 16];
+        let bytes = bytes.iter().take(15).take_while(|&&byte| byte != 0);
+        name.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        Self(name)
+    }
+
+    /// Returns the name as text. What is not UTF-8 is replaced.
+    pub fn text(&self) -> String {
+        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
+        String::from_utf8_lossy(self.0.get(..end).unwrap_or_default()).into_owned()
+    }
+
+    /// Returns whether the trace does not say the name.
+    pub fn is_empty(&self) -> bool {
+        self.0.first() == Some(&0)
+    }
+}
+
+impl fmt::Debug for TaskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text().fmt(f)
+    }
 }
 
 /// A set of tracepoints, as bits: those a trace was recorded with. `evidence.rs` says which claims
@@ -181,6 +283,16 @@ impl Tracepoints {
     pub const IPI_SENT_TO_MANY: Self = Self(1 << 23);
     /// `idlewise:idlewise_wake` of our cpuidle driver.
     pub const DRIVER_WAKE: Self = Self(1 << 24);
+    /// `sched:sched_waking`.
+    pub const WAKING: Self = Self(1 << 25);
+    /// `irq:irq_handler_exit`.
+    pub const IRQ_HANDLER_EXIT: Self = Self(1 << 26);
+    /// `irq_vectors:*_exit` of x86.
+    pub const VECTOR_EXIT: Self = Self(1 << 27);
+    /// `irq:softirq_exit`.
+    pub const SOFTIRQ_EXIT: Self = Self(1 << 28);
+    /// `sched:sched_wakeup_new`, where it is read for causes.
+    pub const FORK: Self = Self(1 << 29);
     /// Not a tracepoint. It marks a set from a trace that does not list what was recorded, so the
     /// set has only the kinds that occur. Others may have been recorded without ever occurring.
     pub const ONLY_SEEN: Self = Self(1 << 31);

@@ -144,7 +144,7 @@ pub struct TracepointName {
 }
 
 impl TracepointName {
-    fn all_of(wanted: Tracepoints) -> Vec<Self> {
+    pub(crate) fn all_of(wanted: Tracepoints) -> Vec<Self> {
         let rows = TRACEPOINTS.iter().filter(|row| wanted.intersects(row.provides));
         rows.map(|tracepoint| Self { tracepoint, is_of_timer: false }).collect()
     }

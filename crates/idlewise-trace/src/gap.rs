@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The time from when a CPU went idle until the first event that would have ended the idle period
 /// whatever the governor had done. Wake-ups by the tick alone are inside a gap, not its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdleGap {
     /// The CPU.
     pub cpu: u16,
@@ -64,7 +64,7 @@ impl IdleGap {
 }
 
 /// What ended a gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WakeReason {
     /// A timer other than the tick. The gap ends exactly at its expiry.
     Timer,
@@ -77,6 +77,7 @@ pub enum WakeReason {
     /// Deferred work, such as a task that the tick's softirq made runnable.
     Softirq,
     /// The trace does not tell.
+    #[default]
     Unknown,
 }
 

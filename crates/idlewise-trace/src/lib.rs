@@ -10,6 +10,7 @@
 //! | `doubt.rs` | [`Doubt`]: reasons to distrust a log, and how serious they are |
 //! | `driver.rs` | [`Driver`]: a kernel's cpuidle driver, or none |
 //! | `cpu_facts.rs` | [`CpuFacts`]: what is known about CPUs before the first event |
+//! | `cpu_groups.rs` | [`CpuGroups`]: which CPUs form a core, a cluster or a package |
 //! | `tick.rs`, `timers.rs` | finds the tick in a trace; tracks which timers are armed where |
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
 //! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
@@ -20,6 +21,8 @@
 //! | `convert.rs` | [`convert()`]: converts a trace to a log with its metadata |
 //! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without identifying information |
 //! | `bundle/` | [`bundle`]: the container of an evidence bundle |
+//! | `causes/` | [`causes::StepBuilder`]: what makes tasks run; [`causes::WorkloadLog`]: the workload log as a Parquet file |
+//! | `histogram.rs` | [`histogram::IdleHistogram`]: idle stays that were counted, without their order |
 //! | `wakes.rs` | [`wakes::WakeCounter`]: who woke idle CPUs, and how |
 //! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //!
@@ -46,14 +49,17 @@ pub mod anonymize;
 mod builder;
 pub mod bundle;
 mod byte_order;
+pub mod causes;
 mod convert;
 mod cpu_facts;
+mod cpu_groups;
 mod doubt;
 mod driver;
 mod event;
 mod evidence;
 pub mod export;
 mod gap;
+pub mod histogram;
 pub mod import;
 pub mod log;
 mod machine_note;
@@ -69,13 +75,14 @@ pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT, U
 pub use byte_order::ByteOrder;
 pub use convert::{ConvertError, RecordedMachine, convert};
 pub use cpu_facts::CpuFacts;
+pub use cpu_groups::{CpuGroups, CpuGroupsError};
 pub use doubt::{Doubt, List, Rank};
 pub use driver::Driver;
-pub use event::{Event, EventKind, Tracepoints};
+pub use event::{Context, Event, EventKind, Leaving, NonZeroTask, TaskName, Tracepoints};
 pub use evidence::TracepointName;
 pub use gap::{IdleGap, WakeReason};
 pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};
 pub use output::{OutputFile, OutputOptions, end_without_partial_files};
 pub use small_file::{TEXT_BYTE_COUNT_MAX, read_small_file, read_small_text, read_small_text_of};
 pub use tick::Tick;
-pub use tracepoint::{WantedEvent, wake_events, wanted_events};
+pub use tracepoint::{WantedEvent, cause_events, wake_events, wanted_events};

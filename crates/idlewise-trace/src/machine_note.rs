@@ -11,7 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::{Doubt, Driver};
+use crate::{CpuGroups, Doubt, Driver};
 
 /// The version of the note. A reader uses the fields that it knows of a newer note.
 pub const NOTE_VERSION: u32 = 1;
@@ -46,6 +46,9 @@ pub struct MachineNote {
     pub governor: Option<String>,
     /// The idle states, one entry for each kind of CPU. Empty without a driver.
     pub tables: Vec<NotedTable>,
+    /// Which CPUs form a core, a cluster or a package.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<CpuGroups>,
     /// The PM QoS limit of each CPU that has one, including the limit of the whole machine.
     pub latency_limits_ns: BTreeMap<u16, u64>,
     /// Whether a limit changed while recording. In that case no limit is known.

@@ -33,6 +33,8 @@ pub struct OutputOptions<'a> {
     pub inputs: &'a [&'a Path],
     /// Whether only the owner may read it.
     pub is_private: bool,
+    /// Whether it gets its name before it is on the disk. After a power cut it may then be damaged.
+    pub is_unflushed: bool,
     /// Called before waiting for a pipe to get a reader.
     pub waiting: Option<&'a dyn Fn(&Path)>,
 }
@@ -49,7 +51,7 @@ pub struct OutputFile {
 #[derive(Debug)]
 enum Way {
     /// It gets its name. Until then it has none, or that of a partial file.
-    Name { replace: bool, partial: Option<Partial> },
+    Name { replace: bool, is_unflushed: bool, partial: Option<Partial> },
     /// Its bytes are copied to what is at the path.
     Through { to: File, is_stdout: bool },
     /// It never has a name.
@@ -79,8 +81,21 @@ impl OutputFile {
             Some(file) => (file, None),
             None => Partial::create(folder, mode).map(|(file, it)| (file, Some(it))).map_err(io)?,
         };
-        let way = Way::Name { replace: options.replace, partial };
+        let OutputOptions { replace, is_unflushed, .. } = *options;
+        let way = Way::Name { replace, is_unflushed, partial };
         Ok(OutputFile { path: path.to_owned(), file, way })
+    }
+
+    /// Starts a file whose bytes go to our standard output when all are ready.
+    ///
+    /// # Errors
+    /// Fails if standard output is closed, or if the folder for temporary files cannot be written to.
+    pub fn stdout() -> Result<Self, LogError> {
+        let path = PathBuf::from("standard output");
+        let to = rustix::io::dup(rustix::stdio::stdout());
+        let to = to.map_err(|error| LogError::io(&path, error.into()))?.into();
+        let file = tempfile::tempfile().map_err(|error| LogError::Scratch { error })?;
+        Ok(OutputFile { path, file, way: Way::Through { to, is_stdout: true } })
     }
 
     /// Starts a file that never gets a name. Messages show `path` instead.
@@ -139,8 +154,10 @@ impl OutputFile {
                 file.rewind().map_err(io)?;
                 io::copy(&mut file, &mut to).map_err(io)?;
             }
-            Way::Name { replace, partial } => {
-                file.sync_all().map_err(io)?;
+            Way::Name { replace, is_unflushed, partial } => {
+                if !is_unflushed {
+                    file.sync_all().map_err(io)?;
+                }
                 let named = match partial {
                     Some(partial) => partial.rename(&path, replace),
                     None => give_name(&file, &path, replace),

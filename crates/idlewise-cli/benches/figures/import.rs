@@ -167,7 +167,7 @@ pub fn import(path: &Path, folder: &Path) -> Result<ImportRun, Box<dyn Error>> {
 }
 
 /// Waits for a child. Returns whether it succeeded, and its peak memory.
-fn wait_for_peak(child_id: u32) -> Result<(bool, u64), std::io::Error> {
+pub fn wait_for_peak(child_id: u32) -> Result<(bool, u64), std::io::Error> {
     let mut status = 0;
     // SAFETY: all of `rusage` is plain numbers, for which zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -7,8 +7,9 @@
 //! | `figure.rs` | a figure with its goal; medians; printing |
 //! | `decisions.rs` | how long a decision takes, without the replay around it |
 //! | `kernel_c.rs`, `.c` | decisions and replays compared with the kernel's own C files |
-//! | `replay.rs` | a whole replay compared with the sum of its decisions; scaling over threads |
+//! | `replay.rs` | a whole replay compared with the sum of its decisions; scaling over threads; CPUs together and alone |
 //! | `simulate.rs` | simulated events per second, a large machine, the studies |
+//! | `predict.rs` | played events per second |
 //! | `import.rs` | importing compared with `perf script` and a bare walk; memory; log sizes |
 //! | `trace_dat.rs` | importing trace.dat compared with `trace-cmd report`; its memory |
 //! | `text.rs` | importing ftrace's text |
@@ -29,6 +30,7 @@ mod perf_data;
 mod perfetto;
 #[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
 mod perfetto_writer;
+mod predict;
 mod record;
 mod replay;
 mod simulate;
@@ -47,7 +49,9 @@ const SECTIONS: &[(&str, Section)] = &[
     ("decisions", decisions::run),
     ("kernel-c", kernel_c::run),
     ("replay", replay::run),
+    ("joined", replay::run_joined),
     ("simulate", simulate::run_all),
+    ("predict", predict::run_all),
     ("import", import::run_throughput),
     ("trace-dat", trace_dat::run),
     ("text", text::run),

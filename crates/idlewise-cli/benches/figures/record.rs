@@ -28,6 +28,10 @@ pub const PING_PONG: &str = "--ping-pong";
 
 /// The most that a recorder may cost a workload.
 const GOAL: Goal = Goal::AtMost(1.02);
+/// The most that causes may cost it.
+const CAUSES_GOAL: Goal = Goal::AtMost(1.03);
+/// The most that counting in the kernel may cost it.
+const HISTOGRAM_GOAL: Goal = Goal::AtMost(1.005);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -38,8 +42,14 @@ pub fn run() -> Outcome<()> {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    let mut recorders =
-        vec![Recorder::None, Recorder::IdleUnread, Recorder::Unread, Recorder::Idlewise];
+    let mut recorders = vec![
+        Recorder::None,
+        Recorder::IdleUnread,
+        Recorder::Unread,
+        Recorder::Idlewise,
+        Recorder::Causes,
+        Recorder::Histogram,
+    ];
     for other in [Recorder::Perf, Recorder::TraceCmd] {
         match other.time(&["true".to_owned()], folder.path()) {
             Ok(_) => recorders.push(other),
@@ -102,7 +112,12 @@ fn compare(
             what: format!("{} / alone", recorder.name()),
             unit: "×",
             measured: median_ratio(seconds, alone),
-            goal: if let Recorder::Idlewise = recorder { GOAL } else { Goal::None },
+            goal: match recorder {
+                Recorder::Idlewise => GOAL,
+                Recorder::Causes => CAUSES_GOAL,
+                Recorder::Histogram => HISTOGRAM_GOAL,
+                _ => Goal::None,
+            },
         });
     }
     print(&format!("{title}, {ROUND_COUNT} rounds in turns"), &figures);
@@ -117,6 +132,10 @@ enum Recorder {
     /// All events are enabled, and the buffers are not read.
     Unread,
     Idlewise,
+    /// `idlewise record --causes`.
+    Causes,
+    /// `idlewise record --histogram`.
+    Histogram,
     Perf,
     TraceCmd,
 }
@@ -128,6 +147,8 @@ impl Recorder {
             Recorder::IdleUnread => "power:cpu_idle enabled, nobody reads",
             Recorder::Unread => "same events enabled, nobody reads",
             Recorder::Idlewise => "`idlewise record`",
+            Recorder::Causes => "`idlewise record --causes`",
+            Recorder::Histogram => "`idlewise record --histogram`",
             Recorder::Perf => "`perf record`, same events",
             Recorder::TraceCmd => "`trace-cmd record`, same events",
         }
@@ -151,6 +172,14 @@ impl Recorder {
             Recorder::None | Recorder::IdleUnread | Recorder::Unread => {}
             Recorder::Idlewise => {
                 push(&[env!("CARGO_BIN_EXE_idlewise"), "record", "--force", "-o", output, "--"]);
+            }
+            Recorder::Causes => {
+                push(&[env!("CARGO_BIN_EXE_idlewise"), "record", "--causes", "--force"]);
+                push(&["-o", output, "--"]);
+            }
+            Recorder::Histogram => {
+                push(&[env!("CARGO_BIN_EXE_idlewise"), "record", "--histogram", "--force"]);
+                push(&["-o", output, "--"]);
             }
             Recorder::Perf => {
                 push(&["perf", "record", "-q", "-a", "-k", "CLOCK_MONOTONIC", "-m", "2048"]);

@@ -8,11 +8,12 @@ use idlewise_report::wrap;
 use idlewise_sim::replay::GroupReader;
 use idlewise_trace::GapSink;
 use idlewise_trace::anonymize::{Anonymized, Field, REMAINS};
+use idlewise_trace::causes::{AnonymousWorkload, Step, StepSink, WorkloadLog, WorkloadWriter};
 use idlewise_trace::log::{IdleLog, LogWriter};
 use serde_json::json;
 
 use crate::error::{Failure, did_you_mean};
-use crate::input::NamedLog;
+use crate::input::{self, NamedLog};
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Screen};
@@ -43,7 +44,7 @@ Exit status: 0, or 2 if the log can't be read or written.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Anonymize {
-    /// An idle log, or a recording
+    /// An idle log, a workload log, or a recording
     log: PathBuf,
 
     /// The log to write
@@ -54,7 +55,8 @@ pub struct Anonymize {
     #[arg(long)]
     force: bool,
 
-    /// Keep this field: command, source, kernel, cpu-model, machine, time or doubts; may be repeated
+    /// Keep this field: command, source, kernel, cpu-model, machine, time, doubts or tasks (of a workload
+    /// log); may be repeated
     #[arg(long, value_name = "FIELD")]
     keep: Vec<String>,
 
@@ -74,6 +76,21 @@ impl Anonymize {
         // Fail before hours of reading, not after.
         let output = output::create(&self.output, self.force, &[&self.log])?;
         let report = output::report_of(&output);
+        if let Some(log) = input::workload_log(&self.log)? {
+            if self.json {
+                return Err(Failure::new("--json describes idle logs; leave it out"));
+            }
+            let anonymous = anonymize_workload(&log, WorkloadWriter::new(output)?, &keep)?;
+            let mut out = report();
+            writeln!(out, "{}: {} steps", screen::name(&self.output), log.step_count())?;
+            let numbers = "the tasks' numbers".to_owned();
+            let dropped: Vec<String> =
+                [numbers].into_iter().chain(anonymous.dropped.iter().map(described)).collect();
+            list(&mut out, "Dropped:", &dropped)?;
+            let remains = AnonymousWorkload::REMAINS.map(str::to_owned);
+            list(&mut out, "Remains, and could still identify:", &remains)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let named = NamedLog::open(&self.log, self.unpacking)?;
         let anonymized = anonymize(&named, LogWriter::new(output)?, &keep)?;
         self.report(&mut report(), &named.log, &anonymized)?;
@@ -97,23 +114,28 @@ impl Anonymize {
             return Ok(());
         }
         writeln!(out, "{}: {} gaps", screen::name(&self.output), log.gap_count())?;
-        let mut list = |title: &str, lines: &[String]| -> io::Result<()> {
-            writeln!(out, "{title}")?;
-            for line in lines {
-                writeln!(out, "{}", wrap(&format!("- {line}"), 100, 2))?;
-            }
-            Ok(())
-        };
-        let named = |field: &Field| format!("{}: {}", field.name(), field.meaning());
-        let dropped: Vec<String> = anonymized.dropped.iter().map(named).collect();
+        let dropped: Vec<String> = anonymized.dropped.iter().map(described).collect();
         match dropped.is_empty() {
-            true => list("Dropped: nothing, there was nothing to drop", &[])?,
-            false => list("Dropped:", &dropped)?,
+            true => list(out, "Dropped: nothing, there was nothing to drop", &[])?,
+            false => list(out, "Dropped:", &dropped)?,
         }
         let remains: Vec<String> = REMAINS.iter().map(|&remains| remains.to_owned()).collect();
-        list("Remains, and could still identify:", &remains)?;
+        list(out, "Remains, and could still identify:", &remains)?;
         Ok(())
     }
+}
+
+/// A field's name and what it is.
+fn described(field: &Field) -> String {
+    format!("{}: {}", field.name(), field.meaning())
+}
+
+fn list(out: &mut Screen, title: &str, lines: &[String]) -> io::Result<()> {
+    writeln!(out, "{title}")?;
+    for line in lines {
+        writeln!(out, "{}", wrap(&format!("- {line}"), 100, 2))?;
+    }
+    Ok(())
 }
 
 /// Writes a log without all identifying fields except those in `keep`.
@@ -148,6 +170,28 @@ pub fn anonymize(
     bar.finish();
     writer.finish(&anonymized.metadata)?;
     Ok(anonymized)
+}
+
+/// Writes a workload log without all identifying fields except those in `keep`.
+///
+/// # Errors
+/// Fails if the log cannot be read or written.
+pub fn anonymize_workload(
+    log: &WorkloadLog,
+    mut writer: WorkloadWriter,
+    keep: &[Field],
+) -> Result<AnonymousWorkload, Failure> {
+    let anonymous = AnonymousWorkload::new(&log.metadata, keep);
+    let mut taken = Ok(());
+    log.each_group(&mut |steps| {
+        let steps: Vec<Step> = steps.iter().map(|step| anonymous.step(step)).collect();
+        if taken.is_ok() {
+            taken = writer.take(&steps);
+        }
+    })?;
+    taken?;
+    writer.finish(&anonymous.metadata)?;
+    Ok(anonymous)
 }
 
 /// Calls `take` with the gaps of a log in order, one CPU at a time.

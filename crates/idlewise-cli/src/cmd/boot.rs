@@ -7,12 +7,13 @@ use std::process::ExitCode;
 
 use idlewise_core::boot::Kernel;
 use idlewise_core::boot::cpuid::Cpuid;
-use idlewise_host::{BootMachine, Root, boot_machine, dumped_machine};
+use idlewise_host::{BootMachine, boot_machine, dumped_machine};
 use idlewise_report::TextStyle;
 use idlewise_report::boot::BootReport;
 
 use crate::error::Failure;
 use crate::screen;
+use crate::sysroot::root;
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
@@ -96,18 +97,10 @@ impl Boot {
 
     fn machine(&self) -> Result<BootMachine, Failure> {
         let dump = self.cpuid.as_deref().map(dump).transpose()?;
-        let root = match (&self.sysroot, dump) {
-            (Some(folder), _) if !folder.is_dir() => {
-                return Err(Failure::new(format_args!(
-                    "{} is no folder; name one with copies of the machine's proc and sys",
-                    folder.display()
-                )));
-            }
-            (Some(folder), _) => Root::at(folder),
-            (None, Some(dump)) => return Ok(dumped_machine(dump)),
-            (None, None) => Root::live(),
-        };
-        Ok(boot_machine(&root, dump))
+        match (&self.sysroot, dump) {
+            (None, Some(dump)) => Ok(dumped_machine(dump)),
+            (sysroot, dump) => Ok(boot_machine(&root(sysroot.as_deref())?, dump)),
+        }
     }
 }
 

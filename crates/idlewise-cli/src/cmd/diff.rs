@@ -70,6 +70,7 @@ impl Diff {
     pub fn run(self) -> Result<ExitCode, Failure> {
         threads::start();
         let choices = self.choices()?;
+        governors::must_decide(&choices)?;
         let targets = self.shared.targets(&choices)?;
         let logs = self.shared.open_logs()?;
         let differences = self.differences(&logs, &targets, &choices)?;

@@ -8,6 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use idlewise_report::wrap;
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::RecordedMachine;
+use idlewise_trace::causes::WorkloadMetadata;
 use idlewise_trace::import;
 
 use crate::bundled;
@@ -49,6 +50,10 @@ timer:hrtimer_*,timer:timer_*,timer:tick_stop -o short.perf.data -- sleep 1
   cat /sys/kernel/tracing/trace > trace.txt; idlewise import trace.txt
   trace-cmd report -t > report.txt; idlewise import report.txt
 
+  # What makes tasks run, from a recording with causes
+  sudo idlewise record --causes -o run.dat -- ./workload
+  idlewise import --causes run.dat -o run.workload.parquet
+
 Exit status: 0, or 2 if the recording can't be used or the log can't be written.";
 
 /// Turn a recording into an idle log
@@ -69,6 +74,11 @@ pub struct Import {
     /// The log to write [default: the recording's name with .parquet, in the current folder]
     #[arg(short, long, value_name = "LOG")]
     output: Option<PathBuf>,
+
+    /// Make a workload log instead: what makes each task run, and how long it runs; the recording needs the
+    /// events of `idlewise record --causes`
+    #[arg(long, conflicts_with = "json")]
+    causes: bool,
 
     /// Replace the log if it exists
     #[arg(long)]
@@ -110,10 +120,13 @@ impl Import {
         let recorded = self.recorded()?;
         let output = match self.output {
             Some(output) => output,
-            None => PathBuf::from(format!("{}.parquet", input::short_name(&self.file))),
+            None => {
+                let kind = if self.causes { ".workload" } else { "" };
+                PathBuf::from(format!("{}{kind}.parquet", input::short_name(&self.file)))
+            }
         };
         let reading = Reading {
-            purpose: Purpose::Gaps,
+            purpose: if self.causes { Purpose::Causes } else { Purpose::Gaps },
             format: self.format.as_deref(),
             formats_from: self.formats_from.as_deref(),
             unpacking: self.unpacking,
@@ -125,6 +138,32 @@ impl Import {
         // Fail before hours of reading, not after.
         let file = output::create(&output, self.force, &inputs)?;
         let report = output::report_of(&file);
+        if self.causes {
+            let (metadata, byte_count) =
+                input::import_causes(&self.file, file, &reading, &recorded)?;
+            let WorkloadMetadata { tasks, lost_event_count, causeless_count, .. } = &metadata;
+            let line = format!(
+                "{}: a workload log of {} tasks, {byte_count} bytes",
+                output.display(),
+                tasks.len()
+            );
+            let mut out = report();
+            writeln!(out, "{}", wrap(&line, 100, 2))?;
+            let mut notes = self.doubts.notes();
+            if *lost_event_count > 0 {
+                notes.doubt(format!(
+                    "{lost_event_count} events were lost, so causes are missing; record with larger \
+                     buffers: -b"
+                ));
+            }
+            if *causeless_count > 0 {
+                notes.doubt(format!(
+                    "{causeless_count} steps run without a recorded reason; record all CPUs"
+                ));
+            }
+            out.write_all(notes.to_text(100).as_bytes())?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let (metadata, byte_count) = input::import(&self.file, file, &reading, &recorded)?;
         let mut out = report();
         if self.json {

@@ -13,6 +13,7 @@ use idlewise_sim::replay::GroupReader;
 use idlewise_trace::log::LogMetadata;
 use serde_json::json;
 
+use super::histogram::{self, Form};
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::input::NamedLog;
@@ -42,7 +43,7 @@ Exit status: 0, or 2 if the file can't be used.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Info {
-    /// An idle log, or a recording of any format that `idlewise import` reads
+    /// An idle log, a recording of any format that `idlewise import` reads, or a histogram of `record --histogram`
     log: PathBuf,
 
     /// Count how often menu distrusts a short prediction because the tick is stopped
@@ -77,6 +78,15 @@ pub struct Info {
 impl Info {
     /// Prints the log's metadata and a line for each CPU.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(histogram) = histogram::read(&self.log)? {
+            if self.why_menu {
+                let name = screen::name(&self.log);
+                return Err(Failure::new(format_args!(
+                    "{name}: a histogram has no order of stays, so menu cannot be asked; record without --histogram"
+                )));
+            }
+            return histogram::info(&self.log, &histogram, Form::of(self.json, self.csv));
+        }
         let named = NamedLog::open(&self.log, self.unpacking)?;
         let mut table = InfoTable::new(&named.log.metadata);
         let mut reader = GroupReader::new(&named.log);

@@ -149,7 +149,7 @@ fn machine_text(machine: &Machine, style: &TextStyle) -> String {
 /// All doubts are major here: the machine is the subject, and nothing is judged.
 fn notes(machine: &Machine) -> Notes {
     let mut notes = Notes::default();
-    for doubt in machine.doubts() {
+    for doubt in machine.doubts().into_iter().chain(machine.shared_doubts()) {
         notes.doubt(doubt);
     }
     notes
@@ -217,7 +217,18 @@ fn domain_words(machine: &Machine) -> Vec<String> {
     let us = |ns: u64| ns as f64 / 1000.0;
     let states = machine.domain_states.iter().map(|state| {
         let (latency_us, residency_us) = (us(state.exit_latency_ns), us(state.target_residency_ns));
-        format!("{}: exit latency {latency_us} us, target residency {residency_us} us", state.name)
+        let times = format!("exit latency {latency_us} us, target residency {residency_us} us");
+        let shared = state.scope.map(|scope| {
+            let coordination = state.coordination.map_or("?", |by| by.as_str());
+            let required = state.requires.as_deref().unwrap_or("?");
+            format!(", shared by a {scope} ({coordination}) whose CPUs are in {required} or deeper")
+        });
+        let power = state.power_figure().zip(state.awake_power_mw).map(|(figure, awake_mw)| {
+            let source = figure.source.map(|source| format!(", {source}")).unwrap_or_default();
+            format!(", {} mW instead of {awake_mw} mW ({}{source})", figure.mw, figure.basis())
+        });
+        let (shared, power) = (shared.unwrap_or_default(), power.unwrap_or_default());
+        format!("{}: {times}{shared}{power}", state.name)
     });
     states.collect()
 }
@@ -245,6 +256,12 @@ fn machine_json(machine: &Machine) -> serde_json::Value {
             "desc": state.desc,
             "exit_latency_ns": state.exit_latency_ns,
             "target_residency_ns": state.target_residency_ns,
+            "scope": state.scope,
+            "coordination": state.coordination,
+            "requires": state.requires,
+            "power_mw": state.power_mw,
+            "awake_power_mw": state.awake_power_mw,
+            "power_basis": state.power_figure().map(|figure| figure.basis().as_str()),
         })
     });
     let running_power = machine.running_power();

@@ -3,13 +3,16 @@
 use std::process::ExitCode;
 
 use crate::error::Failure;
+use crate::program;
 use crate::signals;
 
 /// Generates the modules, [`Command`], [`GROUPS`] and the dispatch from one list.
 macro_rules! subcommands {
     ($($group:literal { $($(#[$attribute:meta])* $file:ident: $name:ident,)* })*) => {
-        $($($(#[$attribute])* mod $file;)*)*
+        $($($(#[$attribute])* pub mod $file;)*)*
+        mod histogram;
         mod plugin_worker;
+        mod simulated_log;
 
         /// What idlewise can do.
         #[derive(clap::Subcommand)]
@@ -21,7 +24,7 @@ macro_rules! subcommands {
 
         /// The groups of `idlewise --help`: a purpose, and the subcommands for it.
         pub const GROUPS: &[(&str, &[&str])] = &[
-            $(($group, &[$($(#[$attribute])* stringify!($file),)*]),)*
+            $(($group, &[$($(#[$attribute])* plain(stringify!($file)),)*]),)*
         ];
 
         fn dispatch(command: Command) -> Result<ExitCode, Failure> {
@@ -43,16 +46,26 @@ subcommands! {
         replay: Replay,
         diff: Diff,
         arena: Arena,
+        sweep: Sweep,
         machines: Machines,
     }
     "Simulate" {
+        predict: Predict,
         simulate: Simulate,
         study: Study,
     }
     "Measure this machine" {
+        why: Why,
+        advise: Advise,
         measure: Measure,
         compare: Compare,
+        r#try: Try,
         boot: Boot,
+        watch: Watch,
+    }
+    "Change settings" {
+        settings: Settings,
+        quiet: Quiet,
     }
     "Share" {
         report: Report,
@@ -69,15 +82,43 @@ subcommands! {
     }
 }
 
+/// A command's name: `try` is a keyword, and its module `r#try`.
+const fn plain(module: &'static str) -> &'static str {
+    match module.as_bytes() {
+        [b'r', b'#', ..] => module.split_at(2).1,
+        _ => module,
+    }
+}
+
 pub use bundle::end_without_bundles;
 
 /// Runs one subcommand.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
+    // They leave a process of their own behind, or repeat themselves, and for that need a file to start.
+    let needs_file = matches!(
+        command,
+        Command::Try(_) | Command::Settings(_) | Command::Quiet(_) | Command::Bundle(_)
+    );
+    if needs_file && program::is_embedded() {
+        return Err(Failure::new(
+            "the Python package does not have this command; install idlewise itself (`make install`)",
+        ));
+    }
     match command {
         // The worker opens no files, and must not have more rights than it needs.
         Command::PluginWorker(_) => {}
-        // They must also restore settings of the machine, so they handle signals themselves.
-        Command::Record(_) | Command::Measure(_) => signals::fail_at_size_limits()?,
+        // They restore settings of the machine or the terminal, or print what they have, so they handle signals
+        // themselves.
+        Command::Record(_)
+        | Command::Measure(_)
+        | Command::Try(_)
+        | Command::Watch(_)
+        | Command::Why(_)
+        | Command::Advise(_)
+        | Command::Settings(_)
+        | Command::Quiet(_) => {
+            signals::fail_at_size_limits()?;
+        }
         _ => {
             signals::fail_at_size_limits()?;
             signals::clean_up_first()?;

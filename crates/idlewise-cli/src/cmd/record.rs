@@ -1,9 +1,11 @@
 //! `idlewise record`: records this machine's idle events as a trace.dat.
 
+mod histogram;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use idlewise_host::{
     IdleCounters, Progress as HostProgress, RecordError, Recording, RecordingSummary, Root, note,
 };
 use idlewise_report::{Notes, wrap};
+use idlewise_trace::{cause_events, wanted_events};
 
 use crate::error::Failure;
 use crate::output;
@@ -30,8 +33,14 @@ Examples:
   # Record while a workload runs; idlewise exits with its status
   sudo idlewise record -o slow.dat -- ./workload --requests 10000
 
+  # Record what tasks do to each other, too
+  sudo idlewise record --causes -o causes.dat -- ./workload --requests 10000
+
   # Record until ctrl-c and print a line each second
   sudo idlewise record --follow
+
+  # Count for an hour, in a few kB for each CPU; `info` and `advise` read the result
+  sudo idlewise record --histogram -d 3600
 
   # Replay the recording under other governors
   idlewise replay trace.dat --governor menu --governor teo --governor oracle
@@ -56,13 +65,22 @@ pub struct Record {
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
-    /// The trace to write
-    #[arg(short, long, value_name = "FILE", default_value = "trace.dat")]
-    output: PathBuf,
+    /// The file to write [default: trace.dat, or histogram.json with --histogram]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 
-    /// Replace the trace if it exists
+    /// Replace the file if it exists
     #[arg(long)]
     force: bool,
+
+    /// Count idle stays in the kernel by CPU, state and length instead of recording events: a few kB for each CPU
+    /// however long it takes
+    #[arg(long, conflicts_with_all = ["causes", "follow", "buffer_kb"])]
+    histogram: bool,
+
+    /// Record also who wakes whom, how long tasks run and how long interrupts take
+    #[arg(long)]
+    causes: bool,
 
     /// Print a line each second: idle entries by state, events, losses
     #[arg(long)]
@@ -80,6 +98,9 @@ pub struct Record {
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
+
+/// The trace's name unless the user gives one.
+const OUTPUT: &str = "trace.dat";
 
 /// Longer than any machine runs, and far from overflowing times.
 const SECONDS_MAX: f64 = 1e9;
@@ -106,14 +127,24 @@ enum End {
 impl Record {
     /// Records, writes the file, and prints what it contains.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        if self.histogram {
+            let path = self.output.as_deref().unwrap_or(Path::new(histogram::OUTPUT));
+            return self.run_histogram(path);
+        }
         let root = Root::live();
-        let words: Vec<_> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+        let words: Vec<_> = crate::program::arguments().into_iter().map(|a| a.to_string_lossy().into_owned()).collect();
         let machine = note(&root, words.join(" "));
-        let output = output::create_private(&self.output, self.force)?;
+        let output = output::create_private(
+            self.output.as_deref().unwrap_or(Path::new(OUTPUT)),
+            self.force,
+        )?;
         let report = output::report_of(&output);
         // Catch signals before creating an instance that a signal could leave behind.
         let mut signals = Signals::catch()?;
-        let recording = Recording::start(&root, output, self.buffer_kb)?;
+        let recording = match self.causes {
+            true => Recording::start(&root, output, self.buffer_kb, cause_events())?,
+            false => Recording::start(&root, output, self.buffer_kb, wanted_events())?,
+        };
         self.say_begin(&recording);
         let mut child = self.start_command()?;
         let end = self.watch(&root, &recording, &mut signals, child.as_mut())?;
@@ -126,6 +157,16 @@ impl Record {
         bar.finish();
         // The command's status is passed on even if the summary could not be printed.
         let said = self.say_end(report, &summary);
+        self.end(said, end, child)
+    }
+
+    /// Returns the command's status, once it has ended.
+    fn end(
+        &self,
+        said: Result<(), Failure>,
+        end: End,
+        mut child: Option<Child>,
+    ) -> Result<ExitCode, Failure> {
         let status = match (end, &mut child) {
             (End::Command(status), _) => status,
             (End::Time, Some(child)) => child.wait()?,
@@ -197,12 +238,17 @@ impl Record {
         }
     }
 
-    fn say_begin(&self, recording: &Recording) {
-        let until = match (self.duration, self.command.is_empty()) {
+    /// How long it takes, in words.
+    fn until(&self) -> String {
+        match (self.duration, self.command.is_empty()) {
             (Some(duration), _) => format!("for {} s", duration.as_secs_f64()),
             (None, true) => "until ctrl-c".to_owned(),
             (None, false) => "until the command ends".to_owned(),
-        };
+        }
+    }
+
+    fn say_begin(&self, recording: &Recording) {
+        let until = self.until();
         say(format_args!(
             "idlewise: recording {} with {} KiB of buffer each, {until}",
             cpus(recording.cpus().len()),
@@ -252,7 +298,7 @@ impl Record {
 }
 
 /// A command's exit status, as a shell reports it.
-fn exit_code(status: ExitStatus) -> ExitCode {
+pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }

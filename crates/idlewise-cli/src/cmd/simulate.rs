@@ -12,18 +12,16 @@ use idlewise_sim::replay::GroupReader;
 use idlewise_sim::simulate::{Hardware, ParameterInfo, Report, Setup, Shape, simulate_replicates};
 use idlewise_sim::workload::{Recorded, WORKLOADS, Workload};
 use idlewise_sim::{Basis, Machine};
-use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogWriter, LogSource};
-use idlewise_trace::{CpuSummary, Doubt, Driver, GapSink, IdleGap, OutputFile};
+use idlewise_trace::{CpuGroups, Doubt, IdleGap};
 use serde_json::{Map, Value, json};
 
+use super::simulated_log::{About, SimulatedLog, perfetto_path};
 use crate::bundled;
-use crate::cmd::export;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::{NamedLog, read_text};
-use crate::output;
 use crate::promoting::Promoting;
 use crate::screen::{self, Screen};
 use crate::threads;
@@ -33,9 +31,6 @@ use crate::unpack::Unpacking;
 const DURATION_DEFAULT_MS: u64 = 1_000;
 /// A year. A longer simulation would never end in practice.
 const DURATION_MAX_MS: u64 = 31_536_000_000;
-
-/// The driver's name in a log written by a simulation.
-pub(super) const SIMULATED_DRIVER: &str = "simulated";
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
@@ -160,7 +155,12 @@ impl Simulate {
         let plan = self.plan()?;
         // Fail before minutes of simulating, not after.
         let outputs = match &self.trace {
-            Some(path) => Some(self.outputs(path)?),
+            Some(path) => {
+                let inputs =
+                    [&self.machine, &self.workload].map(|name| name.as_deref().unwrap_or_default());
+                let inputs = inputs.map(Path::new);
+                Some(SimulatedLog::create("--trace", path, self.force, &inputs)?)
+            }
             None => None,
         };
         let mut runs = Vec::new();
@@ -184,12 +184,21 @@ impl Simulate {
             return Ok(ExitCode::FAILURE);
         }
         let mut out = screen::stdout();
-        if let (Some((writer, perfetto_output)), Some(path)) = (outputs, &self.trace) {
+        if let (Some(log), Some(path)) = (outputs, &self.trace) {
             let perfetto = perfetto_path(path);
-            write_log(writer, &plan, &runs[0], self.replay_doubts(&plan))?;
-            if let Some(output) = perfetto_output {
-                export::write_perfetto(path, output)?;
-            }
+            let (governor, report) = &runs[0];
+            let about = About {
+                command: format!("idlewise simulate {} {}", plan.machine.id, plan.workload.name()),
+                machine: &plan.machine,
+                hz: plan.hardware.hz as u32,
+                governor,
+                cpu_count: plan.shape.cpu_count(),
+                duration_ns: plan.duration_ns,
+                // A replay of other machines does not need it.
+                topology: plan.machine.shared_states().next().is_some().then(|| groups(&plan)),
+                doubts: self.replay_doubts(&plan),
+            };
+            log.write(report, about)?;
             if !self.json {
                 let gap_count = runs[0].1.gaps.len();
                 writeln!(
@@ -202,28 +211,6 @@ impl Simulate {
         }
         self.print(&mut out, &plan, &runs)?;
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-    }
-
-    /// The log of `--trace` and the Perfetto trace beside it, if it is not a pipe or a device.
-    fn outputs(&self, path: &Path) -> Result<(LogWriter, Option<OutputFile>), Failure> {
-        let inputs =
-            [&self.machine, &self.workload].map(|name| name.as_deref().unwrap_or_default());
-        let inputs = inputs.map(Path::new);
-        let log = output::create(path, self.force, &inputs)?;
-        if !log.is_file() {
-            return Ok((LogWriter::new(log)?, None));
-        }
-        let perfetto = perfetto_path(path);
-        if perfetto == path {
-            return Err(Failure::new(format_args!(
-                "--trace {}: the trace for Perfetto is written under this name beside the log; name \
-                 the log otherwise, such as {}",
-                path.display(),
-                path.with_extension("parquet").display()
-            )));
-        }
-        let perfetto = output::create(&perfetto, self.force, &inputs)?;
-        Ok((LogWriter::new(log)?, Some(perfetto)))
     }
 
     fn plan(&self) -> Result<Request, Failure> {
@@ -241,6 +228,7 @@ impl Simulate {
         let mut hardware = Hardware::of(&machine);
         let usual: &[&str] = if self.trace.is_some() { &["menu"] } else { &["menu", "teo"] };
         let choices = self.governors.choices_or(usual)?;
+        governors::must_decide(&choices)?;
         for choice in &choices {
             choice.on(&machine)?;
             if matches!(choice, Choice::Oracle) {
@@ -402,10 +390,6 @@ impl Simulate {
     }
 }
 
-fn perfetto_path(log: &Path) -> PathBuf {
-    log.with_extension("pftrace")
-}
-
 fn values(values: &[(&'static str, String)]) -> Value {
     let mut map = Map::new();
     for (key, text) in values {
@@ -415,51 +399,24 @@ fn values(values: &[(&'static str, String)]) -> Value {
     Value::Object(map)
 }
 
-fn write_log(
-    mut writer: LogWriter,
-    plan: &Request,
-    (governor, report): &(String, Report),
-    doubts: Vec<Doubt>,
-) -> Result<(), Failure> {
-    let mut cpus = Vec::new();
-    for gaps in report.gaps.chunk_by(|a, b| a.cpu == b.cpu) {
-        writer.take(gaps[0].cpu, gaps)?;
-    }
-    for cpu in 0..plan.shape.cpu_count() {
-        let gap_count = report.gaps.iter().filter(|gap| usize::from(gap.cpu) == cpu).count();
-        cpus.push(CpuSummary {
-            cpu: cpu as u16,
-            observed: true,
-            gap_count: gap_count as u64,
-            first_at_ns: 0,
-            last_at_ns: plan.duration_ns as i64,
-            ..CpuSummary::default()
-        });
-    }
-    let metadata = LogMetadata {
-        format_version: FORMAT_VERSION,
-        created_by: concat!("idlewise ", env!("CARGO_PKG_VERSION")).to_owned(),
-        source: LogSource {
-            format: "simulate".to_owned(),
-            event_count: report.event_count,
-            command: Some(format!(
-                "idlewise simulate {} {}",
-                plan.machine.id,
-                plan.workload.name()
-            )),
-            ..LogSource::default()
-        },
-        hz: Some(plan.hardware.hz as u32),
-        governor: Some(governor.clone()),
-        driver: Some(Driver::named(SIMULATED_DRIVER)),
-        machine: Some(plan.machine.clone()),
-        clock: Some("simulated".to_owned()),
-        cpus,
-        doubts,
-        ..LogMetadata::default()
+/// The CPUs of the simulated cores, clusters and packages.
+fn groups(plan: &Request) -> CpuGroups {
+    let Shape { core_count, thread_count, .. } = plan.shape;
+    let cpus: Vec<u16> = (0..plan.shape.cpu_count()).map(|cpu| cpu as u16).collect();
+    let package_cpu_count = core_count * thread_count;
+    let groups = |cpu_count: usize| -> Vec<Vec<u16>> {
+        let packages = cpus.chunks(package_cpu_count);
+        packages.flat_map(|cpus| cpus.chunks(cpu_count)).map(<[u16]>::to_vec).collect()
     };
-    writer.finish(&metadata)?;
-    Ok(())
+    let cluster_cpu_count = match plan.hardware.cluster_cpu_count as usize {
+        0 => package_cpu_count,
+        count => count,
+    };
+    CpuGroups {
+        core: groups(thread_count),
+        cluster: groups(cluster_cpu_count),
+        package: groups(package_cpu_count),
+    }
 }
 
 /// Workloads and parameters for `--list`.

@@ -6,12 +6,14 @@ use std::process::ExitCode;
 
 use idlewise_report::validate::validate_table;
 use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_trace::causes::WorkloadLog;
+use idlewise_trace::log::LogError;
 use idlewise_trace::validate::{Check, CheckResult, Finding, validate};
 use serde_json::json;
 
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
-use crate::input::NamedLog;
+use crate::input::{self, NamedLog};
 use crate::progress::Progress;
 use crate::screen;
 use crate::unpack::Unpacking;
@@ -41,7 +43,7 @@ Exit status: 0 if nothing is wrong (doubts may be), 1 if something is, 2 if the 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Validate {
-    /// An idle log, or a recording
+    /// An idle log, a workload log, or a recording
     log: PathBuf,
 
     #[command(flatten)]
@@ -58,6 +60,9 @@ pub struct Validate {
 impl Validate {
     /// Checks the log and prints a line for each check.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(log) = input::workload_log(&self.log)? {
+            return self.run_workload(&log);
+        }
         let named = NamedLog::open(&self.log, self.unpacking)?;
         let metadata = &named.log.metadata;
         let bar = Progress::gaps("validating", named.log.gap_count());
@@ -88,6 +93,54 @@ impl Validate {
             }
         }
         Ok(if is_wrong { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    }
+}
+
+impl Validate {
+    /// Checks a workload log.
+    fn run_workload(&self, log: &WorkloadLog) -> Result<ExitCode, Failure> {
+        let bar = Progress::gaps("validating", log.step_count());
+        let checked = log.each_group(&mut |steps| bar.add(steps.len() as u64));
+        bar.finish();
+        let wrong = match checked {
+            Ok(()) => None,
+            Err(LogError::Damaged { what, .. }) => Some(what),
+            Err(error) => return Err(error.into()),
+        };
+        let metadata = &log.metadata;
+        let name = input::short_name(&self.log);
+        let status = if wrong.is_none() { ExitCode::SUCCESS } else { ExitCode::from(1) };
+        let mut out = screen::stdout();
+        if self.json {
+            let document = json!({
+                "log": name,
+                "workload_version": metadata.workload_version,
+                "step_count": log.step_count(),
+                "task_count": metadata.tasks.len(),
+                "cpu_count": metadata.cpu_count,
+                "is_wrong": wrong.is_some(),
+                "contradiction": wrong,
+                "lost_event_count": metadata.lost_event_count,
+                "causeless_count": metadata.causeless_count,
+                "never_ran_count": metadata.never_ran_count,
+                "unseen_cpus": metadata.unseen_cpus,
+            });
+            out.json(SCHEMA, &document)?;
+            return Ok(status);
+        }
+        let verdict = format!(
+            "{name}: workload log version {}, {} steps of {} tasks: {}",
+            metadata.workload_version,
+            log.step_count(),
+            metadata.tasks.len(),
+            if wrong.is_none() { "nothing is wrong" } else { "don't trust it" },
+        );
+        let width = TextStyle::for_stdout().width;
+        writeln!(out, "{}", wrap(&verdict, width, 2))?;
+        if let Some(what) = wrong {
+            writeln!(out, "{}", wrap(&what, width, 2))?;
+        }
+        Ok(status)
     }
 }
 

@@ -184,6 +184,11 @@ fn a_comparison_a_simulation_and_a_study_come_out_the_same() {
     assert!(made.names().contains(&"logs/s-softirq500.parquet".to_owned()));
     let made = Made::new(&["study", "promotion"]);
     assert_eq!(made.findings(&[]), without_csv);
+    // A recording with causes becomes a workload log.
+    let recording = "traces/c-pingpong.trace.dat.xz";
+    let made = Made::new(&["predict", recording, "--governor", "menu", "--disable", "C6"]);
+    assert_eq!(made.findings(&[]), TABLES_SAME);
+    assert!(made.names().contains(&"logs/c-pingpong.parquet".to_owned()));
 }
 
 #[test]

@@ -193,7 +193,7 @@ fn calls_with_several_numbers_end_the_governor_too() {
 #[test]
 fn a_governor_that_crashes_loops_or_ends_is_told_with_its_gap() {
     let place = Place::new();
-    let looped = "took more than 1 s of CPU time and was stopped";
+    let looped = "took more than 5 s of CPU time and was stopped";
     each_is_stopped(
         &place,
         &[

@@ -139,6 +139,7 @@ fn write_hostile_log(path: &Path) {
         governor: hostile(),
         driver: hostile().map(Driver::Named),
         machine: Some(Machine::from_toml(&hostile_machine()).unwrap()),
+        topology: None,
         clock: hostile(),
         cpus: vec![CpuSummary {
             cpu: 0,

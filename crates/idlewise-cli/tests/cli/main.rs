@@ -2,10 +2,13 @@
 //! one module for each subcommand.
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
+mod advise;
 mod anonymize;
 mod arena;
 mod boot;
 mod bundle;
+#[path = "../../../idlewise-host/tests/captured/mod.rs"]
+mod captured;
 mod compare;
 #[cfg(target_os = "linux")]
 mod confinement;
@@ -20,14 +23,19 @@ mod export;
 mod generate;
 mod governors;
 mod help;
+mod histogram;
 mod import;
 mod info;
 mod kernel_governor;
+#[cfg(target_os = "linux")]
+mod killed;
 mod limits;
 mod machines;
 mod mail;
 mod manifest;
 mod measure;
+#[cfg(target_os = "linux")]
+mod measure_states;
 mod outputs;
 mod page;
 mod park;
@@ -35,18 +43,29 @@ mod perfetto;
 #[path = "../../../idlewise-trace/tests/perfetto_writer/mod.rs"]
 mod perfetto_writer;
 mod plugins;
+mod predict;
 mod promote;
+#[cfg(target_os = "linux")]
+mod quiet;
 mod record;
 mod recorded;
 mod replay;
 mod report;
 mod schemas;
+#[cfg(target_os = "linux")]
+mod settings;
+mod shared_states;
 mod simulate;
 mod study;
+mod sweep;
+mod sweep_urls;
 mod switch;
+mod r#try;
 mod validate;
 mod verify;
 mod wakes;
+mod watch;
+mod why;
 
 use std::fs;
 use std::path::{Path, PathBuf};

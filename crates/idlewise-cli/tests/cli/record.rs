@@ -153,6 +153,25 @@ fn one_file_is_enough_to_know_the_machine() {
 }
 
 #[test]
+fn causes_are_recorded_besides_all_that_gaps_need() {
+    if is_skipped("causes_are_recorded_besides_all_that_gaps_need") {
+        return;
+    }
+    let (here, there) = (folder(), folder());
+    let (_, plain) = record(here.path(), &[]);
+    let (_, causes) = record(there.path(), &["--causes"]);
+    let events = |summary: &serde_json::Value| -> Vec<String> {
+        serde_json::from_value(summary["events"].clone()).unwrap()
+    };
+    let causes = events(&causes);
+    assert!(events(&plain).iter().all(|event| causes.contains(event)), "{causes:?}");
+    for event in ["sched:sched_waking", "sched:sched_wakeup_new", "irq:softirq_exit"] {
+        assert!(causes.iter().any(|name| name == event), "{event}: {causes:?}");
+        assert!(!events(&plain).iter().any(|name| name == event), "{event}");
+    }
+}
+
+#[test]
 fn ends_with_a_whole_file_on_signals_and_leaves_no_instance() {
     if is_skipped("ends_with_a_whole_file_on_signals_and_leaves_no_instance") {
         return;

@@ -45,7 +45,9 @@ pub fn assert_valid(name: &str, document: &Value) {
 pub fn name(arguments: &[&str], document: &Value) -> String {
     match arguments {
         ["machines", ..] if document.get("machines").is_none() => "machine".to_owned(),
-        ["measure" | "verify", what, ..] => format!("{}-{what}", arguments[0]),
+        ["measure" | "verify" | "settings", what, ..] => format!("{}-{what}", arguments[0]),
+        ["sweep", what @ ("collect" | "prune"), ..] => format!("sweep-{what}"),
+        ["validate", ..] if document.get("step_count").is_some() => "validate-workload".to_owned(),
         ["bundle", what @ ("verify" | "list"), ..] => format!("bundle-{what}"),
         [command, ..] => (*command).to_owned(),
         [] => panic!("a command"),
@@ -54,14 +56,19 @@ pub fn name(arguments: &[&str], document: &Value) -> String {
 
 /// A command line for each schema whose command runs anywhere. The others need a kernel or a
 /// prepared folder, so the tests of `record` and `measure` validate theirs.
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 27] = [
+    "advise traces/h-pingpong.parquet --machine spr --cpus 0 --slo p99=50us",
+    "predict FOLDER/ping-pong.parquet --governor menu",
     "replay traces/s-softirq500.parquet --machine spr --governor menu --governor oracle",
     "diff traces/s-softirq500.parquet --machine spr --governor menu --governor teo",
     "arena traces/a-idle.parquet --machine milan --governor menu --governor teo --governor hazard",
+    "sweep crates/idlewise-cli/tests/saved/sweep.toml --store FOLDER/cells",
+    "sweep prune crates/idlewise-cli/tests/saved/sweep.toml --store FOLDER/cells",
     "simulate spr tcp-lat --duration-ms 20",
     "study amd-mwait",
     "info traces/s-softirq500.parquet",
     "validate traces/s-softirq500.parquet",
+    "validate FOLDER/ping-pong.parquet",
     "import traces/a-idle.perf.data.xz -o FOLDER/log.parquet",
     "export traces/s-softirq500.parquet --format csv -o FOLDER/log.csv",
     "report traces/s-softirq500.parquet --machine spr -o FOLDER/report.html",
@@ -78,7 +85,20 @@ const COMMANDS: [&str; 22] = [
     "compare crates/idlewise-cli/tests/saved/halt.json crates/idlewise-cli/tests/saved/mwait.json",
     "verify decisions conformance/decisions/6.12-teo-spr-hz250.csv.xz",
 ];
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 25] = [
+    "advise-histogram",
+    "histogram",
+    "info-histogram",
+    "record-histogram",
+    "measure-states",
+    "measure-states-plan",
+    "measure-residency",
+    "measure-residency-plan",
+    "measure-power",
+    "measure-power-plan",
+    "why",
+    "watch",
+    "sweep-collect",
     "record",
     "measure-ipi",
     "measure-ipi-proxy",
@@ -87,6 +107,10 @@ const ELSEWHERE: [&str; 8] = [
     "measure-counters",
     "measure-counters-ab",
     "measure-counters-list",
+    "try",
+    "settings-apply",
+    "settings-revert",
+    "settings-status",
 ];
 
 /// Objects whose keys are not fixed by us.
@@ -95,6 +119,7 @@ const OPEN: [&str; 3] = ["hardware", "parameters", "machine"];
 #[test]
 fn a_missing_or_renamed_field_of_any_output_is_found() {
     let folder = tempfile::tempdir().unwrap();
+    crate::predict::write_ping_pong(&folder.path().join("ping-pong.parquet"));
     let mut names: Vec<String> = ELSEWHERE.map(str::to_owned).into();
     names.extend(["common".to_owned(), "columns".to_owned()]);
     for line in COMMANDS {

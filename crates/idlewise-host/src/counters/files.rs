@@ -81,8 +81,8 @@ impl FileCounters {
                     ("time", FileMeaning::Microseconds, "requested"),
                     ("usage", FileMeaning::Events, "entries of"),
                 ] {
-                    let path = root.path(&format!("{}/{file}", state_folder(cpu, index)));
-                    let Ok(opened) = File::open(path) else { continue };
+                    let name = format!("{}/{file}", state_folder(cpu, index));
+                    let Ok(opened) = root.open(&name) else { continue };
                     idle.push(opened);
                     meters.push(FileMeter {
                         counter: format!("{what} {}", state.name),

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::SamplesError;
+use crate::settings::SettingsError;
 
 /// Why a measurement is impossible.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +111,9 @@ pub enum IpiError {
         /// What the system said.
         source: io::Error,
     },
+    /// The settings that force a state cannot be changed.
+    #[error("{0}")]
+    Settings(SettingsError),
     /// The module rejected the request.
     #[error("{}: {source}; {}", path.display(), kernel_words(kernel_line.as_deref()))]
     Refused {
@@ -154,6 +158,12 @@ pub enum IpiError {
         /// All tries.
         tried_count: u64,
     },
+    /// The kernel's counts of idle states cannot be read any more.
+    #[error("{source}; its CPU went offline or the driver changed meanwhile; run it again")]
+    Counts {
+        /// What the system said, with the file.
+        source: io::Error,
+    },
     /// A signal or the caller stopped it.
     #[error("stopped before the end; the idle states are enabled and disabled as they were")]
     Stopped,
@@ -165,6 +175,15 @@ pub enum IpiError {
         /// The error that came before.
         cause: Option<Box<IpiError>>,
     },
+}
+
+impl From<SettingsError> for IpiError {
+    fn from(error: SettingsError) -> Self {
+        match error {
+            SettingsError::File { path, source } => IpiError::Force { path, source },
+            error => IpiError::Settings(error),
+        }
+    }
 }
 
 fn who_may_force(source: &io::Error) -> &'static str {
@@ -186,5 +205,8 @@ fn before(cause: Option<&IpiError>) -> String {
 pub(super) fn not_restored(files: &[(PathBuf, String)]) -> String {
     let echo = |(path, value): &(PathBuf, String)| format!("echo {value} > {}", path.display());
     let echoes: Vec<String> = files.iter().map(echo).collect();
-    format!("the idle states are not as they were; as root: {}", echoes.join("; "))
+    format!(
+        "the idle states are not as they were; as root: idlewise settings revert, or {}",
+        echoes.join("; ")
+    )
 }

@@ -6,18 +6,18 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `plan.rs` | [`MeasurementPlan`]: which CPU wakes which, from which states |
-//! | `forced.rs` | forces a state by disabling the others in sysfs; always restores them |
+//! | `forced.rs` | forces a state by disabling the others in sysfs, with the journal of `settings/` |
 //! | `module.rs` | the module in debugfs |
-//! | `samples.rs` | [`Samples`], [`TimerSamples`]: the module's output |
+//! | `samples.rs` | [`Samples`], [`StateSamples`], [`TimerSamples`]: the module's output |
 //! | `error.rs` | [`IpiError`] |
 //!
 //! Forcing a state is only a request. The driver, the governor or a latency limit may override it.
 //! Each case therefore includes the kernel's counts of the states that the target entered.
 //!
-//! Not here: percentiles. Settings are not restored after SIGKILL.
+//! Not here: percentiles.
 
 mod error;
-mod forced;
+pub(crate) mod forced;
 mod module;
 mod plan;
 mod samples;
@@ -30,12 +30,17 @@ use rustix::io::Errno;
 
 pub use error::IpiError;
 pub use forced::can_force;
+pub(crate) use plan::allowed_cpus;
 pub use plan::{MeasurementPlan, State, StateWish, Target, Waker, Wishes};
-pub use samples::{ProxySamples, Sample, Samples, SamplesError, TimerSamples};
+pub use samples::{
+    ProxySamples, Sample, Samples, SamplesError, StateSample, StateSamples, TimerSamples,
+};
 
+use crate::settings::Owner;
 use crate::{IdleCounters, Relation, Root};
-use forced::ForcedStates;
-use module::{Batch, Module};
+use forced::{Alike, ForcedStates};
+use module::Batch;
+pub(crate) use module::{Module, StateRequest, check_tsc};
 
 /// Wakes that are not counted after a state was forced. A CPU stays in a disabled state until it is
 /// woken, and governors remember some of their last predictions.
@@ -109,7 +114,7 @@ pub trait Watch {
 }
 
 /// Measures according to the plan, target by target. Afterwards the idle states are enabled and
-/// disabled as before, whatever happens except SIGKILL.
+/// disabled as before, whatever happens; after SIGKILL the owner's holder does that.
 ///
 /// # Errors
 /// Fails if the module cannot be used, a state cannot be forced, or `watch` stops it. Also fails if
@@ -117,9 +122,10 @@ pub trait Watch {
 pub fn measure(
     root: &Root,
     plan: &MeasurementPlan,
+    owner: &Owner,
     watch: &dyn Watch,
 ) -> Result<Vec<Case>, IpiError> {
-    by_module(root, plan, watch)
+    by_module(root, plan, owner, watch)
 }
 
 /// Like [`measure`], but the targets' own timers wake them.
@@ -129,19 +135,21 @@ pub fn measure(
 pub fn measure_timers(
     root: &Root,
     plan: &MeasurementPlan,
+    owner: &Owner,
     watch: &dyn Watch,
 ) -> Result<Vec<Case<TimerSamples>>, IpiError> {
-    by_module(root, plan, watch)
+    by_module(root, plan, owner, watch)
 }
 
-fn by_module<B: Batch>(
+fn by_module<B: Batch + Wakes>(
     root: &Root,
     plan: &MeasurementPlan,
+    owner: &Owner,
     watch: &dyn Watch,
 ) -> Result<Vec<Case<B>>, IpiError> {
     let mut module = Module::open(root)?;
-    let cases = measure_by(root, plan, watch, &mut |request| module.measure(request))?;
-    module::check_tsc(root)?;
+    let cases = measure_by(root, plan, owner, watch, &mut |request| module.measure(request))?;
+    check_tsc(root)?;
     Ok(cases)
 }
 
@@ -158,28 +166,30 @@ pub fn module_absence(root: &Root) -> Option<IpiError> {
 pub fn measure_by<W: Wakes>(
     root: &Root,
     plan: &MeasurementPlan,
+    owner: &Owner,
     watch: &dyn Watch,
     measure: &mut dyn FnMut(Request) -> Result<W, IpiError>,
 ) -> Result<Vec<Case<W>>, IpiError> {
     let _lock = lock(root)?;
     let mut cases = Vec::new();
     let tell = |message: &str| watch.warn(message);
-    for target in &plan.targets {
-        let mut forced = ForcedStates::remember(root, target.cpu, target.forced_count, &tell)?;
-        let outcome = target.states.iter().try_for_each(|state| {
-            forced.force(state.index)?;
+    let mut forced = ForcedStates::new(root, owner, &tell);
+    let outcome = plan.targets.iter().try_for_each(|target| {
+        let alike = Alike { cpus: vec![target.cpu], state_count: target.forced_count };
+        target.states.iter().try_for_each(|state| {
+            forced.force(&alike, state.index)?;
             cases.push(measure_case(root, plan, target, state, measure, watch)?);
             Ok(())
-        });
-        forced.restore(outcome)?;
-    }
+        })
+    });
+    forced.restore(outcome)?;
     Ok(cases)
 }
 
-/// Locks the folder with the idle states. A second measurement would mistake forced states for the
-/// machine's own.
-fn lock(root: &Root) -> Result<Option<File>, IpiError> {
-    let Ok(folder) = File::open(root.path("sys/devices/system/cpu")) else { return Ok(None) };
+/// Locks the folder with the idle states: a second measurement would mistake forced states for the
+/// machine's own, and changes of settings would be measured.
+pub(crate) fn lock(root: &Root) -> Result<Option<File>, IpiError> {
+    let Ok(folder) = root.open("sys/devices/system/cpu") else { return Ok(None) };
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Err(IpiError::Busy),
         // A file system without locks is no machine's own.

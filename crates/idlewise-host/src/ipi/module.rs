@@ -1,14 +1,15 @@
 //! The kernel module idlewise_bench in debugfs: write a request, read samples.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-use super::{IpiError, ProxySamples, Request, Samples, SamplesError, TimerSamples, Wakes};
+use super::{
+    IpiError, ProxySamples, Request, Samples, SamplesError, StateSamples, TimerSamples, Wakes,
+};
 use crate::Root;
 
 /// The longest line of samples: three 32-bit counts, two of 64 bits, commas, line end, a margin.
@@ -17,11 +18,39 @@ const LINE_BYTE_COUNT_MAX: u64 = 96;
 const HEAD_BYTE_COUNT_MAX: u64 = 1024;
 
 /// The result of a request to the module.
-pub(super) trait Batch: Wakes {
+pub(super) trait Batch: Sized {
     /// The module's files for the request and for its result.
     const FILES: [&'static str; 2];
 
     fn parse(text: &str) -> Result<Self, SamplesError>;
+
+    /// The number of wakes that were measured or given up.
+    fn answered_count(&self) -> u64;
+}
+
+/// A request for wakes out of known states.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StateRequest {
+    /// The CPU that wakes.
+    pub source: u16,
+    /// The CPU to wake.
+    pub target: u16,
+    /// The number of wakes.
+    pub wake_count: u64,
+    /// The shortest and the longest time between wakes, in microseconds.
+    pub gap_us: [u64; 2],
+}
+
+impl Batch for StateSamples {
+    const FILES: [&'static str; 2] = ["state_run", "state_samples"];
+
+    fn parse(text: &str) -> Result<Self, SamplesError> {
+        StateSamples::parse(text)
+    }
+
+    fn answered_count(&self) -> u64 {
+        self.samples.len() as u64 + self.given_up_count
+    }
 }
 
 impl Batch for Samples {
@@ -29,6 +58,10 @@ impl Batch for Samples {
 
     fn parse(text: &str) -> Result<Self, SamplesError> {
         Samples::parse(text)
+    }
+
+    fn answered_count(&self) -> u64 {
+        self.samples.len() as u64 + self.given_up_count
     }
 }
 
@@ -56,6 +89,10 @@ impl Batch for TimerSamples {
 
     fn parse(text: &str) -> Result<Self, SamplesError> {
         TimerSamples::parse(text)
+    }
+
+    fn answered_count(&self) -> u64 {
+        self.interrupts_ns.len() as u64 + self.given_up_count
     }
 }
 
@@ -100,20 +137,23 @@ impl Wakes for ProxySamples {
 
 /// The module, locked for our use while this value exists.
 #[derive(Debug)]
-pub(super) struct Module {
+pub(crate) struct Module {
     /// The lock. There is only one for all files, because every measurement forces states.
     _lock: File,
-    folder: PathBuf,
-    log_path: PathBuf,
+    root: Root,
 }
 
+/// The module's folder.
+const FOLDER: &str = "sys/kernel/debug/idlewise_bench";
+/// The kernel's log.
+const LOG: &str = "dev/kmsg";
+
 impl Module {
-    pub(super) fn open(root: &Root) -> Result<Self, IpiError> {
+    pub(crate) fn open(root: &Root) -> Result<Self, IpiError> {
         check_tsc(root)?;
-        let folder = root.path("sys/kernel/debug/idlewise_bench");
-        let path = folder.join("run");
-        let opened = OpenOptions::new().write(true).open(&path);
-        let lock = opened.map_err(|source| match source.kind() {
+        let name = format!("{FOLDER}/run");
+        let path = root.path(&name);
+        let lock = root.open_as(&name, OFlags::WRONLY).map_err(|source| match source.kind() {
             ErrorKind::NotFound => absence(root),
             _ => denied(&path, source),
         })?;
@@ -122,31 +162,46 @@ impl Module {
             Err(Errno::WOULDBLOCK) => return Err(IpiError::Busy),
             Err(error) => return Err(denied(&path, error.into())),
         }
-        Ok(Module { _lock: lock, folder, log_path: root.path("dev/kmsg") })
+        Ok(Module { _lock: lock, root: root.clone() })
     }
 
     /// Measures. This takes about `wake_count` times `gap_us`, in which the kernel cannot be
     /// interrupted.
     pub(super) fn measure<B: Batch>(&mut self, request: Request) -> Result<B, IpiError> {
         let Request { source, target, wake_count, gap_us } = request;
-        let [run_path, samples_path] = B::FILES.map(|file| self.folder.join(file));
-        let log = KernelLog::from_here(&self.log_path);
         let source = source.map_or_else(String::new, |source| format!("{source} "));
-        let words = format!("{source}{target} {wake_count} {gap_us}\n");
+        self.ask(&format!("{source}{target} {wake_count} {gap_us}\n"), wake_count)
+    }
+
+    /// Wakes a CPU out of whatever state it is in, and finds out which. This takes about `wake_count` times the
+    /// gap, in which the kernel cannot be interrupted.
+    pub(crate) fn measure_states(
+        &mut self,
+        request: &StateRequest,
+    ) -> Result<StateSamples, IpiError> {
+        let StateRequest { source, target, wake_count, gap_us: [least_us, most_us] } = request;
+        let words = format!("{source} {target} {wake_count} {least_us} {most_us}\n");
+        self.ask(&words, *wake_count)
+    }
+
+    fn ask<B: Batch>(&mut self, words: &str, wake_count: u64) -> Result<B, IpiError> {
+        let [run, samples] = B::FILES.map(|file| format!("{FOLDER}/{file}"));
+        let [run_path, samples_path] = [&run, &samples].map(|name| self.root.path(name));
+        let log = KernelLog::from_here(&self.root);
         // Each write is a whole request.
-        let written = OpenOptions::new()
-            .write(true)
-            .open(&run_path)
+        let written = self
+            .root
+            .open_as(&run, OFlags::WRONLY)
             .and_then(|mut run| retried(|| run.write(words.as_bytes())));
         written.map_err(|source| IpiError::Refused {
             path: run_path,
             source,
             kernel_line: log.and_then(KernelLog::last_line),
         })?;
-        let text = samples_text(&samples_path, wake_count)?;
+        let text = samples_text(&self.root, &samples, wake_count)?;
         let batch = B::parse(&text)
             .map_err(|source| IpiError::Samples { path: samples_path.clone(), source })?;
-        let found_count = batch.wake_count() + batch.given_up_count();
+        let found_count = batch.answered_count();
         if found_count != wake_count {
             let path = samples_path;
             return Err(IpiError::WrongCount { path, found_count, expected_count: wake_count });
@@ -155,11 +210,11 @@ impl Module {
     }
 }
 
-fn samples_text(path: &Path, wake_count: u64) -> Result<String, IpiError> {
-    let fail = |source| denied(path, source);
+fn samples_text(root: &Root, name: &str, wake_count: u64) -> Result<String, IpiError> {
+    let fail = |source| denied(&root.path(name), source);
     let limit = HEAD_BYTE_COUNT_MAX + wake_count.saturating_mul(LINE_BYTE_COUNT_MAX);
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(fail)?;
+    let file = root.open_as(name, OFlags::RDONLY).map_err(fail)?;
     file.take(limit).read_to_end(&mut bytes).map_err(fail)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -176,7 +231,7 @@ fn retried(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 }
 
 /// Fails if the kernel has stopped trusting the TSC, before or after the module was loaded.
-pub(super) fn check_tsc(root: &Root) -> Result<(), IpiError> {
+pub(crate) fn check_tsc(root: &Root) -> Result<(), IpiError> {
     let name = "sys/devices/system/clocksource/clocksource0/available_clocksource";
     match root.text(name) {
         Some(found) if !found.split(' ').any(|clock| clock == "tsc") => {
@@ -193,7 +248,7 @@ fn absence(root: &Root) -> IpiError {
         return IpiError::NoDebugfs;
     }
     let kernel = root.text("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
-    let list = fs::read(root.path(&format!("lib/modules/{kernel}/modules.dep")));
+    let list = root.bytes(&format!("lib/modules/{kernel}/modules.dep"));
     let is_installed =
         list.is_ok_and(|list| String::from_utf8_lossy(&list).contains("/idlewise_bench.ko"));
     if is_installed { IpiError::NotLoaded } else { IpiError::NotInstalled { kernel } }
@@ -213,9 +268,8 @@ struct KernelLog(File);
 
 impl KernelLog {
     /// Returns `None` if the log cannot be read; then the kernel's message is unknown.
-    fn from_here(path: &Path) -> Option<Self> {
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let mut log = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    fn from_here(root: &Root) -> Option<Self> {
+        let mut log = root.open_as(LOG, OFlags::RDONLY | OFlags::NONBLOCK).ok()?;
         log.seek(SeekFrom::End(0)).ok()?;
         Some(KernelLog(log))
     }

@@ -1,9 +1,15 @@
-//! The contents of the module's `samples` and `timer_samples`:
+//! The contents of the module's `samples`, `state_samples` and `timer_samples`:
 //!
 //! ```text
 //! # tsc_khz 2100000, given up 0 (the target did not go idle)
 //! wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cycles
 //! 4120,4120,1430,310,1502
+//! ```
+//!
+//! ```text
+//! # tsc_khz 2100000, given up 0 (the target did not go idle)
+//! wake_cycles,send_cycles,state
+//! 4120,1430,2
 //! ```
 //!
 //! ```text
@@ -37,6 +43,28 @@ pub struct Samples {
     pub given_up_count: u64,
     /// The samples, in order of time.
     pub samples: Vec<Sample>,
+}
+
+/// A wake out of a known state, in cycles of the TSC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateSample {
+    /// From just before a call was sent to the target's first instruction after its idle state.
+    pub wake_cycles: u64,
+    /// How long the sender took to send it.
+    pub send_cycles: u32,
+    /// The state that the governor had selected, by index.
+    pub state: u32,
+}
+
+/// The wakes of one request out of known states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateSamples {
+    /// The TSC's frequency, not 0.
+    pub tsc_khz: u32,
+    /// Wakes that were not measured because the target was not idle.
+    pub given_up_count: u64,
+    /// The samples, in order of time.
+    pub samples: Vec<StateSample>,
 }
 
 /// The timers of one request.
@@ -87,12 +115,12 @@ pub enum SamplesError {
         found: String,
     },
     /// A line of samples has too few or too many fields.
-    #[error(
-        "line {line}: expected 5 counts of cycles, found '{found}'; the text was cut or edited"
-    )]
+    #[error("line {line}: expected {expected}, found '{found}'; the text was cut or edited")]
     FieldCount {
         /// The line.
         line: usize,
+        /// What should be there.
+        expected: &'static str,
         /// What is there.
         found: String,
     },
@@ -103,6 +131,14 @@ pub enum SamplesError {
         line: usize,
         /// The column.
         column: &'static str,
+        /// What is there.
+        found: String,
+    },
+    /// A state has no number.
+    #[error("line {line}, column 'state': '{found}' is no number of an idle state")]
+    State {
+        /// The line.
+        line: usize,
         /// What is there.
         found: String,
     },
@@ -126,6 +162,7 @@ pub enum SamplesError {
 }
 
 const COLUMNS: &str = "wake_cycles,call_cycles,idle_cycles,waking_cycles,busy_cycles";
+const STATE_COLUMNS: &str = "wake_cycles,send_cycles,state";
 const HEAD: &str = "# tsc_khz N, given up N …";
 const TIMER_COLUMNS: &str = "interrupt_ns";
 const TIMER_HEAD: &str = "# given up N …";
@@ -139,15 +176,30 @@ impl Samples {
     /// Fails with the line number if it is not the module's text.
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
         let mut lines = text.lines();
-        let head = lines.next().unwrap_or_default();
-        let (tsc_khz, given_up_count) = head_numbers(head)
-            .ok_or_else(|| SamplesError::Head { expected: HEAD, found: shown(head) })?;
-        if tsc_khz == 0 {
-            return Err(SamplesError::NoFrequency);
-        }
+        let (tsc_khz, given_up_count) = head(lines.next().unwrap_or_default())?;
         check_columns(COLUMNS, lines.next())?;
         let samples = lines.enumerate().map(|(index, text)| sample(index + 3, text));
         Ok(Samples { tsc_khz, given_up_count, samples: samples.collect::<Result<_, _>>()? })
+    }
+}
+
+impl StateSamples {
+    /// Parses the module's text. Memory is proportional to its length.
+    ///
+    /// # Errors
+    /// Fails with the line number if it is not the module's text.
+    pub fn parse(text: &str) -> Result<Self, SamplesError> {
+        let mut lines = text.lines();
+        let (tsc_khz, given_up_count) = head(lines.next().unwrap_or_default())?;
+        check_columns(STATE_COLUMNS, lines.next())?;
+        let samples = lines.enumerate().map(|(index, text)| state_sample(index + 3, text));
+        Ok(StateSamples { tsc_khz, given_up_count, samples: samples.collect::<Result<_, _>>()? })
+    }
+
+    /// Converts cycles to nanoseconds.
+    pub(crate) fn ns(&self, cycles: u64) -> u64 {
+        // The frequency is not 0.
+        (u128::from(cycles) * 1_000_000 / u128::from(self.tsc_khz)) as u64
     }
 }
 
@@ -179,6 +231,15 @@ fn check_columns(expected: &'static str, found: Option<&str>) -> Result<(), Samp
     }
 }
 
+/// The TSC's frequency and the number of wakes that were given up.
+fn head(line: &str) -> Result<(u32, u64), SamplesError> {
+    match head_numbers(line) {
+        None => Err(SamplesError::Head { expected: HEAD, found: shown(line) }),
+        Some((0, _)) => Err(SamplesError::NoFrequency),
+        Some(numbers) => Ok(numbers),
+    }
+}
+
 fn head_numbers(head: &str) -> Option<(u32, u64)> {
     let (tsc_khz, rest) = head.strip_prefix("# tsc_khz ")?.split_once(", given up ")?;
     let given_up_count = rest.split(' ').next()?;
@@ -191,7 +252,8 @@ fn sample(line: usize, text: &str) -> Result<Sample, SamplesError> {
     let ([Some(wake), Some(call), Some(idle), Some(waking), Some(busy)], None) =
         (five, fields.next())
     else {
-        return Err(SamplesError::FieldCount { line, found: shown(text) });
+        let expected = "5 counts of cycles";
+        return Err(SamplesError::FieldCount { line, expected, found: shown(text) });
     };
     let wrong = |column, field| move |_| SamplesError::Number { line, column, found: shown(field) };
     let wake_cycles: u64 = wake.parse().map_err(wrong("wake_cycles", wake))?;
@@ -207,6 +269,24 @@ fn sample(line: usize, text: &str) -> Result<Sample, SamplesError> {
         waking_cycles: waking.parse().map_err(wrong("waking_cycles", waking))?,
         busy_cycles: busy.parse().map_err(wrong("busy_cycles", busy))?,
     })
+}
+
+fn state_sample(line: usize, text: &str) -> Result<StateSample, SamplesError> {
+    let mut fields = text.split(',');
+    let three = [(); 3].map(|()| fields.next());
+    let ([Some(wake), Some(send), Some(state)], None) = (three, fields.next()) else {
+        let expected = "2 counts of cycles and a state";
+        return Err(SamplesError::FieldCount { line, expected, found: shown(text) });
+    };
+    let wrong = |column, field| move |_| SamplesError::Number { line, column, found: shown(field) };
+    let wake_cycles: u64 = wake.parse().map_err(wrong("wake_cycles", wake))?;
+    // The kernel subtracts unsigned numbers.
+    if wake_cycles.cast_signed() < 0 {
+        return Err(SamplesError::Backwards { line });
+    }
+    let send_cycles = send.parse().map_err(wrong("send_cycles", send))?;
+    let state = state.parse().map_err(|_| SamplesError::State { line, found: shown(state) })?;
+    Ok(StateSample { wake_cycles, send_cycles, state })
 }
 
 /// The beginning of a text, as one line.
@@ -235,6 +315,31 @@ mod tests {
         assert_eq!((one.wake_cycles, one.call_cycles), (4120, 5130));
         assert_eq!((one.idle_cycles, one.waking_cycles, one.busy_cycles), (1430, 310, 1502));
         assert_eq!(other.busy_cycles, u32::MAX);
+    }
+
+    #[test]
+    fn reads_wakes_out_of_known_states() {
+        let text = "# tsc_khz 2000000, given up 1 (the target did not go idle)\n\
+                    wake_cycles,send_cycles,state\n4120,1430,2\n";
+        let samples = StateSamples::parse(text).unwrap();
+        assert_eq!((samples.tsc_khz, samples.given_up_count), (2_000_000, 1));
+        let expected = StateSample { wake_cycles: 4120, send_cycles: 1430, state: 2 };
+        assert_eq!((&samples.samples[..], samples.ns(4120)), (&[expected][..], 2060));
+        let head = "# tsc_khz 1, given up 0 (…)\nwake_cycles,send_cycles,state\n";
+        for (lines, expected) in [
+            ("1,2\n", "line 3: expected 2 counts of cycles and a state, found '1,2'"),
+            (
+                "1,2,3\n1,2,3,4\n",
+                "line 4: expected 2 counts of cycles and a state, found '1,2,3,4'",
+            ),
+            ("-1,2,3\n", "line 3, column 'wake_cycles': '-1' is no count of cycles"),
+            ("1,4294967296,3\n", "line 3, column 'send_cycles': '4294967296' is no count"),
+            ("1,2,C6\n", "line 3, column 'state': 'C6' is no number of an idle state"),
+            ("18446744073709551615,2,3\n", "line 3: the call arrived before it was sent"),
+        ] {
+            let message = StateSamples::parse(&format!("{head}{lines}")).unwrap_err().to_string();
+            assert!(message.starts_with(expected), "{message}");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use idlewise_trace::{MachineNote, OutputFile, wanted_events};
+use idlewise_trace::{MachineNote, OutputFile, WantedEvent};
 use serde::{Serialize, Serializer};
 
 pub use error::RecordError;
@@ -111,7 +111,8 @@ pub struct Progress {
 }
 
 impl Recording {
-    /// Starts to record all online CPUs, with a buffer of `buffer_kb` KiB for each; `None` chooses
+    /// Starts to record the events `wanted` ([`idlewise_trace::wanted_events`] or
+    /// [`idlewise_trace::cause_events`]) of all online CPUs, with a buffer of `buffer_kb` KiB for each; `None` chooses
     /// a size that suits the machine. The output should be private, because it contains addresses
     /// of kernel objects.
     ///
@@ -121,6 +122,7 @@ impl Recording {
         root: &Root,
         output: OutputFile,
         buffer_kb: Option<u64>,
+        wanted: impl IntoIterator<Item = WantedEvent>,
     ) -> Result<Self, RecordError> {
         let tracefs = Tracefs::find(root)?;
         let cpus = root.online_cpus();
@@ -131,7 +133,7 @@ impl Recording {
         instance.set("trace_clock", CLOCK)?;
         let wanted_kb = buffer_kb.unwrap_or_else(|| suitable_buffer_kb(root, cpus.len()));
         instance.set("buffer_size_kb", &wanted_kb.to_string())?;
-        let events = Events::enable(&instance, wanted_events())?;
+        let events = Events::enable(&instance, wanted)?;
         let readers = Readers::start(&instance, &cpus, &output)?;
         // This comes last: the effects of enabling the events must not be recorded.
         instance.set("tracing_on", "1")?;

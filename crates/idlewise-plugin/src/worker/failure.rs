@@ -1,10 +1,9 @@
 //! What a governor did wrong, in words.
 
 use std::fmt;
-use std::time::Duration;
 
 use super::place::Place;
-use super::process::WALL_LIMIT;
+use super::process::{CPU_LIMIT, WALL_LIMIT};
 use crate::confine::syscall_name;
 
 /// What a governor did that ended its replay, and where.
@@ -24,10 +23,7 @@ pub enum FailureCause {
     /// A signal: the governor crashed or called `BUG()`.
     Signal(i32),
     /// It used more CPU time for one gap, or for being loaded, than any governor needs.
-    Loop {
-        /// How much it was allowed.
-        limit: Duration,
-    },
+    Loop,
     /// It sent nothing for a long time, and used no CPU time either.
     Stuck,
     /// It selected a state that does not exist.
@@ -71,9 +67,7 @@ impl FailureCause {
             Self::EnableFailed { error } => (ENABLE_FAILED, error as u64, 0),
             Self::NotRegistered => (NOT_REGISTERED, 0, 0),
             // idlewise detects the others from outside.
-            Self::Signal(_) | Self::Loop { .. } | Self::Stuck | Self::Gone | Self::Forged => {
-                (0, 0, 0)
-            }
+            Self::Signal(_) | Self::Loop | Self::Stuck | Self::Gone | Self::Forged => (0, 0, 0),
         }
     }
 
@@ -97,10 +91,10 @@ impl fmt::Display for FailureCause {
                 Some(name) => write!(f, "crashed ({name})"),
                 None => write!(f, "crashed (signal {signal})"),
             },
-            Self::Loop { limit } => write!(
+            Self::Loop => write!(
                 f,
                 "took more than {} s of CPU time and was stopped (an endless loop?)",
-                limit.as_secs()
+                CPU_LIMIT.as_secs()
             ),
             Self::Stuck => {
                 write!(f, "did not answer for {} s or more and was stopped", WALL_LIMIT.as_secs())

@@ -9,6 +9,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{LazyLock, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,11 +21,9 @@ use super::place::{ANNOUNCED_COUNT, Place, Progress, Ring, SLOT_BYTE_COUNT};
 use super::protocol::{self, HEADER_BYTE_COUNT, Kind};
 use crate::confine::kill_group;
 
-/// The CPU time allowed for one gap. A decision takes nanoseconds.
-const CPU_LIMIT: Duration = Duration::from_secs(1);
-/// The same for loading. The linker takes milliseconds, but more than a second on an emulated CPU whose
-/// host has other work.
-const CPU_LIMIT_OF_LOADING: Duration = Duration::from_secs(5);
+/// The CPU time allowed for loading, and for one gap. A decision takes nanoseconds and the linker milliseconds; but
+/// what a hypervisor gives to other guests counts as the worker's time, and that can be more than a second.
+pub(crate) const CPU_LIMIT: Duration = Duration::from_secs(5);
 /// The additional time for each decision. A gap of a day may have one per tick, if the governor wants them.
 const CPU_LIMIT_OF_DECISION: Duration = Duration::from_micros(1);
 /// How long a worker may make no progress, in time during which idlewise itself ran.
@@ -77,6 +77,29 @@ struct Watch {
     still_slice_count: u32,
 }
 
+/// Starts a process from a thread that lives as long as this process. A worker is killed with the thread that started it
+/// (`PR_SET_PDEATHSIG`), but one that a thread has started may be used by others when that thread ends.
+fn spawn(mut command: Command) -> io::Result<Child> {
+    type Request = (Command, mpsc::Sender<io::Result<Child>>);
+    static STARTER: LazyLock<Option<mpsc::Sender<Request>>> = LazyLock::new(|| {
+        let (sender, requests) = mpsc::channel::<Request>();
+        let body = move || {
+            for (mut command, answer) in requests {
+                // Who asked waits for it.
+                let _ = answer.send(command.spawn());
+            }
+        };
+        let thread = thread::Builder::new().name("worker starter".to_owned()).spawn(body);
+        thread.is_ok().then_some(sender)
+    });
+    // With a limit on threads there is only one, which lives as long.
+    let Some(starter) = &*STARTER else { return command.spawn() };
+    let (answer, child) = mpsc::channel();
+    let is_there = starter.send((command, answer)).is_ok();
+    let child = if is_there { child.recv().ok() } else { None };
+    child.unwrap_or_else(|| Err(io::Error::other("the thread that starts workers has ended")))
+}
+
 impl Worker {
     pub(crate) fn start(command: &WorkerCommand, is_confined: bool) -> io::Result<Self> {
         let progress = Progress::new()?;
@@ -85,13 +108,13 @@ impl Worker {
         if !is_confined {
             start.arg(&command.unconfined_argument);
         }
-        let mut child = start
+        start
             .env_clear()
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(progress.for_worker()?)
-            .spawn()?;
+            .stderr(progress.for_worker()?);
+        let mut child = spawn(start)?;
         let input = child.stdin.take().expect("it is piped");
         let output = child.stdout.take().expect("it is piped");
         let mut worker = Worker {
@@ -246,12 +269,8 @@ impl Worker {
         let used = cpu_time.zip(watch.cpu_time).map(|(now, then)| now.saturating_sub(then));
         let made = decision_count.saturating_sub(watch.first_decision_count);
         let made = u32::try_from(made).unwrap_or(u32::MAX);
-        let limit = match self.progress.place() {
-            Place::Loading => CPU_LIMIT_OF_LOADING,
-            Place::Gap { .. } | Place::Decision { .. } => CPU_LIMIT,
-        };
-        if used.is_some_and(|used| used > limit + CPU_LIMIT_OF_DECISION * made) {
-            return Err(FailureCause::Loop { limit });
+        if used.is_some_and(|used| used > CPU_LIMIT + CPU_LIMIT_OF_DECISION * made) {
+            return Err(FailureCause::Loop);
         }
         watch.slice_count += 1;
         watch.still_slice_count += 1;
@@ -303,5 +322,31 @@ impl Drop for Worker {
             kill_group(self.child.id());
             let _ = self.child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+    use std::thread;
+
+    #[test]
+    fn a_worker_outlives_the_thread_that_asked_for_it() {
+        let ask = || {
+            let mut command = Command::new("sleep");
+            command.arg("0.3");
+            // SAFETY: a system call with plain numbers, as a worker makes it.
+            unsafe {
+                command.pre_exec(|| {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    Ok(())
+                });
+            }
+            super::spawn(command).unwrap()
+        };
+        let mut child = thread::spawn(ask).join().unwrap();
+        let status = child.wait().unwrap();
+        assert!(status.success(), "{status}");
     }
 }

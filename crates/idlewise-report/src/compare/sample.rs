@@ -15,7 +15,7 @@ pub(super) const P99: u64 = 9_900;
 
 /// What is compared: a percentile, or another statistic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rank {
+pub(crate) enum Rank {
     Least,
     Hundredths(u64),
     Greatest,
@@ -40,10 +40,10 @@ impl Rank {
 }
 
 /// A series in a form of which statistics of drawn blocks are quickly computed.
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// All values, ascending.
     values: Vec<f64>,
-    pub(super) block_count: usize,
+    pub(crate) block_count: usize,
     /// For each value a row: how many values of each block are not greater.
     cumulated: Vec<u64>,
     /// The sum and the number of the values of each block.
@@ -51,7 +51,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    pub(super) fn new(series: &SavedSeries) -> Result<Self, String> {
+    pub(crate) fn new(series: &SavedSeries) -> Result<Self, String> {
         let block_count = series.blocks.len();
         let mut values: Vec<f64> =
             series.blocks.iter().flat_map(|block| &block.0).map(|(value, _)| *value).collect();
@@ -98,7 +98,7 @@ impl Sample {
 
     /// The value of a rank among the values of the drawn blocks; `None` if there is none, or if less
     /// than half a value is expected beyond a percentile.
-    pub(super) fn statistic(&self, rank: Rank, weights: &[u64]) -> Option<f64> {
+    pub(crate) fn statistic(&self, rank: Rank, weights: &[u64]) -> Option<f64> {
         let count = self.count(weights);
         if count == 0 {
             return None;
@@ -136,7 +136,7 @@ impl Sample {
     }
 
     /// Whether an interval of this statistic says anything.
-    pub(super) fn has_interval(&self, rank: Rank) -> bool {
+    pub(crate) fn has_interval(&self, rank: Rank) -> bool {
         let count = self.count(&vec![1; self.block_count]);
         self.block_count >= RUN_COUNT_MIN
             && match rank {

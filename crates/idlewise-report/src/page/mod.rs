@@ -10,7 +10,6 @@
 //! | `measured.rs` | saved measurements as charts |
 //! | `packed.rs` | [`Encoder`]: per-gap columns as compressed text |
 //! | `html.rs` | the file around them, and its Content-Security-Policy |
-//! | `sum.rs` | hashes of inputs |
 //!
 //! `page/` beside `src/` is the script in TypeScript; `page/dist` is what was built from it, and what
 //! this crate includes.
@@ -22,7 +21,6 @@ mod html;
 mod measured;
 mod packed;
 mod replayed;
-mod sum;
 mod verdict;
 
 use rayon::prelude::*;
@@ -34,7 +32,6 @@ pub use gaps::{GapColumns, GapLog};
 pub use measured::measured_page;
 pub use packed::{ColumnRef, Encoder, Encoding};
 pub use replayed::{Replayed, ReplayedLog, ReplayedMachine, front_prices_mw};
-pub use sum::Sha256Sum;
 
 use html::Plain;
 

@@ -1,8 +1,8 @@
 //! One of two compared governors: a lane that reports what each gap cost.
 
-use std::slice;
+use std::{mem, slice};
 
-use idlewise_core::Governor;
+use idlewise_core::{Governor, Verdict};
 use idlewise_trace::IdleGap;
 
 use super::Expense;
@@ -10,8 +10,8 @@ use crate::cost::{CostModel, UJ_PER_MW_NS};
 use crate::idle_loop::Boxed;
 use crate::oracle::OracleLane;
 use crate::replay::{
-    FirstDecision, GapCourse, GovernorLane, Lane, ObservedLane, Observer, Repetition, Setting,
-    Tally,
+    FirstDecision, GapCourse, GovernorLane, Lane, ObservedLane, Observer, Repetition, ReplayedStay,
+    Setting, Tally,
 };
 
 /// What one governor did in a gap.
@@ -19,6 +19,8 @@ use crate::replay::{
 pub struct GapExpense {
     /// Its first decision.
     pub first: FirstDecision,
+    /// What the kernel would count for its first stay.
+    pub first_verdict: Verdict,
     /// The number of its stays.
     pub stay_count: u64,
     /// The delay and energy of the gap.
@@ -64,20 +66,29 @@ pub fn oracle_side(
     setting: Setting,
     lambda_mw: f64,
 ) -> Box<dyn ComparedGovernor> {
-    let lane = OracleLane::new(costs.clone(), setting, lambda_mw);
+    let observer = LastCourse::default();
+    let lane = OracleLane::with_observer(costs.clone(), setting, lambda_mw, observer);
     Box::new(OracleSide { costs: costs.clone(), setting, lane })
 }
 
-/// Keeps the course of the last gap.
+/// Keeps the course of the last gap, and the verdict on its first stay.
 #[derive(Default)]
-struct LastCourse(Option<GapCourse>);
+struct LastCourse {
+    first: Option<Verdict>,
+    course: Option<GapCourse>,
+}
 
 impl Observer for LastCourse {
     fn repeat(&mut self, _gap: &IdleGap, _repetition: &Repetition) {}
 
     #[inline]
+    fn stay(&mut self, _gap: &IdleGap, stay: ReplayedStay) {
+        self.first.get_or_insert(stay.verdict);
+    }
+
+    #[inline]
     fn gap(&mut self, _gap: &IdleGap, course: GapCourse) {
-        self.0 = Some(course);
+        self.course = Some(course);
     }
 }
 
@@ -90,8 +101,9 @@ impl ComparedGovernor for GovernorSide {
     fn gap(&mut self, gap: &IdleGap) -> GapExpense {
         let (states, work_ns) = (self.lane.tally().states, self.lane.tally().work_ns);
         self.lane.replay(slice::from_ref(gap));
-        let course = self.lane.observer_mut().0.take();
+        let LastCourse { first, course } = mem::take(self.lane.observer_mut());
         let course = course.expect("a lane shows each gap to its observer");
+        let first_verdict = first.expect("a gap has a stay");
         let tally = self.lane.tally();
         // Only integers have been summed so far, so the order does not affect the result.
         let mut energy_uj = self.costs.running_uj(tally.work_ns - work_ns);
@@ -106,6 +118,7 @@ impl ComparedGovernor for GovernorSide {
         }
         GapExpense {
             first: course.first,
+            first_verdict,
             stay_count,
             expense: Expense { delay_ns: course.delay_ns, energy_uj },
         }
@@ -119,15 +132,17 @@ impl ComparedGovernor for GovernorSide {
 struct OracleSide {
     costs: CostModel,
     setting: Setting,
-    lane: OracleLane,
+    lane: OracleLane<LastCourse>,
 }
 
 impl ComparedGovernor for OracleSide {
     fn gap(&mut self, gap: &IdleGap) -> GapExpense {
         self.lane.replay(slice::from_ref(gap));
+        let LastCourse { first, .. } = mem::take(self.lane.observer_mut());
         let state = self.lane.state(gap);
         GapExpense {
             first: FirstDecision { state, tick_stopped: true },
+            first_verdict: first.expect("a gap has a stay"),
             stay_count: 1,
             expense: Expense {
                 delay_ns: self.setting.states.get(state).exit_latency_ns,

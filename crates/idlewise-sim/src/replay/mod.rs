@@ -40,8 +40,10 @@
 //! * Cancellations. A timer that was due within the gap but did not fire was cancelled by something
 //!   else. From then on the next timer is assumed to be far away.
 
+mod joined;
 mod repeat;
 mod run;
+mod steps;
 mod stuck;
 mod tally;
 
@@ -49,13 +51,19 @@ use idlewise_core::{FAR_AWAY_NS, Governor, STATE_COUNT_MAX, StateIndex, Verdict}
 use idlewise_trace::{IdleGap, WakeReason};
 
 use self::repeat::{Bounds, FIRST_STAY_COUNT, Place, Watch};
-use crate::idle_loop::{IdleLoop, Outlook, Stayed};
+use crate::idle_loop::{Entry, IdleLoop, Outlook, Stayed};
 
 pub use crate::idle_loop::{DEFAULT_TICK_WORK_NS, Setting, StayEnd, TICK_WORK_MAX_NS};
+pub use joined::{
+    GovernorJoint, JoinError, Joint, JointBound, JointPeriod, JointReplays, JointResults,
+    MakeJoint, OracleJoint, ReplayedGroups, TakePeriod, UnitOf, replay_gaps_joined, replay_joined,
+};
 pub use repeat::Repetition;
 pub use run::{GroupReader, MakeLane, PerCpu, replay_cpus, replay_log};
+pub use steps::{Question, Stay, Steps};
 pub use stuck::Stuck;
-pub use tally::{Delays, StateTally, Tally};
+pub(crate) use tally::SCOPE_COUNT;
+pub use tally::{Delays, SharedStateTally, StateTally, Tally};
 
 /// Something that is fed the gaps of one CPU, in order of time.
 pub trait Lane: Send {
@@ -171,6 +179,37 @@ pub struct GovernorLane<G, O = ()> {
     observer: O,
     tally: Tally,
     watch: Watch,
+    /// The shallowest state that a state shared with other CPUs requires.
+    joined_from: StateIndex,
+}
+
+/// Where a lane is in a gap.
+#[derive(Clone, Copy, Debug)]
+struct Course {
+    first_tick_ns: u64,
+    latency_limit_ns: i64,
+    feedback: Option<Feedback>,
+    first: Option<FirstDecision>,
+    idle_ns: u64,
+    stay_count: u64,
+    /// The position in the gap, and the next boundary of the tick grid after it.
+    at_ns: u64,
+    next_tick_at_ns: u64,
+}
+
+impl Course {
+    fn grid(&self, period_ns: u64) -> GridPlace {
+        GridPlace { first_tick_ns: self.first_tick_ns, period_ns }
+    }
+}
+
+/// A stay that has begun.
+#[derive(Clone, Copy, Debug)]
+struct PlannedStay {
+    entry: Entry,
+    timer_left_ns: i64,
+    stay_ns: u64,
+    end: StayEnd,
 }
 
 impl<G: Governor> GovernorLane<G> {
@@ -188,141 +227,170 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             observer,
             tally: Tally::default(),
             watch: Watch::default(),
+            joined_from: STATE_COUNT_MAX,
         }
     }
 
     #[inline]
     fn gap(&mut self, gap: &IdleGap) {
+        let feedback = self.observer.feedback(gap);
+        let mut course = self.begin(gap, feedback);
+        loop {
+            let stay = self.enter(gap, &mut course);
+            if self.leave(gap, &mut course, &stay, 0) {
+                return;
+            }
+        }
+    }
+
+    /// Begins a gap.
+    #[inline(always)]
+    fn begin(&mut self, gap: &IdleGap, feedback: Option<Feedback>) -> Course {
         let period_ns = u64::from(self.idle.setting.tick_period_ns);
         if gap.ran_task {
             self.idle.tick_stopped = false;
         }
-        let first_tick_ns = match gap.next_tick_ns {
-            // A division takes as long as a simple governor's decision, and is rarely needed.
-            Some(next_tick_ns) => match u64::from(next_tick_ns).max(1) {
-                next_ns if next_ns <= period_ns => next_ns,
-                next_ns => (next_ns - 1) % period_ns + 1,
-            },
-            None => period_ns - gap.start_ns.rem_euclid(period_ns as i64) as u64,
-        };
+        let first_tick_ns = first_tick_ns(gap, period_ns);
         let log_limit_ns = gap.latency_limit_ns.and_then(|ns| i64::try_from(ns).ok());
         let latency_limit_ns = log_limit_ns.map_or(self.idle.setting.latency_limit_ns, |ns| {
             ns.min(self.idle.setting.latency_limit_ns)
         });
-        let feedback = self.observer.feedback(gap);
         if let Some(feedback) = feedback {
             self.idle.tick_stopped = feedback.tick_stopped;
         }
-        let start_ns = gap.start_ns as u64;
-        let mut first = None;
-        let mut idle_ns = 0;
-        let mut stay_count = 0;
-        // The position in the gap, and the next boundary of the tick grid after it.
-        let mut at_ns = 0_u64;
-        let mut next_tick_at_ns = first_tick_ns;
-        loop {
-            let timer_left_ns = match gap.sleep_length_ns {
-                Some(length_ns) if length_ns >= at_ns => {
-                    i64::try_from(length_ns - at_ns).unwrap_or(FAR_AWAY_NS)
-                }
-                _ => FAR_AWAY_NS,
-            };
-            let tick_stopped = self.idle.tick_stopped;
-            let now_ns = start_ns.wrapping_add(at_ns);
-            let tick_left_ns = next_tick_at_ns - at_ns;
-            let outlook = Outlook { now_ns, timer_left_ns, tick_left_ns, latency_limit_ns };
-            let mut entry = self.idle.select(outlook, &mut self.tally);
-            if first.is_none() {
-                first = Some(FirstDecision { state: entry.state, tick_stopped });
-                self.observer.forecast(|| self.idle.forecast_ns());
-                if let Some(feedback) = feedback {
-                    entry = self.idle.enter_instead(entry, feedback.state, latency_limit_ns);
-                }
-            }
+        Course {
+            first_tick_ns,
+            latency_limit_ns,
+            feedback,
+            first: None,
+            idle_ns: 0,
+            stay_count: 0,
+            at_ns: 0,
+            next_tick_at_ns: first_tick_ns,
+        }
+    }
 
-            let rule = entry.rule;
-            let event_left_ns = gap.gap_ns - at_ns;
-            let stay_ns = event_left_ns.min(entry.tick_left_ns).min(entry.own_limit_ns);
-            // At the same time, the event comes before the tick, and the tick before our timers.
-            let end = match stay_ns {
-                _ if stay_ns == event_left_ns => StayEnd::Event,
-                _ if stay_ns == entry.tick_left_ns => StayEnd::Tick,
-                _ if rule.is_polling => StayEnd::PollLimit,
-                _ => StayEnd::Promotion,
-            };
-            let tick_ran = match end {
-                StayEnd::Tick => true,
-                StayEnd::Event => {
-                    entry.tick_left_ns == stay_ns || self.is_on_grid(gap, first_tick_ns)
-                }
-                StayEnd::PollLimit | StayEnd::Promotion | StayEnd::Deadline => false,
-            };
-            let (stay_ns, exit_ns) = match &feedback {
-                None => (stay_ns, rule.exit_latency_ns),
-                Some(feedback) if end == StayEnd::Event => {
-                    // The rest of the recorded idle time, whenever the replay's tick ended.
-                    let residency_ns = feedback.idle_ns.saturating_sub(idle_ns);
-                    (stay_ns.min(residency_ns), residency_ns.saturating_sub(stay_ns))
-                }
-                Some(feedback) => (stay_ns, feedback.exits_ns[entry.state]),
-            };
-            let now_ns = now_ns.wrapping_add(stay_ns + exit_ns);
-            let stayed = Stayed { stay_ns, exit_ns, end, tick_ran, now_ns };
-            let residency_ns = self.idle.reflect(&entry, stayed, &mut self.tally);
-            idle_ns += residency_ns;
-            let stay = ReplayedStay {
-                state: entry.state,
-                at_ns,
-                stay_ns,
-                exit_latency_ns: exit_ns,
-                verdict: rule.verdict(stay_ns, residency_ns),
-                end,
-            };
-            self.observer.stay(gap, stay);
-            match end {
-                StayEnd::Event => {
-                    let state = &mut self.tally.states[entry.state];
-                    state.add_wake(gap.wake_reason, rule.wakes_on_store);
-                    let first = first.expect("set above");
-                    let delay_ns = rule.exit_latency_ns;
-                    self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns });
-                    return;
-                }
-                StayEnd::Tick => {
-                    let tick_work_ns = self.idle.setting.tick_work_ns;
-                    self.tally.add_tick(exit_ns, tick_work_ns);
-                    at_ns += stay_ns + exit_ns + tick_work_ns;
-                }
-                // A limit of 0 must not stop the clock.
-                StayEnd::PollLimit => at_ns += stay_ns.max(1),
-                StayEnd::Promotion => {
-                    self.tally.add_promotion(exit_ns);
-                    at_ns += residency_ns.max(1);
-                }
-                StayEnd::Deadline => unreachable!("replay has no such deadline"),
-            }
-            // The recorded idle time is used up, so the event came during the tick's work.
-            if feedback.as_ref().is_some_and(|feedback| idle_ns >= feedback.idle_ns) {
-                at_ns = at_ns.max(gap.gap_ns);
-            }
-            if at_ns >= gap.gap_ns {
-                break;
-            }
-            next_tick_at_ns = line_after(at_ns, next_tick_at_ns, period_ns);
-            stay_count += 1;
-            if stay_count >= FIRST_STAY_COUNT {
-                let place = Place { at_ns, next_tick_at_ns, idle_ns };
-                if let Some(repetition) = self.repetition(gap, place, stay_count) {
-                    at_ns += repetition.count * repetition.span_ns;
-                    idle_ns += repetition.count * repetition.idle_ns;
-                    next_tick_at_ns = line_after(at_ns, next_tick_at_ns, period_ns);
-                }
+    /// Asks the governor, and plans the stay. Nothing but the exit is unknown then.
+    #[inline(always)]
+    fn enter(&mut self, gap: &IdleGap, course: &mut Course) -> PlannedStay {
+        let at_ns = course.at_ns;
+        let timer_left_ns = timer_left_ns(gap, at_ns);
+        let tick_stopped = self.idle.tick_stopped;
+        let outlook = Outlook {
+            now_ns: (gap.start_ns as u64).wrapping_add(at_ns),
+            timer_left_ns,
+            tick_left_ns: course.next_tick_at_ns - at_ns,
+            latency_limit_ns: course.latency_limit_ns,
+        };
+        let mut entry = self.idle.select(outlook, &mut self.tally);
+        if course.first.is_none() {
+            course.first = Some(FirstDecision { state: entry.state, tick_stopped });
+            self.observer.forecast(|| self.idle.forecast_ns());
+            if let Some(feedback) = course.feedback {
+                let state = feedback.state;
+                entry = self.idle.enter_instead(entry, state, course.latency_limit_ns);
             }
         }
-        let overrun_ns = at_ns - gap.gap_ns;
-        self.tally.overruns.record(overrun_ns);
-        let first = first.expect("the loop runs at least once");
-        self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns: overrun_ns });
+        let event_left_ns = gap.gap_ns - at_ns;
+        let stay_ns = event_left_ns.min(entry.tick_left_ns).min(entry.own_limit_ns);
+        // At the same time, the event comes before the tick, and the tick before our timers.
+        let end = match stay_ns {
+            _ if stay_ns == event_left_ns => StayEnd::Event,
+            _ if stay_ns == entry.tick_left_ns => StayEnd::Tick,
+            _ if self.idle.rule(entry.state).is_polling => StayEnd::PollLimit,
+            _ => StayEnd::Promotion,
+        };
+        PlannedStay { entry, timer_left_ns, stay_ns, end }
+    }
+
+    /// Ends the stay. Leaving takes `wait_ns` longer than the CPU's own exit. Returns whether the gap is over.
+    #[inline(always)]
+    fn leave(
+        &mut self,
+        gap: &IdleGap,
+        course: &mut Course,
+        stay: &PlannedStay,
+        wait_ns: u64,
+    ) -> bool {
+        let period_ns = u64::from(self.idle.setting.tick_period_ns);
+        let PlannedStay { entry, stay_ns, end, .. } = stay;
+        let (rule, end) = (*self.idle.rule(entry.state), *end);
+        let tick_ran = match end {
+            StayEnd::Tick => true,
+            StayEnd::Event => entry.tick_left_ns == *stay_ns || course.grid(period_ns).ends(gap),
+            StayEnd::PollLimit | StayEnd::Promotion | StayEnd::Deadline => false,
+        };
+        let (stay_ns, exit_ns) = match &course.feedback {
+            None => (*stay_ns, rule.exit_latency_ns + wait_ns),
+            Some(feedback) if end == StayEnd::Event => {
+                // The rest of the recorded idle time, whenever the replay's tick ended.
+                let residency_ns = feedback.idle_ns.saturating_sub(course.idle_ns);
+                (*stay_ns.min(&residency_ns), residency_ns.saturating_sub(*stay_ns))
+            }
+            Some(feedback) => (*stay_ns, feedback.exits_ns[entry.state]),
+        };
+        let at_ns = course.at_ns;
+        let now_ns = (gap.start_ns as u64).wrapping_add(at_ns).wrapping_add(stay_ns + exit_ns);
+        let stayed = Stayed { stay_ns, exit_ns, end, tick_ran, now_ns };
+        let residency_ns = self.idle.reflect(entry, stayed, &mut self.tally);
+        course.idle_ns += residency_ns;
+        let stay = ReplayedStay {
+            state: entry.state,
+            at_ns,
+            stay_ns,
+            exit_latency_ns: exit_ns,
+            verdict: rule.verdict(stay_ns, residency_ns),
+            end,
+        };
+        self.observer.stay(gap, stay);
+        match end {
+            StayEnd::Event => {
+                let delay_ns = rule.exit_latency_ns + wait_ns;
+                self.tally.states[entry.state].add_wake(gap.wake_reason, rule.wakes_on_store);
+                // The delay itself is counted for all CPUs together (joined/lanes.rs).
+                self.tally.states[entry.state].shared_wake_count += u64::from(wait_ns > 0);
+                let first = course.first.expect("set on entry");
+                self.observer.gap(gap, GapCourse { first, idle_ns: course.idle_ns, delay_ns });
+                return true;
+            }
+            StayEnd::Tick => {
+                let tick_work_ns = self.idle.setting.tick_work_ns;
+                self.tally.add_tick(exit_ns, tick_work_ns);
+                course.at_ns += stay_ns + exit_ns + tick_work_ns;
+            }
+            // A limit of 0 must not stop the clock.
+            StayEnd::PollLimit => course.at_ns += stay_ns.max(1),
+            StayEnd::Promotion => {
+                self.tally.add_promotion(exit_ns);
+                course.at_ns += residency_ns.max(1);
+            }
+            StayEnd::Deadline => unreachable!("replay has no such deadline"),
+        }
+        // The recorded idle time is used up, so the event came during the tick's work.
+        if course.feedback.as_ref().is_some_and(|feedback| course.idle_ns >= feedback.idle_ns) {
+            course.at_ns = course.at_ns.max(gap.gap_ns);
+        }
+        if course.at_ns >= gap.gap_ns {
+            let overrun_ns = course.at_ns - gap.gap_ns;
+            self.tally.overruns.record(overrun_ns);
+            let first = course.first.expect("set on entry");
+            let idle_ns = course.idle_ns;
+            self.observer.gap(gap, GapCourse { first, idle_ns, delay_ns: overrun_ns });
+            return true;
+        }
+        course.next_tick_at_ns = line_after(course.at_ns, course.next_tick_at_ns, period_ns);
+        course.stay_count += 1;
+        if course.stay_count >= FIRST_STAY_COUNT {
+            let Course { at_ns, next_tick_at_ns, idle_ns, .. } = *course;
+            let place = Place { at_ns, next_tick_at_ns, idle_ns };
+            if let Some(repetition) = self.repetition(gap, place, course.stay_count) {
+                course.at_ns += repetition.count * repetition.span_ns;
+                course.idle_ns += repetition.count * repetition.idle_ns;
+                course.next_tick_at_ns =
+                    line_after(course.at_ns, course.next_tick_at_ns, period_ns);
+            }
+        }
+        false
     }
 
     /// Counts the stays that repeat from here on, if any.
@@ -337,21 +405,56 @@ impl<G: Governor, O: Observer> GovernorLane<G, O> {
             tick_period_ns: u64::from(self.idle.setting.tick_period_ns),
         };
         let repetition = self.watch.look(&self.idle, &self.tally, place, bounds)?;
+        // How long leaving a shared state takes also depends on other CPUs.
+        if repetition.once.states[self.joined_from..].iter().any(|state| state.entry_count > 0) {
+            return None;
+        }
         self.tally.add_repeatedly(&repetition.once, repetition.count);
         self.observer.repeat(gap, &repetition);
         Some(repetition)
     }
+}
 
-    /// Whether a timer ended the gap exactly on a boundary of the tick grid.
+/// The tick grid of a gap.
+struct GridPlace {
+    first_tick_ns: u64,
+    period_ns: u64,
+}
+
+impl GridPlace {
+    /// Whether a timer ended the gap exactly on a boundary of the grid.
     #[inline]
-    fn is_on_grid(&self, gap: &IdleGap, first_tick_ns: u64) -> bool {
-        let period_ns = u64::from(self.idle.setting.tick_period_ns);
+    fn ends(&self, gap: &IdleGap) -> bool {
         gap.wake_reason == WakeReason::Timer
-            && match gap.gap_ns.checked_sub(first_tick_ns) {
+            && match gap.gap_ns.checked_sub(self.first_tick_ns) {
                 None => false,
-                Some(rest_ns) if rest_ns < period_ns => rest_ns == 0,
-                Some(rest_ns) => rest_ns.is_multiple_of(period_ns),
+                Some(rest_ns) if rest_ns < self.period_ns => rest_ns == 0,
+                Some(rest_ns) => rest_ns.is_multiple_of(self.period_ns),
             }
+    }
+}
+
+/// The time from a gap's start to the first boundary of its tick grid.
+#[inline]
+fn first_tick_ns(gap: &IdleGap, period_ns: u64) -> u64 {
+    match gap.next_tick_ns {
+        // A division takes as long as a simple governor's decision, and is rarely needed.
+        Some(next_tick_ns) => match u64::from(next_tick_ns).max(1) {
+            next_ns if next_ns <= period_ns => next_ns,
+            next_ns => (next_ns - 1) % period_ns + 1,
+        },
+        None => period_ns - gap.start_ns.rem_euclid(period_ns as i64) as u64,
+    }
+}
+
+/// The time from a place in a gap to the next timer.
+#[inline]
+fn timer_left_ns(gap: &IdleGap, at_ns: u64) -> i64 {
+    match gap.sleep_length_ns {
+        Some(length_ns) if length_ns >= at_ns => {
+            i64::try_from(length_ns - at_ns).unwrap_or(FAR_AWAY_NS)
+        }
+        _ => FAR_AWAY_NS,
     }
 }
 

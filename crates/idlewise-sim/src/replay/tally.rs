@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use idlewise_core::{STATE_COUNT_MAX, StateTable};
+use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable};
+use idlewise_machine::{SHARED_STATE_COUNT_MAX, Scope};
 use idlewise_trace::WakeReason;
 
 /// The counts of a state.
@@ -19,7 +20,9 @@ pub struct StateTally {
     pub too_shallow_count: u64,
     /// Wake events that found the CPU in this state.
     pub wake_count: u64,
-    /// Those of them that were IPIs which a write to the monitored word could have replaced.
+    /// Those of them that also waited for a state to be left that CPUs share.
+    pub shared_wake_count: u64,
+    /// Those wake events that were IPIs which a write to the monitored word could have replaced.
     pub free_ipi_count: u64,
 }
 
@@ -30,6 +33,32 @@ impl StateTally {
         self.wake_count += 1;
         let is_ipi = matches!(reason, WakeReason::Ipi | WakeReason::Resched);
         self.free_ipi_count += u64::from(is_ipi && wakes_on_store);
+    }
+}
+
+/// The counts of a state that CPUs share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedStateTally {
+    /// How often a group of CPUs entered it.
+    pub entry_count: u64,
+    /// How long groups were in it.
+    pub stay_ns: u64,
+    /// Stays shorter than its target residency.
+    pub too_deep_count: u64,
+    /// Wake events that waited for it to be left.
+    pub wake_count: u64,
+    /// How long they waited for that.
+    pub delay_ns: u64,
+}
+
+impl SharedStateTally {
+    /// Adds another group's counts.
+    pub(crate) fn add(&mut self, other: &SharedStateTally) {
+        self.entry_count += other.entry_count;
+        self.stay_ns += other.stay_ns;
+        self.too_deep_count += other.too_deep_count;
+        self.wake_count += other.wake_count;
+        self.delay_ns += other.delay_ns;
     }
 }
 
@@ -56,7 +85,16 @@ pub struct Tally {
     pub invalid_count: u64,
     /// Delays of events that came while the CPU was running within a gap, after a tick.
     pub overruns: Delays,
+    /// Counts of the states that CPUs share, in the machine's order. All 0 if CPUs were replayed alone.
+    pub shared: [SharedStateTally; SHARED_STATE_COUNT_MAX],
+    /// Delays of events that waited for a shared state to be left: with the CPU's own exit latency.
+    pub shared_delays: Delays,
+    /// For each scope, the time from the log's beginning to its end, times the number of groups.
+    pub group_ns: [u64; SCOPE_COUNT],
 }
+
+/// The number of scopes.
+pub(crate) const SCOPE_COUNT: usize = Scope::ALL.len();
 
 /// A multiset of delays. It is exact up to [`Delays::DISTINCT_MAX`] distinct values. Beyond that,
 /// all values are rounded down to as many leading bits as fit, at least 15, which is four decimal
@@ -103,6 +141,11 @@ impl Delays {
     /// Returns each distinct delay with its count, shortest first.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts.iter().map(|(&delay_ns, &count)| (delay_ns, count))
+    }
+
+    /// Returns how many distinct values are kept.
+    pub(crate) fn distinct_count(&self) -> usize {
+        self.counts.len()
     }
 
     /// Returns the number of delays.
@@ -185,6 +228,22 @@ impl Tally {
         self.work_ns += exit_ns;
     }
 
+    /// The same as if no CPU had waited for another, and nothing were shared.
+    pub fn alone(&self) -> Tally {
+        let mut alone = Tally { overruns: self.overruns.clone(), ..self.counts() };
+        alone.shared = Default::default();
+        alone.group_ns = Default::default();
+        alone.states.iter_mut().for_each(|state| state.shared_wake_count = 0);
+        alone
+    }
+
+    /// Counts the delay of an event that waited for a shared state to be left.
+    #[cold]
+    pub(crate) fn add_shared_delay(&mut self, state: StateIndex, delay_ns: u64) {
+        self.states[state].shared_wake_count += 1;
+        self.shared_delays.record(delay_ns);
+    }
+
     /// Returns the number of decisions: one for each stay.
     pub fn decision_count(&self) -> u64 {
         self.states.iter().map(|state| state.entry_count).sum()
@@ -214,8 +273,9 @@ impl Tally {
     /// overrun of the tick before it.
     pub fn delays(&self, states: &StateTable) -> Delays {
         let mut delays = self.overruns.clone();
+        delays.merge(&self.shared_delays);
         for (state, tally) in states.as_slice().iter().zip(&self.states) {
-            delays.add(state.exit_latency_ns, tally.wake_count);
+            delays.add(state.exit_latency_ns, tally.wake_count - tally.shared_wake_count);
         }
         delays
     }
@@ -224,6 +284,7 @@ impl Tally {
     pub fn merge(&mut self, other: &Tally) {
         self.combine(other, |mine, theirs| *mine += theirs);
         self.overruns.merge(&other.overruns);
+        self.shared_delays.merge(&other.shared_delays);
     }
 
     /// A copy without the overruns, of which there may be many.
@@ -245,7 +306,7 @@ impl Tally {
         self.combine(other, |mine, theirs| *mine += theirs * count);
     }
 
-    /// Calls `change` with each count and its counterpart. Overruns are left out.
+    /// Calls `change` with each count and its counterpart. Multisets of delays are left out.
     fn combine(&mut self, other: &Tally, change: impl Fn(&mut u64, u64)) {
         for (mine, theirs) in self.states.iter_mut().zip(&other.states) {
             change(&mut mine.entry_count, theirs.entry_count);
@@ -253,7 +314,18 @@ impl Tally {
             change(&mut mine.too_deep_count, theirs.too_deep_count);
             change(&mut mine.too_shallow_count, theirs.too_shallow_count);
             change(&mut mine.wake_count, theirs.wake_count);
+            change(&mut mine.shared_wake_count, theirs.shared_wake_count);
             change(&mut mine.free_ipi_count, theirs.free_ipi_count);
+        }
+        for (mine, theirs) in self.shared.iter_mut().zip(&other.shared) {
+            change(&mut mine.entry_count, theirs.entry_count);
+            change(&mut mine.stay_ns, theirs.stay_ns);
+            change(&mut mine.too_deep_count, theirs.too_deep_count);
+            change(&mut mine.wake_count, theirs.wake_count);
+            change(&mut mine.delay_ns, theirs.delay_ns);
+        }
+        for (mine, theirs) in self.group_ns.iter_mut().zip(other.group_ns) {
+            change(mine, theirs);
         }
         change(&mut self.gap_count, other.gap_count);
         change(&mut self.gap_ns, other.gap_ns);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use idlewise_core::Doorbell;
+use idlewise_core::{Doorbell, StateIndex};
 use idlewise_trace::IdleGap;
 
 use super::Simulation;
@@ -23,6 +23,10 @@ pub(super) struct Cpu {
     pub(super) tick_phase_ns: u64,
     pub(super) current: Option<TaskId>,
     pub(super) run_queue: VecDeque<TaskId>,
+    /// How many of the first tasks in it have been woken and have not run since.
+    pub(super) woken_count: usize,
+    /// One of them is to take the CPU from the task that runs.
+    pub(super) is_wanted: bool,
     pub(super) irqs: VecDeque<Pending>,
     pub(super) segment: Option<Segment>,
     pub(super) suspended: Option<Segment>,
@@ -35,6 +39,8 @@ pub(super) struct Cpu {
     /// Checked by wakers. It says "polling" while the CPU is in a state that monitors memory.
     pub(super) doorbell: Doorbell,
     pub(super) ran_task: bool,
+    /// The idle state that it left last, if no task has run since.
+    pub(super) left_state: Option<StateIndex>,
     /// Whether the idle loop's own work before the stay is done.
     pub(super) is_prepared: bool,
     pub(super) gap: Option<OpenGap>,
@@ -54,6 +60,8 @@ impl Cpu {
             tick_phase_ns: 0,
             current: None,
             run_queue: VecDeque::new(),
+            woken_count: 0,
+            is_wanted: false,
             irqs: VecDeque::new(),
             segment: None,
             suspended: None,
@@ -64,6 +72,7 @@ impl Cpu {
             wake_ipi_pending: false,
             doorbell: Doorbell::new(),
             ran_task: true,
+            left_state: None,
             is_prepared: false,
             gap: None,
             recorded: None,

@@ -33,7 +33,8 @@ parameters! {
         exit_ratio: f64 = 1.0, 0.0..=1_000.0, "wake-up latency as a share of the table's worst case";
         entry_ratio: f64 = 0.0, 0.0..=1_000.0, "time to enter a state, as a share of its exit latency; an entry can't be aborted";
         umwait_max_ns: Option<u64> = None, SPAN_NS, "deadline of UMWAIT states (umwait_control/max_time); 0: none";
-        package_exit_ns: u64 = 0, SPAN_NS, "exit latency that a package state adds; from the machine's domain states if it has any";
+        cluster_cpu_count: u64 = 0, 0..=CPU_COUNT_MAX, "CPUs of a cluster or module, for states that they share; 0: all of the package";
+        package_exit_ns: u64 = 0, SPAN_NS, "exit latency that a package state adds, if the machine's file has no shared states; from its domain states if it has any";
         package_entry_ns: u64 = 0, SPAN_NS, "how long entering the package state takes; can't be aborted";
         package_after_ns: u64 = 0, SPAN_NS, "how long all cores must have been in their deepest state before the package follows";
         package_mw: f64 = 0.0, 0.0..=1e9, "power of a package besides its cores, awake";
@@ -113,7 +114,9 @@ impl Hardware {
             hardware.smt2_speed = 0.7;
             hardware.smt4_speed = 0.45;
         }
-        if let Some(deepest) = machine.domain_states.last() {
+        if machine.shared_states().next().is_none()
+            && let Some(deepest) = machine.domain_states.last()
+        {
             hardware.package_exit_ns = deepest.exit_latency_ns;
             hardware.package_after_ns = deepest.target_residency_ns;
         }

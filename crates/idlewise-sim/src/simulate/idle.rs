@@ -7,6 +7,7 @@ use super::task::TaskId;
 use super::work::{Effect, Pending};
 use super::{Event, Simulation, SimulationError, TaskState};
 use crate::idle_loop::{Entry, Outlook, StayEnd, Stayed};
+use crate::shared::Ask;
 
 /// A stay in progress.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,8 @@ pub(super) struct Exit {
     pub entry: Entry,
     pub(super) stay_ns: u64,
     pub(super) exit_ns: u64,
+    /// The part of it that is spent waiting for shared states to be left.
+    pub(super) wait_ns: u64,
     pub(super) end: StayEnd,
     pub(super) tick_ran: bool,
     pub(super) reason: WakeReason,
@@ -59,6 +62,7 @@ impl Simulation<'_> {
     /// Asks the governor and enters the idle state.
     pub(super) fn enter_idle(&mut self, cpu: usize) {
         let (now_ns, period_ns) = (self.now_ns, self.period_ns);
+        let next_timer_ns = self.next_timer_ns(cpu);
         let this = &mut self.cpus[cpu];
         let next_tick_at_ns = if this.idle.tick_stopped {
             this.next_tick_at_ns(now_ns, period_ns)
@@ -73,17 +77,22 @@ impl Simulation<'_> {
                 }
                 _ => FAR_AWAY_NS,
             },
-            None => {
-                let next = this.timers.iter().map(|timer| timer.hard_at_ns).min();
-                next.map_or(FAR_AWAY_NS, |at_ns| at_ns as i64 - now_ns as i64)
-            }
+            None => next_timer_ns.map_or(FAR_AWAY_NS, |at_ns| at_ns as i64 - now_ns as i64),
+        };
+        let tick_left_ns = next_tick_at_ns.saturating_sub(now_ns);
+        let needs_tick = !this.idle.tick_stopped
+            && self.setup.tick_need > 0.0
+            && self.rng.f64() < self.setup.tick_need;
+        let timer_left_ns = match needs_tick {
+            true => timer_left_ns.min(tick_left_ns as i64),
+            false => timer_left_ns,
         };
         let recorded_limit_ns = this.recorded.as_ref().and_then(|gap| gap.latency_limit_ns);
         let recorded_limit_ns = recorded_limit_ns.and_then(|ns| i64::try_from(ns).ok());
         let outlook = Outlook {
             now_ns,
             timer_left_ns,
-            tick_left_ns: next_tick_at_ns.saturating_sub(now_ns),
+            tick_left_ns,
             latency_limit_ns: recorded_limit_ns
                 .map_or(self.setup.latency_limit_ns, |ns| ns.min(self.setup.latency_limit_ns)),
         };
@@ -110,15 +119,17 @@ impl Simulation<'_> {
         });
         self.note_round(cpu, entry.state);
         let this = &mut self.cpus[cpu];
-        if self.hardware.ipi_less && entry.rule.wakes_on_store {
+        let rule = *this.idle.rule(entry.state);
+        if self.hardware.ipi_less && rule.wakes_on_store {
             this.doorbell.start_polling();
         }
         let entry_ns = match self.hardware.entry_ratio {
             0.0 => 0,
-            ratio => (entry.rule.exit_latency_ns as f64 * ratio) as u64,
+            ratio => (rule.exit_latency_ns as f64 * ratio) as u64,
         };
         let stay = IdleStay { entry, since_ns: now_ns, entered_at_ns: now_ns + entry_ns };
         self.set_mode(cpu, Mode::Idle(stay));
+        self.enter_groups(cpu, Ask::of(&entry, timer_left_ns, outlook.latency_limit_ns));
         let limit_ns = match self.hardware.umwait_max_ns {
             Some(max_ns) if self.is_umwait[entry.state] => entry.own_limit_ns.min(max_ns),
             _ => entry.own_limit_ns,
@@ -149,7 +160,7 @@ impl Simulation<'_> {
 
     pub(super) fn idle_limit(&mut self, cpu: usize) {
         let Mode::Idle(stay) = self.cpus[cpu].mode else { return };
-        let end = match stay.entry.rule.is_polling {
+        let end = match self.cpus[cpu].idle.rule(stay.entry.state).is_polling {
             true => StayEnd::PollLimit,
             false if self.now_ns - stay.since_ns < stay.entry.own_limit_ns => StayEnd::Deadline,
             false => StayEnd::Promotion,
@@ -184,13 +195,15 @@ impl Simulation<'_> {
             StayEnd::PollLimit | StayEnd::Promotion | StayEnd::Deadline => false,
         };
         // A poll that reached its limit has no state to leave.
-        let exit_ns = match end {
-            StayEnd::PollLimit => stay.entry.rule.exit_latency_ns,
-            _ => self.exit_ns(cpu, &stay.entry, stay.entered_at_ns),
+        let (exit_ns, wait_ns) = match end {
+            StayEnd::PollLimit => (self.cpus[cpu].idle.rule(stay.entry.state).exit_latency_ns, 0),
+            _ => self.exit(cpu, &stay, end),
         };
         let stay_ns = now_ns - stay.since_ns;
         let entry = stay.entry;
-        let exit = Exit { entry, stay_ns, exit_ns, end, tick_ran, reason, left_at_ns: now_ns };
+        let left_at_ns = now_ns;
+        let exit = Exit { entry, stay_ns, exit_ns, wait_ns, end, tick_ran, reason, left_at_ns };
+        self.cpus[cpu].left_state = (end == StayEnd::Event).then_some(entry.state);
         self.set_mode(cpu, Mode::Exiting(exit));
         if exit_ns == 0 || end == StayEnd::PollLimit {
             self.awake(cpu);
@@ -204,7 +217,7 @@ impl Simulation<'_> {
     pub(super) fn awake(&mut self, cpu: usize) {
         let Mode::Exiting(exit) = self.cpus[cpu].mode else { return };
         self.set_mode(cpu, Mode::Running);
-        let Exit { entry, stay_ns, exit_ns, end, tick_ran, reason, left_at_ns } = exit;
+        let Exit { entry, stay_ns, exit_ns, wait_ns, end, tick_ran, reason, left_at_ns } = exit;
         let this = &mut self.cpus[cpu];
         this.doorbell.take();
         let tally = &mut self.report.idle;
@@ -215,7 +228,11 @@ impl Simulation<'_> {
         }
         match end {
             StayEnd::Event => {
-                tally.states[entry.state].add_wake(reason, entry.rule.wakes_on_store);
+                let wakes_on_store = this.idle.rule(entry.state).wakes_on_store;
+                tally.states[entry.state].add_wake(reason, wakes_on_store);
+                if wait_ns > 0 && self.has_shared_states {
+                    tally.add_shared_delay(entry.state, exit_ns);
+                }
                 self.end_gap(cpu, left_at_ns, reason);
             }
             StayEnd::Tick => {

@@ -21,8 +21,8 @@
 //!   governor may stop it. It is restarted only when a task runs.
 //! * **Exiting** takes the table's exit latency (or a sample from given quantiles), at most that of
 //!   the core's state, because a core is only as deep as its shallowest thread. An entry in
-//!   progress is completed first. If the package was asleep, its exit is added, once for all that
-//!   wait for it.
+//!   progress is completed first. States that CPUs share are entered and left as in a replay
+//!   (`shared.rs`): their exit is added, once for all that wait for it.
 //! * **Timers** fire at their hard expiry, or with an earlier timer's interrupt within their slack.
 //!
 //! # Waking another CPU
@@ -44,12 +44,14 @@
 //!
 //! | file | holds |
 //! | --- | --- |
+//! | `causes.rs` | the steps of tasks and what causes them, as a recording would show them |
 //! | `cpu.rs` | the state of a CPU |
 //! | `work.rs` | what it runs: interrupts, calls, tasks in turn |
 //! | `idle.rs` | how it goes idle and leaves; the gap between |
 //! | `timers.rs` | its tick and the timers of its tasks |
 //! | `wake.rs` | messages, wake-ups, IPIs and stores |
 //! | `power.rs` | cores and packages: speed, power, energy |
+//! | `groups.rs` | the CPUs that share states |
 //! | `task.rs` | what workloads are made of |
 //! | `hardware.rs`, `parameter.rs`, `quantiles.rs` | what can be configured |
 //! | `event.rs`, `report.rs` | the event queue; the results |
@@ -59,8 +61,10 @@
 //! Caches, memory and migration cost nothing. Run queues are round robin, without preemption on
 //! wake-up. A polling CPU notices a store as fast as a monitoring one.
 
+mod causes;
 mod cpu;
 mod event;
+mod groups;
 mod hardware;
 mod idle;
 pub(crate) mod parameter;
@@ -79,9 +83,12 @@ use idlewise_core::{DisabledMask, Governor, NO_LATENCY_LIMIT_NS, StateIndex, tic
 use rayon::prelude::*;
 
 use crate::idle_loop::{Boxed, IdleLoop, Setting};
-use crate::{CostModel, Machine, MachineError};
+use crate::shared::Group;
+use crate::{CostModel, Machine, MachineError, Scope, SharedStates};
+use causes::{InterruptCause, Told};
 use cpu::Cpu;
 use event::{Event, Queue};
+use groups::Groups;
 use idle::Mode;
 use power::{Core, Package};
 use work::Segment;
@@ -90,7 +97,7 @@ pub use hardware::{Hardware, Shape, ShapeError};
 pub use parameter::{ParameterError, ParameterInfo};
 pub use quantiles::Quantiles;
 pub use report::{CoreTally, IpiCounts, Metrics, Report, TaskCounts};
-pub use task::{EventSource, Fired, Irq, Op, Program, Spawn, TaskId, View, exponential_ns};
+pub use task::{EventSource, Fired, Found, Irq, Op, Program, Spawn, TaskId, View, exponential_ns};
 
 /// With more steps than this without time passing, the workload is in an endless loop.
 const INSTANT_STEP_MAX: u64 = 1_000_000;
@@ -122,6 +129,31 @@ pub struct Setup<'a> {
     pub exit_quantiles: BTreeMap<StateIndex, Quantiles>,
     /// Whether to fill in [`Report::gaps`].
     pub keeps_gaps: bool,
+    /// Whether to fill in [`Report::steps`].
+    pub keeps_steps: bool,
+    /// How often to note the energy in [`Report::energy_curve`].
+    pub energy_every_ns: Option<u64>,
+    /// Whether the run ends when every task has exited.
+    pub ends_with_tasks: bool,
+    /// Whether a woken task runs before those whose turn is over, and takes the CPU from one that an interrupt finds
+    /// there. Otherwise it waits for its turn.
+    pub wakes_preempt: bool,
+    /// The kernel's own timers on each CPU, which wake no task: when each is due, in order. After the last one they come
+    /// again, as long after the first round as `kernel_timers_span_ns`.
+    pub kernel_timers_ns: Vec<Vec<u64>>,
+    /// See `kernel_timers_ns`. [`Setup::next_timers`] come again after the same time.
+    pub kernel_timers_span_ns: u64,
+    /// Which timer is next on each CPU, those of tasks aside: what is known beforehand. Without any, `kernel_timers_ns` are
+    /// known.
+    pub next_timers: Vec<Vec<NextTimer>>,
+    /// How often a CPU whose tick runs has something to do at the next one, which it then cannot stop: 0 to 1. Linux says
+    /// so of a CPU that has RCU callbacks.
+    pub tick_need: f64,
+    /// When the first tick of each CPU comes.
+    pub tick_phases_ns: Vec<u64>,
+    /// Whether ticks begin at random times. Those in `tick_phases_ns` begin later by one random time, so that CPUs that tick
+    /// together still do; the others each at their own. Otherwise all others begin at 0.
+    pub has_random_ticks: bool,
     /// Whether to leave out the time spans that workloads record, which take up to a fifth of a run.
     pub ignores_spans: bool,
     /// How long the machine runs before the report's time begins.
@@ -140,10 +172,29 @@ impl<'a> Setup<'a> {
             make_governor,
             exit_quantiles: BTreeMap::new(),
             keeps_gaps: false,
+            keeps_steps: false,
+            energy_every_ns: None,
+            ends_with_tasks: false,
+            wakes_preempt: false,
+            kernel_timers_ns: Vec::new(),
+            kernel_timers_span_ns: 0,
+            next_timers: Vec::new(),
+            tick_need: 0.0,
+            tick_phases_ns: Vec::new(),
+            has_random_ticks: false,
             ignores_spans: false,
             warm_up_ns: 0,
         }
     }
+}
+
+/// From a point in time on, a CPU's next timer is due then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextTimer {
+    /// From when.
+    pub from_ns: u64,
+    /// When it is due.
+    pub due_ns: u64,
 }
 
 /// The load of a machine.
@@ -227,13 +278,45 @@ pub fn simulate(
     duration_ns: u64,
     seed: u64,
 ) -> Result<Report, SimulationError> {
-    let mut simulation = Simulation::new(setup, load, duration_ns, seed)?;
+    run_from(setup, load, duration_ns, seed, Vec::new())
+}
+
+/// Like [`simulate`], with governors that know what they learnt from another load on the same machine, until that had
+/// completed so many operations. Everything else begins anew.
+///
+/// # Errors
+/// Fails like [`simulate`].
+pub fn simulate_after(
+    setup: &Setup<'_>,
+    (before, operation_count): (Load, u64),
+    load: Load,
+    duration_ns: u64,
+    seed: u64,
+) -> Result<Report, SimulationError> {
+    let mut past = Simulation::new(setup, before, duration_ns, seed, Vec::new())?;
+    past.operation_count_max = operation_count;
+    past.run(duration_ns)?;
+    let past_ns = past.now_ns;
+    let past_loops = past.cpus.into_iter().map(|cpu| cpu.idle.restarted(past_ns)).collect();
+    run_from(setup, load, duration_ns, seed, past_loops)
+}
+
+fn run_from(
+    setup: &Setup<'_>,
+    load: Load,
+    duration_ns: u64,
+    seed: u64,
+    past_loops: Vec<IdleLoop<Boxed>>,
+) -> Result<Report, SimulationError> {
+    let mut simulation = Simulation::new(setup, load, duration_ns, seed, past_loops)?;
     if setup.warm_up_ns > 0 {
         simulation.run(setup.warm_up_ns)?;
         simulation.end_warm_up();
     }
     let end_ns = setup.warm_up_ns.saturating_add(duration_ns);
     simulation.run(end_ns)?;
+    let end_ns = if simulation.is_over() { simulation.now_ns } else { end_ns };
+    simulation.report.duration_ns = end_ns - setup.warm_up_ns;
     Ok(simulation.finish(end_ns))
 }
 
@@ -275,9 +358,15 @@ struct Task {
     /// The operation to retry when the task runs again.
     retried: Option<Op>,
     message: Option<u64>,
+    /// The message of [`Op::Await`] for which it waits, or has waited.
+    awaited: Option<u64>,
+    /// How that message found it.
+    found: Found,
     sender_cost_ns: u64,
     /// Whether it plays recorded gaps, and so is not a task in the kernel's sense.
     is_recorded: bool,
+    /// What its step is, if steps are kept.
+    told: Told,
 }
 
 /// A run in progress.
@@ -292,6 +381,15 @@ struct Simulation<'a> {
     cpus: Vec<Cpu>,
     cores: Vec<Core>,
     packages: Vec<Package>,
+    /// Groups of CPUs that share states, and each CPU's groups with its number there, the widest scope first.
+    groups: Vec<Group>,
+    group_slots: Vec<Vec<(usize, usize)>>,
+    /// The scope of each group.
+    group_scopes: Vec<Scope>,
+    /// The group of each package whose state is the hardware's, not the machine file's.
+    package_groups: Vec<usize>,
+    /// Whether the machine's file has shared states.
+    has_shared_states: bool,
     tasks: Vec<Task>,
     sources: Vec<Box<dyn EventSource>>,
     /// Interrupts that have not arrived yet, by slot.
@@ -310,6 +408,13 @@ struct Simulation<'a> {
     is_lite: [bool; idlewise_core::STATE_COUNT_MAX],
     report: Report,
     instant_step_count: u64,
+    exited_count: usize,
+    /// The run ends when so many operations are completed.
+    operation_count_max: u64,
+    /// When the energy is to be noted next.
+    energy_due_ns: u64,
+    /// The interrupt whose effects are carried out: when it came, and what it was.
+    cause: Option<(u64, InterruptCause)>,
     error: Option<SimulationError>,
 }
 
@@ -319,6 +424,7 @@ impl<'a> Simulation<'a> {
         load: Load,
         duration_ns: u64,
         seed: u64,
+        past_loops: Vec<IdleLoop<Boxed>>,
     ) -> Result<Self, SimulationError> {
         let hardware = &setup.hardware;
         let shape = hardware.shape().map_err(SimulationError::Shape)?;
@@ -339,9 +445,20 @@ impl<'a> Simulation<'a> {
             let bits = own.fold(setup.disabled.bits(), |bits, (_, states)| bits | states.bits());
             Setting { disabled: DisabledMask::from_bits(bits), ..setting }
         };
+        let mut past_loops = past_loops.into_iter();
         let cpus = (0..cpu_count)
-            .map(|cpu| Cpu::new(IdleLoop::new(Boxed((setup.make_governor)()), setting_of(cpu))))
+            .map(|cpu| {
+                let new = || IdleLoop::new(Boxed((setup.make_governor)()), setting_of(cpu));
+                Cpu::new(past_loops.next().unwrap_or_else(new))
+            })
             .collect();
+        let machine_shared = SharedStates::of(setup.machine).map_err(SimulationError::Machine)?;
+        let has_shared_states = !machine_shared.is_empty();
+        let shared = match has_shared_states {
+            true => machine_shared,
+            false => hardware.package_state(states.deepest()),
+        };
+        let Groups { groups, slots, scopes } = Groups::of(shared, shape, hardware);
         let machine_states = &setup.machine.states;
         let of_states = |rule: &dyn Fn(&crate::MachineState) -> bool| {
             std::array::from_fn(|i| machine_states.get(i).is_some_and(rule))
@@ -357,6 +474,15 @@ impl<'a> Simulation<'a> {
             cpus,
             cores: vec![Core::default(); shape.package_count * shape.core_count],
             packages: vec![Package::new(); shape.package_count],
+            package_groups: if has_shared_states {
+                Vec::new()
+            } else {
+                (0..groups.len()).collect()
+            },
+            groups,
+            group_slots: slots,
+            group_scopes: scopes,
+            has_shared_states,
             tasks: Vec::with_capacity(load.tasks.len()),
             sources: Vec::new(),
             irqs: Vec::new(),
@@ -380,6 +506,10 @@ impl<'a> Simulation<'a> {
                 ..Report::default()
             },
             instant_step_count: 0,
+            exited_count: 0,
+            operation_count_max: u64::MAX,
+            energy_due_ns: setup.energy_every_ns.unwrap_or(u64::MAX),
+            cause: None,
             error: None,
         };
         simulation.start(load)?;
@@ -392,19 +522,27 @@ impl<'a> Simulation<'a> {
         let is_recorded = load.tasks.iter().any(|spawn| spawn.is_recorded);
         for (id, spawn) in load.tasks.into_iter().enumerate() {
             self.check_cpu(spawn.cpu)?;
-            self.cpus[spawn.cpu].run_queue.push_back(id);
+            let awaited = spawn.program.awaits();
+            let cpu = awaited.map_or(spawn.cpu, |(_, cpu)| cpu);
+            self.check_cpu(cpu)?;
+            if awaited.is_none() {
+                self.cpus[cpu].run_queue.push_back(id);
+            }
             self.tasks.push(Task {
                 program: Some(spawn.program),
-                cpu: spawn.cpu,
+                cpu,
                 is_pinned: spawn.is_pinned,
-                state: TaskState::Runnable,
+                state: if awaited.is_some() { TaskState::Waiting } else { TaskState::Runnable },
                 mailbox: VecDeque::new(),
                 senders: Vec::new(),
                 suspended: None,
-                retried: None,
+                retried: awaited.map(|(stamp_ns, cpu)| Op::Await { stamp_ns, cpu }),
                 message: None,
+                awaited: awaited.map(|(stamp_ns, _)| stamp_ns),
+                found: Found::Ready,
                 sender_cost_ns: 0,
                 is_recorded: spawn.is_recorded,
+                told: Told::default(),
             });
         }
         for (at_ns, source) in load.sources {
@@ -415,8 +553,19 @@ impl<'a> Simulation<'a> {
             self.queue.push(self.hardware.budget_period_ns.max(1), Event::Budget);
         }
         let cpu_count = self.cpus.len() as u64;
+        let phases_ns = &self.setup.tick_phases_ns;
+        let shift_ns = match self.setup.has_random_ticks && !phases_ns.is_empty() {
+            true => self.rng.u64(0..self.period_ns),
+            false => 0,
+        };
         for cpu in 0..self.cpus.len() {
+            if let Some(&phase_ns) = phases_ns.get(cpu) {
+                self.cpus[cpu].tick_phase_ns = (phase_ns + shift_ns) % self.period_ns;
+            } else if self.setup.has_random_ticks {
+                self.cpus[cpu].tick_phase_ns = self.rng.u64(0..self.period_ns);
+            }
             self.arm_tick(cpu);
+            self.arm_kernel_timer(cpu, 0);
             if let Some(period_ns) = self.hardware.housekeeping_ns
                 && !is_recorded
             {
@@ -439,6 +588,9 @@ impl<'a> Simulation<'a> {
             if at_ns > self.now_ns {
                 self.now_ns = at_ns;
                 self.instant_step_count = 0;
+                if at_ns >= self.energy_due_ns {
+                    self.note_energy();
+                }
             }
             self.report.event_count += 1;
             self.handle(event);
@@ -450,8 +602,17 @@ impl<'a> Simulation<'a> {
             if let Some(error) = self.error.take() {
                 return Err(error);
             }
+            if self.is_over() {
+                break;
+            }
         }
         self.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Whether the run ends before its time, because every task has exited or has done enough.
+    fn is_over(&self) -> bool {
+        self.setup.ends_with_tasks && self.exited_count == self.tasks.len()
+            || self.report.metrics.operation_count >= self.operation_count_max
     }
 
     /// Counts a step. Too many without time passing are an error.
@@ -552,11 +713,34 @@ impl<'a> Simulation<'a> {
             metrics: self.report.metrics.restarted(),
             ..Report::default()
         };
+        self.groups.iter_mut().for_each(|group| group.restart(self.now_ns));
+    }
+
+    /// Adds up what became of the machine's shared states. A stay in progress counts up to now.
+    fn count_groups(&mut self) {
+        if !self.has_shared_states {
+            return;
+        }
+        let now_ns = self.now_ns;
+        let tally = &mut self.report.idle;
+        let cores = &mut self.report.cores;
+        for (group, scope) in self.groups.iter_mut().zip(&self.group_scopes) {
+            tally.group_ns[*scope as usize] += self.report.duration_ns;
+            for (sum, state) in tally.shared.iter_mut().zip(group.tallies_until(now_ns)) {
+                sum.add(&state);
+                if *scope == Scope::Package {
+                    cores.package_entry_count += state.entry_count;
+                    cores.package_idle_ns += state.stay_ns;
+                }
+            }
+        }
+        cores.package_uj += self.costs.shared_uj(tally);
     }
 
     fn finish(mut self, end_ns: u64) -> Report {
         self.now_ns = end_ns;
         self.account();
+        self.count_groups();
         let counts = &mut self.report.tasks;
         for task in &self.tasks {
             match task.state {
@@ -566,6 +750,7 @@ impl<'a> Simulation<'a> {
             }
             counts.left_count += task.mailbox.len() as u64;
         }
+        self.end_steps();
         // Gaps were recorded as they ended, with CPUs mixed.
         self.report.gaps.sort_by_key(|gap| (gap.cpu, gap.start_ns));
         debug_assert!(

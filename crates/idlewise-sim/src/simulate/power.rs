@@ -2,10 +2,11 @@
 
 use idlewise_core::StateIndex;
 
-use super::idle::Mode;
+use super::idle::{IdleStay, Mode};
 use super::{Event, Simulation};
 use crate::cost::UJ_PER_MW_NS;
-use crate::idle_loop::Entry;
+use crate::idle_loop::StayEnd;
+use crate::shared::{Ask, Group};
 
 /// The frequency never falls below this share of nominal, however low the power limit.
 const FREQUENCY_MIN_RATIO: f64 = 0.3;
@@ -29,12 +30,6 @@ impl Default for Core {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Package {
-    /// Cores in the deepest state.
-    deep_core_count: usize,
-    /// Since when all cores are in it.
-    deep_since_ns: Option<u64>,
-    /// When the exit from the package state is complete.
-    awake_at_ns: u64,
     since_ns: u64,
     frequency_ratio: f64,
     /// Energy of the current period at nominal frequency: what grows with it, and the rest.
@@ -52,9 +47,6 @@ const REPAID_RATIO: f64 = 0.1;
 impl Package {
     pub(super) fn new() -> Self {
         Package {
-            deep_core_count: 0,
-            deep_since_ns: None,
-            awake_at_ns: 0,
             since_ns: 0,
             // What the limit allows is not known before the first period ends.
             frequency_ratio: 1.0,
@@ -67,10 +59,6 @@ impl Package {
 }
 
 impl Simulation<'_> {
-    fn has_package_state(&self) -> bool {
-        self.hardware.package_exit_ns > 0 || self.hardware.package_idle_mw > 0.0
-    }
-
     /// A CPU's speed: the frequency times what SMT leaves of the core.
     #[inline]
     pub(super) fn rate(&self, cpu: usize) -> f64 {
@@ -150,30 +138,47 @@ impl Simulation<'_> {
             package.spent_uj += uj;
             self.report.cores.entry_count[new] += 1;
         }
-        let deepest = self.cpus[core * self.shape.thread_count].idle.setting.states.deepest();
-        let (was_deep, is_deep) = (old == Some(deepest), new == Some(deepest));
-        if was_deep == is_deep {
-            return;
-        }
-        let index = core / self.shape.core_count;
-        if is_deep {
-            self.packages[index].deep_core_count += 1;
-            if self.packages[index].deep_core_count == self.shape.core_count {
-                self.account_package(index);
-                self.packages[index].deep_since_ns = Some(self.now_ns);
-            }
-        } else {
-            self.account_package(index);
-            self.packages[index].deep_core_count -= 1;
-            self.packages[index].deep_since_ns = None;
+    }
+
+    /// The CPU goes idle: its groups may follow.
+    #[inline]
+    pub(super) fn enter_groups(&mut self, cpu: usize, ask: Ask) {
+        for &(group, number) in self.group_slots.get(cpu).into_iter().flatten() {
+            self.groups[group].enter(number, self.now_ns, ask);
         }
     }
 
-    /// How long a CPU takes to leave a state now.
-    pub(super) fn exit_ns(&mut self, cpu: usize, entry: &Entry, entered_at_ns: u64) -> u64 {
+    /// The CPU begins to wake up. Returns how long it waits for its groups.
+    fn leave_groups(&mut self, cpu: usize, end: StayEnd) -> u64 {
+        if self.groups.is_empty() {
+            return 0;
+        }
+        let package = self.shape.package_of(cpu);
+        let group = self.package_groups.get(package);
+        if group.is_some_and(|group| self.groups[*group].asleep().is_some()) {
+            self.account_package(package);
+        }
+        let mut wait_ns = 0;
+        for &(group, number) in &self.group_slots[cpu] {
+            let group = &mut self.groups[group];
+            let left = group.leave(number, self.now_ns, wait_ns);
+            wait_ns += left.wait_ns;
+            if end == StayEnd::Event {
+                group.add_wake(&left);
+            }
+        }
+        wait_ns
+    }
+
+    /// How long a CPU takes to leave a state now, and the part of it that it waits for shared states.
+    pub(super) fn exit(&mut self, cpu: usize, stay: &IdleStay, end: StayEnd) -> (u64, u64) {
+        let IdleStay { entry, entered_at_ns, .. } = stay;
         let own_ns = match self.setup.exit_quantiles.get(&entry.state) {
             Some(quantiles) => quantiles.draw(&mut self.rng),
-            None => self.scaled_exit_ns(entry.rule.exit_latency_ns),
+            None => {
+                let rule = self.cpus[cpu].idle.rule(entry.state);
+                self.scaled_exit_ns(rule.exit_latency_ns)
+            }
         };
         // Hardware does not enter a core state that a sibling prevents.
         let own_ns = if self.shape.thread_count > 1 {
@@ -182,7 +187,8 @@ impl Simulation<'_> {
             own_ns
         };
         let entering_ns = entered_at_ns.saturating_sub(self.now_ns);
-        own_ns + entering_ns.max(self.package_exit_ns(self.shape.package_of(cpu)))
+        let wait_ns = self.leave_groups(cpu, end);
+        (own_ns + entering_ns.max(wait_ns), wait_ns)
     }
 
     fn scaled_exit_ns(&self, exit_ns: u64) -> u64 {
@@ -202,22 +208,6 @@ impl Simulation<'_> {
         let first_halted = (0..states.len()).find(is_halted).unwrap_or(0);
         let reached = core.state.unwrap_or(0).max(first_halted).min(own);
         self.scaled_exit_ns(states.get(reached).exit_latency_ns)
-    }
-
-    /// How long waking the package takes. A second CPU waits only for the rest.
-    fn package_exit_ns(&mut self, index: usize) -> u64 {
-        if !self.has_package_state() {
-            return 0;
-        }
-        let now_ns = self.now_ns;
-        let hardware = self.hardware;
-        let package = &mut self.packages[index];
-        let asleep_at_ns = package.deep_since_ns.map(|ns| ns + hardware.package_after_ns);
-        if let Some(asleep_at_ns) = asleep_at_ns.filter(|at_ns| *at_ns <= now_ns) {
-            let entered_at_ns = (asleep_at_ns + hardware.package_entry_ns).max(now_ns);
-            package.awake_at_ns = entered_at_ns + hardware.package_exit_ns;
-        }
-        package.awake_at_ns.saturating_sub(now_ns)
     }
 
     /// Charges the time since the last call to the core's state.
@@ -261,13 +251,26 @@ impl Simulation<'_> {
         }
     }
 
+    /// Adds to the energy curve. Times are those of events, so neighbours are at least so far apart as was asked for.
+    pub(super) fn note_energy(&mut self) {
+        for core in 0..self.cores.len() {
+            self.account_core(core);
+        }
+        for package in 0..self.packages.len() {
+            self.account_package(package);
+        }
+        let cores = &self.report.cores;
+        self.report.energy_curve.push((self.now_ns, cores.idle_uj + cores.package_uj));
+        let every_ns = self.setup.energy_every_ns.unwrap_or(u64::MAX).max(1);
+        self.energy_due_ns = self.now_ns.saturating_add(every_ns);
+    }
+
     /// Charges the time since the last call to the package's state.
     pub(super) fn account_package(&mut self, index: usize) {
         let hardware = self.hardware;
-        let has_state = self.has_package_state();
+        let group = self.package_groups.get(index).and_then(|group| self.groups.get(*group));
+        let asleep_at_ns = group.and_then(Group::asleep).map(|(_, since_ns)| since_ns);
         let package = &mut self.packages[index];
-        let asleep_at_ns = package.deep_since_ns.filter(|_| has_state);
-        let asleep_at_ns = asleep_at_ns.map(|ns| ns + hardware.package_after_ns);
         let asleep_ns =
             asleep_at_ns.map_or(0, |at_ns| self.now_ns.saturating_sub(at_ns.max(package.since_ns)));
         let awake_ns = self.now_ns - package.since_ns - asleep_ns;

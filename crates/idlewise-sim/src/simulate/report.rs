@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use idlewise_core::STATE_COUNT_MAX;
 use idlewise_trace::IdleGap;
+use idlewise_trace::causes::Step;
 
 use crate::replay::{Delays, Tally};
 
@@ -226,8 +227,12 @@ pub struct Report {
     pub tasks: TaskCounts,
     /// What the workload recorded.
     pub metrics: Metrics,
+    /// The energy of idle cores and of packages from the beginning to some times, if requested; by time.
+    pub energy_curve: Vec<(u64, f64)>,
     /// Each gap, if requested; by CPU, then by time.
     pub gaps: Vec<IdleGap>,
+    /// Each step of the tasks, if requested; in the order in which they ended.
+    pub steps: Vec<Step>,
 }
 
 impl Report {
@@ -265,5 +270,6 @@ impl Report {
         mine.left_count += theirs.left_count;
         self.metrics.merge(&other.metrics);
         self.gaps.extend_from_slice(&other.gaps);
+        self.steps.extend_from_slice(&other.steps);
     }
 }

@@ -3,8 +3,10 @@
 
 use fastrand::Rng;
 
-use super::report::Metrics;
+use idlewise_core::StateIndex;
 use idlewise_trace::IdleGap;
+
+use super::report::Metrics;
 
 /// A task's number.
 pub type TaskId = usize;
@@ -33,6 +35,24 @@ pub enum Op {
     },
     /// Wait for a message.
     Wait,
+    /// Wait for one message, whatever others there are, and go on on this CPU.
+    Await {
+        /// The message.
+        stamp_ns: u64,
+        /// The CPU.
+        cpu: usize,
+    },
+    /// Let the tasks that have been woken on this CPU run first.
+    Yield,
+    /// Let a timer of this CPU put a message into a task's mailbox and wake it.
+    Arm {
+        /// When the timer fires.
+        at_ns: u64,
+        /// The receiver.
+        to: TaskId,
+        /// The message.
+        stamp_ns: u64,
+    },
     /// Sleep until a point in time.
     SleepUntil {
         /// The earliest time for the timer to fire. The task's slack allows it to be later.
@@ -81,6 +101,8 @@ pub struct View<'a> {
     pub message: Option<u64>,
     /// What the last [`Op::Send`] or [`Op::Call`] cost the task.
     pub sender_cost_ns: u64,
+    /// How the last message that the task waited for found it.
+    pub found: Found,
     /// The number of messages in the mailbox.
     pub waiting_count: usize,
     /// The run's random numbers.
@@ -89,10 +111,36 @@ pub struct View<'a> {
     pub metrics: &'a mut Metrics,
 }
 
+/// How a message found the task that waits for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Found {
+    /// It was there before the task asked for it, so the task did not wait.
+    #[default]
+    Ready,
+    /// The task waited, and its CPU ran another task, behind which it now waits.
+    Behind,
+    /// The task waited, and its CPU was neither idle nor busy with a task behind which it waits.
+    Running,
+    /// The task waited, and its CPU was in this idle state.
+    Idle(StateIndex),
+}
+
 /// A task's program.
 pub trait Program: Send {
     /// Returns the next operation. Called again when that is complete.
     fn next(&mut self, view: &mut View<'_>) -> Op;
+
+    /// Returns the message that the task waits for before its first operation, and the CPU where it then runs. Without
+    /// one, it runs at once.
+    fn awaits(&self) -> Option<(u64, usize)> {
+        None
+    }
+
+    /// Returns whether the task takes the CPU from a running one when it is woken, if wake-ups do that at all
+    /// ([`crate::simulate::Setup::wakes_preempt`]).
+    fn preempts(&self) -> bool {
+        true
+    }
 }
 
 /// What a source does when it fires.

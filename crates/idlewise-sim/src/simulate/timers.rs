@@ -2,10 +2,11 @@
 
 use idlewise_trace::WakeReason;
 
+use super::causes::InterruptCause;
 use super::idle::Mode;
 use super::task::TaskId;
 use super::work::{Effect, Pending};
-use super::{Event, Simulation};
+use super::{Event, NextTimer, Simulation};
 use crate::idle_loop::StayEnd;
 
 /// A timer of a task.
@@ -13,8 +14,21 @@ use crate::idle_loop::StayEnd;
 pub(super) struct Timer {
     pub(super) soft_at_ns: u64,
     pub(super) hard_at_ns: u64,
-    /// `None` for the kernel's own timer, which repeats.
-    pub(super) task: Option<TaskId>,
+    pub(super) armed_at_ns: u64,
+    pub(super) use_: TimerUse,
+}
+
+/// What a timer does when it fires.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TimerUse {
+    /// The kernel's own, which repeats.
+    Housekeeping,
+    /// The kernel's own: the one of this number in the setup's list.
+    Kernel(u64),
+    /// It wakes a task that sleeps.
+    Wake(TaskId),
+    /// It sends a message.
+    Message { to: TaskId, stamp_ns: u64 },
 }
 
 impl Simulation<'_> {
@@ -64,12 +78,19 @@ impl Simulation<'_> {
             self.cpus[cpu].timers.iter().position(|timer| timer.soft_at_ns <= now_ns)
         {
             let timer = self.cpus[cpu].timers.remove(index);
-            match timer.task {
-                Some(task) => {
+            let delay_ns = timer.hard_at_ns - timer.armed_at_ns;
+            self.cause = Some((timer.hard_at_ns.min(now_ns), InterruptCause::Timer { delay_ns }));
+            match timer.use_ {
+                TimerUse::Wake(task) => {
                     self.report.metrics.record("timer_delay_ns", now_ns - timer.soft_at_ns);
                     self.make_runnable(cpu, task);
                 }
-                None => {
+                TimerUse::Message { to, stamp_ns } => {
+                    self.report.metrics.record("timer_delay_ns", now_ns - timer.soft_at_ns);
+                    self.send(cpu, to, stamp_ns);
+                }
+                TimerUse::Kernel(number) => self.arm_kernel_timer(cpu, number + 1),
+                TimerUse::Housekeeping => {
                     if let Some(period_ns) = self.hardware.housekeeping_ns {
                         let next_at_ns = timer.soft_at_ns + period_ns;
                         self.arm_housekeeping(cpu, next_at_ns.max(now_ns + 1));
@@ -77,10 +98,61 @@ impl Simulation<'_> {
                 }
             }
         }
+        self.cause = None;
+    }
+
+    /// Arms the next one of the kernel's own timers that the setup lists.
+    pub(super) fn arm_kernel_timer(&mut self, cpu: usize, number: u64) {
+        let span_ns = self.setup.kernel_timers_span_ns;
+        let Some(list) = self.setup.kernel_timers_ns.get(cpu) else { return };
+        let count = list.len() as u64;
+        if count == 0 || number >= count && span_ns == 0 {
+            return;
+        }
+        let at_ns = list[(number % count) as usize];
+        let at_ns = at_ns.saturating_add((number / count).saturating_mul(span_ns));
+        let at_ns = at_ns.max(self.now_ns);
+        let use_ = TimerUse::Kernel(number);
+        let armed_at_ns = self.now_ns;
+        let timer = Timer { soft_at_ns: at_ns, hard_at_ns: at_ns, armed_at_ns, use_ };
+        self.cpus[cpu].timers.push(timer);
+        self.queue.push(at_ns, Event::Timer { cpu: cpu as u32 });
+    }
+
+    /// When the next timer of a CPU is due, as far as the CPU knows.
+    pub(super) fn next_timer_ns(&self, cpu: usize) -> Option<u64> {
+        let setup = self.setup;
+        let known = setup.next_timers.get(cpu).filter(|known| !known.is_empty());
+        let is_seen =
+            |timer: &&Timer| known.is_none() || !matches!(timer.use_, TimerUse::Kernel(_));
+        let armed = self.cpus[cpu].timers.iter().filter(is_seen).map(|timer| timer.hard_at_ns);
+        let of_kernel =
+            known.map(|known| known_at(known, self.now_ns, setup.kernel_timers_span_ns));
+        armed.chain(of_kernel).min()
     }
 
     pub(super) fn arm_housekeeping(&mut self, cpu: usize, at_ns: u64) {
-        self.cpus[cpu].timers.push(Timer { soft_at_ns: at_ns, hard_at_ns: at_ns, task: None });
+        self.cpus[cpu].timers.push(Timer {
+            soft_at_ns: at_ns,
+            hard_at_ns: at_ns,
+            armed_at_ns: at_ns,
+            use_: TimerUse::Housekeeping,
+        });
         self.queue.push(at_ns, Event::Timer { cpu: cpu as u32 });
     }
+}
+
+/// When the timer is due that is next at a time. Within the list's span, it is the one that came before that time, unless
+/// that is over; then the one after it. The list comes again after its span.
+fn known_at(known: &[NextTimer], now_ns: u64, span_ns: u64) -> u64 {
+    let round = now_ns.checked_div(span_ns).unwrap_or(0);
+    let begun_ns = round.saturating_mul(span_ns);
+    let within_ns = now_ns - begun_ns;
+    let place = known.partition_point(|timer| timer.from_ns <= within_ns);
+    let before = place.checked_sub(1).map(|before| known[before].due_ns);
+    let due_ns = before.filter(|&due_ns| due_ns > within_ns);
+    let due_ns = due_ns.or_else(|| known.get(place).map(|timer| timer.due_ns));
+    // After the last one comes the first one of the next round.
+    let due_ns = due_ns.unwrap_or_else(|| known[0].due_ns.saturating_add(span_ns));
+    due_ns.saturating_add(begun_ns)
 }

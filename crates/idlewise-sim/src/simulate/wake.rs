@@ -4,7 +4,7 @@ use idlewise_core::Ring;
 use idlewise_trace::WakeReason;
 
 use super::idle::Mode;
-use super::task::TaskId;
+use super::task::{Found, TaskId};
 use super::work::{Effect, Pending};
 use super::{Event, Simulation, TaskState};
 
@@ -24,7 +24,12 @@ impl Simulation<'_> {
         self.tasks[to].mailbox.push_back(stamp_ns);
         self.bound_queue("messages", self.tasks[to].mailbox.len(), super::MAILBOX_MAX);
         let task = &self.tasks[to];
-        if task.state == TaskState::Waiting && matches!(task.retried, Some(super::Op::Wait)) {
+        let is_awaited = match task.retried {
+            Some(super::Op::Wait) => true,
+            Some(super::Op::Await { stamp_ns: awaited, .. }) => awaited == stamp_ns,
+            _ => false,
+        };
+        if task.state == TaskState::Waiting && is_awaited {
             return self.make_runnable(from, to);
         }
         0
@@ -33,12 +38,38 @@ impl Simulation<'_> {
     /// Adds a task to a run queue, from CPU `from`. Returns the cost on that CPU.
     pub(super) fn make_runnable(&mut self, from: usize, id: TaskId) -> u64 {
         let target = self.choose_cpu(id);
+        self.note_waking(from, id);
+        let found = match (&self.cpus[target].mode, self.cpus[target].left_state) {
+            (Mode::Idle(stay), _) => Found::Idle(stay.entry.state),
+            (Mode::Exiting(exit), _) => Found::Idle(exit.entry.state),
+            // An interrupt ended the stay, and wakes the task.
+            (Mode::Running, Some(state)) if target == from => Found::Idle(state),
+            (Mode::Running, _) => Found::Running,
+        };
+        let this = &self.cpus[target];
+        let is_busy = this.current.is_some() || !this.run_queue.is_empty();
         let task = &mut self.tasks[id];
+        task.found = found;
         task.state = TaskState::Runnable;
         task.cpu = target;
-        self.cpus[target].run_queue.push_back(id);
-        // A busy CPU finds the task by itself.
-        if target == from || matches!(self.cpus[target].mode, Mode::Running) {
+        let comes_first = self.setup.wakes_preempt;
+        let preempts = comes_first && task.program.as_ref().is_none_or(|of| of.preempts());
+        if is_busy && !preempts {
+            task.found = Found::Behind;
+        }
+        let cpu = &mut self.cpus[target];
+        if comes_first {
+            let place = cpu.woken_count.min(cpu.run_queue.len());
+            cpu.run_queue.insert(place, id);
+            cpu.woken_count = place + 1;
+            cpu.is_wanted |= preempts;
+        } else {
+            cpu.run_queue.push_back(id);
+        }
+        // A busy CPU finds the task by itself, unless its task is to make room.
+        let is_busy = matches!(self.cpus[target].mode, Mode::Running);
+        let has_room = self.cpus[target].current.is_none() || !preempts;
+        if target == from || is_busy && has_room {
             return 0;
         }
         self.ask(from, target, Purpose::Task)
@@ -96,8 +127,8 @@ impl Simulation<'_> {
         let send_ns = if is_remote { hardware.ipi_send_remote_ns } else { hardware.ipi_send_ns };
         let cpu = &mut self.cpus[target];
         let monitors = match &cpu.mode {
-            Mode::Idle(stay) => stay.entry.rule.wakes_on_store,
-            Mode::Exiting(exit) => exit.entry.rule.wakes_on_store,
+            Mode::Idle(stay) => cpu.idle.rule(stay.entry.state).wakes_on_store,
+            Mode::Exiting(exit) => cpu.idle.rule(exit.entry.state).wakes_on_store,
             Mode::Running => false,
         };
         let is_pending = match purpose {

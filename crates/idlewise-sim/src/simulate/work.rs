@@ -2,8 +2,9 @@
 
 use idlewise_trace::WakeReason;
 
-use super::task::{Irq, Op, TaskId, View};
-use super::timers::Timer;
+use super::causes::InterruptCause;
+use super::task::{Found, Irq, Op, TaskId, View};
+use super::timers::{Timer, TimerUse};
 use super::{Event, Mode, Simulation, TaskState};
 
 /// A pending interrupt, or work that is done in the same way.
@@ -20,6 +21,8 @@ pub(super) enum Effect {
     Message {
         to: TaskId,
         stamp_ns: u64,
+        /// When the interrupt came.
+        at_ns: u64,
     },
     Timers,
     Ipi,
@@ -65,6 +68,7 @@ impl Simulation<'_> {
             } else if let Some(task) = this.current {
                 self.step(cpu, task);
             } else if let Some(task) = this.run_queue.pop_front() {
+                this.woken_count = this.woken_count.saturating_sub(1);
                 self.end_gap_if_open(cpu);
                 self.switch_to(cpu, task);
             } else if self.hardware.idle_loop_ns > 0 && !this.is_prepared {
@@ -82,6 +86,8 @@ impl Simulation<'_> {
         let is_recorded = self.tasks[task].is_recorded;
         let this = &mut self.cpus[cpu];
         this.current = Some(task);
+        this.left_state = None;
+        this.is_wanted &= this.woken_count > 0;
         if is_recorded {
             return;
         }
@@ -166,10 +172,21 @@ impl Simulation<'_> {
         if effect != Effect::Pause {
             self.report.irq_ns += self.now_ns - segment.started_ns;
         }
+        self.carry_out(cpu, effect);
+        let makes_room = matches!(effect, Effect::Message { .. } | Effect::Timers | Effect::Ipi);
+        if makes_room && self.cpus[cpu].is_wanted {
+            self.take_turns(cpu);
+        }
+    }
+
+    /// Does what an interrupt is for.
+    fn carry_out(&mut self, cpu: usize, effect: Effect) {
         match effect {
             Effect::Nothing | Effect::Ipi | Effect::Pause => {}
-            Effect::Message { to, stamp_ns } => {
+            Effect::Message { to, stamp_ns, at_ns } => {
+                self.cause = Some((at_ns, InterruptCause::Device));
                 let cost_ns = self.send(cpu, to, stamp_ns);
+                self.cause = None;
                 self.add_overhead(cpu, cost_ns);
             }
             Effect::Timers => self.expire_timers(cpu),
@@ -205,7 +222,7 @@ impl Simulation<'_> {
 
     pub(super) fn device_interrupt(&mut self, cpu: usize, irq: Irq) {
         let effect = match irq.to {
-            Some(to) => Effect::Message { to, stamp_ns: irq.stamp_ns },
+            Some(to) => Effect::Message { to, stamp_ns: irq.stamp_ns, at_ns: self.now_ns },
             None => Effect::Nothing,
         };
         let work_ns = self.hardware.irq_entry_ns + irq.work_ns;
@@ -262,6 +279,7 @@ impl Simulation<'_> {
 
     /// Executes one operation of the running task.
     pub(super) fn step(&mut self, cpu: usize, id: TaskId) {
+        self.note_running(cpu, id);
         let task = &mut self.tasks[id];
         let op = match task.retried.take() {
             Some(op) => op,
@@ -271,6 +289,7 @@ impl Simulation<'_> {
                     now_ns: self.now_ns,
                     message: task.message.take(),
                     sender_cost_ns: task.sender_cost_ns,
+                    found: task.found,
                     waiting_count: task.mailbox.len(),
                     rng: &mut self.rng,
                     metrics: &mut self.report.metrics,
@@ -281,15 +300,36 @@ impl Simulation<'_> {
             }
         };
         match op {
-            Op::Run { ns } => self.begin(cpu, ns, None, None),
+            Op::Run { ns } => {
+                self.note_run(id, ns);
+                self.begin(cpu, ns, None, None);
+            }
             Op::RunUntil { at_ns } => self.begin(cpu, 0, Some(at_ns), None),
             Op::Send { to, stamp_ns, capacity } => self.step_send(cpu, id, to, stamp_ns, capacity),
             Op::Wait => self.step_wait(cpu, id),
             Op::SleepUntil { at_ns, slack_ns } => {
                 self.block(cpu, id, TaskState::Sleeping);
                 let hard_at_ns = at_ns.max(self.now_ns).saturating_add(slack_ns);
-                self.cpus[cpu].timers.push(Timer { soft_at_ns: at_ns, hard_at_ns, task: Some(id) });
+                let use_ = TimerUse::Wake(id);
+                let armed_at_ns = self.now_ns;
+                let timer = Timer { soft_at_ns: at_ns, hard_at_ns, armed_at_ns, use_ };
+                self.cpus[cpu].timers.push(timer);
                 self.queue.push(hard_at_ns, Event::Timer { cpu: cpu as u32 });
+            }
+            Op::Await { stamp_ns, cpu: target } => self.step_await(cpu, id, stamp_ns, target),
+            Op::Yield => {
+                let this = &mut self.cpus[cpu];
+                this.current = None;
+                let place = this.woken_count.min(this.run_queue.len());
+                this.run_queue.insert(place, id);
+            }
+            Op::Arm { at_ns, to, stamp_ns } => {
+                let at_ns = at_ns.max(self.now_ns);
+                let use_ = TimerUse::Message { to, stamp_ns };
+                let armed_at_ns = self.now_ns;
+                let timer = Timer { soft_at_ns: at_ns, hard_at_ns: at_ns, armed_at_ns, use_ };
+                self.cpus[cpu].timers.push(timer);
+                self.queue.push(at_ns, Event::Timer { cpu: cpu as u32 });
             }
             Op::Call { cpu: target, work_ns } => {
                 if let Err(error) = self.check_cpu(target) {
@@ -353,8 +393,39 @@ impl Simulation<'_> {
         }
     }
 
+    /// Waits for one message, and goes on on CPU `target`.
+    fn step_await(&mut self, cpu: usize, id: TaskId, stamp_ns: u64, target: usize) {
+        if let Err(error) = self.check_cpu(target) {
+            self.error = Some(error);
+            return;
+        }
+        let mailbox = &mut self.tasks[id].mailbox;
+        let place = mailbox.iter().position(|&stamp| stamp == stamp_ns);
+        if let (Some(place), true) = (place, cpu == target) {
+            mailbox.remove(place);
+            self.report.tasks.taken_count += 1;
+            let task = &mut self.tasks[id];
+            task.message = Some(stamp_ns);
+            // It has just been woken for this message if it was the one that it waited for.
+            if task.awaited != Some(stamp_ns) {
+                task.found = Found::Ready;
+            }
+            task.awaited = None;
+            return;
+        }
+        self.tasks[id].awaited = Some(stamp_ns);
+        self.tasks[id].retried = Some(Op::Await { stamp_ns, cpu: target });
+        self.block(cpu, id, TaskState::Waiting);
+        self.tasks[id].cpu = target;
+        if place.is_some() {
+            let cost_ns = self.make_runnable(cpu, id);
+            self.add_overhead(cpu, cost_ns);
+        }
+    }
+
     pub(super) fn block(&mut self, cpu: usize, id: TaskId, state: TaskState) {
         self.tasks[id].state = state;
+        self.note_end(id, state);
         self.cpus[cpu].current = None;
     }
 }

@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     for order in [ByteOrder::Little, ByteOrder::Big] {
-        for purpose in [Purpose::Gaps, Purpose::Wakes] {
+        for purpose in Purpose::ALL {
             if let Ok(Some(decoder)) = Decoder::compile(system, &format, order, purpose) {
                 let _ = decoder.decode(record, 3);
             }

@@ -27,7 +27,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
 pub use path::{BundlePath, PathFault};
-pub use sums::{Hasher, SUMS, Sums, SumsError};
+pub use sums::{SUMS, Sums, SumsError, sum_of};
 pub use tar::unpack_tar;
 
 /// The folder in which all files of a bundle are.

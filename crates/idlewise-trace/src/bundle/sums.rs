@@ -10,16 +10,17 @@ use super::{BundlePath, Unpacked};
 /// The name of the file.
 pub const SUMS: &str = "SHA256SUMS";
 
-/// Computes the SHA-256 of what is written to it.
-#[derive(Clone, Debug, Default)]
-pub struct Hasher(Sha256);
-
-impl Hasher {
-    /// Returns the sum, as hexadecimal digits.
-    pub fn finish(self) -> String {
-        hexadecimal(&self.0.finalize())
-    }
+/// Computes the SHA-256 of what is left to read, as hexadecimal digits.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn sum_of(mut content: impl std::io::Read) -> std::io::Result<String> {
+    let mut hasher = Hasher(Sha256::new());
+    std::io::copy(&mut content, &mut hasher)?;
+    Ok(hexadecimal(&hasher.0.finalize()))
 }
+
+struct Hasher(Sha256);
 
 impl std::io::Write for Hasher {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

@@ -84,7 +84,7 @@ pub struct Options<'a> {
     /// Event formats for a perf.data that has none because it was cut or perf was killed: those of
     /// another recording of the same kernel ([`perf::formats_of_file`]).
     pub event_formats: Option<TracingData>,
-    /// What the events are for. Texts and Perfetto's traces are read for gaps only.
+    /// What the events are for. Texts and Perfetto's traces are never read for wakes.
     pub purpose: Purpose,
 }
 

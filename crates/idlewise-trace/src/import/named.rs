@@ -1,10 +1,10 @@
 //! Decodes events whose fields have names instead of offsets: those of texts and of Perfetto.
 
 use crate::Doubt;
-use crate::event::{Event, EventKind, Tracepoints};
+use crate::event::{Event, EventKind, NonZeroTask, TaskName, Tracepoints};
 use crate::tracepoint::{
-    Decoded, FieldName, Purpose, Reading, STATE_RUNNING, TRACEPOINTS, Tracepoint, Width,
-    interrupt_by_name, wheel_flags_without_cpu, wheel_start,
+    Decoded, FieldName, Purpose, Reading, STATE_RUNNING, TRACEPOINTS, Tracepoint, Width, context,
+    interrupt_by_name, leaving, task, wheel_flags_without_cpu, wheel_start,
 };
 
 /// The fields of one event.
@@ -12,7 +12,7 @@ use crate::tracepoint::{
 pub(super) struct Fields<'a> {
     values: [u64; FieldName::COUNT],
     present: u32,
-    /// An interrupt's name, or an IPI's reason.
+    /// An interrupt's name, an IPI's reason, or the name of the task that is switched to.
     pub(super) name: &'a [u8],
 }
 
@@ -40,16 +40,19 @@ impl Fields<'_> {
 /// The number of tracepoints. What [`find`] returns is below it.
 pub(super) const EVENT_COUNT: usize = TRACEPOINTS.len();
 
-/// The tracepoint's number by name, without its system; `None` if no idle log needs it.
+/// The tracepoint's number by name, without its system; `None` if it is not needed for that purpose.
 #[inline]
-pub(super) fn find(name: &[u8]) -> Option<usize> {
-    let is_it = |row: &Tracepoint| row.name.as_bytes() == name && row.serves(Purpose::Gaps);
+pub(super) fn find(name: &[u8], purpose: Purpose) -> Option<usize> {
+    let is_it = |row: &Tracepoint| row.name.as_bytes() == name && row.serves(purpose);
     TRACEPOINTS.iter().position(is_it)
 }
 
 /// The number for an x86 interrupt that has no row of its own. Its only field is `vector`.
-pub(super) fn find_vector(name: &[u8]) -> Option<usize> {
-    name.ends_with(b"_entry").then(|| find(b"*_entry"))?
+pub(super) fn find_vector(name: &[u8], purpose: Purpose) -> Option<usize> {
+    if name.ends_with(b"_entry") {
+        return find(b"*_entry", purpose);
+    }
+    name.ends_with(b"_exit").then(|| find(b"*_exit", purpose))?
 }
 
 /// The tracepoint with that number.
@@ -62,17 +65,22 @@ pub(super) fn late_doubts(
     seen: impl Iterator<Item = &'static Tracepoint>,
     expected: Tracepoints,
 ) -> Vec<Doubt> {
-    // No gap rests on stores.
-    let expected = expected.union(Tracepoints::STORE_SENT);
+    // No gap rests on stores, and a fork is a rare event.
+    let expected = expected.union(Tracepoints::STORE_SENT).union(Tracepoints::FORK);
     let late = seen.filter(|event| !expected.contains(event.provides));
     late.map(|event| Doubt::LateTracepoint { tracepoint: event.name.to_owned() }).collect()
 }
 
 impl Tracepoint {
     /// Decodes what happened on `cpu`.
-    pub(in crate::import) fn decode(&self, fields: &Fields<'_>, cpu: u16) -> Decoded {
+    pub(in crate::import) fn decode(
+        &self,
+        fields: &Fields<'_>,
+        cpu: u16,
+        purpose: Purpose,
+    ) -> Decoded {
         let mut event = Event { at_ns: 0, cpu, kind: EventKind::IdleExit };
-        match self.decode_into(fields, &mut event) {
+        match self.decode_into(fields, &mut event, purpose) {
             Some(true) => Decoded::Event { cpu: event.cpu, kind: event.kind },
             Some(false) => Decoded::Nothing,
             None => Decoded::Malformed,
@@ -88,6 +96,7 @@ impl Tracepoint {
         &self,
         fields: &Fields<'_>,
         event: &mut Event,
+        purpose: Purpose,
     ) -> Option<bool> {
         let get = |field| fields.get(field);
         match self.reading {
@@ -154,16 +163,37 @@ impl Tracepoint {
                 let vector = u8::try_from(get(FieldName::Vec)?).ok()?;
                 event.kind = EventKind::Softirq { vector };
             }
+            Reading::SchedSwitch if purpose == Purpose::Causes => {
+                event.kind = EventKind::Switch {
+                    prev: NonZeroTask::new(task(get(FieldName::PrevPid)?)?),
+                    next: task(get(FieldName::NextPid)?)?,
+                    leaves: leaving(get(FieldName::PrevState)?),
+                    next_name: TaskName::new(fields.name),
+                };
+            }
             Reading::SchedSwitch => {
                 event.kind = match get(FieldName::NextPid)? {
                     0 => EventKind::SwitchToIdle,
                     _ => EventKind::SwitchToTask,
                 };
             }
+            Reading::WakeupNew if purpose == Purpose::Causes => {
+                event.kind = EventKind::Fork { task: task(get(FieldName::Pid)?)? };
+            }
+            Reading::WakeupNew => {
+                let target_cpu = u16::try_from(get(FieldName::TargetCpu)?).ok()?;
+                event.kind = EventKind::Wakeup { target_cpu };
+            }
             Reading::Wakeup(target) => {
                 let target_cpu = u16::try_from(get(target)?).ok()?;
                 event.kind = EventKind::Wakeup { target_cpu };
             }
+            Reading::Waking => {
+                let context = context(get(FieldName::CommonFlags));
+                event.kind = EventKind::Waking { task: task(get(FieldName::Pid)?)?, context };
+            }
+            Reading::InterruptExit => event.kind = EventKind::InterruptExit,
+            Reading::SoftirqExit => event.kind = EventKind::SoftirqExit,
             Reading::StoreSent => {
                 let target_cpu = u16::try_from(get(FieldName::Cpu)?).ok()?;
                 event.kind = EventKind::StoreSent { target_cpu };
@@ -194,14 +224,16 @@ mod tests {
         for &(field, value) in fields {
             set.set(field, value);
         }
-        event(find(name.as_bytes()).unwrap()).decode(&set, 3)
+        event(find(name.as_bytes(), Purpose::Gaps).unwrap()).decode(&set, 3, Purpose::Gaps)
     }
 
     #[test]
     fn every_row_has_a_name_of_its_own() {
         for (number, row) in TRACEPOINTS.iter().enumerate() {
-            let expected = row.serves(Purpose::Gaps).then_some(number);
-            assert_eq!(find(row.name.as_bytes()), expected, "{}", row.name);
+            for purpose in Purpose::ALL {
+                let expected = row.serves(purpose).then_some(number);
+                assert_eq!(find(row.name.as_bytes(), purpose), expected, "{}", row.name);
+            }
         }
     }
 

@@ -8,22 +8,22 @@ use std::ops::{Range, RangeInclusive};
 use parquet::basic::Type as PhysicalType;
 
 use super::thrift::{Kind, Reader};
-use super::{Column, METADATA_KEY, Refused};
+use super::{Form, METADATA_KEY, Refused};
 
 /// The footer's length and the magic number.
-pub(super) const TAIL_BYTE_COUNT: u64 = 8;
+pub(crate) const TAIL_BYTE_COUNT: u64 = 8;
 /// Far more than any log needs: ours take about 1 KiB for 65,536 gaps.
 const FOOTER_BYTE_COUNT_MAX: u64 = 64 << 20;
 /// The largest row group that is accepted, because a group is held in memory whole. Ours have
 /// 65,536 gaps; other writers by default make groups of at most this size.
-pub(super) const GROUP_ROW_COUNT_MAX: u64 = 1 << 20;
+pub(crate) const GROUP_ROW_COUNT_MAX: u64 = 1 << 20;
 /// The most bytes per row in a column chunk: a value in a page of its own, with the page's header.
 /// A chunk is read at once, and a sparse file could claim any length.
 const CHUNK_ROW_BYTE_COUNT_MAX: i64 = 128;
 const CHUNK_PREFIX_BYTE_COUNT_MAX: i64 = 1 << 16;
 
 /// Where the footer of a file of `byte_count` bytes should be; `None` if it is not Parquet.
-pub(super) fn place(tail: &[u8], byte_count: u64) -> Option<Range<u64>> {
+pub(crate) fn place(tail: &[u8], byte_count: u64) -> Option<Range<u64>> {
     let &[a, b, c, d, ref magic @ ..] = tail else { return None };
     let end = byte_count.checked_sub(TAIL_BYTE_COUNT)?;
     let footer_byte_count = u64::from(u32::from_le_bytes([a, b, c, d]));
@@ -31,7 +31,7 @@ pub(super) fn place(tail: &[u8], byte_count: u64) -> Option<Range<u64>> {
     (magic == b"PAR1" && footer_byte_count <= FOOTER_BYTE_COUNT_MAX).then_some(start..end)
 }
 
-pub(super) struct Footer {
+pub(crate) struct Footer {
     pub row_count: u64,
     pub groups: Vec<Group>,
     /// The columns in the file's order. Every group has the same number.
@@ -40,19 +40,19 @@ pub(super) struct Footer {
 
 /// A column of the schema.
 #[derive(Default)]
-pub(super) struct Leaf {
+pub(crate) struct Leaf {
     name: String,
     physical_type: i64,
     repetition: i64,
 }
 
-pub(super) struct Group {
+pub(crate) struct Group {
     pub row_count: u64,
     pub chunks: Vec<Chunk>,
 }
 
 /// A column of a row group.
-pub(super) struct Chunk {
+pub(crate) struct Chunk {
     pub bytes: Range<u64>,
     pub is_compressed: bool,
     /// The least and greatest value, for 32-bit columns only. A value outside means damage.
@@ -60,19 +60,19 @@ pub(super) struct Chunk {
 }
 
 impl Leaf {
-    pub(super) fn is(&self, column: Column) -> bool {
-        self.name == column.name()
+    pub(crate) fn is(&self, name: &str) -> bool {
+        self.name == name
     }
 
     /// Whether it has the type and nullability that we write. Logical types are ignored.
-    pub(super) fn has_type_of(&self, column: Column) -> bool {
-        let physical_type = match column.schema().get_physical_type() {
+    pub(crate) fn has_form(&self, form: &Form) -> bool {
+        let physical_type = match form.physical {
             PhysicalType::BOOLEAN => 0,
             PhysicalType::INT32 => 1,
             PhysicalType::INT64 => 2,
             _ => 6,
         };
-        self.physical_type == physical_type && self.repetition == i64::from(column.is_nullable())
+        self.physical_type == physical_type && self.repetition == i64::from(form.is_nullable)
     }
 }
 
@@ -84,7 +84,7 @@ impl Chunk {
 
 /// The footer as the file has it. Missing numbers are 0 or -1, and are rejected later.
 #[derive(Default)]
-pub(super) struct RawFooter {
+pub(crate) struct RawFooter {
     schema: Vec<SchemaElement>,
     row_count: i64,
     groups: Vec<RawGroup>,
@@ -94,21 +94,21 @@ pub(super) struct RawFooter {
 
 impl RawFooter {
     /// Returns `None` if it cannot be decoded.
-    pub(super) fn decode(bytes: &[u8]) -> Option<RawFooter> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<RawFooter> {
         let mut footer = RawFooter::default();
         footer.read(&mut Reader::new(bytes))?;
         Some(footer)
     }
 
-    /// Whether every required column of a log is present by name.
-    pub(super) fn has_columns_of_ours(&self) -> bool {
-        let mut required = Column::ALL.into_iter().filter(|column| !column.is_nullable());
-        required.all(|column| self.schema.iter().any(|element| element.leaf.is(column)))
+    /// Whether every required one of these columns is present by name.
+    pub(crate) fn has_columns(&self, forms: impl Iterator<Item = Form>) -> bool {
+        let mut required = forms.filter(|form| !form.is_nullable);
+        required.all(|form| self.schema.iter().any(|element| element.leaf.is(form.name)))
     }
 
     /// Checks the footer of a file whose row groups have at most `data_byte_count` bytes. The error
     /// says what is damaged.
-    pub(super) fn check(self, data_byte_count: u64) -> Result<Footer, Refused> {
+    pub(crate) fn check(self, data_byte_count: u64) -> Result<Footer, Refused> {
         let mut schema = self.schema.into_iter();
         let root = schema.next().ok_or("the footer has no schema")?;
         let schema: Vec<SchemaElement> = schema.collect();

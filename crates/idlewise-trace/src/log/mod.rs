@@ -13,11 +13,11 @@
 //! read in parallel and memory stays bounded. The columns have the names of the fields of
 //! [`crate::IdleGap`]. Everything else is JSON in the file's key-value metadata, under `idlewise`.
 
-mod footer;
-mod pages;
+pub(crate) mod footer;
+pub(crate) mod pages;
 mod read;
 mod thrift;
-mod write;
+pub(crate) mod write;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,10 @@ use parquet::schema::types::{Type, TypePtr};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{CpuSummary, Doubt, Driver};
+use crate::CpuGroups;
+use crate::{CpuSummary, Doubt, Driver, WakeReason};
 
-pub use read::{ColumnSet, GapGroup, IdleLog};
+pub use read::{ColumnSet, GapGroup, GroupRows, IdleLog};
 pub use write::LogWriter;
 
 /// The version of schema and metadata together. A reader rejects a newer one.
@@ -97,6 +98,19 @@ impl Column {
         )
     }
 
+    /// Its form in the file.
+    fn form(self) -> Form {
+        Form {
+            name: self.name(),
+            physical: self.schema().get_physical_type(),
+            is_nullable: self.is_nullable(),
+            number_of: match self {
+                Column::WakeReason => Some(WakeReason::number_of),
+                _ => None,
+            },
+        }
+    }
+
     fn schema(self) -> TypePtr {
         let integer = |bits, signed| LogicalType::integer(bits, signed);
         let (physical, logical) = match self {
@@ -120,6 +134,26 @@ impl Column {
                 .build()
                 .expect("the schema is a constant"),
         )
+    }
+}
+
+/// What a column looks like in a file, of an idle log or another one.
+#[derive(Clone, Copy)]
+pub(crate) struct Form {
+    pub(crate) name: &'static str,
+    pub(crate) physical: PhysicalType,
+    pub(crate) is_nullable: bool,
+    /// For a column of names: a name's number, as which it is decoded.
+    pub(crate) number_of: Option<fn(&[u8]) -> i32>,
+}
+
+impl Form {
+    pub(crate) const fn required(name: &'static str, physical: PhysicalType) -> Self {
+        Form { name, physical, is_nullable: false, number_of: None }
+    }
+
+    pub(crate) const fn nullable(name: &'static str, physical: PhysicalType) -> Self {
+        Form { is_nullable: true, ..Form::required(name, physical) }
     }
 }
 
@@ -162,6 +196,9 @@ pub struct LogMetadata {
     /// The machine, with the recorded idle states.
     #[serde(default, deserialize_with = "machine")]
     pub machine: Option<Machine>,
+    /// Which CPUs form a core, a cluster or a package. Omitted if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<CpuGroups>,
     /// The clock of `start_ns`.
     pub clock: Option<String>,
     /// The CPUs, in order.
@@ -234,6 +271,19 @@ pub enum LogError {
     )]
     NotIdleLog { path: PathBuf, missing: &'static str },
     #[error(
+        "{path}: a workload log, which has no gaps; give an idle log, or the recording that this was made of"
+    )]
+    Workload { path: PathBuf },
+    #[error(
+        "{path}: not a workload log: it has no {missing}; make one with `idlewise import --causes`"
+    )]
+    NotWorkload { path: PathBuf, missing: &'static str },
+    #[error(
+        "{path}: workload log version {version}, but this idlewise reads up to {}; update idlewise",
+        crate::causes::WORKLOAD_VERSION
+    )]
+    NewerWorkload { path: PathBuf, version: u32 },
+    #[error(
         "{path}: idle log version {version}, but this idlewise reads up to {FORMAT_VERSION}; update \
          idlewise"
     )]
@@ -273,15 +323,15 @@ impl LogError {
         LogError::Io { path: path.to_owned(), error }
     }
 
-    fn damaged(path: &Path, what: impl fmt::Display) -> Self {
+    pub(crate) fn damaged(path: &Path, what: impl fmt::Display) -> Self {
         LogError::Damaged { path: path.to_owned(), what: what.to_string() }
     }
 
-    fn rewritten(path: &Path, what: impl fmt::Display) -> Self {
+    pub(crate) fn rewritten(path: &Path, what: impl fmt::Display) -> Self {
         LogError::Rewritten { path: path.to_owned(), what: what.to_string() }
     }
 
-    fn refused(path: &Path, refused: Refused) -> Self {
+    pub(crate) fn refused(path: &Path, refused: Refused) -> Self {
         match refused {
             Refused::Damaged(what) => LogError::damaged(path, what),
             Refused::Foreign(what) => LogError::rewritten(path, what),
@@ -290,7 +340,7 @@ impl LogError {
 }
 
 /// Why a footer was rejected.
-enum Refused {
+pub(crate) enum Refused {
     /// No program writes this.
     Damaged(&'static str),
     /// Valid Parquet, but in a form that idlewise neither writes nor reads.

@@ -4,7 +4,7 @@
 //! chunk ─► header ─► sizes, counts, encoding ─► unpack ─► levels, values ─► Page ─► decoder
 //! ```
 //!
-//! The names of wake reasons are replaced by numbers here, in a dictionary or in a page of values,
+//! Names, as those of wake reasons, are replaced by numbers here, in a dictionary or in a page of values,
 //! because decoding strings takes longer than all other columns together: the decoder counts
 //! references to each value.
 //!
@@ -19,12 +19,11 @@ use parquet::basic::{Encoding, Type as PhysicalType};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 
-use super::Column;
+use super::Form;
 use super::thrift::{Kind, Reader};
-use crate::WakeReason;
 
 /// The most bytes that any encoding we read takes for a value including its level, or for what
-/// precedes all values. The longest name of a [`crate::WakeReason`] has 7 bytes.
+/// precedes all values. The longest name, of a workload log's causes, has 9 bytes.
 const VALUE_BYTE_COUNT_MAX: u64 = 16;
 const PREFIX_BYTE_COUNT_MAX: u64 = 4096;
 /// For DELTA_BINARY_PACKED. Writers use 128 and 256.
@@ -41,12 +40,11 @@ const DATA_PAGE_V2: i64 = 3;
 const OTHER_ENCODINGS: &[i64] = &[4, 6, 7, 9];
 
 /// Reads a column's pages. If a column has fewer rows than its row group, it ends early.
-pub(super) struct Pages {
+pub(crate) struct Pages {
     /// The rest of the column.
     chunk: Bytes,
     is_compressed: bool,
-    column: Column,
-    physical_type: PhysicalType,
+    form: Form,
     row_count_left: u64,
     has_dictionary: bool,
 }
@@ -71,15 +69,8 @@ fn foreign<T>(what: &str) -> Result<T> {
 }
 
 impl Pages {
-    pub(super) fn new(column: Column, chunk: Bytes, is_compressed: bool, row_count: u64) -> Self {
-        Pages {
-            chunk,
-            is_compressed,
-            column,
-            physical_type: column.schema().get_physical_type(),
-            row_count_left: row_count,
-            has_dictionary: false,
-        }
+    pub(crate) fn new(form: Form, chunk: Bytes, is_compressed: bool, row_count: u64) -> Self {
+        Pages { chunk, is_compressed, form, row_count_left: row_count, has_dictionary: false }
     }
 
     fn next_page(&mut self) -> Result<Page> {
@@ -134,11 +125,11 @@ impl Pages {
 
     fn dictionary_page(&mut self, header: &Header, value_count: u32, buf: Bytes) -> Result<Page> {
         let is_known =
-            matches!(header.encoding, 0 | 2) && self.physical_type != PhysicalType::BOOLEAN;
+            matches!(header.encoding, 0 | 2) && self.form.physical != PhysicalType::BOOLEAN;
         if !is_known || self.has_dictionary {
             return damaged("a second dictionary, or one of an unknown kind");
         }
-        if !has_plain_values(self.physical_type, &buf, value_count.into()) {
+        if !has_plain_values(self.form.physical, &buf, value_count.into()) {
             return damaged("a dictionary is cut off");
         }
         self.has_dictionary = true;
@@ -154,7 +145,7 @@ impl Pages {
         }
         let mut values = Reader::new(&buf);
         let mut value_count = u64::from(row_count);
-        if self.column.is_nullable() {
+        if self.form.is_nullable {
             if header.level_encoding != 3 {
                 return damaged("nulls are marked in an unknown way");
             }
@@ -185,14 +176,12 @@ impl Pages {
         })
     }
 
-    /// The values, with wake reasons as numbers. The decoder then reads the column as INT32.
+    /// The values, with names as numbers. The decoder then reads the column as INT32.
     fn with_numbers(&self, values: Bytes, value_count: u64) -> Bytes {
-        if self.column != Column::WakeReason {
-            return values;
-        }
+        let Some(number_of) = self.form.number_of else { return values };
         let mut names = Reader::new(&values);
         let names = (0..value_count).map_while(|_| prefixed(&mut names));
-        names.flat_map(|name| WakeReason::number_of(name).to_le_bytes()).collect()
+        names.flat_map(|name| number_of(name).to_le_bytes()).collect()
     }
 
     /// Returns the encoding if we read it in this column, and checks that all values are present.
@@ -203,7 +192,7 @@ impl Pages {
         value_count: u64,
     ) -> Option<(Encoding, bool)> {
         let mut values = Reader::new(values.rest());
-        Some(match (encoding, self.physical_type) {
+        Some(match (encoding, self.form.physical) {
             (0, of) => (Encoding::PLAIN, has_plain_values(of, values.rest(), value_count)),
             (3, PhysicalType::BOOLEAN) => {
                 let runs = prefixed(&mut values);

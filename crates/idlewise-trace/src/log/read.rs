@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use bytes::Bytes;
+use parquet::basic::Type as PhysicalType;
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{BoolType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
@@ -18,7 +19,7 @@ use parquet::schema::types::SchemaDescriptor;
 
 use super::footer::{self, Chunk, Group, RawFooter, TAIL_BYTE_COUNT};
 use super::pages::Pages;
-use super::{Column, FORMAT_VERSION, LogError, LogMetadata, schema};
+use super::{Column, FORMAT_VERSION, Form, LogError, LogMetadata, schema};
 use crate::gap::GAP_MAX_NS;
 use crate::{IdleGap, WakeReason};
 
@@ -198,11 +199,14 @@ impl IdleLog {
             .ok_or_else(|| LogError::damaged(path, "the footer can't be decoded"))?;
         let Some(json) = footer.json.as_deref() else {
             let missing = "metadata under the key `idlewise`";
-            return Err(match footer.has_columns_of_ours() {
+            return Err(match footer.has_columns(Column::ALL.into_iter().map(Column::form)) {
                 true => LogError::rewritten(path, format_args!("it has no {missing}")),
                 false => not_ours(missing),
             });
         };
+        if footer.has_columns([Form::required("run_ns", PhysicalType::INT64)].into_iter()) {
+            return Err(LogError::Workload { path: path.to_owned() });
+        }
         let metadata: LogMetadata = serde_json::from_str(json)
             .map_err(|error| LogError::damaged(path, format_args!("metadata: {error}")))?;
         if metadata.format_version > FORMAT_VERSION {
@@ -213,9 +217,9 @@ impl IdleLog {
             footer.check(place.start).map_err(|refused| LogError::refused(path, refused))?;
         let mut columns = [None; Column::ALL.len()];
         for (slot, column) in columns.iter_mut().zip(Column::ALL) {
-            *slot = footer.columns.iter().position(|leaf| leaf.is(column));
+            *slot = footer.columns.iter().position(|leaf| leaf.is(column.name()));
             match *slot {
-                Some(index) if footer.columns[index].has_type_of(column) => {}
+                Some(index) if footer.columns[index].has_form(&column.form()) => {}
                 Some(_) => {
                     let name = column.name();
                     let what = match column.is_nullable() {
@@ -306,7 +310,37 @@ impl IdleLog {
     ) -> Result<(), LogError> {
         gaps.clear();
         self.read_rows(group, columns, gaps)?;
-        self.check_order(group, previous, gaps)
+        self.check_order(group.first_row, previous, gaps)
+    }
+
+    /// Reads some columns of a row group a part at a time, for callers that hold many groups at once. The group's
+    /// bytes are read from the file here.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub fn rows(&self, group: GapGroup, columns: ColumnSet) -> Result<GroupRows<'_>, LogError> {
+        let row_count = self.groups[group.index].row_count as usize;
+        let schema = SchemaDescriptor::new(schema());
+        let data = self.data.open(&self.path).map_err(|error| LogError::io(&self.path, error))?;
+        let rows = Rows { log: self, data: &data, schema: &schema, group, columns, row_count };
+        Ok(GroupRows {
+            log: self,
+            first_row: group.first_row,
+            row: 0,
+            row_count,
+            cpu_range: self.chunk(group, Column::Cpu).and_then(|it| it.int32_range.as_ref()),
+            cpu: rows.cursor(Column::Cpu)?,
+            start: rows.cursor(Column::Start)?,
+            length: rows.cursor(Column::Gap)?,
+            sleep_length: rows.cursor(Column::SleepLength)?,
+            next_tick: rows.cursor(Column::NextTick)?,
+            tick_stopped: rows.cursor(Column::TickStopped)?,
+            ran_task: rows.cursor(Column::RanTask)?,
+            wake_reason: rows.cursor(Column::WakeReason)?,
+            latency_limit: rows.cursor(Column::LatencyLimit)?,
+            recorded_state: rows.cursor(Column::RecordedState)?,
+            recorded_idle: rows.cursor(Column::RecordedIdle)?,
+        })
     }
 
     /// Like [`IdleLog::read_group`], for callers that check the order themselves.
@@ -393,11 +427,11 @@ impl IdleLog {
 
     fn check_order<'a>(
         &self,
-        group: GapGroup,
+        first_row: u64,
         mut previous: Option<&'a IdleGap>,
         gaps: &'a [IdleGap],
     ) -> Result<(), LogError> {
-        for (row, gap) in (group.first_row..).zip(gaps) {
+        for (row, gap) in (first_row..).zip(gaps) {
             let is_later = previous.is_none_or(|p| {
                 p.cpu < gap.cpu || (p.cpu == gap.cpu && p.start_ns <= gap.start_ns)
             });
@@ -415,99 +449,122 @@ impl IdleLog {
         columns: ColumnSet,
         gaps: &mut Vec<IdleGap>,
     ) -> Result<(), LogError> {
-        let row_count = self.groups[group.index].row_count as usize;
-        const EMPTY: IdleGap = IdleGap {
-            cpu: 0,
-            start_ns: 0,
-            gap_ns: 0,
-            sleep_length_ns: None,
-            next_tick_ns: None,
-            tick_stopped: false,
-            ran_task: false,
-            wake_reason: WakeReason::Unknown,
-            latency_limit_ns: None,
-            recorded_state: None,
-            recorded_idle_ns: None,
-        };
-        gaps.resize(row_count, EMPTY);
-        let schema = SchemaDescriptor::new(schema());
-        let data = self.data.open(&self.path).map_err(|error| LogError::io(&self.path, error))?;
-        let rows = Rows { log: self, data: &data, schema: &schema, group, columns, row_count };
-        let cpu_range = self.chunk(group, Column::Cpu).and_then(|chunk| chunk.int32_range.as_ref());
-        let mut cpu = rows.cursor::<Int32Type>(Column::Cpu)?;
-        let mut start = rows.cursor::<Int64Type>(Column::Start)?;
-        let mut length = rows.cursor::<Int64Type>(Column::Gap)?;
-        let mut sleep_length = rows.cursor::<Int64Type>(Column::SleepLength)?;
-        let mut next_tick = rows.cursor::<Int32Type>(Column::NextTick)?;
-        let mut tick_stopped = rows.cursor::<BoolType>(Column::TickStopped)?;
-        let mut ran_task = rows.cursor::<BoolType>(Column::RanTask)?;
-        let mut wake_reason = rows.cursor::<Int32Type>(Column::WakeReason)?;
-        let mut latency_limit = rows.cursor::<Int64Type>(Column::LatencyLimit)?;
-        let mut recorded_state = rows.cursor::<Int32Type>(Column::RecordedState)?;
-        let mut recorded_idle = rows.cursor::<Int64Type>(Column::RecordedIdle)?;
-        for gaps in gaps.chunks_mut(ROWS_AT_ONCE) {
-            cpu.read(gaps, |gap, &v| {
-                // Otherwise `groups_by_cpu` would assign gaps to the wrong CPU.
-                cpu_range.is_none_or(|range| range.contains(&v)).then_some(())?;
-                gap.cpu = u16::try_from(v).ok()?;
-                Some(())
-            })?;
-            start.read(gaps, |gap, &v| {
-                gap.start_ns = v;
-                Some(())
-            })?;
-            length.read(gaps, |gap, &v| {
-                gap.gap_ns = u64::try_from(v).ok().filter(|&ns| ns <= GAP_MAX_NS)?;
-                Some(())
-            })?;
-            sleep_length.read(gaps, |gap, &v| {
-                gap.sleep_length_ns = Some(v as u64);
-                Some(())
-            })?;
-            next_tick.read(gaps, |gap, &v| {
-                gap.next_tick_ns = Some(v as u32);
-                Some(())
-            })?;
-            tick_stopped.read(gaps, |gap, &v| {
-                gap.tick_stopped = v;
-                Some(())
-            })?;
-            ran_task.read(gaps, |gap, &v| {
-                gap.ran_task = v;
-                Some(())
-            })?;
-            wake_reason.read(gaps, |gap, &v| {
-                gap.wake_reason = WakeReason::of_number(v)?;
-                Some(())
-            })?;
-            latency_limit.read(gaps, |gap, &v| {
-                gap.latency_limit_ns = Some(v as u64);
-                Some(())
-            })?;
-            recorded_state.read(gaps, |gap, &v| {
-                gap.recorded_state = Some(u8::try_from(v).ok()?);
-                Some(())
-            })?;
-            recorded_idle.read(gaps, |gap, &v| {
-                gap.recorded_idle_ns = Some(v as u64);
-                Some(())
-            })?;
+        let mut rows = self.rows(group, columns)?;
+        gaps.reserve(rows.left_count());
+        while rows.left_count() > 0 {
+            rows.read(gaps)?;
         }
         Ok(())
     }
 }
 
-/// What the cursors of a row group share.
-struct Rows<'a> {
+/// The rows of a group, decoded a part at a time. It holds the group's compressed bytes, and one unpacked page of
+/// each column.
+pub struct GroupRows<'a> {
     log: &'a IdleLog,
-    data: &'a OpenData,
-    schema: &'a SchemaDescriptor,
+    first_row: u64,
+    /// How many rows are read, of how many.
+    row: usize,
+    row_count: usize,
+    cpu_range: Option<&'a RangeInclusive<i32>>,
+    cpu: Cursor<'a, Int32Type>,
+    start: Cursor<'a, Int64Type>,
+    length: Cursor<'a, Int64Type>,
+    sleep_length: Cursor<'a, Int64Type>,
+    next_tick: Cursor<'a, Int32Type>,
+    tick_stopped: Cursor<'a, BoolType>,
+    ran_task: Cursor<'a, BoolType>,
+    wake_reason: Cursor<'a, Int32Type>,
+    latency_limit: Cursor<'a, Int64Type>,
+    recorded_state: Cursor<'a, Int32Type>,
+    recorded_idle: Cursor<'a, Int64Type>,
+}
+
+impl GroupRows<'_> {
+    /// How many rows are left.
+    pub fn left_count(&self) -> usize {
+        self.row_count - self.row
+    }
+
+    /// Appends the next gaps, about a thousand, and checks their order. `previous` is the gap before them.
+    ///
+    /// # Errors
+    /// Fails if the columns read are damaged or out of order.
+    pub fn read_in_order(
+        &mut self,
+        previous: Option<&IdleGap>,
+        gaps: &mut Vec<IdleGap>,
+    ) -> Result<(), LogError> {
+        let (first, first_row) = (gaps.len(), self.first_row + self.row as u64);
+        self.read(gaps)?;
+        self.log.check_order(first_row, previous, &gaps[first..])
+    }
+
+    fn read(&mut self, all: &mut Vec<IdleGap>) -> Result<(), LogError> {
+        let (first, count) = (all.len(), self.left_count().min(ROWS_AT_ONCE));
+        all.resize(first + count, IdleGap::default());
+        self.row += count;
+        let gaps = &mut all[first..];
+        self.cpu.read(gaps, |gap, &v| {
+            // Otherwise `groups_by_cpu` would assign gaps to the wrong CPU.
+            self.cpu_range.is_none_or(|range| range.contains(&v)).then_some(())?;
+            gap.cpu = u16::try_from(v).ok()?;
+            Some(())
+        })?;
+        self.start.read(gaps, |gap, &v| {
+            gap.start_ns = v;
+            Some(())
+        })?;
+        self.length.read(gaps, |gap, &v| {
+            gap.gap_ns = u64::try_from(v).ok().filter(|&ns| ns <= GAP_MAX_NS)?;
+            Some(())
+        })?;
+        self.sleep_length.read(gaps, |gap, &v| {
+            gap.sleep_length_ns = Some(v as u64);
+            Some(())
+        })?;
+        self.next_tick.read(gaps, |gap, &v| {
+            gap.next_tick_ns = Some(v as u32);
+            Some(())
+        })?;
+        self.tick_stopped.read(gaps, |gap, &v| {
+            gap.tick_stopped = v;
+            Some(())
+        })?;
+        self.ran_task.read(gaps, |gap, &v| {
+            gap.ran_task = v;
+            Some(())
+        })?;
+        self.wake_reason.read(gaps, |gap, &v| {
+            gap.wake_reason = WakeReason::of_number(v)?;
+            Some(())
+        })?;
+        self.latency_limit.read(gaps, |gap, &v| {
+            gap.latency_limit_ns = Some(v as u64);
+            Some(())
+        })?;
+        self.recorded_state.read(gaps, |gap, &v| {
+            gap.recorded_state = Some(u8::try_from(v).ok()?);
+            Some(())
+        })?;
+        self.recorded_idle.read(gaps, |gap, &v| {
+            gap.recorded_idle_ns = Some(v as u64);
+            Some(())
+        })
+    }
+}
+
+/// What the cursors of a row group share.
+struct Rows<'a, 'b> {
+    log: &'a IdleLog,
+    data: &'b OpenData,
+    schema: &'b SchemaDescriptor,
     group: GapGroup,
     columns: ColumnSet,
     row_count: usize,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> Rows<'a, '_> {
     /// A cursor at the first row of a column.
     fn cursor<T: DataType>(&self, column: Column) -> Result<Cursor<'a, T>, LogError> {
         let chunk = self.log.chunk(self.group, column).filter(|_| self.columns.contains(column));
@@ -515,7 +572,7 @@ impl<'a> Rows<'a> {
             Some(Chunk { bytes, is_compressed, .. }) => {
                 let bytes = self.data.read(bytes);
                 let bytes = bytes.map_err(|error| LogError::io(&self.log.path, error))?;
-                let pages = Pages::new(column, bytes, *is_compressed, self.row_count as u64);
+                let pages = Pages::new(column.form(), bytes, *is_compressed, self.row_count as u64);
                 let descriptor = self.schema.column(match column {
                     // Its names were replaced by numbers.
                     Column::WakeReason => Column::Cpu,

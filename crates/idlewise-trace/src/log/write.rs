@@ -246,8 +246,8 @@ impl GapSink for LogWriter {
     }
 }
 
-type WriteResult = Result<(), ParquetError>;
-type Group<'a> = SerializedRowGroupWriter<'a, File>;
+pub(crate) type WriteResult = Result<(), ParquetError>;
+pub(crate) type Group<'a> = SerializedRowGroupWriter<'a, File>;
 
 impl Buffers {
     fn int64(
@@ -316,7 +316,7 @@ impl Buffers {
     }
 }
 
-fn write_column<T: DataType>(
+pub(crate) fn write_column<T: DataType>(
     group: &mut Group<'_>,
     values: &[T::T],
     levels: Option<&[i16]>,
@@ -326,7 +326,7 @@ fn write_column<T: DataType>(
     column.close()
 }
 
-fn write_error(path: &Path, error: ParquetError) -> LogError {
+pub(crate) fn write_error(path: &Path, error: ParquetError) -> LogError {
     let error = match error {
         ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
             Ok(io) => *io,

@@ -18,7 +18,7 @@ mod format;
 mod plan;
 mod wheel;
 
-use crate::event::{EventKind, Tracepoints};
+use crate::event::{Context, EventKind, Leaving, Tracepoints};
 
 pub use format::{EventFormat, Field, UnreadableTracepoint};
 pub(crate) use format::{Int, Width};
@@ -54,6 +54,10 @@ pub(crate) enum Reading {
     SchedSwitch,
     /// The field contains the CPU.
     Wakeup(FieldName),
+    WakeupNew,
+    Waking,
+    InterruptExit,
+    SoftirqExit,
     StoreSent,
     IpiSent,
     IpiSentToMany,
@@ -94,7 +98,8 @@ pub(crate) const TRACEPOINTS: &[Tracepoint] = &[
     row("power", "cpu_idle", Tracepoints::CPU_IDLE, Reading::CpuIdle, Always),
     row("sched", "sched_switch", Tracepoints::SCHED_SWITCH, Reading::SchedSwitch, Where("prev_pid == 0")),
     row("sched", "sched_wakeup", Tracepoints::WAKEUP, Reading::Wakeup(FieldName::TargetCpu), Never),
-    row("sched", "sched_wakeup_new", Tracepoints::EMPTY, Reading::Wakeup(FieldName::TargetCpu), Never),
+    row("sched", "sched_wakeup_new", Tracepoints::FORK, Reading::WakeupNew, Never),
+    row("sched", "sched_waking", Tracepoints::WAKING, Reading::Waking, Never),
     row("sched", "sched_wake_idle_without_ipi", Tracepoints::STORE_SENT, Reading::StoreSent, Never),
     row("timer", "hrtimer_start", Tracepoints::HRTIMER_START, Reading::HrtimerStart, Always),
     row("timer", "hrtimer_cancel", Tracepoints::HRTIMER_CANCEL, Reading::HrtimerCancel, Always),
@@ -110,14 +115,17 @@ pub(crate) const TRACEPOINTS: &[Tracepoint] = &[
     row("irq_vectors", "irq_work_entry", Tracepoints::IRQ_WORK, IPI, IN_IDLE_TASK),
     row("irq_vectors", "x86_platform_ipi_entry", Tracepoints::OTHER_VECTOR, IPI, IN_IDLE_TASK),
     row("irq_vectors", "*_entry", Tracepoints::OTHER_VECTOR, DEVICE, IN_IDLE_TASK),
+    row("irq_vectors", "*_exit", Tracepoints::VECTOR_EXIT, Reading::InterruptExit, Never),
     row("ipi", "ipi_send_cpu", Tracepoints::IPI_SENT, Reading::IpiSent, Never),
     row("ipi", "ipi_send_cpumask", Tracepoints::IPI_SENT_TO_MANY, Reading::IpiSentToMany, Never),
     row("ipi", "ipi_entry", Tracepoints::IPI_ENTRY, Reading::IpiEntry, IN_IDLE_TASK),
     row("powerpc", "timer_interrupt_entry", Tracepoints::POWER_TIMER, TIMER, IN_IDLE_TASK),
     row("powerpc", "doorbell_entry", Tracepoints::POWER_DOORBELL, IPI, IN_IDLE_TASK),
     row("irq", "irq_handler_entry", Tracepoints::IRQ_HANDLER, Reading::IrqHandler, IN_IDLE_TASK),
+    row("irq", "irq_handler_exit", Tracepoints::IRQ_HANDLER_EXIT, Reading::InterruptExit, Never),
     row("idlewise", "idlewise_wake", Tracepoints::DRIVER_WAKE, Reading::DriverWake, Always),
     row("irq", "softirq_entry", Tracepoints::SOFTIRQ, Reading::Softirq, Never),
+    row("irq", "softirq_exit", Tracepoints::SOFTIRQ_EXIT, Reading::SoftirqExit, Never),
 ];
 
 const fn row(
@@ -138,6 +146,13 @@ pub enum Purpose {
     Gaps,
     /// For wake-ups of idle CPUs ([`crate::wakes`]). Timers are left out.
     Wakes,
+    /// For a workload log ([`crate::causes`]): which task woke which, and what each of them ran.
+    Causes,
+}
+
+impl Purpose {
+    /// Every purpose.
+    pub const ALL: [Self; 3] = [Self::Gaps, Self::Wakes, Self::Causes];
 }
 
 impl Tracepoint {
@@ -151,17 +166,20 @@ impl Tracepoint {
             | Reading::SchedSwitch
             | Reading::IrqHandler
             | Reading::IpiEntry
-            | Reading::StoreSent
             | Reading::Same(_) => true,
+            Reading::StoreSent => purpose != Purpose::Causes,
             Reading::HrtimerStart
             | Reading::HrtimerCancel
             | Reading::HrtimerExpire
             | Reading::WheelStart
             | Reading::WheelCancel
             | Reading::WheelExpire
-            | Reading::TickStop
             | Reading::Softirq
-            | Reading::Wakeup(_) => purpose == Purpose::Gaps,
+            | Reading::WakeupNew => purpose != Purpose::Wakes,
+            Reading::TickStop | Reading::Wakeup(_) => purpose == Purpose::Gaps,
+            Reading::Waking | Reading::InterruptExit | Reading::SoftirqExit => {
+                purpose == Purpose::Causes
+            }
         }
     }
 
@@ -205,6 +223,16 @@ pub fn wanted_events() -> impl Iterator<Item = WantedEvent> {
 /// only some of them.
 pub fn wake_events() -> impl Iterator<Item = WantedEvent> {
     rows().filter(|wanted| wanted.row.serves(Purpose::Wakes))
+}
+
+/// Returns the events of [`wanted_events`] and those that causes follow from, each once. No filter drops
+/// what either of the two uses.
+pub fn cause_events() -> impl Iterator<Item = WantedEvent> {
+    let is_wanted = |row: &Tracepoint| row.recorded != Never || row.serves(Purpose::Causes);
+    rows().filter(move |wanted| is_wanted(wanted.row)).map(|wanted| {
+        let filter = wanted.filter.filter(|_| !wanted.row.serves(Purpose::Causes));
+        WantedEvent { filter, ..wanted }
+    })
 }
 
 /// The rows with their filters, without those that a wider one covers.
@@ -269,6 +297,12 @@ field_names! {
     Success = b"success",
     Vec = b"vec",
     NextPid = b"next_pid",
+    PrevPid = b"prev_pid",
+    /// The state of the task that leaves, as the kernel's bits.
+    PrevState = b"prev_state",
+    Pid = b"pid",
+    /// What ran when the event happened: [`FLAG_INTERRUPT`] and [`FLAG_SOFTIRQ`].
+    CommonFlags = b"common_flags",
     TargetCpu = b"target_cpu",
     Cpumask = b"cpumask",
     Reason = b"reason",
@@ -292,6 +326,38 @@ pub enum Decoded {
 
 /// The state in a `cpu_idle` event when a CPU leaves idle.
 pub(crate) const STATE_RUNNING: u32 = u32::MAX;
+
+/// Bits of an event's common flags (`include/linux/trace_events.h`).
+const FLAG_INTERRUPT: u64 = 0x08;
+const FLAG_SOFTIRQ: u64 = 0x10;
+/// Bits of a task's state as `sched_switch` has them: those that tell what the task waits for, and
+/// `EXIT_DEAD` with `EXIT_ZOMBIE`. A task without any of them could go on.
+const STATE_WAITS: u64 = 0xff;
+const STATE_ENDED: u64 = 0x30;
+
+/// Where something was done, by the event's common flags.
+pub(crate) fn context(common_flags: Option<u64>) -> Context {
+    match common_flags {
+        None => Context::Unknown,
+        Some(flags) if flags & FLAG_INTERRUPT != 0 => Context::Interrupt,
+        Some(flags) if flags & FLAG_SOFTIRQ != 0 => Context::Softirq,
+        Some(_) => Context::Task,
+    }
+}
+
+/// A task's number, which the kernel counts with 31 bits.
+pub(crate) fn task(pid: u64) -> Option<u32> {
+    i32::try_from(pid).ok().and_then(|pid| u32::try_from(pid).ok())
+}
+
+/// Why a task leaves, by its state.
+pub(crate) fn leaving(prev_state: u64) -> Leaving {
+    match prev_state {
+        state if state & STATE_WAITS == 0 => Leaving::Runnable,
+        state if state & STATE_ENDED != 0 => Leaving::Ends,
+        _ => Leaving::Waits,
+    }
+}
 
 /// The kind of an interrupt, by the name that its driver gave it. On processors without vectors
 /// this includes timers and IPIs.
@@ -337,6 +403,57 @@ mod tests {
         assert!(wanted_events().any(|wanted| is_driver(&wanted)));
         assert!(wake_events().any(|wanted| is_driver(&wanted)));
         assert!(wake_events().all(|wanted| !wanted.matches("timer", "hrtimer_start")));
+    }
+
+    #[test]
+    fn causes_need_events_whole_that_gaps_do_not_need() {
+        let filter_of = |system: &str, name: &str| {
+            let mut wanted = cause_events().filter(|wanted| wanted.matches(system, name));
+            let filter = wanted.next().map(|wanted| wanted.filter);
+            assert!(wanted.next().is_none(), "{name} is wanted twice");
+            filter
+        };
+        for (system, name) in [
+            ("sched", "sched_waking"),
+            ("sched", "sched_wakeup_new"),
+            ("irq", "softirq_exit"),
+            ("irq", "irq_handler_exit"),
+            ("irq_vectors", "local_timer_exit"),
+        ] {
+            assert_eq!(filter_of(system, name), Some(None), "{name}");
+            assert!(wanted_events().all(|wanted| !wanted.matches(system, name)), "{name}");
+        }
+        for (system, name) in [
+            ("sched", "sched_switch"),
+            ("irq_vectors", "local_timer_entry"),
+            ("timer", "hrtimer_start"),
+        ] {
+            assert_eq!(filter_of(system, name), Some(None), "{name}");
+        }
+        // Nothing that neither gaps nor causes are made of.
+        assert_eq!(filter_of("sched", "sched_wakeup"), None);
+        assert_eq!(filter_of("sched", "sched_wake_idle_without_ipi"), None);
+        assert_eq!(filter_of("timer", "tick_stop"), Some(Some("success != 0")));
+        // An idle log can be made of the same recording.
+        for wanted in wanted_events() {
+            assert!(cause_events().any(|other| other.row == wanted.row), "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn a_task_leaves_to_wait_or_because_another_one_is_to_run() {
+        for (state, expected) in [
+            (0, Leaving::Runnable),
+            // TASK_REPORT_MAX marks a task that was preempted.
+            (0x100, Leaving::Runnable),
+            (1, Leaving::Waits),
+            (2, Leaving::Waits),
+            (0x80, Leaving::Waits),
+            (0x10, Leaving::Ends),
+            (0x20, Leaving::Ends),
+        ] {
+            assert_eq!(leaving(state), expected, "{state}");
+        }
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use super::format::{EventFormat, Int, UnreadableTracepoint, bytes_at, string_at};
 use super::wheel::{wheel_flags_without_cpu, wheel_start};
-use super::{Decoded, FieldName, Purpose, Reading, STATE_RUNNING, TRACEPOINTS, interrupt_by_name};
+use super::{
+    Decoded, FieldName, Purpose, Reading, STATE_RUNNING, TRACEPOINTS, context, interrupt_by_name,
+    leaving, task,
+};
 use crate::byte_order::ByteOrder;
-use crate::event::{EventKind, Tracepoints};
+use crate::event::{EventKind, NonZeroTask, TaskName, Tracepoints};
 
 /// Reads the records of one tracepoint.
 #[derive(Clone, Debug)]
@@ -27,7 +30,7 @@ impl Decoder {
     ) -> Result<Option<Self>, UnreadableTracepoint> {
         let known = TRACEPOINTS.iter().find(|known| known.matches(system, &format.name));
         let Some(known) = known.filter(|known| known.serves(purpose)) else { return Ok(None) };
-        let plan = FieldPlan::compile(known.reading, format)?;
+        let plan = FieldPlan::compile(known.reading, format, purpose)?;
         Ok(Some(Self { order, provides: known.provides, plan }))
     }
 
@@ -93,8 +96,22 @@ enum FieldPlan {
     SchedSwitch {
         next_pid: Int,
     },
+    /// The same with both tasks.
+    Switch {
+        prev_pid: Int,
+        prev_state: Int,
+        next_pid: Int,
+        next_comm: Option<usize>,
+    },
     Wakeup {
         target_cpu: Int,
+    },
+    Waking {
+        pid: Int,
+        common_flags: Option<Int>,
+    },
+    Fork {
+        pid: Int,
     },
     StoreSent {
         target_cpu: Int,
@@ -121,7 +138,11 @@ enum WheelFlags {
 }
 
 impl FieldPlan {
-    fn compile(reading: Reading, format: &EventFormat) -> Result<Self, UnreadableTracepoint> {
+    fn compile(
+        reading: Reading,
+        format: &EventFormat,
+        purpose: Purpose,
+    ) -> Result<Self, UnreadableTracepoint> {
         use FieldName as Name;
         let int = |field| format.int(field);
         let optional = |field: Name| format.optional_int(field.name());
@@ -164,8 +185,21 @@ impl FieldPlan {
             // The reason is a pointer into the kernel, so a reschedule IPI looks like any other.
             Reading::IpiEntry => Self::Same(EventKind::IpiInterrupt),
             Reading::Softirq => Self::Softirq { vector: int(Name::Vec)? },
+            Reading::SchedSwitch if purpose == Purpose::Causes => Self::Switch {
+                prev_pid: int(Name::PrevPid)?,
+                prev_state: int(Name::PrevState)?,
+                next_pid: int(Name::NextPid)?,
+                next_comm: format.field("next_comm").map(|field| field.offset),
+            },
             Reading::SchedSwitch => Self::SchedSwitch { next_pid: int(Name::NextPid)? },
+            Reading::WakeupNew if purpose == Purpose::Causes => Self::Fork { pid: int(Name::Pid)? },
+            Reading::WakeupNew => Self::Wakeup { target_cpu: int(Name::TargetCpu)? },
             Reading::Wakeup(target) => Self::Wakeup { target_cpu: int(target)? },
+            Reading::Waking => {
+                Self::Waking { pid: int(Name::Pid)?, common_flags: optional(Name::CommonFlags) }
+            }
+            Reading::InterruptExit => Self::Same(EventKind::InterruptExit),
+            Reading::SoftirqExit => Self::Same(EventKind::SoftirqExit),
             Reading::StoreSent => Self::StoreSent { target_cpu: int(Name::Cpu)? },
             Reading::IpiSent => Self::IpiSent { target_cpu: int(Name::Cpu)? },
             Reading::IpiSentToMany => Self::IpiSentToMany { cpumask: int(Name::Cpumask)? },
@@ -245,6 +279,22 @@ impl FieldPlan {
                 0 => EventKind::SwitchToIdle,
                 _ => EventKind::SwitchToTask,
             },
+            Self::Switch { prev_pid, prev_state, next_pid, next_comm } => EventKind::Switch {
+                prev: NonZeroTask::new(task(prev_pid.read(record, order)?)?),
+                next: task(next_pid.read(record, order)?)?,
+                leaves: leaving(prev_state.read(record, order)?),
+                next_name: next_comm.map_or_else(TaskName::default, |offset| {
+                    TaskName::new(record.get(offset..).unwrap_or_default())
+                }),
+            },
+            Self::Waking { pid, common_flags } => EventKind::Waking {
+                task: task(pid.read(record, order)?)?,
+                context: context(match common_flags {
+                    Some(flags) => Some(flags.read(record, order)?),
+                    None => None,
+                }),
+            },
+            Self::Fork { pid } => EventKind::Fork { task: task(pid.read(record, order)?)? },
             Self::Wakeup { target_cpu } => EventKind::Wakeup {
                 target_cpu: u16::try_from(target_cpu.read(record, order)?).ok()?,
             },
@@ -290,13 +340,14 @@ impl WheelFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Context, Leaving};
     use crate::tracepoint::wheel::TIMER_DEFERRABLE;
 
     const CPU: u16 = 3;
 
     fn decoder(system: &str, text: &str, order: ByteOrder) -> Decoder {
         let format = EventFormat::parse(text.as_bytes()).unwrap();
-        let purposes = [Purpose::Gaps, Purpose::Wakes];
+        let purposes = Purpose::ALL;
         let compile = |purpose| Decoder::compile(system, &format, order, purpose).unwrap();
         purposes.into_iter().find_map(compile).unwrap()
     }
@@ -490,6 +541,70 @@ mod tests {
             decode("idlewise", text, &record(&[1])),
             event(EventKind::DriverWake { reason: 1 })
         );
+    }
+
+    #[test]
+    fn causes_are_read() {
+        let compile = |system: &str, text: &str| {
+            let format = EventFormat::parse(text.as_bytes()).unwrap();
+            let decoder =
+                Decoder::compile(system, &format, ByteOrder::Little, Purpose::Causes).unwrap();
+            move |record: &[u8]| decoder.as_ref().unwrap().decode(record, CPU)
+        };
+        let switch = compile(
+            "sched",
+            "name: sched_switch\nID: 1\n\
+             field:char next_comm[16]; offset:8; size:16; signed:0;\n\
+             field:pid_t prev_pid; offset:24; size:4; signed:1;\n\
+             field:pid_t next_pid; offset:28; size:4; signed:1;\n\
+             field:long prev_state; offset:32; size:8; signed:1;",
+        );
+        let mut bytes = vec![0; 8];
+        bytes.extend(*b"a b=1\0rest of it");
+        bytes.resize(24, 0);
+        for number in [7_u32, 0, 1, 0] {
+            bytes.extend(number.to_le_bytes());
+        }
+        let kind = EventKind::Switch {
+            prev: NonZeroTask::new(7),
+            next: 0,
+            leaves: Leaving::Waits,
+            next_name: TaskName::new(b"a b=1"),
+        };
+        assert_eq!(switch(&bytes), event(kind));
+        assert_eq!(TaskName::new(b"a b=1\0rest").text(), "a b=1");
+        bytes[27] = 0x80;
+        assert_eq!(switch(&bytes), Decoded::Malformed, "no task has a negative number");
+
+        let waking = compile(
+            "sched",
+            "name: sched_waking\nID: 1\n\
+             field:unsigned char common_flags; offset:2; size:1; signed:0;\n\
+             field:pid_t pid; offset:8; size:4; signed:1;",
+        );
+        for (flags, context) in [
+            (0, Context::Task),
+            (0x10, Context::Softirq),
+            (0x18, Context::Interrupt),
+            (0x09, Context::Interrupt),
+        ] {
+            let mut bytes = record(&[9]);
+            bytes[2] = flags;
+            assert_eq!(waking(&bytes), event(EventKind::Waking { task: 9, context }), "{flags}");
+        }
+        let new = compile(
+            "sched",
+            "name: sched_wakeup_new\nID: 1\nfield:pid_t pid; offset:8; size:4; signed:1;",
+        );
+        assert_eq!(new(&record(&[9])), event(EventKind::Fork { task: 9 }));
+        for (system, name, kind) in [
+            ("irq_vectors", "local_timer_exit", EventKind::InterruptExit),
+            ("irq", "irq_handler_exit", EventKind::InterruptExit),
+            ("irq", "softirq_exit", EventKind::SoftirqExit),
+        ] {
+            let exit = compile(system, &format!("name: {name}\nID: 1\n"));
+            assert_eq!(exit(&record(&[])), event(kind), "{name}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use idlewise_trace::{Event, EventKind};
+use idlewise_trace::{Event, EventKind, Leaving};
 use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
@@ -65,6 +65,12 @@ pub struct CompactSched {
     pub intern_table: Vec<String>,
     #[prost(uint32, repeated, tag = "6")]
     pub switch_next_comm_index: Vec<u32>,
+    #[prost(uint64, repeated, tag = "7")]
+    pub waking_timestamp: Vec<u64>,
+    #[prost(int32, repeated, tag = "8")]
+    pub waking_pid: Vec<i32>,
+    #[prost(uint32, repeated, tag = "12")]
+    pub waking_common_flags: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -100,9 +106,21 @@ pub struct FtraceEvent {
     pub pid: Option<u32>,
     #[prost(
         oneof = "Payload",
-        tags = "4, 13, 17, 24, 36, 327, 551, 552, 553, 555, 556, 557, 559, 65536"
+        tags = "4, 13, 17, 20, 24, 25, 36, 37, 114, 327, 551, 552, 553, 555, 556, 557, 559, 65536"
     )]
     pub payload: Option<Payload>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SchedSwitch {
+    #[prost(int32, optional, tag = "2")]
+    pub prev_pid: Option<i32>,
+    #[prost(int64, optional, tag = "4")]
+    pub prev_state: Option<i64>,
+    #[prost(string, optional, tag = "5")]
+    pub next_comm: Option<String>,
+    #[prost(int32, optional, tag = "6")]
+    pub next_pid: Option<i32>,
 }
 
 /// Any event that has only numbers: its fields by their numbers in the schema.
@@ -151,15 +169,23 @@ pub struct GenericField {
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Payload {
     #[prost(message, tag = "4")]
-    SchedSwitch(Numbers),
+    SchedSwitch(SchedSwitch),
     #[prost(message, tag = "13")]
     CpuIdle(Numbers),
     #[prost(message, tag = "17")]
     SchedWakeup(Numbers),
+    #[prost(message, tag = "20")]
+    SchedWaking(Numbers),
     #[prost(message, tag = "24")]
     SoftirqEntry(Numbers),
+    #[prost(message, tag = "25")]
+    SoftirqExit(Numbers),
     #[prost(message, tag = "36")]
     IrqHandlerEntry(IrqHandler),
+    #[prost(message, tag = "37")]
+    IrqHandlerExit(Numbers),
+    #[prost(message, tag = "114")]
+    SchedWakeupNew(Numbers),
     #[prost(message, tag = "327")]
     Generic(Generic),
     #[prost(message, tag = "551")]
@@ -340,12 +366,30 @@ pub fn event(event: &Event, at_ns: u64) -> Option<FtraceEvent> {
             Payload::SoftirqEntry(Numbers { one: int(vector.into()), ..numbers() })
         }
         EventKind::SwitchToTask | EventKind::SwitchToIdle => {
-            let next_pid = i64::from(event.kind == EventKind::SwitchToTask);
-            Payload::SchedSwitch(Numbers { six: Some(next_pid), ..numbers() })
+            let next_pid = i32::from(event.kind == EventKind::SwitchToTask);
+            Payload::SchedSwitch(SchedSwitch { next_pid: Some(next_pid), ..Default::default() })
         }
         EventKind::Wakeup { target_cpu } => {
             Payload::SchedWakeup(Numbers { five: int(target_cpu.into()), ..numbers() })
         }
+        EventKind::Switch { prev, next, leaves, next_name } => Payload::SchedSwitch(SchedSwitch {
+            prev_pid: prev.map(|task| task.number() as i32),
+            prev_state: Some(match leaves {
+                Leaving::Runnable => 0,
+                Leaving::Waits => 1,
+                Leaving::Ends => 0x10,
+            }),
+            next_comm: Some(next_name.text()),
+            next_pid: Some(next as i32),
+        }),
+        EventKind::Waking { task, .. } => {
+            Payload::SchedWaking(Numbers { two: int(task.into()), ..numbers() })
+        }
+        EventKind::Fork { task } => {
+            Payload::SchedWakeupNew(Numbers { two: int(task.into()), ..numbers() })
+        }
+        EventKind::InterruptExit => vector("reschedule_exit"),
+        EventKind::SoftirqExit => Payload::SoftirqExit(numbers()),
         // Perfetto has no types of its own for them.
         _ => return None,
     };
@@ -363,19 +407,36 @@ pub fn descriptor() -> Descriptor {
     }
 }
 
-/// Moves a bundle's switches into its compact part.
+/// Moves a bundle's switches and wakings into its compact part. Wakings there have no flags.
 pub fn compact(bundle: &mut Bundle) {
-    let mut compact = CompactSched { intern_table: vec!["a".to_owned()], ..Default::default() };
-    let mut last_at_ns = 0;
+    let mut compact = CompactSched::default();
+    // Of switches and of wakings.
+    let mut last_at_ns = [0; 2];
     bundle.event.retain(|event| {
-        let Some(Payload::SchedSwitch(numbers)) = &event.payload else { return true };
         let at_ns = event.timestamp.unwrap();
-        compact.switch_timestamp.push(at_ns - last_at_ns);
-        last_at_ns = at_ns;
-        compact.switch_prev_state.push(1);
-        compact.switch_next_pid.push(numbers.six.unwrap() as i32);
-        compact.switch_next_comm_index.push(0);
-        false
+        match &event.payload {
+            Some(Payload::SchedSwitch(switch)) => {
+                compact.switch_timestamp.push(at_ns - last_at_ns[0]);
+                last_at_ns[0] = at_ns;
+                compact.switch_prev_state.push(switch.prev_state.unwrap_or(1));
+                compact.switch_next_pid.push(switch.next_pid.unwrap());
+                let name = switch.next_comm.clone().unwrap_or_default();
+                let known = compact.intern_table.iter().position(|known| *known == name);
+                let index = known.unwrap_or_else(|| {
+                    compact.intern_table.push(name);
+                    compact.intern_table.len() - 1
+                });
+                compact.switch_next_comm_index.push(index as u32);
+                false
+            }
+            Some(Payload::SchedWaking(waking)) => {
+                compact.waking_timestamp.push(at_ns - last_at_ns[1]);
+                last_at_ns[1] = at_ns;
+                compact.waking_pid.push(waking.two.unwrap() as i32);
+                false
+            }
+            _ => true,
+        }
     });
     bundle.compact_sched = Some(compact);
 }

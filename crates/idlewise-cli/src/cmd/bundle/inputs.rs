@@ -6,14 +6,17 @@ use std::path::{Path, PathBuf};
 
 use idlewise_plugin::{Compiler, GovernorSource, Kernel};
 use idlewise_trace::anonymize::{Field, REMAINS};
+use idlewise_trace::causes::WorkloadWriter;
 use idlewise_trace::log::LogWriter;
-use idlewise_trace::read_small_file;
+use idlewise_trace::tracepoint::Purpose;
+use idlewise_trace::{RecordedMachine, read_small_file};
 
 use crate::bundled;
-use crate::cmd::anonymize::anonymize;
+use crate::cmd::anonymize::{anonymize, anonymize_workload};
 use crate::cmd::arena;
 use crate::error::Failure;
-use crate::input::{self, NamedLog, read_text};
+use crate::input::{self, NamedLog, Reading, read_text};
+use crate::output;
 use crate::replay_arguments::{ALL_LOGS, MACHINES_DEFAULT};
 use crate::unpack::Unpacking;
 
@@ -70,6 +73,7 @@ impl<'a> Inputs<'a> {
             match word.role {
                 Role::Machine => *value = self.machine(value)?,
                 Role::Workload => *value = self.workload(value, unpacking)?,
+                Role::Causes => *value = self.causes(value, unpacking)?,
                 Role::Saved => *value = self.saved(value)?,
                 _ => {}
             }
@@ -137,6 +141,7 @@ impl<'a> Inputs<'a> {
         self.logs.push(LogNote {
             path: path.to_string(),
             gap_count: named.log.gap_count(),
+            step_count: None,
             kernel: anonymized.metadata.kernel.clone(),
             hz: anonymized.metadata.hz,
             dropped: fields.collect(),
@@ -177,6 +182,25 @@ impl<'a> Inputs<'a> {
         }
         let named = NamedLog::open(path, unpacking)?;
         self.log(&named)
+    }
+
+    /// A recording with causes becomes an anonymous workload log.
+    fn causes(&mut self, name: &str, unpacking: Unpacking) -> Result<String, Failure> {
+        let from = Path::new(name);
+        let reading = Reading { purpose: Purpose::Causes, unpacking, ..Reading::default() };
+        let log = input::workload(from, &reading, &RecordedMachine::default())?;
+        let path = self.shelf.new_path("logs", &input::short_name(from), ".parquet")?;
+        let output = output::create(&self.shelf.at(&path), false, &[from])?;
+        let anonymous = anonymize_workload(&log, WorkloadWriter::new(output)?, self.keep)?;
+        self.logs.push(LogNote {
+            path: path.to_string(),
+            gap_count: 0,
+            step_count: Some(log.step_count()),
+            kernel: anonymous.metadata.kernel.clone(),
+            hz: anonymous.metadata.hz,
+            dropped: anonymous.dropped.iter().map(|field| field.name().to_owned()).collect(),
+        });
+        Ok(path.to_string())
     }
 
     /// A TOML file of the user.
@@ -256,6 +280,11 @@ impl<'a> Inputs<'a> {
         if source.path.extension().is_some_and(|ending| ending == "so") {
             return Err(Failure::new(format_args!(
                 "{shown} cannot be in a bundle: nobody can read what a shared object does; name its C file"
+            )));
+        }
+        if source.path.is_dir() {
+            return Err(Failure::new(format_args!(
+                "{shown} cannot be in a bundle: it is a folder; a bundle has governors of one C file"
             )));
         }
         let files = Compiler::system().files(source)?;

@@ -30,6 +30,8 @@ pub enum Role {
     KernelSource,
     /// A workload's name or file, or a log.
     Workload,
+    /// A recording with causes, or a workload log.
+    Causes,
     /// A saved measurement.
     Saved,
     /// A form of output. A bundle has all forms.
@@ -73,7 +75,7 @@ pub const PAGE: &str = "page";
 pub const MAIL: &str = "mail";
 
 /// Every command that can be in a bundle.
-pub const COMMANDS: [Bundled; 7] = [
+pub const COMMANDS: [Bundled; 8] = [
     Bundled {
         name: "replay",
         promise: Promise::Same,
@@ -92,6 +94,7 @@ pub const COMMANDS: [Bundled; 7] = [
             ("states", Role::Plain),
             ("tick_work_ns", Role::Plain),
             ("by_log", Role::InTable),
+            ("topology", Role::InTable),
             ("max_unpacked", Role::Here),
             ("doubts", Role::Plain),
             ("json", Role::Form),
@@ -140,6 +143,37 @@ pub const COMMANDS: [Bundled; 7] = [
             ("shapes", Role::Plain),
             ("hz", Role::Plain),
             ("store", OUTPUT),
+            ("plot", OUTPUT),
+            ("force", OUTPUT),
+            ("max_unpacked", Role::Here),
+            ("doubts", Role::Plain),
+            ("json", Role::Form),
+            ("csv", Role::Form),
+        ],
+    },
+    Bundled {
+        name: "predict",
+        promise: Promise::Same,
+        roles: &[
+            ("recording", Role::Causes),
+            ("machine", Role::Machine),
+            ("governor", Role::Governor),
+            ("patch", Role::Patch),
+            ("kernel", Role::Plain),
+            ("kernel-source", Role::KernelSource),
+            ("unconfined", UNCONFINED),
+            ("disabled", Role::Plain),
+            ("states", Role::Plain),
+            ("latency_limit_us", Role::Plain),
+            ("arrivals", Role::Plain),
+            ("tasks", Role::Plain),
+            ("requests", Role::Plain),
+            ("recorded_machine", Role::Machine),
+            ("recorded_governor", Role::Plain),
+            ("replicates", Role::Plain),
+            ("seed", Role::Plain),
+            ("write_log", OUTPUT),
+            ("force", OUTPUT),
             ("max_unpacked", Role::Here),
             ("doubts", Role::Plain),
             ("json", Role::Form),

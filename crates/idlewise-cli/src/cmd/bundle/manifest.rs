@@ -47,7 +47,10 @@ pub struct OutputNote {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LogNote {
     pub path: String,
+    /// A workload log has steps and no gaps.
     pub gap_count: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_count: Option<u64>,
     pub kernel: Option<String>,
     pub hz: Option<u32>,
     /// The fields that were removed from it.

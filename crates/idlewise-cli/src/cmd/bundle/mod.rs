@@ -60,7 +60,7 @@ Exit status: 0; for `verify`: 0 if all is the same, 1 if something differs, 2 if
 
 /// Pack a result with all that it takes to get it again, or verify such a file
 ///
-/// Runs replay, diff, arena, simulate, study, compare or measure, and writes one file with the exact command, the
+/// Runs replay, diff, arena, predict, simulate, study, compare or measure, and writes one file with the exact command, the
 /// version and commit of idlewise, machine tables, logs, patches, C files and their headers, the outputs as
 /// text, JSON and CSV, and SHA-256 sums of all that. Logs are anonymized (see `idlewise anonymize`); what was
 /// dropped is printed. The same inputs always give the same bytes.
@@ -98,7 +98,8 @@ struct Create {
     #[arg(long)]
     force: bool,
 
-    /// Keep this field of logs: command, source, kernel, cpu-model, machine, time or doubts; may be repeated
+    /// Keep this field of logs: command, source, kernel, cpu-model, machine, time, doubts or tasks; may be
+    /// repeated
     #[arg(long, value_name = "FIELD", conflicts_with = "keep_private")]
     keep: Vec<String>,
 

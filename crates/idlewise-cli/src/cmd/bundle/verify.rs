@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use idlewise_plugin::{Compiler, GovernorSource};
 use idlewise_report::{shown_in_line, wrap};
 use idlewise_sim::workload::Workload;
-use idlewise_trace::bundle::{self, BundlePath, Hasher, Limits, SUMS, Sums, TOP, Unpacked};
+use idlewise_trace::bundle::{self, BundlePath, Limits, SUMS, Sums, TOP, Unpacked};
 use idlewise_trace::read_small_text;
 use serde_json::json;
 
@@ -253,7 +253,7 @@ fn check_values(line: &Line, folder: &Path, files: &[Unpacked]) -> Result<bool, 
             false => Err(refusal(value, "no file in it")),
         };
         match word.role {
-            Role::Log => {
+            Role::Log | Role::Causes => {
                 need(is_inside)?;
                 check_log(&folder.join(value), value)?;
             }
@@ -448,13 +448,12 @@ fn around(line: &[u8], other: &[u8]) -> String {
     format!("\"{}{part}\"", if from > 0 { "…" } else { "" })
 }
 
-/// The SHA-256 of a file, from its beginning.
+/// The SHA-256 of a file, from its beginning, where it then is again.
 pub fn sum_of(mut file: &File) -> io::Result<String> {
     file.rewind()?;
-    let mut hasher = Hasher::default();
-    io::copy(&mut file, &mut hasher)?;
+    let sum = bundle::sum_of(file)?;
     file.rewind()?;
-    Ok(hasher.finish())
+    Ok(sum)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use idlewise_core::tick_period_ns;
 use idlewise_sim::Price;
-use idlewise_sim::replay::{ObservedLane, Observer, Setting};
+use idlewise_sim::replay::{ObservedLane, Observer, Setting, ReplayedGroups};
 use idlewise_trace::OutputFile;
 use serde_json::json;
 
@@ -18,8 +18,9 @@ use crate::bundled;
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
+use crate::joining::Joining;
 use crate::input::{NamedLog, short_name};
-use crate::output;
+use crate::output::{self, STDOUT};
 use crate::promoting::Promoting;
 use crate::screen::{self, Screen};
 use crate::unpack::Unpacking;
@@ -86,6 +87,9 @@ pub struct Export {
     promoting: Promoting,
 
     #[command(flatten)]
+    joining: Joining,
+
+    #[command(flatten)]
     unpacking: Unpacking,
 
     /// Print JSON instead of text
@@ -118,6 +122,8 @@ struct Replays {
     target: ReplayTarget,
     setting: Setting,
     choices: Vec<Choice>,
+    /// The CPUs in groups, if they share states. Rows have no column for that.
+    groups: Option<ReplayedGroups>,
 }
 
 impl Replays {
@@ -170,13 +176,24 @@ impl Export {
             None => bundled::machine(MACHINES_DEFAULT[0])?,
         };
         let target = ReplayTarget::new(machine, &[], &self.promoting)?;
+        governors::must_decide(&choices)?;
         for choice in &choices {
             choice.on(&target.machine)?;
         }
         let hz = named.log.metadata.hz.unwrap_or(HZ_DEFAULT);
         let setting =
             Setting { disabled: target.disabled, ..Setting::new(target.states, tick_period_ns(hz)) };
-        let replays = Replays { target, setting, choices };
+        let topology = self.joining.topology()?;
+        if self.joining.is_given() && (self.format != Format::Perfetto || choices.is_empty()) {
+            return Err(Failure::new(
+                "--topology: only --format perfetto with a --governor shows states that CPUs share",
+            ));
+        }
+        let groups = match self.format {
+            Format::Perfetto => topology.join(&named, &target.machine.id, &target.shared)?.groups(),
+            Format::Csv | Format::Arrow => None,
+        };
+        let replays = Replays { target, setting, choices, groups };
         match self.format {
             Format::Perfetto => perfetto::write(&named, &replays, &output)?,
             Format::Csv | Format::Arrow => {
@@ -234,13 +251,12 @@ pub fn write_perfetto(log: &Path, output: OutputFile) -> Result<(), Failure> {
         governors: GovernorArguments::default(),
         machine: None,
         promoting: Promoting::default(),
+        joining: Joining::default(),
         unpacking: Unpacking::default(),
         json: false,
     };
     export.write(Output::File(output)).map(|_| ())
 }
-
-const STDOUT: &str = "-";
 
 /// The destination of the export.
 enum Output {

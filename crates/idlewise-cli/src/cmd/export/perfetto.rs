@@ -1,13 +1,18 @@
-//! Tracks: for each CPU a group with its recorded idle states and the stays of each governor.
+//! Tracks: for each CPU a group with its recorded idle states and the stays of each governor, and for states that
+//! CPUs share a track for each group of CPUs and governor.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use idlewise_core::Verdict;
 use idlewise_sim::replay::{
-    GapCourse, Observer, Repetition, ReplayedStay, StayEnd,
+    GapCourse, JointPeriod, JointReplays, Observer, Repetition, ReplayedGroups, ReplayedStay, StayEnd, TakePeriod, UnitOf,
+    replay_joined,
 };
+use idlewise_sim::{Price, Scope};
 use idlewise_trace::IdleGap;
+use idlewise_trace::log::ColumnSet;
 use idlewise_trace::export::perfetto::{Annotation, EventName, Names, Slice, TraceWriter, Track};
 
 use super::{Output, Replays};
@@ -62,6 +67,7 @@ fn names(named: &NamedLog, replays: &Replays) -> Names {
     for state in &replays.target.state_names {
         events.extend(VERDICT_NAMES.map(|verdict| format!("{state}{verdict}")));
     }
+    events.extend(replays.target.shared.names().iter().cloned());
     Names {
         events,
         categories: CATEGORIES.map(str::to_owned).to_vec(),
@@ -69,13 +75,20 @@ fn names(named: &NamedLog, replays: &Replays) -> Names {
     }
 }
 
+fn shared_name(replays: &Replays, state: usize) -> EventName {
+    let cpu_names = VERDICT_NAMES.len() * replays.target.state_names.len();
+    EventName(MORE_STAYS_NAME.0 + 1 + cpu_names + state)
+}
+
 /// The trace, to which all lanes write in turn, and a lane's first error, which it cannot return.
 struct Shared {
     writer: TraceWriter<Box<dyn Write + Send>>,
     error: Option<io::Error>,
+    /// The group of tracks of each group of CPUs, by scope and first CPU.
+    group_tracks: BTreeMap<(Scope, u16), Track>,
 }
 
-/// Lanes run on one thread and never lock it at the same time. None panics while holding the lock.
+/// None panics while holding the lock. Only CPUs that share states run on several threads.
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -279,8 +292,9 @@ impl Recorded {
 pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(), Failure> {
     let fail = |error| output.failure(error);
     let writer = TraceWriter::new(output.writer()?, &names(named, replays)).map_err(fail)?;
-    let shared = Arc::new(Mutex::new(Shared { writer, error: None }));
+    let shared = Arc::new(Mutex::new(Shared { writer, error: None, group_tracks: BTreeMap::new() }));
     let machine = &replays.target.machine;
+    let mut cpu_tracks = BTreeMap::new();
     each_cpu(named, |cpu_gaps| {
         // Tracks are created at the first gap, which gives the CPU.
         let mut recorded = None;
@@ -303,7 +317,9 @@ pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(),
                 let depth = depth.map_err(fail)?;
                 drop(guard);
                 recorded = Some(Recorded { track, depth, last_end_ns: 0 });
-                for choice in &replays.choices {
+                cpu_tracks.insert(first.cpu, group);
+                let alone = if replays.groups.is_some() { &[] } else { replays.choices.as_slice() };
+                for choice in alone {
                     let name = format!("{} on {}", choice.name(), machine.id);
                     let stays = Stays::new(&shared, group, &name).map_err(fail)?;
                     lanes.push(replays.lane(choice, stays)?);
@@ -322,7 +338,106 @@ pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(),
             Ok(())
         })
     })?;
+    if let Some(groups) = &replays.groups {
+        write_joined(named, replays, groups, &shared, &cpu_tracks).map_err(|error| match error {
+            Unwritten::Replay(failure) => failure,
+            Unwritten::Trace(error) => fail(error),
+        })?;
+    }
     let shared = Arc::into_inner(shared).expect("all lanes are gone");
     let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     shared.writer.finish().map_err(fail)
+}
+
+/// A CPU without gaps has no tracks, and gets no stays.
+struct StaysIfAny(Option<Stays>);
+
+impl Observer for StaysIfAny {
+    fn stay(&mut self, gap: &IdleGap, stay: ReplayedStay) {
+        self.0.iter_mut().for_each(|stays| stays.stay(gap, stay));
+    }
+
+    fn repeat(&mut self, gap: &IdleGap, repetition: &Repetition) {
+        self.0.iter_mut().for_each(|stays| stays.repeat(gap, repetition));
+    }
+
+    fn gap(&mut self, gap: &IdleGap, course: GapCourse) {
+        self.0.iter_mut().for_each(|stays| stays.gap(gap, course));
+    }
+}
+
+/// Why CPUs that share states were not written.
+enum Unwritten {
+    Replay(Failure),
+    Trace(io::Error),
+}
+
+/// Writes the stays of CPUs that share states, and those of their groups, under each governor.
+fn write_joined(
+    named: &NamedLog,
+    replays: &Replays,
+    groups: &ReplayedGroups,
+    shared: &Arc<Mutex<Shared>>,
+    cpu_tracks: &BTreeMap<u16, Track>,
+) -> Result<(), Unwritten> {
+    let Replays { target, setting, choices, .. } = replays;
+    let machine = &target.machine;
+    let first_name = shared_name(replays, 0).0;
+    for choice in choices {
+        let player = choice.on(machine).map_err(Unwritten::Replay)?;
+        let name = format!("{} on {}", choice.name(), machine.id);
+        let make = |unit: &UnitOf<'_>| {
+            let stays = unit.cpus().iter().map(|cpu| {
+                let group = cpu_tracks.get(cpu).copied();
+                let stays = group.map(|group| Stays::new(shared, group, &name)).transpose();
+                StaysIfAny(stays.unwrap_or_else(|error| {
+                    lock(shared).error.get_or_insert(error);
+                    None
+                }))
+            });
+            let observers: Vec<StaysIfAny> = stays.collect();
+            let take = group_stays(shared, &name, first_name);
+            player.joint(unit, &target.costs, *setting, Price::Quarter, observers, Some(take))
+        };
+        let replays = JointReplays { makes: &[(groups, &make)], bounds: &[] };
+        replay_joined(&named.log, ColumnSet::WithoutRecorded, replays, &|_| {})
+            .map_err(|error| Unwritten::Replay(error.into()))?;
+        if let Some(error) = lock(shared).error.take() {
+            return Err(Unwritten::Trace(error));
+        }
+    }
+    Ok(())
+}
+
+/// Writes each stay of a group on the group's track.
+fn group_stays(shared: &Arc<Mutex<Shared>>, name: &str, first_name: usize) -> TakePeriod {
+    let (shared, name) = (Arc::clone(shared), name.to_owned());
+    let mut tracks: BTreeMap<(Scope, u16), Track> = BTreeMap::new();
+    Box::new(move |period: JointPeriod| {
+        let JointPeriod { scope, first_cpu, state, begin_ns, end_ns } = period;
+        let mut guard = lock(&shared);
+        let Shared { writer, error, group_tracks } = &mut *guard;
+        if error.is_some() {
+            return;
+        }
+        let place = (scope, first_cpu);
+        let track = tracks.get(&place).copied().map_or_else(
+            || {
+                let group = match group_tracks.get(&place) {
+                    Some(group) => *group,
+                    None => writer.group(&format!("{scope} of CPU {first_cpu}"))?,
+                };
+                group_tracks.insert(place, group);
+                writer.slices(group, &name)
+            },
+            Ok,
+        );
+        let span_ns = begin_ns.max(0) as u64..end_ns.max(0) as u64;
+        let fit = verdict_index(Verdict::Fit);
+        let written = track.and_then(|track| {
+            tracks.insert(place, track);
+            write_slice(writer, track, span_ns, EventName(first_name + state), fit, &[])
+        });
+        *error = written.err();
+    })
 }

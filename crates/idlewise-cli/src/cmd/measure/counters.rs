@@ -29,6 +29,7 @@ use crate::error::Failure;
 use crate::progress::Progress;
 use crate::screen;
 use crate::signals::Signals;
+use crate::sysroot::root;
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
@@ -307,7 +308,7 @@ struct Slices {
 impl Counters {
     /// Counts and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let root = self.sysroot.as_deref().map_or_else(Root::live, Root::at);
+        let root = root(self.sysroot.as_deref())?;
         if self.list {
             self.print_list(&root)?;
             return Ok(ExitCode::SUCCESS);

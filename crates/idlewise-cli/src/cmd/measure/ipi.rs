@@ -17,11 +17,12 @@ use serde_json::json;
 use super::proxy::{By, Output, facts, places, plan_without_module, run_ipi};
 use super::saving::saved;
 use super::{
-    STATUS_STOPPED, entry_counts, measured, notes, print_csv, wished_states, write_samples,
+    STATUS_STOPPED, entry_counts, measured, notes, owner, print_csv, wished_states, write_samples,
 };
 use crate::error::Failure;
 use crate::output;
 use crate::screen;
+use crate::sysroot::root;
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
@@ -49,8 +50,8 @@ Examples:
   # Without the module: proxies, which include system calls and the scheduler
   idlewise measure ipi --by user-space
 
-A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, on
-errors, ctrl-c and SIGTERM; only after a SIGKILL you have to: write 0 to cpuN/cpuidle/stateM/disable.
+A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, whatever ends
+it, SIGKILL included; `idlewise settings status` shows them meanwhile.
 The kernel may refuse a state all the same, so `in state` says how often it was really entered.
 
 The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxies, whose
@@ -121,7 +122,7 @@ pub struct Ipi {
 impl Ipi {
     /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let root = self.sysroot.as_deref().map_or_else(Root::live, Root::at);
+        let root = root(self.sysroot.as_deref())?;
         let output = match &self.samples {
             Some(path) => Some(output::create(path, self.force, &[])?),
             None => None,
@@ -137,7 +138,7 @@ impl Ipi {
             let output = Output { json: self.json, csv: self.csv, samples: output };
             return run_ipi(&root, &plan, &why, output);
         }
-        let Some(cases) = measured(&root, &plan, measure)? else {
+        let Some(cases) = measured(&root, &plan, &owner("ipi"), measure)? else {
             return Ok(ExitCode::from(STATUS_STOPPED));
         };
         let is_guest = is_virtual_machine(&root);

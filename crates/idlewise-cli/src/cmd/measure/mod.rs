@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | `ipi.rs` | `measure ipi`: wake latency and the sender's cost, one CPU waking another |
 //! | `timer.rs` | `measure timer`: interrupt latency of a CPU's own timers |
+//! | `states.rs` | `measure states`: how long leaving each idle state takes |
+//! | `energy.rs` | `measure residency` and `measure power`: what idle states draw, and when they pay |
 //! | `wakes.rs` | `measure wakes`: who wakes idle CPUs, and how |
 //! | `park.rs` | `measure park`: ways to wait for another thread, side by side |
 //! | `proxy.rs` | the first two from user space, where there is no module |
@@ -14,11 +16,15 @@
 //! The first two force one idle state after another. Their common parts are in this file.
 
 mod counters;
+#[cfg(target_os = "linux")]
+mod energy;
 mod ipi;
 #[cfg(target_os = "linux")]
 mod park;
 mod proxy;
-mod saving;
+pub(super) mod saving;
+#[cfg(target_os = "linux")]
+mod states;
 mod switch;
 mod timer;
 mod wakes;
@@ -28,6 +34,7 @@ use std::process::ExitCode;
 
 use idlewise_host::Root;
 use idlewise_host::ipi::{Case, IpiError, MeasurementPlan, StateWish, Watch};
+use idlewise_host::settings::Owner;
 use idlewise_report::forced::{FORCED_RATIO_MIN, ForcedState};
 use idlewise_report::{Notes, Table, TextStyle};
 use idlewise_sim::Basis;
@@ -51,6 +58,12 @@ pub struct Measure {
 
 #[derive(clap::Subcommand)]
 enum What {
+    #[cfg(target_os = "linux")]
+    States(states::States),
+    #[cfg(target_os = "linux")]
+    Residency(energy::Residency),
+    #[cfg(target_os = "linux")]
+    Power(energy::Power),
     Ipi(ipi::Ipi),
     Timer(timer::Timer),
     Switch(switch::Switch),
@@ -68,6 +81,12 @@ impl Measure {
     /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.what {
+            #[cfg(target_os = "linux")]
+            What::States(states) => states.run(),
+            #[cfg(target_os = "linux")]
+            What::Residency(residency) => residency.run(),
+            #[cfg(target_os = "linux")]
+            What::Power(power) => power.run(),
             What::Ipi(ipi) => ipi.run(),
             What::Timer(timer) => timer.run(),
             What::Switch(switch) => switch.run(),
@@ -97,12 +116,13 @@ fn wished_states(names: &[String]) -> Result<StateWish, Failure> {
 fn measured<S>(
     root: &Root,
     plan: &MeasurementPlan,
-    measure: impl FnOnce(&Root, &MeasurementPlan, &dyn Watch) -> Result<Vec<Case<S>>, IpiError>,
+    owner: &Owner,
+    measure: impl FnOnce(&Root, &MeasurementPlan, &Owner, &dyn Watch) -> Result<Vec<Case<S>>, IpiError>,
 ) -> Result<Option<Vec<Case<S>>>, Failure> {
     let bar = Progress::wakes("measuring", plan.total_wake_count());
     // Catch signals before a state is forced, so that none can leave it forced.
     let watch = Follow { bar, signals: Signals::catch()? };
-    let outcome = measure(root, plan, &watch);
+    let outcome = measure(root, plan, owner, &watch);
     watch.bar.finish();
     match outcome {
         Err(error @ IpiError::Stopped) => {
@@ -111,6 +131,11 @@ fn measured<S>(
         }
         outcome => Ok(Some(outcome?)),
     }
+}
+
+/// Who forces idle states. If this process is killed, its holder gives them back.
+fn owner(what: &str) -> Owner {
+    Owner { holder: crate::cmd::settings::holder(), ..Owner::running(&format!("idlewise measure {what}")) }
 }
 
 /// The progress bar and ctrl-c.

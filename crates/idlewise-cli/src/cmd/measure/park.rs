@@ -1,7 +1,7 @@
 //! `idlewise measure park`: compares ways to wait for another thread.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use idlewise_bench::{
@@ -25,6 +25,7 @@ use crate::error::Failure;
 use crate::input::NamedLog;
 use crate::output;
 use crate::progress::Progress;
+use crate::program;
 use crate::screen::{self, Numbered};
 use crate::signals;
 use crate::unpack::Unpacking;
@@ -455,10 +456,9 @@ fn try_mwaitx() -> Result<MwaitxFinding, Failure> {
     if let Some(missing) = mwaitx_missing() {
         return Ok(refused(missing.to_owned()));
     }
-    let program = std::env::current_exe()
+    let mut command = program::command()
         .map_err(|error| Failure::new(format_args!("idlewise's own file: {error}")))?;
-    let output =
-        Command::new(program).args(["measure", "probe-mwaitx"]).stdin(Stdio::null()).output();
+    let output = command.args(["measure", "probe-mwaitx"]).stdin(Stdio::null()).output();
     let output =
         output.map_err(|error| Failure::new(format_args!("a process to try MWAITX: {error}")))?;
     if output.status.code() == Some(REFUSED_STATUS) {

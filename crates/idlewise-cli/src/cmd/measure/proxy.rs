@@ -23,7 +23,7 @@ use idlewise_trace::OutputFile;
 use serde_json::json;
 
 use super::saving::{Pair, machine_facts, saved};
-use super::{STATUS_STOPPED, forced_state, measured, notes, print_csv, write_samples};
+use super::{STATUS_STOPPED, forced_state, measured, notes, owner, print_csv, write_samples};
 use crate::error::Failure;
 use crate::screen;
 
@@ -116,7 +116,7 @@ pub fn run_ipi(
             futex_wakes(source, target, request.wake_count, gap);
         Ok(ProxySamples { given_up_count, latencies_ns, sends_ns })
     };
-    let cases = measured(root, plan, |root, plan, watch| measure_by(root, plan, watch, &mut wake))?;
+    let cases = measured(root, plan, &owner("ipi"), |root, plan, owner, watch| measure_by(root, plan, owner, watch, &mut wake))?;
     let Some(cases) = cases else { return Ok(ExitCode::from(STATUS_STOPPED)) };
     let mut notes = proxy_notes(root, plan, &cases, why);
     notes.doubt(
@@ -193,7 +193,7 @@ pub fn run_timer(
         is_realtime &= wakes.is_realtime;
         Ok(ProxySamples { latencies_ns: wakes.late_ns, ..ProxySamples::default() })
     };
-    let cases = measured(root, plan, |root, plan, watch| measure_by(root, plan, watch, &mut wake))?;
+    let cases = measured(root, plan, &owner("timer"), |root, plan, owner, watch| measure_by(root, plan, owner, watch, &mut wake))?;
     let Some(cases) = cases else { return Ok(ExitCode::from(STATUS_STOPPED)) };
     let mut notes = proxy_notes(root, plan, &cases, why);
     notes.doubt(

@@ -15,11 +15,12 @@ use serde_json::json;
 use super::proxy::{By, Output, facts, plan_without_module, run_timer};
 use super::saving::saved;
 use super::{
-    STATUS_STOPPED, entry_counts, measured, notes, print_csv, wished_states, write_samples,
+    STATUS_STOPPED, entry_counts, measured, notes, owner, print_csv, wished_states, write_samples,
 };
 use crate::error::Failure;
 use crate::output;
 use crate::screen;
+use crate::sysroot::root;
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
@@ -43,8 +44,8 @@ Examples:
   # Without the module: from the timer to a thread, as cyclictest measures it
   sudo idlewise measure timer --by user-space
 
-A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, on
-errors, ctrl-c and SIGTERM; only after a SIGKILL you have to: write 0 to cpuN/cpuidle/stateM/disable.
+A state is forced by disabling the others of the CPU in sysfs. They are put back at the end, whatever ends
+it, SIGKILL included; `idlewise settings status` shows them meanwhile.
 The kernel may refuse a state all the same, so `in state` says how often it was really entered.
 
 The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxy, whose
@@ -106,7 +107,7 @@ pub struct Timer {
 impl Timer {
     /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let root = self.sysroot.as_deref().map_or_else(Root::live, Root::at);
+        let root = root(self.sysroot.as_deref())?;
         let output = match &self.samples {
             Some(path) => Some(output::create(path, self.force, &[])?),
             None => None,
@@ -124,7 +125,7 @@ impl Timer {
             let output = Output { json: self.json, csv: self.csv, samples: output };
             return run_timer(&root, &plan, &why, output);
         }
-        let Some(cases) = measured(&root, &plan, measure_timers)? else {
+        let Some(cases) = measured(&root, &plan, &owner("timer"), measure_timers)? else {
             return Ok(ExitCode::from(STATUS_STOPPED));
         };
         let is_guest = is_virtual_machine(&root);

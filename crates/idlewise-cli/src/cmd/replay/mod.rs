@@ -1,5 +1,6 @@
 //! `idlewise replay`: replays recorded gaps under any governor, on any machine's idle states.
 
+mod joined;
 mod promotion;
 mod recorded;
 
@@ -9,11 +10,15 @@ use std::process::ExitCode;
 
 use idlewise_report::promotion::{PromotionEffect, promotion_table};
 use idlewise_report::replay::{
-    Outcome, Role, by_log_table, findings, oracle_name, replay_table,
+    Outcome, Role, by_log_table, findings, priced_name, replay_table,
 };
-use idlewise_report::{TextStyle, wrap};
+use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::Price;
-use idlewise_sim::replay::{Lane, MakeLane, Tally, replay_log};
+use idlewise_sim::replay::{
+    Joint, JointBound, JointReplays, JointResults, Lane, MakeJoint, MakeLane, ReplayedGroups, Tally,
+    UnitOf, replay_joined, replay_log,
+};
+use idlewise_trace::log::ColumnSet;
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -21,6 +26,7 @@ use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
+use crate::joining::{Joined, Joining, Topology};
 use crate::progress::Progress;
 use crate::screen::{self, Screen};
 use crate::threads;
@@ -46,6 +52,9 @@ Examples:
   # What a timer would do that gets CPUs out of C1 and C1E, and how long they are stuck there without
   idlewise replay server.parquet --machine spr --promote C1,C1E
 
+  # CPUs that share package C6, in one package of four
+  idlewise replay server.parquet --machine spr-pc6 --topology package=0-3
+
   # What a patch for menu would do, beside the kernel's menu.c as it is
   idlewise replay server.parquet --kernel-source ~/linux --governor menu.c \\
       --governor menu.c --patch my.patch
@@ -65,13 +74,16 @@ governor's file crashed, looped or answered what is no state; 2 on bad input.";
 /// worst cases. λ is the price of delay: at λ=1 a second of delay costs as much as a second of polling.
 #[derive(clap::Args)]
 #[command(mut_arg("governor", with_default("menu, menu+min, teo, ladder and bounds")))]
-#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list()))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list_with_rivals(true)))]
 pub struct Replay {
     #[command(flatten)]
     governors: GovernorArguments,
 
     #[command(flatten)]
     shared: ReplayArguments,
+
+    #[command(flatten)]
+    joining: Joining,
 
     /// Compare the recorded decisions with our port of the recorded governor
     ///
@@ -97,6 +109,11 @@ impl Replay {
         // Check names before reading anything.
         let choices = self.governors.choices_or(&governors::standard())?;
         let targets = self.shared.targets(&choices)?;
+        if self.joining.is_given() && (self.check_recorded || self.write_log.is_some()) {
+            return Err(Failure::new(
+                "--topology: --check-recorded and --write-log replay CPUs one by one; leave it out",
+            ));
+        }
         if self.check_recorded {
             return recorded::check(&self.shared.open_logs()?, &self, &choices);
         }
@@ -105,7 +122,17 @@ impl Replay {
         }
         let logs = self.shared.open_logs()?;
         let prices = self.shared.prices();
-        let mut outcomes = outcomes(&self.shared, &logs, &targets, &choices, &prices)?;
+        let topology = self.joining.topology()?;
+        if self.joining.is_given() && targets.iter().all(|target| target.shared.is_empty()) {
+            let ids: Vec<&str> = targets.iter().map(|target| target.machine.id.as_str()).collect();
+            return Err(Failure::new(format_args!(
+                "--topology: the CPUs of {} share no idle states; choose a machine whose CPUs do, such as \
+                 --machine spr-pc6",
+                ids.join(", ")
+            )));
+        }
+        let (mut outcomes, left_out) =
+            outcomes(&self.shared, &logs, &targets, &choices, &prices, &topology)?;
         let mut effects = match self.shared.promoting.is_asked() {
             true => promotion::effects(&self.shared, &logs, &targets, &choices)?,
             false => Vec::new(),
@@ -118,15 +145,12 @@ impl Replay {
             .collect();
         outcomes.retain(|outcome| !failed.contains(&outcome.governor));
         effects.retain(|effect| !failed.contains(&effect.governor));
-        self.print(&logs, &targets, &choices, &prices, &outcomes, &effects)?;
+        let mut notes = self.shared.notes(&logs, &targets, &choices);
+        joined::add_notes(&mut notes, &targets, &outcomes, &left_out);
+        let results = Results { outcomes: &outcomes, effects: &effects };
+        self.print(&logs, &targets, &choices, &prices, &results, &notes)?;
         let failed = governors::say_failures(&choices, "its rows are left out");
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-    }
-
-    /// The input files.
-    fn inputs(&self) -> Vec<PathBuf> {
-        let machines = self.shared.machines.iter().map(PathBuf::from);
-        machines.chain(self.shared.logs.iter().cloned()).chain(self.governors.files()).collect()
     }
 
     fn print(
@@ -135,13 +159,13 @@ impl Replay {
         targets: &[ReplayTarget],
         choices: &[Choice],
         prices: &[Price],
-        outcomes: &[Outcome<'_>],
-        effects: &[PromotionEffect<'_>],
+        results: &Results<'_>,
+        notes: &Notes,
     ) -> Result<(), Failure> {
+        let Results { outcomes, effects } = *results;
         let mut out = screen::stdout();
         let pooled = pool(outcomes, targets);
         let findings = findings(outcomes, &pooled, prices);
-        let notes = self.shared.notes(logs, targets, choices);
         if self.shared.csv {
             out.write_all(replay_table("", outcomes, prices, &[]).to_csv().as_bytes())?;
             return Ok(());
@@ -163,6 +187,11 @@ impl Replay {
             if self.shared.promoting.is_asked() {
                 document["promotion"] = json!(promotion_table("", effects, &[]));
             }
+            let shared = joined::table("", outcomes, targets, &[]);
+            if shared.row_count() > 0 {
+                document["shared"] = json!(shared);
+                document["bounds"] = json!(joined::bounds(outcomes, prices));
+            }
             out.json(SCHEMA, &document)?;
             return Ok(());
         }
@@ -174,6 +203,11 @@ impl Replay {
             let title = title(log, machine, targets, logs.len(), tally);
             let table = replay_table(&title, group, prices, &SAID_IN_TITLE);
             writeln!(out, "{}", table.to_text(&style))?;
+            let title = format!("{machine}: {}, states that CPUs share (simulated)", words(log));
+            let table = joined::table(&title, group, targets, &["log", "machine"]);
+            if table.row_count() > 0 {
+                writeln!(out, "{}", table.to_text(&style))?;
+            }
         }
         self.print_promotion(&mut out, &style, targets, is_by_log, effects)?;
         if logs.len() > 1 && !self.shared.by_log {
@@ -206,7 +240,7 @@ impl Replay {
             let Some(target) = targets.iter().find(|target| target.machine.id == *machine) else {
                 continue;
             };
-            let log = if log == ALL_LOGS { "all logs" } else { log };
+            let log = words(log);
             let promoted = target.machine.states.iter().filter(|state| state.idle().is_auto_promoted);
             let promoted: Vec<&str> = promoted.map(|state| state.name.as_str()).collect();
             let promoted = promoted.join(", ");
@@ -226,27 +260,73 @@ impl Replay {
     }
 }
 
-/// One outcome for each log, machine and governor, in that order; the oracle's, for each price.
+/// What was replayed.
+#[derive(Clone, Copy)]
+struct Results<'a> {
+    outcomes: &'a [Outcome<'a>],
+    effects: &'a [PromotionEffect<'a>],
+}
+
+/// The log's name in a title.
+fn words(log: &str) -> &str {
+    if log == ALL_LOGS { "all logs" } else { log }
+}
+
+/// One outcome for each log, machine and governor, in that order; the oracle's, for each price. And why shared
+/// states were left out, if they were.
 pub(super) fn outcomes<'a>(
     shared: &ReplayArguments,
     logs: &[NamedLog],
     targets: &'a [ReplayTarget],
     choices: &[Choice],
     prices: &[Price],
-) -> Result<Vec<Outcome<'a>>, Failure> {
+    topology: &Topology,
+) -> Result<(Vec<Outcome<'a>>, Vec<String>), Failure> {
+    let mut left_out = Vec::new();
+    let mut plans: Vec<Vec<Option<ReplayedGroups>>> = Vec::new();
+    for named in logs {
+        let mut plan = Vec::new();
+        for target in targets {
+            plan.push(match topology.join(named, &target.machine.id, &target.shared)? {
+                Joined::Never => None,
+                Joined::LeftOut(reason) => {
+                    left_out.push(reason);
+                    None
+                }
+                Joined::Yes(groups, unseen) => {
+                    if !unseen.is_empty() {
+                        let cpus: Vec<String> = unseen.iter().map(u16::to_string).collect();
+                        left_out.push(format!(
+                            "{} on {}: not observed, so they count as awake, and keep others out of shared states: \
+                             CPU {}",
+                            named.name,
+                            target.machine.id,
+                            cpus.join(", ")
+                        ));
+                    }
+                    Some(groups)
+                }
+            });
+        }
+        plans.push(plan);
+    }
+    if plans.iter().flatten().any(Option::is_some) {
+        governors::must_decide(choices)?;
+    }
     let gap_count: u64 = logs.iter().map(|named| named.log.gap_count()).sum();
     let bar = Progress::gaps("replaying", gap_count);
     let by_log: Vec<Vec<Outcome<'a>>> = logs
         .par_iter()
-        .map(|named| log_outcomes(shared, named, targets, choices, prices, &bar))
+        .zip(&plans)
+        .map(|(named, plan)| log_outcomes(shared, named, (targets, plan), choices, prices, &bar))
         .collect::<Result<_, Failure>>()?;
-    Ok(by_log.into_iter().flatten().collect())
+    Ok((by_log.into_iter().flatten().collect(), left_out))
 }
 
 fn log_outcomes<'a>(
     shared: &ReplayArguments,
     named: &NamedLog,
-    targets: &'a [ReplayTarget],
+    (targets, plan): (&'a [ReplayTarget], &[Option<ReplayedGroups>]),
     choices: &[Choice],
     prices: &[Price],
     bar: &Progress,
@@ -255,43 +335,90 @@ fn log_outcomes<'a>(
     let unseen = Choice::Oracle;
     let is_seen = choices.iter().any(|choice| matches!(choice, Choice::Oracle));
     let all: Vec<&Choice> = choices.iter().chain((!is_seen).then_some(&unseen)).collect();
-    type Make<'m> = Box<dyn Fn() -> Box<dyn Lane> + Sync + 'm>;
-    let mut makers: Vec<Make<'_>> = Vec::new();
-    for target in targets {
+    type MakeAlone<'m> = Box<dyn Fn() -> Box<dyn Lane> + Sync + 'm>;
+    type MakeTogether<'m> = Box<dyn Fn(&UnitOf<'_>) -> Box<dyn Joint> + Sync + 'm>;
+    let mut alone: Vec<MakeAlone<'_>> = Vec::new();
+    let mut together: Vec<MakeTogether<'_>> = Vec::new();
+    let mut groups: Vec<&ReplayedGroups> = Vec::new();
+    for (target, joined) in targets.iter().zip(plan) {
         let setting = shared.setting(target, named);
         for &choice in &all {
             let player = choice.on(&target.machine)?;
-            let lane_count = if matches!(choice, Choice::Oracle) { prices.len() } else { 1 };
+            let lane_count = if choice.is_priced() { prices.len() } else { 1 };
             for index in 0..lane_count {
                 let price = prices[index.min(prices.len() - 1)];
-                makers.push(Box::new(move || {
-                    player.lane(&named.name, &target.costs, setting, price)
+                let Some(joined) = joined else {
+                    alone.push(Box::new(move || {
+                        player.lane(&named.name, &target.costs, setting, price)
+                    }));
+                    continue;
+                };
+                groups.push(joined);
+                together.push(Box::new(move |unit| {
+                    let observers = unit.cpus().iter().map(|_| ()).collect();
+                    player.joint(unit, &target.costs, setting, price, observers, None)
                 }));
             }
         }
     }
-    let makers: Vec<&MakeLane<'_>> = makers.iter().map(|make| &**make).collect();
-    let tallies = replay_log(&named.log, &makers, &|done| bar.add(done))?;
-    let mut tallies = tallies.into_iter();
+    // Each gap is counted once.
+    let bars = [Some(bar), None];
+    let [bar_alone, bar_together] = if alone.is_empty() { [None, bars[0]] } else { bars };
+    let add = |bar: Option<&Progress>, done| bar.map_or((), |bar| bar.add(done));
+    let mut tallies_alone = Vec::new();
+    if !alone.is_empty() {
+        let makers: Vec<&MakeLane<'_>> = alone.iter().map(|make| &**make).collect();
+        tallies_alone = replay_log(&named.log, &makers, &|done| add(bar_alone, done))?;
+    }
+    let mut results = JointResults::default();
+    if !together.is_empty() {
+        let makes = groups.iter().zip(&together).map(|(groups, make)| (*groups, &**make));
+        let makes: Vec<(&ReplayedGroups, &MakeJoint<'_>)> = makes.collect();
+        let bounds = targets.iter().zip(plan).filter_map(|(target, joined)| {
+            joined.as_ref().map(|groups| JointBound { groups, costs: &target.costs, prices })
+        });
+        let bounds: Vec<JointBound<'_>> = bounds.collect();
+        let replays = JointReplays { makes: &makes, bounds: &bounds };
+        let progress = |done| add(bar_together, done);
+        results = replay_joined(&named.log, ColumnSet::WithoutRecorded, replays, &progress)?;
+    }
+    let mut tallies_alone = tallies_alone.into_iter();
+    let mut tallies_together = results.tallies.into_iter();
+    let mut bounds_together_uj = results.bounds_uj.into_iter();
     let mut outcomes = Vec::new();
-    for target in targets {
+    for (target, joined) in targets.iter().zip(plan) {
+        let mut next = || match joined {
+            None => tallies_alone.next(),
+            Some(_) => tallies_together.next(),
+        };
+        let bounds_uj = match joined {
+            None => vec![0.0; prices.len()],
+            Some(_) => bounds_together_uj.next().unwrap_or_default(),
+        };
         let mut of_bench: Vec<(String, Role, Tally)> = Vec::new();
         let mut oracle_costs_uj = Vec::new();
         for &choice in &all {
             if matches!(choice, Choice::Oracle) {
-                for (price, tally) in prices.iter().zip(&mut tallies) {
+                for (price, bound_uj) in prices.iter().zip(&bounds_uj) {
+                    let Some(tally) = next() else { continue };
                     let lambda_mw = price.lambda_mw(&target.costs);
-                    oracle_costs_uj.push(target.costs.cost_uj(&tally, lambda_mw));
-                    of_bench.push((oracle_name(*price), Role::Oracle, tally));
+                    // Each CPU's least, and the least of what they share: no governor costs less than both.
+                    let own_uj = target.costs.cost_uj(&tally.alone(), lambda_mw);
+                    oracle_costs_uj.push(own_uj + target.costs.shared_awake_uj(&tally) + bound_uj);
+                    if is_seen {
+                        of_bench.push((priced_name(&choice.name(), *price), choice.role(), tally));
+                    }
                 }
-            } else if let Some(tally) = tallies.next() {
+            } else if choice.is_priced() {
+                for price in prices {
+                    let Some(tally) = next() else { continue };
+                    of_bench.push((priced_name(&choice.name(), *price), choice.role(), tally));
+                }
+            } else if let Some(tally) = next() {
                 of_bench.push((choice.name(), choice.role(), tally));
             }
         }
         for (governor, role, tally) in of_bench {
-            if role == Role::Oracle && !is_seen {
-                continue;
-            }
             outcomes.push(Outcome {
                 log: named.name.clone(),
                 machine: target.machine.id.clone(),

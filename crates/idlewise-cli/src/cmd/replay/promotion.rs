@@ -41,7 +41,7 @@ fn effects_on<'a>(
         let unpromoted = target.machine.clone().without_auto_promotion();
         let states = unpromoted.table().map_err(Failure::new)?;
         let settings = [with, Setting { states, ..with }];
-        for choice in choices.iter().filter(|choice| !matches!(choice, Choice::Oracle)) {
+        for choice in choices.iter().filter(|choice| !choice.is_priced()) {
             rows.push((target, choice.name(), choice.on(&target.machine)?, settings));
         }
     }

@@ -17,9 +17,9 @@ use idlewise_trace::{Driver, GapSink, IdleGap};
 
 use super::Replay;
 use crate::bundled;
-use crate::cmd::simulate::SIMULATED_DRIVER;
+use crate::cmd::simulated_log::SIMULATED_DRIVER;
 use crate::error::Failure;
-use crate::governors::Choice;
+use crate::governors::{Choice, must_decide};
 use crate::input::NamedLog;
 use crate::output;
 use crate::recorded_course::RecordedCourse;
@@ -112,6 +112,9 @@ impl Observer for Rewrite {
 /// The agreement of a replay with its own history is printed as well. A log in which nothing can be
 /// compared does not agree.
 pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<ExitCode, Failure> {
+    if !options.governors.is_empty() {
+        must_decide(choices)?;
+    }
     if !options.governors.is_empty() && choices.iter().any(|c| matches!(c, Choice::Oracle)) {
         return Err(Failure::new("--check-recorded needs a governor that decides; the oracle knows"));
     }
@@ -332,6 +335,7 @@ pub fn write(
             "--write-log takes exactly one log, one --machine and one --governor",
         ));
     };
+    must_decide(choices)?;
     if matches!(choice, Choice::Oracle) {
         return Err(Failure::new("--write-log needs a governor that decides; the oracle knows"));
     }
@@ -339,7 +343,7 @@ pub fn write(
     let setting = options.shared.setting(target, named);
     let hz = options.shared.hz.or(named.log.metadata.hz).unwrap_or(HZ_DEFAULT);
     check_grid(named, hz)?;
-    let inputs = options.inputs();
+    let inputs = options.shared.inputs(&options.governors);
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     let output = output::create(path, options.force, &inputs)?;
     let report = output::report_of(&output);

@@ -13,6 +13,7 @@ use crate::cmd::replay::{outcomes, pool};
 use crate::error::Failure;
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
+use crate::joining::Topology;
 use crate::output;
 use crate::program;
 use crate::screen;
@@ -42,8 +43,9 @@ impl Report {
         }
         // Bounds and the oracle fill tables, and who wants them in a mail can name them.
         let choices = self.governors.choices_or(&governors::usual())?;
+        governors::must_decide(&choices)?;
         let targets = self.shared.targets(&choices)?;
-        let inputs = self.inputs();
+        let inputs = self.shared.inputs(&self.governors);
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         // Fail before replaying, not after.
         let commit = match &self.commit {
@@ -56,7 +58,7 @@ impl Report {
         };
         let logs = self.shared.open_logs()?;
         let prices = self.shared.prices();
-        let mut outcomes = outcomes(&self.shared, &logs, &targets, &choices, &prices)?;
+        let mut outcomes = outcomes(&self.shared, &logs, &targets, &choices, &prices, &Topology::NONE)?.0;
         let failed: Vec<String> =
             choices.iter().filter(|choice| choice.failure().is_some()).map(Choice::name).collect();
         outcomes.retain(|outcome| !failed.contains(&outcome.governor));
@@ -76,7 +78,7 @@ impl Report {
                 .collect(),
             outcomes: &pooled,
             notes: &notes,
-            command: replay_command(std::env::args_os().map(|word| word.to_string_lossy().into_owned())),
+            command: replay_command(crate::program::arguments().into_iter().map(|word| word.to_string_lossy().into_owned())),
             bundle: self.bundle.clone(),
         };
         let text = mail.to_text();

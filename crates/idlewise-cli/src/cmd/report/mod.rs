@@ -120,8 +120,9 @@ impl Report {
         }
         // Check names, and whether the file may be written, before reading anything.
         let choices = self.governors.choices_or(&governors::standard())?;
+        governors::must_decide(&choices)?;
         let targets = self.shared.targets(&choices)?;
-        let inputs = self.inputs();
+        let inputs = self.shared.inputs(&self.governors);
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         let output = output::create(self.page_path(), self.force, &inputs)?;
         let logs = self.shared.open_logs()?;
@@ -195,12 +196,6 @@ impl Report {
             true => Err(Failure::new("--commit and --bundle are for the mail; add --format mail")),
             false => Ok(()),
         }
-    }
-
-    /// The input files.
-    fn inputs(&self) -> Vec<PathBuf> {
-        let machines = self.shared.machines.iter().map(PathBuf::from);
-        machines.chain(self.shared.logs.iter().cloned()).chain(self.governors.files()).collect()
     }
 
     fn page(

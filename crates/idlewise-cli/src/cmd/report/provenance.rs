@@ -1,20 +1,22 @@
 //! What a page says about where it comes from: the program, the command, the inputs.
 
-use std::env;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::path::Path;
 
-use idlewise_report::page::{Facts, Provenance, Sha256Sum};
+use idlewise_report::page::{Facts, Provenance};
+use idlewise_trace::bundle::{Sums, sum_of};
 
 use crate::error::Failure;
 use crate::input::NamedLog;
+use crate::program;
 
 /// This program, with its version.
 pub const PROGRAM: &str = concat!("idlewise ", env!("CARGO_PKG_VERSION"));
 
 /// The command line of this process, quoted for a shell.
 pub fn command_line() -> String {
-    let words = env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    let words = program::arguments().into_iter().skip(1).map(|word| quoted(&word.to_string_lossy()));
     std::iter::once("idlewise".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
@@ -59,26 +61,22 @@ fn row(name: &str, value: String) -> Provenance {
 
 /// The hash of the file that a log was read from; `None` if it was a pipe.
 pub fn sha256(named: &NamedLog) -> Result<Option<String>, Failure> {
+    sha256_of(named.log.path())
+}
+
+/// The hash of a log's file, or of a bundled log; `None` if it is a pipe.
+pub fn sha256_of(path: &Path) -> Result<Option<String>, Failure> {
     let fail = |error: io::Error| {
-        Failure::new(format_args!("cannot read {}: {error}", named.log.path().display()))
+        Failure::new(format_args!("cannot read {}: {error}", path.display()))
     };
-    if let Some(bytes) = crate::bundled::log_bytes(named.log.path()) {
-        let mut sum = Sha256Sum::default();
-        sum.add(bytes);
-        return Ok(Some(sum.hex()));
+    if let Some(bytes) = crate::bundled::log_bytes(path) {
+        return Ok(Some(Sums::of(bytes)));
     }
-    let mut file = File::open(named.log.path()).map_err(fail)?;
+    let file = File::open(path).map_err(fail)?;
     if !file.metadata().map_err(fail)?.is_file() {
         return Ok(None);
     }
-    let mut sum = Sha256Sum::default();
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        match file.read(&mut buffer).map_err(fail)? {
-            0 => return Ok(Some(sum.hex())),
-            count => sum.add(&buffer[..count]),
-        }
-    }
+    sum_of(file).map(Some).map_err(fail)
 }
 
 #[cfg(test)]

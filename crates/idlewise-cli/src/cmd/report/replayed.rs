@@ -157,9 +157,9 @@ fn machine(target: &ReplayTarget) -> ReplayedMachine<'_> {
 
 fn governor(choice: &Choice) -> GovernorFacts {
     let role = match (choice, choice.role()) {
-        (Choice::File(_), _) => GovernorRole::File,
+        (Choice::File(_) | Choice::Made(..), _) => GovernorRole::File,
         (_, Role::Governor) => GovernorRole::Governor,
-        (_, Role::Bound) => GovernorRole::Bound,
+        (_, Role::Bound | Role::Rival) => GovernorRole::Bound,
         (_, Role::Oracle) => GovernorRole::Oracle,
     };
     GovernorFacts { name: choice.name(), about: choice.meaning(), role }

@@ -53,6 +53,11 @@ typedef unsigned long ulong;
 #define BITS_PER_LONG (8 * (int)sizeof(long))
 #define BIT(nr) (1UL << (nr))
 #define BIT_ULL(nr) (1ULL << (nr))
+#define PAGE_SIZE 4096
+#define EPERM 1
+#define ENOMEM 12
+#define ENODEV 19
+#define EINVAL 22
 #define CONFIG_SMP 1
 #define CONFIG_NO_HZ_COMMON 1
 
@@ -65,6 +70,8 @@ typedef unsigned long ulong;
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 #define __maybe_unused __attribute__((unused))
+#define __aligned(count) __attribute__((aligned(count)))
+#define __packed __attribute__((packed))
 #define __read_mostly
 #define __ro_after_init
 #define noinline __attribute__((noinline))
@@ -162,6 +169,7 @@ struct idlewise_kernel_now {
 	unsigned int idle_calls;
 	bool tick_stopped;
 	bool got_tick;
+	bool is_in_fpu_section;
 	long tick_nsec;
 };
 extern __attribute__((visibility("hidden"))) struct idlewise_kernel_now idlewise_now;
@@ -240,11 +248,71 @@ static inline unsigned long tick_nohz_get_idle_calls_cpu(int cpu)
 #define for_each_online_cpu(cpu) for_each_possible_cpu(cpu)
 #define smp_processor_id() 0
 #define raw_smp_processor_id() 0
+struct cpumask {
+	unsigned long bits[1];
+};
+typedef struct cpumask cpumask_t;
+typedef struct cpumask cpumask_var_t[1];
+static const struct cpumask idlewise_cpus __maybe_unused = { { 1 } };
+#define cpu_online_mask (&idlewise_cpus)
+#define cpu_possible_mask (&idlewise_cpus)
+#define cpumask_first(mask) ((mask)->bits[0] & 1 ? 0U : 1U)
+#define cpumask_test_cpu(cpu, mask) ((cpu) == 0 && ((mask)->bits[0] & 1))
+#define for_each_cpu(cpu, mask) for ((cpu) = 0; (cpu) < 1 && ((mask)->bits[0] & 1); (cpu)++)
+#define for_each_cpu_and(cpu, a, b)                                                                \
+	for ((cpu) = 0; (cpu) < 1 && ((a)->bits[0] & (b)->bits[0] & 1); (cpu)++)
+#define GFP_KERNEL 0
+#define alloc_cpumask_var(mask, flags) ((*(mask))->bits[0] = 0, true)
+#define free_cpumask_var(mask) ((void)(mask))
+
+/* Static keys are variables. */
+struct static_key_false {
+	bool is_enabled;
+};
+#define DECLARE_STATIC_KEY_FALSE(name) extern struct static_key_false name
+#define DEFINE_STATIC_KEY_FALSE(name) struct static_key_false name
+#define static_branch_enable(key) ((void)((key)->is_enabled = true))
+#define static_branch_disable(key) ((void)((key)->is_enabled = false))
+#define static_branch_likely(key) likely((key)->is_enabled)
+#define static_branch_unlikely(key) unlikely((key)->is_enabled)
+
+/* Floating point: allowed between begin and end only, which do not nest. */
+static inline bool may_use_simd(void) { return true; }
+static inline bool irq_fpu_usable(void) { return true; }
+static inline void kernel_fpu_begin(void)
+{
+	BUG_ON(idlewise_now.is_in_fpu_section);
+	idlewise_now.is_in_fpu_section = true;
+}
+static inline void kernel_fpu_end(void)
+{
+	BUG_ON(!idlewise_now.is_in_fpu_section);
+	idlewise_now.is_in_fpu_section = false;
+}
+
+/* Features of the processor: none, so that a replay is the same on every machine. */
+#define X86_VENDOR_INTEL 0
+#define X86_VENDOR_AMD 2
+#define X86_VENDOR_UNKNOWN 0xff
+#define X86_FEATURE_XMM2 0
+#define X86_FEATURE_AVX 1
+#define X86_FEATURE_AVX2 2
+#define X86_FEATURE_FMA 3
+#define X86_FEATURE_AVX512F 4
+struct cpuinfo_x86 {
+	u8 x86_vendor;
+	u8 x86;
+	u8 x86_model;
+};
+static const struct cpuinfo_x86 boot_cpu_data __maybe_unused = { X86_VENDOR_UNKNOWN, 0, 0 };
+#define boot_cpu_has(feature) ((void)(feature), false)
+#define cpu_feature_enabled(feature) boot_cpu_has(feature)
+#define static_cpu_has(feature) boot_cpu_has(feature)
 
 /* The scheduler: replay knows no tasks, so nobody waits for I/O and no CPU was busy. */
-#if IDLEWISE_HAS_IOWAIT
 static inline unsigned int nr_iowait_cpu(int cpu) { return idlewise_now.iowait_count; }
-#endif
+/* Logs have no interrupts that arrived while the CPU was busy. */
+static inline unsigned long kstat_cpu_irqs_sum(unsigned int cpu) { return 0; }
 #if IDLEWISE_HAS_CPU_UTIL
 static inline unsigned long sched_cpu_util(int cpu) { return 0; }
 static inline unsigned long arch_scale_cpu_capacity(int cpu) { return 1024; }
@@ -320,6 +388,13 @@ extern __attribute__((visibility("hidden"))) struct cpuidle_governor *idlewise_r
 extern __attribute__((visibility("hidden"))) struct cpuidle_driver idlewise_driver;
 extern __attribute__((visibility("hidden"))) struct cpuidle_device idlewise_cpu;
 
+/* The driver: the machine's, for every CPU. */
+static inline struct cpuidle_driver *cpuidle_get_cpu_driver(struct cpuidle_device *dev)
+{
+	return &idlewise_driver;
+}
+static inline struct cpuidle_driver *cpuidle_get_driver(void) { return &idlewise_driver; }
+
 /* Modules: the one that registers the governor is called when it is loaded. */
 #define idlewise_initcall(fn)                                                                      \
 	__attribute__((visibility("hidden"))) int idlewise_governor_init(void) { return fn(); }
@@ -350,6 +425,59 @@ extern __attribute__((visibility("hidden"))) struct cpuidle_device idlewise_cpu;
 #define trace_printk(...) ((void)0)
 #define trace_guest_halt_poll_ns_grow(new_ns, old_ns) ((void)(new_ns), (void)(old_ns))
 #define trace_guest_halt_poll_ns_shrink(new_ns, old_ns) ((void)(new_ns), (void)(old_ns))
+
+/* Files in sysfs: none can be made, and nobody reads or writes a governor's. */
+struct attribute {
+	const char *name;
+	unsigned short mode;
+};
+struct attribute_group {
+	const char *name;
+	struct attribute **attrs;
+};
+struct kobject {
+	const char *name;
+};
+struct kobj_attribute {
+	struct attribute attr;
+	ssize_t (*show)(struct kobject *kobj, struct kobj_attribute *attr, char *buf);
+	ssize_t (*store)(struct kobject *kobj, struct kobj_attribute *attr, const char *buf,
+			 size_t count);
+};
+struct device {
+	struct kobject kobj;
+};
+struct bus_type {
+	const char *name;
+};
+static const struct bus_type cpu_subsys __maybe_unused = { "cpu" };
+#define __ATTR(name_, mode_, show_, store_)                                                        \
+	{                                                                                        \
+		.attr = { .name = #name_, .mode = (mode_) }, .show = (show_), .store = (store_)  \
+	}
+#define __ATTR_RO(name) __ATTR(name, 0444, name##_show, NULL)
+#define __ATTR_WO(name) __ATTR(name, 0200, NULL, name##_store)
+#define __ATTR_RW(name) __ATTR(name, 0644, name##_show, name##_store)
+static inline struct device *bus_get_dev_root(const struct bus_type *bus) { return NULL; }
+static inline void put_device(struct device *dev) {}
+static inline struct kobject *kobject_create_and_add(const char *name, struct kobject *parent)
+{
+	return NULL;
+}
+static inline void kobject_put(struct kobject *kobj) {}
+static inline int sysfs_create_group(struct kobject *kobj, const struct attribute_group *group)
+{
+	return -ENODEV;
+}
+static inline void sysfs_remove_group(struct kobject *kobj, const struct attribute_group *group) {}
+static inline int sysfs_emit(char *buf, const char *format, ...) { return 0; }
+static inline int sysfs_emit_at(char *buf, int at, const char *format, ...) { return 0; }
+static inline bool sysfs_streq(const char *a, const char *b) { return !strcmp(a, b); }
+static inline int kstrtouint(const char *text, unsigned int base, unsigned int *value)
+{
+	return -EINVAL;
+}
+static inline int cpulist_parse(const char *text, struct cpumask *mask) { return -EINVAL; }
 
 /* Guests: haltpoll wants to be one. */
 static inline bool kvm_para_available(void) { return true; }

@@ -92,6 +92,7 @@ static int select_state(struct idlewise_context *context, struct idlewise_device
 		idlewise_now.next_hrtimer_ns = context->now_ns + context->sleep_length_ns;
 	idlewise_cpu.next_hrtimer = idlewise_now.next_hrtimer_ns;
 	state = idlewise_registered->select(&idlewise_driver, &idlewise_cpu, stop_tick);
+	BUG_ON(idlewise_now.is_in_fpu_section);
 	idlewise_now.context = NULL;
 	give(shared);
 	return state;
@@ -105,6 +106,7 @@ static void reflect(const struct idlewise_outcome *outcome, struct idlewise_devi
 	idlewise_now.clock_ns = outcome->now_ns;
 	idlewise_now.got_tick = outcome->got_tick;
 	idlewise_registered->reflect(&idlewise_cpu, outcome->entered);
+	BUG_ON(idlewise_now.is_in_fpu_section);
 	give(shared);
 }
 

@@ -15,7 +15,5 @@
 #define IDLEWISE_HAS_CPU_UTIL                                                                      \
 	(LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0) &&                                        \
 	 LINUX_VERSION_CODE < KERNEL_VERSION(6, 11, 0))
-/* Until 6.11, menu asked for tasks that wait for I/O. */
-#define IDLEWISE_HAS_IOWAIT (LINUX_VERSION_CODE < KERNEL_VERSION(6, 12, 0))
 
 #endif

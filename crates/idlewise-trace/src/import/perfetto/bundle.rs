@@ -12,9 +12,9 @@ use rustc_hash::FxHashMap;
 
 use super::schema::{TYPED, bundle, event};
 use super::wire::{Fields, Value, field, packed, varint};
-use crate::event::{Event, EventKind};
+use crate::event::{Event, EventKind, TaskName};
 use crate::import::named::{self, EVENT_COUNT};
-use crate::tracepoint::{FieldName, Tracepoint};
+use crate::tracepoint::{FieldName, Purpose, Tracepoint, context, leaving, task};
 
 /// A trace describes few events. Beyond this number it is not a list of descriptions.
 const MAX_DESCRIPTOR_COUNT: usize = 1 << 12;
@@ -89,6 +89,7 @@ impl MonotonicOffsets {
 /// Reads bundles. What it learns from one is used for the next.
 #[derive(Clone)]
 pub(super) struct BundleReader {
+    purpose: Purpose,
     /// Events that we read: those in the published schema, then those that the trace describes.
     rows: Vec<Row>,
     /// Indexes into `rows` by the events' fields in `FtraceEvent`: of published events, plus one,
@@ -96,6 +97,7 @@ pub(super) struct BundleReader {
     published: Vec<u8>,
     described: FxHashMap<u32, usize>,
     sched_switch: Option<usize>,
+    sched_waking: Option<usize>,
     is_seen: [bool; EVENT_COUNT],
     pub(super) monotonic_offsets: MonotonicOffsets,
     /// Whether timers' addresses are replaced by numbers that change their meaning.
@@ -157,9 +159,16 @@ impl Row {
 
 impl Default for BundleReader {
     fn default() -> Self {
+        Self::new(Purpose::Gaps)
+    }
+}
+
+impl BundleReader {
+    /// Makes a reader for a purpose.
+    pub(super) fn new(purpose: Purpose) -> Self {
         let (mut rows, mut published) = (Vec::new(), Vec::new());
         for typed in TYPED {
-            let Some(number) = named::find(typed.name.as_bytes()) else { continue };
+            let Some(number) = named::find(typed.name.as_bytes(), purpose) else { continue };
             rows.push(Row::new(number, typed.fields.iter().copied(), typed.name_field));
             let index = typed.number as usize;
             if published.len() <= index {
@@ -170,10 +179,12 @@ impl Default for BundleReader {
             }
         }
         Self {
+            purpose,
             rows,
             published,
             described: FxHashMap::default(),
-            sched_switch: named::find(b"sched_switch"),
+            sched_switch: named::find(b"sched_switch", purpose),
+            sched_waking: named::find(b"sched_waking", purpose),
             is_seen: [false; EVENT_COUNT],
             monotonic_offsets: MonotonicOffsets::default(),
             has_numbered_addresses: false,
@@ -321,6 +332,10 @@ impl BundleReader {
                     if let (Some(number), 1..) = (self.sched_switch, count) {
                         self.is_seen[number] = true;
                     }
+                    let count = packed(column(bytes, bundle::WAKING_TIMESTAMP)).count();
+                    if let (Some(number), 1..) = (self.sched_waking, count) {
+                        self.is_seen[number] = true;
+                    }
                 }
                 _ => {}
             }
@@ -367,7 +382,9 @@ impl BundleReader {
         events.push(Event { at_ns: shifted_ns, cpu: place.cpu, kind: EventKind::IdleExit });
         let Some(event) = events.last_mut() else { return };
         let says = match at_ns {
-            Some(_) if is_whole => named::event(number).decode_into(event_fields, event),
+            Some(_) if is_whole => {
+                named::event(number).decode_into(event_fields, event, self.purpose)
+            }
             _ => None,
         };
         if says != Some(true) {
@@ -391,7 +408,8 @@ impl BundleReader {
         fields: &mut named::Fields<'a>,
     ) -> Option<usize> {
         let Some(row) = self.row(number) else {
-            return if number == event::GENERIC { generic(payload, fields) } else { None };
+            let is_generic = number == event::GENERIC;
+            return is_generic.then(|| generic(payload, fields, self.purpose))?;
         };
         row.read(payload, fields);
         Some(row.number)
@@ -407,7 +425,60 @@ impl BundleReader {
         }
     }
 
+    /// Reads the columns of switches and wakings for causes. They do not name the task that leaves.
+    fn read_compact_causes(&mut self, bytes: &[u8], place: Place, events: &mut Vec<Event>) {
+        let names = Fields::of(bytes).filter(|&(number, _)| number == bundle::NAMES);
+        let names: Vec<&[u8]> = names.filter_map(|(_, value)| value.bytes()).collect();
+        let mut next_pids = packed(column(bytes, bundle::SWITCH_NEXT_PID));
+        let mut prev_states = packed(column(bytes, bundle::SWITCH_PREV_STATE));
+        let mut next_names = packed(column(bytes, bundle::SWITCH_NEXT_NAME));
+        let mut switch = || {
+            let (next, prev_state) = (task(next_pids.next()?)?, prev_states.next()?);
+            let name = next_names.next().and_then(|at| names.get(usize::try_from(at).ok()?));
+            let next_name = TaskName::new(name.copied().unwrap_or_default());
+            Some(EventKind::Switch { prev: None, next, leaves: leaving(prev_state), next_name })
+        };
+        let switches = column(bytes, bundle::SWITCH_TIMESTAMP);
+        self.read_column(switches, place, self.sched_switch, &mut switch, events);
+        let mut pids = packed(column(bytes, bundle::WAKING_PID));
+        let mut flags = packed(column(bytes, bundle::WAKING_FLAGS));
+        let mut waking = || {
+            let (task, context) = (task(pids.next()?)?, context(flags.next()));
+            Some(EventKind::Waking { task, context })
+        };
+        let wakings = column(bytes, bundle::WAKING_TIMESTAMP);
+        self.read_column(wakings, place, self.sched_waking, &mut waking, events);
+    }
+
+    /// Reads events whose times are in one column, and the rest in others.
+    fn read_column(
+        &mut self,
+        times: &[u8],
+        place: Place,
+        number: Option<usize>,
+        next: &mut dyn FnMut() -> Option<EventKind>,
+        events: &mut Vec<Event>,
+    ) {
+        let mut at_ns: u64 = 0;
+        for step_ns in packed(times) {
+            self.event_count += 1;
+            at_ns = at_ns.wrapping_add(step_ns);
+            let (Ok(at_ns), Some(kind)) = (i64::try_from(at_ns), next()) else {
+                self.undecodable_count += 1;
+                continue;
+            };
+            let at_ns = at_ns.saturating_add(place.shift_ns);
+            events.push(Event { at_ns, cpu: place.cpu, kind });
+            if let Some(number) = number {
+                self.is_seen[number] = true;
+            }
+        }
+    }
+
     fn read_compact(&mut self, bytes: &[u8], place: Place, events: &mut Vec<Event>) {
+        if self.purpose == Purpose::Causes {
+            return self.read_compact_causes(bytes, place, events);
+        }
         let mut next_pids = packed(column(bytes, bundle::SWITCH_NEXT_PID));
         let mut at_ns: u64 = 0;
         for step_ns in packed(column(bytes, bundle::SWITCH_TIMESTAMP)) {
@@ -446,12 +517,13 @@ impl BundleReader {
                 continue;
             };
             match name {
-                b"name" | b"reason" => name_field = Some(number),
+                b"name" | b"reason" | b"next_comm" => name_field = Some(number),
                 b"vector" => is_vector = true,
                 _ => fields.extend(FieldName::from_name(name).map(|field| (number, field))),
             }
         }
-        let number = named::find(name).or_else(|| named::find_vector(name).filter(|_| is_vector));
+        let vector = || named::find_vector(name, self.purpose).filter(|_| is_vector);
+        let number = named::find(name, self.purpose).or_else(vector);
         let Some(number) = number else { return };
         self.described.insert(id, self.rows.len());
         self.rows.push(Row::new(number, fields.into_iter(), name_field));
@@ -538,7 +610,11 @@ fn column(bytes: &[u8], number: u32) -> &[u8] {
 }
 
 /// A generic event, which contains its name and the names of its fields.
-fn generic<'a>(payload: &'a [u8], fields: &mut named::Fields<'a>) -> Option<usize> {
+fn generic<'a>(
+    payload: &'a [u8],
+    fields: &mut named::Fields<'a>,
+    purpose: Purpose,
+) -> Option<usize> {
     let name = field(payload, event::GENERIC_NAME)?.bytes()?;
     fields.clear();
     let mut is_vector = false;
@@ -554,7 +630,7 @@ fn generic<'a>(payload: &'a [u8], fields: &mut named::Fields<'a>) -> Option<usiz
             }
         }
         match (key, number, text) {
-            (b"name" | b"reason", _, Some(text)) => fields.name = text,
+            (b"name" | b"reason" | b"next_comm", _, Some(text)) => fields.name = text,
             (b"vector", ..) => is_vector = true,
             (key, Some(number), _) => {
                 if let Some(field) = FieldName::from_name(key) {
@@ -564,5 +640,6 @@ fn generic<'a>(payload: &'a [u8], fields: &mut named::Fields<'a>) -> Option<usiz
             _ => {}
         }
     }
-    named::find(name).or_else(|| named::find_vector(name).filter(|_| is_vector))
+    let vector = || named::find_vector(name, purpose).filter(|_| is_vector);
+    named::find(name, purpose).or_else(vector)
 }

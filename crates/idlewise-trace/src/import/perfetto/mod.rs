@@ -32,6 +32,7 @@ use super::threads::{self, Batch};
 use super::{Format, ImportError, ReadSummary, Recording, TraceInfo, merge, named};
 use crate::Doubt;
 use crate::event::{Event, Tracepoints};
+use crate::tracepoint::Purpose;
 use bundle::{BundleReader, TraceClock};
 use streams::{StreamPlace, Streams};
 use survey::Survey;
@@ -40,7 +41,7 @@ pub(super) const FORMAT: Format = Format {
     name: "perfetto",
     meaning: "Perfetto's protobuf, with events of ftrace",
     recognizes,
-    open: |file, _| Ok(Box::new(PerfettoTrace::from_file(file)?)),
+    open: |file, options| Ok(Box::new(PerfettoTrace::from_file(file, options.purpose)?)),
 };
 
 /// Whether a file that begins with these bytes is a Perfetto trace.
@@ -71,12 +72,12 @@ impl PerfettoTrace {
     /// # Errors
     /// Fails if the file cannot be read, or has no idle events.
     pub fn open(path: &Path) -> Result<Self, ImportError> {
-        Self::from_file(source::open(path)?)
+        Self::from_file(source::open(path)?, Purpose::Gaps)
     }
 
-    pub(super) fn from_file(file: File) -> Result<Self, ImportError> {
+    pub(super) fn from_file(file: File, purpose: Purpose) -> Result<Self, ImportError> {
         let byte_count = file.metadata().map_or(0, |metadata| metadata.len());
-        Self::from_source(Box::new(file), byte_count)
+        Self::from_source(Box::new(file), byte_count, purpose)
     }
 
     /// Like [`PerfettoTrace::open`], for a file in memory.
@@ -85,11 +86,15 @@ impl PerfettoTrace {
     /// Fails like [`PerfettoTrace::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
         let byte_count = bytes.len() as u64;
-        Self::from_source(Box::new(bytes), byte_count)
+        Self::from_source(Box::new(bytes), byte_count, Purpose::Gaps)
     }
 
-    fn from_source(source: Box<dyn ReadAt>, byte_count: u64) -> Result<Self, ImportError> {
-        let survey = Survey::read(&*source)?;
+    fn from_source(
+        source: Box<dyn ReadAt>,
+        byte_count: u64,
+        purpose: Purpose,
+    ) -> Result<Self, ImportError> {
+        let survey = Survey::read(&*source, purpose)?;
         let tracepoints = survey.tracepoints();
         if survey.bundle_count == 0 {
             return Err(ImportError::Unsupported {

@@ -27,7 +27,13 @@ pub(super) mod bundle {
     pub(crate) const GENERIC_EVENT_DESCRIPTORS: u32 = 11;
 
     pub(crate) const SWITCH_TIMESTAMP: u32 = 1;
+    pub(crate) const SWITCH_PREV_STATE: u32 = 2;
     pub(crate) const SWITCH_NEXT_PID: u32 = 3;
+    pub(crate) const NAMES: u32 = 5;
+    pub(crate) const SWITCH_NEXT_NAME: u32 = 6;
+    pub(crate) const WAKING_TIMESTAMP: u32 = 7;
+    pub(crate) const WAKING_PID: u32 = 8;
+    pub(crate) const WAKING_FLAGS: u32 = 12;
 
     pub(crate) const DESCRIPTOR_FIELD_ID: u32 = 1;
     pub(crate) const DESCRIPTOR: u32 = 2;
@@ -61,13 +67,21 @@ const fn row(number: u32, name: &'static str, fields: &'static [(u32, FieldName)
 
 /// Every event with its own message type that we read.
 pub(super) const TYPED: &[Typed] = &[
-    row(4, "sched_switch", &[(6, FieldName::NextPid)]),
+    Typed {
+        number: 4,
+        name: "sched_switch",
+        fields: &[(2, FieldName::PrevPid), (4, FieldName::PrevState), (6, FieldName::NextPid)],
+        name_field: Some(5),
+    },
     row(13, "cpu_idle", &[(1, FieldName::State), (2, FieldName::CpuId)]),
     row(17, "sched_wakeup", &[(5, FieldName::TargetCpu)]),
+    row(20, "sched_waking", &[(2, FieldName::Pid)]),
     Typed { number: 21, name: "ipi_entry", fields: &[], name_field: Some(1) },
     row(24, "softirq_entry", &[(1, FieldName::Vec)]),
+    row(25, "softirq_exit", &[]),
     Typed { number: 36, name: "irq_handler_entry", fields: &[], name_field: Some(2) },
-    row(114, "sched_wakeup_new", &[(5, FieldName::TargetCpu)]),
+    row(37, "irq_handler_exit", &[]),
+    row(114, "sched_wakeup_new", &[(2, FieldName::Pid), (5, FieldName::TargetCpu)]),
     row(
         551,
         "hrtimer_start",

@@ -292,13 +292,15 @@ impl Twins {
 fn kind_with_owner(kind: EventKind) -> Option<u8> {
     Some(match kind {
         EventKind::IdleEntry { .. } | EventKind::IdleExit => 0,
-        EventKind::SwitchToTask | EventKind::SwitchToIdle => 1,
+        EventKind::SwitchToTask | EventKind::SwitchToIdle | EventKind::Switch { .. } => 1,
         EventKind::HrtimerStart { .. } => 2,
         EventKind::HrtimerCancel { .. } => 3,
         EventKind::HrtimerExpire { .. } => 4,
         EventKind::WheelStart { .. } => 5,
         EventKind::WheelCancel { .. } => 6,
         EventKind::WheelExpire { .. } => 7,
+        EventKind::Waking { .. } => 8,
+        EventKind::Fork { .. } => 9,
         _ => return None,
     })
 }

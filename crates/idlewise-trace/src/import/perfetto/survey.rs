@@ -24,7 +24,7 @@ use super::wire::{Fields, Value, field};
 use crate::event::Tracepoints;
 use crate::import::source::ReadAt;
 use crate::import::{ImportError, TraceInfo, Truncation};
-use crate::tracepoint::Tracepoint;
+use crate::tracepoint::{Purpose, Tracepoint};
 
 /// How many events of each sequence are examined to find out which kinds it has.
 const SURVEY_EVENT_COUNT: u64 = 1 << 19;
@@ -107,8 +107,8 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    pub(super) fn read(source: &dyn ReadAt) -> Result<Self, ImportError> {
-        let mut survey = Self::default();
+    pub(super) fn read(source: &dyn ReadAt, purpose: Purpose) -> Result<Self, ImportError> {
+        let mut survey = Self { bundles: BundleReader::new(purpose), ..Self::default() };
         let mut unpacked = Vec::new();
         survey.truncated = each_packet(source, &mut |outer| {
             let Some(compressed) = Compressed::of(outer.body) else {

@@ -6,9 +6,9 @@ use std::hash::Hasher;
 use memchr::{memchr, memmem};
 use rustc_hash::FxHasher;
 
-use super::line::number;
+use super::line::{EventLine, number};
 use crate::import::named::Fields;
-use crate::tracepoint::{FieldName, TIMER_DEFERRABLE, wheel_flags_without_cpu};
+use crate::tracepoint::{FieldName, Purpose, TIMER_DEFERRABLE, wheel_flags_without_cpu};
 
 /// Differences between recorders and kernels that only many lines together show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,9 +25,15 @@ const OLD_TIMER_CPU_MASK: u32 = (1 << 19) - 1;
 
 /// Parses a line's fields. Unreadable fields are left out, and the event is then found incomplete.
 #[inline]
-pub(super) fn fields<'a>(name: &[u8], body: &'a [u8], cpu: u16, dialect: Dialect) -> Fields<'a> {
+pub(super) fn fields<'a>(line: &EventLine<'a>, dialect: Dialect, purpose: Purpose) -> Fields<'a> {
+    let EventLine { cpu, name, body, flags, .. } = *line;
     let mut fields = Fields::default();
     match name {
+        b"sched_switch" if purpose == Purpose::Causes => read_switch(body, &mut fields),
+        b"sched_waking" | b"sched_wakeup_new" if purpose == Purpose::Causes => {
+            set(&mut fields, FieldName::Pid, woken_pid(body));
+            set(&mut fields, FieldName::CommonFlags, common_flags(flags));
+        }
         b"sched_switch" => set(&mut fields, FieldName::NextPid, next_pid(body)),
         b"sched_wakeup" | b"sched_wakeup_new" => {
             set(&mut fields, FieldName::TargetCpu, target_cpu(body));
@@ -92,6 +98,69 @@ fn next_pid(body: &[u8]) -> Option<u64> {
     let next = after_last(body, b"==> ")?;
     let name_and_pid = next.get(..memmem::rfind(next, b" [")?)?;
     number(after_last(name_and_pid, b":")?).map(|(pid, _)| pid)
+}
+
+/// The same with both tasks, for causes.
+fn read_switch<'a>(body: &'a [u8], fields: &mut Fields<'a>) {
+    let (prev, next) = match memmem::rfind(body, b"==> ").or(memmem::rfind(body, b" next_comm=")) {
+        Some(at) => body.split_at_checked(at).unwrap_or_default(),
+        None => return,
+    };
+    set(fields, FieldName::NextPid, next_pid(body));
+    if let Some(pid) = after_last(prev, b" prev_pid=") {
+        set(fields, FieldName::PrevPid, number(pid).map(|(pid, _)| pid));
+        set(fields, FieldName::PrevState, after_last(prev, b" prev_state=").and_then(task_state));
+        let name = after_last(next, b"next_comm=").unwrap_or_default();
+        fields.name =
+            memmem::rfind(name, b" next_pid=").and_then(|end| name.get(..end)).unwrap_or(name);
+        return;
+    }
+    // `a:3 [120] S ==> b:7 [120]`
+    let before = memmem::rfind(prev, b" [").and_then(|at| prev.split_at_checked(at));
+    let Some((name_and_pid, rest)) = before else { return };
+    let pid = after_last(name_and_pid, b":").and_then(number);
+    set(fields, FieldName::PrevPid, pid.map(|(pid, _)| pid));
+    set(fields, FieldName::PrevState, after_last(rest, b"] ").and_then(task_state));
+    let next = next.strip_prefix(b"==> ").unwrap_or(next);
+    let end = memmem::rfind(next, b" [").and_then(|end| next.get(..end)).unwrap_or(next);
+    fields.name =
+        memmem::rfind(end, b":").and_then(|end_of_name| end.get(..end_of_name)).unwrap_or(end);
+}
+
+/// A task's state as letters such as `S`, `D|K` or `R+`, or as the kernel's bits, into those bits.
+fn task_state(text: &[u8]) -> Option<u64> {
+    let text = text.trim_ascii_start();
+    let text = text.strip_prefix(b"(").unwrap_or(text);
+    match text.first()? {
+        b'0'..=b'9' => number(text).map(|(bits, _)| bits),
+        b'R' => Some(0),
+        b'X' | b'x' | b'Z' => Some(0x10),
+        // It waits for something; what, does not matter.
+        _ => Some(1),
+    }
+}
+
+/// `comm=a pid=7 prio=120 target_cpu=001`, or `a:7 [120] CPU:001`.
+fn woken_pid(body: &[u8]) -> Option<u64> {
+    if let Some(pid) = after_last(body, b" pid=") {
+        return number(pid).map(|(pid, _)| pid);
+    }
+    let name_and_pid = body.get(..memmem::rfind(body, b" [")?)?;
+    number(after_last(name_and_pid, b":")?).map(|(pid, _)| pid)
+}
+
+/// The flags that tell what ran, from the column of letters: the third one is `h` or `H` in an interrupt,
+/// `s` in a softirq, `.` in a task. `None` if there is no such column.
+fn common_flags(flags: &[u8]) -> Option<u64> {
+    let is_column =
+        (4..=6).contains(&flags.len()) && matches!(flags.first(), Some(b'd' | b'D' | b'b' | b'.'));
+    match flags.get(2).filter(|_| is_column)? {
+        b'h' | b'z' | b'Z' => Some(0x08),
+        b'H' => Some(0x18),
+        b's' => Some(0x10),
+        b'.' => Some(0),
+        _ => None,
+    }
 }
 
 /// `comm=a pid=7 prio=120 target_cpu=001`, or `a:7 [120] CPU:001`.
@@ -163,17 +232,24 @@ fn timer_flags(text: &[u8], cpu: u16, dialect: Dialect) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::event::EventKind;
+    use crate::event::{Context, Leaving, NonZeroTask, TaskName};
     use crate::import::named;
+    use crate::import::text::line::Time;
     use crate::tracepoint::Decoded;
 
     fn kind(name: &str, body: &str) -> EventKind {
         kind_in(Dialect::default(), name, body)
     }
 
+    fn line<'a>(flags: &'a str, name: &'a str, body: &'a str) -> EventLine<'a> {
+        let [flags, name, body] = [flags, name, body].map(str::as_bytes);
+        EventLine { cpu: 3, flags, time: Time { at_ns: 0, digit_count: 9 }, name, body }
+    }
+
     fn kind_in(dialect: Dialect, name: &str, body: &str) -> EventKind {
-        let fields = fields(name.as_bytes(), body.as_bytes(), 3, dialect);
-        let event = named::event(named::find(name.as_bytes()).unwrap());
-        match event.decode(&fields, 3) {
+        let fields = fields(&line("", name, body), dialect, Purpose::Gaps);
+        let event = named::event(named::find(name.as_bytes(), Purpose::Gaps).unwrap());
+        match event.decode(&fields, 3, Purpose::Gaps) {
             Decoded::Event { kind, .. } => kind,
             other => panic!("{name}: {body}: {other:?}"),
         }
@@ -208,6 +284,66 @@ mod tests {
             kind("sched_wakeup", "a=b:7 [120] success=1 CPU:011"),
             EventKind::Wakeup { target_cpu: 11 }
         );
+    }
+
+    fn cause(flags: &str, name: &str, body: &str) -> EventKind {
+        let fields = fields(&line(flags, name, body), Dialect::default(), Purpose::Causes);
+        let event = named::event(named::find(name.as_bytes(), Purpose::Causes).unwrap());
+        match event.decode(&fields, 3, Purpose::Causes) {
+            Decoded::Event { kind, .. } => kind,
+            other => panic!("{name}: {body}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn causes_are_read_from_all_dialects() {
+        for (body, leaves, next, name) in [
+            (
+                "prev_comm=x prev_pid=1 prev_comm=a prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=b c next_pid=8 next_prio=120",
+                Leaving::Waits,
+                8,
+                "b c",
+            ),
+            (
+                "prev_comm=a prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=swapper/0 next_pid=0 next_prio=120",
+                Leaving::Runnable,
+                0,
+                "swapper/0",
+            ),
+            (
+                "prev_comm=a prev_pid=7 prev_state=16 next_comm=swapper/6 next_pid=0 next_prio=120",
+                Leaving::Ends,
+                0,
+                "swapper/6",
+            ),
+            ("a:7 [120] D ==> k/0:1H:77 [100]", Leaving::Waits, 77, "k/0:1H"),
+            ("t [x]:7 [120] R ==> b:8 [120]", Leaving::Runnable, 8, "b"),
+            ("t a:7 [120] (1) ==> b:8 [120]", Leaving::Waits, 8, "b"),
+        ] {
+            let expected = EventKind::Switch {
+                prev: NonZeroTask::new(7),
+                next,
+                leaves,
+                next_name: TaskName::new(name.as_bytes()),
+            };
+            assert_eq!(cause("", "sched_switch", body), expected, "{body}");
+        }
+        for (flags, context) in [
+            ("d..2.", Context::Task),
+            ("dNh2", Context::Interrupt),
+            ("d.s1.", Context::Softirq),
+            ("", Context::Unknown),
+            ("x", Context::Unknown),
+        ] {
+            let expected = EventKind::Waking { task: 7, context };
+            for body in ["comm=a pid=1 pid=7 prio=120 target_cpu=001", "a:7 [120] CPU:001"] {
+                assert_eq!(cause(flags, "sched_waking", body), expected, "{flags} {body}");
+            }
+        }
+        let fork = cause("", "sched_wakeup_new", "comm=a pid=7 prio=120 target_cpu=001");
+        assert_eq!(fork, EventKind::Fork { task: 7 });
+        assert_eq!(cause("", "softirq_exit", "vec=1 [action=TIMER]"), EventKind::SoftirqExit);
+        assert_eq!(cause("", "irq_handler_exit", "irq=1 ret=handled"), EventKind::InterruptExit);
     }
 
     #[test]
@@ -260,12 +396,8 @@ mod tests {
         for body in ["success=1 dependency=NONE", "success=yes msg= "] {
             assert_eq!(kind("tick_stop", body), EventKind::TickStop);
         }
-        let no = fields(
-            b"tick_stop",
-            b"success=no msg=more than 1 task in runqueue",
-            0,
-            Dialect::default(),
-        );
+        let line = line("", "tick_stop", "success=no msg=more than 1 task in runqueue");
+        let no = fields(&line, Dialect::default(), Purpose::Gaps);
         assert_eq!(no.get(FieldName::Success), Some(0));
         assert_eq!(kind("irq_handler_entry", "irq=3 name=arch_timer"), EventKind::TimerInterrupt);
         assert_eq!(kind("irq_handler_entry", "irq=7 name=a b"), EventKind::DeviceInterrupt);

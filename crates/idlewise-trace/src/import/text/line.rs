@@ -32,6 +32,8 @@ pub(super) enum Line<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EventLine<'a> {
     pub(super) cpu: u16,
+    /// What ran: `dNh2`. Empty if the recorder left it out.
+    pub(super) flags: &'a [u8],
     pub(super) time: Time,
     pub(super) name: &'a [u8],
     pub(super) body: &'a [u8],
@@ -89,7 +91,8 @@ fn after_bracket(rest: &[u8]) -> Option<EventLine<'_>> {
     let (cpu, rest) = number(rest)?;
     let mut rest = rest.strip_prefix(b"] ")?;
     let cpu = u16::try_from(cpu).ok()?;
-    for _ in 0..=MAX_WORD_COUNT {
+    let mut flags: &[u8] = b"";
+    for index in 0..=MAX_WORD_COUNT {
         rest = rest.trim_ascii_start();
         let end = memchr(b' ', rest)?;
         let (word, after) = rest.split_at_checked(end)?;
@@ -100,11 +103,14 @@ fn after_bracket(rest: &[u8]) -> Option<EventLine<'_>> {
             let (name, body) = rest.split_at_checked(end)?;
             let is_name = !name.is_empty() && !name.contains(&b' ');
             let body = body.get(1..)?.trim_ascii();
-            return is_name.then_some(EventLine { cpu, time, name, body });
+            return is_name.then_some(EventLine { cpu, flags, time, name, body });
         }
         // The CPU is in the last brackets before the time.
         if word.starts_with(b"[") {
             return None;
+        }
+        if index == 0 {
+            flags = word;
         }
     }
     None

@@ -30,7 +30,7 @@ use super::order::InOrder;
 use super::source::{self, ReadAt};
 use super::{Format, ImportError, ReadSummary, Recording, TraceInfo, Truncation, TruncationReason};
 use crate::event::{Event, EventKind, Tracepoints};
-use crate::tracepoint::Decoded;
+use crate::tracepoint::{Decoded, Purpose};
 use blocks::{End, each_line};
 use body::Dialect;
 use line::Line;
@@ -40,7 +40,7 @@ pub(super) const FORMAT: Format = Format {
     name: "ftrace-text",
     meaning: "the text of tracefs's trace or of `trace-cmd report`; Android's systrace page",
     recognizes,
-    open: |file, _| Ok(Box::new(FtraceText::from_file(file)?)),
+    open: |file, options| Ok(Box::new(FtraceText::from_file(file, options.purpose)?)),
 };
 
 /// How much of the file is surveyed to find out what it contains.
@@ -68,6 +68,7 @@ const HTML_MAGICS: &[&[u8]] = &[b"<!doctype html", b"<html"];
 pub struct FtraceText {
     source: Box<dyn ReadAt>,
     page: Page,
+    purpose: Purpose,
     dialect: Dialect,
     info: TraceInfo,
 }
@@ -127,12 +128,12 @@ impl FtraceText {
     /// # Errors
     /// Fails if the file cannot be read, or has no idle events that we can read.
     pub fn open(path: &Path) -> Result<Self, ImportError> {
-        Self::from_file(source::open(path)?)
+        Self::from_file(source::open(path)?, Purpose::Gaps)
     }
 
-    pub(super) fn from_file(file: File) -> Result<Self, ImportError> {
+    pub(super) fn from_file(file: File, purpose: Purpose) -> Result<Self, ImportError> {
         let byte_count = file.metadata().map_or(0, |metadata| metadata.len());
-        Self::from_source(Box::new(file), byte_count)
+        Self::from_source(Box::new(file), byte_count, purpose)
     }
 
     /// Like [`FtraceText::open`], for a file in memory.
@@ -141,12 +142,16 @@ impl FtraceText {
     /// Fails like [`FtraceText::open`].
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ImportError> {
         let byte_count = bytes.len() as u64;
-        Self::from_source(Box::new(bytes), byte_count)
+        Self::from_source(Box::new(bytes), byte_count, Purpose::Gaps)
     }
 
-    fn from_source(source: Box<dyn ReadAt>, byte_count: u64) -> Result<Self, ImportError> {
+    fn from_source(
+        source: Box<dyn ReadAt>,
+        byte_count: u64,
+        purpose: Purpose,
+    ) -> Result<Self, ImportError> {
         let page = Page::of(&source::bytes_at(&*source, 0, 64)?);
-        let mut survey = Survey::default();
+        let mut survey = Survey::new(purpose);
         let mut place = page;
         let mut is_first_idle = true;
         each_line(&*source, &mut |_| {}, &mut |line, at_byte| {
@@ -184,7 +189,7 @@ impl FtraceText {
                 todo: "trace-cmd record -C mono -e power:cpu_idle -e timer -e sched:sched_switch",
             });
         }
-        Ok(Self { page, dialect: survey.dialect(), info: survey.info(byte_count), source })
+        Ok(Self { page, purpose, dialect: survey.dialect(), info: survey.info(byte_count), source })
     }
 
     /// What the trace says about itself.
@@ -205,6 +210,7 @@ impl FtraceText {
         let mut hasher = blake3::Hasher::new();
         let mut page = self.page;
         let mut reader = LineReader {
+            purpose: self.purpose,
             dialect: self.dialect,
             batch: Vec::with_capacity(BATCH_EVENT_COUNT),
             is_seen: [false; EVENT_COUNT],
@@ -267,6 +273,7 @@ impl Recording for FtraceText {
 
 /// Turns lines into events.
 struct LineReader {
+    purpose: Purpose,
     dialect: Dialect,
     batch: Vec<Event>,
     is_seen: [bool; EVENT_COUNT],
@@ -287,10 +294,12 @@ impl LineReader {
             Line::Event(event) => {
                 self.summary.record_count += 1;
                 self.push_lost(event.time.at_ns, sink);
-                let Some(number) = survey::find(event.name, event.body) else { return };
+                let Some(number) = survey::find(event.name, event.body, self.purpose) else {
+                    return;
+                };
                 self.is_seen[number] = true;
-                let fields = body::fields(event.name, event.body, event.cpu, self.dialect);
-                match named::event(number).decode(&fields, event.cpu) {
+                let fields = body::fields(&event, self.dialect, self.purpose);
+                match named::event(number).decode(&fields, event.cpu, self.purpose) {
                     Decoded::Event { cpu, kind } => {
                         self.push(Event { at_ns: event.time.at_ns, cpu, kind }, sink);
                     }

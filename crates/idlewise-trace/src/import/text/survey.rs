@@ -9,7 +9,7 @@ use crate::Doubt;
 use crate::event::{EventKind, Tracepoints};
 use crate::import::TraceInfo;
 use crate::import::named::{self, EVENT_COUNT};
-use crate::tracepoint::Decoded;
+use crate::tracepoint::{Decoded, Purpose};
 
 /// Two clocks are the same if their readings in one event never differ by more than this.
 const SAME_CLOCK_NS: u64 = 1_000_000;
@@ -19,6 +19,7 @@ const MAX_NAME_COUNT: usize = 1 << 12;
 
 #[derive(Default)]
 pub(super) struct Survey {
+    purpose: Purpose,
     names: HashSet<Vec<u8>>,
     is_seen: [bool; EVENT_COUNT],
     is_timeless: bool,
@@ -44,6 +45,11 @@ struct WheelStarts {
 }
 
 impl Survey {
+    /// A survey of what is needed for a purpose.
+    pub(super) fn new(purpose: Purpose) -> Self {
+        Self { purpose, ..Self::default() }
+    }
+
     pub(super) fn push(&mut self, line: &[u8]) {
         match Line::parse(line) {
             Line::Event(event) => self.push_event(&event),
@@ -53,21 +59,21 @@ impl Survey {
     }
 
     fn push_event(&mut self, event: &EventLine<'_>) {
-        let EventLine { cpu, time, name, body } = *event;
+        let EventLine { cpu, time, name, body, .. } = *event;
         if self.names.len() < MAX_NAME_COUNT && !self.names.contains(name) {
             self.names.insert(name.to_vec());
         }
         self.is_timeless |= time.digit_count == 0;
         self.digit_count =
             Some(self.digit_count.map_or(time.digit_count, |count| count.min(time.digit_count)));
-        let Some(number) = find(name, body) else { return };
+        let Some(number) = find(name, body, self.purpose) else { return };
         self.is_seen[number] = true;
         match name {
             b"timer_start" => self.wheel.push(body),
             b"hrtimer_expire_entry" => {
-                let fields = body::fields(name, body, cpu, Dialect::default());
+                let fields = body::fields(event, Dialect::default(), self.purpose);
                 if let Decoded::Event { kind: EventKind::HrtimerExpire { now_ns, .. }, .. } =
-                    named::event(number).decode(&fields, cpu)
+                    named::event(number).decode(&fields, cpu, self.purpose)
                 {
                     let distance_ns = time.at_ns.abs_diff(now_ns);
                     let least_ns = self.clock_distance_ns.unwrap_or(u64::MAX);
@@ -169,7 +175,7 @@ impl WheelStarts {
 
 /// The number of an event, if we read it.
 #[inline]
-pub(super) fn find(name: &[u8], body: &[u8]) -> Option<usize> {
-    named::find(name)
-        .or_else(|| if body.starts_with(b"vector=") { named::find_vector(name) } else { None })
+pub(super) fn find(name: &[u8], body: &[u8], purpose: Purpose) -> Option<usize> {
+    let vector = || body.starts_with(b"vector=").then(|| named::find_vector(name, purpose))?;
+    named::find(name, purpose).or_else(vector)
 }

@@ -1,0 +1,41 @@
+//! Other powers for a machine, to see what depends on them.
+
+use idlewise_sim::CostModel;
+
+use crate::replay_arguments::ReplayTarget;
+
+/// A power for the powers of all states, relative to a running CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Shape {
+    /// Powers nearer to each other: the square roots of their shares of running power
+    Flat,
+    /// As in the machine's file
+    Default,
+    /// Powers further from each other: their shares to the power of 1.5
+    Steep,
+}
+
+impl Shape {
+    pub const ALL: [Shape; 3] = [Shape::Flat, Shape::Default, Shape::Steep];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Flat => "flat",
+            Shape::Default => "default",
+            Shape::Steep => "steep",
+        }
+    }
+
+    pub fn costs(self, target: &ReplayTarget) -> CostModel {
+        let exponent = match self {
+            Shape::Flat => 0.5,
+            Shape::Default => return target.costs.clone(),
+            Shape::Steep => 1.5,
+        };
+        let running_mw = target.machine.running_power().mw;
+        let power_mw = |mw: f64| running_mw * (mw / running_mw).powf(exponent);
+        let powers_mw: Vec<f64> =
+            target.machine.powers().iter().map(|power| power_mw(power.mw)).collect();
+        CostModel::new(target.states, &powers_mw, running_mw)
+    }
+}

@@ -1,0 +1,501 @@
+//! `idlewise advise`: what to change on a machine, judged on a recording of it.
+
+mod candidates;
+mod emit;
+mod judged;
+mod predicted;
+mod replayed;
+
+use std::fs::{self, DirBuilder};
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use idlewise_host::settings::CpuSet;
+use idlewise_host::{Recording, Root, note};
+use idlewise_report::advise::{Advice, Candidate, JudgedBy, Outcome, Slices, Slo, Wishes};
+use idlewise_report::predict::reproduction_text;
+use idlewise_report::{Notes, TextStyle};
+use idlewise_sim::{Basis, Machine, Price};
+use idlewise_trace::wanted_events;
+
+use self::candidates::{Candidates, Change, Variant};
+use self::emit::Format;
+use self::judged::{AskedJudge, Judged};
+use self::predicted::Predicted;
+use self::replayed::Replayed;
+use super::histogram::{self, Form};
+use super::record::seconds;
+use super::why::{CpuList, cpus};
+use crate::bundled;
+use crate::doubts::ShownDoubts;
+use crate::error::Failure;
+use crate::governors::{self, Choice};
+use crate::input::NamedLog;
+use crate::output;
+use crate::progress::Progress;
+use crate::promoting::Promoting;
+use crate::replay_arguments::{HZ_DEFAULT, ReplayTarget};
+use crate::screen::{self, say};
+use crate::signals::{self, Signals};
+use crate::threads;
+use crate::unpack::Unpacking;
+
+/// The schema version of `--json`.
+const SCHEMA: u32 = 1;
+
+/// A replay that agrees less often with the recording is doubtful.
+const AGREED_MIN: f64 = 0.95;
+/// As is one that says nothing of so much CPU time.
+const EDGE_MAX: f64 = 0.05;
+
+const EXAMPLES: &str = "\
+Examples:
+  # Record this machine for half a minute and say what to change, if anything
+  sudo idlewise advise -d 30
+
+  # The same for a recording you have
+  idlewise advise trace.dat
+
+  # Judged on what the workload would do, not only on its idle periods
+  sudo idlewise record --causes -o run.dat -- ./workload
+  idlewise advise run.dat
+
+  # At most 50 us of delay for 99 % of the wake-ups of four CPUs, for at most 3 W more
+  idlewise advise trace.dat --cpus 4-7 --slo p99=50us --max-watts 3
+
+  # The recommended change as a profile of tuned, as a unit, as a file for `settings apply`
+  idlewise advise trace.dat --emit tuned -o tuned.conf
+  idlewise advise trace.dat --emit systemd -o idlewise-advice.service
+  idlewise advise trace.dat --emit dropin -o advice.conf
+
+Tried are, from the least drastic on: latency limits, another governor, a state off, a boot parameter.
+Each is judged on the recording: by playing its tasks if it says what makes them run (record --causes)
+and reproduces itself, otherwise by replaying its idle periods. It is recommended only if the whole 95 % interval of its gain, over
+slices of time, is on the good side. Without --slo, gain is less cost: energy, plus delay at a price.
+
+Exit status: 0, also to leave it alone; 1 if nothing keeps the limits; 2 on bad input, or if nothing
+could be recorded.";
+
+/// Say what to change on this machine's idle states, judged on a recording
+///
+/// Changes nothing. The answer may be to leave it alone.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Advise {
+    /// An idle log or a recording (perf.data, trace.dat), or a histogram of `record --histogram`
+    #[arg(conflicts_with = "duration")]
+    log: Option<PathBuf>,
+
+    /// Record this machine for so many seconds first (root)
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+
+    /// Only the delays of these CPUs matter, and settings are for them, such as 4-7,12 [default: all]
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpus: Option<CpuList>,
+
+    /// The longest delay of a share of the wake-ups; several with commas, such as p50=5us,p99=50us
+    #[arg(long = "slo", value_name = "pN=TIME", value_delimiter = ',', value_parser = slo, conflicts_with = "lambda_mw")]
+    slos: Vec<Slo>,
+
+    /// At most so many watts more than now, for all CPUs together
+    #[arg(long, value_name = "W", value_parser = watts)]
+    max_watts: Option<f64>,
+
+    /// The machine's id or file [default: the recorded one]
+    #[arg(long, value_name = "NAME|FILE")]
+    machine: Option<String>,
+
+    /// The kernel's CONFIG_HZ [default: the recording's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
+    hz: Option<u32>,
+
+    /// The price of delay in mW, without --slo [default: ¼ × polling power]
+    #[arg(long, value_name = "P", value_parser = price)]
+    lambda_mw: Option<f64>,
+
+    /// How to judge: by playing the recorded tasks, or by replaying the recorded idle periods [default: predict if
+    /// the recording says what makes tasks run, and reproduces itself]
+    #[arg(long, value_name = "JUDGE", value_enum)]
+    judge: Option<AskedJudge>,
+
+    /// Write the recommended change in this form
+    #[arg(long, value_name = "FORM", conflicts_with = "json")]
+    emit: Option<Format>,
+
+    /// Where to write it; - is standard output, and the report then goes to standard error
+    #[arg(short, long, value_name = "FILE", default_value = "-", requires = "emit")]
+    output: PathBuf,
+
+    /// Replace that file if it exists
+    #[arg(long, requires = "emit")]
+    force: bool,
+
+    #[command(flatten)]
+    unpacking: Unpacking,
+
+    #[command(flatten)]
+    doubts: ShownDoubts,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+fn slo(text: &str) -> Result<Slo, String> {
+    let wrong = || format!("'{text}' is no limit of delay; give a percentile and a time, as p99=50us");
+    let (percent, limit) = text.split_once('=').ok_or_else(wrong)?;
+    let percent: f64 = percent
+        .strip_prefix('p')
+        .and_then(|percent| percent.parse().ok())
+        .filter(|percent| *percent > 0.0 && *percent <= 100.0)
+        .ok_or_else(wrong)?;
+    let limit = idlewise_host::settings::parse_limit(limit)?.ok_or_else(wrong)?;
+    let limit_ns = u64::try_from(limit.as_nanos()).map_err(|_| wrong())?;
+    Ok(Slo { ratio: percent / 100.0, limit_ns })
+}
+
+fn watts(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(watts) if watts.is_finite() && watts >= 0.0 => Ok(watts),
+        _ => Err("give watts of 0 or more, such as 3 or 0.5".to_owned()),
+    }
+}
+
+fn price(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(power) if power.is_finite() && power >= 0.0 => Ok(power),
+        _ => Err("give milliwatts of 0 or more".to_owned()),
+    }
+}
+
+impl Advise {
+    /// Judges the candidates and prints the advice.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        threads::start();
+        // Fail before half a minute of recording, not after.
+        let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
+        if let Some(status) = self.advise_of_histogram(machine.as_ref())? {
+            return Ok(status);
+        }
+        let output = match self.emit {
+            Some(_) => {
+                let inputs: Vec<&Path> = self.log.as_deref().into_iter().collect();
+                Some(output::create(&self.output, self.force, &inputs)?)
+            }
+            None => None,
+        };
+        let named = match (&self.log, self.duration) {
+            (None, None) => {
+                return Err(Failure::new(
+                    "name a recording, or record this machine first, as root: -d 30",
+                ));
+            }
+            (Some(path), _) => {
+                signals::clean_up_first()?;
+                Judged::open(path, self.unpacking, self.judge, self.cpus.is_some())?
+            }
+            (None, Some(duration)) => {
+                let named = record(duration, self.unpacking)?;
+                // The recording is gone, so from here on ctrl-c may end it.
+                signals::clean_up_first()?;
+                Judged::replayed(named)
+            }
+        };
+        let metadata = &named.metadata;
+        let Some(machine) = machine.or_else(|| metadata.machine.clone()) else {
+            return Err(Failure::new(format_args!(
+                "{} does not say which idle states the machine has; name the machine: --machine \
+                 (`idlewise machines` lists some)",
+                named.name
+            )));
+        };
+        let target = ReplayTarget::new(machine, &[], &Promoting::default())?;
+        let (advice, changes) = self.judge(&named, &target)?;
+        self.print(&advice, &changes, output)
+    }
+
+    /// What a histogram can tell; `None` if the file is a log or a recording.
+    fn advise_of_histogram(&self, machine: Option<&Machine>) -> Result<Option<ExitCode>, Failure> {
+        let Some(path) = &self.log else { return Ok(None) };
+        let Some(histogram) = histogram::read(path)? else { return Ok(None) };
+        if !self.slos.is_empty() || self.emit.is_some() || self.cpus.is_some() || self.max_watts.is_some() {
+            return Err(Failure::new(format_args!(
+                "{}: a histogram has no order of stays, so no candidate can be judged by replay: leave out --slo, \
+                 --cpus, --max-watts and --emit, or record without --histogram",
+                screen::name(path)
+            )));
+        }
+        let form = if self.json { Form::Json } else { Form::Text };
+        histogram::advise(path, &histogram, machine, form).map(Some)
+    }
+
+    /// Returns the advice, and what each candidate changes.
+    fn judge(
+        &self,
+        named: &Judged,
+        target: &ReplayTarget,
+    ) -> Result<(Advice, Vec<Change>), Failure> {
+        let metadata = &named.metadata;
+        let observed = metadata.cpus.iter().filter(|cpu| cpu.observed && cpu.gap_count > 0);
+        let all: CpuSet = observed.clone().map(|cpu| cpu.cpu).collect();
+        if all.iter().next().is_none() {
+            return Err(Failure::new(format_args!("{} has no idle periods to judge on", named.name)));
+        }
+        let asked: Option<CpuSet> =
+            self.cpus.as_ref().map(|CpuList(cpus)| cpus.iter().copied().collect());
+        if let Some(cpu) = asked.iter().flat_map(CpuSet::iter).find(|cpu| !all.contains(*cpu)) {
+            return Err(Failure::new(format_args!(
+                "{} has no idle periods of CPU {cpu}, only of {all}",
+                named.name
+            )));
+        }
+        let span_ns = [
+            observed.clone().map(|cpu| cpu.first_at_ns).min().unwrap_or_default(),
+            observed.map(|cpu| cpu.last_at_ns).max().unwrap_or_default(),
+        ];
+        let length_ns = span_ns[1].saturating_sub(span_ns[0]);
+        if length_ns <= 0 {
+            return Err(Failure::new(format_args!(
+                "{} does not say how long it lasted; record it anew, or import it with idlewise",
+                named.name
+            )));
+        }
+        let candidates = Candidates { target, metadata, asked: asked.as_ref(), all: all.clone() };
+        let mut variants = vec![candidates.as_it_is()?];
+        variants.extend(candidates.all()?);
+        let (outcome, slices) = match (&named.log, &named.predicted) {
+            (_, Some(predicted)) => {
+                (None, predicted.run(&target.machine, self.machine.is_none(), &variants)?)
+            }
+            (Some(log), None) => {
+                let replayed = Replayed {
+                    log: &log.log,
+                    target,
+                    hz: self.hz.or(metadata.hz).unwrap_or(HZ_DEFAULT),
+                    variants: &variants,
+                    asked: asked.as_ref(),
+                    span_ns,
+                };
+                let mut outcome = replayed.run()?;
+                let slices = std::mem::take(&mut outcome.slices);
+                (Some(outcome), slices)
+            }
+            (None, None) => (None, Vec::new()),
+        };
+        let mut slices: std::vec::IntoIter<Slices> = slices.into_iter();
+        let before = slices.next().unwrap_or_default();
+        let tried: Vec<Candidate> = variants[1..]
+            .iter()
+            .zip(slices)
+            .map(|(variant, slices)| Candidate {
+                setting: variant.change.text(),
+                step: variant.step,
+                slices,
+            })
+            .collect();
+        let wishes = Wishes {
+            slos: self.slos.clone(),
+            power_max_mw: self.max_watts.map(|watts| watts * 1e3),
+            lambda_mw: match self.slos.is_empty() {
+                true => self.lambda_mw.unwrap_or_else(|| Price::Quarter.lambda_mw(&target.costs)),
+                false => 0.0,
+            },
+        };
+        let cpu_count = all.iter().count() as f64;
+        let doubted = outcome.as_ref().map(|outcome| Doubted {
+            outcome,
+            edge_ratio: outcome.edge_ns as f64 / (length_ns as f64 * cpu_count),
+        });
+        let notes = self.notes(named, target, &variants, doubted.as_ref());
+        let judged_by =
+            if named.predicted.is_some() { JudgedBy::Predict } else { JudgedBy::Replay };
+        let mut advice =
+            Advice::new(&before, &tried, wishes, length_ns.unsigned_abs(), judged_by, notes);
+        advice.log.clone_from(&named.name);
+        advice.machine.clone_from(&target.machine.title);
+        advice.governor = variants[0].choice.name();
+        advice.cpus = asked.unwrap_or(all).to_string();
+        Ok((advice, variants.into_iter().skip(1).map(|variant| variant.change).collect()))
+    }
+
+    fn notes(
+        &self,
+        named: &Judged,
+        target: &ReplayTarget,
+        variants: &[Variant],
+        doubted: Option<&Doubted<'_>>,
+    ) -> Notes {
+        let metadata = &named.metadata;
+        let mut notes = self.doubts.notes();
+        match &named.predicted {
+            Some(Predicted { reproduction, .. }) => {
+                notes.basis(Basis::Measured, "what tasks run, and what wakes them");
+                notes.basis(
+                    Basis::Simulated,
+                    format!(
+                        "delays, from a wake-up until the task runs, and energy of idle CPUs. As it was, the workload \
+                         reproduces itself: {}",
+                        reproduction_text(reproduction)
+                    ),
+                );
+            }
+            None => notes.basis(Basis::Simulated, "delays and energy, with worst-case exit latencies"),
+        }
+        if let Some(doubt) = &named.doubt {
+            notes.doubt(doubt.clone());
+        }
+        let mut choices: Vec<Choice> = Vec::new();
+        for variant in variants {
+            if choices.iter().all(|known| known.id() != variant.choice.id()) {
+                choices.push(variant.choice.clone());
+            }
+        }
+        for provenance in governors::provenance(&choices) {
+            notes.basis(Basis::Simulated, provenance);
+        }
+        let id = &target.machine.id;
+        notes.basis(target.machine.power_basis(), format!("powers of {id}, so energy and cost"));
+        if doubted.is_some() {
+            notes.basis(Basis::Assumed, "that time which shorter exits free is idle");
+            notes.basis(
+                Basis::Assumed,
+                "that the machine would have been idle at the same times under each candidate",
+            );
+        }
+        for doubt in target.machine.doubts() {
+            notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
+        }
+        if self.hz.is_none() && metadata.hz.is_none() {
+            notes.doubt(format!("HZ is unknown, {HZ_DEFAULT} was assumed; pass --hz"));
+        }
+        if metadata.governor.is_none() {
+            notes.doubt("the recording does not name its governor; menu was assumed");
+        }
+        if let Some(&Doubted { outcome, edge_ratio }) = doubted {
+            let replayed::Outcome { recorded_count, agreed_count, .. } = *outcome;
+            let agreed_ratio = agreed_count as f64 / recorded_count.max(1) as f64;
+            if self.machine.is_none() && recorded_count > 0 && agreed_ratio < AGREED_MIN {
+                notes.doubt(format!(
+                    "the replay as it is enters the recorded state in only {:.0} % of the idle periods, so \
+                     what it says of other settings may be off: `idlewise replay --check-recorded` says why",
+                    agreed_ratio * 100.0
+                ));
+            }
+            if edge_ratio > EDGE_MAX {
+                notes.doubt(format!(
+                    "{:.0} % of the CPU time is before a CPU's first idle period or after its last one, and \
+                     its power is not counted; record for longer",
+                    edge_ratio * 100.0
+                ));
+            }
+            if let Some(limit_ns) = outcome.recorded_limit_ns {
+                notes.doubt(format!(
+                    "a latency limit of {} us was in force while recording, and holds for every candidate",
+                    limit_ns / 1_000
+                ));
+            }
+        }
+        notes.doubts_of(&metadata.doubts);
+        notes
+    }
+
+    fn print(
+        &self,
+        advice: &Advice,
+        changes: &[Change],
+        output: Option<idlewise_trace::OutputFile>,
+    ) -> Result<ExitCode, Failure> {
+        let status = match advice.outcome() {
+            Outcome::Infeasible(_) => ExitCode::FAILURE,
+            _ => ExitCode::SUCCESS,
+        };
+        let style = TextStyle::for_stdout();
+        if let (Some(format), Some(output)) = (self.emit, output) {
+            let mut report = output::report_of(&output)();
+            report.write_all(advice.to_text(&style).as_bytes())?;
+            let change = match advice.outcome() {
+                Outcome::Change(index) => &changes[*index],
+                _ => &Change::Nothing,
+            };
+            drop(report);
+            output::write(output, emit::text(format, change, &advice.log, &advice.sentence()))?;
+            return Ok(status);
+        }
+        let mut out = screen::stdout();
+        if self.json {
+            out.json(SCHEMA, &advice.to_json())?;
+        } else {
+            out.write_all(advice.to_text(&style).as_bytes())?;
+        }
+        Ok(status)
+    }
+}
+
+/// What makes a replay doubtful.
+struct Doubted<'a> {
+    outcome: &'a replayed::Outcome,
+    /// The share of CPU time that no gap's neighbours cover.
+    edge_ratio: f64,
+}
+
+/// A folder that is removed with everything in it.
+struct OwnFolder(PathBuf);
+
+impl OwnFolder {
+    /// Makes a folder that only its owner can look into. Fails if something of that name exists.
+    fn create() -> Result<Self, Failure> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let name = format!("idlewise-advise-{}-{}", std::process::id(), now.as_nanos());
+        let path = std::env::temp_dir().join(name);
+        DirBuilder::new().mode(0o700).create(&path).map_err(|error| {
+            Failure::new(format_args!(
+                "cannot keep a recording in {}: {error}; set TMPDIR to a place with more room",
+                path.display()
+            ))
+        })?;
+        Ok(OwnFolder(path))
+    }
+}
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Records this machine. The recording is gone afterwards.
+fn record(duration: Duration, unpacking: Unpacking) -> Result<NamedLog, Failure> {
+    let root = Root::live();
+    let folder = OwnFolder::create()?;
+    let path = folder.0.join("this-machine.dat");
+    let machine = note(&root, "idlewise advise".to_owned());
+    let output = output::create_private(&path, false)?;
+    let mut signals = Signals::catch()?;
+    let recording = Recording::start(&root, output, None, wanted_events())?;
+    say(format_args!(
+        "idlewise: recording {} CPUs for {} s; ctrl-c ends it early",
+        recording.cpus().len(),
+        duration.as_secs_f64()
+    ));
+    loop {
+        let left = duration.saturating_sub(recording.elapsed());
+        if left.is_zero() || signals.has_ended() {
+            break;
+        }
+        // Also finds out if the recorder cannot go on.
+        recording.progress()?;
+        signals.wait(left.min(Duration::from_secs(1)))?;
+    }
+    recording.stop()?;
+    let bar = Progress::bytes("writing", 0);
+    recording.finish(machine, &|done, all| {
+        bar.set_length(all);
+        bar.set(done);
+    })?;
+    bar.finish();
+    NamedLog::open(&path, unpacking)
+}

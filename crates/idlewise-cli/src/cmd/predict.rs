@@ -1,0 +1,482 @@
+//! `idlewise predict`: what another governor, setting or machine would do to a recorded workload.
+
+pub(super) mod played;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use idlewise_core::NO_LATENCY_LIMIT_NS;
+use idlewise_report::predict::{
+    PredictedRun, PredictedTask, reproduction_text, run_table, task_table,
+};
+use idlewise_report::{Notes, TextStyle, wrap};
+use idlewise_sim::predict::{Arrivals, Durations, Likeness, Outcome, Reproduction};
+use idlewise_sim::{Basis, Machine};
+use idlewise_trace::tracepoint::Purpose;
+use idlewise_trace::{Doubt, RecordedMachine};
+use serde_json::json;
+
+use self::played::{Played, Replicates, Setting};
+use super::simulated_log::{About, SimulatedLog, perfetto_path};
+use crate::bundled;
+use crate::doubts::ShownDoubts;
+use crate::error::Failure;
+use crate::governor_arguments::{GovernorArguments, with_default};
+use crate::governors::{self, Choice};
+use crate::input::{self, Reading};
+use crate::promoting::Promoting;
+use crate::screen::{self, Screen};
+use crate::threads;
+use crate::unpack::Unpacking;
+
+/// The schema version of `--json`.
+const SCHEMA: u32 = 1;
+/// How many tasks are shown if none is named: those with the most wake-ups.
+const SHOWN_TASK_COUNT: usize = 5;
+/// What stands for all tasks together.
+const ALL: &str = "all";
+
+const EXAMPLES: &str = "\
+Examples:
+  # What would menu and teo do to this workload?
+  sudo idlewise record --causes -o run.dat -- ./workload
+  idlewise predict run.dat --governor menu --governor teo
+
+  # What if C6 were switched off, or wake-ups had to take at most 20 us?
+  idlewise predict run.dat --governor menu --disable C6
+  idlewise predict run.dat --governor menu --latency-limit-us 20
+
+  # The same on another machine's idle states, and the latency of one program
+  idlewise predict run.dat --machine spr --governor menu --task nginx
+
+  # How long nginx takes to answer wrk, from what wakes wrk until nginx waits again
+  idlewise predict run.dat --governor menu --disable C6 --request 'wrk->nginx'
+
+  # What would have happened, for replay and ui.perfetto.dev
+  idlewise predict run.dat --governor teo --write-log teo.parquet
+
+  # Clients that send again only after an answer
+  idlewise predict run.dat --governor teo --arrivals closed
+
+Exit status: 0; 1 if a governor's file crashed, looped or answered what is no state; 2 on bad input, or if the
+recording does not reproduce itself.";
+
+/// Predict what another governor or setting would do to a recorded workload
+///
+/// Plays the recording's tasks on a simulated machine: each runs for as long as it ran, wakes whom it woke, and
+/// waits for what woke it. When that comes follows from the idle states. The recorded governor is played first
+/// and compared with the recording; what cannot reproduce itself is not predicted. Changes are against that
+/// run, with the lowest and highest of several replicates, which differ in when ticks come.
+#[derive(clap::Args)]
+#[command(mut_arg("governor", with_default("menu and teo")))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{}\n{EXAMPLES}", governors::list_of_deciding()))]
+pub struct Predict {
+    /// A recording with causes (`idlewise record --causes`), or a workload log
+    recording: PathBuf,
+
+    /// The machine to predict for [default: the recorded one]
+    #[arg(long, value_name = "NAME|FILE")]
+    machine: Option<String>,
+
+    #[command(flatten)]
+    governors: GovernorArguments,
+
+    /// Disable a state, by name or index; may be repeated
+    #[arg(long = "disable", value_name = "STATE")]
+    disabled: Vec<String>,
+
+    #[command(flatten)]
+    promoting: Promoting,
+
+    /// Forbid states with a longer exit latency, in us
+    #[arg(long, value_name = "T")]
+    latency_limit_us: Option<u32>,
+
+    /// When interrupts from outside come: at their recorded times (open), or as long after the task began to
+    /// wait as recorded (closed)
+    #[arg(long, value_name = "WHEN", default_value = "open", value_parser = ["open", "closed"])]
+    arrivals: String,
+
+    /// Show the tasks with this name; may be repeated [default: the five with the most wake-ups]
+    #[arg(long = "task", value_name = "NAME")]
+    tasks: Vec<String>,
+
+    /// Show how long requests take: from what wakes A until the first step of B that follows from it ends, by
+    /// the tasks' names; may be repeated
+    #[arg(long = "request", value_name = "A->B")]
+    requests: Vec<AskedRequest>,
+
+    /// The machine that was recorded, if the recording does not say
+    #[arg(long, value_name = "NAME|FILE")]
+    recorded_machine: Option<String>,
+
+    /// The governor that was in use, if the recording does not say
+    #[arg(long, value_name = "NAME")]
+    recorded_governor: Option<String>,
+
+    /// How many replicates to play, each with ticks at other times
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    replicates: u64,
+
+    /// Seed of the first replicate
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Write what would have happened as an idle log, and beside it as a Perfetto trace (.pftrace), of the first
+    /// replicate; needs exactly one --governor
+    #[arg(long, value_name = "FILE")]
+    write_log: Option<PathBuf>,
+
+    /// Replace the files of --write-log if they exist
+    #[arg(long, requires = "write_log")]
+    force: bool,
+
+    #[command(flatten)]
+    unpacking: Unpacking,
+
+    #[command(flatten)]
+    doubts: ShownDoubts,
+
+    /// Print JSON instead of text
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+
+    /// Print the table of tasks as CSV
+    #[arg(long)]
+    csv: bool,
+}
+
+/// `A->B`, or `A→B`.
+#[derive(Clone, Debug)]
+struct AskedRequest {
+    asks: String,
+    answers: String,
+}
+
+impl AskedRequest {
+    fn as_pair(&self) -> (&str, &str) {
+        (&self.asks, &self.answers)
+    }
+}
+
+impl FromStr for AskedRequest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pair = text.split_once("->").or_else(|| text.split_once('→'));
+        match pair.map(|(asks, answers)| (asks.trim(), answers.trim())) {
+            Some((asks, answers)) if asks == answers => {
+                Err("a request is from one task's name to another's".to_owned())
+            }
+            Some((asks, answers)) if !asks.is_empty() && !answers.is_empty() => {
+                Ok(AskedRequest { asks: asks.to_owned(), answers: answers.to_owned() })
+            }
+            _ => Err("give the names of two tasks, such as 'wrk->nginx'".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for AskedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}→{}", self.asks, self.answers)
+    }
+}
+
+/// What was asked for: a name, and the tasks or requests whose latencies it names.
+enum Shown {
+    Tasks(String, Vec<u32>),
+    Requests(String, Vec<(usize, usize)>),
+}
+
+impl Shown {
+    fn name(&self) -> &str {
+        match self {
+            Shown::Tasks(name, _) | Shown::Requests(name, _) => name,
+        }
+    }
+
+    /// The latencies in each run.
+    fn latencies(&self, of: &[Outcome]) -> Vec<Durations> {
+        let of_one = |outcome: &Outcome| match self {
+            Shown::Tasks(_, tasks) => {
+                Durations::together(tasks.iter().filter_map(|task| outcome.by_task.get(task)))
+            }
+            Shown::Requests(_, requests) => outcome.request_latencies(requests),
+        };
+        of.iter().map(of_one).collect()
+    }
+}
+
+/// Everything that is printed.
+struct Answer<'a> {
+    played: &'a Played,
+    reproduction: Reproduction,
+    base: Vec<Outcome>,
+    runs: Vec<(String, Vec<Outcome>)>,
+    shown: Vec<Shown>,
+    machine: &'a Machine,
+}
+
+impl Predict {
+    /// Plays the recorded setting and all others, and prints what they do.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        threads::start();
+        let choices = self.governors.choices_or(&["menu", "teo"])?;
+        if self.write_log.is_some() && choices.len() != 1 {
+            return Err(Failure::new("--write-log takes exactly one --governor"));
+        }
+        // Fail before minutes of playing, not after.
+        let log = match &self.write_log {
+            Some(path) => {
+                let machine = Path::new(self.machine.as_deref().unwrap_or_default());
+                let inputs = [self.recording.as_path(), machine];
+                Some(SimulatedLog::create("--write-log", path, self.force, &inputs)?)
+            }
+            None => None,
+        };
+        let played = self.read()?;
+        let machine = match &self.machine {
+            Some(name) => bundled::machine(name)?,
+            None => played.machine.clone(),
+        };
+        let setting = self.setting(&machine)?;
+        let machine = self.promoting.on(machine.clone(), setting.disabled)?;
+        let setting =
+            Setting { machine: &machine, keeps_gaps: self.write_log.is_some(), ..setting };
+        let replicates = Replicates { count: self.replicates, seed: self.seed };
+        let base = played.play(&Setting::new(&played.machine), &played.choice, replicates)?;
+        let reproduction = played.reproduction(&base)?;
+        let shown = self.shown(&played, &base)?;
+        let mut runs = Vec::new();
+        governors::must_decide(&choices)?;
+        for choice in &choices {
+            choice.on(&machine)?;
+            if matches!(choice, Choice::Oracle) {
+                return Err(Failure::new(
+                    "the oracle knows each gap in advance, and here gaps follow from what it decides",
+                ));
+            }
+            let outcomes = played.play(&setting, choice, replicates)?;
+            if choice.failure().is_none() {
+                runs.push((choice.name(), outcomes));
+            }
+        }
+        let failed = governors::say_failures(&choices, "its runs are left out");
+        let mut out = screen::stdout();
+        if let (Some(log), Some(path), Some((governor, outcomes))) =
+            (log, &self.write_log, runs.first())
+        {
+            let gap_count = self.write(log, &played, &machine, governor, outcomes)?;
+            if !self.json && !self.csv {
+                let (path, perfetto) = (screen::name(path), screen::name(&perfetto_path(path)));
+                writeln!(out, "{path}: {gap_count} gaps; {perfetto}")?;
+            }
+        }
+        let answer = Answer { played: &played, reproduction, base, runs, shown, machine: &machine };
+        self.print(&mut out, &answer)?;
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Writes what the first run did. Returns how many gaps it has.
+    fn write(
+        &self,
+        log: SimulatedLog,
+        played: &Played,
+        machine: &Machine,
+        governor: &str,
+        outcomes: &[Outcome],
+    ) -> Result<usize, Failure> {
+        let Some(report) = outcomes.first().and_then(|outcome| outcome.report.as_ref()) else {
+            return Ok(0);
+        };
+        let mut doubts = played.workload.hardware(machine).replay_doubts();
+        if self.machine.is_none() && !played.workload.exit_quantiles(machine).is_empty() {
+            let parameters = "the exit latencies that the recording shows".to_owned();
+            doubts.push(Doubt::SimulatedCosts { parameters });
+        }
+        if !self.disabled.is_empty() {
+            let flags = self.disabled.iter().map(|state| format!("--disable {state}"));
+            doubts.push(Doubt::SimulatedDisabled { options: flags.collect::<Vec<_>>().join(" ") });
+        }
+        let about = About {
+            command: format!("idlewise predict {}", input::short_name(&self.recording)),
+            machine,
+            hz: played.workload.hardware(machine).hz as u32,
+            governor,
+            cpu_count: played.workload.cpu_count(),
+            duration_ns: report.duration_ns,
+            topology: None,
+            doubts,
+        };
+        log.write(report, about)?;
+        Ok(report.gaps.len())
+    }
+
+    fn read(&self) -> Result<Played, Failure> {
+        let mut recorded =
+            RecordedMachine { governor: self.recorded_governor.clone(), machine: None };
+        if let Some(name) = &self.recorded_machine {
+            recorded.machine = Some(bundled::machine(name)?);
+        }
+        let reading = Reading {
+            purpose: Purpose::Causes,
+            unpacking: self.unpacking,
+            ..Reading::default()
+        };
+        let log = input::workload(&self.recording, &reading, &recorded)?;
+        let arrivals =
+            if self.arrivals == "closed" { Arrivals::Closed } else { Arrivals::Open };
+        Played::new(&self.recording, log, recorded, arrivals)
+    }
+
+    fn setting<'a>(&self, machine: &'a Machine) -> Result<Setting<'a>, Failure> {
+        machine.table().map_err(Failure::new)?;
+        let mut disabled = machine.disabled_by_default();
+        for state in &self.disabled {
+            disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
+        }
+        if (0..machine.states.len()).all(|index| disabled.contains(index)) {
+            return Err(Failure::new("every state is disabled; leave at least one on"));
+        }
+        let latency_limit_ns =
+            self.latency_limit_us.map_or(NO_LATENCY_LIMIT_NS, |us| i64::from(us) * 1_000);
+        let is_recorded_machine = self.machine.is_none();
+        Ok(Setting { disabled, latency_limit_ns, is_recorded_machine, ..Setting::new(machine) })
+    }
+
+    /// The tasks to show by name, and the requests.
+    fn shown(&self, played: &Played, base: &[Outcome]) -> Result<Vec<Shown>, Failure> {
+        let name_of = |task: u32| {
+            played.metadata.tasks.get(task as usize).map_or("", |task| task.name.as_str())
+        };
+        let mut by_name: BTreeMap<&str, (usize, Vec<u32>)> = BTreeMap::new();
+        for (&task, latencies) in base.iter().flat_map(|outcome| &outcome.by_task) {
+            let (count, tasks) = by_name.entry(name_of(task)).or_default();
+            *count += latencies.count();
+            if !tasks.contains(&task) {
+                tasks.push(task);
+            }
+        }
+        let known = || by_name.keys().copied().collect::<Vec<_>>().join(", ");
+        for name in &self.tasks {
+            if !by_name.contains_key(name.as_str()) {
+                return Err(Failure::new(format_args!(
+                    "--task {name}: no task of this name was woken; those that were: {}",
+                    known()
+                )));
+            }
+        }
+        let mut shown = Vec::new();
+        for asked in &self.requests {
+            let (asks, answers) = asked.as_pair();
+            let requests = played
+                .workload
+                .requests(&|task| name_of(task) == asks, &|task| name_of(task) == answers);
+            if requests.is_empty() {
+                return Err(Failure::new(format_args!(
+                    "--request {asked}: nothing that {answers} does follows from {asks}; tasks that were \
+                     woken: {}",
+                    known()
+                )));
+            }
+            shown.push(Shown::Requests(asked.to_string(), requests));
+        }
+        let mut names: Vec<(&str, (usize, Vec<u32>))> = by_name.into_iter().collect();
+        names.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
+        match self.tasks.is_empty() {
+            true if shown.is_empty() => names.truncate(SHOWN_TASK_COUNT),
+            true => names.clear(),
+            false => names.retain(|(name, _)| self.tasks.iter().any(|task| task == name)),
+        }
+        let tasks = names.into_iter();
+        shown.extend(tasks.map(|(name, (_, tasks))| Shown::Tasks(name.to_owned(), tasks)));
+        Ok(shown)
+    }
+
+    fn print(&self, out: &mut Screen, answer: &Answer<'_>) -> Result<(), Failure> {
+        let Answer { played, reproduction, base, runs, shown, machine } = answer;
+        let recorded_governor = &played.governor;
+        let base_name = format!("{recorded_governor}, as recorded");
+        let mut rows = vec![PredictedRun::new(&base_name, base, &[])];
+        rows.extend(runs.iter().map(|(name, of)| PredictedRun::new(name, of, base)));
+        let mut tasks = Vec::new();
+        let mut push = |task: &str, get: &dyn Fn(&[Outcome]) -> Vec<Durations>| {
+            let bases = get(base);
+            tasks.push(PredictedTask::new(&base_name, task, &bases, &[]));
+            for (name, of) in runs {
+                tasks.push(PredictedTask::new(name, task, &get(of), &bases));
+            }
+        };
+        push(ALL, &|of| of.iter().map(|outcome| outcome.latencies.clone()).collect());
+        for shown in shown {
+            push(shown.name(), &|of| shown.latencies(of));
+        }
+        if self.csv {
+            out.write_all(task_table(&tasks).to_csv().as_bytes())?;
+            return Ok(());
+        }
+        let name = input::short_name(&self.recording);
+        let title = format!(
+            "{name} on {}: {} steps of {} tasks, arrivals {}, {} replicates",
+            machine.id,
+            base.first().map_or(0, |outcome| outcome.windows.len()),
+            played.metadata.tasks.iter().filter(|task| !task.is_idle).count(),
+            self.arrivals,
+            self.replicates
+        );
+        let notes = self.notes(machine);
+        if self.json {
+            let like = |likeness: &Likeness| {
+                json!({
+                    "p50_ratio": likeness.p50_ratio,
+                    "p99_ratio": likeness.p99_ratio,
+                    "distance_ratio": likeness.distance,
+                })
+            };
+            let document = json!({
+                "log": name,
+                "machine": machine.id,
+                "arrivals": self.arrivals,
+                "replicate_count": self.replicates,
+                "recorded_governor": recorded_governor,
+                "reproduction": {
+                    "throughput_ratio": reproduction.throughput_ratio,
+                    "latency": like(&reproduction.latency),
+                    "gap": like(&reproduction.gap),
+                },
+                "runs": run_table("", &rows),
+                "tasks": task_table(&tasks),
+                "bases": notes.bases_json(),
+                "doubts": notes.counted_doubts(),
+            });
+            out.json(SCHEMA, &document)?;
+            return Ok(());
+        }
+        let style = TextStyle::for_stdout();
+        let itself = format!(
+            "The recording reproduces itself under {recorded_governor} to {:.0} %: {}",
+            (100.0 * reproduction.error_max()).ceil(),
+            reproduction_text(reproduction)
+        );
+        writeln!(out, "{}\n", wrap(&itself, style.width, 2))?;
+        writeln!(out, "{}", run_table(&title, &rows).to_text(&style))?;
+        writeln!(out, "{}", task_table(&tasks).to_text(&style))?;
+        out.write_all(notes.to_text(style.width).as_bytes())?;
+        Ok(())
+    }
+
+    fn notes(&self, machine: &Machine) -> Notes {
+        let mut notes = self.doubts.notes();
+        notes.basis(Basis::Simulated, "all figures above");
+        notes.basis(Basis::Measured, "what tasks run, and what wakes them");
+        notes.basis(machine.power_basis(), format!("powers of {}", machine.id));
+        for doubt in machine.doubts() {
+            notes.ranked_doubt(doubt.rank(), format!("{}: {doubt}", machine.id));
+        }
+        notes
+    }
+}

@@ -1,0 +1,184 @@
+//! A recording with causes, ready to be played under any setting.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, tick_period_ns};
+use idlewise_report::predict::{misses_text, reproduction_text};
+use idlewise_sim::Machine;
+use idlewise_sim::predict::{
+    Arrivals, Costs, Outcome, PredictError, Reproduction, Workload, calibrate, play,
+};
+use idlewise_sim::simulate::Setup;
+use idlewise_trace::RecordedMachine;
+use idlewise_trace::causes::{WorkloadLog, WorkloadMetadata};
+use rayon::prelude::*;
+
+use crate::error::Failure;
+use crate::governors::Choice;
+
+/// What is played, and where.
+pub(in crate::cmd) struct Setting<'a> {
+    pub machine: &'a Machine,
+    pub disabled: DisabledMask,
+    pub latency_limit_ns: i64,
+    /// Whether the recording shows the states' exit latencies.
+    pub is_recorded_machine: bool,
+    /// Whether to keep each gap, and how often the energy.
+    pub keeps_gaps: bool,
+    pub energy_every_ns: Option<u64>,
+}
+
+impl<'a> Setting<'a> {
+    /// All states that are enabled by default, on the recorded machine.
+    pub fn new(machine: &'a Machine) -> Self {
+        Setting {
+            machine,
+            disabled: machine.disabled_by_default(),
+            latency_limit_ns: NO_LATENCY_LIMIT_NS,
+            is_recorded_machine: true,
+            keeps_gaps: false,
+            energy_every_ns: None,
+        }
+    }
+}
+
+/// Runs that differ in when ticks come.
+#[derive(Clone, Copy)]
+pub(in crate::cmd) struct Replicates {
+    pub count: u64,
+    pub seed: u64,
+}
+
+impl Replicates {
+    const CALIBRATING_SEED: u64 = 1;
+}
+
+/// A recording whose tasks can be played.
+pub(in crate::cmd) struct Played {
+    pub path: PathBuf,
+    pub metadata: WorkloadMetadata,
+    pub workload: Arc<Workload>,
+    /// The machine that was recorded.
+    pub machine: Machine,
+    /// The governor that was in use, as the recording names it, and its port.
+    pub governor: String,
+    pub choice: Choice,
+    arrivals: Arrivals,
+    /// How often CPUs need their next tick, which no event tells.
+    tick_need: f64,
+}
+
+impl Played {
+    /// Takes a log's steps. What `recorded` says counts before what the log says.
+    pub fn new(
+        path: &Path,
+        log: WorkloadLog,
+        recorded: RecordedMachine,
+        arrivals: Arrivals,
+    ) -> Result<Self, Failure> {
+        let mut steps = Vec::new();
+        log.each_group(&mut |group| steps.extend_from_slice(group))?;
+        let mut metadata = log.metadata;
+        metadata.machine = recorded.machine.or(metadata.machine);
+        metadata.governor = recorded.governor.or(metadata.governor);
+        let Some(machine) = metadata.machine.clone() else {
+            return Err(Failure::new(format_args!(
+                "{}: it does not say which idle states the machine has; name it with \
+                 --recorded-machine",
+                path.display()
+            )));
+        };
+        let Some(governor) = metadata.governor.clone() else {
+            return Err(Failure::new(format_args!(
+                "{}: it does not say which governor was in use; name it with --recorded-governor",
+                path.display()
+            )));
+        };
+        let choice = Choice::of_kernel(&governor, metadata.kernel.as_deref())?;
+        let workload = Workload::new(&metadata, &steps, arrivals, Costs::Recorded)
+            .map_err(|error| failure(path, &error))?;
+        let (path, workload) = (path.to_owned(), Arc::new(workload));
+        let mut played = Played {
+            path,
+            metadata,
+            workload,
+            machine,
+            governor,
+            choice,
+            arrivals,
+            tick_need: 0.0,
+        };
+        played.tick_need =
+            played.with_setup(&Setting::new(&played.machine), &played.choice, |setup| {
+                let mut setup = setup();
+                calibrate(&played.workload, &mut setup, Replicates::CALIBRATING_SEED)
+            })?;
+        Ok(played)
+    }
+
+    /// Plays a setting; the runs are in the order of their seeds.
+    pub fn play(
+        &self,
+        setting: &Setting<'_>,
+        choice: &Choice,
+        replicates: Replicates,
+    ) -> Result<Vec<Outcome>, Failure> {
+        let Replicates { count, seed } = replicates;
+        let seeds: Vec<u64> = (0..count).map(|n| seed.wrapping_add(n)).collect();
+        self.with_setup(setting, choice, |setup| {
+            seeds.into_par_iter().map(|seed| play(&self.workload, &mut setup(), seed)).collect()
+        })
+    }
+
+    /// Calls `run` with what makes the machine of a setting.
+    fn with_setup<T>(
+        &self,
+        setting: &Setting<'_>,
+        choice: &Choice,
+        run: impl for<'s> FnOnce(&'s (dyn Fn() -> Setup<'s> + Sync + 's)) -> Result<T, PredictError>,
+    ) -> Result<T, Failure> {
+        let machine = setting.machine;
+        let (player, states) = (choice.on(machine)?, machine.table().map_err(Failure::new)?);
+        let hardware = self.workload.hardware(machine);
+        let period_ns = tick_period_ns(hardware.hz as u32);
+        let make = || player.governor(&states, period_ns).expect("the oracle was refused");
+        let setup = || {
+            let mut setup = Setup::new(machine, &make);
+            setup.hardware = hardware.clone();
+            setup.disabled = setting.disabled;
+            setup.latency_limit_ns = setting.latency_limit_ns;
+            setup.keeps_gaps = setting.keeps_gaps;
+            setup.energy_every_ns = setting.energy_every_ns;
+            setup.has_random_ticks = true;
+            setup.tick_need = self.tick_need;
+            if setting.is_recorded_machine {
+                setup.exit_quantiles = self.workload.exit_quantiles(machine);
+            }
+            setup
+        };
+        run(&setup).map_err(|error| failure(&self.path, &error))
+    }
+
+    /// Compares runs under the recorded setting with the recording. Fails if they are not near enough.
+    pub fn reproduction(&self, runs: &[Outcome]) -> Result<Reproduction, Failure> {
+        let reproduction = Reproduction::new(&Outcome::recorded(&self.workload), runs);
+        let misses = reproduction.misses();
+        if misses.is_empty() {
+            return Ok(reproduction);
+        }
+        Err(Failure::new(format_args!(
+            "{}: it does not reproduce itself under {}, so a prediction would mean nothing: {} (all: {}); \
+             record for longer or on a quieter machine, or try --arrivals {}",
+            self.path.display(),
+            self.governor,
+            misses_text(&misses),
+            reproduction_text(&reproduction),
+            if self.arrivals == Arrivals::Open { "closed" } else { "open" }
+        )))
+    }
+}
+
+fn failure(path: &Path, error: &PredictError) -> Failure {
+    Failure::new(format_args!("{}: {error}", path.display()))
+}

@@ -1,0 +1,225 @@
+//! `idlewise settings apply`.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use idlewise_host::Root;
+use idlewise_host::settings::{Change, Lasts, Owner, Setting, apply, other_writers, planned};
+use serde_json::json;
+
+use super::{changes_json, files, holder, lines, others_json, warn_of_others};
+use crate::error::Failure;
+use crate::screen::{self, say};
+use crate::signals::Signals;
+use crate::sysroot::root;
+
+/// The schema version of `--json`.
+const SCHEMA: u32 = 1;
+
+/// A file of settings has a few lines.
+const FILE_BYTE_COUNT_MAX: u64 = 1 << 20;
+/// More would be a mistake.
+const SHOWN_COUNT: usize = 12;
+
+const EXAMPLES: &str = "\
+Examples:
+  # No C6 on four CPUs, until it is reverted or the machine reboots
+  sudo idlewise settings apply --set C6=off@4-7
+
+  # At most 10 us to wake up these CPUs, for an hour, and why
+  sudo idlewise settings apply --set latency=10us@4-7 --expires 1h --reason 'trading hours'
+
+  # What would be written where
+  sudo idlewise settings apply --set governor=teo --set C1E=off --dry-run
+
+  # Settings from a file, one per line, # begins a comment
+  sudo idlewise settings apply /etc/idlewise/settings.conf
+
+  # As a service: in force until it is stopped
+  sudo idlewise settings apply --on-exit restore /etc/idlewise/settings.conf
+
+Settings: governor=NAME; STATE=off or STATE=on, for all CPUs or @CPUS; latency=TIME@CPUS, the longest exit
+latency allowed there (0us: polling only; none: no limit); latency=TIME for the whole machine, which a process in
+the background holds. All are set, or none. What was found is written down first, in /run/idlewise, so that
+`idlewise settings revert` gives it back whatever happens. Several commands can limit the same CPU: the smallest
+limit counts. A reboot undoes everything.
+
+Exit status: 0; 2 if nothing was changed.";
+
+/// Apply settings: all of them or none
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Apply {
+    /// A file with a setting on each line
+    #[arg(value_name = "FILE", required_unless_present = "set")]
+    file: Option<PathBuf>,
+
+    /// A setting, such as C6=off@4-7
+    #[arg(long, value_name = "SETTING", value_parser = setting)]
+    set: Vec<Setting>,
+
+    /// Give them back after this time, such as 90s, 30min or 2h
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    expires: Option<Duration>,
+
+    /// Why, for `settings status`
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
+    /// Stay until SIGTERM or ctrl-c, then keep the settings or give back what was found
+    #[arg(long, value_enum, conflicts_with = "dry_run")]
+    on_exit: Option<OnExit>,
+
+    /// Only print what would be written
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    /// The folder that the machine's files are under
+    #[arg(long, value_name = "DIR", hide = true)]
+    sysroot: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OnExit {
+    Keep,
+    Restore,
+}
+
+impl Apply {
+    /// Applies the settings and says what was changed.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let root = root(self.sysroot.as_deref())?;
+        let mut settings = self.file.as_deref().map(read).transpose()?.unwrap_or_default();
+        settings.extend(self.set.iter().cloned());
+        if self.dry_run {
+            self.print(&root, None, &settings, &planned(&root, &settings)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        // A ctrl-c must not come between the files.
+        let mut signals = Signals::catch()?;
+        let owner = Owner {
+            command: "idlewise settings apply".to_owned(),
+            reason: self.reason.clone(),
+            lasts: match self.on_exit {
+                Some(OnExit::Restore) => Lasts::WhileRunning,
+                Some(OnExit::Keep) | None => Lasts::UntilReverted,
+            },
+            expires_in: self.expires,
+            holder: holder(),
+        };
+        let applied = apply(&root, &settings, &owner)?;
+        self.print(&root, Some(applied.id()), &settings, applied.changes())?;
+        let Some(on_exit) = self.on_exit else { return Ok(ExitCode::SUCCESS) };
+        notify("READY=1")?;
+        while !signals.has_ended() {
+            signals.wait(Duration::MAX)?;
+        }
+        notify("STOPPING=1")?;
+        match on_exit {
+            OnExit::Keep => Ok(ExitCode::SUCCESS),
+            OnExit::Restore => super::revert::say_reverted(&applied.revert()?),
+        }
+    }
+
+    fn print(
+        &self,
+        root: &Root,
+        id: Option<u64>,
+        settings: &[Setting],
+        changes: &[Change],
+    ) -> Result<(), Failure> {
+        let others = other_writers(root);
+        let settings: Vec<String> = settings.iter().map(Setting::to_string).collect();
+        let mut out = screen::stdout();
+        if self.json {
+            let document = json!({
+                "id": id,
+                "is_dry_run": self.dry_run,
+                "settings": settings,
+                "changes": changes_json(changes),
+                "expires_in_s": self.expires.map(|time| time.as_secs()),
+                "others": others_json(&others),
+            });
+            return Ok(out.json(SCHEMA, &document)?);
+        }
+        let (set, changed) = match self.dry_run {
+            true => ("Would set", "to change"),
+            false => ("Set", "changed"),
+        };
+        writeln!(out, "{set} {}: {} {changed}", settings.join(" "), files(changes.len()))?;
+        let line = |change: &Change| format!("/{}: {} -> {}", change.file, change.from, change.to);
+        write!(out, "{}", lines(changes.iter().map(line), SHOWN_COUNT))?;
+        drop(out);
+        warn_of_others(&others);
+        if !self.dry_run && self.on_exit.is_none() {
+            say("To go back: sudo idlewise settings revert");
+        }
+        Ok(())
+    }
+}
+
+/// Reads a file of settings.
+fn read(path: &Path) -> Result<Vec<Setting>, Failure> {
+    let fail = |error: &dyn std::fmt::Display| {
+        Failure::new(format_args!("{}: {error}", path.display()))
+    };
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| fail(&error))?;
+    file.take(FILE_BYTE_COUNT_MAX).read_to_string(&mut text).map_err(|error| fail(&error))?;
+    let lines = text.lines().enumerate();
+    let lines = lines.map(|(i, line)| (i + 1, line.split('#').next().unwrap_or_default().trim()));
+    let settings = lines.filter(|(_, line)| !line.is_empty()).map(|(number, line)| {
+        line.parse().map_err(|error| fail(&format_args!("line {number}: {error}")))
+    });
+    let settings: Vec<Setting> = settings.collect::<Result<_, _>>()?;
+    match settings.is_empty() {
+        true => Err(fail(&"it has no setting; write one per line, such as C6=off@4-7")),
+        false => Ok(settings),
+    }
+}
+
+fn setting(text: &str) -> Result<Setting, String> {
+    text.parse().map_err(|error: idlewise_host::settings::SettingError| error.to_string())
+}
+
+/// Parses a time such as 90s, 30min or 2h.
+fn time(text: &str) -> Result<Duration, String> {
+    let digit_count = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digit_count);
+    let seconds_each = match unit {
+        "s" => 1,
+        "min" => 60,
+        "h" => 3_600,
+        _ => 0,
+    };
+    match number.parse::<u32>() {
+        Ok(number) if number > 0 && seconds_each > 0 => {
+            Ok(Duration::from_secs(u64::from(number) * seconds_each))
+        }
+        _ => Err("give a time such as 90s, 30min or 2h".to_owned()),
+    }
+}
+
+/// Tells systemd how we are, if it started us: a datagram to the socket that it names (sd_notify(3)). The crate
+/// sd-notify would do the same.
+fn notify(state: &str) -> Result<(), Failure> {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
+    let fail = |error| Failure::new(format_args!("cannot tell systemd {state}: {error}"));
+    let bytes = name.as_encoded_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&name),
+    };
+    let address = address.map_err(fail)?;
+    let socket = UnixDatagram::unbound().map_err(fail)?;
+    socket.send_to_addr(state.as_bytes(), &address).map_err(fail).map(|_| ())
+}

@@ -1,0 +1,113 @@
+//! `idlewise settings`: changes settings of idle states, gives them back, and says what is set.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `apply.rs` | `settings apply`: all settings or none |
+//! | `revert.rs` | `settings revert`: what was found before |
+//! | `status.rs` | `settings status`: what is set, by whom |
+//! | `hold.rs` | the process that holds limits for the others; not for users |
+
+mod apply;
+mod hold;
+mod revert;
+mod status;
+
+pub(super) use revert::say_left;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use idlewise_host::settings::{Change, OtherWriter};
+use idlewise_report::shown_in_line;
+use serde_json::{Value, json};
+
+use crate::error::Failure;
+use crate::screen::say;
+
+/// Change governor, idle states and latency limits so that they are always given back
+#[derive(clap::Args)]
+pub struct Settings {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Apply(apply::Apply),
+    Revert(revert::Revert),
+    Status(status::Status),
+    /// Hold settings for a session
+    #[command(hide = true)]
+    Hold(hold::Hold),
+}
+
+impl Settings {
+    /// Runs the subcommand.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self.what {
+            What::Apply(apply) => apply.run(),
+            What::Revert(revert) => revert.run(),
+            What::Status(status) => status.run(),
+            What::Hold(hold) => hold.run(),
+        }
+    }
+}
+
+/// The program that holds settings.
+pub(crate) fn holder() -> Option<PathBuf> {
+    std::env::current_exe().ok()
+}
+
+/// Says which programs may undo what was set.
+pub(super) fn warn_of_others(others: &[OtherWriter]) {
+    for other in others.iter().filter(|other| other.is_rival) {
+        let how = match (other.pid, other.unit) {
+            (Some(pid), _) => format!("runs (process {pid})"),
+            (None, _) => "is started at boot".to_owned(),
+        };
+        let OtherWriter { name, writes, .. } = other;
+        say(format_args!("idlewise: warning: {name} {how} and may write over this: {writes}"));
+    }
+}
+
+fn others_json(others: &[OtherWriter]) -> Value {
+    let other = |other: &OtherWriter| {
+        let OtherWriter { name, writes, is_rival, pid, unit } = other;
+        json!({"name": name, "writes": writes, "is_rival": is_rival, "pid": pid, "unit": unit})
+    };
+    others.iter().map(other).collect()
+}
+
+fn changes_json(changes: &[Change]) -> Value {
+    let change = |change: &Change| {
+        json!({"file": format!("/{}", change.file), "from": change.from, "to": change.to})
+    };
+    changes.iter().map(change).collect()
+}
+
+/// A list of files as a line each, of which the first ones are shown.
+fn lines(items: impl ExactSizeIterator<Item = String>, shown_count: usize) -> String {
+    let rest_count = items.len().saturating_sub(shown_count);
+    let mut text = String::new();
+    for item in items.take(shown_count) {
+        text.push_str(&format!("  {}\n", shown_in_line(&item)));
+    }
+    if rest_count > 0 {
+        text.push_str(&format!("  and {rest_count} more (--json lists all)\n"));
+    }
+    text
+}
+
+fn files(count: usize) -> String {
+    format!("{count} file{}", if count == 1 { "" } else { "s" })
+}
+
+/// A span in the largest unit that keeps two digits.
+fn span(ns: u64) -> String {
+    match ns / 1_000_000_000 {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7_200 => format!("{} min", s / 60),
+        s @ 7_200..172_800 => format!("{} h", s / 3_600),
+        s => format!("{} days", s / 86_400),
+    }
+}

@@ -1,0 +1,165 @@
+//! `idlewise settings revert`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use idlewise_host::settings::{Change, Failed, Reverted, Taken, Which, other_writers, revert};
+use serde_json::json;
+
+use super::{changes_json, files, lines, warn_of_others};
+use crate::error::Failure;
+use crate::screen::{self, say};
+use crate::signals::Signals;
+use crate::sysroot::root;
+
+/// The schema version of `--json`.
+const SCHEMA: u32 = 1;
+
+/// The exit status if something is not as it was found.
+const STATUS_LEFT: u8 = 1;
+
+const SHOWN_COUNT: usize = 12;
+
+const EXAMPLES: &str = "\
+Examples:
+  # Give back what was found before `settings apply`, and before commands that were killed
+  sudo idlewise settings revert
+
+  # Also what `quiet` or `try` has set that is running
+  sudo idlewise settings revert --all
+
+  # Only what `settings status` shows under number 3
+  sudo idlewise settings revert 3
+
+A file that somebody else has changed since is left alone, and named. If this command is interrupted, run it again.
+
+Exit status: 0; 1 if somebody else has changed a file since, or one could not be written; 2 on other errors.";
+
+/// Give back what was found before settings were applied
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Revert {
+    /// Only the settings with this number
+    #[arg(value_name = "NUMBER")]
+    number: Option<u64>,
+
+    /// Also settings of commands that are running
+    #[arg(long, conflicts_with = "number")]
+    all: bool,
+
+    /// Only what commands have left that were killed
+    #[arg(long, conflicts_with_all = ["number", "all"])]
+    ended: bool,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+
+    /// The folder that the machine's files are under
+    #[arg(long, value_name = "DIR", hide = true)]
+    sysroot: Option<PathBuf>,
+}
+
+impl Revert {
+    /// Reverts and says what was given back.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let root = root(self.sysroot.as_deref())?;
+        let _signals = Signals::catch()?;
+        let which = match (self.number, self.all) {
+            (Some(id), _) => Which::Session(id),
+            (None, true) => Which::All,
+            (None, false) if self.ended => Which::Ended,
+            (None, false) => Which::Lasting,
+        };
+        let reverted = revert(&root, which)?;
+        if self.json {
+            screen::stdout().json(SCHEMA, &document(&reverted))?;
+            return Ok(status(&reverted));
+        }
+        let status = say_reverted(&reverted)?;
+        if !reverted.settled.taken.is_empty() {
+            warn_of_others(&other_writers(&root));
+        }
+        Ok(status)
+    }
+}
+
+/// Prints what was given back, and what was not.
+pub(super) fn say_reverted(reverted: &Reverted) -> Result<ExitCode, Failure> {
+    let mut out = screen::stdout();
+    let Reverted { ended, settled, was_of_another_boot, .. } = reverted;
+    if *was_of_another_boot {
+        writeln!(out, "The journal was of another boot, which had undone its settings; discarded")?;
+    }
+    for (settings, command, why) in ended {
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        writeln!(out, "Ended {}, set by {command}{why}", settings.join(" "))?;
+    }
+    if ended.is_empty() && settled.changes.is_empty() {
+        writeln!(out, "Nothing to give back")?;
+    }
+    if !settled.changes.is_empty() {
+        writeln!(out, "Gave back {}:", files(settled.changes.len()))?;
+    }
+    let line = |change: &Change| format!("/{}: {} -> {}", change.file, change.from, change.to);
+    write!(out, "{}", lines(settled.changes.iter().map(line), SHOWN_COUNT))?;
+    drop(out);
+    say_left(reverted);
+    Ok(status(reverted))
+}
+
+/// Says what was not given back.
+pub fn say_left(reverted: &Reverted) {
+    let Reverted { running, settled, .. } = reverted;
+    for (settings, command, pid) in running {
+        say(format_args!(
+            "idlewise: {} is left to {command} (process {pid}), which gives it back; --all takes it now",
+            settings.join(" ")
+        ));
+    }
+    for Taken { file, now, wanted } in &settled.taken {
+        say(format_args!(
+            "idlewise: /{file} is {now} by somebody else, so it is left alone ({wanted} would be written)"
+        ));
+    }
+    for file in &settled.gone {
+        say(format_args!("idlewise: /{file} is gone, and the setting with it (CPU offline? driver?)"));
+    }
+    for Failed { wanted, error, .. } in &settled.failed {
+        say(format_args!("idlewise: {error}; then run `idlewise settings revert` again, which will write {wanted}"));
+    }
+}
+
+fn status(reverted: &Reverted) -> ExitCode {
+    match reverted.settled.taken.is_empty() && reverted.settled.failed.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(STATUS_LEFT),
+    }
+}
+
+fn document(reverted: &Reverted) -> serde_json::Value {
+    let Reverted { ended, running, settled, was_of_another_boot } = reverted;
+    let ended = ended.iter().map(
+        |(settings, command, why)| json!({"settings": settings, "command": command, "why": why}),
+    );
+    let running = running.iter().map(
+        |(settings, command, pid)| json!({"settings": settings, "command": command, "pid": pid}),
+    );
+    let taken = settled.taken.iter().map(|Taken { file, now, wanted }| {
+        json!({"file": format!("/{file}"), "now": now, "wanted": wanted})
+    });
+    let failed = settled.failed.iter().map(|Failed { file, wanted, error }| {
+        json!({"file": format!("/{file}"), "wanted": wanted, "error": error.to_string()})
+    });
+    let gone = settled.gone.iter().map(|file| format!("/{file}"));
+    json!({
+        "ended": ended.collect::<Vec<_>>(),
+        "running": running.collect::<Vec<_>>(),
+        "changes": changes_json(&settled.changes),
+        "taken": taken.collect::<Vec<_>>(),
+        "gone": gone.collect::<Vec<_>>(),
+        "failed": failed.collect::<Vec<_>>(),
+        "was_of_another_boot": was_of_another_boot,
+    })
+}

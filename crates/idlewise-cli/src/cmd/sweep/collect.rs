@@ -1,0 +1,128 @@
+//! One table of all cells of a sweep.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use idlewise_report::TextStyle;
+use idlewise_report::arena::{ArenaCell, standing_table, standings};
+use idlewise_report::cell::{CollectedCell, collected_table};
+use serde_json::json;
+
+use super::Common;
+use crate::cells::priced::{Priced, groups};
+use crate::error::Failure;
+use crate::output;
+use crate::screen::{self, say};
+
+/// The schema version of `--format json`.
+const SCHEMA: u32 = 1;
+
+#[derive(clap::Args)]
+pub struct Collect {
+    #[command(flatten)]
+    common: Common,
+
+    /// The file to write [default: standard output]
+    #[arg(short, long, value_name = "FILE", default_value = output::STDOUT, hide_default_value = true)]
+    output: PathBuf,
+
+    /// Its form [default: by the file's ending; csv on standard output]
+    #[arg(long, value_name = "FORM")]
+    format: Option<Format>,
+
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
+
+    /// Print who wins, as `idlewise arena` does, instead of the cells
+    #[arg(long, conflicts_with_all = ["output", "format", "force"])]
+    standings: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A line for each cell and price
+    Csv,
+    /// The same with types, for polars, pandas and DuckDB
+    Parquet,
+    /// The same for programs (docs/schemas/sweep-collect.json)
+    Json,
+}
+
+impl Collect {
+    /// Reads all cells and writes the table. Cells that are missing are left out and counted.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let plan = self.common.plan()?;
+        let mut rows = Vec::new();
+        let mut missing_count = 0;
+        for log in &plan.logs {
+            let sha256 = match log.known_sha256(&plan.store) {
+                Ok(Some(sha256)) => sha256,
+                Ok(None) => {
+                    missing_count += plan.cell_count();
+                    continue;
+                }
+                Err(failure) => {
+                    say(format_args!("idlewise: {}; its cells are left out", failure.text()));
+                    missing_count += plan.cell_count();
+                    continue;
+                }
+            };
+            let places = plan.places();
+            let inputs: Vec<_> = places.iter().map(|place| place.cell.inputs(&sha256)).collect();
+            let cells = plan.store.get(&inputs)?;
+            missing_count += cells.iter().filter(|cell| cell.is_none()).count();
+            let cells = places.iter().zip(cells).collect();
+            for group in groups(cells) {
+                group.price(&plan.manifest.shapes, &plan.manifest.lambdas, &log.name, &mut rows);
+            }
+        }
+        self.print(&rows)?;
+        if missing_count > 0 {
+            say(format_args!(
+                "idlewise: {missing_count} cells are missing and left out; `idlewise sweep` computes them"
+            ));
+            return Ok(ExitCode::FAILURE);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print(&self, rows: &[Priced]) -> Result<(), Failure> {
+        if self.standings {
+            let cells: Vec<ArenaCell> = rows.iter().map(Priced::arena).collect();
+            let table = standing_table("Regret against the oracle (simulated)", &standings(&cells));
+            write!(screen::stdout(), "{}", table.to_text(&TextStyle::for_stdout()))?;
+            return Ok(());
+        }
+        let collected: Vec<CollectedCell<'_>> = rows.iter().map(Priced::collected).collect();
+        let table = collected_table(&collected);
+        let format = self.format.unwrap_or_else(|| by_ending(&self.output));
+        if format == Format::Parquet && self.output == Path::new(output::STDOUT) {
+            return Err(Failure::new("Parquet is not text; name a file with -o"));
+        }
+        let bytes = match format {
+            Format::Csv => table.to_csv().into_bytes(),
+            Format::Parquet => table.to_parquet(None),
+            Format::Json => {
+                let document = json!({ "schema": SCHEMA, "cells": table });
+                format!("{document:#}\n").into_bytes()
+            }
+        };
+        let file = output::create(&self.output, self.force, &[])?;
+        let path = file.path().to_owned();
+        file.file().write_all(&bytes).map_err(|error| {
+            Failure::new(format_args!("{}: {error}", screen::name(&path)))
+        })?;
+        file.finish()?;
+        Ok(())
+    }
+}
+
+fn by_ending(path: &Path) -> Format {
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("parquet") => Format::Parquet,
+        Some("json") => Format::Json,
+        _ => Format::Csv,
+    }
+}

@@ -1,0 +1,398 @@
+//! The manifest of a sweep: a TOML file. Paths in it are relative to its folder. Logs, the store and the manifest itself
+//! may be behind URLs.
+
+use std::fs;
+use std::io::Seek;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use idlewise_plugin::GovernorSource;
+use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, TICK_WORK_MAX_NS};
+use idlewise_trace::read_small_text_of;
+use serde::Deserialize;
+
+use super::super::arena::LAMBDAS;
+use crate::bundled;
+use crate::cells::{CellSetting, Shape};
+use crate::error::{Failure, did_you_mean};
+use crate::governor_arguments::{GovernorArguments, NamedFile};
+use crate::input::read_text;
+use crate::screen;
+use crate::storage::{Remote, url_of};
+use crate::unpack::unnamed_file;
+
+/// The keys of the manifest.
+const KEYS: [&str; 9] = [
+    "logs",
+    "machines",
+    "governors",
+    "hz",
+    "lambda",
+    "shape",
+    "latency_limit_us",
+    "tick_work_ns",
+    "store",
+];
+/// The keys of a governor's file.
+const FILE_KEYS: [&str; 4] = ["file", "patch", "kernel", "kernel_source"];
+
+const HZ: std::ops::RangeInclusive<u32> = 10..=10_000;
+/// In `machines`: all that are bundled and have states.
+const ALL: &str = "all";
+/// The files of a folder that are logs or recordings. Others may lie beside them.
+const LOG_ENDINGS: [&str; 4] = [".parquet", ".dat", ".data", ".perfetto-trace"];
+const PACKED_ENDINGS: [&str; 3] = [".xz", ".gz", ".zst"];
+
+/// The file as it is written.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Written {
+    logs: Vec<String>,
+    machines: Vec<String>,
+    governors: Vec<WrittenGovernor>,
+    hz: Vec<u32>,
+    lambda: Option<Vec<f64>>,
+    shape: Option<Vec<String>>,
+    latency_limit_us: Vec<u32>,
+    tick_work_ns: Vec<u64>,
+    store: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenGovernor {
+    Name(String),
+    File { file: String, patch: Option<String>, kernel: Option<String>, kernel_source: Option<String> },
+}
+
+/// What to sweep.
+pub struct Manifest {
+    /// The logs, files or URLs, sorted; none: the bundled ones.
+    pub logs: Vec<PathBuf>,
+    /// Ids or files; none: the usual ones.
+    pub machines: Vec<String>,
+    pub governors: GovernorArguments,
+    pub settings: Vec<CellSetting>,
+    pub lambdas: Vec<f64>,
+    pub shapes: Vec<Shape>,
+    pub store: PathBuf,
+}
+
+impl Manifest {
+    /// Reads a manifest and finds its files.
+    ///
+    /// # Errors
+    /// Fails with the line of a fault and the nearest valid name, or if a pattern matches no file.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let text = match url_of(path) {
+            Some(url) => remote_text(url)?,
+            None => read_text(path)?,
+        };
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, folder)
+            .map_err(|(line, fault)| {
+                let name = screen::name(path);
+                match line {
+                    Some(line) => Failure::new(format_args!("{name}:{line}: {fault}")),
+                    None => Failure::new(format_args!("{name}: {fault}")),
+                }
+            })
+    }
+
+    fn parse(text: &str, folder: &Path) -> Result<Self, (Option<usize>, String)> {
+        let at = |error: &toml::de::Error| {
+            error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1)
+        };
+        let syntax = |error: toml::de::Error| (at(&error), error.message().replace('\n', ", "));
+        let table: toml::Table = text.parse().map_err(syntax)?;
+        check_keys(text, table.keys(), &KEYS)?;
+        let governors = table.get("governors").and_then(toml::Value::as_array);
+        for file in governors.into_iter().flatten().filter_map(toml::Value::as_table) {
+            check_keys(text, file.keys(), &FILE_KEYS)?;
+        }
+        let written: Written = toml::from_str(text).map_err(syntax)?;
+        let plain = |fault: String| (None, fault);
+        let of_key = |key: &str, fault: String| (line_of(text, key), fault);
+
+        let lambdas = written.lambda.unwrap_or_else(|| vec![0.0, 0.25, 1.0]);
+        if lambdas.is_empty() || !lambdas.iter().all(|lambda| LAMBDAS.contains(lambda)) {
+            let fault = "lambda: numbers from 0 to 16, in times the power of polling".to_owned();
+            return Err(of_key("lambda", fault));
+        }
+        let names = written.shape.unwrap_or_else(|| vec![Shape::Default.name().to_owned()]);
+        let shape = |name: &String| {
+            Shape::from_str(name, false).map_err(|_| {
+                let hint = did_you_mean(name, Shape::ALL.map(Shape::name), "flat, default or steep");
+                of_key("shape", format!("shape: no '{name}'; {hint}"))
+            })
+        };
+        let shapes: Vec<Shape> = names.iter().map(shape).collect::<Result<_, _>>()?;
+        if shapes.is_empty() {
+            return Err(of_key("shape", "shape: name at least one, or leave it out".to_owned()));
+        }
+        if let Some(hz) = written.hz.iter().find(|hz| !HZ.contains(hz)) {
+            return Err(of_key("hz", format!("hz: {hz} is not from 10 to 10000")));
+        }
+        if let Some(ns) = written.tick_work_ns.iter().find(|&&ns| ns > TICK_WORK_MAX_NS) {
+            let fault = format!("tick_work_ns: {ns} is more than a second");
+            return Err(of_key("tick_work_ns", fault));
+        }
+        let here = |name: &str| beside(folder, name).to_string_lossy().into_owned();
+        let machine = |name: &String| match bundled::is_path(name) {
+            true => here(name),
+            false => name.clone(),
+        };
+        let machines: Vec<String> = match written.machines.iter().any(|name| name == ALL) {
+            true => bundled::replayable_ids().map(str::to_owned).collect(),
+            false => written.machines.iter().map(machine).collect(),
+        };
+        let named = |governor: &WrittenGovernor| match governor {
+            WrittenGovernor::Name(name) if GovernorSource::is_path(name) => {
+                NamedFile { name: here(name), ..NamedFile::default() }
+            }
+            WrittenGovernor::Name(name) => NamedFile { name: name.clone(), ..NamedFile::default() },
+            WrittenGovernor::File { file, patch, kernel, kernel_source } => NamedFile {
+                // Without a slash it is in the kernel's source.
+                name: match kernel_source {
+                    Some(_) if !file.contains('/') => file.clone(),
+                    _ => here(file),
+                },
+                patch: patch.as_deref().map(here),
+                kernel: kernel.clone(),
+                kernel_source: kernel_source.as_deref().map(here),
+            },
+        };
+        let governors: Vec<NamedFile> = written.governors.iter().map(named).collect();
+        let of_governor = |it: &'_ NamedFile| [Some(it.name.clone()), it.patch.clone(), it.kernel_source.clone()];
+        let files = governors.iter().flat_map(of_governor).flatten();
+        if let Some(url) = machines.iter().cloned().chain(files).find(|name| is_url(name)) {
+            let fault = "machines and governors are files of this machine; name them by absolute paths";
+            return Err(plain(format!("{url}: {fault}")));
+        }
+        Ok(Manifest {
+            logs: logs(&written.logs, folder).map_err(plain)?,
+            machines,
+            governors: GovernorArguments::of_files(governors),
+            settings: settings(&written.hz, &written.latency_limit_us, &written.tick_work_ns),
+            lambdas,
+            shapes,
+            store: beside(folder, written.store.as_deref().unwrap_or("cells")),
+        })
+    }
+}
+
+/// Every combination of the settings. What is not named has its default.
+fn settings(hz: &[u32], limits_us: &[u32], works_ns: &[u64]) -> Vec<CellSetting> {
+    fn or_none<T: Copy>(values: &[T]) -> Vec<Option<T>> {
+        match values {
+            [] => vec![None],
+            values => values.iter().copied().map(Some).collect(),
+        }
+    }
+    let mut settings = Vec::new();
+    for hz in or_none(hz) {
+        for latency_limit_us in or_none(limits_us) {
+            for work_ns in or_none(works_ns) {
+                let tick_work_ns = work_ns.unwrap_or(DEFAULT_TICK_WORK_NS);
+                settings.push(CellSetting { hz, latency_limit_us, tick_work_ns });
+            }
+        }
+    }
+    settings
+}
+
+fn check_keys<'a>(
+    text: &str,
+    keys: impl Iterator<Item = &'a String>,
+    known: &[&str],
+) -> Result<(), (Option<usize>, String)> {
+    for key in keys {
+        if !known.contains(&key.as_str()) {
+            let otherwise = format!("there are {}", known.join(", "));
+            let hint = did_you_mean(key, known.iter().copied(), &otherwise);
+            return Err((line_of(text, key), format!("unknown key '{key}'; {hint}")));
+        }
+    }
+    Ok(())
+}
+
+/// The line where a key is first set.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let sets = |line: &str| {
+        line.match_indices(key).any(|(at, _)| {
+            let before = line[..at].chars().next_back();
+            let is_begin = before.is_none_or(|c| " {,\t\"'".contains(c));
+            let rest = line[at + key.len()..].trim_start_matches(['"', '\'']).trim_start();
+            is_begin && rest.starts_with('=')
+        })
+    };
+    text.lines().position(sets).map(|index| index + 1)
+}
+
+/// A path or a URL, as seen from a folder, which may be behind a URL too.
+fn beside(folder: &Path, name: &str) -> PathBuf {
+    match is_url(name) {
+        true => PathBuf::from(name),
+        // A URL takes "./" literally.
+        false if url_of(folder).is_some() => folder.join(name.trim_start_matches("./")),
+        false => folder.join(name),
+    }
+}
+
+fn is_url(name: &str) -> bool {
+    url_of(Path::new(name)).is_some()
+}
+
+/// A manifest behind a URL.
+fn remote_text(url: &str) -> Result<String, Failure> {
+    let fail = |error| Failure::new(format_args!("cannot read {url}: {error}"));
+    let mut file = unnamed_file()?;
+    Remote::open(url)?.download(&mut file)?;
+    file.rewind().map_err(fail)?;
+    read_small_text_of(file).map_err(fail)
+}
+
+/// The logs that a URL names: a folder's if it ends with a slash, those that match a pattern, or one.
+fn remote_logs(url: &str) -> Result<Vec<PathBuf>, String> {
+    let said = |failure: Failure| format!("logs: {}", failure.text());
+    // In a URL of a web server, ? begins what is not a part of the name.
+    let special: &[char] = if url.starts_with("http") { &['*', '['] } else { &['*', '?', '['] };
+    let mut found = Vec::new();
+    if let Some(at) = url.find(special) {
+        let root = url[..at].rfind('/').map_or("", |slash| &url[..=slash]);
+        if root.ends_with("//") {
+            return Err(format!("logs: {url}: a bucket's name cannot be a pattern"));
+        }
+        let pattern = glob::Pattern::new(&url[root.len()..])
+            .map_err(|error| format!("logs: {url}: {error}"))?;
+        let options =
+            glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
+        let folder = Remote::open(root).map_err(said)?;
+        let names = folder.walk("").map_err(said)?.into_iter().map(|file| file.name);
+        let matching = names.filter(|name| pattern.matches_with(name, options));
+        found.extend(matching.map(|name| PathBuf::from(folder.url_below(&name))));
+        if found.is_empty() {
+            return Err(format!("logs: {url}: no such objects"));
+        }
+    } else if url.ends_with('/') {
+        let folder = Remote::open(url).map_err(said)?;
+        let names = folder.list("").map_err(said)?.into_iter().map(|file| file.name);
+        let logs = names.filter(|name| is_log_name(name));
+        found.extend(logs.map(|name| PathBuf::from(folder.url_below(&name))));
+        if found.is_empty() {
+            return Err(format!("logs: {url}: no logs or recordings in this folder"));
+        }
+    } else {
+        found.push(PathBuf::from(url));
+    }
+    Ok(found)
+}
+
+/// The logs that these paths, folders and patterns name, sorted, each once.
+fn logs(names: &[String], folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    for name in names {
+        let path = beside(folder, name);
+        if let Some(url) = url_of(&path) {
+            found.extend(remote_logs(url)?);
+        } else if path.is_dir() {
+            let entries = fs::read_dir(&path).map_err(|error| format!("logs: {name}: {error}"))?;
+            let before = found.len();
+            found.extend(entries.flatten().map(|entry| entry.path()).filter(|path| is_log(path)));
+            if found.len() == before {
+                return Err(format!("logs: {name}: no logs or recordings in this folder"));
+            }
+        } else if name.contains(['*', '?', '[']) && !path.exists() {
+            // The folder's own name may have characters of patterns.
+            let pattern = Path::new(&glob::Pattern::escape(&folder.to_string_lossy())).join(name);
+            let paths = glob::glob(&pattern.to_string_lossy())
+                .map_err(|error| format!("logs: {name}: {error}"))?;
+            let before = found.len();
+            found.extend(paths.flatten().filter(|path| path.is_file()));
+            if found.len() == before {
+                return Err(format!("logs: {name}: no such files"));
+            }
+        } else {
+            // One that is missing fails alone, like one that is damaged.
+            found.push(path);
+        }
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+fn is_log(path: &Path) -> bool {
+    path.is_file() && is_log_name(&path.file_name().unwrap_or_default().to_string_lossy())
+}
+
+fn is_log_name(name: &str) -> bool {
+    let plain = PACKED_ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+    let plain = plain.unwrap_or(name);
+    !name.starts_with('.') && LOG_ENDINGS.iter().any(|it| plain.ends_with(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str) -> (Option<usize>, String) {
+        Manifest::parse(text, Path::new("/none")).err().expect("a fault")
+    }
+
+    #[test]
+    fn a_typo_gets_its_line_and_the_nearest_name() {
+        let (line, message) = fault("logs = []\n\ngovernours = [\"menu\"]\n");
+        assert_eq!(line, Some(3));
+        assert_eq!(message, "unknown key 'governours'; did you mean 'governors'?");
+        let (line, message) = fault("governors = [\n  { file = \"a.c\", pach = \"b\" },\n]\n");
+        assert_eq!((line, message.contains("did you mean 'patch'?")), (Some(2), true));
+        assert!(fault("shape = [\"step\"]").1.contains("did you mean 'steep'?"));
+        assert_eq!(fault("hz = [250]\nlambda = [17]").0, Some(2));
+        assert!(fault("hz = [5]").1.contains("10 to 10000"));
+        assert_eq!(fault("logs = [\"a\"\nhz = []").0, Some(2));
+        assert!(fault("logs = [\"*.parquet\"]").1.contains("no such files"));
+        let all = Manifest::parse("machines = [\"all\"]", Path::new("/none")).expect("no fault");
+        assert!(all.machines.iter().all(|name| crate::cmd::arena::targets(
+            std::slice::from_ref(name),
+            &[]
+        )
+        .is_ok()));
+    }
+
+    #[test]
+    fn settings_are_combined_and_have_defaults() {
+        let manifest = Manifest::parse("", Path::new("")).unwrap();
+        assert_eq!(manifest.settings, [CellSetting::default()]);
+        assert_eq!(manifest.lambdas, [0.0, 0.25, 1.0]);
+        let text = "hz = [100, 250]\nlatency_limit_us = [5, 50, 500]\nmachines = [\"all\"]";
+        let manifest = Manifest::parse(text, Path::new("")).unwrap();
+        assert_eq!(manifest.settings.len(), 6);
+        assert!(manifest.machines.len() > 100);
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_manifest() {
+        let text = "machines = [\"spr\", \"./a.toml\"]\nlogs = [\"x.parquet\", \"/y.parquet\"]";
+        let manifest = Manifest::parse(text, Path::new("/m")).unwrap();
+        assert_eq!(manifest.machines, ["spr", "/m/./a.toml"]);
+        assert_eq!(manifest.logs, [Path::new("/m/x.parquet"), Path::new("/y.parquet")]);
+        assert_eq!(manifest.store, Path::new("/m/cells"));
+    }
+
+    #[test]
+    fn urls_stay_what_they_are_and_can_be_what_paths_are_relative_to() {
+        let text = "logs = [\"s3://b/x.parquet\", \"y.parquet\"]\nstore = \"gs://c/cells\"";
+        let manifest = Manifest::parse(text, Path::new("/m")).unwrap();
+        assert_eq!(manifest.logs, [Path::new("/m/y.parquet"), Path::new("s3://b/x.parquet")]);
+        assert_eq!(manifest.store, Path::new("gs://c/cells"));
+        let text = "logs = [\"./x.parquet\", \"/y.parquet\"]";
+        let manifest = Manifest::parse(text, Path::new("s3://b/m")).unwrap();
+        assert_eq!(manifest.logs, [Path::new("/y.parquet"), Path::new("s3://b/m/x.parquet")]);
+        assert_eq!(manifest.store, Path::new("s3://b/m/cells"));
+        let far = Manifest::parse("governors = [\"./a.c\"]", Path::new("s3://b/m")).err().unwrap();
+        assert!(far.1.starts_with("s3://b/m/a.c: machines and governors"), "{}", far.1);
+        assert!(fault("logs = [\"s3://b*/x\"]").1.contains("a bucket's name cannot be a pattern"));
+        assert!(fault("logs = [\"s4://b/x/\"]").1.contains("no such kind of storage"));
+    }
+}

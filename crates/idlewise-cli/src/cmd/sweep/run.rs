@@ -1,0 +1,359 @@
+//! Computes the cells that are missing.
+//!
+//! A unit is a part of a log's cells, small enough that its lanes take little memory. Workers take units in the
+//! order of the logs, so few logs are open at once; those that work on one log share it, and each keeps its log for its
+//! next unit. A unit is replayed in one pass, on the worker's own thread, and its cells are written together: to a
+//! bucket many at once.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+
+use idlewise_report::cell::CellInputs;
+use rayon::ThreadPoolBuilder;
+use serde_json::json;
+
+use super::plan::{LANE_COUNT_MAX, Plan, PlannedLog, described};
+use super::status::{FailedCell, Summary, failure_lines};
+use super::{Common, SCHEMA};
+use crate::cells::priced::Place;
+use crate::cells::{self, Cell, CellStore, code_version};
+use crate::error::Failure;
+use crate::input::NamedLog;
+use crate::progress::Progress;
+use crate::screen;
+
+#[derive(clap::Args)]
+pub struct Run {
+    #[command(flatten)]
+    common: Common,
+
+    /// Compute part I of N only, such as 1/16; together the parts are the whole
+    #[arg(long, value_name = "I/N", value_parser = parse_shard, default_value = "1/1")]
+    shard: Shard,
+
+    /// How many units are computed at once [default: one for each CPU]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// A part of all units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shard {
+    /// From 0.
+    index: usize,
+    count: usize,
+}
+
+fn parse_shard(text: &str) -> Result<Shard, String> {
+    let numbers = text.split_once('/').and_then(|(index, count)| {
+        Some((index.parse::<usize>().ok()?, count.parse::<usize>().ok()?))
+    });
+    match numbers {
+        Some((index @ 1.., count)) if index <= count => Ok(Shard { index: index - 1, count }),
+        _ => Err("expected I/N with I from 1 to N, such as 1/16".to_owned()),
+    }
+}
+
+/// Some cells of a log.
+struct Unit {
+    log: usize,
+    places: std::ops::Range<usize>,
+}
+
+/// A log that workers share while one of them has it.
+#[derive(Default)]
+struct SharedLog {
+    /// What went wrong once will go wrong again.
+    state: Mutex<LogState>,
+}
+
+#[derive(Default)]
+struct LogState {
+    sha256: Option<Result<String, String>>,
+    /// What was read of a URL to know the hash, until it is opened.
+    file: Option<File>,
+    opened: Weak<NamedLog>,
+    unreadable: Option<String>,
+}
+
+/// What has been done.
+#[derive(Default)]
+struct Done {
+    present_count: usize,
+    computed_count: usize,
+    failed: Vec<FailedCell>,
+    /// Why the sweep cannot go on, such as a full disk.
+    fatal: Option<Failure>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Run {
+    /// Computes what is missing, and says what was done.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let plan = self.common.plan()?;
+        plan.store.create()?;
+        let places = plan.places();
+        let units = self.units(&plan);
+        let cell_count = units.iter().map(|unit| unit.places.len()).sum();
+        let bar = Progress::cells("sweeping", cell_count as u64);
+        let sweep = Sweeping {
+            plan: &plan,
+            places: &places,
+            units: &units,
+            logs: plan.logs.iter().map(|_| SharedLog::default()).collect(),
+            next: AtomicUsize::new(0),
+            done: Mutex::default(),
+            bar: &bar,
+        };
+        let wish = self.jobs.or_else(|| thread::available_parallelism().ok());
+        let job_count = wish.map_or(1, NonZeroUsize::get).min(units.len()).max(1);
+        thread::scope(|scope| {
+            // This thread is a worker too, so a limit on threads costs speed only.
+            for _ in 1..job_count {
+                let body = || sweep.work();
+                if thread::Builder::new().spawn_scoped(scope, body).is_err() {
+                    break;
+                }
+            }
+            sweep.work();
+        });
+        bar.finish();
+        let done = sweep.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(fatal) = done.fatal {
+            return Err(fatal.with("what was computed until then is kept; run the sweep again"));
+        }
+        self.print(&plan, cell_count, done)
+    }
+
+    /// This part's units. Which cells are there does not matter, so parts never overlap.
+    fn units(&self, plan: &Plan) -> Vec<Unit> {
+        let cell_count = plan.cell_count();
+        let of_log = |log| {
+            let starts = (0..cell_count).step_by(LANE_COUNT_MAX);
+            starts.map(move |from| Unit { log, places: from..(from + LANE_COUNT_MAX).min(cell_count) })
+        };
+        let all = (0..plan.logs.len()).flat_map(of_log);
+        all.skip(self.shard.index).step_by(self.shard.count).collect()
+    }
+
+    fn print(&self, plan: &Plan, cell_count: usize, mut done: Done) -> Result<ExitCode, Failure> {
+        done.failed.sort();
+        // Many parts of one sweep need not all count what may be millions.
+        let other_count = match self.shard.count {
+            1 => plan.store.other_version_cell_count(),
+            _ => 0,
+        };
+        let mut out = screen::stdout();
+        if self.json {
+            let document = Summary {
+                code: code_version(),
+                cell_count,
+                unit_count: plan.unit_count(),
+                present_count: done.present_count,
+                computed_count: done.computed_count,
+                failed_count: done.failed.len(),
+                missing_count: 0,
+                other_version_cell_count: other_count,
+                failures: &done.failed,
+            };
+            out.json(SCHEMA, &json!(document))?;
+        } else {
+            writeln!(
+                out,
+                "{cell_count} cells: {} were there, {} computed, {} failed",
+                done.present_count,
+                done.computed_count,
+                done.failed.len()
+            )?;
+            if other_count > 0 {
+                writeln!(
+                    out,
+                    "{other_count} cells of other versions of idlewise are there and were not used; \
+                     `idlewise sweep prune` removes them"
+                )?;
+            }
+            for line in failure_lines(&done.failed) {
+                writeln!(out, "{line}")?;
+            }
+        }
+        Ok(if done.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// A sweep in progress.
+struct Sweeping<'a> {
+    plan: &'a Plan,
+    places: &'a [Place<'a>],
+    units: &'a [Unit],
+    logs: Vec<SharedLog>,
+    next: AtomicUsize,
+    done: Mutex<Done>,
+    bar: &'a Progress,
+}
+
+impl Sweeping<'_> {
+    /// Takes units until none is left.
+    fn work(&self) {
+        // So that a replay stays on this thread, and a worker's memory is that of one unit.
+        let Ok(pool) = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build() else {
+            return;
+        };
+        let mut held = None;
+        // Relaxed is enough: a unit is nothing but its number.
+        while let Some(unit) = self.units.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            if lock(&self.done).fatal.is_some() {
+                return;
+            }
+            if let Err(failure) = pool.install(|| self.unit(unit, &mut held)) {
+                lock(&self.done).fatal.get_or_insert(failure);
+            }
+            self.bar.add(unit.places.len() as u64);
+        }
+    }
+
+    /// Computes what is missing of a unit. `held` is the worker's log.
+    fn unit(&self, unit: &Unit, held: &mut Option<Arc<NamedLog>>) -> Result<(), Failure> {
+        let planned = &self.plan.logs[unit.log];
+        let shared = &self.logs[unit.log];
+        let store = &self.plan.store;
+        let places = &self.places[unit.places.clone()];
+        let sha256 = match sha256(planned, shared, store) {
+            Ok(sha256) => sha256,
+            Err(reason) => {
+                self.fail_all(planned, places, &reason);
+                return Ok(());
+            }
+        };
+        let present = store.present(&sha256)?;
+        // Two governors of the manifest may be the same, by two names.
+        let mut seen = HashSet::new();
+        let mut is_missing = |inputs: &CellInputs| {
+            !present.has(inputs) && seen.insert(cells::cell_name(inputs))
+        };
+        let (missing, inputs): (Vec<&Place<'_>>, Vec<CellInputs>) = places
+            .iter()
+            .map(|place| (place, place.cell.inputs(&sha256)))
+            .filter(|(_, inputs)| is_missing(inputs))
+            .unzip();
+        lock(&self.done).present_count += places.len() - missing.len();
+        if missing.is_empty() {
+            lock(&shared.state).file = None;
+            return Ok(());
+        }
+        let log = match opened(planned, shared, &sha256) {
+            Ok(log) => held.insert(log),
+            Err(reason) => {
+                store.put_log_failure(&sha256, &reason);
+                self.fail_all(planned, missing, &reason);
+                return Ok(());
+            }
+        };
+        // Each cell has its own failure, whatever happens in others, so that it does not depend on their order.
+        let cells: Vec<Cell<'_>> = missing.iter().map(|place| place.cell.anew()).collect();
+        let cells: Vec<&Cell<'_>> = cells.iter().collect();
+        let results = match cells::replay(log, &sha256, &cells, &|_| {}) {
+            Ok(results) => results,
+            Err(failure) => {
+                let reason = failure.text();
+                store.put_log_failure(&sha256, &reason);
+                self.fail_all(planned, missing, &reason);
+                return Ok(());
+            }
+        };
+        store.put(results.iter().flatten())?;
+        let computed = inputs.iter().zip(&results).filter(|(_, result)| result.is_ok());
+        store.forget_failures(&sha256, &present, computed.map(|(inputs, _)| inputs));
+        let failures = inputs.iter().zip(&results);
+        let failures = failures.filter_map(|(inputs, result)| {
+            Some((inputs, result.as_ref().err()?.as_str()))
+        });
+        store.put_failures(failures);
+        let failed = missing.iter().zip(&results).filter_map(|(place, result)| {
+            let reason = result.as_ref().err()?.clone();
+            Some(FailedCell { cell: described(&planned.name, place), reason })
+        });
+        let mut done = lock(&self.done);
+        done.computed_count += results.iter().flatten().count();
+        done.failed.extend(failed);
+        Ok(())
+    }
+
+    fn fail_all<'p>(
+        &self,
+        planned: &PlannedLog,
+        places: impl IntoIterator<Item = impl std::borrow::Borrow<Place<'p>>>,
+        reason: &str,
+    ) {
+        let failed = places.into_iter().map(|place| FailedCell {
+            cell: described(&planned.name, place.borrow()),
+            reason: reason.to_owned(),
+        });
+        lock(&self.done).failed.extend(failed);
+    }
+}
+
+/// The hash of a log's file, computed once.
+fn sha256(planned: &PlannedLog, shared: &SharedLog, store: &CellStore) -> Result<String, String> {
+    let mut state = lock(&shared.state);
+    if let Some(known) = &state.sha256 {
+        return known.clone();
+    }
+    let sha256 = match planned.fetch(store) {
+        Ok(fetched) => {
+            state.file = fetched.file;
+            Ok(fetched.sha256)
+        }
+        Err(failure) => Err(failure.text()),
+    };
+    state.sha256.insert(sha256).clone()
+}
+
+/// The log, opened unless another worker has it.
+fn opened(
+    planned: &PlannedLog,
+    shared: &SharedLog,
+    sha256: &str,
+) -> Result<Arc<NamedLog>, String> {
+    let mut state = lock(&shared.state);
+    if let Some(reason) = &state.unreadable {
+        return Err(reason.clone());
+    }
+    if let Some(log) = state.opened.upgrade() {
+        return Ok(log);
+    }
+    let file = state.file.take();
+    match planned.open(file, sha256) {
+        Ok(log) => {
+            let log = Arc::new(log);
+            state.opened = Arc::downgrade(&log);
+            Ok(log)
+        }
+        Err(failure) => Err(state.unreadable.insert(failure.text()).clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_one_of_several() {
+        assert_eq!(parse_shard("3/16"), Ok(Shard { index: 2, count: 16 }));
+        for wrong in ["0/4", "5/4", "1", "a/b", "-1/4", ""] {
+            assert!(parse_shard(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! `idlewise why`: what idle states cost, from the kernel's own counts.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use idlewise_host::{
+    Counts, CountsError, CountsReader, Difference, Root, Unusable, groups, latency_limits_ns, note,
+    parse_cpu_list, show_cpu_list,
+};
+use idlewise_machine::{Machine, MachineState};
+use idlewise_report::why::{WhyGroup, WhyReport, WhyState};
+use idlewise_report::{Notes, TextStyle};
+use idlewise_sim::CostModel;
+use idlewise_trace::MachineNote;
+
+use super::record::seconds;
+use crate::bundled;
+use crate::error::Failure;
+use crate::progress::Progress;
+use crate::screen::{self, say};
+use crate::signals::Signals;
+use crate::sysroot::root;
+
+/// The schema version of `--json`.
+const SCHEMA: u32 = 1;
+
+/// So many groups can be read on a screen.
+const GROUP_COUNT_MAX: usize = 6;
+/// How often to look at the time.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same for a captured machine, whose time somebody else moves.
+const LOOK_AT_CAPTURED_EVERY: Duration = Duration::from_millis(10);
+/// Less idle time than the interval by this much is not worth a doubt.
+const OVERFLOW_RATIO: f64 = 1.02;
+/// The `source` of a machine file whose latencies were measured on the machine.
+const MEASURED: &str = "measured";
+
+const EXAMPLES: &str = "\
+Examples:
+  # Watch this machine for ten seconds: no trace, no root
+  idlewise why
+
+  # For a minute, only four CPUs
+  idlewise why -d 60 --cpus 4-7
+
+  # With exit latencies and powers from a machine file
+  idlewise why --machine my-machine.toml
+
+  # Every figure of every state, for a program
+  idlewise why -d 10 --json
+
+The kernel counts how often and how long each CPU was in each idle state, and how often that was too
+deep or too shallow. Stays × exit latency is the most that wake-ups can have waited for exits. What
+could be gained elsewhere is computed from these counts, not measured. docs/why.md says what counts
+can and cannot tell.
+
+Exit status: 0, whatever was found; 2 if nothing counts idle states here.";
+
+/// Say what this machine's idle states cost, from the kernel's own counts
+///
+/// Needs no trace, and no root where /sys can be read. Ctrl-c ends early and prints what was seen.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Why {
+    /// Watch for this many seconds
+    #[arg(short, long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    duration: Duration,
+
+    /// Only these CPUs, such as 4-7,12 [default: all]
+    #[arg(long, value_name = "LIST", value_parser = cpus)]
+    cpus: Option<CpuList>,
+
+    /// Take exit latencies and powers of the states from this machine's id or file
+    #[arg(long, value_name = "NAME|FILE")]
+    machine: Option<String>,
+
+    /// Read a captured machine's files below this folder
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    sysroot: Option<PathBuf>,
+
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// CPUs in order, each once.
+#[derive(Clone, Debug)]
+pub struct CpuList(pub Vec<u16>);
+
+/// Parses an option's list of CPUs.
+pub(super) fn cpus(text: &str) -> Result<CpuList, String> {
+    parse_cpu_list(text).map(CpuList).map_err(|error| error.to_string())
+}
+
+impl Why {
+    /// Watches and says what it saw.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let root = root(self.sysroot.as_deref())?;
+        let given = self.machine.as_deref().map(bundled::machine).transpose()?;
+        let cpus = self.asked_cpus(&root)?;
+        let mut reader = CountsReader::open(&root, &cpus)?;
+        let machine = note(&root, String::new());
+        let mut signals = Signals::catch()?;
+        let (mut before, mut after) = (Counts::default(), Counts::default());
+        reader.read(&mut before);
+        let is_cut_short = self.wait(&reader, &before, &mut signals)?;
+        reader.read(&mut after);
+        let difference = after.since(&before);
+        let report = Report { root: &root, reader: &reader, machine, given, difference };
+        let report = report.make(is_cut_short)?;
+        let mut out = screen::stdout();
+        if self.json {
+            out.json(SCHEMA, &report.to_json())?;
+        } else {
+            out.write_all(report.to_text(&TextStyle::for_stdout()).as_bytes())?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn asked_cpus(&self, root: &Root) -> Result<Vec<u16>, Failure> {
+        let present = root.present_cpus();
+        let Some(CpuList(asked)) = &self.cpus else { return Ok(present) };
+        match asked.iter().find(|cpu| !present.contains(cpu)) {
+            Some(cpu) => Err(Failure::new(format_args!(
+                "there is no CPU {cpu}; this machine has {}",
+                show_cpu_list(&present)
+            ))),
+            None => Ok(asked.clone()),
+        }
+    }
+
+    /// Waits for the end of the interval. Returns whether somebody ended it early.
+    fn wait(
+        &self,
+        reader: &CountsReader,
+        before: &Counts,
+        signals: &mut Signals,
+    ) -> Result<bool, Failure> {
+        let clock = reader.clock();
+        let count = reader.cpus().len();
+        say(format_args!(
+            "idlewise: watching {count} CPU{} for {} s; ctrl-c ends it early",
+            if count == 1 { "" } else { "s" },
+            self.duration.as_secs_f64()
+        ));
+        let spinner = Progress::open_ended();
+        let every = if clock.is_captured() { LOOK_AT_CAPTURED_EVERY } else { LOOK_EVERY };
+        loop {
+            let elapsed = clock.now().saturating_sub(before.at);
+            let left = self.duration.saturating_sub(elapsed);
+            if left.is_zero() {
+                return Ok(false);
+            }
+            if signals.has_ended() {
+                return Ok(true);
+            }
+            spinner.say(format!("{} of {} s", elapsed.as_secs(), self.duration.as_secs_f64()));
+            signals.wait(left.min(every))?;
+        }
+    }
+}
+
+/// What a report is made of.
+struct Report<'a> {
+    root: &'a Root,
+    reader: &'a CountsReader,
+    machine: MachineNote,
+    given: Option<Machine>,
+    difference: Difference,
+}
+
+impl Report<'_> {
+    fn make(self, is_cut_short: bool) -> Result<WhyReport, Failure> {
+        if self.difference.elapsed.is_zero() {
+            return Err(Failure::new(
+                "no time passed between the two readings; watch for longer, and if the machine was \
+                 captured, its proc/uptime must go forward",
+            ));
+        }
+        let cpus: Vec<u16> = self.reader.cpus().collect();
+        let limits = latency_limits_ns(self.root, &cpus);
+        let limit_of = |at: usize| limits.get(&cpus[at]).copied();
+        let off_of = |at: usize| -> Vec<bool> {
+            self.difference.cpus[at].states.iter().map(|state| state.is_disabled).collect()
+        };
+        // CPUs are of one kind if they have the same states, and the same are allowed.
+        let mut firsts: Vec<usize> = Vec::new();
+        let mut kinds = Vec::with_capacity(cpus.len());
+        for at in 0..cpus.len() {
+            let same = |&first: &usize| {
+                self.reader.states(first) == self.reader.states(at)
+                    && off_of(first) == off_of(at)
+                    && limit_of(first) == limit_of(at)
+            };
+            kinds.push(firsts.iter().position(same).unwrap_or_else(|| {
+                firsts.push(at);
+                firsts.len() - 1
+            }));
+        }
+        let grouping = groups(&self.difference, &kinds, GROUP_COUNT_MAX);
+        let mut notes = Notes::default();
+        let mut made = Vec::new();
+        for group in &grouping.groups {
+            made.push(self.group(&group.members, limit_of(group.members[0]), &mut notes)?);
+        }
+        let left_out: Vec<(u16, Unusable)> = self
+            .difference
+            .cpus
+            .iter()
+            .filter_map(|cpu| Some((cpu.cpu, cpu.unusable?)))
+            .collect();
+        if made.is_empty() {
+            let (cpu, why) = left_out.first().copied().unwrap_or((0, Unusable::NoStates));
+            return Err(Failure::new(format_args!(
+                "no CPU can be judged: CPU {cpu} {}; run it again",
+                why.as_str()
+            )));
+        }
+        self.add_doubts(&left_out, grouping.scale, &mut notes);
+        Ok(WhyReport {
+            elapsed_ns: nanoseconds(self.difference.elapsed),
+            is_cut_short,
+            cpu_model: self.machine.cpu_model.clone(),
+            kernel: self.machine.kernel.clone(),
+            driver: self.machine.driver.as_ref().map(ToString::to_string),
+            governor: self.machine.governor.clone(),
+            groups: made,
+            group_scale: grouping.scale,
+            left_out: left_out.iter().map(|(cpu, why)| (*cpu, why.as_str().to_owned())).collect(),
+            notes,
+        })
+    }
+
+    fn group(
+        &self,
+        members: &[usize],
+        latency_limit_ns: Option<u64>,
+        notes: &mut Notes,
+    ) -> Result<WhyGroup, Failure> {
+        let first = members[0];
+        let (machine, measured) = self.machine_of(first, notes)?;
+        let mut states: Vec<WhyState> = machine
+            .states
+            .iter()
+            .zip(measured)
+            .map(|(state, is_measured)| WhyState {
+                name: state.name.clone(),
+                exit_latency_ns: state.exit_latency_ns,
+                is_measured,
+                is_polling: state.idle().is_polling,
+                ..WhyState::default()
+            })
+            .collect();
+        let mut watched_ns = 0;
+        for &member in members {
+            let cpu = &self.difference.cpus[member];
+            watched_ns += nanoseconds(cpu.elapsed);
+            for (sum, state) in states.iter_mut().zip(&cpu.states) {
+                sum.is_disabled = state.is_disabled;
+                sum.stay_count += state.usage;
+                sum.time_ns = sum.time_ns.saturating_add(state.time_us.saturating_mul(1_000));
+                for (sum, count) in [
+                    (&mut sum.too_deep_count, state.above),
+                    (&mut sum.too_shallow_count, state.below),
+                    (&mut sum.rejected_count, state.rejected),
+                ] {
+                    *sum = count.map(|count| sum.unwrap_or(0) + count).or(*sum);
+                }
+            }
+        }
+        let cpus: Vec<u16> =
+            members.iter().map(|&member| self.difference.cpus[member].cpu).collect();
+        let power_basis = machine.power_basis();
+        notes.basis(power_basis, "powers of the states, and that stays keep their length in another one");
+        Ok(WhyGroup {
+            cpus: show_cpu_list(&cpus),
+            cpu_count: cpus.len(),
+            watched_ns,
+            latency_limit_ns,
+            states,
+            costs: CostModel::of(&machine).map_err(Failure::new)?,
+            power_basis,
+        })
+    }
+
+    /// The states of a CPU with latencies and powers, and whether each latency was measured here.
+    fn machine_of(&self, at: usize, notes: &mut Notes) -> Result<(Machine, Vec<bool>), Failure> {
+        let states = self.reader.states(at);
+        let cpu = self.difference.cpus[at].cpu;
+        let noted = self.machine.tables.iter().find(|table| table.cpus.contains(&cpu));
+        let mut machine = match noted {
+            Some(table) => table.machine.clone(),
+            None => Machine::new("here", "this machine", idlewise_machine::Arch::Other, "captured"),
+        };
+        machine.states = states.to_vec();
+        let mut measured = vec![false; states.len()];
+        let Some(given) = &self.given else {
+            return Ok((machine, measured));
+        };
+        let mut missing = Vec::new();
+        for (state, is_measured) in machine.states.iter_mut().zip(&mut measured) {
+            match given.state_index(&state.name) {
+                // A number would be taken for an index.
+                Ok(index) if given.states[index].name.eq_ignore_ascii_case(&state.name) => {
+                    *is_measured = given.source == MEASURED;
+                    replace(state, &given.states[index]);
+                }
+                _ => missing.push(state.name.clone()),
+            }
+        }
+        if missing.len() == states.len() {
+            return Err(Failure::new(format_args!(
+                "{} has none of the states {} of CPU {cpu}; name this machine's file, or leave --machine \
+                 out",
+                given.id,
+                missing.join(", ")
+            )));
+        }
+        if !missing.is_empty() {
+            notes.doubt(format!(
+                "{} has no {}, so the kernel's latencies were taken for it",
+                given.id,
+                missing.join(", ")
+            ));
+        }
+        machine.running_power_mw = given.running_power_mw.or(machine.running_power_mw);
+        machine.running_power_kind = given.running_power_kind.clone();
+        machine.running_power_source = given.running_power_source.clone();
+        // A measured table may have target residencies that are no table of a kernel's.
+        if machine.table().is_err() {
+            return Err(Failure::new(format_args!(
+                "{}: its target residencies do not fit to this machine's order of states; measure all \
+                 states, or leave --machine out",
+                given.id
+            )));
+        }
+        Ok((machine, measured))
+    }
+
+    fn add_doubts(&self, left_out: &[(u16, Unusable)], scale: f64, notes: &mut Notes) {
+        let kinds = left_out.chunk_by(|a, b| a.1 == b.1);
+        for kind in kinds {
+            let cpus: Vec<u16> = kind.iter().map(|(cpu, _)| *cpu).collect();
+            let cpu = if cpus.len() == 1 { "CPU" } else { "CPUs" };
+            notes.doubt(format!(
+                "{cpu} {} {}, and is left out",
+                show_cpu_list(&cpus),
+                kind[0].1.as_str()
+            ));
+        }
+        let usable = || self.difference.cpus.iter().filter(|cpu| cpu.unusable.is_none());
+        let changed = usable().any(|cpu| cpu.states.iter().any(|state| state.disabled_changed));
+        if changed {
+            notes.doubt("somebody enabled or disabled idle states in the meantime");
+        }
+        let is_over = |cpu: &&idlewise_host::CpuDifference| {
+            let idle_us: u64 = cpu.states.iter().map(|state| state.time_us).sum();
+            idle_us as f64 > cpu.elapsed.as_secs_f64() * 1e6 * OVERFLOW_RATIO
+        };
+        let over_count = usable().filter(is_over).count();
+        if over_count > 0 {
+            notes.doubt(format!(
+                "{over_count} CPU(s) counted more idle time than passed, because stays began before; \
+                 watch for longer: -d 60"
+            ));
+        }
+        if scale > 1.0 {
+            notes.doubt(format!(
+                "CPUs behave in many ways, so groups are coarse: up to {:.0} points of time and {:.0} times \
+                 the wake-ups apart; name some CPUs: --cpus",
+                (scale * 10.0).min(100.0),
+                2_f64.powf(scale)
+            ));
+        }
+    }
+}
+
+/// Takes latencies and powers over.
+fn replace(state: &mut MachineState, known: &MachineState) {
+    state.exit_latency_ns = known.exit_latency_ns;
+    state.target_residency_ns = known.target_residency_ns;
+    state.power_mw = known.power_mw;
+    state.power_kind.clone_from(&known.power_kind);
+    state.power_source.clone_from(&known.power_source);
+    state.power_at_khz = known.power_at_khz;
+    state.power_range_mw = known.power_range_mw;
+    state.power_checked = known.power_checked;
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl From<CountsError> for Failure {
+    fn from(error: CountsError) -> Self {
+        Failure::new(error)
+    }
+}
+

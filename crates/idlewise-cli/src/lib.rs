@@ -1,0 +1,69 @@
+//! The `idlewise` command: options and glue code. The work is done in the libraries. Each
+//! subcommand has a file in `cmd/`. [`engine`] is what the Python package uses of it.
+
+mod bundled;
+mod cells;
+mod cmd;
+mod conformance;
+mod doubts;
+pub mod engine;
+mod error;
+mod governor_arguments;
+mod governors;
+#[cfg(test)]
+mod hazard_scenarios;
+mod help;
+mod input;
+mod joining;
+mod output;
+pub mod program;
+mod progress;
+mod promoting;
+mod recorded_course;
+mod replay_arguments;
+mod screen;
+mod signals;
+mod storage;
+mod sysroot;
+mod threads;
+mod unpack;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use idlewise_report::shown_in_line;
+
+use crate::error::Failure;
+use crate::screen::say;
+
+/// Runs the command that this process's arguments name.
+pub fn main() -> ExitCode {
+    let outcome = match help::parse(program::arguments()) {
+        Ok(help::Cli { command: Some(command) }) => cmd::run(command),
+        Ok(help::Cli { command: None }) => greet(),
+        Err(error) => return report(&error),
+    };
+    outcome.unwrap_or_else(Failure::report)
+}
+
+/// Returns status 2, because a script that names no command is wrong.
+fn greet() -> Result<ExitCode, Failure> {
+    screen::stdout().write_all(help::first_steps().as_bytes())?;
+    Ok(ExitCode::from(2))
+}
+
+/// Prints what is wrong with the arguments, or the requested help.
+fn report(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        // Error messages quote arguments, which may be foreign file names. So the arguments are
+        // parsed again in a form that is safe to show, without colours.
+        let arguments = program::arguments().into_iter();
+        let shown = arguments.map(|word| shown_in_line(&word.to_string_lossy()).into_owned());
+        let again = help::parse(shown).err();
+        say(again.as_ref().unwrap_or(error).render().to_string().trim_end());
+    } else {
+        // `--help | head` is not an error.
+        let _ = error.print();
+    }
+    ExitCode::from(error.exit_code().try_into().unwrap_or(2))
+}

@@ -1,0 +1,529 @@
+//! Objects behind URLs: buckets of S3, Google Cloud Storage and Azure, and files of web servers, through the crate
+//! object_store, which also tries again while a server does not answer. Its functions are asynchronous. These
+//! here wait, and any thread may call them.
+//!
+//! Credentials come from the environment, by the names that each service's own tools use ([`SERVICES`]). If they are
+//! missing we say which, because the crate would otherwise ask the metadata service of a cloud's virtual machines,
+//! and on other machines wait for it in vain. Who wants that names the service's address in the environment.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::path::{Path as ObjectPath, PathPart};
+use object_store::{ClientConfigKey, Error, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use tokio::runtime::{Builder, Runtime};
+
+use super::Listed;
+use crate::error::Failure;
+use crate::screen::say;
+
+/// How many small objects are read or written at once. Each takes tens of milliseconds in a cloud, whatever its size.
+const IN_FLIGHT_COUNT: usize = 32;
+/// How long a server that does not answer, or answers that it is too busy, is asked again, unless [`RETRY_VARIABLE`]
+/// says otherwise. Requests are not signed anew, so it has to be less than five minutes.
+const RETRY_S: u64 = 180;
+const RETRY_VARIABLE: &str = "IDLEWISE_RETRY_S";
+/// How long a server may be silent in the middle of a request.
+const SILENCE: &str = "30 seconds";
+/// How long a whole request may take: the transfer of a log.
+const REQUEST: &str = "1 day";
+/// How long a server may not answer before we say that we are waiting for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the environment has to say for a scheme.
+struct Service {
+    scheme: &'static str,
+    /// Sets of variables. One whole set is enough.
+    ways: &'static [&'static [&'static str]],
+    /// A variable that is needed with all of them.
+    always: Option<&'static str>,
+    /// Variables with the URL of another server.
+    servers: &'static [&'static str],
+}
+
+const SERVICES: [Service; 5] = [
+    Service {
+        scheme: "s3",
+        ways: &[
+            &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"],
+            &["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN"],
+            &["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"],
+            &["AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"],
+            &["AWS_METADATA_ENDPOINT"],
+            &["AWS_SKIP_SIGNATURE"],
+        ],
+        always: None,
+        servers: &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"],
+    },
+    Service {
+        scheme: "gs",
+        ways: &[
+            &["GOOGLE_APPLICATION_CREDENTIALS"],
+            &["GOOGLE_SERVICE_ACCOUNT"],
+            &["GOOGLE_SERVICE_ACCOUNT_PATH"],
+            &["GOOGLE_SERVICE_ACCOUNT_KEY"],
+            &["GCE_METADATA_HOST"],
+            &["GOOGLE_SKIP_SIGNATURE"],
+        ],
+        always: None,
+        servers: &["GOOGLE_BASE_URL"],
+    },
+    Service {
+        scheme: "az",
+        ways: &[
+            &["AZURE_STORAGE_ACCOUNT_KEY"],
+            &["AZURE_STORAGE_ACCESS_KEY"],
+            &["AZURE_STORAGE_SAS_TOKEN"],
+            &["AZURE_STORAGE_SAS_KEY"],
+            &["AZURE_STORAGE_TOKEN"],
+            &["AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_CLIENT_SECRET"],
+            &["AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE"],
+            &["AZURE_USE_AZURE_CLI"],
+            &["IDENTITY_ENDPOINT"],
+            &["AZURE_SKIP_SIGNATURE"],
+        ],
+        always: Some("AZURE_STORAGE_ACCOUNT_NAME"),
+        servers: &["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"],
+    },
+    Service { scheme: "http", ways: &[], always: None, servers: &[] },
+    Service { scheme: "https", ways: &[], always: None, servers: &[] },
+];
+
+impl Service {
+    /// What the environment lacks.
+    fn lacks(&self, has: impl Fn(&str) -> bool) -> Option<String> {
+        if let Some(name) = self.always.filter(|name| !has(name)) {
+            return Some(format!("{name} is not set"));
+        }
+        let way = self.ways.first()?;
+        if self.ways.iter().any(|way| way.iter().all(|name| has(name))) {
+            return None;
+        }
+        let begun = self.ways.iter().find(|way| way.iter().any(|name| has(name)));
+        let missing: Vec<&str> =
+            begun.unwrap_or(way).iter().copied().filter(|name| !has(name)).collect();
+        let verb = if missing.len() == 1 { "is" } else { "are" };
+        Some(format!("no credentials: {} {verb} not set", missing.join(" and ")))
+    }
+}
+
+/// Returns the path's text if it is a URL, of whatever scheme.
+pub fn url_of(path: &Path) -> Option<&str> {
+    let text = path.to_str()?;
+    let (scheme, _) = text.split_once("://")?;
+    let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_scheme.then_some(text)
+}
+
+/// An object or a folder behind a URL. Nothing is asked until it is used.
+#[derive(Clone)]
+pub struct Remote {
+    /// Without a slash at the end.
+    url: String,
+    store: Arc<dyn ObjectStore>,
+    path: ObjectPath,
+}
+
+impl Remote {
+    /// Names what is behind a URL.
+    ///
+    /// # Errors
+    /// Fails if the URL is wrong or the environment has no credentials for it.
+    pub fn open(url: &str) -> Result<Self, Failure> {
+        let fail = |fault: &dyn std::fmt::Display| Failure::new(format_args!("{url}: {fault}"));
+        let Some((scheme, rest)) = url.split_once("://") else { return Err(fail(&"not a URL")) };
+        let Some(service) = SERVICES.iter().find(|service| service.scheme == scheme) else {
+            return Err(fail(&"no such kind of storage; there are s3, gs, az, http and https"));
+        };
+        if rest.contains(['?', '#']) {
+            return Err(fail(&"what begins with ? or # is not passed on; leave it out"));
+        }
+        let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() {
+            return Err(fail(&"no bucket or server is named"));
+        }
+        let path = ObjectPath::from_url_path(path).map_err(|error| fail(&error))?;
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        let root = format!("{scheme}://{bucket}");
+        let store = match stores.get(&root) {
+            Some(store) => store.clone(),
+            None => {
+                let store = connect(service, bucket).map_err(|fault| fail(&fault))?;
+                stores.entry(root).or_insert(store).clone()
+            }
+        };
+        Ok(Remote { url: url.trim_end_matches('/').to_owned(), store, path })
+    }
+
+    /// The URL of an object in this folder.
+    pub fn url_below(&self, name: &str) -> String {
+        let escaped = name.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
+        format!("{}/{escaped}", self.url)
+    }
+
+    fn below(&self, name: &str) -> ObjectPath {
+        let names = name.split('/').filter(|name| !name.is_empty());
+        // As it is, because a part that is made from a text has % instead of some characters.
+        let part = |name| PathPart::parse(name).unwrap_or_else(|_| PathPart::from(name));
+        names.fold(self.path.clone(), |path, name| path.join(part(name)))
+    }
+
+    fn fail(&self, verb: &str, name: &str) -> impl Fn(Error) -> Failure {
+        let url = if name.is_empty() { self.url.clone() } else { self.url_below(name) };
+        move |error| Failure::new(format_args!("cannot {verb} {url}: {}", cause(&error)))
+    }
+
+    fn listed(folder: &ObjectPath, about: &ObjectMeta) -> Option<Listed> {
+        let parts = about.location.prefix_match(folder)?;
+        let name = parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
+        // A web console makes an empty object for a folder.
+        (!name.is_empty()).then_some(Listed { name, byte_count: about.size })
+    }
+
+    /// Returns the objects directly in a folder.
+    ///
+    /// # Errors
+    /// Fails if the bucket cannot be read.
+    pub fn list(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
+        let path = self.below(folder);
+        let found = self.wait(self.store.list_with_delimiter(Some(&path)))?;
+        let found = found.map_err(self.fail("list", folder))?;
+        Ok(found.objects.iter().filter_map(|about| Self::listed(&path, about)).collect())
+    }
+
+    /// Returns the names of the folders directly in a folder.
+    ///
+    /// # Errors
+    /// Fails like [`Remote::list`].
+    pub fn folders(&self, folder: &str) -> Result<Vec<String>, Failure> {
+        let path = self.below(folder);
+        let found = self.wait(self.store.list_with_delimiter(Some(&path)))?;
+        let found = found.map_err(self.fail("list", folder))?;
+        let name = |path: &ObjectPath| path.filename().map(str::to_owned);
+        Ok(found.common_prefixes.iter().filter_map(name).collect())
+    }
+
+    /// Returns all objects below a folder.
+    ///
+    /// # Errors
+    /// Fails like [`Remote::list`].
+    pub fn walk(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
+        let path = self.below(folder);
+        let found = self.wait(self.store.list(Some(&path)).try_collect::<Vec<_>>())?;
+        let found = found.map_err(self.fail("list", folder))?;
+        Ok(found.iter().filter_map(|about| Self::listed(&path, about)).collect())
+    }
+
+    /// Reads small objects; `None` for those that are not there. One that is larger than allowed is empty.
+    ///
+    /// # Errors
+    /// Fails if one of them cannot be read, or if there is no such bucket.
+    pub fn read(
+        &self,
+        names: &[String],
+        byte_count_max: u64,
+    ) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        let read = |name: String| async move {
+            let object = async {
+                let found = self.store.get(&self.below(&name)).await?;
+                match found.meta.size > byte_count_max {
+                    true => Ok(Vec::new()),
+                    false => found.bytes().await.map(|bytes| bytes.to_vec()),
+                }
+            };
+            match object.await {
+                Ok(bytes) => Ok(Some(bytes)),
+                Err(error) if is_absent(&error) => Ok(None),
+                Err(error) => Err(self.fail("read", &name)(error)),
+            }
+        };
+        let all = stream::iter(names.to_vec()).map(read).buffered(IN_FLIGHT_COUNT);
+        runtime()?.block_on(all.try_collect())
+    }
+
+    /// Writes small objects. Each is there whole or not at all.
+    ///
+    /// # Errors
+    /// Fails if one of them cannot be written. Others may be there then.
+    pub fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<(), Failure> {
+        let write = |(name, bytes): (String, Vec<u8>)| async move {
+            let put = self.store.put(&self.below(&name), bytes.into()).await;
+            put.map(drop).map_err(self.fail("write", &name))
+        };
+        let all = stream::iter(files).map(write).buffer_unordered(IN_FLIGHT_COUNT);
+        runtime()?.block_on(all.try_collect())
+    }
+
+    /// Removes objects. Those that are not there are fine.
+    ///
+    /// # Errors
+    /// Fails if one of them cannot be removed.
+    pub fn remove(&self, names: &[String]) -> Result<(), Failure> {
+        let paths: Vec<_> = names.iter().map(|name| Ok(self.below(name))).collect();
+        let removed = self.store.delete_stream(stream::iter(paths).boxed());
+        let results: Vec<Result<ObjectPath, Error>> = runtime()?.block_on(removed.collect());
+        match results.into_iter().filter_map(Result::err).find(|error| !is_absent(error)) {
+            Some(error) => Err(self.fail("remove objects of", "")(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns what changes with the object's content, whatever it is; `None` if the server does not say.
+    ///
+    /// # Errors
+    /// Fails if the object is not there or cannot be read.
+    pub fn version(&self) -> Result<Option<String>, Failure> {
+        let about = self.wait(self.store.head(&self.path))?.map_err(self.fail("read", ""))?;
+        // A weak tag may stay when bytes change.
+        let tag = about.e_tag.filter(|tag| !tag.starts_with("W/"));
+        Ok(tag.map(|tag| format!("{} {} {tag}", self.url, about.size)))
+    }
+
+    /// Writes the object's content to a file.
+    ///
+    /// # Errors
+    /// Fails if the object cannot be read to its end, or if the disk is full.
+    pub fn download(&self, to: &mut File) -> Result<(), Failure> {
+        let fail = self.fail("read", "");
+        runtime()?.block_on(async {
+            let mut stream = self.store.get(&self.path).await.map_err(&fail)?.into_stream();
+            while let Some(bytes) = stream.try_next().await.map_err(&fail)? {
+                to.write_all(&bytes).map_err(|error| {
+                    Failure::new(format_args!(
+                        "cannot keep {} in {}: {error}; set TMPDIR to a place with more room",
+                        self.url,
+                        std::env::temp_dir().display()
+                    ))
+                })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits for an answer, and says so if it takes long.
+    fn wait<T>(&self, answer: impl Future<Output = T>) -> Result<T, Failure> {
+        let answer = async {
+            let mut answer = std::pin::pin!(answer);
+            match tokio::time::timeout(PATIENCE, &mut answer).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    say(format_args!(
+                        "idlewise: waiting for {}, which does not answer; ctrl-c ends it",
+                        self.url
+                    ));
+                    answer.await
+                }
+            }
+        };
+        Ok(runtime()?.block_on(answer))
+    }
+}
+
+/// A connection for each bucket or server, with what it remembers, such as tokens.
+static STORES: LazyLock<Mutex<HashMap<String, Arc<dyn ObjectStore>>>> =
+    LazyLock::new(Mutex::default);
+
+/// One thread does the waiting for all others, so that connections are served when no other thread is in here.
+fn runtime() -> Result<&'static Runtime, Failure> {
+    static RUNTIME: LazyLock<Result<Runtime, String>> = LazyLock::new(|| {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().map_err(|error| error.to_string())
+    });
+    RUNTIME
+        .as_ref()
+        .map_err(|error| Failure::new(format_args!("cannot start a thread for requests: {error}")))
+}
+
+fn connect(service: &Service, bucket: &str) -> Result<Arc<dyn ObjectStore>, String> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    // What `gcloud auth application-default login` writes.
+    let gcloud = || {
+        let home = std::env::home_dir()?;
+        Some(home.join(".config/gcloud/application_default_credentials.json"))
+    };
+    let has_file = service.scheme == "gs" && gcloud().is_some_and(|path| path.exists());
+    if !has_file && let Some(lack) = service.lacks(|name| variable(name).is_some()) {
+        return Err(format!("{lack}; docs/sweep.md lists the ways"));
+    }
+    let retry_s = match variable(RETRY_VARIABLE) {
+        Some(text) => match text.parse() {
+            Ok(seconds @ 0..=290) => seconds,
+            _ => return Err(format!("{RETRY_VARIABLE}: '{text}' is not a number from 0 to 290")),
+        },
+        None => RETRY_S,
+    };
+    // The time ends it, not the number.
+    let retry = RetryConfig {
+        max_retries: if retry_s == 0 { 0 } else { usize::MAX },
+        retry_timeout: Duration::from_secs(retry_s),
+        ..RetryConfig::default()
+    };
+    let server = service.servers.iter().find_map(|name| variable(name));
+    let is_plain = service.scheme == "http" || server.is_some_and(|url| url.starts_with("http:"));
+    let options = [
+        (ClientConfigKey::Timeout, REQUEST),
+        (ClientConfigKey::ReadTimeout, SILENCE),
+        (ClientConfigKey::AllowHttp, if is_plain { "true" } else { "false" }),
+    ];
+    // The second one to do so fails, which is fine. The client has no other.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let store: Result<Arc<dyn ObjectStore>, Error> = match service.scheme {
+        "s3" => {
+            let plain = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
+            let set = |builder: AmazonS3Builder, (key, value): (ClientConfigKey, &str)| {
+                builder.with_config(AmazonS3ConfigKey::Client(key), value)
+            };
+            options.into_iter().fold(plain, set).build().map(|store| Arc::new(store) as _)
+        }
+        "gs" => {
+            let plain =
+                GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry);
+            let set = |builder: GoogleCloudStorageBuilder,
+                       (key, value): (ClientConfigKey, &str)| {
+                builder.with_config(GoogleConfigKey::Client(key), value)
+            };
+            options.into_iter().fold(plain, set).build().map(|store| Arc::new(store) as _)
+        }
+        "az" => {
+            let plain =
+                MicrosoftAzureBuilder::from_env().with_container_name(bucket).with_retry(retry);
+            let set = |builder: MicrosoftAzureBuilder, (key, value): (ClientConfigKey, &str)| {
+                builder.with_config(AzureConfigKey::Client(key), value)
+            };
+            options.into_iter().fold(plain, set).build().map(|store| Arc::new(store) as _)
+        }
+        scheme => {
+            let plain =
+                HttpBuilder::new().with_url(format!("{scheme}://{bucket}")).with_retry(retry);
+            let set = |builder: HttpBuilder, (key, value): (ClientConfigKey, &str)| {
+                builder.with_config(key, value)
+            };
+            options.into_iter().fold(plain, set).build().map(|store| Arc::new(store) as _)
+        }
+    };
+    store.map_err(|error| cause(&error))
+}
+
+/// Whether the object is missing, and not the whole bucket.
+fn is_absent(error: &Error) -> bool {
+    matches!(error, Error::NotFound { .. }) && !code(&error.to_string()).is_some_and(is_of_bucket)
+}
+
+fn is_of_bucket(code: &str) -> bool {
+    matches!(code, "NoSuchBucket" | "ContainerNotFound")
+}
+
+/// What a service calls the error: its answers are XML.
+fn code(text: &str) -> Option<&str> {
+    between(text, "Code")
+}
+
+fn between<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{tag}>"))?;
+    Some(rest.split_once(&format!("</{tag}>"))?.0.trim())
+}
+
+/// Says in one line what went wrong. The crate's own messages are long, with the request and all retries.
+fn cause(error: &Error) -> String {
+    let text = error.to_string();
+    if let Some(code) = code(&text) {
+        return match (is_of_bucket(code), between(&text, "Message")) {
+            (true, _) => format!("there is no such bucket ({code})"),
+            (_, Some(message)) => format!("{} ({code})", message.trim_end_matches('.')),
+            (_, None) => format!("the server says {code}"),
+        };
+    }
+    match error {
+        // Some questions are answered without a text.
+        Error::NotFound { .. } => "there is no such object or bucket".to_owned(),
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+            "the server refuses it to these credentials".to_owned()
+        }
+        _ => {
+            let mut deepest: &dyn std::error::Error = error;
+            while let Some(source) = deepest.source() {
+                deepest = source;
+            }
+            let text = deepest.to_string();
+            text.lines().next().unwrap_or_default().to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(scheme: &str) -> &'static Service {
+        SERVICES.iter().find(|service| service.scheme == scheme).unwrap()
+    }
+
+    #[test]
+    fn what_the_environment_lacks_is_named() {
+        let lacks = |scheme, names: &[&str]| service(scheme).lacks(|name| names.contains(&name));
+        assert_eq!(
+            lacks("s3", &[]).unwrap(),
+            "no credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"
+        );
+        assert_eq!(
+            lacks("s3", &["AWS_ACCESS_KEY_ID"]).unwrap(),
+            "no credentials: AWS_SECRET_ACCESS_KEY is not set"
+        );
+        assert_eq!(
+            lacks("s3", &["AWS_ROLE_ARN"]).unwrap(),
+            "no credentials: AWS_WEB_IDENTITY_TOKEN_FILE is not set"
+        );
+        assert_eq!(lacks("s3", &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]), None);
+        assert_eq!(lacks("s3", &["AWS_SKIP_SIGNATURE"]), None);
+        assert!(lacks("gs", &[]).unwrap().contains("GOOGLE_APPLICATION_CREDENTIALS is not set"));
+        let key = "AZURE_STORAGE_ACCOUNT_KEY";
+        assert_eq!(lacks("az", &[key]).unwrap(), "AZURE_STORAGE_ACCOUNT_NAME is not set");
+        assert_eq!(lacks("az", &[key, "AZURE_STORAGE_ACCOUNT_NAME"]), None);
+        assert_eq!(lacks("https", &[]), None);
+    }
+
+    #[test]
+    fn wrong_urls_are_refused() {
+        for (url, part) in [
+            ("s4://bucket/x", "no such kind of storage"),
+            ("http:///x", "no bucket or server is named"),
+            ("https://host/x?sign=1", "leave it out"),
+        ] {
+            let message = Remote::open(url).err().expect(url).text();
+            assert!(message.starts_with(url) && message.contains(part), "{message}");
+        }
+        assert_eq!(url_of(Path::new("s3://bucket/x")), Some("s3://bucket/x"));
+        assert_eq!(url_of(Path::new("./a://b")), None);
+        assert_eq!(url_of(Path::new("a/b")), None);
+    }
+
+    #[test]
+    fn names_survive_their_url() {
+        let folder = Remote::open("http://127.0.0.1:9/a%20b/").unwrap();
+        let name = "100%/x?#y z.parquet";
+        let again = Remote::open(&folder.url_below(name)).unwrap();
+        assert_eq!(again.path, folder.below(name));
+        assert_eq!(folder.path.as_ref(), "a b");
+    }
+
+    #[test]
+    fn an_answer_of_a_service_becomes_one_line() {
+        let body = "Error performing GET http://h/b/x in 3ms - Server returned non-2xx status code: 404 Not Found: \
+                    <?xml version=\"1.0\"?>\n<Error><Code>NoSuchBucket</Code><Message>The bucket.</Message></Error>";
+        let error = |body: &str| Error::NotFound { path: "x".to_owned(), source: body.into() };
+        assert_eq!(cause(&error(body)), "there is no such bucket (NoSuchBucket)");
+        assert!(!is_absent(&error(body)));
+        let key = body.replace("NoSuchBucket", "NoSuchKey");
+        assert_eq!(cause(&error(&key)), "The bucket (NoSuchKey)");
+        assert!(is_absent(&error(&key)) && is_absent(&error("")));
+    }
+}

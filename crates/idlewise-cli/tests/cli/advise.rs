@@ -1,0 +1,248 @@
+//! `idlewise advise`. The advice is checked by applying it in a simulation.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{assert_refused, idlewise, json, stdout};
+
+/// A small machine, for half a second.
+const SMALL: &str =
+    "--set package_count=1 --set core_count=4 --set thread_count=1 --duration-ms 500";
+
+/// Simulates a workload under menu and writes its log. Returns what it came to.
+fn simulate(workload: &str, options: &str, log: &str) -> Value {
+    let line = format!("simulate spr {workload} {SMALL} {options} --trace {log} --force --json");
+    json(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+fn span<'a>(run: &'a Value, name: &str) -> &'a Value {
+    run["spans"].as_array().unwrap().iter().find(|span| span["span"] == name).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value}"))
+}
+
+/// The same settings in the simulated machine change delay and power as the advice said.
+#[test]
+fn what_it_says_comes_true_when_it_is_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("before.parquet");
+    let log = log.to_str().unwrap();
+    for (workload, late) in [("periodic", "timer_delay"), ("async-calls", "call")] {
+        let before = simulate(workload, "--governor menu", log);
+        let advice = json(&["advise", log, "--slo", "p99=50us", "--json"]);
+        assert_eq!(advice["outcome"], "change", "{advice}");
+        assert_eq!(advice["setting"], "latency=2us@0-3");
+        let after = simulate(workload, "--governor menu --latency-limit-us 2", log);
+        let row = |setting: &Value| {
+            let rows = advice["rows"].as_array().unwrap();
+            rows.iter().find(|row| row["setting"] == *setting).unwrap()
+        };
+        let told = row(&advice["setting"]);
+        // Power: within 5 % of the change.
+        let watts = |run: &Value| number(&run["runs"][0]["power_mw"]);
+        let (told_mw, found_mw) =
+            (number(&told["power_change_mw"]), watts(&after) - watts(&before));
+        assert!((told_mw - found_mw).abs() <= 0.05 * found_mw.abs(), "{told_mw} {found_mw}");
+        // Delay: the 99th percentile falls by as much as was told.
+        let told_ns =
+            number(&row(&"as it is".into())["delay_p99_ns"]) - number(&told["delay_p99_ns"]);
+        let p99_ns = |run: &Value| number(&span(run, late)["p99_ns"]);
+        assert!((p99_ns(&before) - p99_ns(&after) - told_ns).abs() < 1e3, "{workload}: {told_ns}");
+    }
+}
+
+#[test]
+fn leaves_alone_what_nothing_surely_improves() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("run.parquet");
+    let log = log.to_str().unwrap();
+    simulate("periodic", "--governor menu --latency-limit-us 2", log);
+    let text = stdout(&["advise", log]);
+    assert!(text.contains("Leave it alone: nothing that was tried surely saves 1 %"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");
+    // So few events say nothing for sure.
+    let few = json(&["advise", "traces/a-idle.parquet", "--machine", "milan", "--json"]);
+    assert!(few["slice_count"].as_u64().unwrap() < 16, "{few}");
+}
+
+#[test]
+fn limits_that_nothing_keeps_are_said_with_what_comes_nearest() {
+    let arguments = ["advise", "traces/h-pingpong.parquet", "--machine", "spr", "--slo"];
+    let run = idlewise(&[&arguments[..], &["p99=50us", "--max-watts", "0.01"]].concat());
+    let text = String::from_utf8(run.stdout).unwrap();
+    assert_eq!(run.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("Nothing that was tried surely keeps all limits. latency=2us@0 comes"),
+        "{text}"
+    );
+    // With another watt it is feasible.
+    let text = stdout(&[&arguments[..], &["p99=50us", "--max-watts", "1"]].concat());
+    assert!(text.contains("Recommended: latency=2us@0."), "{text}");
+}
+
+#[test]
+fn settings_are_for_the_asked_cpus() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("run.parquet");
+    let log = log.to_str().unwrap();
+    simulate("periodic", "--governor menu", log);
+    let advice = json(&["advise", log, "--cpus", "1-2", "--slo", "p99=50us", "--json"]);
+    assert_eq!((&advice["setting"], &advice["cpus"]), (&"latency=2us@1-2".into(), &"1-2".into()));
+    // Half of the CPUs change half of the power.
+    let change = |advice: &Value| {
+        let rows = advice["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["setting"] == advice["setting"]).unwrap();
+        number(&row["power_change_mw"])
+    };
+    let all = json(&["advise", log, "--slo", "p99=50us", "--json"]);
+    let ratio = change(&advice) / change(&all);
+    assert!((0.4..0.6).contains(&ratio), "{ratio}");
+    let arguments = ["advise", log, "--cpus", "9"];
+    assert_refused(&arguments, &["has no idle periods of CPU 9, only of 0-3"]);
+}
+
+#[test]
+fn the_change_is_written_in_each_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("advice");
+    let path = file.to_str().unwrap();
+    let arguments = ["advise", "traces/h-pingpong.parquet", "--machine", "spr", "--emit"];
+    for (form, found) in [
+        ("commands", "idlewise settings apply --set 'latency=2us@0'\n"),
+        ("tuned", "[sysfs]\n/sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us=2\n"),
+        ("systemd", "ExecStart=/usr/bin/idlewise settings apply --set latency=2us@0\n"),
+        ("dropin", "\nlatency=2us@0\n"),
+    ] {
+        let report = stdout(&[&arguments[..], &[form, "-o", path, "--force"]].concat());
+        assert!(report.contains("Recommended: latency=2us@0."), "{report}");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.starts_with("# idlewise advise on h-pingpong\n# Recommended: "), "{text}");
+        assert!(text.contains(found), "{text}");
+        // On standard output, there is nothing else.
+        let run = idlewise(&[&arguments[..], &[form]].concat());
+        assert_eq!(String::from_utf8(run.stdout).unwrap(), text);
+        assert!(String::from_utf8_lossy(&run.stderr).contains("Recommended: latency=2us@0."));
+    }
+    assert_refused(&[&arguments[..], &["dropin", "-o", path]].concat(), &["exists"]);
+}
+
+#[test]
+fn wrong_input_is_refused_in_a_line() {
+    let log = "traces/h-pingpong.parquet";
+    for (arguments, found) in [
+        (&["advise", log][..], "does not say which idle states the machine has"),
+        (&["advise", "/nowhere.dat"], "cannot read /nowhere.dat"),
+        (&["advise", log, "--machine", "cwf"], "cwf"),
+    ] {
+        assert_refused(arguments, &[found]);
+    }
+    for (arguments, found) in [
+        (&["advise"][..], "name a recording, or record this machine first"),
+        (&["advise", log, "-d", "3"], "cannot be used with"),
+        (&["advise", log, "--slo", "p99"], "'p99' is no limit of delay"),
+        (&["advise", log, "--slo", "p0=3us"], "'p0=3us' is no limit of delay"),
+        (&["advise", log, "--slo", "p99=3"], "is no latency"),
+        (&["advise", log, "--max-watts=-1"], "give watts of 0 or more"),
+        (&["advise", log, "-o", "x"], "--emit"),
+    ] {
+        let run = idlewise(arguments);
+        let stderr = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(found), "{arguments:?}: {stderr}");
+    }
+}
+
+/// Whether or not this user may record: an answer or a line, and nothing is left behind.
+#[test]
+fn recording_first_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = std::process::Command::new(env!("CARGO_BIN_EXE_idlewise"))
+        .args(["advise", "-d", "0.2", "--machine", "spr"])
+        .env("TMPDIR", folder.path())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    match run.status.code() {
+        Some(0) => assert!(String::from_utf8_lossy(&run.stdout).contains("as it is")),
+        code => assert!(code == Some(2) && stderr.lines().count() <= 2, "{stderr}"),
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// A recording that says what makes tasks run is judged by playing them, unless asked otherwise.
+#[test]
+fn a_recording_with_causes_is_judged_on_its_workload() {
+    let recording = "traces/c-nginx.trace.dat.xz";
+    let advice = json(&["advise", recording, "--slo", "p50=50us", "--json"]);
+    assert_eq!((&advice["judged_by"], &advice["outcome"]), (&"predict".into(), &"change".into()));
+    assert_eq!(advice["setting"], "latency=2us@0-1");
+    let row = |advice: &Value, setting: &str| {
+        let rows = advice["rows"].as_array().unwrap();
+        rows.iter().find(|row| row["setting"] == setting).unwrap().clone()
+    };
+    let p50_ns = |setting: &str| number(&row(&advice, setting)["delay_p50_ns"]);
+    // The same as `predict` says of it: the delay is that of the workload's wake-ups.
+    let told = json(&[
+        "predict",
+        recording,
+        "--governor",
+        "menu",
+        "--latency-limit-us",
+        "2",
+        "--json",
+        "--replicates",
+        "1",
+    ]);
+    let of_all: Vec<&Value> =
+        told["tasks"].as_array().unwrap().iter().filter(|row| row["task"] == "all").collect();
+    for (setting, row) in [("as it is", of_all[0]), ("latency=2us@0-1", of_all[1])] {
+        let ratio = p50_ns(setting) / number(&row["latency_p50_ns"]);
+        assert!((0.99..=1.01).contains(&ratio), "{setting}: {ratio}");
+    }
+    // A replay knows only the exits.
+    let replayed = json(&["advise", recording, "--slo", "p50=50us", "--judge", "replay", "--json"]);
+    assert_eq!(replayed["judged_by"], "replay");
+    assert_eq!(number(&row(&replayed, "as it is")["delay_p50_ns"]), 100_000.0);
+    assert!(p50_ns("as it is") > 110_000.0, "{advice}");
+    let text = stdout(&["advise", recording]);
+    assert!(text.contains("; judged by predict"), "{text}");
+    assert!(text.contains("reproduces itself"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");
+}
+
+#[test]
+fn advice_on_a_simulated_workload_comes_true_in_the_simulation() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ping-pong.parquet");
+    crate::predict::write_ping_pong_in("deepest", &path);
+    let path = path.to_str().unwrap();
+    let advice = json(&["advise", path, "--json"]);
+    assert_eq!((&advice["judged_by"], &advice["outcome"]), (&"predict".into(), &"change".into()));
+    // Every wake-up of the chain waits 290 us for the deepest state. A limit of 2 us forbids it.
+    let rows = advice["rows"].as_array().unwrap();
+    let p50_ns = |setting: &str| {
+        let row = rows.iter().find(|row| row["setting"] == setting).unwrap();
+        number(&row["delay_p50_ns"])
+    };
+    let saved_ns = p50_ns("as it is") - p50_ns("latency=2us@0-1");
+    assert_eq!(saved_ns, 288_000.0);
+    assert_eq!(advice["slice_count"], 32);
+}
+
+#[test]
+fn a_judge_that_cannot_judge_is_refused_or_replaced() {
+    let gaps = "traces/h-pingpong.parquet";
+    let predict = ["advise", gaps, "--machine", "spr", "--judge", "predict"];
+    assert_refused(&predict, &["it does not say what makes tasks run"]);
+    let some = ["advise", "traces/c-nginx.trace.dat.xz", "--cpus", "0"];
+    let advice = json(&[&some[..], &["--json"]].concat());
+    assert_eq!(advice["judged_by"], "replay");
+    assert!(
+        advice["doubts"].to_string().contains("judged by replay: a played workload"),
+        "{advice}"
+    );
+    assert_refused(&[&some[..], &["--judge", "predict"]].concat(), &["leave out --cpus"]);
+}

@@ -1,0 +1,301 @@
+//! `idlewise predict` of workload logs made here.
+
+use std::path::Path;
+
+use idlewise_sim::Machine;
+use idlewise_trace::causes::{
+    Cause, Place, Step, StepEnd, StepSink, TaskInfo, WORKLOAD_VERSION, WorkloadLog,
+    WorkloadMetadata, WorkloadWriter,
+};
+use idlewise_trace::{OutputFile, OutputOptions};
+
+use crate::{assert_refused, failure, folder, json, root, stdout};
+
+const ROUND_COUNT: i64 = 4_000;
+
+/// Two tasks on two CPUs that wake each other every 15 us, each time from state 1.
+fn ping_pong() -> (WorkloadMetadata, Vec<Step>) {
+    let step = |task: u32, cause, [due, run, end]: [i64; 3]| Step {
+        task,
+        cpu: task as u16,
+        cause,
+        due_at_ns: due,
+        run_at_ns: run,
+        run_ns: end.abs_diff(run),
+        end_at_ns: end,
+        end: StepEnd::Waits,
+        idle_state: Some(1),
+    };
+    let first = Step { idle_state: None, ..step(0, Cause::Start, [0, 0, 10_000]) };
+    let mut steps = vec![first];
+    let mut due_ns = 10_000;
+    for round in 0..ROUND_COUNT {
+        let task = 1 - (round % 2) as u32;
+        let from = Place { task: 1 - task, step: (round / 2) as u64, offset_ns: 10_000 };
+        steps.push(step(task, Cause::Task(from), [due_ns, due_ns + 5_000, due_ns + 15_000]));
+        due_ns += 15_000;
+    }
+    let machine = std::fs::read_to_string(root().join("machines/spr.toml")).unwrap();
+    let task = |name: &str| TaskInfo { name: name.to_owned(), ..TaskInfo::default() };
+    let metadata = WorkloadMetadata {
+        workload_version: WORKLOAD_VERSION,
+        tasks: vec![task("ping"), task("pong")],
+        cpu_count: 2,
+        last_at_ns: due_ns,
+        hz: Some(250),
+        governor: Some("fixed=C1".to_owned()),
+        machine: Some(Machine::from_toml(&machine).unwrap()),
+        ..WorkloadMetadata::default()
+    };
+    (metadata, steps)
+}
+
+fn write(path: &Path, (metadata, steps): &(WorkloadMetadata, Vec<Step>)) {
+    let output = OutputFile::create(path, &OutputOptions::default()).unwrap();
+    let mut writer = WorkloadWriter::new(output).unwrap();
+    writer.take(steps).unwrap();
+    writer.finish(metadata).unwrap();
+}
+
+/// The same, recorded under a governor that takes state 3, which takes 290 us to leave.
+pub fn write_ping_pong_in(governor: &str, path: &Path) {
+    let (mut metadata, mut steps) = ping_pong();
+    metadata.governor = Some(governor.to_owned());
+    let mut later_ns = 0;
+    for step in steps.iter_mut().skip(1) {
+        step.idle_state = Some(3);
+        step.due_at_ns += later_ns;
+        later_ns += 289_000;
+        step.run_at_ns += later_ns;
+        step.end_at_ns += later_ns;
+    }
+    metadata.last_at_ns += later_ns;
+    write(path, &(metadata, steps));
+}
+
+/// Writes a workload log that can be predicted.
+pub fn write_ping_pong(path: &Path) {
+    write(path, &ping_pong());
+}
+
+#[test]
+fn a_deeper_state_delays_each_wake_up_of_a_chain() {
+    let folder = folder();
+    let path = folder.path().join("ping-pong.parquet");
+    write_ping_pong(&path);
+    let path = path.to_str().unwrap();
+    let document = json(&["predict", path, "--governor", "deepest", "--replicates", "2", "--json"]);
+    let run = |row: usize, column: &str| document["runs"][row][column].as_f64().unwrap();
+    let reproduction = &document["reproduction"];
+    for figure in ["latency", "gap"] {
+        for ratio in ["p50_ratio", "p99_ratio"] {
+            assert_eq!(reproduction[figure][ratio], 1.0, "{document}");
+        }
+    }
+    // spr's deepest state takes 290 us to leave, state 1 takes 1 us.
+    let extra_ns = run(1, "latency_mean_ns") - run(0, "latency_mean_ns");
+    assert!((280_000.0..=290_000.0).contains(&extra_ns), "{extra_ns}");
+    let longer_ns = run(1, "makespan_ns") - run(0, "makespan_ns");
+    let expected_ns = extra_ns * ROUND_COUNT as f64;
+    assert!((longer_ns / expected_ns - 1.0).abs() < 0.01, "{longer_ns}, not {expected_ns}");
+    let tasks = document["tasks"].as_array().unwrap();
+    assert!(tasks.iter().any(|row| row["task"] == "pong" && row["governor"] == "deepest"));
+
+    let text = stdout(&["predict", path, "--governor", "deepest", "--task", "pong"]);
+    assert!(text.contains("reproduces itself under fixed=C1"), "{text}");
+    assert!(text.contains("pong") && !text.contains("ping "), "{text}");
+    let csv = stdout(&["predict", path, "--governor", "deepest", "--csv"]);
+    assert!(csv.starts_with("governor,task,wake_count,latency_mean_ns,"), "{csv}");
+}
+
+#[test]
+fn a_requests_latency_is_predicted() {
+    let folder = folder();
+    let path = folder.path().join("ping-pong.parquet");
+    write_ping_pong(&path);
+    let path = path.to_str().unwrap();
+    let arguments = ["predict", path, "--governor", "deepest", "--replicates", "2", "--json"];
+    let document = json(&[&arguments[..], &["--request", "ping->pong"]].concat());
+    let rows: Vec<_> = document["tasks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|row| row["task"] == "ping→pong")
+        .collect();
+    let p50_ns = |row: usize| rows[row]["latency_p50_ns"].as_f64().unwrap();
+    // Two wake-ups of 5 us and two runs of 10 us. In the deepest state, each wake-up takes 289 us more.
+    assert_eq!(p50_ns(0), 30_000.0, "{document}");
+    assert_eq!(p50_ns(1), 30_000.0 + 2.0 * 289_000.0, "{document}");
+    // The other form of the arrow; and nothing else but all tasks is shown.
+    let text = stdout(&["predict", path, "--governor", "deepest", "--request", "pong→ping"]);
+    assert!(text.contains("pong→ping") && !text.contains("pong  "), "{text}");
+    let refused = |request: &str, why: &str| {
+        assert_refused(&["predict", path, "--request", request], &[why]);
+    };
+    refused("ping->pang", "nothing that pang does follows from ping");
+    for (request, why) in [
+        ("ping->ping", "from one task's name to another's"),
+        ("ping", "give the names of two tasks"),
+    ] {
+        let (status, message) = failure(&["predict", path, "--request", request]);
+        assert!(status == Some(2) && message.contains(why), "{message}");
+    }
+}
+
+#[test]
+fn what_would_have_happened_is_written_as_a_log_and_a_trace() {
+    let folder = folder();
+    let path = folder.path().join("ping-pong.parquet");
+    write_ping_pong(&path);
+    let (path, log) = (path.to_str().unwrap(), folder.path().join("then.parquet"));
+    let log = log.to_str().unwrap();
+    let arguments = ["predict", path, "--governor", "deepest", "--write-log", log];
+    let text = stdout(&arguments);
+    assert!(text.contains("then.parquet: ") && text.contains("then.pftrace"), "{text}");
+    let checked = json(&["validate", log, "--json"]);
+    assert_eq!(checked["is_wrong"], false, "{checked}");
+    // Nearly every wake-up ends a gap: of 4,000 a few find a CPU that has a tick.
+    let gap_count = checked["gap_count"].as_u64().unwrap();
+    assert!((3_900..=4_300).contains(&gap_count), "{gap_count}");
+    // The gaps are those of the run, so a replay by the same governor decides as the run did.
+    let text = stdout(&["replay", log, "--check-recorded"]);
+    assert!(text.contains("(100.00 %)"), "{text}");
+    let trace = std::fs::read(folder.path().join("then.pftrace")).unwrap();
+    crate::export::decoded_by_protoc(trace);
+    assert_refused(&arguments, &["then.parquet", "exists"]);
+    let two = ["predict", path, "--governor", "menu", "--governor", "teo", "--write-log", "x"];
+    assert_refused(&two, &["exactly one --governor"]);
+}
+
+#[test]
+fn what_can_not_be_predicted_is_refused_in_one_line() {
+    let folder = folder();
+    let refused =
+        |name: &str, change: &dyn Fn(&mut WorkloadMetadata, &mut Vec<Step>), why: &str| {
+            let path = folder.path().join(format!("{name}.parquet"));
+            let (mut metadata, mut steps) = ping_pong();
+            change(&mut metadata, &mut steps);
+            write(&path, &(metadata, steps));
+            assert_refused(&["predict", path.to_str().unwrap(), "--governor", "menu"], &[why]);
+        };
+    refused("lost", &|metadata, _| metadata.lost_event_count = 9, "9 events were lost");
+    refused("unseen", &|metadata, _| metadata.unseen_cpus = vec![1], "CPU 1");
+    refused("empty", &|_, steps| steps.clear(), "no step");
+    refused("machine", &|metadata, _| metadata.machine = None, "--recorded-machine");
+    refused("governor", &|metadata, _| metadata.governor = None, "--recorded-governor");
+    // Under this governor it would have been another recording.
+    let deepest = |metadata: &mut WorkloadMetadata, _: &mut Vec<Step>| {
+        metadata.governor = Some("deepest".to_owned());
+    };
+    refused("other", &deepest, "does not reproduce itself under deepest");
+    let gaps = root().join("traces/s-softirq500.parquet");
+    assert_refused(&["predict", gaps.to_str().unwrap()], &["not a workload log"]);
+    let path = folder.path().join("task.parquet");
+    write_ping_pong(&path);
+    assert_refused(&["predict", path.to_str().unwrap(), "--task", "pang"], &["ping, pong"]);
+}
+
+#[test]
+fn a_workload_log_is_validated_and_anonymized() {
+    let folder = folder();
+    let path = folder.path().join("named.parquet");
+    write_ping_pong(&path);
+    let path = path.to_str().unwrap();
+    let text = stdout(&["validate", path]);
+    assert!(text.contains("4001 steps of 2 tasks: nothing is wrong"), "{text}");
+    let anonymous = folder.path().join("anonymous.parquet");
+    let anonymous = anonymous.to_str().unwrap();
+    let text = stdout(&["anonymize", path, "-o", anonymous]);
+    assert!(text.contains("- tasks: the tasks' names"), "{text}");
+    let csv = |path| stdout(&["predict", path, "--governor", "deepest", "--csv"]);
+    let renamed = csv(path).replace("ping", "task 0").replace("pong", "task 1");
+    assert_eq!(csv(anonymous), renamed);
+    assert_refused(&["replay", path], &["a workload log, which has no gaps"]);
+    let named = folder.path().join("kept.parquet");
+    let named = named.to_str().unwrap();
+    stdout(&["anonymize", path, "--keep", "tasks", "-o", named]);
+    assert_eq!(csv(named), csv(path));
+    let checked = json(&["validate", path, "--json"]);
+    assert_eq!((&checked["step_count"], &checked["task_count"]), (&4001.into(), &2.into()));
+    assert_eq!((&checked["is_wrong"], &checked["contradiction"]), (&false.into(), &().into()));
+}
+
+/// Recordings of real kernels in QEMU, where leaving C6 took 100 us.
+const NGINX: &str = "traces/c-nginx.trace.dat.xz";
+const PING_PONG: &str = "traces/c-pingpong.trace.dat.xz";
+
+#[test]
+fn the_bundled_recordings_reproduce_themselves() {
+    for (recording, arrivals) in [(NGINX, "open"), (NGINX, "closed"), (PING_PONG, "open")] {
+        let line = ["predict", recording, "--governor", "menu", "--json"];
+        let document = json(&[&line[..], &["--arrivals", arrivals]].concat());
+        let reproduction = &document["reproduction"];
+        let figure = |pointer: &str| reproduction.pointer(pointer).unwrap().as_f64().unwrap();
+        // Nearer than what is required, so that a change of the model is seen before users see it.
+        assert!((figure("/throughput_ratio") - 1.0).abs() < 0.01, "{recording}: {reproduction}");
+        for of in ["latency", "gap"] {
+            let near = |name: &str, error_max: f64| {
+                let ratio = figure(&format!("/{of}/{name}"));
+                assert!((ratio - 1.0).abs() < error_max, "{recording} {arrivals}: {reproduction}");
+            };
+            near("p50_ratio", 0.02);
+            near("p99_ratio", 0.2);
+            let distance = figure(&format!("/{of}/distance_ratio"));
+            assert!(distance < 0.05, "{recording} {arrivals}: {reproduction}");
+        }
+    }
+}
+
+/// Each defect is one that a recording may have and that causes do not show.
+#[test]
+fn a_planted_defect_is_refused() {
+    let folder = folder();
+    let whole = folder.path().join("whole.parquet");
+    stdout(&["import", "--causes", NGINX, "-o", whole.to_str().unwrap()]);
+    let log = WorkloadLog::open(&whole).unwrap();
+    let mut steps: Vec<Step> = Vec::new();
+    log.each_group(&mut |group| steps.extend_from_slice(group)).unwrap();
+    let refused =
+        |name: &str, change: &dyn Fn(&mut WorkloadMetadata, &mut Vec<Step>), why: &str| {
+            let path = folder.path().join(format!("{name}.parquet"));
+            let (mut metadata, mut steps) = (log.metadata.clone(), steps.clone());
+            change(&mut metadata, &mut steps);
+            write(&path, &(metadata, steps));
+            assert_refused(&["predict", path.to_str().unwrap(), "--governor", "menu"], &[why]);
+        };
+    let not_itself = "does not reproduce itself under menu";
+    // The states that the machine had are forgotten.
+    let no_state = |_: &mut WorkloadMetadata, steps: &mut Vec<Step>| {
+        steps.iter_mut().for_each(|step| step.idle_state = None);
+    };
+    refused("no-state", &no_state, not_itself);
+    // It was another governor, which stays shallow.
+    let other = |metadata: &mut WorkloadMetadata, _: &mut Vec<Step>| {
+        metadata.governor = Some("fixed=C1".to_owned());
+    };
+    refused("other", &other, "does not reproduce itself under fixed=C1");
+    // One CPU was not seen.
+    refused("unseen", &|metadata, _| metadata.unseen_cpus = vec![1], "CPU 1");
+}
+
+#[test]
+fn switching_c6_off_on_the_bundled_nginx_is_predicted() {
+    let line = ["predict", NGINX, "--governor", "menu", "--replicates", "2", "--request"];
+    let off = json(&[&line[..], &["wrk->nginx", "--disable", "C6", "--json"]].concat());
+    let row = |task: &str, place: usize| {
+        let rows = off["tasks"].as_array().unwrap().iter();
+        rows.filter(|row| row["task"] == task).nth(place).unwrap().clone()
+    };
+    let ns = |row: &serde_json::Value, name: &str| row[name].as_f64().unwrap();
+    // Most wake-ups found C6, whose exit takes 100 us, and then find C1, which takes 2 us. The rest of such wake-ups was
+    // some 15 us longer in the recording.
+    let (before, after) = (row("all", 0), row("all", 1));
+    let saved_ns = ns(&before, "latency_p50_ns") - ns(&after, "latency_p50_ns");
+    assert!((75_000.0..=101_000.0).contains(&saved_ns), "{saved_ns}");
+    // A request waits for nginx's wake-up and for wrk's own.
+    let (before, after) = (row("wrk→nginx", 0), row("wrk→nginx", 1));
+    let saved_ns = ns(&before, "latency_p50_ns") - ns(&after, "latency_p50_ns");
+    assert!((150_000.0..=205_000.0).contains(&saved_ns), "{saved_ns}");
+    let energy = &off["runs"][1]["energy_change_ratio"];
+    assert!(energy.as_f64().unwrap() > 0.3, "{energy}");
+}

@@ -1,0 +1,363 @@
+//! `idlewise settings` on captured machines: what is set and given back, how conflicts are told, and the process that
+//! holds limits. `killed.rs` kills it everywhere.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Instant;
+
+use crate::{WIDTH, folder, idlewise, json};
+
+/// A captured machine with four CPUs of three states.
+pub struct Captured(tempfile::TempDir);
+
+const GOVERNOR: &str = "sys/devices/system/cpu/cpuidle/current_governor";
+
+impl Captured {
+    pub fn new() -> Self {
+        let machine = Captured(folder());
+        machine.put("proc/sys/kernel/random/boot_id", "one\n");
+        machine.put("proc/self/status", "Cpus_allowed_list:\t1-2\n");
+        machine.put("proc/1/comm", "systemd\n");
+        machine.put("sys/devices/system/cpu/online", "0-3\n");
+        machine.put("sys/devices/system/cpu/cpuidle/current_driver", "intel_idle\n");
+        machine.put("sys/devices/system/cpu/cpuidle/available_governors", "ladder menu teo\n");
+        machine.put(GOVERNOR, "menu\n");
+        machine.put("dev/cpu_dma_latency", 2_000_000_000_u32.to_ne_bytes());
+        for cpu in 0..4 {
+            machine.put(&limit(cpu), "0\n");
+            for (index, name) in ["POLL", "C1", "C6"].into_iter().enumerate() {
+                let state = format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state{index}");
+                machine.put(&format!("{state}/name"), format!("{name}\n"));
+                machine.put(&format!("{state}/disable"), "0\n");
+                machine.put(&format!("{state}/usage"), "17\n");
+                for (name, us) in [("latency", 90 * index), ("residency", 200 * index)] {
+                    machine.put(&format!("{state}/{name}"), format!("{us}\n"));
+                }
+            }
+        }
+        machine
+    }
+
+    pub fn put(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn root(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap().trim().to_owned()
+    }
+
+    /// The values of all files of sysfs.
+    pub fn sysfs(&self) -> Vec<(PathBuf, String)> {
+        fn add(folder: &Path, files: &mut Vec<(PathBuf, String)>) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    add(&path, files);
+                } else {
+                    let text = fs::read_to_string(&path).unwrap().trim().to_owned();
+                    files.push((path, text));
+                }
+            }
+        }
+        let mut files = Vec::new();
+        add(&self.path("sys"), &mut files);
+        files.sort();
+        files
+    }
+
+    /// The arguments of `idlewise settings` on this machine.
+    fn arguments<'a>(&'a self, line: &'a str) -> Vec<&'a str> {
+        let mut arguments = vec!["settings"];
+        arguments.extend(line.split_whitespace());
+        arguments.extend(["--sysroot", self.root()]);
+        arguments
+    }
+
+    pub fn settings(&self, line: &str) -> Output {
+        idlewise(&self.arguments(line))
+    }
+
+    fn json(&self, line: &str) -> serde_json::Value {
+        json(&self.arguments(&format!("{line} --json")))
+    }
+
+    /// Runs it, and returns its exit status and all that it printed.
+    fn said(&self, line: &str) -> (Option<i32>, String) {
+        let output = self.settings(line);
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    }
+
+    fn refused(&self, line: &str, part: &str) {
+        let before = self.sysfs();
+        let (status, text) = self.said(line);
+        assert_eq!(status, Some(2), "{text}");
+        assert!(text.contains(part), "{text:?} has no {part:?}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert_eq!(self.sysfs(), before, "never half applied");
+    }
+
+    /// The processes that hold settings of this machine.
+    pub fn holders(&self) -> Vec<i32> {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let holder = |entry: fs::DirEntry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let line = fs::read(entry.path().join("cmdline")).ok()?;
+            let words: Vec<_> = line.split(|byte| *byte == 0).collect();
+            let root = self.root().as_bytes();
+            let is_holder =
+                words.contains(&&b"hold"[..]) && words.iter().any(|w| w.starts_with(root));
+            is_holder.then_some(pid)
+        };
+        processes.filter_map(holder).collect()
+    }
+
+    /// Waits until all that one command wishes is set.
+    fn wait_for_all(&self) {
+        let journal = || fs::read_to_string(self.path("run/idlewise/journal.json"));
+        wait_until("all is set", || {
+            journal().is_ok_and(|text| text.contains("\"is_complete\": true"))
+        });
+    }
+
+    /// Waits until no process holds settings.
+    pub fn wait_for_holders(&self) {
+        wait_until("the holder has ended", || self.holders().is_empty());
+    }
+}
+
+impl Drop for Captured {
+    /// A test that fails leaves no process behind.
+    fn drop(&mut self) {
+        if !self.holders().is_empty() {
+            self.settings("revert --all");
+        }
+    }
+}
+
+/// Waits for what another process does. Fails after so long that only a mistake can be the reason.
+pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed().as_secs() < 60, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+fn limit(cpu: u16) -> String {
+    format!("sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us")
+}
+
+fn disable(cpu: u16, index: usize) -> String {
+    format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state{index}/disable")
+}
+
+#[test]
+fn what_was_applied_is_shown_and_given_back() {
+    let machine = Captured::new();
+    let before = machine.sysfs();
+    let apply = "apply --set C6=off@1-2 --set governor=teo --set latency=10us@3 --reason because";
+    let planned = machine.json(&format!("{apply} --dry-run"));
+    assert_eq!(machine.sysfs(), before, "a dry run changes nothing");
+    let applied = machine.json(apply);
+    assert_eq!(planned["changes"], applied["changes"]);
+    assert_eq!(applied["changes"].as_array().unwrap().len(), 4);
+    assert_eq!(machine.text(GOVERNOR), "teo");
+    assert_eq!([machine.text(&disable(1, 2)), machine.text(&limit(3))], ["1", "10"]);
+    let status = machine.json("status");
+    assert_eq!(status["sessions"][0]["reason"], "because");
+    let (_, text) = machine.said("status");
+    for part in ["C6=off@1-2 governor=teo latency=10us@3", "until reverted", "reason: because"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+    let reverted = machine.json("revert");
+    assert_eq!(reverted["changes"].as_array().unwrap().len(), 4);
+    assert_eq!(machine.sysfs(), before);
+    let (status, text) = machine.said("revert");
+    assert_eq!((status, text.as_str()), (Some(0), "Nothing to give back\n"));
+    assert!(machine.said("status").1.contains("idlewise has set nothing"));
+}
+
+#[test]
+fn settings_come_from_a_file_too() {
+    let machine = Captured::new();
+    machine.put("settings.conf", "# For the benchmark\nC6=off@1   # deep\n\ngovernor=ladder\n");
+    let file = machine.path("settings.conf");
+    assert!(machine.settings(&format!("apply {}", file.display())).status.success());
+    assert_eq!([machine.text(GOVERNOR), machine.text(&disable(1, 2))], ["ladder", "1"]);
+    machine.settings("revert");
+    machine.put("settings.conf", "C6=off\nC6=of\n");
+    machine.refused(&format!("apply {}", file.display()), "line 2: \"C6=of\"");
+    machine.put("settings.conf", "# nothing\n");
+    machine.refused(&format!("apply {}", file.display()), "it has no setting");
+    machine.refused("apply /nonexistent/settings", "No such file");
+}
+
+#[test]
+fn limits_of_the_whole_machine_are_held_by_a_process() {
+    let machine = Captured::new();
+    assert!(machine.settings("apply --set latency=20us").status.success());
+    assert_eq!(machine.holders().len(), 1);
+    assert_eq!(fs::read(machine.path("dev/cpu_dma_latency")).unwrap(), 20_u32.to_ne_bytes());
+    assert_eq!(machine.json("status")["sessions"][0]["is_held"], true);
+    let (_, text) = machine.said("revert");
+    assert!(text.contains("Ended latency=20us"), "{text}");
+    assert!(machine.holders().is_empty(), "revert waits for its end");
+}
+
+#[test]
+fn an_end_in_time_is_kept_by_a_process() {
+    let machine = Captured::new();
+    let before = machine.sysfs();
+    assert!(machine.settings("apply --set C6=off --expires 1s").status.success());
+    assert_ne!(machine.sysfs(), before);
+    wait_until("the settings are given back on time", || machine.sysfs() == before);
+    machine.wait_for_holders();
+    assert!(!machine.path("run/idlewise/journal.json").exists());
+}
+
+#[test]
+fn a_holder_that_is_asked_to_end_gives_back_and_one_that_is_killed_is_told() {
+    let machine = Captured::new();
+    let before = machine.sysfs();
+    machine.settings("apply --set C6=off --expires 1h");
+    kill("-TERM", machine.holders()[0]);
+    wait_until("the holder gives back", || machine.sysfs() == before);
+    machine.wait_for_holders();
+    machine.settings("apply --set C6=off --set latency=9us");
+    kill("-KILL", machine.holders()[0]);
+    wait_until("the holder has ended", || {
+        machine.json("status")["sessions"][0]["is_held"] == false
+    });
+    assert!(machine.said("status").1.contains("was killed: a limit of the whole machine"));
+    assert_eq!(machine.said("revert").0, Some(0));
+    assert_eq!(machine.sysfs(), before);
+}
+
+fn kill(signal: &str, pid: i32) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn what_somebody_else_changed_is_left_and_named() {
+    let machine = Captured::new();
+    machine.put("proc/812/comm", "tuned\n");
+    let (_, text) = machine.said("apply --set latency=10us@1-2");
+    assert!(text.contains("warning: tuned runs (process 812)"), "{text}");
+    machine.put(&limit(1), "30\n");
+    let (_, text) = machine.said("status");
+    assert!(text.contains("pm_qos_resume_latency_us: 30, where idlewise wrote 10"), "{text}");
+    let (status, text) = machine.said("revert");
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("is 30 by somebody else") && text.contains("warning: tuned"), "{text}");
+    assert_eq!([1, 2].map(|cpu| machine.text(&limit(cpu))), ["30", "0"]);
+    assert_eq!(machine.said("revert").0, Some(0), "it is theirs, and nothing is left to do");
+}
+
+#[test]
+fn settings_of_a_running_command_are_left_to_it() {
+    let machine = Captured::new();
+    let before = machine.sysfs();
+    let mut service = Command::new(env!("CARGO_BIN_EXE_idlewise"))
+        .args(machine.arguments("apply --set C6=off --on-exit restore"))
+        .spawn()
+        .unwrap();
+    machine.wait_for_all();
+    let (status, text) = machine.said("revert");
+    assert_eq!(status, Some(0));
+    assert!(text.contains("C6=off is left to idlewise settings apply"), "{text}");
+    machine.refused("apply --set C6=on@1", "contradicts C6=off, set by `idlewise settings apply`");
+    kill("-TERM", service.id().cast_signed());
+    assert!(service.wait().unwrap().success());
+    assert_eq!(machine.sysfs(), before);
+    machine.wait_for_holders();
+}
+
+#[test]
+fn a_service_that_keeps_leaves_its_settings() {
+    let machine = Captured::new();
+    let socket = machine.path("notify");
+    let systemd = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    let mut service = Command::new(env!("CARGO_BIN_EXE_idlewise"))
+        .args(machine.arguments("apply --set C6=off@1 --on-exit keep"))
+        .env("NOTIFY_SOCKET", &socket)
+        .spawn()
+        .unwrap();
+    let mut state = [0; 64];
+    let byte_count = systemd.recv(&mut state).unwrap();
+    assert_eq!(&state[..byte_count], b"READY=1");
+    assert_eq!(machine.text(&disable(1, 2)), "1", "it is ready when all is set");
+    kill("-TERM", service.id().cast_signed());
+    assert!(service.wait().unwrap().success());
+    assert_eq!(machine.text(&disable(1, 2)), "1");
+    assert!(machine.settings("revert").status.success());
+    assert_eq!(machine.text(&disable(1, 2)), "0");
+}
+
+#[test]
+fn a_service_that_is_killed_is_cleaned_up_by_its_holder() {
+    let machine = Captured::new();
+    let before = machine.sysfs();
+    let mut service = Command::new(env!("CARGO_BIN_EXE_idlewise"))
+        .args(machine.arguments("apply --set C6=off --set latency=3us@1 --on-exit restore"))
+        .spawn()
+        .unwrap();
+    machine.wait_for_all();
+    service.kill().unwrap();
+    service.wait().unwrap();
+    wait_until("the holder gives back", || machine.sysfs() == before);
+    machine.wait_for_holders();
+}
+
+#[test]
+fn what_the_machine_lacks_is_said_in_one_line() {
+    let machine = Captured::new();
+    machine.refused("apply --set C7=off", "no idle state C7; the states are POLL, C1, C6");
+    machine.refused("apply --set C6=off@9", "CPU 9 is not online (0-3 are)");
+    machine
+        .refused("apply --set governor=x", "the kernel has no governor x; it has ladder menu teo");
+    machine.refused("apply --set latency=none", "lifts limits of CPUs only");
+    machine.refused("revert 7", "nothing has the number 7");
+    let file = machine.path(&limit(2));
+    fs::remove_file(&file).unwrap();
+    machine.refused("apply --set C6=off --set latency=5us@2", "PM QoS");
+    symlink("/etc/hostname", &file).unwrap();
+    machine.refused("apply --set latency=5us@2", "links are not followed");
+    machine.put("sys/devices/system/cpu/cpuidle/current_driver", "none\n");
+    machine.refused("apply --set C6=off", "no cpuidle driver");
+    let (status, text) = machine.said("apply --set C6=maybe");
+    assert_eq!(status, Some(2));
+    assert!(text.contains("neither on nor off"), "{text}");
+}
+
+#[test]
+fn an_ordinary_user_is_told_to_use_sudo() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    command.args(["settings", "apply", "--set", "C1=off"]).current_dir("/");
+    if crate::user() == 0 {
+        command.uid(65534).gid(65534);
+    }
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => {
+            return eprintln!("SKIPPED: no other user may execute the program here: {error}");
+        }
+    };
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
+    assert!(text.contains("needs root; run it with sudo"), "{text}");
+}

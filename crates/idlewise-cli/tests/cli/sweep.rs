@@ -1,0 +1,364 @@
+//! `idlewise sweep`: a manifest's cells, each computed once.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use super::plugins::KERNEL_STYLE;
+use super::schemas::assert_valid;
+use super::{folder, idlewise, json, root, stdout};
+
+/// The files below a folder whose names end in `ending`, sorted.
+fn files_of(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files_of(&path, ending)),
+            false if path.to_string_lossy().ends_with(ending) => found.push(path),
+            false => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The cells of a store.
+pub fn cells_of(store: &Path) -> Vec<PathBuf> {
+    files_of(store, ".parquet")
+}
+
+/// The number of cells that are there, were computed, and failed.
+fn counts(document: &Value) -> [u64; 3] {
+    ["present_count", "computed_count", "failed_count"]
+        .map(|count| document[count].as_u64().unwrap())
+}
+
+/// A manifest, and a store beside it.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(manifest: &str) -> Self {
+        let place = Place(folder());
+        place.write(manifest);
+        place
+    }
+
+    /// `LOGS` is the folder of the bundled logs.
+    fn write(&self, manifest: &str) {
+        let logs = root().join("traces");
+        let manifest = manifest.replace("LOGS", logs.to_str().unwrap());
+        fs::write(self.path("sweep.toml"), manifest).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let manifest = self.path("sweep.toml");
+        idlewise(&[&["sweep"], arguments, &[manifest.to_str().unwrap()]].concat())
+    }
+
+    /// Sweeps, and returns the exit status and the document.
+    fn sweep(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        let text = String::from_utf8(output.stderr).unwrap();
+        let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{text}"));
+        assert_valid("sweep", &document);
+        (output.status.code(), document)
+    }
+
+    fn counts(&self, arguments: &[&str]) -> [u64; 3] {
+        counts(&self.sweep(arguments).1)
+    }
+
+    fn text(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {message}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The content of each file of a store.
+    fn content(&self, store: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let store = self.path(store);
+        let content = |path: PathBuf| {
+            (path.strip_prefix(&store).unwrap().to_owned(), fs::read(&path).unwrap())
+        };
+        files_of(&store, "").into_iter().map(content).collect()
+    }
+}
+
+const TWO_LOGS: &str = "\
+logs = [\"LOGS/a-idle.parquet\", \"LOGS/s-*.parquet\"]
+machines = [\"spr\", \"milan\"]
+governors = [\"menu\"]
+";
+
+#[test]
+fn what_is_there_is_not_computed_again_and_a_governor_costs_its_own_cells() {
+    let place = Place::new(TWO_LOGS);
+    // On each log and machine menu, and the oracle at each of three prices.
+    assert_eq!(place.counts(&[]), [0, 16, 0]);
+    let before = place.content("cells");
+    assert_eq!(before.len(), 16);
+    assert_eq!(place.counts(&[]), [16, 0, 0]);
+    assert_eq!(place.counts(&["status"]), [16, 0, 0]);
+    place.write(&TWO_LOGS.replace("\"menu\"", "\"menu\", \"teo\", \"menu-6.12\""));
+    assert_eq!(place.sweep(&["status"]).1["missing_count"], 4);
+    // The last is menu by another name.
+    assert_eq!(place.counts(&[]), [20, 4, 0]);
+    let after = place.content("cells");
+    assert!(before.iter().all(|(path, bytes)| after[path] == *bytes));
+    // Another price: the oracle's. Another tick: everything.
+    place.write(&format!("{TWO_LOGS}lambda = [0, 0.25, 1, 2]"));
+    assert_eq!(place.counts(&[]), [16, 4, 0]);
+    place.write(&format!("{TWO_LOGS}hz = [1000]"));
+    assert_eq!(place.counts(&[]), [0, 16, 0]);
+}
+
+/// More cells than fit into a unit, so that there are several.
+const MANY: &str = "\
+logs = [\"LOGS/a-idle.parquet\"]
+governors = [\"menu\", \"teo\", \"hazard\", \"ladder\"]
+machines = [\"spr\", \"milan\", \"skx\"]
+hz = [100, 250, 300, 500, 625, 800, 1000, 1200]
+latency_limit_us = [100]
+shape = [\"flat\", \"steep\"]
+";
+
+#[test]
+fn bytes_do_not_depend_on_parts_workers_or_order() {
+    let place = Place::new(MANY);
+    let whole = place.path("whole");
+    let parts = place.path("parts");
+    let (whole, parts) = (whole.to_str().unwrap(), parts.to_str().unwrap());
+    assert_eq!(place.counts(&["--store", whole, "--jobs", "1"]), [0, 8 * 3 * 12, 0]);
+    let mut computed = 0;
+    for part in ["2/2", "1/2"] {
+        computed += place.counts(&["--store", parts, "--jobs", "3", "--shard", part])[1];
+    }
+    assert_eq!(computed, 8 * 3 * 12, "parts do not overlap");
+    assert_eq!(place.content("whole"), place.content("parts"));
+    // Two at once, into one folder.
+    let manifest = place.path("sweep.toml");
+    let both = place.path("both");
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        command.args(["sweep", "--store"]).arg(&both).arg(&manifest).stdout(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let (mut one, mut other) = (start(), start());
+    assert!(one.wait().unwrap().success() && other.wait().unwrap().success());
+    assert_eq!(place.content("whole"), place.content("both"));
+}
+
+/// Killed when the first unit is done, or later: what is there is whole, and the rest follows.
+#[test]
+fn a_killed_sweep_goes_on() {
+    let place = Place::new(MANY);
+    assert_eq!(place.counts(&[]), [0, 8 * 3 * 12, 0]);
+    let manifest = place.path("sweep.toml");
+    let store = place.path("killed");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    command.args(["sweep", "--jobs", "1", "--store"]).arg(&store).arg(&manifest);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    while cells_of(&store).is_empty() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let whole = place.content("cells");
+    let killed = place.content("killed");
+    assert!(!killed.is_empty());
+    assert!(killed.iter().all(|(path, bytes)| whole[path] == *bytes), "nothing half-written");
+    place.counts(&["--store", store.to_str().unwrap()]);
+    assert_eq!(place.content("killed"), whole);
+}
+
+/// The figures of `idlewise arena`, to the last digit, and its table. Both use the same cells.
+#[test]
+fn the_collected_table_is_that_of_the_arena() {
+    let place = Place::new(
+        "logs = [\"LOGS/a-idle.parquet\", \"LOGS/b-redis.parquet\"]\nmachines = [\"spr\"]\n\
+         governors = [\"menu\", \"teo\", \"hazard\"]\nshape = [\"default\", \"flat\"]\n",
+    );
+    place.text(&[]);
+    let collected = place.text(&["collect"]);
+    let store = place.path("cells");
+    let logs = ["a-idle", "b-redis"].map(|log| root().join(format!("traces/{log}.parquet")));
+    let mut arena = vec!["arena", "--machine", "spr", "--shape", "default,flat"];
+    arena.extend(logs.iter().map(|log| log.to_str().unwrap()));
+    arena.extend(["--governor", "menu", "--governor", "teo", "--governor", "hazard"]);
+    let cells = |text: &str, names: &[&str]| -> Vec<Vec<String>> {
+        let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let head = lines.next().unwrap();
+        let places: Vec<usize> = names
+            .iter()
+            .map(|name| head.iter().position(|column| column == name).expect(name))
+            .collect();
+        lines.map(|line| places.iter().map(|&it| line[it].to_owned()).collect()).collect()
+    };
+    let names = [
+        "log",
+        "machine",
+        "hz",
+        "shape",
+        "lambda",
+        "governor",
+        "cost_uj",
+        "oracle_cost_uj",
+        "regret_ratio",
+    ];
+    let csv = stdout(&[&arena[..], &["--csv"]].concat());
+    assert_eq!(cells(&collected, &names), cells(&csv, &names));
+    // The standings, and with the sweep's folder the arena computes nothing.
+    let standings = place.text(&["collect", "--standings"]);
+    let table = stdout(&arena);
+    let body = |text: &str| text.lines().skip(1).take(12).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(body(&standings), body(&table));
+    let before = cells_of(&store);
+    let stored = stdout(&[&arena[..], &["--csv", "--store", store.to_str().unwrap()]].concat());
+    assert_eq!(stored, csv);
+    assert_eq!(cells_of(&store), before);
+}
+
+#[test]
+fn a_table_is_csv_json_or_parquet() {
+    let manifest = root().join("crates/idlewise-cli/tests/saved/sweep.toml");
+    let manifest = manifest.to_str().unwrap();
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let store = path("cells");
+    stdout(&["sweep", manifest, "--store", &store]);
+    let collect = ["sweep", "collect", manifest, "--store", &store];
+    let document = json(&[&collect[..], &["--format", "json"]].concat());
+    assert_eq!(document["cells"][0]["governor"], "menu");
+    let file = path("table.parquet");
+    stdout(&[&collect[..], &["-o", &file]].concat());
+    let bytes = fs::read(&file).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    let output = idlewise(&[&collect[..], &["-o", &file]].concat());
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--force"));
+    let output = idlewise(&[&collect[..], &["--format", "parquet"]].concat());
+    assert!(String::from_utf8(output.stderr).unwrap().contains("name a file with -o"));
+}
+
+#[test]
+fn what_fails_is_told_and_the_rest_is_computed() {
+    let place = Place::new(
+        "logs = [\"missing.parquet\", \"damaged.parquet\", \"LOGS/a-idle.parquet\"]\n\
+         machines = [\"spr\", \"milan\"]\ngovernors = [\"menu\", \"./loops.c\"]\nlambda = [1]\n",
+    );
+    let log = fs::read(root().join("traces/a-idle.parquet")).unwrap();
+    fs::write(place.path("damaged.parquet"), &log[..log.len() / 2]).unwrap();
+    let loops = KERNEL_STYLE.replace("DEFECT", "for (;;) barrier()");
+    fs::write(place.path("loops.c"), loops).unwrap();
+    let (status, document) = place.sweep(&[]);
+    assert_eq!(status, Some(1));
+    // Of the good log menu and the oracle; each log has two machines with three cells.
+    assert_eq!(document["computed_count"], 4);
+    assert_eq!(document["failed_count"], 6 + 6 + 2);
+    let reasons = |part: &str| {
+        let failures = document["failures"].as_array().unwrap();
+        let has = |failure: &&Value| failure["reason"].as_str().unwrap().contains(part);
+        failures.iter().filter(has).count()
+    };
+    assert_eq!(reasons("missing.parquet: No such file"), 6, "{document:#}");
+    assert_eq!(reasons("damaged.parquet"), 6, "{document:#}");
+    // For its CPU time, or on a busy machine because it does not answer.
+    assert_eq!(reasons("and was stopped"), 2, "{document:#}");
+    assert_eq!(cells_of(&place.path("cells")).len(), 4);
+    // The reasons are kept, for whoever asks later.
+    let (status, later) = place.sweep(&["status"]);
+    assert_eq!((status, &later["failures"]), (Some(1), &document["failures"]));
+    let output = place.run(&["collect"]);
+    assert_eq!(output.status.code(), Some(1));
+    // Menu, on both machines, under a heading.
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 3);
+    // A mended governor is another one.
+    fs::write(place.path("loops.c"), KERNEL_STYLE.replace("DEFECT", ";")).unwrap();
+    fs::copy(root().join("traces/b-redis.parquet"), place.path("damaged.parquet")).unwrap();
+    let (_, document) = place.sweep(&[]);
+    assert_eq!(counts(&document), [4, 2 + 6, 6], "{document:#}");
+}
+
+#[test]
+fn damaged_and_old_cells_are_recognised() {
+    let place = Place::new(TWO_LOGS);
+    place.text(&[]);
+    let cells = cells_of(&place.path("cells"));
+    let whole = fs::read(&cells[3]).unwrap();
+    let mut changed = whole.clone();
+    changed[whole.len() / 2] ^= 1;
+    fs::write(&cells[3], changed).unwrap();
+    fs::write(&cells[4], "").unwrap();
+    let output = place.run(&["collect"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("2 cells are missing"));
+    assert_eq!(place.counts(&[]), [14, 2, 0]);
+    assert_eq!(fs::read(&cells[3]).unwrap(), whole);
+    // Another version's, and what is not ours.
+    let log = cells[0].parent().unwrap();
+    let old = place.path("cells/idlewise-0.0.1-abc").join(log.file_name().unwrap());
+    fs::create_dir_all(&old).unwrap();
+    fs::copy(&cells[0], old.join("0.parquet")).unwrap();
+    fs::create_dir_all(place.path("cells/mine/x")).unwrap();
+    fs::write(place.path("cells/mine/x/y.parquet"), "").unwrap();
+    let (_, document) = place.sweep(&["status"]);
+    assert_eq!(document["other_version_cell_count"], 1);
+    assert!(place.text(&["prune", "--dry-run"]).starts_with("1 files would be removed"));
+    assert!(place.text(&["prune"]).starts_with("1 files removed"));
+    assert_eq!(place.counts(&["status"]), [16, 0, 0]);
+    place.write(&TWO_LOGS.replace(", \"milan\"", ""));
+    assert!(place.text(&["prune"]).starts_with("0 files"));
+    assert!(place.text(&["prune", "--unlisted"]).starts_with("8 files removed"));
+    assert_eq!(place.counts(&["status"]), [8, 0, 0]);
+    assert!(place.path("cells/mine/x/y.parquet").exists() && !old.exists());
+}
+
+/// A limit on the sizes of files is an error like a full disk.
+#[test]
+fn a_full_disk_leaves_no_half_cell() {
+    let place = Place::new(TWO_LOGS);
+    let mut command = Command::new("bash");
+    command.arg("-c").arg("ulimit -f 1; exec \"$0\" sweep \"$1\"");
+    command.arg(env!("CARGO_BIN_EXE_idlewise")).arg(place.path("sweep.toml"));
+    let output = command.output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("File too large") && message.contains("run the sweep again"));
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(files_of(&place.path("cells"), "").is_empty());
+    assert_eq!(place.counts(&[]), [0, 16, 0]);
+}
+
+#[test]
+fn a_wrong_manifest_is_refused_with_its_line() {
+    for (manifest, part) in [
+        (
+            "logs = []\nmachine = [\"spr\"]\n",
+            "sweep.toml:2: unknown key 'machine'; did you mean 'machines'?",
+        ),
+        ("governors = [\"tea\"]\n", "did you mean 'teo'?"),
+        ("machines = [\"sprr\"]\n", "the nearest name is spr"),
+        ("governors = [\"oracle\"]\n", "leave the governor 'oracle' out"),
+        ("logs = [\"*.parquet\"]\n", "no such files"),
+        ("hz = \"250\"\n", "sweep.toml:1: "),
+        ("governors = [\"./none.c\"]\n", "none.c"),
+    ] {
+        let place = Place::new(manifest);
+        let output = place.run(&[]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{manifest}: {message}");
+        assert!(message.contains(part), "{manifest}: {message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(!place.path("cells").exists());
+    }
+    let place = Place::new(TWO_LOGS);
+    assert_eq!(place.run(&["--shard", "3/2"]).status.code(), Some(2));
+}

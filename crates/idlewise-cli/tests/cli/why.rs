@@ -1,0 +1,275 @@
+//! `idlewise why`, on captured machines that are played forward while it watches.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::captured::{CapturedMachine, More, names, state_file};
+use crate::{WIDTH, schemas};
+
+/// What a run printed, and its exit status.
+struct Run {
+    status: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs `idlewise why` on a machine. Once it has read the counts, `play` changes them.
+fn watch(machine: &CapturedMachine, arguments: &[&str], play: impl FnOnce(u32)) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+    command.args(["why", "--sysroot"]).arg(machine.path()).args(arguments);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut reader = BufReader::new(child.stderr.take().unwrap());
+    let mut stderr = String::new();
+    // It says that it watches after it has read the counts.
+    reader.read_line(&mut stderr).unwrap();
+    if stderr.starts_with("idlewise: watching") {
+        play(child.id());
+    }
+    let mut stdout = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    reader.read_to_string(&mut stderr).unwrap();
+    let status = child.wait().unwrap().code();
+    Run { status, stdout, stderr }
+}
+
+fn good(run: Run) -> String {
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
+    run.stdout
+}
+
+fn document(run: Run) -> Value {
+    let document = serde_json::from_str(&good(run)).unwrap();
+    schemas::assert_valid("why", &document);
+    document
+}
+
+/// Ten seconds on CPUs 2 and 3: 1,840 stays a second in the deepest state.
+fn play_deep(machine: &CapturedMachine, cpus: &str, state: usize) {
+    let more = More { usage: 18_400, time_us: 5_000_000, above: 5_704, below: 0, rejected: 0 };
+    machine.count(cpus, state, more);
+    machine.pass(10.0);
+}
+
+#[test]
+fn says_what_waits_where_and_what_another_state_would_change() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let text = good(watch(&machine, &[], |_| play_deep(&machine, "2-3", 3)));
+    let expected = "C6 on CPUs 2-3: 31 % too deep, 1,840 wake-ups/s × 170 us = 31 % of wall time \
+                    waiting at most; C1E instead: −31 points, about ";
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(expected), "{text}");
+    assert!(text.contains("W (assumed)"), "{text}");
+    assert!(text.contains("Next: `idlewise advise -d 30 --cpus 2-3`"), "{text}");
+    assert!(text.contains("Exit latency: a table's worst case"), "{text}");
+}
+
+#[test]
+fn cpus_that_hardly_wake_up_are_left_alone() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let document = document(watch(&machine, &["--json"], |_| {
+        let more = More { usage: 50, time_us: 9_900_000, above: 48, ..More::default() };
+        machine.count("0-3,72-75", 3, more);
+        machine.pass(10.0);
+    }));
+    assert!(document["findings"].as_array().unwrap().is_empty(), "{document}");
+    assert_eq!(document["groups"].as_array().unwrap().len(), 1, "{document}");
+    assert_eq!(document["groups"][0]["cpus"], "0-3,72-75");
+}
+
+/// Every captured machine fits on a screen, or says in one line why there is nothing to say.
+#[test]
+fn every_captured_machine_gets_an_answer() {
+    let (mut shown, mut refused) = (0, 0);
+    for name in names() {
+        let machine = CapturedMachine::unpack(&name);
+        let play = |_| {
+            for cpu in 0..80 {
+                for state in 0..10 {
+                    if machine.path().join(state_file(cpu, state, "usage")).exists() {
+                        let usage = 100 * u64::from(cpu + 1) + 1_000 * state as u64;
+                        let more = More {
+                            usage,
+                            time_us: 900_000,
+                            above: usage / 3,
+                            below: 9,
+                            rejected: 1,
+                        };
+                        machine.count(&cpu.to_string(), state, more);
+                    }
+                }
+            }
+            machine.pass(10.0);
+        };
+        let arguments: &[&str] =
+            if machine.path().join("proc/uptime").exists() { &[] } else { &["-d", "0.05"] };
+        let run = watch(&machine, arguments, play);
+        if run.status == Some(2) {
+            assert_eq!((run.stderr.lines().count(), run.stdout.as_str()), (1, ""), "{name}");
+            refused += 1;
+            continue;
+        }
+        let text = good(run);
+        assert!(text.lines().count() <= 40, "{name}: {text}");
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{name}: {text}");
+        shown += 1;
+    }
+    assert!(shown >= 12 && refused >= 4, "{shown} {refused}");
+}
+
+#[test]
+fn without_an_idle_driver_it_says_so() {
+    for (name, found) in [
+        ("vm-no-driver", "no idle driver is active here (none)"),
+        ("s390-no-cpuidle", "no idle driver is active here (none)"),
+        ("container", "no idle driver is active here (none)"),
+    ] {
+        let run = watch(&CapturedMachine::unpack(name), &[], |_| panic!("it watches nothing"));
+        assert_eq!(run.status, Some(2));
+        assert!(run.stderr.contains(found), "{name}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn says_that_the_firmware_refuses_a_state() {
+    let machine = CapturedMachine::unpack("arm-server-rejecting");
+    let text = good(watch(&machine, &[], |_| {
+        machine.count("0-3", 0, More { usage: 50, time_us: 9_000_000, ..More::default() });
+        machine.count("0-3", 2, More { rejected: 40_000, ..More::default() });
+        machine.pass(10.0);
+    }));
+    assert!(text.contains("cluster-sleep-0 on CPUs 0-3: refused 4,000 times a second"), "{text}");
+}
+
+#[test]
+fn an_old_kernel_does_not_count_misses() {
+    let machine = CapturedMachine::unpack("server-haswell-old-kernel");
+    let document = document(watch(&machine, &["--json"], |_| play_deep(&machine, "0-1", 4)));
+    let rows = document["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["too_deep_ratio"].is_null()), "{document}");
+    assert!(document["findings"][0]["text"].as_str().unwrap().starts_with("C6 on CPUs 0-1: 1,840"));
+    let limits = document["limits"].to_string();
+    assert!(limits.contains("Misses: not counted by this kernel"), "{limits}");
+}
+
+#[test]
+fn a_disabled_state_is_not_offered_and_limits_make_groups() {
+    let machine = CapturedMachine::unpack("laptop-lunar-lake-limited");
+    let document = document(watch(&machine, &["--json"], |_| play_deep(&machine, "0-3", 2)));
+    let groups: Vec<(&str, Option<u64>)> = document["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| (group["cpus"].as_str().unwrap(), group["latency_limit_ns"].as_u64()))
+        .collect();
+    assert_eq!(groups, [("0,2-3", Some(200_000)), ("1", Some(50_000))]);
+    let machine = CapturedMachine::unpack("server-granite-rapids-c6p-off");
+    let document = self::document(watch(&machine, &["--json"], |_| play_deep(&machine, "0-3", 3)));
+    let off = document["rows"].as_array().unwrap().iter().filter(|row| row["setting"] == "off");
+    assert_eq!(off.map(|row| row["state"].as_str().unwrap()).collect::<Vec<_>>(), ["C6P"]);
+}
+
+#[test]
+fn a_measured_machine_file_gives_the_latencies() {
+    let machine = CapturedMachine::unpack("server-milan");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("my-machine.toml");
+    let state = |name: &str, latency: u32, residency: u32| {
+        format!(
+            "[[states]]\nname = \"{name}\"\nexit_latency_us = {latency}\ntarget_residency_us = {residency}\n"
+        )
+    };
+    let head = "id = \"mine\"\ntitle = \"Mine\"\narch = \"x86\"\nsource = \"measured\"\n";
+    let states = [state("POLL", 0, 0), state("C1", 1, 2), state("C2", 12, 60)].concat();
+    std::fs::write(&file, format!("{head}{states}")).unwrap();
+    let arguments = ["--machine", file.to_str().unwrap()];
+    let text = good(watch(&machine, &arguments, |_| play_deep(&machine, "0-3", 2)));
+    assert!(text.contains("1,840 wake-ups/s × 12 us = 2.2 % of wall time"), "{text}");
+    assert!(text.contains("Exit latency: measured on this machine."), "{text}");
+    // Another machine's file has no such states.
+    let run = watch(&machine, &["--machine", "power9"], |_| machine.pass(10.0));
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("power9 has none of the states POLL, C1, C2"), "{}", run.stderr);
+}
+
+#[test]
+fn a_cpu_that_goes_away_is_left_out_and_named() {
+    let machine = CapturedMachine::unpack("server-milan");
+    let document = document(watch(&machine, &["--json"], |_| {
+        machine.set_online("0-2");
+        play_deep(&machine, "0-3", 2);
+    }));
+    assert_eq!(document["groups"][0]["cpus"], "0-2");
+    assert_eq!(document["left_out"][0]["cpu"], 3);
+    assert_eq!(document["left_out"][0]["reason"], "went offline in the meantime");
+    let doubts = document["doubts"].to_string();
+    assert!(doubts.contains("CPU 3 went offline in the meantime, and is left out"), "{doubts}");
+    // If nothing is left, that is an error.
+    let run = watch(&machine, &["--cpus", "1"], |_| {
+        machine.set_online("0,2");
+        machine.pass(10.0);
+    });
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("no CPU can be judged: CPU 1 went offline"), "{}", run.stderr);
+}
+
+#[test]
+fn settings_that_others_change_meanwhile_are_a_doubt() {
+    let machine = CapturedMachine::unpack("server-milan");
+    let text = good(watch(&machine, &[], |_| {
+        machine.write(&state_file(0, 2, "disable"), "1\n");
+        play_deep(&machine, "0-3", 2);
+    }));
+    assert!(text.contains("somebody enabled or disabled idle states"), "{text}");
+}
+
+#[test]
+fn ctrl_c_ends_early_with_what_was_seen() {
+    let machine = CapturedMachine::unpack("server-milan");
+    let text = good(watch(&machine, &["-d", "600"], |process| {
+        play_deep(&machine, "0-3", 2);
+        // SAFETY: the child is ours and has not been waited for.
+        unsafe { libc::kill(process as i32, libc::SIGINT) };
+    }));
+    assert!(text.starts_with("10.0 s on 4 CPUs (ended early)"), "{text}");
+    assert!(text.contains("C2 on CPUs 0-3: 31 % too deep, 1,840 wake-ups/s × 30 us"), "{text}");
+}
+
+#[test]
+fn a_clock_that_stands_still_is_no_division_by_zero() {
+    let machine = CapturedMachine::unpack("server-milan");
+    let run = watch(&machine, &[], |process| {
+        machine.pass(-500.0);
+        // SAFETY: the child is ours and has not been waited for.
+        unsafe { libc::kill(process as i32, libc::SIGINT) };
+    });
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("no time passed between the two readings"), "{}", run.stderr);
+}
+
+#[test]
+fn counts_that_cannot_be_read_are_an_error_that_names_the_file() {
+    let machine = CapturedMachine::unpack("server-milan");
+    std::fs::remove_file(machine.path().join(state_file(1, 1, "usage"))).unwrap();
+    let run = watch(&machine, &[], |_| panic!("it watches nothing"));
+    assert_eq!(run.status, Some(2));
+    assert!(run.stderr.contains("cpu1/cpuidle/state1/usage: "), "{}", run.stderr);
+}
+
+#[test]
+fn wrong_cpus_and_folders_are_refused() {
+    let machine = CapturedMachine::unpack("server-milan");
+    for (arguments, found) in [
+        (&["--cpus", "9"][..], "there is no CPU 9; this machine has 0-3"),
+        (&["--cpus", "3-1"], "'3-1' is no CPU and no range of CPUs"),
+        (&["-d", "0"], "give seconds above 0"),
+    ] {
+        let run = watch(&machine, arguments, |_| panic!("it watches nothing"));
+        assert_eq!(run.status, Some(2));
+        assert!(run.stderr.contains(found), "{}", run.stderr);
+    }
+    let run = crate::idlewise(&["why", "--sysroot", "/nowhere"]);
+    assert!(String::from_utf8_lossy(&run.stderr).contains("/nowhere is no folder"));
+}

@@ -1,0 +1,456 @@
+//! A governor that learns when idle periods end, and prices what it could do.
+//!
+//! Observation
+//! -----------
+//! An idle period ends at its timer, whose distance is known, or earlier, by something that nobody announced.
+//! Only the second has to be learnt. Energy and priced delay are linear in time. So for a state that is
+//! entered once, nothing matters but the mean of what is left of the idle period, and for a decision that
+//! can be taken again later, nothing but that mean and the probability of getting there.
+//!
+//! Terms
+//! -----
+//! - A *gap* is an idle period as the workload made it. It may have several stays: the tick and the limit of a
+//!   polling state end a stay, but not the gap. What has passed of it is its *age*.
+//! - *Bins* hold lengths of gaps, two per doubling from 512 ns to 25 ms.
+//! - A *word* is four bins, and 64 bits: for each bin, the share of the gaps which lasted beyond it, among those
+//!   that reached the word's beginning. Eight words are a *belief*. The product of the words' last shares is the
+//!   probability of lasting so long.
+//! - A gap that its timer ended says that the bins before were survived, and nothing about later ones
+//!   (a censored observation). So these shares, unlike a histogram of gaps, are not wrong where timers differ.
+//! - λ is the price of delay: at 1, waiting for the CPU costs what polling as long costs.
+//!
+//! Believing
+//! ---------
+//! 1. There is a belief for each *size* of the gap before: up to 10 us, 100 us, 1 ms, and beyond. In a steady
+//!    workload they agree; in bursts, the size of the last gap tells where in the burst we are.
+//! 2. Each gap moves the shares of the words that it reached: towards 1 in the bins that it survived, towards 0
+//!    from its last bin on. The first gap moves a word halfway, later ones by a quarter, an eighth and so on, to
+//!    a 32nd. A word that is seldom reached keeps its few observations for long. After some thousand short gaps
+//!    it still knows what happens to a gap that has become long. That decides what to do at a tick.
+//! 3. The four lanes of a word move together, in a few operations on 64 bits, and most gaps reach few words.
+//! 4. A word that was never reached after a gap of this size has the shares of the size that reached it last.
+//!    Without any history each bin loses 15 %: a gap of any order of magnitude is possible. The cheapest plan is
+//!    then a shallow state and another look at the tick. (If the first guess is that gaps last until their
+//!    timers, as teo's is, the first 60 gaps cost three times as much.)
+//!
+//! Pricing
+//! -------
+//! The kernel's table says when a state pays off, not what it draws. The power of a state is assumed from its
+//! target residency (`SHAPE`), in shares of polling. The energy of a transition follows: a stay of the target
+//! residency costs the same in the state and in the next shallower one. A walk over the words from the gap's age
+//! to the timer gives the probability of reaching each word and the mean time until then. With these, every plan
+//! has an expected cost:
+//!
+//! - enter a state and stop the tick;
+//! - enter a state, keep the tick, and decide again there, if the gap lasts so long. The tick wakes the CPU, and
+//!   that is priced;
+//! - poll until the end of a word (1.5, 6, 25 or 98 us), and decide again then, for nothing.
+//!
+//! A plan's second decision is priced as if it were the last. The cheapest plan wins; if it makes no difference
+//! whether the tick is kept, it is kept, in case the belief is wrong.
+//!
+//! All costs carry the same factor, the probability of having reached the gap's age. So nothing is divided by it,
+//! and a decision has neither a division nor floating point.
+//!
+//! When it is wrong
+//! ----------------
+//! - Where a machine's powers are far from `SHAPE`, choices near a break-even are wrong, by as much as the powers.
+//!   Target residencies then also say less about energy than they should.
+//! - Gaps that depend on more than the size of the one before (periods of three, say) are mixed up.
+//! - Where gaps come in two lengths on either side of a break-even at random, nobody can be right, and it pays
+//!   what the mean demands.
+//! - After a change it takes some twenty gaps of each size until the old gaps are forgotten.
+//! - A gap that lasts beyond the last bin is taken for one of at most 92 ms. A state with a longer target
+//!   residency is entered only if a timer is the reason.
+//! - An event within an exit latency before the timer passes for the timer's.
+//! - The exit latency that is taken off a stay is the table's worst case, so real gaps look shorter than they are.
+//! - λ is what it is told. It does not know who waits.
+//!
+//! `kernel/idlewise_hazard.c` is the same algorithm for a kernel, and decides the same.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `bins.rs` | bins of lengths |
+//! | `belief.rs` | words, and how they learn |
+//! | `outlook.rs` | the probability of lasting so long, and the mean time until then |
+//! | `price.rs` | what states cost, and the price of delay |
+//! | `plan.rs` | the cheapest plan |
+
+mod belief;
+mod bins;
+mod outlook;
+mod plan;
+mod price;
+
+use self::belief::Belief;
+use self::outlook::Outlook;
+use self::plan::{POLL_MAX_NS, Plan};
+pub use self::price::Lambda;
+use self::price::{StateCost, TIME_MAX_NS};
+use crate::{Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, STATE_COUNT_MAX};
+
+/// What follows from a belief is worked out anew after so many gaps, and always while the belief is new.
+const BEHIND_COUNT: u8 = 4;
+/// The shortest poll, because the loop looks at its clock only now and then.
+const POLL_MIN_NS: u64 = 200;
+/// A stay that the tick ended and the next decision belong to one gap if no more passed in between. The tick's
+/// handler takes 2 to 4 us.
+const RESUME_MAX_NS: u64 = 20_000;
+/// The sizes of gaps that have beliefs of their own end below these lengths, in nanoseconds.
+const SIZE_ENDS_NS: [u64; SIZE_COUNT - 1] = [10_000, 100_000, 1_000_000];
+const SIZE_COUNT: usize = 4;
+
+/// The governor's name, and what it does.
+pub const HAZARD: (&str, &str) = (
+    "hazard",
+    "learns when gaps end before their timer, and takes the plan that costs least; delay costs ¼ of \
+     polling, or X times as much with hazard:lambda=X",
+);
+
+/// One CPU's governor of expected costs. See the top of `hazard/mod.rs`.
+#[derive(Clone, Debug)]
+pub struct Hazard {
+    lambda: Lambda,
+    costs: [StateCost; STATE_COUNT_MAX],
+    /// 0 until the states are priced.
+    state_count: u8,
+    /// By the size of the gap before.
+    beliefs: [Belief; SIZE_COUNT],
+    /// A bit for each size that has occurred.
+    known_sizes: u8,
+    /// What follows from each belief.
+    outlooks: [Outlook; SIZE_COUNT],
+    /// By how many gaps each outlook is behind its belief.
+    behind: [u8; SIZE_COUNT],
+    /// The polling plan worth considering after each size, as the number of words to poll; 0: none.
+    polls: [u8; SIZE_COUNT],
+    /// The states that could be entered when something was last selected, without the one that polls.
+    asleep: u32,
+    last_size: u8,
+    /// The gap goes on: the tick or a polling limit ended the last stay.
+    is_open: bool,
+    /// What has passed of the gap, up to the last reflection or selection.
+    age_ns: u64,
+    timer_left_ns: u64,
+    reflected_at_ns: u64,
+}
+
+impl Hazard {
+    /// Creates a governor without history for this price of delay.
+    pub const fn new(lambda: Lambda) -> Self {
+        Hazard {
+            lambda,
+            costs: [StateCost::NONE; STATE_COUNT_MAX],
+            state_count: 0,
+            beliefs: [Belief::NEW; SIZE_COUNT],
+            known_sizes: 1,
+            outlooks: [Outlook::PRIOR; SIZE_COUNT],
+            behind: [0; SIZE_COUNT],
+            polls: [0; SIZE_COUNT],
+            asleep: 0,
+            last_size: 0,
+            is_open: false,
+            age_ns: 0,
+            timer_left_ns: 0,
+            reflected_at_ns: 0,
+        }
+    }
+
+    /// Learns from a gap that has ended, by its timer or by an event.
+    #[inline(always)]
+    fn end_gap(&mut self, gap_ns: u64, survived_ns: u64, is_event: bool) {
+        self.is_open = false;
+        self.age_ns = 0;
+        let size = usize::from(self.last_size) % SIZE_COUNT;
+        let belief_is_new = self.beliefs[size].is_new();
+        self.beliefs[size].learn(survived_ns, is_event);
+        self.behind[size] += 1;
+        if self.behind[size] >= BEHIND_COUNT || belief_is_new {
+            self.look_ahead(size);
+        }
+        self.last_size = SIZE_ENDS_NS.iter().map(|&end_ns| u8::from(gap_ns >= end_ns)).sum();
+        if (self.known_sizes >> self.last_size) & 1 == 0 {
+            self.begin(usize::from(self.last_size), size);
+        }
+    }
+
+    /// Begins the belief after a size that has not occurred yet as a copy of another.
+    #[cold]
+    #[inline(never)]
+    fn begin(&mut self, size: usize, teacher: usize) {
+        self.known_sizes |= 1 << size;
+        self.beliefs[size] = Belief { counts: Belief::NEW.counts, ..self.beliefs[teacher] };
+        self.look_ahead(size);
+    }
+
+    /// Brings what follows from a belief up to date.
+    #[inline(always)]
+    fn look_ahead(&mut self, size: usize) {
+        let outlook = Outlook::of(&self.beliefs[size].words);
+        self.outlooks[size] = outlook;
+        self.behind[size] = 0;
+        self.polls[size] = self.best_poll(&outlook);
+    }
+}
+
+/// A bit for each state that is enabled and within the latency limit; if there is none, for the shallowest
+/// enabled one, or the first.
+#[inline(always)]
+fn allowed_states(context: &Context<'_>) -> u32 {
+    let enabled = !u32::from(context.disabled.bits()) & ((1 << context.states.len()) - 1);
+    let limit_ns = u64::try_from(context.latency_limit_ns).unwrap_or(0);
+    let mut allowed = 0;
+    for (index, state) in context.states.as_slice().iter().enumerate() {
+        allowed |= u32::from(state.exit_latency_ns <= limit_ns) << index;
+    }
+    match (allowed & enabled, enabled) {
+        (0, 0) => 1,
+        (0, enabled) => enabled & enabled.wrapping_neg(),
+        (allowed, _) => allowed,
+    }
+}
+
+impl Governor for Hazard {
+    fn select(&mut self, context: &Context<'_>, device: &mut Device) -> Decision {
+        if self.state_count == 0 {
+            self.costs = StateCost::of_states(context.states, self.lambda);
+            self.state_count = context.states.len() as u8;
+        }
+        if self.is_open {
+            let passed_ns = context.now_ns.wrapping_sub(self.reflected_at_ns);
+            if passed_ns <= RESUME_MAX_NS {
+                self.age_ns = (self.age_ns + passed_ns).min(TIME_MAX_NS);
+            } else {
+                // A task ran, so the gap had ended.
+                self.end_gap(self.age_ns, self.age_ns, true);
+            }
+        }
+        let timers = context.sleep_length();
+        let positive = |ns: i64| u64::try_from(ns).unwrap_or(0).min(TIME_MAX_NS);
+        self.timer_left_ns = positive(timers.sleep_length_ns);
+        // The tick matters only if it comes before the timer.
+        let is_ticking = !context.tick_stopped && timers.next_event_ns < timers.sleep_length_ns;
+        let tick_left_ns = is_ticking.then(|| positive(timers.next_event_ns));
+
+        let allowed = allowed_states(context);
+        let polls = u32::from(context.states.get(0).is_polling);
+        let asleep = allowed & !polls;
+        self.asleep = asleep;
+        let plan = match asleep {
+            0 => Plan { state: 0, stop_tick: false, poll_ns: POLL_MAX_NS },
+            _ => self.plan(asleep, allowed & polls != 0, tick_left_ns),
+        };
+        if context.states.get(plan.state).is_polling {
+            device.poll_limit_ns = plan.poll_ns.max(POLL_MIN_NS);
+        }
+        // Stopping the tick takes time, and in front of a timer it changes nothing.
+        let is_needless = !context.tick_stopped
+            && timers.next_event_ns != FAR_AWAY_NS
+            && timers.next_event_ns >= timers.sleep_length_ns;
+        Decision { state: plan.state, stop_tick: plan.stop_tick && !is_needless }
+    }
+
+    fn reflect(&mut self, outcome: &Outcome, device: &mut Device) {
+        let entered = &self.costs[outcome.entered.min(STATE_COUNT_MAX - 1)];
+        let residency_ns = device.last_residency_ns.min(TIME_MAX_NS);
+        let stay_ns = residency_ns.saturating_sub(u64::from(entered.exit_latency_ns));
+        self.reflected_at_ns = outcome.now_ns;
+        let hit_limit = core::mem::take(&mut device.poll_time_limit);
+        let gap_ns = self.age_ns + stay_ns;
+        if residency_ns >= self.timer_left_ns {
+            self.end_gap(gap_ns, self.age_ns + self.timer_left_ns, false);
+        } else if outcome.got_tick || hit_limit {
+            self.age_ns = (self.age_ns + residency_ns).min(TIME_MAX_NS);
+            self.is_open = true;
+        } else {
+            self.end_gap(gap_ns, gap_ns, true);
+        }
+    }
+
+    fn memory(&self, note: &mut dyn FnMut(u64)) -> bool {
+        note(u64::from(self.last_size));
+        note(u64::from(self.is_open));
+        note(self.age_ns);
+        note(u64::from(self.known_sizes));
+        note(u64::from(self.asleep));
+        self.polls.iter().chain(&self.behind).for_each(|&number| note(number.into()));
+        for outlook in &self.outlooks {
+            outlook.masses.iter().for_each(|&mass| note(mass.into()));
+            outlook.times.iter().for_each(|&time| note(time));
+        }
+        for belief in &self.beliefs {
+            belief.words.iter().for_each(|&word| note(word));
+            note(u64::from_le_bytes(belief.counts));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DisabledMask, IdleState, SleepLength, StateTable};
+
+    #[test]
+    fn is_at_most_a_kibibyte() {
+        assert!(size_of::<Hazard>() <= 1_024, "{}", size_of::<Hazard>());
+    }
+
+    fn spr() -> StateTable {
+        let states = [(1_000, 1_000), (2_000, 4_000), (290_000, 800_000)];
+        let [c1, c1e, c6] = states.map(|(exit_ns, target_ns)| IdleState::new(exit_ns, target_ns));
+        StateTable::new(&[IdleState::POLL, c1, c1e, c6]).unwrap()
+    }
+
+    /// Selects, stays `gap_ns`, and reflects; the tick is far away.
+    fn stay(
+        governor: &mut Hazard,
+        context: &Context<'_>,
+        now_ns: &mut u64,
+        gap_ns: u64,
+    ) -> Decision {
+        let mut device = Device::default();
+        let mut context = Context::new(context.states, context.timers());
+        context.tick_stopped = true;
+        context.now_ns = *now_ns;
+        let decision = governor.select(&context, &mut device);
+        let entered = decision.state;
+        let residency_ns = gap_ns + context.states.get(entered).exit_latency_ns;
+        device.last_residency_ns = residency_ns;
+        *now_ns += residency_ns;
+        let outcome = Outcome { entered, is_overruled: false, got_tick: false, now_ns: *now_ns };
+        governor.reflect(&outcome, &mut device);
+        *now_ns += 50_000;
+        decision
+    }
+
+    fn timer(ns: i64) -> SleepLength {
+        SleepLength { sleep_length_ns: ns, next_event_ns: ns }
+    }
+
+    #[test]
+    fn keeps_the_tick_without_a_history() {
+        let states = spr();
+        let timers = SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: 1_000_000 };
+        let context = Context::new(&states, timers);
+        let decision = Hazard::new(Lambda::QUARTER).select(&context, &mut Device::default());
+        assert_eq!(decision, Decision { state: 2, stop_tick: false });
+    }
+
+    #[test]
+    fn learns_what_interrupts_do_and_not_what_timers_do() {
+        let states = spr();
+        let mut now_ns = 0;
+        let far = Context::new(&states, timer(FAR_AWAY_NS));
+        let near = Context::new(&states, timer(3_000_000));
+        let mut governor = Hazard::new(Lambda::QUARTER);
+        for _ in 0..100 {
+            stay(&mut governor, &near, &mut now_ns, 3_000_000);
+        }
+        assert_eq!(
+            stay(&mut governor, &far, &mut now_ns, 3_000_000).state,
+            3,
+            "only timers so far"
+        );
+        for _ in 0..200 {
+            stay(&mut governor, &far, &mut now_ns, 50_000);
+        }
+        assert_eq!(stay(&mut governor, &far, &mut now_ns, 50_000).state, 2, "events since then");
+    }
+
+    #[test]
+    fn the_price_of_delay_moves_the_break_even() {
+        let states = spr();
+        let at = |parts| {
+            let context = Context::new(&states, timer(1_500_000));
+            let (mut governor, mut now_ns) = (Hazard::new(Lambda::from_1024ths(parts)), 0);
+            for _ in 0..100 {
+                stay(&mut governor, &context, &mut now_ns, 1_500_000);
+            }
+            stay(&mut governor, &context, &mut now_ns, 1_500_000).state
+        };
+        assert_eq!((at(0), at(1_024)), (3, 2));
+    }
+
+    /// Short gaps, and a long one after each fourth. The tick is kept for a second decision.
+    #[test]
+    fn keeps_the_tick_where_it_does_not_know() {
+        let states = spr();
+        let mut now_ns = 0;
+        let far = Context::new(&states, timer(FAR_AWAY_NS));
+        let mut governor = Hazard::new(Lambda::QUARTER);
+        for turn in 0..400 {
+            let gap_ns = if turn * 7_919 % 16 == 0 { 60_000_000 } else { 40_000 };
+            stay(&mut governor, &far, &mut now_ns, gap_ns);
+        }
+        let timers = SleepLength { sleep_length_ns: FAR_AWAY_NS, next_event_ns: 200_000 };
+        let mut context = Context::new(&states, timers);
+        context.now_ns = now_ns;
+        let decision = governor.select(&context, &mut Device::default());
+        assert_eq!(decision, Decision { state: 2, stop_tick: false });
+    }
+
+    #[test]
+    fn obeys_limits_and_disabled_states() {
+        let states = spr();
+        let mut context = Context::new(&states, timer(FAR_AWAY_NS));
+        let select = |context: &Context<'_>| {
+            Hazard::new(Lambda::QUARTER).select(context, &mut Device::default()).state
+        };
+        context.disabled = DisabledMask::NONE.with(3);
+        assert_eq!(select(&context), 2);
+        context.latency_limit_ns = 1_000;
+        assert_eq!(select(&context), 1);
+        context.latency_limit_ns = -1;
+        assert_eq!(select(&context), 0);
+        context.disabled = DisabledMask::NONE.with(0).with(1);
+        assert_eq!(select(&context), 2, "something has to be entered");
+    }
+
+    /// Every sum fits, whatever the table, the history and the price: debug builds panic if one does not.
+    #[test]
+    fn bears_extreme_tables_and_times() {
+        let day_ns = 86_400 * 1_000_000_000;
+        let tables = [
+            StateTable::new(&[IdleState::POLL]).unwrap(),
+            StateTable::new(&[IdleState::new(day_ns, 0)]).unwrap(),
+            StateTable::new(&[IdleState::new(day_ns, day_ns); STATE_COUNT_MAX]).unwrap(),
+            StateTable::new(&[IdleState::POLL, IdleState::new(0, 0), IdleState::new(0, day_ns)])
+                .unwrap(),
+            spr(),
+        ];
+        let mut random = 88_172_645_463_325_252_u64;
+        let mut next = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        for table in &tables {
+            for parts in [0, 256, u32::MAX] {
+                let mut governor = Hazard::new(Lambda::from_1024ths(parts));
+                let mut device = Device::default();
+                for _ in 0..2_000 {
+                    let mut any_ns = || next() >> (next() % 64);
+                    let sleep_length_ns = any_ns() as i64;
+                    let next_event_ns = sleep_length_ns.min(any_ns() as i64);
+                    let timers = SleepLength { sleep_length_ns, next_event_ns };
+                    let mut context = Context::new(table, timers);
+                    context.now_ns = any_ns();
+                    context.tick_stopped = any_ns() % 2 == 0;
+                    context.latency_limit_ns = any_ns() as i64;
+                    context.disabled = DisabledMask::from_bits(any_ns() as u16);
+                    let decision = governor.select(&context, &mut device);
+                    assert!(decision.state < table.len());
+                    device.last_residency_ns = any_ns();
+                    device.poll_time_limit = any_ns() % 4 == 0;
+                    let got_tick = any_ns() % 2 == 0;
+                    let entered = decision.state;
+                    let now_ns = context.now_ns.wrapping_add(any_ns());
+                    let outcome = Outcome { entered, is_overruled: false, got_tick, now_ns };
+                    governor.reflect(&outcome, &mut device);
+                }
+            }
+        }
+    }
+}

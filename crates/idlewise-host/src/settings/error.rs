@@ -1,0 +1,175 @@
+//! Why settings could not be changed, in one line that says what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+/// Why settings could not be changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// Only root may.
+    #[error("changing settings needs root; run it with sudo")]
+    NotRoot,
+    /// No cpuidle driver.
+    #[error(
+        "this machine has no cpuidle driver, so there are no idle states to set, and a latency limit would \
+         change nothing (most virtual machines are like that; `idlewise boot` says how CPUs idle here)"
+    )]
+    NoDriver,
+    /// Nothing to choose.
+    #[error(
+        "this machine has a single idle state ({state}), so no setting changes which one is entered"
+    )]
+    OneState {
+        /// Its name.
+        state: String,
+    },
+    /// The machine does not list its CPUs.
+    #[error("{}: it does not list the CPUs that are online", path.display())]
+    NoCpus {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A CPU is offline, or there is none with that number.
+    #[error("CPU {cpu} is not online ({online} are); leave it out, or put it online first")]
+    Offline {
+        /// The CPU.
+        cpu: u16,
+        /// The CPUs that are online.
+        online: String,
+    },
+    /// No CPU has a state of that name.
+    #[error("{cpus} no idle state {state}; the states are {known}")]
+    NoState {
+        /// Which CPUs have none, as the beginning of the sentence.
+        cpus: String,
+        /// The state.
+        state: String,
+        /// The states there are.
+        known: String,
+    },
+    /// The kernel has no such governor.
+    #[error("the kernel has no governor {governor}; it has {known}")]
+    NoGovernor {
+        /// The governor.
+        governor: String,
+        /// The governors there are.
+        known: String,
+    },
+    /// The kernel has no file for it.
+    #[error("{}: no such file; {why}", path.display())]
+    NoFile {
+        /// The file.
+        path: PathBuf,
+        /// What that means.
+        why: &'static str,
+    },
+    /// A whole machine's limit can only be added to.
+    #[error(
+        "latency=none lifts limits of CPUs only (latency=none@4-7); the whole machine's limit is the smallest \
+         that any program holds, and only that program can give it up: `idlewise settings status` names it"
+    )]
+    MachineLimitNone,
+    /// A lasting limit of the whole machine, or an expiry, needs a process.
+    #[error("{what} lasts only while a process holds it, and there is no program to run as one")]
+    NoHolder {
+        /// What needs it.
+        what: &'static str,
+    },
+    /// The process that holds a limit ended at once.
+    #[error("the process that is to hold the settings did not start: {what}; nothing is changed")]
+    HolderFailed {
+        /// What happened.
+        what: String,
+    },
+    /// Two wishes that cannot both be.
+    #[error("{setting} contradicts {other}; nothing is changed")]
+    Contradiction {
+        /// The setting.
+        setting: String,
+        /// Who wishes something else.
+        other: String,
+    },
+    /// Another command is changing settings.
+    #[error(
+        "another idlewise is changing settings or measuring; nothing is changed, try again when it is done"
+    )]
+    Busy,
+    /// Another command gave back what a measurement forces.
+    #[error(
+        "another command gave the forced idle states back (`settings revert --all`), so the measurement ended; \
+         everything is as it was: run it again"
+    )]
+    OverlayEnded,
+    /// A file cannot be used.
+    #[error("{}: {source}; {}", path.display(), advice(source))]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A folder or a file that only root may own.
+    #[error("{}: it is not root's alone; nothing is changed: look who made it, then remove it", path.display())]
+    Planted {
+        /// The folder or file.
+        path: PathBuf,
+    },
+    /// The journal cannot be read.
+    #[error(
+        "{}: {problem}; nothing is changed: it lists what idlewise set and what was found, so give that back by \
+         hand, then remove it (a reboot does both)", path.display()
+    )]
+    DamagedJournal {
+        /// The journal.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Another program wrote at the same time.
+    #[error("{}: another program wrote {found} there at the same time ({others}); nothing is changed, try again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What it contains.
+        found: String,
+        /// Programs that may have.
+        others: String,
+    },
+    /// Writing failed, and what had been written could not be undone.
+    #[error(
+        "{cause}; and not everything could be undone: {left}; as root: idlewise settings revert"
+    )]
+    NotUndone {
+        /// Why it was to be undone.
+        cause: Box<SettingsError>,
+        /// What is left.
+        left: String,
+    },
+    /// There is no such session.
+    #[error("nothing has the number {id}; `idlewise settings status` lists what is set")]
+    NoSession {
+        /// Its number.
+        id: u64,
+    },
+}
+
+/// What to do about a file that cannot be used.
+fn advice(source: &io::Error) -> &'static str {
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ROFS) => {
+            "it is mounted read-only, as in containers: run idlewise on the host, or in a container that \
+             may write to /sys (--privileged)"
+        }
+        Some(Errno::ACCESS | Errno::PERM) => "run it as root, on the host if this is a container",
+        Some(Errno::NOSPC) => "/run is full: make room there",
+        Some(Errno::LOOP | Errno::NOTDIR) => {
+            "it is a link or below one, and links are not followed"
+        }
+        Some(Errno::NOENT) => "was the CPU put offline, or the driver changed? try again",
+        Some(Errno::INVAL) => "the kernel does not take that value",
+        _ => "`idlewise settings status` says what is set",
+    }
+}

@@ -1,0 +1,835 @@
+//! What `idlewise advise` says: candidates judged on a recording, what each would change, and which of
+//! them pays.
+//!
+//! A recording is cut into slices of time. Every candidate and the settings as they are were replayed over
+//! the same gaps, or the same tasks were played under them, so slices are drawn in pairs: a resample draws slices with replacement and computes both
+//! sides from the same ones (percentile bootstrap, `statistics.rs`). A candidate is recommended only if its
+//! whole interval is on the good side, by 1 % or more in the estimate.
+//!
+//! Without a limit on delay, the gain is in cost: energy, plus delay at a price. With one, delay is a
+//! constraint and the gain is in power. Where several gain nearly as much, the least drastic is recommended.
+
+use idlewise_sim::UJ_PER_MW_NS;
+use idlewise_sim::replay::Delays;
+use serde_json::json;
+
+use crate::notes::wrap;
+use crate::statistics::{Draw, RESAMPLE_COUNT, RUN_COUNT_MIN, middle};
+use crate::{Column, Notes, Table, TextStyle, Value};
+
+/// A smaller gain is not worth a change.
+const GAIN_MIN: f64 = 0.01;
+/// The least drastic candidate that gains this share of the most is recommended.
+const NEARLY: f64 = 0.9;
+/// So many candidates fit on a screen.
+const ROW_COUNT_MAX: usize = 12;
+/// With more distinct delays, those for intervals are rounded ...
+const DISTINCT_MAX: usize = 4_096;
+/// ... to so many leading bits, which is 0.2 %.
+const KEPT_BITS: u32 = 10;
+
+/// How drastic a change is, the mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// A latency limit of some CPUs, which anybody can lift.
+    LatencyLimit,
+    /// Another governor for the whole machine.
+    Governor,
+    /// A state that nobody can enter any more.
+    StateOff,
+    /// A parameter of the kernel, which needs a reboot.
+    Boot,
+}
+
+impl Step {
+    /// Returns the name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Step::LatencyLimit => "latency-limit",
+            Step::Governor => "governor",
+            Step::StateOff => "state-off",
+            Step::Boot => "boot-parameter",
+        }
+    }
+}
+
+/// What happened in each slice of a replay.
+#[derive(Clone, Debug, Default)]
+pub struct Slices {
+    /// The energy of all CPUs while idle.
+    pub energy_uj: Vec<f64>,
+    /// The delays of the events of the CPUs that matter.
+    pub delays: Vec<Delays>,
+}
+
+impl Slices {
+    /// Makes empty slices.
+    pub fn new(count: usize) -> Self {
+        Slices { energy_uj: vec![0.0; count], delays: vec![Delays::default(); count] }
+    }
+
+    /// Adds those of another CPU. Its delays count only if it is one that matters.
+    pub fn add(&mut self, other: &Slices, with_delays: bool) {
+        for (sum, energy_uj) in self.energy_uj.iter_mut().zip(&other.energy_uj) {
+            *sum += energy_uj;
+        }
+        if with_delays {
+            for (sum, delays) in self.delays.iter_mut().zip(&other.delays) {
+                sum.merge(delays);
+            }
+        }
+    }
+}
+
+/// A change that was replayed.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Its text form, such as `latency=2us@4-7`.
+    pub setting: String,
+    /// How drastic it is.
+    pub step: Step,
+    /// What it would do.
+    pub slices: Slices,
+}
+
+/// A limit of delay: `p99=50us`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slo {
+    /// The share of events, 0 to 1.
+    pub ratio: f64,
+    /// Their longest delay.
+    pub limit_ns: u64,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Limits of delay. Without one, delay has a price.
+    pub slos: Vec<Slo>,
+    /// At most this much power more than now.
+    pub power_max_mw: Option<f64>,
+    /// The price of delay.
+    pub lambda_mw: f64,
+}
+
+/// A figure with its 95 % interval, if there were enough slices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// From all slices.
+    pub value: f64,
+    /// By drawing slices again and again.
+    pub interval: Option<[f64; 2]>,
+}
+
+impl Estimate {
+    fn low(&self) -> Option<f64> {
+        self.interval.map(|[low, _]| low)
+    }
+
+    fn high(&self) -> Option<f64> {
+        self.interval.map(|[_, high]| high)
+    }
+}
+
+/// A candidate, or the settings as they are, judged.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    setting: String,
+    /// `None`: as it is.
+    step: Option<Step>,
+    event_count: u64,
+    p50_ns: Option<u64>,
+    p99: Option<Estimate>,
+    power_mw: f64,
+    power_change_mw: Option<Estimate>,
+    cost_change: Option<Estimate>,
+    /// For each limit of delay: the delay.
+    slo_delays: Vec<Estimate>,
+    verdict: &'static str,
+}
+
+/// How candidates were judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JudgedBy {
+    /// The recorded idle periods were replayed; their times stay as they were.
+    Replay,
+    /// The recorded tasks were played; times follow from the settings.
+    Predict,
+}
+
+impl JudgedBy {
+    /// Returns the name in the output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JudgedBy::Replay => "replay",
+            JudgedBy::Predict => "predict",
+        }
+    }
+}
+
+/// What comes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The candidate with this index pays.
+    Change(usize),
+    /// Nothing pays.
+    LeaveAlone,
+    /// No candidate, nor the settings as they are, meets the limits. This one comes nearest.
+    Infeasible(Option<usize>),
+}
+
+/// Everything that `idlewise advise` found out.
+#[derive(Clone, Debug)]
+pub struct Advice {
+    /// The log's name.
+    pub log: String,
+    /// The machine's title.
+    pub machine: String,
+    /// The governor as it is.
+    pub governor: String,
+    /// The CPUs that matter, as a list.
+    pub cpus: String,
+    wishes: Wishes,
+    slice_count: usize,
+    span_ns: u64,
+    judged_by: JudgedBy,
+    /// The first is as it is; then the candidates in their order.
+    rows: Vec<Judgement>,
+    outcome: Outcome,
+    /// Bases and doubts.
+    pub notes: Notes,
+}
+
+/// Delays of both sides by slice, under common values.
+struct Counted {
+    values_ns: Vec<u64>,
+    /// `[slice][value]`.
+    counts: Vec<Vec<u64>>,
+}
+
+impl Counted {
+    fn new(slices: &Slices) -> Self {
+        let distinct = |kept: fn(u64) -> u64| {
+            let delays = slices.delays.iter().flat_map(Delays::iter);
+            let mut values_ns: Vec<u64> = delays.map(|(ns, _)| kept(ns)).collect();
+            values_ns.sort_unstable();
+            values_ns.dedup();
+            values_ns
+        };
+        let mut rounded: fn(u64) -> u64 = |ns| ns;
+        let mut values_ns = distinct(rounded);
+        if values_ns.len() > DISTINCT_MAX {
+            rounded = rounded_up;
+            values_ns = distinct(rounded);
+        }
+        let count = |delays: &Delays| {
+            let mut counts = vec![0; values_ns.len()];
+            for (ns, count) in delays.iter() {
+                if let Ok(at) = values_ns.binary_search(&rounded(ns)) {
+                    counts[at] += count;
+                }
+            }
+            counts
+        };
+        let counts = slices.delays.iter().map(count).collect();
+        Counted { values_ns, counts }
+    }
+
+    /// The smallest delay that this share of the events in the drawn slices does not exceed.
+    fn quantile_ns(&self, weights: &[u64], ratio: f64) -> f64 {
+        let slices = || self.counts.iter().zip(weights).filter(|(_, weight)| **weight > 0);
+        let all: u64 = slices().map(|(counts, weight)| weight * counts.iter().sum::<u64>()).sum();
+        let rank = (ratio * all as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (at, value_ns) in self.values_ns.iter().enumerate() {
+            seen += slices().map(|(counts, weight)| weight * counts[at]).sum::<u64>();
+            if seen >= rank {
+                return *value_ns as f64;
+            }
+        }
+        0.0
+    }
+}
+
+/// Rounds up, so that a limit is never met by rounding.
+fn rounded_up(ns: u64) -> u64 {
+    let dropped = (u64::BITS - ns.leading_zeros()).saturating_sub(KEPT_BITS);
+    ns.div_ceil(1 << dropped) << dropped
+}
+
+/// One draw of slices for every statistic.
+fn resamples(slice_count: usize) -> Vec<Vec<u64>> {
+    if slice_count < RUN_COUNT_MIN {
+        return Vec::new();
+    }
+    let [mut draw, _] = Draw::pair();
+    let mut weights = vec![0; slice_count];
+    (0..RESAMPLE_COUNT)
+        .map(|_| {
+            draw.weights(&mut weights);
+            weights.clone()
+        })
+        .collect()
+}
+
+/// What all candidates are judged with.
+struct Judge<'a> {
+    wishes: &'a Wishes,
+    before: &'a Slices,
+    resamples: Vec<Vec<u64>>,
+    slice_s: f64,
+}
+
+impl Judge<'_> {
+    fn estimate(&self, slice_count: usize, statistic: impl Fn(&[u64]) -> f64) -> Estimate {
+        let value = statistic(&vec![1; slice_count]);
+        let drawn: Vec<f64> = self.resamples.iter().map(|weights| statistic(weights)).collect();
+        let interval = (!drawn.is_empty()).then(|| middle(drawn));
+        Estimate { value, interval }
+    }
+
+    fn judge(&self, setting: &str, step: Option<Step>, after: &Slices) -> Judgement {
+        let slice_count = self.before.energy_uj.len();
+        let wall_s = self.slice_s * slice_count as f64;
+        let weighted = |values: &dyn Fn(usize) -> f64, weights: &[u64]| -> f64 {
+            weights.iter().enumerate().map(|(at, &weight)| weight as f64 * values(at)).sum()
+        };
+        let energy_change = |at: usize| after.energy_uj[at] - self.before.energy_uj[at];
+        let price = |slices: &Slices, at: usize| {
+            let delay_ns = slices.delays[at].sum_ns() as f64;
+            self.wishes.lambda_mw * delay_ns * UJ_PER_MW_NS
+        };
+        let cost = |slices: &Slices, at: usize| slices.energy_uj[at] + price(slices, at);
+        // Every resample has as many slices, so it covers as much time.
+        let power_change = |weights: &[u64]| weighted(&energy_change, weights) / wall_s / 1e3;
+        let cost_change = |weights: &[u64]| {
+            let before = weighted(&|at| cost(self.before, at), weights);
+            let after = weighted(&|at| cost(after, at), weights);
+            if before > 0.0 { after / before - 1.0 } else { 0.0 }
+        };
+        let counted = Counted::new(after);
+        let mut all = Delays::default();
+        after.delays.iter().for_each(|delays| all.merge(delays));
+        let quantile =
+            |ratio: f64| self.estimate(slice_count, |weights| counted.quantile_ns(weights, ratio));
+        let is_candidate = step.is_some();
+        Judgement {
+            setting: setting.to_owned(),
+            step,
+            event_count: all.count(),
+            p50_ns: all.quantile_ns(0.5),
+            p99: (all.count() > 0).then(|| quantile(0.99)),
+            power_mw: after.energy_uj.iter().sum::<f64>() / wall_s / 1e3,
+            power_change_mw: is_candidate.then(|| self.estimate(slice_count, power_change)),
+            cost_change: is_candidate.then(|| self.estimate(slice_count, cost_change)),
+            slo_delays: self.wishes.slos.iter().map(|slo| quantile(slo.ratio)).collect(),
+            verdict: "",
+        }
+    }
+}
+
+impl Judgement {
+    /// Whether it surely keeps all limits.
+    fn keeps(&self, wishes: &Wishes) -> bool {
+        self.excess(wishes) <= 0.0
+    }
+
+    /// Whether it keeps all limits in the estimate, if not for sure.
+    fn seems_to_keep(&self, wishes: &Wishes) -> bool {
+        let estimated = |estimate: &Estimate| Estimate { interval: None, ..*estimate };
+        let row = Judgement {
+            slo_delays: self.slo_delays.iter().map(estimated).collect(),
+            power_change_mw: self.power_change_mw.as_ref().map(estimated),
+            ..self.clone()
+        };
+        row.keeps(wishes)
+    }
+
+    /// By which share it exceeds the limit that it exceeds most; 0 or less if it keeps all.
+    fn excess(&self, wishes: &Wishes) -> f64 {
+        let slos = self.slo_delays.iter().zip(&wishes.slos).map(|(delay, slo)| {
+            let most_ns = delay.high().unwrap_or(delay.value);
+            most_ns / (slo.limit_ns as f64).max(1.0) - 1.0
+        });
+        let power = match (wishes.power_max_mw, &self.power_change_mw) {
+            (Some(most_mw), Some(change)) => {
+                let change_mw = change.high().unwrap_or(change.value);
+                // Of what it is now, because a limit may be 0 W.
+                (change_mw - most_mw) / (self.power_mw - change.value).max(1e-9)
+            }
+            _ => f64::NEG_INFINITY,
+        };
+        slos.fold(power, f64::max)
+    }
+
+    /// The gain as a share, if it is certain: less cost, or less power where delay is limited.
+    fn gain(&self, wishes: &Wishes, before_mw: f64) -> Option<f64> {
+        let (gain, worst) = match wishes.slos.is_empty() {
+            true => {
+                let change = self.cost_change?;
+                (-change.value, -change.high()?)
+            }
+            false => {
+                let change = self.power_change_mw?;
+                let scale = before_mw.max(1e-9);
+                (-change.value / scale, -change.high()? / scale)
+            }
+        };
+        (worst > 0.0 && gain >= GAIN_MIN).then_some(gain)
+    }
+}
+
+impl Advice {
+    /// Judges candidates against the settings as they are. `span_ns` is the recording's length.
+    pub fn new(
+        before: &Slices,
+        candidates: &[Candidate],
+        wishes: Wishes,
+        span_ns: u64,
+        judged_by: JudgedBy,
+        notes: Notes,
+    ) -> Self {
+        let slice_count = before.energy_uj.len();
+        let judge = Judge {
+            wishes: &wishes,
+            before,
+            resamples: resamples(slice_count),
+            slice_s: span_ns as f64 / 1e9 / slice_count.max(1) as f64,
+        };
+        let mut rows = vec![judge.judge("as it is", None, before)];
+        for candidate in candidates {
+            rows.push(judge.judge(&candidate.setting, Some(candidate.step), &candidate.slices));
+        }
+        let outcome = outcome(&mut rows, &wishes);
+        Advice {
+            log: String::new(),
+            machine: String::new(),
+            governor: String::new(),
+            cpus: String::new(),
+            wishes,
+            slice_count,
+            span_ns,
+            judged_by,
+            rows,
+            outcome,
+            notes,
+        }
+    }
+
+    /// Returns what comes of it.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// Returns what is recommended, in a sentence.
+    pub fn sentence(&self) -> String {
+        match self.outcome {
+            Outcome::Change(index) => {
+                let row = &self.rows[index + 1];
+                format!("Recommended: {}. {}", row.setting, self.effect(row))
+            }
+            Outcome::LeaveAlone if self.rows[0].event_count == 0 => {
+                "Leave it alone: the recording has no events on these CPUs.".to_owned()
+            }
+            Outcome::LeaveAlone if self.slice_count < RUN_COUNT_MIN => format!(
+                "Leave it alone: the recording is too short to tell a gain from chance ({} slices of \
+                 time, {RUN_COUNT_MIN} are needed).",
+                self.slice_count
+            ),
+            Outcome::LeaveAlone => {
+                let what = if self.wishes.slos.is_empty() { "cost" } else { "power" };
+                format!(
+                    "Leave it alone: nothing that was tried surely saves 1 % of the {what}{}.",
+                    if self.wishes.slos.is_empty() { "" } else { ", and the limits are kept" }
+                )
+            }
+            Outcome::Infeasible(nearest) => {
+                let nearest = match nearest {
+                    Some(index) => {
+                        let row = &self.rows[index + 1];
+                        format!("{} comes nearest. {}", row.setting, self.effect(row))
+                    }
+                    None => "The settings as they are come nearest.".to_owned(),
+                };
+                format!("Nothing that was tried surely keeps all limits. {nearest}")
+            }
+        }
+    }
+
+    fn effect(&self, row: &Judgement) -> String {
+        let before = &self.rows[0];
+        let delay = |row: &Judgement| match row.p99 {
+            Some(p99) => time(p99.value),
+            None => "-".to_owned(),
+        };
+        let mut text = format!("Delay p99 {} → {}", delay(before), delay(row));
+        if let Some(change) = row.power_change_mw {
+            text += &format!(", power {} ({})", power(change.value), interval(change, power));
+        }
+        if let Some(change) = row.cost_change.filter(|_| self.wishes.slos.is_empty()) {
+            text += &format!(", cost {} ({})", percent(change.value), interval(change, percent));
+        }
+        text + "."
+    }
+
+    /// What would show that the advice is wrong.
+    pub fn refutations(&self) -> Vec<String> {
+        let Outcome::Change(index) = self.outcome else { return Vec::new() };
+        let row = &self.rows[index + 1];
+        let mut texts = vec![
+            match self.judged_by {
+                JudgedBy::Replay => {
+                    "shorter delays change what the workload does next, which a replay does not follow: try it \
+                     on your own benchmark"
+                }
+                JudgedBy::Predict => {
+                    "waits that did not happen in the recording, timeouts, and tasks that run at another speed: try \
+                     it on your own benchmark"
+                }
+            }
+            .to_owned(),
+            "exit latencies that differ from the table's: measure them, and pass the file by --machine"
+                .to_owned(),
+        ];
+        if row.step == Some(Step::Governor) {
+            texts.push(
+                "the kernel does not have that governor: see \
+                 /sys/devices/system/cpu/cpuidle/available_governors"
+                    .to_owned(),
+            );
+        }
+        texts
+    }
+
+    /// Returns the text.
+    pub fn to_text(&self, style: &TextStyle) -> String {
+        let title = format!(
+            "{}, {:.1} s in {} slices, CPUs {}: {} under {}; judged by {}",
+            self.log,
+            self.span_ns as f64 / 1e9,
+            self.slice_count,
+            self.cpus,
+            self.machine,
+            self.governor,
+            self.judged_by.as_str()
+        );
+        let mut shown: Vec<usize> = (0..self.rows.len()).collect();
+        let is_kept = |index: usize| match self.outcome {
+            _ if index == 0 => true,
+            Outcome::Change(best) | Outcome::Infeasible(Some(best)) => index == best + 1,
+            _ => false,
+        };
+        let rank = |index: usize| {
+            let row = &self.rows[index];
+            let change = if self.wishes.slos.is_empty() {
+                row.cost_change.map(|change| change.value)
+            } else {
+                Some(row.excess(&self.wishes))
+            };
+            change.unwrap_or(0.0)
+        };
+        shown.sort_by(|&a, &b| {
+            is_kept(b).cmp(&is_kept(a)).then(rank(a).total_cmp(&rank(b))).then(a.cmp(&b))
+        });
+        shown.truncate(ROW_COUNT_MAX);
+        shown.sort_unstable();
+        let hidden_count = self.rows.len() - shown.len();
+        let table = Table::new("", &columns(), shown.into_iter().map(|index| &self.rows[index]));
+        let mut text = wrap(&title, style.width, 0) + "\n\n" + &table.to_text(style);
+        if hidden_count > 0 {
+            text += &format!(
+                "{hidden_count} candidates that gain less are left out; --json has all.\n"
+            );
+        }
+        text += "\n";
+        text += &wrap(&self.sentence(), style.width, 2);
+        text += "\n";
+        for refutation in self.refutations() {
+            text += &wrap(&format!("Refuted by {refutation}"), style.width, 2);
+            text += "\n";
+        }
+        text += "\n";
+        text + &self.notes.to_text(style.width)
+    }
+
+    /// Returns everything for JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        let slos = self.wishes.slos.iter();
+        let name = |index: usize| self.rows[index + 1].setting.clone();
+        let (outcome, setting) = match self.outcome {
+            Outcome::Change(index) => ("change", Some(name(index))),
+            Outcome::LeaveAlone => ("leave-alone", None),
+            Outcome::Infeasible(nearest) => ("infeasible", nearest.map(name)),
+        };
+        json!({
+            "log": self.log,
+            "machine": self.machine,
+            "governor": self.governor,
+            "cpus": self.cpus,
+            "judged_by": self.judged_by.as_str(),
+            "span_ns": self.span_ns,
+            "slice_count": self.slice_count,
+            "lambda_mw": self.wishes.lambda_mw,
+            "slos": slos.map(|slo| json!({"event_ratio": slo.ratio, "limit_ns": slo.limit_ns}))
+                .collect::<Vec<_>>(),
+            "power_max_mw": self.wishes.power_max_mw,
+            "outcome": outcome,
+            "setting": setting,
+            "sentence": self.sentence(),
+            "refuted_by": self.refutations(),
+            "rows": Table::new("", &columns(), self.rows.iter()),
+            "bases": self.notes.bases_json(),
+            "doubts": self.notes.counted_doubts(),
+        })
+    }
+}
+
+/// Chooses, and says of each row why it is not chosen.
+fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
+    let before_mw = rows[0].power_mw;
+    let has_events = rows[0].event_count > 0;
+    let keeps_now = rows[0].keeps(wishes);
+    for (index, row) in rows.iter_mut().enumerate() {
+        row.verdict = match (row.keeps(wishes), row.gain(wishes, before_mw)) {
+            (false, _) if row.seems_to_keep(wishes) => "may exceed a limit",
+            (false, _) => "exceeds a limit",
+            _ if index == 0 => "",
+            (true, Some(_)) => "pays",
+            (true, None) if !keeps_now => "keeps the limits",
+            (true, None) => "nothing gained for sure",
+        };
+    }
+    if !has_events {
+        return Outcome::LeaveAlone;
+    }
+    // If the limits are exceeded now, what keeps them is a gain, whatever it costs within them.
+    let value = |row: &Judgement| match (row.keeps(wishes), keeps_now) {
+        (false, _) => None,
+        (true, true) => row.gain(wishes, before_mw),
+        (true, false) => row.power_change_mw.map(|change| -change.value / before_mw.max(1e-9)),
+    };
+    let paying: Vec<(usize, f64)> = rows[1..]
+        .iter()
+        .enumerate()
+        .filter_map(|(index, row)| Some((index, value(row)?)))
+        .collect();
+    let best = paying.iter().map(|(_, gain)| *gain).fold(f64::NEG_INFINITY, f64::max);
+    let nearly = best - best.abs() * (1.0 - NEARLY);
+    let chosen = paying
+        .iter()
+        .filter(|(_, gain)| *gain >= nearly)
+        .min_by(|(a, gain_a), (b, gain_b)| {
+            rows[a + 1].step.cmp(&rows[b + 1].step).then(gain_b.total_cmp(gain_a))
+        })
+        .map(|(index, _)| *index);
+    match chosen {
+        // Without intervals nothing is certain.
+        Some(index) if rows[index + 1].power_change_mw.is_some_and(|c| c.interval.is_some()) => {
+            rows[index + 1].verdict = "recommended";
+            Outcome::Change(index)
+        }
+        _ if keeps_now => Outcome::LeaveAlone,
+        _ => {
+            let nearest = (0..rows.len())
+                .min_by(|&a, &b| rows[a].excess(wishes).total_cmp(&rows[b].excess(wishes)));
+            let nearest = nearest.and_then(|index| index.checked_sub(1));
+            if let Some(index) = nearest {
+                rows[index + 1].verdict = "nearest";
+            }
+            Outcome::Infeasible(nearest)
+        }
+    }
+}
+
+/// Returns the columns.
+pub fn columns() -> Vec<Column<Judgement>> {
+    type C = Column<Judgement>;
+    vec![
+        C::text("setting", "setting", "What would be set; `as it is` for the recording's settings.", |row| {
+            row.setting.as_str().into()
+        })
+        .key(),
+        C::text("step", "step", "How drastic it is.", |row| {
+            row.step.map_or(Value::Absent, |step| step.as_str().into())
+        })
+        .detail(),
+        C::ns(
+            "delay_p50_ns",
+            "delay p50",
+            "Half of the wake events wait at most so long: for an exit if judged by replay, until a task runs if by \
+             predict; simulated.",
+            |row| row.p50_ns.into(),
+        ),
+        C::ns("delay_p99_ns", "delay p99", "99 % of the wake events wait at most so long.", |row| {
+            row.p99.map(|p99| p99.value).into()
+        }),
+        C::ns(
+            "delay_p99_low_ns",
+            "from",
+            "Lower end of its 95 % interval, by drawing slices of time; absent with fewer than seven.",
+            |row| row.p99.and_then(|p99| p99.low()).into(),
+        )
+        .detail(),
+        C::ns("delay_p99_high_ns", "to", "Its upper end.", |row| {
+            row.p99.and_then(|p99| p99.high()).into()
+        })
+        .detail(),
+        C::mw("power_mw", "power", "Mean power of all idle CPUs, simulated.", |row| {
+            row.power_mw.into()
+        }),
+        C::mw("power_change_mw", "change", "Change of the power.", |row| {
+            row.power_change_mw.map(|change| change.value).into()
+        })
+        .detail(),
+        C::mw("power_change_low_mw", "from", "Lower end of its 95 % interval.", |row| {
+            row.power_change_mw.and_then(|change| change.low()).into()
+        })
+        .detail(),
+        C::mw("power_change_high_mw", "to", "Its upper end.", |row| {
+            row.power_change_mw.and_then(|change| change.high()).into()
+        })
+        .detail(),
+        C::ratio(
+            "cost_change_ratio",
+            "cost",
+            "Change of energy and priced delay, as a share of what they are now.",
+            |row| row.cost_change.map(|change| change.value).into(),
+        ),
+        C::ratio("cost_change_low_ratio", "from", "Lower end of its 95 % interval.", |row| {
+            row.cost_change.and_then(|change| change.low()).into()
+        }),
+        C::ratio("cost_change_high_ratio", "to", "Its upper end.", |row| {
+            row.cost_change.and_then(|change| change.high()).into()
+        }),
+        C::text("verdict", "verdict", "What comes of it.", |row| match row.verdict {
+            "" => Value::Absent,
+            verdict => verdict.into(),
+        })
+        .key(),
+    ]
+}
+
+fn interval(estimate: Estimate, show: fn(f64) -> String) -> String {
+    match estimate.interval {
+        Some([low, high]) => format!("{} to {}", show(low), show(high)),
+        None => "no interval".to_owned(),
+    }
+}
+
+fn sign(number: f64) -> char {
+    if number < 0.0 { '−' } else { '+' }
+}
+
+fn percent(share: f64) -> String {
+    format!("{}{:.1} %", sign(share), share.abs() * 100.0)
+}
+
+fn power(power_mw: f64) -> String {
+    let (sign, mw) = (sign(power_mw), power_mw.abs());
+    if mw < 1_000.0 { format!("{sign}{mw:.0} mW") } else { format!("{sign}{:.2} W", mw / 1e3) }
+}
+
+fn time(ns: f64) -> String {
+    if ns < 1e7 {
+        format!("{} us", (ns / 100.0).round() / 10.0)
+    } else {
+        format!("{:.1} ms", ns / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten slices with 100 events of each delay, and this much energy in each.
+    fn slices(delays_ns: &[u64], energy_uj: impl Fn(usize) -> f64) -> Slices {
+        let mut slices = Slices::new(10);
+        for at in 0..10 {
+            slices.energy_uj[at] = energy_uj(at);
+            delays_ns.iter().for_each(|ns| slices.delays[at].add(*ns, 100));
+        }
+        slices
+    }
+
+    fn candidate(setting: &str, step: Step, slices: Slices) -> Candidate {
+        Candidate { setting: setting.to_owned(), step, slices }
+    }
+
+    fn advice(candidates: &[Candidate], wishes: Wishes) -> Advice {
+        let before = slices(&[2_000, 290_000], |_| 1e6);
+        Advice::new(&before, candidates, wishes, 10_000_000_000, JudgedBy::Replay, Notes::default())
+    }
+
+    fn priced(lambda_mw: f64) -> Wishes {
+        Wishes { lambda_mw, ..Wishes::default() }
+    }
+
+    #[test]
+    fn recommends_the_least_drastic_of_those_that_gain_alike() {
+        let better = || slices(&[2_000], |_| 9e5);
+        let candidates = [
+            candidate("C6=off", Step::StateOff, better()),
+            candidate("latency=2us", Step::LatencyLimit, better()),
+            candidate("governor=teo", Step::Governor, slices(&[2_000], |_| 9.8e5)),
+        ];
+        let advice = advice(&candidates, priced(0.0));
+        assert_eq!(*advice.outcome(), Outcome::Change(1));
+        let sentence = advice.sentence();
+        let expected = "Recommended: latency=2us. Delay p99 290 us → 2 us, power −100 mW (−100 mW to \
+                        −100 mW), \
+                        cost −10.0 % (−10.0 % to −10.0 %).";
+        assert_eq!(sentence, expected);
+    }
+
+    #[test]
+    fn a_gain_by_chance_is_left_alone() {
+        // Less in one slice of ten, more in most others: the mean gains 4 %, the interval does not.
+        let lucky = slices(&[2_000, 290_000], |at| if at == 0 { 5.1e5 } else { 1.01e6 });
+        let advice = advice(&[candidate("governor=teo", Step::Governor, lucky)], priced(0.0));
+        assert_eq!(*advice.outcome(), Outcome::LeaveAlone);
+        assert!(advice.sentence().starts_with("Leave it alone: nothing"), "{}", advice.sentence());
+    }
+
+    #[test]
+    fn delay_has_a_price_unless_it_has_a_limit() {
+        // Each event waits 144 us less on average; 20 % more energy.
+        let fast = || candidate("latency=2us", Step::LatencyLimit, slices(&[2_000; 2], |_| 1.2e6));
+        assert_eq!(*advice(&[fast()], priced(0.0)).outcome(), Outcome::LeaveAlone);
+        assert_eq!(*advice(&[fast()], priced(100_000.0)).outcome(), Outcome::Change(0));
+        let slo = Slo { ratio: 0.99, limit_ns: 50_000 };
+        let limited = |power_max_mw| Wishes { slos: vec![slo], power_max_mw, lambda_mw: 0.0 };
+        assert_eq!(*advice(&[fast()], limited(Some(300.0))).outcome(), Outcome::Change(0));
+        // 0.2 J more a second are 200 mW.
+        let advice = advice(&[fast()], limited(Some(100.0)));
+        assert_eq!(*advice.outcome(), Outcome::Infeasible(Some(0)));
+        assert!(advice.sentence().contains("latency=2us comes nearest."), "{}", advice.sentence());
+    }
+
+    #[test]
+    fn with_few_slices_nothing_is_certain() {
+        let mut before = slices(&[2_000, 290_000], |_| 1e6);
+        let mut after = slices(&[2_000], |_| 5e5);
+        for slices in [&mut before, &mut after] {
+            slices.energy_uj.truncate(3);
+            slices.delays.truncate(3);
+        }
+        let candidates = [candidate("latency=2us", Step::LatencyLimit, after)];
+        let advice = Advice::new(
+            &before,
+            &candidates,
+            priced(0.0),
+            1_000_000_000,
+            JudgedBy::Replay,
+            Notes::default(),
+        );
+        assert_eq!(*advice.outcome(), Outcome::LeaveAlone);
+        assert!(advice.sentence().contains("too short"), "{}", advice.sentence());
+    }
+
+    #[test]
+    fn rounding_never_meets_a_limit() {
+        for ns in [0, 1, 1_023, 1_024, 1_025, 290_000, u64::from(u32::MAX)] {
+            assert!(rounded_up(ns) >= ns && rounded_up(ns) as f64 <= ns as f64 * 1.002, "{ns}");
+        }
+    }
+}

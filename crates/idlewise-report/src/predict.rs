@@ -1,0 +1,278 @@
+//! The output of a prediction: what another setting would do to a workload.
+
+use idlewise_sim::predict::{Durations, Likeness, Miss, Outcome, Reproduction};
+
+use crate::columns::GOVERNOR;
+use crate::{Column, Heading, Priority, Table};
+
+/// A change against the recorded setting: the mean over replicates, the lowest and the highest, as ratios (0.1 is
+/// 10 % more).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    mean: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Change {
+    /// Compares replicates with those of the recorded setting that have the same seeds; `None` without any, or if a
+    /// base is 0.
+    pub fn of(values: &[f64], bases: &[f64]) -> Option<Self> {
+        let changes: Vec<f64> =
+            values.iter().zip(bases).map(|(value, base)| value / base - 1.0).collect();
+        if changes.is_empty() || changes.iter().any(|change| !change.is_finite()) {
+            return None;
+        }
+        Some(Change {
+            mean: changes.iter().sum::<f64>() / changes.len() as f64,
+            low: changes.iter().copied().fold(f64::INFINITY, f64::min),
+            high: changes.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        })
+    }
+}
+
+/// What a setting does to the whole workload.
+#[derive(Clone, Debug)]
+pub struct PredictedRun {
+    governor: String,
+    step_count: usize,
+    makespan_ns: f64,
+    makespan: Option<Change>,
+    latency_ns: Option<f64>,
+    latency: Option<Change>,
+    energy_uj: Option<f64>,
+    energy: Option<Change>,
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+impl PredictedRun {
+    /// Sums replicates up. `bases` are the replicates of the recorded setting; empty for that itself.
+    pub fn new(governor: &str, outcomes: &[Outcome], bases: &[Outcome]) -> Self {
+        let all = |of: &[Outcome], get: fn(&Outcome) -> Option<f64>| -> Vec<f64> {
+            of.iter().filter_map(get).collect()
+        };
+        let both = |get| (all(outcomes, get), all(bases, get));
+        let (makespans, base_makespans) = both(|outcome| Some(outcome.makespan_ns as f64));
+        let (latencies, base_latencies) = both(|outcome| outcome.latencies.mean_ns());
+        let (energies, base_energies) = both(Outcome::energy_uj);
+        PredictedRun {
+            governor: governor.to_owned(),
+            step_count: outcomes.first().map_or(0, |outcome| outcome.windows.len()),
+            makespan_ns: mean(&makespans).unwrap_or(0.0),
+            makespan: Change::of(&makespans, &base_makespans),
+            latency_ns: mean(&latencies),
+            latency: Change::of(&latencies, &base_latencies),
+            energy_uj: mean(&energies),
+            energy: Change::of(&energies, &base_energies),
+        }
+    }
+}
+
+/// What a setting does to the wake-ups of the tasks with one name.
+#[derive(Clone, Debug)]
+pub struct PredictedTask {
+    governor: String,
+    task: String,
+    latencies: Durations,
+    change: Option<Change>,
+}
+
+impl PredictedTask {
+    /// Takes a task's latencies of all replicates together, and those of the recorded setting.
+    pub fn new(governor: &str, task: &str, replicates: &[Durations], bases: &[Durations]) -> Self {
+        let means =
+            |of: &[Durations]| -> Vec<f64> { of.iter().filter_map(Durations::mean_ns).collect() };
+        PredictedTask {
+            governor: governor.to_owned(),
+            task: task.to_owned(),
+            latencies: Durations::together(replicates),
+            change: Change::of(&means(replicates), &means(bases)),
+        }
+    }
+
+    fn at(&self, share: f64) -> Option<f64> {
+        self.latencies.at(share).map(|ns| ns as f64)
+    }
+}
+
+const TASK: Heading =
+    Heading::text(
+        "task",
+        "task",
+        "The name of the tasks; `all` for all of them together; `A→B` for requests from A to B, whose latency is \
+         from what wakes A until B's answer ends.",
+    )
+        .priority(Priority::Key);
+
+/// Returns the columns of the table of settings.
+pub fn run_columns() -> Vec<Column<PredictedRun>> {
+    type C = Column<PredictedRun>;
+    vec![
+        C::new(GOVERNOR, |row| row.governor.as_str().into()),
+        C::ns(
+            "makespan_ns",
+            "makespan",
+            "From the beginning to the end of the last step, mean over replicates.",
+            |row| row.makespan_ns.into(),
+        )
+        .lower_is_better(),
+        C::ratio(
+            "makespan_change_ratio",
+            "makespan change",
+            "Its change against the recorded setting: 0.1 is 10 % longer.",
+            |row| row.makespan.map(|change| change.mean).into(),
+        ),
+        C::ratio(
+            "makespan_change_low_ratio",
+            "lowest",
+            "The lowest change of a replicate.",
+            |row| row.makespan.map(|change| change.low).into(),
+        )
+        .detail(),
+        C::ratio(
+            "makespan_change_high_ratio",
+            "highest",
+            "The highest change of a replicate.",
+            |row| row.makespan.map(|change| change.high).into(),
+        )
+        .detail(),
+        C::ns(
+            "latency_mean_ns",
+            "latency mean",
+            "Mean time from what wakes a task to when it runs, of all wake-ups.",
+            |row| row.latency_ns.into(),
+        )
+        .lower_is_better(),
+        C::ratio(
+            "latency_change_ratio",
+            "latency change",
+            "Its change against the recorded setting.",
+            |row| row.latency.map(|change| change.mean).into(),
+        ),
+        C::ratio(
+            "latency_change_low_ratio",
+            "lowest",
+            "The lowest change of a replicate.",
+            |row| row.latency.map(|change| change.low).into(),
+        )
+        .detail(),
+        C::ratio(
+            "latency_change_high_ratio",
+            "highest",
+            "The highest change of a replicate.",
+            |row| row.latency.map(|change| change.high).into(),
+        )
+        .detail(),
+        C::uj("energy_uj", "energy", "Energy of all cores and packages.", |row| {
+            row.energy_uj.into()
+        })
+        .lower_is_better(),
+        C::ratio(
+            "energy_change_ratio",
+            "energy change",
+            "Its change against the recorded setting.",
+            |row| row.energy.map(|change| change.mean).into(),
+        ),
+        C::ratio("energy_change_low_ratio", "lowest", "The lowest change of a replicate.", |row| {
+            row.energy.map(|change| change.low).into()
+        })
+        .detail(),
+        C::ratio(
+            "energy_change_high_ratio",
+            "highest",
+            "The highest change of a replicate.",
+            |row| row.energy.map(|change| change.high).into(),
+        )
+        .detail(),
+        C::count("step_count", "steps", "Steps of all tasks in a replicate.", |row| {
+            (row.step_count as u64).into()
+        })
+        .detail(),
+    ]
+}
+
+/// Returns the columns of the table of tasks.
+pub fn task_columns() -> Vec<Column<PredictedTask>> {
+    type C = Column<PredictedTask>;
+    vec![
+        C::new(GOVERNOR, |row| row.governor.as_str().into()),
+        C::new(TASK, |row| row.task.as_str().into()),
+        C::count("wake_count", "wakes", "Wake-ups of all replicates together.", |row| {
+            (row.latencies.count() as u64).into()
+        }),
+        C::ns(
+            "latency_mean_ns",
+            "latency mean",
+            "Mean time from what wakes a task to when it runs.",
+            |row| row.latencies.mean_ns().into(),
+        )
+        .lower_is_better(),
+        C::ns("latency_p50_ns", "p50", "The median of these times.", |row| row.at(0.5).into())
+            .lower_is_better(),
+        C::ns("latency_p99_ns", "p99", "Their 99th percentile.", |row| row.at(0.99).into())
+            .lower_is_better(),
+        C::ns("latency_p999_ns", "p99.9", "Their 99.9th percentile.", |row| row.at(0.999).into())
+            .lower_is_better(),
+        C::ratio(
+            "latency_change_ratio",
+            "mean change",
+            "The change of the mean against the recorded setting: 0.1 is 10 % longer.",
+            |row| row.change.map(|change| change.mean).into(),
+        ),
+        C::ratio(
+            "latency_change_low_ratio",
+            "lowest",
+            "The lowest change of a replicate.",
+            |row| row.change.map(|change| change.low).into(),
+        )
+        .detail(),
+        C::ratio(
+            "latency_change_high_ratio",
+            "highest",
+            "The highest change of a replicate.",
+            |row| row.change.map(|change| change.high).into(),
+        )
+        .detail(),
+    ]
+}
+
+/// Returns a row for each setting.
+pub fn run_table(title: &str, runs: &[PredictedRun]) -> Table {
+    Table::new(title, &run_columns(), runs)
+}
+
+/// Returns a row for each setting and task.
+pub fn task_table(tasks: &[PredictedTask]) -> Table {
+    Table::new("", &task_columns(), tasks).unranked()
+}
+
+/// Says how near a run with the recorded setting is to the recording.
+pub fn reproduction_text(reproduction: &Reproduction) -> String {
+    let percent = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
+    let like = |likeness: &Likeness| {
+        let Likeness { p50_ratio, p99_ratio, distance } = *likeness;
+        format!("p50 {}, p99 {}, KS {distance:.2}", percent(p50_ratio), percent(p99_ratio))
+    };
+    let Reproduction { throughput_ratio, latency, gap } = reproduction;
+    format!(
+        "throughput {}; wake-to-run latency {}; idle gaps {}",
+        percent(*throughput_ratio),
+        like(latency),
+        like(gap),
+    )
+}
+
+/// Says in which figures it is not near enough.
+pub fn misses_text(misses: &[Miss]) -> String {
+    let one = |miss: &Miss| match miss.name.ends_with("KS") {
+        true => format!("{} {:.2}, more than {}", miss.name, miss.error, miss.error_max),
+        false => {
+            let (error, error_max) = (100.0 * miss.error, 100.0 * miss.error_max);
+            format!("{} {error:+.1} %, more than {error_max:.0} %", miss.name)
+        }
+    };
+    misses.iter().map(one).collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,103 @@
+//! What became of the states that CPUs share, in a replay.
+
+use idlewise_sim::SharedStates;
+use idlewise_sim::replay::SharedStateTally;
+
+use crate::columns::{GOVERNOR, LOG, MACHINE, STATE};
+use crate::replay::Outcome;
+use crate::{Column, Table, Value};
+
+/// A shared state under a governor.
+pub struct SharedState<'a> {
+    outcome: &'a Outcome<'a>,
+    shared: &'a SharedStates,
+    index: usize,
+}
+
+impl SharedState<'_> {
+    fn tally(&self) -> &SharedStateTally {
+        &self.outcome.tally.shared[self.index]
+    }
+
+    fn group_ns(&self) -> u64 {
+        self.outcome.tally.group_ns[self.shared.scope(self.index) as usize]
+    }
+}
+
+/// Returns the columns.
+pub fn columns<'a>() -> Vec<Column<SharedState<'a>>> {
+    type C<'a> = Column<SharedState<'a>>;
+    vec![
+        C::new(LOG, |row| row.outcome.log.as_str().into()),
+        C::new(MACHINE, |row| row.outcome.machine.as_str().into()),
+        C::new(GOVERNOR, |row| row.outcome.governor.as_str().into()),
+        C::new(STATE, |row| row.shared.names()[row.index].as_str().into()),
+        C::text(
+            "scope",
+            "shared by a",
+            "The CPUs that share it: a core, module, cluster or package.",
+            |row| row.shared.scope(row.index).as_str().into(),
+        ),
+        C::count("entry_count", "entries", "How often a group of CPUs entered it.", |row| {
+            row.tally().entry_count.into()
+        }),
+        C::ratio(
+            "residency_ratio",
+            "time in it",
+            "Share of the log's time that groups were in it; the mean over all groups.",
+            |row| ratio(row.tally().stay_ns, row.group_ns()),
+        ),
+        C::ratio(
+            "too_deep_ratio",
+            "too deep",
+            "Share of its stays that were shorter than its target residency.",
+            |row| ratio(row.tally().too_deep_count, row.tally().entry_count),
+        )
+        .lower_is_better(),
+        C::count(
+            "wake_count",
+            "wakes delayed",
+            "Wake events that waited for it to be left: the first, and those that came meanwhile.",
+            |row| row.tally().wake_count.into(),
+        )
+        .lower_is_better(),
+        C::ns(
+            "shared_delay_sum_ns",
+            "delay added",
+            "How long they waited for that, beyond their own exit latencies.",
+            |row| row.tally().delay_ns.into(),
+        )
+        .lower_is_better(),
+        C::uj(
+            "saved_uj",
+            "saved",
+            "Energy that what the CPUs share saved in it, less that of its transitions; absent if its power is \
+             unknown.",
+            |row| row.outcome.costs.shared_saving_uj(&row.outcome.tally, row.index).into(),
+        )
+        .higher_is_better(),
+    ]
+}
+
+fn ratio(part: u64, whole: u64) -> Value {
+    (whole > 0).then(|| part as f64 / whole as f64).into()
+}
+
+/// Returns one row for each outcome and shared state. `shared_of` returns the shared states of a machine, empty if
+/// its CPUs were replayed alone.
+pub fn shared_table<'a>(
+    title: &str,
+    outcomes: &'a [Outcome<'a>],
+    shared_of: impl Fn(&Outcome<'_>) -> &'a SharedStates,
+    leave_out: &[&str],
+) -> Table {
+    let mut columns = columns();
+    columns.retain(|column| !leave_out.contains(&column.heading.id));
+    let rows = outcomes.iter().flat_map(|outcome| {
+        let shared = shared_of(outcome);
+        let is_joined = outcome.tally.group_ns.iter().any(|group_ns| *group_ns > 0);
+        let count = if is_joined { shared.names().len() } else { 0 };
+        (0..count).map(move |index| SharedState { outcome, shared, index })
+    });
+    Table::new(title, &columns, rows)
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A kernel's own teo as a module, for kernels that are configured without it. teo.c is the kernel's
+ * file, unmodified; tests/run puts it beside this one if scripts/kernel-sources got it. Choose
+ * another governor before removing it.
+ */
+#include <linux/cpuidle.h>
+#include <linux/module.h>
+#include <linux/tick.h>
+
+#include "governor_symbols.h"
+
+#define cpuidle_register_governor(governor) governor_register(governor)
+#undef postcore_initcall
+#define postcore_initcall(function) module_init(function)
+
+#include "teo.c"
+
+static void __exit teo_exit(void)
+{
+	governor_unregister(&teo_governor);
+}
+module_exit(teo_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("the kernel's own teo");

@@ -1,0 +1,47 @@
+"""Replays recorded idle gaps under cpuidle governors, on the idle states of any machine.
+
+Times are integers in nanoseconds, energies are in microjoules and powers in milliwatts. The last part of a column's
+name is its unit. docs/python.md of idlewise explains the package, and docs/columns.md the columns.
+"""
+
+from ._command import (
+    arena,
+    command,
+    diff,
+    import_recording,
+    info,
+    machine,
+    oracle,
+    predict,
+    record,
+    report,
+    simulate,
+    study,
+    sweep,
+)
+from ._native import IdlewiseError, Log, Runs, State, Table, bundled, machines, open, replay
+
+__all__ = [
+    "IdlewiseError",
+    "Log",
+    "Runs",
+    "State",
+    "Table",
+    "arena",
+    "bundled",
+    "command",
+    "diff",
+    "import_recording",
+    "info",
+    "machine",
+    "machines",
+    "open",
+    "oracle",
+    "predict",
+    "record",
+    "replay",
+    "report",
+    "simulate",
+    "study",
+    "sweep",
+]

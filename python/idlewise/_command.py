@@ -1,0 +1,159 @@
+"""What the command does, as functions that return its JSON.
+
+Each runs the command in a process of its own: ctrl-c and cleaning up work as they do in a shell, and what it took of
+memory is returned. Keywords are the command's options: `duration_ms=100` is `--duration-ms 100`, True is an option
+without a value, False and None leave it out, and a list repeats it. docs/schemas of idlewise describes the JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any
+
+from ._native import IdlewiseError, Log
+
+Path = str | PathLike[str]
+Option = bool | int | float | str | PathLike[str] | Sequence[str | int | float | PathLike[str]] | None
+"""What an option can be."""
+
+# The command worked, and the result is negative: a mismatch, cells that failed.
+_NEGATIVE = 1
+
+
+def _words(options: dict[str, Option]) -> list[str]:
+    words: list[str] = []
+    for name, value in options.items():
+        flag = "--" + name.rstrip("_").replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(flag)
+            continue
+        many = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        for one in many:
+            words += [flag, os.fspath(one) if isinstance(one, PathLike) else str(one)]
+    return words
+
+
+def command(*words: Path, check: bool = True, input: str | None = None) -> str:
+    """Runs `idlewise WORDS...` and returns what it prints.
+
+    Args:
+        words: The arguments, each a word.
+        check: Whether exit status 1, a negative result, is an error too.
+        input: What the command reads from standard input.
+
+    Raises:
+        IdlewiseError: If it fails. The message is what it said.
+    """
+    line = [sys.executable, "-m", "idlewise", *(os.fspath(word) for word in words)]
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    ran = subprocess.run(line, input=input, capture_output=True, text=True, env=environment, check=False)
+    if ran.returncode not in (0, _NEGATIVE) or check and ran.returncode:
+        said = ran.stderr.strip().removeprefix("idlewise: ")
+        raise IdlewiseError(said or f"idlewise ended with status {ran.returncode}")
+    return ran.stdout
+
+
+def _json(words: Iterable[Path], options: dict[str, Option], *, check: bool = True) -> dict[str, Any]:
+    # Options come first, and "--" after them, so that no file is taken for one.
+    first, *rest = words
+    document: dict[str, Any] = json.loads(
+        command(first, *_words({**options, "json": True}), *(["--", *rest] if rest else []), check=check)
+    )
+    return document
+
+
+def _paths(logs: Log | Path | Sequence[Log | Path] | None) -> list[str]:
+    if logs is None:
+        return []
+    many = [logs] if isinstance(logs, (Log, str, PathLike)) else logs
+    return [os.fspath(log.path if isinstance(log, Log) else log) for log in many]
+
+
+def info(log: Log | Path) -> dict[str, Any]:
+    """What a log or a recording holds: `idlewise info LOG`."""
+    return _json(["info", *_paths(log)], {})
+
+
+def machine(name: Path) -> dict[str, Any]:
+    """A machine's states, powers and doubts: `idlewise machines NAME`."""
+    document: dict[str, Any] = json.loads(command("machines", "--json", "--", name))
+    return document
+
+
+def import_recording(recording: Path, log: Path, **options: Option) -> dict[str, Any]:
+    """Converts a recording (perf.data, trace.dat, Perfetto, text) to an idle log: `idlewise import`.
+
+    Args:
+        recording: What to read.
+        log: The file to write. `force=True` replaces it.
+        options: See `idlewise import --help`.
+    """
+    command("import", *_words({**options, "output": log}), "--", recording)
+    return info(log)
+
+
+def record(log: Path = "trace.dat", *, duration: float = 10, **options: Option) -> str:
+    """Records this machine's idle CPUs for so many seconds, as root: `idlewise record`. Returns the file's path."""
+    command("record", *_words({**options, "duration": duration, "output": log}))
+    return os.fspath(log)
+
+
+def diff(
+    logs: Log | Path | Sequence[Log | Path] | None = None, a: str = "menu", b: str = "menu+min", **options: Option
+) -> dict[str, Any]:
+    """Where two governors differ, gap by gap, and what that costs: `idlewise diff`.
+
+    Args:
+        logs: Logs or recordings; by default the bundled ones.
+        a: The first governor, also a C file.
+        b: The second. Changes are b minus a.
+        options: See `idlewise diff --help`: machine, lambda_mw, latency_limit_us, patch, ...
+    """
+    return _json(["diff", *_paths(logs)], {"governor": [a, b], **options})
+
+
+def oracle(logs: Log | Path | Sequence[Log | Path] | None = None, **options: Option) -> dict[str, Any]:
+    """The best there is: a replay of the oracle, which knows each gap in advance: `idlewise replay --governor oracle`."""
+    return _json(["replay", *_paths(logs)], {"governor": "oracle", **options})
+
+
+def arena(logs: Log | Path | Sequence[Log | Path] | None = None, **options: Option) -> dict[str, Any]:
+    """Who wins over logs, machines and prices: `idlewise arena`."""
+    return _json(["arena", *_paths(logs)], options)
+
+
+def simulate(machine: Path, workload: Path, **options: Option) -> dict[str, Any]:
+    """Runs a workload on a simulated machine: `idlewise simulate MACHINE WORKLOAD`.
+
+    Args:
+        machine: An id or a file.
+        workload: A name of `idlewise simulate --list`, a TOML file, or a log.
+        options: See `idlewise simulate --help`: governor, duration_ms, seed, replicates, set, ...
+    """
+    return _json(["simulate", machine, workload], options)
+
+
+def predict(recording: Path, **options: Option) -> dict[str, Any]:
+    """What another governor or setting would do to a recorded workload: `idlewise predict`."""
+    return _json(["predict", recording], options)
+
+
+def study(name: str, **options: Option) -> dict[str, Any]:
+    """Repeats a study: `idlewise study NAME`."""
+    return _json(["study", name], options)
+
+
+def report(output: Path, logs: Log | Path | Sequence[Log | Path] | None = None, **options: Option) -> str:
+    """Writes a page about logs that needs nothing else: `idlewise report`. Returns its path."""
+    command("report", *_words({**options, "output": output}), "--", *_paths(logs))
+    return os.fspath(output)
+
+
+def sweep(manifest: Path, **options: Option) -> dict[str, Any]:
+    """Computes what is missing of a sweep: `idlewise sweep MANIFEST`. Cells that fail are in the result."""
+    return _json(["sweep", manifest], options, check=False)

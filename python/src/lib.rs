@@ -1,0 +1,309 @@
+//! The compiled part of the Python package: types and functions of idlewise's engine, behind Python's.
+//!
+//! Long work runs on another thread without the interpreter's lock, while Python's main thread waits and looks for
+//! signals, so that ctrl-c works. A governor in Python takes the lock for each call.
+
+mod governor;
+mod lanes;
+mod table;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use idlewise_cli::{engine, program};
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use crate::governor::{Fault, Patience, State};
+use crate::lanes::Lanes;
+use crate::table::Table;
+
+pyo3::create_exception!(
+    idlewise,
+    IdlewiseError,
+    PyException,
+    "Something that idlewise cannot do. The message says where, what was found, and what to do."
+);
+
+/// How often to look for signals.
+const LOOKS: Duration = Duration::from_millis(50);
+/// No governor in Python is called.
+const FOREVER: Duration = Duration::MAX;
+
+fn failed(message: String) -> PyErr {
+    IdlewiseError::new_err(message)
+}
+
+/// Runs long work on another thread. After a signal, or if a governor takes longer than `time_limit`, the work is left
+/// to end by itself.
+fn away<T: Send + 'static>(
+    py: Python<'_>,
+    fault: &Fault,
+    time_limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<T> {
+    let (send, receive) = channel();
+    let receive = Mutex::new(receive);
+    // Governors are called on this thread. It keeps its place in the interpreter, which is dear to get for each call.
+    thread::spawn(move || Python::attach(|py| py.detach(|| drop(send.send(work())))));
+    let mut patience = Patience::new(time_limit);
+    loop {
+        let waited = py
+            .detach(|| receive.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOKS));
+        match waited {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Err(signal) = py.check_signals() {
+                    fault.interrupt(py);
+                    return Err(signal);
+                }
+                fault.check(py, &mut patience)?;
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(failed("idlewise failed; please report it".to_owned()));
+            }
+        }
+    }
+}
+
+/// Reads a table from a log.
+fn read(
+    py: Python<'_>,
+    log: &Log,
+    read: fn(&engine::Log) -> Result<Vec<arrow_array::RecordBatch>, String>,
+) -> PyResult<Table> {
+    let log = log.0.clone();
+    let batches = away(py, &Fault::default(), FOREVER, move || read(&log))?;
+    Ok(Table::new(batches.map_err(failed)?))
+}
+
+#[pyclass(frozen)]
+struct Log(Arc<engine::Log>);
+
+#[pymethods]
+impl Log {
+    #[getter]
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    #[getter]
+    fn gap_count(&self) -> u64 {
+        self.0.gap_count()
+    }
+
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.0.path().to_owned()
+    }
+
+    fn metadata(&self) -> String {
+        self.0.metadata_json()
+    }
+
+    fn gaps(&self, py: Python<'_>) -> PyResult<Table> {
+        read(py, self, engine::gaps)
+    }
+
+    fn cpus_idle(&self, py: Python<'_>) -> PyResult<Table> {
+        read(py, self, engine::columns_of_lisa)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<idlewise.Log {}: {} gaps>", self.0.name(), self.0.gap_count())
+    }
+}
+
+#[pyclass(frozen)]
+struct Runs {
+    table: Table,
+    logs: Vec<Arc<engine::Log>>,
+    request: engine::Request,
+    /// Of the governors in Python.
+    fault: Fault,
+    time_limit: Duration,
+}
+
+/// The index of the one that is named, or of the only one.
+fn one<T>(
+    what: &str,
+    all: &[T],
+    name: impl Fn(&T) -> String,
+    wish: Option<&str>,
+) -> PyResult<usize> {
+    let names = || all.iter().map(&name).collect::<Vec<_>>().join(", ");
+    match wish {
+        None if all.len() == 1 => Ok(0),
+        None => Err(PyValueError::new_err(format!("name the {what}: {}", names()))),
+        Some(wish) => all.iter().position(|it| name(it) == wish).ok_or_else(|| {
+            PyValueError::new_err(format!("the runs have no {what} '{wish}', but {}", names()))
+        }),
+    }
+}
+
+#[pymethods]
+impl Runs {
+    fn table(&self) -> Table {
+        self.table.clone()
+    }
+
+    #[pyo3(signature = (governor, *, log = None, machine = None, lambda_ = 0.25))]
+    fn gaps(
+        &self,
+        py: Python<'_>,
+        governor: &str,
+        log: Option<&str>,
+        machine: Option<&str>,
+        lambda_: f64,
+    ) -> PyResult<Table> {
+        let Runs { logs, request, fault, time_limit, .. } = self;
+        let name = |it: &engine::Governor| it.name().to_owned();
+        let governor = one("governor", &request.governors, name, Some(governor))?;
+        let log = one("log", logs, |it| it.name().to_owned(), log)?;
+        let machine = one("machine", &request.machines, String::clone, machine)?;
+        let request = engine::Request {
+            governors: vec![request.governors[governor].clone()],
+            machines: vec![request.machines[machine].clone()],
+            lambdas: vec![lambda_],
+            ..request.clone()
+        };
+        let log = logs[log].clone();
+        fault.reset();
+        let is_stopped = fault.is_stopped();
+        let work = move || engine::replayed_gaps(&log, &request, &is_stopped);
+        let replayed = away(py, fault, *time_limit, work)?;
+        if let Some(error) = fault.take() {
+            return Err(error);
+        }
+        Ok(Table::new(replayed.map_err(failed)?))
+    }
+}
+
+#[pyfunction]
+fn open(py: Python<'_>, path: PathBuf) -> PyResult<Log> {
+    let log = away(py, &Fault::default(), FOREVER, move || engine::open(&path))?;
+    Ok(Log(Arc::new(log.map_err(failed)?)))
+}
+
+#[pyfunction]
+fn bundled() -> PyResult<Vec<Log>> {
+    let logs = engine::bundled_logs().map_err(failed)?;
+    Ok(logs.into_iter().map(|log| Log(Arc::new(log))).collect())
+}
+
+#[pyfunction]
+fn machines() -> Vec<&'static str> {
+    engine::machine_ids()
+}
+
+/// One log, or several.
+#[derive(FromPyObject)]
+enum Logs<'py> {
+    One(PyRef<'py, Log>),
+    Many(Vec<PyRef<'py, Log>>),
+}
+
+impl Logs<'_> {
+    fn list(&self) -> Vec<Arc<engine::Log>> {
+        match self {
+            Logs::One(log) => vec![log.0.clone()],
+            Logs::Many(logs) => logs.iter().map(|log| log.0.clone()).collect(),
+        }
+    }
+}
+
+/// A name, or something to call.
+#[derive(FromPyObject)]
+enum GovernorArgument<'py> {
+    Name(String),
+    Class(Bound<'py, PyAny>),
+}
+
+#[pyfunction]
+#[pyo3(signature = (
+    logs, *, machines = engine::machines_default(), governors = None, lambdas = vec![0.0, 0.25, 1.0],
+    hz = None, latency_limit_us = None, time_limit_s = 10.0
+))]
+#[expect(clippy::too_many_arguments, reason = "they are named in Python")]
+fn replay(
+    py: Python<'_>,
+    logs: Logs<'_>,
+    machines: Vec<String>,
+    governors: Option<Vec<GovernorArgument<'_>>>,
+    lambdas: Vec<f64>,
+    hz: Option<u32>,
+    latency_limit_us: Option<u32>,
+    time_limit_s: f64,
+) -> PyResult<Runs> {
+    let logs = logs.list();
+    let time_limit = Duration::try_from_secs_f64(time_limit_s)
+        .map_err(|_| PyValueError::new_err("time_limit_s: a number of seconds, 0 or more"))?;
+    let fault = Fault::default();
+    let mut asked = Vec::new();
+    match governors {
+        None => asked.extend(engine::governors_default().into_iter().map(engine::Governor::Name)),
+        Some(arguments) => {
+            for argument in arguments {
+                asked.push(match argument {
+                    GovernorArgument::Name(name) => engine::Governor::Name(name),
+                    GovernorArgument::Class(class) => {
+                        if !class.is_callable() {
+                            let message = "a governor is a name or a class";
+                            return Err(PyTypeError::new_err(message));
+                        }
+                        let name = match class.cast::<PyType>() {
+                            Ok(class) => class.name()?.to_string(),
+                            Err(_) => class.repr()?.to_string(),
+                        };
+                        governor::made(name, class.unbind(), fault.clone())
+                    }
+                });
+            }
+        }
+    }
+    let request = engine::Request { machines, governors: asked, lambdas, hz, latency_limit_us };
+    let is_stopped = fault.is_stopped();
+    let work = {
+        let (logs, request) = (logs.clone(), request.clone());
+        move || engine::replay(&logs, &request, &is_stopped)
+    };
+    let replayed = away(py, &fault, time_limit, work)?;
+    if let Some(error) = fault.take() {
+        return Err(error);
+    }
+    let table = Table::new(vec![replayed.map_err(failed)?]);
+    Ok(Runs { table, logs, request, fault, time_limit })
+}
+
+/// Runs the command with these arguments, the program's name first, and returns its exit status. `before` is how to
+/// start it once more: a program and its arguments.
+#[pyfunction]
+fn main(py: Python<'_>, arguments: Vec<OsString>, before: Vec<OsString>, code: PathBuf) -> u8 {
+    let mut before = before.into_iter();
+    let path = before.next().map_or_else(PathBuf::new, PathBuf::from);
+    program::set_started(program::Started { path, before: before.collect(), code, arguments });
+    let status = py.detach(idlewise_cli::main);
+    // A status tells its number only by comparison.
+    (0..u8::MAX).find(|&number| ExitCode::from(number) == status).unwrap_or(u8::MAX)
+}
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("IdlewiseError", module.py().get_type::<IdlewiseError>())?;
+    module.add_class::<Lanes>()?;
+    module.add_class::<Log>()?;
+    module.add_class::<Runs>()?;
+    module.add_class::<State>()?;
+    module.add_class::<Table>()?;
+    module.add_function(wrap_pyfunction!(open, module)?)?;
+    module.add_function(wrap_pyfunction!(bundled, module)?)?;
+    module.add_function(wrap_pyfunction!(machines, module)?)?;
+    module.add_function(wrap_pyfunction!(main, module)?)?;
+    module.add_function(wrap_pyfunction!(replay, module)?)
+}

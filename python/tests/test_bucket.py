@@ -1,0 +1,167 @@
+"""Sweeps whose logs and cells are in a bucket, with a real server (`make test-fleet` does the same on a cluster)."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import idlewise
+import pytest
+from bucket import PROGRAM, Server, cells
+
+TRACES = (pathlib.Path(__file__).parent / "../../traces").resolve()
+MANIFEST = f"""\
+logs = ["{TRACES}/a-idle.parquet", "{TRACES}/s-softirq500.parquet"]
+machines = ["spr", "milan"]
+governors = ["menu"]
+"""
+# Units enough that something is done and something is left when it is interrupted.
+MANY = f"""\
+logs = ["{TRACES}/a-idle.parquet", "{TRACES}/b-redis.parquet"]
+machines = ["spr", "milan", "skx"]
+governors = ["menu", "teo", "ladder"]
+hz = [100, 200, 250, 300, 400, 500, 600, 625, 700, 800, 900, 1000, 1100, 1200, 1300, 1400, 1500]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    if PROGRAM is None:
+        pytest.skip(os.environ.get("IDLEWISE_NO_S3_SERVER", "no S3 server: set IDLEWISE_S3_SERVER"))
+    server = Server(tmp_path_factory.mktemp("server"))
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def bucket(server: Server, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new bucket, and an environment with credentials for it."""
+    if server.process is None:
+        server.start()
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    bucket: str = request.node.name.replace("_", "-")[:50].strip("-")
+    server.make_bucket(bucket)
+    return bucket
+
+
+def files(folder: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def counts(document: dict[str, Any]) -> tuple[int, int, int]:
+    return document["present_count"], document["computed_count"], document["failed_count"]
+
+
+def test_a_bucket_has_the_bytes_of_a_folder(server: Server, bucket: str, tmp_path: pathlib.Path) -> None:
+    manifest = tmp_path / "sweep.toml"
+    manifest.write_text(MANIFEST)
+    store = f"s3://{bucket}/a/cells"
+    assert counts(idlewise.sweep(manifest, store=tmp_path / "cells")) == (0, 16, 0)
+    # In parts, the second on its own.
+    assert counts(idlewise.sweep(manifest, store=store, shard="1/2")) == (0, 8, 0)
+    assert counts(idlewise.sweep(manifest, store=store)) == (8, 8, 0)
+    assert server.objects(f"{bucket}/a/cells") == files(tmp_path / "cells")
+    assert counts(idlewise.sweep(manifest, store=store)) == (16, 0, 0)
+    table = idlewise.command("sweep", "collect", "--store", store, "--", manifest)
+    assert table == idlewise.command("sweep", "collect", "--store", tmp_path / "cells", "--", manifest)
+    # A damaged cell is computed again.
+    name = min(server.objects(f"{bucket}/a/cells"))
+    server.put(f"{bucket}/a/cells/{name}", b"x" * 4000)
+    idlewise.command("sweep", "collect", "--store", store, "--", manifest, check=False)
+    assert counts(idlewise.sweep(manifest, store=store)) == (15, 1, 0)
+    # The arena takes cells from there, and prune removes what is not listed.
+    arena = idlewise.arena(TRACES / "a-idle.parquet", machine=["spr"], governor=["menu"], store=store)
+    assert arena["standings"] and len(server.objects(f"{bucket}/a/cells")) == 16
+    manifest.write_text(MANIFEST.replace(', "milan"', ""))
+    said = idlewise.command("sweep", "prune", "--unlisted", "--store", store, "--", manifest)
+    assert said.startswith("8 files removed") and len(server.objects(f"{bucket}/a/cells")) == 8
+
+
+def test_logs_are_read_from_a_bucket(server: Server, bucket: str, tmp_path: pathlib.Path) -> None:
+    for name in ("a-idle.parquet", "s-softirq500.perf.data.xz"):
+        server.put(f"{bucket}/logs/{name}", (TRACES / name).read_bytes())
+    server.put(f"{bucket}/logs/deep/er/b redis%.parquet", (TRACES / "b-redis.parquet").read_bytes())
+    server.put(f"{bucket}/logs/notes.txt", b"not a log")
+    server.put(f"{bucket}/sweep.toml", b'logs = ["logs/"]\nmachines = ["spr"]\ngovernors = ["menu"]\n')
+    # The manifest is in the bucket too, and so are paths in it.
+    url = f"s3://{bucket}/sweep.toml"
+    assert idlewise.command("sweep", "status", url, check=False).startswith("8 cells: 0 are there, 8 missing")
+    assert counts(idlewise.sweep(url)) == (0, 8, 0)
+    assert idlewise.command("sweep", "status", url).startswith("8 cells: 8 are there, 0 missing")
+    manifest = tmp_path / "sweep.toml"
+    logs = [str(TRACES / name) for name in ("a-idle.parquet", "s-softirq500.perf.data.xz", "b-redis.parquet")]
+    manifest.write_text(f'logs = {logs}\nmachines = ["spr"]\ngovernors = ["menu"]\n'.replace("'", '"'))
+    assert counts(idlewise.sweep(manifest)) == (0, 12, 0)
+    assert set(cells(server.objects(f"{bucket}/cells")).items()) < set(files(tmp_path / "cells").items())
+    # A pattern finds what lies deeper, one that is missing fails alone, and cells can stay here.
+    pattern = f'logs = ["s3://{bucket}/logs/**/*.parquet", "s3://{bucket}/logs/missing.parquet"]'
+    manifest.write_text(f'{pattern}\nmachines = ["spr"]\ngovernors = ["menu"]\n')
+    found = idlewise.sweep(manifest, store=tmp_path / "again")
+    assert counts(found) == (0, 8, 4)
+    assert f"s3://{bucket}/logs/missing.parquet: there is no such object or bucket" in found["failures"][0]["reason"]
+    # A changed object is another log.
+    server.put(f"{bucket}/logs/a-idle.parquet", (TRACES / "h-pingpong.parquet").read_bytes())
+    assert counts(idlewise.sweep(url)) == (4, 4, 0)
+
+
+def test_the_server_and_the_sweep_are_killed(server: Server, bucket: str, tmp_path: pathlib.Path) -> None:
+    manifest = tmp_path / "sweep.toml"
+    manifest.write_text(MANY)
+    count = idlewise.sweep(manifest, store=tmp_path / "cells")["computed_count"]
+    line = [sys.executable, "-m", "idlewise", "sweep", "--jobs", "1", "--store", f"s3://{bucket}/cells", str(manifest)]
+
+    def cell_count() -> int:
+        # Where the server keeps them, which disturbs nothing.
+        return sum(1 for _ in (server.folder / "objects" / bucket).rglob("*.parquet"))
+
+    for victim in ("sweep", "server"):
+        before = cell_count()
+        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, env=os.environ)
+        while process.poll() is None and cell_count() == before:
+            pass
+        if victim == "sweep":
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        else:
+            server.kill()
+            server.start()
+            assert process.wait() == 0
+    assert server.objects(f"{bucket}/cells") == files(tmp_path / "cells")
+    assert counts(idlewise.sweep(manifest, store=f"s3://{bucket}/cells")) == (count, 0, 0)
+
+
+def test_what_is_missing_is_said_in_one_line(
+    server: Server, bucket: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IDLEWISE_RETRY_S", "0")
+    manifest = tmp_path / "sweep.toml"
+    manifest.write_text(MANIFEST)
+
+    def said(store: str) -> str:
+        with pytest.raises(idlewise.IdlewiseError) as error:
+            idlewise.sweep(manifest, store=store)
+        assert "\n" not in str(error.value), error.value
+        return str(error.value)
+
+    assert "cannot list s3://nowhere-to-be-found/cells/" in (text := said("s3://nowhere-to-be-found/cells"))
+    assert "there is no such bucket (NoSuchBucket)" in text
+    assert "no such kind of storage" in said("s4://bucket/cells")
+    assert "cannot be kept on a web server" in said("https://localhost/cells")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert "(SignatureDoesNotMatch)" in said(f"s3://{bucket}/cells")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    assert f"s3://{bucket}/cells: no credentials: AWS_SECRET_ACCESS_KEY is not set" in said(f"s3://{bucket}/cells")
+    # A log without credentials fails alone.
+    manifest.write_text(MANIFEST.replace("logs = [", f'logs = ["s3://{bucket}/x.parquet", '))
+    found = idlewise.sweep(manifest, store=tmp_path / "cells")
+    assert counts(found) == (0, 16, 8)
+    assert "AWS_SECRET_ACCESS_KEY is not set" in found["failures"][0]["reason"]
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.environment["AWS_SECRET_ACCESS_KEY"])
+    server.kill()
+    assert "Connection refused" in said(f"s3://{bucket}/cells")

@@ -1,0 +1,44 @@
+"""What is packed."""
+
+import importlib.metadata
+import os
+import pathlib
+import tarfile
+import zipfile
+
+import pytest
+
+WHEELS = os.environ.get("WHEELS", "")
+
+
+def test_the_wheel_says_its_licence_and_has_types() -> None:
+    metadata = importlib.metadata.metadata("idlewise")
+    assert metadata["License-Expression"] == "GPL-2.0-only"
+    assert metadata["Requires-Python"] == ">=3.10"
+    # Nothing else is needed to run.
+    required = importlib.metadata.requires("idlewise") or []
+    assert all("extra ==" in one for one in required)
+    files = {str(file) for file in importlib.metadata.files("idlewise") or []}
+    assert {"idlewise/py.typed", "idlewise/_native.pyi"} <= files
+    assert any(file.endswith("licenses/LICENSE-GPL-2.0") for file in files)
+
+
+@pytest.mark.skipif(not WHEELS, reason="scripts/test-python sets WHEELS")
+def test_one_wheel_serves_every_python_and_the_source_is_whole() -> None:
+    (wheel,) = pathlib.Path(WHEELS).glob("*.whl")
+    assert "-cp310-abi3-linux" in wheel.name
+    assert zipfile.ZipFile(wheel).testzip() is None
+    (sdist,) = pathlib.Path(WHEELS).glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+        for file in [
+            "Cargo.lock",
+            "python/src/lib.rs",
+            "crates/idlewise-cli/bundled/a-idle.parquet",
+            "crates/idlewise-machine/machines/spr.toml",
+            "crates/idlewise-plugin/include/idlewise_governor.h",
+        ]:
+            assert file in names, file
+        log = archive.extractfile(f"{sdist.name.removesuffix('.tar.gz')}/crates/idlewise-cli/bundled/a-idle.parquet")
+        # A file, not a link that leads nowhere.
+        assert log is not None and log.read(4) == b"PAR1"
