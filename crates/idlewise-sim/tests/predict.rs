@@ -575,6 +575,17 @@ fn a_cpu_expects_the_timers_that_it_expected_in_the_recording() {
     assert!(counts.iter().all(|&count| count > 10), "{counts:?}");
 }
 
+/// A log may claim any delay.
+#[test]
+fn a_timer_may_be_further_away_than_any_clock_reaches() {
+    let (mut metadata, mut steps) = ping_pong(20);
+    metadata.tasks.push(TaskInfo { is_idle: true, ..TaskInfo::default() });
+    let cause = Cause::NextTimer { delay_ns: i64::MAX as u64 };
+    steps.push(Step { cpu: 0, run_ns: 0, ..step(2, cause, [1_000; 3]) });
+    let (recorded, run) = predict(Arrivals::Open, &(metadata, steps), &shallow);
+    assert_eq!(recorded.windows.len(), run.windows.len());
+}
+
 /// The timers of tasks that are played are armed in the run, when the task arms them. What is next without them is
 /// known from before or after.
 #[test]

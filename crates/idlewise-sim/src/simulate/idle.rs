@@ -62,7 +62,8 @@ impl Simulation<'_> {
     /// Asks the governor and enters the idle state.
     pub(super) fn enter_idle(&mut self, cpu: usize) {
         let (now_ns, period_ns) = (self.now_ns, self.period_ns);
-        let next_timer_ns = self.next_timer_ns(cpu);
+        let is_recorded = self.cpus[cpu].recorded.is_some();
+        let next_timer_ns = if is_recorded { None } else { self.next_timer_ns(cpu) };
         let this = &mut self.cpus[cpu];
         let next_tick_at_ns = if this.idle.tick_stopped {
             this.next_tick_at_ns(now_ns, period_ns)
@@ -77,7 +78,9 @@ impl Simulation<'_> {
                 }
                 _ => FAR_AWAY_NS,
             },
-            None => next_timer_ns.map_or(FAR_AWAY_NS, |at_ns| at_ns as i64 - now_ns as i64),
+            None => next_timer_ns
+                .and_then(|at_ns| i64::try_from(at_ns).ok())
+                .map_or(FAR_AWAY_NS, |at_ns| at_ns - now_ns as i64),
         };
         let tick_left_ns = next_tick_at_ns.saturating_sub(now_ns);
         let needs_tick = !this.idle.tick_stopped
