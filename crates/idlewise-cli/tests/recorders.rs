@@ -38,11 +38,10 @@ const EVENTS: [&str; 11] = [
 ];
 /// The allowed difference between two recorders, corrected for when each saw a gap's events.
 const DIFFERENCE_NS: u64 = 1_000;
-/// The same event may be this far apart in two recordings: an interrupt or another virtual machine
-/// may come between.
-const SAME_EVENT_NS: u64 = 1_000_000;
-/// A gap this long is split in its middle, so that no recorder's time is on the wrong side.
-const LONG_GAP_NS: u64 = 5 * SAME_EVENT_NS;
+/// The recordings are cut in the middle of a time this long without an event, so that no recorder's time is on the wrong
+/// side: an interrupt or another virtual machine may come between the times at which two recorders see an event. A gap's
+/// middle would not do, since a tick that wakes nothing can be there.
+const QUIET_NS: u64 = 3_000_000;
 /// Of the gaps that timers end, at most this share may end with a timer that was armed when one
 /// recorder had begun and the other had not.
 const ARMED_BEFORE_RATIO: f64 = 0.1;
@@ -164,41 +163,27 @@ fn stamp(line: &str) -> Option<(String, i64)> {
     if pid == "0" && is_kept { Some((name.to_owned(), at_ns()?)) } else { None }
 }
 
-/// When the other recorder saw the events between two of our recorder's times.
+/// When the other recorder saw the events between two of our recorder's times. They are matched by their order alone: two
+/// events of one name can be nearer to each other than the times at which two recorders see one of them.
 fn other_times(
     ours: &Recording,
     theirs: &Recording,
     from_ns: i64,
     to_ns: i64,
 ) -> HashMap<i64, i64> {
-    let is_between = |(_, at_ns): &&(String, i64)| (from_ns..=to_ns).contains(at_ns);
-    let ours: Vec<_> = ours.stamps.iter().filter(is_between).collect();
-    // Match in order, beginning with the nearest event that has the first one's name.
-    let distance_ns = |(name, at_ns): &(String, i64)| match ours.first() {
-        Some((first_name, first_at_ns)) if name == first_name => at_ns.abs_diff(*first_at_ns),
-        _ => u64::MAX,
-    };
-    let nearest = (0..theirs.stamps.len()).min_by_key(|&i| distance_ns(&theirs.stamps[i]));
-    let mut events = theirs.stamps[nearest.unwrap_or(0)..].iter();
-    ours.iter()
-        .map(|(name, at_ns)| {
-            let same = events.find(|(their_name, their_at_ns)| {
-                name == their_name && their_at_ns.abs_diff(*at_ns) <= SAME_EVENT_NS
-            });
-            let (_, their_at_ns) = same.unwrap_or_else(|| {
-                panic!("{}: does not have {name} of {at_ns} ns, or not in this order", theirs.name)
-            });
-            (*at_ns, *their_at_ns)
-        })
-        .collect()
+    let [ours_between, theirs_between] = [ours, theirs].map(|recording| {
+        let is_between = |(_, at_ns): &&(String, i64)| (from_ns..=to_ns).contains(at_ns);
+        recording.stamps.iter().filter(is_between).collect::<Vec<_>>()
+    });
+    let pairs = ours_between.iter().zip(&theirs_between);
+    let different = pairs.clone().find(|((name, _), (their_name, _))| name != their_name);
+    assert!(different.is_none(), "{}: events in another order, {different:?}", theirs.name);
+    assert_eq!(ours_between.len(), theirs_between.len(), "{}: events", theirs.name);
+    pairs.map(|((_, at_ns), (_, their_at_ns))| (*at_ns, *their_at_ns)).collect()
 }
 
 fn end_ns(gap: &IdleGap) -> i64 {
     gap.start_ns.saturating_add_unsigned(gap.gap_ns)
-}
-
-fn middle_ns(gap: &IdleGap) -> i64 {
-    gap.start_ns.saturating_add_unsigned(gap.gap_ns / 2)
 }
 
 #[test]
@@ -216,15 +201,16 @@ fn three_recorders_at_once_see_the_same_gaps() {
     let gaps = recorded.each_ref().map(|recording| &recording.gaps);
     let from_ns = gaps.iter().filter_map(|gaps| gaps.get(1)).map(|gap| gap.start_ns).max();
     let to_ns = gaps.iter().filter_map(|gaps| gaps.last()).map(end_ns).min();
-    let mut long_gaps = gaps[0].iter().filter(|gap| {
-        let is_common = from_ns <= Some(gap.start_ns) && Some(end_ns(gap)) <= to_ns;
-        is_common && gap.gap_ns >= LONG_GAP_NS
+    let mut quiet = recorded[0].stamps.windows(2).filter_map(|pair| {
+        let [before_ns, after_ns] = [pair[0].1, pair[1].1];
+        let is_common = from_ns <= Some(before_ns) && Some(after_ns) <= to_ns;
+        (is_common && before_ns.abs_diff(after_ns) >= QUIET_NS)
+            .then(|| i64::midpoint(before_ns, after_ns))
     });
-    let (Some(first), Some(last)) = (long_gaps.next(), long_gaps.next_back()) else {
+    let (Some(from_ns), Some(to_ns)) = (quiet.next(), quiet.next_back()) else {
         eprintln!("SKIPPED: three_recorders_at_once_see_the_same_gaps: CPU 0 was hardly idle");
         return;
     };
-    let (from_ns, to_ns) = (middle_ns(first), middle_ns(last));
     let common = gaps.map(|gaps| {
         let is_common = |gap: &&IdleGap| gap.start_ns >= from_ns && end_ns(gap) <= to_ns;
         gaps.iter().filter(is_common).collect::<Vec<_>>()
