@@ -110,30 +110,55 @@ def test_logs_are_read_from_a_bucket(server: Server, bucket: str, tmp_path: path
     assert counts(idlewise.sweep(url)) == (4, 4, 0)
 
 
+def cell_count(server: Server, bucket: str) -> int:
+    # Where the server keeps them, which disturbs nothing.
+    return sum(1 for _ in (server.folder / "objects" / bucket).rglob("*.parquet"))
+
+
+def begin(server: Server, bucket: str, manifest: pathlib.Path) -> subprocess.Popen[str]:
+    """A sweep into the bucket with one worker, when it has written something more than was there."""
+    line = [sys.executable, "-m", "idlewise", "sweep", "--jobs", "1", "--store", f"s3://{bucket}/cells", str(manifest)]
+    before = cell_count(server, bucket)
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ, text=True)
+    while process.poll() is None and cell_count(server, bucket) == before:
+        pass
+    return process
+
+
 def test_the_server_and_the_sweep_are_killed(server: Server, bucket: str, tmp_path: pathlib.Path) -> None:
     manifest = tmp_path / "sweep.toml"
     manifest.write_text(MANY)
     count = idlewise.sweep(manifest, store=tmp_path / "cells")["computed_count"]
-    line = [sys.executable, "-m", "idlewise", "sweep", "--jobs", "1", "--store", f"s3://{bucket}/cells", str(manifest)]
-
-    def cell_count() -> int:
-        # Where the server keeps them, which disturbs nothing.
-        return sum(1 for _ in (server.folder / "objects" / bucket).rglob("*.parquet"))
-
-    for victim in ("sweep", "server"):
-        before = cell_count()
-        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, env=os.environ)
-        while process.poll() is None and cell_count() == before:
-            pass
-        if victim == "sweep":
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        else:
-            server.kill()
-            server.start()
-            assert process.wait() == 0
+    with begin(server, bucket, manifest) as process:
+        process.send_signal(signal.SIGKILL)
+    with begin(server, bucket, manifest) as process:
+        server.kill()
+        server.start()
+        process.communicate()
+    assert process.returncode == 0
     assert server.objects(f"{bucket}/cells") == files(tmp_path / "cells")
     assert counts(idlewise.sweep(manifest, store=f"s3://{bucket}/cells")) == (count, 0, 0)
+
+
+def test_a_bucket_that_is_removed_ends_the_sweep(server: Server, bucket: str, tmp_path: pathlib.Path) -> None:
+    manifest = tmp_path / "sweep.toml"
+    manifest.write_text(MANY)
+    count = idlewise.sweep(manifest, store=tmp_path / "cells")["computed_count"]
+    there, away = server.folder / "objects" / bucket, tmp_path / "away"
+    with begin(server, bucket, manifest) as process:
+        # While the server is down: it would make the folder again for what it is just writing.
+        server.kill()
+        there.rename(away)
+        server.start()
+        _, said = process.communicate()
+    assert process.returncode == 2, said
+    last = said.splitlines()[-1]
+    assert f"s3://{bucket}/cells" in last and "there is no such bucket (NoSuchBucket)" in last, said
+    # What it had written is whole, and serves when the bucket is back.
+    away.rename(there)
+    done = cells(server.objects(f"{bucket}/cells"))
+    assert 0 < len(done) < count and done.items() < files(tmp_path / "cells").items()
+    assert counts(idlewise.sweep(manifest, store=f"s3://{bucket}/cells")) == (len(done), count - len(done), 0)
 
 
 def test_what_is_missing_is_said_in_one_line(
