@@ -12,6 +12,8 @@ import os
 import pathlib
 import random
 import signal
+import statistics
+import sys
 import tempfile
 import time
 from typing import Any
@@ -19,6 +21,9 @@ from typing import Any
 import idlewise
 import idlewise.ray
 from bucket import Server, cells
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.resolve() / "../benches"))
+from figures import long_log
 
 ray: Any = importlib.import_module("ray")
 Cluster: Any = importlib.import_module("ray.cluster_utils").Cluster
@@ -29,6 +34,8 @@ MANIFEST = 'logs = [{logs}]\nmachines = ["all"]\ngovernors = ["menu", "teo"]\n'
 # Of the sweep's progress: what happens at which of these steps.
 STEPS = ("kill", "add", "kill", "server", "remove", "kill")
 MEMORY = 100 << 20
+# Logs whose parts take seconds.
+LONGER_LOG_COUNT, LONGER_GAP_COUNT = 12, 200_000
 # How long the server is away: longer than the first retries.
 AWAY_S = 5
 
@@ -103,6 +110,26 @@ def main() -> None:
             assert shared["computed_count"] == plain["computed_count"]
             assert files(folder / "shared") == expected
 
+            # What Ray costs when parts take seconds, in turns.
+            longer = folder / "longer.toml"
+            paths: list[pathlib.Path] = []
+            for turn in range(LONGER_LOG_COUNT):
+                (folder / f"log-{turn}").mkdir()
+                paths.append(long_log(folder / f"log-{turn}", LONGER_GAP_COUNT + 10_000 * turn))
+            listed = ", ".join(json.dumps(str(path)) for path in paths)
+            longer.write_text(f'logs = [{listed}]\nmachines = ["spr", "icx", "milan", "genoa"]\ngovernors = ["menu", "teo"]\n')
+            ratios: list[float] = []
+            part_s = 0.0
+            for turn in range(3):
+                begun = time.monotonic()
+                idlewise.sweep(longer, store=folder / f"here-{turn}", jobs=2)
+                here_s = time.monotonic() - begun
+                begun = time.monotonic()
+                idlewise.ray.sweep(longer, storage=folder / f"there-{turn}")
+                ratios.append((time.monotonic() - begun) / here_s)
+                part_s = 2 * here_s / LONGER_LOG_COUNT
+            assert files(folder / "here-0") == files(folder / "there-0")
+
             # Each is done at another point of the sweep.
             unit_count = calm["unit_count"]
             steps = sorted(chance.sample(range(1, unit_count - 2), len(STEPS)))
@@ -149,7 +176,9 @@ def main() -> None:
             f"{plain['cell_count']} cells in {unit_count} parts: the same bytes in the bucket after {len(killed)} killed workers, "
             f"a server that was killed and away for {AWAY_S} s, a node added and one removed.\n"
             f"Measured here: {plain_s:.1f} s by the command with two workers and a folder, {calm_s:.1f} s by Ray with two nodes of "
-            "one CPU and a bucket (7 of 8 parts)."
+            f"one CPU and a bucket (7 of 8 parts). Parts of {part_s:.1f} s, from a folder into a folder: Ray takes "
+            f"{statistics.median(ratios):.2f} times the command's time (median of {len(ratios)} pairs, {min(ratios):.2f} to "
+            f"{max(ratios):.2f})."
         )
 
 
