@@ -480,6 +480,27 @@ fn page(
         share(count(&|case| all(&of_replay(case))))
     )
     .unwrap();
+    // Of the others, `predict` says that it cannot tell.
+    let is_answered = |case: &&Case| {
+        let of_load = reproductions.iter().find(|(load, ..)| *load == case.load);
+        of_load.is_some_and(|(_, reproduction, _)| reproduction.misses().is_empty())
+    };
+    let answered: Vec<&Case> = cases.iter().filter(is_answered).collect();
+    let met = |of: &dyn Fn(&Case) -> Errors| {
+        let count = answered.iter().filter(|case| all(&of(case))).count();
+        format!(
+            "{count} of {} ({:.0} %)",
+            answered.len(),
+            100.0 * count as f64 / answered.len() as f64
+        )
+    };
+    writeln!(
+        out,
+        "| the same, of the recordings that `predict` does not refuse | {} | {} |",
+        met(&of_predict),
+        met(&of_replay)
+    )
+    .unwrap();
     for (at, name) in
         ["throughput within 5 %", "p50 within 10 %", "p99 within 10 %"].iter().enumerate()
     {

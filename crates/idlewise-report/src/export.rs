@@ -23,7 +23,7 @@ pub fn headings() -> Vec<Heading> {
             "sleep_length_ns",
             "",
             Unit::Nanoseconds,
-            "From the start to the next timer known at that moment, the tick excluded.",
+            "From the start to the next timer known at that moment that would wake this CPU, the tick excluded.",
         ),
         Heading::number(
             "next_tick_ns",

@@ -30,7 +30,7 @@
 //! | a stay without any interrupt is joined; woken by `resched` (a write) or `softirq` | the same |
 //! | `ran_task` | `sched_switch` |
 //! | `tick_stopped` | `tick_stop` and `sched_switch`, which restarts the tick |
-//! | `sleep_length_ns` | all events of timers; for an overdue wheel timer, also when the tick ran |
+//! | `sleep_length_ns` | all events of timers; for an overdue wheel timer, also when the tick ran; for one that another CPU may run (`timers.rs`), also `tick_stop` and `sched_switch` |
 //! | `next_tick_ns` | a tick that was found (`tick.rs`) |
 //!
 //! "All events of timers" are the six of `timer:hrtimer_*` and `timer:timer_*`. "All interrupts"
@@ -60,14 +60,15 @@
 //!
 //! If a timer ended a gap, the sleep length that was rebuilt for the beginning of the gap must
 //! equal that timer's expiry ([`IdleGap::ended_by_known_timer`]; `idlewise info` and `validate`
-//! show the share). In the five bundled recordings this holds in 5109 of 5144 cases. The other 35:
+//! show the share). In the five bundled recordings this holds in 5105 of 5144 cases. The other 39:
 //!
-//! * 12 are timer-wheel timers that were armed for the other CPU and run by this one. Since 6.9 an
-//!   idle CPU's timers are run by a CPU that is awake or wakes first. The kernel takes them into
-//!   account if all other CPUs sleep, which not every trace shows.
-//! * 16 gaps outlasted a known earlier timer. Either this is the same case seen from the other side
-//!   (the other CPU ran the timer), or the tick came just before the jiffies were advanced and the
-//!   timer ran one tick later.
+//! * 12 are timer-wheel timers that were armed for the other CPU and run by this one. Since 6.9 the
+//!   kernel takes them into account if all other CPUs sleep. In these recordings CPU 1's idle task is
+//!   missing, so whether it slept is not known.
+//! * 5 are timers that another CPU, which was awake, would have run. But this CPU's tick was not stopped,
+//!   and ran them first.
+//! * 15 gaps outlasted a known earlier timer. Either the other CPU ran it, or the tick came just before
+//!   the jiffies were advanced and the timer ran one tick later.
 //! * 5 have no start in the recording.
 //! * 2 ran early, within their slack, because a tick happened to come.
 //!
@@ -85,11 +86,16 @@
 //! * The expiry of a timer armed before the trace is taken from the interrupt that served it.
 //!   Without timer interrupts it is taken from its handler, which runs some microseconds later.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
 use crate::tick::{Tick, TickFinder};
-use crate::timers::{Expired, NextLook, NextTimer, TimerId, Timers, WheelLook, wheel_target};
+use crate::timers::{
+    Armed, AwakeCpus, Expired, Migration, NextLook, NextTimer, TimerId, Timers, WheelFlags,
+    WheelLook,
+};
 use crate::{CpuFacts, Doubt, Event, EventKind, IdleGap, Tracepoints, WakeReason};
 
 /// The most gaps held, over all CPUs, so that later events can complete them.
@@ -205,6 +211,7 @@ pub struct GapBuilder<S> {
     prelude: Option<Vec<Event>>,
     tick: Tick,
     timers: Timers,
+    awake: AwakeCpus,
     cpus: Cpus,
     last_at_ns: i64,
     unknown_timer_count: u64,
@@ -290,6 +297,7 @@ impl<S: GapSink> GapBuilder<S> {
             prelude: Some(Vec::new()),
             tick: Tick::default(),
             timers: Timers::default(),
+            awake: AwakeCpus::default(),
             cpus: Cpus { by_id: Vec::new(), count: 0, held_max: HELD_GAP_COUNT_MAX },
             last_at_ns: i64::MIN,
             unknown_timer_count: 0,
@@ -371,15 +379,22 @@ impl<S: GapSink> GapBuilder<S> {
         let Some(prelude) = self.prelude.take() else { return Ok(()) };
         self.evidence = Evidence::new(self.tracepoints, &prelude);
         let mut finder = TickFinder::default();
+        // Whether each CPU's idle task is recorded.
+        let mut idles: BTreeMap<u16, bool> = BTreeMap::new();
         for event in &prelude {
             finder.push(event);
+            *idles.entry(event.cpu).or_default() |=
+                matches!(event.kind, EventKind::IdleEntry { .. });
             if let EventKind::WheelStart { timer, flags, .. } = event.kind
-                && !wheel_target(flags).1
+                && !WheelFlags::from(flags).wakes
             {
                 self.timers.know_deferrable(TimerId::Wheel(timer));
             }
         }
         self.tick = finder.finish();
+        for (cpu, _) in idles.into_iter().filter(|&(_, idles)| !idles) {
+            self.awake.go_out_of_sight(cpu);
+        }
         self.build(&prelude)
     }
 
@@ -404,8 +419,17 @@ impl<S: GapSink> GapBuilder<S> {
         match kind {
             EventKind::IdleEntry { state } => return self.enter_idle(id, at_ns, state),
             EventKind::IdleExit => cpu.exit_idle(at_ns),
-            EventKind::SwitchToTask => self.run_task(id, at_ns),
-            EventKind::TickStop => cpu.stops_tick = true,
+            EventKind::Switch { next: 0, .. } | EventKind::SwitchToIdle
+                if !cpu.summary.observed =>
+            {
+                self.awake.go_out_of_sight(id);
+            }
+            EventKind::Switch { next: 0, .. } | EventKind::SwitchToIdle => {}
+            EventKind::Switch { .. } | EventKind::SwitchToTask => self.run_task(id, at_ns),
+            EventKind::TickStop => {
+                cpu.stops_tick = true;
+                self.awake.sleep(id);
+            }
             EventKind::TimerInterrupt => {
                 cpu.timer_interrupt_at_ns = Some(at_ns);
                 cpu.signs.interrupt(at_ns, WakeReason::Timer);
@@ -461,7 +485,13 @@ impl<S: GapSink> GapBuilder<S> {
             }
             _ => NextLook::None,
         };
-        let next_timer = self.timers.next_at_ns(id, at_ns, next_look);
+        let migration = if self.evidence.tells_tick_stops() {
+            self.awake.migration(id, tick_was_stopped)
+        } else {
+            Migration::Unknown
+        };
+        let jiffy_ns = self.tick.period_ns().unwrap_or(0).into();
+        let next_timer = self.timers.next_at_ns(id, at_ns, next_look, migration, jiffy_ns);
         let gap = IdleGap {
             cpu: id,
             start_ns: at_ns,
@@ -512,6 +542,7 @@ impl<S: GapSink> GapBuilder<S> {
         cpu.ran_task = true;
         cpu.is_tick_stopped = false;
         cpu.stops_tick = false;
+        self.awake.wake(id);
     }
 
     /// Remembers the first entry into a state that the machine does not have or no log can hold.
@@ -531,7 +562,7 @@ impl<S: GapSink> GapBuilder<S> {
                     return;
                 }
                 let wakes_at_ns = self.tick.on_trace_clock_ns(expires_at_ns, at_ns);
-                self.timers.start(id, cpu, wakes_at_ns);
+                self.timers.start(id, Armed::new(cpu, wakes_at_ns));
             }
             EventKind::HrtimerCancel { timer } => self.timers.cancel(TimerId::Hrtimer(timer), cpu),
             EventKind::HrtimerExpire { function, .. } if Some(function) == self.tick.function => {}
@@ -539,9 +570,14 @@ impl<S: GapSink> GapBuilder<S> {
                 self.expire(TimerId::Hrtimer(timer), cpu, at_ns, None);
             }
             EventKind::WheelStart { timer, bucket_jiffies, flags, .. } => {
-                let (target_cpu, wakes_cpu) = wheel_target(flags);
-                let at_ns = self.tick.jiffies_at_ns(bucket_jiffies).filter(|_| wakes_cpu);
-                self.timers.start(TimerId::Wheel(timer), target_cpu, at_ns);
+                let flags = WheelFlags::from(flags);
+                let at_ns = self.tick.jiffies_at_ns(bucket_jiffies).filter(|_| flags.wakes);
+                let armed = if self.facts.keeps_timers || flags.is_pinned {
+                    Armed::new(flags.cpu, at_ns)
+                } else {
+                    Armed::migrating(flags.cpu, at_ns)
+                };
+                self.timers.start(TimerId::Wheel(timer), armed);
             }
             EventKind::WheelCancel { timer } => self.timers.cancel(TimerId::Wheel(timer), cpu),
             EventKind::WheelExpire { timer, now_jiffies } => {

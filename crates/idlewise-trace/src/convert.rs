@@ -47,11 +47,7 @@ pub fn convert<S: GapSink>(
 ) -> Result<(S, LogMetadata), ConvertError<S::Error>> {
     let format_name = recording.format_name();
     let info = recording.info().clone();
-    let mut facts = info.machine_note.as_ref().map_or_else(CpuFacts::default, CpuFacts::of_note);
-    if let Some(machine) = &recorded.machine {
-        facts.exit_latencies_ns = machine.exit_latencies_ns();
-        facts.exit_latencies_by_cpu_ns.clear();
-    }
+    let facts = CpuFacts::of_recording(&info, recorded.machine.as_ref());
     let mut builder = GapBuilder::new(sink, info.tracepoints, facts);
     let mut failure = None;
     let summary = recording.read(progress, &mut |events| {

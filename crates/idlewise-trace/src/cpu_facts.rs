@@ -3,8 +3,13 @@
 use std::collections::BTreeMap;
 
 use idlewise_core::STATE_COUNT_MAX;
+use idlewise_machine::Machine;
 
+use crate::import::TraceInfo;
 use crate::{MachineNote, NotedTable};
+
+/// The Linux release since which timers migrate ([`crate::timers`]).
+const TIMERS_MIGRATE_SINCE: (u32, u32) = (6, 9);
 
 /// What is known about the CPUs apart from their events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,11 +21,27 @@ pub struct CpuFacts {
     pub exit_latencies_by_cpu_ns: BTreeMap<u16, Vec<u64>>,
     /// The PM QoS limits of the CPUs that have one. `None` if it is unknown which CPUs have one.
     pub latency_limits_ns: Option<BTreeMap<u16, u64>>,
+    /// An idle CPU runs its own timers of the wheel, as before Linux 6.9. Since then, another CPU that is
+    /// awake does.
+    pub keeps_timers: bool,
 }
 
 impl CpuFacts {
+    /// What a recording says of itself, and `machine`, which takes the place of the recorder's tables.
+    pub(crate) fn of_recording(info: &TraceInfo, machine: Option<&Machine>) -> Self {
+        let note = info.machine_note.as_ref();
+        let mut facts = note.map_or_else(CpuFacts::default, CpuFacts::of_note);
+        if let Some(machine) = machine {
+            facts.exit_latencies_ns = machine.exit_latencies_ns();
+            facts.exit_latencies_by_cpu_ns.clear();
+        }
+        let release = info.kernel.as_deref().and_then(kernel_version);
+        facts.keeps_timers = release.is_some_and(|release| release < TIMERS_MIGRATE_SINCE);
+        facts
+    }
+
     /// The facts in a recorder's note. Its first table applies to CPUs that no table names.
-    pub(crate) fn of_note(note: &MachineNote) -> Self {
+    fn of_note(note: &MachineNote) -> Self {
         let knows_limits = note.note_version > 0 && !note.limits_changed;
         let latency_limits_ns = knows_limits.then(|| note.latency_limits_ns.clone());
         let mut facts = CpuFacts { latency_limits_ns, ..CpuFacts::default() };
@@ -58,5 +79,40 @@ impl From<Vec<u64>> for CpuFacts {
     /// All CPUs have states with these exit latencies.
     fn from(exit_latencies_ns: Vec<u64>) -> Self {
         CpuFacts { exit_latencies_ns, ..CpuFacts::default() }
+    }
+}
+
+/// Extracts 6 and 12 from `6.12.117-1-amd64`; `None` if the release does not begin like that.
+pub(crate) fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let (major, rest) = release.split_once('.')?;
+    let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    let number = |digits: &str| {
+        digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
+    };
+    Some((number(major)?, number(minor)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_version_of_a_kernel() {
+        assert_eq!(kernel_version("6.12.117-1-acme"), Some((6, 12)));
+        assert_eq!(kernel_version("5.4-custom"), Some((5, 4)));
+        assert_eq!(kernel_version("6.18"), Some((6, 18)));
+        for odd in ["", "acme", "6", "6-acme.12", ".6.1", "+6.1", "6.x", "99999999999.1"] {
+            assert_eq!(kernel_version(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn an_old_kernel_keeps_its_timers() {
+        let keeps = |kernel: &str| {
+            let info = TraceInfo { kernel: Some(kernel.to_owned()), ..TraceInfo::default() };
+            CpuFacts::of_recording(&info, None).keeps_timers
+        };
+        assert!(keeps("6.8.0-31-generic") && keeps("5.15.0"));
+        assert!(!keeps("6.9.0") && !keeps("6.18.44") && !keeps("7.2.11") && !keeps("acme"));
     }
 }

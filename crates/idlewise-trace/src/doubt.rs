@@ -122,7 +122,7 @@ doubts! {
     AllDeferrable = "the text says of each timer that it is deferrable, which trace-cmd's text does \
         by mistake; all are taken as not deferrable; import the trace.dat instead";
     /// Minor: it is computed as the kernel does, and is exact except where the wheel's clock lags.
-    BucketComputed = "timer_start has no bucket_expiry (Linux before 6.9): when a timer's bucket \
+    BucketComputed = "timer_start has no bucket_expiry (Linux before 6.8): when a timer's bucket \
         expires is computed from its expiry";
     TimersWithoutCpu = "timer_start has no CPU (Linux before 4.2): timers are taken to be queued on \
         the CPU that started them";

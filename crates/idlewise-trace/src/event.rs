@@ -58,7 +58,8 @@ pub enum EventKind {
         bucket_jiffies: u64,
         /// How many jiffies the expiry is after the event's own `now`; negative if overdue.
         ahead_jiffies: i32,
-        /// The timer's flags, including the CPU it is queued on (`include/linux/timer.h`).
+        /// The timer's flags, including the CPU it is queued on (`include/linux/timer.h`). Where the
+        /// event shows that no timer migrates (Linux before 6.8), all are pinned.
         flags: u32,
     },
     /// `timer:timer_cancel`.

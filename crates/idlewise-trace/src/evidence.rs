@@ -191,7 +191,8 @@ fn wakes_silently(events: &[Event]) -> bool {
             silent.remove(&event.cpu);
             false
         }
-        EventKind::SwitchToTask => silent.contains(&event.cpu),
+        EventKind::Switch { next: 0, .. } => false,
+        EventKind::SwitchToTask | EventKind::Switch { .. } => silent.contains(&event.cpu),
         _ => false,
     })
 }

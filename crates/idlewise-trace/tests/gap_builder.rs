@@ -1,7 +1,8 @@
 //! The gap builder on small hand-written traces.
 
 use idlewise_trace::{
-    Doubt, Event, EventKind, GapBuilder, GapSummary, IdleGap, Tracepoints, WakeReason,
+    CpuFacts, Doubt, Event, EventKind, GapBuilder, GapSummary, IdleGap, Leaving, TaskName,
+    Tracepoints, WakeReason,
 };
 
 const TICK_TIMER: u64 = 0xa0;
@@ -389,4 +390,72 @@ fn gives_the_same_gaps_however_many_events_come_at_once() {
         }
         assert_eq!(builder.finish().unwrap().0, at_once, "{piece} at once");
     }
+}
+
+/// CPU 0 has a timer of the wheel, due in five jiffies, and goes idle four times: while CPU 1 runs a task, while that
+/// is idle with its tick running, when its tick has stopped, and with its own tick stopped.
+fn two_cpus_with_a_timer(flags: u32, to_task: EventKind, to_idle: EventKind) -> Trace {
+    let mut trace = Trace::new();
+    let bucket_jiffies = 1_000 + 25;
+    let kind = EventKind::WheelStart { timer: 0xd0, bucket_jiffies, ahead_jiffies: 5, flags };
+    trace.at(T - 1_000_000, kind);
+    let on_other = |trace: &mut Trace, at_ns, kind| trace.0.push(Event { at_ns, cpu: 1, kind });
+    trace.at(T - 800_000, to_task);
+    on_other(&mut trace, T - 700_000, EventKind::IdleEntry { state: 1 });
+    on_other(&mut trace, T - 600_000, EventKind::IdleExit);
+    on_other(&mut trace, T - 500_000, to_task);
+    let visit = |trace: &mut Trace, at_ns| {
+        trace.at(at_ns - 5_000, to_idle).idle(at_ns).at(at_ns + 40_000, EventKind::IpiInterrupt);
+        trace.exit(at_ns + 41_000).at(at_ns + 42_000, to_task);
+    };
+    visit(&mut trace, T);
+    on_other(&mut trace, T + 50_000, to_idle);
+    on_other(&mut trace, T + 51_000, EventKind::IdleEntry { state: 1 });
+    visit(&mut trace, T + 100_000);
+    on_other(&mut trace, T + 150_000, EventKind::IdleExit);
+    on_other(&mut trace, T + 151_000, EventKind::TickStop);
+    on_other(&mut trace, T + 152_000, EventKind::IdleEntry { state: 1 });
+    visit(&mut trace, T + 200_000);
+    trace.at(T + 299_000, EventKind::TickStop).idle(T + 300_000);
+    trace.at(T + 340_000, EventKind::IpiInterrupt).exit(T + 341_000).idle(T + 342_000);
+    trace.at(T + 380_000, EventKind::IpiInterrupt).exit(T + 381_000).at(T + 382_000, to_task);
+    trace
+}
+
+fn sleep_lengths(gaps: &[IdleGap]) -> Vec<Option<u64>> {
+    gaps.iter().filter(|gap| gap.cpu == 0).map(|gap| gap.sleep_length_ns).collect()
+}
+
+/// Linux since 6.9: kernel/time/timer_migration.c.
+#[test]
+fn a_timer_that_another_cpu_would_run_is_not_waited_for() {
+    let due = |after_ns: i64| Some((25 * TICK_NS - T - after_ns) as u64);
+    let all = [due(0), due(100_000), due(200_000), due(300_000), due(342_000)];
+    let migrating = [None, None, all[2], all[3], all[4]];
+    let lengths = |flags| {
+        let trace = two_cpus_with_a_timer(flags, EventKind::SwitchToTask, EventKind::SwitchToIdle);
+        sleep_lengths(&trace.build().0)
+    };
+    assert_eq!(lengths(0), migrating);
+    let pinned = 0x0010_0000;
+    assert_eq!(lengths(pinned), all);
+    // A kernel that is too old for it.
+    let trace = two_cpus_with_a_timer(0, EventKind::SwitchToTask, EventKind::SwitchToIdle);
+    let facts = CpuFacts { keeps_timers: true, ..CpuFacts::default() };
+    let mut builder = GapBuilder::new(Vec::new(), Tracepoints::COMPLETE, facts);
+    builder.push(&trace.0).unwrap();
+    assert_eq!(sleep_lengths(&builder.finish().unwrap().0), all);
+}
+
+#[test]
+fn switches_that_name_both_tasks_are_switches() {
+    let to = |next| EventKind::Switch {
+        prev: None,
+        next,
+        leaves: Leaving::Waits,
+        next_name: TaskName::default(),
+    };
+    let (expected, _) =
+        two_cpus_with_a_timer(0, EventKind::SwitchToTask, EventKind::SwitchToIdle).build();
+    assert_eq!(two_cpus_with_a_timer(0, to(7), to(0)).build().0, expected);
 }

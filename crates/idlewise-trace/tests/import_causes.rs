@@ -86,11 +86,17 @@ fn perfetto_has_the_causes_that_trace_dat_has() {
     let mut events: Vec<Event> = Vec::new();
     recording(&bytes).read(&|_| {}, &mut |some| events.extend_from_slice(some)).unwrap();
     let expected = workload(&bytes);
-    let names: Vec<&str> = expected.1.tasks.iter().map(|task| task.name.as_str()).collect();
+    // Perfetto does not list what was recorded, so stays without an interrupt stay undecided, and are not joined: an idle
+    // task tells its next timer more often.
+    let names = expected.1.tasks.iter().map(|task| task.name.as_str());
+    let names: Vec<&str> = names.filter(|name| !name.starts_with("swapper")).collect();
     let all = links(&expected, &names);
-    assert!(all.len() > 4_000, "{}", all.len());
-    let lengths =
-        |(steps, _): &Workload| -> Vec<u64> { steps.iter().map(|step| step.run_ns).collect() };
+    assert!(all.len() > 3_990, "{}", all.len());
+    let lengths = |(steps, metadata): &Workload| -> Vec<u64> {
+        let is_task =
+            |step: &&Step| !metadata.tasks[step.task as usize].name.starts_with("swapper");
+        steps.iter().filter(is_task).map(|step| step.run_ns).collect()
+    };
     // Events of their own types, without flags.
     let mut packets = trace(&events, 0);
     let found = workload(&file(&packets));

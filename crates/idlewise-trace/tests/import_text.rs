@@ -87,7 +87,7 @@ fn an_old_kernel_says_less_and_that_is_a_doubt() {
         panic!("{events:?}")
     };
     assert_eq!((events.len(), summary.undecodable_count), (5, 0));
-    assert_eq!(flags, 1, "queued where it was started");
+    assert_eq!(flags & 0x3_ffff, 1, "queued where it was started");
     assert!(ahead_jiffies >= 250);
     assert!(has_doubt(&info.doubts, "no CPU (Linux before 4.2)"), "{:?}", info.doubts);
     assert!(has_doubt(&info.doubts, "no bucket_expiry"), "{:?}", info.doubts);

@@ -3,7 +3,7 @@
 use idlewise_machine::Machine;
 
 use super::{Step, TaskInfo, WorkloadMetadata};
-use crate::anonymize::{Field, kernel_version, whole_ticks_ns};
+use crate::anonymize::{Field, short_release, whole_ticks_ns};
 
 /// A workload log without identifying information. A prediction from it gives the same numbers, with numbers
 /// in place of the tasks' names, unless these are kept.
@@ -37,7 +37,7 @@ impl AnonymousWorkload {
                 Field::Command => anonymous.command = None,
                 Field::Source => anonymous.blake3 = None,
                 Field::Kernel => {
-                    anonymous.kernel = metadata.kernel.as_deref().and_then(kernel_version);
+                    anonymous.kernel = metadata.kernel.as_deref().and_then(short_release);
                 }
                 Field::Machine => {
                     anonymous.machine = metadata.machine.as_ref().map(Machine::anonymous);

@@ -107,10 +107,13 @@ impl Checker {
         let own = self.tasks.get(task as usize).ok_or(KNOWN_TASK)?;
         rule(!own.is_over, AFTER_END)?;
         rule(own.ended_at_ns.is_none_or(|ended| ended <= due_at_ns), AFTER_LAST)?;
+        // A task that is woken while it is about to wait is due when its step has ended. When it was woken is not
+        // told then.
+        let is_told = own.ended_at_ns != Some(due_at_ns);
         match cause {
             Cause::Task(place) => {
                 rule(place.task != task, NOT_ITSELF)?;
-                self.check_place(place, due_at_ns, due_at_ns)?;
+                self.check_place(place, is_told.then_some(due_at_ns), due_at_ns)?;
             }
             Cause::Timer { armed, delay_ns } => {
                 let delay_ns = i64::try_from(delay_ns).map_err(|_| CAUSE_FIRST)?;
@@ -118,7 +121,7 @@ impl Checker {
                 let is_own = armed.task == task;
                 let is_before = !is_own || armed.step < own.step_count;
                 rule(is_before, CAUSE_FIRST)?;
-                self.check_place(armed, armed_at_ns, due_at_ns)?;
+                self.check_place(armed, is_told.then_some(armed_at_ns), due_at_ns)?;
             }
             Cause::NextTimer { .. } => rule(due_at_ns == end_at_ns, NO_TIME)?,
             Cause::Start | Cause::Absolute | Cause::Interrupt => {}
@@ -138,11 +141,11 @@ impl Checker {
         Ok(())
     }
 
-    /// Checks that another step is there, and did something at that time.
+    /// Checks that another step is there, and did something at that time, or at an unknown one.
     fn check_place(
         &mut self,
         place: Place,
-        at_ns: i64,
+        at_ns: Option<i64>,
         due_at_ns: i64,
     ) -> Result<(), &'static str> {
         let Place { task, step, offset_ns } = place;
@@ -150,13 +153,12 @@ impl Checker {
         let age = match seen.step_count.checked_sub(step) {
             // The step has not ended yet.
             Some(0) if !seen.is_over => {
-                let claim = seen.claim.get_or_insert(Claim {
-                    first_at_ns: at_ns,
-                    last_at_ns: at_ns,
-                    offset_ns,
-                });
-                claim.first_at_ns = claim.first_at_ns.min(at_ns);
-                claim.last_at_ns = claim.last_at_ns.max(at_ns);
+                // It runs at this time, or has begun before it.
+                let (first_at_ns, last_at_ns) =
+                    (at_ns.unwrap_or(due_at_ns), at_ns.unwrap_or(i64::MIN));
+                let claim = seen.claim.get_or_insert(Claim { first_at_ns, last_at_ns, offset_ns });
+                claim.first_at_ns = claim.first_at_ns.min(first_at_ns);
+                claim.last_at_ns = claim.last_at_ns.max(last_at_ns);
                 claim.offset_ns = claim.offset_ns.max(offset_ns);
                 return Ok(());
             }
@@ -170,8 +172,8 @@ impl Checker {
         if run_at_ns > due_at_ns {
             return Err(CAUSE_FIRST);
         }
-        let is_within = run_at_ns <= at_ns && at_ns <= end_at_ns && offset_ns <= run_ns;
-        if is_within { Ok(()) } else { Err(WITHIN_CAUSE) }
+        let is_within = at_ns.is_none_or(|at_ns| (run_at_ns..=end_at_ns).contains(&at_ns));
+        if is_within && offset_ns <= run_ns { Ok(()) } else { Err(WITHIN_CAUSE) }
     }
 }
 
@@ -223,6 +225,22 @@ mod tests {
         let timer = Step { cause: Cause::Timer { armed, delay_ns: 110 }, ..later };
         assert_eq!(found(&[WAITS, timer]), None);
         assert_eq!(found(&[WAITS, Step { end: StepEnd::Ends, ..later }]), None);
+    }
+
+    #[test]
+    fn a_task_may_be_woken_while_it_is_about_to_wait() {
+        // Task 0 woke it before 200 and then ended its step. It had not left its CPU until 250.
+        let waits = Step { task: 1, end_at_ns: 250, ..WAITS };
+        assert_eq!(found(&[WAITS, waits, woken(0, 0, 30, 250)]), None);
+        let armed = Place { task: 0, step: 0, offset_ns: 80 };
+        let timer = Step { cause: Cause::Timer { armed, delay_ns: 10 }, ..woken(0, 0, 0, 250) };
+        assert_eq!(found(&[WAITS, waits, timer]), None);
+        // But a step that begins later cannot have done it, nor one that is shorter.
+        let later = Step { due_at_ns: 300, run_at_ns: 300, end_at_ns: 390, ..WAITS };
+        assert_eq!(found(&[WAITS, later, waits, woken(0, 1, 0, 250)]), Some(CAUSE_FIRST));
+        assert_eq!(found(&[WAITS, waits, woken(0, 0, 81, 250)]), Some(WITHIN_CAUSE));
+        // Later than its step's end, the time is told.
+        assert_eq!(found(&[WAITS, waits, woken(0, 0, 30, 251)]), Some(WITHIN_CAUSE));
     }
 
     #[test]

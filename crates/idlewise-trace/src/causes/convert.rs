@@ -28,11 +28,7 @@ pub fn convert_causes<S: StepSink>(
     progress: &dyn Fn(u64),
 ) -> Result<(S, WorkloadMetadata), CausesError<S::Error>> {
     let info = recording.info().clone();
-    let mut facts = info.machine_note.as_ref().map_or_else(CpuFacts::default, CpuFacts::of_note);
-    if let Some(machine) = &recorded.machine {
-        facts.exit_latencies_ns = machine.exit_latencies_ns();
-        facts.exit_latencies_by_cpu_ns.clear();
-    }
+    let facts = CpuFacts::of_recording(&info, recorded.machine.as_ref());
     let builder = StepBuilder::new(sink, info.tracepoints, facts).map_err(CausesError::Causes)?;
     let mut builder = builder;
     let mut failure = None;

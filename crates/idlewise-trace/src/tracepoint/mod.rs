@@ -23,7 +23,7 @@ use crate::event::{Context, EventKind, Leaving, Tracepoints};
 pub use format::{EventFormat, Field, UnreadableTracepoint};
 pub(crate) use format::{Int, Width};
 pub use plan::Decoder;
-pub(crate) use wheel::{TIMER_DEFERRABLE, wheel_flags_without_cpu, wheel_start};
+pub(crate) use wheel::{TIMER_DEFERRABLE, TIMER_PINNED, wheel_flags_without_cpu, wheel_start};
 
 /// A tracepoint that we read.
 #[derive(Debug, PartialEq, Eq)]

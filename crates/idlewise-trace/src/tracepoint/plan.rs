@@ -341,7 +341,7 @@ impl WheelFlags {
 mod tests {
     use super::*;
     use crate::event::{Context, Leaving};
-    use crate::tracepoint::wheel::TIMER_DEFERRABLE;
+    use crate::tracepoint::wheel::{TIMER_DEFERRABLE, TIMER_PINNED};
 
     const CPU: u16 = 3;
 
@@ -430,11 +430,12 @@ mod tests {
             event(EventKind::WheelStart { timer: 1, bucket_jiffies, ahead_jiffies, flags })
         };
         let fields = record(&[1, 1_100, 1_000, 1]);
-        assert_eq!(decode("timer", OLD_TIMER_START, &fields), start(1_104, 104, CPU.into()));
+        let flags = TIMER_PINNED | u32::from(CPU);
+        assert_eq!(decode("timer", OLD_TIMER_START, &fields), start(1_104, 104, flags));
         let with_flags = format!("{OLD_TIMER_START}field:unsigned int flags; offset:32; size:4;");
-        assert_eq!(decode("timer", &with_flags, &fields), start(1_104, 104, 1));
+        assert_eq!(decode("timer", &with_flags, &fields), start(1_104, 104, TIMER_PINNED | 1));
         let older = format!("{OLD_TIMER_START}field:int deferrable; offset:32; size:4;");
-        let flags = TIMER_DEFERRABLE | u32::from(CPU);
+        let flags = TIMER_PINNED | TIMER_DEFERRABLE | u32::from(CPU);
         assert_eq!(decode("timer", &older, &fields), start(1_104, 104, flags));
     }
 
@@ -462,7 +463,8 @@ mod tests {
             fields.extend(word.to_le_bytes());
         }
         let (bucket_jiffies, ahead_jiffies) = (6, 11);
-        let kind = EventKind::WheelStart { timer: 1, bucket_jiffies, ahead_jiffies, flags: 0 };
+        let flags = TIMER_PINNED;
+        let kind = EventKind::WheelStart { timer: 1, bucket_jiffies, ahead_jiffies, flags };
         assert_eq!(decode("timer", text, &fields), event(kind));
     }
 

@@ -7,6 +7,9 @@ use crate::event::EventKind;
 /// place higher, which the description does not show; we read them as if they were not.
 pub(crate) const TIMER_DEFERRABLE: u32 = 1 << 19;
 
+/// `TIMER_PINNED` of include/linux/timer.h.
+pub(crate) const TIMER_PINNED: u32 = 1 << 20;
+
 /// The flags of a timer whose event does not give the CPU it is queued on. It is assumed to be the
 /// one that started the timer.
 pub(crate) fn wheel_flags_without_cpu(is_deferrable: bool, cpu: u16) -> u32 {
@@ -22,6 +25,8 @@ pub(crate) fn wheel_start(
     flags: u32,
     width: Width,
 ) -> EventKind {
+    // Timers migrate since 6.9, and events have the bucket since 6.8.
+    let flags = if bucket_expiry.is_some() { flags } else { flags | TIMER_PINNED };
     let bucket_jiffies = bucket_expiry.unwrap_or_else(|| wheel_bucket(expires, now, width));
     let ahead = jiffies_between(now, bucket_jiffies, width);
     let ahead_jiffies = ahead.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
@@ -42,7 +47,7 @@ const WHEEL_LEVEL_COUNT: u32 = 9;
 /// to the lowest level that reaches that far, into the first bucket that begins after its expiry,
 /// so that it is never early (not even if the jiffy in which it was set was nearly over). Beyond
 /// the last level it waits in the last bucket. This is how Linux works since 4.8
-/// (kernel/time/timer.c); since 6.9 the event contains the bucket. Linux counts from the wheel's
+/// (kernel/time/timer.c); since 6.8 the event contains the bucket. Linux counts from the wheel's
 /// own clock, which can lag behind `now`; we only have `now`.
 fn wheel_bucket(expires: u64, now: u64, width: Width) -> u64 {
     let ahead = jiffies_between(now, expires, width);

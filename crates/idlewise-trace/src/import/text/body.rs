@@ -8,7 +8,9 @@ use rustc_hash::FxHasher;
 
 use super::line::{EventLine, number};
 use crate::import::named::Fields;
-use crate::tracepoint::{FieldName, Purpose, TIMER_DEFERRABLE, wheel_flags_without_cpu};
+use crate::tracepoint::{
+    FieldName, Purpose, TIMER_DEFERRABLE, TIMER_PINNED, wheel_flags_without_cpu,
+};
 
 /// Differences between recorders and kernels that only many lines together show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -217,7 +219,8 @@ fn symbol_hash(text: &[u8]) -> u64 {
 /// letters such as `D|P|I`, empty, or a number.
 fn timer_flags(text: &[u8], cpu: u16, dialect: Dialect) -> Option<u64> {
     if text.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b'|')) {
-        return Some(wheel_flags_without_cpu(text.contains(&b'D'), cpu).into());
+        let pinned = if text.contains(&b'P') { TIMER_PINNED } else { 0 };
+        return Some((wheel_flags_without_cpu(text.contains(&b'D'), cpu) | pinned).into());
     }
     let flags = integer(text)?;
     if !dialect.has_old_flags {
@@ -377,9 +380,12 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let new = Dialect::default();
-        let times = "timer=1 function=f expires=100 [timeout=10]";
+        let old_times = "timer=1 function=f expires=100 [timeout=10]";
+        assert_eq!(flags(new, old_times), TIMER_PINNED | 3);
+        let times = &format!("{old_times} bucket_expiry=104");
         assert_eq!(flags(new, &format!("{times} cpu=1 idx=2 flags=")), 1);
         assert_eq!(flags(new, &format!("{times} cpu=1 idx=2 flags=D|I")), TIMER_DEFERRABLE | 1);
+        assert_eq!(flags(new, &format!("{times} cpu=1 idx=2 flags=P|I")), TIMER_PINNED | 1);
         assert_eq!(flags(new, times), 3);
         assert_eq!(flags(new, &format!("{times} flags=0x04080002")), 0x0408_0002);
         let old = Dialect { has_old_flags: true, ..new };
