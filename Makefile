@@ -96,8 +96,15 @@ test: setup ## everything that CI runs, and at its end a list of what was skippe
 	@./scripts/skips $(MAKE) --no-print-directory --keep-going $(TEST_PARTS)
 
 .PHONY: wheel
-wheel: toolchain ## the Python package, in target/wheels (needs maturin)
-	@cd python && maturin build --release --out "$$(realpath "$${CARGO_TARGET_DIR:-$(CURDIR)/target}")/wheels"
+wheel: toolchain ## the Python package for this architecture, and its source package, in target/wheels
+	@./scripts/setup python3-venv
+	@./scripts/wheels "$$(uname -m)"
+
+# Run by hand only: each architecture takes up to 15 minutes on two CPUs, and zig is a download of 100 MB.
+.PHONY: wheels
+wheels: toolchain ## the Python package for x86-64 and AArch64, and its source package, in target/wheels
+	@./scripts/setup python3-venv
+	@./scripts/wheels x86_64 aarch64
 
 # The command with the features that its dependencies have when the Python package is built too, so that both targets and
 # maturin share what is compiled.
