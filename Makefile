@@ -118,7 +118,7 @@ test-python: toolchain ## the Python package: built, installed into a fresh envi
 
 .PHONY: test-fleet
 # Run by hand: Ray is a download of 80 MB, and Google's and Azure's emulators take minutes to build and install.
-test-fleet: toolchain ## sweeps into buckets of Google's and Azure's protocols, and one on two nodes of Ray, with killed workers, a server and nodes that come and go (8 minutes; Go, Node)
+test-fleet: toolchain ## sweeps into buckets of Google's and Azure's protocols, and one on two nodes of Ray, with killed workers, a server and nodes that come and go (7 to 10 minutes; Go, Node)
 	@./scripts/setup $(BUILD_PACKAGES) python3-venv
 	@./scripts/test-python fleet
 
