@@ -96,8 +96,15 @@ test: setup ## everything that CI runs, and at its end a list of what was skippe
 	@./scripts/skips $(MAKE) --no-print-directory --keep-going $(TEST_PARTS)
 
 .PHONY: wheel
-wheel: toolchain ## the Python package, in target/wheels (needs maturin)
-	@cd python && maturin build --release --out "$$(realpath "$${CARGO_TARGET_DIR:-$(CURDIR)/target}")/wheels"
+wheel: toolchain ## the Python package for this architecture, and its source package, in target/wheels
+	@./scripts/setup python3-venv
+	@./scripts/wheels "$$(uname -m)"
+
+# Run by hand only: each architecture takes up to 15 minutes on two CPUs, and zig is a download of 100 MB.
+.PHONY: wheels
+wheels: toolchain ## the Python package for x86-64 and AArch64, and its source package, in target/wheels
+	@./scripts/setup python3-venv
+	@./scripts/wheels x86_64 aarch64
 
 # The command with the features that its dependencies have when the Python package is built too, so that both targets and
 # maturin share what is compiled.
@@ -110,8 +117,8 @@ test-python: toolchain ## the Python package: built, installed into a fresh envi
 	@IDLEWISE="$$(realpath "$${CARGO_TARGET_DIR:-target}/debug/idlewise")" ./scripts/test-python
 
 .PHONY: test-fleet
-# Run by hand: Ray is a download of 80 MB.
-test-fleet: toolchain ## a sweep on two nodes of Ray into a bucket, with killed workers, a server and nodes that come and go (3 minutes; Go)
+# Run by hand: Ray is a download of 80 MB, and Google's and Azure's emulators take minutes to build and install.
+test-fleet: toolchain ## sweeps into buckets of Google's and Azure's protocols, and one on two nodes of Ray, with killed workers, a server and nodes that come and go (7 to 10 minutes; Go, Node)
 	@./scripts/setup $(BUILD_PACKAGES) python3-venv
 	@./scripts/test-python fleet
 

@@ -23,7 +23,7 @@ import polars as pl
 from idlewise.gym import IdleVectorEnv
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.resolve() / "../tests"))
-from bucket import PROGRAM, Server
+from bucket import PROGRAM, S3
 
 pa: Any = importlib.import_module("pyarrow")
 parquet: Any = importlib.import_module("pyarrow.parquet")
@@ -204,7 +204,7 @@ def sweeps(command: str) -> None:
         print(f"  when all is there: sweep {again.cpu_s:.2f} s of CPU time, status {status.cpu_s:.2f} s")
         if PROGRAM is not None:
             (folder / "server").mkdir()
-            server = Server(folder / "server")
+            server = S3(folder / "server")
             try:
                 server.make_bucket("figures")
                 there = sweep("s3://figures/cells", 1, server.environment)

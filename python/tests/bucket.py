@@ -1,8 +1,10 @@
-"""A real server of the S3 protocol on this machine, for tests: versitygw, which `scripts/s3-server` builds.
+"""Real servers of buckets on this machine, for tests, which `scripts/bucket-server` installs.
 
-`IDLEWISE_S3_SERVER` names the program. pyarrow, another client of the protocol, makes buckets and looks at what is in them.
+`IDLEWISE_S3_SERVER` names versitygw; the others are in emulators.py. pyarrow, another client of the protocols, makes buckets
+and looks at what is in them.
 """
 
+import abc
 import importlib
 import os
 import pathlib
@@ -18,37 +20,30 @@ PROGRAM = os.environ.get("IDLEWISE_S3_SERVER")
 KEY, SECRET = "idlewise", "only-for-tests"
 
 
-class Server:
-    """The server, on a free port, with its objects in a folder. It can be ended and started again."""
+class Server(abc.ABC):
+    """A server, on a free port, with its objects in a folder. It can be ended and started again."""
+
+    scheme: str
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        for name in ("objects", "sidecar"):
-            (folder / name).mkdir()
-        # It keeps what it knows of an object in the file's extended attributes, where there are any.
-        self.options: list[str] = []
-        try:
-            os.setxattr(folder / "objects", "user.idlewise", b"1")
-        except OSError:
-            self.options = ["--sidecar", str(folder / "sidecar")]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
         self.process: subprocess.Popen[bytes] | None = None
-        self.environment = {
-            "AWS_ACCESS_KEY_ID": KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
-            "AWS_REGION": "us-east-1",
-        }
-        self.start()
+        self.environment: dict[str, str] = {}
+
+    @abc.abstractmethod
+    def line(self) -> list[str]:
+        """The command that starts it."""
+
+    @abc.abstractmethod
+    def client(self) -> Any:
+        """pyarrow's file system of its buckets."""
 
     def start(self) -> None:
-        assert PROGRAM is not None
-        line = [PROGRAM, "--quiet", "--port", f"127.0.0.1:{self.port}", "--access", KEY, "--secret", SECRET]
-        line += ["posix", *self.options, str(self.folder / "objects")]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(line, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.line(), stdout=log, stderr=log, env={**os.environ, **self.environment})
         while True:
             assert self.process.poll() is None, (self.folder / "log").read_text()
             try:
@@ -63,17 +58,6 @@ class Server:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
-
-    def client(self) -> Any:
-        return fs.S3FileSystem(
-            access_key=KEY,
-            secret_key=SECRET,
-            endpoint_override=f"127.0.0.1:{self.port}",
-            scheme="http",
-            region="us-east-1",
-            allow_bucket_creation=True,
-            allow_bucket_deletion=True,
-        )
 
     def make_bucket(self, bucket: str) -> None:
         self.client().create_dir(bucket)
@@ -91,6 +75,54 @@ class Server:
         return {path.removeprefix(folder + "/"): client.open_input_file(path).readall() for path in sorted(files)}
 
 
+class S3(Server):
+    """versitygw, whose buckets are folders."""
+
+    scheme = "s3"
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__(folder)
+        for name in ("objects", "sidecar"):
+            (folder / name).mkdir()
+        # It keeps what it knows of an object in the file's extended attributes, where there are any.
+        self.options: list[str] = []
+        try:
+            os.setxattr(folder / "objects", "user.idlewise", b"1")
+        except OSError:
+            self.options = ["--sidecar", str(folder / "sidecar")]
+        self.environment = {
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "AWS_REGION": "us-east-1",
+        }
+        self.start()
+
+    def line(self) -> list[str]:
+        assert PROGRAM is not None
+        line = [PROGRAM, "--quiet", "--port", f"127.0.0.1:{self.port}", "--access", KEY, "--secret", SECRET]
+        return [*line, "posix", *self.options, str(self.folder / "objects")]
+
+    def client(self) -> Any:
+        return fs.S3FileSystem(
+            access_key=KEY,
+            secret_key=SECRET,
+            endpoint_override=f"127.0.0.1:{self.port}",
+            scheme="http",
+            region="us-east-1",
+            allow_bucket_creation=True,
+            allow_bucket_deletion=True,
+        )
+
+
 def cells(objects: dict[str, bytes]) -> dict[str, bytes]:
     """What a folder of cells has, too: without what is only known of objects."""
     return {name: content for name, content in objects.items() if not name.startswith("log-sums/")}
+
+
+def files(folder: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def counts(document: dict[str, Any]) -> tuple[int, int, int]:
+    return document["present_count"], document["computed_count"], document["failed_count"]

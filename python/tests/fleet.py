@@ -20,7 +20,7 @@ from typing import Any
 
 import idlewise
 import idlewise.ray
-from bucket import Server, cells
+from bucket import S3, cells, files
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.resolve() / "../benches"))
 from figures import long_log
@@ -38,10 +38,6 @@ MEMORY = 100 << 20
 LONGER_LOG_COUNT, LONGER_GAP_COUNT = 12, 200_000
 # How long the server is away: longer than the first retries.
 AWAY_S = 5
-
-
-def files(folder: pathlib.Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def workers(root: int) -> list[int]:
@@ -75,7 +71,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "server").mkdir()
-        server = Server(folder / "server")
+        server = S3(folder / "server")
         # Nodes have the environment that they are started in.
         os.environ.update(server.environment)
         server.make_bucket("fleet")

@@ -6,11 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import idlewise
 import pytest
-from bucket import PROGRAM, Server, cells
+from bucket import PROGRAM, S3, Server, cells, counts, files
 
 TRACES = (pathlib.Path(__file__).parent / "../../traces").resolve()
 MANIFEST = f"""\
@@ -31,7 +30,7 @@ hz = [100, 200, 250, 300, 400, 500, 600, 625, 700, 800, 900, 1000, 1100, 1200, 1
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     if PROGRAM is None:
         pytest.skip(os.environ.get("IDLEWISE_NO_S3_SERVER", "no S3 server: set IDLEWISE_S3_SERVER"))
-    server = Server(tmp_path_factory.mktemp("server"))
+    server = S3(tmp_path_factory.mktemp("server"))
     try:
         yield server
     finally:
@@ -48,14 +47,6 @@ def bucket(server: Server, request: pytest.FixtureRequest, monkeypatch: pytest.M
     bucket: str = request.node.name.replace("_", "-")[:50].strip("-")
     server.make_bucket(bucket)
     return bucket
-
-
-def files(folder: pathlib.Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def counts(document: dict[str, Any]) -> tuple[int, int, int]:
-    return document["present_count"], document["computed_count"], document["failed_count"]
 
 
 def test_a_bucket_has_the_bytes_of_a_folder(server: Server, bucket: str, tmp_path: pathlib.Path) -> None:
@@ -179,9 +170,15 @@ def test_what_is_missing_is_said_in_one_line(
     assert "no such kind of storage" in said("s4://bucket/cells")
     assert "cannot be kept on a web server" in said("https://localhost/cells")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    assert "(SignatureDoesNotMatch)" in said(f"s3://{bucket}/cells")
+    wrong = "(SignatureDoesNotMatch); check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    assert wrong in said(f"s3://{bucket}/cells")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     assert f"s3://{bucket}/cells: no credentials: AWS_SECRET_ACCESS_KEY is not set" in said(f"s3://{bucket}/cells")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert "AWS_ENDPOINT_URL: 'localhost:9000' is not a URL such as" in said(f"s3://{bucket}/cells")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.environment["AWS_ENDPOINT_URL"])
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     # A log without credentials fails alone.
     manifest.write_text(MANIFEST.replace("logs = [", f'logs = ["s3://{bucket}/x.parquet", '))
     found = idlewise.sweep(manifest, store=tmp_path / "cells")

@@ -105,7 +105,7 @@ impl Service {
             return Some(format!("{name} is not set"));
         }
         let way = self.ways.first()?;
-        if self.ways.iter().any(|way| way.iter().all(|name| has(name))) {
+        if self.whole(&has).is_some() {
             return None;
         }
         let begun = self.ways.iter().find(|way| way.iter().any(|name| has(name)));
@@ -114,6 +114,30 @@ impl Service {
         let verb = if missing.len() == 1 { "is" } else { "are" };
         Some(format!("no credentials: {} {verb} not set", missing.join(" and ")))
     }
+
+    fn whole(&self, has: impl Fn(&str) -> bool) -> Option<&[&'static str]> {
+        self.ways.iter().copied().find(|way| way.iter().all(|name| has(name)))
+    }
+
+    /// Says where the credentials come from: what to look at if they are refused.
+    fn source(&self, has: impl Fn(&str) -> bool) -> String {
+        match self.whole(has) {
+            Some(way) => self.always.iter().chain(way).copied().collect::<Vec<_>>().join(" and "),
+            None if self.scheme == "gs" => {
+                "what `gcloud auth application-default login` wrote".to_owned()
+            }
+            None => "the server's own rules, as it is asked without credentials".to_owned(),
+        }
+    }
+}
+
+fn service(scheme: &str) -> Option<&'static Service> {
+    SERVICES.iter().find(|service| service.scheme == scheme)
+}
+
+/// A variable of the environment, unless it is empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Returns the path's text if it is a URL, of whatever scheme.
@@ -141,7 +165,7 @@ impl Remote {
     pub fn open(url: &str) -> Result<Self, Failure> {
         let fail = |fault: &dyn std::fmt::Display| Failure::new(format_args!("{url}: {fault}"));
         let Some((scheme, rest)) = url.split_once("://") else { return Err(fail(&"not a URL")) };
-        let Some(service) = SERVICES.iter().find(|service| service.scheme == scheme) else {
+        let Some(service) = service(scheme) else {
             return Err(fail(&"no such kind of storage; there are s3, gs, az, http and https"));
         };
         if rest.contains(['?', '#']) {
@@ -179,7 +203,16 @@ impl Remote {
 
     fn fail(&self, verb: &str, name: &str) -> impl Fn(Error) -> Failure {
         let url = if name.is_empty() { self.url.clone() } else { self.url_below(name) };
-        move |error| Failure::new(format_args!("cannot {verb} {url}: {}", cause(&error)))
+        move |error| {
+            let service = url.split("://").next().and_then(service);
+            let advice = match service.filter(|_| is_refused(&error)) {
+                Some(service) => {
+                    format!("; check {}", service.source(|name| variable(name).is_some()))
+                }
+                None => String::new(),
+            };
+            Failure::new(format_args!("cannot {verb} {url}: {}{advice}", cause(&error)))
+        }
     }
 
     fn listed(folder: &ObjectPath, about: &ObjectMeta) -> Option<Listed> {
@@ -344,14 +377,14 @@ fn runtime() -> Result<&'static Runtime, Failure> {
 }
 
 fn connect(service: &Service, bucket: &str) -> Result<Arc<dyn ObjectStore>, String> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let has = |name: &str| variable(name).is_some();
     // What `gcloud auth application-default login` writes.
     let gcloud = || {
         let home = std::env::home_dir()?;
         Some(home.join(".config/gcloud/application_default_credentials.json"))
     };
     let has_file = service.scheme == "gs" && gcloud().is_some_and(|path| path.exists());
-    if !has_file && let Some(lack) = service.lacks(|name| variable(name).is_some()) {
+    if !has_file && let Some(lack) = service.lacks(has) {
         return Err(format!("{lack}; docs/sweep.md lists the ways"));
     }
     let retry_s = match variable(RETRY_VARIABLE) {
@@ -367,8 +400,17 @@ fn connect(service: &Service, bucket: &str) -> Result<Arc<dyn ObjectStore>, Stri
         retry_timeout: Duration::from_secs(retry_s),
         ..RetryConfig::default()
     };
-    let server = service.servers.iter().find_map(|name| variable(name));
-    let is_plain = service.scheme == "http" || server.is_some_and(|url| url.starts_with("http:"));
+    let server = match service.servers.iter().find_map(|name| Some((name, variable(name)?))) {
+        // The crate panics at some of these.
+        Some((name, url)) if !is_server(&url) => {
+            return Err(format!("{name}: '{url}' is not a URL such as http://localhost:9000"));
+        }
+        // The crate adds a slash even after one.
+        Some((_, url)) => Some(url.trim_end_matches('/').to_owned()),
+        None => None,
+    };
+    let is_plain =
+        service.scheme == "http" || server.as_ref().is_some_and(|url| url.starts_with("http:"));
     let options = [
         (ClientConfigKey::Timeout, REQUEST),
         (ClientConfigKey::ReadTimeout, SILENCE),
@@ -378,15 +420,21 @@ fn connect(service: &Service, bucket: &str) -> Result<Arc<dyn ObjectStore>, Stri
     let _ = rustls::crypto::ring::default_provider().install_default();
     let store: Result<Arc<dyn ObjectStore>, Error> = match service.scheme {
         "s3" => {
-            let plain = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
+            let mut plain = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry);
+            if let Some(url) = server {
+                plain = plain.with_endpoint(url);
+            }
             let set = |builder: AmazonS3Builder, (key, value): (ClientConfigKey, &str)| {
                 builder.with_config(AmazonS3ConfigKey::Client(key), value)
             };
             options.into_iter().fold(plain, set).build().map(|store| Arc::new(store) as _)
         }
         "gs" => {
-            let plain =
+            let mut plain =
                 GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_retry(retry);
+            if let Some(url) = server {
+                plain = plain.with_base_url(&url);
+            }
             let set = |builder: GoogleCloudStorageBuilder,
                        (key, value): (ClientConfigKey, &str)| {
                 builder.with_config(GoogleConfigKey::Client(key), value)
@@ -394,8 +442,11 @@ fn connect(service: &Service, bucket: &str) -> Result<Arc<dyn ObjectStore>, Stri
             options.into_iter().fold(plain, set).build().map(|store| Arc::new(store) as _)
         }
         "az" => {
-            let plain =
+            let mut plain =
                 MicrosoftAzureBuilder::from_env().with_container_name(bucket).with_retry(retry);
+            if let Some(url) = server {
+                plain = plain.with_endpoint(url);
+            }
             let set = |builder: MicrosoftAzureBuilder, (key, value): (ClientConfigKey, &str)| {
                 builder.with_config(AzureConfigKey::Client(key), value)
             };
@@ -410,12 +461,24 @@ fn connect(service: &Service, bucket: &str) -> Result<Arc<dyn ObjectStore>, Stri
             options.into_iter().fold(plain, set).build().map(|store| Arc::new(store) as _)
         }
     };
-    store.map_err(|error| cause(&error))
+    store.map_err(|error| format!("{}; check {}", cause(&error), service.source(has)))
+}
+
+/// Whether a text is the URL of a server.
+fn is_server(text: &str) -> bool {
+    reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
 }
 
 /// Whether the object is missing, and not the whole bucket.
 fn is_absent(error: &Error) -> bool {
     matches!(error, Error::NotFound { .. }) && !code(&error.to_string()).is_some_and(is_of_bucket)
+}
+
+/// Whether it's the credentials. When it lists, the crate keeps the status in the text only.
+fn is_refused(error: &Error) -> bool {
+    let text = error.to_string();
+    matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. })
+        || ["401", "403"].iter().any(|status| text.contains(&format!("status code: {status} ")))
 }
 
 fn is_of_bucket(code: &str) -> bool {
@@ -463,13 +526,10 @@ fn cause(error: &Error) -> String {
 mod tests {
     use super::*;
 
-    fn service(scheme: &str) -> &'static Service {
-        SERVICES.iter().find(|service| service.scheme == scheme).unwrap()
-    }
-
     #[test]
     fn what_the_environment_lacks_is_named() {
-        let lacks = |scheme, names: &[&str]| service(scheme).lacks(|name| names.contains(&name));
+        let lacks =
+            |scheme, names: &[&str]| service(scheme).unwrap().lacks(|name| names.contains(&name));
         assert_eq!(
             lacks("s3", &[]).unwrap(),
             "no credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set"
@@ -489,6 +549,28 @@ mod tests {
         assert_eq!(lacks("az", &[key]).unwrap(), "AZURE_STORAGE_ACCOUNT_NAME is not set");
         assert_eq!(lacks("az", &[key, "AZURE_STORAGE_ACCOUNT_NAME"]), None);
         assert_eq!(lacks("https", &[]), None);
+    }
+
+    #[test]
+    fn where_credentials_come_from_is_named() {
+        let source =
+            |scheme, names: &[&str]| service(scheme).unwrap().source(|name| names.contains(&name));
+        let both = ["AWS_SECRET_ACCESS_KEY", "AWS_SKIP_SIGNATURE", "AWS_ACCESS_KEY_ID"];
+        assert_eq!(source("s3", &both), "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
+        let token = "AZURE_STORAGE_SAS_TOKEN";
+        assert_eq!(source("az", &[token]), format!("AZURE_STORAGE_ACCOUNT_NAME and {token}"));
+        assert!(source("gs", &[]).contains("gcloud auth application-default login"));
+        assert!(source("https", &[]).contains("without credentials"));
+    }
+
+    #[test]
+    fn what_is_no_server_is_refused() {
+        for text in ["http://localhost:9000", "https://h/account/", "http://[::1]:1"] {
+            assert!(is_server(text), "{text}");
+        }
+        for text in ["localhost:9000", "localhost", "http://", "s3://h", "http://h:x"] {
+            assert!(!is_server(text), "{text}");
+        }
     }
 
     #[test]
@@ -525,5 +607,11 @@ mod tests {
         let key = body.replace("NoSuchBucket", "NoSuchKey");
         assert_eq!(cause(&error(&key)), "The bucket (NoSuchKey)");
         assert!(is_absent(&error(&key)) && is_absent(&error("")));
+        let listed = |status: &str| Error::Generic {
+            store: "S3",
+            source: body.replace("404 Not Found", status).into(),
+        };
+        assert!(is_refused(&listed("403 Forbidden")) && is_refused(&listed("401 Unauthorized")));
+        assert!(!is_refused(&listed("404 Not Found")) && !is_refused(&error(body)));
     }
 }
