@@ -1,5 +1,6 @@
 //! The time on a machine: the kernel's, or that of a captured machine.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -12,37 +13,51 @@ use crate::Root;
 /// kernel's counts of idle time don't.
 ///
 /// This machine's is `CLOCK_MONOTONIC`, which nobody can set. A captured machine's is its `proc/uptime`,
-/// so a machine that is played forward has counts and a time that belong together; without that file it is
-/// this machine's.
+/// so a machine that is played forward has counts and a time that belong together; without that file, or
+/// if it holds no time, it is this machine's. It is one of them from the first reading to the last: between two
+/// readings of different clocks lie hours that never passed.
 #[derive(Debug)]
 pub struct MachineClock {
-    uptime: Option<File>,
+    captured: Option<Captured>,
+}
+
+#[derive(Debug)]
+struct Captured {
+    uptime: File,
+    /// The time while the file is empty, as it is for a moment when somebody writes it anew.
+    last: Cell<Duration>,
 }
 
 impl MachineClock {
     /// Returns the clock of the machine under `root`.
     pub fn new(root: &Root) -> Self {
-        let captured = || root.open("proc/uptime").ok();
-        MachineClock { uptime: if root.is_live() { None } else { captured() } }
+        let captured = || {
+            let uptime = root.open("proc/uptime").ok()?;
+            let last = Cell::new(first_number(&uptime)?);
+            Some(Captured { uptime, last })
+        };
+        MachineClock { captured: if root.is_live() { None } else { captured() } }
     }
 
     /// Returns the time.
     pub fn now(&self) -> Duration {
-        self.uptime.as_ref().and_then(uptime).unwrap_or_else(|| {
-            let now = clock_gettime(ClockId::Monotonic);
-            // Both are positive on a monotonic clock.
-            Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
-        })
+        if let Some(Captured { uptime, last }) = &self.captured {
+            last.set(first_number(uptime).unwrap_or(last.get()));
+            return last.get();
+        }
+        let now = clock_gettime(ClockId::Monotonic);
+        // Both are positive on a monotonic clock.
+        Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
     }
 
     /// Whether time passes only as somebody plays a captured machine forward.
     pub fn is_captured(&self) -> bool {
-        self.uptime.is_some()
+        self.captured.is_some()
     }
 }
 
-/// The first number in a file like `12345.67 9876.54`.
-fn uptime(file: &File) -> Option<Duration> {
+/// The first number in a file like `12345.67 9876.54`, in seconds.
+fn first_number(file: &File) -> Option<Duration> {
     let mut text = [0; 64];
     let byte_count = file.read_at(&mut text, 0).ok()?;
     let text = std::str::from_utf8(&text[..byte_count]).ok()?;
@@ -63,6 +78,25 @@ mod tests {
         assert_eq!(clock.now(), Duration::from_millis(12_500));
         std::fs::write(root.path("proc/uptime"), "72.50 99.00\n").unwrap();
         assert_eq!(clock.now(), Duration::from_millis(72_500));
+    }
+
+    #[test]
+    fn it_stands_still_while_its_file_is_written() {
+        let (_folder, root) = machine(&[("proc/uptime", "12.50 99.00\n")]);
+        let clock = MachineClock::new(&root);
+        std::fs::write(root.path("proc/uptime"), "").unwrap();
+        assert_eq!(clock.now(), Duration::from_millis(12_500));
+        std::fs::write(root.path("proc/uptime"), "72.50 99.00\n").unwrap();
+        std::fs::write(root.path("proc/uptime"), "").unwrap();
+        assert_eq!(clock.now(), Duration::from_millis(12_500));
+        std::fs::write(root.path("proc/uptime"), "72.50 99.00\n").unwrap();
+        assert_eq!(clock.now(), Duration::from_millis(72_500));
+    }
+
+    #[test]
+    fn a_file_without_a_time_is_no_clock() {
+        let (_folder, root) = machine(&[("proc/uptime", "soon\n")]);
+        assert!(!MachineClock::new(&root).is_captured());
     }
 
     #[test]
