@@ -60,6 +60,13 @@ semver: toolchain ## what a change breaks in the libraries' public interfaces: S
 	@PATH="$${CARGO_TARGET_DIR:-target}/tools/bin:$$PATH" cargo semver-checks \
 	    --baseline-rev $(SEMVER_BASE) $(addprefix --package ,$(LIBRARIES))
 
+.PHONY: lines arrows
+lines: ## lines of code of each crate, without tests, comments and blank lines
+	@./scripts/lines
+
+arrows: ## which crates use which, and the circles of modules inside them; fails if there are any
+	@./scripts/arrows --crates
+
 deb: toolchain ## a Debian package of the command, in target/debian
 	@./scripts/setup $(BUILD_PACKAGES) binutils dpkg-dev
 	@./scripts/deb
