@@ -27,7 +27,7 @@ use crate::screen::{self, say};
 use crate::unpack::{Unpacking, first_bytes, unnamed_file};
 
 /// The magic number of Parquet files.
-const PARQUET_MAGIC: &[u8] = b"PAR1";
+pub const PARQUET_MAGIC: &[u8] = b"PAR1";
 
 /// How long a pipe may be silent before we print that we are waiting for it.
 const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };

@@ -26,6 +26,7 @@ mod signals;
 mod storage;
 mod sysroot;
 mod threads;
+mod twins;
 mod unpack;
 
 use std::io::Write;

@@ -14,6 +14,7 @@ use crate::governor_arguments::GovernorArguments;
 use crate::governors::{self, Choice};
 use crate::input::{self, NamedLog};
 use crate::promoting::Promoting;
+use crate::twins::without_twins;
 use crate::unpack::Unpacking;
 
 /// The default machines: a server from each x86 vendor.
@@ -220,7 +221,8 @@ pub fn open_logs(paths: &[PathBuf], unpacking: Unpacking) -> Result<Vec<NamedLog
     if paths.is_empty() {
         return bundled::logs();
     }
-    let named = paths.iter().zip(input::distinct_names(paths, &[ALL_LOGS]));
+    let paths = without_twins(paths, unpacking);
+    let named = paths.iter().zip(input::distinct_names(&paths, &[ALL_LOGS]));
     named.map(|(path, name)| NamedLog::open_as(path, name, unpacking)).collect()
 }
 

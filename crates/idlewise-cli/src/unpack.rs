@@ -60,9 +60,8 @@ impl Unpacking {
     /// Returns the file itself, or its content if its first bytes show .xz, .gz or .zst. The
     /// content is in an unnamed file, which nobody else can read and which leaves nothing behind.
     pub fn unpack(self, path: &Path, file: File) -> Result<File, Failure> {
-        let first = first_bytes(path, &file, MAGIC_BYTE_COUNT_MAX)?;
-        match PACKERS.iter().find(|(magic, _)| first.starts_with(magic)) {
-            Some((_, unpacker)) => self.unpack_with(path, file, *unpacker),
+        match unpacker(path, &file)? {
+            Some(unpacker) => self.unpack_with(path, file, unpacker),
             None => Ok(file),
         }
     }
@@ -130,6 +129,18 @@ impl Unpacking {
             output.write_all(&block[..filled]).map_err(fail_to_write)?;
         }
     }
+}
+
+/// The decoder of a file, if its first bytes show .xz, .gz or .zst.
+fn unpacker(path: &Path, file: &File) -> Result<Option<Unpacker>, Failure> {
+    let first = first_bytes(path, file, MAGIC_BYTE_COUNT_MAX)?;
+    let packer = PACKERS.iter().find(|(magic, _)| first.starts_with(magic));
+    Ok(packer.map(|(_, unpacker)| *unpacker))
+}
+
+/// Returns whether a file is packed, as far as it can be read.
+pub fn is_packed(path: &Path, file: &File) -> bool {
+    unpacker(path, file).is_ok_and(|unpacker| unpacker.is_some())
 }
 
 /// The space on the file's disk that an ordinary user may take; unlimited if unknown.

@@ -69,6 +69,25 @@ fn a_recording_and_its_log_give_the_same_rows() {
     assert_eq!(from("traces/h-pingpong.perf.data.xz"), from("traces/h-pingpong.parquet"));
 }
 
+/// Otherwise a shell's `traces/*` counts each gap twice.
+#[test]
+fn a_recording_beside_its_log_is_not_counted_twice() {
+    let [log, recording] = ["traces/a-idle.parquet", "traces/a-idle.perf.data.xz"];
+    for command in ["replay", "arena"] {
+        let with = |logs: &[&str]| {
+            let output = idlewise(&[&[command, "--json", "--governor", "menu"], logs].concat());
+            (output.stdout, String::from_utf8(output.stderr).unwrap())
+        };
+        let (rows, said) = with(&[recording, log]);
+        assert_eq!(rows, with(&[log]).0, "{command}");
+        let expected =
+            format!("idlewise: {recording} is left out, because {log} is the same recording\n");
+        assert_eq!(said, expected, "{command}");
+        let (_, said) = with(&["traces/b-redis.perf.data.xz", log]);
+        assert_eq!(said, "", "{command}");
+    }
+}
+
 #[test]
 fn disabled_states_and_latency_limits_are_kept() {
     let log = "traces/h-pingpong.parquet";

@@ -121,6 +121,57 @@ fn what_is_there_is_not_computed_again_and_a_governor_costs_its_own_cells() {
     assert_eq!(place.counts(&[]), [0, 16, 0]);
 }
 
+/// A rival has a cell for each shape and price, like the oracle.
+#[test]
+fn a_sweep_with_a_rival_ends() {
+    let place = Place::new(
+        "logs = [\"LOGS/a-idle.parquet\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\", \"dpm\", \"hazard\"]\n",
+    );
+    assert_eq!(place.counts(&[]), [0, 1 + 3 + 3 + 3, 0]);
+    assert_eq!(place.counts(&["status"]), [10, 0, 0]);
+    // A heading, and three governors at three prices.
+    assert_eq!(place.text(&["collect"]).lines().count(), 1 + 3 * 3);
+    place.write(
+        "logs = [\"LOGS/a-idle.parquet\"]\nmachines = [\"spr\"]\ngovernors = [\"dpm\"]\nlambda = [1]\nshape = [\"flat\", \"steep\"]\n",
+    );
+    let parts = ["1/2", "2/2"].map(|part| place.counts(&["--shard", part])[1]);
+    assert_eq!(parts.iter().sum::<u64>(), 2 + 2);
+    assert_eq!(place.text(&["collect"]).lines().count(), 1 + 2);
+}
+
+/// The log that was made of a recording is told by what it says about it, whatever their names.
+#[test]
+fn a_recording_and_its_import_are_one_log() {
+    let place = Place::new("logs = [\"logs\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
+    fs::create_dir(place.path("logs")).unwrap();
+    let copy = |name: &str, to: &str| {
+        fs::copy(root().join("traces").join(name), place.path("logs").join(to)).unwrap();
+    };
+    copy("a-idle.perf.data.xz", "run.perf.data.xz");
+    assert_eq!(place.counts(&[]), [0, 4, 0]);
+    copy("a-idle.parquet", "run.parquet");
+    let said = |command: &[&str]| String::from_utf8(place.run(command).stderr).unwrap();
+    let message = said(&[]);
+    assert!(message.contains("run.perf.data.xz is left out, because "), "{message}");
+    assert!(message.contains("run.parquet is the same recording\n"), "{message}");
+    assert_eq!(place.sweep(&["status"]).1["cell_count"], 4);
+    assert!(said(&["collect"]).contains("is left out"));
+    // Unpacked and renamed; and one that no log here was made of.
+    let packed = fs::File::open(root().join("traces/a-idle.perf.data.xz")).unwrap();
+    let mut unpacked = fs::File::create(place.path("logs/other.data")).unwrap();
+    std::io::copy(&mut liblzma::read::XzDecoder::new(packed), &mut unpacked).unwrap();
+    copy("b-redis.perf.data.xz", "redis.perf.data.xz");
+    copy("s-softirq500.parquet", "redis.parquet");
+    let message = said(&["status"]);
+    assert!(message.contains("other.data is left out, because "), "{message}");
+    assert!(message.contains("; so are 1 more"), "{message}");
+    assert_eq!(place.sweep(&["status"]).1["cell_count"], 3 * 4);
+    // Two recordings without a log.
+    fs::remove_file(place.path("logs/run.parquet")).unwrap();
+    fs::rename(place.path("logs/other.data"), place.path("logs/run.data")).unwrap();
+    assert!(said(&["status"]).contains("run.perf.data.xz is left out, because "));
+}
+
 /// More cells than fit into a unit, so that there are several.
 const MANY: &str = "\
 logs = [\"LOGS/a-idle.parquet\"]

@@ -40,6 +40,7 @@ use crate::event::{Event, Tracepoints};
 use crate::tracepoint::{Purpose, UnreadableTracepoint};
 use crate::{Doubt, MachineNote};
 
+pub use threads::source_blake3;
 pub use tracing_data::TracingData;
 
 /// A recording of any format whose head has been read.

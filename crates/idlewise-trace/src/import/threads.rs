@@ -2,6 +2,7 @@
 //! caller's thread passes the events to the sink. A few batches circulate between them and are
 //! reused, so memory does not grow with the file.
 
+use std::fs::File;
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread;
 
@@ -62,6 +63,16 @@ pub(super) fn run<T: Send>(
         let hash = hasher.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok((outcome, hash))
     })
+}
+
+/// The BLAKE3 hash of a recording, as a log made from it has it ([`LogSource::blake3`]).
+///
+/// # Errors
+/// Fails if the file cannot be read.
+///
+/// [`LogSource::blake3`]: crate::log::LogSource::blake3
+pub fn source_blake3(file: &File) -> Result<String, ImportError> {
+    hash(file)
 }
 
 /// The BLAKE3 hash of the whole file, in hexadecimal.

@@ -56,20 +56,20 @@ impl Collect {
         let plan = self.common.plan()?;
         let mut rows = Vec::new();
         let mut missing_count = 0;
+        let places = plan.places();
         for log in &plan.logs {
             let sha256 = match log.known_sha256(&plan.store) {
                 Ok(Some(sha256)) => sha256,
                 Ok(None) => {
-                    missing_count += plan.cell_count();
+                    missing_count += places.len();
                     continue;
                 }
                 Err(failure) => {
                     say(format_args!("idlewise: {}; its cells are left out", failure.text()));
-                    missing_count += plan.cell_count();
+                    missing_count += places.len();
                     continue;
                 }
             };
-            let places = plan.places();
             let inputs: Vec<_> = places.iter().map(|place| place.cell.inputs(&sha256)).collect();
             let cells = plan.store.get(&inputs)?;
             missing_count += cells.iter().filter(|cell| cell.is_none()).count();

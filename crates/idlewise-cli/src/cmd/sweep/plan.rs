@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Seek;
 use std::path::{Path, PathBuf};
 
-use idlewise_core::HAZARD;
 use idlewise_trace::bundle::sum_of;
 
 use super::super::arena::{GOVERNORS_DEFAULT, targets};
@@ -18,6 +17,7 @@ use crate::governors::Choice;
 use crate::input::{NamedLog, distinct_names};
 use crate::replay_arguments::{ALL_LOGS, ReplayTarget};
 use crate::storage::{Remote, url_of};
+use crate::twins::without_twins;
 use crate::unpack::{Unpacking, unnamed_file};
 
 /// The most lanes that are replayed in one pass, the cells of a unit. Each may keep a million distinct delays, though
@@ -149,7 +149,8 @@ impl Plan {
         let logs = match manifest.logs.as_slice() {
             [] => bundled::log_names().map(|it| PlannedLog { name: it.to_owned(), path: None }).collect(),
             paths => {
-                let names = distinct_names(paths, &[ALL_LOGS]);
+                let paths = without_twins(paths, Unpacking::default());
+                let names = distinct_names(&paths, &[ALL_LOGS]);
                 let named = paths.iter().zip(names);
                 named.map(|(path, name)| PlannedLog { name, path: Some(path.clone()) }).collect()
             }
@@ -172,11 +173,7 @@ impl Plan {
 
     /// How many cells each log has.
     pub fn cell_count(&self) -> usize {
-        let Manifest { settings, lambdas, shapes, .. } = &self.manifest;
-        let is_told = |choice: &&Choice| matches!(choice, Choice::Hazard(_, name) if name == HAZARD.0);
-        let told_count = self.choices.iter().filter(is_told).count();
-        let own = self.choices.len() - told_count + told_count * lambdas.len();
-        settings.len() * self.targets.len() * (own + shapes.len() * lambdas.len())
+        self.places().len()
     }
 }
 

@@ -1,0 +1,102 @@
+//! Twins: one recording that is named twice, as itself and as the log that `idlewise import` made of it, or packed and
+//! unpacked. They often lie in one folder, and a table of both would count each of its gaps twice.
+//!
+//! A log says the length and the hash of the recording that it was made of, so only a file of that length is hashed. Of
+//! a packed recording nobody knows the length before it is unpacked, which takes long. So it is compared only with files
+//! of the same name, up to the first ending. What is behind a URL would have to be fetched, and is not compared.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use idlewise_trace::import::source_blake3;
+use idlewise_trace::log::IdleLog;
+use idlewise_trace::open_regular;
+use rayon::prelude::*;
+
+use crate::input::{PARQUET_MAGIC, short_name};
+use crate::screen::{self, say};
+use crate::unpack::{Unpacking, first_bytes, is_packed};
+
+/// What a file is, as far as this needs it.
+enum Kind {
+    /// A log, with the length and the hash of its recording.
+    Log(u64, String),
+    /// A recording, with its length unless it is packed.
+    Recording(Option<u64>),
+    /// One that cannot be read now, or that does not say what it was made of. It has no twin.
+    Other,
+}
+
+/// Returns the paths without the recordings of which another of them is the log, or the same recording. Says which
+/// are left out.
+pub fn without_twins(paths: &[PathBuf], unpacking: Unpacking) -> Vec<PathBuf> {
+    if paths.len() < 2 {
+        return paths.to_vec();
+    }
+    let kinds: Vec<Kind> = paths.par_iter().map(|path| kind(path)).collect();
+    let mut lengths: HashSet<u64> = HashSet::new();
+    let mut by_name: HashMap<String, usize> = HashMap::new();
+    let mut chosen: HashMap<&str, &Path> = HashMap::new();
+    for (path, kind) in paths.iter().zip(&kinds) {
+        match kind {
+            Kind::Other => continue,
+            Kind::Recording(_) => {}
+            Kind::Log(byte_count, blake3) => {
+                lengths.insert(*byte_count);
+                chosen.entry(blake3).or_insert(path);
+            }
+        }
+        *by_name.entry(short_name(path)).or_default() += 1;
+    }
+    let may_have_twin = |(path, kind): (&PathBuf, &Kind)| match kind {
+        Kind::Recording(byte_count) => {
+            byte_count.is_some_and(|it| lengths.contains(&it)) || by_name[&short_name(path)] > 1
+        }
+        _ => false,
+    };
+    let hash = |(path, kind): (&PathBuf, &Kind)| {
+        let file = may_have_twin((path, kind)).then(|| open_regular(path).ok()).flatten()?;
+        // What cannot be read fails later, with its reason.
+        source_blake3(&unpacking.unpack(path, file).ok()?).ok()
+    };
+    let hashes: Vec<Option<String>> = paths.par_iter().zip(&kinds).map(hash).collect();
+    let mut kept: Vec<PathBuf> = Vec::new();
+    let mut left_out: Vec<(&Path, &Path)> = Vec::new();
+    for (path, hash) in paths.iter().zip(&hashes) {
+        // A path that is given twice was meant so.
+        let twin = hash.as_deref().and_then(|hash| {
+            let first = *chosen.entry(hash).or_insert(path);
+            (first != path).then_some(first)
+        });
+        match twin {
+            Some(twin) => left_out.push((path, twin)),
+            None => kept.push(path.clone()),
+        }
+    }
+    if let Some((path, twin)) = left_out.first() {
+        let more = match left_out.len() {
+            1 => String::new(),
+            count => format!("; so are {} more", count - 1),
+        };
+        say(format_args!(
+            "idlewise: {} is left out, because {} is the same recording{more}",
+            screen::name(path),
+            screen::name(twin)
+        ));
+    }
+    kept
+}
+
+fn kind(path: &Path) -> Kind {
+    let Ok(file) = open_regular(path) else { return Kind::Other };
+    let Ok(first) = first_bytes(path, &file, PARQUET_MAGIC.len()) else { return Kind::Other };
+    if first == PARQUET_MAGIC {
+        let source = IdleLog::open(path).map(|log| log.metadata.source);
+        return match source.map(|source| (source.byte_count, source.blake3)) {
+            Ok((byte_count, Some(blake3))) => Kind::Log(byte_count, blake3),
+            _ => Kind::Other,
+        };
+    }
+    let about = file.metadata().ok().filter(|_| !is_packed(path, &file));
+    Kind::Recording(about.map(|about| about.len()))
+}
