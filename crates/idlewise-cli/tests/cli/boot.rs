@@ -61,6 +61,13 @@ fn machines() -> Vec<Machine> {
     text.split("\n== ").skip(1).map(machine).collect()
 }
 
+/// The CPUID of one of them.
+pub(crate) fn dump(id: &str) -> String {
+    let machine = machines().into_iter().find(|machine| machine.id == id);
+    let files = machine.unwrap_or_else(|| panic!("no machine {id}")).files;
+    files.into_iter().find(|(path, _)| path == "cpuid").expect("it has a dump").1
+}
+
 fn names(values: &Value, name: &str) -> Vec<String> {
     let values = values.as_array().unwrap().iter();
     values.map(|value| value[name].as_str().unwrap_or("-").to_owned()).collect()

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{json, root, stdout};
+use crate::root;
 
 /// All pages of the project: the guide and each folder's README.
 fn pages() -> Vec<PathBuf> {
@@ -87,48 +87,5 @@ fn the_guide_has_every_page_once() {
         // mdBook rejects a page that is listed twice.
         let is_right = count == 1 || name == "SUMMARY.md";
         assert!(is_right, "docs/SUMMARY.md lists {name} {count} times");
-    }
-}
-
-/// docs/seeds.md names a command for each claim: each of them exists, and so do its options and inputs.
-#[test]
-fn commands_on_the_page_of_claims_exist() {
-    let text = fs::read_to_string(root().join("docs/seeds.md")).unwrap();
-    let code = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
-    let commands: Vec<&str> = code.filter_map(|code| code.strip_prefix("idlewise ")).collect();
-    assert!(commands.len() > 40, "only {} commands", commands.len());
-    for command in commands {
-        let words: Vec<&str> = command.split(' ').collect();
-        let verb_count = if words[0] == "measure" { 2 } else { 1 };
-        let (verbs, rest) = words.split_at(verb_count);
-        let help = stdout(&[verbs, &["--help"]].concat());
-        // That of a folder of commands would not do.
-        assert!(
-            help.contains(&format!("Usage: idlewise {}", verbs.join(" "))),
-            "{command}: {help}"
-        );
-        for option in rest.iter().filter(|word| word.starts_with('-')) {
-            let is_there =
-                help.split_whitespace().any(|word| word.trim_end_matches(',') == *option);
-            assert!(is_there, "{command}: no {option}");
-        }
-        match (verbs, rest) {
-            (["study"], [name, "--set", set, ..]) => {
-                let inputs = json(&["study", name, "--inputs", "--json"]);
-                let inputs = inputs["studies"][0]["inputs"].as_array().unwrap();
-                let key = set.split('=').next().unwrap();
-                assert!(inputs.iter().any(|input| input["key"] == key), "{command}: no {key}");
-            }
-            (["study"], [name, ..]) => {
-                stdout(&["study", name, "--inputs"]);
-            }
-            (["machines"], [name, ..]) => {
-                stdout(&["machines", name]);
-            }
-            (["simulate"], [_, _, ..]) => {
-                stdout(&[&words[..], &["--duration-ms", "1"]].concat());
-            }
-            _ => {}
-        }
     }
 }

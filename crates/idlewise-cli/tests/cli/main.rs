@@ -9,6 +9,7 @@ mod boot;
 mod bundle;
 #[path = "../../../idlewise-host/tests/captured/mod.rs"]
 mod captured;
+mod claims;
 mod compare;
 #[cfg(target_os = "linux")]
 mod confinement;
