@@ -6,7 +6,7 @@
 //! container runtimes often forbid it.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
@@ -15,9 +15,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::Root;
+use crate::root::read_whole;
 
-/// The files of settings have a few bytes.
-const BYTE_COUNT_MAX: u64 = 1 << 16;
+/// The files of settings have a few bytes. No file of sysfs that has a text is longer than a page.
+const SETTING_BYTE_COUNT_MAX: u64 = 4096;
 
 impl Root {
     /// Opens a file for reading. Below a captured machine's folder, links lead where they would on that machine, and
@@ -100,12 +101,15 @@ impl Root {
         }
     }
 
-    /// Reads a small file and trims it, without following links.
+    /// Reads a setting and trims it, without following links. Fails if it is too long for a setting.
     pub(crate) fn text_beneath(&self, name: &str) -> io::Result<String> {
-        let mut text = String::new();
-        let file = self.open_beneath(name, OFlags::RDONLY)?;
-        file.take(BYTE_COUNT_MAX).read_to_string(&mut text)?;
-        Ok(text.trim().to_owned())
+        Ok(self.whole_text_beneath(name, SETTING_BYTE_COUNT_MAX)?.trim().to_owned())
+    }
+
+    /// Reads a text of at most so many bytes, without following links. Fails if it is longer.
+    pub(crate) fn whole_text_beneath(&self, name: &str, byte_count_max: u64) -> io::Result<String> {
+        let bytes = read_whole(self.open_beneath(name, OFlags::RDONLY)?, byte_count_max)?;
+        String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
     }
 
     /// Writes a setting to an existing file, in a single system call, without following links.
@@ -130,6 +134,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    use super::SETTING_BYTE_COUNT_MAX;
     use crate::root::tests::machine;
 
     #[test]
@@ -199,6 +204,15 @@ mod tests {
         assert!(made.success());
         root.text_beneath("sys/pipe").unwrap_err();
         root.write_beneath("sys/pipe", "0").unwrap_err();
+    }
+
+    #[test]
+    fn a_setting_that_is_too_long_is_refused_rather_than_cut() {
+        let longest = "1".repeat(SETTING_BYTE_COUNT_MAX as usize);
+        let (_folder, root) = machine(&[("sys/a", &longest), ("sys/b", &format!("{longest}1"))]);
+        assert_eq!(root.text_beneath("sys/a").unwrap(), longest);
+        let error = root.text_beneath("sys/b").unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::FileTooLarge);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::Root;
+use crate::root::small_text;
 
 /// The time since some moment in the past. It does not go on while the machine is suspended, as the
 /// kernel's counts of idle time don't.
@@ -58,10 +58,9 @@ impl MachineClock {
 
 /// The first number in a file like `12345.67 9876.54`, in seconds.
 fn first_number(file: &File) -> Option<Duration> {
-    let mut text = [0; 64];
-    let byte_count = file.read_at(&mut text, 0).ok()?;
-    let text = std::str::from_utf8(&text[..byte_count]).ok()?;
-    let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+    let mut buffer = [0; 64];
+    let seconds: f64 =
+        small_text(file, &mut buffer).ok()?.split_whitespace().next()?.parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 

@@ -18,7 +18,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,6 +29,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::clock::MachineClock;
 use crate::cpuidle::{self, state_folder};
 use crate::note::driver;
+use crate::root::{small_number as number, small_text};
 use crate::{Root, cpu_is_in};
 
 /// Files that the process may need besides ours.
@@ -38,8 +38,8 @@ const OTHER_FILE_COUNT: u64 = 64;
 const FILES_PER_STATE: u64 = 6;
 /// In how many readings again every file has been read.
 const TURN_COUNT: usize = 4;
-/// Enough for a list of 512 CPUs that names every second one.
-const LIST_BYTE_COUNT_MAX: usize = 4096;
+/// Enough for a list of 16,384 CPUs that names every second one, twice what the kernel can be built for.
+pub(crate) const LIST_BYTE_COUNT_MAX: usize = 64 << 10;
 
 /// Why the counts of idle states cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +64,12 @@ pub enum CountsError {
         driver: String,
         /// The CPUs that were asked for.
         cpus: String,
+    },
+    /// The machine does not list a CPU.
+    #[error("{}: it lists no CPU; if the machine was captured, capture that file too", path.display())]
+    NoCpus {
+        /// The file.
+        path: PathBuf,
     },
     /// There is no such folder as `/sys/devices/system/cpu`.
     #[error("{}: cannot be read: {source}; is /sys mounted?", path.display())]
@@ -103,6 +109,8 @@ pub struct CountsReader {
     clock: MachineClock,
     /// `None` if the kernel has no list of them; then every CPU counts as online.
     online: Option<File>,
+    /// Memory for that list.
+    list: Vec<u8>,
     cpus: Vec<CpuFiles>,
     /// Whose rarely changing files the next reading again is for.
     turn: usize,
@@ -259,6 +267,9 @@ impl CountsReader {
         const FOLDER: &str = "sys/devices/system/cpu";
         root.open(FOLDER)
             .map_err(|source| CountsError::NoSysfs { path: root.path(FOLDER), source })?;
+        if cpus.is_empty() {
+            return Err(CountsError::NoCpus { path: root.path("sys/devices/system/cpu/present") });
+        }
         let mut opened = Vec::with_capacity(cpus.len());
         for &cpu in cpus {
             let states = cpuidle::states(root, cpu);
@@ -279,9 +290,10 @@ impl CountsReader {
                 }
             });
         }
-        let online = root.open("sys/devices/system/cpu/online").ok();
+        let mut list = vec![0; LIST_BYTE_COUNT_MAX];
+        let online = open_list(root, &mut list)?;
         let clock = MachineClock::new(root);
-        Ok(CountsReader { root: root.clone(), clock, online, cpus: opened, turn: 0 })
+        Ok(CountsReader { root: root.clone(), clock, online, list, cpus: opened, turn: 0 })
     }
 
     /// Returns the CPUs, in the order in which they were asked for.
@@ -318,8 +330,7 @@ impl CountsReader {
         self.turn = (self.turn + 1) % TURN_COUNT;
         into.at = self.clock.now();
         into.cpus.resize_with(self.cpus.len(), CpuCounts::default);
-        let mut list = [0; LIST_BYTE_COUNT_MAX];
-        let online = self.online.as_ref().and_then(|file| text(file, &mut list));
+        let online = self.online.as_ref().and_then(|file| small_text(file, &mut self.list).ok());
         for (index, (cpu, into)) in self.cpus.iter_mut().zip(&mut into.cpus).enumerate() {
             let is_its_turn = index % TURN_COUNT == self.turn;
             into.cpu = cpu.cpu;
@@ -334,6 +345,16 @@ impl CountsReader {
             }
             into.generation = cpu.generation;
         }
+    }
+}
+
+/// Opens the list of online CPUs, if there is one. A list that cannot be read would make CPUs of it that are offline.
+fn open_list(root: &Root, memory: &mut [u8]) -> Result<Option<File>, CountsError> {
+    const LIST: &str = "sys/devices/system/cpu/online";
+    let Ok(file) = root.open(LIST) else { return Ok(None) };
+    match small_text(&file, memory) {
+        Ok(_) => Ok(Some(file)),
+        Err(source) => Err(CountsError::Unreadable { path: root.path(LIST), source }),
     }
 }
 
@@ -526,13 +547,4 @@ fn allow_files(count: u64) {
 fn in_words(cpus: &[u16]) -> String {
     let list = crate::show_cpu_list(cpus);
     if cpus.len() == 1 { format!("CPU {list}") } else { format!("CPUs {list}") }
-}
-
-fn text<'a>(file: &File, buffer: &'a mut [u8]) -> Option<&'a str> {
-    let byte_count = file.read_at(buffer, 0).ok()?;
-    std::str::from_utf8(&buffer[..byte_count]).ok().map(str::trim)
-}
-
-fn number(file: &File) -> Option<u64> {
-    text(file, &mut [0; 32])?.parse().ok()
 }

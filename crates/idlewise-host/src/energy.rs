@@ -371,11 +371,14 @@ impl NumberFile {
         let byte_count =
             self.file.read_at(&mut bytes, 0).map_err(|source| failed(&self.path, source))?;
         let text = String::from_utf8_lossy(&bytes[..byte_count]).trim().to_owned();
-        text.parse().map_err(|_| EnergyError::Content {
+        let content = || EnergyError::Content {
             path: self.path.clone(),
             expected: "a whole number".to_owned(),
             found: text.escape_default().to_string(),
-        })
+        };
+        // The digits that did not fit would make another number.
+        let is_whole = byte_count < bytes.len();
+        text.parse().ok().filter(|_| is_whole).ok_or_else(content)
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `root.rs` | [`Root`]: the file system to read, the machine's own or a captured one |
 //! | `beneath.rs` | opens files below a root without following links, for writing as root |
 //! | `cpuidle.rs` | idle states as sysfs shows them, and as a machine file |
+//! | `core_kinds.rs` | [`CoreKinds`]: the kinds of cores of a hybrid machine |
 //! | `counts.rs` | [`CountsReader`]: what the kernel counts about each CPU's states, and differences |
 //! | `groups.rs` | [`groups()`]: CPUs that behaved alike between two readings |
 //! | `clock.rs` | [`MachineClock`]: the time on a machine, captured or not |
@@ -31,6 +32,7 @@
 mod beneath;
 mod boot;
 mod clock;
+mod core_kinds;
 pub mod counters;
 mod counts;
 mod cpuidle;
@@ -52,16 +54,18 @@ pub mod watch;
 
 pub use boot::{BootMachine, boot_machine, dumped_machine};
 pub use clock::MachineClock;
+pub use core_kinds::CoreKinds;
 pub use counts::{
     Counts, CountsError, CountsReader, CpuCounts, CpuDifference, Difference, StateCounts,
     StateDifference, Unusable,
 };
 pub use groups::{Group, Grouping, groups};
+pub use idlewise_trace::show_cpu_list;
 pub use live::IdleCounters;
 pub use note::{compare as note_changes, latency_limits_ns, note};
 pub use record::{Progress, RecordError, Recording, RecordingSummary, WakeWatch};
 pub(crate) use root::cpu_is_in;
-pub use root::{CpuListError, Root, parse_cpu_list, show_cpu_list};
+pub use root::{CpuListError, Root, parse_cpu_list};
 pub use topology::{Relation, is_virtual_machine, one_of_each_relation};
 pub use tracefs::Tracefs;
 pub use waiting::{load_average, steal_ticks, waiting_facts};

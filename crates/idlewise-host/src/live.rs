@@ -1,10 +1,10 @@
 //! Counts of idle entries from sysfs, for a live summary. It costs a few small reads a second.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use crate::Root;
 use crate::cpuidle::state_folder;
+use crate::root::small_number;
 
 /// The counters of all CPUs, by state.
 pub struct IdleCounters {
@@ -47,8 +47,5 @@ impl IdleCounters {
 }
 
 fn read_number(file: &File) -> u64 {
-    let mut text = [0; 24];
-    let byte_count = file.read_at(&mut text, 0).unwrap_or(0);
-    let text = std::str::from_utf8(&text[..byte_count]).unwrap_or_default();
-    text.trim().parse().unwrap_or(0)
+    small_number(file).unwrap_or(0)
 }

@@ -1,7 +1,6 @@
 //! Collects everything that a trace should say about the recorded machine.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 
 use flate2::read::GzDecoder;
 use idlewise_machine::{Arch, Machine, MachineState};
@@ -9,6 +8,7 @@ use idlewise_trace::{CpuGroups, Doubt, Driver, MachineNote, NOTE_VERSION, NotedT
 
 use crate::Root;
 use crate::cpuidle;
+use crate::root::read_whole;
 
 /// `/dev/cpu_dma_latency` without any request (`PM_QOS_CPU_LATENCY_DEFAULT_VALUE`, 2000 s).
 const UNLIMITED_US: i32 = 2_000_000_000;
@@ -129,12 +129,13 @@ fn tables(root: &Root, cpus: &[u16], machine: &Machine) -> Vec<NotedTable> {
 /// Which CPUs form a core, a cluster or a package, according to sysfs. Only the given CPUs are in it. A level that
 /// sysfs does not show for all of them is left out.
 pub fn groups(root: &Root, cpus: &[u16]) -> Option<CpuGroups> {
+    let known: BTreeSet<u16> = cpus.iter().copied().collect();
     let level = |files: &[&str]| -> Vec<Vec<u16>> {
         let group = |&cpu: &u16| {
             let folder = format!("sys/devices/system/cpu/cpu{cpu}/topology");
             let mut found =
                 files.iter().find_map(|file| root.cpus_in(&format!("{folder}/{file}")))?;
-            found.retain(|cpu| cpus.contains(cpu));
+            found.retain(|cpu| known.contains(cpu));
             Some(found)
         };
         let groups: Option<BTreeSet<Vec<u16>>> = cpus.iter().map(group).collect();
@@ -154,9 +155,8 @@ fn hz(root: &Root, kernel: Option<&str>) -> Option<u32> {
     let of =
         |text: &str| text.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok());
     let packed = root.open("proc/config.gz").ok().and_then(|file| {
-        let mut text = String::new();
-        GzDecoder::new(file).take(CONFIG_BYTE_COUNT_MAX).read_to_string(&mut text).ok()?;
-        of(&text)
+        of(std::str::from_utf8(&read_whole(GzDecoder::new(file), CONFIG_BYTE_COUNT_MAX).ok()?)
+            .ok()?)
     });
     packed.or_else(|| {
         let kernel = kernel?;

@@ -1,7 +1,14 @@
 //! The file system from which a machine is read.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+/// Longer than any text of a machine that we read: the interrupts of thousands of CPUs are some ten million bytes.
+const TEXT_BYTE_COUNT_MAX: u64 = 256 << 20;
+
+const PAGE_BYTE_COUNT: usize = 4096;
 
 /// The root folder of a machine: `/`, or a folder with a copy of another machine's files.
 #[derive(Clone, Debug)]
@@ -38,9 +45,7 @@ impl Root {
 
     /// Reads a file's bytes.
     pub(crate) fn bytes(&self, name: &str) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.open(name)?.read_to_end(&mut bytes)?;
-        Ok(bytes)
+        read_whole(self.open(name)?, TEXT_BYTE_COUNT_MAX)
     }
 
     /// Reads a file that contains a whole number.
@@ -71,6 +76,49 @@ impl Root {
         let last = possible.and_then(|cpus| cpus.last().copied());
         last.or(self.online_cpus().last().copied()).map_or(0, |cpu| usize::from(cpu) + 1)
     }
+}
+
+/// Reads all there is.
+///
+/// # Errors
+/// Fails if that is more than so many bytes: half of a text would be taken for all of it.
+pub(crate) fn read_whole(file: impl Read, byte_count_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(byte_count_max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > byte_count_max {
+        true => Err(too_long(byte_count_max)),
+        false => Ok(bytes),
+    }
+}
+
+/// Reads a small file from its beginning into memory that is used again, and trims it.
+///
+/// # Errors
+/// Fails if the file has no text or does not fit: the digits that are missing would make another number.
+pub(crate) fn small_text<'a>(file: &File, buffer: &'a mut [u8]) -> io::Result<&'a str> {
+    let mut byte_count = file.read_at(buffer, 0)?;
+    // sysfs gives a page at a time.
+    while byte_count.is_multiple_of(PAGE_BYTE_COUNT) {
+        match file.read_at(&mut buffer[byte_count..], byte_count as u64)? {
+            0 => break,
+            more => byte_count += more,
+        }
+    }
+    if byte_count == buffer.len() {
+        return Err(too_long(byte_count as u64 - 1));
+    }
+    let text = std::str::from_utf8(&buffer[..byte_count]);
+    Ok(text.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?.trim())
+}
+
+/// Reads a small file that contains a whole number, as [`small_text`] does.
+pub(crate) fn small_number(file: &File) -> Option<u64> {
+    small_text(file, &mut [0; 32]).ok()?.parse().ok()
+}
+
+fn too_long(byte_count_max: u64) -> io::Error {
+    let found = format!("it has more than {byte_count_max} bytes, which no such file needs");
+    io::Error::new(ErrorKind::FileTooLarge, found)
 }
 
 /// Returns whether a list like `0-3,8,10-11` has a CPU, without allocating.
@@ -108,17 +156,6 @@ pub fn parse_cpu_list(list: &str) -> Result<Vec<u16>, CpuListError> {
     cpus.sort_unstable();
     cpus.dedup();
     Ok(cpus)
-}
-
-/// Writes CPUs as a list like `0-3,8,10-11`, as the kernel does. They must be in order.
-pub fn show_cpu_list(cpus: &[u16]) -> String {
-    let runs = cpus.chunk_by(|a, b| a.checked_add(1) == Some(*b));
-    let run = |run: &[u16]| match run {
-        [] => String::new(),
-        [one] => one.to_string(),
-        [first, .., last] => format!("{first}-{last}"),
-    };
-    runs.map(run).collect::<Vec<_>>().join(",")
 }
 
 /// Parses a list like `0-3,8,10-11`. Invalid parts are left out.
@@ -163,17 +200,27 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn what_is_too_long_is_an_error_and_is_never_cut() {
+        assert_eq!(read_whole(&b"12345"[..], 5).unwrap(), b"12345");
+        let error = read_whole(&b"123456"[..], 5).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge);
+        let digits = "7".repeat(40);
+        let (_folder, root) = machine(&[("long", &digits), ("short", "00012\n")]);
+        let open = |name: &str| root.open(name).unwrap();
+        assert_eq!(small_number(&open("short")), Some(12));
+        // The first 19 digits are a number too.
+        assert_eq!(
+            small_text(&open("long"), &mut [0; 19]).unwrap_err().kind(),
+            ErrorKind::FileTooLarge
+        );
+        assert_eq!(small_number(&open("long")), None);
+    }
+
+    #[test]
     fn a_typed_list_must_be_right() {
         assert_eq!(parse_cpu_list("8,0-3, 2").unwrap(), [0, 1, 2, 3, 8]);
         for wrong in ["", "3-1", "a", "1,,2", "0-", "-1", "65536"] {
             assert!(parse_cpu_list(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn writes_lists_of_cpus() {
-        assert_eq!(show_cpu_list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
-        assert_eq!((show_cpu_list(&[7]), show_cpu_list(&[])), ("7".to_owned(), String::new()));
-        assert_eq!(show_cpu_list(&[65535]), "65535");
     }
 }

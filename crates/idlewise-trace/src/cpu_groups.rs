@@ -168,8 +168,8 @@ fn cpus_of(text: &str, seen: &mut BTreeSet<u16>) -> Option<Result<Vec<u16>, u16>
     Some(Ok(cpus))
 }
 
-/// Writes `0-3,8`.
-fn list(cpus: &[u16]) -> String {
+/// Writes CPUs, which must be in order, as a list like `0-3,8`, as the kernel does.
+pub fn show_cpu_list(cpus: &[u16]) -> String {
     let mut text = String::new();
     for run in cpus.chunk_by(|a, b| a.checked_add(1) == Some(*b)) {
         if !text.is_empty() {
@@ -186,7 +186,7 @@ impl fmt::Display for CpuGroups {
         let levels = LEVELS.map(|scope| (scope, self.of(scope)));
         let known = levels.into_iter().filter(|(_, groups)| !groups.is_empty());
         for (index, (scope, groups)) in known.enumerate() {
-            let lists: Vec<String> = groups.iter().map(|cpus| list(cpus)).collect();
+            let lists: Vec<String> = groups.iter().map(|cpus| show_cpu_list(cpus)).collect();
             write!(f, "{}{scope}={}", if index > 0 { ";" } else { "" }, lists.join("/"))?;
         }
         Ok(())
@@ -227,7 +227,7 @@ impl CpuGroups {
                 if let Some((outer, of_outer)) = &wider
                     && cpus.iter().any(|cpu| of_outer.get(cpu) != of_outer.get(&cpus[0]))
                 {
-                    let cpus = list(cpus);
+                    let cpus = show_cpu_list(cpus);
                     return Err(CpuGroupsError::Torn { inner: scope, cpus, outer: *outer });
                 }
             }
@@ -253,7 +253,7 @@ impl CpuGroups {
             }
             for cpus in self.of(scope) {
                 if let Some(&cpu) = cpus.iter().find(|cpu| !log_cpus.contains(cpu)) {
-                    let (cpus, log_cpus) = (list(cpus), list(log_cpus));
+                    let (cpus, log_cpus) = (show_cpu_list(cpus), show_cpu_list(log_cpus));
                     return Err(CpuGroupsError::Unknown { scope, cpus, cpu, log_cpus });
                 }
             }
@@ -293,6 +293,13 @@ mod tests {
 
     fn error(text: &str) -> String {
         text.parse::<CpuGroups>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn writes_lists_of_cpus() {
+        assert_eq!(show_cpu_list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+        assert_eq!((show_cpu_list(&[7]), show_cpu_list(&[])), ("7".to_owned(), String::new()));
+        assert_eq!(show_cpu_list(&[65535]), "65535");
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT, U
 pub use byte_order::ByteOrder;
 pub use convert::{ConvertError, RecordedMachine, convert};
 pub use cpu_facts::CpuFacts;
-pub use cpu_groups::{CpuGroups, CpuGroupsError};
+pub use cpu_groups::{CpuGroups, CpuGroupsError, show_cpu_list};
 pub use doubt::{Doubt, List, Rank};
 pub use driver::Driver;
 pub use event::{Context, Event, EventKind, Leaving, NonZeroTask, TaskName, Tracepoints};

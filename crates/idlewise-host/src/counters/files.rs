@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use crate::Root;
 use crate::cpuidle::{state_folder, states};
+use crate::root::small_number;
 
 use super::Lack;
 
@@ -111,11 +111,7 @@ impl FileCounters {
     pub fn read(&self) -> Vec<Option<u64>> {
         let found = read_interrupts(&self.root);
         let interrupts = self.interrupts.iter().map(|key| found.get(key).copied());
-        let idle = self.idle.iter().map(|file| {
-            let mut text = [0; 24];
-            let byte_count = file.read_at(&mut text, 0).ok()?;
-            std::str::from_utf8(&text[..byte_count]).ok()?.trim().parse().ok()
-        });
+        let idle = self.idle.iter().map(small_number);
         interrupts.chain(idle).collect()
     }
 }

@@ -10,8 +10,8 @@ use super::IpiError;
 use super::error::not_restored;
 use crate::Root;
 use crate::cpuidle::state_folder;
-use crate::root::show_cpu_list;
 use crate::settings::{Overlay, Owner, SettingsError};
+use crate::show_cpu_list;
 
 /// Returns whether this process may force the states of a CPU.
 pub fn can_force(root: &Root, cpu: u16) -> bool {

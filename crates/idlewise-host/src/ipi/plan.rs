@@ -6,7 +6,7 @@ use super::IpiError;
 use crate::cpuidle;
 use crate::note::latency_limits_ns;
 use crate::topology::one_of_each_relation;
-use crate::{Relation, Root};
+use crate::{Relation, Root, show_cpu_list};
 
 /// What the caller wants to measure.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ impl MeasurementPlan {
         };
         let check_online = |cpu: u16| match online.contains(&cpu) {
             true => Ok(()),
-            false => Err(IpiError::Offline { cpu, online: list(&online) }),
+            false => Err(IpiError::Offline { cpu, online: show_cpu_list(&online) }),
         };
         source.map_or(Ok(()), check_online)?;
         let targets = match (wishes.targets.is_empty(), source) {
@@ -199,31 +199,5 @@ fn doubt_limits(root: &Root, cpu: u16, states: &[State], doubts: &mut Vec<String
             limit_ns / 1_000,
             state.name
         ));
-    }
-}
-
-/// Formats CPUs as the kernel formats lists.
-fn list(cpus: &[u16]) -> String {
-    let mut ranges: Vec<(u16, u16)> = Vec::new();
-    for &cpu in cpus {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == cpu => *last = cpu,
-            _ => ranges.push((cpu, cpu)),
-        }
-    }
-    let range = |&(first, last): &(u16, u16)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    ranges.iter().map(range).collect::<Vec<_>>().join(",")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_cpus_as_the_kernel_does() {
-        assert_eq!(list(&[0, 1, 2, 8, 10, 11]), "0-2,8,10-11");
     }
 }

@@ -239,6 +239,7 @@ pub(super) fn begin(
         holder: None,
         is_complete: false,
     });
+    journal.check_room(root)?;
     match complete(root, folder, &mut journal, program) {
         Ok(done) => Ok((id, done)),
         Err(cause) => Err(undo(root, folder, journal, cause)),
@@ -357,9 +358,11 @@ pub(super) fn make_slots<'a>(
     journal: &mut Journal,
     files: impl Iterator<Item = &'a String>,
 ) -> Result<(), SettingsError> {
+    // A search for each of ten thousand files would take longer than all else.
+    let places = journal.slot_places();
     for file in files {
         let now = read(root, file)?;
-        match journal.slots.iter_mut().find(|slot| slot.file == *file) {
+        match places.get(file).map(|&place| &mut journal.slots[place]) {
             Some(slot) if slot.ours.contains(&now) => {}
             Some(slot) => {
                 slot.found.clone_from(&now);

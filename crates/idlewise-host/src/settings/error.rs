@@ -128,6 +128,20 @@ pub enum SettingsError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The journal would be too long to be read back.
+    #[error(
+        "{}: what was found would need {byte_count} bytes there, and {byte_count_max} are allowed; nothing is \
+         changed: give something back first (`idlewise settings status` says what is set), or name fewer CPUs",
+        path.display()
+    )]
+    NoRoom {
+        /// The journal.
+        path: PathBuf,
+        /// How long it would be.
+        byte_count: u64,
+        /// How long it may be.
+        byte_count_max: u64,
+    },
     /// Another program wrote at the same time.
     #[error("{}: another program wrote {found} there at the same time ({others}); nothing is changed, try again", path.display())]
     Changed {
@@ -158,6 +172,9 @@ pub enum SettingsError {
 
 /// What to do about a file that cannot be used.
 fn advice(source: &io::Error) -> &'static str {
+    if source.kind() == io::ErrorKind::FileTooLarge {
+        return "that is no setting: look who made it";
+    }
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::ROFS) => {
             "it is mounted read-only, as in containers: run idlewise on the host, or in a container that \

@@ -1,6 +1,6 @@
 //! Sessions and slots, the file they are kept in, and the lock that every change takes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::OwnedFd;
@@ -29,8 +29,16 @@ const NEW_NAME: &str = "journal.new";
 const LOCK_NAME: &str = "lock";
 const VERSION: u32 = 1;
 
-/// How long to wait for another command's change, which takes milliseconds.
-const LOCK_ATTEMPT_COUNT: u32 = 250;
+/// The longest journal that is read or written. One command that sets every state of 4,096 CPUs needs some ten million
+/// bytes, and each further one three.
+pub(super) const BYTE_COUNT_MAX: u64 = 64 << 20;
+/// A journal with a new wish may have half of that. While wishes are given back it grows, because each file's next value
+/// is noted before it is written. Every such value is in it already, so it at most doubles.
+const BYTE_COUNT_MAX_OF_NEW: u64 = BYTE_COUNT_MAX / 2;
+
+/// How long to wait for another command's change. That takes milliseconds, and seconds on thousands of CPUs, where
+/// several commands may queue.
+const LOCK_ATTEMPT_COUNT: u32 = 3_000;
 const LOCK_RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// What idlewise has set on a machine, and for whom.
@@ -106,10 +114,16 @@ impl Journal {
     /// Reads it. A missing one is empty, and so is the one of another boot: the second value says that there
     /// was such.
     pub fn read(root: &Root) -> Result<(Self, bool), SettingsError> {
-        let text = match root.text_beneath(FILE) {
+        let text = match root.whole_text_beneath(FILE, BYTE_COUNT_MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok((Self::new(root), false));
+            }
+            Err(source)
+                if matches!(source.kind(), ErrorKind::FileTooLarge | ErrorKind::InvalidData) =>
+            {
+                let (path, problem) = (root.path(FILE), source.to_string());
+                return Err(SettingsError::DamagedJournal { path, problem });
             }
             Err(source) => return Err(file_error(root, FILE, source)),
         };
@@ -131,6 +145,27 @@ impl Journal {
             Some(slot) => Err(damaged(format!("it names {}, which is no setting", slot.file))),
             None => Ok((journal, false)),
         }
+    }
+
+    /// Fails if it is too long to be written with a new wish in it.
+    pub fn check_room(&self, root: &Root) -> Result<(), SettingsError> {
+        let mut count = ByteCount(0);
+        // Counting cannot fail.
+        let _ = serde_json::to_writer_pretty(&mut count, self);
+        match count.0 > BYTE_COUNT_MAX_OF_NEW {
+            true => Err(SettingsError::NoRoom {
+                path: root.path(FILE),
+                byte_count: count.0,
+                byte_count_max: BYTE_COUNT_MAX_OF_NEW,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// The places of the slots by their files.
+    pub fn slot_places(&self) -> HashMap<String, usize> {
+        let places = self.slots.iter().enumerate();
+        places.map(|(place, slot)| (slot.file.clone(), place)).collect()
     }
 
     pub fn take_id(&mut self) -> u64 {
@@ -213,6 +248,10 @@ impl<'a> RunFolder<'a> {
     fn replace(&self, journal: &Journal) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(journal)?;
         text.push(b'\n');
+        if text.len() as u64 > BYTE_COUNT_MAX {
+            // Nobody could read it back.
+            return Err(ErrorKind::FileTooLarge.into());
+        }
         // What a killed command left is no journal. It is removed rather than opened: it could be a link.
         let _ = unlinkat(&self.folder, NEW_NAME, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -232,6 +271,20 @@ impl<'a> RunFolder<'a> {
             }
         }
         Ok(fsync(&self.folder)?)
+    }
+}
+
+/// Counts what would be written.
+struct ByteCount(u64);
+
+impl Write for ByteCount {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

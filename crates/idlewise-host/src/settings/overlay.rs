@@ -69,6 +69,7 @@ impl<'a> Overlay<'a> {
         make_slots(root, &mut journal, new.iter())?;
         let session = &mut journal.sessions[place];
         (session.settings, session.files) = (vec![words], files);
+        journal.check_room(root)?;
         let settled = settle(root, &folder, &mut journal)?;
         all_of(root, &journal.sessions[place], settled).map(|_| ())
     }

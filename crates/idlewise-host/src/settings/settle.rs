@@ -1,5 +1,6 @@
 //! Brings the files to what the journal's sessions wish: steps 2 to 5 of the essay in `mod.rs`.
 
+use std::collections::HashSet;
 use std::io::ErrorKind;
 
 use super::SettingsError;
@@ -90,11 +91,11 @@ pub(super) fn settle(
         write(root, journal, index, &targets[index], &mut settled);
     }
     let mut targets = targets.into_iter();
-    let has_failed = |file: &str| settled.failed.iter().any(|failed| failed.file == file);
+    let failed: HashSet<&str> = settled.failed.iter().map(|failed| failed.file.as_str()).collect();
     let Journal { slots, sessions, .. } = journal;
     slots.retain_mut(|slot| {
         let target = targets.next().unwrap_or_default();
-        if has_failed(&slot.file) {
+        if failed.contains(slot.file.as_str()) {
             return true;
         }
         slot.ours = vec![target];

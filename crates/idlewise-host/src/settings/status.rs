@@ -76,7 +76,8 @@ pub struct Unusual {
 pub fn status(root: &Root) -> Result<Status, SettingsError> {
     let (journal, has_journal_of_another_boot) = Journal::read(root)?;
     let now_ns = now_ns();
-    let slot = |file: &String| journal.slots.iter().find(|slot| slot.file == *file);
+    let places = journal.slot_places();
+    let slot = |file: &String| places.get(file).map(|&place| &journal.slots[place]);
     let sessions = journal.sessions.iter().map(|session| SessionStatus {
         id: session.id,
         settings: session.settings.clone(),
@@ -116,8 +117,9 @@ pub fn status(root: &Root) -> Result<Status, SettingsError> {
 
 /// Compares each CPU's states and latency limit with the defaults.
 fn unusual(root: &Root, journal: &Journal) -> Vec<Unusual> {
+    let places = journal.slot_places();
     let is_ours = |file: &str, now: &str| {
-        let slot = journal.slots.iter().find(|slot| slot.file == file);
+        let slot = places.get(file).map(|&place| &journal.slots[place]);
         slot.is_some_and(|slot| slot.ours.iter().any(|value| value == now) && slot.found != now)
     };
     let mut found: Vec<(String, &'static str, Vec<u16>)> = Vec::new();

@@ -1,5 +1,8 @@
 //! Settings of captured machines: applied, given back, and everything that can go wrong with them.
 
+#[path = "../../tests/captured/mod.rs"]
+mod captured;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -16,22 +19,27 @@ struct Machine(tempfile::TempDir, Root);
 
 impl Machine {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let machine = Self::with(4, &["POLL", "C1", "C6"]);
+        machine.put(&disable(3, 1), "1\n");
+        machine
+    }
+
+    fn with(cpu_count: u16, states: &[&str]) -> Self {
+        let folder = captured::roomy_folder();
         let root = Root::at(folder.path());
         let machine = Machine(folder, root);
         machine.put("proc/sys/kernel/random/boot_id", "one\n");
-        machine.put("sys/devices/system/cpu/online", "0-3\n");
+        machine.put("sys/devices/system/cpu/online", format!("0-{}\n", cpu_count - 1));
         machine.put("sys/devices/system/cpu/cpuidle/current_driver", "intel_idle\n");
         machine.put("sys/devices/system/cpu/cpuidle/available_governors", "ladder menu teo\n");
         machine.put(GOVERNOR, "menu\n");
         machine.put("dev/cpu_dma_latency", 2_000_000_000_u32.to_ne_bytes());
-        for cpu in 0..4 {
+        for cpu in 0..cpu_count {
             machine.put(&limit(cpu), "0\n");
-            for (index, name) in ["POLL", "C1", "C6"].into_iter().enumerate() {
+            for (index, name) in states.iter().enumerate() {
                 let state = format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state{index}");
                 machine.put(&format!("{state}/name"), format!("{name}\n"));
-                let is_off = cpu == 3 && name == "C1";
-                machine.put(&format!("{state}/disable"), format!("{}\n", u8::from(is_off)));
+                machine.put(&format!("{state}/disable"), "0\n");
             }
         }
         machine
@@ -338,6 +346,54 @@ fn a_damaged_journal_is_not_guessed_at() {
     fs::write(&path, good).unwrap();
     revert(&machine.1, Which::All).unwrap();
     assert_eq!(machine.text(&disable(1, 2)), "0");
+}
+
+#[test]
+fn four_thousand_cpus_are_given_back() {
+    let machine = Machine::with(4_096, &["POLL", "C1", "C1E", "C6"]);
+    let before = machine.sysfs();
+    machine.lasting("POLL=off C1=off C1E=off C6=off latency=9us@0-4095 governor=teo");
+    machine.lasting("C6=off latency=5us@0-4095");
+    let set = machine.sysfs();
+    assert_eq!(before.iter().zip(&set).filter(|(a, b)| a != b).count(), 5 * 4_096 + 1);
+    assert_eq!(machine.text(&limit(4_095)), "5");
+    let status = status(&machine.1).unwrap();
+    assert_eq!(status.sessions.iter().map(|s| s.found.len()).collect::<Vec<_>>(), [20_481, 8_192]);
+    assert!(status.unusual.is_empty() && status.taken.is_empty());
+    let reverted = revert(&machine.1, Which::All).unwrap();
+    assert!(reverted.settled.is_whole());
+    assert_eq!((reverted.ended.len(), reverted.settled.changes.len()), (2, 20_481));
+    assert!(machine.sysfs() == before && machine.journal().is_empty());
+}
+
+#[test]
+fn what_would_not_fit_in_the_journal_is_refused_before_anything_is_changed() {
+    let machine = Machine::new();
+    machine.lasting("C6=off@1");
+    let mut journal = machine.journal();
+    journal.check_room(&machine.1).unwrap();
+    // A user's reason may be long.
+    journal.sessions[0].reason = Some("x".repeat(journal::BYTE_COUNT_MAX as usize / 2));
+    machine.put("run/idlewise/journal.json", serde_json::to_string(&journal).unwrap());
+    let error = machine.refused("C6=off@2");
+    assert!(error.contains("are allowed; nothing is changed"), "{error}");
+    assert!(error.contains("journal.json"), "{error}");
+    // There is always room to give back.
+    revert(&machine.1, Which::All).unwrap();
+    assert_eq!(machine.text(&disable(1, 2)), "0");
+}
+
+#[test]
+fn a_journal_that_is_too_long_is_damaged_and_is_not_cut() {
+    let machine = Machine::new();
+    machine.lasting("C6=off@1");
+    let path = machine.0.path().join("run/idlewise/journal.json");
+    let good = fs::read_to_string(&path).unwrap();
+    // Up to its end it is as good as before.
+    fs::write(&path, good + &" ".repeat(journal::BYTE_COUNT_MAX as usize)).unwrap();
+    let error = revert(&machine.1, Which::All).unwrap_err();
+    assert!(matches!(error, SettingsError::DamagedJournal { .. }), "{error}");
+    assert!(error.to_string().contains("it has more than"), "{error}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ mod wakes;
 
 use crate::Root;
 use crate::ipi::IpiError;
-use crate::root::show_cpu_list;
+use crate::show_cpu_list;
 
 pub use busy::CpuTimes;
 pub use error::StatesError;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use crate::Root;
 use crate::cpuidle::state_folder;
 use crate::note::CpuInfo;
+use crate::root::small_text;
 use crate::topology::is_virtual_machine;
 
 /// `MSR_SMI_COUNT` of Intel's processors since Nehalem.
@@ -92,10 +93,10 @@ fn named(path: &std::path::Path, error: io::Error) -> io::Error {
 }
 
 fn number(file: &File) -> io::Result<u64> {
-    let mut bytes = [0; 24];
-    let byte_count = file.read_at(&mut bytes, 0)?;
-    let text = std::str::from_utf8(&bytes[..byte_count]).unwrap_or_default();
-    text.trim().parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no count"))
+    let mut buffer = [0; 32];
+    small_text(file, &mut buffer)?
+        .parse()
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no count"))
 }
 
 /// The register of a CPU, if it has one and we may read it (root, with the module msr).

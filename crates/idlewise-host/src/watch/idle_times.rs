@@ -51,7 +51,7 @@ impl IdleTimes {
         loop {
             if byte_count == self.text.len() {
                 if byte_count >= BYTE_COUNT_MAX {
-                    return Some(byte_count);
+                    return has_all_cpus(&self.text).then_some(byte_count);
                 }
                 self.text.resize(2 * byte_count, 0);
             }
@@ -61,6 +61,13 @@ impl IdleTimes {
             }
         }
     }
+}
+
+/// Returns whether the lines of CPUs, which come first, end before the text does.
+fn has_all_cpus(text: &[u8]) -> bool {
+    // The last line may be cut within its first word.
+    let mut lines = text.split(|byte| *byte == b'\n');
+    lines.any(|line| !line.starts_with(b"cpu") && !b"cpu".starts_with(line))
 }
 
 #[cfg(test)]
@@ -94,5 +101,12 @@ mod tests {
         assert!(stat.len() > BYTE_COUNT);
         let (_folder, root) = machine(&[("proc/stat", &stat)]);
         assert_eq!(read(&mut IdleTimes::open(&root).unwrap()).len(), 2_000);
+        // What follows the CPUs may be cut; a CPU may not.
+        let interrupts = format!("{stat}intr {}", "7 ".repeat(BYTE_COUNT_MAX));
+        let (_folder, root) = machine(&[("proc/stat", &interrupts)]);
+        assert_eq!(read(&mut IdleTimes::open(&root).unwrap()).len(), 2_000);
+        let too_long = stat.repeat(1 + BYTE_COUNT_MAX / stat.len());
+        let (_folder, root) = machine(&[("proc/stat", &too_long)]);
+        assert!(read(&mut IdleTimes::open(&root).unwrap()).is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! The limits of exit latencies that somebody asked for (PM QoS).
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
 use super::text;
@@ -11,6 +12,28 @@ const UNLIMITED_US: i32 = 2_000_000_000;
 
 /// The whole machine's limit.
 const MACHINE: &str = "dev/cpu_dma_latency";
+
+/// Why the machine's limit cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// We may not.
+    RootOnly,
+    /// There is no such file.
+    Absent,
+    /// It cannot be opened.
+    Unreadable,
+}
+
+impl Lack {
+    /// Says it in words.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Lack::RootOnly => "only root may read it",
+            Lack::Absent => "there is no /dev/cpu_dma_latency, as in containers",
+            Lack::Unreadable => "/dev/cpu_dma_latency cannot be opened",
+        }
+    }
+}
 
 /// Reads the limits again and again.
 #[derive(Debug)]
@@ -32,9 +55,14 @@ impl LatencyLimits {
         LatencyLimits { root: root.clone(), cpus: cpus.iter().map(of_cpu).collect() }
     }
 
-    /// Returns whether the machine's limit can be read.
-    pub fn knows_machine(&self) -> bool {
-        self.root.open(MACHINE).is_ok()
+    /// Returns why the machine's limit cannot be read, if so.
+    pub fn machine_lack(&self) -> Option<Lack> {
+        let error = self.root.open(MACHINE).err()?;
+        Some(match error.kind() {
+            ErrorKind::PermissionDenied => Lack::RootOnly,
+            ErrorKind::NotFound => Lack::Absent,
+            _ => Lack::Unreadable,
+        })
     }
 
     /// Returns the machine's limit in nanoseconds. `None` if there is none or only root may see it.
@@ -76,7 +104,7 @@ mod tests {
         let limits = LatencyLimits::open(&root, &[0, 1, 2, 3, 4]);
         let found: Vec<Option<u64>> = (0..6).map(|index| limits.cpu_ns(index)).collect();
         assert_eq!(found, [None, Some(0), Some(20_000), None, None, None]);
-        assert!(!limits.knows_machine() && limits.machine_ns().is_none());
+        assert_eq!((limits.machine_lack(), limits.machine_ns()), (Some(Lack::Absent), None));
         std::fs::write(root.path(&file(0)), "7\n").unwrap();
         assert_eq!(limits.cpu_ns(0), Some(7_000));
     }
@@ -85,7 +113,7 @@ mod tests {
     fn the_machines_limit_is_a_binary_number() {
         let (_folder, root) = machine(&[("dev/cpu_dma_latency", "")]);
         let limits = LatencyLimits::open(&root, &[]);
-        assert!(limits.knows_machine() && limits.machine_ns().is_none());
+        assert_eq!((limits.machine_lack(), limits.machine_ns()), (None, None));
         for (us, expected) in [(10, Some(10_000)), (0, Some(0)), (UNLIMITED_US, None), (-1, None)] {
             std::fs::write(root.path("dev/cpu_dma_latency"), i32::to_ne_bytes(us)).unwrap();
             assert_eq!(limits.machine_ns(), expected, "{us}");

@@ -4,19 +4,20 @@ use std::fs::File;
 
 use super::text;
 use crate::Root;
-
-/// Long enough for a name. Of a longer list, the beginning is compared.
-const BYTE_COUNT: usize = 256;
+use crate::counts::LIST_BYTE_COUNT_MAX;
 
 /// The driver, the governor, and the lists of CPUs.
 #[derive(Debug)]
-pub struct Marks(Vec<Mark>);
+pub struct Marks {
+    marks: Vec<Mark>,
+    /// Memory for one of them.
+    buffer: Vec<u8>,
+}
 
 #[derive(Debug)]
 struct Mark {
     file: Option<File>,
-    seen: [u8; BYTE_COUNT],
-    byte_count: usize,
+    seen: String,
 }
 
 impl Marks {
@@ -26,9 +27,10 @@ impl Marks {
         let names = ["cpuidle/current_driver", "cpuidle/current_governor", "present", "online"];
         let mark = |name: &str| {
             let file = root.open(&format!("{folder}/{name}")).ok();
-            Mark { file, seen: [0; BYTE_COUNT], byte_count: 0 }
+            Mark { file, seen: String::new() }
         };
-        let mut marks = Marks(names.map(mark).into());
+        let buffer = vec![0; LIST_BYTE_COUNT_MAX];
+        let mut marks = Marks { marks: names.map(mark).into(), buffer };
         marks.have_changed();
         marks
     }
@@ -36,12 +38,12 @@ impl Marks {
     /// Returns whether one says something else than when this was last asked.
     pub fn have_changed(&mut self) -> bool {
         let mut have_changed = false;
-        for mark in &mut self.0 {
-            let mut buffer = [0; BYTE_COUNT];
-            let found = mark.file.as_ref().and_then(|file| text(file, &mut buffer)).unwrap_or("");
-            if found.as_bytes() != &mark.seen[..mark.byte_count] {
-                mark.byte_count = found.len();
-                mark.seen[..found.len()].copy_from_slice(found.as_bytes());
+        for mark in &mut self.marks {
+            let found = mark.file.as_ref().and_then(|file| text(file, &mut self.buffer));
+            let found = found.unwrap_or("");
+            if found != mark.seen {
+                mark.seen.clear();
+                mark.seen.push_str(found);
                 have_changed = true;
             }
         }
@@ -65,6 +67,14 @@ mod tests {
         std::fs::write(root.path(&driver), "acpi_idle\n").unwrap();
         assert!(marks.have_changed() && !marks.have_changed());
         std::fs::write(root.path(&online), "0-2\n").unwrap();
+        assert!(marks.have_changed() && !marks.have_changed());
+        // Of a long list, its end counts too.
+        let odd = |last: u16| {
+            (0..300).map(|n| format!("{},", 2 * n)).collect::<String>() + &last.to_string()
+        };
+        std::fs::write(root.path(&online), odd(999)).unwrap();
+        assert!(marks.have_changed() && !marks.have_changed());
+        std::fs::write(root.path(&online), odd(998)).unwrap();
         assert!(marks.have_changed() && !marks.have_changed());
         assert!(!Marks::open(&machine(&[]).1).have_changed());
     }

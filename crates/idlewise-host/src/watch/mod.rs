@@ -15,20 +15,19 @@ mod marks;
 mod places;
 
 pub use idle_times::IdleTimes;
-pub use limits::LatencyLimits;
+pub use limits::{Lack, LatencyLimits};
 pub use marks::Marks;
 pub use places::{CpuPosition, cpu_position};
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Reads a small file from its beginning and trims it. `None` if it cannot be read or is empty.
+use crate::root::small_text;
+
+/// Reads a small file from its beginning and trims it. `None` if it cannot be read, does not fit or is empty.
 fn text<'a>(file: &File, buffer: &'a mut [u8]) -> Option<&'a str> {
-    let byte_count = file.read_at(buffer, 0).ok()?;
-    let text = std::str::from_utf8(&buffer[..byte_count]).ok()?.trim();
-    (!text.is_empty()).then_some(text)
+    small_text(file, buffer).ok().filter(|text| !text.is_empty())
 }
 
 /// Raises this process's limit on open files as far as the system allows. Watching keeps some thirty files of

@@ -1,4 +1,4 @@
-//! Where a CPU is: its package and its last-level cache.
+//! Where a CPU is: its package, its core and its last-level cache.
 
 use crate::Root;
 use crate::root::cpu_list;
@@ -11,6 +11,8 @@ const CACHE_COUNT_MAX: usize = 10;
 pub struct CpuPosition {
     /// Its package.
     pub package: Option<u64>,
+    /// Its core, numbered within the package.
+    pub core: Option<u64>,
     /// The first of the CPUs that share its last-level cache.
     pub cache: Option<u16>,
 }
@@ -25,6 +27,7 @@ pub fn cpu_position(root: &Root, cpu: u16) -> CpuPosition {
     let last = (0..CACHE_COUNT_MAX).filter_map(cache).max();
     CpuPosition {
         package: root.number(&format!("{folder}/topology/physical_package_id")),
+        core: root.number(&format!("{folder}/topology/core_id")),
         cache: last.and_then(|(_, index)| {
             let list = root.text(&format!("{folder}/cache/index{index}/shared_cpu_list"))?;
             cpu_list(&list).first().copied()
@@ -42,12 +45,16 @@ mod tests {
         let cpu = "sys/devices/system/cpu/cpu5";
         let (_folder, root) = machine(&[
             (&format!("{cpu}/topology/physical_package_id"), "1\n"),
+            (&format!("{cpu}/topology/core_id"), "9\n"),
             (&format!("{cpu}/cache/index0/level"), "1\n"),
             (&format!("{cpu}/cache/index0/shared_cpu_list"), "5\n"),
             (&format!("{cpu}/cache/index3/level"), "3\n"),
             (&format!("{cpu}/cache/index3/shared_cpu_list"), "4-7\n"),
         ]);
-        assert_eq!(cpu_position(&root, 5), CpuPosition { package: Some(1), cache: Some(4) });
+        assert_eq!(
+            cpu_position(&root, 5),
+            CpuPosition { package: Some(1), core: Some(9), cache: Some(4) }
+        );
         assert_eq!(cpu_position(&root, 0), CpuPosition::default());
     }
 }

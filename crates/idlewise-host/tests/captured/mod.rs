@@ -59,7 +59,11 @@ impl CapturedMachine {
 
     /// Unpacks the text of a tree.
     pub fn from_tree(text: &str) -> Self {
-        let machine = CapturedMachine(tempfile::tempdir().unwrap());
+        Self::from_tree_in(tempfile::tempdir().unwrap(), text)
+    }
+
+    fn from_tree_in(folder: TempDir, text: &str) -> Self {
+        let machine = CapturedMachine(folder);
         for file in text.split("== ").skip(1) {
             let (path, content) = file.split_once('\n').unwrap();
             if let Some(cpus) = path.strip_prefix("@cpuidle ") {
@@ -73,6 +77,37 @@ impl CapturedMachine {
                     }
                     None => machine.write(&path, content),
                 }
+            }
+        }
+        machine
+    }
+
+    /// Unpacks a tree, and gives it so many CPUs like those that it has: a large server from a few of its CPUs. They are
+    /// in two packages, with two threads a core: CPU N and CPU N + half.
+    pub fn grown(name: &str, cpu_count: u16) -> Self {
+        let text = fs::read_to_string(folder().join(format!("{name}.tree"))).unwrap();
+        let online = "== sys/devices/system/cpu/online\n";
+        let list = text.split_once(online).unwrap().1.lines().next().unwrap();
+        let all = format!("0-{}", cpu_count - 1);
+        // Topology is written below.
+        let machine = Self::from_tree_in(roomy_folder(), &text.replace(list, &all));
+        let (core_count, package_core_count) = (cpu_count / 2, cpu_count / 4);
+        for cpu in 0..cpu_count {
+            let core = cpu % core_count;
+            let package = core / package_core_count;
+            let first = package * package_core_count;
+            let last = first + package_core_count - 1;
+            let siblings = format!("{first}-{last},{}-{}", first + core_count, last + core_count);
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}");
+            for (file, value) in [
+                ("topology/physical_package_id", package.to_string()),
+                ("topology/core_id", (core - first).to_string()),
+                ("topology/thread_siblings_list", format!("{core},{}", core + core_count)),
+                ("topology/core_siblings_list", siblings.clone()),
+                ("cache/index3/level", "3".to_owned()),
+                ("cache/index3/shared_cpu_list", siblings.clone()),
+            ] {
+                machine.write(&format!("{folder}/{file}"), &format!("{value}\n"));
             }
         }
         machine
@@ -165,6 +200,16 @@ impl CapturedMachine {
             }
         }
     }
+}
+
+/// A folder for ten thousands of files: in memory if there is room, because a busy disk takes minutes to make and remove
+/// them.
+pub fn roomy_folder() -> TempDir {
+    const BYTE_COUNT_MIN: u64 = 1 << 30;
+    let has_room = rustix::fs::statvfs("/dev/shm")
+        .is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) >= BYTE_COUNT_MIN);
+    let in_memory = has_room.then(|| tempfile::tempdir_in("/dev/shm").ok()).flatten();
+    in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap())
 }
 
 /// The path of a state's file.
