@@ -10,7 +10,7 @@ use crate::ipi::{
     IpiError, MeasurementPlan, StateWish, Waker, Wishes, allowed_cpus, module_absence,
 };
 use crate::note::latency_limits_ns;
-use crate::{Relation, Root};
+use crate::{CoreKinds, Relation, Root};
 
 /// A CPU is left alone at least so long before it is woken.
 pub(super) const GAP_MIN_NS: u64 = 100_000;
@@ -76,7 +76,9 @@ pub struct HeldCpu {
     pub relation: Option<Relation>,
     /// The other threads of its core, which are held in the same states.
     pub siblings: Vec<u16>,
-    /// All CPUs with the same table, this one included.
+    /// The kind of its core, on a machine that has several.
+    pub core: Option<String>,
+    /// All CPUs with the same table and the same kind of core, this one included.
     pub alike: Vec<u16>,
     /// Its states, as the driver declares them.
     pub table: Vec<MachineState>,
@@ -132,7 +134,8 @@ impl StatesPlan {
     /// impossible.
     pub fn new(root: &Root, wishes: &StatesWishes) -> Result<Self, StatesError> {
         let online = root.online_cpus();
-        let kinds = kinds(root, &online);
+        let cores = CoreKinds::read(root, &online);
+        let kinds = kinds(root, &online, &cores);
         if kinds.iter().all(|(table, _)| table.is_empty()) && !online.is_empty() {
             return Err(StatesError::no_driver(root));
         }
@@ -144,7 +147,7 @@ impl StatesPlan {
         let source = source.ok_or(IpiError::NoCpus)?;
         let mut doubts = Vec::new();
         let targets = match wishes.targets.is_empty() {
-            true => default_targets(root, &kinds, &allowed, source, &mut doubts),
+            true => default_targets(root, &kinds, &cores, &allowed, source, &mut doubts),
             false => wishes.targets.clone(),
         };
         if targets.is_empty() {
@@ -187,7 +190,8 @@ impl StatesPlan {
             let baseline = if polls { Baseline::Polls(0) } else { Baseline::Runs };
             let siblings = siblings(root, cpu, &online, source);
             let relation = target.relation;
-            Ok(HeldCpu { cpu, relation, siblings, alike, table, baseline, cases })
+            let core = cores.of(cpu).map(str::to_owned);
+            Ok(HeldCpu { cpu, relation, siblings, core, alike, table, baseline, cases })
         };
         let targets: Vec<HeldCpu> = planned.targets.iter().map(held).collect::<Result<_, _>>()?;
         let by = way_to_wake(root, wishes.by, &targets)?;
@@ -260,8 +264,12 @@ fn way_to_wake(
     }
 }
 
-/// The CPUs that have the same table, whatever is disabled, in their order.
-pub(super) fn kinds(root: &Root, online: &[u16]) -> Vec<(Vec<MachineState>, Vec<u16>)> {
+/// The CPUs that have the same table, whatever is disabled, and the same kind of core, in their order.
+pub(super) fn kinds(
+    root: &Root,
+    online: &[u16],
+    cores: &CoreKinds,
+) -> Vec<(Vec<MachineState>, Vec<u16>)> {
     let mut kinds: Vec<(Vec<MachineState>, Vec<u16>)> = Vec::new();
     for &cpu in online {
         let table = states(root, cpu);
@@ -272,7 +280,9 @@ pub(super) fn kinds(root: &Root, online: &[u16]) -> Vec<(Vec<MachineState>, Vec<
                         == (&other.name, other.exit_latency_ns, other.target_residency_ns)
                 })
         };
-        match kinds.iter_mut().find(|(known, _)| is_same(known)) {
+        let is_same =
+            |known: &[MachineState], first: u16| is_same(known) && cores.of(first) == cores.of(cpu);
+        match kinds.iter_mut().find(|(known, cpus)| is_same(known, cpus[0])) {
             Some((_, cpus)) => cpus.push(cpu),
             None => kinds.push((table, vec![cpu])),
         }
@@ -284,6 +294,7 @@ pub(super) fn kinds(root: &Root, online: &[u16]) -> Vec<(Vec<MachineState>, Vec<
 fn default_targets(
     root: &Root,
     kinds: &[(Vec<MachineState>, Vec<u16>)],
+    cores: &CoreKinds,
     allowed: &[u16],
     source: u16,
     doubts: &mut Vec<String>,
@@ -298,9 +309,12 @@ fn default_targets(
         match possible.min_by_key(distance) {
             Some(cpu) => targets.push(cpu),
             None if kinds.len() > 1 => doubts.push(format!(
-                "the CPUs with the state {} were left out: the waker is the only one of them that this process \
-                 may use; name another by --source",
-                table.last().map_or("", |state| state.name.as_str())
+                "the CPUs {} were left out: this process may use none of them but the waker; name another by \
+                 --source",
+                match cores.of(cpus[0]) {
+                    Some(core) => format!("of kind {core}"),
+                    None => format!("with the state {}", table.last().map_or("", |s| s.name.as_str())),
+                }
             )),
             None => {}
         }

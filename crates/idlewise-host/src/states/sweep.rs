@@ -12,13 +12,13 @@ use rustix::fs::OFlags;
 use super::plan::{held_state, kinds};
 use super::stays::StayWatch;
 use super::{Random, SEED, StatesError, check_online};
-use crate::Root;
 use crate::cpuidle::states;
 use crate::energy::{EnergyDomain, EnergyMeter};
 use crate::ipi::forced::{Alike, ForcedStates, disable_file};
 use crate::ipi::{IpiError, StateWish, Watch, allowed_cpus, lock};
 use crate::note::latency_limits_ns;
 use crate::settings::Owner;
+use crate::{CoreKinds, Root};
 
 /// How long a setting lasts before it is measured.
 const SETTLE_NS: u64 = 50_000_000;
@@ -63,7 +63,8 @@ impl EnergyPlan {
     pub fn new(root: &Root, wishes: &EnergyWishes) -> Result<Self, StatesError> {
         let online = root.online_cpus();
         let first = online.first().copied().ok_or(IpiError::NoCpus)?;
-        let mut kinds = kinds(root, &online);
+        // Cores of all kinds are held, as far as they have the same states: the energy is that of all.
+        let mut kinds = kinds(root, &online, &CoreKinds::default());
         kinds.retain(|(table, _)| !table.is_empty());
         let mut doubts = Vec::new();
         let most = kinds.iter().max_by_key(|(_, cpus)| cpus.len()).cloned();

@@ -78,6 +78,7 @@ pub fn plan_json(plan: &StatesPlan) -> Value {
         json!({
             "target": target.cpu,
             "siblings": target.siblings,
+            "core": target.core,
             "alike": target.alike,
             "baseline": baseline_word(target),
             "states": target.cases.iter().map(|case| state(target, case)).collect::<Vec<_>>(),
@@ -114,9 +115,11 @@ fn target_words(target: &HeldCpu) -> String {
     };
     let alike = match target.alike.len() {
         0 | 1 => String::new(),
+        count if target.core.is_some() => format!("; {count} CPUs have its table and kind of core"),
         count => format!("; {count} CPUs have its table"),
     };
-    format!("CPU {}{relation}{with}, compared with wakes {baseline}{alike}", target.cpu)
+    let core = target.core.as_ref().map_or(String::new(), |core| format!(", {core}"));
+    format!("CPU {}{core}{relation}{with}, compared with wakes {baseline}{alike}", target.cpu)
 }
 
 /// The targets of each kind of CPU, by their place in the plan.
