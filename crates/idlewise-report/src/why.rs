@@ -2,7 +2,7 @@
 //!
 //! The kernel counts stays, their time and its own misses. It does not count what anybody waited for.
 //! Stays × exit latency is therefore an upper bound of the time that wake-ups waited: it takes every stay
-//! for one that something waited for, and every exit for the slowest.
+//! for one that something waited for, and every exit for the slowest. It is never more than the time in the state.
 //!
 //! A state is worth a finding if that bound reaches [`WAITING_MIN`] of wall time. It is compared with the
 //! deepest enabled state that has at most half its exit latency: the stays move there, for the same time.
@@ -38,6 +38,8 @@ pub struct WhyGroup {
     pub cpus: String,
     /// How many they are.
     pub cpu_count: usize,
+    /// The kind of their cores, on a machine that has several.
+    pub core: Option<String>,
     /// The time that was watched, summed over the CPUs.
     pub watched_ns: u64,
     /// The longest exit latency that PM QoS allows them now; `None`: no limit.
@@ -144,16 +146,32 @@ impl WhyGroup {
 
     /// The share of wall time that wake-ups wait at most.
     fn waiting_ratio(&self, state: &WhyState) -> f64 {
-        self.rate(state) * state.exit_latency_ns as f64 / 1e9
+        self.exits_ratio(state, state.exit_latency_ns).min(self.waiting_ratio_max(state))
     }
 
-    /// `CPU 3` or `CPUs 0-3`.
+    /// Stays × exit latency as a share of wall time. Where the table's worst case is far from the truth, it may be more
+    /// than there is.
+    fn exits_ratio(&self, state: &WhyState, exit_latency_ns: u64) -> f64 {
+        self.rate(state) * exit_latency_ns as f64 / 1e9
+    }
+
+    /// Nobody waits for an exit longer than the state lasts: the kernel counts its time until the CPU runs again. A stay
+    /// counts as a whole when it ends, so the time may be more than the interval.
+    fn waiting_ratio_max(&self, state: &WhyState) -> f64 {
+        if state.time_ns > 0 { self.time_ratio(state) } else { 1.0 }
+    }
+
+    /// Whether anything was counted.
+    fn has_counted(&self) -> bool {
+        let counted = |state: &WhyState| state.stay_count > 0 || state.rejected_count > Some(0);
+        self.states.iter().any(counted)
+    }
+
+    /// `CPU 3`, `CPUs 0-3` or `CPUs 0-3 (P core)`.
     fn title(&self) -> String {
-        if self.cpu_count == 1 {
-            format!("CPU {}", self.cpus)
-        } else {
-            format!("CPUs {}", self.cpus)
-        }
+        let s = if self.cpu_count == 1 { "" } else { "s" };
+        let core = self.core.as_ref().map_or(String::new(), |core| format!(" ({core})"));
+        format!("CPU{s} {}{core}", self.cpus)
     }
 
     /// What it would change if the stays of a state were spent in a shallower one.
@@ -167,10 +185,11 @@ impl WhyGroup {
         let energy_uj = |place: usize| self.costs.stays_uj(place, state.stay_count, state.time_ns);
         // µJ in a second of wall time; the sum over the CPUs is the group's.
         let wall_s = self.seconds() / self.cpu_count.max(1) as f64;
-        let saved_ns = state.exit_latency_ns - self.states[other].exit_latency_ns;
+        let waiting_ratio = self.waiting_ratio(state);
+        let left = self.exits_ratio(state, self.states[other].exit_latency_ns).min(waiting_ratio);
         Some(Instead {
             state: self.states[other].name.clone(),
-            waiting_ratio: -(self.rate(state) * saved_ns as f64 / 1e9),
+            waiting_ratio: left - waiting_ratio,
             power_mw: (energy_uj(other) - energy_uj(index)) / wall_s / 1e3,
             basis: self.power_basis,
         })
@@ -193,13 +212,15 @@ impl WhyGroup {
             Some(share) => format!("{} too deep, ", percent(share)),
             None => String::new(),
         };
+        let is_bounded = self.exits_ratio(state, state.exit_latency_ns) > waiting_ratio;
+        let is = if is_bounded { ", but no more than it lasted:" } else { " =" };
         let mut text = format!(
-            "{} on {}: {too_deep}{} wake-ups/s × {} = {} of wall time waiting at most",
+            "{} on {}: {too_deep}{} wake-ups/s × {}{is} {} of wall time waiting at most",
             state.name,
             self.title(),
             grouped(self.rate(state)),
             time(state.exit_latency_ns),
-            percent(waiting_ratio.min(1.0)),
+            percent(waiting_ratio),
         );
         let instead = self.instead_of(index);
         text += &match &instead {
@@ -321,8 +342,8 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::ratio(
             "waiting_ratio",
             "waiting at most",
-            "Stays × exit latency, as a share of wall time: the most that wake-ups can have waited for \
-             exits. Who waited is not known.",
+            "Stays × exit latency, but no more than the time in the state, as a share of wall time: the most that \
+             wake-ups can have waited for exits. Who waited is not known.",
             |row| row.group.waiting_ratio(row.state).into(),
         ),
         C::text("setting", "", "`off` if somebody disabled the state.", |row| {
@@ -336,6 +357,12 @@ impl WhyReport {
     fn rows(&self) -> impl Iterator<Item = WhyRow<'_>> {
         let rows = |group| move |state| WhyRow { group, state };
         self.groups.iter().flat_map(move |group| group.states.iter().map(rows(group)))
+    }
+
+    /// The CPUs of which nothing was counted, as lists.
+    pub fn silent_cpus(&self) -> Vec<&str> {
+        let silent = self.groups.iter().filter(|group| !group.has_counted());
+        silent.map(|group| group.cpus.as_str()).collect()
     }
 
     /// Returns the findings, the longest waiting first.
@@ -484,6 +511,7 @@ impl WhyReport {
             json!({
                 "cpus": group.cpus,
                 "cpu_count": group.cpu_count,
+                "core": group.core,
                 "watched_ns": group.watched_ns,
                 "latency_limit_ns": group.latency_limit_ns,
             })
@@ -576,6 +604,7 @@ mod tests {
         WhyGroup {
             cpus: "4-7".to_owned(),
             cpu_count: 4,
+            core: None,
             watched_ns: 40_000_000_000,
             latency_limit_ns: None,
             states: vec![
@@ -622,6 +651,31 @@ mod tests {
         assert!(report.findings().is_empty());
         let text = report.to_text(&TextStyle::default());
         assert!(text.contains("Leave it alone: "), "{text}");
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_the_state_lasted() {
+        let mut group = group();
+        // Twelve thousand exits a second of 190 us would take 228 % of the time.
+        (group.states[2].stay_count, group.states[2].too_deep_count) = (4 * 120_000, None);
+        let report = report(vec![group]);
+        let finding = &report.findings()[0];
+        let expected = "C6 on CPUs 4-7: 12,000 wake-ups/s × 190 us, but no more than it lasted: 50 % of wall time \
+                        waiting at most; C1E instead: −38 points, about ";
+        assert!(finding.text.starts_with(expected), "{}", finding.text);
+        for row in report.to_json()["rows"].as_array().unwrap() {
+            assert!(row["waiting_ratio"].as_f64().unwrap() <= 1.0, "{row}");
+        }
+    }
+
+    #[test]
+    fn a_stay_longer_than_the_interval_is_no_more_than_all_of_it() {
+        let mut group = group();
+        (group.states[2].stay_count, group.states[2].time_ns) = (4 * 120_000, 4 * 60_000_000_000);
+        let report = report(vec![group]);
+        let finding = &report.findings()[0];
+        assert_eq!(finding.waiting_ratio, Some(1.0));
+        assert!(finding.instead.as_ref().unwrap().waiting_ratio >= -1.0);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use idlewise_host::{
-    Counts, CountsError, CountsReader, Difference, Root, Unusable, groups, latency_limits_ns, note,
+    CoreKinds, Counts, CountsError, CountsReader, Difference, Root, Unusable, groups, latency_limits_ns, note,
     parse_cpu_list, show_cpu_list,
 };
 use idlewise_machine::{Machine, MachineState};
@@ -56,7 +56,7 @@ deep or too shallow. Stays × exit latency is the most that wake-ups can have wa
 could be gained elsewhere is computed from these counts, not measured. docs/why.md says what counts
 can and cannot tell.
 
-Exit status: 0, whatever was found; 2 if nothing counts idle states here.";
+Exit status: 0, whatever was found; 2 if nothing counts idle states here, or if nothing was counted.";
 
 /// Say what this machine's idle states cost, from the kernel's own counts
 ///
@@ -185,12 +185,14 @@ impl Report<'_> {
         let off_of = |at: usize| -> Vec<bool> {
             self.difference.cpus[at].states.iter().map(|state| state.is_disabled).collect()
         };
-        // CPUs are of one kind if they have the same states, and the same are allowed.
+        let cores = CoreKinds::read(self.root, &cpus);
+        // CPUs are of one kind if their cores are, they have the same states, and the same are allowed.
         let mut firsts: Vec<usize> = Vec::new();
         let mut kinds = Vec::with_capacity(cpus.len());
         for at in 0..cpus.len() {
             let same = |&first: &usize| {
-                self.reader.states(first) == self.reader.states(at)
+                cores.of(cpus[first]) == cores.of(cpus[at])
+                    && self.reader.states(first) == self.reader.states(at)
                     && off_of(first) == off_of(at)
                     && limit_of(first) == limit_of(at)
             };
@@ -203,7 +205,9 @@ impl Report<'_> {
         let mut notes = Notes::default();
         let mut made = Vec::new();
         for group in &grouping.groups {
-            made.push(self.group(&group.members, limit_of(group.members[0]), &mut notes)?);
+            let first = group.members[0];
+            let core = cores.of(cpus[first]).map(str::to_owned);
+            made.push(WhyGroup { core, ..self.group(&group.members, limit_of(first), &mut notes)? });
         }
         let left_out: Vec<(u16, Unusable)> = self
             .difference
@@ -219,7 +223,7 @@ impl Report<'_> {
             )));
         }
         self.add_doubts(&left_out, grouping.scale, &mut notes);
-        Ok(WhyReport {
+        let mut report = WhyReport {
             elapsed_ns: nanoseconds(self.difference.elapsed),
             is_cut_short,
             cpu_model: self.machine.cpu_model.clone(),
@@ -230,7 +234,21 @@ impl Report<'_> {
             group_scale: grouping.scale,
             left_out: left_out.iter().map(|(cpu, why)| (*cpu, why.as_str().to_owned())).collect(),
             notes,
-        })
+        };
+        let silent = report.silent_cpus().join(",");
+        if report.silent_cpus().len() == report.groups.len() {
+            return Err(Failure::new(format_args!(
+                "nothing was counted: on CPUs {silent} no idle stay ended in {:.1} s, so they slept or ran all \
+                 the time, or their counts stand still; watch for longer: -d 60",
+                self.difference.elapsed.as_secs_f64()
+            )));
+        }
+        if !silent.is_empty() {
+            report.notes.doubt(format!(
+                "on CPUs {silent} no idle stay ended, so nothing is known of them; watch for longer: -d 60"
+            ));
+        }
+        Ok(report)
     }
 
     fn group(
@@ -277,6 +295,7 @@ impl Report<'_> {
         Ok(WhyGroup {
             cpus: show_cpu_list(&cpus),
             cpu_count: cpus.len(),
+            core: None,
             watched_ns,
             latency_limit_ns,
             states,

@@ -35,6 +35,17 @@ fn watch(machine: &CapturedMachine, arguments: &[&str], play: impl FnOnce(u32)) 
     Run { status, stdout, stderr }
 }
 
+/// Returns once `idlewise why` has read the counts.
+pub fn wait_until_it_watches(child: &mut std::process::Child) {
+    let mut line = String::new();
+    let mut byte = [0];
+    let stderr = child.stderr.as_mut().unwrap();
+    while stderr.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
+        line.push(char::from(byte[0]));
+    }
+    assert!(line.starts_with("idlewise: watching"), "{line}");
+}
+
 fn good(run: Run) -> String {
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     run.stdout
@@ -272,4 +283,95 @@ fn wrong_cpus_and_folders_are_refused() {
     }
     let run = crate::idlewise(&["why", "--sysroot", "/nowhere"]);
     assert!(String::from_utf8_lossy(&run.stderr).contains("/nowhere is no folder"));
+}
+
+/// Counts that stand still are no reason to leave things alone.
+#[test]
+fn where_nothing_was_counted_it_says_so() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let run = watch(&machine, &[], |_| machine.pass(10.0));
+    assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""));
+    let line = run.stderr.lines().last().unwrap();
+    assert!(
+        line.contains("nothing was counted: on CPUs 0-3,72-75 no idle stay ended in 10.0 s"),
+        "{line}"
+    );
+    assert!(line.contains("-d 60"), "{line}");
+    // Of some CPUs nothing was counted.
+    let text = good(watch(&machine, &[], |_| play_deep(&machine, "2-3", 3)));
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        text.contains("on CPUs 0-1,72-75 no idle stay ended, so nothing is known of them"),
+        "{text}"
+    );
+}
+
+#[test]
+fn no_share_is_more_than_all_of_the_time() {
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    // One stay began a minute before; the exits of the others would take twice the interval.
+    let more = More { usage: 123_000, time_us: 70_000_000, above: 5, below: 0, rejected: 0 };
+    let play = |_| {
+        machine.count("0-3,72-75", 3, more);
+        machine.pass(10.0);
+    };
+    let document = document(watch(&machine, &["--json"], play));
+    let ratio = |value: &Value| value.as_f64().unwrap();
+    for row in document["rows"].as_array().unwrap() {
+        assert!(ratio(&row["waiting_ratio"]) <= 1.0 && ratio(&row["time_ratio"]) <= 1.0, "{row}");
+    }
+    let finding = &document["findings"][0];
+    assert_eq!(finding["waiting_ratio"], 1.0);
+    assert!(ratio(&finding["instead"]["waiting_change_ratio"]) >= -1.0, "{finding}");
+    assert!(
+        document["doubts"].to_string().contains("counted more idle time than passed"),
+        "{document}"
+    );
+}
+
+#[test]
+fn odd_machines_get_one_line_or_an_answer() {
+    let folder = "sys/devices/system/cpu";
+    let refused = |machine: &CapturedMachine, part: &str| {
+        let run = watch(machine, &["-d", "0.05"], |_| {});
+        assert_eq!((run.status, run.stdout.as_str()), (Some(2), ""), "{}", run.stderr);
+        assert!(run.stderr.contains(part), "{}", run.stderr);
+    };
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    for list in ["online", "present", "possible"] {
+        machine.write(&format!("{folder}/{list}"), "\n");
+    }
+    refused(&machine, "cpu/present: it lists no CPU");
+    // A state's name with spaces, one that is no UTF-8, and numbers at the end of what a number can be.
+    let machine = CapturedMachine::unpack("server-genoa");
+    machine.write(&state_file(0, 1, "name"), "C1 \"of the ACPI\"\n");
+    std::fs::write(machine.path().join(state_file(0, 1, "desc")), b"\xff\xfe\n").unwrap();
+    machine.write(&state_file(1, 2, "latency"), "4294967295\n");
+    machine.write(&state_file(1, 2, "residency"), "4294967295\n");
+    machine.write(&state_file(1, 2, "time"), "18446744073709000000\n");
+    let play = |_| {
+        machine.count("0-3", 2, More { usage: 1_000, time_us: 500_000, ..More::default() });
+        machine.count("0", 1, More { usage: 9_000, time_us: 5_000_000, ..More::default() });
+        machine.pass(10.0);
+    };
+    let document = document(watch(&machine, &["--json"], play));
+    let groups = document["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 3, "the tables of CPUs 0 and 1 are others: {document}");
+    let rows = document["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["state"] == "C1-\"of-the-ACPI\""), "{document}");
+    for row in document["rows"].as_array().unwrap() {
+        assert!(row["waiting_ratio"].as_f64().unwrap() <= 1.0, "{row}");
+    }
+    // One CPU is offline, and the counts of another go backwards.
+    let machine = CapturedMachine::unpack("server-genoa");
+    machine.set_online("0-2");
+    let play = |_| {
+        machine.count("0-1", 2, More { usage: 1_000, time_us: 500_000, ..More::default() });
+        machine.write(&state_file(2, 2, "usage"), "1\n");
+        machine.pass(10.0);
+    };
+    let document = self::document(watch(&machine, &["--json"], play));
+    let left_out: Vec<_> =
+        document["left_out"].as_array().unwrap().iter().map(|one| one["cpu"].as_u64()).collect();
+    assert_eq!(left_out, [Some(2), Some(3)], "{document}");
 }

@@ -21,8 +21,9 @@ pub struct CpuFigures {
     pub condition: Condition,
     /// Time in states, at most the interval.
     pub counted_ns: u64,
-    /// Idle time that no state is charged with: a stay that is not over, or a CPU without states.
-    pub open_ns: u64,
+    /// Idle time that no state is charged with: a stay that is not over, or a CPU without states. `None` if nothing
+    /// says how long the CPU was idle: then the time that is in no state may be running or such a stay.
+    pub open_ns: Option<u64>,
     /// Its own limit of the exit latency.
     pub limit_ns: Option<u64>,
 }
@@ -55,6 +56,15 @@ pub struct Figures {
 
 /// /proc/stat counts in hundredths of a second, so less than two of them proves nothing.
 const TICKS_NS: u64 = 20_000_000;
+
+impl StateFigures {
+    /// The most that wake-ups can have waited for exits from the state: entries times its exit latency, but no more than
+    /// the time in it, which the kernel counts until the CPU runs again.
+    pub(crate) fn waited_ns(&self, exit_latency_ns: u64) -> f64 {
+        let most_ns = self.grown.entry_count as f64 * exit_latency_ns as f64;
+        if self.residency_ns > 0.0 { most_ns.min(self.residency_ns) } else { most_ns }
+    }
+}
 
 impl Figures {
     /// Computes what happened between two readings of a layout.
@@ -104,14 +114,16 @@ impl Figures {
             }
             let counted_ns = all_ns.min(interval_ns);
             let idle_ns = was.idle_ns.zip(is.idle_ns).map(|(was, is)| is.saturating_sub(was));
-            let open_ns = idle_ns.unwrap_or(0).min(interval_ns).saturating_sub(counted_ns);
-            let is_open = is_usable && (open_ns > TICKS_NS || place.states.is_empty());
-            self.cpus.push(CpuFigures {
-                condition,
-                counted_ns,
-                open_ns: if is_open { open_ns } else { 0 },
-                limit_ns: is.limit_ns,
-            });
+            let open_ns = match idle_ns {
+                _ if !is_usable || counted_ns == interval_ns => Some(0),
+                None => None,
+                Some(idle_ns) => {
+                    let open_ns = idle_ns.min(interval_ns).saturating_sub(counted_ns);
+                    let is_open = open_ns > TICKS_NS || place.states.is_empty();
+                    Some(if is_open { open_ns } else { 0 })
+                }
+            };
+            self.cpus.push(CpuFigures { condition, counted_ns, open_ns, limit_ns: is.limit_ns });
         }
         let domains = before.energy_uj.iter().zip(&after.energy_uj);
         let known = domains.filter(|((_, was), (_, is))| is >= was);
@@ -210,7 +222,7 @@ mod tests {
         let found = figures(&layout, &before, &after);
         let times: Vec<f64> = found.states.iter().map(|state| state.residency_ns / 1e9).collect();
         assert_eq!(times, [0.25, 0.75]);
-        assert_eq!((found.cpus[0].counted_ns, found.cpus[0].open_ns), (SECOND_NS, 0));
+        assert_eq!((found.cpus[0].counted_ns, found.cpus[0].open_ns), (SECOND_NS, Some(0)));
     }
 
     #[test]
@@ -218,15 +230,17 @@ mod tests {
         let layout = layout(&["C6"]);
         let before = reading(0, Some(0), &[(5, 50)]);
         let sleeping = reading(SECOND_NS, Some(SECOND_NS), &[(5, 50)]);
-        assert_eq!(figures(&layout, &before, &sleeping).cpus[0].open_ns, SECOND_NS);
+        assert_eq!(figures(&layout, &before, &sleeping).cpus[0].open_ns, Some(SECOND_NS));
         let running = reading(SECOND_NS, Some(10_000_000), &[(5, 50)]);
         assert_eq!(
             figures(&layout, &before, &running).cpus[0].open_ns,
-            0,
+            Some(0),
             "within the clock's steps"
         );
         let unknown = reading(SECOND_NS, None, &[(5, 50)]);
-        assert_eq!(figures(&layout, &before, &unknown).cpus[0].open_ns, 0);
+        assert_eq!(figures(&layout, &before, &unknown).cpus[0].open_ns, None);
+        let full = reading(SECOND_NS, None, &[(6, SECOND_NS + 50)]);
+        assert_eq!(figures(&layout, &before, &full).cpus[0].open_ns, Some(0));
     }
 
     #[test]
@@ -234,7 +248,7 @@ mod tests {
         let layout = layout(&[]);
         let after = reading(SECOND_NS, Some(10_000_000), &[]);
         let found = figures(&layout, &reading(0, Some(0), &[]), &after);
-        assert_eq!(found.cpus[0].open_ns, 10_000_000);
+        assert_eq!(found.cpus[0].open_ns, Some(10_000_000));
     }
 
     #[test]

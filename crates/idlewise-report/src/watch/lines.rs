@@ -148,9 +148,9 @@ pub struct Line {
     pub condition: Condition,
     /// The share of time in each state of [`Layout::slots`].
     pub shares: Vec<f64>,
-    /// The share of time in stays that are not over, or that no driver counts.
+    /// The share of time in stays that are not over, or that no driver counts; 0 if that is not known.
     pub open_ratio: f64,
-    /// The rest of the time; `None` if nothing is known.
+    /// The rest of the time; `None` if nothing says how long the CPUs were idle.
     pub running_ratio: Option<f64>,
     /// Entries of idle states each second. As many wake-ups follow.
     pub entries_per_s: Option<f64>,
@@ -259,7 +259,7 @@ fn line(layout: &Layout, figures: &Figures, name: String, members: &[(usize, usi
         ..Line::default()
     };
     let interval_ns = figures.interval_ns as f64;
-    let (mut usable_count, mut counted_ns, mut open_ns) = (0_u64, 0_u64, 0_u64);
+    let (mut usable_count, mut counted_ns, mut open_ns) = (0_u64, 0_u64, Some(0_u64));
     let (mut entry_count, mut waiting_ns) = (0_u64, 0_f64);
     let [mut too_deep, mut too_shallow, mut rejected] = [Sum::default(); 3];
     let mut has_states = false;
@@ -279,12 +279,12 @@ fn line(layout: &Layout, figures: &Figures, name: String, members: &[(usize, usi
         }
         usable_count += 1;
         counted_ns += cpu.counted_ns;
-        open_ns += cpu.open_ns;
+        open_ns = open_ns.zip(cpu.open_ns).map(|(sum, more)| sum + more);
         for (state, info) in states.iter().zip(&place.states) {
             has_states = true;
             line.shares[state.slot] += state.residency_ns;
             entry_count += state.grown.entry_count;
-            waiting_ns += state.grown.entry_count as f64 * info.exit_latency_ns as f64;
+            waiting_ns += state.waited_ns(info.exit_latency_ns);
             too_deep.add(state.grown.too_deep_count);
             too_shallow.add(state.grown.too_shallow_count);
             rejected.add(state.grown.rejected_count);
@@ -296,14 +296,15 @@ fn line(layout: &Layout, figures: &Figures, name: String, members: &[(usize, usi
     }
     let all_ns = interval_ns * usable_count as f64;
     line.shares.iter_mut().for_each(|share| *share /= all_ns);
-    line.open_ratio = open_ns as f64 / all_ns;
-    line.running_ratio = Some((1.0 - (counted_ns + open_ns) as f64 / all_ns).max(0.0));
+    line.open_ratio = open_ns.unwrap_or(0) as f64 / all_ns;
+    line.running_ratio =
+        open_ns.map(|open_ns| (1.0 - (counted_ns + open_ns) as f64 / all_ns).max(0.0));
     if has_states {
         line.entries_per_s = Some(entry_count as f64 / interval_ns * 1e9);
         line.too_deep_ratio = too_deep.of(entry_count);
         line.too_shallow_ratio = too_shallow.of(entry_count);
         line.rejected_per_s = rejected.per_s(interval_ns);
-        line.waiting_ratio = Some(waiting_ns / all_ns);
+        line.waiting_ratio = Some((waiting_ns / all_ns).min(1.0));
     }
     line
 }
@@ -409,7 +410,7 @@ fn state_line(
             if is_usable {
                 residency_ns += state.residency_ns;
                 entry_count += state.grown.entry_count;
-                waiting_ns += state.grown.entry_count as f64 * info.exit_latency_ns as f64;
+                waiting_ns += state.waited_ns(info.exit_latency_ns);
                 too_deep.add(state.grown.too_deep_count);
                 too_shallow.add(state.grown.too_shallow_count);
                 rejected.add(state.grown.rejected_count);
@@ -422,7 +423,7 @@ fn state_line(
         let all_ns = interval_ns * usable_count as f64;
         line.residency_ratio = Some(residency_ns / all_ns);
         line.entries_per_s = Some(entry_count as f64 / interval_ns * 1e9);
-        line.waiting_ratio = Some(waiting_ns / all_ns);
+        line.waiting_ratio = Some((waiting_ns / all_ns).min(1.0));
         line.too_deep_ratio = too_deep.of(entry_count);
         line.too_shallow_ratio = too_shallow.of(entry_count);
         line.rejected_per_s = rejected.per_s(interval_ns);
@@ -434,6 +435,8 @@ fn state_line(
 const RUNNING: char = '#';
 /// The character of idle time that no state is charged with yet.
 const OPEN: char = '.';
+/// The character of time that may be either.
+const UNKNOWN: char = '?';
 
 /// Returns the character that stands for a state in a bar: its number in the legend.
 pub fn symbol(slot: usize) -> char {
@@ -444,10 +447,16 @@ pub fn symbol(slot: usize) -> char {
 /// Returns how a line's time divides into running, states and stays that are not over, as a bar of so many
 /// characters. Empty if nothing is known.
 pub fn bar(line: &Line, width: usize) -> String {
-    let Some(running) = line.running_ratio else { return String::new() };
-    let parts = std::iter::once((RUNNING, running))
+    if line.condition != Condition::Usable {
+        return String::new();
+    }
+    let last = match line.running_ratio {
+        Some(_) => (OPEN, line.open_ratio),
+        None => (UNKNOWN, 1.0),
+    };
+    let parts = std::iter::once((RUNNING, line.running_ratio.unwrap_or(0.0)))
         .chain(line.shares.iter().enumerate().map(|(slot, share)| (symbol(slot), *share)))
-        .chain([(OPEN, line.open_ratio)]);
+        .chain([last]);
     let mut bar = String::with_capacity(width);
     let (mut sum, mut filled) = (0.0, 0);
     for (character, share) in parts {
@@ -484,7 +493,8 @@ pub fn line_columns() -> Vec<Column<Line>> {
         C::ratio(
             "running_ratio",
             "running",
-            "Share of time outside of idle states; measured by the kernel.",
+            "Share of time outside of idle states; measured by the kernel. Absent where /proc/stat does not say how \
+             long CPUs were idle.",
             |line| line.running_ratio.into(),
         ),
         C::ratio(
@@ -526,7 +536,7 @@ pub fn line_columns() -> Vec<Column<Line>> {
             "waiting_ratio",
             "waiting",
             "Share of time spent leaving idle states: entries times the exit latency that the driver \
-             declares, which is a worst case.",
+             declares, which is a worst case, but no more than the time in the states.",
             |line| line.waiting_ratio.into(),
         ),
         C::ns(
@@ -554,7 +564,8 @@ pub fn bar_column() -> Column<Line> {
     Column::text(
         "bar",
         "time by state",
-        "The time as a bar of 25 characters: # running, a digit for each state, . in a stay that is not over.",
+        "The time as a bar of 25 characters: # running, a digit for each state, . in a stay that is not over, \
+         ? not known.",
         |line: &Line| match line.condition {
             Condition::Usable => bar(line, BAR_WIDTH).into(),
             Condition::Offline => "offline".into(),
@@ -609,7 +620,7 @@ pub fn state_columns() -> Vec<Column<StateLine>> {
         C::ratio(
             "waiting_ratio",
             "waiting",
-            "Entries times the declared exit latency, as a share of time.",
+            "Entries times the declared exit latency, as a share of time; no more than the time in it.",
             |line| line.waiting_ratio.into(),
         ),
         C::count(
@@ -676,6 +687,7 @@ mod tests {
         let place = |cpu| CpuPlace {
             cpu,
             package: Some(u64::from(cpu / 2)),
+            core: Some(u64::from(cpu % 2)),
             cache: Some(cpu / 2 * 2),
             states: vec![state("C1", 1_000, 1_000), state("C6", 190_000, 600_000)],
         };
@@ -688,7 +700,7 @@ mod tests {
             ..StateReading::default()
         };
         let before = Reading {
-            cpus: vec![CpuReading { is_readable: true, ..CpuReading::default() }; 4],
+            cpus: vec![CpuReading { is_readable: true, idle_ns: Some(0), limit_ns: None }; 4],
             states: vec![counts(0, 0, 0, 0); 8],
             ..Reading::default()
         };
@@ -700,7 +712,6 @@ mod tests {
         after.states[4].is_disabled = true;
         after.cpus[2].limit_ns = Some(10_000);
         after.cpus[3].is_readable = false;
-        after.cpus[0].idle_ns = None;
         let mut figures = Figures::default();
         figures.update(&layout, &before, &after);
         (layout, figures)
@@ -724,6 +735,29 @@ mod tests {
         assert_eq!(lines[1].too_deep_ratio, None, "nothing was entered");
         assert_eq!((lines[2].latency_limit_ns, lines[2].disabled_count), (Some(10_000), 1));
         assert_eq!((lines[3].condition, lines[3].running_ratio), (Condition::Offline, None));
+    }
+
+    #[test]
+    fn waiting_is_no_longer_than_the_stays_were() {
+        let (layout, mut figures) = watched();
+        // A million exits of 190 µs in half a second: the table's exit latency is too long.
+        figures.states[1].grown.entry_count = 1_000_000;
+        let cpu = &lines(&layout, &figures, Grouping::Cpu, &Matching::default())[0];
+        assert!((cpu.waiting_ratio.unwrap() - 0.5001).abs() < 1e-9, "{cpu:?}");
+        let states = state_lines(&layout, &figures, Grouping::Cpu, &Matching::default());
+        assert_eq!(states[1].waiting_ratio, Some(0.5));
+    }
+
+    #[test]
+    fn what_is_neither_counted_nor_known_to_be_idle_is_not_running() {
+        let (layout, mut figures) = watched();
+        figures.cpus[0].open_ns = None;
+        let found = lines(&layout, &figures, Grouping::Cpu, &Matching::default());
+        assert_eq!((found[0].running_ratio, found[0].shares.as_slice()), (None, &[0.25, 0.5][..]));
+        assert_eq!(bar(&found[0], 8), "001111??");
+        assert_eq!(found[2].running_ratio, Some(0.0));
+        let all = &lines(&layout, &figures, Grouping::Machine, &Matching::default())[0];
+        assert_eq!(all.running_ratio, None);
     }
 
     #[test]
@@ -781,6 +815,8 @@ mod tests {
         assert_eq!(bar(&lines[0], 0), "");
         let line = Line { running_ratio: Some(0.5), open_ratio: 0.5, ..Line::default() };
         assert_eq!(bar(&line, 4), "##..");
+        let line = Line { shares: vec![0.25], ..Line::default() };
+        assert_eq!(bar(&line, 4), "0???");
         assert_eq!((symbol(0), symbol(10), symbol(99)), ('0', 'a', '+'));
     }
 

@@ -1,6 +1,7 @@
 //! What the screen shows and what keys do, without a terminal.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use idlewise_host::watch::Lack;
 use idlewise_report::watch::{
     Figures, Grouping, Layout, Line, Matching, PackageLine, SortKey, lines, sort,
 };
@@ -18,7 +19,7 @@ pub struct App {
     /// Who holds latency limits, as far as that is known.
     pub limit_holders: Vec<String>,
     /// Whether the limit of the whole machine can be read.
-    pub knows_machine_limit: bool,
+    pub machine_limit_lack: Option<Lack>,
     /// The seconds between readings.
     pub interval_s: f64,
     /// What a line is about.
@@ -75,7 +76,7 @@ impl App {
             packages: Vec::new(),
             package_lacks: Vec::new(),
             limit_holders: Vec::new(),
-            knows_machine_limit: true,
+            machine_limit_lack: None,
             interval_s,
             grouping: Grouping::default(),
             sort: SortKey::default(),

@@ -1,6 +1,7 @@
 //! Draws the screen. Every text is plain without colours: a state has its number in the bars, and running time
 //! and stays that are not over have characters of their own.
 
+use idlewise_host::watch::Lack;
 use idlewise_report::watch::{
     Condition, Grouping, Line, Matching, PackageLine, SortKey, bar, latency, lines, symbol,
 };
@@ -138,8 +139,11 @@ fn draw_head(app: &App, area: Rect, buffer: &mut Buffer) {
     put(buffer, area, 0, 1, &sum, plain);
     let machine = match figures.machine_limit_ns {
         Some(limit_ns) => latency(limit_ns),
-        None if app.knows_machine_limit => "none".to_owned(),
-        None => "unknown (root only)".to_owned(),
+        None => match app.machine_limit_lack {
+            None => "none".to_owned(),
+            Some(Lack::RootOnly) => "unknown (root only)".to_owned(),
+            Some(Lack::Absent | Lack::Unreadable) => "unknown".to_owned(),
+        },
     };
     let mut limits = format!(
         "disabled states {}; limits: machine {machine}, {} CPUs",
@@ -213,7 +217,7 @@ fn columns(app: &App) -> Vec<Figure> {
     }));
     for (slot, name) in app.layout.slots().iter().enumerate() {
         figures.push(Figure::new(format!("{name} %"), None, move |line| {
-            percent(line.running_ratio.map(|_| line.shares[slot]))
+            percent((line.condition == Condition::Usable).then(|| line.shares[slot]))
         }));
     }
     figures.push(Figure::new("rejected", None, |line| rate(line.rejected_per_s)));
