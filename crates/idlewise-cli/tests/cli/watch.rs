@@ -279,14 +279,14 @@ fn a_machine_that_changes_is_read_anew() {
     let mut until = |what: &str, is_it: &dyn Fn(&Value) -> bool| {
         watching.until(what, || machine.pass(0.1), is_it)
     };
-    until("figures", &|document| document["cpus"][3]["running_ratio"].is_f64());
+    until("figures", &|document| document["cpus"][3]["entries_per_s"].is_f64());
     machine.set_online("0-2");
     until("offline", &|document| {
-        let ratio = |cpu: usize| &document["cpus"][cpu]["running_ratio"];
+        let ratio = |cpu: usize| &document["cpus"][cpu]["entries_per_s"];
         ratio(2).is_f64() && ratio(3).is_null()
     });
     machine.set_online("0-7");
-    until("online", &|document| document["cpus"][3]["running_ratio"].is_f64());
+    until("online", &|document| document["cpus"][3]["entries_per_s"].is_f64());
     for cpu in 0..4 {
         for (index, name) in ["POLL", "WFI", "cluster", "off"].iter().enumerate() {
             machine.write(&state_file(cpu, index, "name"), &format!("{name}\n"));
@@ -607,8 +607,13 @@ struct Server {
 
 impl Server {
     fn start(machine: &CapturedMachine) -> Self {
+        Self::start_with(machine, &[])
+    }
+
+    fn start_with(machine: &CapturedMachine, options: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_idlewise"))
             .args(["watch", "--sysroot", path(machine), "--serve", "127.0.0.1:0"])
+            .args(options)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -628,12 +633,18 @@ impl Server {
 
     /// The head and the body of an answer.
     fn ask(&self, request: &str) -> (String, String) {
+        let (head, body) = self.ask_bytes(request);
+        (head, String::from_utf8(body).unwrap())
+    }
+
+    fn ask_bytes(&self, request: &str) -> (String, Vec<u8>) {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
-        (head.to_owned(), body.to_owned())
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|part| part == b"\r\n\r\n").expect("a head");
+        let body = answer.split_off(end + 4);
+        (String::from_utf8(answer).unwrap(), body)
     }
 }
 
@@ -644,8 +655,8 @@ impl Drop for Server {
     }
 }
 
-const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
-const OPEN_METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n";
+const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const OPEN_METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n";
 
 #[test]
 fn prometheus_gets_the_counters_in_both_forms() {
@@ -656,18 +667,18 @@ fn prometheus_gets_the_counters_in_both_forms() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
     for line in [
-        "idlewise_state_entries_total{cpu=\"7\",state=\"C6\"} 9\n",
-        "idlewise_state_residency_seconds_total{cpu=\"0\",state=\"C6\"} 0.009\n",
-        "idlewise_state_too_deep_total{cpu=\"0\",state=\"C6\"} 1\n",
-        "idlewise_state_too_shallow_total{cpu=\"0\",state=\"C1\"} 3\n",
-        "idlewise_state_waited_seconds_total{cpu=\"0\",state=\"C6\",basis=\"declared\"} 0.00261\n",
-        "idlewise_cpu_latency_limit_seconds{cpu=\"7\"} 0.00002\n",
+        "idlewise_state_entries_total{cpu=\"7\",package=\"1\",state=\"C6\"} 9\n",
+        "idlewise_state_residency_seconds_total{cpu=\"0\",package=\"0\",state=\"C6\"} 0.009\n",
+        "idlewise_state_too_deep_total{cpu=\"0\",package=\"0\",state=\"C6\"} 1\n",
+        "idlewise_state_too_shallow_total{cpu=\"0\",package=\"0\",state=\"C1\"} 3\n",
+        "idlewise_state_exit_latency_seconds{state=\"C6\",cpus=\"0-7\"} 0.00029\n",
+        "idlewise_cpu_latency_limit_seconds{cpu=\"7\",package=\"1\"} 0.00002\n",
         "idlewise_cpuidle_info{driver=\"intel_idle\",governor=\"menu\",kernel=\"none\"} 1\n",
     ] {
         assert!(body.contains(line), "{line}");
     }
     assert!(
-        !body.contains("# EOF") && !body.contains("idlewise_cpu_latency_limit_seconds{cpu=\"6\"}")
+        !body.contains("# EOF") && !body.contains("idlewise_cpu_latency_limit_seconds{cpu=\"6\"")
     );
     let (head, open) = server.ask(OPEN_METRICS);
     assert!(head.contains("application/openmetrics-text; version=1.0.0; charset=utf-8"), "{head}");
@@ -677,6 +688,141 @@ fn prometheus_gets_the_counters_in_both_forms() {
     );
     let length = format!("Content-Length: {}", open.len());
     assert!(head.contains(&length), "{head}");
+}
+
+/// A machine with 224 CPUs has 24 counters of each, and nothing of each that is the same for all or follows from others.
+#[test]
+fn nothing_is_served_twice_and_groups_have_fewer_samples() {
+    let machine = CapturedMachine::grown("server-ice-lake", 224);
+    let samples = |options: &[&str]| {
+        let (_, body) = Server::start_with(&machine, options).ask(METRICS);
+        let lines = body.lines().filter(|line| !line.starts_with('#')).map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    let of_cpus = samples(&[]);
+    // Six of each of four states, and whether the CPU can be read.
+    assert_eq!(of_cpus.iter().filter(|line| line.contains("cpu=\"")).count(), 224 * (6 * 4 + 1));
+    assert!(of_cpus.len() < 224 * 25 + 20, "{}", of_cpus.len());
+    assert!(
+        of_cpus.contains(
+            &"idlewise_state_entries_total{cpu=\"60\",package=\"1\",core=\"4\",state=\"C6\"} 11925"
+                .to_owned()
+        )
+    );
+    let of_packages = samples(&["--group", "package"]);
+    let sum = 112 * 11_925;
+    for package in [0, 1] {
+        let line =
+            format!("idlewise_state_entries_total{{package=\"{package}\",state=\"C6\"}} {sum}");
+        assert!(of_packages.contains(&line), "{of_packages:#?}");
+    }
+    let of_machine = samples(&["--group", "machine"]);
+    let line = format!("idlewise_state_entries_total{{state=\"C6\"}} {}", 2 * sum);
+    assert!(of_machine.contains(&line), "{of_machine:#?}");
+    assert!(of_machine.contains(&"idlewise_cpu_readable 224".to_owned()), "{of_machine:#?}");
+    assert!(
+        of_packages.len() < 80 && of_machine.len() < 50,
+        "{} {}",
+        of_packages.len(),
+        of_machine.len()
+    );
+}
+
+/// Prometheus would count all that is left once more.
+#[test]
+fn a_sum_does_not_fall_while_a_cpu_is_offline() {
+    let machine = server();
+    let server = Server::start_with(&machine, &["--group", "machine"]);
+    let entries = || {
+        let (_, body) = server.ask(METRICS);
+        let find = |name: &str| {
+            let line = body.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().parse::<u64>().unwrap()
+        };
+        (find("idlewise_state_entries_total{state=\"C6\"}"), find("idlewise_cpu_readable"))
+    };
+    assert_eq!(entries(), (72, 8));
+    machine.set_online("0-6");
+    machine.count("0", 3, More { usage: 5, ..More::default() });
+    let began = Instant::now();
+    loop {
+        let now = entries();
+        assert!(now.0 >= 72, "{now:?}");
+        if now == (77, 7) {
+            break;
+        }
+        // It reads at most once a second.
+        assert!(began.elapsed() < PATIENCE, "{now:?}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_client_that_takes_gzip_gets_it() {
+    let machine = CapturedMachine::grown("server-ice-lake", 224);
+    let server = Server::start(&machine);
+    let request = METRICS.replace("\r\n\r\n", "\r\nAccept-Encoding: deflate, gzip;q=1.0\r\n\r\n");
+    let (head, packed) = server.ask_bytes(&request);
+    assert!(
+        head.contains("\r\nContent-Encoding: gzip\r\n")
+            && head.contains("\r\nVary: Accept, Accept-Encoding\r\n"),
+        "{head}"
+    );
+    assert!(head.contains(&format!("Content-Length: {}", packed.len())), "{head}");
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut text).unwrap();
+    let (head, plain) = server.ask(METRICS);
+    assert!(!head.contains("Content-Encoding"), "{head}");
+    let without_time = |text: &str| {
+        text.lines()
+            .filter(|line| !line.starts_with("idlewise_read"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(without_time(&text), without_time(&plain));
+    assert!(packed.len() * 8 < plain.len(), "{} of {}", packed.len(), plain.len());
+}
+
+/// A page of another site whose name leads here for a while (DNS rebinding) reads nothing.
+#[test]
+fn a_foreign_name_gets_nothing() {
+    let machine = server();
+    let server = Server::start_with(&machine, &["--allow-host", "Server1.example.org"]);
+    let ask = |host: &str| server.ask(&METRICS.replace("localhost", host));
+    for host in ["evil.example", "evil.example:9737", "localhost.evil.example"] {
+        let (head, body) = ask(host);
+        assert!(head.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{head}");
+        assert_eq!(body.lines().count(), 1, "{body}");
+        assert!(body.contains("--allow-host") && !body.contains("evil"), "{body}");
+    }
+    for host in ["localhost:9737", "127.0.0.1", "[::1]:9737", "server1.example.org:9737"] {
+        assert!(ask(host).0.starts_with("HTTP/1.1 200 OK\r\n"), "{host}");
+    }
+    let refused = ["watch", "--sysroot", path(&machine), "--allow-host", "a"];
+    assert_eq!(crate::failure(&refused).0, Some(2), "it is for --serve only");
+}
+
+/// Without /proc/stat, nobody knows what a CPU did that counted nothing.
+#[test]
+fn what_is_not_known_to_be_idle_is_not_shown_as_running() {
+    let machine = server();
+    assert!(!machine.path().join("proc/stat").exists() && !machine.path().join("dev").exists());
+    let mut watching = Watching::start(&machine, &[]);
+    let is_played = |document: &Value| document["cpus"][0]["entries_per_s"].as_f64() > Some(0.0);
+    let document = watching.until("figures", || play(&machine), is_played);
+    assert!(document["cpus"][7]["running_ratio"].is_null(), "{document:#}");
+    assert!(document["cpus"][7]["open_ratio"].is_null(), "{document:#}");
+    let doubts = document["doubts"].to_string();
+    assert!(doubts.contains("/proc/stat cannot be read"), "{doubts}");
+    assert!(
+        doubts.contains("there is no /dev/cpu_dma_latency") && !doubts.contains("only root"),
+        "{doubts}"
+    );
+    let text = while_playing(&machine, || {
+        stdout(&["watch", "--once", "--sysroot", path(&machine), FAST[0], FAST[1]])
+    });
+    assert!(text.contains("? not known"), "{text}");
+    assert!(text.contains("?????"), "{text}");
 }
 
 #[test]
@@ -759,15 +905,21 @@ fn the_dashboard_asks_for_metrics_that_exist() {
         for (label, _) in labels {
             let label = label.trim_end_matches(['!', ' ']);
             let known = [
-                "cpu", "state", "basis", "domain", "driver", "governor", "kernel", "instance",
-                "job",
+                "cpu", "cpus", "package", "core", "state", "domain", "driver", "governor",
+                "kernel", "instance", "job",
             ];
             assert!(known.contains(&label), "{label}: {expression}");
         }
     }
-    for needed in
-        ["residency", "entries", "too_deep", "too_shallow", "waited", "latency_limit", "energy"]
-    {
+    for needed in [
+        "residency",
+        "entries",
+        "too_deep",
+        "too_shallow",
+        "exit_latency",
+        "latency_limit",
+        "energy",
+    ] {
         assert!(used.iter().any(|name| name.contains(needed)), "nothing of {needed}");
     }
 }

@@ -6,6 +6,7 @@
 //! | `figures.rs` | [`Figures`]: the differences of two readings |
 //! | `lines.rs` | [`Line`] and [`StateLine`]: CPUs or groups of them, as rows to sort, filter and print |
 //! | `openmetrics.rs` | a reading as text for Prometheus |
+//! | `steady.rs` | [`Steady`]: counters of CPUs that come and go, whose sums never fall |
 //!
 //! The kernel counts a stay in an idle state when it ends. A CPU that sleeps for seconds shows nothing
 //! meanwhile, and then more than the interval. So a CPU's time in states is cut to the interval, and the idle
@@ -15,6 +16,7 @@ mod figures;
 mod lines;
 mod openmetrics;
 mod reading;
+mod steady;
 
 pub use figures::{Condition, CpuFigures, Figures, StateFigures};
 pub use lines::{
@@ -23,3 +25,4 @@ pub use lines::{
 };
 pub use openmetrics::{Exposition, FAMILIES, Family, Form, Kind, write_metrics};
 pub use reading::{CpuPlace, CpuReading, Layout, Reading, StateInfo, StateReading};
+pub use steady::Steady;

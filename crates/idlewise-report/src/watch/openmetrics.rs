@@ -6,9 +6,12 @@
 //! for the unit, and ends with `# EOF`.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-use super::{Layout, Reading, StateInfo, StateReading};
+use idlewise_trace::show_cpu_list;
+
+use super::{CpuPlace, Grouping, Layout, Reading, StateReading};
 use crate::shown::shown_in_line;
 
 /// A text form of metrics.
@@ -88,8 +91,12 @@ const fn family(
     Family { name, kind, unit, labels, help }
 }
 
-/// The labels of what is counted for each state.
-const STATE: &[&str] = &["cpu", "state"];
+/// The labels of what is counted for each CPU, and for each state. Of a package or another group, its own label takes the
+/// place of those of a CPU ([`Exposition::by`]).
+const CPU: &[&str] = &["cpu", "package", "core"];
+const STATE: &[&str] = &["cpu", "package", "core", "state"];
+/// The labels of what a driver declares, which is the same for many CPUs.
+const TABLE: &[&str] = &["state", "cpus"];
 
 const RESIDENCY: Family = family(
     "idlewise_state_residency_seconds",
@@ -126,54 +133,47 @@ const REJECTED: Family = family(
     STATE,
     "Requests for an idle state that the processor or the firmware refused.",
 );
-const WAITED: Family = family(
-    "idlewise_state_waited_seconds",
-    Kind::Counter,
-    "seconds",
-    &["cpu", "state", "basis"],
-    "Entries of an idle state times its exit latency; basis 'declared': the worst case that the driver declares.",
-);
 const DISABLED: Family = family(
     "idlewise_state_disabled",
     Kind::Gauge,
     "",
     STATE,
-    "Whether somebody disabled an idle state of a CPU (1) or not (0).",
+    "On how many CPUs somebody disabled an idle state: of one CPU, 1 or 0.",
 );
 const EXIT_LATENCY: Family = family(
     "idlewise_state_exit_latency_seconds",
     Kind::Gauge,
     "seconds",
-    STATE,
+    TABLE,
     "Exit latency of an idle state, as the driver declares it.",
 );
 const TARGET_RESIDENCY: Family = family(
     "idlewise_state_target_residency_seconds",
     Kind::Gauge,
     "seconds",
-    STATE,
+    TABLE,
     "Target residency of an idle state, as the driver declares it.",
 );
 const READABLE: Family = family(
     "idlewise_cpu_readable",
     Kind::Gauge,
     "",
-    &["cpu"],
-    "Whether a CPU's counters could be read (1); they cannot while it is offline (0).",
+    CPU,
+    "How many CPUs could be read: of one CPU, 1, or 0 while it is offline.",
 );
 const IDLE: Family = family(
     "idlewise_cpu_idle_seconds",
     Kind::Counter,
     "seconds",
-    &["cpu"],
-    "Idle time of a CPU by /proc/stat, which counts on during a stay.",
+    CPU,
+    "Idle time of CPUs by /proc/stat, which counts on during a stay.",
 );
 const CPU_LIMIT: Family = family(
     "idlewise_cpu_latency_limit_seconds",
     Kind::Gauge,
     "seconds",
-    &["cpu"],
-    "Limit of a CPU's exit latency (PM QoS); absent if it has none, 0 if it may only poll.",
+    CPU,
+    "Lowest limit of a CPU's exit latency (PM QoS); absent if there is none, 0 if it may only poll.",
 );
 const MACHINE_LIMIT: Family = family(
     "idlewise_latency_limit_seconds",
@@ -212,13 +212,12 @@ const READ: Family = family(
 );
 
 /// All metrics, in the order in which they are written.
-pub const FAMILIES: [Family; 17] = [
+pub const FAMILIES: [Family; 16] = [
     RESIDENCY,
     ENTRIES,
     TOO_DEEP,
     TOO_SHALLOW,
     REJECTED,
-    WAITED,
     DISABLED,
     EXIT_LATENCY,
     TARGET_RESIDENCY,
@@ -239,6 +238,8 @@ pub struct Exposition<'a> {
     pub layout: &'a Layout,
     /// Their counters.
     pub reading: &'a Reading,
+    /// What a sample is about: a CPU, or the sum over a group of them.
+    pub by: Grouping,
     /// idlewise's version.
     pub version: &'a str,
     /// idlewise's commit, if it is known.
@@ -251,54 +252,56 @@ pub struct Exposition<'a> {
 pub fn write_metrics(out: &mut String, form: Form, exposition: &Exposition<'_>) {
     let mut writer = Writer { out, form, name: Cow::Borrowed("") };
     let Exposition { layout, reading, .. } = *exposition;
-    type OfState = fn(&StateReading, &StateInfo) -> Option<f64>;
-    let of_states: [(&Family, OfState); 9] = [
-        (&RESIDENCY, |state, _| Some(seconds(state.residency_ns))),
-        (&ENTRIES, |state, _| Some(state.entry_count as f64)),
-        (&TOO_DEEP, |state, _| state.too_deep_count.map(|count| count as f64)),
-        (&TOO_SHALLOW, |state, _| state.too_shallow_count.map(|count| count as f64)),
-        (&REJECTED, |state, _| state.rejected_count.map(|count| count as f64)),
-        // Multiplied as whole numbers, so that the text has no more digits than the figures.
-        (&WAITED, |state, info| {
-            Some(seconds(state.entry_count.saturating_mul(info.exit_latency_ns)))
-        }),
-        (&DISABLED, |state, _| Some(f64::from(u8::from(state.is_disabled)))),
-        (&EXIT_LATENCY, |_, info| Some(seconds(info.exit_latency_ns))),
-        (&TARGET_RESIDENCY, |_, info| Some(seconds(info.target_residency_ns))),
-    ];
     let slots: Vec<String> = layout.slots().iter().map(|slot| label(slot)).collect();
+    let rows = rows(layout, reading, exposition.by);
+    type OfState = fn(&Sum) -> Option<f64>;
+    let of_states: [(&Family, OfState); 6] = [
+        (&RESIDENCY, |sum| Some(seconds(sum.counted.residency_ns))),
+        (&ENTRIES, |sum| Some(sum.counted.entry_count as f64)),
+        (&TOO_DEEP, |sum| sum.counted.too_deep_count.map(|count| count as f64)),
+        (&TOO_SHALLOW, |sum| sum.counted.too_shallow_count.map(|count| count as f64)),
+        (&REJECTED, |sum| sum.counted.rejected_count.map(|count| count as f64)),
+        (&DISABLED, |sum| Some(sum.disabled_count as f64)),
+    ];
     for (family, value) in of_states {
-        let mut is_first = true;
-        let mut states = reading.states.iter().zip(layout.slot_of_state());
-        for (place, cpu) in layout.cpus.iter().zip(&reading.cpus) {
-            // `zip` takes one state too many if it comes second.
-            for (info, (state, slot)) in place.states.iter().zip(states.by_ref()) {
-                let Some(value) = value(state, info).filter(|_| cpu.is_readable) else { continue };
-                if is_first {
-                    writer.head(family);
-                    is_first = false;
-                }
-                let basis = if *family == WAITED { ",basis=\"declared\"" } else { "" };
-                let (cpu, slot) = (place.cpu, &slots[*slot]);
-                writer.sample(format_args!("{{cpu=\"{cpu}\",state=\"{slot}\"{basis}}}"), value);
-            }
+        let samples = rows.iter().flat_map(|row| {
+            let states = row.states.iter().zip(&slots);
+            states.filter_map(move |(sum, slot)| {
+                let state = format!("state=\"{slot}\"");
+                let labels = [row.labels.as_str(), &state];
+                Some((
+                    labels.into_iter().filter(|one| !one.is_empty()).collect::<Vec<_>>().join(","),
+                    value(sum.as_ref()?)?,
+                ))
+            })
+        });
+        writer.family(family, samples);
+    }
+    let mut tables: BTreeMap<(usize, u64, u64), Vec<u16>> = BTreeMap::new();
+    let mut places = layout.slot_of_state().iter();
+    for cpu in &layout.cpus {
+        // `zip` takes one place too many if it comes second.
+        for (info, slot) in cpu.states.iter().zip(places.by_ref()) {
+            let key = (*slot, info.exit_latency_ns, info.target_residency_ns);
+            tables.entry(key).or_default().push(cpu.cpu);
         }
     }
-    type OfCpu = fn(&super::CpuReading) -> Option<f64>;
-    let of_cpus: [(&Family, OfCpu); 3] = [
-        (&READABLE, |cpu| Some(f64::from(u8::from(cpu.is_readable)))),
-        (&IDLE, |cpu| cpu.idle_ns.map(seconds)),
-        (&CPU_LIMIT, |cpu| cpu.limit_ns.map(seconds)),
+    for (family, is_exit) in [(&EXIT_LATENCY, true), (&TARGET_RESIDENCY, false)] {
+        let samples = tables.iter().map(|((slot, exit_ns, target_ns), cpus)| {
+            let labels = format!("state=\"{}\",cpus=\"{}\"", slots[*slot], show_cpu_list(cpus));
+            (labels, seconds(if is_exit { *exit_ns } else { *target_ns }))
+        });
+        writer.family(family, samples);
+    }
+    type OfRow = fn(&Row) -> Option<f64>;
+    let of_rows: [(&Family, OfRow); 3] = [
+        (&READABLE, |row| Some(row.readable_count as f64)),
+        (&IDLE, |row| row.idle_ns.map(seconds)),
+        (&CPU_LIMIT, |row| row.limit_ns.map(seconds)),
     ];
-    for (family, value) in of_cpus {
-        let all = layout.cpus.iter().zip(&reading.cpus);
-        let known = all.filter_map(|(place, cpu)| Some((place.cpu, value(cpu)?)));
-        for (index, (cpu, value)) in known.enumerate() {
-            if index == 0 {
-                writer.head(family);
-            }
-            writer.sample(format_args!("{{cpu=\"{cpu}\"}}"), value);
-        }
+    for (family, value) in of_rows {
+        writer
+            .family(family, rows.iter().filter_map(|row| Some((row.labels.clone(), value(row)?))));
     }
     if let Some(limit_ns) = reading.machine_limit_ns {
         writer.head(&MACHINE_LIMIT);
@@ -331,6 +334,91 @@ pub fn write_metrics(out: &mut String, form: Form, exposition: &Exposition<'_>) 
     writer.sample(format_args!(""), seconds(exposition.read_ns));
     if form == Form::OpenMetrics {
         writer.out.push_str("# EOF\n");
+    }
+}
+
+/// A CPU, or a group of them.
+struct Row {
+    labels: String,
+    readable_count: u64,
+    idle_ns: Option<u64>,
+    limit_ns: Option<u64>,
+    /// By the places of their names.
+    states: Vec<Option<Sum>>,
+}
+
+/// What was counted of a state, over the CPUs of a row.
+#[derive(Default)]
+struct Sum {
+    counted: StateReading,
+    disabled_count: u64,
+}
+
+impl Sum {
+    fn add(&mut self, more: &StateReading) {
+        let sum = &mut self.counted;
+        sum.entry_count = sum.entry_count.saturating_add(more.entry_count);
+        sum.residency_ns = sum.residency_ns.saturating_add(more.residency_ns);
+        sum.too_deep_count = sum_of(sum.too_deep_count, more.too_deep_count);
+        sum.too_shallow_count = sum_of(sum.too_shallow_count, more.too_shallow_count);
+        sum.rejected_count = sum_of(sum.rejected_count, more.rejected_count);
+        self.disabled_count += u64::from(more.is_disabled);
+    }
+}
+
+fn sum_of(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.saturating_add(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn rows(layout: &Layout, reading: &Reading, by: Grouping) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut row_of_labels: HashMap<String, usize> = HashMap::new();
+    let mut states = reading.states.iter().zip(layout.slot_of_state());
+    for (place, cpu) in layout.cpus.iter().zip(&reading.cpus) {
+        let labels = group_labels(place, by);
+        let row = *row_of_labels.entry(labels).or_insert_with_key(|labels| {
+            rows.push(Row {
+                labels: labels.clone(),
+                readable_count: 0,
+                idle_ns: None,
+                limit_ns: None,
+                states: layout.slots().iter().map(|_| None).collect(),
+            });
+            rows.len() - 1
+        });
+        let row = &mut rows[row];
+        row.readable_count += u64::from(cpu.is_readable);
+        row.idle_ns = sum_of(row.idle_ns, cpu.idle_ns);
+        row.limit_ns = [row.limit_ns, cpu.limit_ns].into_iter().flatten().min();
+        for (_, (state, slot)) in place.states.iter().zip(states.by_ref()) {
+            // A sum keeps what was counted of a CPU that is offline now.
+            if cpu.is_readable || by != Grouping::Cpu {
+                row.states[*slot].get_or_insert_default().add(state);
+            }
+        }
+    }
+    rows
+}
+
+fn group_labels(place: &CpuPlace, by: Grouping) -> String {
+    let or_unknown =
+        |number: Option<u64>| number.map_or("unknown".to_owned(), |number| number.to_string());
+    match by {
+        Grouping::Cpu => {
+            let mut labels = format!("cpu=\"{}\"", place.cpu);
+            for (name, number) in [("package", place.package), ("core", place.core)] {
+                if let Some(number) = number {
+                    let _ = write!(labels, ",{name}=\"{number}\"");
+                }
+            }
+            labels
+        }
+        Grouping::Cache => format!("cache=\"{}\"", or_unknown(place.cache.map(u64::from))),
+        Grouping::Package => format!("package=\"{}\"", or_unknown(place.package)),
+        Grouping::Machine => String::new(),
     }
 }
 
@@ -368,6 +456,20 @@ impl Writer<'_> {
         }
     }
 
+    /// Writes a family that has samples, each with its labels.
+    fn family(&mut self, family: &Family, samples: impl Iterator<Item = (String, f64)>) {
+        let mut is_first = true;
+        for (labels, value) in samples {
+            if std::mem::take(&mut is_first) {
+                self.head(family);
+            }
+            match labels.is_empty() {
+                true => self.sample(format_args!(""), value),
+                false => self.sample(format_args!("{{{labels}}}"), value),
+            }
+        }
+    }
+
     fn sample(&mut self, labels: std::fmt::Arguments<'_>, value: f64) {
         let _ = writeln!(self.out, "{}{labels} {value}", self.name);
     }
@@ -377,10 +479,14 @@ impl Writer<'_> {
 mod tests {
     use std::collections::{HashMap, HashSet};
 
-    use super::super::{CpuPlace, CpuReading};
+    use super::super::{CpuReading, StateInfo};
     use super::*;
 
     fn exposed(form: Form) -> String {
+        exposed_by(form, Grouping::Cpu)
+    }
+
+    fn exposed_by(form: Form, by: Grouping) -> String {
         let state = |name: &str, exit_latency_ns| StateInfo {
             name: name.to_owned(),
             exit_latency_ns,
@@ -388,6 +494,8 @@ mod tests {
         };
         let place = |cpu| CpuPlace {
             cpu,
+            package: Some(0),
+            core: Some(7),
             states: vec![state("C1", 1_000), state("C6 \"\\\u{1b}", 190_000)],
             ..CpuPlace::default()
         };
@@ -414,6 +522,7 @@ mod tests {
         let exposition = Exposition {
             layout: &layout,
             reading: &reading,
+            by,
             version: "1.2",
             commit: None,
             read_ns: 1_000_000,
@@ -515,16 +624,37 @@ mod tests {
         let older = parse(&exposed(Form::Prometheus), Form::Prometheus);
         assert_eq!(open, older);
         assert_eq!(
-            open["idlewise_state_residency_seconds_total{cpu=\"0\",state=\"C1\"}"],
+            open["idlewise_state_residency_seconds_total{cpu=\"0\",package=\"0\",core=\"7\",state=\"C1\"}"],
             1.234567
         );
-        assert_eq!(open["idlewise_state_too_deep_total{cpu=\"0\",state=\"C1\"}"], 7.0);
-        let waited =
-            "idlewise_state_waited_seconds_total{cpu=\"0\",state=\"C1\",basis=\"declared\"}";
-        assert!((open[waited] - 0.001).abs() < 1e-12);
-        assert_eq!(open["idlewise_cpu_latency_limit_seconds{cpu=\"0\"}"], 0.0);
+        let cpu = "cpu=\"0\",package=\"0\",core=\"7\"";
+        assert_eq!(open[&format!("idlewise_state_too_deep_total{{{cpu},state=\"C1\"}}")], 7.0);
+        let exit = "idlewise_state_exit_latency_seconds{state=\"C1\",cpus=\"0-1\"}";
+        assert!((open[exit] - 1e-6).abs() < 1e-12);
+        assert_eq!(open[&format!("idlewise_cpu_latency_limit_seconds{{{cpu}}}")], 0.0);
         assert_eq!(open["idlewise_energy_joules_total{domain=\"package-0\"}"], 1.5);
         assert_eq!(open["idlewise_build_info{version=\"1.2\",commit=\"unknown\"}"], 1.0);
+    }
+
+    #[test]
+    fn a_group_has_the_sum_of_its_cpus() {
+        for (by, labels) in [
+            (Grouping::Package, "package=\"0\","),
+            (Grouping::Machine, ""),
+            (Grouping::Cache, "cache=\"unknown\","),
+        ] {
+            let found = parse(&exposed_by(Form::OpenMetrics, by), Form::OpenMetrics);
+            let entries = format!("idlewise_state_entries_total{{{labels}state=\"C1\"}}");
+            assert_eq!(found[&entries], 2_000.0, "{found:?}");
+            let of_cpus = |name: &str| match labels.trim_end_matches(',') {
+                "" => found[name],
+                labels => found[&format!("{name}{{{labels}}}")],
+            };
+            assert_eq!(of_cpus("idlewise_cpu_readable"), 1.0);
+            assert_eq!(of_cpus("idlewise_cpu_idle_seconds_total"), 5.0);
+            assert_eq!(of_cpus("idlewise_cpu_latency_limit_seconds"), 0.0, "the lowest");
+            assert!(found.keys().all(|name| !name.contains("cpu=")), "{found:?}");
+        }
     }
 
     #[test]
@@ -533,7 +663,7 @@ mod tests {
         assert!(!text.contains("too_shallow"), "{text}");
         // CPU 1 cannot be read.
         assert_eq!(text.lines().filter(|line| line.contains("cpu=\"1\"")).count(), 1);
-        assert!(text.contains("idlewise_cpu_readable{cpu=\"1\"} 0\n"));
+        assert!(text.contains("idlewise_cpu_readable{cpu=\"1\",package=\"0\",core=\"7\"} 0\n"));
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct CpuPlace {
     pub cpu: u16,
     /// Its package, if the machine says.
     pub package: Option<u64>,
+    /// Its core in that package, if the machine says.
+    pub core: Option<u64>,
     /// The first of the CPUs that share its last-level cache, if the machine says.
     pub cache: Option<u16>,
     /// Its states, shallowest first. None without a cpuidle driver.

@@ -63,6 +63,9 @@ Examples:
   sudo idlewise watch --serve 127.0.0.1:9737
   curl http://127.0.0.1:9737/metrics
 
+  # Sums of packages instead of each CPU, for a machine with hundreds of them
+  sudo idlewise watch --serve 127.0.0.1:9737 --group package
+
 Everybody may watch. Only root sees the latency limit of the whole machine, package states and power, and
 can record with the key r. If standard output is no terminal, or TERM is dumb, it prints one table and ends.
 Nothing is changed on the machine. NO_COLOR turns colours off; bars can be read without them.
@@ -87,7 +90,7 @@ pub struct Watch {
     #[arg(long, value_name = "LIST", value_parser = Cpus::parse)]
     cpus: Option<Cpus>,
 
-    /// What a line is about
+    /// What a line is about, or with --serve what a sample is summed over
     #[arg(short, long, value_name = "WHAT", default_value = "cpu", value_parser = PossibleValuesParser::new(Grouping::ALL.map(Grouping::as_str)))]
     group: String,
 
@@ -109,12 +112,16 @@ pub struct Watch {
 
     /// Serve the counters to Prometheus at this address instead, such as 127.0.0.1:9737
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = serve::address,
-          conflicts_with_all = ["interval", "group", "sort", "once", "count", "json"])]
+          conflicts_with_all = ["interval", "sort", "once", "count", "json"])]
     serve: Option<SocketAddr>,
 
     /// Let --serve listen on an address that other machines reach
     #[arg(long, requires = "serve")]
     allow_remote: bool,
+
+    /// Let clients call the server of --serve by this name too, as `Host` of HTTP; names but localhost are refused
+    #[arg(long, value_name = "NAME", requires = "serve", value_parser = serve::host_name)]
+    allow_host: Vec<String>,
 
     /// The folder that the machine's files are under
     #[arg(long, value_name = "DIR", hide = true)]
@@ -153,7 +160,13 @@ impl Watch {
         let source = Source::open(root, cpus)?;
         let signals = Signals::catch()?;
         if let Some(address) = self.serve {
-            return serve::serve(source, address, self.allow_remote, signals);
+            let served = serve::Served {
+                address,
+                by: self.grouping(),
+                allows_remote: self.allow_remote,
+                host_names: self.allow_host.clone(),
+            };
+            return serve::serve(source, &served, signals);
         }
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let is_text = self.once || self.json || self.count.is_some();
@@ -224,8 +237,13 @@ impl Watch {
                  /proc/stat",
             );
         }
-        if !source.knows_machine_limit() {
-            notes.doubt("the latency limit of the whole machine is unknown: only root may read it");
+        if let Some(lack) = source.machine_limit_lack() {
+            notes.doubt(format_args!("the latency limit of the whole machine is unknown: {}", lack.as_str()));
+        }
+        if !source.knows_idle_times() {
+            notes.doubt(
+                "/proc/stat cannot be read, so nothing tells a running CPU from one in a stay that is not over",
+            );
         }
         for lack in source.package_lacks() {
             notes.doubt(format_args!("unknown: {lack}"));
@@ -266,7 +284,8 @@ impl Watch {
             let legend = layout.slots().iter().enumerate();
             let legend: Vec<String> =
                 legend.map(|(slot, name)| format!("{} {name}", symbol(slot))).collect();
-            let legend = format!("Bars: # running, {}, . idle, not over", legend.join(", "));
+            let unknown = if source.knows_idle_times() { "" } else { ", ? not known" };
+            let legend = format!("Bars: # running, {}, . idle, not over{unknown}", legend.join(", "));
             writeln!(out, "{}", wrap(&legend, style.width, 2))?;
         } else {
             writeln!(out, "{title}")?;
@@ -300,7 +319,7 @@ impl Watch {
         (app.grouping, app.sort) = (self.grouping(), self.sort_key());
         app.has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         app.package_lacks = source.package_lacks();
-        app.knows_machine_limit = source.knows_machine_limit();
+        app.machine_limit_lack = source.machine_limit_lack();
         let mut readings = Readings::default();
         readings.start(&mut source);
         // The first figures come soon.

@@ -9,17 +9,23 @@
 //!   [`CONNECTION_AGE_MAX`], however slowly it reads
 //! * the counters are read at most once in [`READ_AGE_MAX`]; all clients of that time share the text
 //!
+//! A page of some other site must not read these figures through a visitor's browser. It could if its name led to this
+//! machine for a while (DNS rebinding): the browser then takes both for one site. So what a client calls us, the `Host`
+//! of HTTP, must be `localhost`, an address, or a name that the user gave; everything else is refused.
+//!
 //! Requests are parsed by `httparse`, which is what hyper uses. A whole server would bring an asynchronous runtime
 //! for one page; the smaller ones either have no time-outs or have not been released for years.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use idlewise_report::watch::{Exposition, Form, Reading, write_metrics};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use idlewise_report::watch::{Exposition, Form, Grouping, Reading, Steady, write_metrics};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::source::Source;
@@ -36,6 +42,8 @@ const READ_AGE_MAX: Duration = Duration::from_secs(1);
 /// How long the listener rests if no connection can be accepted, for lack of files or memory.
 const REST: Duration = Duration::from_secs(1);
 
+const NOT_OURS: &str =
+    "this server has no such name: ask by its address, or start it with --allow-host NAME\n";
 const INDEX: &str = "idlewise watch --serve: the metrics are at /metrics\n";
 
 /// Parses where to listen: `ADDRESS:PORT` or `localhost:PORT`.
@@ -47,17 +55,43 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "give an address and a port, such as 127.0.0.1:9737 or [::1]:9737".to_owned())
 }
 
+/// Parses a name that clients may use.
+pub fn host_name(text: &str) -> Result<String, String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    match !text.is_empty() && text.chars().all(is_name) {
+        true => Ok(plain_name(text)),
+        false => Err("give a name without a port, such as server1.example.org".to_owned()),
+    }
+}
+
+/// Names are the same in capitals, and with a dot at their end.
+fn plain_name(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
+}
+
+/// What is served, and to whom.
+pub struct Served {
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// What a sample is about.
+    pub by: Grouping,
+    /// Whether other machines may reach it.
+    pub allows_remote: bool,
+    /// What clients may call us besides `localhost` and addresses.
+    pub host_names: Vec<String>,
+}
+
 /// Serves the counters until a signal comes.
 ///
 /// # Errors
 /// Fails if the address cannot be used, or if nothing says any more what CPUs do.
 pub fn serve(
     mut source: Source,
-    address: SocketAddr,
-    allows_remote: bool,
+    served: &Served,
     mut signals: Signals,
 ) -> Result<ExitCode, Failure> {
-    if !address.ip().is_loopback() && !allows_remote {
+    let address = served.address;
+    if !address.ip().is_loopback() && !served.allows_remote {
         return Err(Failure::new(format_args!(
             "--serve {address}: other machines could read these figures, without a password; add --allow-remote \
              if they may, or use 127.0.0.1:{}",
@@ -77,7 +111,7 @@ pub fn serve(
     let address = listener.local_addr().map_err(|error| cannot_wait(&error))?;
     let reach = if address.ip().is_loopback() { "" } else { " to every machine that reaches it" };
     say(format_args!("idlewise: serving http://{address}/metrics{reach} until ctrl-c"));
-    let mut pages = Pages::default();
+    let mut pages = Pages { by: served.by, ..Pages::default() };
     let mut connections: Vec<Connection> = Vec::new();
     let mut rests_until: Option<Instant> = None;
     while !signals.has_ended() {
@@ -115,7 +149,8 @@ pub fn serve(
             if ready.next() != Some(&true) {
                 return true;
             }
-            connection.go_on(|form| pages.get(&mut source, form)).unwrap_or_else(|error| {
+            let page = |wish| pages.get(&mut source, wish);
+            connection.go_on(&served.host_names, page).unwrap_or_else(|error| {
                 failure = failure.take().or(error);
                 false
             })
@@ -165,25 +200,41 @@ struct Pages {
     reading: Reading,
     read_at: Option<Instant>,
     read_ns: u64,
-    texts: [Option<Rc<str>>; 2],
+    by: Grouping,
+    steady: Steady,
+    /// By [`Wish::place`].
+    texts: [Option<Rc<[u8]>>; 4],
+}
+
+/// What page a client wishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wish {
+    form: Form,
+    is_packed: bool,
+}
+
+impl Wish {
+    fn place(self) -> usize {
+        2 * usize::from(self.form == Form::OpenMetrics) + usize::from(self.is_packed)
+    }
 }
 
 impl Pages {
-    /// Returns the page in a form, not older than [`READ_AGE_MAX`].
-    fn get(&mut self, source: &mut Source, form: Form) -> Result<Rc<str>, Failure> {
-        let at = match form {
-            Form::OpenMetrics => 0,
-            Form::Prometheus => 1,
-        };
+    /// Returns the page, not older than [`READ_AGE_MAX`].
+    fn get(&mut self, source: &mut Source, wish: Wish) -> Result<Rc<[u8]>, Failure> {
+        let at = wish.place();
         let is_fresh = self.read_at.is_some_and(|at| at.elapsed() < READ_AGE_MAX);
         if let (true, Some(text)) = (is_fresh, &self.texts[at]) {
             return Ok(text.clone());
         }
         if !is_fresh {
             let began = Instant::now();
-            self.texts = [None, None];
+            self.texts = Default::default();
             source.follow()?;
             source.read(&mut self.reading);
+            if self.by != Grouping::Cpu {
+                self.steady.follow(source.layout(), &mut self.reading);
+            }
             self.read_at = Some(began);
             self.read_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         }
@@ -191,15 +242,23 @@ impl Pages {
         let exposition = Exposition {
             layout: source.layout(),
             reading: &self.reading,
+            by: self.by,
             version: program::VERSION,
             commit: program::COMMIT,
             read_ns: self.read_ns,
         };
-        write_metrics(&mut text, form, &exposition);
-        let text: Rc<str> = text.into();
+        write_metrics(&mut text, wish.form, &exposition);
+        let text: Rc<[u8]> = if wish.is_packed { packed(&text)?.into() } else { text.into_bytes().into() };
         self.texts[at] = Some(text.clone());
         Ok(text)
     }
+}
+
+/// Packs a page: names and labels repeat, so even the fastest way leaves a tenth of it.
+fn packed(text: &str) -> Result<Vec<u8>, Failure> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    let packed = packer.write_all(text.as_bytes()).and_then(|()| packer.finish());
+    packed.map_err(|error| Failure::new(format_args!("cannot pack the page: {error}")))
 }
 
 /// A client. It may ask one thing.
@@ -213,7 +272,7 @@ struct Connection {
 /// What is written to a client.
 struct Answer {
     head: String,
-    body: Rc<str>,
+    body: Rc<[u8]>,
     written: usize,
 }
 
@@ -224,9 +283,10 @@ impl Connection {
     /// Returns the failure of `page`, or `None` if only this client is lost.
     fn go_on(
         &mut self,
-        page: impl FnMut(Form) -> Result<Rc<str>, Failure>,
+        host_names: &[String],
+        page: impl FnMut(Wish) -> Result<Rc<[u8]>, Failure>,
     ) -> Result<bool, Option<Failure>> {
-        if self.answer.is_none() && !self.read(page)? {
+        if self.answer.is_none() && !self.read(host_names, page)? {
             return Ok(true);
         }
         self.write().map_err(|_| None)
@@ -235,7 +295,8 @@ impl Connection {
     /// Returns whether there is an answer.
     fn read(
         &mut self,
-        page: impl FnMut(Form) -> Result<Rc<str>, Failure>,
+        host_names: &[String],
+        page: impl FnMut(Wish) -> Result<Rc<[u8]>, Failure>,
     ) -> Result<bool, Option<Failure>> {
         let mut buffer = [0; 4096];
         match self.stream.read(&mut buffer) {
@@ -244,7 +305,7 @@ impl Connection {
             Err(error) if is_early(&error) => return Ok(false),
             Err(_) => return Err(None),
         }
-        self.answer = answer(&self.head, page).map_err(Some)?;
+        self.answer = answer(&self.head, host_names, page).map_err(Some)?;
         Ok(self.answer.is_some())
     }
 
@@ -254,7 +315,7 @@ impl Connection {
         loop {
             let rest = match answer.head.as_bytes().get(answer.written..) {
                 Some(rest) if !rest.is_empty() => rest,
-                _ => &answer.body.as_bytes()[answer.written - answer.head.len()..],
+                _ => &answer.body[answer.written - answer.head.len()..],
             };
             if rest.is_empty() {
                 // The client reads to the end before it sees that the connection is closed.
@@ -277,12 +338,13 @@ fn is_early(error: &io::Error) -> bool {
 /// Returns the answer to a request, or `None` if its head is not complete.
 fn answer(
     head: &[u8],
-    mut page: impl FnMut(Form) -> Result<Rc<str>, Failure>,
+    host_names: &[String],
+    mut page: impl FnMut(Wish) -> Result<Rc<[u8]>, Failure>,
 ) -> Result<Option<Answer>, Failure> {
     const TEXT: &str = "text/plain; charset=utf-8";
     let mut headers = [httparse::EMPTY_HEADER; HEADER_COUNT_MAX];
     let mut request = httparse::Request::new(&mut headers);
-    let refused = |status: &str, why: &str| Ok(Some(Answer::new(status, TEXT, why.into(), false)));
+    let refused = |status: &str, why: &str| Ok(Some(Answer::new(status, TEXT, why.as_bytes().into(), false)));
     match request.parse(head) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) if head.len() < HEAD_BYTE_COUNT_MAX => return Ok(None),
@@ -290,6 +352,13 @@ fn answer(
             return refused("431 Request Header Fields Too Large", "too long\n");
         }
         Err(_) => return refused("400 Bad Request", "no HTTP request\n"),
+    }
+    let values = |name: &'static str| {
+        let named = request.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+        named.map(|header| std::str::from_utf8(header.value).unwrap_or_default())
+    };
+    if !values("host").all(|host| is_ours(host, host_names)) {
+        return refused("403 Forbidden", NOT_OURS);
     }
     let is_head = request.method == Some("HEAD");
     if !is_head && request.method != Some("GET") {
@@ -299,22 +368,53 @@ fn answer(
     let path = path.split_once('?').map_or(path, |(path, _)| path);
     match path {
         "/metrics" => {}
-        "/" => return Ok(Some(Answer::new("200 OK", TEXT, INDEX.into(), is_head))),
+        "/" => return Ok(Some(Answer::new("200 OK", TEXT, INDEX.as_bytes().into(), is_head))),
         _ => return refused("404 Not Found", INDEX),
     }
-    let mut accepts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
-    let accept = accepts.find_map(|header| std::str::from_utf8(header.value).ok()).unwrap_or_default();
-    let form = Form::of_accept(accept);
-    Ok(Some(Answer::new("200 OK", form.content_type(), page(form)?, is_head)))
+    let form = Form::of_accept(values("accept").next().unwrap_or_default());
+    let wish = Wish { form, is_packed: values("accept-encoding").any(takes_gzip) };
+    let kind = match wish.is_packed {
+        true => format!("{}\r\nContent-Encoding: gzip", form.content_type()),
+        false => form.content_type().to_owned(),
+    };
+    let kind = format!("{kind}\r\nVary: Accept, Accept-Encoding");
+    Ok(Some(Answer::new("200 OK", &kind, page(wish)?, is_head)))
+}
+
+/// Whether a client calls us by a name or an address that is ours. Other names may lead here too, by DNS.
+fn is_ours(host: &str, host_names: &[String]) -> bool {
+    let host = host.trim();
+    if host.parse::<SocketAddr>().is_ok() || host.parse::<Ipv4Addr>().is_ok() {
+        return true;
+    }
+    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return address.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = plain_name(name);
+    name == "localhost" || host_names.contains(&name)
+}
+
+/// Whether an `Accept-Encoding` allows gzip.
+fn takes_gzip(encodings: &str) -> bool {
+    encodings.split(',').any(|encoding| {
+        let mut parts = encoding.split(';').map(str::trim);
+        let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let is_refused = parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0)));
+        is_gzip && !is_refused
+    })
 }
 
 impl Answer {
-    fn new(status: &str, content_type: &str, body: Rc<str>, is_head: bool) -> Self {
+    fn new(status: &str, content_type: &str, body: Rc<[u8]>, is_head: bool) -> Self {
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             body.len()
         );
-        Answer { head, body: if is_head { "".into() } else { body }, written: 0 }
+        Answer { head, body: if is_head { Rc::default() } else { body }, written: 0 }
     }
 }
 
@@ -324,12 +424,16 @@ mod tests {
 
     /// The status and the body of the answer to a request; `None` if it is not complete.
     fn asked(request: &str) -> Option<(String, String)> {
-        let page = |form| Ok(format!("{form:?}").into());
-        let answer = answer(request.as_bytes(), page).unwrap()?;
+        let page = |wish: Wish| {
+            let packed = if wish.is_packed { " packed" } else { "" };
+            Ok(format!("{:?}{packed}", wish.form).into_bytes().into())
+        };
+        let names = ["server1.example.org".to_owned()];
+        let answer = answer(request.as_bytes(), &names, page).unwrap()?;
         let status = answer.head.split("\r\n").next().unwrap().to_owned();
         let length = format!("Content-Length: {}\r\n", answer.body.len());
         assert!(request.starts_with("HEAD") || answer.head.contains(&length), "{}", answer.head);
-        Some((status, answer.body.to_string()))
+        Some((status, String::from_utf8(answer.body.to_vec()).unwrap()))
     }
 
     fn status(request: &str) -> String {
@@ -338,7 +442,7 @@ mod tests {
 
     #[test]
     fn answers_what_is_asked_for() {
-        let (status, body) = asked("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let (status, body) = asked("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", "Prometheus"));
         let accept = "aCCept: application/openmetrics-text;version=1.0.0,*/*;q=0.1";
         let (_, body) = asked(&format!("GET /metrics?a=b HTTP/1.0\r\n{accept}\r\n\r\n")).unwrap();
@@ -356,6 +460,38 @@ mod tests {
         assert!(status(&long).contains(" 431 "));
         let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(HEADER_COUNT_MAX + 1));
         assert!(status(&many).contains(" 431 "));
+    }
+
+    #[test]
+    fn packs_for_those_who_take_it() {
+        for (accepted, expected) in [
+            ("gzip", true),
+            ("deflate, GZIP;q=0.5", true),
+            ("gzip;q=0", false),
+            ("identity", false),
+            ("", false),
+        ] {
+            let head = format!("GET /metrics HTTP/1.1\r\nAccept-Encoding: {accepted}\r\n\r\n");
+            assert_eq!(asked(&head).unwrap().1.ends_with(" packed"), expected, "{accepted}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_not_ours_is_refused() {
+        let is_answered = |host: &str| {
+            let status = status(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            assert!(status.contains(" 200 ") || status.contains(" 403 "), "{status}");
+            status.contains(" 200 ")
+        };
+        for ours in ["localhost", "LocalHost:9737", "localhost.", "127.0.0.1:9737", "192.0.2.7", "[::1]:9737", "[::1]", "server1.example.org:80", "SERVER1.example.org."] {
+            assert!(is_answered(ours), "{ours}");
+        }
+        for other in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:9737", "", "[::1", "[localhost]", "1.2.3.4.5", "server1.example.org.evil", "\u{e4}.example"] {
+            assert!(!is_answered(other), "{other}");
+        }
+        // One of two is not ours.
+        assert!(status("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n").contains(" 403 "));
+        assert!(host_name("a.example").is_ok() && host_name("a:80").is_err() && host_name("").is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use idlewise_host::energy::EnergyMeter;
 use idlewise_host::settings::status;
-use idlewise_host::watch::{IdleTimes, LatencyLimits, Marks, allow_many_files, cpu_position};
+use idlewise_host::watch::{IdleTimes, Lack, LatencyLimits, Marks, allow_many_files, cpu_position};
 use idlewise_host::{Counts, CountsError, CountsReader, Root, show_cpu_list};
 use idlewise_report::shown_in_line;
 use idlewise_report::watch::{
@@ -140,9 +140,14 @@ impl Source {
         machine.chain(sessions).map(|holder| shown_in_line(&holder).into_owned()).collect()
     }
 
-    /// Returns whether the limit of the whole machine can be read.
-    pub fn knows_machine_limit(&self) -> bool {
-        self.limits.knows_machine()
+    /// Returns why the limit of the whole machine cannot be read, if so.
+    pub fn machine_limit_lack(&self) -> Option<Lack> {
+        self.limits.machine_lack()
+    }
+
+    /// Returns whether anything says how long CPUs were idle in all.
+    pub fn knows_idle_times(&self) -> bool {
+        self.idle_times.is_some()
     }
 
     /// Opens everything again if the driver or the CPUs changed. Returns whether the layout is another one, so that
@@ -166,6 +171,7 @@ impl Source {
         for place in &mut opened.layout.cpus {
             let known = self.layout.cpus.iter().find(|known| known.cpu == place.cpu);
             place.package = place.package.or(known.and_then(|known| known.package));
+            place.core = place.core.or(known.and_then(|known| known.core));
             place.cache = place.cache.or(known.and_then(|known| known.cache));
         }
         let is_another = opened.layout.cpus != self.layout.cpus;
@@ -262,6 +268,7 @@ fn layout(root: &Root, cpus: &[u16], reader: Option<&CountsReader>) -> Layout {
         CpuPlace {
             cpu,
             package: position.package,
+            core: position.core,
             cache: position.cache,
             states: states.map(info).collect(),
         }

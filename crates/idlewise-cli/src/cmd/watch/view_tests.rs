@@ -24,6 +24,7 @@ fn server() -> App {
     let place = |cpu: u16| CpuPlace {
         cpu,
         package: Some(u64::from(cpu % 112 / 56)),
+        core: None,
         cache: Some(cpu % 112 / 56 * 56),
         states: states.clone(),
     };
