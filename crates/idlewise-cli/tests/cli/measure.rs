@@ -480,6 +480,58 @@ fn says_what_to_write_where_it_can_not_restore() {
     assert!(message.trim_end().ends_with(&format!("echo 0 > {}", file.display())), "{message}");
 }
 
+/// What ends a measurement early, with what was measured, and the exit status.
+fn cut_short(end: impl FnOnce(&Running<'_>), more: &[&str], status: i32) -> String {
+    let machine = Machine::new();
+    let options = ["--target", "2,1", "--count", "1000000"];
+    let mut running = machine.start(&[&options[..], more].concat());
+    // POLL of CPU 2 is asked for in parts. The first answer is the warm-up.
+    let mut end = Some(end);
+    let mut measured_count = 0;
+    let mut answer_count = 0;
+    while let Some([_, target, wake_count, _]) = running.request() {
+        assert_eq!(target, 2);
+        running.enter(target, wake_count);
+        running.answer(&samples(target, wake_count, 0));
+        answer_count += 1;
+        measured_count += if answer_count > 1 { wake_count } else { 0 };
+        if answer_count == 3 {
+            end.take().unwrap()(&running);
+        }
+    }
+    let output = running.end();
+    assert_eq!(output.status.code(), Some(status), "{}", text(&output.stderr));
+    assert!((0..4).all(|cpu| machine.disabled(cpu) == "001"));
+    let said = text(&output.stderr);
+    assert!(said.contains("takes 800 s at least; ctrl-c ends it early"), "{said}");
+    let shown = text(&output.stdout);
+    assert!(shown.contains("POLL"), "{shown}");
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let doubt = format!(
+        "ended it early: 1 of 4 states of CPUs were measured, the last one by {measured_count} of 1000000 wakes"
+    );
+    assert!(words.contains(&doubt), "{words:?} has no {doubt:?}");
+    words
+}
+
+#[test]
+fn what_was_measured_before_a_signal_is_printed() {
+    let interrupt = |running: &Running<'_>| {
+        let script = format!("kill -INT {}", running.child.id());
+        assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    };
+    assert!(cut_short(interrupt, &[], 130).contains("a signal ended it early"));
+}
+
+#[test]
+fn what_was_measured_within_the_time_limit_is_printed() {
+    assert!(cut_short(|_| {}, &["--time-limit", "1"], 0).contains("the time limit ended it early"));
+    let machine = Machine::new();
+    for bad in ["0", "-1", "x", "inf"] {
+        assert_eq!(crate::failure(&machine.arguments(&["--time-limit", bad])).0, Some(2), "{bad}");
+    }
+}
+
 #[test]
 fn a_target_that_never_idles_is_not_waited_for() {
     let machine = Machine::new();
@@ -518,8 +570,16 @@ fn refuses_what_it_can_not_do_with_one_line() {
         &["--by", "module"],
         &["idlewise_bench is not loaded", "modprobe idlewise_bench"],
     );
+    // Mounting debugfs would not bring the module.
     machine.write("proc/mounts", "none /sys sysfs rw 0 0");
-    machine.assert_refused(&["--by", "module"], &["mount -t debugfs none /sys/kernel/debug"]);
+    machine.assert_refused(&["--by", "module"], &["idlewise_bench is not loaded"]);
+    fs::remove_file(machine.path("lib/modules/6.12.1/modules.dep")).unwrap();
+    machine.assert_refused(&["--by", "module"], &["not installed for kernel 6.12.1"]);
+    machine.write("sys/module/idlewise_bench/refcnt", "0");
+    machine.assert_refused(
+        &["--by", "module"],
+        &["idlewise_bench is loaded", "mount -t debugfs none /sys/kernel/debug"],
+    );
 
     machine.assert_refused(&["--target", "7"], &["CPU 7 is not online (0-3 are)", "cpu7/online"]);
     machine.assert_refused(&["--source", "4"], &["CPU 4 is not online"]);
@@ -532,7 +592,7 @@ fn refuses_what_it_can_not_do_with_one_line() {
     machine.write(clocks, "hpet acpi_pm");
     machine.assert_refused(&[], &["given up the TSC", "hpet acpi_pm", "dmesg"]);
     machine.write(clocks, "tsc hpet");
-    machine.assert_refused(&["--by", "module"], &["debugfs is not mounted"]);
+    machine.assert_refused(&["--by", "module"], &["mount -t debugfs"]);
 
     machine.write(&format!("{CPUS}/online"), "0");
     machine.assert_refused(&[], &["CPU 0 is the only one online"]);

@@ -10,8 +10,11 @@ use crate::settings::SettingsError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IpiError {
-    /// debugfs is not mounted.
-    #[error("debugfs is not mounted; as root: mount -t debugfs none /sys/kernel/debug")]
+    /// The module is there, and its files are not: debugfs is not mounted where they are looked for.
+    #[error(
+        "the kernel module idlewise_bench is loaded, and its files are not in /sys/kernel/debug; as root: \
+         mount -t debugfs none /sys/kernel/debug"
+    )]
     NoDebugfs,
     /// The module is installed but not loaded.
     #[error("the kernel module idlewise_bench is not loaded; as root: modprobe idlewise_bench")]

@@ -113,11 +113,12 @@ pub trait Watch {
     fn warn(&self, message: &str);
 }
 
-/// Measures according to the plan, target by target. Afterwards the idle states are enabled and
+/// Measures according to the plan, target by target. If `watch` stops it, what has been measured so far is returned: the
+/// last case has fewer wakes, and those after it are missing. Afterwards the idle states are enabled and
 /// disabled as before, whatever happens; after SIGKILL the owner's holder does that.
 ///
 /// # Errors
-/// Fails if the module cannot be used, a state cannot be forced, or `watch` stops it. Also fails if
+/// Fails if the module cannot be used, a state cannot be forced, or `watch` stops it before anything was measured. Also fails if
 /// the idle states could not be restored, with what to write to which file.
 pub fn measure(
     root: &Root,
@@ -178,10 +179,16 @@ pub fn measure_by<W: Wakes>(
         let alike = Alike { cpus: vec![target.cpu], state_count: target.forced_count };
         target.states.iter().try_for_each(|state| {
             forced.force(&alike, state.index)?;
-            cases.push(measure_case(root, plan, target, state, measure, watch)?);
-            Ok(())
+            let case = measure_case(root, plan, target, state, measure, watch)?;
+            let is_whole = case.samples.wake_count() >= plan.wake_count;
+            cases.push(case);
+            if is_whole { Ok(()) } else { Err(IpiError::Stopped) }
         })
     });
+    let outcome = match outcome {
+        Err(IpiError::Stopped) if !cases.is_empty() => Ok(()),
+        outcome => outcome,
+    };
     forced.restore(outcome)?;
     Ok(cases)
 }
@@ -197,6 +204,7 @@ pub(crate) fn lock(root: &Root) -> Result<Option<File>, IpiError> {
     }
 }
 
+/// Measures out of one state. If `watch` stops it, the case has fewer wakes than were asked for; it fails if it has none.
 fn measure_case<W: Wakes>(
     root: &Root,
     plan: &MeasurementPlan,
@@ -230,7 +238,10 @@ fn measure_case<W: Wakes>(
             let tried_count = found_count + given_up_count;
             return Err(IpiError::NeverIdle { cpu: target.cpu, given_up_count, tried_count });
         }
-        let (new, faster_count) = measured(next_count.min(plan.wake_count - found_count))?;
+        let (new, faster_count) = match measured(next_count.min(plan.wake_count - found_count)) {
+            Err(IpiError::Stopped) if found_count > 0 => break,
+            outcome => outcome?,
+        };
         next_count = faster_count;
         watch.wakes(new.wake_count());
         all.append(new);

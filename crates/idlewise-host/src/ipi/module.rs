@@ -11,6 +11,7 @@ use super::{
     IpiError, ProxySamples, Request, Samples, SamplesError, StateSamples, TimerSamples, Wakes,
 };
 use crate::Root;
+use crate::root::read_whole;
 
 /// The longest line of samples: three 32-bit counts, two of 64 bits, commas, line end, a margin.
 const LINE_BYTE_COUNT_MAX: u64 = 96;
@@ -213,9 +214,8 @@ impl Module {
 fn samples_text(root: &Root, name: &str, wake_count: u64) -> Result<String, IpiError> {
     let fail = |source| denied(&root.path(name), source);
     let limit = HEAD_BYTE_COUNT_MAX + wake_count.saturating_mul(LINE_BYTE_COUNT_MAX);
-    let mut bytes = Vec::new();
     let file = root.open_as(name, OFlags::RDONLY).map_err(fail)?;
-    file.take(limit).read_to_end(&mut bytes).map_err(fail)?;
+    let bytes = read_whole(file, limit).map_err(fail)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -243,8 +243,8 @@ pub(crate) fn check_tsc(root: &Root) -> Result<(), IpiError> {
 
 /// Finds out why the module's files are missing.
 fn absence(root: &Root) -> IpiError {
-    let mounts = root.text("proc/mounts").unwrap_or_default();
-    if !mounts.lines().any(|line| line.split(' ').nth(2) == Some("debugfs")) {
+    // Whether it is loaded comes first: without the module, mounting debugfs would not help.
+    if root.has("sys/module/idlewise_bench") {
         return IpiError::NoDebugfs;
     }
     let kernel = root.text("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());

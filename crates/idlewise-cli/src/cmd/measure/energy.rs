@@ -229,7 +229,7 @@ impl Common {
             Some(path) => Some(output::create(path, self.force, &inputs)?),
             None => None,
         };
-        let watch = Follow { bar: Progress::slices("measuring", plan.slice_count()), signals: Signals::catch()? };
+        let watch = Follow::new(Progress::slices("measuring", plan.slice_count()), Signals::catch()?);
         let outcome = measure_energy(&root, &plan, &owner(what.word()), &mut Sleepers, &watch);
         watch.bar.finish();
         let (domains, slices) = match outcome {

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use idlewise_host::ipi::{Case, MeasurementPlan, Sample, Waker, Wishes, measure};
 use idlewise_host::{Relation, Root, is_virtual_machine};
@@ -17,7 +18,8 @@ use serde_json::json;
 use super::proxy::{By, Output, facts, places, plan_without_module, run_ipi};
 use super::saving::saved;
 use super::{
-    STATUS_STOPPED, entry_counts, measured, notes, owner, print_csv, wished_states, write_samples,
+    End, Measured, entry_counts, measured, notes, owner, print_csv, time_limit, wished_states,
+    write_samples,
 };
 use crate::error::Failure;
 use crate::output;
@@ -57,6 +59,8 @@ The kernel may refuse a state all the same, so `in state` says how often it was 
 The kernel module idlewise_bench (kernel/README.md) and root are needed, except for the proxies, whose
 tables and JSON have names of their own. Measure on an idle machine.
 
+Ctrl-c ends it early and prints what there is.
+
 Exit status: 0; 130 if a signal ended it; 2 if nothing could be measured.";
 
 /// Measure wake-ups of an idle CPU by function call IPIs, from each idle state
@@ -89,6 +93,10 @@ pub struct Ipi {
     /// Microseconds between wakes, in which the CPU goes idle
     #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     gap_us: u32,
+
+    /// Stop after so many seconds, and print what there is
+    #[arg(long, value_name = "SECONDS", value_parser = time_limit)]
+    time_limit: Option<Duration>,
 
     /// What measures
     #[arg(long, value_enum, default_value_t = By::Auto)]
@@ -135,15 +143,15 @@ impl Ipi {
                 )));
             }
             let plan = plan_without_module(&root, &self.wishes()?)?;
-            let output = Output { json: self.json, csv: self.csv, samples: output };
+            let Self { json, csv, time_limit, .. } = self;
+            let output = Output { json, csv, samples: output, time_limit };
             return run_ipi(&root, &plan, &why, output);
         }
-        let Some(cases) = measured(&root, &plan, &owner("ipi"), measure)? else {
-            return Ok(ExitCode::from(STATUS_STOPPED));
-        };
+        let measured = measured(&root, &plan, &owner("ipi"), self.time_limit, measure)?;
+        let Some(Measured { cases, end }) = measured else { return Ok(End::Signal.status()) };
         let is_guest = is_virtual_machine(&root);
         let measured = "wake latencies, what sending cost, idle entries";
-        let notes = notes(measured, &plan, &cases, |samples| samples.given_up_count, is_guest);
+        let notes = notes(measured, &plan, &cases, end, is_guest);
         let figures: Vec<IpiFigures> = cases.iter().map(figures).collect();
         // If the disk is full only the file is lost. The results are still printed.
         let written = write_samples(output, |file| write_lines(file, &plan, &cases));
@@ -152,7 +160,7 @@ impl Ipi {
             (_, true) => print_csv(&measure_ipi_all_table("", &figures), &notes)?,
             _ => self.print_text(&plan, &figures, &notes)?,
         }
-        written.map(|()| ExitCode::SUCCESS)
+        written.map(|()| end.status())
     }
 
     fn wishes(&self) -> Result<Wishes, Failure> {

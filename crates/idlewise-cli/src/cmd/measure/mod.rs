@@ -29,11 +29,13 @@ mod switch;
 mod timer;
 mod wakes;
 
+use std::cell::Cell;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use idlewise_host::Root;
-use idlewise_host::ipi::{Case, IpiError, MeasurementPlan, StateWish, Watch};
+use idlewise_host::ipi::{Case, IpiError, MeasurementPlan, StateWish, Wakes, Watch};
 use idlewise_host::settings::Owner;
 use idlewise_report::forced::{FORCED_RATIO_MIN, ForcedState};
 use idlewise_report::{Notes, Table, TextStyle};
@@ -48,6 +50,9 @@ use crate::signals::Signals;
 
 /// The exit status that a shell reports for a command ended by ctrl-c.
 const STATUS_STOPPED: u8 = 130;
+
+/// Who measures for longer is told how long.
+const LONG: Duration = Duration::from_secs(5);
 
 /// Measure what wake-ups and switches cost on this machine, and count what its CPUs do
 #[derive(clap::Args)]
@@ -112,16 +117,55 @@ fn wished_states(names: &[String]) -> Result<StateWish, Failure> {
     }
 }
 
-/// Measures with a progress bar; `None` if ctrl-c stopped it, which has been reported.
-fn measured<S>(
+/// What was measured, and why it is not all that was planned.
+struct Measured<S> {
+    cases: Vec<Case<S>>,
+    end: End,
+}
+
+/// How a measurement ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// As planned.
+    Whole,
+    /// At the time limit.
+    Late,
+    /// By a signal.
+    Signal,
+}
+
+impl End {
+    /// The exit status if the results could be printed.
+    fn status(self) -> ExitCode {
+        match self {
+            End::Whole | End::Late => ExitCode::SUCCESS,
+            End::Signal => ExitCode::from(STATUS_STOPPED),
+        }
+    }
+}
+
+/// Measures with a progress bar. Ctrl-c or the time limit ends it with what there is; `None` if that is nothing, which has
+/// been reported.
+fn measured<S: Wakes>(
     root: &Root,
     plan: &MeasurementPlan,
     owner: &Owner,
+    time_limit: Option<Duration>,
     measure: impl FnOnce(&Root, &MeasurementPlan, &Owner, &dyn Watch) -> Result<Vec<Case<S>>, IpiError>,
-) -> Result<Option<Vec<Case<S>>>, Failure> {
-    let bar = Progress::wakes("measuring", plan.total_wake_count());
+) -> Result<Option<Measured<S>>, Failure> {
+    let wake_count = plan.total_wake_count();
+    let gaps = Duration::from_micros(wake_count.saturating_mul(plan.gap_us.into()));
+    let announcement = (gaps >= LONG).then(|| {
+        format!(
+            "idlewise: measuring {wake_count} wakes takes {} s at least; ctrl-c ends it early and prints what there is",
+            gaps.as_secs()
+        )
+    });
+    let bar = Progress::wakes("measuring", wake_count);
     // Catch signals before a state is forced, so that none can leave it forced.
-    let watch = Follow { bar, signals: Signals::catch()? };
+    let signals = Signals::catch()?;
+    let ends_at = time_limit.map(|limit| Instant::now() + limit);
+    let watch = Follow { bar, signals, ends_at, announcement: Cell::new(announcement) };
     let outcome = measure(root, plan, owner, &watch);
     watch.bar.finish();
     match outcome {
@@ -129,7 +173,24 @@ fn measured<S>(
             say(format_args!("idlewise: {error}"));
             Ok(None)
         }
-        outcome => Ok(Some(outcome?)),
+        outcome => {
+            let cases = outcome?;
+            let found_count: u64 = cases.iter().map(|case| case.samples.wake_count()).sum();
+            let end = match (found_count >= wake_count, watch.signals.has_ended()) {
+                (true, _) => End::Whole,
+                (false, true) => End::Signal,
+                (false, false) => End::Late,
+            };
+            Ok(Some(Measured { cases, end }))
+        }
+    }
+}
+
+/// Parses a time limit in seconds.
+fn time_limit(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=1e6).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("give seconds from 0.1 to 1000000, such as 60".to_owned()),
     }
 }
 
@@ -142,15 +203,28 @@ fn owner(what: &str) -> Owner {
 struct Follow {
     bar: Progress,
     signals: Signals,
+    /// When to stop.
+    ends_at: Option<Instant>,
+    /// Said once something was measured, and so can be.
+    announcement: Cell<Option<String>>,
+}
+
+impl Follow {
+    fn new(bar: Progress, signals: Signals) -> Self {
+        Follow { bar, signals, ends_at: None, announcement: Cell::default() }
+    }
 }
 
 impl Watch for Follow {
     fn wakes(&self, count: u64) {
+        if let Some(announcement) = self.announcement.take() {
+            say(announcement);
+        }
         self.bar.add(count);
     }
 
     fn is_stopped(&self) -> bool {
-        self.signals.has_ended()
+        self.signals.has_ended() || self.ends_at.is_some_and(|ends_at| Instant::now() >= ends_at)
     }
 
     fn warn(&self, message: &str) {
@@ -168,15 +242,26 @@ fn forced_state<S>(case: &Case<S>) -> ForcedState {
 }
 
 /// The basis of the measurement and its doubts.
-fn notes<S>(
+fn notes<S: Wakes>(
     measured: &str,
     plan: &MeasurementPlan,
     cases: &[Case<S>],
-    given_up_count: fn(&S) -> u64,
+    end: End,
     is_guest: bool,
 ) -> Notes {
     let mut notes = Notes::default();
     notes.basis(Basis::Measured, measured);
+    if end != End::Whole {
+        let planned_count: usize = plan.targets.iter().map(|target| target.states.len()).sum();
+        let last_count = cases.last().map_or(0, |case| case.samples.wake_count());
+        notes.doubt(format!(
+            "{} ended it early: {} of {planned_count} states of CPUs were measured, the last one by {last_count} of {} \
+             wakes",
+            if end == End::Signal { "a signal" } else { "the time limit" },
+            cases.len(),
+            plan.wake_count
+        ));
+    }
     if is_guest {
         notes.doubt(
             "this is a virtual machine: the figures are a guest's, with its hypervisor in them, and \
@@ -207,7 +292,7 @@ fn notes<S>(
             )),
             _ => {}
         }
-        match given_up_count(&case.samples) {
+        match case.samples.given_up_count() {
             0 => {}
             count => notes.doubt(format!(
                 "CPU {cpu}: {count} more wakes out of {state} were given up, for it did not go idle; \

@@ -23,7 +23,7 @@ use idlewise_trace::OutputFile;
 use serde_json::json;
 
 use super::saving::{Pair, machine_facts, saved};
-use super::{STATUS_STOPPED, forced_state, measured, notes, owner, print_csv, write_samples};
+use super::{End, Measured, forced_state, measured, notes, owner, print_csv, write_samples};
 use crate::error::Failure;
 use crate::screen;
 
@@ -99,6 +99,7 @@ pub struct Output {
     pub json: bool,
     pub csv: bool,
     pub samples: Option<OutputFile>,
+    pub time_limit: Option<Duration>,
 }
 
 /// Measures proxies for wake-ups by another CPU.
@@ -116,9 +117,11 @@ pub fn run_ipi(
             futex_wakes(source, target, request.wake_count, gap);
         Ok(ProxySamples { given_up_count, latencies_ns, sends_ns })
     };
-    let cases = measured(root, plan, &owner("ipi"), |root, plan, owner, watch| measure_by(root, plan, owner, watch, &mut wake))?;
-    let Some(cases) = cases else { return Ok(ExitCode::from(STATUS_STOPPED)) };
-    let mut notes = proxy_notes(root, plan, &cases, why);
+    let measured = measured(root, plan, &owner("ipi"), output.time_limit, |root, plan, owner, watch| {
+        measure_by(root, plan, owner, watch, &mut wake)
+    })?;
+    let Some(Measured { cases, end }) = measured else { return Ok(End::Signal.status()) };
+    let mut notes = proxy_notes(root, plan, &cases, end, why);
     notes.doubt(
         "the futex wake includes the system calls' ends and the scheduler, and the membarrier an \
          acknowledgement; neither may be compared with what the module measures",
@@ -137,7 +140,7 @@ pub fn run_ipi(
         .collect();
     // Nobody goes idle in between, so the pause may be short. Signals are not handled meanwhile.
     let (count, pause) = (plan.wake_count.min(1_000), Duration::from_micros(20));
-    for target in &plan.targets {
+    for target in plan.targets.iter().filter(|_| end == End::Whole) {
         match membarriers(source, usize::from(target.cpu), count, pause) {
             Ok(found) => figures.push(IpiProxyFigures {
                 proxy: "membarrier",
@@ -176,7 +179,7 @@ pub fn run_ipi(
     } else {
         print(&table, &title, output.csv, &notes)?;
     }
-    written.map(|()| ExitCode::SUCCESS)
+    written.map(|()| end.status())
 }
 
 /// Measures a proxy for the interrupt latency of timers.
@@ -193,9 +196,11 @@ pub fn run_timer(
         is_realtime &= wakes.is_realtime;
         Ok(ProxySamples { latencies_ns: wakes.late_ns, ..ProxySamples::default() })
     };
-    let cases = measured(root, plan, &owner("timer"), |root, plan, owner, watch| measure_by(root, plan, owner, watch, &mut wake))?;
-    let Some(cases) = cases else { return Ok(ExitCode::from(STATUS_STOPPED)) };
-    let mut notes = proxy_notes(root, plan, &cases, why);
+    let measured = measured(root, plan, &owner("timer"), output.time_limit, |root, plan, owner, watch| {
+        measure_by(root, plan, owner, watch, &mut wake)
+    })?;
+    let Some(Measured { cases, end }) = measured else { return Ok(End::Signal.status()) };
+    let mut notes = proxy_notes(root, plan, &cases, end, why);
     notes.doubt(
         "the time to a thread includes the handler and the scheduler, so it may not be compared with \
          the interrupt latency that the module measures",
@@ -230,18 +235,18 @@ pub fn run_timer(
     } else {
         print(&table, &title, output.csv, &notes)?;
     }
-    written.map(|()| ExitCode::SUCCESS)
+    written.map(|()| end.status())
 }
 
 fn proxy_notes(
     root: &Root,
     plan: &MeasurementPlan,
     cases: &[Case<ProxySamples>],
+    end: End,
     why: &str,
 ) -> Notes {
-    let given_up = |samples: &ProxySamples| samples.given_up_count;
     let measured = "proxies for wake latencies, idle entries";
-    let mut notes = notes(measured, plan, cases, given_up, is_virtual_machine(root));
+    let mut notes = notes(measured, plan, cases, end, is_virtual_machine(root));
     notes.doubt(format!("measured from user space, because: {why}"));
     notes
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use idlewise_host::ipi::{Case, MeasurementPlan, TimerSamples, Waker, Wishes, measure_timers};
 use idlewise_host::{Root, is_virtual_machine};
@@ -15,7 +16,8 @@ use serde_json::json;
 use super::proxy::{By, Output, facts, plan_without_module, run_timer};
 use super::saving::saved;
 use super::{
-    STATUS_STOPPED, entry_counts, measured, notes, owner, print_csv, wished_states, write_samples,
+    End, Measured, entry_counts, measured, notes, owner, print_csv, time_limit, wished_states,
+    write_samples,
 };
 use crate::error::Failure;
 use crate::output;
@@ -79,6 +81,10 @@ pub struct Timer {
     #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     gap_us: u32,
 
+    /// Stop after so many seconds, and print what there is
+    #[arg(long, value_name = "SECONDS", value_parser = time_limit)]
+    time_limit: Option<Duration>,
+
     /// What measures
     #[arg(long, value_enum, default_value_t = By::Auto)]
     by: By,
@@ -122,15 +128,15 @@ impl Timer {
         let plan = MeasurementPlan::new(&root, &wishes)?;
         if let Some(why) = self.by.user_space(&root)? {
             let plan = plan_without_module(&root, &wishes)?;
-            let output = Output { json: self.json, csv: self.csv, samples: output };
+            let Self { json, csv, time_limit, .. } = self;
+            let output = Output { json, csv, samples: output, time_limit };
             return run_timer(&root, &plan, &why, output);
         }
-        let Some(cases) = measured(&root, &plan, &owner("timer"), measure_timers)? else {
-            return Ok(ExitCode::from(STATUS_STOPPED));
-        };
+        let measured = measured(&root, &plan, &owner("timer"), self.time_limit, measure_timers)?;
+        let Some(Measured { cases, end }) = measured else { return Ok(End::Signal.status()) };
         let is_guest = is_virtual_machine(&root);
         let measured = "interrupt latencies, idle entries";
-        let notes = notes(measured, &plan, &cases, |samples| samples.given_up_count, is_guest);
+        let notes = notes(measured, &plan, &cases, end, is_guest);
         let figures: Vec<TimerFigures> = cases.iter().map(figures).collect();
         // If the disk is full only the file is lost. The results are still printed.
         let written = write_samples(output, |file| write_lines(file, &cases));
@@ -139,7 +145,7 @@ impl Timer {
             (_, true) => print_csv(&measure_timer_table("", &figures), &notes)?,
             _ => print_text(&plan, &figures, &notes)?,
         }
-        written.map(|()| ExitCode::SUCCESS)
+        written.map(|()| end.status())
     }
 }
 

@@ -185,7 +185,7 @@ impl States {
         }
         self.check_busy(&root, &plan, &mut signals, &mut notes)?;
         let bar = Progress::wakes("measuring", plan.total_wake_count());
-        let watch = Follow { bar, signals };
+        let watch = Follow::new(bar, signals);
         if watch.is_stopped() {
             say("idlewise: stopped before anything was changed");
             return Ok(ExitCode::from(STATUS_STOPPED));
