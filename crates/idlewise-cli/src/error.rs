@@ -12,6 +12,10 @@ use idlewise_report::shown_in_line;
 
 use crate::screen::say;
 
+/// Of a longer message, so much is shown.
+const HEAD_CHARS: usize = 2_000;
+const TAIL_CHARS: usize = 1_000;
+
 /// A failed command.
 #[derive(Debug)]
 pub enum Failure {
@@ -26,13 +30,13 @@ pub enum Failure {
 impl Failure {
     /// Makes a failure from a message that says where, what was found, and what to do.
     pub fn new(message: impl Display) -> Self {
-        Failure::Message(message.to_string())
+        Failure::Message(without_middle(message.to_string()))
     }
 
     /// Adds what to do about it.
     pub fn with(self, todo: &str) -> Self {
         match self {
-            Failure::Message(message) => Failure::Message(format!("{message}; {todo}")),
+            Failure::Message(message) => Failure::new(format_args!("{message}; {todo}")),
             other => other,
         }
     }
@@ -40,7 +44,9 @@ impl Failure {
     /// Adds the file that it is about.
     pub fn within(self, path: &Path) -> Self {
         match self {
-            Failure::Message(message) => Failure::Message(format!("{}: {message}", path.display())),
+            Failure::Message(message) => {
+                Failure::new(format_args!("{}: {message}", path.display()))
+            }
             other => other,
         }
     }
@@ -86,6 +92,20 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// Shortens a long message. It quotes something long, such as a line of a file; its beginning says where, and its end what
+/// to do.
+pub fn without_middle(message: String) -> String {
+    let end = message.char_indices().nth(HEAD_CHARS).map(|(at, _)| at);
+    let start = message.char_indices().nth_back(TAIL_CHARS - 1).map(|(at, _)| at);
+    match (end, start) {
+        (Some(end), Some(start)) if end < start => {
+            let left_out = message[end..start].chars().count();
+            format!("{} [... {left_out} characters ...] {}", &message[..end], &message[start..])
+        }
+        _ => message,
+    }
+}
+
 /// What to do about an unknown name: suggests the most similar one, if any is close.
 pub fn did_you_mean<'a>(
     name: &str,
@@ -95,5 +115,33 @@ pub fn did_you_mean<'a>(
     match nearest_name(name, known) {
         Some(nearest) => format!("did you mean '{nearest}'?"),
         None => otherwise.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_keeps_its_beginning_and_its_end() {
+        let quoted = "\u{e4}".repeat(2_000_000);
+        let Failure::Message(message) =
+            Failure::new(format_args!("m.toml: line 3: '{quoted}' is wrong; write C6=off"))
+        else {
+            panic!("it is a message")
+        };
+        assert!(
+            message.starts_with("m.toml: line 3: ") && message.ends_with("is wrong; write C6=off")
+        );
+        assert!(
+            message.chars().count() < 3_100 && message.contains(" characters ...] "),
+            "{message}"
+        );
+        let short = "x".repeat(HEAD_CHARS + TAIL_CHARS);
+        assert_eq!(without_middle(short.clone()), short);
+        let Failure::Message(again) = Failure::new(message).with(&"y".repeat(5_000)) else {
+            panic!()
+        };
+        assert!(again.chars().count() < 3_100);
     }
 }

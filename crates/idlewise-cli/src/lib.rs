@@ -34,7 +34,7 @@ use std::process::ExitCode;
 
 use idlewise_report::shown_in_line;
 
-use crate::error::Failure;
+use crate::error::{Failure, without_middle};
 use crate::screen::say;
 
 /// Runs the command that this process's arguments name.
@@ -61,7 +61,10 @@ fn report(error: &clap::Error) -> ExitCode {
         let arguments = program::arguments().into_iter();
         let shown = arguments.map(|word| shown_in_line(&word.to_string_lossy()).into_owned());
         let again = help::parse(shown).err();
-        say(again.as_ref().unwrap_or(error).render().to_string().trim_end());
+        let text = again.as_ref().unwrap_or(error).render().to_string();
+        let lines: Vec<String> =
+            text.trim_end().lines().map(|line| without_middle(line.to_owned())).collect();
+        say(lines.join("\n"));
     } else {
         // `--help | head` is not an error.
         let _ = error.print();

@@ -361,3 +361,34 @@ fn an_ordinary_user_is_told_to_use_sudo() {
     assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
     assert!(text.contains("needs root; run it with sudo"), "{text}");
 }
+
+/// A line that is no setting is quoted, and may be as long as the file.
+#[test]
+fn a_long_line_is_not_echoed_as_a_whole() {
+    let machine = Captured::new();
+    let apply = |text: &str| {
+        machine.put("settings.conf", text);
+        let file = machine.path("settings.conf");
+        let output =
+            idlewise(&["settings", "apply", file.to_str().unwrap(), "--sysroot", machine.root()]);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = apply(&format!("C6=off\n{}\n", "x".repeat(1_000_000)));
+    assert!(said.len() < 4_000 && said.lines().count() == 1, "{}", said.len());
+    assert!(
+        said.contains("settings.conf: line 2: ") && said.contains(" characters ...] "),
+        "{said}"
+    );
+    assert!(said.trim_end().ends_with("latency=none@4-7"), "what to do: {said}");
+    // What is longer than such a file may be is no error of its first megabyte.
+    let said = apply(&format!("C6=off\n# {}\n", "x".repeat(2_000_000)));
+    assert!(
+        said.contains("it has more than 1048576 bytes, so it is no file of settings"),
+        "{said}"
+    );
+    // Arguments of the command line are quoted too.
+    let long = format!("C6={}", "x".repeat(100_000));
+    let output = idlewise(&["settings", "apply", "--set", &long]);
+    assert!(output.stderr.len() < 8_000, "{}", output.stderr.len());
+}

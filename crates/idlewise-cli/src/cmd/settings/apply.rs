@@ -174,7 +174,12 @@ fn read(path: &Path) -> Result<Vec<Setting>, Failure> {
     };
     let mut text = String::new();
     let file = File::open(path).map_err(|error| fail(&error))?;
-    file.take(FILE_BYTE_COUNT_MAX).read_to_string(&mut text).map_err(|error| fail(&error))?;
+    file.take(FILE_BYTE_COUNT_MAX + 1).read_to_string(&mut text).map_err(|error| fail(&error))?;
+    if text.len() as u64 > FILE_BYTE_COUNT_MAX {
+        return Err(fail(&format_args!(
+            "it has more than {FILE_BYTE_COUNT_MAX} bytes, so it is no file of settings; write one per line, such as C6=off@4-7"
+        )));
+    }
     let lines = text.lines().enumerate();
     let lines = lines.map(|(i, line)| (i + 1, line.split('#').next().unwrap_or_default().trim()));
     let settings = lines.filter(|(_, line)| !line.is_empty()).map(|(number, line)| {
