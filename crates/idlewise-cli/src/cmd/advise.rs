@@ -40,6 +40,7 @@ use crate::promoting::Promoting;
 use crate::replay_arguments::{HZ_DEFAULT, ReplayTarget};
 use crate::screen::{self, say};
 use crate::signals::{self, Signals};
+use crate::sysroot::root;
 use crate::threads;
 use crate::unpack::Unpacking;
 
@@ -108,6 +109,10 @@ pub struct Advise {
     /// The machine's id or file [default: the recorded one]
     #[arg(long, value_name = "NAME|FILE")]
     machine: Option<String>,
+
+    /// Read this machine's files below this folder; its idle states are those of a recording that has none
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    sysroot: Option<PathBuf>,
 
     /// The kernel's CONFIG_HZ [default: the recording's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
@@ -178,6 +183,7 @@ impl Advise {
         threads::start();
         // Fail before half a minute of recording, not after.
         let machine = self.machine.as_deref().map(bundled::machine).transpose()?;
+        let root = root(self.sysroot.as_deref())?;
         if let Some(status) = self.advise_of_histogram(machine.as_ref())? {
             return Ok(status);
         }
@@ -199,17 +205,18 @@ impl Advise {
                 Judged::open(path, self.unpacking, self.judge, self.cpus.is_some())?
             }
             (None, Some(duration)) => {
-                let named = record(duration, self.unpacking)?;
+                let named = record(&root, duration, self.unpacking)?;
                 // The recording is gone, so from here on ctrl-c may end it.
                 signals::clean_up_first()?;
                 Judged::replayed(named)
             }
         };
         let metadata = &named.metadata;
-        let Some(machine) = machine.or_else(|| metadata.machine.clone()) else {
+        let captured = || captured_machine(self.sysroot.as_ref().map(|_| &root));
+        let Some(machine) = machine.or_else(|| metadata.machine.clone()).or_else(captured) else {
             return Err(Failure::new(format_args!(
                 "{} does not say which idle states the machine has; name the machine: --machine \
-                 (`idlewise machines` lists some)",
+                 (`idlewise machines` lists some), or its captured files: --sysroot",
                 named.name
             )));
         };
@@ -442,6 +449,12 @@ struct Doubted<'a> {
     edge_ratio: f64,
 }
 
+/// The machine whose files were captured, as its first CPU with idle states has it.
+fn captured_machine(root: Option<&Root>) -> Option<Machine> {
+    let tables = note(root?, String::new()).tables;
+    tables.into_iter().next().map(|table| table.machine)
+}
+
 /// A folder that is removed with everything in it.
 struct OwnFolder(PathBuf);
 
@@ -468,14 +481,13 @@ impl Drop for OwnFolder {
 }
 
 /// Records this machine. The recording is gone afterwards.
-fn record(duration: Duration, unpacking: Unpacking) -> Result<NamedLog, Failure> {
-    let root = Root::live();
+fn record(root: &Root, duration: Duration, unpacking: Unpacking) -> Result<NamedLog, Failure> {
     let folder = OwnFolder::create()?;
     let path = folder.0.join("this-machine.dat");
-    let machine = note(&root, "idlewise advise".to_owned());
+    let machine = note(root, "idlewise advise".to_owned());
     let output = output::create_private(&path, false)?;
     let mut signals = Signals::catch()?;
-    let recording = Recording::start(&root, output, None, wanted_events())?;
+    let recording = Recording::start(root, output, None, wanted_events())?;
     say(format_args!(
         "idlewise: recording {} CPUs for {} s; ctrl-c ends it early",
         recording.cpus().len(),

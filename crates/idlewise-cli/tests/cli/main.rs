@@ -25,11 +25,13 @@ mod generate;
 mod governors;
 mod help;
 mod histogram;
+mod hybrid;
 mod import;
 mod info;
 mod kernel_governor;
 #[cfg(target_os = "linux")]
 mod killed;
+mod large;
 mod limits;
 mod machines;
 mod mail;
