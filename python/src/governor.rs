@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use idlewise_cli::engine;
 use idlewise_core::{Context, Decision, Device, FAR_AWAY_NS, Governor, Outcome, StateTable};
+use idlewise_lab::engine;
 use pyo3::exceptions::{PyIndexError, PyTimeoutError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use idlewise_cli::engine;
 use idlewise_core::{Decision, FAR_AWAY_NS};
+use idlewise_lab::engine;
 use idlewise_sim::replay::Question;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;

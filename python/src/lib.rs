@@ -7,15 +7,19 @@ mod governor;
 mod lanes;
 mod table;
 
+#[cfg(feature = "command")]
 use std::ffi::OsString;
 use std::path::PathBuf;
+#[cfg(feature = "command")]
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use idlewise_cli::{engine, program};
+use idlewise_lab::engine;
+#[cfg(feature = "command")]
+use idlewise_lab::program;
 use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -283,6 +287,7 @@ fn replay(
 
 /// Runs the command with these arguments, the program's name first, and returns its exit status. `before` is how to
 /// start it once more: a program and its arguments.
+#[cfg(feature = "command")]
 #[pyfunction]
 fn main(py: Python<'_>, arguments: Vec<OsString>, before: Vec<OsString>, code: PathBuf) -> u8 {
     let mut before = before.into_iter();
@@ -304,6 +309,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(open, module)?)?;
     module.add_function(wrap_pyfunction!(bundled, module)?)?;
     module.add_function(wrap_pyfunction!(machines, module)?)?;
+    #[cfg(feature = "command")]
     module.add_function(wrap_pyfunction!(main, module)?)?;
     module.add_function(wrap_pyfunction!(replay, module)?)
 }

@@ -34,11 +34,11 @@ def test_one_wheel_serves_every_python_and_the_source_is_whole() -> None:
         for file in [
             "Cargo.lock",
             "python/src/lib.rs",
-            "crates/idlewise-cli/bundled/a-idle.parquet",
+            "crates/idlewise-lab/bundled/a-idle.parquet",
             "crates/idlewise-machine/machines/spr.toml",
             "crates/idlewise-plugin/include/idlewise_governor.h",
         ]:
             assert file in names, file
-        log = archive.extractfile(f"{sdist.name.removesuffix('.tar.gz')}/crates/idlewise-cli/bundled/a-idle.parquet")
+        log = archive.extractfile(f"{sdist.name.removesuffix('.tar.gz')}/crates/idlewise-lab/bundled/a-idle.parquet")
         # A file, not a link that leads nowhere.
         assert log is not None and log.read(4) == b"PAR1"

@@ -1,25 +1,19 @@
 //! The `idlewise` command: options and glue code. The work is done in the libraries. Each
-//! subcommand has a file in `cmd/`. [`engine`] is what the Python package uses of it.
+//! subcommand has a file in `cmd/`, and `idlewise-lab` runs the experiments.
 
-mod bundled;
-mod cells;
 mod cmd;
 mod conformance;
 mod doubts;
-pub mod engine;
 mod error;
 mod governor_arguments;
 mod governors;
 #[cfg(test)]
 mod hazard_scenarios;
 mod help;
-mod input;
 mod joining;
 mod output;
-pub mod program;
 mod progress;
 mod promoting;
-mod recorded_course;
 mod replay_arguments;
 mod screen;
 mod signals;
@@ -32,6 +26,7 @@ mod unpack;
 use std::io::Write;
 use std::process::ExitCode;
 
+use idlewise_lab::{bundled, cells, input, program, recorded_course};
 use idlewise_report::shown_in_line;
 
 use crate::error::{Failure, without_middle};
@@ -39,12 +34,13 @@ use crate::screen::say;
 
 /// Runs the command that this process's arguments name.
 pub fn main() -> ExitCode {
+    progress::watch();
     let outcome = match help::parse(program::arguments()) {
         Ok(help::Cli { command: Some(command) }) => cmd::run(command),
         Ok(help::Cli { command: None }) => greet(),
         Err(error) => return report(&error),
     };
-    outcome.unwrap_or_else(Failure::report)
+    outcome.unwrap_or_else(error::report)
 }
 
 /// Returns status 2, because a script that names no command is wrong.

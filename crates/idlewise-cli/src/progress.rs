@@ -1,8 +1,9 @@
 //! A progress bar on standard error for long work, shown only if somebody is watching.
 
+use idlewise_lab::progress::{Bar, Watcher, watched_by};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::screen::is_watched;
+use crate::screen::{is_watched, say};
 
 /// A progress bar that is drawn only if standard error is a terminal.
 pub struct Progress(ProgressBar);
@@ -96,5 +97,32 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+/// Shows the laboratory's work and messages.
+pub fn watch() {
+    watched_by(Box::new(Screen));
+}
+
+struct Screen;
+
+impl Watcher for Screen {
+    fn bar(&self, what: &'static str, byte_count: u64) -> Box<dyn Bar> {
+        Box::new(Progress::bytes(what, byte_count))
+    }
+
+    fn say(&self, line: &str) {
+        say(line);
+    }
+}
+
+impl Bar for Progress {
+    fn set(&self, position: u64) {
+        Progress::set(self, position);
+    }
+
+    fn add(&self, count: u64) {
+        Progress::add(self, count);
     }
 }

@@ -1,10 +1,5 @@
 //! `--promote`: the option of every command that replays or simulates on a machine.
 
-use idlewise_core::DisabledMask;
-use idlewise_sim::Machine;
-
-use crate::error::Failure;
-
 #[derive(clap::Args, Clone, Default)]
 pub struct Promoting {
     /// Promote these states: a timer, started on entry, ends the stay in favour of a deeper state
@@ -22,13 +17,8 @@ impl Promoting {
         !self.states.is_empty()
     }
 
-    /// Returns the machine with the named states promoted.
-    pub fn on(&self, mut machine: Machine, disabled: DisabledMask) -> Result<Machine, Failure> {
-        for state in &self.states {
-            machine.auto_promote(state, disabled).map_err(|error| {
-                Failure::new(format_args!("--promote {}: {error}", state.escape_debug()))
-            })?;
-        }
-        Ok(machine)
+    /// Returns the names or indices.
+    pub fn states(&self) -> &[String] {
+        &self.states
     }
 }

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
-use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
+use idlewise_core::{NO_LATENCY_LIMIT_NS, tick_period_ns};
+use idlewise_lab::target::targets;
+pub use idlewise_lab::target::{ALL_LOGS, HZ_DEFAULT, MACHINES_DEFAULT, ReplayTarget};
 use idlewise_report::Notes;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, TICK_WORK_MAX_NS, Tally};
-use idlewise_sim::{Arch, Basis, CostModel, Machine, Price, SharedStates};
+use idlewise_sim::{Arch, Basis, Price};
 
 use crate::bundled;
 use crate::doubts::ShownDoubts;
@@ -16,14 +18,6 @@ use crate::input::{self, NamedLog};
 use crate::promoting::Promoting;
 use crate::twins::without_twins;
 use crate::unpack::Unpacking;
-
-/// The default machines: a server from each x86 vendor.
-pub const MACHINES_DEFAULT: [&str; 2] = ["spr", "milan"];
-/// The default HZ if the log has none: Debian's.
-pub const HZ_DEFAULT: u32 = 250;
-
-/// The name of the sum of all logs. No log can have it.
-pub const ALL_LOGS: &str = "all";
 
 #[derive(clap::Args)]
 pub struct ReplayArguments {
@@ -81,46 +75,6 @@ fn parse_power(text: &str) -> Result<f64, String> {
     if power.is_finite() && power >= 0.0 { Ok(power) } else { Err("must be 0 or more".to_owned()) }
 }
 
-/// A machine prepared for replay.
-pub struct ReplayTarget {
-    pub machine: Machine,
-    pub states: StateTable,
-    pub state_names: Vec<String>,
-    pub disabled: DisabledMask,
-    pub costs: CostModel,
-    /// The states that its CPUs share. Only `replay` and `export` replay them.
-    pub shared: SharedStates,
-}
-
-impl ReplayTarget {
-    pub fn new(
-        machine: Machine,
-        disable: &[String],
-        promoting: &Promoting,
-    ) -> Result<Self, Failure> {
-        machine.table().map_err(Failure::new)?;
-        let mut disabled = machine.disabled_by_default();
-        let mut shared = SharedStates::of(&machine).map_err(Failure::new)?;
-        for state in disable {
-            if shared.disable(state) {
-                continue;
-            }
-            disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
-        }
-        if (0..machine.states.len()).all(|i| disabled.contains(i)) {
-            return Err(Failure::new(format_args!(
-                "{}: every state is disabled; leave at least one on",
-                machine.id
-            )));
-        }
-        let machine = promoting.on(machine, disabled)?;
-        let states = machine.table().map_err(Failure::new)?;
-        let costs = CostModel::of(&machine).map_err(Failure::new)?;
-        let state_names = machine.states.iter().map(|state| state.name.clone()).collect();
-        Ok(ReplayTarget { machine, states, state_names, disabled, costs, shared })
-    }
-}
-
 impl ReplayArguments {
     /// Returns the prices of latency to report.
     pub fn prices(&self) -> Vec<Price> {
@@ -135,16 +89,7 @@ impl ReplayArguments {
             [] => MACHINES_DEFAULT.to_vec(),
             names => names.iter().map(String::as_str).collect(),
         };
-        let targets: Vec<ReplayTarget> = names
-            .into_iter()
-            .map(|name| ReplayTarget::new(bundled::machine(name)?, &self.disabled, &self.promoting))
-            .collect::<Result<_, Failure>>()?;
-        for target in &targets {
-            for choice in choices {
-                choice.on(&target.machine)?;
-            }
-        }
-        Ok(targets)
+        targets(&names, choices, &self.disabled, self.promoting.states())
     }
 
     pub fn open_logs(&self) -> Result<Vec<NamedLog>, Failure> {

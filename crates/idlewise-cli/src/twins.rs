@@ -57,7 +57,8 @@ pub fn without_twins(paths: &[PathBuf], unpacking: Unpacking) -> Vec<PathBuf> {
     let hash = |(path, kind): (&PathBuf, &Kind)| {
         let file = may_have_twin((path, kind)).then(|| open_regular(path).ok()).flatten()?;
         // What cannot be read fails later, with its reason.
-        source_blake3(&unpacking.unpack(path, file).ok()?).ok()
+        source_blake3(&idlewise_lab::unpack::Unpacking::from(unpacking).unpack(path, file).ok()?)
+            .ok()
     };
     let hashes: Vec<Option<String>> = paths.par_iter().zip(&kinds).map(hash).collect();
     let mut kept: Vec<PathBuf> = Vec::new();

@@ -36,7 +36,6 @@ use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::output;
 use crate::progress::Progress;
-use crate::promoting::Promoting;
 use crate::replay_arguments::{HZ_DEFAULT, ReplayTarget};
 use crate::screen::{self, say};
 use crate::signals::{self, Signals};
@@ -220,7 +219,7 @@ impl Advise {
                 named.name
             )));
         };
-        let target = ReplayTarget::new(machine, &[], &Promoting::default())?;
+        let target = ReplayTarget::new(machine, &[], &[])?;
         let (advice, changes) = self.judge(&named, &target)?;
         self.print(&advice, &changes, output)
     }
@@ -487,7 +486,7 @@ fn record(root: &Root, duration: Duration, unpacking: Unpacking) -> Result<Named
     let machine = note(root, "idlewise advise".to_owned());
     let output = output::create_private(&path, false)?;
     let mut signals = Signals::catch()?;
-    let recording = Recording::start(root, output, None, wanted_events())?;
+    let recording = Recording::start(root, output, None, wanted_events()).map_err(Failure::new)?;
     say(format_args!(
         "idlewise: recording {} CPUs for {} s; ctrl-c ends it early",
         recording.cpus().len(),
@@ -499,15 +498,15 @@ fn record(root: &Root, duration: Duration, unpacking: Unpacking) -> Result<Named
             break;
         }
         // Also finds out if the recorder cannot go on.
-        recording.progress()?;
+        recording.progress().map_err(Failure::new)?;
         signals.wait(left.min(Duration::from_secs(1)))?;
     }
-    recording.stop()?;
+    recording.stop().map_err(Failure::new)?;
     let bar = Progress::bytes("writing", 0);
     recording.finish(machine, &|done, all| {
         bar.set_length(all);
         bar.set(done);
-    })?;
+    }).map_err(Failure::new)?;
     bar.finish();
     NamedLog::open(&path, unpacking)
 }

@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_core::HAZARD;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use idlewise_lab::target::targets;
 use idlewise_report::arena::{ArenaCell, cell_table, standing_table, standings};
 use idlewise_report::cell::CellResult;
 use idlewise_report::{Notes, TextStyle, arena_plot};
@@ -16,27 +17,25 @@ use idlewise_sim::{Basis, CostModel};
 use rayon::prelude::*;
 use serde_json::json;
 
-use super::report::provenance;
 use crate::bundled;
-use crate::cells::{self, Cell, CellSetting, CellStore, Shape, machine_sha256};
+use crate::cells::{
+    self, Cell, CellSetting, CellStore, GOVERNORS_DEFAULT, LAMBDAS, Shape, machine_sha256, machines_or_usual,
+};
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::progress::Progress;
-use crate::promoting::Promoting;
 use crate::replay_arguments::{HZ_DEFAULT, ReplayTarget, open_logs};
 use crate::output;
 use crate::screen::{self, Screen};
+use crate::storage;
 use crate::threads;
 use crate::unpack::Unpacking;
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
-
-pub const GOVERNORS_DEFAULT: [&str; 5] = ["menu", "menu-7.2", "teo", "ladder", HAZARD.0];
-pub const MACHINES_DEFAULT: [&str; 6] = ["spr", "icx", "milan", "genoa", "skx", "skl-client"];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,7 +81,7 @@ pub struct Arena {
     lambdas: Vec<f64>,
 
     /// Shapes of the powers
-    #[arg(long = "shape", value_name = "SHAPE[,SHAPE]", value_delimiter = ',', default_value = "default")]
+    #[arg(long = "shape", value_name = "SHAPE[,SHAPE]", value_delimiter = ',', default_value = "default", value_parser = shapes())]
     shapes: Vec<Shape>,
 
     /// Values of CONFIG_HZ [default: each recording's]
@@ -121,8 +120,10 @@ fn parse_lambda(text: &str) -> Result<f64, String> {
     if LAMBDAS.contains(&lambda) { Ok(lambda) } else { Err("must be from 0 to 16".to_owned()) }
 }
 
-/// The prices of delay that make sense.
-pub const LAMBDAS: std::ops::RangeInclusive<f64> = 0.0..=16.0;
+fn shapes() -> impl TypedValueParser<Value = Shape> {
+    let known = Shape::ALL.map(|shape| PossibleValue::new(shape.name()).help(shape.meaning()));
+    PossibleValuesParser::new(known).map(|name| Shape::parse(&name).expect("it is one of them"))
+}
 
 /// A log at one HZ on one machine.
 struct Unit<'a> {
@@ -147,14 +148,14 @@ impl Arena {
         let inputs: Vec<&Path> = self.logs.iter().map(PathBuf::as_path).collect();
         let plot = self.plot.as_deref().map(|path| output::create(path, self.force, &inputs));
         let plot = plot.transpose()?;
-        let targets = targets(&self.machines, &choices)?;
+        let targets = targets(&machines_or_usual(&self.machines), &choices, &[], &[])?;
         let logs = open_logs(&self.logs, self.unpacking)?;
-        let store = self.store.as_deref().map(CellStore::new).transpose()?;
+        let store = self.store.as_deref().map(storage::at).transpose()?.map(CellStore::new);
         if let Some(store) = &store {
             store.create()?;
         }
         let hashes: Vec<Option<String>> = match store {
-            Some(_) => logs.iter().map(provenance::sha256).collect::<Result<_, Failure>>()?,
+            Some(_) => logs.iter().map(bundled::sha256).collect::<Result<_, Failure>>()?,
             None => vec![None; logs.len()],
         };
         let machine_hashes: Vec<String> =
@@ -300,24 +301,6 @@ impl Arena {
         }
         notes
     }
-}
-
-/// Prepares the machines with these names, or the usual ones, and checks that all governors can run on them.
-pub fn targets(names: &[String], choices: &[Choice]) -> Result<Vec<ReplayTarget>, Failure> {
-    let names: Vec<&str> = match names {
-        [] => MACHINES_DEFAULT.to_vec(),
-        names => names.iter().map(String::as_str).collect(),
-    };
-    let targets: Vec<ReplayTarget> = names
-        .into_iter()
-        .map(|name| ReplayTarget::new(bundled::machine(name)?, &[], &Promoting::default()))
-        .collect::<Result<_, Failure>>()?;
-    for target in &targets {
-        for choice in choices {
-            choice.on(&target.machine)?;
-        }
-    }
-    Ok(targets)
 }
 
 /// The results of a unit's cells, from the store or computed; `None` for those of a file that failed.

@@ -129,7 +129,7 @@ impl Import {
             purpose: if self.causes { Purpose::Causes } else { Purpose::Gaps },
             format: self.format.as_deref(),
             formats_from: self.formats_from.as_deref(),
-            unpacking: self.unpacking,
+            unpacking: self.unpacking.into(),
         };
         let machine = self.recorded_machine.as_deref().unwrap_or_default();
         let others = [self.formats_from.as_deref(), Some(Path::new(machine))];

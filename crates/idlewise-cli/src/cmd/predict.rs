@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use idlewise_core::NO_LATENCY_LIMIT_NS;
+use idlewise_lab::target::promoted;
 use idlewise_report::predict::{
     PredictedRun, PredictedTask, reproduction_text, run_table, task_table,
 };
@@ -244,7 +245,7 @@ impl Predict {
             None => played.machine.clone(),
         };
         let setting = self.setting(&machine)?;
-        let machine = self.promoting.on(machine.clone(), setting.disabled)?;
+        let machine = promoted(machine.clone(), self.promoting.states(), setting.disabled)?;
         let setting =
             Setting { machine: &machine, keeps_gaps: self.write_log.is_some(), ..setting };
         let replicates = Replicates { count: self.replicates, seed: self.seed };
@@ -324,7 +325,7 @@ impl Predict {
         }
         let reading = Reading {
             purpose: Purpose::Causes,
-            unpacking: self.unpacking,
+            unpacking: self.unpacking.into(),
             ..Reading::default()
         };
         let log = input::workload(&self.recording, &reading, &recorded)?;

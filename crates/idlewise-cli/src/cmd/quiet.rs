@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use idlewise_host::Root;
 use idlewise_host::noise::{Noise, NoiseBetween, allowed_cpus};
 use idlewise_host::settings::{
-    CpuSet, Owner, Setting, apply, other_writers, parse_limit, planned,
+    CpuSet, Owner, Setting, SettingsError, apply, other_writers, parse_limit, planned,
 };
 use idlewise_report::shown_in_line;
 use rustix::process::{Pid, Signal, kill_process};
@@ -89,7 +89,7 @@ impl Quiet {
         let limit = Some(self.latency);
         let setting = Setting::LatencyLimit { cpus: Some(cpus.clone()), limit };
         let settings = std::slice::from_ref(&setting);
-        let not_started = |error| Failure::from(error).with("COMMAND was not started");
+        let not_started = |error: SettingsError| Failure::new(error).with("COMMAND was not started");
         // A mistake is to be known before the wait.
         planned(&root, settings).map_err(not_started)?;
         let before = self.observe(&root, &cpus, &mut signals);

@@ -10,7 +10,7 @@ use std::process::{Child, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use idlewise_host::{
-    IdleCounters, Progress as HostProgress, RecordError, Recording, RecordingSummary, Root, note,
+    IdleCounters, Progress as HostProgress, Recording, RecordingSummary, Root, note,
 };
 use idlewise_report::{Notes, wrap};
 use idlewise_trace::{cause_events, wanted_events};
@@ -142,18 +142,18 @@ impl Record {
         // Catch signals before creating an instance that a signal could leave behind.
         let mut signals = Signals::catch()?;
         let recording = match self.causes {
-            true => Recording::start(&root, output, self.buffer_kb, cause_events())?,
-            false => Recording::start(&root, output, self.buffer_kb, wanted_events())?,
+            true => Recording::start(&root, output, self.buffer_kb, cause_events()).map_err(Failure::new)?,
+            false => Recording::start(&root, output, self.buffer_kb, wanted_events()).map_err(Failure::new)?,
         };
         self.say_begin(&recording);
         let mut child = self.start_command()?;
         let end = self.watch(&root, &recording, &mut signals, child.as_mut())?;
-        recording.stop()?;
+        recording.stop().map_err(Failure::new)?;
         let bar = Progress::bytes("writing", 0);
         let summary = recording.finish(machine, &|done, all| {
             bar.set_length(all);
             bar.set(done);
-        })?;
+        }).map_err(Failure::new)?;
         bar.finish();
         // The command's status is passed on even if the summary could not be printed.
         let said = self.say_end(report, &summary);
@@ -220,7 +220,7 @@ impl Record {
             }
             if elapsed >= look_at {
                 look_at = elapsed + LOOK_EVERY;
-                let progress = recording.progress()?;
+                let progress = recording.progress().map_err(Failure::new)?;
                 match &mut follow {
                     Some(follow) => say(follow.line(elapsed, progress)),
                     None => spinner.say(format!(
@@ -357,11 +357,5 @@ impl Follow {
             progress.lost_event_count,
             progress.byte_count as f64 / 1e6
         )
-    }
-}
-
-impl From<RecordError> for Failure {
-    fn from(error: RecordError) -> Self {
-        Failure::new(error)
     }
 }

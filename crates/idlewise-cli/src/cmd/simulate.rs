@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, tick_period_ns};
+use idlewise_lab::target::promoted;
 use idlewise_report::simulate::{run_table, span_table, state_table};
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::replay::GroupReader;
@@ -224,7 +225,7 @@ impl Simulate {
         if (0..machine.states.len()).all(|index| disabled.contains(index)) {
             return Err(Failure::new("every state is disabled; leave at least one on"));
         }
-        let machine = self.promoting.on(machine, disabled)?;
+        let machine = promoted(machine, self.promoting.states(), disabled)?;
         let mut hardware = Hardware::of(&machine);
         let usual: &[&str] = if self.trace.is_some() { &["menu"] } else { &["menu", "teo"] };
         let choices = self.governors.choices_or(usual)?;

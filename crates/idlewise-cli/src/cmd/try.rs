@@ -236,7 +236,7 @@ impl Try {
             let changes = planned(root, settings)?.into_iter();
             Ok(changes.map(|change| (change.file, change.to)).collect())
         };
-        let (a, b) = (values(&self.against)?, values(&self.set)?);
+        let (a, b) = (values(&self.against).map_err(Failure::new)?, values(&self.set).map_err(Failure::new)?);
         // A limit of the whole machine has no file that would show it.
         let is_machine_limit =
             |one: &Setting| matches!(one, Setting::LatencyLimit { cpus: None, .. });
@@ -388,7 +388,7 @@ impl Runner<'_> {
         let settings = self.arguments.settings(which);
         let applied = match settings.is_empty() {
             true => None,
-            false => Some(apply(self.root, settings, &self.owner())?),
+            false => Some(apply(self.root, settings, &self.owner()).map_err(Failure::new)?),
         };
         let ran = self.measured(&place, which);
         // The command's failure is the one to tell of, and dropping would have restored as well.
@@ -544,7 +544,7 @@ fn restore(root: &Root, applied: Applied, place: &str) -> Result<(), Failure> {
     let changed = values.filter(|(change, now)| now.as_deref() != Some(change.to.as_str()));
     let changed: Vec<(String, Option<String>)> =
         changed.map(|(change, now)| (change.file.clone(), now)).collect();
-    let settled = applied.revert()?.settled;
+    let settled = applied.revert().map_err(Failure::new)?.settled;
     if let Some(failed) = settled.failed.first() {
         return Err(Failure::new(format_args!("{place}: {}", failed.error))
             .with("the settings are not all as they were; as root: idlewise settings revert"));

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use idlewise_host::{
-    CoreKinds, Counts, CountsError, CountsReader, Difference, Root, Unusable, groups, latency_limits_ns, note,
+    CoreKinds, Counts, CountsReader, Difference, Root, Unusable, groups, latency_limits_ns, note,
     parse_cpu_list, show_cpu_list,
 };
 use idlewise_machine::{Machine, MachineState};
@@ -100,7 +100,7 @@ impl Why {
         let root = root(self.sysroot.as_deref())?;
         let given = self.machine.as_deref().map(bundled::machine).transpose()?;
         let cpus = self.asked_cpus(&root)?;
-        let mut reader = CountsReader::open(&root, &cpus)?;
+        let mut reader = CountsReader::open(&root, &cpus).map_err(Failure::new)?;
         let machine = note(&root, String::new());
         let mut signals = Signals::catch()?;
         let (mut before, mut after) = (Counts::default(), Counts::default());
@@ -410,11 +410,5 @@ fn replace(state: &mut MachineState, known: &MachineState) {
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl From<CountsError> for Failure {
-    fn from(error: CountsError) -> Self {
-        Failure::new(error)
-    }
 }
 

@@ -22,7 +22,7 @@ use object_store::path::{Path as ObjectPath, PathPart};
 use object_store::{ClientConfigKey, Error, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::runtime::{Builder, Runtime};
 
-use super::Listed;
+use super::{Listed, Storage};
 use crate::error::Failure;
 use crate::screen::say;
 
@@ -222,94 +222,6 @@ impl Remote {
         (!name.is_empty()).then_some(Listed { name, byte_count: about.size })
     }
 
-    /// Returns the objects directly in a folder.
-    ///
-    /// # Errors
-    /// Fails if the bucket cannot be read.
-    pub fn list(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
-        let path = self.below(folder);
-        let found = self.wait(self.store.list_with_delimiter(Some(&path)))?;
-        let found = found.map_err(self.fail("list", folder))?;
-        Ok(found.objects.iter().filter_map(|about| Self::listed(&path, about)).collect())
-    }
-
-    /// Returns the names of the folders directly in a folder.
-    ///
-    /// # Errors
-    /// Fails like [`Remote::list`].
-    pub fn folders(&self, folder: &str) -> Result<Vec<String>, Failure> {
-        let path = self.below(folder);
-        let found = self.wait(self.store.list_with_delimiter(Some(&path)))?;
-        let found = found.map_err(self.fail("list", folder))?;
-        let name = |path: &ObjectPath| path.filename().map(str::to_owned);
-        Ok(found.common_prefixes.iter().filter_map(name).collect())
-    }
-
-    /// Returns all objects below a folder.
-    ///
-    /// # Errors
-    /// Fails like [`Remote::list`].
-    pub fn walk(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
-        let path = self.below(folder);
-        let found = self.wait(self.store.list(Some(&path)).try_collect::<Vec<_>>())?;
-        let found = found.map_err(self.fail("list", folder))?;
-        Ok(found.iter().filter_map(|about| Self::listed(&path, about)).collect())
-    }
-
-    /// Reads small objects; `None` for those that are not there. One that is larger than allowed is empty.
-    ///
-    /// # Errors
-    /// Fails if one of them cannot be read, or if there is no such bucket.
-    pub fn read(
-        &self,
-        names: &[String],
-        byte_count_max: u64,
-    ) -> Result<Vec<Option<Vec<u8>>>, Failure> {
-        let read = |name: String| async move {
-            let object = async {
-                let found = self.store.get(&self.below(&name)).await?;
-                match found.meta.size > byte_count_max {
-                    true => Ok(Vec::new()),
-                    false => found.bytes().await.map(|bytes| bytes.to_vec()),
-                }
-            };
-            match object.await {
-                Ok(bytes) => Ok(Some(bytes)),
-                Err(error) if is_absent(&error) => Ok(None),
-                Err(error) => Err(self.fail("read", &name)(error)),
-            }
-        };
-        let all = stream::iter(names.to_vec()).map(read).buffered(IN_FLIGHT_COUNT);
-        runtime()?.block_on(all.try_collect())
-    }
-
-    /// Writes small objects. Each is there whole or not at all.
-    ///
-    /// # Errors
-    /// Fails if one of them cannot be written. Others may be there then.
-    pub fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<(), Failure> {
-        let write = |(name, bytes): (String, Vec<u8>)| async move {
-            let put = self.store.put(&self.below(&name), bytes.into()).await;
-            put.map(drop).map_err(self.fail("write", &name))
-        };
-        let all = stream::iter(files).map(write).buffer_unordered(IN_FLIGHT_COUNT);
-        runtime()?.block_on(all.try_collect())
-    }
-
-    /// Removes objects. Those that are not there are fine.
-    ///
-    /// # Errors
-    /// Fails if one of them cannot be removed.
-    pub fn remove(&self, names: &[String]) -> Result<(), Failure> {
-        let paths: Vec<_> = names.iter().map(|name| Ok(self.below(name))).collect();
-        let removed = self.store.delete_stream(stream::iter(paths).boxed());
-        let results: Vec<Result<ObjectPath, Error>> = runtime()?.block_on(removed.collect());
-        match results.into_iter().filter_map(Result::err).find(|error| !is_absent(error)) {
-            Some(error) => Err(self.fail("remove objects of", "")(error)),
-            None => Ok(()),
-        }
-    }
-
     /// Returns what changes with the object's content, whatever it is; `None` if the server does not say.
     ///
     /// # Errors
@@ -358,6 +270,73 @@ impl Remote {
             }
         };
         Ok(runtime()?.block_on(answer))
+    }
+}
+
+impl Storage for Remote {
+    fn create(&self, folder: &str) -> Result<(), Failure> {
+        self.folders(folder).map(drop)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
+        let path = self.below(folder);
+        let found = self.wait(self.store.list_with_delimiter(Some(&path)))?;
+        let found = found.map_err(self.fail("list", folder))?;
+        Ok(found.objects.iter().filter_map(|about| Self::listed(&path, about)).collect())
+    }
+
+    fn folders(&self, folder: &str) -> Result<Vec<String>, Failure> {
+        let path = self.below(folder);
+        let found = self.wait(self.store.list_with_delimiter(Some(&path)))?;
+        let found = found.map_err(self.fail("list", folder))?;
+        let name = |path: &ObjectPath| path.filename().map(str::to_owned);
+        Ok(found.common_prefixes.iter().filter_map(name).collect())
+    }
+
+    fn walk(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
+        let path = self.below(folder);
+        let found = self.wait(self.store.list(Some(&path)).try_collect::<Vec<_>>())?;
+        let found = found.map_err(self.fail("list", folder))?;
+        Ok(found.iter().filter_map(|about| Self::listed(&path, about)).collect())
+    }
+
+    /// An object that is larger than allowed is empty.
+    fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        let read = |name: String| async move {
+            let object = async {
+                let found = self.store.get(&self.below(&name)).await?;
+                match found.meta.size > byte_count_max {
+                    true => Ok(Vec::new()),
+                    false => found.bytes().await.map(|bytes| bytes.to_vec()),
+                }
+            };
+            match object.await {
+                Ok(bytes) => Ok(Some(bytes)),
+                Err(error) if is_absent(&error) => Ok(None),
+                Err(error) => Err(self.fail("read", &name)(error)),
+            }
+        };
+        let all = stream::iter(names.to_vec()).map(read).buffered(IN_FLIGHT_COUNT);
+        runtime()?.block_on(all.try_collect())
+    }
+
+    fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<(), Failure> {
+        let write = |(name, bytes): (String, Vec<u8>)| async move {
+            let put = self.store.put(&self.below(&name), bytes.into()).await;
+            put.map(drop).map_err(self.fail("write", &name))
+        };
+        let all = stream::iter(files).map(write).buffer_unordered(IN_FLIGHT_COUNT);
+        runtime()?.block_on(all.try_collect())
+    }
+
+    fn remove(&self, names: &[String]) -> Result<(), Failure> {
+        let paths: Vec<_> = names.iter().map(|name| Ok(self.below(name))).collect();
+        let removed = self.store.delete_stream(stream::iter(paths).boxed());
+        let results: Vec<Result<ObjectPath, Error>> = runtime()?.block_on(removed.collect());
+        match results.into_iter().filter_map(Result::err).find(|error| !is_absent(error)) {
+            Some(error) => Err(self.fail("remove objects of", "")(error)),
+            None => Ok(()),
+        }
     }
 }
 

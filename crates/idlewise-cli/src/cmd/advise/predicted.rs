@@ -33,7 +33,7 @@ pub(super) struct Predicted {
 
 /// Opens a recording with causes; `None` if it has none.
 pub(super) fn open(path: &Path, unpacking: Unpacking) -> Result<Option<Played>, Failure> {
-    let reading = Reading { purpose: Purpose::Causes, unpacking, ..Reading::default() };
+    let reading = Reading { purpose: Purpose::Causes, unpacking: unpacking.into(), ..Reading::default() };
     let Some(log) = input::workload_if_any(path, &reading)? else { return Ok(None) };
     Played::new(path, log, RecordedMachine::default(), Arrivals::Open).map(Some)
 }

@@ -12,13 +12,13 @@ use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{RecordedMachine, read_small_file};
 
 use crate::bundled;
+use crate::cells;
 use crate::cmd::anonymize::{anonymize, anonymize_workload};
-use crate::cmd::arena;
 use crate::error::Failure;
 use crate::input::{self, NamedLog, Reading, read_text};
 use crate::output;
 use crate::replay_arguments::{ALL_LOGS, MACHINES_DEFAULT};
-use crate::unpack::Unpacking;
+use idlewise_lab::unpack::Unpacking;
 
 use super::line::{Line, Role, Word};
 use super::manifest::{LogNote, MachineNote};
@@ -81,7 +81,7 @@ impl<'a> Inputs<'a> {
         let machines: &[&str] = match line.command.name {
             _ if !self.machines.is_empty() => &[],
             "replay" | "diff" => &MACHINES_DEFAULT,
-            "arena" => &arena::MACHINES_DEFAULT,
+            "arena" => &cells::MACHINES_DEFAULT,
             _ => &[],
         };
         for id in machines {

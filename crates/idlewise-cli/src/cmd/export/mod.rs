@@ -175,7 +175,7 @@ impl Export {
             Some(machine) => machine,
             None => bundled::machine(MACHINES_DEFAULT[0])?,
         };
-        let target = ReplayTarget::new(machine, &[], &self.promoting)?;
+        let target = ReplayTarget::new(machine, &[], self.promoting.states())?;
         governors::must_decide(&choices)?;
         for choice in &choices {
             choice.on(&target.machine)?;

@@ -16,9 +16,8 @@ use idlewise_trace::log::ColumnSet;
 use idlewise_trace::export::perfetto::{Annotation, EventName, Names, Slice, TraceWriter, Track};
 
 use super::{Output, Replays};
-use crate::cmd::replay::each_cpu;
 use crate::error::Failure;
-use crate::input::NamedLog;
+use crate::input::{NamedLog, each_cpu};
 
 /// How many gaps one governor replays before the next one does.
 const GAPS_AT_ONCE: usize = 1 << 12;

@@ -6,10 +6,9 @@ use idlewise_trace::IdleGap;
 use idlewise_trace::export::{ArrowWriter, CsvWriter, FirstStay, RowWriter};
 
 use super::{Output, Replays};
-use crate::cmd::replay::each_cpu;
 use crate::error::Failure;
 use crate::governors::Choice;
-use crate::input::NamedLog;
+use crate::input::{NamedLog, each_cpu};
 
 /// How many gaps are replayed before they are written.
 const GAPS_AT_ONCE: usize = 1 << 14;

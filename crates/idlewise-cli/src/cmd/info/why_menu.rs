@@ -19,10 +19,8 @@ use idlewise_sim::replay::{
 use idlewise_trace::{Driver, IdleGap};
 
 use crate::bundled;
-use crate::cmd::replay::each_cpu;
 use crate::error::Failure;
-use crate::input::NamedLog;
-use crate::promoting::Promoting;
+use crate::input::{NamedLog, each_cpu};
 use crate::recorded_course::RecordedCourse;
 use crate::replay_arguments::{HZ_DEFAULT, MACHINES_DEFAULT, ReplayTarget};
 
@@ -47,7 +45,7 @@ pub fn ask(named: &NamedLog, machine: Option<&str>, mut notes: Notes) -> Result<
         (None, Some(machine)) => machine.clone(),
         (None, None) => bundled::machine(MACHINES_DEFAULT[0])?,
     };
-    let target = ReplayTarget::new(machine, &[], &Promoting::default())?;
+    let target = ReplayTarget::new(machine, &[], &[])?;
     let id = target.machine.id.clone();
     if target.states.len() == 1 {
         return Err(Failure::new(format_args!(

@@ -207,14 +207,14 @@ impl Common {
             slice_ns: self.slice_ms * 1_000_000,
             round_count: self.rounds,
         };
-        let mut plan = EnergyPlan::new(&root, &wishes)?;
+        let mut plan = EnergyPlan::new(&root, &wishes).map_err(Failure::new)?;
         if what == What::Residency {
             let intervals_ns = match intervals_ns.is_empty() {
                 true => default_intervals_ns(&plan),
                 false => intervals_ns,
             };
             wishes.intervals_ns = intervals_ns.into_iter().map(Some).collect();
-            plan = EnergyPlan::new(&root, &wishes)?;
+            plan = EnergyPlan::new(&root, &wishes).map_err(Failure::new)?;
         }
         if let Some(base) = &base {
             check_base(base, &plan, self.machine.as_deref())?;
@@ -223,7 +223,7 @@ impl Common {
             return self.print_plan(what, &plan);
         }
         // Before anything is created or changed.
-        drop(EnergyMeter::open(&root).map_err(StatesError::from)?);
+        drop(EnergyMeter::open(&root).map_err(StatesError::from).map_err(Failure::new)?);
         let inputs: Vec<&Path> = Vec::new();
         let output: Option<OutputFile> = match &self.output {
             Some(path) => Some(output::create(path, self.force, &inputs)?),
@@ -237,7 +237,7 @@ impl Common {
                 say(format_args!("idlewise: {error}"));
                 return Ok(ExitCode::from(STATUS_STOPPED));
             }
-            outcome => outcome?,
+            outcome => outcome.map_err(Failure::new)?,
         };
         let counted = counted(&domains);
         let slices = report_slices(&plan, &slices, &counted);

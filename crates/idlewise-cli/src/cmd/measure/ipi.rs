@@ -135,7 +135,7 @@ impl Ipi {
             Some(path) => Some(output::create(path, self.force, &[])?),
             None => None,
         };
-        let plan = MeasurementPlan::new(&root, &self.wishes()?)?;
+        let plan = MeasurementPlan::new(&root, &self.wishes()?).map_err(Failure::new)?;
         if let Some(why) = self.by.user_space(&root)? {
             if self.histogram {
                 return Err(Failure::new(format_args!(

@@ -174,7 +174,7 @@ fn measured<S: Wakes>(
             Ok(None)
         }
         outcome => {
-            let cases = outcome?;
+            let cases = outcome.map_err(Failure::new)?;
             let found_count: u64 = cases.iter().map(|case| case.samples.wake_count()).sum();
             let end = match (found_count >= wake_count, watch.signals.has_ended()) {
                 (true, _) => End::Whole,
@@ -301,12 +301,6 @@ fn notes<S: Wakes>(
         }
     }
     notes
-}
-
-impl From<IpiError> for Failure {
-    fn from(error: IpiError) -> Self {
-        Failure::new(error)
-    }
 }
 
 /// Writes the file of `--samples`, if there is one.

@@ -56,7 +56,7 @@ impl By {
                     | IpiError::NotPermitted { .. }
                     | IpiError::LockedDown { .. }),
                 ) => Ok(Some(error.to_string())),
-                Some(error) => Err(error.into()),
+                Some(error) => Err(Failure::new(error)),
             },
         }
     }
@@ -65,7 +65,7 @@ impl By {
 /// A plan for user space: without the right to force states nothing is forced, unless a state was
 /// named.
 pub fn plan_without_module(root: &Root, wishes: &Wishes) -> Result<MeasurementPlan, Failure> {
-    let plan = MeasurementPlan::new(root, wishes)?;
+    let plan = MeasurementPlan::new(root, wishes).map_err(Failure::new)?;
     let is_forced = |plan: &MeasurementPlan| {
         plan.targets.iter().any(|target| {
             target.states.iter().any(|state| state.index.is_some()) && !can_force(root, target.cpu)
@@ -75,7 +75,7 @@ pub fn plan_without_module(root: &Root, wishes: &Wishes) -> Result<MeasurementPl
         false => plan,
         true => {
             let wishes = Wishes { states: StateWish::Configured, ..wishes.clone() };
-            let mut plan = MeasurementPlan::new(root, &wishes)?;
+            let mut plan = MeasurementPlan::new(root, &wishes).map_err(Failure::new)?;
             plan.doubts.push(
                 "no idle state was forced, which only root may do: the figures are of whatever states \
                  the governor selected"

@@ -125,7 +125,7 @@ impl Timer {
             wake_count: self.count,
             gap_us: self.gap_us,
         };
-        let plan = MeasurementPlan::new(&root, &wishes)?;
+        let plan = MeasurementPlan::new(&root, &wishes).map_err(Failure::new)?;
         if let Some(why) = self.by.user_space(&root)? {
             let plan = plan_without_module(&root, &wishes)?;
             let Self { json, csv, time_limit, .. } = self;

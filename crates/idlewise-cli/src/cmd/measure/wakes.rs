@@ -119,7 +119,7 @@ impl Wakes {
 
     fn of_recording(&self, path: &Path) -> Result<Measured, Failure> {
         let reading = Reading {
-            unpacking: self.unpacking,
+            unpacking: self.unpacking.into(),
             purpose: Purpose::Wakes,
             ..Reading::default()
         };
@@ -155,7 +155,7 @@ impl Wakes {
         let root = Root::live();
         // Catch signals before creating an instance that a signal could leave behind.
         let mut signals = Signals::catch()?;
-        let mut watch = WakeWatch::start(&root, self.buffer_kb, !self.without_driver)?;
+        let mut watch = WakeWatch::start(&root, self.buffer_kb, !self.without_driver).map_err(Failure::new)?;
         let started = Instant::now();
         let decoder = RingDecoder::new(watch.header_page(), watch.formats()).ok_or_else(|| {
             Failure::new("this kernel's events have no common_type, so none can be read; report it to us")
@@ -192,12 +192,12 @@ impl Wakes {
                 sum.merge(&span);
             }
         }
-        watch.stop()?;
+        watch.stop().map_err(Failure::new)?;
         let span_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         ring.read(&mut watch, i64::MAX)?;
         sum.merge(&ring.counter.take());
         // The kernel's own count; pages mark only that some were lost.
-        sum.lost_event_count = sum.lost_event_count.max(watch.lost_event_count()?);
+        sum.lost_event_count = sum.lost_event_count.max(watch.lost_event_count().map_err(Failure::new)?);
         Ok(Measured {
             counts: sum,
             span_ns,
@@ -276,7 +276,7 @@ impl Ring {
         let Self { decoder, counter, held, undecodable_count } = self;
         watch.read(&mut |cpu, page| {
             *undecodable_count += decoder.page(page, cpu, held).undecodable_count;
-        })?;
+        }).map_err(Failure::new)?;
         // Stable, so that a CPU's events of one moment stay in their order.
         held.sort_by_key(|event| event.at_ns);
         let ready_count = held.partition_point(|event| event.at_ns < until_ns);

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use idlewise_lab::topology::{Joined, Topology};
 use idlewise_report::promotion::{PromotionEffect, promotion_table};
 use idlewise_report::replay::{
     Outcome, Role, by_log_table, findings, priced_name, replay_table,
@@ -26,13 +27,11 @@ use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
-use crate::joining::{Joined, Joining, Topology};
+use crate::joining::Joining;
 use crate::progress::Progress;
 use crate::screen::{self, Screen};
 use crate::threads;
 use crate::replay_arguments::{ALL_LOGS, ReplayTarget, ReplayArguments, title};
-
-pub(super) use recorded::each_cpu;
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;

@@ -20,11 +20,11 @@ use crate::bundled;
 use crate::cmd::simulated_log::SIMULATED_DRIVER;
 use crate::error::Failure;
 use crate::governors::{Choice, must_decide};
-use crate::input::NamedLog;
+use crate::input::{NamedLog, each_cpu};
 use crate::output;
 use crate::recorded_course::RecordedCourse;
 use crate::screen;
-use crate::replay_arguments::{ReplayTarget, HZ_DEFAULT};
+use crate::replay_arguments::{HZ_DEFAULT, ReplayTarget};
 
 /// The states that the kernel reports without a driver: 1 for the default idle routine, 0 if it
 /// polls (`kernel/sched/idle.c`: `default_idle_call`, `cpu_idle_poll`).
@@ -218,8 +218,8 @@ fn recorded_governor(
     }
     match (governor, machine) {
         (Some(governor), Some(machine)) => {
-            let (disabled, promoting) = (&options.shared.disabled, &options.shared.promoting);
-            Ok(Ok((ReplayTarget::new(machine, disabled, promoting)?, governor)))
+            let (disabled, promoted) = (&options.shared.disabled, options.shared.promoting.states());
+            Ok(Ok((ReplayTarget::new(machine, disabled, promoted)?, governor)))
         }
         (governor, machine) if governor.is_none() && machine.is_none() && is_driverless(named)? => {
             Ok(Err(
@@ -278,32 +278,6 @@ fn compare(
         Some(failure) => Err(Failure::new(failure)),
         None => Ok(comparisons),
     }
-}
-
-pub type GapFn<'a> = &'a mut dyn FnMut(&[IdleGap]) -> Result<(), Failure>;
-pub type CpuFn<'a> = &'a mut dyn FnMut(GapFn<'_>) -> Result<(), Failure>;
-
-/// Calls `cpu` once for each CPU of a log, with a function that passes on its gaps.
-pub fn each_cpu(
-    named: &NamedLog,
-    mut cpu: impl FnMut(CpuFn<'_>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let Some(cpus) = named.log.groups_by_cpu() else {
-        return Err(Failure::new(format_args!(
-            "{}: row groups mix CPUs; import the recording again",
-            named.log.path().display()
-        )));
-    };
-    for (_, groups) in cpus {
-        let mut reader = GroupReader::new(&named.log);
-        cpu(&mut |take| {
-            for &group in &groups {
-                take(reader.read(group)?)?;
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
 }
 
 /// Checks that the log's next ticks are also on the grid of a kernel with this HZ.

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use idlewise_lab::topology::Topology;
 use idlewise_report::mail::{Mail, MailLog, MailMachine, under_commit};
 use idlewise_trace::read_small_file;
 
@@ -13,7 +14,6 @@ use crate::cmd::replay::{outcomes, pool};
 use crate::error::Failure;
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
-use crate::joining::Topology;
 use crate::output;
 use crate::program;
 use crate::screen;

@@ -1,13 +1,7 @@
 //! What a page says about where it comes from: the program, the command, the inputs.
 
-use std::fs::File;
-use std::io;
-use std::path::Path;
-
 use idlewise_report::page::{Facts, Provenance};
-use idlewise_trace::bundle::{Sums, sum_of};
 
-use crate::error::Failure;
 use crate::input::NamedLog;
 use crate::program;
 
@@ -57,26 +51,6 @@ pub fn of(facts: &Facts, logs: &[NamedLog]) -> Vec<Provenance> {
 
 fn row(name: &str, value: String) -> Provenance {
     Provenance { name: name.to_owned(), value }
-}
-
-/// The hash of the file that a log was read from; `None` if it was a pipe.
-pub fn sha256(named: &NamedLog) -> Result<Option<String>, Failure> {
-    sha256_of(named.log.path())
-}
-
-/// The hash of a log's file, or of a bundled log; `None` if it is a pipe.
-pub fn sha256_of(path: &Path) -> Result<Option<String>, Failure> {
-    let fail = |error: io::Error| {
-        Failure::new(format_args!("cannot read {}: {error}", path.display()))
-    };
-    if let Some(bytes) = crate::bundled::log_bytes(path) {
-        return Ok(Some(Sums::of(bytes)));
-    }
-    let file = File::open(path).map_err(fail)?;
-    if !file.metadata().map_err(fail)?.is_file() {
-        return Ok(None);
-    }
-    sum_of(file).map(Some).map_err(fail)
 }
 
 #[cfg(test)]

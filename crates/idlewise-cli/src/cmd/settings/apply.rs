@@ -101,7 +101,7 @@ impl Apply {
         let mut settings = self.file.as_deref().map(read).transpose()?.unwrap_or_default();
         settings.extend(self.set.iter().cloned());
         if self.dry_run {
-            self.print(&root, None, &settings, &planned(&root, &settings)?)?;
+            self.print(&root, None, &settings, &planned(&root, &settings).map_err(Failure::new)?)?;
             return Ok(ExitCode::SUCCESS);
         }
         // A ctrl-c must not come between the files.
@@ -116,7 +116,7 @@ impl Apply {
             expires_in: self.expires,
             holder: holder(),
         };
-        let applied = apply(&root, &settings, &owner)?;
+        let applied = apply(&root, &settings, &owner).map_err(Failure::new)?;
         self.print(&root, Some(applied.id()), &settings, applied.changes())?;
         let Some(on_exit) = self.on_exit else { return Ok(ExitCode::SUCCESS) };
         notify("READY=1")?;
@@ -126,7 +126,7 @@ impl Apply {
         notify("STOPPING=1")?;
         match on_exit {
             OnExit::Keep => Ok(ExitCode::SUCCESS),
-            OnExit::Restore => super::revert::say_reverted(&applied.revert()?),
+            OnExit::Restore => super::revert::say_reverted(&applied.revert().map_err(Failure::new)?),
         }
     }
 

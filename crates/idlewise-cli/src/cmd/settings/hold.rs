@@ -41,7 +41,7 @@ impl Hold {
             // If its starter was killed, the journal says so.
             let _ = out.write_all(b".").and_then(|()| out.flush());
         };
-        hold(&root, self.number, signals.as_fd(), ready)?;
+        hold(&root, self.number, signals.as_fd(), ready).map_err(Failure::new)?;
         Ok(ExitCode::SUCCESS)
     }
 }

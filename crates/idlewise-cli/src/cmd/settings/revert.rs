@@ -72,7 +72,7 @@ impl Revert {
             (None, false) if self.ended => Which::Ended,
             (None, false) => Which::Lasting,
         };
-        let reverted = revert(&root, which)?;
+        let reverted = revert(&root, which).map_err(Failure::new)?;
         if self.json {
             screen::stdout().json(SCHEMA, &document(&reverted))?;
             return Ok(status(&reverted));

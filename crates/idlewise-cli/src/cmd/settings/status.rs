@@ -44,7 +44,7 @@ impl Status {
     /// Prints what is set.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let root = root(self.sysroot.as_deref())?;
-        let status = status(&root)?;
+        let status = status(&root).map_err(Failure::new)?;
         let mut out = screen::stdout();
         if self.json {
             out.json(SCHEMA, &document(&status))?;

@@ -5,20 +5,18 @@ use std::fs;
 use std::io::Seek;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use idlewise_plugin::GovernorSource;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, TICK_WORK_MAX_NS};
 use idlewise_trace::read_small_text_of;
 use serde::Deserialize;
 
-use super::super::arena::LAMBDAS;
 use crate::bundled;
-use crate::cells::{CellSetting, Shape};
+use crate::cells::{CellSetting, LAMBDAS, Shape};
 use crate::error::{Failure, did_you_mean};
 use crate::governor_arguments::{GovernorArguments, NamedFile};
 use crate::input::read_text;
 use crate::screen;
-use crate::storage::{Remote, url_of};
+use crate::storage::{Remote, Storage, url_of};
 use crate::unpack::unnamed_file;
 
 /// The keys of the manifest.
@@ -121,7 +119,7 @@ impl Manifest {
         }
         let names = written.shape.unwrap_or_else(|| vec![Shape::Default.name().to_owned()]);
         let shape = |name: &String| {
-            Shape::from_str(name, false).map_err(|_| {
+            Shape::parse(name).ok_or_else(|| {
                 let hint = did_you_mean(name, Shape::ALL.map(Shape::name), "flat, default or steep");
                 of_key("shape", format!("shape: no '{name}'; {hint}"))
             })
@@ -353,11 +351,7 @@ mod tests {
         assert_eq!(fault("logs = [\"a\"\nhz = []").0, Some(2));
         assert!(fault("logs = [\"*.parquet\"]").1.contains("no such files"));
         let all = Manifest::parse("machines = [\"all\"]", Path::new("/none")).expect("no fault");
-        assert!(all.machines.iter().all(|name| crate::cmd::arena::targets(
-            std::slice::from_ref(name),
-            &[]
-        )
-        .is_ok()));
+        assert!(idlewise_lab::target::targets(&all.machines, &[], &[], &[]).is_ok());
     }
 
     #[test]

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 
 use idlewise_trace::bundle::sum_of;
 
-use super::super::arena::{GOVERNORS_DEFAULT, targets};
-use super::super::report::provenance;
 use super::manifest::Manifest;
 use crate::bundled;
+use idlewise_lab::target::targets;
+
 use crate::cells::priced::{Place, places};
-use crate::cells::{CellStore, machine_sha256};
+use crate::cells::{CellStore, GOVERNORS_DEFAULT, machine_sha256, machines_or_usual};
 use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::{NamedLog, distinct_names};
 use crate::replay_arguments::{ALL_LOGS, ReplayTarget};
-use crate::storage::{Remote, url_of};
+use crate::storage::{self, Remote, url_of};
 use crate::twins::without_twins;
 use crate::unpack::{Unpacking, unnamed_file};
 
@@ -80,7 +80,7 @@ impl PlannedLog {
     pub fn fetch(&self, store: &CellStore) -> Result<Fetched, Failure> {
         let path = self.path.as_deref().unwrap_or(Path::new(&self.name));
         let Some(url) = url_of(path) else {
-            let sha256 = provenance::sha256_of(path)?.ok_or_else(|| {
+            let sha256 = bundled::sha256_of(path)?.ok_or_else(|| {
                 Failure::new(format_args!("{}: not a file, so it cannot be swept", path.display()))
             })?;
             return Ok(Fetched { sha256, file: None });
@@ -144,7 +144,7 @@ impl Plan {
                 "every regret of a sweep is already against the oracle; leave the governor 'oracle' out",
             ));
         }
-        let targets = targets(&manifest.machines, &choices)?;
+        let targets = targets(&machines_or_usual(&manifest.machines), &choices, &[], &[])?;
         let machine_hashes = targets.iter().map(|it| machine_sha256(&it.machine)).collect();
         let logs = match manifest.logs.as_slice() {
             [] => bundled::log_names().map(|it| PlannedLog { name: it.to_owned(), path: None }).collect(),
@@ -155,7 +155,7 @@ impl Plan {
                 named.map(|(path, name)| PlannedLog { name, path: Some(path.clone()) }).collect()
             }
         };
-        let store = CellStore::new(store.unwrap_or(&manifest.store))?;
+        let store = CellStore::new(storage::at(store.unwrap_or(&manifest.store))?);
         Ok(Plan { manifest, store, logs, targets, machine_hashes, choices })
     }
 

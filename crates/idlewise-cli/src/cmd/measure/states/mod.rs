@@ -170,12 +170,12 @@ impl States {
                 "--state: `configured` holds a CPU in no state, so there is nothing to measure; name states or all",
             ));
         }
-        let plan = StatesPlan::new(&root, &wishes)?;
+        let plan = StatesPlan::new(&root, &wishes).map_err(Failure::new)?;
         if self.dry_run {
             return print_plan(&plan, self.json);
         }
         let outputs = self.outputs(&plan)?;
-        plan.check_writable(&root)?;
+        plan.check_writable(&root).map_err(Failure::new)?;
         let mut signals = Signals::catch()?;
         let mut notes = Notes::default();
         notes.basis(Basis::Measured, "what leaving a state takes");
@@ -198,7 +198,7 @@ impl States {
                 say(format_args!("idlewise: {error}"));
                 return Ok(ExitCode::from(STATUS_STOPPED));
             }
-            outcome => outcome?,
+            outcome => outcome.map_err(Failure::new)?,
         };
         if !futexes.is_realtime {
             notes.doubt("the woken thread has no real-time priority, which only root may give: others delay it");
@@ -301,11 +301,5 @@ impl Launcher for Futexes {
 
     fn timers(&mut self, cpu: u16, count: u64, gap_ns: u64) -> Vec<u64> {
         timer_wakes(usize::from(cpu), count, Duration::from_nanos(gap_ns)).late_ns
-    }
-}
-
-impl From<StatesError> for Failure {
-    fn from(error: StatesError) -> Self {
-        Failure::new(error)
     }
 }

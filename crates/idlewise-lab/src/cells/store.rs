@@ -15,7 +15,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
 use std::sync::LazyLock;
 
 use idlewise_report::cell::{CellInputs, CellResult};
@@ -56,7 +55,7 @@ pub fn code_version() -> &'static str {
 }
 
 /// Where cells are kept.
-pub struct CellStore(Storage);
+pub struct CellStore(Box<dyn Storage>);
 
 /// The folder of a log's cells. Half of a hash still has no twin.
 fn log_folder(log_sha256: &str) -> String {
@@ -81,12 +80,9 @@ fn sum_name(version: &str) -> String {
 }
 
 impl CellStore {
-    /// Names a store: a folder, or a bucket's URL. The folder is made when a cell is put there.
-    ///
-    /// # Errors
-    /// Fails if a URL is wrong or the environment has no credentials for it.
-    pub fn new(root: &Path) -> Result<Self, Failure> {
-        Storage::at(root).map(CellStore)
+    /// Makes the store of some storage. A folder is made when a cell is put there.
+    pub fn new(storage: Box<dyn Storage>) -> Self {
+        CellStore(storage)
     }
 
     /// Makes the folder.
@@ -206,12 +202,10 @@ impl CellStore {
         inputs.iter().map(reason).collect()
     }
 
-    /// Returns the hash of an object's content, if it has been read before in this version ([`Remote::version`]).
+    /// Returns the hash of an object's content, if it has been read before in this version, by what its server says.
     ///
     /// # Errors
     /// Fails if the store cannot be read.
-    ///
-    /// [`Remote::version`]: crate::storage::Remote::version
     pub fn log_sum(&self, version: &str) -> Result<Option<String>, Failure> {
         let sum = self.0.read(&[sum_name(version)], FILE_BYTE_COUNT_MAX)?.pop().flatten();
         let sum = sum.and_then(|bytes| String::from_utf8(bytes).ok());

@@ -5,13 +5,14 @@ use idlewise_report::cell::{CellResult, CollectedCell};
 use idlewise_sim::CostModel;
 
 use super::{Cell, CellSetting, Shape, own_index};
-use crate::governors::Choice;
-use crate::replay_arguments::ReplayTarget;
+use crate::roster::Choice;
+use crate::target::ReplayTarget;
 
 /// A cell's place in the table.
 pub struct Place<'a> {
     /// The governor; `None` for the oracle.
     pub choice: Option<&'a Choice>,
+    /// What is computed.
     pub cell: Cell<'a>,
 }
 
@@ -111,6 +112,7 @@ impl Group<'_, '_> {
 }
 
 impl Priced {
+    /// As a row of a sweep.
     pub fn collected(&self) -> CollectedCell<'_> {
         CollectedCell {
             cell: &self.cell,
@@ -123,6 +125,7 @@ impl Priced {
         }
     }
 
+    /// As a row of the arena.
     pub fn arena(&self) -> ArenaCell {
         ArenaCell {
             log: self.log.clone(),

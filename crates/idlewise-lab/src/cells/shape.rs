@@ -2,10 +2,10 @@
 
 use idlewise_sim::CostModel;
 
-use crate::replay_arguments::ReplayTarget;
+use crate::target::ReplayTarget;
 
 /// A power for the powers of all states, relative to a running CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Powers nearer to each other: the square roots of their shares of running power
     Flat,
@@ -16,8 +16,10 @@ pub enum Shape {
 }
 
 impl Shape {
+    /// All of them.
     pub const ALL: [Shape; 3] = [Shape::Flat, Shape::Default, Shape::Steep];
 
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Shape::Flat => "flat",
@@ -26,6 +28,23 @@ impl Shape {
         }
     }
 
+    /// What it does, in a line.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Shape::Flat => {
+                "Powers nearer to each other: the square roots of their shares of running power"
+            }
+            Shape::Default => "As in the machine's file",
+            Shape::Steep => "Powers further from each other: their shares to the power of 1.5",
+        }
+    }
+
+    /// Finds one by its name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|shape| shape.name() == name)
+    }
+
+    /// The costs of a machine with these powers.
     pub fn costs(self, target: &ReplayTarget) -> CostModel {
         let exponent = match self {
             Shape::Flat => 0.5,

@@ -18,9 +18,9 @@ use idlewise_trace::log::ColumnSet;
 use idlewise_trace::{IdleGap, WakeReason};
 
 use super::{Log, Request, choice, pool};
-use crate::cmd::arena::targets;
 use crate::error::Failure;
-use crate::governors::Choice;
+use crate::roster::Choice;
+use crate::target::targets;
 
 /// The rows of a batch.
 const ROW_COUNT: usize = 1 << 14;
@@ -123,7 +123,7 @@ fn replayed(
         return Err(one());
     };
     let choices = [choice(governor)?];
-    let targets = targets(&request.machines, &choices)?;
+    let targets = targets(&request.machines, &choices, &[], &[])?;
     let [target] = &*targets else { return Err(one()) };
     let setting = request.setting(log, target);
     let price = Price::Given(lambda * target.costs.full_price_mw());

@@ -1,4 +1,4 @@
-//! Input: an idle log or a recording, compressed or not, or by default the bundled logs.
+//! Input: an idle log or a recording, compressed or not.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use idlewise_report::shown_in_line;
+use idlewise_sim::replay::GroupReader;
 use idlewise_trace::causes::{
     CausesError, StepBuilder, WorkloadLog, WorkloadMetadata, WorkloadWriter, convert_causes,
 };
@@ -14,7 +16,7 @@ use idlewise_trace::import::{self, ImportError, Recording};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{
-    ConvertError, CpuFacts, OutputFile, RecordedMachine, convert, read_small_text_of,
+    ConvertError, CpuFacts, IdleGap, OutputFile, RecordedMachine, convert, read_small_text_of,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -22,8 +24,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::error::Failure;
-use crate::progress::Progress;
-use crate::screen::{self, say};
+use crate::progress::{Progress, say};
 use crate::unpack::{Unpacking, first_bytes, unnamed_file};
 
 /// The magic number of Parquet files.
@@ -48,12 +49,16 @@ impl NamedLog {
     }
 
     /// Opens a log, or converts a recording to a log in an unnamed file.
-    pub fn open(path: &Path, unpacking: Unpacking) -> Result<Self, Failure> {
+    pub fn open(path: &Path, unpacking: impl Into<Unpacking>) -> Result<Self, Failure> {
         Self::open_as(path, short_name(path), unpacking)
     }
 
     /// Like [`NamedLog::open`], with a given name.
-    pub fn open_as(path: &Path, name: String, unpacking: Unpacking) -> Result<Self, Failure> {
+    pub fn open_as(
+        path: &Path,
+        name: String,
+        unpacking: impl Into<Unpacking>,
+    ) -> Result<Self, Failure> {
         let file = open(path)?;
         if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
             // A thousand logs should not need a thousand descriptors, but a pipe's data stays open.
@@ -63,7 +68,7 @@ impl NamedLog {
             };
             return Ok(NamedLog { name, log });
         }
-        Self::convert(path, file, name, unpacking)
+        Self::convert(path, file, name, unpacking.into())
     }
 
     /// Like [`NamedLog::open_as`], with a file that has no name. Messages show `path` instead.
@@ -71,13 +76,13 @@ impl NamedLog {
         path: &Path,
         file: File,
         name: String,
-        unpacking: Unpacking,
+        unpacking: impl Into<Unpacking>,
     ) -> Result<Self, Failure> {
         if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
             allow_many_files();
             return Ok(NamedLog { name, log: IdleLog::from_file(path, file)? });
         }
-        Self::convert(path, file, name, unpacking)
+        Self::convert(path, file, name, unpacking.into())
     }
 
     fn convert(
@@ -94,6 +99,37 @@ impl NamedLog {
         let log = IdleLog::from_file(path, writer.finish_unnamed(&metadata)?)?;
         Ok(NamedLog { name, log })
     }
+}
+
+/// Takes gaps of a CPU.
+pub type GapFn<'a> = &'a mut dyn FnMut(&[IdleGap]) -> Result<(), Failure>;
+/// Takes what passes on a CPU's gaps.
+pub type CpuFn<'a> = &'a mut dyn FnMut(GapFn<'_>) -> Result<(), Failure>;
+
+/// Calls `cpu` once for each CPU of a log, with a function that passes on its gaps.
+///
+/// # Errors
+/// Fails if the log is damaged, or if it is not sorted by CPU.
+pub fn each_cpu(
+    named: &NamedLog,
+    mut cpu: impl FnMut(CpuFn<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let Some(cpus) = named.log.groups_by_cpu() else {
+        return Err(Failure::new(format_args!(
+            "{}: row groups mix CPUs; import the recording again",
+            named.log.path().display()
+        )));
+    };
+    for (_, groups) in cpus {
+        let mut reader = GroupReader::new(&named.log);
+        cpu(&mut |take| {
+            for &group in &groups {
+                take(reader.read(group)?)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// Opens a user's file for random access. The data of a pipe is copied to an unnamed file.
@@ -125,8 +161,8 @@ pub fn open_stream(path: &Path) -> Result<File, Failure> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(fail)?;
     if !is_ready(&file, Some(&PATIENCE)).map_err(fail)? {
-        let name = screen::name(path);
-        say(format_args!(
+        let name = shown_in_line(&path.to_string_lossy()).into_owned();
+        say(&format!(
             "idlewise: waiting for {name}, a pipe that nobody has written to; ctrl-c ends it"
         ));
         is_ready(&file, None).map_err(fail)?;
@@ -264,7 +300,7 @@ fn read_causes(
     let recording = recording(path, file, reading)?;
     let bar = Progress::bytes("importing", recording.info().file_byte_count);
     let converted = convert_causes(recording, writer, recorded, &|done| bar.set(done));
-    bar.finish();
+    drop(bar);
     converted.map_err(|error| match error {
         CausesError::Import(error) => import_failure(path, &error),
         CausesError::Sink(error) => error.into(),
@@ -319,7 +355,7 @@ fn read(
             )),
         },
     )?;
-    bar.finish();
+    drop(bar);
     if metadata.cpus.iter().all(|cpu| !cpu.observed) {
         return Err(Failure::new(format_args!(
             "{}: no idle entries in it although power:cpu_idle was recorded; record all CPUs \
@@ -386,16 +422,11 @@ fn path_end(path: &Path, depth: usize) -> String {
     end.iter().collect::<PathBuf>().to_string_lossy().into_owned()
 }
 
+/// What is wrong with a recording, and with which.
 pub fn import_failure(path: &Path, error: &ImportError) -> Failure {
     match error {
         ImportError::Open { .. } => Failure::new(error),
         _ => Failure::new(format_args!("{}: {error}", path.display())),
-    }
-}
-
-impl From<LogError> for Failure {
-    fn from(error: LogError) -> Self {
-        Failure::new(error)
     }
 }
 

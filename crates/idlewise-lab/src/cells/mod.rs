@@ -26,9 +26,24 @@ pub use shape::Shape;
 pub use store::{CellStore, cell_name, code_version};
 
 use crate::error::Failure;
-use crate::governors::Choice;
 use crate::input::NamedLog;
-use crate::replay_arguments::{HZ_DEFAULT, ReplayTarget};
+use crate::roster::Choice;
+use crate::target::{HZ_DEFAULT, ReplayTarget};
+
+/// The governors of an arena or a sweep, unless others are named.
+pub const GOVERNORS_DEFAULT: [&str; 5] = ["menu", "menu-7.2", "teo", "ladder", HAZARD.0];
+/// The machines.
+pub const MACHINES_DEFAULT: [&str; 6] = ["spr", "icx", "milan", "genoa", "skx", "skl-client"];
+/// The prices of delay that make sense, in times the power of polling.
+pub const LAMBDAS: std::ops::RangeInclusive<f64> = 0.0..=16.0;
+
+/// The names, or the usual machines if there are none.
+pub fn machines_or_usual(names: &[String]) -> Vec<&str> {
+    match names {
+        [] => MACHINES_DEFAULT.to_vec(),
+        names => names.iter().map(String::as_str).collect(),
+    }
+}
 
 /// What a replay depends on besides log, machine and governor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,10 +65,13 @@ impl Default for CellSetting {
 /// One governor, or the oracle, on one machine in one setting.
 #[derive(Clone)]
 pub struct Cell<'a> {
+    /// The machine.
     pub target: &'a ReplayTarget,
     /// The hash of the target's machine.
     pub machine_sha256: &'a str,
+    /// Who plays.
     pub choice: Choice,
+    /// In which setting.
     pub setting: CellSetting,
     /// Of those that know powers and price.
     priced: Option<(Shape, f64)>,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::RecordBatch;
-use idlewise_core::{NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
+use idlewise_core::{NO_LATENCY_LIMIT_NS, tick_period_ns};
 use idlewise_report::cell::{CollectedCell, collected_table};
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting};
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -23,11 +23,12 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::bundled;
 use crate::cells::priced::{Place, Priced, groups, places};
 use crate::cells::{self, Cell, CellSetting, Shape, machine_sha256};
-use crate::cmd::arena::{GOVERNORS_DEFAULT, LAMBDAS, MACHINES_DEFAULT, targets};
+use crate::cells::{GOVERNORS_DEFAULT, LAMBDAS, MACHINES_DEFAULT, machines_or_usual};
 use crate::error::Failure;
-use crate::governors::{Choice, MakeGovernor};
 use crate::input::NamedLog;
-use crate::replay_arguments::{HZ_DEFAULT, ReplayTarget};
+pub use crate::roster::Make;
+use crate::roster::{Choice, MakeGovernor};
+use crate::target::{HZ_DEFAULT, ReplayTarget, targets};
 use crate::unpack::Unpacking;
 
 pub use gaps::{columns_of_lisa, gaps, replayed_gaps};
@@ -92,9 +93,6 @@ pub fn machines_default() -> Vec<String> {
 pub fn governors_default() -> Vec<String> {
     GOVERNORS_DEFAULT.map(str::to_owned).into()
 }
-
-/// Makes a governor for a CPU with these states and this tick period in ns.
-pub type Make = Arc<dyn Fn(&StateTable, u32) -> Box<dyn idlewise_core::Governor> + Send + Sync>;
 
 /// A governor, by name or the caller's own.
 #[derive(Clone)]
@@ -175,7 +173,7 @@ fn rows(
     let lambdas = &request.lambdas;
     let choices: Vec<Choice> =
         request.governors.iter().map(choice).collect::<Result<_, Failure>>()?;
-    let targets = targets(&request.machines, &choices)?;
+    let targets = targets(&machines_or_usual(&request.machines), &choices, &[], &[])?;
     let hashes: Vec<String> = targets.iter().map(|it| machine_sha256(&it.machine)).collect();
     let setting = CellSetting {
         hz: request.hz,

@@ -13,6 +13,7 @@ pub struct RecordedCourse {
 }
 
 impl RecordedCourse {
+    /// Begins with the exit latencies of the table.
     pub fn new(states: &StateTable) -> Self {
         let exits_ns = std::array::from_fn(|index| {
             states.as_slice().get(index).map_or(0, |state| state.exit_latency_ns)

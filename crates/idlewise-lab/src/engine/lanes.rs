@@ -9,9 +9,8 @@ use idlewise_sim::replay::{GroupReader, Question, Steps};
 use idlewise_trace::IdleGap;
 
 use super::{Log, Request};
-use crate::cmd::arena::targets;
 use crate::error::Failure;
-use crate::replay_arguments::ReplayTarget;
+use crate::target::{ReplayTarget, targets};
 
 /// What to step through.
 pub struct LanesRequest {
@@ -81,7 +80,7 @@ impl Lanes {
             latency_limit_us: asked.latency_limit_us,
         };
         request.check()?;
-        let target = targets(&request.machines, &[])?.remove(0);
+        let target = targets(&request.machines, &[], &[], &[])?.remove(0);
         let mut sources: Vec<Source> = Vec::new();
         for log in logs {
             let setting = request.setting(log, &target);

@@ -1,0 +1,174 @@
+//! Small files that are written once and read again, such as the cells of a sweep. This is a folder's part; the command
+//! also has buckets.
+//!
+//! Names are relative to the storage and have slashes.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use idlewise_report::shown_in_line;
+use idlewise_trace::{OutputFile, OutputOptions};
+
+use crate::error::Failure;
+
+/// Where files are kept.
+pub trait Storage: Send + Sync {
+    /// Makes a folder. Where there is nothing to make, it has to answer.
+    ///
+    /// # Errors
+    /// Fails if the folder cannot be made, or if the storage cannot be read.
+    fn create(&self, folder: &str) -> Result<(), Failure>;
+
+    /// Returns the files of a folder, not those of folders in it. A folder that does not exist has none.
+    ///
+    /// # Errors
+    /// Fails if it cannot be read.
+    fn list(&self, folder: &str) -> Result<Vec<Listed>, Failure>;
+
+    /// Returns the files of a folder and of all folders in it.
+    ///
+    /// # Errors
+    /// Fails if one of them cannot be read.
+    fn walk(&self, folder: &str) -> Result<Vec<Listed>, Failure>;
+
+    /// Returns the names of the folders in a folder, or in the storage itself, which is "".
+    ///
+    /// # Errors
+    /// Fails if it cannot be read.
+    fn folders(&self, folder: &str) -> Result<Vec<String>, Failure>;
+
+    /// Reads files, at most so many bytes of each; `None` for those that are not there.
+    ///
+    /// # Errors
+    /// Fails if one of them is there and cannot be read.
+    fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>, Failure>;
+
+    /// Writes files. Each gets its name when it is complete, and replaces one that has it.
+    ///
+    /// # Errors
+    /// Fails if the disk is full, or if the storage does not take them. Some of them may be there then.
+    fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<(), Failure>;
+
+    /// Removes files. Those that are not there are fine.
+    ///
+    /// # Errors
+    /// Fails if one of them cannot be removed.
+    fn remove(&self, names: &[String]) -> Result<(), Failure>;
+
+    /// Removes a folder if it is empty. A bucket's folders are nothing but the names of their files.
+    fn remove_empty_folder(&self, _folder: &str) {}
+}
+
+/// A folder of this machine.
+pub struct Folder(pub PathBuf);
+
+/// A file that is there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// Relative to the folder that was listed.
+    pub name: String,
+    /// Its size.
+    pub byte_count: u64,
+}
+
+fn fail(path: &Path) -> impl Fn(std::io::Error) -> Failure {
+    move |error| {
+        let name = shown_in_line(&path.to_string_lossy()).into_owned();
+        Failure::new(format_args!("{name}: {error}"))
+    }
+}
+
+impl Storage for Folder {
+    fn create(&self, folder: &str) -> Result<(), Failure> {
+        let folder = self.0.join(folder);
+        fs::create_dir_all(&folder).map_err(fail(&folder))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
+        let mut found = Vec::new();
+        for (name, entry) in entries(&self.0.join(folder))? {
+            // What has just been removed has no size.
+            let about = entry.metadata().ok().filter(fs::Metadata::is_file);
+            found.extend(about.map(|about| Listed { name, byte_count: about.len() }));
+        }
+        Ok(found)
+    }
+
+    fn walk(&self, folder: &str) -> Result<Vec<Listed>, Failure> {
+        let mut found = self.list(folder)?;
+        for inner in self.folders(folder)? {
+            let files = self.walk(&format!("{folder}/{inner}"))?;
+            let below = |file: Listed| Listed { name: format!("{inner}/{}", file.name), ..file };
+            found.extend(files.into_iter().map(below));
+        }
+        Ok(found)
+    }
+
+    fn folders(&self, folder: &str) -> Result<Vec<String>, Failure> {
+        let entries = entries(&self.0.join(folder))?;
+        let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let folders = entries.into_iter().filter(|(_, entry)| is_folder(entry));
+        Ok(folders.map(|(name, _)| name).collect())
+    }
+
+    fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>, Failure> {
+        let read = |name: &String| {
+            let path = self.0.join(name);
+            let file = match fs::File::open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(fail(&path)(error)),
+            };
+            let mut bytes = Vec::new();
+            file.take(byte_count_max).read_to_end(&mut bytes).map_err(fail(&path))?;
+            Ok(Some(bytes))
+        };
+        names.iter().map(read).collect()
+    }
+
+    fn write(&self, files: Vec<(String, Vec<u8>)>) -> Result<(), Failure> {
+        for (name, bytes) in files {
+            let path = self.0.join(name);
+            let folder = path.parent().unwrap_or(&self.0);
+            fs::create_dir_all(folder).map_err(fail(folder))?;
+            let options =
+                OutputOptions { replace: true, is_unflushed: true, ..OutputOptions::default() };
+            let output = OutputFile::create(&path, &options)?;
+            output.file().write_all(&bytes).map_err(fail(&path))?;
+            output.finish()?;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, names: &[String]) -> Result<(), Failure> {
+        for name in names {
+            let path = self.0.join(name);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(fail(&path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_empty_folder(&self, folder: &str) {
+        let _ = fs::remove_dir(self.0.join(folder));
+    }
+}
+
+/// What is in a folder; nothing if it does not exist.
+fn entries(folder: &Path) -> Result<Vec<(String, fs::DirEntry)>, Failure> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(fail(folder)(error)),
+    };
+    let named = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.map_err(fail(folder))?;
+        Ok((entry.file_name().to_string_lossy().into_owned(), entry))
+    };
+    entries.map(named).collect()
+}

@@ -1,0 +1,99 @@
+//! A machine prepared for replay, and the defaults of machines and HZ.
+
+use idlewise_core::{DisabledMask, StateTable};
+use idlewise_sim::{CostModel, Machine, SharedStates};
+
+use crate::bundled;
+use crate::error::Failure;
+use crate::roster::Choice;
+
+/// The default machines: a server from each x86 vendor.
+pub const MACHINES_DEFAULT: [&str; 2] = ["spr", "milan"];
+/// The default HZ if the log has none: Debian's.
+pub const HZ_DEFAULT: u32 = 250;
+
+/// The name of the sum of all logs. No log can have it.
+pub const ALL_LOGS: &str = "all";
+
+/// A machine prepared for replay.
+pub struct ReplayTarget {
+    /// The machine.
+    pub machine: Machine,
+    /// Its states.
+    pub states: StateTable,
+    /// Their names.
+    pub state_names: Vec<String>,
+    /// Those that are disabled.
+    pub disabled: DisabledMask,
+    /// What they cost.
+    pub costs: CostModel,
+    /// The states that its CPUs share. Only `replay` and `export` replay them.
+    pub shared: SharedStates,
+}
+
+impl ReplayTarget {
+    /// Prepares a machine: disables states, and promotes states with a timer, by name or index.
+    ///
+    /// # Errors
+    /// Fails if the machine cannot be replayed, lacks a state, or has none left.
+    pub fn new(machine: Machine, disable: &[String], promote: &[String]) -> Result<Self, Failure> {
+        machine.table().map_err(Failure::new)?;
+        let mut disabled = machine.disabled_by_default();
+        let mut shared = SharedStates::of(&machine).map_err(Failure::new)?;
+        for state in disable {
+            if shared.disable(state) {
+                continue;
+            }
+            disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
+        }
+        if (0..machine.states.len()).all(|i| disabled.contains(i)) {
+            return Err(Failure::new(format_args!(
+                "{}: every state is disabled; leave at least one on",
+                machine.id
+            )));
+        }
+        let machine = promoted(machine, promote, disabled)?;
+        let states = machine.table().map_err(Failure::new)?;
+        let costs = CostModel::of(&machine).map_err(Failure::new)?;
+        let state_names = machine.states.iter().map(|state| state.name.clone()).collect();
+        Ok(ReplayTarget { machine, states, state_names, disabled, costs, shared })
+    }
+}
+
+/// Returns a machine on which these states, by name or index, are promoted by a timer.
+///
+/// # Errors
+/// Fails if the machine lacks one of them, or has no deeper state for it.
+pub fn promoted(
+    mut machine: Machine,
+    states: &[String],
+    disabled: DisabledMask,
+) -> Result<Machine, Failure> {
+    for state in states {
+        machine.auto_promote(state, disabled).map_err(|error| {
+            Failure::new(format_args!("--promote {}: {error}", state.escape_debug()))
+        })?;
+    }
+    Ok(machine)
+}
+
+/// Prepares the machines with these names, and checks that all governors can run on them.
+///
+/// # Errors
+/// Fails if a name is unknown, or if a governor needs a state that a machine lacks.
+pub fn targets(
+    names: &[impl AsRef<str>],
+    choices: &[Choice],
+    disable: &[String],
+    promote: &[String],
+) -> Result<Vec<ReplayTarget>, Failure> {
+    let target =
+        |name: &_| ReplayTarget::new(bundled::machine(AsRef::as_ref(name))?, disable, promote);
+    let targets: Vec<ReplayTarget> = names.iter().map(target).collect::<Result<_, Failure>>()?;
+    for target in &targets {
+        for choice in choices {
+            choice.on(&target.machine)?;
+        }
+    }
+    Ok(targets)
+}
