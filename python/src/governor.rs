@@ -15,6 +15,8 @@ use pyo3::exceptions::{PyIndexError, PyTimeoutError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::ending::Ticket;
+
 /// What went wrong first, and what governors are doing.
 #[derive(Clone, Default)]
 pub struct Fault {
@@ -154,15 +156,18 @@ impl State {
 pub fn made(name: String, class: Py<PyAny>, fault: Fault) -> engine::Governor {
     let class = Arc::new(class);
     let make = move |states: &StateTable, _: u32| -> Box<dyn Governor> {
-        let object = Python::attach(|py| fault.during(|| Called::new(py, &class, states, &fault)));
-        let called = object.map_err(|error| fault.note(error)).ok();
+        let called = Ticket::get().and_then(|_ticket| {
+            let made =
+                Python::attach(|py| fault.during(|| Called::new(py, &class, states, &fault)));
+            made.map_err(|error| fault.note(error)).ok()
+        });
         Box::new(PythonGovernor { called, fault: fault.clone() })
     };
     engine::Governor::Made(name, Arc::new(make))
 }
 
 struct PythonGovernor {
-    /// `None` after an error.
+    /// `None` after an error, or if Python is ending.
     called: Option<Called>,
     fault: Fault,
 }
@@ -251,6 +256,8 @@ impl PythonGovernor {
             self.called = None;
             return None;
         }
+        // Without one Python is ending, and nobody will see the result.
+        let _ticket = Ticket::get()?;
         match Python::attach(|py| self.fault.during(|| call(py, called))) {
             Ok(result) => Some(result),
             Err(error) => {

@@ -1,8 +1,9 @@
 //! The compiled part of the Python package: types and functions of idlewise's engine, behind Python's.
 //!
 //! Long work runs on another thread without the interpreter's lock, while Python's main thread waits and looks for
-//! signals, so that ctrl-c works. A governor in Python takes the lock for each call.
+//! signals, so that ctrl-c works. A governor in Python takes the lock for each call (`ending.rs` says until when).
 
+mod ending;
 mod governor;
 mod lanes;
 mod table;
@@ -24,6 +25,7 @@ use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::ending::Ticket;
 use crate::governor::{Fault, Patience, State};
 use crate::lanes::Lanes;
 use crate::table::Table;
@@ -37,31 +39,48 @@ pyo3::create_exception!(
 
 /// How often to look for signals.
 const LOOKS: Duration = Duration::from_millis(50);
-/// No governor in Python is called.
-const FOREVER: Duration = Duration::MAX;
 
 fn failed(message: String) -> PyErr {
     IdlewiseError::new_err(message)
 }
 
-/// Runs long work on another thread. After a signal, or if a governor takes longer than `time_limit`, the work is left
-/// to end by itself.
+/// Runs long work on another thread. It has ended when this returns, except after a signal or if a governor takes longer
+/// than its time limit: then the work is left to end by itself. `time_limit` is that of governors in Python; `None` if
+/// there are none, so that the thread has nothing to do with the interpreter.
 fn away<T: Send + 'static>(
     py: Python<'_>,
     fault: &Fault,
-    time_limit: Duration,
+    time_limit: Option<Duration>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> PyResult<T> {
+    // An exit handler calls, and nothing ends before it returns.
+    let is_last = ending::has_begun();
+    if is_last && time_limit.is_some() {
+        return Err(failed("Python is ending, and calls no governors any more".to_owned()));
+    }
     let (send, receive) = channel();
     let receive = Mutex::new(receive);
-    // Governors are called on this thread. It keeps its place in the interpreter, which is dear to get for each call.
-    thread::spawn(move || Python::attach(|py| py.detach(|| drop(send.send(work())))));
-    let mut patience = Patience::new(time_limit);
+    let worker = thread::spawn(move || {
+        let result = match time_limit {
+            Some(_) => ending::attached(work),
+            None => Some(work()),
+        };
+        // Whoever gets it may end the interpreter.
+        drop(result.map(|result| send.send(result)));
+    });
+    let mut patience = Patience::new(time_limit.unwrap_or(Duration::MAX));
     loop {
-        let waited = py
-            .detach(|| receive.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOKS));
+        let (waited, ticket) = py.detach(|| {
+            let receive = receive.lock().unwrap_or_else(PoisonError::into_inner);
+            (receive.recv_timeout(LOOKS), (!is_last).then(Ticket::get_or_park))
+        });
+        drop(ticket);
         match waited {
-            Ok(result) => return Ok(result),
+            Ok(result) => {
+                // It has nothing left to do.
+                let _ = worker.join();
+                return Ok(result);
+            }
             Err(RecvTimeoutError::Timeout) => {
                 if let Err(signal) = py.check_signals() {
                     fault.interrupt(py);
@@ -83,7 +102,7 @@ fn read(
     read: fn(&engine::Log) -> Result<Vec<arrow_array::RecordBatch>, String>,
 ) -> PyResult<Table> {
     let log = log.0.clone();
-    let batches = away(py, &Fault::default(), FOREVER, move || read(&log))?;
+    let batches = away(py, &Fault::default(), None, move || read(&log))?;
     Ok(Table::new(batches.map_err(failed)?))
 }
 
@@ -122,6 +141,12 @@ impl Log {
     fn __repr__(&self) -> String {
         format!("<idlewise.Log {}: {} gaps>", self.0.name(), self.0.gap_count())
     }
+}
+
+/// The time limit of governors in Python, if there are any.
+fn request_limit(request: &engine::Request, time_limit: Duration) -> Option<Duration> {
+    let is_made = |governor: &engine::Governor| matches!(governor, engine::Governor::Made(..));
+    request.governors.iter().any(is_made).then_some(time_limit)
 }
 
 #[pyclass(frozen)]
@@ -180,8 +205,9 @@ impl Runs {
         let log = logs[log].clone();
         fault.reset();
         let is_stopped = fault.is_stopped();
+        let limit = request_limit(&request, *time_limit);
         let work = move || engine::replayed_gaps(&log, &request, &is_stopped);
-        let replayed = away(py, fault, *time_limit, work)?;
+        let replayed = away(py, fault, limit, work)?;
         if let Some(error) = fault.take() {
             return Err(error);
         }
@@ -191,7 +217,7 @@ impl Runs {
 
 #[pyfunction]
 fn open(py: Python<'_>, path: PathBuf) -> PyResult<Log> {
-    let log = away(py, &Fault::default(), FOREVER, move || engine::open(&path))?;
+    let log = away(py, &Fault::default(), None, move || engine::open(&path))?;
     Ok(Log(Arc::new(log.map_err(failed)?)))
 }
 
@@ -277,7 +303,7 @@ fn replay(
         let (logs, request) = (logs.clone(), request.clone());
         move || engine::replay(&logs, &request, &is_stopped)
     };
-    let replayed = away(py, &fault, time_limit, work)?;
+    let replayed = away(py, &fault, request_limit(&request, time_limit), work)?;
     if let Some(error) = fault.take() {
         return Err(error);
     }
@@ -311,5 +337,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(machines, module)?)?;
     #[cfg(feature = "command")]
     module.add_function(wrap_pyfunction!(main, module)?)?;
-    module.add_function(wrap_pyfunction!(replay, module)?)
+    module.add_function(wrap_pyfunction!(replay, module)?)?;
+    let settle = wrap_pyfunction!(ending::settle, module)?;
+    module.py().import("atexit")?.call_method1("register", (settle,))?;
+    Ok(())
 }

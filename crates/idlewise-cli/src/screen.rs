@@ -1,5 +1,6 @@
 //! All output to standard output and standard error. Both go through [`shown`], because nearly
-//! every line contains text from recordings, file names or compilers.
+//! every line contains text from recordings, file names or compilers, and through
+//! [`without_secrets`], because a URL may contain a password.
 //!
 //! Standard error may be unusable (`2>&1 | head`, a closed terminal, a full disk). That is no
 //! reason to lose a recording, so failing to write to it is not an error.
@@ -8,7 +9,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};
 use std::path::Path;
 
-use idlewise_report::{json_shown, shown, shown_in_line};
+use idlewise_report::{json_shown, shown, shown_in_line, without_secrets};
 use serde::Serialize;
 
 /// The two escape sequences with which tables colour their best values.
@@ -58,13 +59,14 @@ pub fn is_watched() -> bool {
 
 /// Returns a file's name for use within a line.
 pub fn name(path: &Path) -> String {
-    shown_in_line(&path.to_string_lossy()).into_owned()
+    shown_in_line(&without_secrets(&path.to_string_lossy())).into_owned()
 }
 
 /// Prints a message on standard error, on its own line.
 pub fn say(message: impl Display) {
     // A screen that is standard error never fails.
-    let _ = writeln!(stderr(), "{message}");
+    // As one text, so that a URL is not in parts.
+    let _ = writeln!(stderr(), "{}", without_secrets(&message.to_string()));
 }
 
 impl Screen {
@@ -76,7 +78,7 @@ impl Screen {
     pub fn json(&mut self, schema: u32, document: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_string_pretty(&Numbered { schema, document })?;
         text.push('\n');
-        self.write_raw(&json_shown(&text))
+        self.write_raw(&json_shown(&without_secrets(&text)))
     }
 
     /// Like [`Screen::json`], in one line.
@@ -86,7 +88,7 @@ impl Screen {
     pub fn json_line(&mut self, schema: u32, document: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_string(&Numbered { schema, document })?;
         text.push('\n');
-        self.write_raw(&json_shown(&text))
+        self.write_raw(&json_shown(&without_secrets(&text)))
     }
 
     fn write_raw(&mut self, text: &str) -> io::Result<()> {
@@ -101,6 +103,7 @@ impl Screen {
 
     /// Writes text that contains our own colours, which are kept only for a terminal.
     fn write_text(&mut self, text: &str) -> io::Result<()> {
+        let text = &*without_secrets(text);
         if !matches!(self, Screen::Stdout(stdout) if stdout.is_terminal()) {
             return self.write_raw(&shown(text));
         }

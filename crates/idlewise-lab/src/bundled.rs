@@ -1,11 +1,8 @@
 //! The machines and logs that are built into the binary.
 
-use std::fs::File;
-use std::io;
 use std::path::Path;
 
 use idlewise_machine::{Machine, bundled, bundled_ids, nearest_name};
-use idlewise_trace::bundle::{Sums, sum_of};
 
 use crate::error::Failure;
 use crate::input::{NamedLog, read_text};
@@ -46,35 +43,9 @@ pub fn log_names() -> impl Iterator<Item = &'static str> {
     LOGS.iter().map(|&(name, _)| name)
 }
 
-/// Returns the bytes of a bundled log.
-pub fn log_bytes(path: &Path) -> Option<&'static [u8]> {
-    // A bundled log's path is its name.
-    LOGS.iter().find(|(name, _)| path == Path::new(name)).map(|&(_, bytes)| bytes)
-}
-
-/// The hash of the file that a log was read from; `None` if it was a pipe.
-///
-/// # Errors
-/// Fails if it cannot be read.
-pub fn sha256(named: &NamedLog) -> Result<Option<String>, Failure> {
-    sha256_of(named.log.path())
-}
-
-/// The hash of a log's file, or of a bundled log; `None` if it is a pipe.
-///
-/// # Errors
-/// Fails if it cannot be read.
-pub fn sha256_of(path: &Path) -> Result<Option<String>, Failure> {
-    let fail =
-        |error: io::Error| Failure::new(format_args!("cannot read {}: {error}", path.display()));
-    if let Some(bytes) = log_bytes(path) {
-        return Ok(Some(Sums::of(bytes)));
-    }
-    let file = File::open(path).map_err(fail)?;
-    if !file.metadata().map_err(fail)?.is_file() {
-        return Ok(None);
-    }
-    sum_of(file).map(Some).map_err(fail)
+/// Returns the bytes of the bundled log with that name.
+pub fn log_bytes(name: &str) -> Option<&'static [u8]> {
+    LOGS.iter().find(|(it, _)| name == *it).map(|&(_, bytes)| bytes)
 }
 
 /// Returns whether the user gave a path: it contains a slash or ends in `.toml`.

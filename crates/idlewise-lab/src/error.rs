@@ -6,6 +6,7 @@ use std::path::Path;
 
 use idlewise_machine::nearest_name;
 use idlewise_plugin::PluginError;
+use idlewise_report::without_secrets;
 use idlewise_sim::replay::JoinError;
 use idlewise_trace::log::LogError;
 
@@ -25,9 +26,9 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Makes a failure from a message that says where, what was found, and what to do.
+    /// Makes a failure from a message that says where, what was found, and what to do. Passwords in URLs are hidden.
     pub fn new(message: impl Display) -> Self {
-        Failure::Message(without_middle(message.to_string()))
+        Failure::Message(without_middle(without_secrets(&message.to_string()).into_owned()))
     }
 
     /// Adds what to do about it.

@@ -1,13 +1,15 @@
 //! Input: an idle log or a recording, compressed or not.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use idlewise_report::shown_in_line;
+use idlewise_report::{shown_in_line, without_secrets};
 use idlewise_sim::replay::GroupReader;
+use idlewise_trace::bundle::{Sums, sum_of};
 use idlewise_trace::causes::{
     CausesError, StepBuilder, WorkloadLog, WorkloadMetadata, WorkloadWriter, convert_causes,
 };
@@ -16,7 +18,8 @@ use idlewise_trace::import::{self, ImportError, Recording};
 use idlewise_trace::log::{IdleLog, LogError, LogMetadata, LogWriter};
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::{
-    ConvertError, CpuFacts, IdleGap, OutputFile, RecordedMachine, convert, read_small_text_of,
+    ConvertError, CpuFacts, FileIdentity, IdleGap, OutputFile, RecordedMachine,
+    TEXT_BYTE_COUNT_MAX, convert, open_regular, read_small_text_of,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
@@ -39,13 +42,23 @@ pub struct NamedLog {
     pub name: String,
     /// The log.
     pub log: IdleLog,
+    read_from: ReadFrom,
+}
+
+/// What the bytes of a log, or of the recording that it was converted from, are known by.
+enum ReadFrom {
+    Bundled(&'static [u8]),
+    /// The file at the log's path, as it was when it was opened.
+    File(FileIdentity),
+    /// A pipe, or a file without a name.
+    Unnamed,
 }
 
 impl NamedLog {
     /// Opens a log that is built into the binary.
     pub fn bundled(name: &str, bytes: &'static [u8]) -> Result<Self, Failure> {
         let log = IdleLog::from_bytes(name, bytes)?;
-        Ok(NamedLog { name: name.to_owned(), log })
+        Ok(NamedLog { name: name.to_owned(), log, read_from: ReadFrom::Bundled(bytes) })
     }
 
     /// Opens a log, or converts a recording to a log in an unnamed file.
@@ -60,45 +73,96 @@ impl NamedLog {
         unpacking: impl Into<Unpacking>,
     ) -> Result<Self, Failure> {
         let file = open(path)?;
+        let read_from = match FileIdentity::of(&file) {
+            Ok(identity) if !is_pipe(path) => ReadFrom::File(identity),
+            _ => ReadFrom::Unnamed,
+        };
         if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
             // A thousand logs should not need a thousand descriptors, but a pipe's data stays open.
-            let log = match is_pipe(path) {
-                true => IdleLog::from_file(path, file)?,
-                false => IdleLog::open(path)?,
+            let log = match read_from {
+                ReadFrom::File(_) => IdleLog::open(path)?,
+                _ => IdleLog::from_file(path, file)?,
             };
-            return Ok(NamedLog { name, log });
+            return Ok(NamedLog { name, log, read_from });
         }
-        Self::convert(path, file, name, unpacking.into())
+        let log = convert_to_log(path, file, unpacking.into())?;
+        Ok(NamedLog { name, log, read_from })
     }
 
-    /// Like [`NamedLog::open_as`], with a file that has no name. Messages show `path` instead.
+    /// Like [`NamedLog::open_as`], with an open file, which stays open. Messages show `path`.
     pub fn of_file(
         path: &Path,
         file: File,
         name: String,
         unpacking: impl Into<Unpacking>,
     ) -> Result<Self, Failure> {
-        if first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
-            allow_many_files();
-            return Ok(NamedLog { name, log: IdleLog::from_file(path, file)? });
-        }
-        Self::convert(path, file, name, unpacking.into())
+        allow_many_files();
+        let log = match first_bytes(path, &file, PARQUET_MAGIC.len())? == PARQUET_MAGIC {
+            true => IdleLog::from_file(path, file)?,
+            false => convert_to_log(path, file, unpacking.into())?,
+        };
+        Ok(NamedLog { name, log, read_from: ReadFrom::Unnamed })
     }
 
-    fn convert(
-        path: &Path,
-        file: File,
-        name: String,
-        unpacking: Unpacking,
-    ) -> Result<Self, Failure> {
-        allow_many_files();
-        let writer = LogWriter::new(OutputFile::unnamed(path)?)?;
-        let reading = Reading { unpacking, ..Reading::default() };
-        let recorded = RecordedMachine::default();
-        let (writer, metadata) = read(path, file, writer, &reading, &recorded)?;
-        let log = IdleLog::from_file(path, writer.finish_unnamed(&metadata)?)?;
-        Ok(NamedLog { name, log })
+    /// Returns the hash of the file that it was read from; `None` if it was a pipe.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, or if it is not the one that was read.
+    pub fn sha256(&self) -> Result<Option<String>, Failure> {
+        let identity = match self.read_from {
+            ReadFrom::Bundled(bytes) => return Ok(Some(Sums::of(bytes))),
+            ReadFrom::Unnamed => return Ok(None),
+            ReadFrom::File(identity) => identity,
+        };
+        let path = self.log.path();
+        let fail = |error: io::Error| {
+            Failure::new(format_args!("cannot read {}: {error}", path.display()))
+        };
+        let file = open_regular(path).map_err(fail)?;
+        if FileIdentity::of(&file).map_err(fail)? != identity {
+            return Err(changed(path));
+        }
+        let sha256 = sum_of(&file).map_err(fail)?;
+        self.must_be_unchanged()?;
+        Ok(Some(sha256))
     }
+
+    /// Checks that the file that it was read from is still there as it was, so that results are of the content that has
+    /// its hash.
+    ///
+    /// # Errors
+    /// Fails if it is not.
+    pub fn must_be_unchanged(&self) -> Result<(), Failure> {
+        match self.read_from {
+            ReadFrom::File(identity) => must_be_unchanged(self.log.path(), identity),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Checks that the file at a path is still the one with this identity.
+///
+/// # Errors
+/// Fails if it is not.
+pub fn must_be_unchanged(path: &Path, identity: FileIdentity) -> Result<(), Failure> {
+    match FileIdentity::at(path) {
+        Ok(found) if found == identity => Ok(()),
+        _ => Err(changed(path)),
+    }
+}
+
+/// A file that is no longer what it was when it was opened.
+pub fn changed(path: &Path) -> Failure {
+    Failure::new(format_args!("{}: it changed while it was in use; run this again", path.display()))
+}
+
+fn convert_to_log(path: &Path, file: File, unpacking: Unpacking) -> Result<IdleLog, Failure> {
+    allow_many_files();
+    let writer = LogWriter::new(OutputFile::unnamed(path)?)?;
+    let reading = Reading { unpacking, ..Reading::default() };
+    let recorded = RecordedMachine::default();
+    let (writer, metadata) = read(path, file, writer, &reading, &recorded)?;
+    Ok(IdleLog::from_file(path, writer.finish_unnamed(&metadata)?)?)
 }
 
 /// Takes gaps of a CPU.
@@ -198,7 +262,12 @@ fn is_ready(file: &File, at_most: Option<&Timespec>) -> io::Result<bool> {
 
 /// Reads a user's text file.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
-    read_small_text_of(open_stream(path)?)
+    read_text_at_most(path, TEXT_BYTE_COUNT_MAX)
+}
+
+/// Reads a user's text file of at most so many bytes.
+pub fn read_text_at_most(path: &Path, byte_count_max: u64) -> Result<String, Failure> {
+    read_small_text_of(open_stream(path)?, byte_count_max)
         .map_err(|error| Failure::new(format_args!("cannot read {}: {error}", path.display())))
 }
 
@@ -382,6 +451,12 @@ pub fn short_name(path: &Path) -> String {
 /// otherwise with the extension, otherwise with as many folders as necessary. Paths that are given
 /// twice are numbered.
 pub fn distinct_names(paths: &[PathBuf], taken: &[&str]) -> Vec<String> {
+    // Names are in results, which others may read.
+    let public = |path: &PathBuf| match without_secrets(&path.to_string_lossy()) {
+        Cow::Owned(url) => PathBuf::from(url),
+        Cow::Borrowed(_) => path.clone(),
+    };
+    let paths: Vec<PathBuf> = paths.iter().map(public).collect();
     let mut names: Vec<String> = paths.iter().map(|path| short_name(path)).collect();
     let depth_max = paths.iter().map(|path| path.components().count()).max().unwrap_or(0);
     for depth in 1..=depth_max {
@@ -434,6 +509,51 @@ pub fn import_failure(path: &Path, error: &ImportError) -> Failure {
 mod tests {
     use super::*;
 
+    const LOG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/a-idle.parquet");
+    const RECORDING: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces/a-idle.perf.data.xz");
+
+    /// Otherwise `arena --store` keeps a recording's cells under the hash of what has replaced it.
+    #[test]
+    fn the_hash_is_that_of_what_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        for content in [LOG, RECORDING] {
+            fs::copy(content, &path).unwrap();
+            let named = NamedLog::open(&path, Unpacking::default()).unwrap();
+            let sha256 = named.sha256().unwrap().unwrap();
+            assert_eq!(sha256, sum_of(File::open(content).unwrap()).unwrap());
+            fs::copy(LOG, folder.path().join("other")).unwrap();
+            fs::rename(folder.path().join("other"), &path).unwrap();
+            let message = named.sha256().unwrap_err().text();
+            assert!(
+                message.ends_with("it changed while it was in use; run this again"),
+                "{message}"
+            );
+            assert!(named.must_be_unchanged().is_err());
+        }
+        // The same bytes at the same time, but written anew.
+        fs::copy(LOG, &path).unwrap();
+        let named = NamedLog::open(&path, Unpacking::default()).unwrap();
+        named.must_be_unchanged().unwrap();
+        let modified_at = fs::metadata(&path).unwrap().modified().unwrap();
+        // Times have the resolution of the kernel's tick.
+        while named.must_be_unchanged().is_ok() {
+            OpenOptions::new().write(true).open(&path).unwrap().set_modified(modified_at).unwrap();
+        }
+        assert!(named.sha256().is_err());
+    }
+
+    /// A bundled log is known by its name, and a user's file may have the same.
+    #[test]
+    fn a_file_with_a_bundled_name_is_a_file() {
+        let named =
+            NamedLog::bundled("a-idle", crate::bundled::log_bytes("a-idle").unwrap()).unwrap();
+        let sha256 = named.sha256().unwrap().unwrap();
+        assert_eq!(sha256, sum_of(File::open(LOG).unwrap()).unwrap());
+        named.must_be_unchanged().unwrap();
+    }
+
     fn names(paths: &[&str]) -> Vec<String> {
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
         distinct_names(&paths, &["all"])
@@ -453,6 +573,8 @@ mod tests {
         assert_eq!(names(&["/r.dat", "r.dat"]), ["/r.dat", "r.dat"]);
         // One file twice.
         assert_eq!(names(&["a/run.dat", "a/run.dat"]), ["a/run.dat", "a/run.dat (2)"]);
+        assert_eq!(names(&["https://u:p@h", "x/u:p@h"]), ["u:***@h", "u:p@h"]);
+        assert_eq!(names(&["s3://t@b/x.dat", "y/x.dat"]), ["***@b/x.dat", "y/x.dat"]);
         // The name of the sum of all logs.
         assert_eq!(names(&["all.parquet"]), ["all.parquet"]);
         assert_eq!(names(&["d/all", "all"]), ["d/all", "all (2)"]);

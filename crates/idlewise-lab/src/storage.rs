@@ -8,9 +8,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use idlewise_report::shown_in_line;
-use idlewise_trace::{OutputFile, OutputOptions};
+use idlewise_trace::{OutputFile, OutputOptions, open_regular};
 
 use crate::error::Failure;
+use crate::progress::say;
 
 /// Where files are kept.
 pub trait Storage: Send + Sync {
@@ -38,7 +39,8 @@ pub trait Storage: Send + Sync {
     /// Fails if it cannot be read.
     fn folders(&self, folder: &str) -> Result<Vec<String>, Failure>;
 
-    /// Reads files, at most so many bytes of each; `None` for those that are not there.
+    /// Reads files, at most so many bytes of each; `None` for those that are not there. What is not a file is said, and
+    /// `None` too.
     ///
     /// # Errors
     /// Fails if one of them is there and cannot be read.
@@ -115,9 +117,16 @@ impl Storage for Folder {
     fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>, Failure> {
         let read = |name: &String| {
             let path = self.0.join(name);
-            let file = match fs::File::open(&path) {
+            let file = match open_regular(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                // A pipe or a folder, which somebody else has put there.
+                Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                    let name = path.to_string_lossy();
+                    let name = shown_in_line(&name);
+                    say(&format!("idlewise: {name}: {error}, so it is left out"));
+                    return Ok(None);
+                }
                 Err(error) => return Err(fail(&path)(error)),
             };
             let mut bytes = Vec::new();
@@ -132,6 +141,11 @@ impl Storage for Folder {
             let path = self.0.join(name);
             let folder = path.parent().unwrap_or(&self.0);
             fs::create_dir_all(folder).map_err(fail(folder))?;
+            // A pipe would wait for somebody who reads.
+            if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+                let what = "something that is not a file has the name of a cell; remove it";
+                return Err(fail(&path)(std::io::Error::other(what)));
+            }
             let options =
                 OutputOptions { replace: true, is_unflushed: true, ..OutputOptions::default() };
             let output = OutputFile::create(&path, &options)?;

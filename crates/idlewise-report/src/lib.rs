@@ -43,6 +43,7 @@
 //! | `watch/` | what `idlewise watch` shows, and serves to Prometheus |
 //! | `wakes.rs` | what `idlewise measure wakes` counted |
 //! | `shared_states.rs` | what became of the states that CPUs share |
+//! | `secrets.rs` | [`without_secrets()`]: hides passwords in URLs |
 //! | `shown.rs` | [`shown()`]: makes foreign text safe to show |
 //! | `notes.rs` | [`Notes`]: bases and doubts, the lines under a table |
 //!
@@ -78,6 +79,7 @@ pub mod replay;
 pub mod residency;
 pub mod saved;
 mod scale;
+mod secrets;
 pub mod shared_states;
 mod shown;
 pub mod simulate;
@@ -97,6 +99,7 @@ pub mod why_menu;
 
 pub use columns::{Better, Column, Heading, Priority, Unit, columns_markdown, columns_schema};
 pub use notes::{CountedDoubt, Notes, Statement, wrap};
+pub use secrets::without_secrets;
 pub use shown::{json_shown, shown, shown_in_line};
 pub use table::{Table, Value};
 pub use text::{TextStyle, WIDTH_DEFAULT};

@@ -40,20 +40,28 @@ fn must_be_regular(kind: FileType) -> io::Result<()> {
 /// or a sparse file.
 ///
 /// # Errors
-/// Fails if the file cannot be read or is longer.
+/// Fails if the file cannot be read or is longer, or is no regular file ([`open_regular`]).
 pub fn read_small_file(path: &Path, byte_count_max: u64) -> io::Result<Vec<u8>> {
-    read_small(File::open(path)?, byte_count_max)
+    read_small(open_regular(path)?, byte_count_max)
 }
 
 fn read_small(file: File, byte_count_max: u64) -> io::Result<Vec<u8>> {
+    // Unless it is a pipe, or grows: then the limit below counts.
+    if file.metadata()?.len() > byte_count_max {
+        return Err(too_large(byte_count_max));
+    }
     let mut bytes = Vec::new();
     file.take(byte_count_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > byte_count_max {
-        let most = byte_count_max >> 20;
-        let what = format!("it has more than {most} MiB, which no such file has");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        return Err(too_large(byte_count_max));
     }
     Ok(bytes)
+}
+
+fn too_large(byte_count_max: u64) -> io::Error {
+    let most = byte_count_max >> 20;
+    let what = format!("it has more than {most} MiB, which no such file has");
+    io::Error::new(io::ErrorKind::FileTooLarge, what)
 }
 
 /// Like [`read_small_file`], for text of at most [`TEXT_BYTE_COUNT_MAX`] bytes.
@@ -61,15 +69,15 @@ fn read_small(file: File, byte_count_max: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Fails if the file cannot be read, is longer, or is not UTF-8.
 pub fn read_small_text(path: &Path) -> io::Result<String> {
-    read_small_text_of(File::open(path)?)
+    read_small_text_of(open_regular(path)?, TEXT_BYTE_COUNT_MAX)
 }
 
-/// Like [`read_small_text`], for an open file.
+/// Like [`read_small_text`], for an open file of at most `byte_count_max` bytes.
 ///
 /// # Errors
 /// Fails like [`read_small_text`].
-pub fn read_small_text_of(file: File) -> io::Result<String> {
-    let bytes = read_small(file, TEXT_BYTE_COUNT_MAX)?;
+pub fn read_small_text_of(file: File, byte_count_max: u64) -> io::Result<String> {
+    let bytes = read_small(file, byte_count_max)?;
     String::from_utf8(bytes).map_err(|error| {
         let at_byte = error.utf8_error().valid_up_to();
         let what = format!("byte {at_byte} is not UTF-8 text");
@@ -94,7 +102,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), kind, mode, 0).unwrap();
         let _listening = UnixListener::bind(path("socket")).unwrap();
         for name in ["file", "link"] {
-            assert_eq!(read_small_text_of(open_regular(&path(name)).unwrap()).unwrap(), "x");
+            assert_eq!(read_small_text_of(open_regular(&path(name)).unwrap(), 1).unwrap(), "x");
         }
         let refused = |path: &Path| open_regular(path).unwrap_err().to_string();
         assert_eq!(refused(&path("pipe")), "it is a pipe, not a file");

@@ -17,7 +17,6 @@ use idlewise_sim::{Basis, CostModel};
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::bundled;
 use crate::cells::{
     self, Cell, CellSetting, CellStore, GOVERNORS_DEFAULT, LAMBDAS, Shape, machine_sha256, machines_or_usual,
 };
@@ -155,7 +154,7 @@ impl Arena {
             store.create()?;
         }
         let hashes: Vec<Option<String>> = match store {
-            Some(_) => logs.iter().map(bundled::sha256).collect::<Result<_, Failure>>()?,
+            Some(_) => logs.iter().map(NamedLog::sha256).collect::<Result<_, Failure>>()?,
             None => vec![None; logs.len()],
         };
         let machine_hashes: Vec<String> =
@@ -329,6 +328,7 @@ fn results(
     let cells: Vec<&Cell<'_>> = missing.iter().map(|&index| asked[index]).collect();
     let computed = cells::replay(unit.named, hash, &cells, &|done| bar.add(done))?;
     if let Some(store) = store {
+        unit.named.must_be_unchanged()?;
         store.put(computed.iter().flatten())?;
     }
     for (index, result) in missing.into_iter().zip(computed) {

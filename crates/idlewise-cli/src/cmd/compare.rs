@@ -1,6 +1,5 @@
 //! `idlewise compare`: two saved measurements side by side.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,6 +10,7 @@ use idlewise_report::TextStyle;
 use serde_json::json;
 
 use crate::error::{Failure, did_you_mean};
+use crate::input::open_stream;
 use crate::screen;
 
 /// The schema version of `--json`.
@@ -141,7 +141,7 @@ fn read(path: &Path, setting: Option<&str>) -> Result<Saved, Failure> {
     let fail = |error: &dyn std::fmt::Display| {
         Failure::new(format_args!("{}: {error}", screen::name(path)))
     };
-    let file = File::open(path).map_err(|error| fail(&error))?;
+    let file = open_stream(path)?;
     let mut text = String::new();
     file.take(BYTE_COUNT_MAX).read_to_string(&mut text).map_err(|error| fail(&error))?;
     let mut saved = Saved::from_json(&text).map_err(|error| fail(&error))?;

@@ -188,6 +188,11 @@ impl Remote {
         Ok(Remote { url: url.trim_end_matches('/').to_owned(), store, path })
     }
 
+    /// Its own URL. It may have a password.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The URL of an object in this folder.
     pub fn url_below(&self, name: &str) -> String {
         let escaped = name.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
@@ -228,19 +233,26 @@ impl Remote {
     /// Fails if the object is not there or cannot be read.
     pub fn version(&self) -> Result<Option<String>, Failure> {
         let about = self.wait(self.store.head(&self.path))?.map_err(self.fail("read", ""))?;
-        // A weak tag may stay when bytes change.
-        let tag = about.e_tag.filter(|tag| !tag.starts_with("W/"));
-        Ok(tag.map(|tag| format!("{} {} {tag}", self.url, about.size)))
+        Ok(self.version_of(&about))
     }
 
-    /// Writes the object's content to a file.
+    fn version_of(&self, about: &ObjectMeta) -> Option<String> {
+        // A weak tag may stay when bytes change.
+        let tag = about.e_tag.as_deref().filter(|tag| !tag.starts_with("W/"))?;
+        Some(format!("{} {} {tag}", self.url, about.size))
+    }
+
+    /// Writes the object's content to a file, and returns the version that this is, as [`Remote::version`] does. Parts
+    /// that are asked for again after an interruption are of the same version.
     ///
     /// # Errors
     /// Fails if the object cannot be read to its end, or if the disk is full.
-    pub fn download(&self, to: &mut File) -> Result<(), Failure> {
+    pub fn download(&self, to: &mut File) -> Result<Option<String>, Failure> {
         let fail = self.fail("read", "");
         runtime()?.block_on(async {
-            let mut stream = self.store.get(&self.path).await.map_err(&fail)?.into_stream();
+            let found = self.store.get(&self.path).await.map_err(&fail)?;
+            let version = self.version_of(&found.meta);
+            let mut stream = found.into_stream();
             while let Some(bytes) = stream.try_next().await.map_err(&fail)? {
                 to.write_all(&bytes).map_err(|error| {
                     Failure::new(format_args!(
@@ -250,7 +262,7 @@ impl Remote {
                     ))
                 })?;
             }
-            Ok(())
+            Ok(version)
         })
     }
 

@@ -388,6 +388,102 @@ fn a_full_disk_leaves_no_half_cell() {
     assert_eq!(place.counts(&[]), [0, 16, 0]);
 }
 
+/// Pipes, sockets and folders where files should be. Opening a pipe would wait for ever.
+#[test]
+fn what_is_not_a_file_is_said_and_waits_for_nobody() {
+    let place = Place::new(
+        "logs = [\"LOGS/a-idle.parquet\", \"pipe\", \"socket\", \"folder.parquet/\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n",
+    );
+    let pipe = |path: &Path| {
+        assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    pipe(&place.path("pipe"));
+    let _socket = std::os::unix::net::UnixListener::bind(place.path("socket")).unwrap();
+    fs::create_dir(place.path("folder.parquet")).unwrap();
+    fs::copy(root().join("traces/b-redis.parquet"), place.path("folder.parquet/b.parquet"))
+        .unwrap();
+    // A folder of that name in a folder is no log.
+    fs::create_dir(place.path("folder.parquet/c.parquet")).unwrap();
+    pipe(&place.path("folder.parquet/d.parquet"));
+    let (status, document) = place.sweep(&[]);
+    assert_eq!((status, counts(&document)), (Some(1), [0, 2 * 4, 2 * 4]), "{document:#}");
+    let reasons = document["failures"].to_string();
+    assert!(reasons.contains("pipe: it is a pipe, not a file"), "{reasons}");
+    assert!(reasons.contains("socket: it is a socket, not a file"), "{reasons}");
+    place.write("logs = [\"LOGS/a-idle.parquet\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
+    // And in the place of a cell.
+    let cells = cells_of(&place.path("cells"));
+    let log = cells.iter().filter(|cell| cell.parent() == cells[0].parent()).count();
+    assert_eq!(log, 4);
+    assert_eq!(place.counts(&["status"]), [4, 0, 0]);
+    let ours: Vec<&PathBuf> = cells
+        .iter()
+        .filter(|cell| {
+            let hash = idlewise_trace::bundle::sum_of(
+                fs::File::open(root().join("traces/a-idle.parquet")).unwrap(),
+            )
+            .unwrap();
+            cell.parent().unwrap().ends_with(&hash[..32])
+        })
+        .collect();
+    for make in [pipe as fn(&Path), |path: &Path| fs::create_dir(path).unwrap()] {
+        fs::remove_file(ours[1]).or_else(|_| fs::remove_dir(ours[1])).unwrap();
+        make(ours[1]);
+        let output = place.run(&["collect"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("not a file, so it is left out\n"), "{said}");
+        assert!(said.contains("1 cells are missing"), "{said}");
+        let output = place.run(&[]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("something that is not a file has the name of a cell; remove it"),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    fs::remove_dir(ours[1]).unwrap();
+    assert_eq!(place.counts(&[]), [3, 1, 0]);
+}
+
+/// A user's file may be called as a bundled log is.
+#[test]
+fn a_log_with_the_name_of_a_bundled_one_is_itself() {
+    let place = Place::new("logs = [\"a-idle\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
+    fs::copy(root().join("traces/b-redis.parquet"), place.path("a-idle")).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        let output = command.args(arguments).current_dir(place.path("")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    run(&["sweep", "sweep.toml"]);
+    run(&["arena", "a-idle", "--machine", "spr", "--governor", "menu", "--store", "of-arena"]);
+    assert_eq!(place.content("cells"), place.content("of-arena"));
+    fs::rename(place.path("a-idle"), place.path("redis")).unwrap();
+    place.write("logs = [\"redis\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
+    assert_eq!(place.counts(&["status"]), [4, 0, 0]);
+}
+
+/// Reading one takes a multiple of its size in memory.
+#[test]
+fn a_manifest_has_a_largest_size() {
+    let place = Place::new("");
+    for manifest in ["sweep.toml", "endless"] {
+        let path = place.path(manifest);
+        match manifest {
+            "endless" => std::os::unix::fs::symlink("/dev/zero", &path).unwrap(),
+            _ => fs::write(&path, format!("hz = [{}]\n", "1000,".repeat((1 << 20) / 5))).unwrap(),
+        }
+        let output = idlewise(&["sweep", path.to_str().unwrap()]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.ends_with("it has more than 1 MiB, which no such file has\n"), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}
+
 #[test]
 fn a_wrong_manifest_is_refused_with_its_line() {
     for (manifest, part) in [

@@ -190,6 +190,77 @@ fn a_log_that_cannot_be_fetched_fails_alone() {
     has("az://container/x.parquet: AZURE_STORAGE_ACCOUNT_NAME is not set");
 }
 
+/// Passwords and signatures in URLs must not get into results, which others may read, nor into messages.
+#[test]
+fn a_password_in_a_url_is_never_shown() {
+    let place = folder();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let server = Server::new(&root().join("traces"));
+    let with_password = |url: &str| url.replace("://", "://me:pass%3Aword@");
+    let gone = {
+        let gone = Server::new(&root().join("traces"));
+        with_password(&gone.url("x.parquet"))
+    };
+    let logs = [
+        with_password(&server.url("a-idle.parquet")),
+        // Its name begins with the user and the password if it has to be told from another.
+        with_password(&server.url("missing.parquet")),
+        server.url("missing.parquet"),
+        gone,
+        "https://host/x?X-Amz-Signature=password&v=1".to_owned(),
+        "s4://me:password@host/x".to_owned(),
+        with_password("http://127.0.0.1:9"),
+    ];
+    let text = format!("logs = {logs:?}\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");
+    fs::write(path("sweep.toml"), text).unwrap();
+    let check = |shown: &str, at: &str| {
+        for secret in ["password", "pass%3Aword", "pass:word"] {
+            assert!(!shown.contains(secret), "{at}: {shown}");
+        }
+    };
+    let mut shown_count = 0;
+    for line in [
+        &["sweep", &path("sweep.toml")][..],
+        &["sweep", &path("sweep.toml"), "--json"],
+        &["sweep", "status", &path("sweep.toml")],
+        &["sweep", "status", &path("sweep.toml"), "--json"],
+        &["sweep", "collect", &path("sweep.toml")],
+        &["sweep", "collect", &path("sweep.toml"), "-o", &path("cells.json")],
+        &["sweep", "prune", &path("sweep.toml"), "--unlisted", "--dry-run"],
+        &["sweep", &with_password(&server.url("missing.toml"))],
+        &["sweep", &path("sweep.toml"), "--store", "https://me:password@host/cells"],
+        &["sweep", &path("sweep.toml"), "--store", "s4://me:password@host/cells"],
+        &["sweep", "https://me:password@host/x", "and", "https://me:password@host/y"],
+        &["replay", "https://me:password@host/x?sig=password"],
+        &["info", "https://me:password@host/x"],
+        &["replay", "--machine", "https://me:password@host/x"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_idlewise"));
+        command.args(line).env("IDLEWISE_RETRY_S", "0").env("no_proxy", "*");
+        let output = command.output().unwrap();
+        let shown =
+            [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+        check(&shown, &line.join(" "));
+        shown_count += usize::from(shown.contains("me:***@"));
+    }
+    // The check would find nothing where nothing is shown.
+    assert!(shown_count >= 10, "{shown_count}");
+    let mut folders = vec![place.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false if path.ends_with("sweep.toml") => {}
+                false => check(
+                    &String::from_utf8_lossy(&fs::read(&path).unwrap()),
+                    &path.to_string_lossy(),
+                ),
+            }
+        }
+    }
+}
+
 #[test]
 fn a_manifest_can_be_behind_a_url() {
     let place = folder();

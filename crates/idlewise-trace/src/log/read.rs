@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::{Range, RangeInclusive};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -21,7 +21,7 @@ use super::footer::{self, Chunk, Group, RawFooter, TAIL_BYTE_COUNT};
 use super::pages::Pages;
 use super::{Column, FORMAT_VERSION, Form, LogError, LogMetadata, schema};
 use crate::gap::GAP_MAX_NS;
-use crate::{IdleGap, WakeReason};
+use crate::{FileIdentity, IdleGap, WakeReason};
 
 /// How many rows are read of all columns before the next ones, so that they stay in the L2 cache.
 const ROWS_AT_ONCE: usize = 1_024;
@@ -55,27 +55,6 @@ enum Data {
     Memory(Bytes),
 }
 
-/// Identifies a file, to detect that it is no longer the one that was opened first.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct FileIdentity {
-    device: u64,
-    inode: u64,
-    byte_count: u64,
-    changed_at: (i64, i64),
-}
-
-impl FileIdentity {
-    fn of(file: &File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        Ok(FileIdentity {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            byte_count: metadata.len(),
-            changed_at: (metadata.mtime(), metadata.mtime_nsec()),
-        })
-    }
-}
-
 /// A source that is ready for reading.
 enum OpenData {
     File(Arc<File>, u64),
@@ -90,7 +69,7 @@ impl Data {
                 if FileIdentity::of(&file)? != *identity {
                     return Err(io::Error::other("the file changed while it was in use"));
                 }
-                Ok(OpenData::File(file.into(), identity.byte_count))
+                Ok(OpenData::File(file.into(), identity.byte_count()))
             }
             Data::Unnamed(file, byte_count) => Ok(OpenData::File(file.clone(), *byte_count)),
             Data::Memory(bytes) => Ok(OpenData::Memory(bytes.clone())),
@@ -156,10 +135,10 @@ impl IdleLog {
         let io = |error| LogError::io(path, error);
         let file = File::open(path).map_err(io)?;
         let identity = FileIdentity::of(&file).map_err(io)?;
-        if identity.byte_count == 0 {
+        if identity.byte_count() == 0 {
             return Err(LogError::Empty { path: path.to_owned() });
         }
-        let opened = OpenData::File(file.into(), identity.byte_count);
+        let opened = OpenData::File(file.into(), identity.byte_count());
         Self::from_data(path, Data::File(identity), &opened)
     }
 

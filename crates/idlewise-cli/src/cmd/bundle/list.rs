@@ -17,10 +17,7 @@ use crate::unpack::byte_count;
 use super::SCHEMA;
 use super::create::write_privacy;
 use super::line::shown_words;
-use super::manifest::{MANIFEST, Manifest};
-
-/// Notes are much shorter.
-const NOTE_BYTE_COUNT_MAX: u64 = 4 << 20;
+use super::manifest::{BYTE_COUNT_MAX, MANIFEST, Manifest};
 
 /// Show what a bundle holds
 ///
@@ -55,7 +52,7 @@ impl List {
                 SUMS => &mut sums,
                 _ => return Ok(()),
             };
-            if byte_count > NOTE_BYTE_COUNT_MAX {
+            if byte_count > BYTE_COUNT_MAX {
                 return Err(std::io::Error::other("it is too long"));
             }
             let mut text = String::new();

@@ -1,9 +1,10 @@
 //! `bundle.json`: what a bundle says about itself.
 
+use std::fs::File;
 use std::path::Path;
 
 use idlewise_trace::bundle::{BundlePath, Unpacked};
-use idlewise_trace::read_small_text;
+use idlewise_trace::read_small_text_of;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Failure;
@@ -13,6 +14,15 @@ pub const MANIFEST: &str = "bundle.json";
 
 /// The number of the bundle's form: which files there are, and what is in this one.
 pub const FORM: u32 = 1;
+
+/// The largest that is read. A bundle's 4,096 files need less than 2 MiB.
+pub const BYTE_COUNT_MAX: u64 = 4 << 20;
+
+/// What is read first, because the rest depends on it.
+#[derive(Deserialize)]
+struct Formed {
+    form: Option<u64>,
+}
 
 /// What a bundle says about itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -75,7 +85,9 @@ impl Manifest {
             return Err(Failure::new(format_args!("it has no {MANIFEST}")));
         }
         let fail = |error: &dyn std::fmt::Display| Failure::new(format_args!("{MANIFEST}: {error}"));
-        let text = read_small_text(&folder.join(MANIFEST)).map_err(|error| fail(&error))?;
+        let text = File::open(folder.join(MANIFEST))
+            .and_then(|file| read_small_text_of(file, BYTE_COUNT_MAX))
+            .map_err(|error| fail(&error))?;
         Self::parse(&text)
     }
 
@@ -85,8 +97,8 @@ impl Manifest {
     /// Like [`Manifest::read`].
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let fail = |error: &dyn std::fmt::Display| Failure::new(format_args!("{MANIFEST}: {error}"));
-        let value: serde_json::Value = serde_json::from_str(text).map_err(|error| fail(&error))?;
-        match value["form"].as_u64() {
+        let Formed { form } = serde_json::from_str(text).map_err(|error| fail(&error))?;
+        match form {
             Some(form) if form == u64::from(FORM) => {}
             Some(form) => {
                 let message = format!(
@@ -97,7 +109,7 @@ impl Manifest {
             }
             None => return Err(fail(&"it does not say which form it has")),
         }
-        serde_json::from_value(value).map_err(|error| fail(&error))
+        serde_json::from_str(text).map_err(|error| fail(&error))
     }
 
     /// Returns the exit status with which an output was made.

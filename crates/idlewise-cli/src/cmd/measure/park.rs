@@ -22,7 +22,7 @@ use std::io::Write;
 
 use super::saving::{PROGRAM, today};
 use crate::error::Failure;
-use crate::input::NamedLog;
+use crate::input::{NamedLog, open_stream};
 use crate::output;
 use crate::progress::Progress;
 use crate::program;
@@ -436,7 +436,7 @@ fn read_result(path: &Path) -> Result<ParkResult, Failure> {
     let fail = |error: &dyn std::fmt::Display| {
         Failure::new(format_args!("{}: {error}", screen::name(path)))
     };
-    let file = std::fs::File::open(path).map_err(|error| fail(&error))?;
+    let file = open_stream(path)?;
     let mut text = String::new();
     let read = file.take(RESULT_BYTE_COUNT_MAX).read_to_string(&mut text);
     read.map_err(|error| fail(&error))?;

@@ -16,7 +16,6 @@ use idlewise_report::page::{
 use idlewise_report::{WIDTH_DEFAULT, wrap};
 use serde_json::json;
 
-use crate::bundled;
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
@@ -242,7 +241,7 @@ impl Report {
             machine: machine.map(|machine| machine.id.clone()),
             state_names: machine.iter().flat_map(|one| &one.states).map(|s| s.name.clone()).collect(),
             governor: metadata.governor.clone(),
-            sha256: bundled::sha256(named)?,
+            sha256: named.sha256()?,
             doubts: log_doubts(&named.name, metadata),
             knows: Knows::of(metadata),
         })

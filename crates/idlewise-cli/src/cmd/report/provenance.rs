@@ -1,6 +1,7 @@
 //! What a page says about where it comes from: the program, the command, the inputs.
 
 use idlewise_report::page::{Facts, Provenance};
+use idlewise_report::without_secrets;
 
 use crate::input::NamedLog;
 use crate::program;
@@ -11,7 +12,8 @@ pub const PROGRAM: &str = concat!("idlewise ", env!("CARGO_PKG_VERSION"));
 /// The command line of this process, quoted for a shell.
 pub fn command_line() -> String {
     let words = program::arguments().into_iter().skip(1).map(|word| quoted(&word.to_string_lossy()));
-    std::iter::once("idlewise".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+    let line = std::iter::once("idlewise".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
+    without_secrets(&line).into_owned()
 }
 
 /// A word as a shell reads it.

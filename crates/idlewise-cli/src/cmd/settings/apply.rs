@@ -1,6 +1,5 @@
 //! `idlewise settings apply`.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -14,6 +13,7 @@ use serde_json::json;
 
 use super::{changes_json, files, holder, lines, others_json, warn_of_others};
 use crate::error::Failure;
+use crate::input::open_stream;
 use crate::screen::{self, say};
 use crate::signals::Signals;
 use crate::sysroot::root;
@@ -173,7 +173,7 @@ fn read(path: &Path) -> Result<Vec<Setting>, Failure> {
         Failure::new(format_args!("{}: {error}", path.display()))
     };
     let mut text = String::new();
-    let file = File::open(path).map_err(|error| fail(&error))?;
+    let file = open_stream(path)?;
     file.take(FILE_BYTE_COUNT_MAX + 1).read_to_string(&mut text).map_err(|error| fail(&error))?;
     if text.len() as u64 > FILE_BYTE_COUNT_MAX {
         return Err(fail(&format_args!(

@@ -1,23 +1,32 @@
 //! The manifest of a sweep: a TOML file. Paths in it are relative to its folder. Logs, the store and the manifest itself
 //! may be behind URLs.
 
+use std::fmt;
 use std::fs;
 use std::io::Seek;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use idlewise_plugin::GovernorSource;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, TICK_WORK_MAX_NS};
 use idlewise_trace::read_small_text_of;
-use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 use crate::bundled;
 use crate::cells::{CellSetting, LAMBDAS, Shape};
 use crate::error::{Failure, did_you_mean};
 use crate::governor_arguments::{GovernorArguments, NamedFile};
-use crate::input::read_text;
+use crate::input::read_text_at_most;
 use crate::screen;
 use crate::storage::{Remote, Storage, url_of};
 use crate::unpack::unnamed_file;
+
+/// The largest manifest. Parsed it takes up to a hundred times its size, if it has nothing but tiny tables.
+const BYTE_COUNT_MAX: u64 = 1 << 20;
 
 /// The keys of the manifest.
 const KEYS: [&str; 9] = [
@@ -45,15 +54,69 @@ const PACKED_ENDINGS: [&str; 3] = [".xz", ".gz", ".zst"];
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Written {
-    logs: Vec<String>,
-    machines: Vec<String>,
-    governors: Vec<WrittenGovernor>,
-    hz: Vec<u32>,
-    lambda: Option<Vec<f64>>,
-    shape: Option<Vec<String>>,
-    latency_limit_us: Vec<u32>,
-    tick_work_ns: Vec<u64>,
+    logs: List<String>,
+    machines: List<String>,
+    governors: List<WrittenGovernor>,
+    hz: List<u32>,
+    lambda: Option<List<f64>>,
+    shape: Option<List<String>>,
+    latency_limit_us: List<u32>,
+    tick_work_ns: List<u64>,
     store: Option<String>,
+}
+
+/// A list, or its only element.
+struct List<T>(Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        List(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ListVisitor(PhantomData))
+    }
+}
+
+struct ListVisitor<T>(PhantomData<T>);
+
+impl<T> ListVisitor<T> {
+    fn of_one<'de, D: Deserializer<'de>>(one: D) -> Result<List<T>, D::Error>
+    where
+        T: Deserialize<'de>,
+    {
+        T::deserialize(one).map(|one| List(vec![one]))
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+    type Value = List<T>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, elements: A) -> Result<Self::Value, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(elements)).map(List)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
+        Self::of_one(MapAccessDeserializer::new(fields))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Self::of_one(text.into_deserializer())
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        Self::of_one(number.into_deserializer())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Self::Value, E> {
+        Self::of_one(number.into_deserializer())
+    }
 }
 
 #[derive(Deserialize)]
@@ -84,7 +147,7 @@ impl Manifest {
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let text = match url_of(path) {
             Some(url) => remote_text(url)?,
-            None => read_text(path)?,
+            None => read_text_at_most(path, BYTE_COUNT_MAX)?,
         };
         let folder = path.parent().unwrap_or(Path::new(""));
         Self::parse(&text, folder)
@@ -102,22 +165,29 @@ impl Manifest {
             error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1)
         };
         let syntax = |error: toml::de::Error| (at(&error), error.message().replace('\n', ", "));
-        let table: toml::Table = text.parse().map_err(syntax)?;
-        check_keys(text, table.keys(), &KEYS)?;
-        let governors = table.get("governors").and_then(toml::Value::as_array);
-        for file in governors.into_iter().flatten().filter_map(toml::Value::as_table) {
-            check_keys(text, file.keys(), &FILE_KEYS)?;
+        let parsed = DeTable::parse(text).map_err(syntax)?;
+        let table = parsed.get_ref();
+        check_keys(text, table, &KEYS)?;
+        let files = match table.get("governors").map(Spanned::get_ref) {
+            Some(DeValue::Array(governors)) => governors.iter().map(Spanned::get_ref).collect(),
+            Some(one) => vec![one],
+            None => Vec::new(),
+        };
+        for file in files {
+            if let DeValue::Table(file) = file {
+                check_keys(text, file, &FILE_KEYS)?;
+            }
         }
-        let written: Written = toml::from_str(text).map_err(syntax)?;
+        let written = Written::deserialize(toml::de::Deserializer::from(parsed)).map_err(syntax)?;
         let plain = |fault: String| (None, fault);
         let of_key = |key: &str, fault: String| (line_of(text, key), fault);
 
-        let lambdas = written.lambda.unwrap_or_else(|| vec![0.0, 0.25, 1.0]);
+        let lambdas = written.lambda.map_or_else(|| vec![0.0, 0.25, 1.0], |list| list.0);
         if lambdas.is_empty() || !lambdas.iter().all(|lambda| LAMBDAS.contains(lambda)) {
             let fault = "lambda: numbers from 0 to 16, in times the power of polling".to_owned();
             return Err(of_key("lambda", fault));
         }
-        let names = written.shape.unwrap_or_else(|| vec![Shape::Default.name().to_owned()]);
+        let names = written.shape.map_or_else(|| vec![Shape::Default.name().to_owned()], |list| list.0);
         let shape = |name: &String| {
             Shape::parse(name).ok_or_else(|| {
                 let hint = did_you_mean(name, Shape::ALL.map(Shape::name), "flat, default or steep");
@@ -128,10 +198,10 @@ impl Manifest {
         if shapes.is_empty() {
             return Err(of_key("shape", "shape: name at least one, or leave it out".to_owned()));
         }
-        if let Some(hz) = written.hz.iter().find(|hz| !HZ.contains(hz)) {
+        if let Some(hz) = written.hz.0.iter().find(|hz| !HZ.contains(hz)) {
             return Err(of_key("hz", format!("hz: {hz} is not from 10 to 10000")));
         }
-        if let Some(ns) = written.tick_work_ns.iter().find(|&&ns| ns > TICK_WORK_MAX_NS) {
+        if let Some(ns) = written.tick_work_ns.0.iter().find(|&&ns| ns > TICK_WORK_MAX_NS) {
             let fault = format!("tick_work_ns: {ns} is more than a second");
             return Err(of_key("tick_work_ns", fault));
         }
@@ -140,9 +210,9 @@ impl Manifest {
             true => here(name),
             false => name.clone(),
         };
-        let machines: Vec<String> = match written.machines.iter().any(|name| name == ALL) {
+        let machines: Vec<String> = match written.machines.0.iter().any(|name| name == ALL) {
             true => bundled::replayable_ids().map(str::to_owned).collect(),
-            false => written.machines.iter().map(machine).collect(),
+            false => written.machines.0.iter().map(machine).collect(),
         };
         let named = |governor: &WrittenGovernor| match governor {
             WrittenGovernor::Name(name) if GovernorSource::is_path(name) => {
@@ -160,7 +230,7 @@ impl Manifest {
                 kernel_source: kernel_source.as_deref().map(here),
             },
         };
-        let governors: Vec<NamedFile> = written.governors.iter().map(named).collect();
+        let governors: Vec<NamedFile> = written.governors.0.iter().map(named).collect();
         let of_governor = |it: &'_ NamedFile| [Some(it.name.clone()), it.patch.clone(), it.kernel_source.clone()];
         let files = governors.iter().flat_map(of_governor).flatten();
         if let Some(url) = machines.iter().cloned().chain(files).find(|name| is_url(name)) {
@@ -168,10 +238,10 @@ impl Manifest {
             return Err(plain(format!("{url}: {fault}")));
         }
         Ok(Manifest {
-            logs: logs(&written.logs, folder).map_err(plain)?,
+            logs: logs(&written.logs.0, folder).map_err(plain)?,
             machines,
             governors: GovernorArguments::of_files(governors),
-            settings: settings(&written.hz, &written.latency_limit_us, &written.tick_work_ns),
+            settings: settings(&written.hz.0, &written.latency_limit_us.0, &written.tick_work_ns.0),
             lambdas,
             shapes,
             store: beside(folder, written.store.as_deref().unwrap_or("cells")),
@@ -199,13 +269,13 @@ fn settings(hz: &[u32], limits_us: &[u32], works_ns: &[u64]) -> Vec<CellSetting>
     settings
 }
 
-fn check_keys<'a>(
+fn check_keys(
     text: &str,
-    keys: impl Iterator<Item = &'a String>,
+    table: &DeTable<'_>,
     known: &[&str],
 ) -> Result<(), (Option<usize>, String)> {
-    for key in keys {
-        if !known.contains(&key.as_str()) {
+    for key in table.keys().map(|key| key.get_ref().as_ref()) {
+        if !known.contains(&key) {
             let otherwise = format!("there are {}", known.join(", "));
             let hint = did_you_mean(key, known.iter().copied(), &otherwise);
             return Err((line_of(text, key), format!("unknown key '{key}'; {hint}")));
@@ -247,7 +317,7 @@ fn remote_text(url: &str) -> Result<String, Failure> {
     let mut file = unnamed_file()?;
     Remote::open(url)?.download(&mut file)?;
     file.rewind().map_err(fail)?;
-    read_small_text_of(file).map_err(fail)
+    read_small_text_of(file, BYTE_COUNT_MAX).map_err(fail)
 }
 
 /// The logs that a URL names: a folder's if it ends with a slash, those that match a pattern, or one.
@@ -363,6 +433,29 @@ mod tests {
         let manifest = Manifest::parse(text, Path::new("")).unwrap();
         assert_eq!(manifest.settings.len(), 6);
         assert!(manifest.machines.len() > 100);
+    }
+
+    #[test]
+    fn one_element_needs_no_brackets() {
+        let parse = |text: &str| Manifest::parse(text, Path::new("/m")).unwrap();
+        let one = parse(
+            "logs = \"x.parquet\"\nmachines = \"spr\"\nhz = 250\nlambda = 1\nshape = \"flat\"\nlatency_limit_us = 5\ntick_work_ns = 7",
+        );
+        assert_eq!((one.logs.len(), one.machines.as_slice()), (1, &["spr".to_owned()][..]));
+        assert_eq!((one.lambdas.as_slice(), one.shapes.as_slice()), (&[1.0][..], &[Shape::Flat][..]));
+        let setting = CellSetting { hz: Some(250), latency_limit_us: Some(5), tick_work_ns: 7 };
+        assert_eq!(one.settings, [setting]);
+        assert_eq!(parse("lambda = 0.5").lambdas, [0.5]);
+        assert_eq!(parse("machines = \"all\"").machines, parse("machines = [\"all\"]").machines);
+        let names = |text: &str| {
+            let choices = parse(text).governors.choices_or(&[]).unwrap();
+            choices.iter().map(crate::governors::Choice::name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("governors = \"teo\""), ["teo"]);
+        // A typo in the table of the only governor.
+        assert!(fault("governors = { file = \"a.c\", pach = \"b\" }").1.contains("did you mean 'patch'?"));
+        assert_eq!(fault("\nmachines = true").0, Some(2));
+        assert_eq!(fault("\nhz = \"x\"").0, Some(2));
     }
 
     #[test]

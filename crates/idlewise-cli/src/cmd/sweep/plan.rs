@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::Seek;
 use std::path::{Path, PathBuf};
 
-use idlewise_trace::bundle::sum_of;
+use idlewise_trace::bundle::{Sums, sum_of};
+use idlewise_trace::{FileIdentity, open_regular};
 
 use super::manifest::Manifest;
 use crate::bundled;
@@ -14,7 +15,7 @@ use crate::cells::priced::{Place, places};
 use crate::cells::{CellStore, GOVERNORS_DEFAULT, machine_sha256, machines_or_usual};
 use crate::error::Failure;
 use crate::governors::Choice;
-use crate::input::{NamedLog, distinct_names};
+use crate::input::{NamedLog, changed, distinct_names, must_be_unchanged};
 use crate::replay_arguments::{ALL_LOGS, ReplayTarget};
 use crate::storage::{self, Remote, url_of};
 use crate::twins::without_twins;
@@ -42,35 +43,55 @@ pub struct PlannedLog {
     path: Option<PathBuf>,
 }
 
-/// A log's file, with its hash.
-pub struct Fetched {
+/// The content of a log's file, as it was found.
+#[derive(Clone)]
+pub struct Content {
     pub sha256: String,
-    /// What was read to know the hash, if it is not a file of this machine.
+    /// The file with that content; `None` if it is bundled or behind a URL.
+    identity: Option<FileIdentity>,
+}
+
+/// The content of a log's file, and the file itself if it was read to know the hash.
+pub struct Fetched {
+    pub content: Content,
     pub file: Option<File>,
 }
 
 impl PlannedLog {
-    /// Opens it, or converts a recording. If `file` is not given, what is behind a URL is read again.
+    /// Opens it, or converts a recording. If `file` is not given, it is opened or fetched again.
     ///
     /// # Errors
-    /// Fails if it cannot be read, or if its content is no longer that with this hash.
-    pub fn open(&self, file: Option<File>, sha256: &str) -> Result<NamedLog, Failure> {
+    /// Fails if it cannot be read, or if it no longer has this content.
+    pub fn open(&self, file: Option<File>, content: &Content) -> Result<NamedLog, Failure> {
         let Some(path) = &self.path else { return self.bundled() };
-        let Some(url) = url_of(path) else {
-            return NamedLog::open_as(path, self.name.clone(), Unpacking::default());
-        };
-        let file = match file {
-            Some(file) => file,
-            None => {
-                let (found, file) = download(url)?;
-                if found != sha256 {
-                    let fault = "it changed while it was in use; run the sweep again";
-                    return Err(Failure::new(format_args!("{url}: {fault}")));
+        let file = match (file, content.identity) {
+            (Some(file), _) => file,
+            (None, Some(_)) => open_regular(path).map_err(cannot_read(path))?,
+            (None, None) => {
+                let fetched = download(&Remote::open(&path.to_string_lossy())?)?;
+                if fetched.sha256 != content.sha256 {
+                    return Err(changed(path));
                 }
-                file
+                fetched.file
             }
         };
+        if let Some(identity) = content.identity
+            && FileIdentity::of(&file).map_err(cannot_read(path))? != identity
+        {
+            return Err(changed(path));
+        }
         NamedLog::of_file(path, file, self.name.clone(), Unpacking::default())
+    }
+
+    /// Checks that what was replayed had this content until now. What is behind a URL was replayed from a copy.
+    ///
+    /// # Errors
+    /// Fails if the file was replaced or written to.
+    pub fn must_have(&self, content: &Content) -> Result<(), Failure> {
+        match (&self.path, content.identity) {
+            (Some(path), Some(identity)) => must_be_unchanged(path, identity),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the hash of its file. What is behind a URL is read unless the store knows it.
@@ -78,27 +99,31 @@ impl PlannedLog {
     /// # Errors
     /// Fails if it cannot be read.
     pub fn fetch(&self, store: &CellStore) -> Result<Fetched, Failure> {
-        let path = self.path.as_deref().unwrap_or(Path::new(&self.name));
-        let Some(url) = url_of(path) else {
-            let sha256 = bundled::sha256_of(path)?.ok_or_else(|| {
-                Failure::new(format_args!("{}: not a file, so it cannot be swept", path.display()))
-            })?;
-            return Ok(Fetched { sha256, file: None });
+        let without_file = |sha256: String| {
+            Fetched { content: Content { sha256, identity: None }, file: None }
         };
-        let version = Remote::open(url)?.version()?;
-        if let Some(version) = &version
-            && let Some(sha256) = store.log_sum(version)?
+        let Some(path) = &self.path else {
+            return Ok(without_file(Sums::of(self.bundled_bytes())));
+        };
+        let Some(url) = url_of(path) else {
+            let fail = cannot_read(path);
+            let mut file = open_regular(path).map_err(&fail)?;
+            let identity = Some(FileIdentity::of(&file).map_err(&fail)?);
+            let sha256 = sum_of(&file).map_err(&fail)?;
+            file.rewind().map_err(&fail)?;
+            return Ok(Fetched { content: Content { sha256, identity }, file: Some(file) });
+        };
+        let remote = Remote::open(url)?;
+        if let Some(version) = remote.version()?
+            && let Some(sha256) = store.log_sum(&version)?
         {
-            return Ok(Fetched { sha256, file: None });
+            return Ok(without_file(sha256));
         }
-        let (sha256, file) = download(url)?;
-        // Only if it was this version that was read.
-        if let Some(version) = &version
-            && Remote::open(url)?.version()?.as_ref() == Some(version)
-        {
-            store.put_log_sum(version, &sha256);
+        let Downloaded { sha256, version, file } = download(&remote)?;
+        if let Some(version) = version {
+            store.put_log_sum(&version, &sha256);
         }
-        Ok(Fetched { sha256, file: Some(file) })
+        Ok(Fetched { file: Some(file), ..without_file(sha256) })
     }
 
     /// Returns the hash of its file; `None` if it would have to be fetched to know it.
@@ -107,7 +132,7 @@ impl PlannedLog {
     /// Fails if it cannot be read.
     pub fn known_sha256(&self, store: &CellStore) -> Result<Option<String>, Failure> {
         match self.path.as_deref().and_then(url_of) {
-            None => self.fetch(store).map(|fetched| Some(fetched.sha256)),
+            None => self.fetch(store).map(|fetched| Some(fetched.content.sha256)),
             Some(url) => match Remote::open(url)?.version()? {
                 Some(version) => store.log_sum(&version),
                 None => Ok(None),
@@ -116,20 +141,34 @@ impl PlannedLog {
     }
 
     fn bundled(&self) -> Result<NamedLog, Failure> {
-        let bytes = bundled::log_bytes(Path::new(&self.name)).expect("it was listed");
-        NamedLog::bundled(&self.name, bytes)
+        NamedLog::bundled(&self.name, self.bundled_bytes())
+    }
+
+    fn bundled_bytes(&self) -> &'static [u8] {
+        bundled::log_bytes(&self.name).expect("it was listed")
     }
 }
 
-/// What is behind a URL, in a file without a name, with its hash.
-fn download(url: &str) -> Result<(String, File), Failure> {
-    let fail = |error| Failure::new(format_args!("cannot read {url}: {error}"));
+fn cannot_read(path: &Path) -> impl Fn(std::io::Error) -> Failure {
+    move |error| Failure::new(format_args!("cannot read {}: {error}", path.display()))
+}
+
+/// What is behind a URL, in a file without a name.
+struct Downloaded {
+    sha256: String,
+    /// The version that was read, if the server says it.
+    version: Option<String>,
+    file: File,
+}
+
+fn download(remote: &Remote) -> Result<Downloaded, Failure> {
+    let fail = |error| Failure::new(format_args!("cannot read {}: {error}", remote.url()));
     let mut file = unnamed_file()?;
-    Remote::open(url)?.download(&mut file)?;
+    let version = remote.download(&mut file)?;
     file.rewind().map_err(fail)?;
     let sha256 = sum_of(&file).map_err(fail)?;
     file.rewind().map_err(fail)?;
-    Ok((sha256, file))
+    Ok(Downloaded { sha256, version, file })
 }
 
 impl Plan {

@@ -39,7 +39,7 @@ impl Prune {
             let places = plan.places();
             for log in &plan.logs {
                 // Without its hash, all of its cells would look superfluous.
-                let sha256 = log.fetch(&plan.store)?.sha256;
+                let sha256 = log.fetch(&plan.store)?.content.sha256;
                 names.extend(places.iter().map(|place| cell_name(&place.cell.inputs(&sha256))));
             }
             listed = Some(names);

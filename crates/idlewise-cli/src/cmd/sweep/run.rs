@@ -18,7 +18,7 @@ use idlewise_report::cell::CellInputs;
 use rayon::ThreadPoolBuilder;
 use serde_json::json;
 
-use super::plan::{LANE_COUNT_MAX, Plan, PlannedLog, described};
+use super::plan::{Content, LANE_COUNT_MAX, Plan, PlannedLog, described};
 use super::status::{FailedCell, Summary, failure_lines};
 use super::{Common, SCHEMA};
 use crate::cells::priced::Place;
@@ -79,8 +79,8 @@ struct SharedLog {
 
 #[derive(Default)]
 struct LogState {
-    sha256: Option<Result<String, String>>,
-    /// What was read of a URL to know the hash, until it is opened.
+    content: Option<Result<Content, String>>,
+    /// What was read to know the hash, until it is opened.
     file: Option<File>,
     opened: Weak<NamedLog>,
     unreadable: Option<String>,
@@ -230,14 +230,15 @@ impl Sweeping<'_> {
         let shared = &self.logs[unit.log];
         let store = &self.plan.store;
         let places = &self.places[unit.places.clone()];
-        let sha256 = match sha256(planned, shared, store) {
-            Ok(sha256) => sha256,
+        let content = match content(planned, shared, store) {
+            Ok(content) => content,
             Err(reason) => {
                 self.fail_all(planned, places, &reason);
                 return Ok(());
             }
         };
-        let present = store.present(&sha256)?;
+        let sha256 = &content.sha256;
+        let present = store.present(sha256)?;
         // Two governors of the manifest may be the same, by two names.
         let mut seen = HashSet::new();
         let mut is_missing = |inputs: &CellInputs| {
@@ -245,7 +246,7 @@ impl Sweeping<'_> {
         };
         let (missing, inputs): (Vec<&Place<'_>>, Vec<CellInputs>) = places
             .iter()
-            .map(|place| (place, place.cell.inputs(&sha256)))
+            .map(|place| (place, place.cell.inputs(sha256)))
             .filter(|(_, inputs)| is_missing(inputs))
             .unzip();
         lock(&self.done).present_count += places.len() - missing.len();
@@ -253,29 +254,38 @@ impl Sweeping<'_> {
             lock(&shared.state).file = None;
             return Ok(());
         }
-        let log = match opened(planned, shared, &sha256) {
+        // Of the log as a whole. If its file has changed, that is the reason, and not one for the content that had this hash.
+        let fail = |reason: String| {
+            let reason = match planned.must_have(&content) {
+                Ok(()) => {
+                    store.put_log_failure(sha256, &reason);
+                    reason
+                }
+                Err(changed) => changed.text(),
+            };
+            self.fail_all(planned, missing.iter().copied(), &reason);
+        };
+        let log = match opened(planned, shared, &content) {
             Ok(log) => held.insert(log),
             Err(reason) => {
-                store.put_log_failure(&sha256, &reason);
-                self.fail_all(planned, missing, &reason);
+                fail(reason);
                 return Ok(());
             }
         };
         // Each cell has its own failure, whatever happens in others, so that it does not depend on their order.
         let cells: Vec<Cell<'_>> = missing.iter().map(|place| place.cell.anew()).collect();
         let cells: Vec<&Cell<'_>> = cells.iter().collect();
-        let results = match cells::replay(log, &sha256, &cells, &|_| {}) {
+        let replayed = cells::replay(log, sha256, &cells, &|_| {});
+        let results = match replayed.and_then(|it| planned.must_have(&content).map(|()| it)) {
             Ok(results) => results,
             Err(failure) => {
-                let reason = failure.text();
-                store.put_log_failure(&sha256, &reason);
-                self.fail_all(planned, missing, &reason);
+                fail(failure.text());
                 return Ok(());
             }
         };
         store.put(results.iter().flatten())?;
         let computed = inputs.iter().zip(&results).filter(|(_, result)| result.is_ok());
-        store.forget_failures(&sha256, &present, computed.map(|(inputs, _)| inputs));
+        store.forget_failures(sha256, &present, computed.map(|(inputs, _)| inputs));
         let failures = inputs.iter().zip(&results);
         let failures = failures.filter_map(|(inputs, result)| {
             Some((inputs, result.as_ref().err()?.as_str()))
@@ -305,27 +315,27 @@ impl Sweeping<'_> {
     }
 }
 
-/// The hash of a log's file, computed once.
-fn sha256(planned: &PlannedLog, shared: &SharedLog, store: &CellStore) -> Result<String, String> {
+/// The content of a log's file, read once.
+fn content(planned: &PlannedLog, shared: &SharedLog, store: &CellStore) -> Result<Content, String> {
     let mut state = lock(&shared.state);
-    if let Some(known) = &state.sha256 {
+    if let Some(known) = &state.content {
         return known.clone();
     }
-    let sha256 = match planned.fetch(store) {
+    let content = match planned.fetch(store) {
         Ok(fetched) => {
             state.file = fetched.file;
-            Ok(fetched.sha256)
+            Ok(fetched.content)
         }
         Err(failure) => Err(failure.text()),
     };
-    state.sha256.insert(sha256).clone()
+    state.content.insert(content).clone()
 }
 
 /// The log, opened unless another worker has it.
 fn opened(
     planned: &PlannedLog,
     shared: &SharedLog,
-    sha256: &str,
+    content: &Content,
 ) -> Result<Arc<NamedLog>, String> {
     let mut state = lock(&shared.state);
     if let Some(reason) = &state.unreadable {
@@ -335,7 +345,7 @@ fn opened(
         return Ok(log);
     }
     let file = state.file.take();
-    match planned.open(file, sha256) {
+    match planned.open(file, content) {
         Ok(log) => {
             let log = Arc::new(log);
             state.opened = Arc::downgrade(&log);
@@ -347,7 +357,85 @@ fn opened(
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::os::unix::fs::FileExt;
+    use std::path::Path;
+
+    use super::super::manifest::Manifest;
     use super::*;
+
+    const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../traces");
+
+    /// Sweeps one log, whose file `change` changes when its hash is known. Returns what was done, and how many cells are
+    /// kept under that hash.
+    fn swept_while(log: &str, change: impl FnOnce(&Path)) -> (Done, usize) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        fs::copy(Path::new(TRACES).join(log), &path).unwrap();
+        let text = "logs = [\"log\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\nlambda = [1]\n";
+        fs::write(folder.path().join("sweep.toml"), text).unwrap();
+        let manifest = Manifest::read(&folder.path().join("sweep.toml")).unwrap();
+        let plan = Plan::new(manifest, None).unwrap();
+        let places = plan.places();
+        let bar = Progress::cells("sweeping", 2);
+        let sweep = Sweeping {
+            plan: &plan,
+            places: &places,
+            units: &[],
+            logs: vec![SharedLog::default()],
+            next: AtomicUsize::new(0),
+            done: Mutex::default(),
+            bar: &bar,
+        };
+        let content = content(&plan.logs[0], &sweep.logs[0], &plan.store).unwrap();
+        change(&path);
+        sweep.unit(&Unit { log: 0, places: 0..2 }, &mut None).unwrap();
+        let inputs: Vec<CellInputs> =
+            places.iter().map(|place| place.cell.inputs(&content.sha256)).collect();
+        let kept = plan.store.get(&inputs).unwrap().iter().flatten().count();
+        let present = plan.store.present(&content.sha256).unwrap();
+        // A reason for this hash would be wrong too.
+        assert!(plan.store.failures(&present, &inputs).iter().all(Option::is_none));
+        (sweep.done.into_inner().unwrap(), kept)
+    }
+
+    #[test]
+    fn a_log_that_changes_has_no_cells_under_its_old_hash() {
+        let (done, kept) = swept_while("b-redis.parquet", |_| {});
+        assert_eq!((done.computed_count, kept), (2, 2));
+        let replace = |path: &Path| {
+            let new = path.with_extension("new");
+            fs::copy(Path::new(TRACES).join("a-idle.parquet"), &new).unwrap();
+            fs::rename(new, path).unwrap();
+        };
+        let write_over = |path: &Path| {
+            fs::copy(Path::new(TRACES).join("a-idle.parquet"), path).unwrap();
+        };
+        let write_into = |path: &Path| {
+            // The same length, and the same time as before.
+            let file = OpenOptions::new().write(true).open(path).unwrap();
+            let before = file.metadata().unwrap();
+            let is_same = |now: &fs::Metadata| {
+                use std::os::unix::fs::MetadataExt;
+                (now.ctime(), now.ctime_nsec()) == (before.ctime(), before.ctime_nsec())
+            };
+            while is_same(&file.metadata().unwrap()) {
+                file.write_all_at(b"x", before.len() / 2).unwrap();
+                file.set_modified(before.modified().unwrap()).unwrap();
+            }
+        };
+        let remove = |path: &Path| fs::remove_file(path).unwrap();
+        let changes: [&dyn Fn(&Path); 4] = [&replace, &write_over, &write_into, &remove];
+        for (number, change) in changes.into_iter().enumerate() {
+            for log in ["b-redis.parquet", "b-redis.perf.data.xz"] {
+                let (done, kept) = swept_while(log, change);
+                assert_eq!((done.computed_count, kept), (0, 0), "{log}, change {number}");
+                let reasons: Vec<&str> = done.failed.iter().map(|it| it.reason.as_str()).collect();
+                let is_it = |it: &&str| it.ends_with("it changed while it was in use; run this again");
+                assert!(reasons.len() == 2 && reasons.iter().all(is_it), "{log}: {reasons:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_shard_is_one_of_several() {

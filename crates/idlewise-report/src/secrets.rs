@@ -1,0 +1,139 @@
+//! Keeps passwords out of messages and results: those in URLs, as in `https://user:password@host/`, and signatures in
+//! their queries, as of presigned URLs.
+
+use std::borrow::Cow;
+
+/// What stands for a secret.
+const HIDDEN: &str = "***";
+const SCHEME_END: &str = "://";
+/// The names of a query's secret values, in lower case.
+const SECRET_NAMES: [&str; 6] = ["sig", "key", "auth", "pwd", "pass", "jwt"];
+/// Parts of such names: `X-Amz-Signature`, `access_token`, `AWSAccessKeyId`.
+const SECRET_PARTS: [&str; 8] =
+    ["signature", "token", "secret", "passw", "credential", "apikey", "accesskey", "session"];
+
+/// Replaces the passwords and signatures of the URLs in a text. A user without a password may be a token, and is
+/// replaced too.
+///
+/// ```
+/// use idlewise_report::without_secrets;
+///
+/// let text = "cannot read https://me:pw@host/log?sig=ab%3D&v=1: refused";
+/// assert_eq!(without_secrets(text), "cannot read https://me:***@host/log?sig=***&v=1: refused");
+/// ```
+pub fn without_secrets(text: &str) -> Cow<'_, str> {
+    if !text.contains(SCHEME_END) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(SCHEME_END) {
+        let (before, begun) = rest.split_at(at + SCHEME_END.len());
+        // A quote ends it in JSON.
+        let end = begun.find(|c: char| c.is_whitespace() || c == '"').unwrap_or(begun.len());
+        shown.push_str(before);
+        push_url(&begun[..end], &mut shown);
+        rest = &begun[end..];
+    }
+    shown.push_str(rest);
+    Cow::Owned(shown)
+}
+
+/// Adds what follows a URL's scheme.
+fn push_url(url: &str, shown: &mut String) {
+    let authority_end = url.find(['/', '?', '#']).unwrap_or(url.len());
+    let user_end = match url[..authority_end].rfind('@') {
+        // A password with a slash is wrong, but still a password.
+        None if !has_port(&url[..authority_end]) => {
+            url.rfind('@').filter(|_| url[..authority_end].contains(':'))
+        }
+        end => end,
+    };
+    let host = match user_end {
+        Some(end) => {
+            if let Some((user, _)) = url[..end].split_once(':') {
+                shown.push_str(user);
+                shown.push(':');
+            }
+            shown.push_str(HIDDEN);
+            &url[end..]
+        }
+        None => url,
+    };
+    let query_at = host.find(['?', '#']).map_or(host.len(), |at| at + 1);
+    shown.push_str(&host[..query_at]);
+    for part in host[query_at..].split_inclusive(['&', ';', '?', '#']) {
+        let end = part.len() - usize::from(part.ends_with(['&', ';', '?', '#']));
+        match part[..end].split_once('=') {
+            Some((name, value)) if is_secret(name) && !value.is_empty() => {
+                shown.push_str(name);
+                shown.push('=');
+                shown.push_str(HIDDEN);
+                shown.push_str(&part[end..]);
+            }
+            _ => shown.push_str(part),
+        }
+    }
+}
+
+/// Whether what follows an authority's last colon can be a port, or there is none.
+fn has_port(authority: &str) -> bool {
+    let after_address = authority.rsplit(']').next().unwrap_or_default();
+    // A message's own colon may follow.
+    after_address
+        .split_once(':')
+        .is_none_or(|(_, port)| port.trim_end_matches(':').bytes().all(|it| it.is_ascii_digit()))
+}
+
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace(['-', '_'], "");
+    SECRET_NAMES.contains(&name.as_str()) || SECRET_PARTS.iter().any(|part| name.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_and_signatures_are_hidden() {
+        for (text, expected) in [
+            ("https://u:p@h/x", "https://u:***@h/x"),
+            ("https://u:p@h:8080: no answer", "https://u:***@h:8080: no answer"),
+            ("s3://token@h", "s3://***@h"),
+            // An @ and a colon in the password, and one with a slash.
+            ("http://u:p@q:r@h/a@b", "http://u:***@h/a@b"),
+            ("http://u:p/q@h/x", "http://u:***@h/x"),
+            ("(https://u:p@h/) and https://v:q@i", "(https://u:***@h/) and https://v:***@i"),
+            (
+                "https://h/x?X-Amz-Credential=a%2Fb&X-Amz-Date=1&X-Amz-Signature=c",
+                "https://h/x?X-Amz-Credential=***&X-Amz-Date=1&X-Amz-Signature=***",
+            ),
+            ("az://h/x?sv=2024&sig=a%3D#token=b", "az://h/x?sv=2024&sig=***#token=***"),
+            (
+                "{\"a\":\"https://u:p@h\",\"b\":\"c@d\"}",
+                "{\"a\":\"https://u:***@h\",\"b\":\"c@d\"}",
+            ),
+        ] {
+            assert_eq!(without_secrets(text), expected);
+            assert_eq!(without_secrets(expected), expected, "a second time");
+        }
+    }
+
+    #[test]
+    fn everything_else_stays() {
+        for text in [
+            "no URL: a@b:c",
+            "s3://bucket/2026-0?/**/*.parquet",
+            "s3://b/day=1?/hour=2/x@y",
+            "https://h/show_bug.cgi?id=5&design=x",
+            "http://[::1]:9000/a@b",
+            "http://h:9000: Connection refused, ask a@b",
+            "https://h/@scope/x",
+            "://",
+            "x://",
+            "https://é/ü?ß=ö",
+        ] {
+            assert_eq!(without_secrets(text), text);
+        }
+    }
+}
