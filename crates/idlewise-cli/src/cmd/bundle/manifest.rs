@@ -18,6 +18,9 @@ pub const FORM: u32 = 1;
 /// The largest that is read. A bundle's 4,096 files need less than 2 MiB.
 pub const BYTE_COUNT_MAX: u64 = 4 << 20;
 
+/// The longest command. It can name each of a bundle's files with an option.
+const WORD_COUNT_MAX: usize = 10_000;
+
 /// What is read first, because the rest depends on it.
 #[derive(Deserialize)]
 struct Formed {
@@ -109,12 +112,38 @@ impl Manifest {
             }
             None => return Err(fail(&"it does not say which form it has")),
         }
-        serde_json::from_str(text).map_err(|error| fail(&error))
+        let manifest: Self = serde_json::from_str(text).map_err(|error| fail(&error))?;
+        match manifest.command.len() > WORD_COUNT_MAX {
+            true => Err(fail(&format_args!("its command has more than {WORD_COUNT_MAX} words"))),
+            false => Ok(manifest),
+        }
     }
 
     /// Returns the exit status with which an output was made.
     pub fn status_of(&self, path: &BundlePath) -> Option<i32> {
         let mut outputs = self.outputs.iter();
         outputs.find(|output| output.path == path.as_str()).map(|output| output.status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a bundle of a few kilobytes takes a gigabyte of memory.
+    #[test]
+    fn a_command_has_a_largest_number_of_words() {
+        let with = |word_count: usize| {
+            let words = vec!["a"; word_count];
+            Manifest::parse(&format!(
+                "{{\"form\":1,\"version\":\"\",\"commit\":null,\"command\":{words:?},\"outputs\":[],\"logs\":[],\
+                 \"machines\":[],\"is_private\":false,\"dropped\":[],\"remains\":[]}}"
+            ))
+        };
+        assert_eq!(with(WORD_COUNT_MAX).unwrap().command.len(), WORD_COUNT_MAX);
+        let message = with(WORD_COUNT_MAX + 1).unwrap_err().text();
+        assert_eq!(message, "bundle.json: its command has more than 10000 words");
+        assert!(Manifest::parse("{}").unwrap_err().text().contains("does not say which form"));
+        assert!(Manifest::parse("{\"form\":2}").unwrap_err().text().contains("has form 2"));
     }
 }
