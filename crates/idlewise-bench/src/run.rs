@@ -331,15 +331,19 @@ pub fn waker_cpu() -> usize {
 
 /// Returns the CPUs that this process may use.
 pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: writes a set of the size given; all zero is a valid one.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
-        let cpus = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set));
-        let cpus: Vec<_> = cpus.collect();
-        if cpus.is_empty() { vec![0] } else { cpus }
-    }
+    let mut set: CpuMask = [0; MASK_WORDS];
+    // SAFETY: writes a set of the size given, at most.
+    unsafe { libc::sched_getaffinity(0, size_of::<CpuMask>(), set.as_mut_ptr().cast()) };
+    let has = |cpu: &usize| set[cpu / MASK_BITS] >> (cpu % MASK_BITS) & 1 == 1;
+    let cpus: Vec<usize> = (0..MASK_WORDS * MASK_BITS).filter(has).collect();
+    if cpus.is_empty() { vec![0] } else { cpus }
 }
+
+/// A set of CPUs as the kernel has it. libc's has 1,024 CPUs, and the kernel can be built for 8,192; it refuses to say
+/// something in less than it has.
+type CpuMask = [libc::c_ulong; MASK_WORDS];
+const MASK_BITS: usize = libc::c_ulong::BITS as usize;
+const MASK_WORDS: usize = 8_192 / MASK_BITS;
 
 /// Pins the calling thread to a CPU. If the kernel refuses, it stays as it is.
 pub fn pin_to(cpu: usize) {
@@ -347,18 +351,40 @@ pub fn pin_to(cpu: usize) {
 }
 
 pub(crate) fn pin(cpus: &[usize]) {
-    // SAFETY: reads a set of the size given. If the kernel refuses, the thread stays unpinned.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    let mut set: CpuMask = [0; MASK_WORDS];
+    for &cpu in cpus.iter().filter(|&&cpu| cpu < MASK_WORDS * MASK_BITS) {
+        set[cpu / MASK_BITS] |= 1 << (cpu % MASK_BITS);
     }
+    // SAFETY: reads a set of the size given. If the kernel refuses, the thread stays unpinned.
+    unsafe { libc::sched_setaffinity(0, size_of::<CpuMask>(), set.as_ptr().cast()) };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::contenders::contenders;
+
+    #[test]
+    fn a_thread_is_where_it_was_pinned() {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        let range = |part: &str| {
+            let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
+            first.parse::<usize>().unwrap()..=last.parse().unwrap()
+        };
+        let allowed: Vec<usize> = list.split(',').flat_map(range).collect();
+        assert_eq!(allowed_cpus(), allowed);
+        let last = *allowed.last().unwrap();
+        std::thread::spawn(move || {
+            pin_to(last);
+            assert_eq!(allowed_cpus(), [last]);
+            // No machine has it. The thread stays where it is.
+            pin_to(1_000_000);
+            assert_eq!(allowed_cpus(), [last]);
+        })
+        .join()
+        .unwrap();
+    }
 
     #[test]
     fn measures_every_wake_of_every_contender() {
