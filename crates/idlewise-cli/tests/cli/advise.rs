@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
+use crate::captured::CapturedMachine;
 use crate::{assert_refused, idlewise, json, stdout};
 
 /// A small machine, for half a second.
@@ -245,4 +246,25 @@ fn a_judge_that_cannot_judge_is_refused_or_replaced() {
         "{advice}"
     );
     assert_refused(&[&some[..], &["--judge", "predict"]].concat(), &["leave out --cpus"]);
+}
+
+/// A log that does not say which idle states the machine has, and the captured files of that machine.
+#[test]
+fn takes_the_states_of_a_captured_machine() {
+    let log = "traces/h-pingpong.parquet";
+    let slo = ["--slo", "p99=50us"];
+    assert_refused(&[&["advise", log], &slo[..]].concat(), &["--machine", "--sysroot"]);
+    let machine = CapturedMachine::unpack("server-ice-lake");
+    let sysroot = ["--sysroot", machine.path().to_str().unwrap(), "--json"];
+    let advice = json(&[&["advise", log], &slo[..], &sysroot[..]].concat());
+    assert_eq!(advice["machine"], "Intel(R) Xeon(R) Platinum 8360Y CPU @ 2.40GHz", "{advice}");
+    // A machine that is named comes first.
+    let named = json(&[&["advise", log, "--machine", "spr"], &slo[..], &sysroot[..]].concat());
+    let alone = json(&[&["advise", log, "--machine", "spr", "--json"], &slo[..]].concat());
+    assert_eq!(named, alone);
+    // A captured machine without states says none.
+    let guest = CapturedMachine::unpack("vm-no-driver");
+    let sysroot = ["--sysroot", guest.path().to_str().unwrap()];
+    assert_refused(&[&["advise", log], &sysroot[..]].concat(), &["does not say which idle states"]);
+    assert_refused(&["advise", log, "--sysroot", "/nowhere"], &["/nowhere"]);
 }
