@@ -11,6 +11,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `source.rs` | [`GovernorSource`]: the user's request: file or folder, patch and kernel |
+//! | `patch.rs` | applies a patch, also one that a mail has damaged |
 //! | `folder.rs` | a governor of several files |
 //! | `compile.rs` | the system's C compiler |
 //! | `work_folder.rs` | the compiler's folder, which is removed even after signals |
@@ -45,6 +46,7 @@ mod diagnose;
 mod error;
 mod folder;
 mod instance;
+mod patch;
 mod plugin;
 mod source;
 mod work_folder;

@@ -8,6 +8,7 @@ use idlewise_trace::{TEXT_BYTE_COUNT_MAX, read_small_file};
 
 use crate::error::PluginError;
 use crate::folder::{self, SourceFile};
+use crate::patch;
 
 /// A kernel for which there are headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,10 +121,10 @@ impl GovernorSource {
         } else {
             vec![SourceFile { text: read(&path)?, path: path.clone(), flags: Vec::new() }]
         };
-        if let Some(patch) = &self.patch {
+        if let Some(file) = &self.patch {
             let failed =
-                |reason| PluginError::Patch { patch: patch.clone(), path: path.clone(), reason };
-            apply(&mut files, &read(patch)?).map_err(failed)?;
+                |reason| PluginError::Patch { patch: file.clone(), path: path.clone(), reason };
+            patch::apply(&mut files, &read(file)?).map_err(failed)?;
         }
         Ok(files)
     }
@@ -146,131 +147,9 @@ pub(crate) fn read_bytes(path: &Path, byte_count_max: u64) -> Result<Vec<u8>, Pl
     })
 }
 
-/// Applies the parts of a patch for files with these names, of which there must be one.
-fn apply(files: &mut [SourceFile], patch: &str) -> Result<(), String> {
-    let parts = file_parts(patch);
-    if parts.is_empty() {
-        return Err(
-            "it has no hunk ('--- ', '+++ ', '@@ ' lines); is it a unified diff?".to_owned()
-        );
-    }
-    let mut is_applied = false;
-    for file in files {
-        let name = file.path.file_name().unwrap_or_default();
-        let is_its = |path: &str| path.rsplit('/').next().is_some_and(|base| name == base);
-        if let Some((_, part)) = parts.iter().find(|(path, _)| is_its(path)) {
-            file.text = apply_part(&file.text, part)?;
-            is_applied = true;
-        }
-    }
-    if !is_applied {
-        let paths: Vec<&str> = parts.iter().map(|(path, _)| path.as_str()).collect();
-        return Err(format!("it is about {}", paths.join(", ")));
-    }
-    Ok(())
-}
-
-/// Applies one file's part. Hunks may have moved, but their context must match exactly.
-fn apply_part(text: &str, part: &str) -> Result<String, String> {
-    let part = diffy::Patch::from_str(part).map_err(|error| error.to_string())?;
-    diffy::apply(text, &part).map_err(|error| {
-        let hunk = error.to_string();
-        let number = hunk.chars().filter(char::is_ascii_digit).collect::<String>();
-        let at = number.parse::<usize>().ok().and_then(|n| part.hunks().get(n.checked_sub(1)?));
-        match at {
-            Some(hunk) => format!(
-                "hunk {number}, about line {}, has other lines around it; is the patch for another \
-                 version?",
-                hunk.old_range().start()
-            ),
-            None => hunk,
-        }
-    })
-}
-
-/// The files in a patch, each with its own unified diff. Mail headers, signatures and git's lines are left
-/// out.
-fn file_parts(patch: &str) -> Vec<(String, String)> {
-    let mut parts: Vec<(String, String)> = Vec::new();
-    let mut lines = patch.lines().peekable();
-    // How many lines of the old and the new file are left in the hunk.
-    let mut left = (0_u64, 0_u64);
-    while let Some(line) = lines.next() {
-        if left != (0, 0) {
-            match line.as_bytes().first() {
-                Some(b'-') => left.0 = left.0.saturating_sub(1),
-                Some(b'+') => left.1 = left.1.saturating_sub(1),
-                Some(b'\\') => {}
-                _ => left = (left.0.saturating_sub(1), left.1.saturating_sub(1)),
-            }
-        } else if let (Some(old), Some(new)) =
-            (line.strip_prefix("--- "), lines.peek().and_then(|next| next.strip_prefix("+++ ")))
-        {
-            let path = if new.starts_with("/dev/null") { old } else { new };
-            let path = path.split('\t').next().unwrap_or(path).trim_end();
-            parts.push((path.trim_start_matches("b/").to_owned(), format!("{line}\n+++ {new}\n")));
-            lines.next();
-            continue;
-        } else if line.starts_with("@@ ") && !parts.is_empty() {
-            left = hunk_lengths(line).unwrap_or_default();
-        } else if !line.starts_with('\\') {
-            continue;
-        }
-        if let Some((_, text)) = parts.last_mut() {
-            // Mailers remove the space of an empty line.
-            text.push_str(if line.is_empty() { " " } else { line });
-            text.push('\n');
-        }
-    }
-    parts.retain(|(_, text)| text.contains("\n@@ "));
-    parts
-}
-
-/// Parses the lengths in `@@ -5,7 +5,8 @@`.
-fn hunk_lengths(line: &str) -> Option<(u64, u64)> {
-    let mut ranges = line.split(' ').skip(1).map(|range| match range.split_once(',') {
-        Some((_, length)) => length.parse().ok(),
-        None => Some(1),
-    });
-    Some((ranges.next()??, ranges.next()??))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn apply(text: &str, patch: &str, name: &str) -> Result<String, String> {
-        let file = |name: &str, text: &str| SourceFile {
-            path: Path::new("a").join(name),
-            text: text.to_owned(),
-            flags: Vec::new(),
-        };
-        let mut files = [file("another.c", "another"), file(name, text)];
-        super::apply(&mut files, patch)?;
-        assert_eq!(files[0].text, "another");
-        let [_, file] = files;
-        Ok(file.text)
-    }
-
-    const TEXT: &str = "one\ntwo\nthree\nfour\n\nfive\n";
-
-    #[test]
-    fn applies_what_a_mail_says_about_one_of_its_files() {
-        let mail = "From: a\n---\n other.c | 2 +-\n\ndiff --git a/x/other.c b/x/other.c\n\
-                    --- a/x/other.c\n+++ b/x/other.c\n@@ -1 +1 @@\n-zero\n+null\n\
-                    --- a/x/menu.c\n+++ b/x/menu.c\n@@ -2,5 +2,5 @@ one\n two\n-three\n+THREE\n four\n\n five\n\
-                    -- \n2.39.0\n";
-        assert_eq!(apply(TEXT, mail, "menu.c").unwrap(), TEXT.replace("three", "THREE"));
-        assert_eq!(apply(TEXT, mail, "teo.c").unwrap_err(), "it is about x/other.c, x/menu.c");
-    }
-
-    #[test]
-    fn says_which_hunk_does_not_fit() {
-        let patch = "--- a/menu.c\n+++ b/menu.c\n@@ -2,2 +2,2 @@\n two\n-drei\n+THREE\n";
-        let error = apply(TEXT, patch, "menu.c").unwrap_err();
-        assert!(error.contains("hunk 1, about line 2"), "{error}");
-        assert!(apply(TEXT, "hello\n", "menu.c").unwrap_err().contains("no hunk"));
-    }
 
     #[test]
     fn finds_the_headers_for_a_version() {

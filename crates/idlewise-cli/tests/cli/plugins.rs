@@ -292,6 +292,8 @@ fn versions_of_one_file_replay_side_by_side() {
     let other = place.own("b/own.c", "barrier()");
     let patch = "--- a/x/own.c\n+++ b/x/own.c\n@@ -15,1 +15,1 @@\n\
                  -\treturn min(drv->state_count - 1, 1);\n+\treturn min(drv->state_count - 1, 2);\n";
+    let quoted: String =
+        patch.replace('\t', "  ").lines().map(|line| format!("> {line}\n")).collect();
     let patch = place.file("deeper.patch", patch);
     let rows = place.rows(&[
         "--governor",
@@ -302,12 +304,18 @@ fn versions_of_one_file_replay_side_by_side() {
         &patch,
         "--governor",
         &other,
+        // The same as a reply quotes it, with a tab that became spaces.
+        "--governor",
+        &file,
+        "--patch",
+        &place.file("mailed.patch", &quoted),
     ]);
     let names: Vec<_> =
         rows["rows"].as_array().unwrap().iter().map(|row| &row["governor"]).collect();
-    assert_eq!(names, ["a/own.c", "own.c+deeper", "b/own.c"]);
+    assert_eq!(names, ["a/own.c", "own.c+deeper", "b/own.c", "own.c+mailed"]);
     let states = nameless(&rows, "states");
     assert_eq!(states[..4], states[8..12]);
+    assert_eq!(states[4..8], states[12..16], "the patch is the same as it was mailed");
     assert_eq!(states[5]["entry_count"], 0);
     assert!(states[6]["entry_count"].as_u64() > Some(100), "the patched one enters state 2");
 }
