@@ -6,8 +6,8 @@
 //! enumerates and not on the vendor: wherever MWAIT C1 exists, it wakes faster than HLT.
 //!
 //! [`select`] follows `select_idle_routine` and `prefer_mwait_c1_over_halt` in `arch/x86/kernel/process.c`
-//! of Linux 6.1.192, 6.12.117 and 7.2.12, as Debian has them. [`BRANCHES`] is the rule as a table; the kernel
-//! module has the same rows, and a test compares the two.
+//! of Linux 6.1.192, 6.12.117 and 7.2.12, as Debian has them, and of 5.18. [`BRANCHES`] is the rule as a table;
+//! the kernel module has the rows of 6.1 and later, and a test compares the two.
 //!
 //! ```text
 //! idle=poll ──────────────────────────────► poll, driver or not
@@ -21,11 +21,22 @@
 //! C1 substates listed ────────────────────► MWAIT
 //! ```
 //!
+//! 5.18 stands for the kernels from 4.1 to 5.19. They asked for Intel as the vendor and not for leaf 5, so AMD's CPUs
+//! got HLT. The commits, by their order in time:
+//!
+//! | commit | kernel | what it did |
+//! | --- | --- | --- |
+//! | 09fd4b4ef5bc | 2.6.27 | asks leaf 5 whether MWAIT has C1, as 6.0 does again |
+//! | 69fb3676df33 | 3.9 | removes the default MWAIT: HLT, and MWAIT in drivers only |
+//! | b253149b843f | 4.1 | brings it back, for Intel only |
+//! | 8bcedb4ce047 | 6.0 | obeys `idle=nomwait` here too; stable releases of August 2022 have it as well (5.18.18) |
+//! | aebef63cf7ff | 6.0 | asks leaf 5 and not the vendor |
+//!
 //! A fact that nobody knows is `None`. The rule then follows both ways, and the result lists each routine
 //! that is possible. [`cpuid`] reads facts from a dump, [`driver`] says what cpuidle drivers will do.
 //!
 //! Limits: the kernel asks the boot CPU, so a machine whose CPUs differ is judged by its first one. Kernels
-//! before 6.0 preferred MWAIT on Intel only, which is not modelled.
+//! before 4.1 are not modelled.
 
 pub mod cpuid;
 pub mod driver;
@@ -39,6 +50,8 @@ pub use facts::{Bugs, Cmdline, Fact, IdleParameter, Known, Source, Xen};
 /// The kernel whose rules apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kernel {
+    /// Linux 5.18: the rule from 4.1 to 5.19, by vendor.
+    V5_18,
     /// Linux 6.1.
     V6_1,
     /// Linux 6.12.
@@ -50,11 +63,12 @@ pub enum Kernel {
 
 impl Kernel {
     /// All of them, oldest first.
-    pub const ALL: [Self; 3] = [Self::V6_1, Self::V6_12, Self::V7_2];
+    pub const ALL: [Self; 4] = [Self::V5_18, Self::V6_1, Self::V6_12, Self::V7_2];
 
     /// The version as users write it.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::V5_18 => "5.18",
             Self::V6_1 => "6.1",
             Self::V6_12 => "6.12",
             Self::V7_2 => "7.2",
@@ -68,11 +82,13 @@ impl Kernel {
         let mut number = || numbers.next()?.parse::<u32>().ok();
         let version = (number()?, number()?);
         Some(match version {
+            (5, 18) => (Self::V5_18, true),
             (6, 1) => (Self::V6_1, true),
             (6, 12) => (Self::V6_12, true),
             (7, 2) => (Self::V7_2, true),
+            (..6, _) => (Self::V5_18, false),
             // The rule was rewritten in February 2024, before 6.9's merge window.
-            (..6, _) | (6, ..9) => (Self::V6_1, false),
+            (6, ..9) => (Self::V6_1, false),
             (6, _) | (7, ..2) => (Self::V6_12, false),
             _ => (Self::V7_2, false),
         })
@@ -140,12 +156,12 @@ impl BootFacts {
     /// Whether MONITOR can miss a store (`X86_BUG_MONITOR`): Goldmont (erratum APL30), and Lunar Lake
     /// (LNL030) since 6.12. A patch of April 2025 would add Ice Lake servers (ICX143); 7.2.12 lacks it.
     fn has_monitor_bug(&self) -> Known<bool> {
-        let models: &[u32] = if self.kernel == Kernel::V6_1 { &[0x5c] } else { &[0x5c, 0xbd] };
+        let models: &[u32] = if self.kernel <= Kernel::V6_1 { &[0x5c] } else { &[0x5c, 0xbd] };
         self.is_intel_model(6, models)
     }
 
-    /// Whether the kernel sees that a core has several threads. On AMD, 6.1 sees it by TOPOEXT only, which
-    /// virtual machines often lack.
+    /// Whether the kernel sees that a core has several threads. On AMD, 6.1 and older see it by TOPOEXT
+    /// only, which virtual machines often lack.
     pub fn sees_smt(&self) -> Known<bool> {
         let is_amd = [Vendor::Amd, Vendor::Hygon].contains(&self.cpu?.value.vendor);
         match self.has_topoext {
@@ -162,7 +178,7 @@ impl BootFacts {
     }
 
     /// Whether the CPU is one of those with AMD's erratum 400 (`X86_BUG_AMD_E400`): in C1E the APIC's
-    /// timer stops. 6.1 asks the firmware first, where it can answer (OSVW).
+    /// timer stops. 6.1 and older ask the firmware first, where it can answer (OSVW).
     pub fn has_e400(&self) -> Known<bool> {
         let cpu = self.cpu?.value;
         let place = (cpu.model, cpu.stepping);
@@ -173,7 +189,7 @@ impl BootFacts {
                 _ => false,
             };
         let is_concerned = cpu.vendor == Vendor::Amd && [0x0f, 0x10].contains(&cpu.family);
-        if is_concerned && self.kernel == Kernel::V6_1 {
+        if is_concerned && self.kernel <= Kernel::V6_1 {
             if let Some(bugs) = self.bugs {
                 return Some(bugs.map(|bugs| bugs.e400));
             }
@@ -241,9 +257,11 @@ pub enum Branch {
     HasE400,
     HaltRequested,
     MwaitForbidden,
+    NotIntel,
     NoMwait,
     LeafMissing,
     MonitorBug,
+    IsIntel,
     C1eFound,
     NoExtensions,
     HasC1,
@@ -268,8 +286,10 @@ pub struct Row {
     pub kernels: (Kernel, Kernel),
 }
 
-const ANY: (Kernel, Kernel) = (Kernel::V6_1, Kernel::V7_2);
-const OLD: (Kernel, Kernel) = (Kernel::V6_1, Kernel::V6_1);
+const ANY: (Kernel, Kernel) = (Kernel::V5_18, Kernel::V7_2);
+const BY_VENDOR: (Kernel, Kernel) = (Kernel::V5_18, Kernel::V5_18);
+const OLD: (Kernel, Kernel) = (Kernel::V5_18, Kernel::V6_1);
+const BY_LEAF: (Kernel, Kernel) = (Kernel::V6_1, Kernel::V7_2);
 const NEW: (Kernel, Kernel) = (Kernel::V6_12, Kernel::V7_2);
 
 const fn row(
@@ -283,7 +303,7 @@ const fn row(
 }
 
 /// The number of branches.
-pub const BRANCH_COUNT: usize = 14;
+pub const BRANCH_COUNT: usize = 16;
 
 /// The rule: the first branch with a yes decides. After a "no MWAIT" only the last branch is asked.
 pub static BRANCHES: [Row; BRANCH_COUNT] = {
@@ -333,6 +353,13 @@ pub static BRANCHES: [Row; BRANCH_COUNT] = {
             ANY,
         ),
         row(
+            (Branch::NotIntel, "not_intel"),
+            "Another vendor than Intel?",
+            NoMwait,
+            "before 6.0 only Intel's CPUs got MWAIT",
+            BY_VENDOR,
+        ),
+        row(
             (Branch::NoMwait, "no_mwait"),
             "No MWAIT?",
             NoMwait,
@@ -354,6 +381,13 @@ pub static BRANCHES: [Row; BRANCH_COUNT] = {
             ANY,
         ),
         row(
+            (Branch::IsIntel, "is_intel"),
+            "Intel?",
+            Routine(Mwait),
+            "before 6.0 Intel's CPUs got MWAIT, whatever leaf 5 lists",
+            BY_VENDOR,
+        ),
+        row(
             (Branch::C1eFound, "c1e_found"),
             "Does C1E stop the APIC timer?",
             NoMwait,
@@ -365,28 +399,28 @@ pub static BRANCHES: [Row; BRANCH_COUNT] = {
             "Does leaf 5 list no extensions?",
             Routine(Mwait),
             "CPUID leaf 5 lists no extensions, so MWAIT without hints is safe",
-            ANY,
+            BY_LEAF,
         ),
         row(
             (Branch::HasC1, "has_c1"),
             "Does leaf 5 list C1 substates?",
             Routine(Mwait),
             "CPUID leaf 5 lists C1 substates",
-            ANY,
+            BY_LEAF,
         ),
         row(
             (Branch::NoC1, "no_c1"),
             "Does leaf 5 list no C1?",
             NoMwait,
             "CPUID leaf 5 lists extensions but no C1 substate",
-            ANY,
+            BY_LEAF,
         ),
         row(
             (Branch::TdxGuest, "tdx_guest"),
             "A TDX guest?",
             Routine(TdxHalt),
             "a TDX guest must not execute HLT itself",
-            ANY,
+            BY_LEAF,
         ),
     ]
 };
@@ -400,13 +434,18 @@ impl Branch {
     /// The answer. `None` if nobody knows.
     fn ask(self, facts: &BootFacts) -> Known<bool> {
         let idle_is = |wanted| Some(facts.cmdline?.map(|cmdline: Cmdline| cmdline.idle == wanted));
+        let is_intel = || Some(facts.cpu?.map(|cpu| cpu.vendor == Vendor::Intel));
         match self {
             Self::PollRequested => Some(facts.cmdline?.map(|cmdline| cmdline.polls)),
             Self::XenDecided => Some(facts.xen?.map(|xen| xen.decides(facts.kernel))),
             Self::HaltDecided => Some(facts.cmdline?.map(|cmdline| cmdline.halts)),
             Self::HasE400 => facts.has_e400(),
             Self::HaltRequested => idle_is(IdleParameter::Halt),
-            Self::MwaitForbidden => idle_is(IdleParameter::NoMwait),
+            // 5.18 obeys from its eighteenth stable release on.
+            Self::MwaitForbidden => idle_is(IdleParameter::NoMwait)
+                .filter(|forbidden| !forbidden.value || facts.kernel > Kernel::V5_18),
+            Self::NotIntel => is_intel().map(|is| is.map(|is| !is)),
+            Self::IsIntel => is_intel(),
             Self::NoMwait => Some(facts.has_mwait?.map(|has| !has)),
             Self::LeafMissing => facts.is_leaf_missing(),
             Self::MonitorBug => facts.has_monitor_bug(),
@@ -518,8 +557,14 @@ pub fn select(facts: &BootFacts) -> Selection {
     }
     let without_mwait = without_mwait.into_iter().flatten();
     if without_mwait.clone().next().is_some() {
-        let is_tdx = Branch::TdxGuest.ask(facts);
-        found.verdicts[Branch::TdxGuest as usize] = verdict(is_tdx);
+        let is_asked = Branch::TdxGuest.row().kernels.0 <= facts.kernel;
+        let is_tdx = if is_asked {
+            Branch::TdxGuest.ask(facts)
+        } else {
+            Some(Fact::new(false, Source::Kernel))
+        };
+        let verdict = if is_asked { verdict(is_tdx) } else { Verdict::Absent };
+        found.verdicts[Branch::TdxGuest as usize] = verdict;
         if is_tdx.is_none_or(|is| is.value) {
             found.add(IdleRoutine::TdxHalt, Branch::TdxGuest);
         }

@@ -77,10 +77,6 @@ impl BootMachine {
             self.doubts.push(format!(
                 "it runs {release}, which was not compared; the rules are those of {kernel}"
             ));
-            if release.split('.').next().and_then(|major| major.parse().ok()) < Some(6) {
-                let doubt = "before 6.0 the kernel preferred MWAIT on Intel only";
-                self.doubts.push(doubt.to_owned());
-            }
         }
     }
 }

@@ -258,11 +258,15 @@ impl BootReport {
     fn notes(&self) -> Vec<String> {
         let facts = &self.facts;
         let is = |fact: Option<Fact<bool>>| fact.is_some_and(|is| is.value);
-        let mut notes: Vec<String> = self.selection.unknown().map(missing).collect();
+        let mut notes: Vec<String> = self
+            .selection
+            .unknown()
+            .map(|branch| missing(branch, facts.cmdline.is_some()))
+            .collect();
         notes.dedup();
         let is_e400_possible = facts.has_e400().is_none_or(|is| is.value);
         if facts.cpu.is_some() && is_e400_possible {
-            let line = if facts.kernel == Kernel::V6_1 {
+            let line = if facts.kernel <= Kernel::V6_1 {
                 "process: System has AMD C1E enabled"
             } else {
                 "process: System has AMD C1E erratum E400. Workaround enabled."
@@ -304,18 +308,22 @@ impl BootReport {
     }
 }
 
+const COMMAND_LINE: &str = "the kernel's command line: --cmdline gives it";
+
 /// What would answer a branch that nobody can answer here.
-fn missing(branch: Branch) -> String {
+fn missing(branch: Branch, has_cmdline: bool) -> String {
     let what = match branch {
         Branch::XenDecided => "the kind of Xen guest: /sys/hypervisor/guest_type has it",
         Branch::HasE400 => {
             "what the firmware says of erratum 400 (OSVW, MSR 0xc0010141): \"bugs\" in 6.1's /proc/cpuinfo \
              has amd_e400 if it applies"
         }
-        Branch::PollRequested
-        | Branch::HaltDecided
-        | Branch::HaltRequested
-        | Branch::MwaitForbidden => "the kernel's command line: --cmdline gives it",
+        Branch::PollRequested | Branch::HaltDecided | Branch::HaltRequested => COMMAND_LINE,
+        Branch::MwaitForbidden if has_cmdline => {
+            "whether this release obeys idle=nomwait: before 6.0, stable releases do from August 2022 on \
+             (5.18.18, 5.15.61, 5.10.137)"
+        }
+        Branch::MwaitForbidden => COMMAND_LINE,
         Branch::NoMwait => {
             "whether the CPU claims MWAIT: CPUID leaf 1 or the flags in /proc/cpuinfo"
         }
@@ -323,7 +331,9 @@ fn missing(branch: Branch) -> String {
             "the highest CPUID leaf under Linux, which lifts a limit that the firmware set: a dump made under \
              Linux has it"
         }
-        Branch::MonitorBug => "the CPU's model: CPUID leaf 1 has it",
+        Branch::MonitorBug | Branch::NotIntel | Branch::IsIntel => {
+            "the CPU's vendor and model: CPUID leaves 0 and 1 have them"
+        }
         Branch::C1eFound | Branch::NoExtensions | Branch::HasC1 | Branch::NoC1 => {
             "CPUID leaf 5, which /proc/cpuinfo does not show: `cpuid -1 -r` dumps it for --cpuid"
         }

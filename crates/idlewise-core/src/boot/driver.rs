@@ -2,7 +2,8 @@
 //!
 //! The first driver that registers is the only one. The order is that of their initialisation:
 //! `intel_idle`, `acpi_idle`, `haltpoll`. This follows `drivers/idle/intel_idle.c`,
-//! `drivers/acpi/processor_idle.c` and `drivers/cpuidle/cpuidle-haltpoll.c` of 6.1.192, 6.12.117 and 7.2.12.
+//! `drivers/acpi/processor_idle.c` and `drivers/cpuidle/cpuidle-haltpoll.c` of 6.1.192, 6.12.117 and 7.2.12. For
+//! 5.18 the answers are those of 6.1, except for models whose tables came later.
 //!
 //! CPUID does not show what the firmware offers (ACPI's `_CST`), nor which drivers a kernel has. Where a
 //! driver depends on them, the answer says so.
@@ -69,6 +70,8 @@ const MODELS_6_1: [u32; 44] = [
     0x3e, 0x3f, 0x45, 0x46, 0x47, 0x4a, 0x4c, 0x4d, 0x4e, 0x4f, 0x55, 0x56, 0x57, 0x5c, 0x5e, 0x5f,
     0x6a, 0x6c, 0x7a, 0x85, 0x86, 0x8e, 0x8f, 0x97, 0x9a, 0x9e, 0xbe, 0xcf,
 ];
+/// Those of them that 5.18 lacked at first: Alder Lake (in 5.18.18) and Emerald Rapids.
+const MODELS_AFTER_5_18: [u32; 4] = [0x97, 0x9a, 0xbe, 0xcf];
 /// Models added until 6.12.
 const MODELS_6_12: [u32; 6] = [0x96, 0x9c, 0xaa, 0xad, 0xaf, 0xb6];
 /// Models added until 7.2.
@@ -129,15 +132,18 @@ fn intel_idle(facts: &BootFacts) -> Prospect {
     if !leaf.enumerates_extensions || !leaf.breaks_on_interrupt || leaf.substate_counts == 0 {
         return Refuses("CPUID leaf 5 lacks extensions, breaks on masked interrupts, or states");
     }
+    let is_late =
+        cpu.family == 6 && facts.kernel < Kernel::V6_1 && MODELS_AFTER_5_18.contains(&cpu.model);
     let is_listed = MODELS_6_1.contains(&cpu.model)
         || facts.kernel >= Kernel::V6_12 && MODELS_6_12.contains(&cpu.model)
         || facts.kernel >= Kernel::V7_2 && MODELS_7_2.contains(&cpu.model);
     match (cpu.family, facts.kernel) {
+        _ if is_late => Depends("the stable release: 5.18 had no table for this model at first"),
         (6, _) if is_listed => Registers("it has a table for this model"),
         (6, _) | (_, Kernel::V6_12 | Kernel::V7_2) => {
             Depends("the firmware's C-states (_CST): it has no table for this model")
         }
-        (_, Kernel::V6_1) => Refuses("it knows no CPU of this family"),
+        (_, Kernel::V5_18 | Kernel::V6_1) => Refuses("it knows no CPU of this family"),
     }
 }
 
@@ -149,7 +155,7 @@ fn acpi_idle(facts: &BootFacts, intel_idle: Prospect) -> Prospect {
     let is_off =
         cmdline.polls || [IdleParameter::Halt, IdleParameter::Poll].contains(&cmdline.idle);
     match (is_off, facts.kernel) {
-        (true, Kernel::V6_1) => Refuses("idle= is on the command line"),
+        (true, Kernel::V5_18 | Kernel::V6_1) => Refuses("idle= is on the command line"),
         (true, _) => Refuses("idle= leaves it without CPUs, although it may be current_driver"),
         (false, _) if cmdline.idle == IdleParameter::NoMwait => {
             Depends("the firmware's C-states (_CST); entered by HLT or a port, not by MWAIT")
@@ -214,7 +220,7 @@ mod tests {
             assert!(matches!((acpi_idle, haltpoll), (Refuses(_), Refuses(_))));
             // Meteor Lake got its table in between.
             let meteor_lake = with(intel(0xaa), kernel, "")[0];
-            assert_eq!(matches!(meteor_lake, Depends(_)), kernel == Kernel::V6_1);
+            assert_eq!(matches!(meteor_lake, Depends(_)), kernel <= Kernel::V6_1);
             // Panther Lake later.
             let panther_lake = with(intel(0xcc), kernel, "")[0];
             assert_eq!(matches!(panther_lake, Registers(_)), kernel == Kernel::V7_2);

@@ -4,6 +4,8 @@ use super::*;
 const AMD: [u32; 3] = [0x6874_7541, 0x444d_4163, 0x6974_6e65];
 const INTEL: [u32; 3] = [0x756e_6547, 0x6c65_746e, 0x4965_6e69];
 const MONITOR: u32 = 1 << 3;
+/// Kernels that ask CPUID and not the vendor.
+const BY_CPUID: [Kernel; 3] = [Kernel::V6_1, Kernel::V6_12, Kernel::V7_2];
 
 /// Facts from leaves 0, 1 and 5.
 fn facts(
@@ -67,6 +69,35 @@ fn follows_cpuid_and_not_the_vendor() {
 }
 
 #[test]
+fn before_6_0_the_vendor_decided_and_leaf_5_did_not() {
+    use IdleRoutine::{Halt, Mwait};
+    let ask = |facts, cmdline| answer(with(facts, Kernel::V5_18, cmdline));
+    assert_eq!(ask(zen3(), ""), (Some(Halt), Some(Branch::NotIntel)));
+    let hygon =
+        facts([0x6f67_7948, 0x656e_6975, 0x6e65_476e], 0x10, 0x0090_0f01, MONITOR, Some([3, 0x11]));
+    assert_eq!(ask(hygon, ""), (Some(Halt), Some(Branch::NotIntel)));
+    // An Intel CPU whose leaf 5 lists extensions but no C1 gets HLT from 6.0 on.
+    let without_c1 = facts(INTEL, 0x20, 0x0008_06f8, MONITOR, Some([3, 0x2000]));
+    assert_eq!(ask(without_c1, ""), (Some(Mwait), Some(Branch::IsIntel)));
+    assert_eq!(answer(with(without_c1, Kernel::V6_1, "")), (Some(Halt), Some(Branch::NoC1)));
+    let without_mwait = facts(INTEL, 0x20, 0x0008_06f8, 0, Some([3, 0x20]));
+    assert_eq!(ask(without_mwait, ""), (Some(Halt), Some(Branch::NoMwait)));
+    let limited = facts(INTEL, 4, 0x0008_06f8, MONITOR | 1 << 31, None);
+    assert_eq!(ask(limited, ""), (Some(Halt), Some(Branch::LeafMissing)));
+}
+
+#[test]
+fn whether_5_18_obeys_nomwait_depends_on_its_stable_release() {
+    use IdleRoutine::{Halt, Mwait};
+    let intel = facts(INTEL, 0x20, 0x0008_06f8, MONITOR, Some([3, 0x2020]));
+    let selection = select(&with(intel, Kernel::V5_18, "idle=nomwait"));
+    assert!(selection.possible().map(|(routine, _)| routine).eq([Mwait, Halt]));
+    assert!(selection.unknown().eq([Branch::MwaitForbidden]));
+    let amd = answer(with(zen3(), Kernel::V5_18, "idle=nomwait"));
+    assert_eq!(amd.0, Some(Halt), "either way");
+}
+
+#[test]
 fn ignores_what_leaf_5_counts_where_it_enumerates_nothing() {
     let plain = facts(INTEL, 5, 0x0f43, MONITOR, Some([0, 0x20]));
     assert_eq!(answer(plain).1, Some(Branch::NoExtensions));
@@ -75,7 +106,7 @@ fn ignores_what_leaf_5_counts_where_it_enumerates_nothing() {
 #[test]
 fn a_cpu_without_leaf_5_gets_hlt_although_it_claims_mwait() {
     let amd = facts(AMD, 4, 0x0060_0f12, MONITOR, None);
-    for kernel in Kernel::ALL {
+    for kernel in BY_CPUID {
         let selected = answer(with(amd, kernel, ""));
         assert_eq!(selected, (Some(IdleRoutine::Halt), Some(Branch::LeafMissing)), "{kernel}");
     }
@@ -106,9 +137,12 @@ fn monitor_errata_depend_on_the_kernel() {
     let ask = |facts, kernel| answer(with(facts, kernel, ""));
     for kernel in Kernel::ALL {
         let broken = (Some(IdleRoutine::Halt), Some(Branch::MonitorBug));
-        let sound = (Some(IdleRoutine::Mwait), Some(Branch::HasC1));
+        let mwait_by = |branch| (Some(IdleRoutine::Mwait), Some(branch));
+        let sound = |kernel| {
+            mwait_by(if kernel == Kernel::V5_18 { Branch::IsIntel } else { Branch::HasC1 })
+        };
         assert_eq!(ask(goldmont, kernel), broken);
-        let expected = if kernel == Kernel::V6_1 { sound } else { broken };
+        let expected = if kernel <= Kernel::V6_1 { sound(kernel) } else { broken };
         assert_eq!(ask(lunar_lake, kernel), expected);
     }
 }
@@ -156,7 +190,7 @@ fn firmware_can_overrule_the_list_of_erratum_400_in_6_1() {
 #[test]
 fn honours_the_command_line() {
     use IdleRoutine::{Halt, Mwait, Poll};
-    for kernel in Kernel::ALL {
+    for kernel in BY_CPUID {
         let ask = |cmdline| answer(with(zen3(), kernel, cmdline));
         assert_eq!(ask("quiet idle=nomwait").0, Some(Halt));
         assert_eq!(ask("idle=halt").0, Some(Halt));
@@ -180,7 +214,7 @@ fn a_tdx_guest_asks_tdx_unless_mwait_is_offered() {
     let hidden = facts(INTEL, 0x21, 0x0008_06f8, 1 << 31, Some([0, 0]));
     let hidden = BootFacts { is_tdx_guest, ..hidden };
     let offered = BootFacts { is_tdx_guest, ..zen3() };
-    for kernel in Kernel::ALL {
+    for kernel in BY_CPUID {
         let ask = |facts, cmdline| answer(with(facts, kernel, cmdline)).0;
         assert_eq!(ask(hidden, ""), Some(IdleRoutine::TdxHalt));
         assert_eq!(ask(hidden, "idle=nomwait"), Some(IdleRoutine::TdxHalt));
@@ -201,7 +235,8 @@ fn xen_chooses_before_the_kernel() {
     let decided = (Some(IdleRoutine::Halt), Some(Branch::XenDecided));
     for kernel in Kernel::ALL {
         assert_eq!(of(Xen::Pv, kernel), decided);
-        assert_eq!(of(Xen::Other, kernel).0, Some(IdleRoutine::Mwait));
+        let by_cpuid = if kernel == Kernel::V5_18 { IdleRoutine::Halt } else { IdleRoutine::Mwait };
+        assert_eq!(of(Xen::Other, kernel).0, Some(by_cpuid));
     }
     assert_eq!(of(Xen::PvhDom0, Kernel::V6_1).0, Some(IdleRoutine::Mwait));
     assert_eq!(of(Xen::PvhDom0, Kernel::V6_12), decided);
@@ -255,7 +290,9 @@ fn finds_the_kernel_with_the_nearest_rules() {
     assert_eq!(nearest("6.18.5"), Some((Kernel::V6_12, false)));
     assert_eq!(nearest("7.2.11"), Some((Kernel::V7_2, true)));
     assert_eq!(nearest("7.3.4-arch1"), Some((Kernel::V7_2, false)));
-    assert_eq!(nearest("5.10.0"), Some((Kernel::V6_1, false)));
+    assert_eq!(nearest("6.0.19"), Some((Kernel::V6_1, false)));
+    assert_eq!(nearest("5.18.0-4-amd64"), Some((Kernel::V5_18, true)));
+    assert_eq!(nearest("5.10.0"), Some((Kernel::V5_18, false)));
     assert_eq!(nearest("custom"), None);
 }
 
