@@ -92,11 +92,11 @@ macro_rules! release {
 }
 
 /// Declares the list of governors. Each port has its type and its rows. A row has the series, the rule if
-/// no kernel has it (then there is also a `patches/RULE.patch`), how to build it for a tick period, and its
+/// no kernel has it and its file in `patches`, how to build it for a tick period, and its
 /// description.
 macro_rules! governors {
     ($($port:ident $Port:ident {
-        $($series:tt $(+ $rule:literal)?, $build:expr, $meaning:literal;)+
+        $($series:tt $(+ $rule:literal in $patch:literal)?, $build:expr, $meaning:literal;)+
     })+) => {
         /// All governors of this crate. Of those with the same name, 6.12's comes first: it is the newest
         /// kernel of which all governors are here, so bare names compare governors of the same kernel.
@@ -107,7 +107,7 @@ macro_rules! governors {
             series: $series,
             release: release!($series),
             patch: {
-                let patch: &[&str] = &[$(include_str!(concat!("../patches/", $rule, ".patch")))?];
+                let patch: &[&str] = &[$(include_str!(concat!("../patches/", $patch)))?];
                 if let [patch] = patch { Some(*patch) } else { None }
             },
             meaning: $meaning,
@@ -176,11 +176,15 @@ governors! {
         "7.2", |tick| Menu::new(MenuRelease::V7_2, tick),
             "as 6.12 with +safe-range; also ignores unusually short stays when it looks for the \
              typical length";
-        "6.12" + "min", |tick| Menu::new(MenuRelease::V6_12Min, tick),
+        "6.12" + "min" in "min.patch", |tick| Menu::new(MenuRelease::V6_12Min, tick),
             "menu, but believes a short prediction even while the tick is stopped";
-        "6.12" + "safe-range", |tick| Menu::new(MenuRelease::V6_12SafeRange, tick),
+        "6.12" + "safe-range" in "safe-range.patch", |tick| Menu::new(MenuRelease::V6_12SafeRange, tick),
             "menu, but while the tick is stopped believes a short prediction unless the next timer is \
              more than two ticks away";
+        "6.12" + "margin" in "margin.patch", |tick| Menu::new(MenuRelease::V6_12Margin, tick),
+            "menu+min, but while the tick is stopped takes the prediction a quarter longer";
+        "7.2" + "min" in "min-7.2.patch", |tick| Menu::new(MenuRelease::V7_2Min, tick),
+            "7.2's menu, but believes a short prediction however far the next timer is";
     }
     teo Teo {
         "6.12", |tick| Teo::new(TeoRelease::V6_12, tick),

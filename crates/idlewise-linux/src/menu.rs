@@ -48,7 +48,8 @@
 //! Point 3 hurts if interrupts come every 500 µs and are handled without a task (so the tick stays stopped)
 //! while the next timer is 10 ms away: each pays the deep state's exit latency. `+min` (Ionut Nechita,
 //! "cpuidle: menu: Use min() to prevent deep C-states when tick is stopped", January 2026, not merged)
-//! takes the shorter of forecast and timer, at the full risk described in point 3. `+safe-range` uses the
+//! takes the shorter of forecast and timer, at the full risk described in point 3. Two days before, its author's
+//! first version took the shorter of the timer and 1¼ forecasts (`+margin`). `+safe-range` uses the
 //! forecast only if the timer is at most two ticks away, which bounds that risk. It came out of that
 //! discussion, and 7.2 has it.
 //!
@@ -97,6 +98,8 @@ enum StoppedTickRule {
     NextTimer,
     /// Use the shorter of the two.
     Shorter,
+    /// Use the shorter of the timer and the forecast and a quarter of it.
+    ShorterWithMargin,
     /// Use the time to the next timer if it is more than two ticks away, or else the forecast: 7.2.
     NextTimerBeyondTwoTicks,
 }
@@ -111,10 +114,14 @@ pub enum MenuRelease {
     V6_12,
     /// 6.12.117-1 with the proposed `min()`.
     V6_12Min,
+    /// 6.12.117-1 with what was proposed before `min()`: the same of a forecast that is a quarter longer.
+    V6_12Margin,
     /// 6.12.117-1 with a bound on how long a wrong forecast can last.
     V6_12SafeRange,
     /// Debian's 7.2.13-1.
     V7_2,
+    /// 7.2.13-1 with the proposed `min()`.
+    V7_2Min,
 }
 
 /// A release, described by its differences.
@@ -140,7 +147,7 @@ trait Release {
 
 struct V6_1;
 struct V6_12;
-struct V6_12Min;
+struct V6_12Margin;
 struct V6_12SafeRange;
 struct V7_2;
 
@@ -168,8 +175,9 @@ impl Release for V6_12 {
     };
 }
 
-impl Release for V6_12Min {
-    const RULES: Rules = Rules { stopped_tick_rule: StoppedTickRule::Shorter, ..V6_12::RULES };
+impl Release for V6_12Margin {
+    const RULES: Rules =
+        Rules { stopped_tick_rule: StoppedTickRule::ShorterWithMargin, ..V6_12::RULES };
 }
 
 impl Release for V6_12SafeRange {
@@ -205,7 +213,11 @@ macro_rules! for_release {
                 $value
             }
             MenuRelease::V6_12Min => {
-                type $Rules = V6_12Min;
+                type $Rules = WithMin<V6_12>;
+                $value
+            }
+            MenuRelease::V6_12Margin => {
+                type $Rules = V6_12Margin;
                 $value
             }
             MenuRelease::V6_12SafeRange => {
@@ -214,6 +226,10 @@ macro_rules! for_release {
             }
             MenuRelease::V7_2 => {
                 type $Rules = V7_2;
+                $value
+            }
+            MenuRelease::V7_2Min => {
+                type $Rules = WithMin<V7_2>;
                 $value
             }
         }
@@ -461,6 +477,9 @@ impl Menu {
         match R::RULES.stopped_tick_rule {
             StoppedTickRule::NextTimer => self.next_timer_ns,
             StoppedTickRule::Shorter => predicted_ns.min(self.next_timer_ns),
+            StoppedTickRule::ShorterWithMargin => {
+                (predicted_ns + predicted_ns / 4).min(self.next_timer_ns)
+            }
             StoppedTickRule::NextTimerBeyondTwoTicks => {
                 let is_beyond = self.next_timer_ns > 2 * self.tick_period_ns;
                 if is_beyond { self.next_timer_ns } else { predicted_ns }

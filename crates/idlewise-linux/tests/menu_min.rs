@@ -81,6 +81,23 @@ fn safe_range_avoids_c6_only_while_the_timer_is_near() {
     assert_eq!(deepest_for(8_000_001), C6);
 }
 
+/// 7.2 with min() believes the forecast whatever the timer. The margin makes 500 us 625 us, and 700 us 875 us.
+#[test]
+fn min_on_7_2_and_the_margin_before_it_decide_by_the_forecast() {
+    let state = |release, stay_us: u64| {
+        let mut cpu = Cpu::with_history(release, 250, 10_000_000, stay_us * 1_000);
+        cpu.select(10_000_000).state
+    };
+    assert_eq!(state(MenuRelease::V7_2, 500), C6);
+    assert_eq!(state(MenuRelease::V7_2Min, 500), C1E);
+    assert_eq!(state(MenuRelease::V6_12Margin, 500), C1E);
+    assert_eq!(state(MenuRelease::V6_12Min, 700), C1E);
+    assert_eq!(state(MenuRelease::V6_12Margin, 700), C6);
+    // The timer bounds it.
+    let mut near = Cpu::with_history(MenuRelease::V6_12Margin, 250, 750_000, 700_000);
+    assert_eq!(near.select(750_000).state, C1E);
+}
+
 #[test]
 fn min_stays_shallow_until_a_timer_seconds_away() {
     let timer_ns = 5_000_000_000;

@@ -514,6 +514,29 @@ fn a_warm_up_is_not_in_the_report() {
 
 /// hackbench keeps all cores busy: at nominal frequency they would draw more than the limit, and at the
 /// highest, with which a run must not begin, several times as much.
+/// How many idles began with the tick stopped, of how many.
+fn stopped_ticks(nohz_full: bool, workload: &str, sets: &[(&str, &str)]) -> (usize, usize) {
+    let machine = server();
+    let mut setup = Setup::new(&machine, &deepest);
+    setup.hardware = Hardware { nohz_full, core_count: 4, ..setup.hardware };
+    setup.keeps_gaps = true;
+    let report = run(&setup, workload, sets, 100_000_000);
+    let stopped_count = report.gaps.iter().filter(|gap| gap.tick_stopped).count();
+    (stopped_count, report.gaps.len())
+}
+
+#[test]
+fn nohz_full_stops_the_tick_of_a_lone_task_only() {
+    // A client and a server, each alone on its CPU.
+    let (stopped_count, gap_count) = stopped_ticks(false, "tcp-lat", &[]);
+    assert!(stopped_count < gap_count / 10, "{stopped_count} of {gap_count}");
+    let (stopped_count, gap_count) = stopped_ticks(true, "tcp-lat", &[]);
+    assert!(stopped_count > gap_count * 9 / 10, "{stopped_count} of {gap_count}");
+    // Two hundred tasks on four CPUs take turns by the tick, so it starts again.
+    let (stopped_count, gap_count) = stopped_ticks(true, "hackbench", &[("group_count", "4")]);
+    assert!(stopped_count < gap_count * 9 / 10, "{stopped_count} of {gap_count}");
+}
+
 #[test]
 fn a_power_limit_is_kept() {
     let machine = server();

@@ -28,7 +28,11 @@ const DRIVER: &str = include_str!("kernel_c.c");
 
 /// The C file of a port, with the variant's patch.
 fn source(sources: &Path, spec: &GovernorSpec) -> Result<GovernorSource, Box<dyn Error>> {
-    let rule = spec.name.split_once('+').map(|(_, rule)| rule);
+    // The patches are for 6.12, unless their names say otherwise.
+    let rule = spec.name.split_once('+').map(|(_, rule)| match spec.series {
+        "6.12" => rule.to_owned(),
+        series => format!("{rule}-{series}"),
+    });
     let patches = concat!(env!("CARGO_MANIFEST_DIR"), "/../idlewise-linux/patches");
     Ok(GovernorSource {
         patch: rule.map(|rule| PathBuf::from(format!("{patches}/{rule}.patch"))),

@@ -15,6 +15,7 @@ parameters! {
         core_count: u64 = 4, 1..=CPU_COUNT_MAX, "cores of one package; from the machine file if it says";
         thread_count: u64 = 1, 1..=THREAD_COUNT_MAX, "SMT threads of one core; from the machine file if it says";
         hz: u64 = 250, 10..=10_000, "the kernel's CONFIG_HZ (Debian's)";
+        nohz_full: bool = false, FLAG, "the tick also stops while a CPU has a single task (nohz_full= for all CPUs)";
         tick_work_ns: u64 = DEFAULT_TICK_WORK_NS, 0..=TICK_WORK_MAX_NS, "what the tick's handler takes";
         ipi_send_ns: u64 = 300, SPAN_NS, "what an IPI costs its sender within a package (x2APIC register write and what leads to it)";
         ipi_send_remote_ns: u64 = 400, SPAN_NS, "the same to another package";

@@ -1,5 +1,7 @@
 //! A CPU's tick, and the timers of its tasks.
 
+use std::mem;
+
 use idlewise_trace::WakeReason;
 
 use super::causes::InterruptCause;
@@ -45,6 +47,13 @@ impl Simulation<'_> {
         self.queue.push(this.tick_at_ns, event);
     }
 
+    /// Starts the tick again if it was stopped.
+    pub(super) fn restart_tick(&mut self, cpu: usize) {
+        if mem::take(&mut self.cpus[cpu].idle.tick_stopped) {
+            self.arm_tick(cpu);
+        }
+    }
+
     pub(super) fn tick(&mut self, cpu: usize) {
         let this = &self.cpus[cpu];
         let is_recorded = this.current.is_some_and(|task| self.tasks[task].is_recorded);
@@ -52,6 +61,8 @@ impl Simulation<'_> {
             // The next tick is scheduled when this one's work is done.
             Mode::Idle(_) => self.leave_idle(cpu, StayEnd::Tick, WakeReason::Unknown),
             Mode::Running if this.gap.is_none() && !is_recorded => {
+                let is_alone = this.current.is_some() && this.run_queue.is_empty();
+                self.cpus[cpu].idle.tick_stopped = self.hardware.nohz_full && is_alone;
                 let work_ns = self.hardware.tick_work_ns;
                 self.interrupt(cpu, Pending { work_ns, effect: Effect::Tick }, WakeReason::Timer);
                 self.arm_tick(cpu);

@@ -66,6 +66,10 @@ impl Simulation<'_> {
         } else {
             cpu.run_queue.push_back(id);
         }
+        // A second task needs the tick for its turn.
+        if self.hardware.nohz_full && self.cpus[target].current.is_some() {
+            self.restart_tick(target);
+        }
         // A busy CPU finds the task by itself, unless its task is to make room.
         let is_busy = matches!(self.cpus[target].mode, Mode::Running);
         let has_room = self.cpus[target].current.is_none() || !preempts;

@@ -92,9 +92,8 @@ impl Simulation<'_> {
             return;
         }
         this.ran_task = true;
-        if this.idle.tick_stopped {
-            this.idle.tick_stopped = false;
-            self.arm_tick(cpu);
+        if !self.hardware.nohz_full || !this.run_queue.is_empty() {
+            self.restart_tick(cpu);
         }
         self.cpus[cpu].suspended = self.tasks[task].suspended.take();
         self.begin(cpu, self.hardware.switch_ns, None, None);

@@ -15,7 +15,11 @@ pub const MIN: &str = "menu-6.12+min";
 pub const SAFE_RANGE: &str = "menu-6.12+safe-range";
 /// The kernel that has safe-range.
 pub const NEWEST: &str = "menu-7.2";
-const GOVERNORS: [&str; 6] = ["menu-6.1", MENU, MIN, SAFE_RANGE, NEWEST, "teo-6.12"];
+/// What the claim's first version did, and the claim on the newest kernel.
+pub const MARGIN: &str = "menu-6.12+margin";
+pub const NEWEST_MIN: &str = "menu-7.2+min";
+const GOVERNORS: [&str; 8] =
+    ["menu-6.1", MENU, MIN, MARGIN, SAFE_RANGE, NEWEST, NEWEST_MIN, "teo-6.12"];
 /// Where the fit of the wire begins.
 const WIRE_GUESS_NS: u64 = 18_000;
 /// tcp-lat's client and server are on packages of their own, like on two hosts.
@@ -41,8 +45,8 @@ inputs! {
             "interrupt handler and softirq of a message", "its sum with the wire is fitted";
         call_us: 4.0, 2.0..=8.0, "us", Assumed,
             "receive call's end and send call", "its sum with the wire is fitted";
-        think_us: 0.0, 0.0..=0.0, "us", Documented,
-            "pause between an answer and the next request", "qperf's tcp_lat has none";
+        think_us: 0.0, 0.0..=500.0, "us", Documented,
+            "pause between an answer and the next request", "qperf's tcp_lat has none; the claim's example is a packet after 500 us";
         shallow_power: 1.0, 0.5..=1.5, "", Assumed,
             "power of C1 and C1E, relative to the default shape", "machines/README.md";
         package_w: 100.0, 50.0..=150.0, "W", Assumed,
@@ -61,6 +65,8 @@ inputs! {
 pub enum Interrupts {
     /// To the task's own CPU.
     TaskCpu,
+    /// The same, with `nohz_full`: the tick is stopped while the task is alone there.
+    TaskCpuNohzFull,
     /// To a CPU without a task.
     OtherCpu,
 }
@@ -101,12 +107,18 @@ pub struct Headline {
     /// Latencies with interrupts on the task's CPU.
     pub before_task_cpu_ns: f64,
     pub after_task_cpu_ns: f64,
+    /// The same with `nohz_full`.
+    pub before_nohz_full_ns: f64,
+    pub after_nohz_full_ns: f64,
     /// Power under +min above that under menu: of a nearly idle system, and of tcp-lat's hosts.
     pub mixed_power_ratio: f64,
     pub tcp_power_ratio: f64,
     /// Latencies on the claim's other platform.
     pub gap_before_ns: f64,
     pub gap_after_ns: f64,
+    /// The same with `nohz_full` and interrupts on the task's CPU.
+    pub gap_before_nohz_full_ns: f64,
+    pub gap_after_nohz_full_ns: f64,
 }
 
 /// What menu makes of a share of the package's in the exit; interrupts on another CPU.
@@ -129,6 +141,8 @@ pub struct Findings {
     pub placements: Vec<Placement>,
     /// Latencies, by how often the kernel's own timer expires.
     pub by_timer_ns: Sweep<u64, Sweep<&'static str, f64>>,
+    /// Latencies, by the pause between an answer and the next request.
+    pub by_pause_ns: Sweep<u64, Sweep<&'static str, f64>>,
     pub by_share: Sweep<f64, ByShare>,
     pub stuck_load: BurstThenIdle,
     pub stuck: Sweep<&'static str, Stuck>,
@@ -170,7 +184,7 @@ impl<'a> Model<'a> {
     fn load(self, interrupts: Interrupts) -> TcpLat {
         TcpLat {
             irq_offset: match interrupts {
-                Interrupts::TaskCpu => 0,
+                Interrupts::TaskCpu | Interrupts::TaskCpuNohzFull => 0,
                 Interrupts::OtherCpu => 1,
             },
             wire_ns: self.wire_ns,
@@ -184,8 +198,12 @@ impl<'a> Model<'a> {
     fn trial(self, governor: &'a str, interrupts: Interrupts) -> Trial<'a> {
         let mut trial = Trial::new(self.shelf, self.machine, governor, self.load(interrupts));
         // Two hosts of two CPUs: client and server.
-        trial.hardware =
-            Hardware { package_count: 2, core_count: 2, ..hardware(trial.hardware, &self.inputs) };
+        trial.hardware = Hardware {
+            package_count: 2,
+            core_count: 2,
+            nohz_full: interrupts == Interrupts::TaskCpuNohzFull,
+            ..hardware(trial.hardware, &self.inputs)
+        };
         trial
     }
 
@@ -226,7 +244,7 @@ impl<'a> Model<'a> {
         let report = trial.run()?;
         // Tasks are on CPUs 0 and 2.
         let is_card =
-            |gap: &&IdleGap| gap.cpu.is_multiple_of(2) == (interrupts == Interrupts::TaskCpu);
+            |gap: &&IdleGap| gap.cpu.is_multiple_of(2) == (interrupts != Interrupts::OtherCpu);
         let gap_count = report.gaps.iter().filter(is_card).count();
         let stopped_count =
             report.gaps.iter().filter(is_card).filter(|gap| gap.tick_stopped).count();
@@ -321,7 +339,7 @@ fn mixed_mw(shelf: &Shelf<'_>, machine: &Machine, inputs: &Inputs, governor: &st
 
 /// The study's figures for these inputs.
 pub fn headline(shelf: &Shelf<'_>, changes: &Changes) -> Result<Headline> {
-    use Interrupts::{OtherCpu, TaskCpu};
+    use Interrupts::{OtherCpu, TaskCpu, TaskCpuNohzFull};
     let inputs = Inputs::with(changes);
     let (machine, gap_machine) = (machine(shelf, &inputs)?, shelf.machine("amd-acpi-gap")?);
     let start = Model { shelf, machine: &machine, inputs, wire_ns: WIRE_GUESS_NS };
@@ -340,10 +358,14 @@ pub fn headline(shelf: &Shelf<'_>, changes: &Changes) -> Result<Headline> {
         one_end_before_ns: model.one_end_ns(MENU)?,
         before_task_cpu_ns: latency_ns(&run(MENU, TaskCpu)?)?,
         after_task_cpu_ns: latency_ns(&run(MIN, TaskCpu)?)?,
+        before_nohz_full_ns: latency_ns(&run(MENU, TaskCpuNohzFull)?)?,
+        after_nohz_full_ns: latency_ns(&run(MIN, TaskCpuNohzFull)?)?,
         mixed_power_ratio: mixed_mw(MIN)? / mixed_mw(MENU)? - 1.0,
         tcp_power_ratio: min.power_mw() / menu.power_mw() - 1.0,
         gap_before_ns: on_gap.latency_ns(MENU, |_| {})?,
         gap_after_ns: on_gap.latency_ns(MIN, |_| {})?,
+        gap_before_nohz_full_ns: latency_ns(&on_gap.trial(MENU, TaskCpuNohzFull).run()?)?,
+        gap_after_nohz_full_ns: latency_ns(&on_gap.trial(MIN, TaskCpuNohzFull).run()?)?,
     })
 }
 
@@ -355,7 +377,7 @@ pub fn run(shelf: &Shelf<'_>, changes: &Changes) -> Result<Findings> {
     let model = Model { shelf, machine: &machine, inputs, wire_ns: headline.wire_ns };
     let mut placements = Vec::new();
     for governor in GOVERNORS {
-        for interrupts in [Interrupts::TaskCpu, Interrupts::OtherCpu] {
+        for interrupts in [Interrupts::TaskCpu, Interrupts::TaskCpuNohzFull, Interrupts::OtherCpu] {
             placements.push(model.placement(governor, interrupts)?);
         }
     }
@@ -367,6 +389,10 @@ pub fn run(shelf: &Shelf<'_>, changes: &Changes) -> Result<Findings> {
             model.latencies(&GOVERNORS[1..], |trial| {
                 trial.hardware.housekeeping_ns = Some(timer_ns);
             })
+        })?,
+        by_pause_ns: sweep([0, 100, 250, 500, 1_000].map(|us| us * 1_000), |pause_ns| {
+            let inputs = Inputs { think_us: pause_ns as f64 / 1e3, ..inputs };
+            Model { inputs, ..model }.latencies(&[MENU, MIN, MARGIN, NEWEST, NEWEST_MIN], |_| {})
         })?,
         by_share: sweep([0.0, 0.25, 0.5, 0.75, 0.9, 0.98], |share| model.by_share(share))?,
         stuck_load: stuck_load(),
