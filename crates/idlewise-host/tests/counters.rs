@@ -48,6 +48,8 @@ fn a_sapphire_rapids_counts_c0_states_cores_packages_and_energy() {
             "package energy",
             "DRAM energy",
             "platform energy",
+            "cache references",
+            "cache misses",
             "CPU_CLK_UNHALTED.THREAD",
             "CPU_CLK_UNHALTED.C01",
             "CPU_CLK_UNHALTED.C02",
@@ -75,7 +77,15 @@ fn an_epyc_has_no_idle_states_of_cores_and_says_so() {
     let plan = CounterPlan::new(&root);
     assert_eq!(
         names(&plan),
-        ["TSC", "C0 (MPERF)", "speed in C0 (APERF/MPERF)", "package energy", "core energy"]
+        [
+            "TSC",
+            "C0 (MPERF)",
+            "speed in C0 (APERF/MPERF)",
+            "package energy",
+            "core energy",
+            "cache references",
+            "cache misses",
+        ]
     );
     assert_eq!(spec(&plan, "core energy").cpus, [0, 2]);
     let lacks: Vec<String> =
@@ -105,6 +115,35 @@ fn files_count_interrupts_and_requested_states_of_each_cpu() {
     assert_eq!(found.len(), 4 * 4 + 4 * 3 * 2);
     let requested = counters.meters().iter().filter(|meter| meter.counter == "requested C6");
     assert_eq!(requested.count(), 4);
+}
+
+#[test]
+fn cache_references_are_counted_on_each_kind_of_core_or_missed() {
+    let (folder, root) = unpack("epyc");
+    let references = spec(&CounterPlan::new(&root), "cache references").clone();
+    assert_eq!((references.type_number, references.event.config), (4, 0xff60));
+    assert_eq!((references.scope, references.meaning), (Scope::Cpu, Meaning::Events));
+    assert_eq!(references.cpus, [0, 1, 2, 3]);
+    let devices = folder.path().join("sys/bus/event_source/devices");
+    fs::rename(devices.join("cpu"), devices.join("cpu_core")).unwrap();
+    fs::write(devices.join("cpu_core/cpus"), "0-1\n").unwrap();
+    let plan = CounterPlan::new(&root);
+    let of_large = spec(&plan, "cache references");
+    assert_eq!(
+        (of_large.source.as_str(), &of_large.cpus[..]),
+        ("cpu_core/cache-references/", &[0, 1][..])
+    );
+    let lack = |root: &Root| {
+        let plan = CounterPlan::new(root);
+        let lack = plan.lacks.iter().find(|lack| lack.counter.starts_with("cache references"));
+        lack.map(|lack| lack.reason.clone())
+    };
+    assert_eq!(lack(&root), None, "the other kind's unit is not missed");
+    fs::remove_file(devices.join("cpu_core/events/cache-references")).unwrap();
+    fs::remove_file(devices.join("cpu_core/events/cache-misses")).unwrap();
+    assert!(lack(&root).unwrap().contains("the unit cpu_core does not count it"));
+    fs::remove_dir_all(devices.join("cpu_core")).unwrap();
+    assert!(lack(&root).unwrap().contains("has no cpu"));
 }
 
 /// A processor whose codes nobody wrote down is told apart from one without the instructions.

@@ -102,7 +102,7 @@ enum EventMeaning {
 use EventMeaning::{Energy, Events, ShareOfMperf, ShareOfTsc, Tsc};
 
 /// The units whose events sysfs names, in the order in which they are shown.
-const UNITS: [Unit; 6] = [
+const UNITS: [Unit; 9] = [
     Unit {
         pmu: "msr",
         scope: Scope::Cpu,
@@ -163,10 +163,25 @@ const UNITS: [Unit; 6] = [
         about: "energy of each core (AMD)",
         events: &[("energy-core", "core energy", Energy)],
     },
+    CACHES,
+    // Where cores differ, each kind has a unit of its own.
+    Unit { pmu: "cpu_core", ..CACHES },
+    Unit { pmu: "cpu_atom", ..CACHES },
 ];
 
+/// What the waking and the woken CPU fetch: a wake-up by IPI costs more of it than one by a store.
+const CACHES: Unit = Unit {
+    pmu: "cpu",
+    scope: Scope::Cpu,
+    about: "cache references",
+    events: &[
+        ("cache-references", "cache references", Events),
+        ("cache-misses", "cache misses", Events),
+    ],
+};
+
 /// Units that only a few machines have. Nobody misses them elsewhere.
-const RARE: [&str; 2] = ["cstate_module", "power_core"];
+const RARE: [&str; 4] = ["cstate_module", "power_core", "cpu_core", "cpu_atom"];
 
 /// Time in C0.1 and C0.2 by Intel's event lists for the models below (perf has them in
 /// tools/perf/pmu-events/arch/x86): the name, the event. The lists call C0.1 the slower one that saves
@@ -203,7 +218,8 @@ impl CounterPlan {
 
     fn add_unit(&mut self, root: &Root, unit: &Unit, online: &[u16]) {
         let Some(pmu) = Pmu::read(root, unit.pmu) else {
-            if !RARE.contains(&unit.pmu) {
+            let is_split = unit.pmu == "cpu" && Pmu::read(root, "cpu_core").is_some();
+            if !RARE.contains(&unit.pmu) && !is_split {
                 let reason = format!(
                     "{} has no {}{}",
                     "/sys/bus/event_source/devices",
