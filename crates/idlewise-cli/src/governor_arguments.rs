@@ -6,10 +6,14 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use idlewise_plugin::{GovernorSource, Kernel};
+use idlewise_plugin::{Confinement, GovernorSource, Kernel};
 
 use crate::error::Failure;
 use crate::governors::Choice;
+
+/// The values of `--unconfined`.
+const ALL: &str = "all";
+const COMPILER: &str = "compiler";
 
 /// Adds the default to the help of `--governor`.
 pub fn with_default(default: &'static str) -> impl FnOnce(Arg) -> Arg {
@@ -23,8 +27,8 @@ pub fn with_default(default: &'static str) -> impl FnOnce(Arg) -> Arg {
 #[derive(Clone, Debug, Default)]
 pub struct GovernorArguments {
     asked: Vec<Asked>,
-    /// Whether files are compiled and run without confinement.
-    is_unconfined: bool,
+    /// What of files is confined.
+    confinement: Confinement,
 }
 
 /// A single `--governor`.
@@ -54,7 +58,10 @@ impl GovernorArguments {
             kernel,
             kernel_source,
         };
-        GovernorArguments { asked: files.into_iter().map(asked).collect(), is_unconfined: false }
+        GovernorArguments {
+            asked: files.into_iter().map(asked).collect(),
+            confinement: Confinement::All,
+        }
     }
 
     /// Returns whether the user named none.
@@ -88,7 +95,7 @@ impl GovernorArguments {
     pub fn choices(&self) -> Result<Vec<Choice>, Failure> {
         let labels = labels(&self.asked);
         let choices = self.asked.iter().zip(labels);
-        choices.map(|(asked, label)| asked.choice(label, !self.is_unconfined)).collect()
+        choices.map(|(asked, label)| asked.choice(label, self.confinement)).collect()
     }
 }
 
@@ -97,7 +104,7 @@ impl Asked {
         GovernorSource::is_path(&self.name)
     }
 
-    fn choice(&self, label: String, is_confined: bool) -> Result<Choice, Failure> {
+    fn choice(&self, label: String, confinement: Confinement) -> Result<Choice, Failure> {
         if !self.is_file() {
             if self.patch.is_some() {
                 return Err(Failure::new(format_args!(
@@ -137,7 +144,7 @@ impl Asked {
         if !is_library {
             origin += ", compiled here";
         }
-        Choice::load(&source, label, origin, is_confined)
+        Choice::load(&source, label, origin, confinement)
     }
 
     /// The name in results, with `depth` folders of the path.
@@ -213,8 +220,12 @@ impl clap::FromArgMatches for GovernorArguments {
                 _ => to.kernel_source = Some(text),
             }
         }
-        let is_unconfined = matches.get_flag("unconfined");
-        Ok(GovernorArguments { asked, is_unconfined })
+        let confinement = match matches.get_one::<String>("unconfined").map(String::as_str) {
+            None => Confinement::All,
+            Some(COMPILER) => Confinement::Code,
+            Some(_) => Confinement::None,
+        };
+        Ok(GovernorArguments { asked, confinement })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -258,11 +269,16 @@ impl clap::Args for GovernorArguments {
             .arg(
                 Arg::new("unconfined")
                     .long("unconfined")
+                    .value_name("WHAT")
+                    .num_args(0..=1)
+                    .require_equals(true)
+                    .default_missing_value(ALL)
+                    .value_parser([ALL, COMPILER])
+                    .hide_possible_values(true)
                     .help(
                         "Compile and run C files and shared objects with all your rights instead of \
-                         confined; only for files that you trust",
+                         confined; with =compiler only compile them so. For files that you trust",
                     )
-                    .action(ArgAction::SetTrue)
                     .requires("governor"),
             )
     }

@@ -34,6 +34,7 @@ use crate::screen::say;
 
 /// Runs the command that this process's arguments name.
 pub fn main() -> ExitCode {
+    cmd::end_with_bundle();
     progress::watch();
     let outcome = match help::parse(program::arguments()) {
         Ok(help::Cli { command: Some(command) }) => cmd::run(command),

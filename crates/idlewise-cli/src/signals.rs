@@ -48,17 +48,19 @@ pub fn clean_up_first() -> Result<(), Failure> {
         while woken.read(&mut [0]).is_err() {}
         // Relaxed is enough: the byte that was read was written after it.
         let signal = last.load(Ordering::Relaxed);
-        end_without_partial_files(|| {
-            end_without_compilers(|| {
-                end_without_bundles(|| {
-                    let _ = emulate_default_handler(signal as i32);
-                });
-            });
+        end_without_leftovers(|| {
+            let _ = emulate_default_handler(signal as i32);
         });
     };
     let thread = std::thread::Builder::new().name("idlewise-signals".to_owned());
     thread.spawn(end).map_err(not_caught)?;
     Ok(())
+}
+
+/// Stops running compilers and bundled commands, removes partial files and private folders, and calls `end`, which
+/// ends the process.
+pub fn end_without_leftovers(end: impl FnOnce()) {
+    end_without_partial_files(|| end_without_bundles(|| end_without_compilers(end)));
 }
 
 /// A bit for each ignored signal, the first signal's lowest.

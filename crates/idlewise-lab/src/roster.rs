@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use idlewise_core::{Governor, GovernorVisitor, HAZARD, Hazard, Lambda, StateTable};
 use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve, resolve_for};
-use idlewise_plugin::{Compiler, GovernorSource, Plugin, WorkerCommand};
+use idlewise_plugin::{Compiler, Confinement, GovernorSource, Plugin, WorkerCommand};
 use idlewise_report::replay::Role;
 use idlewise_report::wrap;
 use idlewise_sim::diff::{ComparedGovernor, governor_side, oracle_side};
@@ -22,8 +22,7 @@ use idlewise_sim::{
 use crate::error::{Failure, did_you_mean};
 use crate::program;
 
-/// Set for the command of a bundle, whose output must not depend on the kernel that it runs on. `bundle` itself
-/// says how well the kernel can confine a compiler.
+/// Set for the command of a bundle, to the process id of `bundle`. Its output must not depend on this machine.
 pub const IN_BUNDLE: &str = "IDLEWISE_IN_BUNDLE";
 
 /// A governor named by `--governor`.
@@ -73,15 +72,14 @@ impl Choice {
         source: &GovernorSource,
         name: String,
         mut origin: String,
-        is_confined: bool,
+        confinement: Confinement,
     ) -> Result<Self, Failure> {
         let (program, mut arguments) = program::itself()
             .map_err(|error| Failure::new(format_args!("cannot find idlewise itself: {error}")))?;
         arguments.push("plugin-worker".into());
         let command =
             WorkerCommand { program, arguments, unconfined_argument: "--unconfined".into() };
-        let compiler = Compiler::system();
-        let compiler = if is_confined { compiler } else { compiler.unconfined() };
+        let compiler = Compiler::system().confined(confinement);
         let plugin = Plugin::new(source, &compiler, command)?;
         if let Some(doubt) = plugin.doubt()
             && env::var_os(IN_BUNDLE).is_none()

@@ -38,17 +38,31 @@ const FLAGS: [&str; 11] = [
     "-fdiagnostics-color=never",
     "-ggdb",
 ];
+/// The beginning of the name of a compiler's folder.
+const WORK_FOLDER: &str = "idlewise-compile-";
 /// A kernel governor is linked without a C library, only with our headers. So a name that the headers lack
 /// causes an error.
 const KERNEL_FLAGS: [&str; 3] = ["-nostdlib", "-fno-stack-protector", "-U_FORTIFY_SOURCE"];
 const KERNEL_LIBRARIES: [&str; 1] = ["-lgcc"];
+
+/// What is confined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Confinement {
+    /// The compiler, and the code that it makes.
+    #[default]
+    All,
+    /// The code only. The compiler has all rights of the user.
+    Code,
+    /// Nothing.
+    None,
+}
 
 /// A C compiler, its cache folder, and whether the compiler and its output are confined.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     command: String,
     cache: Option<PathBuf>,
-    is_confined: bool,
+    confinement: Confinement,
 }
 
 impl Compiler {
@@ -58,7 +72,7 @@ impl Compiler {
         Compiler {
             command: command.unwrap_or_else(|| "cc".to_owned()),
             cache: cache_folder(),
-            is_confined: true,
+            confinement: Confinement::All,
         }
     }
 
@@ -67,26 +81,30 @@ impl Compiler {
         Compiler { cache: Some(cache.into()), ..self }
     }
 
-    /// Returns the same compiler without confinement, for sources that the user trusts.
-    pub fn unconfined(self) -> Self {
-        Compiler { is_confined: false, ..self }
+    /// Returns the same compiler with less confinement, for sources that the user trusts.
+    pub fn confined(self, confinement: Confinement) -> Self {
+        Compiler { confinement, ..self }
     }
 
-    /// Returns whether the compiler and its output are confined.
-    pub fn is_confined(&self) -> bool {
-        self.is_confined
+    /// Returns whether the code that it makes is confined.
+    pub fn confines_code(&self) -> bool {
+        self.confinement != Confinement::None
+    }
+
+    /// Returns whether this kernel can keep the compiler from the user's files. If not, a confined one refuses.
+    pub fn is_confinable(&self) -> bool {
+        compiler::has_landlock()
     }
 
     /// Returns what is less safe than it could be with this source, as a phrase.
     pub fn doubt(&self, source: &GovernorSource) -> Option<String> {
         let is_compiled = source.file().extension() != Some(OsStr::new("so"));
-        if !self.is_confined {
-            Some("not confined: its code had all your rights".to_owned())
-        } else if is_compiled && !compiler::has_landlock() {
-            let doubt = "this kernel has no Landlock, so the compiler could read all your files";
-            Some(doubt.to_owned())
-        } else {
-            None
+        match self.confinement {
+            Confinement::None => Some("not confined: its code had all your rights".to_owned()),
+            Confinement::Code if is_compiled => {
+                Some("the compiler was not confined: it could read all your files".to_owned())
+            }
+            _ => None,
         }
     }
 
@@ -161,8 +179,8 @@ impl Compiler {
             format!("a governor of Linux {}", kernel.name)
         };
         // A private folder for everything that the compiler writes, and what it reads of ours.
-        let folder =
-            WorkFolder::new().map_err(io_error(&env::temp_dir(), "cannot make a folder in"))?;
+        let folder = WorkFolder::new(WORK_FOLDER)
+            .map_err(io_error(&env::temp_dir(), "cannot make a folder in"))?;
         let work = folder.path();
         let include = work.join("include");
         INCLUDE.extract(make_folder(&include)?).map_err(io_error(&include, "cannot write"))?;
@@ -227,13 +245,17 @@ impl Compiler {
 
     /// Runs the compiler, or part of it.
     fn run(&self, command: &mut Command, prepared: &Prepared) -> Result<Ran, PluginError> {
+        let is_confined = self.confinement == Confinement::All;
+        if is_confined && !self.is_confinable() {
+            return Err(PluginError::NoLandlock { path: prepared.path.clone() });
+        }
         let program = self.command.split_whitespace().next().and_then(compiler::folder_of);
         let place = Place {
             work: prepared.work.path(),
             readable: &prepared.readable,
             program: program.as_deref(),
         };
-        compiler::run(command, &place, self.is_confined)
+        compiler::run(command, &place, is_confined)
             .map_err(|error| PluginError::NoCompiler { command: self.command.clone(), error })
     }
 

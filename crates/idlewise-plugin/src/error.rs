@@ -137,10 +137,18 @@ pub enum PluginError {
         /// The system's message.
         reason: String,
     },
+    /// This system can't restrict which files the compiler reads.
+    #[error("{}: this kernel has no Landlock (Linux 5.13 and later), so the compiler could read all your files \
+         and show them in its messages; if you trust the file, --unconfined=compiler compiles it, and its code \
+         is still confined", path.display())]
+    NoLandlock {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file includes a file that the compiler may not read.
     #[error(
         "{place}: the compiler may not read '{name}': a governor may include the system's \
-         headers and those beside it; if you trust the file, --unconfined lets it read all"
+         headers and those beside it; if you trust the file, --unconfined=compiler lets it read all"
     )]
     NotReadable {
         /// The file, with the line.

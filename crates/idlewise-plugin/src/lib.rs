@@ -14,7 +14,7 @@
 //! | `patch.rs` | applies a patch, also one that a mail has damaged |
 //! | `folder.rs` | a governor of several files |
 //! | `compile.rs` | the system's C compiler |
-//! | `work_folder.rs` | the compiler's folder, which is removed even after signals |
+//! | `work_folder.rs` | a private folder for the compiler, which is removed even after signals |
 //! | `cache.rs` | compiled libraries, kept where nobody else can write |
 //! | `confine/` | limits for the compiler, and the seccomp filter of a worker |
 //! | `diagnose.rs` | shortens a failed compiler's messages |
@@ -53,12 +53,12 @@ mod work_folder;
 mod worker;
 
 pub use cache::cache_folder;
-pub use compile::Compiler;
+pub use compile::{Compiler, Confinement};
 pub use error::PluginError;
 pub use instance::{Instance, Library};
 pub use plugin::{Plugin, PluginLane, RemoteGovernor};
 pub use source::{GovernorSource, KERNELS, Kernel};
-pub use work_folder::end_without_compilers;
+pub use work_folder::{WorkFolder, end_without_compilers};
 pub use worker::{Failure, FailureCause, Place, WorkerCommand, serve};
 
 use include_dir::{Dir, include_dir};

@@ -54,7 +54,7 @@ impl Plugin {
         compiler: &Compiler,
         command: WorkerCommand,
     ) -> Result<Self, PluginError> {
-        let is_confined = compiler.is_confined();
+        let is_confined = compiler.confines_code();
         let library = compiler.library(source, None)?;
         let plugin = Plugin {
             shared: Arc::new(Shared {

@@ -1,10 +1,9 @@
 //! The user's request: a file or a folder, a patch for it, and its kernel.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use idlewise_trace::{TEXT_BYTE_COUNT_MAX, read_small_file};
+use idlewise_trace::{TEXT_BYTE_COUNT_MAX, read_small_file, read_small_text};
 
 use crate::error::PluginError;
 use crate::folder::{self, SourceFile};
@@ -49,8 +48,8 @@ impl Kernel {
     /// If the folder is not a kernel's source, or the kernel is older than all of these.
     pub fn of_source(folder: &Path) -> Result<Self, PluginError> {
         let missing = |missing| PluginError::NotAKernelSource { path: folder.into(), missing };
-        let makefile =
-            fs::read_to_string(folder.join("Makefile")).map_err(|_| missing("Makefile"))?;
+        let makefile = read_small_text(&folder.join("Makefile"));
+        let makefile = makefile.map_err(|_| missing("Makefile"))?;
         let value = |name: &str| -> Option<u32> {
             let mut values = makefile.lines().filter_map(|line| line.split_once('='));
             values.find(|(key, _)| key.trim() == name)?.1.trim().parse().ok()

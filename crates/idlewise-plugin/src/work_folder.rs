@@ -1,10 +1,10 @@
-//! The folder in which a compiler works. A compiler needs files with names, so this folder could be left
-//! behind when idlewise ends. Two rules prevent that:
+//! A private folder, in which a compiler or a bundled command works. They need files with names, so this folder
+//! could be left behind when idlewise ends. Two rules prevent that:
 //!
-//! - For a signal that asks idlewise to end, [`end_without_compilers`] stops the compiler and removes the
-//!   folder.
+//! - For a signal that asks idlewise to end, [`end_without_compilers`] stops the compiler and removes all
+//!   folders.
 //! - For SIGKILL, the folder has a lock (flock) that ends with the process. The next process that creates a
-//!   folder removes the same user's unlocked ones.
+//!   folder for the same purpose removes the same user's unlocked ones.
 
 use std::env;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -17,9 +17,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::confine::kill_group;
-
-/// The prefix of the folders' names.
-const PREFIX: &str = "idlewise-compile-";
 
 /// What this process must stop and remove before it ends.
 static OWN: Mutex<Own> = Mutex::new(Own { folders: Vec::new(), compilers: Vec::new() });
@@ -34,7 +31,7 @@ fn own() -> MutexGuard<'static, Own> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Stops all running compilers, removes their folders, and calls `end`, which ends the process. No new ones
+/// Stops all running compilers, removes all private folders, and calls `end`, which ends the process. No new ones
 /// start meanwhile.
 pub fn end_without_compilers(end: impl FnOnce()) {
     let own = own();
@@ -58,23 +55,27 @@ pub(crate) fn has_ended(compiler: &Child) {
     own().compilers.retain(|&leader| leader != compiler.id());
 }
 
-/// A private folder, removed when dropped.
-pub(crate) struct WorkFolder {
+/// A private folder, removed when dropped. If this process is killed, the next one for the same purpose removes it.
+pub struct WorkFolder {
     path: PathBuf,
     /// `None` if the file system has no locks. Then nobody can mistake the folder for a dead one either.
     _lock: Option<File>,
 }
 
 impl WorkFolder {
-    /// Removes what dead processes left behind, and creates a new folder.
-    pub(crate) fn new() -> io::Result<Self> {
-        let parent = env::temp_dir();
-        remove_dead(&parent);
+    /// Removes what dead processes left behind, and creates a new folder. Its name begins with `prefix`, which says
+    /// what it is for.
+    ///
+    /// # Errors
+    /// If the folder for temporary files does not allow it.
+    pub fn new(prefix: &str) -> io::Result<Self> {
+        let parent = env::temp_dir().canonicalize()?;
+        remove_dead(&parent, prefix);
         loop {
             let path = {
                 let mut own = own();
                 let folder = tempfile::Builder::new()
-                    .prefix(PREFIX)
+                    .prefix(prefix)
                     .permissions(Permissions::from_mode(0o700))
                     .tempdir_in(&parent)?;
                 let path = folder.keep();
@@ -91,7 +92,8 @@ impl WorkFolder {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Returns its path, which has no links.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -105,10 +107,10 @@ impl Drop for WorkFolder {
 }
 
 /// Removes the user's unlocked folders.
-fn remove_dead(parent: &Path) {
+fn remove_dead(parent: &Path, prefix: &str) {
     let user = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+        if !entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
             continue;
         }
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn takes_only_dead_ones_away() {
         let parent = tempfile::tempdir().unwrap();
-        let path = |name: &str| parent.path().join(format!("{PREFIX}{name}"));
+        let path = |name: &str| parent.path().join(format!("idlewise-compile-{name}"));
         for name in ["dead", "alive"] {
             fs::create_dir(path(name)).unwrap();
             fs::write(path(name).join("governor.c"), "").unwrap();
@@ -139,15 +141,21 @@ mod tests {
         fs::write(path("file"), "").unwrap();
         let alive = File::open(path("alive")).unwrap();
         flock(&alive, FlockOperation::LockExclusive).unwrap();
-        remove_dead(parent.path());
+        fs::create_dir(parent.path().join("idlewise-bundle-dead")).unwrap();
+        let remove_dead = || remove_dead(parent.path(), "idlewise-compile-");
+        remove_dead();
         assert!(!path("dead").exists());
-        for left in [path("alive").join("governor.c"), parent.path().join("another"), path("file")]
-        {
+        for left in [
+            path("alive").join("governor.c"),
+            parent.path().join("another"),
+            parent.path().join("idlewise-bundle-dead"),
+            path("file"),
+        ] {
             assert!(left.exists(), "{}", left.display());
         }
         assert!(path("link").is_symlink());
         drop(alive);
-        remove_dead(parent.path());
+        remove_dead();
         assert!(!path("alive").exists());
     }
 }

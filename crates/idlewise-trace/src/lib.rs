@@ -86,7 +86,8 @@ pub use gap::{IdleGap, WakeReason};
 pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};
 pub use output::{OutputFile, OutputOptions, end_without_partial_files};
 pub use small_file::{
-    TEXT_BYTE_COUNT_MAX, open_regular, read_small_file, read_small_text, read_small_text_of,
+    TEXT_BYTE_COUNT_MAX, open_regular, read_small_file, read_small_file_of, read_small_text,
+    read_small_text_of,
 };
 pub use tick::Tick;
 pub use tracepoint::{WantedEvent, cause_events, wake_events, wanted_events};

@@ -42,10 +42,14 @@ fn must_be_regular(kind: FileType) -> io::Result<()> {
 /// # Errors
 /// Fails if the file cannot be read or is longer, or is no regular file ([`open_regular`]).
 pub fn read_small_file(path: &Path, byte_count_max: u64) -> io::Result<Vec<u8>> {
-    read_small(open_regular(path)?, byte_count_max)
+    read_small_file_of(open_regular(path)?, byte_count_max)
 }
 
-fn read_small(file: File, byte_count_max: u64) -> io::Result<Vec<u8>> {
+/// Like [`read_small_file`], for an open file, which may be a pipe.
+///
+/// # Errors
+/// Fails if the file cannot be read or is longer.
+pub fn read_small_file_of(file: File, byte_count_max: u64) -> io::Result<Vec<u8>> {
     // Unless it is a pipe, or grows: then the limit below counts.
     if file.metadata()?.len() > byte_count_max {
         return Err(too_large(byte_count_max));
@@ -77,7 +81,7 @@ pub fn read_small_text(path: &Path) -> io::Result<String> {
 /// # Errors
 /// Fails like [`read_small_text`].
 pub fn read_small_text_of(file: File, byte_count_max: u64) -> io::Result<String> {
-    let bytes = read_small(file, byte_count_max)?;
+    let bytes = read_small_file_of(file, byte_count_max)?;
     String::from_utf8(bytes).map_err(|error| {
         let at_byte = error.utf8_error().valid_up_to();
         let what = format!("byte {at_byte} is not UTF-8 text");

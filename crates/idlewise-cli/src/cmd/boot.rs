@@ -1,6 +1,5 @@
 //! `idlewise boot`: the idle routine that an x86 machine gets at boot, and why.
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,6 +11,7 @@ use idlewise_report::TextStyle;
 use idlewise_report::boot::BootReport;
 
 use crate::error::Failure;
+use crate::input::open_stream;
 use crate::screen;
 use crate::sysroot::root;
 
@@ -108,7 +108,7 @@ fn dump(path: &Path) -> Result<Cpuid, Failure> {
     let failure = |error: &dyn std::fmt::Display| {
         Failure::new(format_args!("cannot read {}: {error}", path.display()))
     };
-    let file = fs::File::open(path).map_err(|error| failure(&error))?;
+    let file = open_stream(path)?;
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut std::io::Read::take(file, DUMP_BYTE_COUNT_MAX), &mut bytes)
         .map_err(|error| failure(&error))?;

@@ -90,7 +90,7 @@ const fn plain(module: &'static str) -> &'static str {
     }
 }
 
-pub use bundle::end_without_bundles;
+pub use bundle::{end_with_bundle, end_without_bundles};
 
 /// Runs one subcommand.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {

@@ -150,10 +150,12 @@ fn lanes_of_thousands_of_cpus_are_not_kept() {
 
 #[test]
 fn arrivals_that_nobody_can_serve_end_a_simulation() {
-    let flood =
-        OwnFile::new("flood.toml", "workload = \"poisson\"\ninterval_ns = 0\nirq_entry_ns = 7\n");
+    let flood = OwnFile::new(
+        "flood.toml",
+        "workload = \"poisson\"\ninterval_ns = 100\nirq_entry_ns = 10000\n",
+    );
     assert_refused(
-        &["simulate", "milan", flood.path(), "--duration-ms", "20"],
+        &["simulate", "milan", flood.path(), "--duration-ms", "200"],
         &["interrupts wait at", "make its intervals longer"],
     );
 }

@@ -16,7 +16,7 @@ use landlock::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-use super::{kill_group, limit};
+use super::{kill_group, limit, without_capabilities};
 use crate::work_folder;
 
 /// A governor compiles in a fraction of a second.
@@ -26,6 +26,9 @@ const MEMORY_BYTE_COUNT: u64 = 2 << 30;
 const FILE_BYTE_COUNT: u64 = 64 << 20;
 /// How many bytes of its messages are read.
 const WORD_BYTE_COUNT: usize = 1 << 20;
+
+/// `1 << CAP_DAC_READ_SEARCH`: root may compile what is in somebody's private folder.
+const CAP_DAC_READ_SEARCH: u32 = 1 << 2;
 
 /// Where systems keep compilers, headers and libraries.
 const SYSTEM: [&str; 12] = [
@@ -89,6 +92,9 @@ pub(crate) fn run(command: &mut Command, place: &Place<'_>, is_confined: bool) -
             (libc::RLIMIT_FSIZE, FILE_BYTE_COUNT),
         ] {
             limit(resource, value)?;
+        }
+        if is_confined {
+            without_capabilities(CAP_DAC_READ_SEARCH)?;
         }
         // SAFETY: plain numbers. Older kernels don't have the call; then descriptors that idlewise was
         // given stay open.

@@ -1,9 +1,9 @@
 //! Confines a process that is about to load a governor.
 //!
 //! The confinement is complete before the first byte of the governor is loaded, so it applies to
-//! constructors too. A seccomp filter allows what computing needs: memory, reading the clock, reading and
-//! writing open descriptors, and exiting. Any other call ends the process, and its number is written to the
-//! progress page.
+//! constructors too. The process gives up all capabilities, which root has. A seccomp filter allows what computing
+//! needs: memory, reading the clock, reading and writing open descriptors, and exiting. Any other call ends the
+//! process, and its number is written to the progress page. Nothing that is allowed waits, except for idlewise.
 //!
 //! The dynamic linker must open the library it loads, but a filter cannot look at a path. So `openat` is
 //! trapped as well, and the trap's handler replaces it for the linker: for the library it returns a copy of
@@ -25,13 +25,27 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use super::limit;
+use super::{limit, without_capabilities};
 use crate::worker::{FailureCause, fail};
 
 /// Memory for the governor, beyond what this process has.
 const MEMORY_BYTE_COUNT: u64 = 256 << 20;
 const STACK_BYTE_COUNT: u64 = 8 << 20;
 const OPEN_FILE_COUNT: u64 = 64;
+
+/// What a C library's allocator may say about its memory.
+const USUAL_ADVICE: [c_int; 8] = [
+    libc::MADV_NORMAL,
+    libc::MADV_RANDOM,
+    libc::MADV_SEQUENTIAL,
+    libc::MADV_WILLNEED,
+    libc::MADV_DONTNEED,
+    libc::MADV_FREE,
+    libc::MADV_HUGEPAGE,
+    libc::MADV_NOHUGEPAGE,
+];
+/// The part of a futex call's second argument that says what to do.
+const FUTEX_OPERATIONS: u64 = 0x7f;
 
 /// The library's name for the dynamic linker. [`confine`]'s handler recognises it.
 pub(crate) const LIBRARY_NAME: &CStr = c"/idlewise-governor";
@@ -80,6 +94,7 @@ pub(crate) fn confine(library: RawFd, writable: &[RawFd], file_byte_count: u64) 
         }
         libc::prctl(libc::PR_SET_DUMPABLE, 0);
     }
+    without_capabilities(0)?;
     limit(libc::RLIMIT_AS, address_space_byte_count() + MEMORY_BYTE_COUNT)?;
     limit(libc::RLIMIT_STACK, STACK_BYTE_COUNT)?;
     limit(libc::RLIMIT_NOFILE, OPEN_FILE_COUNT)?;
@@ -102,17 +117,18 @@ fn filter(library: RawFd, writable: &[RawFd]) -> io::Result<BpfProgram> {
         let (length, equal) = (SeccompCmpArgLen::Dword, SeccompCmpOp::Eq);
         SeccompCondition::new(argument, length, equal, value as u32 as u64)
     };
+    let masked = |argument: u8, mask: u64, value: u64| {
+        let (length, equal) = (SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask));
+        SeccompCondition::new(argument, length, equal, value)
+    };
     let only = |conditions: Vec<SeccompCondition>| SeccompRule::new(conditions);
     let build = || -> Result<BpfProgram, seccompiler::BackendError> {
         let any = [
             // Memory.
             libc::SYS_brk,
-            libc::SYS_mmap,
             libc::SYS_mprotect,
             libc::SYS_mremap,
             libc::SYS_munmap,
-            libc::SYS_madvise,
-            libc::SYS_futex,
             // Open descriptors.
             libc::SYS_read,
             libc::SYS_pread64,
@@ -139,6 +155,15 @@ fn filter(library: RawFd, writable: &[RawFd]) -> io::Result<BpfProgram> {
         let writes = writable.iter().map(|&fd| only(vec![is(0, fd.into())?]));
         rules.insert(libc::SYS_write, writes.collect::<Result<_, _>>()?);
         rules.insert(libc::SYS_dup, vec![only(vec![is(0, library.into())?])?]);
+        // Neither memory that stays resident, nor from the pool of huge pages.
+        let unusual = (libc::MAP_LOCKED | libc::MAP_HUGETLB) as u64;
+        rules.insert(libc::SYS_mmap, vec![only(vec![masked(3, unusual, 0)?])?]);
+        // Others of its values damage pages of the whole machine.
+        let advice = USUAL_ADVICE.map(|advice| only(vec![is(2, advice.into())?]));
+        rules.insert(libc::SYS_madvise, advice.into_iter().collect::<Result<_, _>>()?);
+        // With one thread there is nobody to wait for. A futex that times out would be a way to sleep.
+        let wake = masked(1, FUTEX_OPERATIONS, libc::FUTEX_WAKE as u64)?;
+        rules.insert(libc::SYS_futex, vec![only(vec![wake])?]);
         // abort() raises a signal.
         let own = i64::from(std::process::id());
         let abort = only(vec![is(0, own)?, is(1, own)?, is(2, libc::SIGABRT.into())?])?;

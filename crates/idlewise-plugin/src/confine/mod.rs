@@ -34,3 +34,22 @@ fn limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+/// Gives up all capabilities of this process except `kept`, one bit each. Async-signal-safe.
+fn without_capabilities(kept: u32) -> io::Result<()> {
+    // `_LINUX_CAPABILITY_VERSION_3` of `linux/capability.h`, and this process.
+    let mut header = [0x2008_0522_u32, 0];
+    let mut now = [[0_u32; 3]; 2];
+    // SAFETY: the kernel reads the header and fills two sets of three words.
+    if unsafe { libc::syscall(libc::SYS_capget, &mut header, &mut now) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let [_, permitted, _] = now[0];
+    let kept = permitted & kept;
+    let fewer = [[kept, kept, 0], [0; 3]];
+    // SAFETY: as above, and the kernel only reads. Ambient ones go with the permitted ones.
+    match unsafe { libc::syscall(libc::SYS_capset, &mut header, &fewer) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

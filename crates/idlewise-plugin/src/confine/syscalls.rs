@@ -19,11 +19,11 @@ pub(crate) fn syscall_name(number: i64) -> Option<&'static str> {
         SYS_clone SYS_clone3 SYS_connect SYS_copy_file_range SYS_dup SYS_dup3 SYS_epoll_create1
         SYS_epoll_ctl SYS_epoll_pwait SYS_eventfd2 SYS_execve SYS_execveat SYS_faccessat
         SYS_faccessat2 SYS_fallocate SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_fcntl
-        SYS_flock SYS_fsync SYS_ftruncate SYS_getcwd SYS_getdents64 SYS_getegid SYS_geteuid
+        SYS_flock SYS_fsync SYS_ftruncate SYS_futex SYS_getcwd SYS_getdents64 SYS_getegid SYS_geteuid
         SYS_getgid SYS_getpgid SYS_getppid SYS_getrlimit SYS_getrusage SYS_getsockname
         SYS_getsockopt SYS_getuid SYS_inotify_init1 SYS_io_setup SYS_io_uring_setup SYS_ioctl
         SYS_kill SYS_linkat SYS_listen SYS_madvise SYS_memfd_create SYS_mkdirat SYS_mknodat
-        SYS_mount SYS_msgget SYS_nanosleep SYS_newfstatat SYS_openat SYS_openat2
+        SYS_mlock SYS_mlockall SYS_mmap SYS_mount SYS_msgget SYS_nanosleep SYS_newfstatat SYS_openat SYS_openat2
         SYS_perf_event_open SYS_personality SYS_pidfd_open SYS_pidfd_send_signal SYS_pipe2
         SYS_ppoll SYS_prctl SYS_preadv SYS_prlimit64 SYS_process_vm_readv SYS_process_vm_writev
         SYS_pselect6 SYS_ptrace SYS_pwrite64 SYS_pwritev SYS_readlinkat SYS_readv SYS_reboot

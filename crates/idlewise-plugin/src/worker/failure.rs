@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::place::Place;
-use super::process::{CPU_LIMIT, WALL_LIMIT};
+use super::process::{
+    CPU_LIMIT, CPU_TIME_AT_FIRST, CPU_TIME_OF_GAP, CPU_TIME_PART_OF_GAPS, WALL_LIMIT,
+};
 use crate::confine::syscall_name;
 
 /// What a governor did that ended its replay, and where.
@@ -24,6 +26,8 @@ pub enum FailureCause {
     Signal(i32),
     /// It used more CPU time for one gap, or for being loaded, than any governor needs.
     Loop,
+    /// It used more CPU time in all than the gaps that it was given allow.
+    Slow,
     /// It sent nothing for a long time, and used no CPU time either.
     Stuck,
     /// It selected a state that does not exist.
@@ -67,7 +71,9 @@ impl FailureCause {
             Self::EnableFailed { error } => (ENABLE_FAILED, error as u64, 0),
             Self::NotRegistered => (NOT_REGISTERED, 0, 0),
             // idlewise detects the others from outside.
-            Self::Signal(_) | Self::Loop | Self::Stuck | Self::Gone | Self::Forged => (0, 0, 0),
+            Self::Signal(_) | Self::Loop | Self::Slow | Self::Stuck | Self::Gone | Self::Forged => {
+                (0, 0, 0)
+            }
         }
     }
 
@@ -95,6 +101,14 @@ impl fmt::Display for FailureCause {
                 f,
                 "took more than {} s of CPU time and was stopped (an endless loop?)",
                 CPU_LIMIT.as_secs()
+            ),
+            Self::Slow => write!(
+                f,
+                "took more CPU time than its gaps allow ({} s, {} ms for each gap and {} ms for each \
+                 second of them) and was stopped",
+                CPU_TIME_AT_FIRST.as_secs(),
+                CPU_TIME_OF_GAP.as_millis(),
+                1_000 / CPU_TIME_PART_OF_GAPS
             ),
             Self::Stuck => {
                 write!(f, "did not answer for {} s or more and was stopped", WALL_LIMIT.as_secs())

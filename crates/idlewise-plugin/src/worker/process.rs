@@ -1,8 +1,16 @@
 //! idlewise's side of a worker: starts it, asks it, watches it and ends it.
 //!
 //! Nothing that a worker sends is trusted. A message must have an expected kind and a bounded length, with
-//! nothing after it. A tally must fit what was sent (`check.rs`). No call waits longer than [`WALL_LIMIT`]
-//! while the worker makes no progress.
+//! nothing after it. A tally must fit what was sent (`check.rs`).
+//!
+//! # Time
+//!
+//! The shared page says which gap the worker is in, so that an endless loop is noticed after [`CPU_LIMIT`]. But the
+//! governor can write to that page, and pretend progress. So there is a second limit on the worker's CPU time, which
+//! depends only on what idlewise itself announced: [`CPU_TIME_AT_FIRST`], [`CPU_TIME_OF_LOAD`] for each time the library is
+//! loaded, [`CPU_TIME_OF_GAP`] for each gap or decision, and a tenth of the length of the gaps. A confined
+//! governor can't wait for a time (`confine/governor.rs`), so one that does not use the CPU waits for idlewise,
+//! and [`WALL_LIMIT`] ends it.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,14 +19,14 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::failure::FailureCause;
 use super::place::{ANNOUNCED_COUNT, Place, Progress, Ring, SLOT_BYTE_COUNT};
-use super::protocol::{self, HEADER_BYTE_COUNT, Kind};
+use super::protocol::{self, GAP_BYTE_COUNT, HEADER_BYTE_COUNT, Kind};
 use crate::confine::kill_group;
 
 /// The CPU time allowed for loading, and for one gap. A decision takes nanoseconds and the linker milliseconds; but
@@ -26,14 +34,25 @@ use crate::confine::kill_group;
 pub(crate) const CPU_LIMIT: Duration = Duration::from_secs(5);
 /// The additional time for each decision. A gap of a day may have one per tick, if the governor wants them.
 const CPU_LIMIT_OF_DECISION: Duration = Duration::from_micros(1);
+/// The CPU time that a worker may use in all before it is given anything. More than [`CPU_LIMIT`], because it also starts.
+pub(crate) const CPU_TIME_AT_FIRST: Duration = Duration::from_secs(6);
+/// What each load of the library adds to the CPU time that a worker may use in all.
+const CPU_TIME_OF_LOAD: Duration = Duration::from_millis(100);
+/// What each gap, or each question about a single decision, adds. A replay takes less than a microsecond.
+pub(crate) const CPU_TIME_OF_GAP: Duration = Duration::from_millis(1);
+/// The length of the gaps adds this part. A governor that always polls decides every 10 µs.
+pub(crate) const CPU_TIME_PART_OF_GAPS: u32 = 10;
 /// How long a worker may make no progress, in time during which idlewise itself ran.
 pub(crate) const WALL_LIMIT: Duration = Duration::from_secs(10);
 /// How often to check on a worker while waiting for it. Time is counted in these slices, so that a worker
 /// is not blamed if the machine or idlewise was suspended.
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-const SLICE_COUNT_MAX: u32 = (WALL_LIMIT.as_millis() / 100) as u32;
-/// The limit for a worker that uses a little CPU time now and then: it may only be short of CPU.
+const SLICE_DURATION: Duration = Duration::from_millis(100);
+const SLICE_COUNT_MAX: u32 = (WALL_LIMIT.as_millis() / SLICE_DURATION.as_millis()) as u32;
+/// The limit for an unconfined worker that uses a little CPU time now and then: it may only be short of CPU, but
+/// not by that much.
 const BUSY_SLICE_COUNT_MAX: u32 = 6 * SLICE_COUNT_MAX;
+const BUSY_PART: u32 = 20;
 /// A decision request is shorter than this.
 const SHORT_BYTE_COUNT: usize = 1 << 10;
 /// What is asked for; the system may give more. See [`Ring`].
@@ -59,22 +78,32 @@ pub(crate) struct Worker {
     ring: Ring,
     /// The length of an announcement of gaps: so many fill the pipe as the ring has room for.
     announcement_byte_count: usize,
+    /// The CPU time that it may use in all, for what was announced so far.
+    cpu_time_max: Duration,
+    looked_at: Instant,
     message: Vec<u8>,
     received: Vec<u8>,
 }
 
-/// How long a worker has made no progress.
+/// What a worker does while idlewise waits for it to read or send one message.
 struct Watch {
-    step: u64,
-    /// The decision count when the step was first seen.
-    first_decision_count: u64,
-    cpu_time: Option<Duration>,
-    /// The decision count when it was last seen.
-    decision_count: u64,
-    last_cpu_time: Option<Duration>,
-    /// Slices since the last decision, and how many of them since CPU time was last used.
+    /// The CPU time when the wait began, and when it was last seen.
+    first_cpu_time: Duration,
+    last_cpu_time: Duration,
+    /// Slices since the wait began, and how many of them since CPU time was last used.
     slice_count: u32,
     still_slice_count: u32,
+    /// The step that the page shows, and the decision count and CPU time when it was first seen.
+    step: u64,
+    step_decision_count: u64,
+    step_cpu_time: Duration,
+}
+
+/// What these gaps add to the CPU time that a worker may use.
+fn cpu_time_of(gaps: &[u8]) -> Duration {
+    let (gaps, _) = gaps.as_chunks::<GAP_BYTE_COUNT>();
+    let gap_ns = gaps.iter().map(protocol::get_gap_ns).fold(0, u64::saturating_add);
+    CPU_TIME_OF_GAP * gaps.len() as u32 + Duration::from_nanos(gap_ns) / CPU_TIME_PART_OF_GAPS
 }
 
 /// Starts a process from a thread that lives as long as this process. A worker is killed with the thread that started it
@@ -124,6 +153,8 @@ impl Worker {
             ring: progress.ring()?,
             progress,
             announcement_byte_count: 0,
+            cpu_time_max: CPU_TIME_AT_FIRST,
+            looked_at: Instant::now(),
             message: Vec::new(),
             received: Vec::new(),
         };
@@ -146,6 +177,12 @@ impl Worker {
     }
 
     pub(crate) fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), FailureCause> {
+        self.cpu_time_max += match kind {
+            Kind::Lane | Kind::Governor => CPU_TIME_OF_LOAD,
+            Kind::Select | Kind::Reflect => CPU_TIME_OF_GAP,
+            // Those of gaps are added where they are sent.
+            _ => Duration::ZERO,
+        };
         let header = protocol::header(kind, payload.len());
         if payload.len() > SHORT_BYTE_COUNT {
             self.write(&header)?;
@@ -161,6 +198,7 @@ impl Worker {
     /// Sends encoded gaps.
     pub(crate) fn send_gaps(&mut self, gaps: &[u8]) -> Result<(), FailureCause> {
         for gaps in gaps.chunks(SLOT_BYTE_COUNT) {
+            self.cpu_time_max = self.cpu_time_max.saturating_add(cpu_time_of(gaps));
             let slot = self.ring.put(gaps);
             let mut message = std::mem::take(&mut self.message);
             message.clear();
@@ -230,8 +268,14 @@ impl Worker {
         } else {
             poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&SLICE))
         };
+        // A worker that reads or writes a little now and then is looked at as often as one that does not.
+        let is_slice_over = matches!(ready, Ok(0)) || self.looked_at.elapsed() >= SLICE_DURATION;
+        if is_slice_over {
+            self.looked_at = Instant::now();
+            self.look(watch)?;
+        }
         match ready {
-            Ok(0) => self.look(watch),
+            Ok(0) => Ok(()),
             Ok(_) if is_writing => self.must_be_silent(),
             _ => Ok(()),
         }
@@ -247,53 +291,59 @@ impl Worker {
         }
     }
 
-    /// Checks whether a slice has passed in which the worker did nothing.
+    /// Checks, at the end of a slice, whether the worker still has time.
     fn look(&mut self, watch: &mut Option<Watch>) -> Result<(), FailureCause> {
         let (step, decision_count) = self.progress.step();
         let cpu_time = self.cpu_time();
         if self.has_ended() {
             return Err(self.last_words());
         }
-        let Some(watch) = watch.as_mut().filter(|watch| watch.step == step) else {
-            *watch = Some(Watch {
-                step,
-                first_decision_count: decision_count,
-                cpu_time,
-                decision_count,
-                last_cpu_time: cpu_time,
-                slice_count: 0,
-                still_slice_count: 0,
-            });
-            return Ok(());
-        };
-        let used = cpu_time.zip(watch.cpu_time).map(|(now, then)| now.saturating_sub(then));
-        let made = decision_count.saturating_sub(watch.first_decision_count);
-        let made = u32::try_from(made).unwrap_or(u32::MAX);
-        if used.is_some_and(|used| used > CPU_LIMIT + CPU_LIMIT_OF_DECISION * made) {
-            return Err(FailureCause::Loop);
-        }
+        let watch = watch.get_or_insert(Watch {
+            first_cpu_time: cpu_time,
+            last_cpu_time: cpu_time,
+            slice_count: 0,
+            still_slice_count: 0,
+            step,
+            step_decision_count: decision_count,
+            step_cpu_time: cpu_time,
+        });
         watch.slice_count += 1;
         watch.still_slice_count += 1;
-        if watch.decision_count != decision_count {
-            (watch.decision_count, watch.slice_count) = (decision_count, 0);
-        }
-        if watch.slice_count == 0 || watch.last_cpu_time != cpu_time {
+        if watch.last_cpu_time != cpu_time {
             (watch.last_cpu_time, watch.still_slice_count) = (cpu_time, 0);
         }
-        let is_stuck =
-            watch.still_slice_count >= SLICE_COUNT_MAX || watch.slice_count >= BUSY_SLICE_COUNT_MAX;
-        if is_stuck { Err(FailureCause::Stuck) } else { Ok(()) }
+        let used = cpu_time.saturating_sub(watch.first_cpu_time);
+        let is_idle = used * BUSY_PART < SLICE_DURATION * watch.slice_count;
+        if watch.still_slice_count >= SLICE_COUNT_MAX
+            || watch.slice_count >= BUSY_SLICE_COUNT_MAX && is_idle
+        {
+            return Err(FailureCause::Stuck);
+        }
+        // Nothing that the governor writes extends this limit, nor those of waiting.
+        if cpu_time > self.cpu_time_max {
+            return Err(FailureCause::Slow);
+        }
+        // An honest page shows a loop earlier.
+        if watch.step != step {
+            watch.step = step;
+            (watch.step_decision_count, watch.step_cpu_time) = (decision_count, cpu_time);
+        }
+        let used = cpu_time.saturating_sub(watch.step_cpu_time);
+        let made = decision_count.saturating_sub(watch.step_decision_count);
+        let made = u32::try_from(made).unwrap_or(u32::MAX);
+        let is_loop = used > CPU_LIMIT + CPU_LIMIT_OF_DECISION * made;
+        if is_loop { Err(FailureCause::Loop) } else { Ok(()) }
     }
 
-    /// The worker's CPU time, or `None` if the system doesn't report it.
-    fn cpu_time(&self) -> Option<Duration> {
+    /// The worker's CPU time since its start.
+    fn cpu_time(&self) -> Duration {
         let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-        // SAFETY: both structures are this function's own.
-        let is_known = unsafe {
-            libc::clock_getcpuclockid(self.child.id() as i32, &mut clock) == 0
-                && libc::clock_gettime(clock, &mut time) == 0
-        };
-        is_known.then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+        // SAFETY: both structures are this function's own. The clock of a child that was not waited for is there.
+        unsafe {
+            libc::clock_getcpuclockid(self.child.id() as i32, &mut clock);
+            libc::clock_gettime(clock, &mut time);
+        }
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
     /// Whether the process has ended. It is not reaped yet, so its group id is still valid.

@@ -240,6 +240,11 @@ pub(crate) fn get_slot(bytes: &[u8]) -> (usize, usize) {
     (numbers.next() as usize, numbers.next() as usize)
 }
 
+/// The length of a gap.
+pub(crate) fn get_gap_ns(bytes: &[u8; GAP_BYTE_COUNT]) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[8 + i]))
+}
+
 #[inline]
 pub(crate) fn get_gap(bytes: &[u8; GAP_BYTE_COUNT]) -> IdleGap {
     let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -460,6 +465,7 @@ mod tests {
         let mut bytes = Vec::new();
         put_gap(&mut bytes, &gap);
         assert_eq!(get_gap(bytes.first_chunk().unwrap()), gap);
+        assert_eq!(get_gap_ns(bytes.first_chunk().unwrap()), u64::MAX);
 
         let mut tally = Tally { work_ns: 9, invalid_count: 1, ..Tally::default() };
         tally.states[9].free_ipi_count = 3;

@@ -3,7 +3,9 @@
 
 use idlewise_trace::Doubt;
 
-use super::parameter::{CPU_COUNT_MAX, FLAG, SPAN_NS, THREAD_COUNT_MAX, YEAR_NS, parameters};
+use super::parameter::{
+    CPU_COUNT_MAX, FLAG, SPAN_NS, THREAD_COUNT_MAX, TIMER_NS, YEAR_NS, parameters,
+};
 use crate::replay::{DEFAULT_TICK_WORK_NS, TICK_WORK_MAX_NS};
 use crate::{Arch, Machine};
 
@@ -30,7 +32,7 @@ parameters! {
         switch_ns: u64 = 600, SPAN_NS, "from the end of an interrupt or of idling to the task's first instruction";
         idle_loop_ns: u64 = 0, SPAN_NS, "what the idle loop itself takes before each stay: governor, timers, bookkeeping (0: part of the other costs)";
         timer_slack_ns: u64 = 50_000, SPAN_NS, "timer slack of tasks (Linux's default)";
-        housekeeping_ns: Option<u64> = Some(1_000_000_000), SPAN_NS, "a timer of the kernel's own on each CPU, so often, handled without a task; 0: none";
+        housekeeping_ns: Option<u64> = Some(1_000_000_000), TIMER_NS, "a timer of the kernel's own on each CPU, so often, handled without a task; 0: none";
         exit_ratio: f64 = 1.0, 0.0..=1_000.0, "wake-up latency as a share of the table's worst case";
         entry_ratio: f64 = 0.0, 0.0..=1_000.0, "time to enter a state, as a share of its exit latency; an entry can't be aborted";
         umwait_max_ns: Option<u64> = None, SPAN_NS, "deadline of UMWAIT states (umwait_control/max_time); 0: none";

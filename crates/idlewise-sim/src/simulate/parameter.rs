@@ -13,6 +13,11 @@ pub(crate) const THREAD_COUNT_MAX: u64 = 4;
 pub(crate) const YEAR_NS: u64 = 31_536_000_000_000_000;
 /// The range of most time spans.
 pub(crate) const SPAN_NS: RangeInclusive<u64> = 0..=YEAR_NS;
+/// The range of times between events that come whatever the CPUs do. With shorter ones simulating takes much
+/// longer than what is simulated, and no CPU serves so many.
+pub(crate) const INTERVAL_NS: RangeInclusive<u64> = 100..=YEAR_NS;
+/// The same for the kernel's own timers. No tick is more frequent.
+pub(crate) const TIMER_NS: RangeInclusive<u64> = 100_000..=YEAR_NS;
 /// The range of CPU numbers, and of the number of other CPUs.
 pub(crate) const CPUS: RangeInclusive<u64> = 0..=CPU_COUNT_MAX - 1;
 /// The range of a flag.
@@ -59,7 +64,9 @@ impl ParameterRange {
 impl fmt::Display for ParameterRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            _ if self.is_any_span() => write!(f, "0 to {YEAR_NS} (a year)"),
+            Self::Whole(range) if *range.end() == YEAR_NS => {
+                write!(f, "{} to {YEAR_NS} (a year)", range.start())
+            }
             Self::Whole(range) => write!(f, "{} to {}", range.start(), range.end()),
             Self::Real(range) => write!(f, "{} to {}", range.start(), range.end()),
             Self::Flag => f.write_str("true or false"),
@@ -163,6 +170,14 @@ where
 
     fn new(number: T) -> Self {
         Some(number).filter(|number| *number != T::default())
+    }
+
+    /// None is allowed whatever the range is.
+    fn read(key: &str, text: &str, range: RangeInclusive<T>) -> Result<Self, ParameterError> {
+        match text.parse::<T>() {
+            Ok(number) if number == T::default() => Ok(None),
+            _ => <T as ParameterValue>::read(key, text, range).map(Self::new),
+        }
     }
 
     fn text(&self) -> String {

@@ -255,9 +255,9 @@ mod tests {
     #[test]
     fn reads_a_file_and_says_where_it_is_wrong() {
         let mut hardware = Hardware::default();
-        let text = "workload = \"poisson\"\ninterval_ns = 5\nirq_entry_ns = 7\n";
+        let text = "workload = \"poisson\"\ninterval_ns = 500\nirq_entry_ns = 7\n";
         let workload = Workload::from_toml(text, &mut hardware).unwrap();
-        assert!(matches!(workload, Workload::Poisson(Poisson { interval_ns: 5, .. })));
+        assert!(matches!(workload, Workload::Poisson(Poisson { interval_ns: 500, .. })));
         assert_eq!(hardware.irq_entry_ns, 7);
         let message = |text: &str| {
             Workload::from_toml(text, &mut Hardware::default()).unwrap_err().to_string()
@@ -272,7 +272,7 @@ mod tests {
         );
         assert_eq!(
             message("workload = \"poisson\"\ninterval_ns = -1"),
-            "line 2: interval_ns = -1: expected a whole number, 0 to 31536000000000000 (a year)"
+            "line 2: interval_ns = -1: expected a whole number, 100 to 31536000000000000 (a year)"
         );
         assert_eq!(
             message("interval_ns = 1"),

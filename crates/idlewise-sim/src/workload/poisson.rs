@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use crate::simulate::parameter::{FLAG, SPAN_NS, parameters};
+use crate::simulate::parameter::{FLAG, INTERVAL_NS, SPAN_NS, parameters};
 use crate::simulate::{
     EventSource, Fired, Hardware, Irq, Load, Metrics, Op, Program, Shape, Spawn, TaskId, View,
     exponential_ns,
@@ -12,7 +12,7 @@ parameters! {
     /// Jobs arrive at random as interrupts of CPU 0, whose task serves them in order. `wait_ns` is
     /// the time from arrival to the beginning of service, `latency_ns` to its end.
     pub struct Poisson {
-        interval_ns: u64 = 200_000, SPAN_NS, "mean time between arrivals";
+        interval_ns: u64 = 200_000, INTERVAL_NS, "mean time between arrivals";
         service_ns: u64 = 100_000, SPAN_NS, "mean service time";
         exponential_service: bool = true, FLAG, "service times are exponential; else all the same";
     }

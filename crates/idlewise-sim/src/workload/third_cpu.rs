@@ -1,14 +1,14 @@
 //! `third-cpu`: a third CPU interrupts another while that wakes up.
 
 use super::wakes::Sleeper;
-use crate::simulate::parameter::{SPAN_NS, parameters};
+use crate::simulate::parameter::{INTERVAL_NS, SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, TaskId, View};
 
 parameters! {
     /// CPU 0 wakes CPU 1's task. CPU 2 calls a function on CPU 1 a little later, usually while it
     /// is still waking up.
     pub struct ThirdCpu {
-        interval_ns: u64 = 2_000_000, SPAN_NS, "time between two wake-ups: long enough for deep idle";
+        interval_ns: u64 = 2_000_000, INTERVAL_NS, "time between two wake-ups: long enough for deep idle";
         window_ns: u64 = 100_000, SPAN_NS, "the third CPU comes at a random time within this after the wake-up";
         call_work_ns: u64 = 500, SPAN_NS, "what its function takes";
     }

@@ -20,7 +20,7 @@ use super::inputs::Inputs;
 use super::line::{Line, Promise, Role, shown_words};
 use super::manifest::{FORM, MANIFEST, Manifest, OutputNote};
 use super::shelf::Shelf;
-use super::work_folder::WorkFolder;
+use super::work_folder::work_folder;
 use super::{Create, SCHEMA, outputs};
 
 /// The file for somebody who has unpacked a bundle.
@@ -42,7 +42,7 @@ impl Create {
         let output = output::create(path, self.force, &input_paths)?;
         let report = output::report_of(&output);
 
-        let work = WorkFolder::new()?;
+        let work = work_folder()?;
         let mut shelf = Shelf::new(&work.path().join(TOP))?;
         let mut inputs = Inputs::new(&mut shelf, &keep);
         inputs.place(&mut line)?;

@@ -1,7 +1,6 @@
 //! Puts the inputs of a command into a bundle, and writes the command's words anew with their places there.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use idlewise_plugin::{Compiler, GovernorSource, Kernel};
@@ -9,13 +8,15 @@ use idlewise_trace::anonymize::{Field, REMAINS};
 use idlewise_trace::causes::WorkloadWriter;
 use idlewise_trace::log::LogWriter;
 use idlewise_trace::tracepoint::Purpose;
-use idlewise_trace::{RecordedMachine, read_small_file};
+use idlewise_trace::{
+    RecordedMachine, read_small_file, read_small_file_of, read_small_text,
+};
 
 use crate::bundled;
 use crate::cells;
 use crate::cmd::anonymize::{anonymize, anonymize_workload};
 use crate::error::Failure;
-use crate::input::{self, NamedLog, Reading, read_text};
+use crate::input::{self, NamedLog, Reading, open_stream, read_text};
 use crate::output;
 use crate::replay_arguments::{ALL_LOGS, MACHINES_DEFAULT};
 use idlewise_lab::unpack::Unpacking;
@@ -219,7 +220,7 @@ impl<'a> Inputs<'a> {
         if let Some(path) = self.placed.get(from) {
             return Ok(path.clone());
         }
-        let content = read_small_file(from, SAVED_BYTE_COUNT_MAX)
+        let content = read_small_file_of(open_stream(from)?, SAVED_BYTE_COUNT_MAX)
             .map_err(|error| Failure::new(format_args!("cannot read {name}: {error}")))?;
         let stem = from.file_stem().unwrap_or_default().to_string_lossy();
         let path = self.shelf.new_path("measurements", &stem, ".json")?;
@@ -346,7 +347,8 @@ impl<'a> Inputs<'a> {
         }
         let count = self.placed.values().filter(|path| path.starts_with("kernel-")).count();
         let place = format!("kernel-{}", count + 1);
-        let makefile = fs::read_to_string(tree.join("Makefile")).map_err(cannot_read)?;
+        let makefile = read_small_text(&tree.join("Makefile"));
+        let makefile = makefile.map_err(cannot_read)?;
         let is_version = |line: &&str| {
             let name = line.split_once('=').map_or("", |(name, _)| name.trim());
             ["VERSION", "PATCHLEVEL", "SUBLEVEL"].contains(&name)

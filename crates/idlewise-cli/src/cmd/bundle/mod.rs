@@ -30,7 +30,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub use work_folder::end_without_bundles;
+pub use work_folder::{end_with_bundle, end_without_bundles};
 
 use crate::error::Failure;
 

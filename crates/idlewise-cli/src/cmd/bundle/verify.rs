@@ -7,28 +7,36 @@ use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
 
 use idlewise_plugin::{Compiler, GovernorSource};
 use idlewise_report::{shown_in_line, wrap};
 use idlewise_sim::workload::Workload;
 use idlewise_trace::bundle::{self, BundlePath, Limits, SUMS, Sums, TOP, Unpacked};
-use idlewise_trace::read_small_text;
+use idlewise_trace::{read_small_file, read_small_text};
 use serde_json::json;
 
 use crate::bundled;
+use crate::cmd::settings::time;
 use crate::error::Failure;
 use crate::input;
 use crate::program;
 use crate::screen;
+use crate::signals::end_without_leftovers;
 use crate::unpack::{byte_count, free_byte_count};
 
 use super::line::{Line, MAIL, PAGE, Promise, Role, shown_words};
 use super::manifest::Manifest;
-use super::work_folder::WorkFolder;
+use super::work_folder::work_folder;
 use super::{SCHEMA, outputs};
 
 /// How much of a differing line is shown.
 const SHOWN_MAX: usize = 40;
+
+/// How much longer than ours a page or a mail of another version may be.
+const MORE_BYTE_COUNT_MAX: u64 = 16 << 20;
 
 /// The width of the text, and of its first column.
 const WIDTH: usize = 100;
@@ -65,6 +73,10 @@ pub struct Verify {
     /// space in TMPDIR
     #[arg(long, value_name = "SIZE", value_parser = byte_count)]
     max_unpacked: Option<u64>,
+
+    /// Give up after this time, such as 90s, 30min or 2h
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = time)]
+    max_time: Duration,
 
     /// Print JSON instead of text
     #[arg(long)]
@@ -116,7 +128,8 @@ impl Findings {
 
 impl Verify {
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let work = WorkFolder::new()?;
+        let work = work_folder()?;
+        let time = Time::start(&self.bundle, self.max_time)?;
         let bundle = input::open(&self.bundle)?;
         let within = |failure: Failure| failure.within(&self.bundle);
         let folder = work.path().join(TOP);
@@ -144,14 +157,17 @@ impl Verify {
                      -xf` unpacks it), then pass --allow-code",
                 )));
             }
+            Promise::Same if uses_code && !Compiler::system().is_confinable() => {
+                return Err(within(Failure::new(
+                    "its command compiles C files that came with it, and this kernel has no Landlock (Linux \
+                     5.13 and later) to keep the compiler from your files; verify it on another kernel",
+                )));
+            }
             Promise::Same => {
-                let doubt = Compiler::system().doubt(&GovernorSource::new("governor.c"));
-                if let Some(doubt) = doubt.filter(|_| uses_code) {
-                    findings.add("code", Outcome::Note, doubt);
-                }
                 run_again(&line, &manifest, work.path(), &files, &mut findings).map_err(within)?;
             }
         }
+        time.end();
         self.report(&manifest, &findings, &sum)?;
         Ok(if findings.has(Outcome::Differs) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -211,6 +227,37 @@ impl Verify {
             writeln!(out, "{:ABOUT_WIDTH$}{text}", format!("{} ", shown_in_line(about)))?;
         }
         Ok(())
+    }
+}
+
+/// The time that verifying may take. Then this process stops what it runs, removes its folder, and ends.
+struct Time(Sender<()>);
+
+impl Time {
+    fn start(bundle: &Path, at_most: Duration) -> Result<Self, Failure> {
+        let (sender, ended) = mpsc::channel();
+        let name = screen::name(bundle).to_string();
+        let wait = move || {
+            // Nothing is ever sent; the channel closes when there is nothing left to do.
+            if ended.recv_timeout(at_most) == Err(RecvTimeoutError::Timeout) {
+                end_without_leftovers(|| {
+                    let seconds = at_most.as_secs();
+                    screen::say(format_args!(
+                        "idlewise: {name}: verifying it took more than {seconds} s and was stopped; allow more \
+                         with --max-time"
+                    ));
+                    std::process::exit(2);
+                });
+            }
+        };
+        let thread = thread::Builder::new().name("time limit".to_owned()).spawn(wait);
+        thread.map_err(|error| Failure::new(format_args!("cannot start a thread: {error}")))?;
+        Ok(Time(sender))
+    }
+
+    /// What is left to do is short, and should not end in the middle.
+    fn end(self) {
+        drop(self.0);
     }
 }
 
@@ -377,25 +424,31 @@ fn has_same_figures(
     [theirs, ours]: [&Path; 2],
     [their_program, our_program]: [&str; 2],
 ) -> Result<bool, Failure> {
-    let theirs = figures(form, theirs, their_program)?;
-    Ok(theirs.is_some() && theirs == figures(form, ours, our_program)?)
+    let ours_at = ours.join(form.path);
+    // The program in a page has not become that much smaller.
+    let byte_count_max = ours_at.metadata().map_err(Failure::new)?.len() + MORE_BYTE_COUNT_MAX;
+    let theirs = figures(form, &theirs.join(form.path), their_program, byte_count_max)?;
+    Ok(theirs.is_some() && theirs == figures(form, &ours_at, our_program, byte_count_max)?)
 }
 
-/// What a page or a mail says, without the program in it; `None` for other outputs.
+/// What a page or a mail says, without the program in it; `None` for other outputs, and if it is too long.
 fn figures(
     form: &outputs::Form,
-    folder: &Path,
+    path: &Path,
     program: &str,
+    byte_count_max: u64,
 ) -> Result<Option<Vec<String>>, Failure> {
-    let read = || {
-        let text = fs::read(folder.join(form.path)).map_err(Failure::new)?;
-        Ok::<_, Failure>(String::from_utf8_lossy(&text).into_owned())
+    if !matches!(form.name, MAIL | PAGE) {
+        return Ok(None);
+    }
+    let text = match read_small_file(path, byte_count_max) {
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(None),
+        read => String::from_utf8_lossy(&read.map_err(Failure::new)?).into_owned(),
     };
     let parts: Vec<String> = match form.name {
         // A longer name moves words to the next line.
-        MAIL => vec![read()?.split_whitespace().collect::<Vec<_>>().join(" ")],
-        PAGE => {
-            let text = read()?;
+        MAIL => vec![text.split_whitespace().collect::<Vec<_>>().join(" ")],
+        _ => {
             let begins = ["<title>", "<main", "<script type=\"application/"];
             let ends = ["</title>", "</main>", "</script>"];
             let mut parts = Vec::new();
@@ -407,45 +460,73 @@ fn figures(
             }
             parts
         }
-        _ => return Ok(None),
     };
     Ok(Some(parts.into_iter().map(|part| part.replace(program, "PROGRAM")).collect()))
 }
 
-/// The first line in which two files differ, in words; `None` if they are the same.
+/// The first line in which two files differ, in words; `None` if they are the same. A line may be as long as a
+/// file.
 fn difference(theirs: &Path, ours: &Path) -> io::Result<Option<String>> {
     let open = |path: &Path| File::open(path).map(BufReader::new);
     let (mut theirs, mut ours) = (open(theirs)?, open(ours)?);
-    let (mut a, mut b) = (Vec::new(), Vec::new());
-    for number in 1_u64.. {
-        a.clear();
-        b.clear();
-        theirs.read_until(b'\n', &mut a)?;
-        ours.read_until(b'\n', &mut b)?;
-        if a != b {
-            return Ok(Some(format!(
-                "differs from line {number} on: {} there, {} here",
-                around(&a, &b),
-                around(&b, &a)
-            )));
+    let mut same = Same { number: 1, end: Vec::new(), is_cut: false };
+    loop {
+        let (a, b) = (theirs.fill_buf()?, ours.fill_buf()?);
+        if a.is_empty() && b.is_empty() {
+            return Ok(None);
         }
-        if a.is_empty() {
+        let count = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+        if count == 0 {
             break;
         }
+        same.add(&a[..count]);
+        theirs.consume(count);
+        ours.consume(count);
     }
-    Ok(None)
+    Ok(Some(format!(
+        "differs from line {} on: {} there, {} here",
+        same.number,
+        same.shown(theirs)?,
+        same.shown(ours)?
+    )))
 }
 
-/// A part of a line where it differs from another.
-fn around(line: &[u8], other: &[u8]) -> String {
-    if line.is_empty() {
-        return "nothing".to_owned();
+/// What two files have in common from the beginning.
+struct Same {
+    /// The number of its last line.
+    number: u64,
+    /// The end of that line, and whether it has a beginning that was dropped.
+    end: Vec<u8>,
+    is_cut: bool,
+}
+
+impl Same {
+    fn add(&mut self, bytes: &[u8]) {
+        let line_count = bytes.iter().filter(|&&byte| byte == b'\n').count();
+        self.number += line_count as u64;
+        if line_count > 0 {
+            self.end.clear();
+            self.is_cut = false;
+        }
+        let line = bytes.rsplit(|&byte| byte == b'\n').next().unwrap_or_default();
+        self.end.extend(&line[line.len().saturating_sub(SHOWN_MAX / 2)..]);
+        let more = self.end.len().saturating_sub(SHOWN_MAX / 2);
+        self.is_cut |= line.len() > self.end.len() || more > 0;
+        self.end.drain(..more);
     }
-    let same = line.iter().zip(other).take_while(|(a, b)| a == b).count();
-    let from = same.saturating_sub(SHOWN_MAX / 2);
-    let part = String::from_utf8_lossy(&line[from..]);
-    let part: String = part.trim_end().chars().take(SHOWN_MAX).collect();
-    format!("\"{}{part}\"", if from > 0 { "…" } else { "" })
+
+    /// The line in one of the files, around the place where it differs.
+    fn shown(&self, rest: impl BufRead) -> io::Result<String> {
+        let mut part = self.end.clone();
+        // A character has at most four bytes.
+        rest.take(4 * SHOWN_MAX as u64).read_until(b'\n', &mut part)?;
+        if part.is_empty() {
+            return Ok("nothing".to_owned());
+        }
+        let part = String::from_utf8_lossy(&part);
+        let part: String = part.trim_end().chars().take(SHOWN_MAX).collect();
+        Ok(format!("\"{}{part}\"", if self.is_cut { "…" } else { "" }))
+    }
 }
 
 /// The SHA-256 of a file, from its beginning, where it then is again.
@@ -462,10 +543,31 @@ mod tests {
 
     #[test]
     fn the_first_difference_is_shown_in_short() {
-        let long = format!("{}a\n", "x".repeat(100));
-        let other = format!("{}b\n", "x".repeat(100));
-        assert_eq!(around(b"menu,1\n", b"menu,2\n"), "\"menu,1\"");
-        assert_eq!(around(b"", b"x"), "nothing");
-        assert_eq!(around(long.as_bytes(), other.as_bytes()), format!("\"…{}a\"", "x".repeat(20)));
+        let folder = tempfile::tempdir().unwrap();
+        let shown = |theirs: &str, ours: &str| {
+            let path = |name: &str| folder.path().join(name);
+            fs::write(path("theirs"), theirs).unwrap();
+            fs::write(path("ours"), ours).unwrap();
+            difference(&path("theirs"), &path("ours")).unwrap()
+        };
+        assert_eq!(shown("x\nmenu,1\n", "x\nmenu,1\n"), None);
+        let of = |number: u64, theirs: &str, ours: &str| {
+            Some(format!("differs from line {number} on: {theirs} there, {ours} here"))
+        };
+        assert_eq!(shown("x\nmenu,1\n", "x\nmenu,2\n"), of(2, "\"menu,1\"", "\"menu,2\""));
+        assert_eq!(shown("", "x"), of(1, "nothing", "\"x\""));
+        assert_eq!(shown("x\ny\n", "x\n"), of(2, "\"y\"", "nothing"));
+        assert_eq!(shown("x\nab", "x\na"), of(2, "\"ab\"", "\"a\""));
+        // Longer than a buffer, and many lines.
+        for length in [20, 21, 100, 8_191, 8_192, 8_193, 100_000] {
+            let long = "y\n".repeat(length) + &"x".repeat(length);
+            let cut = if length > 20 { "…" } else { "" };
+            let line = |last: &str| format!("\"{cut}{}{last}\"", "x".repeat(20));
+            assert_eq!(
+                shown(&format!("{long}a\n"), &format!("{long}b\n")),
+                of(length as u64 + 1, &line("a"), &line("b")),
+                "{length}"
+            );
+        }
     }
 }

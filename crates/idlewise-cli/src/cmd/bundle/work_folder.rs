@@ -1,107 +1,96 @@
 //! The private folder in which a bundle is put together or unpacked, and the commands that run there.
 
-use std::fs::{self, File, Permissions};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{env, io};
 
+use idlewise_plugin::WorkFolder;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process, set_parent_process_death_signal,
+    test_kill_process, waitid,
+};
 
 use crate::error::Failure;
 use crate::governors::IN_BUNDLE;
 
-/// What this process must stop and remove before a signal ends it.
-static OWN: Mutex<Own> = Mutex::new(Own { folders: Vec::new(), child: None });
+/// The bundled command that runs, which this process must stop before it ends.
+static CHILD: Mutex<Option<Pid>> = Mutex::new(None);
 
-struct Own {
-    folders: Vec<PathBuf>,
-    child: Option<Pid>,
+fn child() -> MutexGuard<'static, Option<Pid>> {
+    CHILD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn own() -> MutexGuard<'static, Own> {
-    OWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Stops the bundled command that runs, removes the folder, and calls `end`, which ends the process.
+/// Stops the bundled command that runs, and calls `end`, which removes the folder and ends the process.
 pub fn end_without_bundles(end: impl FnOnce()) {
-    let own = own();
-    if let Some(child) = own.child {
+    let child = child();
+    if let Some(child) = *child {
         let _ = kill_process(child, Signal::KILL);
-    }
-    for folder in &own.folders {
-        let _ = fs::remove_dir_all(folder);
+        // Until it has ended it may still write into the folder.
+        wait_for(child);
     }
     end();
 }
 
-/// A fresh folder that only the user can enter. It is removed when dropped.
-pub struct WorkFolder(PathBuf);
-
-impl WorkFolder {
-    pub fn new() -> Result<Self, Failure> {
-        let parent = env::temp_dir();
-        let fail = |error: io::Error| {
-            let parent = parent.display();
-            Failure::new(format_args!("cannot make a folder in {parent}: {error}; set TMPDIR"))
-        };
-        let mut own = own();
-        let folder = tempfile::Builder::new()
-            .prefix("idlewise-bundle-")
-            .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(&parent)
-            .and_then(|folder| folder.keep().canonicalize())
-            .map_err(fail)?;
-        own.folders.push(folder.clone());
-        Ok(WorkFolder(folder))
+/// A bundled command ends with the process that started it, even if that is killed.
+pub fn end_with_bundle() {
+    let started_by = env::var(IN_BUNDLE).ok().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+    let Some(bundle) = started_by else { return };
+    if getppid() == Some(bundle) {
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
-
-    pub fn path(&self) -> &Path {
-        &self.0
+    // It was killed before this process asked for the signal.
+    if test_kill_process(bundle) == Err(Errno::SRCH) {
+        std::process::exit(2);
     }
 }
 
-impl Drop for WorkFolder {
-    fn drop(&mut self) {
-        let mut own = own();
-        let _ = fs::remove_dir_all(&self.0);
-        own.folders.retain(|folder| *folder != self.0);
-    }
+/// A fresh folder that only the user can enter. It is removed when dropped.
+pub fn work_folder() -> Result<WorkFolder, Failure> {
+    WorkFolder::new("idlewise-bundle-").map_err(|error| {
+        let parent = env::temp_dir();
+        let parent = parent.display();
+        Failure::new(format_args!("cannot make a folder in {parent}: {error}; set TMPDIR"))
+    })
 }
 
 /// Runs idlewise in `folder`. Its standard output goes to a file. Returns its exit status, which is negative
 /// if a signal ended it.
 pub fn run(
-    folder: &Path,
+    folder: &std::path::Path,
     words: &[String],
     stdout: File,
     stderr: impl Into<Stdio>,
 ) -> Result<i32, Failure> {
     let fail = |error: io::Error| Failure::new(format_args!("cannot run idlewise itself: {error}"));
     let mut command = Command::new(program().map_err(fail)?);
-    command.args(words).current_dir(folder).env(IN_BUNDLE, "1");
+    command.args(words).current_dir(folder).env(IN_BUNDLE, std::process::id().to_string());
     // A pipe that nobody writes to: in an empty root there is no /dev/null.
     command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
-    let mut child = {
-        let mut own = own();
-        let mut child = command.spawn().map_err(fail)?;
-        drop(child.stdin.take());
-        own.child = Some(Pid::from_child(&child));
-        child
+    let mut started = {
+        let mut child = child();
+        let mut started = command.spawn().map_err(fail)?;
+        drop(started.stdin.take());
+        *child = Some(Pid::from_child(&started));
+        started
     };
-    end(&mut child).map_err(fail)
+    end(&mut started).map_err(fail)
 }
 
 /// Waits for the end. Until `wait` its number belongs to no other process, so a signal can kill nobody else.
-fn end(child: &mut Child) -> io::Result<i32> {
+fn end(started: &mut Child) -> io::Result<i32> {
+    wait_for(Pid::from_child(started));
+    *child() = None;
+    Ok(started.wait()?.code().unwrap_or(-1))
+}
+
+/// Waits for the end of a child, which then still has its number.
+fn wait_for(child: Pid) {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    let pid = Pid::from_child(child);
-    while matches!(waitid(WaitId::Pid(pid), options), Err(Errno::INTR)) {}
-    own().child = None;
-    Ok(child.wait()?.code().unwrap_or(-1))
+    while matches!(waitid(WaitId::Pid(child), options), Err(Errno::INTR)) {}
 }
 
 /// The running program.

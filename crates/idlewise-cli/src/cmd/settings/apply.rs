@@ -197,7 +197,7 @@ fn setting(text: &str) -> Result<Setting, String> {
 }
 
 /// Parses a time such as 90s, 30min or 2h.
-fn time(text: &str) -> Result<Duration, String> {
+pub fn time(text: &str) -> Result<Duration, String> {
     let digit_count = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digit_count);
     let seconds_each = match unit {

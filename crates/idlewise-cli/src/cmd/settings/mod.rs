@@ -12,6 +12,7 @@ mod hold;
 mod revert;
 mod status;
 
+pub(super) use apply::time;
 pub(super) use revert::say_left;
 
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use clap::builder::PossibleValuesParser;
 use idlewise_core::{Governor, StateTable, tick_period_ns};
 use idlewise_linux::{GOVERNORS, GovernorSpec, PORTS};
-use idlewise_plugin::{Compiler, Instance, Kernel, Library, GovernorSource};
+use idlewise_plugin::{Compiler, Confinement, GovernorSource, Instance, Kernel, Library};
 use idlewise_sim::Machine;
 use idlewise_sim::decision_log::DecisionAnswer;
 use idlewise_sim::replay::{GovernorLane, GroupReader, Lane, Setting};
@@ -150,7 +150,7 @@ impl Sources {
                     file.write_all(patch.as_bytes())?;
                     source.patch = Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into());
                 }
-                let library = Compiler::system().library(&source, None)?;
+                let library = Compiler::system().confined(Confinement::None).library(&source, None)?;
                 let release = format!("{release} {port}.c{}", &spec.name[port.len()..]);
                 subjects.push(Subject { release, spec, library });
             }
