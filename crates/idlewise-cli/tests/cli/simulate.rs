@@ -131,6 +131,10 @@ fn refuses_what_cannot_be_with_one_line() {
     // Millions of events without end, and none of them does anything.
     refused(&["poisson", "--set", "interval_ns=0"], &["interval_ns = 0", "100 to", "(a year)"]);
     refused(&["third-cpu", "--set", "interval_ns=99"], &["interval_ns = 99", "100 to"]);
+    refused(&["periodic", "--set", "period_ns=0"], &["period_ns = 0", "100 to"]);
+    refused(&["nearly-idle", "--set", "interval_ns=0"], &["interval_ns = 0", "100 to"]);
+    refused(&["async-calls", "--set", "interval_ns=0"], &["interval_ns = 0", "100 to"]);
+    refused(&["burst-then-idle", "--set", "quiet_ns=0"], &["quiet_ns = 0", "100 to"]);
     refused(&["wakes", "--set", "housekeeping_ns=1"], &["housekeeping_ns = 1", "100000 to"]);
     let file = OwnFile::new("mine.toml", "workload = \"poisson\"\nservise_ns = 1\n");
     refused(&[file.path()], &["line 2", "did you mean 'service_ns'?"]);

@@ -13,8 +13,8 @@ pub(crate) const THREAD_COUNT_MAX: u64 = 4;
 pub(crate) const YEAR_NS: u64 = 31_536_000_000_000_000;
 /// The range of most time spans.
 pub(crate) const SPAN_NS: RangeInclusive<u64> = 0..=YEAR_NS;
-/// The range of times between events that come whatever the CPUs do. With shorter ones simulating takes much
-/// longer than what is simulated, and no CPU serves so many.
+/// The range of times between events that come by themselves. With shorter ones simulating takes much longer than
+/// what is simulated, and no CPU serves so many.
 pub(crate) const INTERVAL_NS: RangeInclusive<u64> = 100..=YEAR_NS;
 /// The same for the kernel's own timers. No tick is more frequent.
 pub(crate) const TIMER_NS: RangeInclusive<u64> = 100_000..=YEAR_NS;

@@ -2,14 +2,14 @@
 
 use fastrand::Rng;
 
-use crate::simulate::parameter::{SPAN_NS, parameters};
+use crate::simulate::parameter::{INTERVAL_NS, SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, View, exponential_ns};
 
 parameters! {
     /// One CPU calls a function on each other CPU in turn, without waiting. The others are idle or,
     /// for a share of the time, busy. `sender_ns` is the caller's cost of a call.
     pub struct AsyncCalls {
-        interval_ns: u64 = 200_000, SPAN_NS, "time between two rounds";
+        interval_ns: u64 = 200_000, INTERVAL_NS, "time between two rounds";
         call_work_ns: u64 = 500, SPAN_NS, "what the function takes";
         busy_ratio: f64 = 0.0, 0.0..=1.0, "share of the time that the other CPUs are busy with something else";
     }

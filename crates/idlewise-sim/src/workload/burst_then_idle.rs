@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::wakes::Sleeper;
-use crate::simulate::parameter::{CPUS, FLAG, SPAN_NS, parameters};
+use crate::simulate::parameter::{CPUS, FLAG, INTERVAL_NS, SPAN_NS, parameters};
 use crate::simulate::{
     EventSource, Fired, Hardware, Irq, Load, Metrics, Op, Program, Shape, Spawn, TaskId, View,
 };
@@ -18,7 +18,7 @@ parameters! {
         burst_gap_ns: u64 = 10_000, SPAN_NS, "time between them";
         burst_jitter_ns: u64 = 0, SPAN_NS, "each is later by a random time up to this";
         work_ns: u64 = 1_000, SPAN_NS, "what the task does for each";
-        quiet_ns: u64 = 1_500_000_000, SPAN_NS, "how long nothing comes after a burst";
+        quiet_ns: u64 = 1_500_000_000, INTERVAL_NS, "how long nothing comes after a burst";
         wakes_task: bool = true, FLAG, "each interrupt wakes the task; else it is served without one, and the tick stays stopped";
         sibling_count: u64 = 0, CPUS, "CPUs above CPU 0 that compute all the time: SMT siblings if the core has so many threads";
     }

@@ -2,14 +2,14 @@
 
 use fastrand::Rng;
 
-use crate::simulate::parameter::{CPU_COUNT_MAX, SPAN_NS, parameters};
+use crate::simulate::parameter::{CPU_COUNT_MAX, INTERVAL_NS, SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, View, exponential_ns};
 
 parameters! {
     /// A system with hardly anything to do: on each CPU a task wakes rarely, and sometimes has the
     /// CPUs that follow run a function.
     pub struct NearlyIdle {
-        interval_ns: u64 = 4_000_000, SPAN_NS, "mean time between two wake-ups of a CPU's own task";
+        interval_ns: u64 = 4_000_000, INTERVAL_NS, "mean time between two wake-ups of a CPU's own task";
         work_ns: u64 = 20_000, SPAN_NS, "mean of what it then does";
         wake_ratio: f64 = 0.5, 0.0..=1.0, "share of them that have other CPUs run a function";
         call_count: u64 = 1, 1..=CPU_COUNT_MAX, "how many of the following CPUs those have run it";

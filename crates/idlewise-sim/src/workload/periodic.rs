@@ -1,13 +1,13 @@
 //! `periodic`: tasks with a fixed period.
 
-use crate::simulate::parameter::{SPAN_NS, parameters};
+use crate::simulate::parameter::{INTERVAL_NS, SPAN_NS, parameters};
 use crate::simulate::{Hardware, Load, Op, Program, Shape, Spawn, View};
 
 parameters! {
     /// A task on each CPU wakes by its own timer, works, and sleeps until the next multiple of its
     /// period. `late_ns` is the time from the timer to the first instruction.
     pub struct Periodic {
-        period_ns: u64 = 1_000_000, SPAN_NS, "time between two wake-ups of a task";
+        period_ns: u64 = 1_000_000, INTERVAL_NS, "time between two wake-ups of a task";
         jitter_ns: u64 = 50_000, SPAN_NS, "each is later by a random time up to this";
         work_ns: u64 = 20_000, SPAN_NS, "what the task then does";
     }
