@@ -6,8 +6,16 @@
 //! sides from the same ones (percentile bootstrap, `statistics.rs`). A candidate is recommended only if its
 //! whole interval is on the good side, by 1 % or more in the estimate.
 //!
-//! Without a limit on delay, the gain is in cost: energy, plus delay at a price. With one, delay is a
-//! constraint and the gain is in power. Where several gain nearly as much, the least drastic is recommended.
+//! **Without a limit on delay**, nobody has said which delay may pay for which power. So a candidate is recommended
+//! only if it is better or equal in both the power and the tail of the delays, and costs less: energy, plus
+//! delay at a price. The tail is the 99th percentile and, beyond it, p99.9; with too few events for p99.9 it
+//! is the longest delay. *Better or equal* means that no estimate is worse, and that the interval of no difference
+//! reaches further than 1 % to the bad side. A candidate that is surely better in one and not so in the other is a
+//! trade: it is shown as a choice, with what it gains and what it costs, and never recommended.
+//!
+//! **With a limit**, delay is a constraint and the gain is in power.
+//!
+//! Where several gain nearly as much, the least drastic is recommended.
 
 use idlewise_sim::UJ_PER_MW_NS;
 use idlewise_sim::replay::Delays;
@@ -17,8 +25,16 @@ use crate::notes::wrap;
 use crate::statistics::{Draw, RESAMPLE_COUNT, RUN_COUNT_MIN, middle};
 use crate::{Column, Notes, Table, TextStyle, Value};
 
-/// A smaller gain is not worth a change.
+/// A smaller gain is not worth a change. Intervals that reach no further to the bad side count as equal.
 const GAIN_MIN: f64 = 0.01;
+/// A percentile is judged only if so many events are expected beyond it.
+const BEYOND_COUNT_MIN: f64 = 5.0;
+const P99: f64 = 0.99;
+const P999: f64 = 0.999;
+/// The longest delay.
+const WORST: f64 = 1.0;
+/// So many trades are spelled out as choices. The table shows all.
+const CHOICE_COUNT_MAX: usize = 3;
 /// The least drastic candidate that gains this share of the most is recommended.
 const NEARLY: f64 = 0.9;
 /// So many candidates fit on a screen.
@@ -104,7 +120,7 @@ pub struct Slo {
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
-    /// Limits of delay. Without one, delay has a price.
+    /// Limits of delay. Without one, delay has a price, and nothing is traded for it.
     pub slos: Vec<Slo>,
     /// At most this much power more than now.
     pub power_max_mw: Option<f64>,
@@ -131,6 +147,72 @@ impl Estimate {
     }
 }
 
+/// How a candidate compares with the settings as they are, from best to worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Side {
+    /// Better for sure, by enough to matter.
+    Better,
+    /// Not worse.
+    Equal,
+    /// Perhaps worse.
+    Unsure,
+    /// Worse for sure.
+    Worse,
+}
+
+impl Side {
+    /// Judges a change of something of which less is better, as a share of `before`.
+    fn of(change: Estimate, before: f64) -> Self {
+        let Some([low, high]) = change.interval else { return Side::Unsure };
+        let noticed = GAIN_MIN * before;
+        match () {
+            () if low > 0.0 => Side::Worse,
+            () if change.value > 0.0 || high > noticed => Side::Unsure,
+            () if high < 0.0 && -change.value >= noticed => Side::Better,
+            () => Side::Equal,
+        }
+    }
+
+    fn is_no_worse(self) -> bool {
+        self <= Side::Equal
+    }
+}
+
+/// A quantile of the delays beyond which few events wait longer.
+#[derive(Clone, Copy, Debug)]
+struct Tail {
+    ratio: f64,
+    ns: u64,
+    before_ns: u64,
+    /// From before to after, in the same slices.
+    change_ns: Estimate,
+}
+
+impl Tail {
+    fn name(self) -> &'static str {
+        match self.ratio {
+            P99 => "p99",
+            P999 => "p99.9",
+            _ => "worst",
+        }
+    }
+
+    fn side(self) -> Side {
+        Side::of(self.change_ns, self.before_ns as f64)
+    }
+
+    /// `p99 1 us → 290 us`.
+    fn text(self) -> String {
+        let mut text =
+            format!("{} {} → {}", self.name(), time(self.before_ns as f64), time(self.ns as f64));
+        let most_ns = self.before_ns as f64 + self.change_ns.high().unwrap_or(0.0);
+        if self.side() == Side::Unsure && time(most_ns) != time(self.ns as f64) {
+            text += &format!(" (or up to {})", time(most_ns));
+        }
+        text
+    }
+}
+
 /// A candidate, or the settings as they are, judged.
 #[derive(Clone, Debug)]
 pub struct Judgement {
@@ -140,6 +222,9 @@ pub struct Judgement {
     event_count: u64,
     p50_ns: Option<u64>,
     p99: Option<Estimate>,
+    max_ns: Option<u64>,
+    /// The 99th percentile, and what is beyond it.
+    tails: Vec<Tail>,
     power_mw: f64,
     power_change_mw: Option<Estimate>,
     cost_change: Option<Estimate>,
@@ -235,20 +320,36 @@ impl Counted {
         Counted { values_ns, counts }
     }
 
-    /// The smallest delay that this share of the events in the drawn slices does not exceed.
-    fn quantile_ns(&self, weights: &[u64], ratio: f64) -> f64 {
+    /// The smallest delays that these shares of the events in the drawn slices do not exceed. The shares ascend.
+    fn quantiles_ns(&self, weights: &[u64], ratios: &[f64]) -> Vec<f64> {
         let slices = || self.counts.iter().zip(weights).filter(|(_, weight)| **weight > 0);
         let all: u64 = slices().map(|(counts, weight)| weight * counts.iter().sum::<u64>()).sum();
-        let rank = (ratio * all as f64).ceil().max(1.0) as u64;
+        let mut ranks =
+            ratios.iter().map(|ratio| (ratio * all as f64).ceil().max(1.0) as u64).peekable();
+        let mut found = Vec::with_capacity(ratios.len());
         let mut seen = 0;
         for (at, value_ns) in self.values_ns.iter().enumerate() {
             seen += slices().map(|(counts, weight)| weight * counts[at]).sum::<u64>();
-            if seen >= rank {
-                return *value_ns as f64;
+            while ranks.next_if(|rank| seen >= *rank).is_some() {
+                found.push(*value_ns as f64);
+            }
+            if found.len() == ratios.len() {
+                break;
             }
         }
-        0.0
+        found.resize(ratios.len(), 0.0);
+        found
     }
+}
+
+/// Whether enough events are expected beyond a percentile to judge it.
+fn is_judged(event_count: u64, ratio: f64) -> bool {
+    event_count as f64 * (1.0 - ratio) >= BEYOND_COUNT_MIN - 1e-6
+}
+
+/// The quantiles by which tails are compared.
+fn tail_ratios(event_count: u64) -> [f64; 2] {
+    [P99, if is_judged(event_count, P999) { P999 } else { WORST }]
 }
 
 /// Rounds up, so that a limit is never met by rounding.
@@ -278,9 +379,48 @@ struct Judge<'a> {
     before: &'a Slices,
     resamples: Vec<Vec<u64>>,
     slice_s: f64,
+    tail_ratios: [f64; 2],
+    /// The tails as they are, of each resample.
+    tails_before_ns: Vec<Vec<f64>>,
 }
 
-impl Judge<'_> {
+impl<'a> Judge<'a> {
+    fn new(wishes: &'a Wishes, before: &'a Slices, span_ns: u64) -> Self {
+        let slice_count = before.energy_uj.len();
+        let mut judge = Judge {
+            wishes,
+            before,
+            resamples: resamples(slice_count),
+            slice_s: span_ns as f64 / 1e9 / slice_count.max(1) as f64,
+            tail_ratios: tail_ratios(before.delays.iter().map(Delays::count).sum()),
+            tails_before_ns: Vec::new(),
+        };
+        judge.tails_before_ns = judge.drawn_tails_ns(&Counted::new(before));
+        judge
+    }
+
+    fn drawn_tails_ns(&self, counted: &Counted) -> Vec<Vec<f64>> {
+        let tails = |weights: &Vec<u64>| counted.quantiles_ns(weights, &self.tail_ratios);
+        self.resamples.iter().map(tails).collect()
+    }
+
+    /// The tails after a change, and those of each resample.
+    fn tails(&self, after: &Delays, drawn_ns: &[Vec<f64>]) -> Vec<Tail> {
+        let before = merged(self.before);
+        let tail = |(place, ratio): (usize, &f64)| {
+            let (ns, before_ns) = (after.quantile_ns(*ratio)?, before.quantile_ns(*ratio)?);
+            let both = drawn_ns.iter().zip(&self.tails_before_ns);
+            let changes: Vec<f64> =
+                both.map(|(after, before)| after[place] - before[place]).collect();
+            let change_ns = Estimate {
+                value: ns as f64 - before_ns as f64,
+                interval: (!changes.is_empty()).then(|| middle(changes)),
+            };
+            Some(Tail { ratio: *ratio, ns, before_ns, change_ns })
+        };
+        self.tail_ratios.iter().enumerate().filter_map(tail).collect()
+    }
+
     fn estimate(&self, slice_count: usize, statistic: impl Fn(&[u64]) -> f64) -> Estimate {
         let value = statistic(&vec![1; slice_count]);
         let drawn: Vec<f64> = self.resamples.iter().map(|weights| statistic(weights)).collect();
@@ -308,17 +448,25 @@ impl Judge<'_> {
             if before > 0.0 { after / before - 1.0 } else { 0.0 }
         };
         let counted = Counted::new(after);
-        let mut all = Delays::default();
-        after.delays.iter().for_each(|delays| all.merge(delays));
-        let quantile =
-            |ratio: f64| self.estimate(slice_count, |weights| counted.quantile_ns(weights, ratio));
+        let all = merged(after);
+        let quantile = |ratio: f64| {
+            self.estimate(slice_count, |weights| counted.quantiles_ns(weights, &[ratio])[0])
+        };
+        let drawn_ns = self.drawn_tails_ns(&counted);
+        let p99 = all.quantile_ns(P99).map(|ns| Estimate {
+            value: ns as f64,
+            interval: (!drawn_ns.is_empty())
+                .then(|| middle(drawn_ns.iter().map(|tails| tails[0]).collect())),
+        });
         let is_candidate = step.is_some();
         Judgement {
             setting: setting.to_owned(),
             step,
             event_count: all.count(),
             p50_ns: all.quantile_ns(0.5),
-            p99: (all.count() > 0).then(|| quantile(0.99)),
+            p99,
+            max_ns: all.max_ns(),
+            tails: self.tails(&all, &drawn_ns),
             power_mw: after.energy_uj.iter().sum::<f64>() / wall_s / 1e3,
             power_change_mw: is_candidate.then(|| self.estimate(slice_count, power_change)),
             cost_change: is_candidate.then(|| self.estimate(slice_count, cost_change)),
@@ -328,7 +476,74 @@ impl Judge<'_> {
     }
 }
 
+/// The delays of all slices.
+fn merged(slices: &Slices) -> Delays {
+    let mut all = Delays::default();
+    slices.delays.iter().for_each(|delays| all.merge(delays));
+    all
+}
+
 impl Judgement {
+    /// How its power compares with what it is now.
+    fn power_side(&self) -> Side {
+        match self.power_change_mw {
+            Some(change) => Side::of(change, self.power_mw - change.value),
+            None => Side::Equal,
+        }
+    }
+
+    /// How the tail of its delays does: better if some part is and none may be worse.
+    fn tail_side(&self) -> Side {
+        let sides = || self.tails.iter().map(|tail| tail.side());
+        match sides().max() {
+            Some(Side::Equal) => sides().min().unwrap_or(Side::Equal),
+            Some(worst) => worst,
+            None => Side::Equal,
+        }
+    }
+
+    /// Whether it is surely better in power or in some tail, and may be worse elsewhere.
+    fn is_trade(&self) -> bool {
+        let mut sides = vec![self.power_side()];
+        sides.extend(self.tails.iter().map(|tail| tail.side()));
+        sides.contains(&Side::Better) && !sides.into_iter().all(Side::is_no_worse)
+    }
+
+    /// Whether another one is as good in power and in all tails. Of two alike, the first is kept.
+    fn is_beaten_by(&self, other: &Judgement, other_is_first: bool) -> bool {
+        let sides = |row: &Judgement| -> Vec<f64> {
+            std::iter::once(row.power_mw)
+                .chain(row.tails.iter().map(|tail| tail.ns as f64))
+                .collect()
+        };
+        let (own, other) = (sides(self), sides(other));
+        own.iter().zip(&other).all(|(own, other)| other <= own) && (own != other || other_is_first)
+    }
+
+    /// The change of its tails in words: of p99, and of what is beyond it if that changes.
+    fn tail_text(&self) -> String {
+        let shown = self
+            .tails
+            .iter()
+            .enumerate()
+            .filter(|(place, tail)| *place == 0 || tail.ns != tail.before_ns);
+        let words: Vec<String> = shown.map(|(_, tail)| tail.text()).collect();
+        words.join(", ")
+    }
+
+    /// A trade in a sentence, with both prices.
+    fn choice(&self) -> String {
+        let change = self.power_change_mw.map_or(String::new(), |change| {
+            format!("power {} ({})", power(change.value), interval(change, power))
+        });
+        let delay = format!("delay {}", self.tail_text());
+        let (gain, price) = match self.power_side() {
+            Side::Better => (change, delay),
+            _ => (delay, change),
+        };
+        format!("{}: {gain}, at the price of {price}", self.setting)
+    }
+
     /// Whether it surely keeps all limits.
     fn keeps(&self, wishes: &Wishes) -> bool {
         self.excess(wishes) <= 0.0
@@ -364,18 +579,19 @@ impl Judgement {
 
     /// The gain as a share, if it is certain: less cost, or less power where delay is limited.
     fn gain(&self, wishes: &Wishes, before_mw: f64) -> Option<f64> {
-        let (gain, worst) = match wishes.slos.is_empty() {
-            true => {
-                let change = self.cost_change?;
-                (-change.value, -change.high()?)
-            }
-            false => {
-                let change = self.power_change_mw?;
-                let scale = before_mw.max(1e-9);
-                (-change.value / scale, -change.high()? / scale)
-            }
-        };
-        (worst > 0.0 && gain >= GAIN_MIN).then_some(gain)
+        if !wishes.slos.is_empty() {
+            let change = self.power_change_mw?;
+            let scale = before_mw.max(1e-9);
+            let gain = -change.value / scale;
+            return (change.high()? < 0.0 && gain >= GAIN_MIN).then_some(gain);
+        }
+        // Nobody has asked for a trade.
+        if !self.power_side().is_no_worse() || !self.tail_side().is_no_worse() {
+            return None;
+        }
+        let change = self.cost_change?;
+        let is_worth_it = -change.value >= GAIN_MIN || self.tail_side() == Side::Better;
+        (change.high()? < 0.0 && is_worth_it).then_some(-change.value)
     }
 }
 
@@ -387,27 +603,34 @@ impl Advice {
         wishes: Wishes,
         span_ns: u64,
         judged_by: JudgedBy,
-        notes: Notes,
+        mut notes: Notes,
     ) -> Self {
-        let slice_count = before.energy_uj.len();
-        let judge = Judge {
-            wishes: &wishes,
-            before,
-            resamples: resamples(slice_count),
-            slice_s: span_ns as f64 / 1e9 / slice_count.max(1) as f64,
-        };
+        let judge = Judge::new(&wishes, before, span_ns);
         let mut rows = vec![judge.judge("as it is", None, before)];
         for candidate in candidates {
             rows.push(judge.judge(&candidate.setting, Some(candidate.step), &candidate.slices));
         }
         let outcome = outcome(&mut rows, &wishes);
+        let few = wishes
+            .slos
+            .iter()
+            .find(|slo| slo.ratio < WORST && !is_judged(rows[0].event_count, slo.ratio));
+        if let Some(slo) = few {
+            notes.doubt(format!(
+                "with {} wake events, fewer than {BEYOND_COUNT_MIN} are expected beyond p{}, so a longer recording may \
+                 show longer delays",
+                rows[0].event_count,
+                // 99.9 rather than 99.90000000000001.
+                (slo.ratio * 1e8).round() / 1e6
+            ));
+        }
         Advice {
             log: String::new(),
             machine: String::new(),
             governor: String::new(),
             cpus: String::new(),
             wishes,
-            slice_count,
+            slice_count: before.energy_uj.len(),
             span_ns,
             judged_by,
             rows,
@@ -436,13 +659,19 @@ impl Advice {
                  time, {RUN_COUNT_MIN} are needed).",
                 self.slice_count
             ),
-            Outcome::LeaveAlone => {
-                let what = if self.wishes.slos.is_empty() { "cost" } else { "power" };
-                format!(
-                    "Leave it alone: nothing that was tried surely saves 1 % of the {what}{}.",
-                    if self.wishes.slos.is_empty() { "" } else { ", and the limits are kept" }
-                )
+            Outcome::LeaveAlone if !self.wishes.slos.is_empty() => {
+                "Leave it alone: nothing that was tried surely saves 1 % of the power, and the limits are kept."
+                    .to_owned()
             }
+            Outcome::LeaveAlone if !is_judged(self.rows[0].event_count, P99) => format!(
+                "Leave it alone: with {} wake events, the recording is too short to judge the longest 1 % of the \
+                 delays ({:.0} are needed).",
+                self.rows[0].event_count,
+                BEYOND_COUNT_MIN / (1.0 - P99)
+            ),
+            Outcome::LeaveAlone => "Leave it alone: nothing that was tried is surely better without costing power or \
+                                    longer tail delays."
+                .to_owned(),
             Outcome::Infeasible(nearest) => {
                 let nearest = match nearest {
                     Some(index) => {
@@ -457,12 +686,10 @@ impl Advice {
     }
 
     fn effect(&self, row: &Judgement) -> String {
-        let before = &self.rows[0];
-        let delay = |row: &Judgement| match row.p99 {
-            Some(p99) => time(p99.value),
-            None => "-".to_owned(),
+        let mut text = match row.tails.is_empty() {
+            true => "Delay p99 - → -".to_owned(),
+            false => format!("Delay {}", row.tail_text()),
         };
-        let mut text = format!("Delay p99 {} → {}", delay(before), delay(row));
         if let Some(change) = row.power_change_mw {
             text += &format!(", power {} ({})", power(change.value), interval(change, power));
         }
@@ -472,15 +699,41 @@ impl Advice {
         text + "."
     }
 
-    /// What would show that the advice is wrong.
-    pub fn refutations(&self) -> Vec<String> {
-        let Outcome::Change(index) = self.outcome else { return Vec::new() };
+    /// Returns the indices of the trades that nobody asked for: none is beaten by another in both power and delay.
+    /// The cheapest at the price of delay come first.
+    pub fn choices(&self) -> Vec<usize> {
+        if !self.wishes.slos.is_empty() || !is_judged(self.rows[0].event_count, P99) {
+            return Vec::new();
+        }
+        let trades: Vec<usize> = (1..self.rows.len())
+            .filter(|&at| self.rows[at].keeps(&self.wishes) && self.rows[at].is_trade())
+            .collect();
+        let is_beaten = |at: usize| {
+            let others = trades.iter().filter(|other| **other != at);
+            others.copied().any(|other| self.rows[at].is_beaten_by(&self.rows[other], other < at))
+        };
+        let mut kept: Vec<usize> = trades.iter().copied().filter(|at| !is_beaten(*at)).collect();
+        let cost = |at: &usize| self.rows[*at].cost_change.map_or(0.0, |change| change.value);
+        kept.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+        kept.iter().map(|at| at - 1).collect()
+    }
+
+    /// What would change the verdict.
+    pub fn doubters(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        if !self.choices().is_empty() {
+            texts.push(
+                "a limit of delay, which says how long a wake-up may wait: --slo p99=50us"
+                    .to_owned(),
+            );
+        }
+        let Outcome::Change(index) = self.outcome else { return texts };
         let row = &self.rows[index + 1];
-        let mut texts = vec![
+        texts.push(
             match self.judged_by {
                 JudgedBy::Replay => {
-                    "shorter delays change what the workload does next, which a replay does not follow: try it \
-                     on your own benchmark"
+                    "a workload that does something else next because delays are shorter, which a replay does not \
+                     follow: try it on your own benchmark"
                 }
                 JudgedBy::Predict => {
                     "waits that did not happen in the recording, timeouts, and tasks that run at another speed: try \
@@ -488,12 +741,14 @@ impl Advice {
                 }
             }
             .to_owned(),
+        );
+        texts.push(
             "exit latencies that differ from the table's: measure them, and pass the file by --machine"
                 .to_owned(),
-        ];
+        );
         if row.step == Some(Step::Governor) {
             texts.push(
-                "the kernel does not have that governor: see \
+                "a kernel without that governor: see \
                  /sys/devices/system/cpu/cpuidle/available_governors"
                     .to_owned(),
             );
@@ -544,12 +799,30 @@ impl Advice {
         text += "\n";
         text += &wrap(&self.sentence(), style.width, 2);
         text += "\n";
-        for refutation in self.refutations() {
-            text += &wrap(&format!("Refuted by {refutation}"), style.width, 2);
+        text += &self.choices_text(style.width);
+        for doubter in self.doubters() {
+            text += &wrap(&format!("What would change this verdict: {doubter}."), style.width, 2);
             text += "\n";
         }
         text += "\n";
         text + &self.notes.to_text(style.width)
+    }
+
+    /// The trades, each on a line with both prices.
+    fn choices_text(&self, width: usize) -> String {
+        let choices = self.choices();
+        if choices.is_empty() {
+            return String::new();
+        }
+        let mut text = "Choices, none of them recommended, because each is better in one and worse in the other:\n".to_owned();
+        for &index in choices.iter().take(CHOICE_COUNT_MAX) {
+            text += &wrap(&format!("- {}", self.rows[index + 1].choice()), width, 2);
+            text += "\n";
+        }
+        if let Some(more) = choices.len().checked_sub(CHOICE_COUNT_MAX).filter(|more| *more > 0) {
+            text += &format!("- {more} more; --json has all.\n");
+        }
+        text
     }
 
     /// Returns everything for JSON.
@@ -576,7 +849,8 @@ impl Advice {
             "outcome": outcome,
             "setting": setting,
             "sentence": self.sentence(),
-            "refuted_by": self.refutations(),
+            "choices": self.choices().into_iter().map(name).collect::<Vec<_>>(),
+            "would_change_verdict": self.doubters(),
             "rows": Table::new("", &columns(), self.rows.iter()),
             "bases": self.notes.bases_json(),
             "doubts": self.notes.counted_doubts(),
@@ -594,12 +868,16 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
             (false, _) if row.seems_to_keep(wishes) => "may exceed a limit",
             (false, _) => "exceeds a limit",
             _ if index == 0 => "",
+            (true, _) if wishes.slos.is_empty() && row.is_trade() => "trade",
             (true, Some(_)) => "pays",
             (true, None) if !keeps_now => "keeps the limits",
             (true, None) => "nothing gained for sure",
         };
     }
-    if !has_events {
+    // Too few events have no tail to judge, and only a limit says that it does not matter.
+    let is_tail_unknown =
+        wishes.slos.is_empty() && keeps_now && !is_judged(rows[0].event_count, P99);
+    if !has_events || is_tail_unknown {
         return Outcome::LeaveAlone;
     }
     // If the limits are exceeded now, what keeps them is a gain, whatever it costs within them.
@@ -674,6 +952,15 @@ pub fn columns() -> Vec<Column<Judgement>> {
             row.p99.and_then(|p99| p99.high()).into()
         })
         .detail(),
+        C::ns(
+            "delay_p999_ns",
+            "p99.9",
+            "99.9 % of the wake events wait at most so long. Absent with fewer than 5,000 events.",
+            |row| row.tails.iter().find(|tail| tail.ratio == P999).map(|tail| tail.ns).into(),
+        )
+        .detail(),
+        C::ns("delay_max_ns", "worst", "The longest delay.", |row| row.max_ns.into())
+        .detail(),
         C::mw("power_mw", "power", "Mean power of all idle CPUs, simulated.", |row| {
             row.power_mw.into()
         }),
@@ -701,7 +988,7 @@ pub fn columns() -> Vec<Column<Judgement>> {
         C::ratio("cost_change_high_ratio", "to", "Its upper end.", |row| {
             row.cost_change.and_then(|change| change.high()).into()
         }),
-        C::text("verdict", "verdict", "What comes of it.", |row| match row.verdict {
+        C::text("verdict", "verdict", "What comes of it. A trade is better in one of power and tail delay, and may be worse in the other.", |row| match row.verdict {
             "" => Value::Absent,
             verdict => verdict.into(),
         })
@@ -775,7 +1062,7 @@ mod tests {
         let advice = advice(&candidates, priced(0.0));
         assert_eq!(*advice.outcome(), Outcome::Change(1));
         let sentence = advice.sentence();
-        let expected = "Recommended: latency=2us. Delay p99 290 us → 2 us, power −100 mW (−100 mW to \
+        let expected = "Recommended: latency=2us. Delay p99 290 us → 2 us, worst 290 us → 2 us, power −100 mW (−100 mW to \
                         −100 mW), \
                         cost −10.0 % (−10.0 % to −10.0 %).";
         assert_eq!(sentence, expected);
@@ -790,19 +1077,151 @@ mod tests {
         assert!(advice.sentence().starts_with("Leave it alone: nothing"), "{}", advice.sentence());
     }
 
+    /// Each event waits 144 us less on average; 20 % more energy.
     #[test]
-    fn delay_has_a_price_unless_it_has_a_limit() {
-        // Each event waits 144 us less on average; 20 % more energy.
+    fn only_a_limit_of_delay_lets_delay_be_traded_for_power() {
         let fast = || candidate("latency=2us", Step::LatencyLimit, slices(&[2_000; 2], |_| 1.2e6));
-        assert_eq!(*advice(&[fast()], priced(0.0)).outcome(), Outcome::LeaveAlone);
-        assert_eq!(*advice(&[fast()], priced(100_000.0)).outcome(), Outcome::Change(0));
+        for lambda_mw in [0.0, 100_000.0] {
+            let priced = advice(&[fast()], priced(lambda_mw));
+            assert_eq!(*priced.outcome(), Outcome::LeaveAlone, "{lambda_mw}");
+            assert_eq!(priced.choices(), [0]);
+        }
         let slo = Slo { ratio: 0.99, limit_ns: 50_000 };
         let limited = |power_max_mw| Wishes { slos: vec![slo], power_max_mw, lambda_mw: 0.0 };
-        assert_eq!(*advice(&[fast()], limited(Some(300.0))).outcome(), Outcome::Change(0));
+        let within = advice(&[fast()], limited(Some(300.0)));
+        assert_eq!((within.outcome(), within.choices().len()), (&Outcome::Change(0), 0));
         // 0.2 J more a second are 200 mW.
         let advice = advice(&[fast()], limited(Some(100.0)));
         assert_eq!(*advice.outcome(), Outcome::Infeasible(Some(0)));
         assert!(advice.sentence().contains("latency=2us comes nearest."), "{}", advice.sentence());
+    }
+
+    /// A recording of an audit: 30 % less power, and a 99th percentile of 290 instead of 1 us.
+    #[test]
+    fn a_trade_is_shown_with_both_prices_and_not_recommended() {
+        let before = slices(&[1_000], |_| 1e6);
+        let deep = slices(&[1_000, 290_000], |_| 7e5);
+        let candidates = [candidate("governor=teo", Step::Governor, deep)];
+        let second = 10_000_000_000;
+        let advice = Advice::new(
+            &before,
+            &candidates,
+            priced(0.0),
+            second,
+            JudgedBy::Replay,
+            Notes::default(),
+        );
+        assert_eq!(*advice.outcome(), Outcome::LeaveAlone);
+        let text = advice.to_text(&TextStyle::default());
+        assert!(!text.contains("Recommended") && !text.contains("Refuted"), "{text}");
+        let line = "- governor=teo: power −300 mW (−300 mW to −300 mW), at the price of delay p99 1 us → 290 us, \
+                    worst 1 us → 290 us";
+        let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(joined.contains(line), "{text}");
+        assert!(joined.contains("What would change this verdict: a limit of delay"), "{text}");
+        let json = advice.to_json();
+        assert_eq!((&json["choices"][0], &json["setting"]), (&"governor=teo".into(), &json!(null)));
+        assert_eq!(advice.rows[1].verdict, "trade");
+    }
+
+    #[test]
+    fn the_same_tail_for_less_power_is_no_trade() {
+        let less = candidate("C6=off", Step::StateOff, slices(&[2_000, 290_000], |_| 9e5));
+        let advice = advice(&[less], priced(0.0));
+        assert_eq!((advice.outcome(), advice.choices().len()), (&Outcome::Change(0), 0));
+    }
+
+    /// The 99th percentile stays, and one event in a thousand waits for the deepest state.
+    #[test]
+    fn a_longer_delay_beyond_the_99th_percentile_is_a_price() {
+        let before = slices(&[2_000], |_| 1e6);
+        let mut after = slices(&[2_000], |_| 9e5);
+        after.delays[4].add(290_000, 1);
+        let candidates = [candidate("governor=teo", Step::Governor, after)];
+        let second = 10_000_000_000;
+        let advice = Advice::new(
+            &before,
+            &candidates,
+            priced(0.0),
+            second,
+            JudgedBy::Replay,
+            Notes::default(),
+        );
+        assert_eq!((advice.outcome(), advice.choices().len()), (&Outcome::LeaveAlone, 1));
+        let text = advice.rows[1].choice();
+        assert!(text.ends_with("delay p99 2 us → 2 us, worst 2 us → 290 us"), "{text}");
+    }
+
+    #[test]
+    fn few_events_have_no_tail_to_judge() {
+        let few = |delay_ns: u64, energy_uj: f64| {
+            let mut slices = Slices::new(10);
+            slices.energy_uj.fill(energy_uj);
+            slices.delays.iter_mut().for_each(|delays| delays.add(delay_ns, 40));
+            slices
+        };
+        let candidates = [candidate("C6=off", Step::StateOff, few(2_000, 9e5))];
+        let judged = |wishes| {
+            let before = few(2_000, 1e6);
+            Advice::new(&before, &candidates, wishes, 1_000_000, JudgedBy::Replay, Notes::default())
+        };
+        let advice = judged(priced(0.0));
+        assert_eq!(*advice.outcome(), Outcome::LeaveAlone);
+        let sentence = "with 400 wake events, the recording is too short to judge the longest 1 % of the delays \
+                        (500 are needed)";
+        assert!(advice.sentence().contains(sentence), "{}", advice.sentence());
+        // A limit is what the user can judge, so only a doubt remains.
+        let slos = vec![Slo { ratio: 0.99, limit_ns: 50_000 }];
+        let advice = judged(Wishes { slos, ..Wishes::default() });
+        assert_eq!(*advice.outcome(), Outcome::Change(0));
+        let doubts: Vec<&str> = advice.notes.doubts().map(|(doubt, _)| doubt).collect();
+        assert!(
+            doubts[0].starts_with("with 400 wake events, fewer than 5 are expected beyond p99"),
+            "{doubts:?}"
+        );
+    }
+
+    /// Whatever the candidates do: nothing that is recommended without a limit has a longer tail or more power.
+    #[test]
+    fn nothing_is_traded_without_a_limit() {
+        let [mut draw, _] = Draw::pair();
+        let mut weights = vec![0; 10];
+        let mut count = [0; 2];
+        for _ in 0..150 {
+            let mut any = || {
+                let mut slices = Slices::new(10);
+                for at in 0..10 {
+                    draw.weights(&mut weights);
+                    slices.energy_uj[at] = 1e6 + 5e4 * weights[0] as f64 - 5e4 * weights[1] as f64;
+                    slices.delays[at].add(2_000, 490);
+                    slices.delays[at].add(100_000, weights[2]);
+                    slices.delays[at].add(290_000, weights[3] / 2);
+                }
+                slices
+            };
+            let before = any();
+            let candidates: Vec<Candidate> =
+                (0..4).map(|nth| candidate(&format!("{nth}"), Step::StateOff, any())).collect();
+            let advice = Advice::new(
+                &before,
+                &candidates,
+                priced(0.0),
+                10_000_000_000,
+                JudgedBy::Replay,
+                Notes::default(),
+            );
+            count[1] += advice.choices().len();
+            let Outcome::Change(index) = *advice.outcome() else { continue };
+            count[0] += 1;
+            let [old, new] = [&before, &candidates[index].slices];
+            let energy = |slices: &Slices| slices.energy_uj.iter().sum::<f64>();
+            assert!(energy(new) <= energy(old));
+            for ratio in [P99, WORST] {
+                let [old, new] = [old, new].map(|slices| merged(slices).quantile_ns(ratio));
+                assert!(new <= old, "{ratio}: {old:?} {new:?}");
+            }
+        }
+        assert!(count[0] > 5 && count[1] > 5, "{count:?}");
     }
 
     #[test]

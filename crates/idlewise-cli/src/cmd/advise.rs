@@ -44,7 +44,7 @@ use crate::threads;
 use crate::unpack::Unpacking;
 
 /// The schema version of `--json`.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// A replay that agrees less often with the recording is doubtful.
 const AGREED_MIN: f64 = 0.95;
@@ -73,8 +73,10 @@ Examples:
 
 Tried are, from the least drastic on: latency limits, another governor, a state off, a boot parameter.
 Each is judged on the recording: by playing its tasks if it says what makes them run (record --causes)
-and reproduces itself, otherwise by replaying its idle periods. It is recommended only if the whole 95 % interval of its gain, over
-slices of time, is on the good side. Without --slo, gain is less cost: energy, plus delay at a price.
+and reproduces itself, otherwise by replaying its idle periods. It is recommended only if the whole 95 %
+interval of its gain, over slices of time, is on the good side. With --slo, gain is less power. Without it,
+gain is less cost (energy, plus delay at a price), and nothing is recommended that has more power or longer
+tail delays than now: p99, and p99.9 or the longest. What trades one for the other is shown as a choice.
 
 Exit status: 0, also to leave it alone; 1 if nothing keeps the limits; 2 on bad input, or if nothing
 could be recorded.";
@@ -117,7 +119,7 @@ pub struct Advise {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=10_000))]
     hz: Option<u32>,
 
-    /// The price of delay in mW, without --slo [default: ¼ × polling power]
+    /// The price of delay in mW, without --slo: orders what is better, never buys a longer tail [default: ¼ × polling power]
     #[arg(long, value_name = "P", value_parser = price)]
     lambda_mw: Option<f64>,
 

@@ -62,7 +62,7 @@ fn leaves_alone_what_nothing_surely_improves() {
     let log = log.to_str().unwrap();
     simulate("periodic", "--governor menu --latency-limit-us 2", log);
     let text = stdout(&["advise", log]);
-    assert!(text.contains("Leave it alone: nothing that was tried surely saves 1 %"), "{text}");
+    assert!(text.contains("Leave it alone: nothing that was tried is surely better"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");
     // So few events say nothing for sure.
     let few = json(&["advise", "traces/a-idle.parquet", "--machine", "milan", "--json"]);
@@ -110,7 +110,8 @@ fn the_change_is_written_in_each_form() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("advice");
     let path = file.to_str().unwrap();
-    let arguments = ["advise", "traces/h-pingpong.parquet", "--machine", "spr", "--emit"];
+    let limited = ["advise", "traces/h-pingpong.parquet", "--machine", "spr", "--slo", "p99=50us"];
+    let arguments = [&limited[..], &["--emit"]].concat();
     for (form, found) in [
         ("commands", "idlewise settings apply --set 'latency=2us@0'\n"),
         ("tuned", "[sysfs]\n/sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us=2\n"),
@@ -220,7 +221,7 @@ fn advice_on_a_simulated_workload_comes_true_in_the_simulation() {
     let path = folder.path().join("ping-pong.parquet");
     crate::predict::write_ping_pong_in("deepest", &path);
     let path = path.to_str().unwrap();
-    let advice = json(&["advise", path, "--json"]);
+    let advice = json(&["advise", path, "--slo", "p50=50us", "--json"]);
     assert_eq!((&advice["judged_by"], &advice["outcome"]), (&"predict".into(), &"change".into()));
     // Every wake-up of the chain waits 290 us for the deepest state. A limit of 2 us forbids it.
     let rows = advice["rows"].as_array().unwrap();
@@ -267,4 +268,39 @@ fn takes_the_states_of_a_captured_machine() {
     let sysroot = ["--sysroot", guest.path().to_str().unwrap()];
     assert_refused(&[&["advise", log], &sysroot[..]].concat(), &["does not say which idle states"]);
     assert_refused(&["advise", log, "--sysroot", "/nowhere"], &["/nowhere"]);
+}
+
+/// Without a limit of delay: 288 us less at the 99th percentile cost power here, so that is a choice, and what is written
+/// changes nothing.
+#[test]
+fn a_trade_that_nobody_asked_for_is_a_choice() {
+    let arguments = ["advise", "traces/h-pingpong.parquet", "--machine", "spr"];
+    let text = stdout(&arguments);
+    assert!(!text.contains("Recommended") && !text.contains("Refuted by"), "{text}");
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "Leave it alone: nothing that was tried is surely better without costing power or longer tail delays.",
+        "- latency=2us@0: delay p99 290 us → 2 us",
+        "at the price of power +80 mW (",
+        "What would change this verdict: a limit of delay",
+    ] {
+        assert!(joined.contains(part), "{part}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= crate::WIDTH), "{text}");
+    for price in ["0", "4000", "1000000"] {
+        let advice = json(&[&arguments[..], &["--lambda-mw", price, "--json"]].concat());
+        assert_eq!((&advice["outcome"], &advice["setting"]), (&"leave-alone".into(), &Value::Null));
+        assert!(
+            advice["choices"].as_array().unwrap().contains(&"latency=2us@0".into()),
+            "{advice}"
+        );
+    }
+    let written = stdout(&[&arguments[..], &["--emit", "dropin"]].concat());
+    assert!(written.lines().all(|line| line.is_empty() || line.starts_with('#')), "{written}");
+    // Every trade has a row that says so.
+    let advice = json(&[&arguments[..], &["--json"]].concat());
+    for row in advice["rows"].as_array().unwrap() {
+        let is_choice = advice["choices"].as_array().unwrap().contains(&row["setting"]);
+        assert!(!is_choice || row["verdict"] == "trade", "{row}");
+    }
 }
