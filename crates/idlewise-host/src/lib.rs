@@ -68,4 +68,4 @@ pub(crate) use root::cpu_is_in;
 pub use root::{CpuListError, Root, parse_cpu_list};
 pub use topology::{Relation, is_virtual_machine, one_of_each_relation};
 pub use tracefs::Tracefs;
-pub use waiting::{load_average, steal_ticks, waiting_facts};
+pub use waiting::{CpuTicks, cpu_ticks, load_average, steal_ticks, waiting_facts};

@@ -46,6 +46,41 @@ pub fn steal_ticks(root: &Root) -> Option<(u64, u64)> {
     Some((ticks.get(..8)?.iter().sum(), ticks[7]))
 }
 
+/// What all CPUs together have done since boot, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTicks {
+    /// All of it.
+    pub all: u64,
+    /// Running, also interrupts.
+    pub busy: u64,
+    /// Wanting to run while the host ran something else.
+    pub stolen: u64,
+    /// What this process and its ended children ran.
+    pub own: u64,
+}
+
+/// Returns what the CPUs have done so far, and this process's part of it.
+pub fn cpu_ticks(root: &Root) -> Option<CpuTicks> {
+    let text = root.text("proc/stat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let ticks: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    let &[user, nice, system, idle, iowait, irq, softirq, stolen] = ticks.get(..8)? else {
+        return None;
+    };
+    let busy = user + nice + system + irq + softirq;
+    // After the name, which may have spaces: the state, ten more fields, then utime, stime, cutime, cstime.
+    let own = root.text("proc/self/stat").and_then(|text| {
+        let (_, fields) = text.rsplit_once(") ")?;
+        fields
+            .split_whitespace()
+            .skip(11)
+            .take(4)
+            .map(|word| word.parse::<u64>().ok())
+            .sum::<Option<u64>>()
+    });
+    Some(CpuTicks { all: busy + idle + iowait + stolen, busy, stolen, own: own.unwrap_or(0) })
+}
+
 /// Returns the one-minute load average.
 pub fn load_average(root: &Root) -> Option<f64> {
     root.text("proc/loadavg")?.split_whitespace().next()?.parse().ok()
@@ -192,6 +227,7 @@ mod tests {
             ("proc/cmdline", "root=/dev/vda secret=1 idle=poll cpuidle_haltpoll.force=1\n"),
             ("proc/stat", "cpu  10 20 30 40 50 60 70 80 9 9\ncpu0 1 2 3\n"),
             ("proc/loadavg", "1.25 0.5 0.1 1/2 3\n"),
+            ("proc/self/stat", "7 (a) b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 8 20 0 1\n"),
             ("sys/module/haltpoll/parameters/guest_halt_poll_ns", "200000\n"),
             ("sys/module/haltpoll/parameters/guest_halt_poll_grow", "2\n"),
             ("sys/hypervisor/type", "kvm\n"),
@@ -218,6 +254,8 @@ mod tests {
         assert_eq!(fact(&facts, "what KVM offers the guest"), None);
         assert_eq!(steal_ticks(&root), Some((360, 80)));
         assert_eq!(load_average(&root), Some(1.25));
+        let ticks = cpu_ticks(&root).unwrap();
+        assert_eq!((ticks.all, ticks.stolen, ticks.own), (360, 80, 44));
     }
 
     #[test]

@@ -6,20 +6,33 @@
 //! improvement of 21.74 %, and 280504 instead of 192844 context switches a second one of 45.46 %
 //! (Karny, 2022, who computed both in this way). The **change** is B / A − 1 in any case.
 //!
-//! **Intervals** are percentile bootstraps as in `statistics.rs`: blocks of A and of B are drawn
-//! with replacement, independently, and the statistic is computed from all values of the drawn
-//! blocks. With few blocks, or few values beyond a percentile, there is no interval. The blocks of one
-//! run know nothing of what changes from run to run (where memory lies, what else the host does), so
-//! with enough runs whole runs are drawn instead, and with fewer a doubt says so.
+//! **Intervals** come from how runs vary. The values of one run know nothing of what changes from run to run (where
+//! memory lies, what else the machine does), so with fewer than seven runs of each there is no interval. Runs of A
+//! and of B are drawn with replacement, independently, and the statistic is computed from all values of the drawn
+//! runs (percentile bootstrap as in `statistics.rs`, with `Tails` for few runs). Where few values are beyond a
+//! percentile there is no interval either.
+//!
+//! **Drift.** A machine that slowly changes makes any two measurements differ that were made one after the other. If
+//! the files say that the runs of A and B took turns, a drift meets both, and the interval holds. If
+//! not, the interval is widened: it reaches at least three times as far as A or B changed from the first
+//! half of its runs to the second. A linear drift changes twice as much from A to B; three leaves room for one that
+//! is not linear. `tests.rs` compares A with A under five kinds of drift.
 
 pub(crate) mod sample;
 
 use idlewise_sim::Basis;
 
-use crate::saved::{BetterValue, Saved, SavedSeries, SeriesUnit, Statistic};
-use crate::statistics::{Draw, RESAMPLE_COUNT, RUN_COUNT_MIN, middle};
+use crate::saved::{BetterValue, Conditions, Saved, SavedSeries, SeriesUnit, Statistic};
+use crate::statistics::{Draw, RESAMPLE_COUNT, RUN_COUNT_MIN, middle_of_few};
 use crate::{Column, Notes, Table, TextStyle, wrap};
 use sample::{MEDIAN, P99, Rank, Sample};
+
+/// How much further than from one half of the runs to the other a drift may reach from A to B.
+const DRIFT_REACH: f64 = 3.0;
+/// With more than this share of the CPU time taken by others, what was measured may be their doing ...
+const OTHERS_RATIO_MAX: f64 = 0.1;
+/// ... or by the host.
+const STOLEN_RATIO_MAX: f64 = 0.02;
 
 /// The percentiles of Karny's table, in hundredths of a percent.
 const PERCENTILES: [u64; 10] = [2500, 5000, 7500, 9000, 9500, 9900, 9950, 9990, 9995, 9999];
@@ -73,6 +86,10 @@ fn improvement(better: BetterValue, a: Option<f64>, b: Option<f64>) -> Option<f6
         BetterValue::Higher => ratio(b, a),
     }
 }
+
+/// The columns of A and B. A table has values in one pair of them, which share a unit.
+const VALUES: [&str; 8] =
+    ["a_ns", "b_ns", "a_per_s", "b_per_s", "a_mw", "b_mw", "a_ratio", "b_ratio"];
 
 type C = Column<CompareLine>;
 
@@ -144,7 +161,7 @@ pub fn columns() -> Vec<C> {
             "interval_low_ratio",
             "interval from",
             "Lower end of the 95 % bootstrap interval of the improvement, or of the change where \
-             there is no improvement. Absent with fewer than 7 blocks, or fewer than 5 values beyond \
+             there is no improvement. Absent with fewer than 7 runs of each, or fewer than 5 values beyond \
              the percentile.",
             |row| row.interval.map(|[low, _]| low).into(),
         ),
@@ -162,6 +179,44 @@ struct Pair {
     amounts: [(u64, usize); 2],
 }
 
+/// How the blocks of A and B were measured, which decides how they are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// Block by block in turns within one measurement: the blocks of a turn are drawn together.
+    Turns,
+    /// Run by run in turns.
+    RunsInTurns,
+    /// One after the other, or nobody knows.
+    Runs,
+    /// So few runs that they do not show how runs vary.
+    FewRuns,
+}
+
+impl Order {
+    fn of(a: &Saved, b: &Saved) -> Self {
+        match a.run_count.min(b.run_count) {
+            ..RUN_COUNT_MIN => Order::FewRuns,
+            _ if took_turns(a, b) == Some(true) => Order::RunsInTurns,
+            _ => Order::Runs,
+        }
+    }
+}
+
+/// Whether the runs of A and B alternated; `None` if the files do not say when they were measured.
+fn took_turns(a: &Saved, b: &Saved) -> Option<bool> {
+    let times = |saved: &Saved, is_b: bool| -> Option<Vec<(u64, bool)>> {
+        let times = saved.conditions.iter().map(|run| Some((run.at_s?, is_b)));
+        times.collect::<Option<Vec<_>>>().filter(|times| !times.is_empty())
+    };
+    let (a, b) = (times(a, false)?, times(b, true)?);
+    let turn_count = a.len().min(b.len());
+    let mut all = [a, b].concat();
+    all.sort_unstable();
+    let switch_count = all.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
+    // A B B A has half as many switches as A B A B, and is as good.
+    Some(turn_count > 0 && switch_count >= turn_count)
+}
+
 /// Two measurements side by side.
 #[derive(Clone, Debug)]
 pub struct Comparison {
@@ -175,7 +230,7 @@ impl Comparison {
     /// # Errors
     /// Returns a sentence that says why they cannot be compared.
     pub fn new(a: &Saved, b: &Saved) -> Result<Self, String> {
-        Comparison::drawn(a, b, false)
+        Comparison::drawn(a, b, Order::of(a, b))
     }
 
     /// Compares two measurements that took turns: the blocks of a turn are drawn together, so that a
@@ -184,10 +239,10 @@ impl Comparison {
     /// # Errors
     /// Returns a sentence that says why they cannot be compared.
     pub fn in_turns(a: &Saved, b: &Saved) -> Result<Self, String> {
-        Comparison::drawn(a, b, true)
+        Comparison::drawn(a, b, Order::Turns)
     }
 
-    fn drawn(a: &Saved, b: &Saved, in_turns: bool) -> Result<Self, String> {
+    fn drawn(a: &Saved, b: &Saved, order: Order) -> Result<Self, String> {
         if a.measurement != b.measurement {
             return Err(format!(
                 "A is a measurement of {}, B one of {}: compare two of the same kind",
@@ -197,14 +252,7 @@ impl Comparison {
         let mut notes = Notes::default();
         notes.basis(Basis::Measured, "values of A and B");
         doubt_machines(a, b, &mut notes);
-        if !in_turns && a.run_count.min(b.run_count) < RUN_COUNT_MIN {
-            notes.doubt(format!(
-                "intervals say how values vary within {} of A and {} of B, and nothing of other runs, \
-                 which may differ by more: save {RUN_COUNT_MIN} runs of each (--more-a, --more-b)",
-                runs(a.run_count),
-                runs(b.run_count)
-            ));
-        }
+        doubt_order(a, b, order, &mut notes);
         let pairs = matched(&a.series, &b.series, &mut notes);
         if pairs.is_empty() {
             return Err(format!(
@@ -214,9 +262,9 @@ impl Comparison {
             ));
         }
         let pairs =
-            pairs.into_iter().map(|(a, b)| Pair::new(a, b, in_turns)).collect::<Result<_, _>>()?;
+            pairs.into_iter().map(|(a, b)| Pair::new(a, b, order)).collect::<Result<_, _>>()?;
         let comparison = Comparison { pairs, notes };
-        Ok(comparison.doubting_blocks())
+        Ok(if order == Order::Turns { comparison.doubting_blocks() } else { comparison })
     }
 
     /// Says where a file holds too little for an interval.
@@ -256,7 +304,7 @@ impl Comparison {
                 format!("{}: A {a} values in {a_blocks} blocks, B {b} in {b_blocks}", pair.title());
             let table = Table::new(title, &columns(), &pair.lines).unranked();
             let known = ["figure", "place", "setting", pair.lines[0].unused()];
-            text.push_str(&table.without(&known).to_text(style));
+            text.push_str(&table.without(&known).one_unit(&VALUES).to_text(style));
             for sentence in pair.lines.iter().filter_map(CompareLine::sentence) {
                 text.push_str(&wrap(&sentence, style.width, 2));
                 text.push('\n');
@@ -296,7 +344,7 @@ fn by_unit(title: &str, lines: &[&CompareLine], known: &[&str], style: &TextStyl
         let Some(first) = lines.first() else { continue };
         let known = [known, &[first.unused()]].concat();
         let table = Table::new(format!("{title}: {of}"), &columns(), lines).unranked();
-        text.push_str(&table.without(&known).to_text(style));
+        text.push_str(&table.without(&known).one_unit(&VALUES).to_text(style));
         text.push('\n');
     }
     text
@@ -323,7 +371,7 @@ impl CompareLine {
 }
 
 impl Pair {
-    fn new(a: &SavedSeries, b: &SavedSeries, in_turns: bool) -> Result<Self, String> {
+    fn new(a: &SavedSeries, b: &SavedSeries, order: Order) -> Result<Self, String> {
         let samples = [Sample::new(a)?, Sample::new(b)?];
         let ranks: Vec<Rank> = match a.statistic {
             Statistic::Mean => vec![Rank::Mean],
@@ -338,7 +386,7 @@ impl Pair {
             Some(better) => improvement(better, a, b),
             None => ratio(b, a),
         };
-        let resampled = resampled(&samples, &ranks, in_turns, compared);
+        let resampled = resampled(&samples, &ranks, order, compared);
         let [all_a, all_b] = samples.each_ref().map(|sample| vec![1; sample.block_count]);
         let lines = ranks.iter().zip(resampled).map(|(&rank, interval)| CompareLine {
             figure: a.figure.clone(),
@@ -375,17 +423,19 @@ impl Pair {
 fn resampled(
     samples: &[Sample; 2],
     ranks: &[Rank],
-    in_turns: bool,
+    order: Order,
     compared: impl Fn([Option<f64>; 2]) -> Option<f64>,
 ) -> Vec<Option<[f64; 2]>> {
-    let has_interval = |rank: &Rank| samples.iter().all(|sample| sample.has_interval(*rank));
+    let has_interval = |rank: &Rank| {
+        order != Order::FewRuns && samples.iter().all(|sample| sample.has_interval(*rank))
+    };
     let mut found: Vec<Vec<f64>> = vec![Vec::new(); ranks.len()];
     if !ranks.iter().any(has_interval) {
         return vec![None; ranks.len()];
     }
     let mut weights = samples.each_ref().map(|sample| vec![0; sample.block_count]);
     let mut draws = Draw::pair();
-    let is_together = in_turns && samples[0].block_count == samples[1].block_count;
+    let is_together = order == Order::Turns && samples[0].block_count == samples[1].block_count;
     for _ in 0..RESAMPLE_COUNT {
         for (draw, weights) in draws.iter_mut().zip(&mut weights) {
             draw.weights(weights);
@@ -399,9 +449,81 @@ fn resampled(
             found.extend(compared([a, b]));
         }
     }
-    // A resample without the statistic says nothing of its interval.
-    let interval = |found: Vec<f64>| (found.len() == RESAMPLE_COUNT).then(|| middle(found));
-    found.into_iter().map(interval).collect()
+    let few = samples.iter().map(|sample| sample.block_count).min().unwrap_or(0);
+    let interval = |(found, rank): (Vec<f64>, &Rank)| {
+        // A resample without the statistic says nothing of its interval.
+        let ends = (found.len() == RESAMPLE_COUNT).then(|| middle_of_few(found, few))?;
+        match order {
+            Order::Runs => {
+                let all = samples
+                    .each_ref()
+                    .map(|sample| sample.statistic(*rank, &vec![1; sample.block_count]));
+                widened(ends, compared(all)?, drift(samples, *rank)?)
+            }
+            Order::Turns | Order::RunsInTurns | Order::FewRuns => Some(ends),
+        }
+    };
+    found.into_iter().zip(ranks).map(interval).collect()
+}
+
+/// How much A or B changed from the first half of its runs to the second, whichever changed more, as a logarithm.
+fn drift(samples: &[Sample; 2], rank: Rank) -> Option<f64> {
+    let of = |sample: &Sample| {
+        let count = sample.block_count;
+        let half = |is_in: &dyn Fn(usize) -> bool| {
+            let weights: Vec<u64> = (0..count).map(|place| u64::from(is_in(place))).collect();
+            sample.statistic(rank, &weights)
+        };
+        let (first, last) =
+            (half(&|place| place < count / 2)?, half(&|place| place >= count.div_ceil(2))?);
+        let change = (last / first).ln().abs();
+        change.is_finite().then_some(change)
+    };
+    Some(of(&samples[0])?.max(of(&samples[1])?))
+}
+
+/// Makes an interval reach as far as a drift may.
+fn widened([low, high]: [f64; 2], measured: f64, drift: f64) -> Option<[f64; 2]> {
+    let reach = (DRIFT_REACH * drift).exp();
+    let ends = [low.min((1.0 + measured) / reach - 1.0), high.max((1.0 + measured) * reach - 1.0)];
+    ends.iter().all(|end| end.is_finite()).then_some(ends)
+}
+
+/// Says what the number of runs, their order and the load take away.
+fn doubt_order(a: &Saved, b: &Saved, order: Order, notes: &mut Notes) {
+    match order {
+        Order::FewRuns => notes.doubt(format!(
+            "{} of A and {} of B do not show how much runs differ, so there are no intervals: save {RUN_COUNT_MIN} runs \
+             of each, in turns (--more-a, --more-b)",
+            runs(a.run_count),
+            runs(b.run_count)
+        )),
+        Order::Runs => {
+            let why = match took_turns(a, b) {
+                Some(_) => "the runs of A and B did not take turns",
+                None => "the files do not say whether the runs of A and B took turns",
+            };
+            notes.doubt(format!(
+                "{why}: a machine that slowly changes would look like a difference, so intervals are widened by \
+                 three times the change from the first half of the runs to the second"
+            ));
+        }
+        Order::Turns | Order::RunsInTurns => {}
+    }
+    for (name, saved) in [("A", a), ("B", b)] {
+        let most = |value: fn(&Conditions) -> Option<f64>| {
+            saved.conditions.iter().filter_map(value).fold(0.0, f64::max)
+        };
+        let (others, stolen) = (most(|run| run.others_ratio), most(|run| run.stolen_ratio));
+        if others > OTHERS_RATIO_MAX || stolen > STOLEN_RATIO_MAX {
+            notes.doubt(format!(
+                "{name} was measured on a loaded machine: other processes took {:.0} % of the CPU time, the host {:.0} %; \
+                 measure again when it is idle",
+                100.0 * others,
+                100.0 * stolen
+            ));
+        }
+    }
 }
 
 fn runs(count: usize) -> String {

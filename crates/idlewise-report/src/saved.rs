@@ -224,6 +224,17 @@ struct Form {
     blocks: Vec<String>,
 }
 
+/// When a run was measured, and what else the machine did meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// When it began, in seconds since 1970.
+    pub at_s: Option<u64>,
+    /// The share of the CPU time that other processes took.
+    pub others_ratio: Option<f64>,
+    /// The share of the CPU time that the host took.
+    pub stolen_ratio: Option<f64>,
+}
+
 /// A saved measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saved {
@@ -242,6 +253,8 @@ pub struct Saved {
     pub doubt_count: usize,
     /// How many runs it consists of. If they are enough for an interval, each is a block.
     pub run_count: usize,
+    /// Those of each file.
+    pub conditions: Vec<Conditions>,
     /// What is wrong with the runs as a whole.
     pub doubts: Vec<String>,
 }
@@ -281,12 +294,20 @@ impl Saved {
             series: series.collect::<Result<_, String>>()?,
             doubt_count: document.get("doubts").and_then(Value::as_array).map_or(0, Vec::len),
             run_count: 1,
+            // Files of older programs have none.
+            conditions: vec![
+                document
+                    .get("conditions")
+                    .and_then(|value| Conditions::deserialize(value).ok())
+                    .unwrap_or_default(),
+            ],
             doubts: Vec::new(),
         })
     }
 
-    /// Joins this run and others of the same measurement. Runs differ by more than the blocks of one
-    /// do, so with enough runs each becomes a block; with fewer, the blocks of all are kept.
+    /// Joins this run and others of the same measurement, in the order in which they were measured if that is known.
+    /// Runs differ by more than the blocks of one do, so with enough runs each becomes a block; with fewer, the
+    /// blocks of all are kept.
     ///
     /// # Errors
     /// Returns a sentence that says which of the others is of another kind.
@@ -314,6 +335,19 @@ impl Saved {
             }
             self.doubt_count += other.doubt_count;
         }
+        let at_s = |saved: &Saved| saved.conditions.first().and_then(|run| run.at_s);
+        let mut others: Vec<Saved> = others.to_vec();
+        if others.iter().chain([&self]).all(|saved| at_s(saved).is_some()) {
+            others.sort_by_key(at_s);
+            // The earliest becomes the one that the others are added to.
+            if let Some(first) = others.first_mut().filter(|first| at_s(first) < at_s(&self)) {
+                std::mem::swap(&mut self.series, &mut first.series);
+                std::mem::swap(&mut self.run_count, &mut first.run_count);
+                std::mem::swap(&mut self.conditions, &mut first.conditions);
+                others.sort_by_key(at_s);
+            }
+        }
+        self.conditions.extend(others.iter().flat_map(|other| &other.conditions));
         self.run_count += others.iter().map(|other| other.run_count).sum::<usize>();
         let is_enough = self.run_count >= RUN_COUNT_MIN;
         let own = std::mem::take(&mut self.series);
@@ -384,6 +418,7 @@ impl Saved {
             series,
             doubt_count: result.doubts.len(),
             run_count: result.runs.len(),
+            conditions: Vec::new(),
             doubts: Vec::new(),
         }
     }

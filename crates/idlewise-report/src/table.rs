@@ -122,6 +122,8 @@ pub struct Table {
     pub(crate) title: String,
     pub(crate) columns: Vec<Heading>,
     pub(crate) rows: Vec<Row>,
+    /// Columns that text prints in one unit.
+    pub(crate) alike: Vec<&'static str>,
 }
 
 impl Table {
@@ -141,7 +143,12 @@ impl Table {
         columns: &[Column<Item>],
         rows: impl Iterator<Item = Row>,
     ) -> Self {
-        Table { title: title.into(), columns: headings(columns), rows: rows.collect() }
+        Table {
+            title: title.into(),
+            columns: headings(columns),
+            rows: rows.collect(),
+            alike: Vec::new(),
+        }
     }
 
     /// Marks no best values, for rows that should not be compared.
@@ -171,6 +178,13 @@ impl Table {
             row.values = places.iter().map(|&place| row.values[place].clone()).collect();
         }
         self.columns = places.iter().map(|&place| self.columns[place]).collect();
+        self
+    }
+
+    /// Prints these columns in one unit, those that have a unit of the same kind.
+    #[must_use]
+    pub fn one_unit(mut self, ids: &[&'static str]) -> Self {
+        self.alike = ids.to_vec();
         self
     }
 

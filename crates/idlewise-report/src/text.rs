@@ -137,7 +137,15 @@ impl Layout {
     fn new(table: &Table, index: usize) -> Self {
         let column = table.columns[index];
         let values = || table.rows.iter().map(|row| &row.values[index]);
-        let scale = Scale::new(column.unit, values().filter_map(Value::number));
+        let is_alike = |other: usize| {
+            let other = &table.columns[other];
+            other.unit == column.unit
+                && [column.id, other.id].iter().all(|id| table.alike.contains(id))
+        };
+        let alike = (0..table.columns.len()).filter(|&other| other == index || is_alike(other));
+        let numbers = alike
+            .flat_map(|other| table.rows.iter().filter_map(move |row| row.values[other].number()));
+        let scale = Scale::new(column.unit, numbers);
         let cells: Vec<String> = values()
             .map(|value| match (value, value.number()) {
                 (Value::Text(text), _) => shown_in_line(text).into_owned(),

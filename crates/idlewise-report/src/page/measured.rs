@@ -110,7 +110,7 @@ fn charts(
                 is_log,
                 about_interval: format!(
                     "95 %, from drawing the saved blocks of values again and again. They say how values \
-                     vary within a run, not from run to run. A case with fewer than {RUN_COUNT_MIN} \
+                     vary within a run, not from run to run: two intervals that do not meet are no difference yet. A case with fewer than {RUN_COUNT_MIN} \
                      blocks has no interval."
                 ),
                 rows,
@@ -195,6 +195,7 @@ mod tests {
             series: vec![SavedSeries::times("wake latency", "CPU 2", "C6", blocks)],
             doubt_count: 0,
             run_count: 1,
+            conditions: Vec::new(),
             doubts: Vec::new(),
         }
     }

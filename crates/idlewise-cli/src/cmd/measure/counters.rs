@@ -24,7 +24,7 @@ use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::Basis;
 use serde_json::json;
 
-use super::saving::{PROGRAM, Pair, machine_facts, saved, today};
+use super::saving::{PROGRAM, Pair, conditions, machine_facts, saved, today};
 use crate::error::Failure;
 use crate::progress::Progress;
 use crate::screen;
@@ -497,6 +497,7 @@ impl Counters {
             series: lines[index].iter().map(|line| line.series(setting(index))).collect(),
             doubt_count: 0,
             run_count: 1,
+            conditions: vec![conditions()],
             doubts: Vec::new(),
         };
         let comparison = Comparison::in_turns(&of(0), &of(1)).map_err(Failure::new)?;

@@ -85,6 +85,7 @@ enum What {
 impl Measure {
     /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        saving::begin();
         match self.what {
             #[cfg(target_os = "linux")]
             What::States(states) => states.run(),

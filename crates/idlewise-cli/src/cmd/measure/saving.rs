@@ -1,11 +1,12 @@
 //! What all saved measurements have in common: who measured, when, on which machine, and the series
 //! that `idlewise compare` reads.
 
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use idlewise_host::{Root, waiting_facts};
+use idlewise_host::{CpuTicks, Root, cpu_ticks, waiting_facts};
 use idlewise_report::park::MachineFact;
-use idlewise_report::saved::SavedSeries;
+use idlewise_report::saved::{Conditions, SavedSeries};
 use idlewise_report::Notes;
 use serde_json::{Value, json};
 
@@ -25,6 +26,35 @@ pub fn machine_facts(root: &Root, pair: Pair) -> Vec<MachineFact> {
     facts.map(|(fact, value)| MachineFact { fact: fact.to_owned(), value }).collect()
 }
 
+/// When this measurement began, and what the CPUs had done until then.
+static BEGIN: OnceLock<(SystemTime, Option<CpuTicks>)> = OnceLock::new();
+
+/// Begins a measurement that will be saved.
+pub fn begin() {
+    BEGIN.get_or_init(|| (SystemTime::now(), cpu_ticks(&Root::live())));
+}
+
+/// What else the machine has done since the measurement began.
+pub fn conditions() -> Conditions {
+    let Some((at, before)) = BEGIN.get() else { return Conditions::default() };
+    let ticks = before.zip(cpu_ticks(&Root::live())).map(|(before, after)| {
+        let [all, busy, stolen, own] = [
+            after.all.saturating_sub(before.all).max(1),
+            after.busy.saturating_sub(before.busy),
+            after.stolen.saturating_sub(before.stolen),
+            after.own.saturating_sub(before.own),
+        ];
+        // Four digits: a tick is 10 ms.
+        let share = |ticks: u64| (ticks as f64 / all as f64 * 1e4).round() / 1e4;
+        (share(busy.saturating_sub(own)), share(stolen))
+    });
+    Conditions {
+        at_s: at.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
+        others_ratio: ticks.map(|(others, _)| others),
+        stolen_ratio: ticks.map(|(_, stolen)| stolen),
+    }
+}
+
 /// Adds to a document what every saved measurement has.
 pub fn saved(
     measurement: &str,
@@ -37,6 +67,7 @@ pub fn saved(
     document["measurement"] = measurement.into();
     document["program"] = PROGRAM.into();
     document["date"] = today().into();
+    document["conditions"] = json!(conditions());
     document["machine"] = json!(machine);
     document["series"] = series.into();
     document["bases"] = notes.bases_json();
