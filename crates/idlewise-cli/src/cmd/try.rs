@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use idlewise_host::energy::{EnergyKind, EnergyMeter};
 use idlewise_host::settings::{Applied, Owner, Setting, SettingsError, apply, planned};
@@ -18,7 +18,7 @@ use idlewise_sim::Basis;
 use regex::Regex;
 use serde_json::json;
 
-use super::measure::saving::{Pair, machine_facts, saved};
+use super::measure::saving::{self, Pair, machine_facts, saved};
 use crate::error::Failure;
 use crate::progress::Progress;
 use crate::screen::{self, say};
@@ -88,7 +88,7 @@ pub struct Try {
     #[arg(long, value_name = "MINUTES", value_parser = minutes)]
     max_minutes: Option<Duration>,
 
-    /// The smallest difference that matters
+    /// The smallest difference that matters. The result says whether the difference is shown to be so large
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1%")]
     least: f64,
 
@@ -104,7 +104,7 @@ pub struct Try {
     #[arg(long, value_name = "SECONDS", value_parser = settle, default_value = "0.1")]
     settle: Duration,
 
-    /// What determines the order of the rounds [default: another each time, and printed]
+    /// What determines the coins [default: drawn from the operating system's randomness, and printed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -195,6 +195,7 @@ struct Runner<'a> {
 impl Try {
     /// Runs rounds until it is decided, and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        saving::begin();
         let root = root(self.sysroot.as_deref())?;
         let budget = self.budget()?;
         self.check_settings(&root)?;
@@ -206,7 +207,7 @@ impl Try {
         };
         let deadline = self.max_minutes.map(|time| Instant::now() + time);
         let mut runner = Runner { arguments: &self, root: &root, signals, energy, deadline };
-        let mut trial = Trial::new(self.plan(budget));
+        let mut trial = Trial::new(self.plan(budget)?);
         let end = runner.run(&mut trial)?;
         self.print(&root, &trial, end, energy_absent.as_deref())?;
         Ok(ExitCode::from(u8::from(trial.verdict() == Verdict::Undecided)))
@@ -269,24 +270,22 @@ impl Try {
         words.join(" ")
     }
 
-    fn plan(&self, budget: Budget) -> TrialPlan {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        // Six digits are enough, and easy to type again.
-        let any = || now.map_or(0, |since| since.subsec_micros()).into();
+    fn plan(&self, budget: Budget) -> Result<TrialPlan, Failure> {
+        let seed = self.seed.map_or_else(drawn_seed, Ok)?;
         let better = match (&self.metric, self.lower_is_better, self.higher_is_better) {
             (None, ..) | (_, true, _) => Some(BetterValue::Lower),
             (_, _, true) => Some(BetterValue::Higher),
             _ => None,
         };
-        TrialPlan {
+        Ok(TrialPlan {
             settings: Which::BOTH.map(|which| self.words(which)),
             command: self.command_words(),
             metric: self.metric.as_ref().map(|metric| metric.as_str().to_owned()),
             better,
             budget,
             least_ratio: self.least,
-            seed: self.seed.unwrap_or_else(any),
-        }
+            seed,
+        })
     }
 
     fn print(
@@ -559,6 +558,18 @@ fn restore(root: &Root, applied: Applied, place: &str) -> Result<(), Failure> {
             "{place}: {file} is gone, as when a CPU is put offline or the driver changed; try again without that"
         ))),
     }
+}
+
+/// Tosses the coins: 48 bits, which every program that reads JSON keeps.
+fn drawn_seed() -> Result<u64, Failure> {
+    let mut bytes = [0; 8];
+    let drawn = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes[..6]));
+    drawn.map_err(|error| {
+        Failure::new(format_args!(
+            "/dev/urandom: {error}; the order of the rounds must be random: give one by --seed"
+        ))
+    })?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 /// The end of what was printed.

@@ -115,7 +115,7 @@ pub struct Trial {
 impl Trial {
     /// Begins a trial.
     pub fn new(plan: TrialPlan) -> Self {
-        let sequential = Sequential::new(plan.budget, plan.least_ratio);
+        let sequential = Sequential::new(plan.budget, plan.least_ratio, plan.seed);
         Trial { plan, rounds: Vec::new(), sequential }
     }
 
@@ -208,6 +208,20 @@ impl Trial {
         median(self.rounds.iter().map(|round| round.wall_ns as f64))
     }
 
+    /// Whether the estimate probably overstates the difference. A trial ends when a difference has been found, so of
+    /// those that could easily have missed it the lucky ones are seen. That is so where the interval reaches
+    /// from the estimate more than half of the way to no difference.
+    pub fn is_overstated(&self) -> bool {
+        if self.verdict() != Verdict::Different {
+            return false;
+        }
+        let ends = self.sequential.ratio().zip(self.sequential.interval());
+        ends.is_some_and(|(ratio, [low, high])| {
+            let near = if ratio >= 1.0 { low } else { high };
+            near.ln() / ratio.ln() < 0.5
+        })
+    }
+
     /// What is compared, in words.
     fn what(&self) -> &'static str {
         if self.plan.metric.is_some() { "number" } else { "wall time" }
@@ -235,13 +249,26 @@ impl Trial {
         match self.verdict() {
             Verdict::Different => {
                 let judged = match self.plan.better {
-                    None => "",
+                    None => "they differ",
                     Some(better) if (better == BetterValue::Lower) == (ratio < 1.0) => {
-                        ": B is better"
+                        "B is better"
                     }
-                    Some(_) => ": B is worse",
+                    Some(_) => "B is worse",
                 };
-                format!("B's {what} is {apart}{interval}{judged}. Decided after {rounds}.")
+                let by = match self.sequential.is_least_shown() {
+                    true => format!("by {least} % or more"),
+                    false => format!("but perhaps by less than {least} %"),
+                };
+                let overstated = match self.is_overstated() {
+                    true => {
+                        " The difference is probably smaller than the estimate: tries that find one with so wide an \
+                         interval overstate it. Repeat the try for an estimate that was not selected."
+                    }
+                    false => "",
+                };
+                format!(
+                    "B's {what} is {apart}{interval}: {judged}, {by}. Decided after {rounds}.{overstated}"
+                )
             }
             Verdict::NoDifference => format!(
                 "No difference larger than {least} %: B's {what} is {apart}{interval}. Decided after \
@@ -315,6 +342,8 @@ impl Trial {
         let test = rank_sum(&a, &b);
         json!({
             "verdict": self.verdict().name(),
+            "is_least_shown": self.sequential.is_least_shown(),
+            "is_overstated": self.is_overstated(),
             "finding": self.sentence(end),
             "ended_by": end.name(),
             "round_count": self.rounds.len(),
@@ -360,7 +389,8 @@ impl Trial {
         if !has(|round| round.energy_uj.is_some()) {
             unused.push("energy_median_uj");
         }
-        text.push_str(&table.without(&unused).to_text(style));
+        let walls = ["wall_median_ns", "wall_min_ns", "wall_max_ns"];
+        text.push_str(&table.without(&unused).one_unit(&walls).to_text(style));
         text.push('\n');
         text.push_str(&wrap(&self.sentence(end), style.width, 0));
         text.push('\n');

@@ -10,7 +10,8 @@
 //! **Test.** The statistic is Wilcoxon's signed rank sum (1945) of the block values; one bad round
 //! moves it by no more than its rank. It is compared with the sums under every other outcome of the
 //! coins: all 2ⁿ of them up to [`EXACT_BLOCK_COUNT`] blocks, and beyond that a sample, of which the real
-//! outcome is a member (Fisher 1935; Dwass 1957).
+//! outcome is a member (Fisher 1935; Dwass 1957). The sample is drawn by the trial's seed, as the coins are, so no
+//! fixed sample favours some outcome in every trial.
 //!
 //! **Looking again and again.** A test at 5 % that is repeated after each block errs in more than
 //! 5 % of the trials. Here each look may spend only a part of the error (Lan and DeMets 1983, with
@@ -21,8 +22,9 @@
 //! at most α of the trials. Stopping early for any other reason (no time, ctrl-c) rejects nothing and is harmless.
 //!
 //! **Difference and equivalence.** To ask whether B is x times A, ln x is subtracted from all block values
-//! first. B differs if the ratio 1 is rejected. It differs by less than X if both 1 + X and
-//! 1 / (1 + X) are rejected, each from its own side (two one-sided tests; Schuirmann 1987). The
+//! first. B differs if the ratio 1 is rejected. It differs by X or more if 1 + X is rejected from above, or
+//! 1 / (1 + X) from below. It differs by less than X if both are
+//! rejected, each from the other side (two one-sided tests; Schuirmann 1987). The
 //! ratios that are not rejected from either side, at any look, are an interval that stays valid although the trial stopped
 //! when it was decided (repeated confidence interval; Jennison and Turnbull 1989).
 
@@ -82,14 +84,16 @@ struct SidedTest {
     budget: Budget,
     side: Side,
     bound: f64,
+    /// Draws the outcomes beyond the exact ones.
+    seed: u64,
     /// For each outcome of the coins, whether it was rejected at a look. Bit k of the place says
     /// that block k's coin fell the other way; place 0 is the real outcome.
     rejected: Vec<bool>,
 }
 
 impl SidedTest {
-    fn new(budget: Budget, side: Side, bound: f64) -> Self {
-        SidedTest { budget, side, bound, rejected: vec![false] }
+    fn new(budget: Budget, side: Side, bound: f64, seed: u64) -> Self {
+        SidedTest { budget, side, bound, seed, rejected: vec![false] }
     }
 
     fn has_rejected(&self) -> bool {
@@ -107,7 +111,7 @@ impl SidedTest {
         }
         let sign = if self.side == Side::Above { 1.0 } else { -1.0 };
         let values: Vec<f64> = blocks.iter().map(|block| sign * (block - self.bound)).collect();
-        let sums = sums(&signed_ranks(&values), self.rejected.len());
+        let sums = sums(&signed_ranks(&values), self.rejected.len(), self.seed);
         let rejected_count = self.rejected.iter().filter(|rejected| **rejected).count();
         let allowed = self.budget.spent(blocks.len()) * self.rejected.len() as f64;
         let left = (allowed as usize).saturating_sub(rejected_count);
@@ -140,7 +144,7 @@ fn signed_ranks(values: &[f64]) -> Vec<i32> {
 }
 
 /// The sum under each outcome of the coins.
-fn sums(ranks: &[i32], outcome_count: usize) -> Vec<i32> {
+fn sums(ranks: &[i32], outcome_count: usize, seed: u64) -> Vec<i32> {
     let mut sums = vec![0];
     let (exact, drawn) = ranks.split_at(ranks.len().min(EXACT_BLOCK_COUNT));
     for rank in exact {
@@ -151,16 +155,17 @@ fn sums(ranks: &[i32], outcome_count: usize) -> Vec<i32> {
     debug_assert_eq!(sums.len(), outcome_count);
     for (outcome, sum) in sums.iter_mut().enumerate() {
         for (place, rank) in drawn.iter().enumerate() {
-            let is_flipped = outcome != 0 && drawn_bit(outcome as u64, place as u64);
+            let is_flipped = outcome != 0 && drawn_bit(seed, outcome as u64, place as u64);
             *sum += if is_flipped { -rank } else { *rank };
         }
     }
     sums
 }
 
-/// The coin of a block beyond the exact ones in an outcome: a bit that is as good as random.
-fn drawn_bit(outcome: u64, place: u64) -> bool {
-    splitmix(outcome << 32 | place) & 1 != 0
+/// The coin of a block beyond the exact ones in an outcome: a bit that is as good as random. It has nothing to do
+/// with the coins that the same seed tosses for the rounds.
+fn drawn_bit(seed: u64, outcome: u64, place: u64) -> bool {
+    splitmix(splitmix(!seed) ^ (outcome << 32 | place)) & 1 != 0
 }
 
 /// The finalizer of splitmix64 (Steele, Lea and Flood 2014).
@@ -196,7 +201,8 @@ fn least_of_greatest(sums: &[i32], rejected: &[bool], count: usize) -> Option<i3
 /// What a trial has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// B differs from A, and by the measured amount that the user asked for or more.
+    /// B differs from A, and the estimate is what the user asked for or more. [`Sequential::is_least_shown`]
+    /// tells whether the difference itself is.
     Different,
     /// B differs from A by less than that.
     NoDifference,
@@ -220,25 +226,33 @@ impl Verdict {
 pub struct Sequential {
     budget: Budget,
     least: f64,
+    seed: u64,
     blocks: Vec<f64>,
     above_one: SidedTest,
     below_one: SidedTest,
     above_least: SidedTest,
     below_least: SidedTest,
+    beyond_above: SidedTest,
+    beyond_below: SidedTest,
 }
 
 impl Sequential {
-    /// Begins a trial. `least_ratio` is the smallest difference that matters, such as 0.01.
-    pub fn new(budget: Budget, least_ratio: f64) -> Self {
+    /// Begins a trial. `least_ratio` is the smallest difference that matters, such as 0.01. `seed` draws the
+    /// outcomes that the real one is compared with beyond the exact blocks.
+    pub fn new(budget: Budget, least_ratio: f64, seed: u64) -> Self {
         let least = least_ratio.ln_1p();
+        let test = |side, bound| SidedTest::new(budget, side, bound, seed);
         Sequential {
             budget,
             least,
+            seed,
             blocks: Vec::new(),
-            above_one: SidedTest::new(budget, Side::Above, 0.0),
-            below_one: SidedTest::new(budget, Side::Below, 0.0),
-            above_least: SidedTest::new(budget, Side::Above, -least),
-            below_least: SidedTest::new(budget, Side::Below, least),
+            above_one: test(Side::Above, 0.0),
+            below_one: test(Side::Below, 0.0),
+            above_least: test(Side::Above, -least),
+            below_least: test(Side::Below, least),
+            beyond_above: test(Side::Above, least),
+            beyond_below: test(Side::Below, -least),
         }
     }
 
@@ -250,6 +264,8 @@ impl Sequential {
             &mut self.below_one,
             &mut self.above_least,
             &mut self.below_least,
+            &mut self.beyond_above,
+            &mut self.beyond_below,
         ];
         for test in tests {
             test.look(&self.blocks);
@@ -279,6 +295,11 @@ impl Sequential {
             true => Verdict::Different,
             false => Verdict::Undecided,
         }
+    }
+
+    /// Returns whether every difference below the least that matters has been rejected.
+    pub fn is_least_shown(&self) -> bool {
+        self.beyond_above.has_rejected() || self.beyond_below.has_rejected()
     }
 
     /// Returns whether a ratio of 1 has been rejected, however small the difference is.
@@ -311,7 +332,7 @@ impl Sequential {
             let direction = if side == Side::Above { -1.0 } else { 1.0 };
             let is_rejected = |distance: f64| {
                 let bound = estimate + direction * distance;
-                SidedTest::new(self.budget, side, bound).rejects(&self.blocks)
+                SidedTest::new(self.budget, side, bound, self.seed).rejects(&self.blocks)
             };
             if !is_rejected(reach) {
                 return None;

@@ -135,7 +135,7 @@ fn rejects_at_most_5_percent_of_all_outcomes_of_the_coins() {
         [|_| 1.0, |i| (i + 1) as f64, |i| 2_f64.powi(-(i as i32)), |i| ((i * 7 + 3) % 5) as f64];
     for (kind, size) in sizes.into_iter().enumerate() {
         let is_rejected = |outcome: &u32| {
-            let mut sequential = Sequential::new(budget, 0.01);
+            let mut sequential = Sequential::new(budget, 0.01, 1);
             (0..10).any(|i| {
                 let sign = if outcome >> i & 1 == 0 { 1.0 } else { -1.0 };
                 sequential.add(sign * size(i));
@@ -215,6 +215,8 @@ fn the_interval_holds_the_ratio_and_agrees_with_the_verdict() {
         }
         if trial.verdict() == Verdict::Different {
             assert!(low > 0.9999 || high < 1.0001, "{low} {high}");
+            let is_beyond = low > 1.01 || high < 1.0 / 1.01;
+            assert_eq!(trial.sequential.is_least_shown(), is_beyond, "{low} {high}");
         }
     }
     assert!(held_count >= 95, "{held_count} of 100");
@@ -244,7 +246,7 @@ fn says_what_it_found() {
         "A B B A or B A A B (seed 3), measured",
         "C6=off",
         "as they are",
-        ": B is worse. Decided after",
+        ": B is worse, by 1 % or more.",
     ] {
         assert!(text.contains(part), "{text}");
     }
@@ -284,4 +286,64 @@ fn the_saved_wall_times_are_those_of_the_rounds() {
     assert_eq!(series[0].setting, "as they are");
     assert_eq!(series[0].blocks.len() * 4, trial.round_count());
     assert_eq!(trial.rounds_table().row_count(), trial.round_count());
+}
+
+/// 3 % under noise that hides it half of the time: those tries that find it report more, and say so. Those that
+/// could hardly miss it do not.
+#[test]
+fn an_estimate_that_was_selected_is_doubted() {
+    let found = |noise: Noise, b_more_ratio: f64| -> Vec<Trial> {
+        let all = (0..200).map(|seed| run(plan(seed), noise, b_more_ratio).0);
+        all.filter(|trial| trial.verdict() == Verdict::Different).collect()
+    };
+    let of =
+        |trials: &[Trial], is: fn(&Trial) -> bool| trials.iter().filter(|trial| is(trial)).count();
+    let lucky = found(|random, _, _| 0.035 * random.normal(), 0.03);
+    let mean =
+        lucky.iter().filter_map(|trial| trial.sequential.ratio()).sum::<f64>() / lucky.len() as f64;
+    let doubted = of(&lucky, Trial::is_overstated);
+    println!(
+        "{} of 200 found 3 %, as {:.2} %; {doubted} say that it is overstated",
+        lucky.len(),
+        100.0 * (mean - 1.0)
+    );
+    assert!((20..180).contains(&lucky.len()) && mean > 1.035, "{} {mean}", lucky.len());
+    assert!(doubted * 10 >= 9 * lucky.len(), "{doubted} of {}", lucky.len());
+    let sentence =
+        lucky.iter().find(|trial| trial.is_overstated()).unwrap().sentence(TrialEnd::Decided);
+    assert!(sentence.contains("probably smaller than the estimate"), "{sentence}");
+
+    let sure = found(|random, _, _| 0.01 * random.normal(), 0.1);
+    assert_eq!((sure.len(), of(&sure, Trial::is_overstated)), (200, 0));
+    assert_eq!(of(&sure, |trial| trial.sequential.is_least_shown()), 200);
+}
+
+/// B differs by just the least that matters: a difference is found, and hardly ever that it is more.
+#[test]
+fn at_least_is_said_only_where_it_is_shown() {
+    let quiet: Noise = |random, _, _| 0.004 * random.normal();
+    let trials: Vec<Trial> = (0..400).map(|seed| run(plan(seed), quiet, 0.01).0).collect();
+    let found: Vec<&Trial> =
+        trials.iter().filter(|trial| trial.verdict() == Verdict::Different).collect();
+    let shown = found.iter().filter(|trial| trial.sequential.is_least_shown()).count();
+    println!("{} of 400 found a difference, {shown} that it is 1 % or more", found.len());
+    assert!(found.len() >= 100 && shown <= 20, "{} {shown}", found.len());
+    let perhaps = found.iter().find(|trial| !trial.sequential.is_least_shown()).unwrap();
+    let sentence = perhaps.sentence(TrialEnd::Decided);
+    assert!(sentence.contains(": B is worse, but perhaps by less than 1 %."), "{sentence}");
+}
+
+/// Beyond the exact blocks each trial compares with other outcomes, and the same seed with the same.
+#[test]
+fn the_outcomes_of_long_trials_are_drawn_by_the_seed() {
+    let budget = Budget { error_ratio: 0.05, block_count_max: 20 };
+    let interval = |seed| {
+        let mut random = Random::new(5);
+        let mut sequential = Sequential::new(budget, 0.01, seed);
+        (0..20).for_each(|_| sequential.add(0.02 * random.normal()));
+        sequential.interval().unwrap()
+    };
+    let all: Vec<[f64; 2]> = (0..8).map(interval).collect();
+    assert!(all.iter().any(|other| *other != all[0]), "{all:?}");
+    assert_eq!(interval(3), all[3]);
 }
