@@ -27,7 +27,12 @@ pub fn note(root: &Root, command: String) -> MachineNote {
     let has_driver = matches!(driver, Some(Driver::Named(_)));
     let cpu_model = cpuinfo.model(root);
     let title = cpu_model.as_deref().unwrap_or("a machine without a name");
-    let mut machine = Machine::new("recorded", title, machine_arch(arch.as_deref()), "captured");
+    let mut machine = Machine::new(
+        "recorded",
+        title,
+        Arch::of_uname(arch.as_deref().unwrap_or_default()),
+        "captured",
+    );
     machine.vendor = cpuinfo.field("vendor_id");
     machine.model_name.clone_from(&cpu_model);
     machine.family = cpuinfo.number("cpu family");
@@ -73,17 +78,6 @@ fn arch(root: &Root) -> Option<String> {
     root.text("proc/sys/kernel/arch").or_else(|| {
         root.is_live().then(|| rustix::system::uname().machine().to_string_lossy().into_owned())
     })
-}
-
-/// Converts the output of `uname -m` to a machine file's architecture.
-fn machine_arch(uname: Option<&str>) -> Arch {
-    match uname.unwrap_or_default() {
-        "x86_64" | "i386" | "i586" | "i686" => Arch::X86,
-        "aarch64" => Arch::Arm,
-        uname if uname.starts_with("arm") => Arch::Arm,
-        uname if uname.starts_with("ppc") => Arch::Power,
-        _ => Arch::Other,
-    }
 }
 
 /// Also `None` if the kernel has no cpuidle at all.

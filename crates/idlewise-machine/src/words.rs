@@ -40,6 +40,18 @@ words! {
     }
 }
 
+impl Arch {
+    /// The architecture that `uname -m` names.
+    pub fn of_uname(machine: &str) -> Self {
+        match machine {
+            "x86_64" | "i386" | "i486" | "i586" | "i686" => Arch::X86,
+            machine if machine.starts_with("arm") || machine.starts_with("aarch64") => Arch::Arm,
+            machine if machine.starts_with("ppc") || machine.starts_with("powerpc") => Arch::Power,
+            _ => Arch::Other,
+        }
+    }
+}
+
 words! {
     /// What a driver says a state needs or does, mostly `CPUIDLE_FLAG_*` in `include/linux/cpuidle.h`.
     pub enum Flag {

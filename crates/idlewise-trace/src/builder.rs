@@ -377,7 +377,7 @@ impl<S: GapSink> GapBuilder<S> {
 
     fn end_prelude(&mut self) -> Result<(), S::Error> {
         let Some(prelude) = self.prelude.take() else { return Ok(()) };
-        self.evidence = Evidence::new(self.tracepoints, &prelude);
+        self.evidence = Evidence::new(self.tracepoints, self.facts.arch, &prelude);
         let mut finder = TickFinder::default();
         // Whether each CPU's idle task is recorded.
         let mut idles: BTreeMap<u16, bool> = BTreeMap::new();

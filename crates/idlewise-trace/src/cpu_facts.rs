@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use idlewise_core::STATE_COUNT_MAX;
-use idlewise_machine::Machine;
+use idlewise_machine::{Arch, Machine};
 
 use crate::import::TraceInfo;
 use crate::{MachineNote, NotedTable};
@@ -24,6 +24,8 @@ pub struct CpuFacts {
     /// An idle CPU runs its own timers of the wheel, as before Linux 6.9. Since then, another CPU that is
     /// awake does.
     pub keeps_timers: bool,
+    /// The architecture, which decides by which events interrupts are seen. `None` if the recording does not tell.
+    pub arch: Option<Arch>,
 }
 
 impl CpuFacts {
@@ -37,6 +39,9 @@ impl CpuFacts {
         }
         let release = info.kernel.as_deref().and_then(kernel_version);
         facts.keeps_timers = release.is_some_and(|release| release < TIMERS_MIGRATE_SINCE);
+        let noted = note.and_then(|note| note.arch.as_deref());
+        let told = info.arch.as_deref().or(noted).map(Arch::of_uname);
+        facts.arch = told.or(machine.map(|machine| machine.arch));
         facts
     }
 
@@ -114,5 +119,23 @@ mod tests {
         };
         assert!(keeps("6.8.0-31-generic") && keeps("5.15.0"));
         assert!(!keeps("6.9.0") && !keeps("6.18.44") && !keeps("7.2.11") && !keeps("acme"));
+    }
+
+    /// The recording's own word counts, then the recorder's note, then the machine that the caller names.
+    #[test]
+    fn the_architecture_is_the_recordings() {
+        let arch = |told: Option<&str>, noted: Option<&str>, machine: Option<Arch>| {
+            let note = MachineNote { arch: noted.map(str::to_owned), ..MachineNote::default() };
+            let machine_note = noted.map(|_| note);
+            let info =
+                TraceInfo { arch: told.map(str::to_owned), machine_note, ..TraceInfo::default() };
+            let machine = machine.map(|arch| Machine::new("m", "A machine", arch, "captured"));
+            CpuFacts::of_recording(&info, machine.as_ref()).arch
+        };
+        assert_eq!(arch(None, None, None), None);
+        assert_eq!(arch(Some("aarch64"), Some("x86_64"), Some(Arch::X86)), Some(Arch::Arm));
+        assert_eq!(arch(None, Some("ppc64le"), Some(Arch::X86)), Some(Arch::Power));
+        assert_eq!(arch(None, None, Some(Arch::X86)), Some(Arch::X86));
+        assert_eq!(arch(Some("riscv64"), None, None), Some(Arch::Other));
     }
 }

@@ -106,6 +106,9 @@ doubts! {
         unknown, and so are wake reasons; a replay restarts the tick after each gap";
     NoInterrupts { tracepoints: List<TracepointName> } = "not recorded: {tracepoints}; such an \
         interrupt may have ended any stay, so wake reasons are unknown";
+    NoKnownInterrupts = "not recorded: some or all interrupts that end idle (their events differ between \
+        architectures, and the recording does not name its own); such an interrupt may have ended any stay, so \
+        wake reasons are unknown";
     UnseenInterrupts { tracepoints: List<TracepointName> } = "not seen: {tracepoints}; the trace \
         does not list what was recorded, so stays without any interrupt have an unknown wake reason";
     NoTimers { tracepoints: List<TracepointName> } = "not recorded: {tracepoints}; next timers are \
@@ -190,6 +193,7 @@ impl Doubt {
                 | Self::TickUnknown
                 | Self::NoSwitches
                 | Self::NoInterrupts { .. }
+                | Self::NoKnownInterrupts
                 | Self::UnseenInterrupts { .. }
                 | Self::NoTimers { .. }
                 | Self::NoTickStops

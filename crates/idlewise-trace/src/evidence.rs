@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use rustc_hash::FxHasher;
 
+use idlewise_machine::Arch;
+
 use crate::doubt::List;
 use crate::tracepoint::{TRACEPOINTS, Tracepoint};
 use crate::{Doubt, Event, EventKind, Tracepoints};
@@ -35,14 +37,16 @@ enum Interrupts {
 pub(crate) struct Evidence {
     tracepoints: Tracepoints,
     interrupts: Interrupts,
-    missing_interrupts: Vec<TracepointName>,
+    /// `None`: which there should be is not known, because the recording does not say what machine it is of.
+    missing_interrupts: Option<Vec<TracepointName>>,
     has_timer_interrupt: bool,
 }
 
 impl Evidence {
     /// Determines what a trace with these tracepoints proves. `first` are its first events, which
-    /// show the interrupts that have no tracepoint of their own.
-    pub(crate) fn new(tracepoints: Tracepoints, first: &[Event]) -> Self {
+    /// show the interrupts that have no tracepoint of their own. Only tracepoints that the architecture has are
+    /// missing. If it is not told, the events tell it.
+    pub(crate) fn new(tracepoints: Tracepoints, arch: Option<Arch>, first: &[Event]) -> Self {
         let has = |wanted| tracepoints.contains(wanted);
         let missing = |wanted: Tracepoints| TracepointName::all_of(wanted.without(tracepoints));
         // On x86 no device has the name of a timer or an IPI. If such an interrupt occurs without
@@ -54,20 +58,32 @@ impl Evidence {
                 matches!(kind, EventKind::IpiInterrupt | EventKind::RescheduleInterrupt)
             });
         let power = Tracepoints::POWER_TIMER.union(Tracepoints::POWER_DOORBELL);
-        let missing_interrupts = if tracepoints.intersects(Tracepoints::X86_VECTORS) {
-            missing(Tracepoints::X86_INTERRUPTS)
+        let arch = if tracepoints.intersects(Tracepoints::X86_VECTORS) {
+            Some(Arch::X86)
         } else if tracepoints.intersects(power) {
-            missing(POWER_INTERRUPTS)
-        } else if has_timer || has_ipi {
-            let handler = missing(Tracepoints::IRQ_HANDLER);
-            let timer = TracepointName::all_of(Tracepoints::IRQ_HANDLER).into_iter();
-            let timer = timer.map(TracepointName::of_the_timer).filter(|_| !has_timer).collect();
-            let ipi = if has_ipi { Vec::new() } else { missing(Tracepoints::IPI_ENTRY) };
-            [handler, timer, ipi].concat()
+            Some(Arch::Power)
+        } else if arch.is_none() && (has_timer || has_ipi) {
+            Some(Arch::Arm)
         } else {
-            missing(Tracepoints::X86_INTERRUPTS)
+            arch
         };
-        let interrupts = if missing_interrupts.is_empty() {
+        let missing_interrupts = match arch {
+            Some(Arch::X86) => Some(missing(Tracepoints::X86_INTERRUPTS)),
+            Some(Arch::Power) => Some(missing(POWER_INTERRUPTS)),
+            Some(Arch::Arm) => {
+                let handler = missing(Tracepoints::IRQ_HANDLER);
+                let timer = TracepointName::all_of(Tracepoints::IRQ_HANDLER).into_iter();
+                let timer = timer.map(TracepointName::of_the_timer);
+                let timer = timer.filter(|_| handler.is_empty() && !has_timer).collect();
+                let ipi = if has_ipi { Vec::new() } else { missing(Tracepoints::IPI_ENTRY) };
+                Some([handler, timer, ipi].concat())
+            }
+            Some(Arch::Other) if has_timer && has_ipi && has(Tracepoints::IRQ_HANDLER) => {
+                Some(Vec::new())
+            }
+            _ => None,
+        };
+        let interrupts = if missing_interrupts.as_ref().is_some_and(Vec::is_empty) {
             Interrupts::Complete
         } else if has(Tracepoints::ONLY_SEEN.union(Tracepoints::X86_LOCAL))
             && (has(Tracepoints::X86_IPIS)
@@ -116,11 +132,15 @@ impl Evidence {
     /// is the number of stays that the tick alone may have ended.
     pub(crate) fn doubts(&self, unjoined_count: u64) -> Vec<Doubt> {
         let has = |tracepoint| self.tracepoints.contains(tracepoint);
-        let tracepoints = || List(self.missing_interrupts.clone());
-        let interrupts = match self.interrupts {
-            Interrupts::Incomplete => Some(Doubt::NoInterrupts { tracepoints: tracepoints() }),
-            Interrupts::Common => Some(Doubt::UnseenInterrupts { tracepoints: tracepoints() }),
-            Interrupts::Complete => None,
+        let interrupts = match (self.interrupts, self.missing_interrupts.clone().map(List)) {
+            (Interrupts::Complete, _) => None,
+            (_, None) => Some(Doubt::NoKnownInterrupts),
+            (Interrupts::Incomplete, Some(tracepoints)) => {
+                Some(Doubt::NoInterrupts { tracepoints })
+            }
+            (Interrupts::Common, Some(tracepoints)) => {
+                Some(Doubt::UnseenInterrupts { tracepoints })
+            }
         };
         let timers = Tracepoints::TIMERS.without(self.tracepoints);
         let tracepoints = List(TracepointName::all_of(timers));

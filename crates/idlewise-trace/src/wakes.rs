@@ -27,6 +27,8 @@
 
 use std::collections::BTreeMap;
 
+use idlewise_machine::Arch;
+
 use crate::event::{Event, EventKind, Tracepoints};
 
 /// The most pairs of CPUs that are kept apart: those of a thousand CPUs. In further ones the waker counts as
@@ -329,13 +331,10 @@ impl WakeCounter {
 pub fn sees_interrupts(tracepoints: Tracepoints, arch: Option<&str>) -> bool {
     let sees = |needed: Tracepoints| tracepoints.contains(needed);
     let x86 = Tracepoints::X86_LOCAL.union(Tracepoints::X86_IPIS);
-    match arch {
-        Some(arch) if arch.starts_with("x86") || arch.ends_with("86") => sees(x86),
-        Some(arch) if arch.starts_with("ppc") || arch.starts_with("powerpc") => {
-            sees(Tracepoints::POWER_TIMER.union(Tracepoints::IRQ_HANDLER))
-        }
+    match arch.map(Arch::of_uname) {
+        Some(Arch::X86) | None => sees(x86),
+        Some(Arch::Power) => sees(Tracepoints::POWER_TIMER.union(Tracepoints::IRQ_HANDLER)),
         Some(_) => sees(Tracepoints::IRQ_HANDLER),
-        None => sees(x86),
     }
 }
 

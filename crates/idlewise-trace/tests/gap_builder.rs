@@ -1,5 +1,6 @@
 //! The gap builder on small hand-written traces.
 
+use idlewise_machine::Arch;
 use idlewise_trace::{
     CpuFacts, Doubt, Event, EventKind, GapBuilder, GapSummary, IdleGap, Leaving, TaskName,
     Tracepoints, WakeReason,
@@ -458,4 +459,44 @@ fn switches_that_name_both_tasks_are_switches() {
     let (expected, _) =
         two_cpus_with_a_timer(0, EventKind::SwitchToTask, EventKind::SwitchToIdle).build();
     assert_eq!(two_cpus_with_a_timer(0, to(7), to(0)).build().0, expected);
+}
+
+/// A recording without interrupts lacks those events that its architecture has, and no others.
+#[test]
+fn only_events_of_the_architecture_are_missing() {
+    let mut trace = Trace(Vec::new());
+    trace.idle(T).exit(T + 1_000).at(T + 2_000, EventKind::SwitchToTask).idle(T + 3_000);
+    let tracepoints = Tracepoints::CPU_IDLE.union(Tracepoints::SCHED_SWITCH);
+    let doubts = |arch| {
+        let facts = CpuFacts { arch, ..CpuFacts::default() };
+        let mut builder = GapBuilder::new(Vec::new(), tracepoints, facts);
+        builder.push(&trace.0).unwrap();
+        let (gaps, summary) = builder.finish().unwrap();
+        assert_eq!(gaps[0].wake_reason, WakeReason::Unknown);
+        let doubts: Vec<String> = summary.evidence_doubts.iter().map(ToString::to_string).collect();
+        // They are recognised when a log is read.
+        for (doubt, text) in summary.evidence_doubts.iter().zip(&doubts) {
+            assert_eq!(Doubt::from(text.clone()), *doubt);
+        }
+        doubts.join("\n")
+    };
+    let families = ["irq_vectors:", "ipi:ipi_entry", "powerpc:"];
+    for (arch, expected) in [
+        (Some(Arch::X86), [true, false, false]),
+        (Some(Arch::Arm), [false, true, false]),
+        (Some(Arch::Power), [false, false, true]),
+        (Some(Arch::Other), [false; 3]),
+        (None, [false; 3]),
+    ] {
+        let text = doubts(arch);
+        assert_eq!(families.map(|family| text.contains(family)), expected, "{arch:?}: {text}");
+        let generic = "not recorded: some or all interrupts that end idle";
+        assert_eq!(text.contains(generic), expected == [false; 3], "{arch:?}: {text}");
+    }
+    let arm = doubts(Some(Arch::Arm));
+    assert!(
+        arm.contains("not recorded: irq:irq_handler_entry, ipi:ipi_entry;")
+            || arm.contains("not recorded: ipi:ipi_entry, irq:irq_handler_entry;"),
+        "{arm}"
+    );
 }

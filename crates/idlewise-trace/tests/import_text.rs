@@ -2,7 +2,7 @@
 
 use idlewise_trace::import::text::FtraceText;
 use idlewise_trace::import::{ReadSummary, TraceInfo, TruncationReason};
-use idlewise_trace::{Doubt, Event, EventKind, Tracepoints};
+use idlewise_trace::{Doubt, Event, EventKind, IdleGap, RecordedMachine, Tracepoints, convert};
 
 fn import(text: &str) -> (Vec<Event>, TraceInfo, ReadSummary) {
     let text = FtraceText::from_bytes(text.as_bytes().to_vec()).unwrap();
@@ -197,4 +197,31 @@ fn nanoseconds_leave_no_doubt_about_the_time() {
     assert_eq!(events[0].at_ns, 10_000_100_999);
     assert_eq!(info.doubts, []);
     assert_eq!(info.clock.as_deref(), Some("CLOCK_MONOTONIC"));
+}
+
+/// A phone's text without interrupts names no architecture, and one that calls its timer arch_timer is Arm's.
+#[test]
+fn a_text_lacks_no_events_of_another_architecture() {
+    let doubts = |interrupt: &str| {
+        let text = format!(
+            "# tracer: nop\n#\n#           TASK-PID   CPU#  ||||   TIMESTAMP  FUNCTION\n\
+             <idle>-0  [000] d..2  1.000000: cpu_idle: state=1 cpu_id=0\n\
+             <idle>-0  [000] d..2  1.001000: cpu_idle: state=4294967295 cpu_id=0\n\
+             {interrupt}\
+             <idle>-0  [000] d..2  1.002000: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=a next_pid=5 next_prio=97\n\
+             a-5  [000] d..2  1.003000: sched_switch: prev_comm=a prev_pid=5 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120\n\
+             <idle>-0  [000] d..2  1.004000: cpu_idle: state=1 cpu_id=0\n"
+        );
+        let text = FtraceText::from_bytes(text.into_bytes()).unwrap();
+        let recorded = RecordedMachine::default();
+        let (_, metadata) =
+            convert(Box::new(text), Vec::<IdleGap>::new(), &recorded, &|_| {}).unwrap();
+        let doubts: Vec<String> = metadata.doubts.iter().map(ToString::to_string).collect();
+        doubts.join("\n")
+    };
+    let neither = doubts("");
+    assert!(neither.contains("not recorded: some or all interrupts that end idle"), "{neither}");
+    assert!(!neither.contains("irq_vectors") && !neither.contains("ipi_entry"), "{neither}");
+    let arm = doubts("<idle>-0  [000] d.h2  1.001001: irq_handler_entry: irq=13 name=arch_timer\n");
+    assert!(arm.contains("ipi:ipi_entry") && !arm.contains("irq_vectors"), "{arm}");
 }

@@ -6,9 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
+use idlewise_machine::Arch;
 use idlewise_trace::import;
 use idlewise_trace::import::text::FtraceText;
-use idlewise_trace::{Event, EventKind, GapBuilder, GapSummary, IdleGap, Tracepoints, WakeReason};
+use idlewise_trace::{
+    CpuFacts, Event, EventKind, GapBuilder, GapSummary, IdleGap, Tracepoints, WakeReason,
+};
 
 /// How much of each recording is used. The builder examines 2^18 events before the first gap. With
 /// fewer events than that, it examines as much of the whole recording as of a reduced one.
@@ -109,7 +112,8 @@ struct Built {
 
 impl Built {
     fn new(tracepoints: Tracepoints, events: &[Event]) -> Self {
-        let mut builder = GapBuilder::new(Vec::new(), tracepoints, Vec::new());
+        let facts = CpuFacts { arch: Some(Arch::X86), ..CpuFacts::default() };
+        let mut builder = GapBuilder::new(Vec::new(), tracepoints, facts);
         builder.push(events).unwrap();
         let (gaps, summary) = builder.finish().unwrap();
         Built { gaps, summary }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use idlewise_host::{Root, WakeWatch};
 use idlewise_report::wakes::{pair_table, sentence, short_pair_table, woken_table};
 use idlewise_report::{Notes, TextStyle, wrap};
-use idlewise_sim::Basis;
+use idlewise_sim::{Arch, Basis};
 use idlewise_trace::import::trace_dat::RingDecoder;
 use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::wakes::{WakeCounter, WakeCounts, sees_interrupts};
@@ -296,10 +296,16 @@ fn notes(measured: &Measured) -> Notes {
         notes.basis(Basis::Measured, "what ended stays, by the driver idlewise_idle where it tells");
     }
     if !sees_interrupts(*tracepoints, arch.as_deref()) && !has(Tracepoints::DRIVER_WAKE) {
-        notes.doubt(
-            "interrupts were not traced (irq_vectors:*, irq:irq_handler_entry): one of those may have ended \
-             any stay, so what ended it is unknown",
-        );
+        let named = match arch.as_deref().map(Arch::of_uname) {
+            Some(Arch::X86) => " (irq_vectors:*, irq:irq_handler_entry)",
+            Some(Arch::Power) => " (powerpc:timer_interrupt_entry, irq:irq_handler_entry)",
+            Some(Arch::Arm) => " (irq:irq_handler_entry, ipi:ipi_entry)",
+            Some(_) => " (irq:irq_handler_entry)",
+            None => "",
+        };
+        notes.doubt(format!(
+            "interrupts were not traced{named}: one of those may have ended any stay, so what ended it is unknown"
+        ));
     }
     if !has(Tracepoints::STORE_SENT) {
         notes.doubt(
