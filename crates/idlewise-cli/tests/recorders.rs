@@ -6,17 +6,16 @@
 //! cold caches, so their times can be microseconds apart. Each gap is therefore compared with the
 //! times at which its recorder saw the events that bound it, as the tools print them.
 //!
-//! The test has a program of its own, so that no other test keeps the CPUs busy. If they are busy
-//! all the same, or if tracing is not permitted, it says so. It checks only CPU 0, because some
+//! The test has a program of its own, so that no other test keeps the CPUs busy. If they are busy all the same, it
+//! tries again, and in the end compares as many gaps as there are: recorders must agree also on a CPU that is
+//! hardly ever idle. If tracing is not permitted, it says so. It checks only CPU 0, because some
 //! virtual machines do not record the idle task of other CPUs.
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-use idlewise_machine::Machine;
 use idlewise_trace::log::IdleLog;
 use idlewise_trace::{IdleGap, WakeReason};
 
@@ -45,15 +44,16 @@ const QUIET_NS: u64 = 3_000_000;
 /// Of the gaps that timers end, at most this share may end with a timer that was armed when one
 /// recorder had begun and the other had not.
 const ARMED_BEFORE_RATIO: f64 = 0.1;
-/// Fewer gaps than this prove nothing.
+/// With fewer gaps than this, it tries again.
 const GAP_COUNT_MIN: usize = 10;
+const ATTEMPT_COUNT: usize = 5;
 
 /// Why the test cannot run here.
 type Skipped = String;
 
 struct Recording {
     name: &'static str,
-    /// The gaps of CPU 0.
+    /// The gaps of CPU 0; none if no CPU was idle.
     gaps: Vec<IdleGap>,
     /// The events that bound them.
     stamps: Vec<(String, i64)>,
@@ -77,8 +77,9 @@ fn record(folder: &Path) -> Result<[Recording; 3], Skipped> {
         return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
     }
     // Only our recorder notes the machine. Without exit latencies, gaps end with events.
-    let (machine, _) = import(folder, ours, None)?;
-    let mut machine = machine.expect("our recorder noted the machine");
+    let recording = idlewise_trace::import::open(&folder.join(ours)).unwrap();
+    let note = recording.info().machine_note.clone().expect("our recorder noted the machine");
+    let mut machine = note.tables[0].machine.clone();
     for state in &mut machine.states {
         state.exit_latency_ns = 0;
     }
@@ -89,7 +90,7 @@ fn record(folder: &Path) -> Result<[Recording; 3], Skipped> {
     let perf_text =
         text_of(folder, &["perf", "script", "--ns", "-F", "pid,cpu,time,event", "-i", perf]);
     let recording = |name, text: String| -> Result<_, Skipped> {
-        let (_, gaps) = import(folder, name, Some(&machine_path))?;
+        let gaps = import(folder, name, &machine_path)?;
         Ok(Recording { name, gaps, stamps: text.lines().filter_map(stamp).collect() })
     };
     Ok([
@@ -99,33 +100,25 @@ fn record(folder: &Path) -> Result<[Recording; 3], Skipped> {
     ])
 }
 
-/// The recorded machine, if the recording names it, and the gaps of CPU 0.
-fn import(
-    folder: &Path,
-    name: &str,
-    machine: Option<&Path>,
-) -> Result<(Option<Machine>, Vec<IdleGap>), Skipped> {
+/// The gaps of CPU 0.
+fn import(folder: &Path, name: &str, machine: &Path) -> Result<Vec<IdleGap>, Skipped> {
     let log_path = folder.join(format!("{name}.parquet"));
     let import = Command::new(env!("CARGO_BIN_EXE_idlewise"))
         .args(["import", name, "--force", "-o"])
         .arg(&log_path)
-        .args(
-            machine
-                .map(|path| [OsStr::new("--recorded-machine"), path.as_os_str()])
-                .iter()
-                .flatten(),
-        )
+        .arg("--recorded-machine")
+        .arg(machine)
         .current_dir(folder)
         .output()
         .expect("it starts");
     let message = String::from_utf8_lossy(&import.stderr);
     if message.contains("no idle entries") {
-        return Err("no CPU was idle while recording".to_owned());
+        return Ok(Vec::new());
     }
     assert!(import.status.success(), "{name}: {message}");
     let log = IdleLog::open(&log_path).unwrap();
     let Some(cpu) = log.metadata.cpus.first().filter(|cpu| cpu.cpu == 0) else {
-        return Err(format!("{name}: nothing of CPU 0"));
+        return Ok(Vec::new());
     };
     if cpu.lost_event_count > 0 {
         return Err(format!("{name}: {} events were lost", cpu.lost_event_count));
@@ -135,7 +128,7 @@ fn import(
         log.read_group(group, all.last(), &mut some).unwrap();
         all.extend(some.iter().filter(|gap| gap.cpu == 0).copied());
     }
-    Ok((log.metadata.machine, all))
+    Ok(all)
 }
 
 fn text_of(folder: &Path, words: &[&str]) -> String {
@@ -186,45 +179,67 @@ fn end_ns(gap: &IdleGap) -> i64 {
     gap.start_ns.saturating_add_unsigned(gap.gap_ns)
 }
 
-#[test]
-fn three_recorders_at_once_see_the_same_gaps() {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let recorded = match record(folder.path()) {
-        Ok(recorded) => recorded,
-        Err(reason) => {
-            eprintln!("SKIPPED: three_recorders_at_once_see_the_same_gaps: {reason}");
-            return;
-        }
-    };
+/// Two moments between which all three recorded, each in the middle of a time without an event; `None` if CPU 0 was
+/// hardly idle.
+fn common_ns(recorded: &[Recording; 3]) -> Option<(i64, i64)> {
     // The recorders begin and end one after the other. One that begins in the middle of a gap does
     // not see its beginning, so the first gap of each is not compared.
     let gaps = recorded.each_ref().map(|recording| &recording.gaps);
-    let from_ns = gaps.iter().filter_map(|gaps| gaps.get(1)).map(|gap| gap.start_ns).max();
-    let to_ns = gaps.iter().filter_map(|gaps| gaps.last()).map(end_ns).min();
+    let from_ns = gaps
+        .map(|gaps| gaps.get(1).map(|gap| gap.start_ns))
+        .into_iter()
+        .collect::<Option<Vec<_>>>()?;
+    let to_ns = gaps.map(|gaps| gaps.last().map(end_ns)).into_iter().collect::<Option<Vec<_>>>()?;
+    let (from_ns, to_ns) = (from_ns.into_iter().max()?, to_ns.into_iter().min()?);
     let mut quiet = recorded[0].stamps.windows(2).filter_map(|pair| {
         let [before_ns, after_ns] = [pair[0].1, pair[1].1];
-        let is_common = from_ns <= Some(before_ns) && Some(after_ns) <= to_ns;
+        let is_common = from_ns <= before_ns && after_ns <= to_ns;
         (is_common && before_ns.abs_diff(after_ns) >= QUIET_NS)
             .then(|| i64::midpoint(before_ns, after_ns))
     });
-    let (Some(from_ns), Some(to_ns)) = (quiet.next(), quiet.next_back()) else {
-        eprintln!("SKIPPED: three_recorders_at_once_see_the_same_gaps: CPU 0 was hardly idle");
-        return;
-    };
-    let common = gaps.map(|gaps| {
+    quiet.next().zip(quiet.next_back())
+}
+
+#[test]
+fn three_recorders_at_once_see_the_same_gaps() {
+    for attempt in 1..=ATTEMPT_COUNT {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let recorded = match record(folder.path()) {
+            Ok(recorded) => recorded,
+            Err(reason) => {
+                eprintln!("SKIPPED: three_recorders_at_once_see_the_same_gaps: {reason}");
+                return;
+            }
+        };
+        let is_last = attempt == ATTEMPT_COUNT;
+        match common_ns(&recorded) {
+            Some(common_ns) if compared(&recorded, common_ns, is_last) => return,
+            None if is_last => agree_that_it_was_busy(&recorded),
+            _ => {}
+        }
+    }
+}
+
+/// What one recorder hardly saw the others must not have seen often: they began and ended a little earlier or later.
+fn agree_that_it_was_busy(recorded: &[Recording; 3]) {
+    let counts = recorded.each_ref().map(|recording| recording.gaps.len());
+    println!("CPU 0 was hardly idle: {counts:?} gaps");
+    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    assert!(most - least <= GAP_COUNT_MIN + least / 2, "{counts:?} gaps");
+}
+
+/// Compares the gaps between two moments. Returns whether there were enough, or as many as there will be.
+fn compared(recorded: &[Recording; 3], (from_ns, to_ns): (i64, i64), is_last: bool) -> bool {
+    let common = recorded.each_ref().map(|recording| {
         let is_common = |gap: &&IdleGap| gap.start_ns >= from_ns && end_ns(gap) <= to_ns;
-        gaps.iter().filter(is_common).collect::<Vec<_>>()
+        recording.gaps.iter().filter(is_common).collect::<Vec<_>>()
     });
     let [ours, others @ ..] = &common;
-    if ours.len() < GAP_COUNT_MIN {
-        eprintln!(
-            "SKIPPED: three_recorders_at_once_see_the_same_gaps: CPU 0 had only {} gaps, for others \
-             kept it busy",
-            ours.len()
-        );
-        return;
+    let is_enough = ours.len() >= GAP_COUNT_MIN;
+    if !is_enough && !is_last {
+        return false;
     }
-    let [our_recording, other_recordings @ ..] = &recorded;
+    let [our_recording, other_recordings @ ..] = recorded;
     for (theirs, recording) in others.iter().zip(other_recordings) {
         let name = recording.name;
         assert_eq!(ours.len(), theirs.len(), "{name}: gaps");
@@ -261,10 +276,12 @@ fn three_recorders_at_once_see_the_same_gaps() {
              {} ns (median) to {} ns (most) from when ours did; {armed_before_count} of \
              {timer_count} timers were armed before one of us began.",
             ours.len(),
-            differences_ns.iter().max().expect("there are gaps"),
+            differences_ns.iter().max().copied().unwrap_or(0),
             delays_ns.get(delays_ns.len() / 2).copied().unwrap_or(0),
             delays_ns.last().copied().unwrap_or(0),
         );
-        assert!(armed_before_count as f64 <= ARMED_BEFORE_RATIO * timer_count as f64, "{name}");
+        let most = ARMED_BEFORE_RATIO * timer_count as f64;
+        assert!(!is_enough || armed_before_count as f64 <= most, "{name}");
     }
+    true
 }
