@@ -5,8 +5,9 @@
 
 CARGO ?= cargo
 IDLEWISE = $(CARGO) run --quiet --release --package idlewise-cli --
-# Built faster than it runs: for the demo.
-DEMO = $(CARGO) run --quiet --profile demo --package idlewise-cli --
+# Built faster than it runs: for the demo. Tests set it to dev, so that what they have built is not built again.
+DEMO_PROFILE ?= demo
+DEMO = $(CARGO) run --quiet --profile $(DEMO_PROFILE) --package idlewise-cli --
 
 # What building needs besides Rust: a C compiler, for zstd and xz. Tests and the benchmark also use perf and
 # trace-cmd to read recordings, and protoc to read exports. AArch64 is cross-compiled and run in an emulator.
@@ -88,7 +89,7 @@ toolchain:
 
 demo: toolchain ## the main job on the bundled recordings: import one, then replay all
 	@./scripts/setup $(BUILD_PACKAGES)
-	@$(CARGO) build --profile demo --package idlewise-cli
+	@$(CARGO) build --profile $(DEMO_PROFILE) --package idlewise-cli
 	@echo '$$ idlewise import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet'
 	@mkdir -p target
 	@$(DEMO) import traces/s-softirq500.perf.data.xz --output target/s-softirq500.parquet --force
@@ -145,7 +146,7 @@ python-docs: ## the Python package's reference as HTML, in target/python/referen
 .PHONY: report
 report: toolchain ## a page about the bundled recordings, target/report.html
 	@./scripts/setup $(BUILD_PACKAGES)
-	@$(CARGO) build --profile demo --package idlewise-cli
+	@$(CARGO) build --profile $(DEMO_PROFILE) --package idlewise-cli
 	@mkdir -p target
 	@$(DEMO) report -o target/report.html --force
 
@@ -265,15 +266,17 @@ test-killed: toolchain ## commands that change settings, killed at each of their
 
 front-door: toolchain ## run the README's first command and look at what it prints
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
-	$$command | grep 'comes nearest to the oracle' && echo 'README: it prints what it promises'
+	DEMO_PROFILE=dev $$command | grep 'comes nearest to the oracle' && echo 'README: it prints what it promises'
 
+# The command without debug information, since it travels into the virtual machines' memory.
 test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these as judges of the replay
 	@./scripts/setup $(KERNEL_PACKAGES)
 	@./scripts/setup $(KERNEL_BACKPORTS)
-	@$(CARGO) build --quiet --release --package idlewise-cli
+	@$(CARGO) build --quiet --package idlewise-cli
 	@./kernel/tests/package
-	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/run
-	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./kernel/tests/machine/run
+	@target="$${CARGO_TARGET_DIR:-target}"; mkdir -p "$$target/kernel" && \
+	strip -o "$$target/kernel/idlewise" "$$target/debug/idlewise" && export IDLEWISE="$$target/kernel/idlewise" && \
+	./kernel/tests/run && ./kernel/tests/machine/run
 
 # Run by hand only: 15 minutes on two idle CPUs.
 .PHONY: hazard-kernel
@@ -362,10 +365,11 @@ patch-tables: toolchain ## what docs/patches/teo-mean-6.12.patch does in the rep
 	@KEPT_APART=1 IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" ./scripts/patch-tables \
 	$(KERNEL_SOURCES)/6.12/drivers/cpuidle/governors/teo.c docs/patches/teo-mean-6.12.patch
 
-# If the packages are not available, the script has said so, and the rest is skipped.
+# If the packages are not available, the script has said so, and the rest is skipped. The command is the one that the
+# other tests use: a release takes longer to build than this takes to run.
 conformance-short: toolchain ## the same on fewer decisions
 	@if ./scripts/kernel-sources $(KERNEL_SOURCES); then \
-	$(IDLEWISE) verify sources --decisions 500000 $(KERNEL_SOURCES)/6.*/; fi
+	$(CARGO) run --quiet --package idlewise-cli -- verify sources --decisions 500000 $(KERNEL_SOURCES)/6.*/; fi
 
 # Twice, because the bundled logs are part of the binary whose output is checked.
 golden: toolchain ## rewrite expected outputs and generated documents; review the diff
