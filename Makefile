@@ -317,7 +317,7 @@ test-prediction: toolchain ## what `predict` says against what a real kernel the
 	@$(CARGO) build --quiet --release --package idlewise-cli
 	@rm -rf target/prediction
 	@IDLEWISE="$${CARGO_TARGET_DIR:-target}/release/idlewise" BUILD=target/kernel ./kernel/tests/prediction/run target/prediction
-	@IDLEWISE_PREDICTION="$$PWD/target/prediction" IDLEWISE_GOLDEN=rewrite $(CARGO) test --package idlewise-linux --test prediction
+	@IDLEWISE_PREDICTION="$$PWD/target/prediction" IDLEWISE_GOLDEN=rewrite $(CARGO) test --package idlewise-linux --test all prediction::
 
 # Run by hand only: a kernel released tomorrow must not make today's change fail.
 test-kernel-newest: toolchain ## the same with Debian's newest kernel, in a Debian of its own (root, 600 MB of downloads)

@@ -19,7 +19,7 @@
 //! proves nothing if its kind was not recorded. Each claim therefore needs every kind of event that
 //! could contradict it (`evidence.rs`). A recording with fewer kinds makes fewer claims: it never
 //! joins stays that the full recording keeps apart, and where it gives a wake reason, it gives the
-//! same one. `tests/prop_evidence.rs` checks this by removing kinds from the bundled recordings.
+//! same one. `tests/all/prop_evidence.rs` checks this by removing kinds from the bundled recordings.
 //!
 //! | claim | needs `cpu_idle` and |
 //! | --- | --- |

@@ -17,7 +17,7 @@
 //! As in those papers, moving down is free in itself: whoever ends in state i pays its transition and its priced
 //! exit latency, `e[i] + λ·L[i]`, and for each moment the power of the state of that moment. So a gap of length g
 //! costs the oracle the lower envelope of the states' lines, and `lower-envelope` at most twice that,
-//! `ski-random` at most e/(e−1) ≈ 1.58 times that on average; `tests/prop_rival.rs` checks both on any states
+//! `ski-random` at most e/(e−1) ≈ 1.58 times that on average; `tests/all/prop_rival.rs` checks both on any states
 //! and gaps.
 //!
 //! That is kinder than hardware. A CPU that moves down by itself must wake up first, unless the hardware demotes

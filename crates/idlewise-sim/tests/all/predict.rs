@@ -20,7 +20,7 @@ const CPU_COUNT: usize = 3;
 const DURATION_NS: u64 = 60_000_000;
 
 fn server() -> Machine {
-    Machine::from_toml(include_str!("../../../machines/spr.toml")).unwrap()
+    Machine::from_toml(include_str!("../../../../machines/spr.toml")).unwrap()
 }
 
 fn deepest() -> Box<dyn Governor> {

@@ -2,7 +2,7 @@
 //! `tests/sysroot/NAME.tree` contains a machine's files, `NAME.json` what we read from them
 //! (rewritten by `make golden`). A new pair is a new test. `MANIFEST.toml` has the source of each.
 
-mod captured;
+use crate::captured;
 
 use std::fs;
 

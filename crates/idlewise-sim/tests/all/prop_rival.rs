@@ -1,6 +1,6 @@
 //! The competitive ratios of the rules that move down, on any states and gaps.
 
-mod any;
+use crate::any;
 
 use idlewise_core::{DisabledMask, StateTable};
 use idlewise_sim::replay::{Lane, Setting, Tally};

@@ -1,10 +1,10 @@
 //! perf.data files that cannot be imported. Each is `tests/malformed/perf/<reason>.perf.data` and
 //! must fail with its variant at its offset. Fuzz finds that were errors are among them.
 //!
-//! `cargo test -p idlewise-trace --test malformed_perf -- --ignored` rewrites the files.
+//! `cargo test -p idlewise-trace --test all malformed_perf:: -- --ignored` rewrites the files.
 
-mod malformed_files;
-mod perf_writer;
+use crate::malformed_files;
+use crate::perf_writer;
 
 use std::path::Path;
 

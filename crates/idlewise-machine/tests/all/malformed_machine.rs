@@ -9,7 +9,7 @@ fn message(text: &str) -> String {
 
 #[test]
 fn refuses_powers_whose_mean_would_be_infinite() {
-    let message = message(include_str!("malformed/power_beyond_all_cores.toml"));
+    let message = message(include_str!("../malformed/power_beyond_all_cores.toml"));
     assert!(message.starts_with("line 6: 1000000000"), "{message}");
     assert!(message.ends_with("mW is too much: check the unit"), "{message}");
 }

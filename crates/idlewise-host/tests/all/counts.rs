@@ -1,6 +1,6 @@
 //! The counts of idle states of captured machines, and what is said about CPUs that come and go.
 
-mod captured;
+use crate::captured;
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
 //! trace.dat files that cannot be imported. Each is `tests/malformed/trace_dat/<reason>.trace.dat`
 //! and must fail with its message. Fuzz finds that were errors are among them.
 //!
-//! `cargo test -p idlewise-trace --test malformed_trace_dat -- --ignored` rewrites the files.
+//! `cargo test -p idlewise-trace --test all malformed_trace_dat:: -- --ignored` rewrites the files.
 
-mod malformed_files;
-mod perf_writer;
-mod trace_dat_writer;
+use crate::malformed_files;
+use crate::perf_writer;
+use crate::trace_dat_writer;
 
 use std::fs;
 use std::path::Path;

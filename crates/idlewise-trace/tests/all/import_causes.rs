@@ -1,6 +1,6 @@
 //! What makes tasks run, found in every format. tests/causes/README.md says what was recorded.
 
-mod perfetto_writer;
+use crate::perfetto_writer;
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -1,7 +1,7 @@
 //! Properties of every replay: time is conserved, verdicts are the kernel's, nothing beats the
 //! oracle, and fast implementations agree with naive ones.
 
-mod any;
+use crate::any;
 
 use idlewise_core::{
     Context, Decision, Device, DisabledMask, Fixed, Governor, IdleState, Outcome, SleepLength,

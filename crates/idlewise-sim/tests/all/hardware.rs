@@ -11,11 +11,11 @@ const C6_EXIT_NS: u64 = 290_000;
 const AFTER_EXIT_NS: u64 = 400 + 600;
 
 fn server() -> Machine {
-    Machine::from_toml(include_str!("../../../machines/spr.toml")).unwrap()
+    Machine::from_toml(include_str!("../../../../machines/spr.toml")).unwrap()
 }
 
 fn power9() -> Machine {
-    Machine::from_toml(include_str!("../../../machines/power9-stop0lite.toml")).unwrap()
+    Machine::from_toml(include_str!("../../../../machines/power9-stop0lite.toml")).unwrap()
 }
 
 fn deepest() -> Box<dyn Governor> {

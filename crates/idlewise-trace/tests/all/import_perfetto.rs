@@ -1,7 +1,7 @@
 //! Perfetto traces of every form, whole and damaged, as events. The command's own tests show that a
 //! whole recording gives the same gaps in this format.
 
-mod perfetto_writer;
+use crate::perfetto_writer;
 
 use idlewise_trace::import::perfetto::PerfettoTrace;
 use idlewise_trace::import::{ReadSummary, TraceInfo, TruncationReason};

@@ -1,7 +1,6 @@
 //! trace.dat files of every form that trace-cmd writes, small enough to check by hand.
 
-mod perf_writer;
-mod trace_dat_writer;
+use crate::trace_dat_writer;
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! Idle logs that cannot be read. Each is `tests/malformed/idle_log/<reason>.parquet` and must fail
 //! with its message. Some make the Parquet crate panic or hang; some are fuzz finds.
 //!
-//! `cargo test -p idlewise-trace --test malformed_idle_log -- --ignored` rewrites them and the
+//! `cargo test -p idlewise-trace --test all malformed_idle_log:: -- --ignored` rewrites them and the
 //! fuzzer's seeds.
 
-mod parquet_writer;
+use crate::parquet_writer;
 
 use std::fs;
 use std::path::{Path, PathBuf};

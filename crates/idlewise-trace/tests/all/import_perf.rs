@@ -1,6 +1,6 @@
 //! perf.data files of every form that perf writes, small enough to check by hand.
 
-mod perf_writer;
+use crate::perf_writer;
 
 use std::collections::BTreeMap;
 

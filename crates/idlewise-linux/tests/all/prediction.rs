@@ -46,7 +46,7 @@ const LATENCY_ERROR_MAX: f64 = 0.10;
 /// The sign of a smaller change does not count.
 const CHANGE_MIN: f64 = 0.03;
 /// Between these marks, the page is written by this test.
-const BEGIN: &str = "<!-- written by crates/idlewise-linux/tests/prediction.rs: begin -->\n";
+const BEGIN: &str = "<!-- written by crates/idlewise-linux/tests/all/prediction.rs: begin -->\n";
 const END: &str = "<!-- end -->\n";
 
 fn root() -> PathBuf {

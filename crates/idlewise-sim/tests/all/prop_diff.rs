@@ -1,7 +1,7 @@
 //! Properties of every comparison of two governors: the differences of the gaps add up to the
 //! difference of two replays, however the gaps are grouped, and the most expensive gaps are found.
 
-mod any;
+use crate::any;
 
 use idlewise_core::{
     Context, Decision, Device, Fixed, Governor, IdleState, Outcome, StateTable, TimerOnly,

@@ -1,8 +1,8 @@
 //! Events out of order, in each format. A few are a doubt; more than one in a thousand is an error.
 
-mod perf_writer;
-mod perfetto_writer;
-mod trace_dat_writer;
+use crate::perf_writer;
+use crate::perfetto_writer;
+use crate::trace_dat_writer;
 
 use std::fmt::Write;
 

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 const HZ: u32 = 250;
 
 fn server() -> Machine {
-    let text = include_str!("../../../machines/spr.toml");
+    let text = include_str!("../../../../machines/spr.toml");
     Machine::from_toml(text).unwrap()
 }
 
@@ -391,7 +391,7 @@ proptest! {
     #[test]
     fn so_it_does_with_promotion(gaps in any_gaps()) {
         let power9 =
-            Machine::from_toml(include_str!("../../../machines/power9-stop0lite.toml")).unwrap();
+            Machine::from_toml(include_str!("../../../../machines/power9-stop0lite.toml")).unwrap();
         assert_same(&power9, &gaps, by_timer);
         assert_same(&power9, &gaps, || Box::new(Fixed::State(1)));
         assert_same(&power9, &gaps, || Box::new(Fixed::Shallowest));
@@ -418,7 +418,7 @@ proptest! {
         let gaps: Vec<IdleGap> =
             cpus.flat_map(|(cpu, gaps)| of_cpu(cpu as u16, gaps)).collect();
         for (text, groups) in [
-            (include_str!("../../../machines/spr-pc6.toml"), "package=0-3"),
+            (include_str!("../../../../machines/spr-pc6.toml"), "package=0-3"),
             (SHARED, "cluster=0,1/2,3;package=0-3"),
             (&SHARED.replace("platform", "os-initiated"), "cluster=0,1/2,3;package=0-3"),
         ] {

@@ -4,9 +4,9 @@ use idlewise_machine::Machine;
 use proptest::prelude::*;
 
 const FILES: [&str; 3] = [
-    include_str!("../../../machines/spr-c02.toml"),
-    include_str!("../../../machines/pixel6-x1.toml"),
-    include_str!("../../../machines/power9-stop0lite.toml"),
+    include_str!("../../../../machines/spr-c02.toml"),
+    include_str!("../../../../machines/pixel6-x1.toml"),
+    include_str!("../../../../machines/power9-stop0lite.toml"),
 ];
 
 /// What a careless or malicious person might insert.

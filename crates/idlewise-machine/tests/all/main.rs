@@ -1,0 +1,5 @@
+//! The bundled machines, and machine files of all kinds.
+
+mod bundled_machines;
+mod malformed_machine;
+mod prop_machine;
