@@ -197,8 +197,8 @@ fn a_latency_limit_is_kept_in_a_crowd() {
 }
 
 /// A budget of a hundredth limits all polling: no wait polls once it is used up. A poll may take longer
-/// than planned if its thread gets no CPU. If others need the CPUs, there is hardly any polling to limit; the
-/// test of the same name in `src/waiter/tests.rs` polls in any case.
+/// than planned if its thread gets no CPU. If others need the CPUs, there is hardly any polling to limit: then
+/// `a_budget_is_a_share_of_time` and `gaps_of_50_us_cost_a_quarter_of_a_cpu_at_most`, in virtual time, show as much.
 #[test]
 fn a_budget_is_kept() {
     /// The initial balance.
