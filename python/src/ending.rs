@@ -5,8 +5,9 @@
 //! Whoever is about to take the lock holds a [`Ticket`] until it has it, or until it has given it back. When Python runs
 //! its exit handlers, [`settle`] ends the sale and waits for those who have one. Who comes later goes without Python.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -17,7 +18,8 @@ static TICKETS: AtomicUsize = AtomicUsize::new(0);
 const OVER: usize = 1 << (usize::BITS - 1);
 /// How long to wait for tickets. Only a governor that hangs in C keeps one so long.
 const PATIENCE: Duration = Duration::from_secs(2);
-const LOOKS: Duration = Duration::from_millis(1);
+/// Who waits for the last ticket.
+static SETTLER: OnceLock<Thread> = OnceLock::new();
 
 /// The right to take the interpreter's lock.
 pub struct Ticket(());
@@ -44,7 +46,10 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        TICKETS.fetch_sub(1, Ordering::SeqCst);
+        let was_last = TICKETS.fetch_sub(1, Ordering::SeqCst) == OVER | 1;
+        if let Some(settler) = SETTLER.get().filter(|_| was_last) {
+            settler.unpark();
+        }
     }
 }
 
@@ -78,11 +83,18 @@ pub fn attached<T>(work: impl FnOnce() -> T) -> Option<T> {
 /// Lets nobody take the interpreter's lock any more, and waits for those who are about to.
 #[pyfunction]
 pub fn settle(py: Python<'_>) {
+    let settler = SETTLER.get_or_init(thread::current);
     TICKETS.fetch_or(OVER, Ordering::SeqCst);
+    // Exit handlers run on one thread, unless somebody calls them.
+    if settler.id() != thread::current().id() {
+        return;
+    }
     py.detach(|| {
         let since = Instant::now();
-        while TICKETS.load(Ordering::SeqCst) != OVER && since.elapsed() < PATIENCE {
-            thread::sleep(LOOKS);
+        while TICKETS.load(Ordering::SeqCst) != OVER
+            && let Some(left) = PATIENCE.checked_sub(since.elapsed())
+        {
+            thread::park_timeout(left);
         }
     });
 }
