@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use idlewise_core::Governor;
 use idlewise_linux::resolve;
 use idlewise_report::TextStyle;
-use idlewise_report::study::{self, Page, STUDIES};
+use idlewise_report::study::{self, Given, Page, STUDIES};
 use idlewise_sim::study::Shelf;
 use idlewise_trace::OutputFile;
 use rayon::prelude::*;
@@ -34,6 +34,9 @@ Examples:
   idlewise study menu-min --inputs
   idlewise study menu-min --set hz=100 --set package_share=0.75
 
+  # A value that is no guess: what is set with a source counts as known
+  idlewise study menu-min --set hz=100 --source 'hz=CONFIG_HZ of the machine'
+
   # The same with charts, as a page to look at
   idlewise study menu-min --report menu-min.html
 
@@ -55,8 +58,18 @@ pub struct Study {
     name: Option<String>,
 
     /// Set an input of the study to another value; may be repeated
+    ///
+    /// Without --source the value is a guess: the input is still varied, and no figure gets a better
+    /// label.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "name")]
     changes: Vec<String>,
+
+    /// Say where the value that --set gives an input is documented; may be repeated
+    ///
+    /// The input counts as known: it is not varied, and the labels follow from the others. The text
+    /// is printed with the result.
+    #[arg(long = "source", value_name = "KEY=TEXT", requires = "changes")]
+    sources: Vec<String>,
 
     /// List the inputs that --set takes, with their plausible values and origins
     #[arg(long, requires = "name", conflicts_with_all = ["changes", "pages", "report"])]
@@ -105,9 +118,12 @@ impl Study {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let changes = match studies[..] {
-            [study] => changes(study, &self.changes)?,
-            _ => Vec::new(),
+        let given = match studies[..] {
+            [study] => {
+                let changes = changes(study, &self.changes)?;
+                Given { sources: sources(&changes, &self.sources)?, changes }
+            }
+            _ => Given::default(),
         };
         // Before a minute of simulating, not after.
         let files = match &self.pages {
@@ -118,7 +134,7 @@ impl Study {
         let shelf = Shelf::new(&governor);
         let pages: Vec<Page> = studies
             .par_iter()
-            .map(|study| study.run(&shelf, &changes).map_err(Failure::new))
+            .map(|study| study.run(&shelf, &given).map_err(Failure::new))
             .collect::<Result<_, _>>()?;
         let results = || studies.iter().zip(&pages);
         if let Some(file) = report {
@@ -178,6 +194,28 @@ fn changes(study: &study::Study, texts: &[String]) -> Result<Vec<(&'static str, 
                 input.unit
             ))),
         }
+    };
+    texts.iter().map(read).collect()
+}
+
+/// Sources of inputs that the user set, each `KEY=TEXT`.
+fn sources(
+    changes: &[(&'static str, f64)],
+    texts: &[String],
+) -> Result<Vec<(&'static str, String)>, Failure> {
+    let read = |text: &String| {
+        let Some((key, source)) = text.split_once('=').filter(|(_, source)| !source.trim().is_empty())
+        else {
+            return Err(Failure::new(format_args!(
+                "--source {text}: expected KEY=TEXT, such as 'hz=CONFIG_HZ of the machine'"
+            )));
+        };
+        let Some((key, _)) = changes.iter().find(|(set, _)| *set == key) else {
+            let known = changes.iter().map(|(set, _)| *set);
+            let hint = did_you_mean(key, known, "a source is for an input that --set gives a value");
+            return Err(Failure::new(format_args!("--source {text}: no --set {key}=VALUE; {hint}")));
+        };
+        Ok((*key, source.split_whitespace().collect::<Vec<_>>().join(" ")))
     };
     texts.iter().map(read).collect()
 }

@@ -7,7 +7,7 @@ use std::fs;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{OwnFile, boot, json, root, stdout};
+use crate::{OwnFile, boot, json, root, stdout, study};
 
 #[derive(Deserialize)]
 struct Table {
@@ -61,7 +61,10 @@ impl Outputs {
         let words = command.split_whitespace().skip(1);
         let mut words: Vec<String> = words.map(|word| word.trim_matches('\'').to_owned()).collect();
         if words[0] == "study" {
-            words.extend(known_inputs(&words));
+            // Varying inputs takes long and does not change figures.
+            let set = words.iter().filter_map(|word| word.split_once('='));
+            let options = study::known(&words[1], &set.collect::<Vec<_>>());
+            words = [&words[..2], &options].concat();
         }
         let mut dumps = Vec::new();
         for word in &mut words {
@@ -84,20 +87,6 @@ impl Outputs {
         };
         self.0.entry(format!("{command} {about:.4} {:?}", row.files)).or_insert_with(run).clone()
     }
-}
-
-/// All inputs that a study's command leaves alone, as known, so that nothing is varied: that takes long and does not
-/// change figures.
-fn known_inputs(words: &[String]) -> Vec<String> {
-    let document = json(&["study", &words[1], "--inputs", "--json"]);
-    let inputs = document["studies"][0]["inputs"].as_array().unwrap();
-    let known = inputs.iter().flat_map(|input| {
-        let key = input["key"].as_str().unwrap();
-        let is_set = words.iter().any(|word| word.starts_with(&format!("{key}=")));
-        let set = ["--set".to_owned(), format!("{key}={}", input["value"])];
-        if is_set { Vec::new() } else { set.to_vec() }
-    });
-    known.collect()
 }
 
 /// The part of an output that a row is about.

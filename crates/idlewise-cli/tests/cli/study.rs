@@ -1,11 +1,50 @@
 //! `idlewise study`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+
+use serde_json::Value;
 
 use crate::{WIDTH, assert_refused, failure, folder, json, root, stdout};
 
 /// The fastest study.
 const QUICK: &str = "promotion";
+
+/// What `--inputs` lists of a study.
+fn inputs(study: &str) -> Vec<Value> {
+    let document = json(&["study", study, "--inputs", "--json"]);
+    document["studies"][0]["inputs"].as_array().unwrap().clone()
+}
+
+/// Options that give every input a value and a source, so that nothing is varied: the listed value, or another one.
+pub(crate) fn known(study: &str, other: &[(&str, &str)]) -> Vec<String> {
+    let options = inputs(study).into_iter().flat_map(|input| {
+        let key = input["key"].as_str().unwrap();
+        let listed = input["value"].to_string();
+        let value =
+            other.iter().find(|(other, _)| *other == key).map_or(&*listed, |(_, value)| value);
+        [
+            "--set".to_owned(),
+            format!("{key}={value}"),
+            "--source".to_owned(),
+            format!("{key}=a test"),
+        ]
+    });
+    options.collect()
+}
+
+/// A study with these options, for a program.
+fn run(study: &str, options: &[String]) -> Value {
+    let options = options.iter().map(String::as_str);
+    let arguments: Vec<&str> = ["study", study, "--json"].into_iter().chain(options).collect();
+    json(&arguments)["studies"][0].clone()
+}
+
+/// The figure whose name begins so.
+fn figure<'s>(study: &'s Value, name: &str) -> &'s Value {
+    let mut figures = study["figures"].as_array().unwrap().iter();
+    figures.find(|figure| figure["figure"].as_str().unwrap().starts_with(name)).unwrap()
+}
 
 #[test]
 fn prints_published_beside_ours_with_role_origin_and_judgement() {
@@ -13,7 +52,7 @@ fn prints_published_beside_ours_with_role_origin_and_judgement() {
     for part in [
         "published",
         "ours",
-        "range",
+        "explored",
         "simulated",
         "arithmetic",
         "What went in:",
@@ -59,63 +98,177 @@ fn says_of_every_figure_how_it_came_to_be() {
 /// A label is what other plausible inputs make of a figure: whoever sets them gets the figures that the page lists.
 #[test]
 fn a_label_follows_from_what_inputs_do() {
-    let study = |arguments: &[&str]| {
-        let document = json(&[&["study", "amd-mwait", "--json"], arguments].concat());
-        document["studies"][0].clone()
-    };
-    let as_listed = study(&[]);
+    let as_listed = run("amd-mwait", &[]);
     let figures = as_listed["figures"].as_array().unwrap();
     let is_decided = |figure: &&serde_json::Value| figure["role"] == "simulated";
     let (index, figure) =
         figures.iter().enumerate().find(|(_, figure)| is_decided(figure)).unwrap();
     let decider = &figure["decided_by"][0];
     let inputs = as_listed["inputs"].as_array().unwrap();
-    let set: Vec<String> = decider["inputs"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .flat_map(|by| {
-            let input = inputs.iter().find(|input| input["input"] == by["input"]).unwrap();
-            ["--set".to_owned(), format!("{}={}", input["key"].as_str().unwrap(), by["value"])]
-        })
-        .collect();
-    let set: Vec<&str> = set.iter().map(String::as_str).collect();
-    let changed = study(&set);
-    assert_eq!(changed["figures"][index]["ours"], decider["ours"], "{set:?}");
-    assert_eq!(changed["set"].as_array().unwrap().len(), set.len() / 2);
+    let changes = decider["inputs"].as_array().unwrap().iter().map(|by| {
+        let input = inputs.iter().find(|input| input["input"] == by["input"]).unwrap();
+        (input["key"].as_str().unwrap(), by["value"].to_string())
+    });
+    let changes: Vec<(&str, String)> = changes.collect();
+    let changes: Vec<(&str, &str)> = changes.iter().map(|(key, value)| (*key, &**value)).collect();
     // Who knows all inputs need assume nothing.
-    let all: Vec<String> = inputs
-        .iter()
-        .flat_map(|input| {
-            ["--set".to_owned(), format!("{}={}", input["key"].as_str().unwrap(), input["value"])]
-        })
-        .collect();
-    let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    for figure in study(&all)["figures"].as_array().unwrap() {
+    let changed = run("amd-mwait", &known("amd-mwait", &changes));
+    assert_eq!(changed["figures"][index]["ours"], decider["ours"], "{changes:?}");
+    for figure in changed["figures"].as_array().unwrap() {
         assert_ne!(figure["role"], "simulated", "{figure}");
     }
+}
+
+/// A value that a reader sets is a guess like the listed one, unless the reader says where it is documented.
+#[test]
+fn a_guess_gets_no_better_label_and_a_source_is_printed() {
+    let guess = ["--set", "quiet_ms=300", "--set", "burst_jitter_us=20"].map(str::to_owned);
+    let predicted = |study: &Value| {
+        let figures = study["figures"].as_array().unwrap().iter();
+        figures.filter(|figure| figure["role"] == "predicted").count()
+    };
+    assert_eq!(predicted(&run(QUICK, &[])), 0);
+    let guessed = run(QUICK, &guess);
+    assert_eq!(predicted(&guessed), 0, "{guessed:#}");
+    assert!(guessed["set"].as_array().unwrap().iter().all(|set| set["source"].is_null()));
+    let sources = ["--source", "quiet_ms=a log", "--source", "burst_jitter_us=a  trace,\npage 3"];
+    let known = run(QUICK, &[&guess[..], &sources.map(str::to_owned)].concat());
+    assert_eq!(known["set"][0]["source"], "a log");
+    assert_eq!(known["set"][1]["source"], "a trace, page 3");
+    // It still is not one that the run explored with other values.
+    let jitters = known["figures"][0]["effects"].as_array().unwrap().iter();
+    let of_jitter =
+        jitters.filter(|effect| effect["input"] == "each comes later by a random time up to this");
+    assert_eq!(of_jitter.count(), 0);
+    let arguments = ["study", QUICK, "--set", "quiet_ms=300", "--set", "hz=100"];
+    let text = stdout(&[&arguments[..], &["--source", "quiet_ms=a log"]].concat());
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("time between two bursts: 300 ms (documented: a log)"), "{text}");
+    assert!(text.contains("(guessed: --set without --source)"), "{text}");
+}
+
+/// Three inputs that each change little alone turn the gain of a sibling into a loss.
+#[test]
+fn what_three_inputs_do_together_is_within_what_was_explored() {
+    let study = run(QUICK, &[]);
+    let name = "one computing sibling";
+    let explored = figure(&study, name);
+    let ends = |key: &str| explored[key].as_f64().unwrap();
+    for changes in [
+        [("burst_gap_us", "20"), ("burst_jitter_us", "20"), ("burst_count", "64")],
+        [("burst_gap_us", "20"), ("burst_jitter_us", "20"), ("burst_count", "8")],
+        [("burst_gap_us", "10"), ("burst_jitter_us", "20"), ("burst_count", "64")],
+    ] {
+        let ours = figure(&run(QUICK, &known(QUICK, &changes)), name)["ours"].as_f64().unwrap();
+        assert!((ends("ours_min")..=ends("ours_max")).contains(&ours), "{changes:?}: {ours}");
+    }
+    assert!(ends("ours_min") < 0.0, "{explored:#}");
+}
+
+/// Exit latency and residency of C6 are documented in two pairs, and a machine has one of them.
+#[test]
+fn documented_pairs_are_varied_as_pairs() {
+    let page = std::fs::read_to_string(root().join("docs/studies/menu-min.md")).unwrap();
+    let with = |exit_us, residency_us| {
+        let changes = [("exit_us", exit_us), ("residency_us", residency_us)];
+        let study = run("menu-min", &known("menu-min", &changes));
+        figure(&study, "before (menu), interrupts on another CPU")["ours"].as_f64().unwrap()
+    };
+    let row =
+        page.lines().find(|line| line.starts_with("| before (menu), interrupts on another CPU"));
+    let explored = row.unwrap().split(" | ").nth(4).unwrap();
+    let (low, high) = explored.split_once(" to ").unwrap();
+    let explored = low.parse::<f64>().unwrap()..=high.parse::<f64>().unwrap();
+    for (exit_us, residency_us) in [("190", "600"), ("290", "800")] {
+        let ours = with(exit_us, residency_us);
+        // The page's numbers are rounded.
+        let is_in = explored.contains(&(ours * 0.99)) || explored.contains(&(ours * 1.01));
+        assert!(is_in, "{exit_us}/{residency_us}: {ours} in {explored:?}");
+    }
+}
+
+/// Numbers of a sentence; words with letters are names.
+fn numbers(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| c.is_whitespace() || "()/:;,±=".contains(c));
+    let words = words.filter(|word| !word.chars().any(char::is_alphabetic));
+    let words = words.map(|word| word.trim_matches(|c: char| !c.is_ascii_digit()));
+    words.filter_map(|word| word.parse::<f64>().ok()).map(|number| number.to_string()).collect()
+}
+
+/// With other inputs a judgement has other numbers, except for published ones, unchanged inputs and constants.
+#[test]
+fn no_number_in_a_judgement_is_stale() {
+    let text = std::fs::read_to_string(root().join("crates/idlewise-cli/tests/judgements.toml"));
+    let constants: toml::Table = text.unwrap().parse().unwrap();
+    assert_eq!(constants.len(), 5, "one list for each study");
+    for (name, constant) in &constants {
+        let listed = inputs(name);
+        // All that may be otherwise is otherwise.
+        let other = listed.iter().filter(|input| input["origin"] != "documented");
+        let other: Vec<(String, String)> = other
+            .filter_map(|input| {
+                let number = |key: &str| input[key].as_f64().unwrap();
+                let way = |end: &f64| (end - number("value")).abs();
+                let ends = ["plausible_min", "plausible_max"].map(number);
+                let end = if way(&ends[0]) > way(&ends[1]) { ends[0] } else { ends[1] };
+                (way(&end) > 0.0)
+                    .then_some((input["key"].as_str().unwrap().to_owned(), end.to_string()))
+            })
+            .collect();
+        let other: Vec<(&str, &str)> = other.iter().map(|(key, end)| (&**key, &**end)).collect();
+        let before = run(name, &known(name, &[]));
+        let after = run(name, &known(name, &other));
+        let mut fixed: BTreeSet<String> = {
+            let numbers = constant.as_array().unwrap().iter();
+            numbers.map(|number| number.as_str().unwrap().to_owned()).collect()
+        };
+        fixed.extend(numbers(before["claim"].as_str().unwrap()));
+        let published = before["figures"].as_array().unwrap().iter();
+        let published = published
+            .flat_map(|figure| ["published_min", "published_max"].map(|end| figure[end].as_f64()));
+        fixed.extend(published.flatten().map(|number| number.abs().to_string()));
+        fixed.extend(published_texts(&before));
+        let is_same = |input: &&Value| !other.iter().any(|(key, _)| input["key"] == *key);
+        fixed.extend(
+            listed.iter().filter(is_same).map(|input| input["value"].as_f64().unwrap().to_string()),
+        );
+        let facts = before["facts"].as_array().unwrap().iter();
+        fixed.extend(facts.flat_map(|fact| numbers(fact["value"].as_str().unwrap())));
+        let sentences = |study: &Value| -> Vec<String> {
+            let findings = study["findings"].as_array().unwrap().iter();
+            findings.map(|finding| finding["text"].as_str().unwrap().to_owned()).collect()
+        };
+        let (before, after) = (sentences(&before), sentences(&after));
+        assert_eq!(before.len(), after.len(), "{name}");
+        let mut stale = Vec::new();
+        for (before, after) in before.iter().zip(&after) {
+            let both: Vec<String> =
+                numbers(before).intersection(&numbers(after)).cloned().collect();
+            let both: Vec<String> =
+                both.into_iter().filter(|number| !fixed.contains(number)).collect();
+            if !both.is_empty() {
+                stale.push(format!("{both:?} in: {after}\n  before: {before}"));
+            }
+        }
+        assert!(stale.is_empty(), "{name}: {stale:#?}");
+    }
+}
+
+/// Arithmetic figures follow from published numbers.
+fn published_texts(study: &Value) -> Vec<String> {
+    let figures = study["figures"].as_array().unwrap().iter();
+    let arithmetic = figures.filter(|figure| figure["role"] == "arithmetic");
+    let arithmetic = arithmetic.filter_map(|figure| figure["ours"].as_f64());
+    arithmetic.flat_map(|ours| [format!("{ours:.0}"), format!("{ours:.1}")]).collect()
 }
 
 /// How often a third CPU rides free is the chance of a window that somebody chose, and the page says so.
 #[test]
 fn free_rides_follow_from_the_window_that_is_chosen() {
-    let inputs = json(&["study", "ipi-less", "--inputs", "--json"]);
-    let inputs = inputs["studies"][0]["inputs"].as_array().unwrap();
     let free_ratio = |window_us: &str| {
-        // All others are set, so that nothing is varied.
-        let set = inputs.iter().flat_map(|input| {
-            let key = input["key"].as_str().unwrap();
-            let value =
-                if key == "window_us" { window_us.to_owned() } else { input["value"].to_string() };
-            ["--set".to_owned(), format!("{key}={value}")]
-        });
-        let set: Vec<String> = set.collect();
-        let set = set.iter().map(String::as_str);
-        let arguments: Vec<&str> = ["study", "ipi-less", "--json"].into_iter().chain(set).collect();
-        let study = json(&arguments)["studies"][0].clone();
-        let figures = study["figures"].as_array().unwrap();
+        let study = run("ipi-less", &known("ipi-less", &[("window_us", window_us)]));
         let name = "free rides of a third CPU that calls within the chosen window";
-        figures.iter().find(|figure| figure["figure"] == name).unwrap()["ours"].as_f64().unwrap()
+        figure(&study, name)["ours"].as_f64().unwrap()
     };
     assert!(free_ratio("20") > 99.0);
     assert!(free_ratio("1000") < 15.0);
@@ -137,6 +290,15 @@ fn lists_what_may_be_set_and_refuses_the_rest() {
         ("ipi_send_ns=1e30", ["expected a number", "ns"]),
     ] {
         assert_refused(&["study", "amd-mwait", "--set", set], &reasons);
+    }
+    let set = ["study", "amd-mwait", "--set", "ipi_send_ns=1", "--source"];
+    for (source, reasons) in [
+        ("ipi_send_ns", ["expected KEY=TEXT", "such as"]),
+        ("ipi_send_ns= ", ["expected KEY=TEXT", "such as"]),
+        ("ipi_sned_ns=a page", ["no --set ipi_sned_ns=VALUE", "did you mean 'ipi_send_ns'?"]),
+        ("hz=a page", ["no --set hz=VALUE", "--set gives a value"]),
+    ] {
+        assert_refused(&[&set[..], &[source]].concat(), &reasons);
     }
     let (status, message) = failure(&["study", "--set", "ipi_send_ns=1"]);
     assert!(status == Some(2) && message.contains("<NAME>"), "{message}");

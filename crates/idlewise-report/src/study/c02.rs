@@ -2,8 +2,9 @@
 
 use idlewise_sim::simulate::Hardware;
 use idlewise_sim::study::c02::{
-    ERROR_RATIO_MAX, Findings, Gain, Groups, Headline, INPUTS, Latency, MACHINE_DIVISOR,
-    RUN_COUNT_MAX, SHORT_DEADLINE_NS, Score, Variants, WARM_UP_NS, WHOLE_FACTOR, headline, run,
+    ALTERNATIVES, ERROR_RATIO_MAX, Findings, Gain, Groups, Headline, INPUTS, Latency,
+    MACHINE_DIVISOR, RUN_COUNT_MAX, SHORT_DEADLINE_NS, Score, Variants, WARM_UP_NS, WHOLE_FACTOR,
+    headline, run,
 };
 
 use super::Origin::Documented;
@@ -16,6 +17,7 @@ pub(super) const STUDY: Study = Study {
             POLL, power -13 % (AC) and -18 % (RAPL); hackbench +4 % with 4 groups and +0.6 % with 8.",
     source: "Artem Bityutskiy, Sapphire Rapids C0.x idle states support, v4, 10 July 2023",
     inputs: INPUTS,
+    alternatives: ALTERNATIVES,
     figures: |shelf, changes| Ok(figures(&headline(shelf, changes)?)),
     body: |shelf, changes| Ok(body(&run(shelf, changes)?)),
 };
@@ -187,11 +189,11 @@ fn body(found: &Findings) -> Body {
         ],
         judgement: sentences! {
             "Interrupt latency: C0.2's exit takes {} ns (v4 of the patch declares {DECLARED_NS} ns) and the handler under POLL \
-             {} ns (assumed), which gives {}. +{LATENCY_PERCENT} % of {DECLARED_NS} ns means {:.0} ns under POLL. Half of that at \
-             the 99th percentile follows from any constant addition if POLL's own 99th percentile is twice its median. \
+             {} ns (assumed), which gives {}. {DECLARED_NS} ns are +{LATENCY_PERCENT} % of {:.0} ns under POLL. A constant \
+             addition is +{LATENCY_P99_PERCENT} % at the 99th percentile if POLL's own is {} times its median there. \
              POLL's latency was not published, so this neither confirms nor contradicts the claim.",
                 inputs.exit_ns, super::short(late.median_ns), percent(added(headline, |of| of.median_ns)),
-                DECLARED_NS / (LATENCY_PERCENT / 100.0);
+                DECLARED_NS / (LATENCY_PERCENT / 100.0), LATENCY_PERCENT / LATENCY_P99_PERCENT;
             "Power: RAPL's {RAPL_PERCENT} % is of the package and went in. With {} W of it outside the cores, the cores alone \
              fall by {:.0} %. At the wall that is {}, since the packages then draw {} of the server's power.",
                 inputs.uncore_w, -cores_ratio(headline) * 100.0, percent(wall_ratio(headline)),
@@ -200,21 +202,20 @@ fn body(found: &Findings) -> Body {
              +{eight} %.",
                 judged(teo), at_short(&|gains, _| judged(gains[1])), span(short_work);
             "Whether a governor chooses C0.2 depends on what a message takes. With {} teo spends {} of its idle time there \
-             with 8 groups, with {work} {}, because idles are then longer than C1's {c1_us} us. That governors hardly ever \
-             choose C0.2 is no result: it holds for long messages alone.",
+             with 8 groups, with {work} {}. Idles last {:.0} ns on average there, and C1 takes {c1_us} us.",
                 span(short_work), at_short(&|_, of| share(of.teo.eight.c02_ratio)),
-                share(variants.teo.eight.c02_ratio);
-            "menu forecasts whole microseconds: 0 is POLL and 1 is already C1, so that C0.2 is left for {} of its idle time \
+                share(variants.teo.eight.c02_ratio), variants.teo.eight.idle_ns;
+            "menu forecasts whole microseconds: 0 is POLL and {c1_us} is already C1, so that C0.2 is left for {} of its idle time \
              with 8 groups. Its gain is {}.",
                 share(variants.menu.eight.c02_ratio), judged(menu);
             "C0.2 alone instead of POLL alone gives {} with 4 and 8 groups, at {} and {} more frequency; C0.1 gives {}. \
              Without a power limit C0.2 gives {}.",
                 judged(alone), percent(frequency.four), percent(frequency.eight), judged(c01), judged(unlimited);
-            "How hackbench was simulated: on {part_count} of {cpu_count} CPUs, with 1 and 2 groups for 4 and 8 and a quarter \
-             of the power. Each run warms up for {warm_up} and is then measured for {measured}. Runs are repeated until the standard error of their median is below {:.1} %, at most \
+            "How hackbench was simulated: on {part_count} of {cpu_count} CPUs, with one group for each {MACHINE_DIVISOR} \
+             and {} of the power. Each run warms up for {warm_up} and is then measured for {measured}. Runs are repeated until the standard error of their median is below {:.1} %, at most \
              {RUN_COUNT_MAX} times. As a check, C0.2 alone gives {} with 4 groups on all {cpu_count} CPUs, with {WHOLE_FACTOR} \
              times the warm-up and duration.",
-                ERROR_RATIO_MAX * 100.0, gain(whole);
+                share(1.0 / MACHINE_DIVISOR as f64), ERROR_RATIO_MAX * 100.0, gain(whole);
             "Rates are medians of runs, because in some runs all senders of a group queue at one receiver and hardly \
              anything gets through. The simulated scheduler does not balance queues, so that 8 groups scatter.";
             "The author later found C0.2 not worth it on released parts. Nothing here contradicts that: beside C1 of \

@@ -98,14 +98,14 @@ fn charts(study: &Study, page: &Page) -> Vec<Chart> {
                 study.name,
                 if unit.is_empty() { "numbers" } else { unit }
             ),
-            "Each figure of ours, with the least and the greatest that any plausible input gave."
+            "Each figure of ours, with the least and the greatest that runs with other plausible inputs gave."
                 .to_owned(),
             BasisKind::Simulated,
             Drawing::Intervals {
                 unit: unit.to_owned(),
                 is_log: false,
                 about_interval:
-                    "the range of all runs with other inputs, not a confidence interval".to_owned(),
+                    "explored by runs with other inputs; neither a bound nor a confidence interval".to_owned(),
                 rows,
             },
         ));

@@ -1,8 +1,8 @@
 //! `menu-min`: menu believes its short forecast though the tick is stopped.
 
 use idlewise_sim::study::menu_min::{
-    Findings, Headline, INPUTS, Interrupts, MARGIN, MENU, MIN, NEWEST, NEWEST_MIN, SAFE_RANGE,
-    headline, run,
+    ALTERNATIVES, Findings, Headline, INPUTS, Interrupts, MARGIN, MENU, MIN, MIXED_CORE_COUNT,
+    NEWEST, NEWEST_MIN, SAFE_RANGE, headline, run,
 };
 use idlewise_sim::workload::BurstThenIdle;
 
@@ -17,6 +17,7 @@ pub(super) const STUDY: Study = Study {
     source: "Ionut Nechita, cpuidle: menu: Use min() to prevent deep C-states when tick is stopped, \
              v2, 22 January 2026",
     inputs: INPUTS,
+    alternatives: ALTERNATIVES,
     figures: |shelf, changes| Ok(figures(&headline(shelf, changes)?)),
     body: |shelf, changes| Ok(body(&run(shelf, changes)?)),
 };
@@ -142,18 +143,23 @@ fn body(found: &Findings) -> Body {
             },
         ],
         judgement: sentences! {
-            "The mechanism follows if the card's interrupts go to a CPU of their own. There the tick is stopped at {} of \
+            "The mechanism {} if the card's interrupts go to a CPU of their own. There the tick is stopped at {} of \
              selects, menu replaces its short forecast by the timer {timer} away, and the CPU pays PC6's exit for each \
-             message. min() undoes that.", share(at(MENU, OtherCpu).stopped_ratio);
-            "The size does not follow: {} us before the change, or {} us if only the client's host has package C6; \
-             {BEFORE_US} us were published. Three things that the claim does not say decide it: how much of the exit is the \
-             package's rather than the core's, how far away the next timer is, and HZ. The package's part is only paid \
-             when all CPUs of the package are in C6, which those of the two tasks never are.",
+             message. min() undoes that.",
+                if improvement > 1.0 { "follows" } else { "does not show" }, share(at(MENU, OtherCpu).stopped_ratio);
+            "The size {}: {} us before the change, or {} us if only the client's host has package C6; \
+             {BEFORE_US} us were published. The claim does not say how much of the exit is the package's rather than the \
+             core's, how far away the next timer is, nor HZ. The package's part is only paid when all CPUs of the package \
+             are in C6, which those of the two tasks never are.",
+                match Exactly(BEFORE_US).agrees(before_us) {
+                    Some(true) => "agrees with these inputs",
+                    _ => "does not follow",
+                },
                 short(before_us), short(one_end_us);
-            "With interrupts on the task's own CPU min() changes {}: each wake-up runs the task, which restarts the tick, \
-             and the changed line is never reached ({} us before; tick stopped at {} of selects).",
-                if (headline.after_task_cpu_ns / headline.before_task_cpu_ns - 1.0).abs() < 0.01 { "nothing" } else { "little" },
-                short(same_us), share(at(MENU, TaskCpu).stopped_ratio);
+            "With interrupts on the task's own CPU min() changes the latency of {} us by {}: each wake-up runs the task, \
+             which restarts the tick, and the changed line is reached only where it is stopped ({} of selects).",
+                short(same_us), percent(headline.after_task_cpu_ns / headline.before_task_cpu_ns - 1.0),
+                share(at(MENU, TaskCpu).stopped_ratio);
             "With nohz_full, which the first version of the claim names and the second does not, a task that is alone on its \
              CPU does not restart the tick. There the tick is stopped at {} of selects, and min() gains {} times ({} to {} \
              us). So the claim can hold for a CPU without a task, or for a nohz_full CPU.",
@@ -161,11 +167,13 @@ fn body(found: &Findings) -> Body {
                 short(headline.before_nohz_full_ns / headline.after_nohz_full_ns),
                 short(headline.before_nohz_full_ns / 1e3), short(headline.after_nohz_full_ns / 1e3);
             "With a pause of {} us between an answer and the next request, as in the claim's example of a packet after so \
-             long, min() gains only {} times: {}.",
+             long, min() gains {} times: {}.",
                 found.by_pause_ns[PAUSE].at / 1_000, short(pause_gain),
-                format!(
-                    "the pause and PC6's exit make idles about as long as PC6's {residency_us} us, where PC6 is right"
-                );
+                if pause_gain < improvement {
+                    format!("the pause and PC6's exit bring idles nearer to PC6's {residency_us} us, where PC6 is right")
+                } else {
+                    "no less than without it".to_owned()
+                };
             "On the platform with C2 at {c2_us} and C3 at {c3_us}/{c3_exit_us} us min() gains {} times ({} to {} us): {}.",
                 short(gap_improvement), short(headline.gap_before_ns / 1e3), short(headline.gap_after_ns / 1e3),
                 if gap_improvement < 2.0 {
@@ -186,7 +194,7 @@ fn body(found: &Findings) -> Body {
              us with min() instead. The claim's first version, a forecast that is a quarter longer, gives {} us.",
                 short(latency_us(SAFE_RANGE, OtherCpu)), inputs.hz, short(latency_us(NEWEST, OtherCpu)),
                 short(latency_us(NEWEST_MIN, OtherCpu)), short(latency_us(MARGIN, OtherCpu));
-            "Power: {} in a mixed, nearly idle load of 32 cores (claimed: less than {POWER_PERCENT} %), and {} for the \
+            "Power: {} in a mixed, nearly idle load of {MIXED_CORE_COUNT} cores (claimed: less than {POWER_PERCENT} %), and {} for the \
              hosts of tcp-lat itself, which then do {} times as many round trips. Powers are assumed.",
                 percent(headline.mixed_power_ratio), percent(headline.tcp_power_ratio), short(improvement);
             "Where the short forecast is wrong, {} keeps the CPU in a shallow state until the next timer: {} power against \

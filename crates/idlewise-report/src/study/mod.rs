@@ -27,7 +27,7 @@ mod promotion;
 mod sensitivity;
 mod text;
 
-use idlewise_sim::study::{At, Changes, Input, Origin, Shelf, StudyError, Sweep};
+use idlewise_sim::study::{Alternative, At, Changes, Input, Origin, Shelf, StudyError, Sweep};
 use idlewise_sim::{Machine, MachineState};
 
 pub use charts::to_html_page;
@@ -51,6 +51,8 @@ pub struct Study {
     pub source: &'static str,
     /// What its model is given, and what [`Study::run`] may be asked to change.
     pub inputs: &'static [Input],
+    /// Inputs of which two documented values, or pairs of values, may be true.
+    alternatives: &'static [Alternative],
     /// Its figures alone, for changed inputs.
     figures: fn(&Shelf<'_>, &Changes) -> Result<Vec<Figure>, StudyError>,
     body: fn(&Shelf<'_>, &Changes) -> Result<Body, StudyError>,
@@ -61,22 +63,54 @@ impl Study {
     ///
     /// # Errors
     /// If a machine or governor that it needs is missing, or the page contradicts itself.
-    pub fn run(&self, shelf: &Shelf<'_>, changes: &Changes) -> Result<Page, StudyError> {
-        let body = (self.body)(shelf, changes)?;
+    pub fn run(&self, shelf: &Shelf<'_>, given: &Given) -> Result<Page, StudyError> {
+        let body = (self.body)(shelf, &given.changes)?;
         if let Some(fault) = body.fault(self.inputs) {
             return Err(StudyError::Page(format!("{}: {fault}", self.name)));
         }
-        let examined = examine(self, self.inputs, &body, shelf, changes)?;
+        let mut examined = examine(self, &body.figures, &body.facts, shelf, given)?;
+        let known = given.without_guesses();
+        if known.changes.len() < given.changes.len() {
+            let figures = (self.figures)(shelf, &known.changes)?;
+            let listed = examine(self, &figures, &body.facts, shelf, &known)?;
+            let both = examined.into_iter().zip(listed);
+            examined = both.map(|(guessed, listed)| guessed.no_better_than(listed)).collect();
+        }
         let figures = body.figures.iter().cloned().zip(examined);
         let figures = figures.map(|(figure, examined)| Row { figure, examined }).collect();
-        Ok(Page { changes: changes.to_vec(), figures, body })
+        Ok(Page { given: given.clone(), figures, body })
+    }
+}
+
+/// What the reader gives a study in place of the listed values.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// By key.
+    pub changes: Vec<(&'static str, f64)>,
+    /// By key, where a changed value is documented. A change without a source is a guess.
+    pub sources: Vec<(&'static str, String)>,
+}
+
+impl Given {
+    /// The value that an input was set to.
+    fn value(&self, key: &str) -> Option<f64> {
+        self.changes.iter().rev().find(|(set, _)| *set == key).map(|(_, value)| *value)
+    }
+
+    /// Where that value is documented.
+    fn source(&self, key: &str) -> Option<&str> {
+        self.sources.iter().rev().find(|(set, _)| *set == key).map(|(_, source)| &**source)
+    }
+
+    fn without_guesses(&self) -> Given {
+        let known = self.changes.iter().filter(|(key, _)| self.source(key).is_some());
+        Given { changes: known.copied().collect(), sources: self.sources.clone() }
     }
 }
 
 /// What became of a claim.
 pub struct Page {
-    /// Inputs that the reader changed.
-    changes: Vec<(&'static str, f64)>,
+    given: Given,
     figures: Vec<Row>,
     body: Body,
 }
@@ -337,13 +371,14 @@ mod tests {
         claim: "",
         source: "",
         inputs: &[],
+        alternatives: &[],
         figures: |_, _| Ok(body(Origin::Assumed).figures),
         body: |_, _| Ok(body(Origin::Calibrated(&["speed"]))),
     };
 
     fn run(study: &Study) -> Result<Page, String> {
         let shelf = Shelf::new(&|_, _| None);
-        study.run(&shelf, &[]).map_err(|error| error.to_string())
+        study.run(&shelf, &Given::default()).map_err(|error| error.to_string())
     }
 
     #[test]

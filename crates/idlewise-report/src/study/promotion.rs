@@ -15,6 +15,7 @@ pub(super) const STUDY: Study = Study {
             to 8 rounds, 960 us to stop2.",
     source: "Abhishek Goel, Auto-promotion logic for cpuidle states, v2, 5 April 2019",
     inputs: INPUTS,
+    alternatives: &[],
     figures: |shelf, changes| Ok(figures(&headline(shelf, changes)?)),
     body: |shelf, changes| Ok(body(&run(shelf, changes)?)),
 };
@@ -71,6 +72,7 @@ fn body(found: &Findings) -> Body {
     let tick_ms = 1e3 / inputs.hz;
     let cost_us = us(headline.promotion_cost_ns);
     let lite = state(machine, "stop0_lite");
+    let by_gap = found.by_governor_and_gap_ns.first().map_or(&[][..], |row| &row.found[..]);
     Body {
         figures: figures(headline),
         facts: facts! {
@@ -139,26 +141,60 @@ fn body(found: &Findings) -> Body {
              least {} ms apart. It lasts as long as nothing happens, so \"more than even a second\" says how long the \
              author's system was quiet.",
                 or_dash(ms(stopped.stuck_ns), short), short(inputs.quiet_ms);
-            "With the tick kept, menu needs {} ticks here, {} ms: the 8 ticks that the author expected, not the \
-             {KEPT_MIN_MS} to {KEPT_MAX_MS} ms ({} to {} ticks) that he measured. A real menu agrees with him: {REAL}. In \
-             the simulation nothing else wakes the CPU, so nearly all 8 stays that menu remembers must be replaced; \
-             less regular bursts shorten it (table). His 99th percentile of {KEPT_MIN_MS} ms cannot be that of \
-             {BURST_COUNT} samples whose maximum is {KEPT_MAX_MS} ms.",
-                rounds(kept), range(kept, 1e6), KEPT_MIN_MS / tick_ms, KEPT_MAX_MS / tick_ms;
+            "With the tick kept, menu needs {} ticks here, {} ms. The author expected {ROUND_COUNT} ticks and measured \
+             {KEPT_MIN_MS} to {KEPT_MAX_MS} ms ({} to {} ticks): {}. For comparison, {REAL}. In the simulation only the \
+             tick wakes the CPU and replaces the stays that menu remembers from the burst; how many of them it must \
+             replace depends on how regular the burst was (table). His 99th percentile of {KEPT_MIN_MS} ms cannot be that \
+             of {BURST_COUNT} samples whose maximum is {KEPT_MAX_MS} ms.",
+                rounds(kept), range(kept, 1e6), KEPT_MIN_MS / tick_ms, KEPT_MAX_MS / tick_ms,
+                against_measured(kept);
             "With the promotion timer it takes {} us and {} rounds; published are {TIMER_MIN_US} to {TIMER_MAX_US} us and \
              6 to 7 rounds. What decides it is the burst: stays that menu remembers from it count in its mean until the \
-             timer's {} us outweigh them. Bursts of 20 us are out after few rounds, and bursts of 24 us and more never \
-             make menu choose stop0_lite (table).",
-                range(timer, 1e3), rounds(timer), us(headline.timer_ns);
-            "To stop1 it takes {} us in {} rounds, to stop2 {} us in {} ({TO_STOP2_US} us by the claim's formula). There \
-             all 8 rounds are needed, because longer stays are outliers that menu drops together.",
+             timer's {} us outweigh them. {}",
+                range(timer, 1e3), rounds(timer), us(headline.timer_ns), by_gap_text(by_gap);
+            "To stop1 it takes {} us in {} rounds, to stop2 {} us in {} ({TO_STOP2_US} us and {ROUND_COUNT} \
+             rounds by the claim's formula).",
                 mean(to_stop1), rounds(to_stop1), mean(to_stop2), rounds(to_stop2);
             "One computing sibling gains {} over the stuck case from SMT folding. That is the assumed speed of two threads \
-             and nothing else (bursts {quiet} apart); with three siblings nothing is gained, since a core of three threads \
-             runs as slowly as one of four. The timers cost {} us of the idle CPU a burst, at {} us each.",
-                percent(given_back_ratio(headline)), short(timer.promotions_a_burst * cost_us), short(cost_us);
+             and nothing else (bursts {quiet} apart); three siblings gain {}, because a core of three threads is assumed \
+             to run as slowly as one of four. The timers cost {} us of the idle CPU a burst, at {} us each.",
+                percent(given_back_ratio(headline)), percent(timer_siblings.three / stopped_siblings.three - 1.0),
+                short(timer.promotions_a_burst * cost_us), short(cost_us);
         },
         plot: plot(found),
+    }
+}
+
+/// What of our times is within those that the author measured.
+fn against_measured(kept: &Escape) -> &'static str {
+    let ends = ms(kept.out.min_ns()).zip(ms(kept.out.max_ns()));
+    match ends {
+        None => "here it never gets out",
+        Some((least, _)) if least > KEPT_MAX_MS => "all of ours are longer than what he measured",
+        Some((_, most)) if most < KEPT_MIN_MS => "all of ours are shorter than what he measured",
+        Some((least, most)) if least >= KEPT_MIN_MS && most <= KEPT_MAX_MS => {
+            "all of ours are within what he measured"
+        }
+        Some(_) => "some of ours are within what he measured, and some are not",
+    }
+}
+
+/// Which bursts the timer gets out of soonest, and of which there is nothing to get out.
+fn by_gap_text(by_gap: &[At<u64, Escape>]) -> String {
+    let out = |row: &&At<u64, Escape>| row.found.out.mean_ns();
+    let left = by_gap.iter().filter(|row| out(row).is_some());
+    let fastest = left.min_by(|a, b| out(a).unwrap_or(0.0).total_cmp(&out(b).unwrap_or(0.0)));
+    let never = by_gap.iter().filter(|row| out(row).is_none());
+    let never: Vec<String> = never.map(|row| span(row.at)).collect();
+    let fastest = or_dash(fastest, |row| {
+        format!("bursts of {} are left soonest, after {} rounds", span(row.at), rounds(&row.found))
+    });
+    match never.is_empty() {
+        true => format!("In the table, {fastest}."),
+        false => format!(
+            "In the table, {fastest}, and bursts of {} never make menu choose stop0_lite, or never let it out.",
+            never.join(", ")
+        ),
     }
 }
 

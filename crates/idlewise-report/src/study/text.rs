@@ -26,9 +26,10 @@ pub(crate) fn columns() -> Vec<Column<Row>> {
         })
         .key(),
         C::text(
-            "range",
-            "range",
-            "From the least to the greatest that it becomes with other plausible inputs.",
+            "explored",
+            "explored",
+            "From the least to the greatest that runs with other plausible inputs gave. Other \
+             combinations may give more.",
             |row| range(row).into(),
         )
         .key(),
@@ -99,17 +100,16 @@ fn plausible(input: &Input) -> String {
 /// The inputs and facts, with the values that the reader set.
 fn given(study: &Study, page: &Page) -> Grid {
     let inputs = study.inputs.iter().map(|input| {
-        let set = page.changes.iter().rev().find(|(key, _)| *key == input.key);
-        let value = set.map_or(input.value, |(_, value)| *value);
-        let origin = if set.is_some() { "set" } else { input.origin.as_str() };
-        [
-            input.meaning.to_owned(),
-            with_unit(value, input.unit),
-            if set.is_some() { "-".to_owned() } else { plausible(input) },
-            origin.to_owned(),
-            input.source.to_owned(),
-        ]
-        .into()
+        let (value, plausible, origin, source) = match page.given.value(input.key) {
+            None => (input.value, plausible(input), input.origin.as_str(), input.source),
+            Some(value) => match page.given.source(input.key) {
+                Some(source) => (value, "-".to_owned(), "documented", source),
+                None => (value, plausible(input), "guessed", "--set without --source"),
+            },
+        };
+        [input.meaning, &with_unit(value, input.unit), &plausible, origin, source]
+            .map(str::to_owned)
+            .into()
     });
     let facts = page.body.facts.iter().map(|fact| {
         [fact.what, &fact.value, "-", fact.origin.as_str(), &fact.source].map(str::to_owned).into()
@@ -177,11 +177,13 @@ fn published(published: Published) -> String {
 fn labels() -> String {
     format!(
         "Labels are computed: the study ran again with each input that nobody documented at both ends \
-         of what is plausible, and with pairs of the strongest. A figure is *predicted* if none of \
+         of what is plausible, with pairs of the strongest four and these four at once, and with all of \
+         these inputs at their ends at once, so often that any three of them met in all eight ways. A figure is *predicted* if none of \
          these runs changed its sign, its size by more than a factor of {STEADY_FACTOR}, or whether it \
          agrees with the published one (within that factor). Otherwise it is *simulated*, and what \
          decides it is listed. *Calibrated* figures went into the model, so that their agreement \
-         proves nothing. *Arithmetic* ones follow from published numbers alone."
+         proves nothing. *Arithmetic* ones follow from published numbers alone. *Explored* is from the \
+         least to the greatest of all these runs; it is no bound."
     )
 }
 
@@ -335,7 +337,11 @@ pub fn to_json(study: &Study, page: &Page) -> Json {
             "source": fact.source,
         })
     });
-    let set = page.changes.iter().map(|(key, value)| json!({ "key": key, "value": value }));
+    let given = &page.given;
+    let set = given
+        .changes
+        .iter()
+        .map(|(key, value)| json!({ "key": key, "value": value, "source": given.source(key) }));
     let grids = &page.body.grids;
     let grids = grids
         .iter()

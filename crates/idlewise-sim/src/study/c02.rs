@@ -6,7 +6,7 @@
 //! cores. Groups share nothing but CPUs and power, and the whole machine gives the same gains.
 
 use super::Origin::{Assumed, Calibrated, Documented};
-use super::{Changes, Result, Shelf, Sweep, Trial, inputs, spans, sweep};
+use super::{Alternative, Changes, Result, Shelf, Sweep, Together, Trial, inputs, spans, sweep};
 use crate::Machine;
 use crate::simulate::{Hardware, Quantiles, Report};
 use crate::workload::{BurstThenIdle, Hackbench, Periodic};
@@ -78,6 +78,12 @@ inputs! {
             "speed of a thread whose sibling is in C0.2", "Intel's manual: C0.2 improves the sibling's performance";
     }
 }
+
+/// What versions of the patch declare for C0.2.
+pub const ALTERNATIVES: &[Alternative] = &[[
+    Together { values: &[("declared_ns", 100.0)], source: "v1 and v2 of the patch" },
+    Together { values: &[("declared_ns", 200.0)], source: "v3 and v4 of the patch" },
+]];
 
 /// Replicates of hackbench.
 #[derive(Clone, Debug)]

@@ -68,6 +68,18 @@ impl Input {
     }
 }
 
+/// Values that are documented together, one for each of some inputs: a machine has all of them or none.
+#[derive(Clone, Copy, Debug)]
+pub struct Together {
+    /// By key. Both sides of an alternative name the same inputs.
+    pub values: &'static [(&'static str, f64)],
+    /// Where they are documented, and of what.
+    pub source: &'static str,
+}
+
+/// Two documented alternatives, of which one is true of the claim's machine. Nobody published which.
+pub type Alternative = [Together; 2];
+
 /// Inputs that differ from their values in the list, by key.
 pub type Changes = [(&'static str, f64)];
 

@@ -55,7 +55,7 @@ const BUSY_RATIOS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 0.97];
 const C1_EXPONENT: f64 = 1.6;
 /// How long the nearly idle system is simulated for the fit, and for the figures.
 const FIT_NS: u64 = 4_000_000_000;
-const NEARLY_IDLE_NS: u64 = 10_000_000_000;
+pub const NEARLY_IDLE_NS: u64 = 10_000_000_000;
 /// Runs with other random numbers, for what a change scatters by.
 const RUN_COUNT: u64 = 8;
 

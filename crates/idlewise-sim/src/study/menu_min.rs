@@ -5,7 +5,10 @@ use idlewise_core::DisabledMask;
 use idlewise_trace::IdleGap;
 
 use super::Origin::{Assumed, Calibrated, Documented};
-use super::{Changes, Result, Shelf, Sweep, Trial, inputs, mean_ns, ms_ns, sweep, us_ns};
+use super::{
+    Alternative, Changes, Result, Shelf, Sweep, Together, Trial, inputs, mean_ns, ms_ns, sweep,
+    us_ns,
+};
 use crate::Machine;
 use crate::simulate::Hardware;
 use crate::workload::{BurstThenIdle, NearlyIdle, TcpLat};
@@ -20,6 +23,8 @@ pub const MARGIN: &str = "menu-6.12+margin";
 pub const NEWEST_MIN: &str = "menu-7.2+min";
 const GOVERNORS: [&str; 8] =
     ["menu-6.1", MENU, MIN, MARGIN, SAFE_RANGE, NEWEST, NEWEST_MIN, "teo-6.12"];
+/// Cores of the mixed load.
+pub const MIXED_CORE_COUNT: u64 = 32;
 /// Where the fit of the wire begins.
 const WIRE_GUESS_NS: u64 = 18_000;
 /// tcp-lat's client and server are on packages of their own, like on two hosts.
@@ -59,6 +64,18 @@ inputs! {
             "what it then does", "the same";
     }
 }
+
+/// C6 of Sapphire Rapids in intel_idle's table.
+pub const ALTERNATIVES: &[Alternative] = &[[
+    Together {
+        values: &[("exit_us", 190.0), ("residency_us", 600.0)],
+        source: "intel_idle's table where package C6 is disabled",
+    },
+    Together {
+        values: &[("exit_us", 290.0), ("residency_us", 800.0)],
+        source: "intel_idle's table",
+    },
+]];
 
 /// Where a card's interrupts go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,7 +350,7 @@ fn mixed_mw(shelf: &Shelf<'_>, machine: &Machine, inputs: &Inputs, governor: &st
         ..NearlyIdle::default()
     };
     let mut trial = Trial::new(shelf, machine, governor, load);
-    trial.hardware = Hardware { core_count: 32, ..hardware(trial.hardware, inputs) };
+    trial.hardware = Hardware { core_count: MIXED_CORE_COUNT, ..hardware(trial.hardware, inputs) };
     Ok(trial.run()?.power_mw())
 }
 

@@ -34,7 +34,7 @@ use crate::MachineError;
 use crate::replay::Delays;
 use crate::simulate::{Report, ShapeError, SimulationError};
 
-pub use inputs::{Changes, Input, Origin};
+pub use inputs::{Alternative, Changes, Input, Origin, Together};
 use inputs::{inputs, ms_ns, us_ns};
 use trial::Trial;
 pub use trial::{GovernorById, Shelf};

@@ -212,6 +212,7 @@ pub const COMMANDS: [Bundled; 8] = [
         roles: &[
             ("name", Role::Plain),
             ("changes", Role::Plain),
+            ("sources", Role::Plain),
             ("inputs", Role::Plain),
             ("pages", OUTPUT),
             ("report", OUTPUT),
