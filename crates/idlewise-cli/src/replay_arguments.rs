@@ -2,18 +2,19 @@
 
 use std::path::PathBuf;
 
-use idlewise_core::{NO_LATENCY_LIMIT_NS, tick_period_ns};
-use idlewise_lab::target::targets;
-pub use idlewise_lab::target::{ALL_LOGS, HZ_DEFAULT, MACHINES_DEFAULT, ReplayTarget};
+use idlewise_lab::notes::{add_governors, add_log, add_machine};
+pub use idlewise_lab::target::{ALL_LOGS, MACHINES_DEFAULT, ReplayTarget};
+use idlewise_lab::target::{Conditions, targets};
 use idlewise_report::Notes;
+use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting, TICK_WORK_MAX_NS, Tally};
-use idlewise_sim::{Arch, Basis, Price};
+use idlewise_sim::{Arch, Basis};
 
 use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::governor_arguments::GovernorArguments;
-use crate::governors::{self, Choice};
+use crate::governors::Choice;
 use crate::input::{self, NamedLog};
 use crate::promoting::Promoting;
 use crate::twins::without_twins;
@@ -33,8 +34,8 @@ pub struct ReplayArguments {
     pub hz: Option<u32>,
 
     /// The price of delay in mW [default: three prices, 0, ¼ and 1 × polling power]
-    #[arg(long, value_name = "P", value_parser = parse_power)]
-    pub lambda_mw: Option<f64>,
+    #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
+    pub lambda_mw: Option<Price>,
 
     /// Forbid states with a longer exit latency, in us; a stricter limit in the log also applies
     #[arg(long, value_name = "T")]
@@ -70,16 +71,11 @@ pub struct ReplayArguments {
     pub csv: bool,
 }
 
-fn parse_power(text: &str) -> Result<f64, String> {
-    let power: f64 = text.parse().map_err(|_| "not a number of milliwatts".to_owned())?;
-    if power.is_finite() && power >= 0.0 { Ok(power) } else { Err("must be 0 or more".to_owned()) }
-}
-
 impl ReplayArguments {
     /// Returns the prices of latency to report.
     pub fn prices(&self) -> Vec<Price> {
         match self.lambda_mw {
-            Some(lambda_mw) => vec![Price::Given(lambda_mw)],
+            Some(price) => vec![price],
             None => Price::STANDARD.to_vec(),
         }
     }
@@ -102,36 +98,28 @@ impl ReplayArguments {
         machines.chain(self.logs.iter().cloned()).chain(governors.files()).collect()
     }
 
+    pub fn conditions(&self) -> Conditions {
+        let ReplayArguments { hz, latency_limit_us, tick_work_ns, .. } = *self;
+        Conditions { hz, latency_limit_us, tick_work_ns }
+    }
+
     /// The HZ with which a log is replayed.
     pub fn hz(&self, log: &NamedLog) -> u32 {
-        self.hz.or(log.log.metadata.hz).unwrap_or(HZ_DEFAULT)
+        self.conditions().hz_of(&log.log.metadata)
     }
 
     pub fn setting(&self, target: &ReplayTarget, log: &NamedLog) -> Setting {
-        let hz = self.hz(log);
-        let limit_ns = self.latency_limit_us.map(|us| i64::from(us) * 1_000);
-        Setting {
-            disabled: target.disabled,
-            latency_limit_ns: limit_ns.unwrap_or(NO_LATENCY_LIMIT_NS),
-            tick_work_ns: self.tick_work_ns,
-            ..Setting::new(target.states, tick_period_ns(hz))
-        }
+        target.setting(self.conditions(), &log.log.metadata)
     }
 
     pub fn notes(&self, logs: &[NamedLog], targets: &[ReplayTarget], choices: &[Choice]) -> Notes {
         let mut notes = self.doubts.notes();
         notes.basis(Basis::Simulated, "misses, delays and ticks, with worst-case exit latencies");
-        for provenance in governors::provenance(choices) {
-            notes.basis(Basis::Simulated, provenance);
-        }
+        add_governors(&mut notes, Basis::Simulated, choices);
         notes.basis(Basis::Assumed, format!("{} ns of work for each tick", self.tick_work_ns));
         for target in targets {
-            let basis = target.machine.power_basis();
+            add_machine(&mut notes, &target.machine, ", so its energy and regret");
             let id = &target.machine.id;
-            notes.basis(basis, format!("powers of {id}, so its energy and regret"));
-            for doubt in target.machine.doubts() {
-                notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
-            }
             if self.promoting.is_asked() && target.machine.arch == Arch::Power {
                 notes.doubt(format!(
                     "{id}: a replay has no SMT siblings, so what they gain when a CPU leaves a lite \
@@ -150,12 +138,7 @@ impl ReplayArguments {
             );
         }
         for named in logs {
-            let metadata = &named.log.metadata;
-            if self.hz.is_none() && metadata.hz.is_none() {
-                let name = &named.name;
-                notes.doubt(format!("{name}: HZ is unknown, {HZ_DEFAULT} was assumed; pass --hz"));
-            }
-            notes.doubts_of(&metadata.doubts);
+            add_log(&mut notes, &named.name, &named.log.metadata, self.conditions());
         }
         notes
     }

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use idlewise_core::HAZARD;
+use idlewise_lab::roster::OWN;
 use idlewise_linux::GOVERNORS;
 use idlewise_report::{columns_markdown, columns_schema, park};
+use idlewise_sim::RIVALS;
 use idlewise_sim::workload::WORKLOADS;
-use idlewise_sim::{BOUNDS, RIVALS};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -130,7 +130,9 @@ fn assert_golden_section(page: &str, found: &str) {
 fn the_list_of_governors_is_in_the_documentation() {
     let mut table = String::from("| name | what it does |\n| --- | --- |\n");
     let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
-    for (name, meaning) in ports.chain([HAZARD]).chain(BOUNDS).chain(RIVALS) {
+    let rivals = RIVALS.iter().map(|rival| (rival.name, rival.meaning));
+    let own = OWN.iter().map(|spec| (spec.name, spec.meaning));
+    for (name, meaning) in ports.chain(own).chain(rivals) {
         table += &format!("| `{name}` | {meaning} |\n");
     }
     assert_golden_section("docs/replay.md", &table);

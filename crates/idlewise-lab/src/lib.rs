@@ -4,11 +4,12 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `roster.rs` | every governor that a user can name |
-//! | `target.rs` | [`target::ReplayTarget`]: a machine prepared for replay; the default of HZ |
+//! | `target.rs` | [`target::ReplayTarget`]: a machine prepared for replay; [`target::Conditions`], and the default of HZ |
 //! | `topology.rs` | which CPUs of a log share a machine's states |
-//! | `cells/` | cells: one governor on one log, machine and setting; the store that keeps them |
+//! | `cells/` | [`cells::Contest`]: who plays where, in cells; the store that keeps them |
 //! | `storage.rs` | [`storage::Storage`]: where a store's files are; a folder |
 //! | `engine/` | what the Python package uses |
+//! | `notes.rs` | what every result says of itself |
 //! | `input.rs`, `unpack.rs` | logs and recordings, compressed or not |
 //! | `bundled.rs` | the machines and logs that are built in |
 //! | `recorded_course.rs` | following what the recorded kernel did |
@@ -24,6 +25,7 @@ pub mod cells;
 pub mod engine;
 pub mod error;
 pub mod input;
+pub mod notes;
 pub mod program;
 pub mod progress;
 pub mod recorded_course;

@@ -1,23 +1,19 @@
-//! Every governor that a user can name, and the lanes that replay it.
+//! Every governor that a user can name. A governor of our own is a row of [`OWN`]; a port of a kernel's is a row of
+//! `idlewise_linux`, and a rival one of `idlewise_sim`.
 
 use std::env;
-use std::marker::PhantomData;
+use std::fmt;
 use std::sync::Arc;
 
-use idlewise_core::{Governor, GovernorVisitor, HAZARD, Hazard, Lambda, StateTable};
+use idlewise_core::{
+    Fixed, Governor, GovernorVisitor, HAZARD, Hazard, Lambda, StateTable, TimerOnly,
+};
 use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve, resolve_for};
 use idlewise_plugin::{Compiler, Confinement, GovernorSource, Plugin, WorkerCommand};
-use idlewise_report::replay::Role;
 use idlewise_report::wrap;
-use idlewise_sim::diff::{ComparedGovernor, governor_side, oracle_side};
-use idlewise_sim::replay::{
-    GovernorJoint, GovernorLane, Joint, Lane, ObservedLane, Observer, OracleJoint, Setting,
-    TakePeriod, UnitOf,
-};
-use idlewise_sim::{
-    BOUNDS, Bound, Boxed, CostModel, IntoBox, Machine, OracleLane, Price, RIVALS, Rival, RivalLane,
-    Rule,
-};
+use idlewise_sim::contest::{Cloned, Decider, Player, Price, Role, Visitor};
+use idlewise_sim::replay::{Lane, Setting};
+use idlewise_sim::{Boxed, Machine, RIVALS, Rival};
 
 use crate::error::{Failure, did_you_mean};
 use crate::program;
@@ -25,24 +21,153 @@ use crate::program;
 /// Set for the command of a bundle, to the process id of `bundle`. Its output must not depend on this machine.
 pub const IN_BUNDLE: &str = "IDLEWISE_IN_BUNDLE";
 
-/// A governor named by `--governor`.
+const ORACLE: (&str, &str) = ("oracle", "the cheapest state for each gap, known in advance");
+
+/// What may follow a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    /// `=STATE`, as the listed name has it.
+    State,
+    /// `:lambda=X`, or nothing. Without it, the governor is told the price where there is one.
+    Price,
+}
+
+/// A governor of our own.
+#[derive(Debug)]
+pub struct OwnSpec {
+    /// Its name, as it is listed.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub meaning: &'static str,
+    role: Role,
+    takes: Takes,
+    make: fn(&Given<'_>) -> Result<OwnGovernor, Failure>,
+}
+
+/// What one is made for.
+struct Given<'a> {
+    machine: &'a Machine,
+    tick_period_ns: u32,
+    /// What follows `=`.
+    state: &'a str,
+    price: Price,
+}
+
+/// Declares the list. A row has a name for the type, the type, the name that users type, its role, what may follow the
+/// name, its description, and how it is made.
+macro_rules! roster {
+    ($($Row:ident($Governor:ty): $name:literal, $role:ident, $takes:ident, $meaning:expr, $make:expr;)+) => {
+        /// The governors of our own, bounds among them.
+        pub const OWN: &[OwnSpec] = &[$(OwnSpec {
+            name: $name,
+            meaning: $meaning,
+            role: Role::$role,
+            takes: Takes::$takes,
+            make: |given| {
+                let make: fn(&Given<'_>) -> Result<$Governor, Failure> = $make;
+                make(given).map(OwnGovernor::$Row)
+            },
+        }),+];
+
+        /// Any of them, without dynamic dispatch.
+        #[expect(clippy::large_enum_variant, reason = "none is kept")]
+        enum OwnGovernor {
+            $($Row($Governor)),+
+        }
+
+        impl OwnGovernor {
+            fn visit<V: GovernorVisitor>(self, visitor: V) -> V::Output {
+                match self {
+                    $(Self::$Row(governor) => visitor.visit(governor),)+
+                }
+            }
+        }
+    };
+}
+
+roster! {
+    Hazard(Hazard): "hazard", Governor, Price, HAZARD.1,
+        |given| Ok(Hazard::new(given.price.told().unwrap_or(Lambda::QUARTER)));
+    Deepest(Fixed): "deepest", Bound, Nothing, "the deepest state that is enabled and allowed",
+        |_| Ok(Fixed::Deepest);
+    Shallowest(Fixed): "shallowest", Bound, Nothing, "the shallowest state that is enabled and allowed",
+        |_| Ok(Fixed::Shallowest);
+    State(Fixed): "fixed=STATE", Bound, State,
+        "one state, by name or index; if it is not allowed, the next shallower one",
+        |given| Ok(Fixed::State(given.machine.state_index(given.state).map_err(Failure::new)?));
+    TimerOnly(TimerOnly): "timer-only", Bound, Nothing,
+        "the deepest state that the next timer leaves room for",
+        |given| Ok(TimerOnly::new(given.tick_period_ns.into()));
+}
+
+/// One of [`OWN`], as the user named it.
 #[derive(Clone, Debug)]
-pub enum Choice {
+pub struct Own {
+    spec: &'static OwnSpec,
+    name: String,
+    price: Option<Price>,
+}
+
+impl Own {
+    /// Parses a name; `None` if it is none of these.
+    fn parse(name: &str) -> Option<Result<Self, Failure>> {
+        OWN.iter().find_map(|spec| spec.parse(name))
+    }
+
+    fn price(&self) -> Price {
+        self.price.unwrap_or(Price::QUARTER)
+    }
+
+    fn build(&self, machine: &Machine, tick_period_ns: u32) -> Result<OwnGovernor, Failure> {
+        let state = self.name.split_once('=').map_or("", |(_, state)| state);
+        (self.spec.make)(&Given { machine, tick_period_ns, state, price: self.price() })
+    }
+}
+
+impl OwnSpec {
+    fn parse(&'static self, name: &str) -> Option<Result<Own, Failure>> {
+        let own = |price| Own { spec: self, name: name.to_owned(), price };
+        match self.takes {
+            Takes::Nothing => (name == self.name).then(|| Ok(own(None))),
+            Takes::State => {
+                let (word, _) = self.name.split_once('=')?;
+                name.strip_prefix(word)?.starts_with('=').then(|| Ok(own(None)))
+            }
+            Takes::Price => match name.strip_prefix(self.name)? {
+                "" => Some(Ok(own(None))),
+                argument if argument.starts_with(':') => {
+                    let number = argument.strip_prefix(":lambda=").map(Price::parse_times);
+                    Some(number.and_then(Result::ok).map(|price| own(Some(price))).ok_or_else(|| {
+                        Failure::new(format_args!(
+                            "{name}: the price of delay is :lambda=X with X from 0 to 16 times the power of \
+                             polling, such as {}:lambda=0.25",
+                            self.name
+                        ))
+                    }))
+                }
+                _ => None,
+            },
+        }
+    }
+}
+
+/// A governor that decides, as the user named it.
+#[derive(Clone, Debug)]
+pub enum Named {
     /// A port of a kernel governor, with the name that the user gave.
-    Linux(&'static GovernorSpec, String),
-    /// Our own, at a price of delay, with the name that the user gave.
-    Hazard(Lambda, String),
-    /// A simple reference rule.
-    Bound(Bound),
-    /// `oracle`, at each price of latency.
-    Oracle,
-    /// A rule that moves down during the idle time, at each price of latency.
-    Rival(Rival),
+    Port(&'static GovernorSpec, String),
+    /// One of our own.
+    Own(Own),
     /// The user's own file.
     File(FileChoice),
     /// Made by a program that uses this library, with its name.
     Made(String, MakeGovernor),
 }
+
+/// Who is to play, as the user named them: with `--governor`.
+#[derive(Clone, Debug)]
+pub struct Choice(pub Player<Named>);
 
 /// Makes a governor for a CPU with these states and this tick period in ns.
 pub type Make = Arc<dyn Fn(&StateTable, u32) -> Box<dyn Governor> + Send + Sync>;
@@ -51,8 +176,8 @@ pub type Make = Arc<dyn Fn(&StateTable, u32) -> Box<dyn Governor> + Send + Sync>
 #[derive(Clone)]
 pub struct MakeGovernor(pub Make);
 
-impl std::fmt::Debug for MakeGovernor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for MakeGovernor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("MakeGovernor")
     }
 }
@@ -67,7 +192,13 @@ pub struct FileChoice {
 }
 
 impl Choice {
+    /// The oracle.
+    pub const ORACLE: Choice = Choice(Player::Oracle);
+
     /// Compiles and loads a governor's file under a name.
+    ///
+    /// # Errors
+    /// Fails if it does not compile, or cannot be loaded.
     pub fn load(
         source: &GovernorSource,
         name: String,
@@ -86,329 +217,242 @@ impl Choice {
         {
             origin += &format!("; {doubt}");
         }
-        Ok(Choice::File(FileChoice { plugin, name, origin }))
+        Ok(Choice(Player::Decider(Named::File(FileChoice { plugin, name, origin }))))
     }
 
-    /// Returns what the user's governor did wrong, if anything. Its tallies are empty then.
-    pub fn failure(&self) -> Option<String> {
-        match self {
-            Choice::File(file) => Some(format!("{} {}", file.name, file.plugin.failure()?)),
-            _ => None,
-        }
+    /// A governor of the calling program.
+    pub fn made(name: String, make: Make) -> Self {
+        Choice(Player::Decider(Named::Made(name, MakeGovernor(make))))
     }
 
-    /// Returns what the user's governor printed, if anything.
-    pub fn printed(&self) -> Option<String> {
-        match self {
-            Choice::File(file) => Some(file.plugin.printed()).filter(|text| !text.is_empty()),
-            _ => None,
-        }
-    }
-
-    /// Returns the same governor without what it did wrong so far, for another run.
-    #[must_use]
-    pub fn anew(&self) -> Self {
-        match self {
-            Choice::File(file) => {
-                Choice::File(FileChoice { plugin: file.plugin.anew(), ..file.clone() })
-            }
-            other => other.clone(),
-        }
-    }
-
-    /// Returns a hash of all that decides what the user's file does.
-    pub fn file_key(&self) -> Option<String> {
-        match self {
-            Choice::File(file) => Some(file.plugin.key().to_owned()),
-            _ => None,
-        }
+    fn port(spec: &'static GovernorSpec, name: &str) -> Self {
+        Choice(Player::Decider(Named::Port(spec, name.to_owned())))
     }
 
     /// Parses a governor's name.
+    ///
+    /// # Errors
+    /// Fails if there is none, with the nearest.
     pub fn parse(name: &str) -> Result<Self, Failure> {
         if let Some(spec) = resolve(name) {
-            return Ok(Choice::Linux(spec, name.to_owned()));
+            return Ok(Choice::port(spec, name));
         }
-        if let Some(argument) = name.strip_prefix(HAZARD.0)
-            && (argument.is_empty() || argument.starts_with(':'))
-        {
-            return Ok(Choice::Hazard(parse_lambda(argument)?, name.to_owned()));
+        if let Some(own) = Own::parse(name) {
+            return Ok(Choice(Player::Decider(Named::Own(own?))));
         }
-        let bound = || Bound::parse(name).map(Choice::Bound);
-        let oracle = || (name == ORACLE.0).then_some(Choice::Oracle);
-        let rival = || Rival::parse(name).map(Choice::Rival);
-        bound().or_else(oracle).or_else(rival).ok_or_else(|| {
+        if name == ORACLE.0 {
+            return Ok(Choice::ORACLE);
+        }
+        Rival::parse(name).map(|rival| Choice(Player::Rival(rival))).ok_or_else(|| {
             let ids = GOVERNORS.iter().flat_map(|spec| [spec.name, spec.id]);
-            let known = ids.chain([HAZARD.0]).chain(BOUNDS.map(|(name, _)| name)).chain([ORACLE.0]);
-            let known = known.chain(RIVALS.map(|(name, _)| name));
+            let known = ids.chain(OWN.iter().map(|spec| spec.name)).chain([ORACLE.0]);
+            let known = known.chain(RIVALS.map(|rival| rival.name));
             let hint = did_you_mean(name, known, "`idlewise replay --help` lists them");
             Failure::new(format_args!("no governor '{name}'; {hint}"))
         })
     }
 
     /// Returns the governor that a recording's kernel calls by this name.
+    ///
+    /// # Errors
+    /// Fails if there is no port of it.
     pub fn of_kernel(name: &str, kernel: Option<&str>) -> Result<Self, Failure> {
         match kernel.and_then(|kernel| resolve_for(name, kernel)) {
-            Some(spec) => Ok(Choice::Linux(spec, spec.id.to_owned())),
+            Some(spec) => Ok(Choice::port(spec, spec.id)),
             None => Self::parse(name),
         }
     }
 
+    /// The user's own file, if it is one.
+    fn file(&self) -> Option<&FileChoice> {
+        match &self.0 {
+            Player::Decider(Named::File(file)) => Some(file),
+            _ => None,
+        }
+    }
+
+    fn own(&self) -> Option<&Own> {
+        match &self.0 {
+            Player::Decider(Named::Own(own)) => Some(own),
+            _ => None,
+        }
+    }
+
+    /// Returns what the user's governor did wrong, if anything. Its tallies are empty then.
+    pub fn failure(&self) -> Option<String> {
+        let file = self.file()?;
+        Some(format!("{} {}", file.name, file.plugin.failure()?))
+    }
+
+    /// Returns what the user's governor printed, if anything.
+    pub fn printed(&self) -> Option<String> {
+        Some(self.file()?.plugin.printed()).filter(|text| !text.is_empty())
+    }
+
+    /// Returns the same governor without what it did wrong so far, for another run.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        match self.file() {
+            Some(file) => Choice(Player::Decider(Named::File(FileChoice {
+                plugin: file.plugin.anew(),
+                ..file.clone()
+            }))),
+            None => self.clone(),
+        }
+    }
+
+    /// Returns a hash of all that decides what the user's file does.
+    pub fn file_key(&self) -> Option<String> {
+        self.file().map(|file| file.plugin.key().to_owned())
+    }
+
     /// Returns the name in results.
     pub fn name(&self) -> String {
-        match self {
-            Choice::Linux(_, name) | Choice::Hazard(_, name) | Choice::Made(name, _) => {
-                name.clone()
-            }
-            Choice::Bound(bound) => bound.name(),
-            Choice::Oracle => ORACLE.0.to_owned(),
-            Choice::Rival(rival) => rival.name().to_owned(),
-            Choice::File(file) => file.name.clone(),
+        match &self.0 {
+            Player::Decider(named) => match named {
+                Named::Port(_, name) | Named::Made(name, _) => name.clone(),
+                Named::Own(own) => own.name.clone(),
+                Named::File(file) => file.name.clone(),
+            },
+            Player::Oracle => ORACLE.0.to_owned(),
+            Player::Rival(rival) => rival.name.to_owned(),
         }
     }
 
     /// Returns a name that is unique even among kernels.
     pub fn id(&self) -> String {
-        match self {
-            Choice::Linux(spec, _) => spec.id.to_owned(),
+        match &self.0 {
+            Player::Decider(Named::Port(spec, _)) => spec.id.to_owned(),
             _ => self.name(),
+        }
+    }
+
+    /// Returns what says, with [`Choice::file_key`], which governor it is, whatever its name.
+    pub fn key(&self) -> String {
+        match (self.own(), self.file()) {
+            // A file is known by what is in it, wherever it lies.
+            (_, Some(_)) => "file".to_owned(),
+            // The name does not say the price that it is told.
+            (Some(own), _) if own.spec.takes == Takes::Price => {
+                let lambda = own.price().told().unwrap_or(Lambda::QUARTER);
+                format!("{}:lambda={}", own.spec.name, f64::from(lambda.as_1024ths()) / 1024.0)
+            }
+            _ => self.id(),
         }
     }
 
     /// Returns what it does, in a line.
     pub fn meaning(&self) -> String {
-        match self {
-            Choice::Linux(spec, _) => spec.meaning.to_owned(),
-            Choice::Hazard(..) => HAZARD.1.to_owned(),
-            Choice::Bound(bound) => bound.meaning().to_owned(),
-            Choice::Oracle => ORACLE.1.to_owned(),
-            Choice::Rival(rival) => rival.meaning().to_owned(),
-            Choice::File(file) => file.origin.clone(),
-            Choice::Made(..) => "a governor of the calling program".to_owned(),
+        match &self.0 {
+            Player::Decider(named) => match named {
+                Named::Port(spec, _) => spec.meaning.to_owned(),
+                Named::Own(own) => own.spec.meaning.to_owned(),
+                Named::File(file) => file.origin.clone(),
+                Named::Made(..) => "a governor of the calling program".to_owned(),
+            },
+            Player::Oracle => ORACLE.1.to_owned(),
+            Player::Rival(rival) => rival.meaning.to_owned(),
         }
     }
 
     /// Returns its role in the ranking.
     pub fn role(&self) -> Role {
-        match self {
-            Choice::Linux(..) | Choice::Hazard(..) | Choice::File(_) | Choice::Made(..) => {
-                Role::Governor
-            }
-            Choice::Oracle => Role::Oracle,
-            Choice::Rival(_) => Role::Rival,
-            Choice::Bound(_) => Role::Bound,
+        match &self.0 {
+            Player::Decider(Named::Own(own)) => own.spec.role,
+            Player::Decider(_) => Role::Governor,
+            Player::Oracle => Role::Oracle,
+            Player::Rival(_) => Role::Rival,
         }
+    }
+
+    /// Returns whether it is the oracle.
+    pub fn is_oracle(&self) -> bool {
+        matches!(self.0, Player::Oracle)
     }
 
     /// Returns whether what it does depends on powers and the price of delay, so that it needs a lane for each.
     pub fn is_priced(&self) -> bool {
-        matches!(self, Choice::Oracle | Choice::Rival(_))
+        !matches!(self.0, Player::Decider(_))
     }
 
-    /// Resolves the choice for a machine. Fails if the machine lacks a named state.
-    pub fn on<'a>(&'a self, machine: &'a Machine) -> Result<Player<'a>, Failure> {
-        let kind = match self {
-            Choice::Linux(spec, _) => Kind::Linux(spec),
-            Choice::Hazard(lambda, _) => Kind::Hazard(*lambda),
-            Choice::Bound(bound) => Kind::Rule(bound.on(machine).map_err(Failure::new)?),
-            Choice::Oracle => Kind::Oracle,
-            Choice::Rival(rival) => Kind::Rival(*rival),
-            Choice::File(file) => Kind::File(&file.plugin),
-            Choice::Made(_, make) => Kind::Made(make),
-        };
-        Ok(Player { kind, machine })
+    /// Returns whether it is code of the user's, or of the calling program's.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.0, Player::Decider(Named::File(_) | Named::Made(..)))
+    }
+
+    /// Returns whether it is a governor of the calling program.
+    pub fn is_made(&self) -> bool {
+        matches!(self.0, Player::Decider(Named::Made(..)))
+    }
+
+    /// Returns the same governor, told a price of delay; `None` if it needs none or has one.
+    pub fn told(&self, price: Price) -> Option<Self> {
+        let own = self.own().filter(|own| own.spec.takes == Takes::Price && own.price.is_none())?;
+        Some(Choice(Player::Decider(Named::Own(Own { price: Some(price), ..own.clone() }))))
+    }
+
+    /// Resolves the choice for a machine.
+    ///
+    /// # Errors
+    /// Fails if the machine lacks a named state.
+    pub fn on<'a>(&'a self, machine: &'a Machine) -> Result<Player<OnMachine<'a>>, Failure> {
+        Ok(match &self.0 {
+            Player::Decider(named) => {
+                if let Named::Own(own) = named {
+                    own.build(machine, TICK_PERIOD_ANY_NS)?;
+                }
+                Player::Decider(OnMachine { named, machine })
+            }
+            Player::Oracle => Player::Oracle,
+            Player::Rival(rival) => Player::Rival(*rival),
+        })
+    }
+}
+
+/// To find out whether a governor can be made.
+const TICK_PERIOD_ANY_NS: u32 = 4_000_000;
+
+/// A governor on a machine that has the states it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct OnMachine<'a> {
+    named: &'a Named,
+    machine: &'a Machine,
+}
+
+impl Decider for OnMachine<'_> {
+    /// Each port has a lane of its own type, so its decisions are inlined into the replay. For a file, each decision
+    /// crosses to another process.
+    fn visit<V: Visitor>(&self, states: &StateTable, tick_period_ns: u32, visitor: V) -> V::Output {
+        match self.named {
+            Named::Port(spec, _) => spec.build(tick_period_ns).visit(Cloned(visitor)),
+            Named::Own(own) => {
+                let governor = own.build(self.machine, tick_period_ns);
+                let Ok(governor) = governor else { unreachable!("`on` has made one") };
+                governor.visit(Cloned(visitor))
+            }
+            Named::File(file) => visitor.visit(|| file.plugin.governor(states, tick_period_ns)),
+            Named::Made(_, make) => visitor.visit(|| Boxed((make.0)(states, tick_period_ns))),
+        }
+    }
+
+    /// A file's lane runs in another process.
+    fn own_lane(&self, log: &str, setting: Setting) -> Option<Box<dyn Lane>> {
+        let Named::File(file) = self.named else { return None };
+        Some(Box::new(file.plugin.lane(setting, format!("{log} on {}", self.machine.id))))
     }
 }
 
 /// Checks that all of them take single decisions, for commands that show these.
+///
+/// # Errors
+/// Fails if one does not.
 pub fn must_decide(choices: &[Choice]) -> Result<(), Failure> {
-    match choices.iter().find(|choice| matches!(choice, Choice::Rival(_))) {
+    match choices.iter().find(|choice| matches!(choice.0, Player::Rival(_))) {
         None => Ok(()),
         Some(rival) => Err(Failure::new(format_args!(
             "{} moves down while a CPU is idle instead of deciding; replay, arena and sweep can show it",
             rival.name()
         ))),
-    }
-}
-
-/// Parses what follows `hazard`: nothing, or `:lambda=X` with X in times the power of polling.
-fn parse_lambda(argument: &str) -> Result<Lambda, Failure> {
-    if argument.is_empty() {
-        return Ok(Lambda::QUARTER);
-    }
-    let number = argument.strip_prefix(":lambda=").and_then(|text| text.parse::<f64>().ok());
-    match number.filter(|lambda| (0.0..=16.0).contains(lambda)) {
-        Some(lambda) => Ok(Lambda::from_1024ths((lambda * 1024.0).round() as u32)),
-        None => Err(Failure::new(format_args!(
-            "{name}{argument}: the price of delay is :lambda=X with X from 0 to 16 times the power of \
-             polling, such as {name}:lambda=0.25",
-            name = HAZARD.0
-        ))),
-    }
-}
-
-/// A choice on a machine.
-#[derive(Clone, Copy)]
-pub struct Player<'a> {
-    kind: Kind<'a>,
-    machine: &'a Machine,
-}
-
-#[derive(Clone, Copy)]
-enum Kind<'a> {
-    Linux(&'static GovernorSpec),
-    Hazard(Lambda),
-    Rule(Rule),
-    Oracle,
-    Rival(Rival),
-    File(&'a Plugin),
-    Made(&'a MakeGovernor),
-}
-
-impl Player<'_> {
-    /// Returns a governor for one CPU; `None` for what doesn't decide.
-    pub fn governor(&self, states: &StateTable, tick_period_ns: u32) -> Option<Box<dyn Governor>> {
-        match self.kind {
-            Kind::Linux(spec) => Some(Box::new(spec.build(tick_period_ns))),
-            Kind::Hazard(lambda) => Some(Box::new(Hazard::new(lambda))),
-            Kind::Rule(rule) => Some(rule.visit(tick_period_ns, IntoBox)),
-            Kind::File(plugin) => Some(Box::new(plugin.governor(states, tick_period_ns))),
-            Kind::Made(make) => Some((make.0)(states, tick_period_ns)),
-            Kind::Oracle | Kind::Rival(_) => None,
-        }
-    }
-
-    /// Returns one side of a comparison for a CPU. The oracle uses that price of latency.
-    pub fn side(
-        &self,
-        costs: &CostModel,
-        setting: Setting,
-        price: Price,
-    ) -> Box<dyn ComparedGovernor> {
-        match self.governor(&setting.states, setting.tick_period_ns) {
-            Some(governor) => governor_side(governor, setting, costs),
-            None => oracle_side(costs, setting, price.lambda_mw(costs)),
-        }
-    }
-
-    /// Returns a lane for a CPU that reports each gap to `observer`. The oracle uses that price of
-    /// latency, and takes the place of a rival: [`must_decide`]. Each port has a lane of its own type, so its decisions are inlined into the replay.
-    /// For a file, each decision crosses to another process.
-    pub fn observed<'o, O: Observer + 'o>(
-        &self,
-        costs: &CostModel,
-        setting: Setting,
-        price: Price,
-        observer: O,
-    ) -> Box<dyn ObservedLane<O> + 'o> {
-        let tick_period_ns = setting.tick_period_ns;
-        let into_lane = IntoLane { setting, observer, life: PhantomData };
-        match self.kind {
-            Kind::Linux(spec) => spec.build(tick_period_ns).visit(into_lane),
-            Kind::Hazard(lambda) => into_lane.visit(Hazard::new(lambda)),
-            Kind::Rule(rule) => rule.visit(tick_period_ns, into_lane),
-            Kind::File(plugin) => {
-                let governor = plugin.governor(&setting.states, tick_period_ns);
-                Box::new(GovernorLane::with_observer(governor, setting, into_lane.observer))
-            }
-            Kind::Made(make) => {
-                let governor = Boxed((make.0)(&setting.states, tick_period_ns));
-                Box::new(GovernorLane::with_observer(governor, setting, into_lane.observer))
-            }
-            Kind::Oracle | Kind::Rival(_) => {
-                let (costs, lambda_mw) = (costs.clone(), price.lambda_mw(costs));
-                let observer = into_lane.observer;
-                Box::new(OracleLane::with_observer(costs, setting, lambda_mw, observer))
-            }
-        }
-    }
-
-    /// Returns lanes for CPUs that share states, each with an observer. Stays of groups go to `periods`. The oracle
-    /// takes the place of a rival: [`must_decide`].
-    pub fn joint<O: Observer + 'static>(
-        &self,
-        unit: &UnitOf<'_>,
-        costs: &CostModel,
-        setting: Setting,
-        price: Price,
-        observers: Vec<O>,
-        periods: Option<TakePeriod>,
-    ) -> Box<dyn Joint> {
-        let tick_period_ns = setting.tick_period_ns;
-        let into_joint = IntoJoint { unit, setting, observers, periods };
-        match self.kind {
-            Kind::Linux(spec) => spec.build(tick_period_ns).visit(into_joint),
-            Kind::Hazard(lambda) => into_joint.visit(Hazard::new(lambda)),
-            Kind::Rule(rule) => rule.visit(tick_period_ns, into_joint),
-            Kind::File(plugin) => {
-                into_joint.of(|| plugin.governor(&setting.states, tick_period_ns))
-            }
-            Kind::Made(make) => into_joint.of(|| Boxed((make.0)(&setting.states, tick_period_ns))),
-            Kind::Oracle | Kind::Rival(_) => {
-                let IntoJoint { observers, periods, .. } = into_joint;
-                let oracle = (costs, setting, price.lambda_mw(costs));
-                OracleJoint::observed(unit, oracle, observers, periods)
-            }
-        }
-    }
-
-    /// Returns a lane for a CPU that only counts. A file's lane runs in another process, and its
-    /// failures mention `log`.
-    pub fn lane(
-        &self,
-        log: &str,
-        costs: &CostModel,
-        setting: Setting,
-        price: Price,
-    ) -> Box<dyn Lane> {
-        match self.kind {
-            Kind::File(plugin) => {
-                Box::new(plugin.lane(setting, format!("{log} on {}", self.machine.id)))
-            }
-            Kind::Rival(rival) => {
-                let lambda_mw = price.lambda_mw(costs);
-                Box::new(RivalLane::new(rival, costs.clone(), setting, lambda_mw))
-            }
-            _ => self.observed(costs, setting, price, ()),
-        }
-    }
-}
-
-/// Makes a lane from a governor.
-struct IntoLane<'o, O> {
-    setting: Setting,
-    observer: O,
-    /// The observer's lifetime.
-    life: PhantomData<&'o ()>,
-}
-
-impl<'o, O: Observer + 'o> GovernorVisitor for IntoLane<'o, O> {
-    type Output = Box<dyn ObservedLane<O> + 'o>;
-
-    fn visit<G: Governor + 'static>(self, governor: G) -> Self::Output {
-        Box::new(GovernorLane::with_observer(governor, self.setting, self.observer))
-    }
-}
-
-/// Makes the lanes of CPUs that share states from a governor.
-struct IntoJoint<'a, O> {
-    unit: &'a UnitOf<'a>,
-    setting: Setting,
-    observers: Vec<O>,
-    periods: Option<TakePeriod>,
-}
-
-impl<O: Observer + 'static> IntoJoint<'_, O> {
-    fn of<G: Governor + 'static>(self, make: impl FnMut() -> G) -> Box<dyn Joint> {
-        GovernorJoint::observed(self.unit, self.setting, make, self.observers, self.periods)
-    }
-}
-
-impl<O: Observer + 'static> GovernorVisitor for IntoJoint<'_, O> {
-    type Output = Box<dyn Joint>;
-
-    fn visit<G: Governor + Clone + 'static>(self, governor: G) -> Self::Output {
-        self.of(|| governor.clone())
     }
 }
 
@@ -426,7 +470,7 @@ pub fn usual() -> Vec<&'static str> {
 pub fn provenance(choices: &[Choice]) -> Vec<String> {
     let mut releases: Vec<(&GovernorSpec, Vec<&str>)> = Vec::new();
     for choice in choices {
-        let Choice::Linux(spec, name) = choice else { continue };
+        let Player::Decider(Named::Port(spec, name)) = &choice.0 else { continue };
         match releases.iter_mut().find(|(known, _)| known.release == spec.release) {
             Some((_, names)) => names.push(name),
             None => releases.push((spec, vec![name])),
@@ -440,10 +484,8 @@ pub fn provenance(choices: &[Choice]) -> Vec<String> {
             spec.release
         )
     };
-    let files = choices.iter().filter_map(|choice| match choice {
-        Choice::File(file) => Some(format!("decisions of {}: {}", file.name, file.origin)),
-        _ => None,
-    });
+    let files = choices.iter().filter_map(Choice::file);
+    let files = files.map(|file| format!("decisions of {}: {}", file.name, file.origin));
     releases.into_iter().map(phrase).chain(files).collect()
 }
 
@@ -461,7 +503,6 @@ pub fn port_ids() -> String {
     GOVERNORS.iter().map(|spec| spec.id).collect::<Vec<_>>().join(", ")
 }
 
-const ORACLE: (&str, &str) = ("oracle", "the cheapest state for each gap, known in advance");
 const FILES: [(&str, &str); 3] = [
     (
         "FILE.c",
@@ -483,7 +524,8 @@ pub fn list() -> String {
 /// Returns the list for commands that also take rules that move down during the idle time.
 pub fn list_with_rivals(with_oracle: bool) -> String {
     let oracle = with_oracle.then_some(ORACLE);
-    rows(&oracle.into_iter().chain(RIVALS).collect::<Vec<_>>())
+    let rivals = RIVALS.map(|rival| (rival.name, rival.meaning));
+    rows(&oracle.into_iter().chain(rivals).collect::<Vec<_>>())
 }
 
 /// Returns the list without governors that need to know the gap.
@@ -494,9 +536,8 @@ pub fn list_of_deciding() -> String {
 fn rows(others: &[(&str, &str)]) -> String {
     let mut text = String::from("Governors (a name without a version means that of Linux 6.12):\n");
     let ports = GOVERNORS.iter().map(|spec| (spec.id, spec.meaning));
-    for (name, meaning) in
-        ports.chain([HAZARD]).chain(BOUNDS).chain(others.iter().copied()).chain(FILES)
-    {
+    let own = OWN.iter().map(|spec| (spec.name, spec.meaning));
+    for (name, meaning) in ports.chain(own).chain(others.iter().copied()).chain(FILES) {
         // `wrap` cannot start the first line at another column, so it wraps without the name.
         let meaning = wrap(meaning, LIST_WIDTH - LIST_INDENT, 0);
         let meaning = meaning.replace('\n', &format!("\n{:LIST_INDENT$}", ""));
@@ -517,11 +558,9 @@ mod tests {
 
     #[test]
     fn reads_the_price_of_delay() {
-        let lambda = |name| match Choice::parse(name) {
-            Ok(Choice::Hazard(lambda, _)) => Some(lambda.as_1024ths()),
-            _ => None,
-        };
-        assert_eq!([lambda("hazard"), lambda("hazard:lambda=1")], [Some(256), Some(1_024)]);
+        let key = |name: &str| Choice::parse(name).map(|choice| choice.key()).ok();
+        assert_eq!(key("hazard").as_deref(), Some("hazard:lambda=0.25"));
+        assert_eq!(key("hazard:lambda=1").as_deref(), Some("hazard:lambda=1"));
         for name in
             ["hazard:lambda=17", "hazard:lambda=-1", "hazard:x", "hazard:lambda=NaN", "hazardx"]
         {
@@ -530,9 +569,33 @@ mod tests {
     }
 
     #[test]
+    fn only_who_has_no_price_is_told_one() {
+        let told = |name: &str| Choice::parse(name).unwrap().told(Price::FULL).map(|it| it.key());
+        assert_eq!(told("hazard").as_deref(), Some("hazard:lambda=1"));
+        for name in ["hazard:lambda=0.5", "menu", "deepest", "oracle", "dpm"] {
+            assert_eq!(told(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_row_has_a_name_that_can_be_typed() {
+        let machine = idlewise_machine::bundled("spr").unwrap();
+        for spec in OWN {
+            let name = spec.name.replace("STATE", "C6");
+            let choice = Choice::parse(&name).unwrap();
+            assert_eq!((choice.name(), choice.meaning()), (name, spec.meaning.to_owned()));
+            choice.on(&machine).unwrap();
+        }
+        assert!(Choice::parse("fixed").is_err() && Choice::parse("deepest:x").is_err());
+    }
+
+    #[test]
     fn a_state_that_a_machine_lacks_is_an_error() {
         let machine = idlewise_machine::bundled("spr").unwrap();
-        let on = |name| Choice::parse(name).unwrap().on(&machine).map(|_| ());
-        assert!(on("fixed=C6").is_ok() && on("fixed=C9").is_err());
+        let fault =
+            |name| Choice::parse(name).unwrap().on(&machine).map(|_| ()).unwrap_err().text();
+        let names = "it has POLL, C1, C1E, C6";
+        assert_eq!(fault("fixed=C9"), format!("machine spr has no state C9: {names}"));
+        assert_eq!(fault("fixed=4"), format!("machine spr has no state 4: {names}"));
     }
 }

@@ -1,7 +1,9 @@
 //! A machine prepared for replay, and the defaults of machines and HZ.
 
-use idlewise_core::{DisabledMask, StateTable};
+use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
+use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting};
 use idlewise_sim::{CostModel, Machine, SharedStates};
+use idlewise_trace::log::LogMetadata;
 
 use crate::bundled;
 use crate::error::Failure;
@@ -11,6 +13,35 @@ use crate::roster::Choice;
 pub const MACHINES_DEFAULT: [&str; 2] = ["spr", "milan"];
 /// The default HZ if the log has none: Debian's.
 pub const HZ_DEFAULT: u32 = 250;
+
+/// What a replay depends on besides log, machine and governor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conditions {
+    /// The tick's frequency; `None`: the recording's.
+    pub hz: Option<u32>,
+    /// The longest exit latency that is allowed.
+    pub latency_limit_us: Option<u32>,
+    /// How long a CPU runs for a tick.
+    pub tick_work_ns: u64,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Conditions { hz: None, latency_limit_us: None, tick_work_ns: DEFAULT_TICK_WORK_NS }
+    }
+}
+
+impl Conditions {
+    /// The tick's frequency on a log.
+    pub fn hz_of(&self, log: &LogMetadata) -> u32 {
+        self.hz.or(log.hz).unwrap_or(HZ_DEFAULT)
+    }
+
+    /// The limit as governors see it.
+    pub fn latency_limit_ns(&self) -> i64 {
+        self.latency_limit_us.map_or(NO_LATENCY_LIMIT_NS, |us| i64::from(us) * 1_000)
+    }
+}
 
 /// The name of the sum of all logs. No log can have it.
 pub const ALL_LOGS: &str = "all";
@@ -57,6 +88,16 @@ impl ReplayTarget {
         let costs = CostModel::of(&machine).map_err(Failure::new)?;
         let state_names = machine.states.iter().map(|state| state.name.clone()).collect();
         Ok(ReplayTarget { machine, states, state_names, disabled, costs, shared })
+    }
+
+    /// What a replay on it depends on, for a log.
+    pub fn setting(&self, conditions: Conditions, log: &LogMetadata) -> Setting {
+        Setting {
+            disabled: self.disabled,
+            latency_limit_ns: conditions.latency_limit_ns(),
+            tick_work_ns: conditions.tick_work_ns,
+            ..Setting::new(self.states, tick_period_ns(conditions.hz_of(log)))
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use idlewise_sim::contest::{Entry, Price, Shape};
+
 use crate::columns::{GOVERNOR, LOG, MACHINE};
 use crate::statistics::{estimate, median};
 use crate::{Column, Table, Value};
@@ -11,53 +13,18 @@ const LOSS_RATIO: f64 = 0.02;
 /// The governors that the others are compared with, by both of their names.
 const REFERENCES: [[&str; 2]; 2] = [["menu", "menu-6.12"], ["teo", "teo-6.12"]];
 
-/// What one governor cost in one cell.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ArenaCell {
-    /// The log's name.
-    pub log: String,
-    /// The machine's id.
-    pub machine: String,
-    /// The tick's frequency.
-    pub hz: u32,
-    /// The name of the power shape.
-    pub shape: &'static str,
-    /// The price of delay, in times the power of polling.
-    pub lambda: f64,
-    /// The governor's name.
-    pub governor: String,
-    /// Energy and priced delay.
-    pub cost_uj: f64,
-    /// The oracle's at the same price.
-    pub oracle_cost_uj: f64,
-    /// What the cost is made of.
-    pub spent: Spent,
-    /// The oracle's.
-    pub oracle_spent: Spent,
+/// Everything but the governor.
+fn place(entry: &Entry) -> Place<'_> {
+    let Entry { log, result, shape, price, .. } = entry;
+    (log, entry.machine(), result.hz, *shape, times(*price).to_bits())
 }
 
-/// Energy, and delay before it is priced.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spent {
-    /// The energy of all gaps.
-    pub energy_uj: f64,
-    /// The mean delay of a wake event.
-    pub delay_mean_ns: f64,
+/// A price in times the power of polling, as all of the arena's are.
+pub(crate) fn times(price: Price) -> f64 {
+    price.as_times().unwrap_or(f64::NAN)
 }
 
-impl ArenaCell {
-    /// The cost above the oracle's, as a share of the latter; `None` if the oracle's is 0.
-    pub fn regret(&self) -> Option<f64> {
-        (self.oracle_cost_uj > 0.0).then(|| self.cost_uj / self.oracle_cost_uj - 1.0)
-    }
-
-    /// Everything but the governor.
-    fn place(&self) -> Place<'_> {
-        (&self.log, &self.machine, self.hz, self.shape, self.lambda.to_bits())
-    }
-}
-
-type Place<'a> = (&'a str, &'a str, u32, &'a str, u64);
+type Place<'a> = (&'a str, &'a str, u32, Shape, u64);
 
 /// The regrets of the references.
 type References<'a> = HashMap<Place<'a>, [Option<f64>; 2]>;
@@ -87,42 +54,41 @@ struct Duel {
 type C<Row> = Column<Row>;
 
 /// Returns the columns of the cells.
-pub fn cell_columns() -> Vec<C<ArenaCell>> {
+pub fn cell_columns() -> Vec<C<Entry>> {
     vec![
-        C::new(LOG, |cell: &ArenaCell| cell.log.as_str().into()),
-        C::new(MACHINE, |cell: &ArenaCell| cell.machine.as_str().into()),
-        C::count("hz", "HZ", "The tick's frequency.", |cell: &ArenaCell| u64::from(cell.hz).into())
-            .key(),
+        C::new(LOG, |cell: &Entry| cell.log.as_str().into()),
+        C::new(MACHINE, |cell: &Entry| cell.machine().into()),
+        C::count("hz", "HZ", "The tick's frequency.", |cell: &Entry| {
+            u64::from(cell.result.hz).into()
+        })
+        .key(),
         C::text(
             "shape",
             "shape",
             "The shape of the powers: `default`, `flat` or `steep`.",
-            |cell: &ArenaCell| cell.shape.into(),
+            |cell: &Entry| cell.shape.name().into(),
         )
         .key(),
         C::number(
             "lambda",
             "λ",
             "The price of delay, in times the power of polling.",
-            |cell: &ArenaCell| cell.lambda.into(),
+            |cell: &Entry| times(cell.price).into(),
         )
         .key(),
-        C::new(GOVERNOR, |cell: &ArenaCell| cell.governor.as_str().into()),
-        C::uj("cost_uj", "cost", "Energy and priced delay, simulated.", |cell: &ArenaCell| {
+        C::new(GOVERNOR, |cell: &Entry| cell.governor.as_str().into()),
+        C::uj("cost_uj", "cost", "Energy and priced delay, simulated.", |cell: &Entry| {
             cell.cost_uj.into()
         })
         .lower_is_better(),
-        C::uj(
-            "oracle_cost_uj",
-            "oracle",
-            "What the oracle of that λ pays.",
-            |cell: &ArenaCell| cell.oracle_cost_uj.into(),
-        ),
+        C::uj("oracle_cost_uj", "oracle", "What the oracle of that λ pays.", |cell: &Entry| {
+            cell.oracle_cost_uj.into()
+        }),
         C::ratio(
             "regret_ratio",
             "regret",
             "Cost above the oracle's, as a share of the latter.",
-            |cell: &ArenaCell| cell.regret().into(),
+            |cell: &Entry| cell.regret().into(),
         )
         .lower_is_better(),
     ]
@@ -201,29 +167,30 @@ pub fn columns() -> Vec<C<Standing>> {
 }
 
 /// Returns a table of all cells.
-pub fn cell_table(cells: &[ArenaCell]) -> Table {
+pub fn cell_table(cells: &[Entry]) -> Table {
     Table::new("", &cell_columns(), cells)
 }
 
 /// Returns the standings, the lowest mean first, and for each governor all λ before each.
-pub fn standings(cells: &[ArenaCell]) -> Vec<Standing> {
+pub fn standings(cells: &[Entry]) -> Vec<Standing> {
     let mut governors: Vec<&str> = Vec::new();
     let mut lambdas: Vec<f64> = Vec::new();
     let mut references = References::new();
     for cell in cells {
         if let Some(index) = REFERENCES.iter().position(|names| names.contains(&&*cell.governor)) {
-            references.entry(cell.place()).or_default()[index] = cell.regret();
+            references.entry(place(cell)).or_default()[index] = cell.regret();
         }
         if !governors.contains(&cell.governor.as_str()) {
             governors.push(&cell.governor);
         }
-        if !lambdas.contains(&cell.lambda) {
-            lambdas.push(cell.lambda);
+        let lambda = times(cell.price);
+        if !lambdas.contains(&lambda) {
+            lambdas.push(lambda);
         }
     }
     let mut groups: Vec<Vec<Standing>> = Vec::new();
     for governor in governors {
-        let own: Vec<&ArenaCell> = cells.iter().filter(|cell| cell.governor == governor).collect();
+        let own: Vec<&Entry> = cells.iter().filter(|cell| cell.governor == governor).collect();
         let each =
             (lambdas.len() > 1).then(|| lambdas.iter().copied().map(Some)).into_iter().flatten();
         let group: Vec<Standing> = std::iter::once(None)
@@ -246,12 +213,12 @@ pub fn standing_table(title: &str, standings: &[Standing]) -> Table {
 fn standing(
     governor: &str,
     lambda: Option<f64>,
-    own: &[&ArenaCell],
+    own: &[&Entry],
     references: &References<'_>,
 ) -> Option<Standing> {
     let is_asked =
-        |cell: &&&ArenaCell| lambda.is_none_or(|lambda| cell.lambda.total_cmp(&lambda).is_eq());
-    let own: Vec<(&ArenaCell, f64)> =
+        |cell: &&&Entry| lambda.is_none_or(|lambda| times(cell.price).total_cmp(&lambda).is_eq());
+    let own: Vec<(&Entry, f64)> =
         own.iter().filter(is_asked).filter_map(|cell| Some((*cell, cell.regret()?))).collect();
     // One list of regrets for each log, because cells of a log resemble each other.
     let mut by_log: Vec<(&str, Vec<f64>)> = Vec::new();
@@ -281,7 +248,7 @@ fn standing(
     })
 }
 
-fn duel(governor: &str, own: &[(&ArenaCell, f64)], references: &References<'_>) -> Option<Duel> {
+fn duel(governor: &str, own: &[(&Entry, f64)], references: &References<'_>) -> Option<Duel> {
     if REFERENCES.as_flattened().contains(&governor) {
         return None;
     }
@@ -292,13 +259,14 @@ fn duel(governor: &str, own: &[(&ArenaCell, f64)], references: &References<'_>) 
         worst_place: String::new(),
     };
     for &(cell, regret) in own {
-        let &[Some(menu), Some(teo)] = references.get(&cell.place())? else { return None };
+        let &[Some(menu), Some(teo)] = references.get(&place(cell))? else { return None };
         let loss = regret - menu.min(teo);
         duel.won_count += u64::from(loss < 0.0);
         duel.lost_count += u64::from(loss > LOSS_RATIO);
         if loss > duel.worst_ratio {
             duel.worst_ratio = loss;
-            let ArenaCell { log, machine, hz, shape, lambda, .. } = cell;
+            let (log, machine, hz) = (&cell.log, cell.machine(), cell.result.hz);
+            let (shape, lambda) = (cell.shape.name(), times(cell.price));
             duel.worst_place = format!("{log}, {machine}, {hz} Hz, {shape}, λ={lambda}");
         }
     }
@@ -307,16 +275,33 @@ fn duel(governor: &str, own: &[(&ArenaCell, f64)], references: &References<'_>) 
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use idlewise_sim::CostModel;
+    use idlewise_sim::contest::{CellInputs, CellResult, Spent};
+    use idlewise_sim::replay::Tally;
+
     use super::*;
 
-    pub(crate) fn cell(log: &str, governor: &str, lambda: f64, regret: f64) -> ArenaCell {
-        ArenaCell {
-            log: log.to_owned(),
+    pub(crate) fn cell(log: &str, governor: &str, lambda: f64, regret: f64) -> Entry {
+        let inputs = CellInputs {
+            code: String::new(),
+            log_sha256: String::new(),
             machine: "spr".to_owned(),
-            hz: 250,
-            shape: "default",
-            lambda,
+            machine_sha256: String::new(),
             governor: governor.to_owned(),
+            governor_key: None,
+            hz: None,
+            latency_limit_us: None,
+            tick_work_ns: 0,
+            priced: None,
+        };
+        let machine = idlewise_machine::bundled("spr").unwrap();
+        let costs = CostModel::of(&machine).unwrap();
+        Entry {
+            log: log.to_owned(),
+            governor: governor.to_owned(),
+            shape: Shape::Default,
+            price: Price::Times(lambda),
+            result: CellResult::new(inputs, 250, &Tally::default(), &machine, &costs),
             cost_uj: 100.0 * (1.0 + regret),
             oracle_cost_uj: 100.0,
             spent: Spent { energy_uj: 100.0 * (1.0 + regret), delay_mean_ns: 2_000.0 },
@@ -346,7 +331,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_cell_that_costs_the_oracle_nothing_has_no_regret() {
-        let free = ArenaCell { oracle_cost_uj: 0.0, ..cell("a", "mine", 0.0, 0.0) };
+        let free = Entry { oracle_cost_uj: 0.0, ..cell("a", "mine", 0.0, 0.0) };
         assert!(standings(&[free]).is_empty());
     }
 }

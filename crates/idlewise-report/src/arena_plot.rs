@@ -5,7 +5,9 @@ use std::collections::HashMap;
 
 use plotters::prelude::*;
 
-use crate::arena::{ArenaCell, Spent};
+use idlewise_sim::contest::{Entry, Spent};
+
+use crate::arena::times;
 use crate::shown::shown_in_line;
 
 /// Colours that also people with colour blindness can tell apart (Okabe and Ito, 2008), without black.
@@ -32,22 +34,23 @@ struct Course {
 ///
 /// # Panics
 /// Never, because drawing into a string cannot fail.
-pub fn to_svg(cells: &[ArenaCell]) -> String {
+pub fn to_svg(cells: &[Entry]) -> String {
     let mut svg = String::new();
     draw(&courses(cells), &mut svg).expect("a string takes all that is drawn");
     svg
 }
 
 /// The oracle's course, then the governors' in the order of the cells.
-fn courses(cells: &[ArenaCell]) -> Vec<Course> {
+fn courses(cells: &[Entry]) -> Vec<Course> {
     // Energy is compared with the least that the oracle needs in the same place at any of the prices.
-    let place = |cell: &ArenaCell| (cell.log.clone(), cell.machine.clone(), cell.hz, cell.shape);
+    let place =
+        |cell: &Entry| (cell.log.clone(), cell.machine().to_owned(), cell.result.hz, cell.shape);
     let mut least_uj = HashMap::new();
     for cell in cells {
         let uj = least_uj.entry(place(cell)).or_insert(f64::INFINITY);
         *uj = cell.oracle_spent.energy_uj.min(*uj);
     }
-    let dot = |cell: &ArenaCell, spent: &Spent| {
+    let dot = |cell: &Entry, spent: &Spent| {
         let least_uj = least_uj[&place(cell)];
         (least_uj > 0.0).then(|| (spent.delay_mean_ns / 1_000.0, spent.energy_uj / least_uj))
     };
@@ -57,14 +60,16 @@ fn courses(cells: &[ArenaCell]) -> Vec<Course> {
         if !governors.contains(&&*cell.governor) {
             governors.push(&cell.governor);
         }
-        if !lambdas.contains(&cell.lambda) {
-            lambdas.push(cell.lambda);
+        let lambda = times(cell.price);
+        if !lambdas.contains(&lambda) {
+            lambdas.push(lambda);
         }
     }
     let Some(&first) = governors.first() else { return Vec::new() };
-    let course = |name: &str, governor: &str, spent: fn(&ArenaCell) -> &Spent| {
+    let course = |name: &str, governor: &str, spent: fn(&Entry) -> &Spent| {
         let mean = |lambda: &f64| {
-            let own = cells.iter().filter(|it| it.governor == governor && it.lambda == *lambda);
+            let own =
+                cells.iter().filter(|it| it.governor == governor && times(it.price) == *lambda);
             let dots: Vec<(f64, f64)> = own.filter_map(|cell| dot(cell, spent(cell))).collect();
             let count = dots.len() as f64;
             let sum = dots.iter().fold((0.0, 0.0), |sum, at| (sum.0 + at.0, sum.1 + at.1));

@@ -2,12 +2,9 @@
 //! what came out. Powers and prices can be applied later, because a replay does not depend on them; only the
 //! oracle does, and governors that are told the price, which therefore have cells for each.
 
-use idlewise_core::STATE_COUNT_MAX;
-use idlewise_sim::replay::{StateTally, Tally};
-use idlewise_sim::{CostModel, Machine};
-use serde::{Deserialize, Serialize};
+use idlewise_sim::contest::{CellResult, Entry};
 
-use crate::arena::Spent;
+use crate::arena::times;
 use crate::columns::{GOVERNOR, LOG, MACHINE};
 use crate::parquet::note_of;
 use crate::{Column, Table, Value};
@@ -15,161 +12,20 @@ use crate::{Column, Table, Value};
 /// The key of the JSON in a cell's file.
 const NOTE_KEY: &str = "idlewise_cell";
 
-/// Everything that a cell depends on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CellInputs {
-    /// The program, by its commit.
-    pub code: String,
-    /// The SHA-256 of the log's file.
-    pub log_sha256: String,
-    /// The machine's id.
-    pub machine: String,
-    /// The SHA-256 of the machine's fields.
-    pub machine_sha256: String,
-    /// The governor's id.
-    pub governor: String,
-    /// The hash of a governor's file, of what it includes and of its compiler.
-    pub governor_key: Option<String>,
-    /// The tick's frequency; absent: the recording's.
-    pub hz: Option<u32>,
-    /// The longest exit latency that is allowed, in addition to the log's limits.
-    pub latency_limit_us: Option<u32>,
-    /// How long the CPU runs for a tick.
-    pub tick_work_ns: u64,
-    /// The oracle's power shape and price of delay, in times the power of polling.
-    pub priced: Option<(String, f64)>,
+/// Returns a cell's file: a Parquet table of one row, with everything in its metadata.
+pub fn to_file(cell: &CellResult) -> Vec<u8> {
+    let note = serde_json::to_string(cell).expect("there are no maps in it");
+    Table::new("", &file_columns(), [cell]).to_parquet(Some((NOTE_KEY, &note)))
 }
 
-/// What came out of a replay.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the columns below say what each is")]
-pub struct CellResult {
-    pub inputs: CellInputs,
-    /// The tick's frequency that was used.
-    pub hz: u32,
-    pub gap_count: u64,
-    pub gap_ns: u64,
-    pub decision_count: u64,
-    pub too_deep_count: u64,
-    pub too_shallow_count: u64,
-    pub delay_p50_ns: Option<u64>,
-    pub delay_p90_ns: Option<u64>,
-    pub delay_p99_ns: Option<u64>,
-    pub delay_p999_ns: Option<u64>,
-    pub delay_max_ns: Option<u64>,
-    pub delay_sum_ns: u64,
-    pub energy_uj: f64,
-    pub tick_wake_count: u64,
-    pub free_ipi_count: u64,
-    pub timer_read_count: u64,
-    pub work_ns: u64,
-    /// The names of the machine's states, shallowest first, with their entries and the time in them.
-    pub states: Vec<(String, u64, u64)>,
+/// Reads a cell's file, which must be intact.
+pub fn of_file(file: Vec<u8>) -> Option<CellResult> {
+    serde_json::from_str(&note_of(file, NOTE_KEY)?).ok()
 }
 
-impl CellResult {
-    /// Makes the result of a tally on a machine with these costs.
-    pub fn new(
-        inputs: CellInputs,
-        hz: u32,
-        tally: &Tally,
-        machine: &Machine,
-        costs: &CostModel,
-    ) -> Self {
-        let delays = tally.delays(costs.states());
-        let names = machine.states.iter().map(|state| state.name.clone());
-        let states = names.zip(&tally.states);
-        CellResult {
-            inputs,
-            hz,
-            gap_count: tally.gap_count,
-            gap_ns: tally.gap_ns,
-            decision_count: tally.decision_count(),
-            too_deep_count: tally.too_deep_count(),
-            too_shallow_count: tally.too_shallow_count(),
-            delay_p50_ns: delays.quantile_ns(0.5),
-            delay_p90_ns: delays.quantile_ns(0.9),
-            delay_p99_ns: delays.quantile_ns(0.99),
-            delay_p999_ns: delays.quantile_ns(0.999),
-            delay_max_ns: delays.max_ns(),
-            delay_sum_ns: delays.sum_ns(),
-            energy_uj: costs.energy_uj(tally),
-            tick_wake_count: tally.tick_wake_count,
-            free_ipi_count: tally.free_ipi_count(),
-            timer_read_count: tally.timer_read_count,
-            work_ns: tally.work_ns,
-            states: states.map(|(name, it)| (name, it.entry_count, it.stay_ns)).collect(),
-        }
-    }
-
-    /// Returns energy, with powers that may differ from the machine's, and the mean delay.
-    pub fn spent(&self, costs: &CostModel) -> Spent {
-        Spent {
-            energy_uj: self.cost_uj(costs, 0.0),
-            delay_mean_ns: self.delay_sum_ns as f64 / self.gap_count.max(1) as f64,
-        }
-    }
-
-    /// Returns energy and priced delay, with powers that may differ from the machine's. It is, to the last bit,
-    /// what the model says of the tally.
-    pub fn cost_uj(&self, costs: &CostModel, lambda_mw: f64) -> f64 {
-        let mut tally = Tally { work_ns: self.work_ns, ..Tally::default() };
-        for (index, (_, entry_count, stay_ns)) in
-            self.states.iter().enumerate().take(STATE_COUNT_MAX)
-        {
-            tally.states[index] = StateTally {
-                entry_count: *entry_count,
-                stay_ns: *stay_ns,
-                ..StateTally::default()
-            };
-        }
-        costs.energy_uj(&tally) + CostModel::delay_uj(self.delay_sum_ns, lambda_mw)
-    }
-
-    /// Returns the cell's file: a Parquet table of one row, with everything in its metadata.
-    pub fn to_file(&self) -> Vec<u8> {
-        let note = serde_json::to_string(self).expect("there are no maps in it");
-        Table::new("", &file_columns(), [self]).to_parquet(Some((NOTE_KEY, &note)))
-    }
-
-    /// Reads a cell's file, which must be intact.
-    pub fn of_file(file: Vec<u8>) -> Option<Self> {
-        serde_json::from_str(&note_of(file, NOTE_KEY)?).ok()
-    }
-
-    fn share(&self, count: u64) -> Value {
-        (self.decision_count > 0).then(|| count as f64 / self.decision_count as f64).into()
-    }
-
-    fn usage(&self, number: fn(&(String, u64, u64)) -> u64) -> Value {
-        let states = self.states.iter().map(|state| format!("{}={}", state.0, number(state)));
-        states.collect::<Vec<_>>().join(" ").into()
-    }
-}
-
-/// A row of the table that `idlewise sweep collect` makes: a cell at one price of delay.
-#[derive(Clone, Debug)]
-pub struct CollectedCell<'a> {
-    /// The cell.
-    pub cell: &'a CellResult,
-    /// The log's name.
-    pub log: &'a str,
-    /// The governor's name.
-    pub governor: &'a str,
-    /// The power shape.
-    pub shape: &'static str,
-    /// The price of delay, in times the power of polling.
-    pub lambda: f64,
-    /// Energy and priced delay.
-    pub cost_uj: f64,
-    /// The oracle's.
-    pub oracle_cost_uj: f64,
-}
-
-impl CollectedCell<'_> {
-    fn regret(&self) -> Option<f64> {
-        (self.oracle_cost_uj > 0.0).then(|| self.cost_uj / self.oracle_cost_uj - 1.0)
-    }
+fn usage(cell: &CellResult, number: fn(&(String, u64, u64)) -> u64) -> Value {
+    let states = cell.states.iter().map(|state| format!("{}={}", state.0, number(state)));
+    states.collect::<Vec<_>>().join(" ").into()
 }
 
 /// Something that has the results of a cell.
@@ -183,9 +39,9 @@ impl OfCell for CellResult {
     }
 }
 
-impl OfCell for CollectedCell<'_> {
+impl OfCell for Entry {
     fn cell(&self) -> &CellResult {
-        self.cell
+        &self.result
     }
 }
 
@@ -234,14 +90,14 @@ fn result_columns<Row: OfCell>() -> Vec<Column<Row>> {
             "too_deep_ratio",
             "too deep",
             "Share of stays that were too deep, as in `idlewise replay`.",
-            |row: &Row| row.cell().share(row.cell().too_deep_count),
+            |row: &Row| row.cell().share(row.cell().too_deep_count).into(),
         )
         .lower_is_better(),
         C::ratio(
             "too_shallow_ratio",
             "too shallow",
             "Share of stays that were too shallow.",
-            |row: &Row| row.cell().share(row.cell().too_shallow_count),
+            |row: &Row| row.cell().share(row.cell().too_shallow_count).into(),
         )
         .lower_is_better(),
         C::ns("delay_p50_ns", "delay p50", "Median delay of the wake events.", |row: &Row| {
@@ -297,13 +153,13 @@ fn result_columns<Row: OfCell>() -> Vec<Column<Row>> {
             "usage",
             "usage",
             "Entries of each state, shallowest first, as NAME=COUNT.",
-            |row: &Row| row.cell().usage(|state| state.1),
+            |row: &Row| usage(row.cell(), |state| state.1),
         ),
         C::text(
             "residency",
             "residency",
             "Time in each state, shallowest first, as NAME=NANOSECONDS.",
-            |row: &Row| row.cell().usage(|state| state.2),
+            |row: &Row| usage(row.cell(), |state| state.2),
         ),
     ]
 }
@@ -343,11 +199,11 @@ pub fn file_columns() -> Vec<Column<CellResult>> {
 }
 
 /// Returns the columns of the collected table.
-pub fn collected_columns<'a>() -> Vec<Column<CollectedCell<'a>>> {
-    type C<'a> = Column<CollectedCell<'a>>;
+pub fn collected_columns() -> Vec<Column<Entry>> {
+    type C = Column<Entry>;
     let mut columns = vec![
-        C::new(LOG, |row| row.log.into()),
-        C::new(MACHINE, |row| row.cell.inputs.machine.as_str().into()),
+        C::new(LOG, |row| row.log.as_str().into()),
+        C::new(MACHINE, |row| row.machine().into()),
     ];
     columns.extend(setting_columns());
     columns.extend([
@@ -355,14 +211,14 @@ pub fn collected_columns<'a>() -> Vec<Column<CollectedCell<'a>>> {
             "shape",
             "shape",
             "The shape of the powers: `default`, `flat` or `steep`.",
-            |row| row.shape.into(),
+            |row| row.shape.name().into(),
         )
         .key(),
         C::number("lambda", "λ", "The price of delay, in times the power of polling.", |row| {
-            row.lambda.into()
+            times(row.price).into()
         })
         .key(),
-        C::new(GOVERNOR, |row| row.governor.into()),
+        C::new(GOVERNOR, |row| row.governor.as_str().into()),
         C::uj("cost_uj", "cost", "Energy and priced delay, simulated.", |row| row.cost_uj.into())
             .lower_is_better(),
         C::uj("oracle_cost_uj", "oracle", "What the oracle of that λ pays.", |row| {
@@ -381,12 +237,16 @@ pub fn collected_columns<'a>() -> Vec<Column<CollectedCell<'a>>> {
 }
 
 /// Returns the collected table.
-pub fn collected_table(rows: &[CollectedCell<'_>]) -> Table {
+pub fn collected_table(rows: &[Entry]) -> Table {
     Table::new("", &collected_columns(), rows)
 }
 
 #[cfg(test)]
 mod tests {
+    use idlewise_sim::CostModel;
+    use idlewise_sim::contest::CellInputs;
+    use idlewise_sim::replay::{StateTally, Tally};
+
     use super::*;
 
     fn tally() -> Tally {
@@ -433,8 +293,8 @@ mod tests {
     #[test]
     fn a_file_holds_all_and_is_the_same_each_time() {
         let (cell, _) = cell();
-        assert_eq!(cell.to_file(), cell.to_file());
-        assert_eq!(CellResult::of_file(cell.to_file()), Some(cell));
-        assert_eq!(CellResult::of_file(b"PAR1".to_vec()), None);
+        assert_eq!(to_file(&cell), to_file(&cell));
+        assert_eq!(of_file(to_file(&cell)), Some(cell));
+        assert_eq!(of_file(b"PAR1".to_vec()), None);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use idlewise_sim::Price;
+use idlewise_sim::contest::Price;
 use serde_json::json;
 
 use crate::{
@@ -255,7 +255,7 @@ fn tables() -> Vec<Listed> {
     fn listed<Row>(key: &'static str, title: &'static str, columns: &[Column<Row>]) -> Listed {
         Listed { title, key, columns: headings(columns) }
     }
-    let given = [Price::Given(0.0)];
+    let given = [Price::Milliwatts(0.0)];
     let prices: Vec<Price> = Price::STANDARD.into_iter().chain(given).collect();
     vec![
         listed("", "`idlewise replay`", &replay::columns(&prices)),

@@ -1,8 +1,10 @@
 //! The output of a replay: its columns, its tables, and the sentences under them.
 
 use idlewise_core::{STATE_COUNT_MAX, StateTable};
+use idlewise_sim::CostModel;
+use idlewise_sim::contest::Price;
+pub use idlewise_sim::contest::Role;
 use idlewise_sim::replay::{Delays, Tally};
-use idlewise_sim::{CostModel, Price};
 
 use crate::columns::{GOVERNOR, LOG, MACHINE};
 use crate::{Column, Statement, Table, Value};
@@ -10,10 +12,9 @@ use crate::{Column, Statement, Table, Value};
 /// The price λ in few characters.
 pub(crate) fn short(price: Price) -> String {
     match price {
-        Price::Free => "λ=0".to_owned(),
-        Price::Quarter => "λ=¼".to_owned(),
-        Price::Full => "λ=1".to_owned(),
-        Price::Given(lambda_mw) => format!("λ={lambda_mw} mW"),
+        Price::QUARTER => "λ=¼".to_owned(),
+        Price::Times(times) => format!("λ={times}"),
+        Price::Milliwatts(lambda_mw) => format!("λ={lambda_mw} mW"),
     }
 }
 
@@ -29,23 +30,10 @@ pub fn priced_name(name: &str, price: Price) -> String {
 
 pub(crate) fn words(price: Price) -> String {
     match price {
-        Price::Free => "if delay is free (λ=0)".to_owned(),
-        Price::Quarter | Price::Full => format!("at {} × polling power", short(price)),
-        Price::Given(_) => format!("at {}", short(price)),
+        Price::FREE => "if delay is free (λ=0)".to_owned(),
+        Price::Times(_) => format!("at {} × polling power", short(price)),
+        Price::Milliwatts(_) => format!("at {}", short(price)),
     }
-}
-
-/// The role of a governor in the ranking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It is ranked.
-    Governor,
-    /// Not ranked: a bound, which predicts nothing.
-    Bound,
-    /// Not ranked: it knows the future.
-    Oracle,
-    /// Not ranked: it moves down during the idle time, for free.
-    Rival,
 }
 
 /// The result of a governor on one machine, over one log or the sum of several.
@@ -234,32 +222,32 @@ pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
 
 fn regret_column<'a>(price: Price) -> C<'a> {
     match price {
-        Price::Free => C::ratio(
+        Price::FREE => C::ratio(
             "regret_free_ratio",
             "regret λ=0",
             "Cost above the oracle's, as a share of it, if delay is free: energy alone.",
-            |row| row.regret(|price| matches!(price, Price::Free)),
+            |row| row.regret(|price| *price == Price::FREE),
         )
         .lower_is_better(),
-        Price::Quarter => C::ratio(
+        Price::QUARTER => C::ratio(
             "regret_quarter_ratio",
             "regret λ=¼",
             "The same if a second of delay costs a quarter of what a second of polling does.",
-            |row| row.regret(|price| matches!(price, Price::Quarter)),
+            |row| row.regret(|price| *price == Price::QUARTER),
         )
         .lower_is_better(),
-        Price::Full => C::ratio(
+        Price::FULL => C::ratio(
             "regret_full_ratio",
             "regret λ=1",
             "The same if a second of delay costs what a second of polling does.",
-            |row| row.regret(|price| matches!(price, Price::Full)),
+            |row| row.regret(|price| *price == Price::FULL),
         )
         .lower_is_better(),
-        Price::Given(_) => C::ratio(
+        Price::Times(_) | Price::Milliwatts(_) => C::ratio(
             "regret_given_ratio",
             "regret λ given",
             "Cost above the oracle's, as a share of it, at the λ of --lambda-mw.",
-            |row| row.regret(|price| matches!(price, Price::Given(_))),
+            |row| row.regret(|price| !Price::STANDARD.contains(price)),
         )
         .lower_is_better(),
     }

@@ -13,7 +13,7 @@ use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable};
 
 use idlewise_machine::{SHARED_STATE_COUNT_MAX, Scope};
 
-use crate::replay::{SCOPE_COUNT, SharedStateTally, Tally};
+use crate::tally::{SCOPE_COUNT, SharedStateTally, Tally};
 use crate::{Machine, MachineError};
 
 /// Converts mW·ns to µJ: a milliwatt for a nanosecond is a picojoule.
@@ -203,34 +203,6 @@ impl CostModel {
     /// The price of delays that add up to this.
     pub fn delay_uj(delay_sum_ns: u64, lambda_mw: f64) -> f64 {
         lambda_mw * delay_sum_ns as f64 * UJ_PER_MW_NS
-    }
-}
-
-/// The price of a second of delay. Each caller words it for its own output.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Price {
-    /// Nothing.
-    Free,
-    /// A quarter of the cost of a second of polling.
-    Quarter,
-    /// The cost of a second of polling.
-    Full,
-    /// A number of milliwatts.
-    Given(f64),
-}
-
-impl Price {
-    /// The prices that are reported unless the user gives one.
-    pub const STANDARD: [Price; 3] = [Price::Free, Price::Quarter, Price::Full];
-
-    /// Returns λ for a machine.
-    pub fn lambda_mw(self, costs: &CostModel) -> f64 {
-        match self {
-            Price::Free => 0.0,
-            Price::Quarter => 0.25 * costs.full_price_mw(),
-            Price::Full => costs.full_price_mw(),
-            Price::Given(lambda_mw) => lambda_mw,
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use idlewise_core::{
     auto_promotion_delay_ns,
 };
 
-use crate::replay::{StateTally, Tally};
+use crate::tally::{StateTally, Tally};
 
 /// The default duration of the tick's work. From interrupt to idle exit took 2 to 4 µs in our
 /// recordings on a virtual machine. Assumed.

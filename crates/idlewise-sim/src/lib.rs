@@ -2,6 +2,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
+//! | `contest/` | [`contest`]: the experiment: players, prices, costs and regret |
 //! | `replay/` | [`replay::Lane`]: runs a governor over the gaps of a CPU and counts the results |
 //! | `shared.rs` | [`SharedStates`]: states that CPUs enter together, for replay and simulation |
 //! | `idle_loop.rs` | the loop around a governor, shared by replay and simulation |
@@ -11,10 +12,9 @@
 //! | `workload/` | [`workload::Workload`]: what runs on it |
 //! | `ledger/` | [`ledger::read`]: what each gap costs, and where regret is |
 //! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
-//! | `bound.rs` | [`Bound`]: reference governors, by name |
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap of known length |
 //! | `rival/` | [`Rival`]: rules from theory that move down while the CPU is idle |
-//! | `cost.rs` | [`CostModel`]: energy, and delay at a [`Price`] |
+//! | `cost.rs` | [`CostModel`]: energy, and priced delay |
 //! | `decision_log.rs` | [`decision_log`]: compares a governor with the decisions of a real kernel's |
 //!
 //! This crate does not open files, read a clock, or use unseeded random numbers.
@@ -48,7 +48,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod bound;
+pub mod contest;
 mod cost;
 pub mod decision_log;
 pub mod diff;
@@ -61,16 +61,17 @@ mod rival;
 mod shared;
 pub mod simulate;
 pub mod study;
+mod tally;
 pub mod workload;
 
-pub use bound::{BOUNDS, Bound, IntoBox, Rule};
-pub use cost::{CostModel, Price, UJ_PER_MW_NS};
+pub use cost::{CostModel, UJ_PER_MW_NS};
 pub use idle_loop::Boxed;
 pub use idlewise_machine::{
     Arch, Basis, Coordination, DomainState, Flag, Machine, MachineError, MachineState, Power,
     PowerFigure, RUNNING_POWER_ARM_MW, RUNNING_POWER_MW, SHARED_STATE_COUNT_MAX, Scope, Topology,
     UmwaitState,
 };
-pub use oracle::{Oracle, OracleLane};
+pub use oracle::Oracle;
+pub use replay::OracleLane;
 pub use rival::{RIVALS, Rival, RivalLane};
 pub use shared::SharedStates;

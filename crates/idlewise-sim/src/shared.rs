@@ -26,7 +26,7 @@ use idlewise_core::{FAR_AWAY_NS, STATE_COUNT_MAX, StateIndex};
 use idlewise_machine::{Coordination, Scope};
 
 use crate::idle_loop::Entry;
-use crate::replay::SharedStateTally;
+use crate::tally::SharedStateTally;
 use crate::{Machine, MachineError};
 
 /// A shared state, resolved for a machine.

@@ -11,12 +11,12 @@ use std::time::Duration;
 use idlewise_core::tick_period_ns;
 use idlewise_core::{
     Context, Decision, Device, Fixed, Governor, GovernorVisitor, HAZARD, Hazard, Lambda,
-    NO_LATENCY_LIMIT_NS, Outcome, SleepLength, StateTable,
+    NO_LATENCY_LIMIT_NS, Outcome, SleepLength, StateTable, TimerOnly,
 };
 use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve};
 use idlewise_report::{Column, Table, TextStyle};
 use idlewise_sim::replay::{GovernorLane, Lane, Setting};
-use idlewise_sim::{CostModel, Oracle, OracleLane, Rule};
+use idlewise_sim::{CostModel, Oracle, OracleLane};
 use idlewise_trace::IdleGap;
 use idlewise_trace::log::IdleLog;
 
@@ -56,6 +56,22 @@ impl Inputs {
             streams.extend(gaps.chunk_by(|a, b| a.cpu == b.cpu).map(<[_]>::to_vec));
         }
         Ok(Inputs { setting, costs, streams })
+    }
+}
+
+/// A simple rule.
+#[derive(Clone, Copy)]
+pub enum Rule {
+    Fixed(Fixed),
+    TimerOnly,
+}
+
+impl Rule {
+    fn visit<V: GovernorVisitor>(self, tick_period_ns: u32, visitor: V) -> V::Output {
+        match self {
+            Rule::Fixed(governor) => visitor.visit(governor),
+            Rule::TimerOnly => visitor.visit(TimerOnly::new(tick_period_ns.into())),
+        }
     }
 }
 

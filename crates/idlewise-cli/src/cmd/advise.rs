@@ -15,10 +15,13 @@ use std::time::{Duration, SystemTime};
 
 use idlewise_host::settings::CpuSet;
 use idlewise_host::{Recording, Root, note};
+use idlewise_lab::notes::{add_governors, add_machine};
+use idlewise_lab::target::{Conditions, HZ_DEFAULT};
 use idlewise_report::advise::{Advice, Candidate, JudgedBy, Outcome, Slices, Slo, Wishes};
 use idlewise_report::predict::reproduction_text;
 use idlewise_report::{Notes, TextStyle};
-use idlewise_sim::{Basis, Machine, Price};
+use idlewise_sim::contest::Price;
+use idlewise_sim::{Basis, Machine};
 use idlewise_trace::wanted_events;
 
 use self::candidates::{Candidates, Change, Variant};
@@ -32,11 +35,11 @@ use super::why::{CpuList, cpus};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
-use crate::governors::{self, Choice};
+use crate::governors::Choice;
 use crate::input::NamedLog;
 use crate::output;
 use crate::progress::Progress;
-use crate::replay_arguments::{HZ_DEFAULT, ReplayTarget};
+use crate::replay_arguments::ReplayTarget;
 use crate::screen::{self, say};
 use crate::signals::{self, Signals};
 use crate::sysroot::root;
@@ -120,8 +123,8 @@ pub struct Advise {
     hz: Option<u32>,
 
     /// The price of delay in mW, without --slo: orders what is better, never buys a longer tail [default: ¼ × polling power]
-    #[arg(long, value_name = "P", value_parser = price)]
-    lambda_mw: Option<f64>,
+    #[arg(long, value_name = "P", value_parser = Price::parse_milliwatts)]
+    lambda_mw: Option<Price>,
 
     /// How to judge: by playing the recorded tasks, or by replaying the recorded idle periods [default: predict if
     /// the recording says what makes tasks run, and reproduces itself]
@@ -168,13 +171,6 @@ fn watts(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(watts) if watts.is_finite() && watts >= 0.0 => Ok(watts),
         _ => Err("give watts of 0 or more, such as 3 or 0.5".to_owned()),
-    }
-}
-
-fn price(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(power) if power.is_finite() && power >= 0.0 => Ok(power),
-        _ => Err("give milliwatts of 0 or more".to_owned()),
     }
 }
 
@@ -283,7 +279,7 @@ impl Advise {
                 let replayed = Replayed {
                     log: &log.log,
                     target,
-                    hz: self.hz.or(metadata.hz).unwrap_or(HZ_DEFAULT),
+                    hz: Conditions { hz: self.hz, ..Conditions::default() }.hz_of(metadata),
                     variants: &variants,
                     asked: asked.as_ref(),
                     span_ns,
@@ -309,7 +305,7 @@ impl Advise {
             slos: self.slos.clone(),
             power_max_mw: self.max_watts.map(|watts| watts * 1e3),
             lambda_mw: match self.slos.is_empty() {
-                true => self.lambda_mw.unwrap_or_else(|| Price::Quarter.lambda_mw(&target.costs)),
+                true => self.lambda_mw.unwrap_or(Price::QUARTER).lambda_mw(&target.costs),
                 false => 0.0,
             },
         };
@@ -362,20 +358,14 @@ impl Advise {
                 choices.push(variant.choice.clone());
             }
         }
-        for provenance in governors::provenance(&choices) {
-            notes.basis(Basis::Simulated, provenance);
-        }
-        let id = &target.machine.id;
-        notes.basis(target.machine.power_basis(), format!("powers of {id}, so energy and cost"));
+        add_governors(&mut notes, Basis::Simulated, &choices);
+        add_machine(&mut notes, &target.machine, ", so energy and cost");
         if doubted.is_some() {
             notes.basis(Basis::Assumed, "that time which shorter exits free is idle");
             notes.basis(
                 Basis::Assumed,
                 "that the machine would have been idle at the same times under each candidate",
             );
-        }
-        for doubt in target.machine.doubts() {
-            notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
         }
         if self.hz.is_none() && metadata.hz.is_none() {
             notes.doubt(format!("HZ is unknown, {HZ_DEFAULT} was assumed; pass --hz"));

@@ -8,17 +8,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use idlewise_lab::target::targets;
-use idlewise_report::arena::{ArenaCell, cell_table, standing_table, standings};
-use idlewise_report::cell::CellResult;
+use idlewise_lab::notes::{add_governors, add_log, add_machine};
+use idlewise_lab::target::{Conditions, targets};
+use idlewise_report::arena::{cell_table, standing_table, standings};
 use idlewise_report::{Notes, TextStyle, arena_plot};
 use idlewise_sim::replay::DEFAULT_TICK_WORK_NS;
-use idlewise_sim::{Basis, CostModel};
+use idlewise_sim::Basis;
+use idlewise_sim::contest::{CellResult, Entry, Price, Shape};
 use rayon::prelude::*;
 use serde_json::json;
 
 use crate::cells::{
-    self, Cell, CellSetting, CellStore, GOVERNORS_DEFAULT, LAMBDAS, Shape, machine_sha256, machines_or_usual,
+    self, Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machine_sha256, machines_or_usual,
 };
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
@@ -26,7 +27,7 @@ use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::progress::Progress;
-use crate::replay_arguments::{HZ_DEFAULT, ReplayTarget, open_logs};
+use crate::replay_arguments::{ReplayTarget, open_logs};
 use crate::output;
 use crate::screen::{self, Screen};
 use crate::storage;
@@ -76,8 +77,8 @@ pub struct Arena {
     machines: Vec<String>,
 
     /// Prices of delay, in times the power of polling
-    #[arg(long = "lambda", value_name = "X[,X]", value_delimiter = ',', default_value = "0,0.25,1", value_parser = parse_lambda)]
-    lambdas: Vec<f64>,
+    #[arg(long = "lambda", value_name = "X[,X]", value_delimiter = ',', default_value = "0,0.25,1", value_parser = Price::parse_times)]
+    lambdas: Vec<Price>,
 
     /// Shapes of the powers
     #[arg(long = "shape", value_name = "SHAPE[,SHAPE]", value_delimiter = ',', default_value = "default", value_parser = shapes())]
@@ -114,24 +115,16 @@ pub struct Arena {
     csv: bool,
 }
 
-fn parse_lambda(text: &str) -> Result<f64, String> {
-    let lambda: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if LAMBDAS.contains(&lambda) { Ok(lambda) } else { Err("must be from 0 to 16".to_owned()) }
-}
-
 fn shapes() -> impl TypedValueParser<Value = Shape> {
     let known = Shape::ALL.map(|shape| PossibleValue::new(shape.name()).help(shape.meaning()));
     PossibleValuesParser::new(known).map(|name| Shape::parse(&name).expect("it is one of them"))
 }
 
-/// A log at one HZ on one machine.
+/// A log on one machine at one HZ.
 struct Unit<'a> {
     named: &'a NamedLog,
     log_hash: Option<&'a str>,
-    target: &'a ReplayTarget,
-    machine_sha256: &'a str,
-    /// `None`: the recording's.
-    hz: Option<u32>,
+    cells: Cells<'a>,
 }
 
 impl Arena {
@@ -139,7 +132,7 @@ impl Arena {
     pub fn run(self) -> Result<ExitCode, Failure> {
         threads::start();
         let choices = self.governors.choices_or(&GOVERNORS_DEFAULT)?;
-        if choices.iter().any(|choice| matches!(choice, Choice::Oracle)) {
+        if choices.iter().any(Choice::is_oracle) {
             return Err(Failure::new(
                 "every regret here is already against the oracle; leave out --governor oracle",
             ));
@@ -159,25 +152,35 @@ impl Arena {
         };
         let machine_hashes: Vec<String> =
             targets.iter().map(|target| machine_sha256(&target.machine)).collect();
-        let asked_hz: Vec<Option<u32>> = self.hz.iter().copied().map(Some).collect();
+        let settings: Vec<Conditions> = match self.hz.as_slice() {
+            [] => vec![Conditions::default()],
+            asked => asked
+                .iter()
+                .map(|&hz| Conditions { hz: Some(hz), ..Conditions::default() })
+                .collect(),
+        };
+        let contest = Contest {
+            targets: &targets,
+            machine_hashes: &machine_hashes,
+            choices: &choices,
+            settings: &settings,
+            shapes: &self.shapes,
+            prices: &self.lambdas,
+        };
         let mut units = Vec::new();
         for (named, hash) in logs.iter().zip(&hashes) {
             let log_hash = hash.as_deref();
-            for &hz in if asked_hz.is_empty() { &[None][..] } else { &asked_hz } {
-                units.extend(targets.iter().zip(&machine_hashes).map(|(target, machine_sha256)| {
-                    Unit { named, log_hash, target, machine_sha256, hz }
-                }));
-            }
+            units.extend(contest.parts().map(|part| Unit { named, log_hash, cells: part.cells() }));
         }
         let gap_count = units.iter().map(|unit| unit.named.log.gap_count()).sum();
         let bar = Progress::gaps("replaying", gap_count);
-        let cells: Vec<Vec<ArenaCell>> = units
+        let entries: Vec<Vec<Entry>> = units
             .par_iter()
-            .map(|unit| self.cells(unit, &choices, store.as_ref(), &bar))
+            .map(|unit| unit.entries(store.as_ref(), &bar))
             .collect::<Result<_, Failure>>()?;
         let failed: Vec<String> =
             choices.iter().filter(|choice| choice.failure().is_some()).map(Choice::name).collect();
-        let mut cells: Vec<ArenaCell> = cells.into_iter().flatten().collect();
+        let mut cells: Vec<Entry> = entries.into_iter().flatten().collect();
         cells.retain(|cell| !failed.contains(&cell.governor));
         let to = plot.as_ref().map_or(screen::stdout as fn() -> Screen, output::report_of);
         if let Some(plot) = plot {
@@ -188,61 +191,10 @@ impl Arena {
         Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    /// The cells of a unit, from the store or computed.
-    fn cells(
-        &self,
-        unit: &Unit<'_>,
-        choices: &[Choice],
-        store: Option<&CellStore>,
-        bar: &Progress,
-    ) -> Result<Vec<ArenaCell>, Failure> {
-        let Unit { named, target, machine_sha256, hz, .. } = *unit;
-        let setting = CellSetting { hz, ..CellSetting::default() };
-        let (shapes, lambdas) = (&self.shapes, &self.lambdas);
-        let of_choice = |choice| {
-            Cell::of_governor(target, machine_sha256, choice, shapes, lambdas, setting)
-        };
-        let told: Vec<Vec<Cell<'_>>> = choices.iter().map(of_choice).collect();
-        let oracle =
-            Cell::of_oracle(target, machine_sha256, &self.shapes, &self.lambdas, setting);
-        let asked: Vec<&Cell<'_>> = told.iter().flatten().chain(&oracle).collect();
-        let results = results(unit, &asked, store, bar)?;
-        let (mut rest, oracles) = results.split_at(asked.len() - oracle.len());
-        let models: Vec<CostModel> = self.shapes.iter().map(|shape| shape.costs(target)).collect();
-        let mut cells = Vec::new();
-        for (choice, told) in choices.iter().zip(&told) {
-            let (own, others) = rest.split_at(told.len());
-            rest = others;
-            let mut oracles = oracles.iter();
-            for (shape_index, (shape, model)) in shapes.iter().zip(&models).enumerate() {
-                for (index, (&lambda, oracle)) in lambdas.iter().zip(&mut oracles).enumerate() {
-                    let lambda_mw = lambda * model.full_price_mw();
-                    // A governor's file that failed is left out as a whole.
-                    let own =
-                        &own[cells::own_index(own.len(), shape_index, index, lambdas.len())];
-                    let (Some(own), Some(oracle)) = (own, oracle) else { continue };
-                    cells.push(ArenaCell {
-                        log: named.name.clone(),
-                        machine: target.machine.id.clone(),
-                        hz: own.hz,
-                        shape: shape.name(),
-                        lambda,
-                        governor: choice.name(),
-                        cost_uj: own.cost_uj(model, lambda_mw),
-                        oracle_cost_uj: oracle.cost_uj(model, lambda_mw),
-                        spent: own.spent(model),
-                        oracle_spent: oracle.spent(model),
-                    });
-                }
-            }
-        }
-        Ok(cells)
-    }
-
     fn print(
         &self,
         out: &mut Screen,
-        cells: &[ArenaCell],
+        cells: &[Entry],
         logs: &[NamedLog],
         targets: &[ReplayTarget],
         choices: &[Choice],
@@ -279,60 +231,45 @@ impl Arena {
     fn notes(&self, logs: &[NamedLog], targets: &[ReplayTarget], choices: &[Choice]) -> Notes {
         let mut notes = self.doubts.notes();
         notes.basis(Basis::Simulated, "costs, with worst-case exit latencies");
-        for provenance in governors::provenance(choices) {
-            notes.basis(Basis::Simulated, provenance);
-        }
+        add_governors(&mut notes, Basis::Simulated, choices);
         notes.basis(Basis::Assumed, format!("{DEFAULT_TICK_WORK_NS} ns of work for each tick"));
         for target in targets {
-            let id = &target.machine.id;
-            notes.basis(target.machine.power_basis(), format!("powers of {id}, so its regret"));
-            for doubt in target.machine.doubts() {
-                notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
-            }
+            add_machine(&mut notes, &target.machine, ", so its regret");
         }
+        let conditions = Conditions { hz: self.hz.first().copied(), ..Conditions::default() };
         for named in logs {
-            let metadata = &named.log.metadata;
-            if self.hz.is_empty() && metadata.hz.is_none() {
-                let name = &named.name;
-                notes.doubt(format!("{name}: HZ is unknown, {HZ_DEFAULT} was assumed; pass --hz"));
-            }
-            notes.doubts_of(&metadata.doubts);
+            add_log(&mut notes, &named.name, &named.log.metadata, conditions);
         }
         notes
     }
 }
 
-/// The results of a unit's cells, from the store or computed; `None` for those of a file that failed.
-fn results(
-    unit: &Unit<'_>,
-    asked: &[&Cell<'_>],
-    store: Option<&CellStore>,
-    bar: &Progress,
-) -> Result<Vec<Option<CellResult>>, Failure> {
-    // A pipe has no hash, and nothing of it is stored.
-    let store = store.filter(|_| unit.log_hash.is_some());
-    let hash = unit.log_hash.unwrap_or_default();
-    let mut results: Vec<Option<CellResult>> = match store {
-        Some(store) => {
-            let inputs: Vec<_> = asked.iter().map(|cell| cell.inputs(hash)).collect();
-            store.get(&inputs)?
+impl Unit<'_> {
+    /// The entries of the unit's cells, from the store or computed. Those of a file that failed are missing.
+    fn entries(&self, store: Option<&CellStore>, bar: &Progress) -> Result<Vec<Entry>, Failure> {
+        // A pipe has no hash, and nothing of it is stored.
+        let store = store.filter(|_| self.log_hash.is_some());
+        let hash = self.log_hash.unwrap_or_default();
+        let asked = &self.cells.cells;
+        let mut results: Vec<Option<CellResult>> = match store {
+            Some(store) => store.get(&self.cells.inputs(hash))?,
+            None => vec![None; asked.len()],
+        };
+        let missing: Vec<usize> =
+            (0..asked.len()).filter(|&index| results[index].is_none()).collect();
+        if missing.is_empty() {
+            bar.add(self.named.log.gap_count());
+        } else {
+            let cells: Vec<&Cell<'_>> = missing.iter().map(|&index| &asked[index]).collect();
+            let computed = cells::replay(self.named, hash, &cells, &|done| bar.add(done))?;
+            if let Some(store) = store {
+                self.named.must_be_unchanged()?;
+                store.put(computed.iter().flatten())?;
+            }
+            for (index, result) in missing.into_iter().zip(computed) {
+                results[index] = result.ok();
+            }
         }
-        None => vec![None; asked.len()],
-    };
-    let missing: Vec<usize> =
-        (0..asked.len()).filter(|&index| results[index].is_none()).collect();
-    if missing.is_empty() {
-        bar.add(unit.named.log.gap_count());
-        return Ok(results);
+        Ok(self.cells.entries(&self.named.name, &results))
     }
-    let cells: Vec<&Cell<'_>> = missing.iter().map(|&index| asked[index]).collect();
-    let computed = cells::replay(unit.named, hash, &cells, &|done| bar.add(done))?;
-    if let Some(store) = store {
-        unit.named.must_be_unchanged()?;
-        store.put(computed.iter().flatten())?;
-    }
-    for (index, result) in missing.into_iter().zip(computed) {
-        results[index] = result.ok();
-    }
-    Ok(results)
 }

@@ -8,6 +8,7 @@ use idlewise_report::diff::{
     costly_rows, costly_table, group_rows,
 };
 use idlewise_report::{Table, TextStyle, wrap};
+use idlewise_sim::contest::Player;
 use idlewise_sim::diff::Pair;
 use idlewise_sim::replay::{PerCpu, replay_cpus};
 use idlewise_trace::log::ColumnSet;
@@ -16,7 +17,7 @@ use serde_json::json;
 
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
-use crate::governors::{self, Choice, Player};
+use crate::governors::{self, Choice, OnMachine};
 use crate::input::NamedLog;
 use crate::progress::Progress;
 use crate::screen;
@@ -129,7 +130,7 @@ impl Diff {
         let players = |target: &'a ReplayTarget| Ok((target, a.on(&target.machine)?, b.on(&target.machine)?));
         let players: Vec<_> = targets.iter().map(players).collect::<Result<_, Failure>>()?;
         let make = || -> Vec<Pair> {
-            let pair = |&(target, a, b): &(&ReplayTarget, Player<'_>, Player<'_>)| {
+            let pair = |&(target, a, b): &(&ReplayTarget, Player<OnMachine<'_>>, Player<OnMachine<'_>>)| {
                 let setting = self.shared.setting(target, named);
                 let [a, b] = [a, b].map(|player| player.side(&target.costs, setting, price));
                 Pair::new(a, b, &setting, price.lambda_mw(&target.costs), log_index)

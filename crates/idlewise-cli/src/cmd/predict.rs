@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use idlewise_core::NO_LATENCY_LIMIT_NS;
+use idlewise_lab::notes::add_machine;
 use idlewise_lab::target::promoted;
 use idlewise_report::predict::{
     PredictedRun, PredictedTask, reproduction_text, run_table, task_table,
@@ -27,7 +28,7 @@ use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
-use crate::governors::{self, Choice};
+use crate::governors;
 use crate::input::{self, Reading};
 use crate::promoting::Promoting;
 use crate::screen::{self, Screen};
@@ -256,7 +257,7 @@ impl Predict {
         governors::must_decide(&choices)?;
         for choice in &choices {
             choice.on(&machine)?;
-            if matches!(choice, Choice::Oracle) {
+            if choice.is_oracle() {
                 return Err(Failure::new(
                     "the oracle knows each gap in advance, and here gaps follow from what it decides",
                 ));
@@ -474,10 +475,7 @@ impl Predict {
         let mut notes = self.doubts.notes();
         notes.basis(Basis::Simulated, "all figures above");
         notes.basis(Basis::Measured, "what tasks run, and what wakes them");
-        notes.basis(machine.power_basis(), format!("powers of {}", machine.id));
-        for doubt in machine.doubts() {
-            notes.ranked_doubt(doubt.rank(), format!("{}: {doubt}", machine.id));
-        }
+        add_machine(&mut notes, machine, "");
         notes
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, tick_period_ns};
+use idlewise_lab::notes::{add_governors, add_machine};
 use idlewise_lab::target::promoted;
 use idlewise_report::simulate::{run_table, span_table, state_table};
 use idlewise_report::{Notes, TextStyle, wrap};
@@ -232,7 +233,7 @@ impl Simulate {
         governors::must_decide(&choices)?;
         for choice in &choices {
             choice.on(&machine)?;
-            if matches!(choice, Choice::Oracle) {
+            if choice.is_oracle() {
                 return Err(Failure::new(
                     "the oracle knows each gap in advance, which a simulated machine can't; \
                      replay the log of --trace with it",
@@ -376,17 +377,12 @@ impl Simulate {
     fn notes(&self, plan: &Request) -> Notes {
         let mut notes = self.doubts.notes();
         notes.basis(Basis::Simulated, "all figures above");
-        notes.basis(plan.machine.power_basis(), format!("powers of {}", plan.machine.id));
+        add_machine(&mut notes, &plan.machine, "");
         notes.basis(
             Basis::Assumed,
             "costs of interrupts, IPIs, stores and switches (`idlewise simulate --list`)",
         );
-        for phrase in governors::provenance(&plan.choices) {
-            notes.basis(Basis::Calibrated, phrase);
-        }
-        for doubt in plan.machine.doubts() {
-            notes.ranked_doubt(doubt.rank(), format!("{}: {doubt}", plan.machine.id));
-        }
+        add_governors(&mut notes, Basis::Calibrated, &plan.choices);
         notes
     }
 }

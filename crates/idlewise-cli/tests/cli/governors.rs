@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use idlewise_core::HAZARD;
+use idlewise_lab::roster::OWN;
 use idlewise_linux::GOVERNORS;
-use idlewise_sim::BOUNDS;
 
 use crate::{assert_refused, failure, folder, idlewise, json, root, stdout};
 
@@ -53,8 +52,7 @@ fn each_commands_help_lists_what_it_takes() {
         let text = stdout(&[command, "--help"]);
         let (_, list) = text.split_once("\nGovernors ").expect("the list has a heading");
         let has = |name: &str| list.lines().any(|line| line.starts_with(&format!("  {name} ")));
-        let ids = GOVERNORS.iter().map(|spec| spec.id).chain([HAZARD.0]);
-        let ids = ids.chain(BOUNDS.map(|(name, _)| name));
+        let ids = GOVERNORS.iter().map(|spec| spec.id).chain(OWN.iter().map(|spec| spec.name));
         for name in ids.chain(["FILE.c", "FILE.so"]) {
             assert!(has(name), "{command}: {name}");
         }

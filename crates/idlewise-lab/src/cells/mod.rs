@@ -1,41 +1,34 @@
-//! Cells: one governor on one log, machine and setting. `idlewise arena` and `idlewise sweep` ask for cells; those that
-//! the store has are read, and the others replayed, all of a log in one pass.
+//! Cells: one player on one log, machine and setting. Whoever holds a contest asks for its cells; those that a store has
+//! are read, and the others replayed, all of a log in one pass.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `mod.rs` | [`Cell`]: what is asked for, and how it is replayed |
-//! | `priced.rs` | cells in the order of a table, and what they cost |
-//! | `shape.rs` | [`Shape`]: other powers for a machine |
+//! | `mod.rs` | [`Contest`]: who plays where; its [`Cell`]s, how they are replayed, and the entries that they make |
 //! | `store.rs` | [`CellStore`]: results in a folder or a bucket |
 //!
-//! A tally does not depend on powers or prices, so a governor has one cell for all of them. `hazard`, if it is
-//! named without a price, has one for each price that it is told. The oracle, and rivals that move down during the
-//! idle time, have one for each price and shape.
+//! A tally does not depend on powers or prices, so a governor has one cell for all of them. One that is told the price
+//! has one for each price. The oracle, and rivals that move down during the idle time, have one for each price and
+//! shape.
 
-pub mod priced;
-mod shape;
 mod store;
 
-use idlewise_core::{HAZARD, Lambda, NO_LATENCY_LIMIT_NS, tick_period_ns};
-use idlewise_report::cell::{CellInputs, CellResult};
-use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Lane, MakeLane, Setting, replay_log};
-use idlewise_sim::{CostModel, Machine, Price};
+use std::slice::from_ref;
+
+use idlewise_sim::contest::{CellInputs, CellResult, Entry, Price, Seat, Shape, run};
+use idlewise_sim::{CostModel, Machine};
 use idlewise_trace::bundle::Sums;
 
-pub use shape::Shape;
 pub use store::{CellStore, cell_name, code_version};
 
 use crate::error::Failure;
 use crate::input::NamedLog;
 use crate::roster::Choice;
-use crate::target::{HZ_DEFAULT, ReplayTarget};
+use crate::target::{Conditions, ReplayTarget};
 
-/// The governors of an arena or a sweep, unless others are named.
-pub const GOVERNORS_DEFAULT: [&str; 5] = ["menu", "menu-7.2", "teo", "ladder", HAZARD.0];
+/// The governors of a contest, unless others are named.
+pub const GOVERNORS_DEFAULT: [&str; 5] = ["menu", "menu-7.2", "teo", "ladder", "hazard"];
 /// The machines.
 pub const MACHINES_DEFAULT: [&str; 6] = ["spr", "icx", "milan", "genoa", "skx", "skl-client"];
-/// The prices of delay that make sense, in times the power of polling.
-pub const LAMBDAS: std::ops::RangeInclusive<f64> = 0.0..=16.0;
 
 /// The names, or the usual machines if there are none.
 pub fn machines_or_usual(names: &[String]) -> Vec<&str> {
@@ -45,36 +38,19 @@ pub fn machines_or_usual(names: &[String]) -> Vec<&str> {
     }
 }
 
-/// What a replay depends on besides log, machine and governor.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CellSetting {
-    /// The tick's frequency; `None`: the recording's.
-    pub hz: Option<u32>,
-    /// The longest exit latency that is allowed.
-    pub latency_limit_us: Option<u32>,
-    /// How long a CPU runs for a tick.
-    pub tick_work_ns: u64,
-}
-
-impl Default for CellSetting {
-    fn default() -> Self {
-        CellSetting { hz: None, latency_limit_us: None, tick_work_ns: DEFAULT_TICK_WORK_NS }
-    }
-}
-
-/// One governor, or the oracle, on one machine in one setting.
+/// One player on one machine in one setting.
 #[derive(Clone)]
 pub struct Cell<'a> {
     /// The machine.
     pub target: &'a ReplayTarget,
-    /// The hash of the target's machine.
-    pub machine_sha256: &'a str,
+    /// The hash of its fields.
+    machine_sha256: &'a str,
     /// Who plays.
     pub choice: Choice,
     /// In which setting.
-    pub setting: CellSetting,
+    pub setting: Conditions,
     /// Of those that know powers and price.
-    priced: Option<(Shape, f64)>,
+    priced: Option<(Shape, Price)>,
 }
 
 /// The hash of all fields of a machine.
@@ -83,59 +59,133 @@ pub fn machine_sha256(machine: &Machine) -> String {
     Sums::of(fields.as_bytes())
 }
 
-/// The governor, or if it is to be told the price, one for each price.
-pub fn told(choice: &Choice, lambdas: &[f64]) -> Vec<Choice> {
-    match choice {
-        Choice::Hazard(_, name) if name == HAZARD.0 => {
-            let parts = |lambda: &f64| Lambda::from_1024ths((lambda * 1024.0).round() as u32);
-            let told = |lambda| Choice::Hazard(parts(lambda), name.clone());
-            lambdas.iter().map(told).collect()
+/// Who plays where.
+#[derive(Clone, Copy)]
+pub struct Contest<'a> {
+    /// The machines.
+    pub targets: &'a [ReplayTarget],
+    /// The hashes of the machines.
+    pub machine_hashes: &'a [String],
+    /// The players, without the oracle.
+    pub choices: &'a [Choice],
+    /// The settings.
+    pub settings: &'a [Conditions],
+    /// The shapes of powers.
+    pub shapes: &'a [Shape],
+    /// The prices of delay.
+    pub prices: &'a [Price],
+}
+
+/// The cells of a contest on any log, and which of them make an entry.
+pub struct Cells<'a> {
+    contest: Contest<'a>,
+    /// For each setting and machine those of the players, and then those of the oracle.
+    pub cells: Vec<Cell<'a>>,
+    places: Vec<Place>,
+}
+
+/// An entry to be made: the indices of its player, its cell and the oracle's.
+struct Place {
+    choice: usize,
+    shape: Shape,
+    price: Price,
+    own: usize,
+    oracle: usize,
+}
+
+impl<'a> Contest<'a> {
+    /// Every shape with every price.
+    fn priced(&self) -> impl Iterator<Item = (Shape, Price)> {
+        let Contest { shapes, prices, .. } = *self;
+        shapes.iter().flat_map(|&shape| prices.iter().map(move |&price| (shape, price)))
+    }
+
+    /// The same for each setting and machine alone, in that order.
+    pub fn parts(self) -> impl Iterator<Item = Contest<'a>> {
+        self.settings.iter().flat_map(move |setting| {
+            let targets = self.targets.iter().zip(self.machine_hashes);
+            targets.map(move |(target, hash)| Contest {
+                targets: from_ref(target),
+                machine_hashes: from_ref(hash),
+                settings: from_ref(setting),
+                ..self
+            })
+        })
+    }
+
+    /// Makes the cells.
+    pub fn cells(self) -> Cells<'a> {
+        let oracle = Choice::ORACLE;
+        let mut made = Cells { contest: self, cells: Vec::new(), places: Vec::new() };
+        for &setting in self.settings {
+            for (target, machine_sha256) in self.targets.iter().zip(self.machine_hashes) {
+                let cell =
+                    |choice, priced| Cell { target, machine_sha256, choice, setting, priced };
+                // For each player, the cells of every shape and price.
+                let mut own: Vec<Vec<usize>> = Vec::new();
+                for choice in self.choices.iter().chain([&oracle]) {
+                    let from = made.cells.len();
+                    let of_choice = self.priced().enumerate().map(|(index, (shape, price))| {
+                        let at_price = from + index % self.prices.len();
+                        if choice.is_priced() {
+                            (from + index, choice.clone(), Some((shape, price)))
+                        } else if let Some(told) = choice.told(price) {
+                            (at_price, told, None)
+                        } else {
+                            (from, choice.clone(), None)
+                        }
+                    });
+                    let of_choice = of_choice.map(|(at, choice, priced)| {
+                        if at == made.cells.len() {
+                            made.cells.push(cell(choice, priced));
+                        }
+                        at
+                    });
+                    own.push(of_choice.collect());
+                }
+                let Some(oracle) = own.pop() else { continue };
+                for (choice, own) in own.iter().enumerate() {
+                    let at = self.priced().zip(own.iter().zip(&oracle));
+                    made.places.extend(at.map(|((shape, price), (&own, &oracle))| Place {
+                        choice,
+                        shape,
+                        price,
+                        own,
+                        oracle,
+                    }));
+                }
+            }
         }
-        _ => vec![choice.clone()],
+        made
     }
 }
 
-/// Returns which of `count` cells of [`Cell::of_governor`] is that of a shape and a price, by their indices.
-pub fn own_index(count: usize, shape: usize, lambda: usize, lambda_count: usize) -> usize {
-    if count > lambda_count { shape * lambda_count + lambda } else { lambda.min(count - 1) }
-}
-
-impl<'a> Cell<'a> {
-    /// The cells of a governor on a machine: one; if it is told the price, one for each; if it knows powers too, for
-    /// each shape one for each price. [`own_index`] finds them.
-    pub fn of_governor(
-        target: &'a ReplayTarget,
-        machine_sha256: &'a str,
-        choice: &Choice,
-        shapes: &[Shape],
-        lambdas: &[f64],
-        setting: CellSetting,
-    ) -> Vec<Self> {
-        if choice.is_priced() {
-            let cells = Cell::of_oracle(target, machine_sha256, shapes, lambdas, setting);
-            let own = |cell| Cell { choice: choice.clone(), ..cell };
-            return cells.into_iter().map(own).collect();
-        }
-        let cell = |choice| Cell { target, machine_sha256, choice, setting, priced: None };
-        told(choice, lambdas).into_iter().map(cell).collect()
+impl Cells<'_> {
+    /// Everything that the results of a log depend on.
+    pub fn inputs(&self, log_sha256: &str) -> Vec<CellInputs> {
+        self.cells.iter().map(|cell| cell.inputs(log_sha256)).collect()
     }
 
-    /// The oracle's cells on a machine: for each shape, one for each price.
-    pub fn of_oracle(
-        target: &'a ReplayTarget,
-        machine_sha256: &'a str,
-        shapes: &[Shape],
-        lambdas: &[f64],
-        setting: CellSetting,
-    ) -> Vec<Self> {
-        let priced = shapes.iter().flat_map(|&shape| lambdas.iter().map(move |&it| (shape, it)));
-        let cell = |priced| {
-            let choice = Choice::Oracle;
-            Cell { target, machine_sha256, choice, setting, priced: Some(priced) }
+    /// Makes a log's entries of the results of all cells. Where one is missing, its entries are.
+    pub fn entries(&self, log: &str, results: &[Option<CellResult>]) -> Vec<Entry> {
+        let Contest { targets, choices, shapes, .. } = self.contest;
+        let of_target = |target: &ReplayTarget| -> Vec<CostModel> {
+            shapes.iter().map(|shape| shape.costs(&target.machine, &target.costs)).collect()
         };
-        priced.map(cell).collect()
+        let models: Vec<Vec<CostModel>> = targets.iter().map(of_target).collect();
+        let entry = |place: &Place| {
+            let Place { choice, shape, price, own, oracle } = *place;
+            let is_own = |target: &ReplayTarget| std::ptr::eq(target, self.cells[own].target);
+            let models = &models[targets.iter().position(is_own)?];
+            let costs = &models[shapes.iter().position(|other| *other == shape)?];
+            let (own, oracle) = (results[own].as_ref()?, results[oracle].as_ref()?);
+            Some(Entry::new((log, choices[choice].name()), (shape, price), costs, own, oracle))
+        };
+        self.places.iter().filter_map(entry).collect()
     }
+}
 
+impl Cell<'_> {
     /// Returns the same cell without what its governor did wrong in others.
     pub fn anew(&self) -> Self {
         Cell { choice: self.choice.anew(), ..self.clone() }
@@ -143,37 +193,26 @@ impl<'a> Cell<'a> {
 
     /// Everything that the result depends on.
     pub fn inputs(&self, log_sha256: &str) -> CellInputs {
-        let CellSetting { hz, latency_limit_us, tick_work_ns } = self.setting;
+        let Conditions { hz, latency_limit_us, tick_work_ns } = self.setting;
         CellInputs {
             code: code_version().to_owned(),
             log_sha256: log_sha256.to_owned(),
             machine: self.target.machine.id.clone(),
             machine_sha256: self.machine_sha256.to_owned(),
-            governor: match &self.choice {
-                // The name does not say the price that it is told.
-                Choice::Hazard(lambda, _) => {
-                    format!("{}:lambda={}", HAZARD.0, f64::from(lambda.as_1024ths()) / 1024.0)
-                }
-                // A file is known by what is in it, wherever it lies.
-                Choice::File(_) => "file".to_owned(),
-                choice => choice.id(),
-            },
+            governor: self.choice.key(),
             governor_key: self.choice.file_key(),
             hz,
             latency_limit_us,
             tick_work_ns,
-            priced: self.priced.map(|(shape, lambda)| (shape.name().to_owned(), lambda)),
+            priced: self
+                .priced
+                .and_then(|(shape, price)| Some((shape.name().to_owned(), price.as_times()?))),
         }
-    }
-
-    /// The tick's frequency on a log.
-    fn hz(&self, log: &NamedLog) -> u32 {
-        self.setting.hz.or(log.log.metadata.hz).unwrap_or(HZ_DEFAULT)
     }
 }
 
 /// Replays a log through all these cells in one pass. A governor's file that fails costs only its own cells; the
-/// others' results are there. `progress` is as for [`replay_log`].
+/// others' results are there. `progress` is as for [`run`].
 ///
 /// # Errors
 /// Fails if the log is damaged.
@@ -183,34 +222,75 @@ pub fn replay(
     cells: &[&Cell<'_>],
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Vec<Result<CellResult, String>>, Failure> {
-    type Make<'m> = Box<dyn Fn() -> Box<dyn Lane> + Sync + 'm>;
-    let models: Vec<CostModel> = cells
-        .iter()
-        .map(|cell| cell.priced.unwrap_or((Shape::Default, 0.0)).0.costs(cell.target))
-        .collect();
-    let mut makers: Vec<Make<'_>> = Vec::with_capacity(cells.len());
-    for (cell, model) in cells.iter().zip(&models) {
-        let player = cell.choice.on(&cell.target.machine)?;
-        let limit_ns = cell.setting.latency_limit_us.map(|us| i64::from(us) * 1_000);
-        let setting = Setting {
-            disabled: cell.target.disabled,
-            latency_limit_ns: limit_ns.unwrap_or(NO_LATENCY_LIMIT_NS),
-            tick_work_ns: cell.setting.tick_work_ns,
-            ..Setting::new(cell.target.states, tick_period_ns(cell.hz(log)))
-        };
-        let lambda = cell.priced.map_or(0.0, |(_, lambda)| lambda);
-        let price = Price::Given(lambda * model.full_price_mw());
-        makers.push(Box::new(move || player.lane(&log.name, model, setting, price)));
+    let priced = |cell: &Cell<'_>| cell.priced.unwrap_or((Shape::Default, Price::FREE));
+    let model = |cell: &&Cell<'_>| priced(cell).0.costs(&cell.target.machine, &cell.target.costs);
+    let models: Vec<CostModel> = cells.iter().map(model).collect();
+    let mut seats = Vec::with_capacity(cells.len());
+    for (cell, costs) in cells.iter().zip(&models) {
+        let Cell { target, choice, setting, .. } = cell;
+        seats.push(Seat {
+            player: choice.on(&target.machine)?,
+            costs,
+            setting: target.setting(*setting, &log.log.metadata),
+            price: priced(cell).1,
+            groups: None,
+        });
     }
-    let makers: Vec<&MakeLane<'_>> = makers.iter().map(|make| &**make).collect();
-    let tallies = replay_log(&log.log, &makers, progress)?;
+    let (tallies, _) = run(&log.log, &log.name, &seats, &[], progress)?;
     let result = |(cell, tally): (&&Cell<'_>, _)| match cell.choice.failure() {
         Some(failure) => Err(failure),
         None => {
-            let Cell { target, .. } = cell;
+            let Cell { target, setting, .. } = cell;
+            let hz = setting.hz_of(&log.log.metadata);
             let inputs = cell.inputs(log_sha256);
-            Ok(CellResult::new(inputs, cell.hz(log), &tally, &target.machine, &target.costs))
+            Ok(CellResult::new(inputs, hz, &tally, &target.machine, &target.costs))
         }
     };
     Ok(cells.iter().zip(tallies).map(result).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::targets;
+
+    /// Each entry has the cell of its own player, machine, setting, shape and price, and the oracle's.
+    #[test]
+    fn an_entry_is_made_of_its_own_cells() {
+        let names = ["menu", "hazard", "dpm", "hazard:lambda=1", "deepest"];
+        let choices = names.map(|name| Choice::parse(name).unwrap());
+        let targets = targets(&["spr", "milan"], &choices, &[], &[]).unwrap();
+        let machine_hashes: Vec<String> =
+            targets.iter().map(|target| machine_sha256(&target.machine)).collect();
+        let settings = [None, Some(100)].map(|hz| Conditions { hz, ..Conditions::default() });
+        let contest = Contest {
+            targets: &targets,
+            machine_hashes: &machine_hashes,
+            choices: &choices,
+            settings: &settings,
+            shapes: &[Shape::Flat, Shape::Steep],
+            prices: &Price::STANDARD,
+        };
+        let cells = contest.cells();
+        // menu, hazard at three prices, dpm and the oracle at two shapes and three prices, and two more.
+        assert_eq!(cells.cells.len(), 2 * 2 * (1 + 3 + 6 + 1 + 1 + 6));
+        assert_eq!(cells.places.len(), 2 * 2 * 5 * 6);
+        for (index, place) in cells.places.iter().enumerate() {
+            let (own, oracle) = (&cells.cells[place.own], &cells.cells[place.oracle]);
+            let at = Some((place.shape, place.price));
+            assert!(oracle.choice.is_oracle() && oracle.priced == at, "{index}");
+            let choice = &choices[place.choice];
+            assert_eq!(own.choice.name(), choice.name());
+            assert_eq!(own.priced, choice.is_priced().then_some(at).flatten());
+            let key = choice.told(place.price).map_or_else(|| choice.key(), |told| told.key());
+            assert_eq!(own.choice.key(), key);
+            assert_eq!(
+                (own.setting, &own.target.machine.id),
+                (oracle.setting, &oracle.target.machine.id)
+            );
+            let of_target = cells.places.len() / 4;
+            assert_eq!(own.setting, settings[index / of_target / 2]);
+            assert_eq!(own.target.machine.id, targets[index / of_target % 2].machine.id);
+        }
+    }
 }

@@ -17,7 +17,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::sync::LazyLock;
 
-use idlewise_report::cell::{CellInputs, CellResult};
+use idlewise_report::cell::{of_file, to_file};
+use idlewise_sim::contest::{CellInputs, CellResult};
 use idlewise_trace::bundle::Sums;
 
 use crate::error::Failure;
@@ -124,7 +125,7 @@ impl CellStore {
         let mut results = Vec::with_capacity(files.len());
         for ((inputs, name), file) in inputs.iter().zip(names).zip(files) {
             let was_there = file.is_some();
-            let result = file.filter(|bytes| is_intact(bytes)).and_then(CellResult::of_file);
+            let result = file.filter(|bytes| is_intact(bytes)).and_then(of_file);
             let result = result.filter(|result| result.inputs == *inputs);
             if was_there && result.is_none() {
                 damaged.push(name);
@@ -144,7 +145,7 @@ impl CellStore {
         &self,
         results: impl IntoIterator<Item = &'a CellResult>,
     ) -> Result<(), Failure> {
-        let file = |result: &CellResult| (name(&result.inputs, ENDING), summed(result.to_file()));
+        let file = |result: &CellResult| (name(&result.inputs, ENDING), summed(to_file(result)));
         self.0.write(results.into_iter().map(file).collect())
     }
 

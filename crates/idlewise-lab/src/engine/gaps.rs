@@ -11,7 +11,7 @@ use arrow_array::{
 };
 use arrow_schema::{Field, Schema};
 use idlewise_core::Verdict;
-use idlewise_sim::Price;
+use idlewise_sim::contest::Player;
 use idlewise_sim::diff::{ComparedGovernor, GapExpense};
 use idlewise_sim::replay::{PerCpu, replay_cpus};
 use idlewise_trace::log::ColumnSet;
@@ -19,7 +19,7 @@ use idlewise_trace::{IdleGap, WakeReason};
 
 use super::{Log, Request, choice, pool};
 use crate::error::Failure;
-use crate::roster::Choice;
+use crate::roster::OnMachine;
 use crate::target::targets;
 
 /// The rows of a batch.
@@ -117,17 +117,19 @@ fn replayed(
     request: &Request,
     is_stopped: &AtomicBool,
 ) -> Result<Vec<RecordBatch>, Failure> {
-    request.check()?;
+    let conditions = request.conditions()?;
+    let prices = request.prices()?;
     let one = || Failure::new("gaps: one governor, one machine and one price");
-    let ([governor], [lambda]) = (&*request.governors, &*request.lambdas) else {
+    let ([governor], [price]) = (&*request.governors, &*prices) else {
         return Err(one());
     };
     let choices = [choice(governor)?];
     let targets = targets(&request.machines, &choices, &[], &[])?;
     let [target] = &*targets else { return Err(one()) };
-    let setting = request.setting(log, target);
-    let price = Price::Given(lambda * target.costs.full_price_mw());
-    let (own, oracle) = (choices[0].on(&target.machine)?, Choice::Oracle.on(&target.machine)?);
+    let setting = target.setting(conditions, &log.0.log.metadata);
+    let price = *price;
+    let own = choices[0].on(&target.machine)?;
+    let oracle: Player<OnMachine<'_>> = Player::Oracle;
     let (names, verdicts, reasons) = (
         of_names(target.state_names.iter().map(String::as_str)),
         of_names(VERDICTS),
@@ -184,8 +186,7 @@ fn replayed(
     };
     let cpu =
         PerCpu { columns: ColumnSet::WithoutRecorded, make: &make, take: &take, finish: &end };
-    let is_alone = matches!(choices[0], Choice::Made(..));
-    let pool = pool(is_alone)?;
+    let pool = pool(choices[0].is_made())?;
     let mut batches = Vec::new();
     pool.install(|| {
         replay_cpus(&log.0.log, &cpu, &mut |of_cpu: Vec<_>| batches.extend(of_cpu), &|_| {})

@@ -79,11 +79,12 @@ impl Lanes {
             hz: asked.hz,
             latency_limit_us: asked.latency_limit_us,
         };
-        request.check()?;
+        let conditions = request.conditions()?;
+        let price = request.prices()?.remove(0);
         let target = targets(&request.machines, &[], &[], &[])?.remove(0);
         let mut sources: Vec<Source> = Vec::new();
         for log in logs {
-            let setting = request.setting(log, &target);
+            let setting = target.setting(conditions, &log.0.log.metadata);
             let mut reader = GroupReader::new(&log.0.log);
             let first = sources.len();
             for group in log.0.log.groups() {
@@ -99,7 +100,7 @@ impl Lanes {
         if sources.is_empty() {
             return Err(Failure::new("the logs have no gaps"));
         }
-        let lambda_mw = asked.lambda * target.costs.full_price_mw();
+        let lambda_mw = price.lambda_mw(&target.costs);
         let lanes = (0..asked.lane_count).map(|_| None).collect();
         Ok(Lanes { target, lambda_mw, sources, lanes })
     }

@@ -15,20 +15,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::RecordBatch;
-use idlewise_core::{NO_LATENCY_LIMIT_NS, tick_period_ns};
-use idlewise_report::cell::{CollectedCell, collected_table};
-use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting};
+use idlewise_report::cell::collected_table;
+use idlewise_sim::contest::{Price, Shape};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::bundled;
-use crate::cells::priced::{Place, Priced, groups, places};
-use crate::cells::{self, Cell, CellSetting, Shape, machine_sha256};
-use crate::cells::{GOVERNORS_DEFAULT, LAMBDAS, MACHINES_DEFAULT, machines_or_usual};
+use crate::cells::machines_or_usual;
+use crate::cells::{self, Cell, Contest, GOVERNORS_DEFAULT, MACHINES_DEFAULT, machine_sha256};
 use crate::error::Failure;
 use crate::input::NamedLog;
+use crate::roster::Choice;
 pub use crate::roster::Make;
-use crate::roster::{Choice, MakeGovernor};
-use crate::target::{HZ_DEFAULT, ReplayTarget, targets};
+use crate::target::{Conditions, targets};
 use crate::unpack::Unpacking;
 
 pub use gaps::{columns_of_lisa, gaps, replayed_gaps};
@@ -128,26 +126,20 @@ pub struct Request {
 }
 
 impl Request {
-    /// The setting on a log and a machine.
-    fn setting(&self, log: &Log, target: &ReplayTarget) -> Setting {
-        let hz = self.hz.or(log.0.log.metadata.hz).unwrap_or(HZ_DEFAULT);
-        let limit_ns = self.latency_limit_us.map(|us| i64::from(us) * 1_000);
-        Setting {
-            disabled: target.disabled,
-            latency_limit_ns: limit_ns.unwrap_or(NO_LATENCY_LIMIT_NS),
-            ..Setting::new(target.states, tick_period_ns(hz))
-        }
-    }
-
-    fn check(&self) -> Result<(), Failure> {
-        let lambdas = &self.lambdas;
-        if lambdas.is_empty() || !lambdas.iter().all(|lambda| LAMBDAS.contains(lambda)) {
-            return Err(Failure::new("lambdas: one or more numbers from 0 to 16"));
-        }
+    /// What a replay depends on.
+    fn conditions(&self) -> Result<Conditions, Failure> {
         if self.hz.is_some_and(|hz| !(10..=10_000).contains(&hz)) {
             return Err(Failure::new("hz: a number from 10 to 10000"));
         }
-        Ok(())
+        let (hz, latency_limit_us) = (self.hz, self.latency_limit_us);
+        Ok(Conditions { hz, latency_limit_us, ..Conditions::default() })
+    }
+
+    fn prices(&self) -> Result<Vec<Price>, Failure> {
+        let prices: Option<Vec<Price>> = self.lambdas.iter().copied().map(Price::times).collect();
+        prices
+            .filter(|prices| !prices.is_empty())
+            .ok_or_else(|| Failure::new("lambdas: one or more numbers from 0 to 16"))
     }
 }
 
@@ -169,42 +161,40 @@ fn rows(
     request: &Request,
     is_stopped: &AtomicBool,
 ) -> Result<RecordBatch, Failure> {
-    request.check()?;
-    let lambdas = &request.lambdas;
+    let prices = request.prices()?;
+    let conditions = request.conditions()?;
     let choices: Vec<Choice> =
         request.governors.iter().map(choice).collect::<Result<_, Failure>>()?;
     let targets = targets(&machines_or_usual(&request.machines), &choices, &[], &[])?;
-    let hashes: Vec<String> = targets.iter().map(|it| machine_sha256(&it.machine)).collect();
-    let setting = CellSetting {
-        hz: request.hz,
-        latency_limit_us: request.latency_limit_us,
-        tick_work_ns: DEFAULT_TICK_WORK_NS,
+    let machine_hashes: Vec<String> =
+        targets.iter().map(|it| machine_sha256(&it.machine)).collect();
+    let contest = Contest {
+        targets: &targets,
+        machine_hashes: &machine_hashes,
+        choices: &choices,
+        settings: &[conditions],
+        shapes: &[Shape::Default],
+        prices: &prices,
     };
-    let shapes = [Shape::Default];
-    let places = places(&targets, &hashes, &choices, &[setting], &shapes, lambdas);
+    let cells = contest.cells();
     // Threads would only wait for the interpreter's lock.
-    let is_alone = choices.iter().any(|choice| matches!(choice, Choice::Made(..)));
-    let pool = pool(is_alone)?;
-    let mut rows: Vec<Priced> = Vec::new();
+    let pool = pool(choices.iter().any(Choice::is_made))?;
+    let mut entries = Vec::new();
     for log in logs {
-        let mut results = Vec::with_capacity(places.len());
-        for places in places.chunks(LANE_COUNT_MAX) {
+        let mut results = Vec::with_capacity(cells.cells.len());
+        for part in cells.cells.chunks(LANE_COUNT_MAX) {
             // Relaxed is enough: it only has to be seen some time.
             if is_stopped.load(Ordering::Relaxed) {
-                results.extend(places.iter().map(|_| None));
+                results.extend(part.iter().map(|_| None));
                 continue;
             }
-            let cells: Vec<&Cell<'_>> = places.iter().map(|place| &place.cell).collect();
-            let done = pool.install(|| cells::replay(&log.0, "", &cells, &|_| {}))?;
+            let part: Vec<&Cell<'_>> = part.iter().collect();
+            let done = pool.install(|| cells::replay(&log.0, "", &part, &|_| {}))?;
             results.extend(done.into_iter().map(Result::ok));
         }
-        let cells: Vec<(&Place<'_>, _)> = places.iter().zip(results).collect();
-        for group in groups(cells) {
-            group.price(&shapes, lambdas, log.name(), &mut rows);
-        }
+        entries.extend(cells.entries(log.name(), &results));
     }
-    let rows: Vec<CollectedCell<'_>> = rows.iter().map(Priced::collected).collect();
-    Ok(collected_table(&rows).to_arrow())
+    Ok(collected_table(&entries).to_arrow())
 }
 
 /// Threads for a replay, or this thread alone.
@@ -218,7 +208,7 @@ fn pool(is_alone: bool) -> Result<ThreadPool, Failure> {
 
 fn choice(governor: &Governor) -> Result<Choice, Failure> {
     match governor {
-        Governor::Made(name, make) => Ok(Choice::Made(name.clone(), MakeGovernor(make.clone()))),
+        Governor::Made(name, make) => Ok(Choice::made(name.clone(), make.clone())),
         Governor::Name(name) if idlewise_plugin::GovernorSource::is_path(name) => {
             Err(Failure::new(format_args!(
                 "{name}: governors from C files run in the command only: `idlewise replay --governor {name}`"

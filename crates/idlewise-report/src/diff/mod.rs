@@ -18,7 +18,7 @@ pub use groups::{
     Group, by_length_table, by_log_table, by_reason_table, group_columns, group_rows,
 };
 
-use idlewise_sim::Price;
+use idlewise_sim::contest::Price;
 
 use crate::columns::{Heading, Priority, Unit};
 
@@ -130,7 +130,7 @@ impl Difference<'_> {
             change(energy_a, energy_b),
         ));
         let prices: &[Price] = match &self.price {
-            Price::Given(_) => std::slice::from_ref(&self.price),
+            Price::Milliwatts(_) => std::slice::from_ref(&self.price),
             _ => &Price::STANDARD,
         };
         let costs: Vec<String> = prices
@@ -237,7 +237,7 @@ mod tests {
             recorded_idle_ns: None,
         };
         let side = |fixed| governor_side(Box::new(fixed), setting, costs);
-        let price = Price::Given(1_000.0);
+        let price = Price::Milliwatts(1_000.0);
         let mut pair = Pair::new(side(a), side(Fixed::Deepest), &setting, 1_000.0, 0);
         pair.replay(&[
             gap(1_000_000_000, 200_000),

@@ -1,7 +1,8 @@
 //! What a page says of its machines, logs and notes, made from what the replay was given.
 
 use idlewise_core::DisabledMask;
-use idlewise_sim::{CostModel, Machine, MachineState, Power, Price};
+use idlewise_sim::contest::Price;
+use idlewise_sim::{CostModel, Machine, MachineState, Power};
 use idlewise_trace::log::LogMetadata;
 use idlewise_trace::{Doubt, Rank};
 
@@ -61,10 +62,9 @@ impl PriceFacts {
     /// Describes a price of delay.
     pub fn of(price: Price) -> Self {
         let (name, share, price_mw) = match price {
-            Price::Free => ("λ = 0".to_owned(), Some(0.0), None),
-            Price::Quarter => ("λ = ¼".to_owned(), Some(0.25), None),
-            Price::Full => ("λ = 1".to_owned(), Some(1.0), None),
-            Price::Given(mw) => (format!("λ = {mw} mW"), None, Some(mw)),
+            Price::QUARTER => ("λ = ¼".to_owned(), Some(0.25), None),
+            Price::Times(times) => (format!("λ = {times}"), Some(times), None),
+            Price::Milliwatts(mw) => (format!("λ = {mw} mW"), None, Some(mw)),
         };
         PriceFacts { name, share, price_mw }
     }

@@ -1,9 +1,10 @@
 //! The results of a replay as facts: totals, the front, regret, CPUs, wake reasons.
 
 use idlewise_core::StateTable;
+use idlewise_sim::contest::Price;
 use idlewise_sim::ledger::{Ledger, MachineLedger, RegretTally, bin_edge_ns};
 use idlewise_sim::replay::{Delays, Tally};
-use idlewise_sim::{Basis, CostModel, Price};
+use idlewise_sim::{Basis, CostModel};
 use idlewise_trace::WakeReason;
 
 use super::verdict::verdicts;
@@ -410,7 +411,7 @@ mod tests {
         use idlewise_core::IdleState;
         let states = StateTable::new(&[IdleState::POLL, IdleState::new(290_000, 800_000)]).unwrap();
         let costs = CostModel::new(states, &[4_000.0, 100.0], 4_000.0);
-        let prices = [Price::Free, Price::Given(123.0), Price::Full];
+        let prices = [Price::FREE, Price::Milliwatts(123.0), Price::FULL];
         let all = front_prices_mw(&costs, &prices);
         assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
         for price in prices {

@@ -2,8 +2,9 @@
 //! what limits them. A replay keeps the recording's timeline, so it says what goes together, not what
 //! causes what.
 
+use idlewise_sim::Basis;
+use idlewise_sim::contest::Price;
 use idlewise_sim::ledger::MachineLedger;
-use idlewise_sim::{Basis, Price};
 use idlewise_trace::WakeReason;
 
 use super::{BasisKind, NoteFacts, Replayed, ReplayedMachine, Verdict, VerdictFact};

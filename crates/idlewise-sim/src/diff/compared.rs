@@ -8,10 +8,9 @@ use idlewise_trace::IdleGap;
 use super::Expense;
 use crate::cost::{CostModel, UJ_PER_MW_NS};
 use crate::idle_loop::Boxed;
-use crate::oracle::OracleLane;
 use crate::replay::{
-    FirstDecision, GapCourse, GovernorLane, Lane, ObservedLane, Observer, Repetition, ReplayedStay,
-    Setting, Tally,
+    FirstDecision, GapCourse, GovernorLane, Lane, ObservedLane, Observer, OracleLane, Repetition,
+    ReplayedStay, Setting, Tally,
 };
 
 /// What one governor did in a gap.

@@ -9,8 +9,7 @@ use super::account::{Account, CourseGap};
 use super::choose::{Budget, Choice, Finder};
 use super::regret::{RegretCell, RegretTally, bin_of};
 use super::{CpuLedger, KeptCourse, KeptCpu, LedgerGovernor, LedgerMachine, cost_uj};
-use crate::oracle::OracleLane;
-use crate::replay::{Lane, ObservedLane, Tally};
+use crate::replay::{Lane, ObservedLane, OracleLane, Tally};
 
 /// How many gaps each lane replays before the next one does, so that they stay in the cache.
 const GAPS_AT_ONCE: usize = 256;

@@ -41,11 +41,11 @@
 //!   else. From then on the next timer is assumed to be far away.
 
 mod joined;
+mod oracle;
 mod repeat;
 mod run;
 mod steps;
 mod stuck;
-mod tally;
 
 use idlewise_core::{FAR_AWAY_NS, Governor, STATE_COUNT_MAX, StateIndex, Verdict};
 use idlewise_trace::{IdleGap, WakeReason};
@@ -54,16 +54,16 @@ use self::repeat::{Bounds, FIRST_STAY_COUNT, Place, Watch};
 use crate::idle_loop::{Entry, IdleLoop, Outlook, Stayed};
 
 pub use crate::idle_loop::{DEFAULT_TICK_WORK_NS, Setting, StayEnd, TICK_WORK_MAX_NS};
+pub use crate::tally::{Delays, SharedStateTally, StateTally, Tally};
 pub use joined::{
     GovernorJoint, JoinError, Joint, JointBound, JointPeriod, JointReplays, JointResults,
     MakeJoint, OracleJoint, ReplayedGroups, TakePeriod, UnitOf, replay_gaps_joined, replay_joined,
 };
+pub use oracle::OracleLane;
 pub use repeat::Repetition;
 pub use run::{GroupReader, MakeLane, PerCpu, replay_cpus, replay_log};
 pub use steps::{Question, Stay, Steps};
 pub use stuck::Stuck;
-pub(crate) use tally::SCOPE_COUNT;
-pub use tally::{Delays, SharedStateTally, StateTally, Tally};
 
 /// Something that is fed the gaps of one CPU, in order of time.
 pub trait Lane: Send {

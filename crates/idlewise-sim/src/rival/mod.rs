@@ -44,57 +44,56 @@ use std::cell::OnceCell;
 
 use idlewise_trace::{IdleGap, WakeReason};
 
-use descent::Descent;
+use descent::{Descent, Moves};
 use dpm::Learner;
 use known::Lengths;
 
 use crate::cost::CostModel;
 use crate::replay::{Lane, Setting, Tally};
 
-/// The names of the rivals, and what each does.
-pub const RIVALS: [(&str, &str); 4] = [
-    (
-        "lower-envelope",
-        "moves down during the idle time, when the oracle would have chosen the next state; at most 2 times \
-         the oracle's cost",
-    ),
-    (
-        "ski-random",
-        "the same at random times (seeded); on average at most e/(e-1) times the oracle's cost",
-    ),
-    (
-        "ski-known",
-        "moves down at the best times for the recording's own gap lengths, known in advance",
-    ),
-    ("dpm", "moves down as predictions and past costs suggest (Antoniadis et al., NeurIPS 2021)"),
+/// The rivals.
+pub const RIVALS: [Rival; 4] = [
+    Rival {
+        name: "lower-envelope",
+        meaning: "moves down during the idle time, when the oracle would have chosen the next state; at most 2 \
+                  times the oracle's cost",
+        moves: |limited, _, _| Some(limited.descent.break_evens()),
+    },
+    Rival {
+        name: "ski-random",
+        meaning: "the same at random times (seeded); on average at most e/(e-1) times the oracle's cost",
+        moves: |limited, _, gap| Some(limited.descent.shortened(ski_factor(uniform(gap, 0)))),
+    },
+    Rival {
+        name: "ski-known",
+        meaning: "moves down at the best times for the recording's own gap lengths, known in advance",
+        moves: |limited, _, gap| {
+            limited.lengths.add(gap);
+            None
+        },
+    },
+    Rival {
+        name: "dpm",
+        meaning: "moves down as predictions and past costs suggest (Antoniadis et al., NeurIPS 2021)",
+        moves: |limited, learner, gap| Some(learner.moves(&limited.descent, gap)),
+    },
 ];
 
-/// A rule that moves down while the CPU is idle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "`RIVALS` says what each does")]
-pub enum Rival {
-    LowerEnvelope,
-    SkiRandom,
-    SkiKnown,
-    Dpm,
+/// A rule that moves down while the CPU is idle: a row of [`RIVALS`].
+#[derive(Clone, Copy, Debug)]
+pub struct Rival {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub meaning: &'static str,
+    /// When it moves in a gap; `None` if it must first have seen all gaps.
+    moves: fn(&mut Limited, &mut Learner, &IdleGap) -> Option<Moves>,
 }
 
 impl Rival {
-    const ALL: [Rival; 4] = [Rival::LowerEnvelope, Rival::SkiRandom, Rival::SkiKnown, Rival::Dpm];
-
     /// Finds a rival by name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|rival| rival.name() == name)
-    }
-
-    /// Returns its name.
-    pub fn name(self) -> &'static str {
-        RIVALS[self as usize].0
-    }
-
-    /// Returns what it does, in a line.
-    pub fn meaning(self) -> &'static str {
-        RIVALS[self as usize].1
+        RIVALS.into_iter().find(|rival| rival.name == name)
     }
 }
 
@@ -156,17 +155,10 @@ impl Lane for RivalLane {
         self.whole.take();
         for gap in gaps {
             let index = self.limited(gap);
-            let Limited { descent, lengths, .. } = &mut self.limited[index];
-            let moves = match self.rival {
-                Rival::LowerEnvelope => descent.break_evens(),
-                Rival::SkiRandom => descent.shortened(ski_factor(uniform(gap, 0))),
-                Rival::SkiKnown => {
-                    lengths.add(gap);
-                    continue;
-                }
-                Rival::Dpm => self.learner.moves(descent, gap),
-            };
-            descent.count(&moves, Stays::of(gap), &self.setting, &mut self.tally);
+            let limited = &mut self.limited[index];
+            if let Some(moves) = (self.rival.moves)(limited, &mut self.learner, gap) {
+                limited.descent.count(&moves, Stays::of(gap), &self.setting, &mut self.tally);
+            }
         }
     }
 
@@ -239,11 +231,10 @@ mod tests {
 
     #[test]
     fn knows_every_name_in_the_list() {
-        for (name, meaning) in RIVALS {
-            let rival = Rival::parse(name).expect(name);
-            assert_eq!((rival.name(), rival.meaning()), (name, meaning));
+        for Rival { name, .. } in RIVALS {
+            assert_eq!(Rival::parse(name).map(|rival| rival.name), Some(name));
         }
-        assert_eq!(Rival::parse("ski"), None);
+        assert!(Rival::parse("ski").is_none());
     }
 
     #[test]

@@ -4,13 +4,15 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use idlewise_core::{Context, Decision, Device, DisabledMask, Governor, Outcome, StateIndex};
+use idlewise_core::{
+    Context, Decision, Device, DisabledMask, Fixed, Governor, Outcome, StateIndex,
+};
 use idlewise_machine::bundled;
 
 use super::{Result, StudyError};
+use crate::Machine;
 use crate::simulate::{Hardware, Quantiles, Report, Setup, simulate_replicates};
 use crate::workload::Workload;
-use crate::{Bound, IntoBox, Machine};
 
 /// What a study needs from outside, governors by name, and what its runs have found. A study runs again with
 /// many inputs, and most of them change only some of its runs.
@@ -139,10 +141,11 @@ impl<'a> Trial<'a> {
 
     pub(super) fn runs(&self) -> Result<Vec<Report>> {
         let period_ns = idlewise_core::tick_period_ns(self.hardware.hz as u32);
-        let rule = Bound::parse(self.governor).map(|bound| bound.on(self.machine)).transpose()?;
+        let fixed = self.governor.strip_prefix("fixed=");
+        let fixed = fixed.map(|state| self.machine.state_index(state)).transpose()?;
         let make = || -> Option<Box<dyn Governor>> {
-            let governor = match rule {
-                Some(rule) => rule.visit(period_ns, IntoBox),
+            let governor = match fixed {
+                Some(state) => Box::new(Fixed::State(state)),
                 None => (self.shelf.governor)(self.governor, period_ns)?,
             };
             Some(if self.stops_tick { Box::new(StopsTick(governor)) } else { governor })

@@ -8,7 +8,7 @@ use idlewise_sim::replay::{
     Delays, GovernorJoint, GovernorLane, JointBound, JointReplays, Lane, ReplayedGroups, Setting,
     SharedStateTally, Tally, UnitOf, replay_gaps_joined, replay_joined,
 };
-use idlewise_sim::{CostModel, Price, Scope, SharedStates};
+use idlewise_sim::{CostModel, Scope, SharedStates};
 use idlewise_trace::log::{ColumnSet, FORMAT_VERSION, IdleLog, LogMetadata, LogWriter};
 use idlewise_trace::{CpuGroups, GapSink, IdleGap, OutputFile, WakeReason};
 use proptest::prelude::*;
@@ -414,7 +414,7 @@ proptest! {
     ) {
         let script = Script { answers, next: 0 };
         let log = log(&gaps, group_gap_count);
-        let prices = [Price::Free, Price::Given(20.0), Price::Given(900.0)];
+        let lambdas_mw = [0.0, 20.0, 900.0];
         for machine in machines() {
             let shared = SharedStates::of(&machine).unwrap();
             let replayed = ReplayedGroups::new(&shared, &groups());
@@ -426,13 +426,13 @@ proptest! {
                 ColumnSet::WithoutRecorded,
                 JointReplays {
                     makes: &[(&replayed, &make)],
-                    bounds: &[JointBound { groups: &replayed, costs: &costs, prices: &prices }],
+                    bounds: &[JointBound { groups: &replayed, costs: &costs, lambdas_mw: &lambdas_mw }],
                 },
                 &|_| {},
             ).unwrap();
             prop_assert_eq!(&results.tallies[0], &replay_gaps_joined(&gaps, &replayed, &make, &[]));
-            for (price, bound_uj) in prices.iter().zip(&results.bounds_uj[0]) {
-                let naive_uj = naive_bound_uj(&machine, &gaps, price.lambda_mw(&costs));
+            for (lambda_mw, bound_uj) in lambdas_mw.iter().zip(&results.bounds_uj[0]) {
+                let naive_uj = naive_bound_uj(&machine, &gaps, *lambda_mw);
                 prop_assert!((bound_uj - naive_uj).abs() < 1e-9, "{bound_uj} {naive_uj}");
             }
         }

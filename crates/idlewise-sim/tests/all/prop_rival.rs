@@ -27,6 +27,10 @@ fn tally(mut lane: impl Lane, gaps: &[IdleGap]) -> Tally {
     lane.tally().clone()
 }
 
+fn named(name: &str) -> Rival {
+    Rival::parse(name).unwrap()
+}
+
 /// What each kind of lane costs for the gaps, the oracle first, then the rivals in the order of their list.
 fn all_uj(
     costs: &CostModel,
@@ -35,8 +39,8 @@ fn all_uj(
     gaps: &[IdleGap],
 ) -> (f64, Vec<f64>) {
     let oracle = tally(OracleLane::new(costs.clone(), setting, lambda_mw), gaps);
-    let of_rival = |&(name, _): &(&str, &str)| {
-        let rival = Rival::parse(name).unwrap();
+    let of_rival = |&rival: &Rival| {
+        let name = rival.name;
         let tally = tally(RivalLane::new(rival, costs.clone(), setting, lambda_mw), gaps);
         assert_eq!(tally.stay_ns(), tally.gap_ns, "{name}: time is conserved");
         assert_eq!((tally.gap_ns, tally.gap_count), (oracle.gap_ns, oracle.gap_count), "{name}");
@@ -66,7 +70,7 @@ proptest! {
         let (least_uj, rivals_uj) = all_uj(&costs, setting, lambda_mw, &gaps);
         let slack_uj = ROUNDING_UJ * gaps.len() as f64 + 1e-9 * least_uj;
         prop_assert!(rivals_uj[0] <= 2.0 * least_uj + slack_uj, "{} > 2 × {least_uj}", rivals_uj[0]);
-        for ((name, _), uj) in RIVALS.iter().zip(&rivals_uj) {
+        for (Rival { name, .. }, uj) in RIVALS.iter().zip(&rivals_uj) {
             prop_assert!(*uj >= least_uj - slack_uj, "{name}: {uj} < {least_uj}");
         }
     }
@@ -131,13 +135,13 @@ fn the_random_rule_is_e_over_e_minus_1_competitive_and_that_is_reached() {
         for exponent in 0..40 {
             let gap_ns = (500.0 * 1.3_f64.powi(exponent)) as u64;
             // The draws are fixed, so is the ratio; its standard error is below half a percent.
-            worst = worst.max(ratio(Rival::SkiRandom, states, gap_ns, lambda_ratio, 20_000));
+            worst = worst.max(ratio(named("ski-random"), states, gap_ns, lambda_ratio, 20_000));
         }
     }
     assert!(worst <= bound * 1.01, "{worst} > {bound}");
     assert!(worst > 1.4, "{worst}: no gap is near the bound, so nothing was tested");
     // The deterministic rule reaches more at its worst.
-    let at_break_even = ratio(Rival::LowerEnvelope, states, 2_000, 0.0, 10);
+    let at_break_even = ratio(named("lower-envelope"), states, 2_000, 0.0, 10);
     assert!(at_break_even > 1.4 && at_break_even <= 2.0, "{at_break_even}");
 }
 
@@ -146,8 +150,8 @@ fn what_learns_is_near_the_oracle_where_gaps_are_alike() {
     let states = idlewise_machine::bundled("spr").unwrap().table().unwrap();
     for gap_ns in [3_000, 100_000, 5_000_000] {
         let (dpm, known) = (
-            ratio(Rival::Dpm, states, gap_ns, 0.25, 5_000),
-            ratio(Rival::SkiKnown, states, gap_ns, 0.25, 5_000),
+            ratio(named("dpm"), states, gap_ns, 0.25, 5_000),
+            ratio(named("ski-known"), states, gap_ns, 0.25, 5_000),
         );
         assert!((known - 1.0).abs() < 1e-9, "{gap_ns}: {known}");
         assert!(dpm < 1.6, "{gap_ns}: {dpm}");

@@ -12,7 +12,7 @@
 use idlewise_core::tick_period_ns;
 use idlewise_host::settings::CpuSet;
 use idlewise_report::advise::Slices;
-use idlewise_sim::Price;
+use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{
     Delays, GapCourse, ObservedLane, Observer, PerCpu, Repetition, Setting, replay_cpus,
 };
@@ -201,7 +201,7 @@ impl Replayed<'_> {
                 agreed_count: 0,
             };
             let player = variant.choice.on(&self.target.machine).ok()?;
-            Some(player.observed(&self.target.costs, setting, Price::Free, observer))
+            Some(player.observed(&self.target.costs, setting, Price::FREE, observer))
         };
         Cpu {
             cpu,

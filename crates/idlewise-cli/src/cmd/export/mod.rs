@@ -8,8 +8,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_core::tick_period_ns;
-use idlewise_sim::Price;
+use idlewise_lab::target::Conditions;
+use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{ObservedLane, Observer, Setting, ReplayedGroups};
 use idlewise_trace::OutputFile;
 use serde_json::json;
@@ -24,7 +24,7 @@ use crate::output::{self, STDOUT};
 use crate::promoting::Promoting;
 use crate::screen::{self, Screen};
 use crate::unpack::Unpacking;
-use crate::replay_arguments::{ReplayTarget, HZ_DEFAULT, MACHINES_DEFAULT};
+use crate::replay_arguments::{MACHINES_DEFAULT, ReplayTarget};
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
@@ -135,7 +135,7 @@ impl Replays {
     ) -> Result<Box<dyn ObservedLane<O>>, Failure> {
         let Replays { target, setting, .. } = self;
         let player = choice.on(&target.machine)?;
-        Ok(player.observed(&target.costs, *setting, Price::Quarter, observer))
+        Ok(player.observed(&target.costs, *setting, Price::QUARTER, observer))
     }
 }
 
@@ -180,9 +180,7 @@ impl Export {
         for choice in &choices {
             choice.on(&target.machine)?;
         }
-        let hz = named.log.metadata.hz.unwrap_or(HZ_DEFAULT);
-        let setting =
-            Setting { disabled: target.disabled, ..Setting::new(target.states, tick_period_ns(hz)) };
+        let setting = target.setting(Conditions::default(), &named.log.metadata);
         let topology = self.joining.topology()?;
         if self.joining.is_given() && (self.format != Format::Perfetto || choices.is_empty()) {
             return Err(Failure::new(

@@ -10,7 +10,8 @@ use idlewise_sim::replay::{
     GapCourse, JointPeriod, JointReplays, Observer, Repetition, ReplayedGroups, ReplayedStay, StayEnd, TakePeriod, UnitOf,
     replay_joined,
 };
-use idlewise_sim::{Price, Scope};
+use idlewise_sim::contest::Price;
+use idlewise_sim::Scope;
 use idlewise_trace::IdleGap;
 use idlewise_trace::log::ColumnSet;
 use idlewise_trace::export::perfetto::{Annotation, EventName, Names, Slice, TraceWriter, Track};
@@ -396,7 +397,7 @@ fn write_joined(
             });
             let observers: Vec<StaysIfAny> = stays.collect();
             let take = group_stays(shared, &name, first_name);
-            player.joint(unit, &target.costs, *setting, Price::Quarter, observers, Some(take))
+            player.joint(unit, &target.costs, *setting, Price::QUARTER, observers, Some(take))
         };
         let replays = JointReplays { makes: &[(groups, &make)], bounds: &[] };
         replay_joined(&named.log, ColumnSet::WithoutRecorded, replays, &|_| {})

@@ -8,8 +8,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use idlewise_core::{Context, Decision, Device, Governor, Outcome, tick_period_ns};
+use idlewise_core::{Context, Decision, Device, Governor, Outcome};
 use idlewise_linux::{GovernorSpec, LinuxGovernor, Menu, resolve, resolve_for};
+use idlewise_lab::target::{Conditions, HZ_DEFAULT};
 use idlewise_report::Notes;
 use idlewise_report::why_menu::WhyMenu;
 use idlewise_sim::Basis;
@@ -22,7 +23,7 @@ use crate::bundled;
 use crate::error::Failure;
 use crate::input::{NamedLog, each_cpu};
 use crate::recorded_course::RecordedCourse;
-use crate::replay_arguments::{HZ_DEFAULT, MACHINES_DEFAULT, ReplayTarget};
+use crate::replay_arguments::{MACHINES_DEFAULT, ReplayTarget};
 
 /// The answer for a log.
 pub struct Answer {
@@ -63,9 +64,7 @@ pub fn ask(named: &NamedLog, machine: Option<&str>, mut notes: Notes) -> Result<
         tasks: metadata.is_unknown("ran_task"),
         timers: metadata.is_unknown("sleep_length_ns"),
     };
-    let hz = metadata.hz.unwrap_or(HZ_DEFAULT);
-    let setting =
-        Setting { disabled: target.disabled, ..Setting::new(target.states, tick_period_ns(hz)) };
+    let setting = target.setting(Conditions::default(), metadata);
     let mut cpus = Vec::new();
     each_cpu(named, |cpu_gaps| {
         let mut lane = lane(spec, setting, is_recorded.then(|| RecordedCourse::new(&target.states)));

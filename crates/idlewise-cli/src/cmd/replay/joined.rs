@@ -3,7 +3,8 @@
 use idlewise_report::replay::Outcome;
 use idlewise_report::shared_states::shared_table;
 use idlewise_report::{Notes, Table};
-use idlewise_sim::{Basis, Price, SharedStates};
+use idlewise_sim::contest::Price;
+use idlewise_sim::{Basis, SharedStates};
 use serde_json::json;
 
 use crate::replay_arguments::ReplayTarget;

@@ -11,15 +11,11 @@ use std::process::ExitCode;
 use idlewise_lab::topology::{Joined, Topology};
 use idlewise_report::promotion::{PromotionEffect, promotion_table};
 use idlewise_report::replay::{
-    Outcome, Role, by_log_table, findings, priced_name, replay_table,
+    Outcome, by_log_table, findings, priced_name, replay_table,
 };
 use idlewise_report::{Notes, TextStyle, wrap};
-use idlewise_sim::Price;
-use idlewise_sim::replay::{
-    Joint, JointBound, JointReplays, JointResults, Lane, MakeJoint, MakeLane, ReplayedGroups, Tally,
-    UnitOf, replay_joined, replay_log,
-};
-use idlewise_trace::log::ColumnSet;
+use idlewise_sim::contest::{Price, Seat, run};
+use idlewise_sim::replay::{JointBound, ReplayedGroups, Tally};
 use rayon::prelude::*;
 use serde_json::json;
 
@@ -331,107 +327,71 @@ fn log_outcomes<'a>(
     bar: &Progress,
 ) -> Result<Vec<Outcome<'a>>, Failure> {
     // The oracle is always replayed, because regret needs it, but shown only if requested.
-    let unseen = Choice::Oracle;
-    let is_seen = choices.iter().any(|choice| matches!(choice, Choice::Oracle));
+    let unseen = Choice::ORACLE;
+    let is_seen = choices.iter().any(Choice::is_oracle);
     let all: Vec<&Choice> = choices.iter().chain((!is_seen).then_some(&unseen)).collect();
-    type MakeAlone<'m> = Box<dyn Fn() -> Box<dyn Lane> + Sync + 'm>;
-    type MakeTogether<'m> = Box<dyn Fn(&UnitOf<'_>) -> Box<dyn Joint> + Sync + 'm>;
-    let mut alone: Vec<MakeAlone<'_>> = Vec::new();
-    let mut together: Vec<MakeTogether<'_>> = Vec::new();
-    let mut groups: Vec<&ReplayedGroups> = Vec::new();
-    for (target, joined) in targets.iter().zip(plan) {
+    let lambdas_mw = |target: &ReplayTarget| -> Vec<f64> {
+        prices.iter().map(|price| price.lambda_mw(&target.costs)).collect()
+    };
+    let lambdas_mw: Vec<Vec<f64>> = targets.iter().map(lambdas_mw).collect();
+    let (mut played, mut seats, mut bounds) = (Vec::new(), Vec::new(), Vec::new());
+    for ((target, joined), lambdas_mw) in targets.iter().zip(plan).zip(&lambdas_mw) {
         let setting = shared.setting(target, named);
+        let (costs, groups) = (&target.costs, joined.as_ref());
+        bounds.extend(groups.map(|groups| JointBound { groups, costs, lambdas_mw }));
         for &choice in &all {
             let player = choice.on(&target.machine)?;
-            let lane_count = if choice.is_priced() { prices.len() } else { 1 };
-            for index in 0..lane_count {
-                let price = prices[index.min(prices.len() - 1)];
-                let Some(joined) = joined else {
-                    alone.push(Box::new(move || {
-                        player.lane(&named.name, &target.costs, setting, price)
-                    }));
-                    continue;
-                };
-                groups.push(joined);
-                together.push(Box::new(move |unit| {
-                    let observers = unit.cpus().iter().map(|_| ()).collect();
-                    player.joint(unit, &target.costs, setting, price, observers, None)
-                }));
+            let of_choice = if choice.is_priced() { prices } else { &prices[..1] };
+            for &price in of_choice {
+                seats.push(Seat { player, costs, setting, price, groups });
+                played.push(Played { target, choice, price, is_joined: groups.is_some() });
             }
         }
     }
-    // Each gap is counted once.
-    let bars = [Some(bar), None];
-    let [bar_alone, bar_together] = if alone.is_empty() { [None, bars[0]] } else { bars };
-    let add = |bar: Option<&Progress>, done| bar.map_or((), |bar| bar.add(done));
-    let mut tallies_alone = Vec::new();
-    if !alone.is_empty() {
-        let makers: Vec<&MakeLane<'_>> = alone.iter().map(|make| &**make).collect();
-        tallies_alone = replay_log(&named.log, &makers, &|done| add(bar_alone, done))?;
-    }
-    let mut results = JointResults::default();
-    if !together.is_empty() {
-        let makes = groups.iter().zip(&together).map(|(groups, make)| (*groups, &**make));
-        let makes: Vec<(&ReplayedGroups, &MakeJoint<'_>)> = makes.collect();
-        let bounds = targets.iter().zip(plan).filter_map(|(target, joined)| {
-            joined.as_ref().map(|groups| JointBound { groups, costs: &target.costs, prices })
-        });
-        let bounds: Vec<JointBound<'_>> = bounds.collect();
-        let replays = JointReplays { makes: &makes, bounds: &bounds };
-        let progress = |done| add(bar_together, done);
-        results = replay_joined(&named.log, ColumnSet::WithoutRecorded, replays, &progress)?;
-    }
-    let mut tallies_alone = tallies_alone.into_iter();
-    let mut tallies_together = results.tallies.into_iter();
-    let mut bounds_together_uj = results.bounds_uj.into_iter();
+    let (tallies, bounds_uj) =
+        run(&named.log, &named.name, &seats, &bounds, &|done| bar.add(done))?;
+    let mut bounds_uj = bounds_uj.into_iter();
+    let results: Vec<(Played<'_, '_>, Tally)> = played.into_iter().zip(tallies).collect();
     let mut outcomes = Vec::new();
-    for (target, joined) in targets.iter().zip(plan) {
-        let mut next = || match joined {
-            None => tallies_alone.next(),
-            Some(_) => tallies_together.next(),
+    for results in results.chunk_by(|(a, _), (b, _)| std::ptr::eq(a.target, b.target)) {
+        let Played { target, is_joined, .. } = results[0].0;
+        let bounds_uj = if is_joined { bounds_uj.next() } else { None };
+        let bounds_uj = bounds_uj.unwrap_or_else(|| vec![0.0; prices.len()]);
+        let oracles = results.iter().filter(|(played, _)| played.choice.is_oracle());
+        let least_uj = |((played, tally), bound_uj): (&(Played<'_, '_>, Tally), &f64)| {
+            // Each CPU's least, and the least of what they share: no governor costs less than both.
+            let lambda_mw = played.price.lambda_mw(&target.costs);
+            let own_uj = target.costs.cost_uj(&tally.alone(), lambda_mw);
+            own_uj + target.costs.shared_awake_uj(tally) + bound_uj
         };
-        let bounds_uj = match joined {
-            None => vec![0.0; prices.len()],
-            Some(_) => bounds_together_uj.next().unwrap_or_default(),
-        };
-        let mut of_bench: Vec<(String, Role, Tally)> = Vec::new();
-        let mut oracle_costs_uj = Vec::new();
-        for &choice in &all {
-            if matches!(choice, Choice::Oracle) {
-                for (price, bound_uj) in prices.iter().zip(&bounds_uj) {
-                    let Some(tally) = next() else { continue };
-                    let lambda_mw = price.lambda_mw(&target.costs);
-                    // Each CPU's least, and the least of what they share: no governor costs less than both.
-                    let own_uj = target.costs.cost_uj(&tally.alone(), lambda_mw);
-                    oracle_costs_uj.push(own_uj + target.costs.shared_awake_uj(&tally) + bound_uj);
-                    if is_seen {
-                        of_bench.push((priced_name(&choice.name(), *price), choice.role(), tally));
-                    }
-                }
-            } else if choice.is_priced() {
-                for price in prices {
-                    let Some(tally) = next() else { continue };
-                    of_bench.push((priced_name(&choice.name(), *price), choice.role(), tally));
-                }
-            } else if let Some(tally) = next() {
-                of_bench.push((choice.name(), choice.role(), tally));
+        let oracle_costs_uj: Vec<f64> = oracles.zip(&bounds_uj).map(least_uj).collect();
+        for (Played { choice, price, .. }, tally) in results {
+            if choice.is_oracle() && !is_seen {
+                continue;
             }
-        }
-        for (governor, role, tally) in of_bench {
+            let name = choice.name();
             outcomes.push(Outcome {
                 log: named.name.clone(),
                 machine: target.machine.id.clone(),
                 state_names: &target.state_names,
                 states: target.states,
                 costs: &target.costs,
-                governor,
-                role,
-                tally,
+                governor: if choice.is_priced() { priced_name(&name, *price) } else { name },
+                role: choice.role(),
+                tally: tally.clone(),
                 oracle_costs_uj: oracle_costs_uj.clone(),
             });
         }
     }
     Ok(outcomes)
+}
+
+/// Who played where.
+struct Played<'a, 'c> {
+    target: &'a ReplayTarget,
+    choice: &'c Choice,
+    price: Price,
+    is_joined: bool,
 }
 
 /// Columns that a table of one log and machine does not need.

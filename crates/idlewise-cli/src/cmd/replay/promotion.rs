@@ -1,13 +1,13 @@
 //! `--promote`: each governor with the promotion timers and without, over the same gaps.
 
 use idlewise_report::promotion::{PromotionEffect, PromotionSide};
-use idlewise_sim::Price;
+use idlewise_sim::contest::{Player, Price};
 use idlewise_sim::replay::{ObservedLane, PerCpu, Setting, Stuck, replay_cpus};
 use idlewise_trace::log::ColumnSet;
 use rayon::prelude::*;
 
 use crate::error::Failure;
-use crate::governors::{Choice, Player};
+use crate::governors::{Choice, OnMachine};
 use crate::input::NamedLog;
 use crate::replay_arguments::{ALL_LOGS, ReplayArguments, ReplayTarget};
 
@@ -35,7 +35,7 @@ fn effects_on<'a>(
     targets: &'a [ReplayTarget],
     choices: &[Choice],
 ) -> Result<Vec<PromotionEffect<'a>>, Failure> {
-    let mut rows: Vec<(&'a ReplayTarget, String, Player<'_>, [Setting; 2])> = Vec::new();
+    let mut rows: Vec<(&'a ReplayTarget, String, Player<OnMachine<'_>>, [Setting; 2])> = Vec::new();
     for target in targets {
         let with = shared.setting(target, named);
         let unpromoted = target.machine.clone().without_auto_promotion();
@@ -46,11 +46,11 @@ fn effects_on<'a>(
         }
     }
     let make = || -> Vec<Pair> {
-        let pair = |(target, _, player, settings): &(&ReplayTarget, _, Player<'_>, _)| {
+        let pair = |(target, _, player, settings): &(&ReplayTarget, _, Player<OnMachine<'_>>, _)| {
             <[Setting; 2]>::map(*settings, |setting| {
                 let stuck = Stuck::new(&settings[0]);
                 // The price is the oracle's.
-                player.observed(&target.costs, setting, Price::Quarter, stuck)
+                player.observed(&target.costs, setting, Price::QUARTER, stuck)
             })
         };
         rows.iter().map(pair).collect()

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use idlewise_core::tick_period_ns;
 use idlewise_report::wrap;
-use idlewise_sim::Price;
+use idlewise_sim::contest::Price;
 use idlewise_sim::replay::{
     Feedback, GapCourse, GroupReader, Observer, Repetition, ReplayedStay,
 };
@@ -24,7 +24,7 @@ use crate::input::{NamedLog, each_cpu};
 use crate::output;
 use crate::recorded_course::RecordedCourse;
 use crate::screen;
-use crate::replay_arguments::{HZ_DEFAULT, ReplayTarget};
+use crate::replay_arguments::ReplayTarget;
 
 /// The states that the kernel reports without a driver: 1 for the default idle routine, 0 if it
 /// polls (`kernel/sched/idle.c`: `default_idle_call`, `cpu_idle_poll`).
@@ -115,7 +115,7 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
     if !options.governors.is_empty() {
         must_decide(choices)?;
     }
-    if !options.governors.is_empty() && choices.iter().any(|c| matches!(c, Choice::Oracle)) {
+    if !options.governors.is_empty() && choices.iter().any(|c| c.is_oracle()) {
         return Err(Failure::new("--check-recorded needs a governor that decides; the oracle knows"));
     }
     let mut out = screen::stdout();
@@ -267,7 +267,7 @@ fn compare(
     let player = choice.on(&target.machine)?;
     each_cpu(named, |cpu_gaps| {
         let setting = options.shared.setting(target, named);
-        let lane = |comparison| player.observed(&target.costs, setting, Price::Quarter, comparison);
+        let lane = |comparison| player.observed(&target.costs, setting, Price::QUARTER, comparison);
         let mut lanes: Vec<_> = comparisons.iter_mut().map(lane).collect();
         cpu_gaps(&mut |gaps| {
             lanes.iter_mut().for_each(|lane| lane.replay(gaps));
@@ -310,12 +310,12 @@ pub fn write(
         ));
     };
     must_decide(choices)?;
-    if matches!(choice, Choice::Oracle) {
+    if choice.is_oracle() {
         return Err(Failure::new("--write-log needs a governor that decides; the oracle knows"));
     }
     let target = &targets[0];
     let setting = options.shared.setting(target, named);
-    let hz = options.shared.hz.or(named.log.metadata.hz).unwrap_or(HZ_DEFAULT);
+    let hz = options.shared.hz(named);
     check_grid(named, hz)?;
     let inputs = options.shared.inputs(&options.governors);
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
@@ -324,7 +324,7 @@ pub fn write(
     let mut writer = LogWriter::new(output)?;
     let player = choice.on(&target.machine)?;
     each_cpu(named, |cpu_gaps| {
-        let mut lane = player.observed(&target.costs, setting, Price::Quarter, Rewrite::default());
+        let mut lane = player.observed(&target.costs, setting, Price::QUARTER, Rewrite::default());
         cpu_gaps(&mut |gaps| {
             lane.observer_mut().0.clear();
             lane.replay(gaps);

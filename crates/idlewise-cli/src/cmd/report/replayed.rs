@@ -5,7 +5,7 @@ use idlewise_report::page::{
     ReplayedMachine, front_prices_mw,
 };
 use idlewise_report::replay::Role;
-use idlewise_sim::Price;
+use idlewise_sim::contest::Price;
 use idlewise_sim::ledger::{self, Account, LedgerMachine, LedgerGovernor, Ledger, WORST_COUNT};
 use idlewise_sim::replay::ObservedLane;
 use rayon::prelude::*;
@@ -30,7 +30,7 @@ impl Report {
         choices: &[Choice],
     ) -> Result<(), Failure> {
         let played: Vec<&Choice> =
-            choices.iter().filter(|choice| !matches!(choice, Choice::Oracle)).collect();
+            choices.iter().filter(|choice| !choice.is_oracle()).collect();
         let shown = shown(&played);
         let pass_sum = |named: &NamedLog| {
             named.log.gap_count() * ledger::pass_count(&named.log, self.gaps)
@@ -93,7 +93,7 @@ impl Report {
                 .map(|choice| {
                     let player = choice.on(&target.machine)?;
                     let make: Make<'_> = Box::new(move |account| {
-                        player.observed(&target.costs, setting, Price::Quarter, account)
+                        player.observed(&target.costs, setting, Price::QUARTER, account)
                     });
                     Ok(make)
                 })
@@ -156,11 +156,11 @@ fn machine(target: &ReplayTarget) -> ReplayedMachine<'_> {
 }
 
 fn governor(choice: &Choice) -> GovernorFacts {
-    let role = match (choice, choice.role()) {
-        (Choice::File(_) | Choice::Made(..), _) => GovernorRole::File,
-        (_, Role::Governor) => GovernorRole::Governor,
-        (_, Role::Bound | Role::Rival) => GovernorRole::Bound,
-        (_, Role::Oracle) => GovernorRole::Oracle,
+    let role = match choice.role() {
+        _ if choice.is_foreign() => GovernorRole::File,
+        Role::Governor => GovernorRole::Governor,
+        Role::Bound | Role::Rival => GovernorRole::Bound,
+        Role::Oracle => GovernorRole::Oracle,
     };
     GovernorFacts { name: choice.name(), about: choice.meaning(), role }
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use idlewise_report::TextStyle;
-use idlewise_report::arena::{ArenaCell, standing_table, standings};
-use idlewise_report::cell::{CollectedCell, collected_table};
+use idlewise_report::arena::{standing_table, standings};
+use idlewise_report::cell::collected_table;
+use idlewise_sim::contest::Entry;
 use serde_json::json;
 
 use super::Common;
-use crate::cells::priced::{Priced, groups};
 use crate::error::Failure;
 use crate::output;
 use crate::screen::{self, say};
@@ -56,27 +56,23 @@ impl Collect {
         let plan = self.common.plan()?;
         let mut rows = Vec::new();
         let mut missing_count = 0;
-        let places = plan.places();
+        let cells = plan.cells();
         for log in &plan.logs {
             let sha256 = match log.known_sha256(&plan.store) {
                 Ok(Some(sha256)) => sha256,
                 Ok(None) => {
-                    missing_count += places.len();
+                    missing_count += cells.cells.len();
                     continue;
                 }
                 Err(failure) => {
                     say(format_args!("idlewise: {}; its cells are left out", failure.text()));
-                    missing_count += places.len();
+                    missing_count += cells.cells.len();
                     continue;
                 }
             };
-            let inputs: Vec<_> = places.iter().map(|place| place.cell.inputs(&sha256)).collect();
-            let cells = plan.store.get(&inputs)?;
-            missing_count += cells.iter().filter(|cell| cell.is_none()).count();
-            let cells = places.iter().zip(cells).collect();
-            for group in groups(cells) {
-                group.price(&plan.manifest.shapes, &plan.manifest.lambdas, &log.name, &mut rows);
-            }
+            let results = plan.store.get(&cells.inputs(&sha256))?;
+            missing_count += results.iter().filter(|result| result.is_none()).count();
+            rows.extend(cells.entries(&log.name, &results));
         }
         self.print(&rows)?;
         if missing_count > 0 {
@@ -88,15 +84,13 @@ impl Collect {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, rows: &[Priced]) -> Result<(), Failure> {
+    fn print(&self, rows: &[Entry]) -> Result<(), Failure> {
         if self.standings {
-            let cells: Vec<ArenaCell> = rows.iter().map(Priced::arena).collect();
-            let table = standing_table("Regret against the oracle (simulated)", &standings(&cells));
+            let table = standing_table("Regret against the oracle (simulated)", &standings(rows));
             write!(screen::stdout(), "{}", table.to_text(&TextStyle::for_stdout()))?;
             return Ok(());
         }
-        let collected: Vec<CollectedCell<'_>> = rows.iter().map(Priced::collected).collect();
-        let table = collected_table(&collected);
+        let table = collected_table(rows);
         let format = self.format.unwrap_or_else(|| by_ending(&self.output));
         if format == Format::Parquet && self.output == Path::new(output::STDOUT) {
             return Err(Failure::new("Parquet is not text; name a file with -o"));

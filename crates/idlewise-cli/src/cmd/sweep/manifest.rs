@@ -7,7 +7,9 @@ use std::io::Seek;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
+use idlewise_lab::target::Conditions;
 use idlewise_plugin::GovernorSource;
+use idlewise_sim::contest::{Price, Shape};
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, TICK_WORK_MAX_NS};
 use idlewise_trace::read_small_text_of;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -17,7 +19,6 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::bundled;
-use crate::cells::{CellSetting, LAMBDAS, Shape};
 use crate::error::{Failure, did_you_mean};
 use crate::governor_arguments::{GovernorArguments, NamedFile};
 use crate::input::read_text_at_most;
@@ -133,8 +134,8 @@ pub struct Manifest {
     /// Ids or files; none: the usual ones.
     pub machines: Vec<String>,
     pub governors: GovernorArguments,
-    pub settings: Vec<CellSetting>,
-    pub lambdas: Vec<f64>,
+    pub settings: Vec<Conditions>,
+    pub lambdas: Vec<Price>,
     pub shapes: Vec<Shape>,
     pub store: PathBuf,
 }
@@ -182,11 +183,14 @@ impl Manifest {
         let plain = |fault: String| (None, fault);
         let of_key = |key: &str, fault: String| (line_of(text, key), fault);
 
-        let lambdas = written.lambda.map_or_else(|| vec![0.0, 0.25, 1.0], |list| list.0);
-        if lambdas.is_empty() || !lambdas.iter().all(|lambda| LAMBDAS.contains(lambda)) {
+        let lambdas: Option<Vec<Price>> = match written.lambda {
+            None => Some(Price::STANDARD.to_vec()),
+            Some(asked) => asked.0.into_iter().map(Price::times).collect(),
+        };
+        let lambdas = lambdas.filter(|lambdas| !lambdas.is_empty()).ok_or_else(|| {
             let fault = "lambda: numbers from 0 to 16, in times the power of polling".to_owned();
-            return Err(of_key("lambda", fault));
-        }
+            of_key("lambda", fault)
+        })?;
         let names = written.shape.map_or_else(|| vec![Shape::Default.name().to_owned()], |list| list.0);
         let shape = |name: &String| {
             Shape::parse(name).ok_or_else(|| {
@@ -250,7 +254,7 @@ impl Manifest {
 }
 
 /// Every combination of the settings. What is not named has its default.
-fn settings(hz: &[u32], limits_us: &[u32], works_ns: &[u64]) -> Vec<CellSetting> {
+fn settings(hz: &[u32], limits_us: &[u32], works_ns: &[u64]) -> Vec<Conditions> {
     fn or_none<T: Copy>(values: &[T]) -> Vec<Option<T>> {
         match values {
             [] => vec![None],
@@ -262,7 +266,7 @@ fn settings(hz: &[u32], limits_us: &[u32], works_ns: &[u64]) -> Vec<CellSetting>
         for latency_limit_us in or_none(limits_us) {
             for work_ns in or_none(works_ns) {
                 let tick_work_ns = work_ns.unwrap_or(DEFAULT_TICK_WORK_NS);
-                settings.push(CellSetting { hz, latency_limit_us, tick_work_ns });
+                settings.push(Conditions { hz, latency_limit_us, tick_work_ns });
             }
         }
     }
@@ -427,8 +431,8 @@ mod tests {
     #[test]
     fn settings_are_combined_and_have_defaults() {
         let manifest = Manifest::parse("", Path::new("")).unwrap();
-        assert_eq!(manifest.settings, [CellSetting::default()]);
-        assert_eq!(manifest.lambdas, [0.0, 0.25, 1.0]);
+        assert_eq!(manifest.settings, [Conditions::default()]);
+        assert_eq!(manifest.lambdas, Price::STANDARD);
         let text = "hz = [100, 250]\nlatency_limit_us = [5, 50, 500]\nmachines = [\"all\"]";
         let manifest = Manifest::parse(text, Path::new("")).unwrap();
         assert_eq!(manifest.settings.len(), 6);
@@ -442,10 +446,10 @@ mod tests {
             "logs = \"x.parquet\"\nmachines = \"spr\"\nhz = 250\nlambda = 1\nshape = \"flat\"\nlatency_limit_us = 5\ntick_work_ns = 7",
         );
         assert_eq!((one.logs.len(), one.machines.as_slice()), (1, &["spr".to_owned()][..]));
-        assert_eq!((one.lambdas.as_slice(), one.shapes.as_slice()), (&[1.0][..], &[Shape::Flat][..]));
-        let setting = CellSetting { hz: Some(250), latency_limit_us: Some(5), tick_work_ns: 7 };
+        assert_eq!((one.lambdas.as_slice(), one.shapes.as_slice()), (&[Price::FULL][..], &[Shape::Flat][..]));
+        let setting = Conditions { hz: Some(250), latency_limit_us: Some(5), tick_work_ns: 7 };
         assert_eq!(one.settings, [setting]);
-        assert_eq!(parse("lambda = 0.5").lambdas, [0.5]);
+        assert_eq!(parse("lambda = 0.5").lambdas, [Price::Times(0.5)]);
         assert_eq!(parse("machines = \"all\"").machines, parse("machines = [\"all\"]").machines);
         let names = |text: &str| {
             let choices = parse(text).governors.choices_or(&[]).unwrap();

@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io::Seek;
 use std::path::{Path, PathBuf};
 
+use idlewise_lab::target::targets;
 use idlewise_trace::bundle::{Sums, sum_of};
 use idlewise_trace::{FileIdentity, open_regular};
 
 use super::manifest::Manifest;
 use crate::bundled;
-use idlewise_lab::target::targets;
-
-use crate::cells::priced::{Place, places};
-use crate::cells::{CellStore, GOVERNORS_DEFAULT, machine_sha256, machines_or_usual};
+use crate::cells::{
+    Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machine_sha256, machines_or_usual,
+};
 use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::{NamedLog, changed, distinct_names, must_be_unchanged};
@@ -178,7 +178,7 @@ impl Plan {
     /// Fails if a machine or a governor cannot be had.
     pub fn new(manifest: Manifest, store: Option<&Path>) -> Result<Self, Failure> {
         let choices = manifest.governors.choices_or(&GOVERNORS_DEFAULT)?;
-        if choices.iter().any(|choice| matches!(choice, Choice::Oracle)) {
+        if choices.iter().any(Choice::is_oracle) {
             return Err(Failure::new(
                 "every regret of a sweep is already against the oracle; leave the governor 'oracle' out",
             ));
@@ -198,29 +198,24 @@ impl Plan {
         Ok(Plan { manifest, store, logs, targets, machine_hashes, choices })
     }
 
-    /// The cells of each log, always in the same order: for each setting and machine those of the governors and
-    /// those of the oracle.
-    pub fn places(&self) -> Vec<Place<'_>> {
+    /// The cells of each log, always in the same order.
+    pub fn cells(&self) -> Cells<'_> {
         let Manifest { settings, lambdas, shapes, .. } = &self.manifest;
-        places(&self.targets, &self.machine_hashes, &self.choices, settings, shapes, lambdas)
+        let Plan { targets, machine_hashes, choices, .. } = self;
+        Contest { targets, machine_hashes, choices, settings, shapes, prices: lambdas }.cells()
     }
 
-    /// How many units all logs have.
-    pub fn unit_count(&self) -> usize {
-        self.logs.len() * self.cell_count().div_ceil(LANE_COUNT_MAX)
-    }
-
-    /// How many cells each log has.
-    pub fn cell_count(&self) -> usize {
-        self.places().len()
+    /// How many units all logs have, with so many cells each.
+    pub fn unit_count(&self, cell_count: usize) -> usize {
+        self.logs.len() * cell_count.div_ceil(LANE_COUNT_MAX)
     }
 }
 
 /// The words for a cell in a message.
-pub fn described(log: &str, place: &Place<'_>) -> String {
-    let governor = place.choice.map_or_else(|| "the oracle".to_owned(), Choice::name);
-    let setting = place.cell.setting;
-    let mut words = format!("{governor} on {log}, {}", place.cell.target.machine.id);
+pub fn described(log: &str, cell: &Cell<'_>) -> String {
+    let Cell { choice, setting, target, .. } = cell;
+    let governor = if choice.is_oracle() { "the oracle".to_owned() } else { choice.name() };
+    let mut words = format!("{governor} on {log}, {}", target.machine.id);
     if let Some(hz) = setting.hz {
         words += &format!(", {hz} Hz");
     }

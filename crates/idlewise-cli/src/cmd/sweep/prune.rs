@@ -36,11 +36,11 @@ impl Prune {
         let mut listed = None;
         if self.unlisted {
             let mut names = HashSet::new();
-            let places = plan.places();
+            let cells = plan.cells();
             for log in &plan.logs {
                 // Without its hash, all of its cells would look superfluous.
                 let sha256 = log.fetch(&plan.store)?.content.sha256;
-                names.extend(places.iter().map(|place| cell_name(&place.cell.inputs(&sha256))));
+                names.extend(cells.inputs(&sha256).iter().map(cell_name));
             }
             listed = Some(names);
         }

@@ -14,14 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use idlewise_report::cell::CellInputs;
+use idlewise_sim::contest::CellInputs;
 use rayon::ThreadPoolBuilder;
 use serde_json::json;
 
 use super::plan::{Content, LANE_COUNT_MAX, Plan, PlannedLog, described};
 use super::status::{FailedCell, Summary, failure_lines};
 use super::{Common, SCHEMA};
-use crate::cells::priced::Place;
 use crate::cells::{self, Cell, CellStore, code_version};
 use crate::error::Failure;
 use crate::input::NamedLog;
@@ -67,7 +66,7 @@ fn parse_shard(text: &str) -> Result<Shard, String> {
 /// Some cells of a log.
 struct Unit {
     log: usize,
-    places: std::ops::Range<usize>,
+    cells: std::ops::Range<usize>,
 }
 
 /// A log that workers share while one of them has it.
@@ -105,13 +104,13 @@ impl Run {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let plan = self.common.plan()?;
         plan.store.create()?;
-        let places = plan.places();
-        let units = self.units(&plan);
-        let cell_count = units.iter().map(|unit| unit.places.len()).sum();
+        let of_log = plan.cells();
+        let units = self.units(&plan, of_log.cells.len());
+        let cell_count = units.iter().map(|unit| unit.cells.len()).sum();
         let bar = Progress::cells("sweeping", cell_count as u64);
         let sweep = Sweeping {
             plan: &plan,
-            places: &places,
+            cells: &of_log.cells,
             units: &units,
             logs: plan.logs.iter().map(|_| SharedLog::default()).collect(),
             next: AtomicUsize::new(0),
@@ -139,11 +138,10 @@ impl Run {
     }
 
     /// This part's units. Which cells are there does not matter, so parts never overlap.
-    fn units(&self, plan: &Plan) -> Vec<Unit> {
-        let cell_count = plan.cell_count();
+    fn units(&self, plan: &Plan, cell_count: usize) -> Vec<Unit> {
         let of_log = |log| {
             let starts = (0..cell_count).step_by(LANE_COUNT_MAX);
-            starts.map(move |from| Unit { log, places: from..(from + LANE_COUNT_MAX).min(cell_count) })
+            starts.map(move |from| Unit { log, cells: from..(from + LANE_COUNT_MAX).min(cell_count) })
         };
         let all = (0..plan.logs.len()).flat_map(of_log);
         all.skip(self.shard.index).step_by(self.shard.count).collect()
@@ -161,7 +159,7 @@ impl Run {
             let document = Summary {
                 code: code_version(),
                 cell_count,
-                unit_count: plan.unit_count(),
+                unit_count: plan.unit_count(plan.cells().cells.len()),
                 present_count: done.present_count,
                 computed_count: done.computed_count,
                 failed_count: done.failed.len(),
@@ -196,7 +194,7 @@ impl Run {
 /// A sweep in progress.
 struct Sweeping<'a> {
     plan: &'a Plan,
-    places: &'a [Place<'a>],
+    cells: &'a [Cell<'a>],
     units: &'a [Unit],
     logs: Vec<SharedLog>,
     next: AtomicUsize,
@@ -220,7 +218,7 @@ impl Sweeping<'_> {
             if let Err(failure) = pool.install(|| self.unit(unit, &mut held)) {
                 lock(&self.done).fatal.get_or_insert(failure);
             }
-            self.bar.add(unit.places.len() as u64);
+            self.bar.add(unit.cells.len() as u64);
         }
     }
 
@@ -229,11 +227,11 @@ impl Sweeping<'_> {
         let planned = &self.plan.logs[unit.log];
         let shared = &self.logs[unit.log];
         let store = &self.plan.store;
-        let places = &self.places[unit.places.clone()];
+        let of_unit = &self.cells[unit.cells.clone()];
         let content = match content(planned, shared, store) {
             Ok(content) => content,
             Err(reason) => {
-                self.fail_all(planned, places, &reason);
+                self.fail_all(planned, of_unit, &reason);
                 return Ok(());
             }
         };
@@ -244,12 +242,12 @@ impl Sweeping<'_> {
         let mut is_missing = |inputs: &CellInputs| {
             !present.has(inputs) && seen.insert(cells::cell_name(inputs))
         };
-        let (missing, inputs): (Vec<&Place<'_>>, Vec<CellInputs>) = places
+        let (missing, inputs): (Vec<&Cell<'_>>, Vec<CellInputs>) = of_unit
             .iter()
-            .map(|place| (place, place.cell.inputs(sha256)))
+            .map(|cell| (cell, cell.inputs(sha256)))
             .filter(|(_, inputs)| is_missing(inputs))
             .unzip();
-        lock(&self.done).present_count += places.len() - missing.len();
+        lock(&self.done).present_count += of_unit.len() - missing.len();
         if missing.is_empty() {
             lock(&shared.state).file = None;
             return Ok(());
@@ -273,7 +271,7 @@ impl Sweeping<'_> {
             }
         };
         // Each cell has its own failure, whatever happens in others, so that it does not depend on their order.
-        let cells: Vec<Cell<'_>> = missing.iter().map(|place| place.cell.anew()).collect();
+        let cells: Vec<Cell<'_>> = missing.iter().map(|cell| cell.anew()).collect();
         let cells: Vec<&Cell<'_>> = cells.iter().collect();
         let replayed = cells::replay(log, sha256, &cells, &|_| {});
         let results = match replayed.and_then(|it| planned.must_have(&content).map(|()| it)) {
@@ -291,9 +289,9 @@ impl Sweeping<'_> {
             Some((inputs, result.as_ref().err()?.as_str()))
         });
         store.put_failures(failures);
-        let failed = missing.iter().zip(&results).filter_map(|(place, result)| {
+        let failed = missing.iter().zip(&results).filter_map(|(cell, result)| {
             let reason = result.as_ref().err()?.clone();
-            Some(FailedCell { cell: described(&planned.name, place), reason })
+            Some(FailedCell { cell: described(&planned.name, cell), reason })
         });
         let mut done = lock(&self.done);
         done.computed_count += results.iter().flatten().count();
@@ -304,11 +302,11 @@ impl Sweeping<'_> {
     fn fail_all<'p>(
         &self,
         planned: &PlannedLog,
-        places: impl IntoIterator<Item = impl std::borrow::Borrow<Place<'p>>>,
+        cells: impl IntoIterator<Item = impl std::borrow::Borrow<Cell<'p>>>,
         reason: &str,
     ) {
-        let failed = places.into_iter().map(|place| FailedCell {
-            cell: described(&planned.name, place.borrow()),
+        let failed = cells.into_iter().map(|cell| FailedCell {
+            cell: described(&planned.name, cell.borrow()),
             reason: reason.to_owned(),
         });
         lock(&self.done).failed.extend(failed);
@@ -376,11 +374,11 @@ mod tests {
         fs::write(folder.path().join("sweep.toml"), text).unwrap();
         let manifest = Manifest::read(&folder.path().join("sweep.toml")).unwrap();
         let plan = Plan::new(manifest, None).unwrap();
-        let places = plan.places();
+        let of_log = plan.cells();
         let bar = Progress::cells("sweeping", 2);
         let sweep = Sweeping {
             plan: &plan,
-            places: &places,
+            cells: &of_log.cells,
             units: &[],
             logs: vec![SharedLog::default()],
             next: AtomicUsize::new(0),
@@ -389,9 +387,9 @@ mod tests {
         };
         let content = content(&plan.logs[0], &sweep.logs[0], &plan.store).unwrap();
         change(&path);
-        sweep.unit(&Unit { log: 0, places: 0..2 }, &mut None).unwrap();
+        sweep.unit(&Unit { log: 0, cells: 0..2 }, &mut None).unwrap();
         let inputs: Vec<CellInputs> =
-            places.iter().map(|place| place.cell.inputs(&content.sha256)).collect();
+            of_log.inputs(&content.sha256);
         let kept = plan.store.get(&inputs).unwrap().iter().flatten().count();
         let present = plan.store.present(&content.sha256).unwrap();
         // A reason for this hash would be wrong too.

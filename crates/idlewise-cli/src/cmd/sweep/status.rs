@@ -76,8 +76,9 @@ impl Status {
     /// Looks at the store, without opening logs: only their hashes are needed. Logs in buckets are not even read.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let plan = self.common.plan()?;
-        let places = plan.places();
-        let cell_count = places.len() * plan.logs.len();
+        let cells = plan.cells();
+        let of_log = &cells.cells;
+        let cell_count = of_log.len() * plan.logs.len();
         let (mut present_count, mut missing_count) = (0, 0);
         let mut failed = Vec::new();
         for log in &plan.logs {
@@ -85,29 +86,29 @@ impl Status {
                 Ok(Some(sha256)) => sha256,
                 // Nobody has read it yet, as far as the store knows.
                 Ok(None) => {
-                    missing_count += places.len();
+                    missing_count += of_log.len();
                     continue;
                 }
                 Err(failure) => {
                     let reason = failure.text();
-                    failed.extend(places.iter().map(|place| FailedCell {
-                        cell: described(&log.name, place),
+                    failed.extend(of_log.iter().map(|cell| FailedCell {
+                        cell: described(&log.name, cell),
                         reason: reason.clone(),
                     }));
                     continue;
                 }
             };
             let present = plan.store.present(&sha256)?;
-            let inputs: Vec<_> = places.iter().map(|place| place.cell.inputs(&sha256)).collect();
+            let inputs = cells.inputs(&sha256);
             let reasons = plan.store.failures(&present, &inputs);
-            for ((place, inputs), reason) in places.iter().zip(&inputs).zip(reasons) {
+            for ((cell, inputs), reason) in of_log.iter().zip(&inputs).zip(reasons) {
                 if present.has(inputs) {
                     present_count += 1;
                     continue;
                 }
                 match reason {
                     Some(reason) => {
-                        failed.push(FailedCell { cell: described(&log.name, place), reason });
+                        failed.push(FailedCell { cell: described(&log.name, cell), reason });
                     }
                     None => missing_count += 1,
                 }
@@ -120,7 +121,7 @@ impl Status {
             let document = Summary {
                 code: code_version(),
                 cell_count,
-                unit_count: plan.unit_count(),
+                unit_count: plan.unit_count(of_log.len()),
                 present_count,
                 computed_count: 0,
                 failed_count: failed.len(),

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 
 use clap::builder::PossibleValuesParser;
 use idlewise_core::{Governor, StateTable, tick_period_ns};
+use idlewise_lab::target::Conditions;
 use idlewise_linux::{GOVERNORS, GovernorSpec, PORTS};
 use idlewise_plugin::{Compiler, Confinement, GovernorSource, Instance, Kernel, Library};
 use idlewise_sim::Machine;
@@ -274,7 +275,7 @@ fn on_traces(subject: &Subject) -> Result<(u64, Option<Difference>), Failure> {
             for group in groups {
                 gaps.extend_from_slice(reader.read(group)?);
             }
-            let hz = named.log.metadata.hz.unwrap_or(250);
+            let hz = Conditions::default().hz_of(&named.log.metadata);
             streams.push((format!("{}, CPU {cpu}", named.name), hz, gaps));
         }
     }

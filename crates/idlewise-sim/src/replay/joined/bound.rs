@@ -7,10 +7,10 @@ use idlewise_trace::IdleGap;
 use super::lanes::{Lanes, Periods};
 use super::step::Gaps;
 use super::{Joint, ReplayedGroups, Unit};
+use crate::CostModel;
 use crate::cost::SharedCosts;
 use crate::replay::Tally;
 use crate::shared::SharedStates;
-use crate::{CostModel, Price};
 
 /// Asks for the least that what the CPUs share can cost at each price, less what it costs awake: for each stretch in
 /// which all CPUs of a group are in a gap, the cheapest of its shared states, or none of them. One event of the
@@ -22,7 +22,7 @@ pub struct JointBound<'a> {
     /// The machine's costs.
     pub costs: &'a CostModel,
     /// The prices of delay.
-    pub prices: &'a [Price],
+    pub lambdas_mw: &'a [f64],
 }
 
 /// A unit's part in a bound.
@@ -38,13 +38,12 @@ impl BoundPart {
     pub(super) fn new(bound: &JointBound<'_>, unit: &Unit) -> Self {
         let shared = Arc::new(bound.groups.shared.relaxed());
         let lanes = unit.cpus.iter().map(|_| Gaps(Tally::default())).collect();
-        let lambdas_mw = bound.prices.iter().map(|price| price.lambda_mw(bound.costs));
         BoundPart {
             lanes: Lanes::new(&shared, unit, lanes, Periods::Kept(Vec::new())),
             shared,
             costs: bound.costs.shared.clone(),
-            lambdas_mw: lambdas_mw.collect(),
-            sums_uj: vec![0.0; bound.prices.len()],
+            lambdas_mw: bound.lambdas_mw.to_vec(),
+            sums_uj: vec![0.0; bound.lambdas_mw.len()],
         }
     }
 

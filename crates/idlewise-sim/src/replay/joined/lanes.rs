@@ -11,8 +11,7 @@ use super::step::Step;
 use super::turns::{Turns, clock, turn, unclock};
 use super::{Joint, JointPeriod, TakePeriod, Unit, UnitOf};
 use crate::CostModel;
-use crate::oracle::OracleLane;
-use crate::replay::{Delays, GovernorLane, Observer, Setting, Tally};
+use crate::replay::{Delays, GovernorLane, Observer, OracleLane, Setting, Tally};
 use crate::shared::{Group, Left, SharedStates};
 
 /// No group of some scope.

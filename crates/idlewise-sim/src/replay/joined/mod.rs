@@ -256,7 +256,7 @@ pub fn replay_joined(
     let span_ns = u64::try_from(last_ns.saturating_sub(first_ns)).unwrap_or(0);
     let mut tallies = vec![Tally::default(); makes.len()];
     let mut bounds_uj: Vec<Vec<f64>> =
-        bounds.iter().map(|bound| vec![0.0; bound.prices.len()]).collect();
+        bounds.iter().map(|bound| vec![0.0; bound.lambdas_mw.len()]).collect();
     // In the order of units, so that sums do not depend on threads.
     for (index, _, part) in &mut uses {
         match part {

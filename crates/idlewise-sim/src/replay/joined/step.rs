@@ -4,7 +4,7 @@ use idlewise_core::{FAR_AWAY_NS, Governor, STATE_COUNT_MAX, StateIndex};
 use idlewise_trace::IdleGap;
 
 use crate::idle_loop::Entry;
-use crate::oracle::{OracleLane, OracleStay};
+use crate::replay::oracle::{OracleLane, OracleStay};
 use crate::replay::{
     Course, FirstDecision, GovernorLane, Lane, Observer, PlannedStay, StayEnd, Tally,
 };

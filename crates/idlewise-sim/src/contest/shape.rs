@@ -1,17 +1,15 @@
 //! Other powers for a machine, to see what depends on them.
 
-use idlewise_sim::CostModel;
-
-use crate::target::ReplayTarget;
+use crate::{CostModel, Machine};
 
 /// A power for the powers of all states, relative to a running CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// Powers nearer to each other: the square roots of their shares of running power
+    /// Powers nearer to each other: the square roots of their shares of running power.
     Flat,
-    /// As in the machine's file
+    /// As in the machine's file.
     Default,
-    /// Powers further from each other: their shares to the power of 1.5
+    /// Powers further from each other: their shares to the power of 1.5.
     Steep,
 }
 
@@ -44,17 +42,16 @@ impl Shape {
         Self::ALL.into_iter().find(|shape| shape.name() == name)
     }
 
-    /// The costs of a machine with these powers.
-    pub fn costs(self, target: &ReplayTarget) -> CostModel {
+    /// The costs of a machine with these powers. `costs` are those of its file.
+    pub fn costs(self, machine: &Machine, costs: &CostModel) -> CostModel {
         let exponent = match self {
             Shape::Flat => 0.5,
-            Shape::Default => return target.costs.clone(),
+            Shape::Default => return costs.clone(),
             Shape::Steep => 1.5,
         };
-        let running_mw = target.machine.running_power().mw;
+        let running_mw = machine.running_power().mw;
         let power_mw = |mw: f64| running_mw * (mw / running_mw).powf(exponent);
-        let powers_mw: Vec<f64> =
-            target.machine.powers().iter().map(|power| power_mw(power.mw)).collect();
-        CostModel::new(target.states, &powers_mw, running_mw)
+        let powers_mw: Vec<f64> = machine.powers().iter().map(|power| power_mw(power.mw)).collect();
+        CostModel::new(*costs.states(), &powers_mw, running_mw)
     }
 }

@@ -1,0 +1,33 @@
+//! What every result says of itself: where decisions, powers and ticks come from, and what is doubtful about them.
+
+use idlewise_report::Notes;
+use idlewise_sim::{Basis, Machine};
+use idlewise_trace::log::LogMetadata;
+
+use crate::roster::{Choice, provenance};
+use crate::target::{Conditions, HZ_DEFAULT};
+
+/// Says which kernels' governors were replayed, and which files.
+pub fn add_governors(notes: &mut Notes, basis: Basis, choices: &[Choice]) {
+    for phrase in provenance(choices) {
+        notes.basis(basis, phrase);
+    }
+}
+
+/// Says on what a machine's powers rest, with what follows from them such as `, so its regret`, and what is doubtful
+/// about the machine.
+pub fn add_machine(notes: &mut Notes, machine: &Machine, so: &str) {
+    let id = &machine.id;
+    notes.basis(machine.power_basis(), format!("powers of {id}{so}"));
+    for doubt in machine.doubts() {
+        notes.ranked_doubt(doubt.rank(), format!("{id}: {doubt}"));
+    }
+}
+
+/// Says what is doubtful about a log, and whether its HZ was assumed.
+pub fn add_log(notes: &mut Notes, name: &str, log: &LogMetadata, conditions: Conditions) {
+    if conditions.hz.is_none() && log.hz.is_none() {
+        notes.doubt(format!("{name}: HZ is unknown, {HZ_DEFAULT} was assumed; pass --hz"));
+    }
+    notes.doubts_of(&log.doubts);
+}
