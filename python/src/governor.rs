@@ -153,7 +153,7 @@ impl State {
 }
 
 /// A governor's class, for the engine.
-pub fn made(name: String, class: Py<PyAny>, fault: Fault) -> engine::Governor {
+pub fn made(name: String, class: Py<PyAny>, fault: Fault) -> engine::Choice {
     let class = Arc::new(class);
     let make = move |states: &StateTable, _: u32| -> Box<dyn Governor> {
         let called = Ticket::get().and_then(|_ticket| {
@@ -163,7 +163,7 @@ pub fn made(name: String, class: Py<PyAny>, fault: Fault) -> engine::Governor {
         });
         Box::new(PythonGovernor { called, fault: fault.clone() })
     };
-    engine::Governor::Made(name, Arc::new(make))
+    engine::Choice::made(name, Arc::new(make))
 }
 
 struct PythonGovernor {

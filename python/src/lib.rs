@@ -145,8 +145,7 @@ impl Log {
 
 /// The time limit of governors in Python, if there are any.
 fn request_limit(request: &engine::Request, time_limit: Duration) -> Option<Duration> {
-    let is_made = |governor: &engine::Governor| matches!(governor, engine::Governor::Made(..));
-    request.governors.iter().any(is_made).then_some(time_limit)
+    request.governors.iter().any(engine::Choice::is_made).then_some(time_limit)
 }
 
 #[pyclass(frozen)]
@@ -192,8 +191,7 @@ impl Runs {
         lambda_: f64,
     ) -> PyResult<Table> {
         let Runs { logs, request, fault, time_limit, .. } = self;
-        let name = |it: &engine::Governor| it.name().to_owned();
-        let governor = one("governor", &request.governors, name, Some(governor))?;
+        let governor = one("governor", &request.governors, engine::Choice::name, Some(governor))?;
         let log = one("log", logs, |it| it.name().to_owned(), log)?;
         let machine = one("machine", &request.machines, String::clone, machine)?;
         let request = engine::Request {
@@ -277,11 +275,15 @@ fn replay(
     let fault = Fault::default();
     let mut asked = Vec::new();
     match governors {
-        None => asked.extend(engine::governors_default().into_iter().map(engine::Governor::Name)),
+        None => {
+            for name in engine::GOVERNORS_DEFAULT {
+                asked.push(engine::governor(name).map_err(failed)?);
+            }
+        }
         Some(arguments) => {
             for argument in arguments {
                 asked.push(match argument {
-                    GovernorArgument::Name(name) => engine::Governor::Name(name),
+                    GovernorArgument::Name(name) => engine::governor(&name).map_err(failed)?,
                     GovernorArgument::Class(class) => {
                         if !class.is_callable() {
                             let message = "a governor is a name or a class";

@@ -3,6 +3,7 @@
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting};
 use idlewise_sim::{CostModel, Machine, SharedStates};
+use idlewise_trace::bundle::Sums;
 use idlewise_trace::log::LogMetadata;
 
 use crate::bundled;
@@ -58,6 +59,8 @@ pub struct ReplayTarget {
     pub disabled: DisabledMask,
     /// What they cost.
     pub costs: CostModel,
+    /// The hash of all fields of the machine.
+    pub sha256: String,
     /// The states that its CPUs share. Only `replay` and `export` replay them.
     pub shared: SharedStates,
 }
@@ -68,26 +71,16 @@ impl ReplayTarget {
     /// # Errors
     /// Fails if the machine cannot be replayed, lacks a state, or has none left.
     pub fn new(machine: Machine, disable: &[String], promote: &[String]) -> Result<Self, Failure> {
-        machine.table().map_err(Failure::new)?;
-        let mut disabled = machine.disabled_by_default();
         let mut shared = SharedStates::of(&machine).map_err(Failure::new)?;
-        for state in disable {
-            if shared.disable(state) {
-                continue;
-            }
-            disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
-        }
-        if (0..machine.states.len()).all(|i| disabled.contains(i)) {
-            return Err(Failure::new(format_args!(
-                "{}: every state is disabled; leave at least one on",
-                machine.id
-            )));
-        }
+        let own = disable.iter().filter(|state| !shared.disable(state));
+        let disabled = disabled(&machine, own)?;
         let machine = promoted(machine, promote, disabled)?;
         let states = machine.table().map_err(Failure::new)?;
         let costs = CostModel::of(&machine).map_err(Failure::new)?;
         let state_names = machine.states.iter().map(|state| state.name.clone()).collect();
-        Ok(ReplayTarget { machine, states, state_names, disabled, costs, shared })
+        let fields = serde_json::to_string(&machine).expect("keys are strings");
+        let sha256 = Sums::of(fields.as_bytes());
+        Ok(ReplayTarget { machine, states, state_names, disabled, costs, sha256, shared })
     }
 
     /// What a replay on it depends on, for a log.
@@ -98,6 +91,28 @@ impl ReplayTarget {
             tick_work_ns: conditions.tick_work_ns,
             ..Setting::new(self.states, tick_period_ns(conditions.hz_of(log)))
         }
+    }
+}
+
+/// Returns a machine's states that are disabled by default, and these, by name or index.
+///
+/// # Errors
+/// Fails if the machine has no states, lacks one of them, or has none left.
+pub fn disabled<'s>(
+    machine: &Machine,
+    states: impl IntoIterator<Item = &'s String>,
+) -> Result<DisabledMask, Failure> {
+    machine.table().map_err(Failure::new)?;
+    let mut disabled = machine.disabled_by_default();
+    for state in states {
+        disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
+    }
+    match (0..machine.states.len()).all(|index| disabled.contains(index)) {
+        true => Err(Failure::new(format_args!(
+            "{}: every state is disabled; leave at least one on",
+            machine.id
+        ))),
+        false => Ok(disabled),
     }
 }
 

@@ -55,13 +55,21 @@ type C<Row> = Column<Row>;
 
 /// Returns the columns of the cells.
 pub fn cell_columns() -> Vec<C<Entry>> {
-    vec![
+    let mut columns = vec![
         C::new(LOG, |cell: &Entry| cell.log.as_str().into()),
         C::new(MACHINE, |cell: &Entry| cell.machine().into()),
         C::count("hz", "HZ", "The tick's frequency.", |cell: &Entry| {
             u64::from(cell.result.hz).into()
         })
         .key(),
+    ];
+    columns.extend(priced_columns());
+    columns
+}
+
+/// The columns of what is priced.
+pub(crate) fn priced_columns() -> Vec<C<Entry>> {
+    vec![
         C::text(
             "shape",
             "shape",

@@ -4,7 +4,7 @@
 
 use idlewise_sim::contest::{CellResult, Entry};
 
-use crate::arena::times;
+use crate::arena::priced_columns;
 use crate::columns::{GOVERNOR, LOG, MACHINE};
 use crate::parquet::note_of;
 use crate::{Column, Table, Value};
@@ -206,32 +206,7 @@ pub fn collected_columns() -> Vec<Column<Entry>> {
         C::new(MACHINE, |row| row.machine().into()),
     ];
     columns.extend(setting_columns());
-    columns.extend([
-        C::text(
-            "shape",
-            "shape",
-            "The shape of the powers: `default`, `flat` or `steep`.",
-            |row| row.shape.name().into(),
-        )
-        .key(),
-        C::number("lambda", "λ", "The price of delay, in times the power of polling.", |row| {
-            times(row.price).into()
-        })
-        .key(),
-        C::new(GOVERNOR, |row| row.governor.as_str().into()),
-        C::uj("cost_uj", "cost", "Energy and priced delay, simulated.", |row| row.cost_uj.into())
-            .lower_is_better(),
-        C::uj("oracle_cost_uj", "oracle", "What the oracle of that λ pays.", |row| {
-            row.oracle_cost_uj.into()
-        }),
-        C::ratio(
-            "regret_ratio",
-            "regret",
-            "Cost above the oracle's, as a share of the latter.",
-            |row| row.regret().into(),
-        )
-        .lower_is_better(),
-    ]);
+    columns.extend(priced_columns());
     columns.extend(result_columns());
     columns
 }

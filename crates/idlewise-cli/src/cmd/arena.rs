@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use serde_json::json;
 
 use crate::cells::{
-    self, Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machine_sha256, machines_or_usual,
+    self, Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual,
 };
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
@@ -150,8 +150,6 @@ impl Arena {
             Some(_) => logs.iter().map(NamedLog::sha256).collect::<Result<_, Failure>>()?,
             None => vec![None; logs.len()],
         };
-        let machine_hashes: Vec<String> =
-            targets.iter().map(|target| machine_sha256(&target.machine)).collect();
         let settings: Vec<Conditions> = match self.hz.as_slice() {
             [] => vec![Conditions::default()],
             asked => asked
@@ -161,7 +159,6 @@ impl Arena {
         };
         let contest = Contest {
             targets: &targets,
-            machine_hashes: &machine_hashes,
             choices: &choices,
             settings: &settings,
             shapes: &self.shapes,

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use idlewise_core::NO_LATENCY_LIMIT_NS;
 use idlewise_lab::notes::add_machine;
-use idlewise_lab::target::promoted;
+use idlewise_lab::target::{disabled, promoted};
 use idlewise_report::predict::{
     PredictedRun, PredictedTask, reproduction_text, run_table, task_table,
 };
@@ -336,14 +336,7 @@ impl Predict {
     }
 
     fn setting<'a>(&self, machine: &'a Machine) -> Result<Setting<'a>, Failure> {
-        machine.table().map_err(Failure::new)?;
-        let mut disabled = machine.disabled_by_default();
-        for state in &self.disabled {
-            disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
-        }
-        if (0..machine.states.len()).all(|index| disabled.contains(index)) {
-            return Err(Failure::new("every state is disabled; leave at least one on"));
-        }
+        let disabled = disabled(machine, &self.disabled)?;
         let latency_limit_ns =
             self.latency_limit_us.map_or(NO_LATENCY_LIMIT_NS, |us| i64::from(us) * 1_000);
         let is_recorded_machine = self.machine.is_none();

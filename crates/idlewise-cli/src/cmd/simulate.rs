@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, tick_period_ns};
 use idlewise_lab::notes::{add_governors, add_machine};
-use idlewise_lab::target::promoted;
+use idlewise_lab::target::{disabled, promoted};
 use idlewise_report::simulate::{run_table, span_table, state_table};
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::replay::GroupReader;
@@ -218,14 +218,7 @@ impl Simulate {
     fn plan(&self) -> Result<Request, Failure> {
         let name = self.machine.as_deref().unwrap_or_default();
         let machine = bundled::machine(name)?;
-        machine.table().map_err(Failure::new)?;
-        let mut disabled = machine.disabled_by_default();
-        for state in &self.disabled {
-            disabled = disabled.with(machine.state_index(state).map_err(Failure::new)?);
-        }
-        if (0..machine.states.len()).all(|index| disabled.contains(index)) {
-            return Err(Failure::new("every state is disabled; leave at least one on"));
-        }
+        let disabled = disabled(&machine, &self.disabled)?;
         let machine = promoted(machine, self.promoting.states(), disabled)?;
         let mut hardware = Hardware::of(&machine);
         let usual: &[&str] = if self.trace.is_some() { &["menu"] } else { &["menu", "teo"] };

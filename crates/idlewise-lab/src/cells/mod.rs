@@ -14,9 +14,8 @@ mod store;
 
 use std::slice::from_ref;
 
+use idlewise_sim::CostModel;
 use idlewise_sim::contest::{CellInputs, CellResult, Entry, Price, Seat, Shape, run};
-use idlewise_sim::{CostModel, Machine};
-use idlewise_trace::bundle::Sums;
 
 pub use store::{CellStore, cell_name, code_version};
 
@@ -43,8 +42,6 @@ pub fn machines_or_usual(names: &[String]) -> Vec<&str> {
 pub struct Cell<'a> {
     /// The machine.
     pub target: &'a ReplayTarget,
-    /// The hash of its fields.
-    machine_sha256: &'a str,
     /// Who plays.
     pub choice: Choice,
     /// In which setting.
@@ -53,19 +50,11 @@ pub struct Cell<'a> {
     priced: Option<(Shape, Price)>,
 }
 
-/// The hash of all fields of a machine.
-pub fn machine_sha256(machine: &Machine) -> String {
-    let fields = serde_json::to_string(machine).expect("keys are strings");
-    Sums::of(fields.as_bytes())
-}
-
 /// Who plays where.
 #[derive(Clone, Copy)]
 pub struct Contest<'a> {
     /// The machines.
     pub targets: &'a [ReplayTarget],
-    /// The hashes of the machines.
-    pub machine_hashes: &'a [String],
     /// The players, without the oracle.
     pub choices: &'a [Choice],
     /// The settings.
@@ -102,14 +91,12 @@ impl<'a> Contest<'a> {
 
     /// The same for each setting and machine alone, in that order.
     pub fn parts(self) -> impl Iterator<Item = Contest<'a>> {
-        self.settings.iter().flat_map(move |setting| {
-            let targets = self.targets.iter().zip(self.machine_hashes);
-            targets.map(move |(target, hash)| Contest {
-                targets: from_ref(target),
-                machine_hashes: from_ref(hash),
-                settings: from_ref(setting),
-                ..self
-            })
+        let Contest { settings, targets, .. } = self;
+        let pairs = settings.iter().flat_map(|it| targets.iter().map(move |target| (it, target)));
+        pairs.map(move |(setting, target)| Contest {
+            targets: from_ref(target),
+            settings: from_ref(setting),
+            ..self
         })
     }
 
@@ -118,9 +105,8 @@ impl<'a> Contest<'a> {
         let oracle = Choice::ORACLE;
         let mut made = Cells { contest: self, cells: Vec::new(), places: Vec::new() };
         for &setting in self.settings {
-            for (target, machine_sha256) in self.targets.iter().zip(self.machine_hashes) {
-                let cell =
-                    |choice, priced| Cell { target, machine_sha256, choice, setting, priced };
+            for target in self.targets {
+                let cell = |choice, priced| Cell { target, choice, setting, priced };
                 // For each player, the cells of every shape and price.
                 let mut own: Vec<Vec<usize>> = Vec::new();
                 for choice in self.choices.iter().chain([&oracle]) {
@@ -198,7 +184,7 @@ impl Cell<'_> {
             code: code_version().to_owned(),
             log_sha256: log_sha256.to_owned(),
             machine: self.target.machine.id.clone(),
-            machine_sha256: self.machine_sha256.to_owned(),
+            machine_sha256: self.target.sha256.clone(),
             governor: self.choice.key(),
             governor_key: self.choice.file_key(),
             hz,
@@ -260,12 +246,9 @@ mod tests {
         let names = ["menu", "hazard", "dpm", "hazard:lambda=1", "deepest"];
         let choices = names.map(|name| Choice::parse(name).unwrap());
         let targets = targets(&["spr", "milan"], &choices, &[], &[]).unwrap();
-        let machine_hashes: Vec<String> =
-            targets.iter().map(|target| machine_sha256(&target.machine)).collect();
         let settings = [None, Some(100)].map(|hz| Conditions { hz, ..Conditions::default() });
         let contest = Contest {
             targets: &targets,
-            machine_hashes: &machine_hashes,
             choices: &choices,
             settings: &settings,
             shapes: &[Shape::Flat, Shape::Steep],

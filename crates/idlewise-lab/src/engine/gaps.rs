@@ -17,7 +17,7 @@ use idlewise_sim::replay::{PerCpu, replay_cpus};
 use idlewise_trace::log::ColumnSet;
 use idlewise_trace::{IdleGap, WakeReason};
 
-use super::{Log, Request, choice, pool};
+use super::{Log, Request, pool};
 use crate::error::Failure;
 use crate::roster::OnMachine;
 use crate::target::targets;
@@ -120,15 +120,14 @@ fn replayed(
     let conditions = request.conditions()?;
     let prices = request.prices()?;
     let one = || Failure::new("gaps: one governor, one machine and one price");
-    let ([governor], [price]) = (&*request.governors, &*prices) else {
+    let ([choice], [price]) = (&*request.governors, &*prices) else {
         return Err(one());
     };
-    let choices = [choice(governor)?];
-    let targets = targets(&request.machines, &choices, &[], &[])?;
+    let targets = targets(&request.machines, &request.governors, &[], &[])?;
     let [target] = &*targets else { return Err(one()) };
     let setting = target.setting(conditions, &log.0.log.metadata);
     let price = *price;
-    let own = choices[0].on(&target.machine)?;
+    let own = choice.on(&target.machine)?;
     let oracle: Player<OnMachine<'_>> = Player::Oracle;
     let (names, verdicts, reasons) = (
         of_names(target.state_names.iter().map(String::as_str)),
@@ -186,7 +185,7 @@ fn replayed(
     };
     let cpu =
         PerCpu { columns: ColumnSet::WithoutRecorded, make: &make, take: &take, finish: &end };
-    let pool = pool(choices[0].is_made())?;
+    let pool = pool(choice.is_made())?;
     let mut batches = Vec::new();
     pool.install(|| {
         replay_cpus(&log.0.log, &cpu, &mut |of_cpu: Vec<_>| batches.extend(of_cpu), &|_| {})

@@ -15,17 +15,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::RecordBatch;
+use idlewise_plugin::GovernorSource;
 use idlewise_report::cell::collected_table;
 use idlewise_sim::contest::{Price, Shape};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::bundled;
-use crate::cells::machines_or_usual;
-use crate::cells::{self, Cell, Contest, GOVERNORS_DEFAULT, MACHINES_DEFAULT, machine_sha256};
+pub use crate::cells::GOVERNORS_DEFAULT;
+use crate::cells::{self, Cell, Contest, MACHINES_DEFAULT, machines_or_usual};
 use crate::error::Failure;
 use crate::input::NamedLog;
-use crate::roster::Choice;
-pub use crate::roster::Make;
+pub use crate::roster::{Choice, Make};
 use crate::target::{Conditions, targets};
 use crate::unpack::Unpacking;
 
@@ -87,26 +87,21 @@ pub fn machines_default() -> Vec<String> {
     MACHINES_DEFAULT.map(str::to_owned).into()
 }
 
-/// Returns the governors that are replayed by default.
-pub fn governors_default() -> Vec<String> {
-    GOVERNORS_DEFAULT.map(str::to_owned).into()
-}
-
-/// A governor, by name or the caller's own.
-#[derive(Clone)]
-pub enum Governor {
-    /// As in `idlewise replay --help`.
-    Name(String),
-    /// The caller's own, with its name.
-    Made(String, Make),
-}
-
-impl Governor {
-    /// Its name in results.
-    pub fn name(&self) -> &str {
-        match self {
-            Governor::Name(name) | Governor::Made(name, _) => name,
-        }
+/// Finds a governor by name, as in `idlewise replay --help`.
+///
+/// # Errors
+/// If there is none, or if only the command can run it.
+pub fn governor(name: &str) -> Result<Choice, String> {
+    if GovernorSource::is_path(name) {
+        return Err(format!(
+            "{name}: governors from C files run in the command only: `idlewise replay --governor {name}`"
+        ));
+    }
+    let choice = Choice::parse(name).map_err(|failure| failure.text())?;
+    match choice.is_oracle() {
+        true => Err("every regret is already against the oracle; leave the governor 'oracle' out"
+            .to_owned()),
+        false => Ok(choice),
     }
 }
 
@@ -115,8 +110,8 @@ impl Governor {
 pub struct Request {
     /// Ids or files.
     pub machines: Vec<String>,
-    /// The governors.
-    pub governors: Vec<Governor>,
+    /// The governors: [`governor`]s, or the caller's own ([`Choice::made`]).
+    pub governors: Vec<Choice>,
     /// Prices of delay, in times the power of polling.
     pub lambdas: Vec<f64>,
     /// The tick's frequency; `None`: the recording's.
@@ -163,15 +158,11 @@ fn rows(
 ) -> Result<RecordBatch, Failure> {
     let prices = request.prices()?;
     let conditions = request.conditions()?;
-    let choices: Vec<Choice> =
-        request.governors.iter().map(choice).collect::<Result<_, Failure>>()?;
-    let targets = targets(&machines_or_usual(&request.machines), &choices, &[], &[])?;
-    let machine_hashes: Vec<String> =
-        targets.iter().map(|it| machine_sha256(&it.machine)).collect();
+    let choices = &request.governors;
+    let targets = targets(&machines_or_usual(&request.machines), choices, &[], &[])?;
     let contest = Contest {
         targets: &targets,
-        machine_hashes: &machine_hashes,
-        choices: &choices,
+        choices,
         settings: &[conditions],
         shapes: &[Shape::Default],
         prices: &prices,
@@ -204,19 +195,4 @@ fn pool(is_alone: bool) -> Result<ThreadPool, Failure> {
         false => ThreadPoolBuilder::new(),
     };
     pool.build().map_err(|error| Failure::new(format_args!("cannot start threads: {error}")))
-}
-
-fn choice(governor: &Governor) -> Result<Choice, Failure> {
-    match governor {
-        Governor::Made(name, make) => Ok(Choice::made(name.clone(), make.clone())),
-        Governor::Name(name) if idlewise_plugin::GovernorSource::is_path(name) => {
-            Err(Failure::new(format_args!(
-                "{name}: governors from C files run in the command only: `idlewise replay --governor {name}`"
-            )))
-        }
-        Governor::Name(name) if name == "oracle" => Err(Failure::new(
-            "every regret is already against the oracle; leave the governor 'oracle' out",
-        )),
-        Governor::Name(name) => Choice::parse(name),
-    }
 }

@@ -11,7 +11,7 @@ use idlewise_trace::{FileIdentity, open_regular};
 use super::manifest::Manifest;
 use crate::bundled;
 use crate::cells::{
-    Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machine_sha256, machines_or_usual,
+    Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual,
 };
 use crate::error::Failure;
 use crate::governors::Choice;
@@ -31,7 +31,6 @@ pub struct Plan {
     pub store: CellStore,
     pub logs: Vec<PlannedLog>,
     pub targets: Vec<ReplayTarget>,
-    machine_hashes: Vec<String>,
     pub choices: Vec<Choice>,
 }
 
@@ -184,7 +183,6 @@ impl Plan {
             ));
         }
         let targets = targets(&machines_or_usual(&manifest.machines), &choices, &[], &[])?;
-        let machine_hashes = targets.iter().map(|it| machine_sha256(&it.machine)).collect();
         let logs = match manifest.logs.as_slice() {
             [] => bundled::log_names().map(|it| PlannedLog { name: it.to_owned(), path: None }).collect(),
             paths => {
@@ -195,14 +193,14 @@ impl Plan {
             }
         };
         let store = CellStore::new(storage::at(store.unwrap_or(&manifest.store))?);
-        Ok(Plan { manifest, store, logs, targets, machine_hashes, choices })
+        Ok(Plan { manifest, store, logs, targets, choices })
     }
 
     /// The cells of each log, always in the same order.
     pub fn cells(&self) -> Cells<'_> {
         let Manifest { settings, lambdas, shapes, .. } = &self.manifest;
-        let Plan { targets, machine_hashes, choices, .. } = self;
-        Contest { targets, machine_hashes, choices, settings, shapes, prices: lambdas }.cells()
+        let Plan { targets, choices, .. } = self;
+        Contest { targets, choices, settings, shapes, prices: lambdas }.cells()
     }
 
     /// How many units all logs have, with so many cells each.
