@@ -49,12 +49,13 @@ pub fn make(form: &Form, line: &Line, cwd: &Path, to: &Path, is_first: bool) -> 
         _ => File::create(to).map_err(|error| cannot_write(to, &error))?,
     };
     let words = line.words_for(form.name);
+    let promise = line.command.promise;
     if is_first {
-        return work_folder::run(cwd, &words, stdout, Stdio::inherit());
+        return work_folder::run(cwd, &words, promise, stdout, Stdio::inherit());
     }
     let messages = unnamed_file()?;
     let kept = messages.try_clone().map_err(|error| cannot_write(to, &error))?;
-    let status = work_folder::run(cwd, &words, stdout, kept)?;
+    let status = work_folder::run(cwd, &words, promise, stdout, kept)?;
     if status != 0 && status != 1 {
         say_all(messages);
     }

@@ -11,11 +11,13 @@ use idlewise_plugin::WorkFolder;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process, set_parent_process_death_signal,
-    test_kill_process, waitid,
+    waitid,
 };
 
 use crate::error::Failure;
 use crate::governors::IN_BUNDLE;
+
+use super::line::Promise;
 
 /// The bundled command that runs, which this process must stop before it ends.
 static CHILD: Mutex<Option<Pid>> = Mutex::new(None);
@@ -35,15 +37,15 @@ pub fn end_without_bundles(end: impl FnOnce()) {
     end();
 }
 
-/// A bundled command ends with the process that started it, even if that is killed.
+/// A bundled command that is not a measurement ends with the process that started it, even if that is killed.
 pub fn end_with_bundle() {
     let started_by = env::var(IN_BUNDLE).ok().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
-    let Some(bundle) = started_by else { return };
-    if getppid() == Some(bundle) {
-        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    if started_by.is_none() {
+        return;
     }
-    // It was killed before this process asked for the signal.
-    if test_kill_process(bundle) == Err(Errno::SRCH) {
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    // It may have been killed before this process asked for the signal.
+    if getppid() != started_by {
         std::process::exit(2);
     }
 }
@@ -62,12 +64,18 @@ pub fn work_folder() -> Result<WorkFolder, Failure> {
 pub fn run(
     folder: &std::path::Path,
     words: &[String],
+    promise: Promise,
     stdout: File,
     stderr: impl Into<Stdio>,
 ) -> Result<i32, Failure> {
     let fail = |error: io::Error| Failure::new(format_args!("cannot run idlewise itself: {error}"));
     let mut command = Command::new(program().map_err(fail)?);
-    command.args(words).current_dir(folder).env(IN_BUNDLE, std::process::id().to_string());
+    // A measurement may start any command, another idlewise too, which would take the number for its parent's.
+    let starter = match promise {
+        Promise::Same => std::process::id().to_string(),
+        Promise::Measured => String::new(),
+    };
+    command.args(words).current_dir(folder).env(IN_BUNDLE, starter);
     // A pipe that nobody writes to: in an empty root there is no /dev/null.
     command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
     let mut started = {
