@@ -63,8 +63,10 @@ impl Input {
 
     /// The values that may be set: plausible ones, and those within a factor of 1,000.
     pub fn allowed(&self) -> RangeInclusive<f64> {
-        let low = if *self.plausible.start() > 0.0 { self.plausible.start() / 1e3 } else { 0.0 };
-        low..=self.plausible.end() * 1e3
+        let (low, high) = (*self.plausible.start(), *self.plausible.end());
+        let low = if low > 0.0 { low / 1e3 } else { low * 1e3 };
+        let high = if high > 0.0 { high * 1e3 } else { high / 1e3 };
+        low..=high
     }
 }
 
@@ -147,6 +149,16 @@ mod tests {
     fn changes_are_made_by_key() {
         let inputs = Inputs::with(&[("mass", 3.0), ("charge", 7.0)]);
         assert_eq!(inputs, Inputs { mass: 3.0, gravity: 9.81, count: 1.0 });
+    }
+
+    #[test]
+    fn what_is_plausible_may_be_set() {
+        let allowed = |low: f64, high: f64| {
+            super::Input { plausible: low..=high, ..INPUTS[0].clone() }.allowed()
+        };
+        assert_eq!(allowed(2.0, 4.0), 0.002..=4_000.0);
+        assert_eq!(allowed(0.0, 4.0), 0.0..=4_000.0);
+        assert_eq!(allowed(-19.0, -17.0), -19_000.0..=-0.017);
     }
 
     #[test]
