@@ -114,8 +114,9 @@ wheels: toolchain ## the Python package for x86-64 and AArch64, and its source p
 	@./scripts/setup python3-venv
 	@./scripts/wheels x86_64 aarch64
 
-# The command with the features that its dependencies have when the Python package is built too, so that both targets and
-# maturin share what is compiled.
+# The command as it is when the Python package is built too: with buckets, and with the features that the package asks of
+# shared dependencies. `cargo test --workspace` has the same, so it, both targets and maturin share what is compiled. The
+# command without buckets is what `make demo`, `make install` and front-door build.
 BUILD_BOTH = $(CARGO) build --quiet --package idlewise-cli --package idlewise-python
 
 .PHONY: test-python
@@ -177,6 +178,7 @@ LIBRARIES = idlewise-core idlewise-park idlewise-machine idlewise-linux idlewise
 lint: toolchain ## formatting, clippy, documentation, licences and sources of dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	$(CARGO) clippy --package idlewise-cli -- --deny warnings
 	$(CARGO) clippy --package idlewise-park --all-features --all-targets -- --deny warnings
 	RUSTDOCFLAGS='--deny rustdoc::all' $(CARGO) doc --quiet --no-deps --all-features $(addprefix --package ,$(LIBRARIES))
 	@./scripts/cargo-deny
@@ -267,6 +269,7 @@ test-killed: toolchain ## commands that change settings, killed at each of their
 front-door: toolchain ## run the README's first command and look at what it prints
 	@command=$$(sed -n '/^```sh$$/{n;p;q}' README.md); echo "README: $$command"; \
 	DEMO_PROFILE=dev $$command | grep 'comes nearest to the oracle' && echo 'README: it prints what it promises'
+	@$(CARGO) run --quiet --package idlewise-cli -- sweep s3://bucket/sweep.toml 2>&1 | grep 'built without buckets'
 
 # The command without debug information, since it travels into the virtual machines' memory.
 test-kernel: toolchain ## the kernel modules in real kernels, in QEMU; and these as judges of the replay

@@ -3,8 +3,13 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `mod.rs` | [`at`]: a folder or a bucket |
-//! | `remote.rs` | [`Remote`]: what is behind a URL |
+//! | `remote.rs` | [`Remote`]: what is behind a URL, if the feature `buckets` is on |
+//! | `no_remote.rs` | its stand-in otherwise, which says how to get one |
 
+#[cfg(feature = "buckets")]
+mod remote;
+#[cfg(not(feature = "buckets"))]
+#[path = "no_remote.rs"]
 mod remote;
 
 use std::path::Path;
@@ -12,9 +17,17 @@ use std::path::Path;
 use idlewise_lab::storage::Folder;
 pub use idlewise_lab::storage::{Listed, Storage};
 
-pub use remote::{Remote, url_of};
+pub use remote::Remote;
 
 use crate::error::Failure;
+
+/// Returns the path's text if it is a URL, of whatever scheme.
+pub fn url_of(path: &Path) -> Option<&str> {
+    let text = path.to_str()?;
+    let (scheme, _) = text.split_once("://")?;
+    let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_scheme.then_some(text)
+}
 
 /// Names a folder, or what is behind a URL.
 ///
@@ -27,5 +40,17 @@ pub fn at(place: &Path) -> Result<Box<dyn Storage>, Failure> {
             "{url}: cells cannot be kept on a web server; name a bucket (s3://, gs://, az://) or a folder"
         ))),
         Some(url) => Ok(Box::new(Remote::open(url)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_told_from_files() {
+        assert_eq!(url_of(Path::new("s3://bucket/x")), Some("s3://bucket/x"));
+        assert_eq!(url_of(Path::new("./a://b")), None);
+        assert_eq!(url_of(Path::new("a/b")), None);
     }
 }

@@ -9,7 +9,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -138,14 +137,6 @@ fn service(scheme: &str) -> Option<&'static Service> {
 /// A variable of the environment, unless it is empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-/// Returns the path's text if it is a URL, of whatever scheme.
-pub fn url_of(path: &Path) -> Option<&str> {
-    let text = path.to_str()?;
-    let (scheme, _) = text.split_once("://")?;
-    let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    is_scheme.then_some(text)
 }
 
 /// An object or a folder behind a URL. Nothing is asked until it is used.
@@ -574,9 +565,6 @@ mod tests {
             let message = Remote::open(url).err().expect(url).text();
             assert!(message.starts_with(url) && message.contains(part), "{message}");
         }
-        assert_eq!(url_of(Path::new("s3://bucket/x")), Some("s3://bucket/x"));
-        assert_eq!(url_of(Path::new("./a://b")), None);
-        assert_eq!(url_of(Path::new("a/b")), None);
     }
 
     #[test]

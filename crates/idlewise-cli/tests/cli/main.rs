@@ -61,6 +61,7 @@ mod shared_states;
 mod simulate;
 mod study;
 mod sweep;
+#[cfg(feature = "buckets")]
 mod sweep_urls;
 mod switch;
 mod r#try;

@@ -509,3 +509,19 @@ fn a_wrong_manifest_is_refused_with_its_line() {
     let place = Place::new(TWO_LOGS);
     assert_eq!(place.run(&["--shard", "3/2"]).status.code(), Some(2));
 }
+
+/// `make front-door` sees it too, because CI's tests have buckets.
+#[cfg(not(feature = "buckets"))]
+#[test]
+fn a_command_without_buckets_says_how_to_get_them() {
+    let place = Place::new(TWO_LOGS);
+    for arguments in [["--store", "s3://bucket/cells"], ["--store", "gs://bucket/cells"]] {
+        let output = place.run(&arguments);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.starts_with(arguments[1]), "{message}");
+        assert!(message.contains("built without buckets"), "{message}");
+        assert!(message.contains("--features buckets"), "{message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+}

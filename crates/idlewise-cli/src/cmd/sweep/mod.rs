@@ -57,7 +57,8 @@ Exit status: 0; 1 if cells failed (status: or are missing); 2 on bad input.";
 /// result a file, named by the hash of everything that it depends on: the contents of the log, of the machine and of a
 /// governor's file, the settings, and the version of idlewise. A cell that is there is not computed again, so a sweep
 /// goes on where it was interrupted, several can share a folder, and another governor costs only its own cells.
-/// Logs and results may be in buckets (s3://, gs://, az://). docs/sweep.md explains the manifest and credentials.
+/// Logs and results may be in buckets (s3://, gs://, az://), if idlewise was built with them. docs/sweep.md explains how,
+/// the manifest and credentials.
 #[derive(clap::Args)]
 #[command(
     after_help = EXAMPLES,
