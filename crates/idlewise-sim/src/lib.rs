@@ -10,14 +10,17 @@
 //! | `predict/` | [`predict::play`]: a workload log on the simulated machine, causes kept and times not |
 //! | `study/` | [`study`]: the runs with which published claims are compared |
 //! | `workload/` | [`workload::Workload`]: what runs on it |
-//! | `ledger/` | [`ledger::read`]: what each gap costs, and where regret is |
+//! | `ledger/` | `ledger::read`: what each gap costs, and where regret is |
 //! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
 //! | `oracle.rs` | [`Oracle`]: the cheapest state for a gap of known length |
 //! | `rival/` | [`Rival`]: rules from theory that move down while the CPU is idle |
 //! | `cost.rs` | [`CostModel`]: energy, and priced delay |
-//! | `decision_log.rs` | [`decision_log`]: compares a governor with the decisions of a real kernel's |
+//! | `decision_log/` | [`decision_log`]: compares a governor with the decisions of a real kernel's |
 //!
 //! This crate does not open files, read a clock, or use unseeded random numbers.
+//!
+//! The feature `log`, on by default, replays whole idle logs (`replay::replay_log`, `ledger/`), and brings Parquet. Without
+//! it, gaps are replayed that a program has in memory.
 //!
 //! Two milliseconds of idle time that end with a timer, under a governor that trusts timers:
 //!
@@ -47,12 +50,18 @@
 //! # Ok::<(), idlewise_core::StateTableError>(())
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "log"),
+    allow(dead_code, reason = "parts of states that CPUs share, which only logs have")
+)]
 
+#[cfg(feature = "log")]
 pub mod contest;
 mod cost;
 pub mod decision_log;
 pub mod diff;
 mod idle_loop;
+#[cfg(feature = "log")]
 pub mod ledger;
 mod oracle;
 pub mod predict;

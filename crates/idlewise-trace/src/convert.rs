@@ -1,8 +1,9 @@
 //! Converts a trace to a log: passes an importer's events through the gap builder, and collects
 //! what both learned as the log's metadata.
 
-use idlewise_machine::Machine;
+use idlewise_machine::{Arch, Machine};
 
+use crate::cpu_facts::kernel_version;
 use crate::doubt::List;
 use crate::import::{ImportError, ReadSummary, Recording, TraceInfo, Truncation};
 use crate::log::{FORMAT_VERSION, LogMetadata, LogSource};
@@ -197,4 +198,58 @@ fn doubts(info: &TraceInfo, summary: &ReadSummary, gaps: &GapSummary) -> Vec<Dou
     let strays: u64 = gaps.cpus.iter().map(|cpu| cpu.stray_exit_count).sum();
     say(strays > 0, Doubt::StrayExits { count: strays });
     doubts
+}
+
+/// The Linux release since which timers migrate ([`crate::timers`]).
+const TIMERS_MIGRATE_SINCE: (u32, u32) = (6, 9);
+
+impl CpuFacts {
+    /// What a recording says of itself, and `machine`, which takes the place of the recorder's tables.
+    pub(crate) fn of_recording(info: &TraceInfo, machine: Option<&Machine>) -> Self {
+        let note = info.machine_note.as_ref();
+        let mut facts = note.map_or_else(CpuFacts::default, CpuFacts::of_note);
+        if let Some(machine) = machine {
+            facts.exit_latencies_ns = machine.exit_latencies_ns();
+            facts.exit_latencies_by_cpu_ns.clear();
+        }
+        let release = info.kernel.as_deref().and_then(kernel_version);
+        facts.keeps_timers = release.is_some_and(|release| release < TIMERS_MIGRATE_SINCE);
+        let noted = note.and_then(|note| note.arch.as_deref());
+        let told = info.arch.as_deref().or(noted).map(Arch::of_uname);
+        facts.arch = told.or(machine.map(|machine| machine.arch));
+        facts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_kernel_keeps_its_timers() {
+        let keeps = |kernel: &str| {
+            let info = TraceInfo { kernel: Some(kernel.to_owned()), ..TraceInfo::default() };
+            CpuFacts::of_recording(&info, None).keeps_timers
+        };
+        assert!(keeps("6.8.0-31-generic") && keeps("5.15.0"));
+        assert!(!keeps("6.9.0") && !keeps("6.18.44") && !keeps("7.2.11") && !keeps("acme"));
+    }
+
+    /// The recording's own word counts, then the recorder's note, then the machine that the caller names.
+    #[test]
+    fn the_architecture_is_the_recordings() {
+        let arch = |told: Option<&str>, noted: Option<&str>, machine: Option<Arch>| {
+            let note = MachineNote { arch: noted.map(str::to_owned), ..MachineNote::default() };
+            let machine_note = noted.map(|_| note);
+            let info =
+                TraceInfo { arch: told.map(str::to_owned), machine_note, ..TraceInfo::default() };
+            let machine = machine.map(|arch| Machine::new("m", "A machine", arch, "captured"));
+            CpuFacts::of_recording(&info, machine.as_ref()).arch
+        };
+        assert_eq!(arch(None, None, None), None);
+        assert_eq!(arch(Some("aarch64"), Some("x86_64"), Some(Arch::X86)), Some(Arch::Arm));
+        assert_eq!(arch(None, Some("ppc64le"), Some(Arch::X86)), Some(Arch::Power));
+        assert_eq!(arch(None, None, Some(Arch::X86)), Some(Arch::X86));
+        assert_eq!(arch(Some("riscv64"), None, None), Some(Arch::Other));
+    }
 }

@@ -3,13 +3,9 @@
 use std::collections::BTreeMap;
 
 use idlewise_core::STATE_COUNT_MAX;
-use idlewise_machine::{Arch, Machine};
+use idlewise_machine::Arch;
 
-use crate::import::TraceInfo;
 use crate::{MachineNote, NotedTable};
-
-/// The Linux release since which timers migrate ([`crate::timers`]).
-const TIMERS_MIGRATE_SINCE: (u32, u32) = (6, 9);
 
 /// What is known about the CPUs apart from their events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,24 +25,8 @@ pub struct CpuFacts {
 }
 
 impl CpuFacts {
-    /// What a recording says of itself, and `machine`, which takes the place of the recorder's tables.
-    pub(crate) fn of_recording(info: &TraceInfo, machine: Option<&Machine>) -> Self {
-        let note = info.machine_note.as_ref();
-        let mut facts = note.map_or_else(CpuFacts::default, CpuFacts::of_note);
-        if let Some(machine) = machine {
-            facts.exit_latencies_ns = machine.exit_latencies_ns();
-            facts.exit_latencies_by_cpu_ns.clear();
-        }
-        let release = info.kernel.as_deref().and_then(kernel_version);
-        facts.keeps_timers = release.is_some_and(|release| release < TIMERS_MIGRATE_SINCE);
-        let noted = note.and_then(|note| note.arch.as_deref());
-        let told = info.arch.as_deref().or(noted).map(Arch::of_uname);
-        facts.arch = told.or(machine.map(|machine| machine.arch));
-        facts
-    }
-
     /// The facts in a recorder's note. Its first table applies to CPUs that no table names.
-    fn of_note(note: &MachineNote) -> Self {
+    pub(crate) fn of_note(note: &MachineNote) -> Self {
         let knows_limits = note.note_version > 0 && !note.limits_changed;
         let latency_limits_ns = knows_limits.then(|| note.latency_limits_ns.clone());
         let mut facts = CpuFacts { latency_limits_ns, ..CpuFacts::default() };
@@ -109,33 +89,5 @@ mod tests {
         for odd in ["", "acme", "6", "6-acme.12", ".6.1", "+6.1", "6.x", "99999999999.1"] {
             assert_eq!(kernel_version(odd), None, "{odd}");
         }
-    }
-
-    #[test]
-    fn an_old_kernel_keeps_its_timers() {
-        let keeps = |kernel: &str| {
-            let info = TraceInfo { kernel: Some(kernel.to_owned()), ..TraceInfo::default() };
-            CpuFacts::of_recording(&info, None).keeps_timers
-        };
-        assert!(keeps("6.8.0-31-generic") && keeps("5.15.0"));
-        assert!(!keeps("6.9.0") && !keeps("6.18.44") && !keeps("7.2.11") && !keeps("acme"));
-    }
-
-    /// The recording's own word counts, then the recorder's note, then the machine that the caller names.
-    #[test]
-    fn the_architecture_is_the_recordings() {
-        let arch = |told: Option<&str>, noted: Option<&str>, machine: Option<Arch>| {
-            let note = MachineNote { arch: noted.map(str::to_owned), ..MachineNote::default() };
-            let machine_note = noted.map(|_| note);
-            let info =
-                TraceInfo { arch: told.map(str::to_owned), machine_note, ..TraceInfo::default() };
-            let machine = machine.map(|arch| Machine::new("m", "A machine", arch, "captured"));
-            CpuFacts::of_recording(&info, machine.as_ref()).arch
-        };
-        assert_eq!(arch(None, None, None), None);
-        assert_eq!(arch(Some("aarch64"), Some("x86_64"), Some(Arch::X86)), Some(Arch::Arm));
-        assert_eq!(arch(None, Some("ppc64le"), Some(Arch::X86)), Some(Arch::Power));
-        assert_eq!(arch(None, None, Some(Arch::X86)), Some(Arch::X86));
-        assert_eq!(arch(Some("riscv64"), None, None), Some(Arch::Other));
     }
 }

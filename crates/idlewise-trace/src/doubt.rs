@@ -9,8 +9,7 @@ use std::str::FromStr;
 pub use idlewise_machine::Rank;
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::TracepointName;
-use crate::import::TruncationReason;
+use crate::tracepoint::TracepointName;
 
 macro_rules! doubts {
     ($($(#[$doc:meta])* $kind:ident $({ $($field:ident: $type:ty),* })? = $text:literal;)*) => {
@@ -260,6 +259,39 @@ impl<T: FromStr> FromStr for List<T> {
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
         text.split(", ").map(str::parse).collect::<Result<_, _>>().map(List)
+    }
+}
+
+/// Why a trace could not be read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TruncationReason {
+    /// The file ends in the middle of a record, or before the stated end of its records.
+    CutShort,
+    /// A record's length is impossible, so the next record cannot be found.
+    BrokenRecord,
+    /// A compressed block cannot be decompressed.
+    BrokenCompression,
+}
+
+impl TruncationReason {
+    const ALL: [Self; 3] = [Self::CutShort, Self::BrokenRecord, Self::BrokenCompression];
+}
+
+impl fmt::Display for TruncationReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::CutShort => "the file is cut short",
+            Self::BrokenRecord => "a record is broken",
+            Self::BrokenCompression => "a compressed block is broken",
+        })
+    }
+}
+
+impl FromStr for TruncationReason {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|reason| reason.to_string() == text).ok_or(())
     }
 }
 

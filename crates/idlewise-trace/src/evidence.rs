@@ -2,16 +2,14 @@
 //! others. `builder.rs` has the table.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::hash::BuildHasherDefault;
-use std::str::FromStr;
 
 use rustc_hash::FxHasher;
 
 use idlewise_machine::Arch;
 
 use crate::doubt::List;
-use crate::tracepoint::{TRACEPOINTS, Tracepoint};
+use crate::tracepoint::TracepointName;
 use crate::{Doubt, Event, EventKind, Tracepoints};
 
 /// The interrupts of an idle POWER CPU. IPIs from other cores are device interrupts there.
@@ -152,44 +150,6 @@ impl Evidence {
             (unjoined_count > 0).then_some(Doubt::UnjoinedStays { count: unjoined_count }),
         ];
         doubts.into_iter().flatten().collect()
-    }
-}
-
-/// The name of a tracepoint that a claim needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TracepointName {
-    tracepoint: &'static Tracepoint,
-    /// Only its timer events are meant, as on Arm.
-    is_of_timer: bool,
-}
-
-impl TracepointName {
-    pub(crate) fn all_of(wanted: Tracepoints) -> Vec<Self> {
-        let rows = TRACEPOINTS.iter().filter(|row| wanted.intersects(row.provides));
-        rows.map(|tracepoint| Self { tracepoint, is_of_timer: false }).collect()
-    }
-
-    fn of_the_timer(self) -> Self {
-        Self { is_of_timer: true, ..self }
-    }
-}
-
-impl fmt::Display for TracepointName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let timer = if self.is_of_timer { "the timer's " } else { "" };
-        write!(f, "{timer}{}:{}", self.tracepoint.system, self.tracepoint.name)
-    }
-}
-
-impl FromStr for TracepointName {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let names = TRACEPOINTS.iter().map(|tracepoint| Self { tracepoint, is_of_timer: false });
-        names
-            .flat_map(|name| [name, name.of_the_timer()])
-            .find(|name| name.to_string() == text)
-            .ok_or(())
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `import/` | the importers: [`import::perf`], [`import::trace_dat`] |
+//! | `import/` | the importers, a file or folder for each format |
 //! | `tracepoint/` | every tracepoint, once: what we read of it and who records it; [`tracepoint::Decoder`] |
+//! | `byte_order.rs` | [`ByteOrder`] |
 //! | `event.rs` | [`Event`]: what every importer passes to the gap builder |
 //! | `builder.rs` | [`GapBuilder`]: turns events into gaps; explains what a gap is |
 //! | `evidence.rs` | which claims a trace supports, given what was recorded |
@@ -13,7 +14,8 @@
 //! | `cpu_groups.rs` | [`CpuGroups`]: which CPUs form a core, a cluster or a package |
 //! | `tick.rs`, `timers.rs` | finds the tick in a trace; tracks which timers are armed where |
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
-//! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file |
+//! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file; [`validate`]: what it must satisfy |
+//! | `log_error.rs` | [`log::LogError`]: why a log cannot be read or written |
 //! | `export/` | [`export`]: logs in other programs' formats |
 //! | `output.rs` | [`OutputFile`]: what may be written where; no file appears until it is complete |
 //! | `small_file.rs` | [`read_small_text`]: files that are read at once |
@@ -24,11 +26,19 @@
 //! | `causes/` | [`causes::StepBuilder`]: what makes tasks run; [`causes::WorkloadLog`]: the workload log as a Parquet file |
 //! | `histogram.rs` | [`histogram::IdleHistogram`]: idle stays that were counted, without their order |
 //! | `wakes.rs` | [`wakes::WakeCounter`]: who woke idle CPUs, and how |
-//! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //!
 //! This crate does not look at the machine it runs on, and does not panic on any input.
 //!
-//! ```no_run
+//! # Features
+//!
+//! All are on by default. Without any, there are gaps, what they are built from, and what makes tasks run.
+//!
+//! * `log`: the idle log and the workload log as files (Parquet), and what works on them.
+//! * `import`: the importers; needs `log`.
+//! * `export`: other programs' formats (Arrow, CSV, Perfetto), and evidence bundles; needs `log`.
+//!
+#![cfg_attr(feature = "log", doc = "```no_run")]
+#![cfg_attr(not(feature = "log"), doc = "```ignore")]
 //! use std::path::Path;
 //!
 //! use idlewise_trace::log::IdleLog;
@@ -44,12 +54,19 @@
 //! # Ok::<(), idlewise_trace::log::LogError>(())
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "import"),
+    allow(dead_code, unused_imports, reason = "what only importers and recordings use")
+)]
 
+#[cfg(feature = "log")]
 pub mod anonymize;
 mod builder;
+#[cfg(feature = "export")]
 pub mod bundle;
 mod byte_order;
 pub mod causes;
+#[cfg(feature = "import")]
 mod convert;
 mod cpu_facts;
 mod cpu_groups;
@@ -57,37 +74,44 @@ mod doubt;
 mod driver;
 mod event;
 mod evidence;
+#[cfg(feature = "export")]
 pub mod export;
 mod file_identity;
 mod gap;
 pub mod histogram;
+#[cfg(feature = "import")]
 pub mod import;
+#[cfg(feature = "log")]
 pub mod log;
+mod log_error;
 mod machine_note;
+#[cfg(feature = "log")]
 mod output;
 mod small_file;
 mod tick;
 mod timers;
 pub mod tracepoint;
-pub mod validate;
 pub mod wakes;
 
 pub use builder::{CpuSummary, GapBuilder, GapSink, GapSummary, HELD_GAP_COUNT, UnknownState};
 pub use byte_order::ByteOrder;
+#[cfg(feature = "import")]
 pub use convert::{ConvertError, RecordedMachine, convert};
 pub use cpu_facts::CpuFacts;
 pub use cpu_groups::{CpuGroups, CpuGroupsError, show_cpu_list};
 pub use doubt::{Doubt, List, Rank};
 pub use driver::Driver;
 pub use event::{Context, Event, EventKind, Leaving, NonZeroTask, TaskName, Tracepoints};
-pub use evidence::TracepointName;
 pub use file_identity::FileIdentity;
 pub use gap::{IdleGap, WakeReason};
+#[cfg(feature = "log")]
+pub use log::validate;
 pub use machine_note::{MachineNote, NOTE_VERSION, NotedTable};
+#[cfg(feature = "log")]
 pub use output::{OutputFile, OutputOptions, end_without_partial_files};
 pub use small_file::{
     TEXT_BYTE_COUNT_MAX, open_regular, read_small_file, read_small_file_of, read_small_text,
     read_small_text_of,
 };
 pub use tick::Tick;
-pub use tracepoint::{WantedEvent, cause_events, wake_events, wanted_events};
+pub use tracepoint::{TracepointName, WantedEvent, cause_events, wake_events, wanted_events};

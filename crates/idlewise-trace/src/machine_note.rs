@@ -63,12 +63,26 @@ pub struct NotedTable {
     /// The CPUs that have them.
     pub cpus: Vec<u16>,
     /// A machine with only such CPUs.
-    #[serde(deserialize_with = "machine")]
+    #[serde(deserialize_with = "present_machine")]
     pub machine: Machine,
 }
 
-fn machine<'de, D: Deserializer<'de>>(de: D) -> Result<Machine, D::Error> {
-    crate::log::machine(de)?.ok_or_else(|| D::Error::custom("no machine"))
+/// Reads a machine: an object with the fields of a machine file, or the text of such a file in
+/// early logs and recordings. A machine that cannot be read is always an error.
+pub(crate) fn machine<'de, D: Deserializer<'de>>(de: D) -> Result<Option<Machine>, D::Error> {
+    let machine = match Value::deserialize(de)? {
+        Value::Null => return Ok(None),
+        Value::String(text) => Machine::from_toml(&text),
+        value => {
+            let machine: Machine = serde_json::from_value(value).map_err(D::Error::custom)?;
+            machine.check().map(|()| machine)
+        }
+    };
+    machine.map(Some).map_err(|error| D::Error::custom(format_args!("machine: {error}")))
+}
+
+fn present_machine<'de, D: Deserializer<'de>>(de: D) -> Result<Machine, D::Error> {
+    machine(de)?.ok_or_else(|| D::Error::custom("no machine"))
 }
 
 impl MachineNote {

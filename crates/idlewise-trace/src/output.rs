@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use crate::log::LogError;
+use crate::log_error::LogError;
 
 /// Options for writing a file.
 #[derive(Clone, Copy, Default)]

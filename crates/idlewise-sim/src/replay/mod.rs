@@ -40,9 +40,11 @@
 //! * Cancellations. A timer that was due within the gap but did not fire was cancelled by something
 //!   else. From then on the next timer is assumed to be far away.
 
+#[cfg(feature = "log")]
 mod joined;
 mod oracle;
 mod repeat;
+#[cfg(feature = "log")]
 mod run;
 mod steps;
 mod stuck;
@@ -55,12 +57,14 @@ use crate::idle_loop::{Entry, IdleLoop, Outlook, Stayed};
 
 pub use crate::idle_loop::{DEFAULT_TICK_WORK_NS, Setting, StayEnd, TICK_WORK_MAX_NS};
 pub use crate::tally::{Delays, SharedStateTally, StateTally, Tally};
+#[cfg(feature = "log")]
 pub use joined::{
     GovernorJoint, JoinError, Joint, JointBound, JointPeriod, JointReplays, JointResults,
     MakeJoint, OracleJoint, ReplayedGroups, TakePeriod, UnitOf, replay_gaps_joined, replay_joined,
 };
 pub use oracle::OracleLane;
 pub use repeat::Repetition;
+#[cfg(feature = "log")]
 pub use run::{GroupReader, MakeLane, PerCpu, replay_cpus, replay_log};
 pub use steps::{Question, Stay, Steps};
 pub use stuck::Stuck;

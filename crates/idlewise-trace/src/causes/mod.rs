@@ -70,10 +70,13 @@
 //! | `check.rs` | [`Checker`]: what a workload log must satisfy |
 //! | `log.rs` | [`WorkloadLog`], [`WorkloadWriter`]: the Parquet file |
 
+#[cfg(feature = "log")]
 mod anonymous;
 mod builder;
 mod check;
+#[cfg(feature = "import")]
 mod convert;
+#[cfg(feature = "log")]
 mod log;
 mod next_timer;
 
@@ -81,10 +84,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::log_error::WORKLOAD_VERSION;
+#[cfg(feature = "log")]
 pub use anonymous::AnonymousWorkload;
 pub use builder::{CauseError, StepBuilder, StepSink};
 pub use check::{Checker, Contradiction};
+#[cfg(feature = "import")]
 pub use convert::{CausesError, convert_causes};
+#[cfg(feature = "log")]
 pub use log::{WorkloadLog, WorkloadWriter};
 
 /// A softirq that begins so soon after an interrupt's end was left behind by it.
@@ -93,8 +100,6 @@ pub const AFTER_INTERRUPT_NS: i64 = 2_000;
 pub const TASK_COUNT_MAX: usize = 1 << 20;
 /// The most timers that may be armed at once. Further ones count as interrupts.
 pub const TIMER_COUNT_MAX: usize = 1 << 20;
-/// The version of the workload log's schema and metadata together. A reader rejects a newer one.
-pub const WORKLOAD_VERSION: u32 = 2;
 
 /// What a task does from a wake-up until it waits again: a row of the workload log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,7 +265,7 @@ pub struct WorkloadMetadata {
     /// The cpuidle governor that was in use.
     pub governor: Option<String>,
     /// The machine, with the recorded idle states.
-    #[serde(default, deserialize_with = "crate::log::machine")]
+    #[serde(default, deserialize_with = "crate::machine_note::machine")]
     pub machine: Option<idlewise_machine::Machine>,
     /// BLAKE3 of the recording, in hex.
     pub blake3: Option<String>,

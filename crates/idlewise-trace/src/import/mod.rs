@@ -5,12 +5,14 @@
 //!
 //! Each format is a folder and a row of `FORMATS`. [`open`] recognises it by the first bytes.
 //!
-//! | module | reads |
+//! | file | holds |
 //! | --- | --- |
-//! | [`perf`] | perf.data |
-//! | [`trace_dat`] | trace.dat of versions 6 and 7 |
-//! | [`text`] | the text of tracefs and trace-cmd, and systrace |
-//! | [`perfetto`] | Perfetto's protobuf |
+//! | `perf/` | [`perf`]: perf.data |
+//! | `trace_dat/` | [`trace_dat`]: trace.dat of versions 6 and 7 |
+//! | `text/` | [`text`]: the text of tracefs and trace-cmd, and systrace |
+//! | `perfetto/` | [`perfetto`]: Perfetto's protobuf |
+//! | `source.rs` | the file, and which files are none |
+//! | `tracing_data.rs` | [`TracingData`]: event formats and what else perf and trace-cmd write alike |
 //! | `order.rs` | sorts rounds over the CPUs' buffers by time; counts events out of order |
 //! | `merge.rs` | merges streams that are each in order of time |
 //! | `threads.rs` | reads, hashes and builds gaps in parallel |
@@ -30,16 +32,15 @@ pub mod trace_dat;
 mod tracing_data;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use crate::event::{Event, Tracepoints};
 use crate::tracepoint::{Purpose, UnreadableTracepoint};
 use crate::{Doubt, MachineNote};
 
+pub use crate::doubt::TruncationReason;
 pub use threads::source_blake3;
 pub use tracing_data::TracingData;
 
@@ -265,39 +266,6 @@ pub struct Truncation {
     pub lost_byte_count: u64,
     /// Whether the file ends there or continues with something that is not a record.
     pub reason: TruncationReason,
-}
-
-/// Why a trace could not be read to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TruncationReason {
-    /// The file ends in the middle of a record, or before the stated end of its records.
-    CutShort,
-    /// A record's length is impossible, so the next record cannot be found.
-    BrokenRecord,
-    /// A compressed block cannot be decompressed.
-    BrokenCompression,
-}
-
-impl TruncationReason {
-    const ALL: [Self; 3] = [Self::CutShort, Self::BrokenRecord, Self::BrokenCompression];
-}
-
-impl fmt::Display for TruncationReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::CutShort => "the file is cut short",
-            Self::BrokenRecord => "a record is broken",
-            Self::BrokenCompression => "a compressed block is broken",
-        })
-    }
-}
-
-impl FromStr for TruncationReason {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        Self::ALL.into_iter().find(|reason| reason.to_string() == text).ok_or(())
-    }
 }
 
 /// Why a file could not be imported at all.

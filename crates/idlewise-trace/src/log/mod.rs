@@ -7,6 +7,7 @@
 //! | `read.rs` | [`IdleLog`]: metadata, and gaps by CPU |
 //! | `footer.rs` | where in the file which column of which row group is |
 //! | `pages.rs` | a column's pages, unpacked and checked |
+//! | `validate.rs` | [`validate::validate`]: what a log must satisfy before its numbers are trusted |
 //! | `thrift.rs` | the encoding of the footer and of the pages' headers |
 //!
 //! Rows are sorted by CPU, then by time. A row group holds gaps of one CPU, so that CPUs can be
@@ -17,26 +18,24 @@ pub(crate) mod footer;
 pub(crate) mod pages;
 mod read;
 mod thrift;
+pub mod validate;
 pub(crate) mod write;
 
-use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use idlewise_machine::Machine;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
 use parquet::schema::types::{Type, TypePtr};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::CpuGroups;
 use crate::{CpuSummary, Doubt, Driver, WakeReason};
 
+pub(crate) use crate::log_error::Refused;
+pub use crate::log_error::{FORMAT_VERSION, LogError};
 pub use read::{ColumnSet, GapGroup, GroupRows, IdleLog};
 pub use write::LogWriter;
 
-/// The version of schema and metadata together. A reader rejects a newer one.
-pub const FORMAT_VERSION: u32 = 1;
 /// The key of the JSON in the file's key-value metadata.
 pub(crate) const METADATA_KEY: &str = "idlewise";
 
@@ -194,7 +193,7 @@ pub struct LogMetadata {
     /// The cpuidle driver that was in use.
     pub driver: Option<Driver>,
     /// The machine, with the recorded idle states.
-    #[serde(default, deserialize_with = "machine")]
+    #[serde(default, deserialize_with = "crate::machine_note::machine")]
     pub machine: Option<Machine>,
     /// Which CPUs form a core, a cluster or a package. Omitted if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -207,20 +206,6 @@ pub struct LogMetadata {
     pub unknown_columns: Vec<String>,
     /// Reasons to distrust the log. In the file they are texts.
     pub doubts: Vec<Doubt>,
-}
-
-/// Reads a machine: an object with the fields of a machine file, or the text of such a file in
-/// early logs and recordings. A machine that cannot be read is always an error.
-pub(crate) fn machine<'de, D: Deserializer<'de>>(de: D) -> Result<Option<Machine>, D::Error> {
-    let machine = match serde_json::Value::deserialize(de)? {
-        serde_json::Value::Null => return Ok(None),
-        serde_json::Value::String(text) => Machine::from_toml(&text),
-        value => {
-            let machine: Machine = serde_json::from_value(value).map_err(D::Error::custom)?;
-            machine.check().map(|()| machine)
-        }
-    };
-    machine.map(Some).map_err(|error| D::Error::custom(format_args!("machine: {error}")))
 }
 
 /// Where a log's gaps come from.
@@ -249,106 +234,5 @@ impl LogMetadata {
     pub fn span_ns(&self, cpu: u16) -> Option<u64> {
         let cpu = self.cpus.iter().find(|c| c.cpu == cpu)?;
         u64::try_from(cpu.last_at_ns.checked_sub(cpu.first_at_ns)?).ok()
-    }
-}
-
-/// Why a log can't be read or written.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "every variant carries the file and what is said in its message")]
-pub enum LogError {
-    #[error("{path}: {error}")]
-    Io { path: PathBuf, error: std::io::Error },
-    #[error("{path}: the file is empty")]
-    Empty { path: PathBuf },
-    #[error(
-        "{path}: not an idle log (no Parquet footer at the end); make one with `idlewise import`"
-    )]
-    NotParquet { path: PathBuf },
-    #[error(
-        "{path}: a Parquet file, but not an idle log: it has no {missing}; make one with `idlewise \
-         import`"
-    )]
-    NotIdleLog { path: PathBuf, missing: &'static str },
-    #[error(
-        "{path}: a workload log, which has no gaps; give an idle log, or the recording that this was made of"
-    )]
-    Workload { path: PathBuf },
-    #[error(
-        "{path}: not a workload log: it has no {missing}; make one with `idlewise import --causes`"
-    )]
-    NotWorkload { path: PathBuf, missing: &'static str },
-    #[error(
-        "{path}: workload log version {version}, but this idlewise reads up to {}; update idlewise",
-        crate::causes::WORKLOAD_VERSION
-    )]
-    NewerWorkload { path: PathBuf, version: u32 },
-    #[error(
-        "{path}: idle log version {version}, but this idlewise reads up to {FORMAT_VERSION}; update \
-         idlewise"
-    )]
-    Newer { path: PathBuf, version: u32 },
-    #[error("{path}: damaged idle log: {what}; import it again")]
-    Damaged { path: PathBuf, what: String },
-    #[error(
-        "{path}: an idle log's columns, but not as idlewise writes them: {what}; another program \
-         wrote the file, and docs/rewritten-logs.md converts it"
-    )]
-    Rewritten { path: PathBuf, what: String },
-    #[error("{path}: row {row} is out of order (rows go by CPU, then by time); import it again")]
-    Unsorted { path: PathBuf, row: u64 },
-    #[error("{path}: exists; use --force to replace it")]
-    Exists { path: PathBuf },
-    #[error("{path}: is also read by this command, so it is not replaced; write to another file")]
-    IsInput { path: PathBuf },
-    #[error("{path}: {what} is there, and only a regular file is replaced; write to another path")]
-    NotReplaced { path: PathBuf, what: &'static str },
-    #[error("{path}: its folder does not exist; make it, or name another")]
-    NoFolder { path: PathBuf },
-    #[error(
-        "cannot make a temporary file in {}: {error}; set TMPDIR to a place with more room",
-        std::env::temp_dir().display()
-    )]
-    Scratch { error: std::io::Error },
-    #[error(
-        "{path}: not written, because it would break the rule that {rule}{}; check the input with \
-         `idlewise validate`, or send it to us",
-        row.map(|row| format!(" (first in row {row})")).unwrap_or_default()
-    )]
-    Invalid { path: PathBuf, rule: &'static str, row: Option<u64> },
-}
-
-impl LogError {
-    pub(crate) fn io(path: &Path, error: std::io::Error) -> Self {
-        LogError::Io { path: path.to_owned(), error }
-    }
-
-    pub(crate) fn damaged(path: &Path, what: impl fmt::Display) -> Self {
-        LogError::Damaged { path: path.to_owned(), what: what.to_string() }
-    }
-
-    pub(crate) fn rewritten(path: &Path, what: impl fmt::Display) -> Self {
-        LogError::Rewritten { path: path.to_owned(), what: what.to_string() }
-    }
-
-    pub(crate) fn refused(path: &Path, refused: Refused) -> Self {
-        match refused {
-            Refused::Damaged(what) => LogError::damaged(path, what),
-            Refused::Foreign(what) => LogError::rewritten(path, what),
-        }
-    }
-}
-
-/// Why a footer was rejected.
-pub(crate) enum Refused {
-    /// No program writes this.
-    Damaged(&'static str),
-    /// Valid Parquet, but in a form that idlewise neither writes nor reads.
-    Foreign(&'static str),
-}
-
-impl From<&'static str> for Refused {
-    fn from(what: &'static str) -> Self {
-        Refused::Damaged(what)
     }
 }

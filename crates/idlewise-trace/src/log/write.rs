@@ -15,8 +15,8 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::footer::GROUP_ROW_COUNT_MAX;
+use super::validate::{CheckResult, Finding, validate};
 use super::{Column, IdleLog, LogError, LogMetadata, METADATA_KEY, schema};
-use crate::validate::{CheckResult, Finding, validate};
 use crate::{GapSink, IdleGap, OutputFile, OutputOptions};
 
 /// Groups of fewer rows are not compressed. Setting up the compressor for each column would take

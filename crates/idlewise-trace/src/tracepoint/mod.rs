@@ -3,6 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `format.rs` | [`EventFormat`]: where each field of a record is, according to the kernel |
+//! | `name.rs` | [`TracepointName`]: a tracepoint as doubts name it |
 //! | `plan.rs` | [`Decoder`]: a description compiled into the fields that we read |
 //! | `wheel.rs` | the jiffy in which the timer wheel fires a timer |
 //!
@@ -15,6 +16,7 @@
 //! Files and clocks are not handled here, but in `import/`.
 
 mod format;
+mod name;
 mod plan;
 mod wheel;
 
@@ -22,6 +24,7 @@ use crate::event::{Context, EventKind, Leaving, Tracepoints};
 
 pub use format::{EventFormat, Field, UnreadableTracepoint};
 pub(crate) use format::{Int, Width};
+pub use name::TracepointName;
 pub use plan::Decoder;
 pub(crate) use wheel::{TIMER_DEFERRABLE, TIMER_PINNED, wheel_flags_without_cpu, wheel_start};
 

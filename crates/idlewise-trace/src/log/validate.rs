@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use idlewise_core::{STATE_COUNT_MAX, tick_period_ns};
 
-use crate::log::{IdleLog, LogError, LogMetadata};
+use super::{IdleLog, LogError, LogMetadata};
 use crate::{CpuSummary, IdleGap, WakeReason};
 
 /// Of the gaps that a timer ended, this share may have been ended by a timer that an interrupt or
