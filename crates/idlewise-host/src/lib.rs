@@ -22,9 +22,10 @@
 //! | `counters/` | [`counters::CounterPlan`]: the counters that say what idle CPUs do |
 //! | `histogram/` | [`histogram::Layout`]: BPF programs that count idle stays inside the kernel |
 //! | `ipi/` | measures the cost of waking an idle CPU, with the kernel module idlewise_bench ([`ipi::measure`]) |
+//! | `state_lock.rs` | the lock on idle states, for what forces them |
 //! | `settings/` | changes settings of idle states so that they are always given back ([`settings::apply()`]) |
 //! | `states/` | how long CPUs take to leave their idle states, and what these draw ([`states::measure_states`]) |
-//! | `record/` | [`Recording`]: from start to trace.dat |
+//! | `record/`, `record_error.rs` | [`Recording`]: from start to trace.dat |
 //!
 //! This crate does not decode events or compute statistics, and restores settings it changes.
 #![forbid(unsafe_code)]
@@ -44,8 +45,10 @@ mod live;
 pub mod noise;
 mod note;
 mod record;
+mod record_error;
 mod root;
 pub mod settings;
+mod state_lock;
 pub mod states;
 mod topology;
 mod tracefs;

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::Root;
-use crate::record::RecordError;
+use crate::record_error::RecordError;
 
 /// The prefix of our instances' names.
 const PREFIX: &str = "idlewise-";

@@ -25,9 +25,6 @@ mod samples;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
-
 pub use error::IpiError;
 pub use forced::can_force;
 pub(crate) use plan::allowed_cpus;
@@ -37,6 +34,7 @@ pub use samples::{
 };
 
 use crate::settings::Owner;
+use crate::state_lock;
 use crate::{IdleCounters, Relation, Root};
 use forced::{Alike, ForcedStates};
 use module::Batch;
@@ -193,15 +191,9 @@ pub fn measure_by<W: Wakes>(
     Ok(cases)
 }
 
-/// Locks the folder with the idle states: a second measurement would mistake forced states for the
-/// machine's own, and changes of settings would be measured.
+/// Locks the idle states for a measurement.
 pub(crate) fn lock(root: &Root) -> Result<Option<File>, IpiError> {
-    let Ok(folder) = root.open("sys/devices/system/cpu") else { return Ok(None) };
-    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Err(IpiError::Busy),
-        // A file system without locks is no machine's own.
-        _ => Ok(Some(folder)),
-    }
+    state_lock::lock(root).map_err(|state_lock::Busy| IpiError::Busy)
 }
 
 /// Measures out of one state. If `watch` stops it, the case has fewer wakes than were asked for; it fails if it has none.

@@ -8,7 +8,6 @@
 //! | `reader.rs` | threads that move pages from ring buffers to files |
 //! | `trace_dat.rs` | the file: a head, then each CPU's pages |
 //! | `wakes.rs` | [`WakeWatch`]: hands out pages instead of writing a file |
-//! | `error.rs` | [`RecordError`] |
 //!
 //! The recorder must not disturb what it records. The kernel filters out unneeded events before
 //! they reach the buffer. A reader wakes once a second, or when a buffer is half full. Pages go
@@ -16,7 +15,6 @@
 //! slow, the kernel overwrites the oldest page and marks the gap, so that the importer knows where
 //! events are missing. The kernel's count of them is read at the end.
 
-mod error;
 mod events;
 mod reader;
 mod trace_dat;
@@ -29,7 +27,7 @@ use std::time::{Duration, Instant};
 use idlewise_trace::{MachineNote, OutputFile, WantedEvent};
 use serde::{Serialize, Serializer};
 
-pub use error::RecordError;
+pub use crate::record_error::RecordError;
 pub use wakes::WakeWatch;
 
 use crate::note::compare;

@@ -17,7 +17,7 @@ use super::settle::{Change, Settled, settle};
 use super::wishes::{MACHINE_LIMIT_FILE, Wishes, is_limit_file, limit_us, wishes};
 use super::{SettingsError, journal};
 use crate::Root;
-use crate::ipi::lock as lock_measurement;
+use crate::state_lock::lock as lock_measurement;
 
 /// How long settings last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
