@@ -9,16 +9,9 @@ use idlewise_sim::contest::{Entry, Spent};
 
 use crate::arena::times;
 use crate::shown::shown_in_line;
+use crate::svg::{Area, BLUE, Drawn, GREEN, ORANGE, PURPLE, SKY, YELLOW, svg};
 
-/// Colours that also people with colour blindness can tell apart (Okabe and Ito, 2008), without black.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-];
+const COLOURS: [RGBColor; 6] = [BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY];
 /// Energy is shown up to this many times the least.
 const ENERGY_RATIO_MAX: f64 = 4.0;
 
@@ -31,13 +24,8 @@ struct Course {
 }
 
 /// Draws all cells as SVG: means over logs, machines, ticks and shapes.
-///
-/// # Panics
-/// Never, because drawing into a string cannot fail.
 pub fn to_svg(cells: &[Entry]) -> String {
-    let mut svg = String::new();
-    draw(&courses(cells), &mut svg).expect("a string takes all that is drawn");
-    svg
+    svg((900, 520), |area| draw(&courses(cells), area))
 }
 
 /// The oracle's course, then the governors' in the order of the cells.
@@ -85,13 +73,11 @@ fn courses(cells: &[Entry]) -> Vec<Course> {
     std::iter::once(oracle).chain(own).collect()
 }
 
-fn draw(courses: &[Course], svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(courses: &[Course], area: &Area<'_>) -> Drawn {
     let all = || courses.iter().flat_map(|course| &course.dots);
     let delay_us = all().map(|at| at.0).fold(0.0, f64::max).max(1e-3) * 1.05;
     let shown = all().map(|at| at.1).filter(|energy| *energy <= ENERGY_RATIO_MAX);
     let energy = (shown.fold(1.0, f64::max) * 1.03).max(1.1);
-    let area = SVGBackend::with_string(svg, (900, 520)).into_drawing_area();
-    area.fill(&WHITE)?;
     let (left, right) = area.split_horizontally(700);
     let mut chart = ChartBuilder::on(&left)
         .caption("Energy against delay, means over cells (simulated)", ("sans-serif", 18))
@@ -141,8 +127,6 @@ fn draw(courses: &[Course], svg: &mut String) -> Result<(), Box<dyn std::error::
             }
         }
     }
-    area.present()?;
-    drop(chart);
     Ok(())
 }
 

@@ -2,7 +2,9 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `columns.rs` | [`Column`]: a printed number, defined once; all tables; docs/columns.md and docs/schemas/columns.json |
+//! | `columns.rs` | [`Column`]: a printed number, defined once |
+//! | `catalogue.rs` | all tables; docs/columns.md and docs/schemas/columns.json |
+//! | `value.rs` | [`Value`]: what stands in a cell |
 //! | `table.rs` | [`Table`] of [`Value`]s; CSV and JSON, which have all columns |
 //! | `text.rs` | a table as text: fits a width, one unit per column, the best value marked |
 //! | `scale.rs` | the unit and the number of decimals of a column of numbers |
@@ -21,11 +23,13 @@
 //! | `arena_plot.rs` | its plot of energy against delay |
 //! | `page/` | [`page::Page`]: the HTML page of `idlewise report` |
 //! | `park/` | what `idlewise measure park` measured: tables, goals, page, plots |
+//! | `forced.rs` | what measurements that force idle states have in common |
 //! | `ipi.rs` | what `idlewise measure ipi` measured: tables, histogram |
 //! | `trial/` | [`trial::Trial`]: a command under two settings in turns, and when that is decided |
 //! | `timer.rs` | what `idlewise measure timer` measured |
 //! | `states.rs` | what `idlewise measure states` measured, and intel_idle's boot parameter for it |
 //! | `residency.rs` | what `idlewise measure residency` and `measure power` measured: the energy model |
+//! | `svg.rs` | what plots share |
 //! | `switch.rs` | what `idlewise measure switch` measured |
 //! | `saved.rs` | [`saved::Saved`]: measurements in files, of which `idlewise compare` reads two |
 //! | `compare.rs` | two saved measurements side by side |
@@ -56,6 +60,7 @@ pub mod arena;
 pub mod arena_plot;
 mod arrow;
 pub mod boot;
+mod catalogue;
 pub mod cell;
 pub mod columns;
 pub mod compare;
@@ -86,20 +91,24 @@ pub mod simulate;
 pub mod states;
 mod statistics;
 pub mod study;
+mod svg;
 pub mod switch;
 mod table;
 mod text;
 pub mod timer;
 pub mod trial;
 pub mod validate;
+mod value;
 pub mod wakes;
 pub mod watch;
 pub mod why;
 pub mod why_menu;
 
-pub use columns::{Better, Column, Heading, Priority, Unit, columns_markdown, columns_schema};
+pub use catalogue::{columns_markdown, columns_schema};
+pub use columns::{Better, Column, Heading, Priority, Unit};
 pub use notes::{CountedDoubt, Notes, Statement, wrap};
 pub use secrets::without_secrets;
 pub use shown::{json_shown, shown, shown_in_line};
-pub use table::{Table, Value};
+pub use table::Table;
 pub use text::{TextStyle, WIDTH_DEFAULT};
+pub use value::Value;

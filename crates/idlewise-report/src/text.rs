@@ -20,10 +20,10 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 use crate::columns::{Better, Heading, Priority, Unit};
-use crate::page::{TableCell, TableColumn, TableFacts};
 use crate::scale::Scale;
 use crate::shown::shown_in_line;
-use crate::table::{Row, Table, Value};
+use crate::table::{Row, Table};
+use crate::value::Value;
 
 /// The default width of a table.
 pub const WIDTH_DEFAULT: usize = 100;
@@ -73,9 +73,15 @@ struct Layout {
     width: usize,
 }
 
-pub(crate) fn table_text(table: &Table, style: &TextStyle) -> String {
-    let shown = (0..table.columns.len()).filter(|index| !is_empty_detail(table, *index));
-    let mut layouts: Vec<Layout> = shown.map(|index| Layout::new(table, index)).collect();
+impl Table {
+    /// Returns the form for people; see [`TextStyle`]. Every line ends with a newline.
+    pub fn to_text(&self, style: &TextStyle) -> String {
+        table_text(self, style)
+    }
+}
+
+fn table_text(table: &Table, style: &TextStyle) -> String {
+    let mut layouts = layouts(table);
     let hidden = fit(&mut layouts, style.width);
 
     let mut text = String::new();
@@ -97,33 +103,30 @@ pub(crate) fn table_text(table: &Table, style: &TextStyle) -> String {
     text
 }
 
-/// The table for the page: every column, with texts in one unit each and values in base units.
-pub(crate) fn table_facts(id: &str, table: &Table) -> TableFacts {
+/// The layouts of all columns that are shown if there is room.
+fn layouts(table: &Table) -> Vec<Layout> {
     let shown = (0..table.columns.len()).filter(|index| !is_empty_detail(table, *index));
-    let layouts: Vec<(usize, Layout)> =
-        shown.map(|index| (index, Layout::new(table, index))).collect();
-    let column = |layout: &Layout| TableColumn {
-        name: layout.column.heading.to_owned(),
-        unit: layout.unit.to_owned(),
-        about: layout.column.meaning.to_owned(),
-        better: layout.column.better.map(|better| match better {
-            Better::Lower => "less",
-            Better::Higher => "more",
-        }),
-        is_text: layout.is_text(),
+    shown.map(|index| Layout::new(table, index)).collect()
+}
+
+/// A column as text that no width limits.
+pub(crate) struct ShownColumn {
+    pub(crate) heading: Heading,
+    /// The unit of its cells.
+    pub(crate) unit: &'static str,
+    pub(crate) cells: Vec<String>,
+    pub(crate) values: Vec<Value>,
+}
+
+/// Every column but details that no row has.
+pub(crate) fn shown_columns(table: &Table) -> Vec<ShownColumn> {
+    let shown = |layout: Layout| {
+        let index = table.columns.iter().position(|column| *column == layout.column);
+        let index = index.expect("it is a column of the table");
+        let values = table.rows.iter().map(|row| row.values[index].clone()).collect();
+        ShownColumn { heading: layout.column, unit: layout.unit, cells: layout.cells, values }
     };
-    let cell = |row: usize, (index, layout): &(usize, Layout)| TableCell {
-        text: layout.cells[row].clone(),
-        value: table.rows[row].values[*index].clone(),
-    };
-    let cells = |row: usize| layouts.iter().map(|layout| cell(row, layout)).collect();
-    TableFacts {
-        id: id.to_owned(),
-        title: table.title.clone(),
-        columns: layouts.iter().map(|(_, layout)| column(layout)).collect(),
-        rows: (0..table.rows.len()).map(cells).collect(),
-        notes: Vec::new(),
-    }
+    layouts(table).into_iter().map(shown).collect()
 }
 
 /// Whether a column is a detail that no row has. It is not listed as dropped.

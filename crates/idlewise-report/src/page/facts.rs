@@ -5,6 +5,8 @@ use idlewise_sim::Basis;
 use serde::Serialize;
 
 use super::packed::ColumnRef;
+use crate::columns::{Better, Unit};
+use crate::text::{ShownColumn, shown_columns};
 use crate::{Table, Value};
 
 /// The version of these types.
@@ -414,9 +416,31 @@ pub struct TableFacts {
 }
 
 impl TableFacts {
-    /// Takes a table under a name.
+    /// Takes a table under a name: every column, with texts in one unit each and values in base units.
     pub fn of(id: &str, table: &Table) -> Self {
-        crate::text::table_facts(id, table)
+        let columns = shown_columns(table);
+        let about = |column: &ShownColumn| TableColumn {
+            name: column.heading.heading.to_owned(),
+            unit: column.unit.to_owned(),
+            about: column.heading.meaning.to_owned(),
+            better: column.heading.better.map(|better| match better {
+                Better::Lower => "less",
+                Better::Higher => "more",
+            }),
+            is_text: column.heading.unit == Unit::Text,
+        };
+        let cell = |row: usize, column: &ShownColumn| TableCell {
+            text: column.cells[row].clone(),
+            value: column.values[row].clone(),
+        };
+        let cells = |row: usize| columns.iter().map(|column| cell(row, column)).collect();
+        TableFacts {
+            id: id.to_owned(),
+            title: table.title.clone(),
+            columns: columns.iter().map(about).collect(),
+            rows: (0..table.rows.len()).map(cells).collect(),
+            notes: Vec::new(),
+        }
     }
 }
 

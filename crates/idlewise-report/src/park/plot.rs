@@ -5,26 +5,14 @@ use plotters::prelude::*;
 use super::goals::of_way;
 use super::result::{ParkResult, ParkRole, ParkWorkload};
 use crate::shown::shown_in_line;
-
-const OURS: RGBColor = RGBColor(213, 94, 0);
-const SPINS: RGBColor = RGBColor(120, 120, 120);
-const OTHERS: RGBColor = RGBColor(0, 114, 178);
+use crate::svg::{Area, BLUE, Drawn, GREY, ORANGE, svg};
 
 /// Draws a workload as SVG: medians over the runs.
-///
-/// # Panics
-/// Never, because drawing into a string cannot fail.
 pub fn to_svg(result: &ParkResult, workload: &ParkWorkload) -> String {
-    let mut svg = String::new();
-    draw(result, workload, &mut svg).expect("a string takes all that is drawn");
-    svg
+    svg((760, 420), |area| draw(result, workload, area))
 }
 
-fn draw(
-    result: &ParkResult,
-    workload: &ParkWorkload,
-    svg: &mut String,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn draw(result: &ParkResult, workload: &ParkWorkload, area: &Area<'_>) -> Drawn {
     let runs = result.runs.as_slice();
     let all: Vec<usize> = (0..runs.len()).collect();
     let name = workload.workload.as_str();
@@ -43,11 +31,9 @@ fn draw(
     let decade = |us: f64, round: fn(f64) -> f64| 10f64.powf(round(us.log10()));
     let low = decade(latencies().fold(f64::INFINITY, f64::min).clamp(1e-3, 1e6), f64::floor);
     let high = decade(latencies().fold(0.0, f64::max).clamp(1e-3, 1e6), f64::ceil).max(low * 10.0);
-    let area = SVGBackend::with_string(svg, (760, 420)).into_drawing_area();
-    area.fill(&WHITE)?;
     let title = format!("{}: mean wake latency against CPU time (measured)", shown_in_line(name));
     // Leave room on the right for the names of those that use a whole CPU.
-    let mut chart = ChartBuilder::on(&area)
+    let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 18))
         .margin(10)
         .x_label_area_size(40)
@@ -61,9 +47,9 @@ fn draw(
         .draw()?;
     for (way, role, at) in dots {
         let colour = match role {
-            ParkRole::Ours => OURS,
-            ParkRole::FixedSpin => SPINS,
-            ParkRole::Futex | ParkRole::Other => OTHERS,
+            ParkRole::Ours => ORANGE,
+            ParkRole::FixedSpin => GREY,
+            ParkRole::Futex | ParkRole::Other => BLUE,
         };
         chart.draw_series([Circle::new(at, 4, colour.filled())])?;
         // The other libraries' dots overlap, so they have no labels.
@@ -73,8 +59,6 @@ fn draw(
             chart.draw_series([label])?;
         }
     }
-    area.present()?;
-    drop(chart);
     Ok(())
 }
 

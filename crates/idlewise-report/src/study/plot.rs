@@ -5,28 +5,16 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::sensitivity::{Effect, Label};
 use super::{Page, Plot, Published, Row, short};
+use crate::svg::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, SKY, svg};
 
-/// Colours that are told apart without seeing red and green.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(120, 120, 120),
-];
+const COLOURS: [RGBColor; 6] = [BLUE, ORANGE, GREEN, PURPLE, SKY, GREY];
 
 /// Room on the right for the names of the lines, as a share of the axis.
 const LEGEND_ROOM: f64 = 0.3;
 
 /// A page's plot as SVG.
-///
-/// # Panics
-/// Never: a string takes all that is drawn.
 pub fn to_svg(page: &Page) -> String {
-    let mut svg = String::new();
-    draw(&page.body.plot, &mut svg).expect("a string takes all that is drawn");
-    svg
+    svg((760, 420), |area| draw(&page.body.plot, area))
 }
 
 /// Inputs that a tornado plot shows, at most.
@@ -38,14 +26,11 @@ const LEAST_BAR_RATIO: f64 = 0.005;
 
 /// What each input does to the study's first published figure that was not put in, as SVG. None if there
 /// is no such figure, or nothing does anything to it.
-///
-/// # Panics
-/// Never: a string takes all that is drawn.
 pub fn to_tornado(page: &Page) -> Option<String> {
     let row = tornado_row(page)?;
-    let mut svg = String::new();
-    draw_tornado(row, &mut svg).expect("a string takes all that is drawn");
-    Some(svg)
+    let bars = bars(row);
+    let height = 110 + 34 * bars.len() as u32;
+    Some(svg((1_040, height), |area| draw_tornado(row, &bars, area)))
 }
 
 /// The figure that the tornado plot shows.
@@ -79,21 +64,17 @@ pub(super) fn bars(row: &Row) -> Vec<(String, [f64; 2])> {
     bars
 }
 
-fn draw_tornado(row: &Row, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-    let bars = bars(row);
+fn draw_tornado(row: &Row, bars: &[(String, [f64; 2])], area: &Area<'_>) -> Drawn {
     let ours = row.figure.ours.unwrap_or(0.0);
     let published = match row.figure.published {
         Published::Exactly(published) => Some(published),
         _ => None,
     };
-    let height = 110 + 34 * bars.len() as u32;
-    let area = SVGBackend::with_string(svg, (1_040, height)).into_drawing_area();
-    area.fill(&WHITE)?;
     let all = || bars.iter().flat_map(|(_, ends)| *ends).chain([ours]).chain(published);
     let (low, high) =
         (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
     let margin = ((high - low) * 0.05).max(1e-9);
-    let mut chart = ChartBuilder::on(&area)
+    let mut chart = ChartBuilder::on(area)
         .caption(&row.figure.what, ("sans-serif", 16))
         .margin(10)
         .x_label_area_size(36)
@@ -128,14 +109,10 @@ fn draw_tornado(row: &Row, svg: &mut String) -> Result<(), Box<dyn std::error::E
     if let Some(published) = published {
         mark(published, COLOURS[2])?;
     }
-    area.present()?;
-    drop(chart);
     Ok(())
 }
 
-fn draw(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-    let area = SVGBackend::with_string(svg, (760, 420)).into_drawing_area();
-    area.fill(&WHITE)?;
+fn draw(plot: &Plot, area: &Area<'_>) -> Drawn {
     let points = || plot.lines.iter().flat_map(|line| &line.points);
     let bounds = |of: fn(&(f64, f64)) -> f64, room_ratio: f64| {
         let low = points().map(of).fold(f64::INFINITY, f64::min);
@@ -144,7 +121,7 @@ fn draw(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn std::error::Error>>
         let room = (high - low) * room_ratio;
         if low.is_finite() { low - margin..high + margin + room } else { 0.0..1.0 }
     };
-    let mut chart = ChartBuilder::on(&area)
+    let mut chart = ChartBuilder::on(area)
         .caption(plot.title, ("sans-serif", 18))
         .margin(10)
         .x_label_area_size(40)
@@ -170,7 +147,5 @@ fn draw(plot: &Plot, svg: &mut String) -> Result<(), Box<dyn std::error::Error>>
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.3))
         .draw()?;
-    area.present()?;
-    drop(chart);
     Ok(())
 }

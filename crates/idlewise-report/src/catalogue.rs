@@ -1,0 +1,255 @@
+//! All tables: docs/columns.md and docs/schemas/columns.json are generated from this list.
+
+use std::fmt::Write as _;
+
+use idlewise_sim::contest::Price;
+use serde_json::json;
+
+use crate::columns::{Better, Heading, Unit, headings};
+use crate::{
+    Column, advise, arena, cell, compare, counters, diff, export, histogram, info, ipi, machines,
+    park, predict, promotion, proxy, replay, residency, shared_states, simulate, states, study,
+    switch, timer, trial, validate, wakes, watch, why, why_menu,
+};
+
+/// A documented table.
+struct Listed {
+    /// Its heading in docs/columns.md; empty if it is not there.
+    title: &'static str,
+    /// Its key in docs/schemas/columns.json; empty if `--json` does not print it.
+    key: &'static str,
+    columns: Vec<Heading>,
+}
+
+/// A table that rows are made of.
+fn listed<Row>(key: &'static str, title: &'static str, columns: &[Column<Row>]) -> Listed {
+    Listed { title, key, columns: headings(columns) }
+}
+
+/// Every table that has columns.
+fn tables() -> Vec<Listed> {
+    [replayed(), simulated(), read(), measured(), of_this_machine()].into_iter().flatten().collect()
+}
+
+fn replayed() -> Vec<Listed> {
+    let given = [Price::Milliwatts(0.0)];
+    let prices: Vec<Price> = Price::STANDARD.into_iter().chain(given).collect();
+    vec![
+        listed("", "`idlewise replay`", &replay::columns(&prices)),
+        listed("replay", "", &replay::columns(&Price::STANDARD)),
+        listed("replay_at_lambda", "", &replay::columns(&given)),
+        listed("", "`idlewise replay` of several logs, log by log", &replay::by_log_columns()),
+        listed(
+            "replay_promotion",
+            "`idlewise replay --promote`, with the timers and without (`promotion` of `--json`)",
+            &promotion::columns(),
+        ),
+        listed(
+            "replay_shared",
+            "`idlewise replay`, states that CPUs share (`shared` of `--json`)",
+            &shared_states::columns(),
+        ),
+        listed("arena", "`idlewise arena`", &arena::columns()),
+        listed(
+            "arena_cells",
+            "`idlewise arena`, cells (`--csv`, and `cells` of `--json`)",
+            &arena::cell_columns(),
+        ),
+        listed("", "`idlewise sweep`, a cell's file", &cell::file_columns()),
+        listed(
+            "sweep_cells",
+            "`idlewise sweep collect` (`cells` of `--format json`)",
+            &cell::collected_columns(),
+        ),
+    ]
+}
+
+fn simulated() -> Vec<Listed> {
+    vec![
+        listed("predict_runs", "`idlewise predict`, settings", &predict::run_columns()),
+        listed(
+            "predict_tasks",
+            "`idlewise predict`, tasks (`--csv`, and `tasks` of `--json`)",
+            &predict::task_columns(),
+        ),
+        listed("simulate_runs", "`idlewise simulate`, runs", &simulate::run_columns()),
+        listed("simulate_spans", "`idlewise simulate`, spans", &simulate::span_columns()),
+        listed("simulate_states", "`idlewise simulate`, states", &simulate::state_columns()),
+        listed(
+            "",
+            "`idlewise study`, figures (`--json` has `published_min`, `published_max` and \
+             `difference_ratio`)",
+            &study::columns(),
+        ),
+    ]
+}
+
+fn read() -> Vec<Listed> {
+    vec![
+        listed(
+            "diff_groups",
+            "`idlewise diff`, gaps in groups (`--csv`, and `groups` of `--json`)",
+            &diff::group_columns(),
+        ),
+        listed(
+            "diff_costly_gaps",
+            "`idlewise diff`, the dearest gaps (`costly_gaps` of `--json`)",
+            &diff::costly_columns(),
+        ),
+        listed("info", "`idlewise info`", &info::columns()),
+        listed("histogram", "`idlewise info` of a histogram", &histogram::state_columns()),
+        listed(
+            "histogram_limits",
+            "`idlewise advise` for a histogram",
+            &histogram::limit_columns(),
+        ),
+        listed(
+            "info_why_menu",
+            "`idlewise info --why-menu` (`why_menu.cpus` of `--json`)",
+            &why_menu::columns(),
+        ),
+        Listed { key: "", title: "`idlewise export`", columns: export::headings() },
+        listed("validate", "`idlewise validate`", &validate::columns()),
+    ]
+}
+
+fn measured() -> Vec<Listed> {
+    vec![
+        listed("", "`idlewise measure park`", &park::way_columns()),
+        listed("", "`idlewise measure park`, more threads than CPUs", &park::round_trip_columns()),
+        listed("", "`idlewise measure park`, calls that wait for nobody", &park::call_columns()),
+        listed("", "`idlewise measure park`, waits that time out", &park::timeout_columns()),
+        listed("measure_ipi", "`idlewise measure ipi`, a CPU and a state", &ipi::columns()),
+        listed("measure_ipi_all", "`idlewise measure ipi`, all of them", &ipi::all_columns()),
+        listed("measure_timer", "`idlewise measure timer`", &timer::columns()),
+        listed(
+            "measure_ipi_proxy",
+            "`idlewise measure ipi`, from user space (proxies)",
+            &proxy::ipi_columns(),
+        ),
+        listed(
+            "measure_timer_proxy",
+            "`idlewise measure timer`, from user space (a proxy)",
+            &proxy::timer_columns(),
+        ),
+        listed("measure_states", "`idlewise measure states`", &states::columns()),
+        listed(
+            "measure_residency",
+            "`idlewise measure residency`",
+            &residency::residency_columns(),
+        ),
+        listed("measure_power", "`idlewise measure power`", &residency::power_columns()),
+        listed("measure_switch", "`idlewise measure switch`", &switch::columns()),
+        listed("measure_counters", "`idlewise measure counters`", &counters::columns()),
+        listed("compare", "`idlewise compare`", &compare::columns()),
+        listed("try", "`idlewise try`", &trial::side_columns()),
+        listed(
+            "try_rounds",
+            "`idlewise try`, rounds (`--csv`, and `rounds` of `--json`)",
+            &trial::round_columns(),
+        ),
+        listed(
+            "measure_wakes_woken",
+            "`idlewise measure wakes`, by woken CPU",
+            &wakes::woken_columns(),
+        ),
+        listed("measure_wakes_pairs", "`idlewise measure wakes`, by pair", &wakes::pair_columns()),
+    ]
+}
+
+fn of_this_machine() -> Vec<Listed> {
+    vec![
+        listed("why", "`idlewise why`", &why::columns()),
+        listed("watch_cpus", "`idlewise watch`, CPUs or groups of them", &watch::line_columns()),
+        listed("watch_states", "`idlewise watch`, states", &watch::state_columns()),
+        listed("watch_packages", "`idlewise watch`, packages", &watch::package_columns()),
+        listed("advise", "`idlewise advise`", &advise::columns()),
+        listed("machines", "`idlewise machines`", &machines::machine_columns()),
+        listed("machine_states", "`idlewise machines NAME`", &machines::state_columns()),
+    ]
+}
+
+/// Returns the JSON Schema of the rows of all tables in `--json`: docs/schemas/columns.json.
+pub fn columns_schema() -> String {
+    let row = |table: &Listed| {
+        let property = |column: &Heading| {
+            let (kind, unit) = match column.unit {
+                Unit::Text => ("string", String::new()),
+                Unit::Count | Unit::Number => ("number", String::new()),
+                unit => ("number", format!(" In {}.", unit.as_str())),
+            };
+            let description = format!("{}{unit}", column.meaning);
+            (column.id.to_owned(), json!({ "type": [kind, "null"], "description": description }))
+        };
+        let ids: Vec<&str> = table.columns.iter().map(|column| column.id).collect();
+        let properties: serde_json::Map<_, _> = table.columns.iter().map(property).collect();
+        json!({ "type": "object", "properties": properties, "required": ids })
+    };
+    let tables = tables().into_iter().filter(|table| !table.key.is_empty());
+    let rows: serde_json::Map<_, _> =
+        tables.map(|table| (table.key.to_owned(), row(&table))).collect();
+    let schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Rows of the tables that --json prints. Made by `make golden`; do not edit.",
+        "$defs": rows,
+    });
+    format!("{schema:#}\n")
+}
+
+/// Returns Markdown that defines the columns of every table, one section each: docs/columns.md.
+pub fn columns_markdown() -> String {
+    let mut text = String::from(
+        "# Columns\n\nGenerated from the columns in `crates/idlewise-report/src`. CSV and JSON hold \
+         the units given here; text\nscales them. Absent is `-` in text, empty in CSV and `null` in \
+         JSON; zero is `0`.\n",
+    );
+    for Listed { title, columns, .. } in tables() {
+        if title.is_empty() {
+            continue;
+        }
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n## {title}\n\n| column | unit | better | meaning |\n| --- | --- | --- | --- |\n"
+        );
+        for Heading { id, unit, meaning, better, .. } in columns {
+            let better = match better {
+                Some(Better::Lower) => "lower",
+                Some(Better::Higher) => "higher",
+                None => "",
+            };
+            let _ = writeln!(text, "| `{id}` | {} | {better} | {meaning} |", unit.as_str());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_end_in_their_unit() {
+        for Listed { title, columns, .. } in tables() {
+            for column in columns {
+                let suffix = match column.unit {
+                    Unit::Nanoseconds => "_ns",
+                    Unit::Cycles => "_cycles",
+                    Unit::Microjoules => "_uj",
+                    Unit::Milliwatts => "_mw",
+                    Unit::Ratio => "_ratio",
+                    _ => "",
+                };
+                assert!(column.id.ends_with(suffix), "{title}: {}", column.id);
+            }
+        }
+    }
+
+    #[test]
+    fn no_table_has_two_columns_of_one_id() {
+        for Listed { title, columns, .. } in tables() {
+            let ids: std::collections::HashSet<_> = columns.iter().map(|one| one.id).collect();
+            assert_eq!(ids.len(), columns.len(), "{title}");
+        }
+    }
+}
