@@ -179,6 +179,7 @@ lint: toolchain ## formatting, clippy, documentation, licences and sources of de
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) clippy --package idlewise-cli -- --deny warnings
+	$(CARGO) clippy --package idlewise-sim --no-default-features -- --deny warnings
 	$(CARGO) clippy --package idlewise-park --all-features --all-targets -- --deny warnings
 	RUSTDOCFLAGS='--deny rustdoc::all' $(CARGO) doc --quiet --no-deps --all-features $(addprefix --package ,$(LIBRARIES))
 	@./scripts/cargo-deny
@@ -252,7 +253,7 @@ other-systems: toolchain ## check that idlewise-park compiles for Windows and ma
 	else echo "SKIPPED: other systems: the standard library of $$target is missing (rustup target add $$target)"; fi; done
 
 # The oldest compiler for users of the published crates: `rust-version` in their Cargo.toml.
-MSRV = $$(sed -n 's/^rust-version = "\(.*\)"/\1/p' crates/idlewise-park/Cargo.toml Cargo.toml | head -n 1)
+MSRV = $$(sed -n 's/^rust-version = "\(.*\)"/\1/p' park/idlewise-park/Cargo.toml Cargo.toml | head -n 1)
 
 msrv: toolchain ## check idlewise-core and idlewise-park with the oldest compiler that they promise
 	@if $(CARGO) +$(MSRV) --version >/dev/null 2>&1 || rustup toolchain install $(MSRV) --profile minimal >/dev/null 2>&1; then \
@@ -394,12 +395,11 @@ install-park: toolchain ## build and install idlewise-park for C, and its librar
 measured-preload: toolchain ## measure real programs with and without the library for LD_PRELOAD (root, 5 minutes)
 	@./scripts/setup $(BUILD_PACKAGES) redis-server redis-tools nginx-light wrk postgresql
 	@$(CARGO) build --release --package idlewise-preload
-	@./crates/idlewise-preload/programs "$${CARGO_TARGET_DIR:-target}/release/libidlewise_preload.so" 7
+	@./park/idlewise-preload/programs "$${CARGO_TARGET_DIR:-target}/release/libidlewise_preload.so" 7
 
 .PHONY: measured
 measured: toolchain ## measure docs/park/measured.md anew, with its figures and plots (7 minutes; leave the machine alone)
-	@$(CARGO) build --release --package idlewise-cli
-	$(IDLEWISE) measure park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
+	$(CARGO) run --release --package idlewise-park-bench -- measure park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
 
 # Run by hand only: building promtool takes ten minutes and a gigabyte, unless Debian's package prometheus is there.
 PROMETHEUS = v0.305.0

@@ -32,6 +32,17 @@ use idlewise_report::shown_in_line;
 use crate::error::{Failure, without_middle};
 use crate::screen::say;
 
+#[cfg(target_os = "linux")]
+pub use cmd::measure::park::{ParkBench, ParkRequest, PreparedPark};
+
+/// Like [`main`], with what `measure park` runs.
+#[cfg(target_os = "linux")]
+pub fn main_with_park(bench: &'static dyn ParkBench) -> ExitCode {
+    // Nobody else sets it.
+    let _ = cmd::measure::park::BENCH.set(bench);
+    main()
+}
+
 /// Runs the command that this process's arguments name.
 pub fn main() -> ExitCode {
     cmd::end_with_bundle();

@@ -18,6 +18,8 @@
 //! | `cache.rs` | compiled libraries, kept where nobody else can write |
 //! | `confine/` | limits for the compiler, and the seccomp filter of a worker |
 //! | `diagnose.rs` | shortens a failed compiler's messages |
+//! | `error.rs` | what can be wrong with a governor |
+//! | `plugin.rs` | [`Plugin`]: a governor from a file, as replay uses it |
 //! | `instance.rs` | [`Instance`]: a loaded governor, behind `idlewise_core::Governor` |
 //! | `worker/` | the process that replays foreign code, so that a crash ends only that process |
 //! | `include/` | `idlewise_governor.h`, the stable interface, and the kernel's on top of it |

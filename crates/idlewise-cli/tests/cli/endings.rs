@@ -213,13 +213,12 @@ fn a_compiler_at_work_is_stopped_and_leaves_nothing() {
 #[test]
 fn a_recording_that_comes_through_a_pipe_leaves_nothing() {
     let bytes = crate::recording("b-redis");
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 5] = [
         &["import", "pipe", "-o", "out"],
         &["anonymize", "pipe", "-o", "out"],
         &["export", "pipe", "--format", "arrow", "-o", "out"],
         &["replay", "pipe", "--machine", "spr", "--governor", "menu", "--write-log", "out"],
         &["info", "pipe"],
-        &["measure", "park", "--log", "pipe", "--plot", "out"],
     ];
     for arguments in commands {
         for (signal, number) in SIGNALS {

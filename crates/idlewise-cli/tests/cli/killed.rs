@@ -130,7 +130,7 @@ fn quiet_killed_anywhere_is_given_back() {
 /// Wakes this machine's CPUs, and forces states in the files.
 #[test]
 fn measure_killed_anywhere_is_given_back() {
-    let allowed = idlewise_bench::allowed_cpus();
+    let allowed = idlewise_probe::allowed_cpus();
     if ![0, 1].iter().all(|cpu| allowed.contains(cpu)) {
         eprintln!("SKIPPED: measure is not killed: it needs the CPUs 0 and 1");
         return;

@@ -36,6 +36,7 @@ mod limits;
 mod machines;
 mod mail;
 mod manifest;
+mod maps;
 mod measure;
 #[cfg(target_os = "linux")]
 mod measure_states;

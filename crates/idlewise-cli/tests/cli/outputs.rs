@@ -309,18 +309,9 @@ fn pages_and_plots_replace_only_files() {
     assert_eq!(output.status.code(), Some(2));
     let left: Vec<_> = fs::read_dir(place.path("pages")).unwrap().collect();
     assert_eq!(left.len(), 1, "neither page nor plot is written");
-    for name in ["pages/menu-min.svg", "log.parquet"] {
-        let arguments = [
-            "measure",
-            "park",
-            "--log",
-            "log.parquet",
-            "--wakes",
-            "100",
-            "--force",
-            "--plot",
-            name,
-        ];
+    fs::copy(crate::root().join("docs/park/measured.json"), place.path("saved.json")).unwrap();
+    for name in ["pages/menu-min.svg", "saved.json"] {
+        let arguments = ["measure", "park", "--from", "saved.json", "--force", "--plot", name];
         let output = place.run(&arguments);
         assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use idlewise_bench::{PerfCounter, PerfEvent};
+use idlewise_probe::{PerfCounter, PerfEvent};
 use idlewise_host::counters::{
     Base, CounterPlan, CounterSpec, FileCounters, FileMeaning, Lack, Meaning, Scope,
 };

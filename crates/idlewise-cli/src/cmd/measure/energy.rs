@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use idlewise_bench::{allowed_cpus, pin_to, sleep_periodically};
+use idlewise_probe::{allowed_cpus, pin_to, sleep_periodically};
 use idlewise_host::energy::{EnergyDomain, EnergyKind, EnergyMeter};
 use idlewise_host::ipi::IpiError;
 use idlewise_host::states::{

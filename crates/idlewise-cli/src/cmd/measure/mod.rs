@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `ipi.rs` | `measure ipi`: wake latency and the sender's cost, one CPU waking another |
 //! | `timer.rs` | `measure timer`: interrupt latency of a CPU's own timers |
-//! | `states.rs` | `measure states`: how long leaving each idle state takes |
+//! | `states/` | `measure states`: how long leaving each idle state takes |
 //! | `energy.rs` | `measure residency` and `measure power`: what idle states draw, and when they pay |
 //! | `wakes.rs` | `measure wakes`: who wakes idle CPUs, and how |
 //! | `park.rs` | `measure park`: ways to wait for another thread, side by side |
@@ -20,7 +20,7 @@ mod counters;
 mod energy;
 mod ipi;
 #[cfg(target_os = "linux")]
-mod park;
+pub mod park;
 mod proxy;
 pub(super) mod saving;
 #[cfg(target_os = "linux")]
@@ -76,10 +76,6 @@ enum What {
     Wakes(wakes::Wakes),
     #[cfg(target_os = "linux")]
     Park(park::Park),
-    /// Try MWAITX, and die of it where it does not exist
-    #[cfg(target_os = "linux")]
-    #[command(hide = true)]
-    ProbeMwaitx,
 }
 
 impl Measure {
@@ -100,8 +96,6 @@ impl Measure {
             What::Wakes(wakes) => wakes.run(),
             #[cfg(target_os = "linux")]
             What::Park(park) => park.run(),
-            #[cfg(target_os = "linux")]
-            What::ProbeMwaitx => park::try_instructions(),
         }
     }
 }

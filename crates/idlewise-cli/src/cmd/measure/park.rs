@@ -1,37 +1,27 @@
 //! `idlewise measure park`: compares ways to wait for another thread.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
-use std::time::Duration;
+use std::process::ExitCode;
+use std::sync::OnceLock;
 
-use idlewise_bench::{
-    Contender, FUTEX, Figures, Load, MWAITX, OURS, REFUSED_STATUS, Settings, Workload, call_costs,
-    contenders, mwaitx_missing, probe_mwaitx, run, throughput, timeout_costs, waiter_cpu,
-    waker_cpu,
-};
-use idlewise_host::{Relation, Root, load_average, steal_ticks, waiting_facts};
-use idlewise_report::{CountedDoubt, Notes, TextStyle};
+use idlewise_report::TextStyle;
 use idlewise_report::park::{
-    CallFigures, MachineFact, MwaitxFinding, ParkFigures, ParkResult, ParkRole, ParkRun,
-    ParkSettings, ParkWorkload, RESULT_SCHEMA, RUN_COUNT_MIN, RoundTrips, TimeoutFigures,
-    plot_name, to_markdown, to_svg, to_text,
+    ParkResult, ParkSettings, RESULT_SCHEMA, RUN_COUNT_MIN, plot_name, to_markdown, to_svg, to_text,
 };
 use idlewise_trace::OutputFile;
-use serde_json::json;
-use std::io::Write;
 
 use super::saving::{PROGRAM, today};
 use crate::error::Failure;
 use crate::input::{NamedLog, open_stream};
 use crate::output;
 use crate::progress::Progress;
-use crate::program;
 use crate::screen::{self, Numbered};
 use crate::signals;
 use crate::unpack::Unpacking;
 
 const EXAMPLES: &str = "\
-Examples:
+Examples (what measures is the program idlewise-park-bench, in park/):
   # All ways to wait, five workloads, seven runs (three minutes)
   idlewise measure park
 
@@ -64,7 +54,7 @@ pub struct Park {
     /// repeated
     /// [default: poisson:20, poisson:50, periodic:50, bursty:1000, periodic:1000]
     #[arg(long = "workload", value_name = "KIND:US", conflicts_with = "from")]
-    workloads: Vec<Workload>,
+    workloads: Vec<String>,
 
     /// Also use the gaps of this idle log or recording as a workload
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
@@ -115,42 +105,64 @@ pub struct Park {
     json: bool,
 }
 
-/// The default workloads: gaps for which polling should win, gaps for which it is unclear, a
-/// mixture, and gaps for which it should not poll.
-const DEFAULT_WORKLOADS: [&str; 5] =
-    ["poisson:20", "poisson:50", "periodic:50", "bursty:1000", "periodic:1000"];
-
 /// The largest saved measurement that is read.
 const RESULT_BYTE_COUNT_MAX: u64 = 64 << 20;
 
-/// Tries MWAITX for the parent process, and dies if the CPU does not have it.
-pub fn try_instructions() -> Result<ExitCode, Failure> {
-    let probe = probe_mwaitx();
-    let found = json!({
-        "monitor_ns": probe.monitor_ns,
-        "wait_ns": probe.wait_ns,
-        "timer_ratio": probe.timer_ratio,
-        "cpuid_ns": probe.cpuid_ns,
-        "waits": probe.waits(),
-        "refused": null,
-    });
-    writeln!(screen::stdout(), "{found}")?;
-    Ok(ExitCode::SUCCESS)
+/// What measures. This command has none, because it would bring all libraries that are measured: the program of `park/`
+/// has one ([`crate::main_with_park`]).
+pub trait ParkBench: Sync {
+    /// Checks what is asked for.
+    ///
+    /// # Errors
+    /// Fails if a workload has no such name, or if this machine cannot measure it.
+    fn prepare(&self, request: ParkRequest) -> Result<Box<dyn PreparedPark>, String>;
 }
+
+/// A measurement that can begin.
+pub trait PreparedPark {
+    /// Returns the names of its workloads, in their order.
+    fn workload_names(&self) -> Vec<String>;
+
+    /// Measures, and says how many milliseconds of how many are done.
+    ///
+    /// # Errors
+    /// Fails if a process cannot be started.
+    fn measure(self: Box<Self>, progress: &dyn Fn(u64, u64)) -> Result<ParkResult, String>;
+}
+
+/// What the options ask for.
+pub struct ParkRequest {
+    /// The workloads' names; the default ones if there is neither any nor a log.
+    pub workloads: Vec<String>,
+    /// A log's name, and its first gaps.
+    pub log: Option<(String, Vec<u64>)>,
+    /// What is saved of the options.
+    pub settings: ParkSettings,
+    /// How often all is measured.
+    pub run_count: u64,
+    /// Whether to wait by MWAITX too.
+    pub try_mwaitx: bool,
+    /// Name and version of this program.
+    pub program: String,
+    /// Today.
+    pub date: String,
+}
+
+/// What [`crate::main_with_park`] was given.
+pub static BENCH: OnceLock<&'static dyn ParkBench> = OnceLock::new();
+
+const NO_BENCH: &str = "this idlewise does not measure ways to wait, only reads what was measured (--from); the program \
+     idlewise-park-bench does (`make measured` builds it)";
 
 impl Park {
     /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
         signals::clean_up_first()?;
-        let load = self.load()?;
-        let (workloads, saved) = match &self.from {
-            Some(path) => (Vec::new(), Some(read_result(path)?)),
-            None => (self.workloads()?, None),
+        let prepared: Box<dyn PreparedPark> = match &self.from {
+            Some(path) => Box::new(Saved(read_result(path)?)),
+            None => self.prepare()?,
         };
-        let names: Vec<String> = match &saved {
-            Some(saved) => saved.workloads().map(|one| one.workload.clone()).collect(),
-            None => workloads.iter().map(Workload::to_string).collect(),
-        };
+        let names = prepared.workload_names();
         // Fail before minutes of measuring, not after.
         let inputs: Vec<&Path> = [&self.log, &self.from].into_iter().flatten().map(PathBuf::as_path).collect();
         let plot = self.plot.as_deref().map(|path| output::create(path, self.force, &inputs));
@@ -161,10 +173,7 @@ impl Park {
             plot.iter().chain(page.as_ref().map(|page| &page.text)).find(|file| file.is_stdout());
         let mut out = to_stdout.map_or(screen::stdout as _, output::report_of)();
 
-        let result = match saved {
-            Some(saved) => saved,
-            None => self.measure(&workloads, load)?,
-        };
+        let result = measure(prepared)?;
         let last = result.workloads().last();
         if let (Some(plot), Some(workload)) = (plot, last) {
             output::write(plot, to_svg(&result, workload))?;
@@ -180,202 +189,49 @@ impl Park {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn workloads(&self) -> Result<Vec<Workload>, Failure> {
-        let mut workloads = self.workloads.clone();
-        if workloads.is_empty() && self.log.is_none() {
-            let parse = |name: &&str| name.parse().expect("names are constants");
-            workloads = DEFAULT_WORKLOADS.iter().map(parse).collect();
-        }
-        if let Some(path) = &self.log {
-            workloads.push(recorded(path, self.wakes as usize)?);
-        }
-        // A workload named twice would be measured twice but shown once.
-        let mut names = Vec::new();
-        workloads.retain(|workload| {
-            let name = workload.to_string();
-            let is_new = !names.contains(&name);
-            names.push(name);
-            is_new
-        });
-        Ok(workloads)
-    }
-
-    fn measure(&self, workloads: &[Workload], load: Load) -> Result<ParkResult, Failure> {
-        let root = Root::live();
-        let mut ways = contenders();
-        let mwaitx = self.try_mwaitx.then(try_mwaitx).transpose()?;
-        if mwaitx.as_ref().is_some_and(|finding| finding.refused.is_none()) {
-            ways.push(MWAITX);
-        }
-        let time_ms = self.time_ms(workloads, ways.len());
-        let bar = Progress::park("measuring", time_ms);
-        let mut runs = Vec::new();
-        for index in 0..self.runs {
-            let seed = self.seed.wrapping_add(index);
-            let settings = Settings { wake_count: self.wakes as usize, seed, load };
-            let done_ms = time_ms / self.runs * index;
-            bar.set(done_ms);
-            let ticks = steal_ticks(&root);
-            let load_average = load_average(&root);
-            let mut measured = self.measure_once(workloads, &ways, settings, &bar, done_ms);
-            measured.load_average = load_average;
-            measured.steal_ratio = ticks.zip(steal_ticks(&root)).map(|(before, after)| {
-                let [all, stolen] =
-                    [after.0.saturating_sub(before.0), after.1.saturating_sub(before.1)];
-                rounded(stolen as f64 / all.max(1) as f64)
-            });
-            runs.push(measured);
-        }
-        bar.finish();
-        let doubts = self.doubts(&runs, load);
-        let cpus = (waker_cpu() as u16, waiter_cpu() as u16);
-        let machine = waiting_facts(&root, cpus.0, cpus.1).into_iter();
-        Ok(ParkResult {
-            program: PROGRAM.to_owned(),
-            date: today(),
-            machine: machine
-                .map(|(fact, value)| MachineFact { fact: fact.to_owned(), value })
-                .collect(),
+    fn prepare(&self) -> Result<Box<dyn PreparedPark>, Failure> {
+        let bench = BENCH.get().ok_or_else(|| Failure::new(NO_BENCH))?;
+        let log = self.log.as_deref().map(|path| recorded(path, self.wakes as usize)).transpose()?;
+        let request = ParkRequest {
+            workloads: self.workloads.clone(),
+            log,
             settings: ParkSettings {
                 wake_count: self.wakes,
                 seed: self.seed,
                 oversubscribed: self.oversubscribed,
                 busy_sibling: self.busy_sibling,
             },
-            mwaitx,
-            runs,
-            doubts,
-        })
-    }
-
-    fn measure_once(
-        &self,
-        workloads: &[Workload],
-        ways: &[Contender],
-        settings: Settings,
-        bar: &Progress,
-        mut done_ms: u64,
-    ) -> ParkRun {
-        let seed = settings.seed;
-        let mut figures = Vec::new();
-        for workload in workloads {
-            let span_ms = self.workload_ms(workload, ways.len());
-            let progress = |share: f64| bar.set(done_ms + (share * span_ms as f64) as u64);
-            let measured = run(ways, workload, settings, &progress);
-            done_ms += span_ms;
-            figures.push(ParkWorkload {
-                workload: workload.to_string(),
-                mean_gap_ns: workload.mean_gap_ns(),
-                ways: measured.iter().map(report_figures).collect(),
-            });
-        }
-        let round_trips = throughput(ways, self.turn_count(), seed, &|_| ());
-        let round_trips = round_trips.into_iter().map(|one| RoundTrips {
-            way: one.name.to_owned(),
-            round_trips_per_s: one.round_trips_per_s.round(),
-        });
-        let round_trips = round_trips.collect();
-        let calls = call_costs(seed).into_iter().map(|one| CallFigures {
-            call: one.call.to_owned(),
-            way: one.way.to_owned(),
-            cost_ns: rounded(one.cost_ns),
-        });
-        let calls = calls.collect();
-        let timeouts = timeout_costs(seed, self.timeout_turn()).into_iter();
-        let timeouts = timeouts.map(|one| TimeoutFigures {
-            pattern: one.pattern.to_owned(),
-            way: one.way.to_owned(),
-            cpu_ratio: rounded(one.cpu_ratio),
-        });
-        ParkRun {
-            seed,
-            load_average: None,
-            steal_ratio: None,
-            workloads: figures,
-            round_trips,
-            calls,
-            timeouts: timeouts.collect(),
-        }
-    }
-
-    /// With more wakes, everything else is repeated more often too.
-    fn turn_count(&self) -> u32 {
-        (self.wakes / 500).clamp(1, 4) as u32
-    }
-
-    fn timeout_turn(&self) -> Duration {
-        Duration::from_millis((self.wakes / 5).clamp(20, 400))
-    }
-
-    /// The approximate time for a workload in a run.
-    fn workload_ms(&self, workload: &Workload, way_count: usize) -> u64 {
-        let wakes_us = self.wakes * workload.mean_gap_ns() / 1000;
-        (wakes_us + self.wakes * 3) * way_count as u64 / 1000
-    }
-
-    /// The approximate total time.
-    fn time_ms(&self, workloads: &[Workload], way_count: usize) -> u64 {
-        let workloads_ms =
-            workloads.iter().map(|one| self.workload_ms(one, way_count)).sum::<u64>();
-        let trips_ms = u64::from(self.turn_count()) * 50 * way_count as u64;
-        let timeouts_ms = self.timeout_turn().as_millis() as u64 * 16;
-        (workloads_ms + trips_ms + timeouts_ms + 500) * self.runs
-    }
-
-    fn doubts(&self, runs: &[ParkRun], load: Load) -> Vec<CountedDoubt> {
-        let mut notes = Notes::default();
-        if runs.len() < RUN_COUNT_MIN {
-            notes.doubt(format!(
-                "{} runs are too few for an interval: take {RUN_COUNT_MIN} or more (--runs)",
-                runs.len()
-            ));
-        }
-        for workload in runs.first().into_iter().flat_map(|run| &run.workloads) {
-            let is_it = |one: &&ParkWorkload| one.workload == workload.workload;
-            let of_runs = runs.iter().filter_map(|run| run.workloads.iter().find(is_it));
-            let late = of_runs.flat_map(|one| &one.ways).map(|way| way.late_ratio);
-            let late = late.fold(0.0, f64::max);
-            if late > 0.02 && load == Load::Idle {
-                notes.doubt(format!(
-                    "{}: somebody else had the waker's CPU for up to {:.0} % of the wakes of a way in a \
-                     run: its latencies are the neighbours'; run it again on two idle CPUs",
-                    workload.workload,
-                    late * 100.0
-                ));
-            }
-        }
-        if cfg!(debug_assertions) {
-            notes.doubt("a build without optimization: measure with a release build");
-        }
-        let steal = runs.iter().filter_map(|run| run.steal_ratio).fold(0.0, f64::max);
-        if steal > 0.01 {
-            notes.doubt(format!(
-                "the hypervisor gave up to {:.0} % of a run's CPU time to other guests",
-                steal * 100.0
-            ));
-        }
-        notes.counted_doubts()
-    }
-
-    fn load(&self) -> Result<Load, Failure> {
-        if self.oversubscribed {
-            return Ok(Load::Oversubscribed);
-        }
-        if !self.busy_sibling {
-            return Ok(Load::Idle);
-        }
-        let (root, waiter_cpu) = (Root::live(), waiter_cpu() as u16);
-        let is_sibling = |&cpu: &u16| {
-            cpu != waiter_cpu && Relation::of(&root, waiter_cpu, cpu) == Some(Relation::SmtSibling)
+            run_count: self.runs,
+            try_mwaitx: self.try_mwaitx,
+            program: PROGRAM.to_owned(),
+            date: today(),
         };
-        match root.online_cpus().into_iter().find(is_sibling) {
-            Some(cpu) => Ok(Load::BusySibling(cpu.into())),
-            None => Err(Failure::new(format_args!(
-                "CPU {waiter_cpu} has no SMT sibling, so --busy-sibling measures nothing here; \
-                 leave it out, or run it on a machine with SMT"
-            ))),
-        }
+        bench.prepare(request).map_err(Failure::new)
     }
+}
+
+/// What was measured before.
+struct Saved(ParkResult);
+
+impl PreparedPark for Saved {
+    fn workload_names(&self) -> Vec<String> {
+        self.0.workloads().map(|one| one.workload.clone()).collect()
+    }
+
+    fn measure(self: Box<Self>, _: &dyn Fn(u64, u64)) -> Result<ParkResult, String> {
+        Ok(self.0)
+    }
+}
+
+fn measure(prepared: Box<dyn PreparedPark>) -> Result<ParkResult, Failure> {
+    let bar = Progress::park("measuring", 1);
+    let progress = |done_ms, of_ms| {
+        bar.set_length(of_ms);
+        bar.set(done_ms);
+    };
+    let measured = prepared.measure(&progress);
+    bar.finish();
+    measured.map_err(Failure::new)
 }
 
 /// The files of a page, created before the measurement.
@@ -443,65 +299,8 @@ fn read_result(path: &Path) -> Result<ParkResult, Failure> {
     ParkResult::from_json(&text).map_err(|error| fail(&error))
 }
 
-/// Tries it in a separate process, because the CPU may refuse.
-fn try_mwaitx() -> Result<MwaitxFinding, Failure> {
-    let refused = |reason: String| MwaitxFinding {
-        refused: Some(reason),
-        monitor_ns: None,
-        wait_ns: None,
-        timer_ratio: None,
-        cpuid_ns: None,
-        waits: false,
-    };
-    if let Some(missing) = mwaitx_missing() {
-        return Ok(refused(missing.to_owned()));
-    }
-    let mut command = program::command()
-        .map_err(|error| Failure::new(format_args!("idlewise's own file: {error}")))?;
-    let output = command.args(["measure", "probe-mwaitx"]).stdin(Stdio::null()).output();
-    let output =
-        output.map_err(|error| Failure::new(format_args!("a process to try MWAITX: {error}")))?;
-    if output.status.code() == Some(REFUSED_STATUS) {
-        return Ok(refused("the CPU refuses the instruction (SIGILL)".to_owned()));
-    }
-    if !output.status.success() {
-        return Ok(refused(format!("the process that tried it ended with {}", output.status)));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| {
-        Failure::new(format_args!("what the process that tried MWAITX said: {error}"))
-    })
-}
-
-/// Rounds to five decimals. More are noise, and a saved measurement has thousands of figures.
-fn rounded(number: f64) -> f64 {
-    (number * 1e5).round() / 1e5
-}
-
-fn report_figures(figures: &Figures) -> ParkFigures {
-    let role = match (figures.name, figures.fixed_spin_ns) {
-        (_, Some(_)) => ParkRole::FixedSpin,
-        (OURS, None) => ParkRole::Ours,
-        (FUTEX, None) => ParkRole::Futex,
-        _ => ParkRole::Other,
-    };
-    let latency = |share| Figures::quantile(&figures.latencies_ns, share) as f64;
-    ParkFigures {
-        way: figures.name.to_owned(),
-        role,
-        wake_latency_p50_ns: latency(0.5),
-        wake_latency_mean_ns: figures.mean_latency_ns().round(),
-        wake_latency_p99_ns: latency(0.99),
-        wake_latency_p999_ns: latency(0.999),
-        send_cost_p50_ns: Figures::quantile(&figures.send_costs_ns, 0.5) as f64,
-        sleeper_send_cost_ns: figures.sleeper_send_cost_ns as f64,
-        cpu_ratio: rounded(figures.cpu_ratio),
-        switches_per_wake: rounded(figures.switches_per_wake),
-        late_ratio: rounded(figures.late_ratio),
-    }
-}
-
 /// The first gaps of a log, of the CPU in its first row.
-fn recorded(path: &Path, count: usize) -> Result<Workload, Failure> {
+fn recorded(path: &Path, count: usize) -> Result<(String, Vec<u64>), Failure> {
     let named = NamedLog::open(path, Unpacking::default())?;
     let (mut gaps_ns, mut gaps) = (Vec::new(), Vec::new());
     for group in named.log.groups() {
@@ -516,5 +315,5 @@ fn recorded(path: &Path, count: usize) -> Result<Workload, Failure> {
     if gaps_ns.is_empty() {
         return Err(Failure::new(format_args!("{}: it has no gaps", path.display())));
     }
-    Ok(Workload::Recorded { name: named.name, gaps_ns })
+    Ok((named.name, gaps_ns))
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use idlewise_bench::{
+use idlewise_probe::{
     FutexWakes, allowed_cpus, futex_calls, futex_wakes, membarriers, timer_wakes,
 };
 use idlewise_host::ipi::{

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use idlewise_bench::{SwitchWay, allowed_cpus, switch_slice};
+use idlewise_probe::{SwitchWay, allowed_cpus, switch_slice};
 use idlewise_host::{
     Relation, Root, is_virtual_machine, load_average, one_of_each_relation, steal_ticks,
 };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, ExitCode};
 use std::time::Instant;
 
-use idlewise_bench::{BpfMap, BpfProbe};
+use idlewise_probe::{BpfMap, BpfProbe};
 use idlewise_host::histogram::{Layout, possible_cpu_count};
 use idlewise_host::{Root, note, note_changes};
 use idlewise_report::wrap;

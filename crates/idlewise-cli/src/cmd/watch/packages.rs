@@ -2,7 +2,7 @@
 
 use std::io;
 
-use idlewise_bench::{PerfCounter, PerfEvent};
+use idlewise_probe::{PerfCounter, PerfEvent};
 use idlewise_host::Root;
 use idlewise_host::counters::{Base, CounterPlan, CounterSpec, Meaning, Scope};
 use idlewise_report::watch::PackageLine;

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use idlewise_bench::{Between, Launch, launches, timer_wakes};
+use idlewise_probe::{Between, Launch, launches, timer_wakes};
 use idlewise_host::Root;
 use idlewise_host::ipi::{IpiError, Watch};
 use idlewise_host::states::{

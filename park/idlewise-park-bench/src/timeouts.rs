@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use idlewise_probe::{allowed_cpus, pin};
+
 use crate::random::Random;
-use crate::run::{allowed_cpus, pin, thread_cpu_ns};
+use crate::run::thread_cpu_ns;
 
 /// The cost of a pattern of timeouts with one library.
 #[derive(Clone, Copy, Debug)]

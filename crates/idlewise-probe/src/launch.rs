@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::contenders::{futex_wait, futex_wake};
-use crate::run::{elapsed_ns, pin};
+use crate::thread::{elapsed_ns, futex_wait, futex_wake, pin};
 use crate::wake::become_realtime;
 
 /// A wake of a thread.
@@ -117,7 +116,7 @@ fn become_least() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{allowed_cpus, waiter_cpu, waker_cpu};
+    use crate::thread::{allowed_cpus, waiter_cpu, waker_cpu};
 
     #[test]
     fn each_wake_is_reported_after_a_first_look() {

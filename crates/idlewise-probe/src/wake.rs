@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::contenders::{futex_wait, futex_wake};
-use crate::run::{elapsed_ns, pin};
+use crate::thread::{elapsed_ns, futex_wait, futex_wake, pin};
 
 /// The wakes of one request.
 #[derive(Clone, Debug, Default)]
@@ -243,7 +242,7 @@ fn on_cpu<T: Send>(cpu: usize, run: impl FnOnce() -> T + Send) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{allowed_cpus, waiter_cpu, waker_cpu};
+    use crate::thread::{allowed_cpus, waiter_cpu, waker_cpu};
 
     const GAP: Duration = Duration::from_micros(20);
 

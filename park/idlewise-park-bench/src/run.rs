@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use idlewise_probe::{allowed_cpus, elapsed_ns, pin, waiter_cpu, waker_cpu};
+
 use crate::contenders::{Contender, Wait, Wake};
 use crate::random::Random;
 use crate::workload::Workload;
@@ -313,50 +315,6 @@ fn publish_counters(shared: &Shared) {
     };
     shared.switches.store((usage.ru_nvcsw + usage.ru_nivcsw) as u64, Ordering::Relaxed);
     shared.cpu_ns.store(thread_cpu_ns(), Ordering::Release);
-}
-
-pub(crate) fn elapsed_ns(start: Instant) -> u64 {
-    start.elapsed().as_nanos() as u64
-}
-
-/// Returns the CPU that waiters are pinned to.
-pub fn waiter_cpu() -> usize {
-    *allowed_cpus().last().expect("a process may use a CPU")
-}
-
-/// Returns the CPU that the waker is pinned to.
-pub fn waker_cpu() -> usize {
-    allowed_cpus()[0]
-}
-
-/// Returns the CPUs that this process may use.
-pub fn allowed_cpus() -> Vec<usize> {
-    let mut set: CpuMask = [0; MASK_WORDS];
-    // SAFETY: writes a set of the size given, at most.
-    unsafe { libc::sched_getaffinity(0, size_of::<CpuMask>(), set.as_mut_ptr().cast()) };
-    let has = |cpu: &usize| set[cpu / MASK_BITS] >> (cpu % MASK_BITS) & 1 == 1;
-    let cpus: Vec<usize> = (0..MASK_WORDS * MASK_BITS).filter(has).collect();
-    if cpus.is_empty() { vec![0] } else { cpus }
-}
-
-/// A set of CPUs as the kernel has it. libc's has 1,024 CPUs, and the kernel can be built for 8,192; it refuses to say
-/// something in less than it has.
-type CpuMask = [libc::c_ulong; MASK_WORDS];
-const MASK_BITS: usize = libc::c_ulong::BITS as usize;
-const MASK_WORDS: usize = 8_192 / MASK_BITS;
-
-/// Pins the calling thread to a CPU. If the kernel refuses, it stays as it is.
-pub fn pin_to(cpu: usize) {
-    pin(&[cpu]);
-}
-
-pub(crate) fn pin(cpus: &[usize]) {
-    let mut set: CpuMask = [0; MASK_WORDS];
-    for &cpu in cpus.iter().filter(|&&cpu| cpu < MASK_WORDS * MASK_BITS) {
-        set[cpu / MASK_BITS] |= 1 << (cpu % MASK_BITS);
-    }
-    // SAFETY: reads a set of the size given. If the kernel refuses, the thread stays unpinned.
-    unsafe { libc::sched_setaffinity(0, size_of::<CpuMask>(), set.as_ptr().cast()) };
 }
 
 #[cfg(test)]

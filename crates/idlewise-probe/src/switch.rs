@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::contenders::{futex_wait, futex_wake};
-use crate::run::{elapsed_ns, pin};
+use crate::thread::{elapsed_ns, futex_wait, futex_wake, pin};
 
 /// A way to pass the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +174,7 @@ fn timed(duration: Duration, mut round_trip: impl FnMut()) -> SwitchSlice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::allowed_cpus;
+    use crate::thread::allowed_cpus;
 
     #[test]
     fn every_way_passes_the_token_and_ends() {

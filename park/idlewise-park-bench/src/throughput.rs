@@ -9,9 +9,10 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use idlewise_probe::allowed_cpus;
+
 use crate::contenders::Contender;
 use crate::random::Random;
-use crate::run::allowed_cpus;
 
 /// The round trips of a contender.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use idlewise_core::{Doorbell, Ring};
+use idlewise_probe::{futex_wait, futex_wake};
 
 /// The side that waits.
 pub trait Wait: Send {
@@ -108,32 +109,6 @@ impl Wait for OursWaiter {
 impl Wake for OursWaker {
     fn wake(&self) {
         self.0.unpark();
-    }
-}
-
-pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) {
-    // SAFETY: the word outlives the call; no timeout.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            expected,
-            std::ptr::null::<libc::timespec>(),
-        );
-    }
-}
-
-/// Returns how many were woken: 0 or 1.
-pub(crate) fn futex_wake(word: &AtomicU32) -> libc::c_long {
-    // SAFETY: as above.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-            1,
-        )
     }
 }
 

@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn counts_what_the_kernel_counts_itself() {
         let event = PerfEvent { type_number: 1, config: [0; 3] };
-        let cpu = crate::run::allowed_cpus()[0] as u16;
+        let cpu = crate::thread::allowed_cpus()[0] as u16;
         match PerfCounter::open(event, cpu) {
             Ok(counter) => {
                 let first = counter.read().unwrap().unwrap();

@@ -3,8 +3,9 @@
 use std::thread;
 use std::time::Instant;
 
+use idlewise_probe::{allowed_cpus, pin};
+
 use crate::random::Random;
-use crate::run::{allowed_cpus, pin};
 
 /// The cost of a call with one library.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,77 @@
+//! Threads: where they run, and the futex.
+
+use std::sync::atomic::AtomicU32;
+use std::time::Instant;
+
+/// Sleeps while the word has this value. It may also return early.
+pub fn futex_wait(word: &AtomicU32, expected: u32) {
+    // SAFETY: the word outlives the call; no timeout.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            expected,
+            std::ptr::null::<libc::timespec>(),
+        );
+    }
+}
+
+/// Wakes one thread that sleeps on this word. Returns how many were woken: 0 or 1.
+pub fn futex_wake(word: &AtomicU32) -> libc::c_long {
+    // SAFETY: as above.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            1,
+        )
+    }
+}
+
+/// Returns the time since then.
+pub fn elapsed_ns(start: Instant) -> u64 {
+    start.elapsed().as_nanos() as u64
+}
+
+/// Returns the CPU that waiters are pinned to.
+pub fn waiter_cpu() -> usize {
+    *allowed_cpus().last().expect("a process may use a CPU")
+}
+
+/// Returns the CPU that the waker is pinned to.
+pub fn waker_cpu() -> usize {
+    allowed_cpus()[0]
+}
+
+/// Returns the CPUs that this process may use.
+pub fn allowed_cpus() -> Vec<usize> {
+    let mut set: CpuMask = [0; MASK_WORDS];
+    // SAFETY: writes a set of the size given, at most.
+    unsafe { libc::sched_getaffinity(0, size_of::<CpuMask>(), set.as_mut_ptr().cast()) };
+    let has = |cpu: &usize| set[cpu / MASK_BITS] >> (cpu % MASK_BITS) & 1 == 1;
+    let cpus: Vec<usize> = (0..MASK_WORDS * MASK_BITS).filter(has).collect();
+    if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// A set of CPUs as the kernel has it. libc's has 1,024 CPUs, and the kernel can be built for 8,192; it refuses to say
+/// something in less than it has.
+type CpuMask = [libc::c_ulong; MASK_WORDS];
+const MASK_BITS: usize = libc::c_ulong::BITS as usize;
+const MASK_WORDS: usize = 8_192 / MASK_BITS;
+
+/// Pins the calling thread to a CPU. If the kernel refuses, it stays as it is.
+pub fn pin_to(cpu: usize) {
+    pin(&[cpu]);
+}
+
+/// Pins the calling thread to these CPUs. If the kernel refuses, it stays as it is.
+pub fn pin(cpus: &[usize]) {
+    let mut set: CpuMask = [0; MASK_WORDS];
+    for &cpu in cpus.iter().filter(|&&cpu| cpu < MASK_WORDS * MASK_BITS) {
+        set[cpu / MASK_BITS] |= 1 << (cpu % MASK_BITS);
+    }
+    // SAFETY: reads a set of the size given. If the kernel refuses, the thread stays unpinned.
+    unsafe { libc::sched_setaffinity(0, size_of::<CpuMask>(), set.as_ptr().cast()) };
+}
