@@ -22,6 +22,7 @@ mod sysroot;
 mod threads;
 mod twins;
 mod unpack;
+mod work_folder;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -45,7 +46,7 @@ pub fn main_with_park(bench: &'static dyn ParkBench) -> ExitCode {
 
 /// Runs the command that this process's arguments name.
 pub fn main() -> ExitCode {
-    cmd::end_with_bundle();
+    work_folder::end_with_bundle();
     progress::watch();
     let outcome = match help::parse(program::arguments()) {
         Ok(help::Cli { command: Some(command) }) => cmd::run(command),

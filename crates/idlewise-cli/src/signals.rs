@@ -16,8 +16,8 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::emulate_default_handler;
 use signal_hook::low_level::siginfo::Cause;
 
-use crate::cmd::end_without_bundles;
 use crate::error::Failure;
+use crate::work_folder::end_without_bundles;
 
 /// From now on, exceeding the file size limit (RLIMIT_FSIZE) is a write error, like a full disk,
 /// instead of ending the process.

@@ -15,6 +15,9 @@ pub enum Driver {
 }
 
 impl Driver {
+    /// The name in the log of a simulated machine.
+    pub const SIMULATED: &str = "simulated";
+
     /// Returns the driver with this name.
     pub fn named(name: &str) -> Self {
         Driver::Named(name.to_owned())

@@ -29,7 +29,7 @@ use self::emit::Format;
 use self::judged::{AskedJudge, Judged};
 use self::predicted::Predicted;
 use self::replayed::Replayed;
-use super::histogram::{self, Form};
+use super::info::histogram::{self, Form};
 use super::record::seconds;
 use super::why::{CpuList, cpus};
 use crate::bundled;

@@ -10,9 +10,7 @@ use crate::signals;
 macro_rules! subcommands {
     ($($group:literal { $($(#[$attribute:meta])* $file:ident: $name:ident,)* })*) => {
         $($($(#[$attribute])* pub mod $file;)*)*
-        mod histogram;
         mod plugin_worker;
-        mod simulated_log;
 
         /// What idlewise can do.
         #[derive(clap::Subcommand)]
@@ -89,8 +87,6 @@ const fn plain(module: &'static str) -> &'static str {
         _ => module,
     }
 }
-
-pub use bundle::{end_with_bundle, end_without_bundles};
 
 /// Runs one subcommand.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {

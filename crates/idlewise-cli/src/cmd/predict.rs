@@ -23,7 +23,7 @@ use idlewise_trace::{Doubt, RecordedMachine};
 use serde_json::json;
 
 use self::played::{Played, Replicates, Setting};
-use super::simulated_log::{About, SimulatedLog, perfetto_path};
+use super::export::simulated::{About, SimulatedLog, perfetto_path};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;

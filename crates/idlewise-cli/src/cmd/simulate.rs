@@ -17,7 +17,7 @@ use idlewise_sim::{Basis, Machine};
 use idlewise_trace::{CpuGroups, Doubt, IdleGap};
 use serde_json::{Map, Value, json};
 
-use super::simulated_log::{About, SimulatedLog, perfetto_path};
+use super::export::simulated::{About, SimulatedLog, perfetto_path};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;

@@ -5,7 +5,7 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_report::{shown_in_line, wrap};
+use idlewise_report::wrap;
 use idlewise_trace::anonymize::Field;
 use idlewise_trace::bundle::{self, Limits, SUMS, Sums, TOP, Unpacked};
 use serde_json::json;
@@ -17,10 +17,11 @@ use crate::program;
 use crate::screen::{self, Screen};
 
 use super::inputs::Inputs;
+use super::list::write_privacy;
 use super::line::{Line, Promise, Role, shown_words};
 use super::manifest::{FORM, MANIFEST, Manifest, OutputNote};
 use super::shelf::Shelf;
-use super::work_folder::work_folder;
+use crate::work_folder::work_folder;
 use super::{Create, SCHEMA, outputs};
 
 /// The file for somebody who has unpacked a bundle.
@@ -127,24 +128,6 @@ impl Create {
         writeln!(out, "Others verify it with: idlewise bundle verify {shown}")?;
         Ok(())
     }
-}
-
-/// Prints what was dropped, and what remains.
-pub fn write_privacy(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
-    let lists = [
-        ("Dropped from logs", &manifest.dropped, "nothing"),
-        ("Remains, and could still identify", &manifest.remains, "nothing that is known"),
-    ];
-    for (title, lines, none) in lists {
-        match lines.is_empty() {
-            true => writeln!(out, "{title}: {none}")?,
-            false => writeln!(out, "{title}:")?,
-        }
-        for line in lines {
-            writeln!(out, "{}", wrap(&format!("- {}", shown_in_line(line)), 100, 2))?;
-        }
-    }
-    Ok(())
 }
 
 /// Runs the command once for each form of its output.

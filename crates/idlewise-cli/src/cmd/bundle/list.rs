@@ -15,7 +15,6 @@ use crate::screen;
 use crate::unpack::byte_count;
 
 use super::SCHEMA;
-use super::create::write_privacy;
 use super::line::shown_words;
 use super::manifest::{BYTE_COUNT_MAX, MANIFEST, Manifest};
 
@@ -105,4 +104,22 @@ pub fn files_json(files: &[Unpacked]) -> Vec<Value> {
         json!({ "path": path.as_str(), "byte_count": byte_count, "sha256": sha256 })
     };
     files.iter().map(file).collect()
+}
+
+/// Prints what was dropped, and what remains.
+pub fn write_privacy(out: &mut impl Write, manifest: &Manifest) -> std::io::Result<()> {
+    let lists = [
+        ("Dropped from logs", &manifest.dropped, "nothing"),
+        ("Remains, and could still identify", &manifest.remains, "nothing that is known"),
+    ];
+    for (title, lines, none) in lists {
+        match lines.is_empty() {
+            true => writeln!(out, "{title}: {none}")?,
+            false => writeln!(out, "{title}:")?,
+        }
+        for line in lines {
+            writeln!(out, "{}", wrap(&format!("- {}", shown_in_line(line)), 100, 2))?;
+        }
+    }
+    Ok(())
 }

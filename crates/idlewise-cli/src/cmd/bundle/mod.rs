@@ -10,7 +10,6 @@
 //! | `list.rs` | shows what a bundle holds, without running anything |
 //! | `manifest.rs` | `bundle.json` |
 //! | `outputs.rs` | the command's outputs, one file for each form |
-//! | `work_folder.rs` | the private folder in which all this happens |
 //!
 //! The command runs in the bundle's folder, with paths relative to it, when the bundle is made and when it is
 //! verified. So its outputs contain no path of anybody's machine, and are the same everywhere.
@@ -24,13 +23,10 @@ mod manifest;
 mod outputs;
 mod shelf;
 mod verify;
-mod work_folder;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-pub use work_folder::{end_with_bundle, end_without_bundles};
 
 use crate::error::Failure;
 

@@ -6,10 +6,10 @@ use std::process::Stdio;
 
 use crate::error::Failure;
 use crate::unpack::unnamed_file;
+use crate::work_folder;
 
 use super::line::{Line, MAIL, PAGE, Promise};
 use super::shelf::cannot_write;
-use super::work_folder;
 
 /// A form of output.
 pub struct Form {

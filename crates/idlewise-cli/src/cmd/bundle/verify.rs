@@ -21,6 +21,7 @@ use serde_json::json;
 use crate::bundled;
 use crate::cmd::settings::time;
 use crate::error::Failure;
+use crate::work_folder::work_folder;
 use crate::input;
 use crate::program;
 use crate::screen;
@@ -29,7 +30,6 @@ use crate::unpack::{byte_count, free_byte_count};
 
 use super::line::{Line, MAIL, PAGE, Promise, Role, shown_words};
 use super::manifest::Manifest;
-use super::work_folder::work_folder;
 use super::{SCHEMA, outputs};
 
 /// How much of a differing line is shown.

@@ -2,6 +2,7 @@
 
 mod perfetto;
 mod rows;
+pub(super) mod simulated;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -17,7 +17,6 @@ use idlewise_trace::{Driver, GapSink, IdleGap};
 
 use super::Replay;
 use crate::bundled;
-use crate::cmd::simulated_log::SIMULATED_DRIVER;
 use crate::error::Failure;
 use crate::governors::{Choice, must_decide};
 use crate::input::{NamedLog, each_cpu};
@@ -144,7 +143,7 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
             }
         };
         writeln!(out, "{}", wrap(&line, 100, 2))?;
-        if named.log.metadata.driver == Some(Driver::named(SIMULATED_DRIVER)) {
+        if named.log.metadata.driver == Some(Driver::named(Driver::SIMULATED)) {
             for doubt in &named.log.metadata.doubts {
                 writeln!(out, "{}", wrap(&format!("  {doubt}"), 100, 4))?;
             }

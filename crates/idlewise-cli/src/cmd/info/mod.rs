@@ -1,5 +1,6 @@
 //! `idlewise info`: what an idle log contains, and how far it can be trusted.
 
+pub(super) mod histogram;
 mod why_menu;
 
 use std::io::Write;
@@ -13,7 +14,8 @@ use idlewise_sim::replay::GroupReader;
 use idlewise_trace::log::LogMetadata;
 use serde_json::json;
 
-use super::histogram::{self, Form};
+use histogram::Form;
+
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::input::NamedLog;

@@ -1,4 +1,5 @@
-//! The private folder in which a bundle is put together or unpacked, and the commands that run there.
+//! The private folder in which a bundle is put together or unpacked, and the commands that run there. It is not in
+//! `cmd/bundle`, because signals end both.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -14,8 +15,9 @@ use rustix::process::{
     waitid,
 };
 
+use idlewise_lab::roster::IN_BUNDLE;
+
 use crate::error::Failure;
-use crate::governors::IN_BUNDLE;
 
 use super::line::Promise;
 

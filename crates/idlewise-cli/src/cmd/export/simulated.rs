@@ -7,15 +7,11 @@ use idlewise_sim::simulate::Report;
 use idlewise_trace::log::{FORMAT_VERSION, LogMetadata, LogSource, LogWriter};
 use idlewise_trace::{CpuGroups, CpuSummary, Doubt, Driver, GapSink, OutputFile};
 
-use super::export;
 use crate::error::Failure;
 use crate::output;
 
-/// The driver that a simulated machine names in its log.
-pub(super) const SIMULATED_DRIVER: &str = "simulated";
-
 /// The two files, begun.
-pub(super) struct SimulatedLog {
+pub(in crate::cmd) struct SimulatedLog {
     path: PathBuf,
     log: LogWriter,
     /// Missing if the log is a pipe or a device.
@@ -23,7 +19,7 @@ pub(super) struct SimulatedLog {
 }
 
 /// What the log says of itself.
-pub(super) struct About<'a> {
+pub(in crate::cmd) struct About<'a> {
     pub command: String,
     pub machine: &'a Machine,
     pub hz: u32,
@@ -87,7 +83,7 @@ impl SimulatedLog {
             },
             hz: Some(about.hz),
             governor: Some(about.governor.to_owned()),
-            driver: Some(Driver::named(SIMULATED_DRIVER)),
+            driver: Some(Driver::named(Driver::SIMULATED)),
             machine: Some(about.machine.clone()),
             topology: about.topology,
             clock: Some("simulated".to_owned()),
@@ -97,13 +93,13 @@ impl SimulatedLog {
         };
         writer.finish(&metadata)?;
         match perfetto {
-            Some(output) => export::write_perfetto(&path, output),
+            Some(output) => super::write_perfetto(&path, output),
             None => Ok(()),
         }
     }
 }
 
 /// The trace beside the log.
-pub(super) fn perfetto_path(log: &Path) -> PathBuf {
+pub(in crate::cmd) fn perfetto_path(log: &Path) -> PathBuf {
     log.with_extension("pftrace")
 }
