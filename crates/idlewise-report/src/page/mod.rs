@@ -5,6 +5,7 @@
 //! | `facts.rs` | [`Facts`]: everything except per-gap columns, as the script reads it |
 //! | `described.rs` | what it says of machines, logs and notes |
 //! | `gaps.rs` | gaps and courses as columns: what each column means |
+//! | `given.rs` | [`Replayed`]: what a page of replays is made from |
 //! | `replayed.rs` | totals, the front, regret, CPUs |
 //! | `verdict.rs` | what to say in fifteen seconds |
 //! | `measured.rs` | saved measurements as charts |
@@ -17,6 +18,7 @@
 mod described;
 mod facts;
 mod gaps;
+mod given;
 mod html;
 mod measured;
 mod packed;
@@ -29,9 +31,10 @@ use serde::Serialize;
 pub use described::log_doubts;
 pub use facts::*;
 pub use gaps::{GapColumns, GapLog};
+pub use given::{Replayed, ReplayedLog, ReplayedMachine};
 pub use measured::measured_page;
 pub use packed::{ColumnRef, Encoder, Encoding};
-pub use replayed::{Replayed, ReplayedLog, ReplayedMachine, front_prices_mw};
+pub use replayed::front_prices_mw;
 
 use html::Plain;
 

@@ -1,61 +1,22 @@
 //! The results of a replay as facts: totals, the front, regret, CPUs, wake reasons.
 
-use idlewise_core::StateTable;
+use idlewise_sim::CostModel;
 use idlewise_sim::contest::Price;
-use idlewise_sim::ledger::{Ledger, MachineLedger, RegretTally, bin_edge_ns};
+use idlewise_sim::ledger::{MachineLedger, RegretTally, bin_edge_ns};
 use idlewise_sim::replay::{Delays, Tally};
-use idlewise_sim::{Basis, CostModel};
 use idlewise_trace::WakeReason;
 
 use super::verdict::verdicts;
 use super::{
     ColumnRef, CpuFacts, FrontFacts, FrontPoint, GovernorFacts, GovernorRole, Page, QuantileFacts,
-    RegretFacts, ResultFacts, StateCounts, TableFacts, WakeFacts,
+    RegretFacts, Replayed, ReplayedLog, ReplayedMachine, ResultFacts, StateCounts, TableFacts,
+    WakeFacts,
 };
 use crate::replay::{Outcome, Role, by_log_table, oracle_name, replay_table};
 
-/// A machine on which logs were replayed.
-#[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "as in `Outcome`")]
-pub struct ReplayedMachine<'a> {
-    pub id: &'a str,
-    pub state_names: &'a [String],
-    pub states: StateTable,
-    pub costs: &'a CostModel,
-    pub power_basis: Basis,
-}
-
-/// A log that was replayed.
-#[derive(Clone, Debug)]
-pub struct ReplayedLog {
-    /// Its name.
-    pub name: String,
-    /// What it costs on each machine.
-    pub ledger: Ledger,
-}
-
-/// Logs under governors on machines.
-#[derive(Clone, Debug)]
-pub struct Replayed<'a> {
-    /// The machines: those of the ledgers.
-    pub machines: Vec<ReplayedMachine<'a>>,
-    /// The governors of the ledgers, without the oracle.
-    pub governors: Vec<GovernorFacts>,
-    /// Those whose file failed: they have no results.
-    pub failed: Vec<usize>,
-    /// Whether the oracle is listed among the governors.
-    pub shows_oracle: bool,
-    /// The prices of delay.
-    pub prices: Vec<Price>,
-    /// The logs.
-    pub logs: Vec<ReplayedLog>,
-    /// The name of the sum of all logs.
-    pub all_name: &'a str,
-}
-
 /// The place of a governor in a ledger.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum LedgerPlace {
     /// Its index.
     Governor(usize),
     /// The index of the oracle's price.
@@ -71,23 +32,23 @@ impl<'a> Replayed<'a> {
             role: GovernorRole::Oracle,
         });
         let places = self.places();
-        let governor = |place: &Place| match *place {
-            Place::Governor(index) => self.governors[index].clone(),
-            Place::Oracle(index) => oracles.clone().nth(index).expect("one for each price"),
+        let governor = |place: &LedgerPlace| match *place {
+            LedgerPlace::Governor(index) => self.governors[index].clone(),
+            LedgerPlace::Oracle(index) => oracles.clone().nth(index).expect("one for each price"),
         };
         places.iter().map(governor).collect()
     }
 
     /// The place of each listed governor.
-    fn places(&self) -> Vec<Place> {
+    fn places(&self) -> Vec<LedgerPlace> {
         let governors = (0..self.governors.len()).filter(|index| !self.failed.contains(index));
         let oracles = 0..if self.shows_oracle { self.prices.len() } else { 0 };
-        governors.map(Place::Governor).chain(oracles.map(Place::Oracle)).collect()
+        governors.map(LedgerPlace::Governor).chain(oracles.map(LedgerPlace::Oracle)).collect()
     }
 
     /// Returns the index among the listed governors of one of the ledger's; `None` if it failed.
     pub fn listed_index(&self, governor: usize) -> Option<usize> {
-        let is_it = |place: &Place| matches!(*place, Place::Governor(index) if index == governor);
+        let is_it = |place: &LedgerPlace| matches!(*place, LedgerPlace::Governor(index) if index == governor);
         self.places().iter().position(is_it)
     }
 
@@ -290,10 +251,10 @@ pub fn front_prices_mw(costs: &CostModel, prices: &[Price]) -> Vec<f64> {
     all
 }
 
-fn tally_of(ledger: &MachineLedger, place: Place) -> &Tally {
+fn tally_of(ledger: &MachineLedger, place: LedgerPlace) -> &Tally {
     match place {
-        Place::Governor(index) => &ledger.tallies[index],
-        Place::Oracle(index) => &ledger.oracles[index],
+        LedgerPlace::Governor(index) => &ledger.tallies[index],
+        LedgerPlace::Oracle(index) => &ledger.oracles[index],
     }
 }
 
@@ -303,11 +264,11 @@ fn result(
     governor: usize,
     known: &ReplayedMachine<'_>,
     tally: &Tally,
-    place: Place,
+    place: LedgerPlace,
 ) -> ResultFacts {
     let delays = tally.delays(&known.states);
     // The kernel's rule does not apply to the oracle, whose stays are whole gaps.
-    let is_oracle = matches!(place, Place::Oracle(_));
+    let is_oracle = matches!(place, LedgerPlace::Oracle(_));
     let state = |state: &idlewise_sim::replay::StateTally| StateCounts {
         entry_count: state.entry_count,
         stay_ns: state.stay_ns,
@@ -408,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_front_has_the_reported_prices_and_its_prices_rise() {
-        use idlewise_core::IdleState;
+        use idlewise_core::{IdleState, StateTable};
         let states = StateTable::new(&[IdleState::POLL, IdleState::new(290_000, 800_000)]).unwrap();
         let costs = CostModel::new(states, &[4_000.0, 100.0], 4_000.0);
         let prices = [Price::FREE, Price::Milliwatts(123.0), Price::FULL];
