@@ -24,7 +24,7 @@ const SCALE_MAX: f64 = 64.0;
 
 /// CPUs that behaved alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct AlikeCpus {
     /// The places of its CPUs in [`Difference::cpus`], in order.
     pub members: Vec<usize>,
     /// Its CPUs, in order.
@@ -35,7 +35,7 @@ pub struct Group {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grouping {
     /// The groups, in the order of their first CPUs.
-    pub groups: Vec<Group>,
+    pub groups: Vec<AlikeCpus>,
     /// How many times the tolerances had to be multiplied to get few enough groups: 1, 2, 4, ...
     pub scale: f64,
 }
@@ -53,7 +53,7 @@ pub fn groups(difference: &Difference, kinds: &[usize], group_count_max: usize) 
     }
 }
 
-fn groups_at(difference: &Difference, kinds: &[usize], scale: f64) -> Vec<Group> {
+fn groups_at(difference: &Difference, kinds: &[usize], scale: f64) -> Vec<AlikeCpus> {
     let usable: Vec<usize> = difference
         .cpus
         .iter()
@@ -64,13 +64,13 @@ fn groups_at(difference: &Difference, kinds: &[usize], scale: f64) -> Vec<Group>
     let behaviours: Vec<Behaviour> =
         usable.iter().map(|&index| Behaviour::of(&difference.cpus[index], kinds[index])).collect();
     let clusters = clusters(behaviours.len(), scale, |a, b| behaviours[a].distance(&behaviours[b]));
-    let mut groups: Vec<Group> = clusters
+    let mut groups: Vec<AlikeCpus> = clusters
         .into_iter()
         .map(|cluster| {
             let members: Vec<usize> = cluster.into_iter().map(|at| usable[at]).collect();
             let mut cpus: Vec<u16> = members.iter().map(|&at| difference.cpus[at].cpu).collect();
             cpus.sort_unstable();
-            Group { members, cpus }
+            AlikeCpus { members, cpus }
         })
         .collect();
     groups.sort_by_key(|group| group.cpus.first().copied());

@@ -62,7 +62,7 @@ pub use counts::{
     Counts, CountsError, CountsReader, CpuCounts, CpuDifference, Difference, StateCounts,
     StateDifference, Unusable,
 };
-pub use groups::{Group, Grouping, groups};
+pub use groups::{AlikeCpus, Grouping, groups};
 pub use idlewise_trace::show_cpu_list;
 pub use live::IdleCounters;
 pub use note::{compare as note_changes, latency_limits_ns, note};

@@ -17,7 +17,7 @@ const MILLIWATTS_MAX: f64 = 1e9;
 const WORD_CHAR_COUNT_MAX: usize = 64;
 
 /// Where a fault is.
-enum Place {
+enum FaultPlace {
     Machine,
     Id,
     State(StateIndex),
@@ -51,12 +51,13 @@ impl Machine {
     }
 
     /// Returns the first fault.
-    fn look(&self) -> Result<(), (Place, String)> {
+    fn look(&self) -> Result<(), (FaultPlace, String)> {
         let words = self.states.iter().enumerate();
-        let words = words.map(|(index, state)| (Place::State(index), "state name", &state.name));
+        let words =
+            words.map(|(index, state)| (FaultPlace::State(index), "state name", &state.name));
         let domains = self.domain_states.iter().enumerate();
-        let domains = domains.map(|(i, state)| (Place::Domain(i), "state name", &state.name));
-        let id = (Place::Id, "id", &self.id);
+        let domains = domains.map(|(i, state)| (FaultPlace::Domain(i), "state name", &state.name));
+        let id = (FaultPlace::Id, "id", &self.id);
         for (place, what, word) in [id].into_iter().chain(words).chain(domains) {
             if let Some(message) = word_fault(what, word) {
                 return Err((place, message));
@@ -69,9 +70,9 @@ impl Machine {
             let place = match error {
                 StateTableError::Unordered { index, .. }
                 | StateTableError::LatePolling { index }
-                | StateTableError::TooLong { index, .. } => Place::State(index),
-                StateTableError::TooMany { .. } => Place::State(STATE_COUNT_MAX),
-                _ => Place::Machine,
+                | StateTableError::TooLong { index, .. } => FaultPlace::State(index),
+                StateTableError::TooMany { .. } => FaultPlace::State(STATE_COUNT_MAX),
+                _ => FaultPlace::Machine,
             };
             return Err((place, table_fault(&self.states, error)));
         }
@@ -83,7 +84,7 @@ impl Machine {
             (self.running_power_checked.is_some(), "running_power_checked"),
         ];
         orphan(self.running_power_mw, "running_power_mw", fields)
-            .map_err(|message| (Place::Machine, message))?;
+            .map_err(|message| (FaultPlace::Machine, message))?;
         for (index, state) in self.states.iter().enumerate() {
             let fields = [
                 (state.power_range_mw.is_some(), "power_range_mw"),
@@ -93,10 +94,10 @@ impl Machine {
                 (state.power_checked.is_some(), "power_checked"),
             ];
             orphan(state.power_mw, "power_mw", fields)
-                .map_err(|message| (Place::State(index), message))?;
+                .map_err(|message| (FaultPlace::State(index), message))?;
         }
         if let Some((index, message)) = self.shared_fault() {
-            return Err((Place::Domain(index), message));
+            return Err((FaultPlace::Domain(index), message));
         }
         Ok(())
     }
@@ -150,7 +151,7 @@ pub(crate) fn table_fault(states: &[MachineState], error: StateTableError) -> St
 }
 
 /// The line of a fault, beginning at 1.
-fn find(text: &str, place: Place) -> Option<usize> {
+fn find(text: &str, place: FaultPlace) -> Option<usize> {
     #[derive(Deserialize)]
     struct Spans {
         id: Spanned<String>,
@@ -165,10 +166,10 @@ fn find(text: &str, place: Place) -> Option<usize> {
     }
     let spans: Spans = toml::from_str(text).ok()?;
     let span = match place {
-        Place::Machine => return None,
-        Place::Id => spans.id.span(),
-        Place::State(index) => spans.states.get(index)?.name.span(),
-        Place::Domain(index) => spans.domain_states.get(index)?.name.span(),
+        FaultPlace::Machine => return None,
+        FaultPlace::Id => spans.id.span(),
+        FaultPlace::State(index) => spans.states.get(index)?.name.span(),
+        FaultPlace::Domain(index) => spans.domain_states.get(index)?.name.span(),
     };
     Some(line_of(text, span.start))
 }

@@ -14,7 +14,7 @@ const LOSS_RATIO: f64 = 0.02;
 const REFERENCES: [[&str; 2]; 2] = [["menu", "menu-6.12"], ["teo", "teo-6.12"]];
 
 /// Everything but the governor.
-fn place(entry: &Entry) -> Place<'_> {
+fn place(entry: &Entry) -> ComparedPlace<'_> {
     let Entry { log, result, shape, price, .. } = entry;
     (log, entry.machine(), result.hz, *shape, times(*price).to_bits())
 }
@@ -24,10 +24,10 @@ pub(crate) fn times(price: Price) -> f64 {
     price.as_times().unwrap_or(f64::NAN)
 }
 
-type Place<'a> = (&'a str, &'a str, u32, Shape, u64);
+type ComparedPlace<'a> = (&'a str, &'a str, u32, Shape, u64);
 
 /// The regrets of the references.
-type References<'a> = HashMap<Place<'a>, [Option<f64>; 2]>;
+type References<'a> = HashMap<ComparedPlace<'a>, [Option<f64>; 2]>;
 
 /// What a governor's cells come to, at one price of delay or at all.
 #[derive(Clone, Debug)]

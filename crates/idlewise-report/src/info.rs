@@ -10,13 +10,13 @@ use crate::table::Row;
 use crate::{Column, Table, Value};
 
 /// What is known about a CPU.
-pub struct Cpu<'a> {
+pub struct LogCpu<'a> {
     metadata: &'a CpuSummary,
     counts: &'a Counts,
     knows_tasks: bool,
 }
 
-impl Cpu<'_> {
+impl LogCpu<'_> {
     fn gap_count(&self) -> u64 {
         self.counts.gaps.len()
     }
@@ -62,7 +62,7 @@ impl Cpu<'_> {
     }
 }
 
-type C<'a> = Column<Cpu<'a>>;
+type C<'a> = Column<LogCpu<'a>>;
 
 /// Returns the columns of `idlewise info`.
 pub fn columns<'a>() -> Vec<C<'a>> {
@@ -242,7 +242,7 @@ impl Counts {
     }
 
     fn row(&self, metadata: &CpuSummary, knows_tasks: bool) -> Row {
-        Row::of(&columns(), &Cpu { metadata, counts: self, knows_tasks })
+        Row::of(&columns(), &LogCpu { metadata, counts: self, knows_tasks })
     }
 }
 

@@ -110,7 +110,7 @@ pub enum EventKind {
         /// The task.
         task: u32,
         /// What woke it.
-        context: Context,
+        context: WakeContext,
     },
     /// `sched:sched_wakeup_new`: a task begins to exist, and is made runnable.
     Fork {
@@ -184,7 +184,7 @@ pub enum Leaving {
 
 /// Where on a CPU something was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Context {
+pub enum WakeContext {
     /// By the task that runs.
     Task,
     /// In a softirq.

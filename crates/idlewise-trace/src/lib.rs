@@ -101,7 +101,7 @@ pub use cpu_facts::CpuFacts;
 pub use cpu_groups::{CpuGroups, CpuGroupsError, show_cpu_list};
 pub use doubt::{Doubt, List, Rank};
 pub use driver::Driver;
-pub use event::{Context, Event, EventKind, Leaving, NonZeroTask, TaskName, Tracepoints};
+pub use event::{Event, EventKind, Leaving, NonZeroTask, TaskName, Tracepoints, WakeContext};
 pub use file_identity::FileIdentity;
 pub use gap::{IdleGap, WakeReason};
 #[cfg(feature = "log")]

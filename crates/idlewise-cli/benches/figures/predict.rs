@@ -6,7 +6,7 @@ use std::sync::Arc;
 use idlewise_core::{Governor, tick_period_ns};
 use idlewise_linux::resolve;
 use idlewise_machine::bundled;
-use idlewise_sim::predict::{Arrivals, Costs, Workload as Recorded, play};
+use idlewise_sim::predict::{Arrivals, CausedWorkload as Recorded, Costs, play};
 use idlewise_sim::simulate::{Hardware, Setup, simulate};
 use idlewise_sim::workload::Workload;
 use idlewise_trace::causes::{TaskInfo, WorkloadMetadata};

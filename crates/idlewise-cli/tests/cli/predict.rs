@@ -4,7 +4,7 @@ use std::path::Path;
 
 use idlewise_sim::Machine;
 use idlewise_trace::causes::{
-    Cause, Place, Step, StepEnd, StepSink, TaskInfo, WORKLOAD_VERSION, WorkloadLog,
+    Cause, Step, StepEnd, StepPlace, StepSink, TaskInfo, WORKLOAD_VERSION, WorkloadLog,
     WorkloadMetadata, WorkloadWriter,
 };
 use idlewise_trace::{OutputFile, OutputOptions};
@@ -31,7 +31,7 @@ fn ping_pong() -> (WorkloadMetadata, Vec<Step>) {
     let mut due_ns = 10_000;
     for round in 0..ROUND_COUNT {
         let task = 1 - (round % 2) as u32;
-        let from = Place { task: 1 - task, step: (round / 2) as u64, offset_ns: 10_000 };
+        let from = StepPlace { task: 1 - task, step: (round / 2) as u64, offset_ns: 10_000 };
         steps.push(step(task, Cause::Task(from), [due_ns, due_ns + 5_000, due_ns + 15_000]));
         due_ns += 15_000;
     }

@@ -81,7 +81,7 @@ pub struct CounterPlan {
 }
 
 /// A unit of which all events of a kind are wanted.
-struct Unit {
+struct UnitRow {
     pmu: &'static str,
     scope: Scope,
     /// What is lost where the unit is absent.
@@ -102,8 +102,8 @@ enum EventMeaning {
 use EventMeaning::{Energy, Events, ShareOfMperf, ShareOfTsc, Tsc};
 
 /// The units whose events sysfs names, in the order in which they are shown.
-const UNITS: [Unit; 9] = [
-    Unit {
+const UNITS: [UnitRow; 9] = [
+    UnitRow {
         pmu: "msr",
         scope: Scope::Cpu,
         about: "running time and frequency (TSC, MPERF, APERF)",
@@ -114,7 +114,7 @@ const UNITS: [Unit; 9] = [
             ("smi", "SMI", Events),
         ],
     },
-    Unit {
+    UnitRow {
         pmu: "cstate_core",
         scope: Scope::Core,
         about: "idle states that cores were in",
@@ -125,13 +125,13 @@ const UNITS: [Unit; 9] = [
             ("c7-residency", "core C7", ShareOfTsc),
         ],
     },
-    Unit {
+    UnitRow {
         pmu: "cstate_module",
         scope: Scope::Module,
         about: "idle states that modules were in",
         events: &[("c6-residency", "module C6", ShareOfTsc)],
     },
-    Unit {
+    UnitRow {
         pmu: "cstate_pkg",
         scope: Scope::Package,
         about: "idle states that packages were in",
@@ -145,7 +145,7 @@ const UNITS: [Unit; 9] = [
             ("c10-residency", "package C10", ShareOfTsc),
         ],
     },
-    Unit {
+    UnitRow {
         pmu: "power",
         scope: Scope::Package,
         about: "energy (RAPL)",
@@ -157,7 +157,7 @@ const UNITS: [Unit; 9] = [
             ("energy-psys", "platform energy", Energy),
         ],
     },
-    Unit {
+    UnitRow {
         pmu: "power_core",
         scope: Scope::Core,
         about: "energy of each core (AMD)",
@@ -165,12 +165,12 @@ const UNITS: [Unit; 9] = [
     },
     CACHES,
     // Where cores differ, each kind has a unit of its own.
-    Unit { pmu: "cpu_core", ..CACHES },
-    Unit { pmu: "cpu_atom", ..CACHES },
+    UnitRow { pmu: "cpu_core", ..CACHES },
+    UnitRow { pmu: "cpu_atom", ..CACHES },
 ];
 
 /// What the waking and the woken CPU fetch: a wake-up by IPI costs more of it than one by a store.
-const CACHES: Unit = Unit {
+const CACHES: UnitRow = UnitRow {
     pmu: "cpu",
     scope: Scope::Cpu,
     about: "cache references",
@@ -216,7 +216,7 @@ impl CounterPlan {
         plan
     }
 
-    fn add_unit(&mut self, root: &Root, unit: &Unit, online: &[u16]) {
+    fn add_unit(&mut self, root: &Root, unit: &UnitRow, online: &[u16]) {
         let Some(pmu) = Pmu::read(root, unit.pmu) else {
             let is_split = unit.pmu == "cpu" && Pmu::read(root, "cpu_core").is_some();
             if !RARE.contains(&unit.pmu) && !is_split {

@@ -20,7 +20,7 @@ use idlewise_core::{Governor, Hazard, Lambda, NO_LATENCY_LIMIT_NS, StateIndex, t
 use idlewise_linux::resolve;
 use idlewise_sim::Machine;
 use idlewise_sim::predict::{
-    Arrivals, Costs, Durations, Outcome, Reproduction, Window, Workload, calibrate, play,
+    Arrivals, CausedWorkload, Costs, Durations, Outcome, Reproduction, Window, calibrate, play,
 };
 use idlewise_sim::replay::{
     GapCourse, GovernorLane, Lane, ObservedLane, Observer, Repetition, Setting,
@@ -140,7 +140,7 @@ fn ratio(one: u64, other: u64) -> f64 {
 
 /// A workload log and what it says of the load.
 struct Recorded {
-    workload: Arc<Workload>,
+    workload: Arc<CausedWorkload>,
     machine: Machine,
     hz: u32,
     first_at_ns: i64,
@@ -155,7 +155,7 @@ impl Recorded {
         log.each_group(&mut |group| steps.extend_from_slice(group))
             .expect("its steps are readable");
         let metadata = log.metadata;
-        let workload = Workload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded);
+        let workload = CausedWorkload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded);
         let workload = workload.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let names = metadata.tasks.iter().enumerate();
         let load_tasks = names.filter(|(_, task)| task.name == LOAD).map(|(id, _)| id as u32);

@@ -9,7 +9,7 @@ use crate::columns::{LOG, MACHINE};
 use crate::{Column, Table, Value};
 
 /// A group of gaps.
-pub struct Group<'a> {
+pub struct DiffGroup<'a> {
     difference: &'a Difference<'a>,
     by: &'static str,
     group: String,
@@ -21,8 +21,8 @@ fn share(part: u64, whole: u64) -> Value {
 }
 
 /// Returns the columns of groups of gaps.
-pub fn group_columns<'a>() -> Vec<Column<Group<'a>>> {
-    type C<'a> = Column<Group<'a>>;
+pub fn group_columns<'a>() -> Vec<Column<DiffGroup<'a>>> {
+    type C<'a> = Column<DiffGroup<'a>>;
     vec![
         C::new(LOG, |row| row.difference.log.as_str().into()),
         C::new(MACHINE, |row| row.difference.machine.as_str().into()),
@@ -158,21 +158,21 @@ pub fn by_log_table(differences: &[&Difference<'_>]) -> Table {
     shown("By log:", differences.iter().map(|difference| all(difference, &difference.log)))
 }
 
-fn shown<'a>(title: &str, groups: impl Iterator<Item = Group<'a>>) -> Table {
+fn shown<'a>(title: &str, groups: impl Iterator<Item = DiffGroup<'a>>) -> Table {
     Table::new(title, &group_columns(), groups).select(&SHOWN)
 }
 
-fn all<'a>(difference: &'a Difference<'_>, group: &str) -> Group<'a> {
-    Group { difference, by: "all", group: group.to_owned(), tally: &difference.diff.all }
+fn all<'a>(difference: &'a Difference<'_>, group: &str) -> DiffGroup<'a> {
+    DiffGroup { difference, by: "all", group: group.to_owned(), tally: &difference.diff.all }
 }
 
 /// Groups that have gaps.
 fn found<'a>(
     difference: &'a Difference<'_>,
     dimension: Dimension,
-) -> impl Iterator<Item = Group<'a>> {
+) -> impl Iterator<Item = DiffGroup<'a>> {
     let groups = difference.diff.groups(dimension).iter().enumerate();
-    groups.filter(|(_, tally)| tally.gap_count > 0).map(move |(index, tally)| Group {
+    groups.filter(|(_, tally)| tally.gap_count > 0).map(move |(index, tally)| DiffGroup {
         difference,
         by: by(dimension),
         group: label(difference, dimension, index),

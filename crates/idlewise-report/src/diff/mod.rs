@@ -15,7 +15,7 @@ use idlewise_sim::diff::{Diff, Dimension, GroupTally};
 
 pub use costly::{Costly, Direction, before_table, costly_columns, costly_rows, costly_table};
 pub use groups::{
-    Group, by_length_table, by_log_table, by_reason_table, group_columns, group_rows,
+    DiffGroup, by_length_table, by_log_table, by_reason_table, group_columns, group_rows,
 };
 
 use idlewise_sim::contest::Price;

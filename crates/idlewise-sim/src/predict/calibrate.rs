@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Costs, Outcome, PredictError, Workload, play};
+use super::{CausedWorkload, Costs, Outcome, PredictError, play};
 use crate::simulate::Setup;
 
 /// The shares that are tried.
@@ -15,7 +15,7 @@ const TICK_NEEDS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 /// # Errors
 /// Fails like [`play`].
 pub fn calibrate(
-    workload: &Arc<Workload>,
+    workload: &Arc<CausedWorkload>,
     setup: &mut Setup<'_>,
     seed: u64,
 ) -> Result<f64, PredictError> {

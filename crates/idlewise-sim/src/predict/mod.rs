@@ -59,7 +59,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `calibrate.rs` | [`calibrate`]: what the recording does not show |
-//! | `mod.rs` | [`Workload`]: a log, ready to be played; [`play`] |
+//! | `mod.rs` | [`CausedWorkload`]: a log, ready to be played; [`play`] |
 //! | `player.rs` | the tasks and arrivals as programs of the simulated machine |
 //! | `outcome.rs` | [`Outcome`]: what a run did to the workload; [`Reproduction`] |
 
@@ -239,7 +239,7 @@ struct Act {
 }
 
 /// A workload log, ready to be played.
-pub struct Workload {
+pub struct CausedWorkload {
     steps: Vec<Played>,
     /// The steps of each task: the first, and the one after the last.
     tasks: Vec<(u32, u32)>,
@@ -266,7 +266,154 @@ pub struct Workload {
     usual_rests_ns: BTreeMap<(bool, Option<u8>), u64>,
 }
 
-impl Workload {
+/// The time since the recording began.
+fn since(metadata: &WorkloadMetadata, at_ns: i64) -> u64 {
+    at_ns.abs_diff(metadata.first_at_ns)
+}
+
+/// The steps that are played: those of all tasks but the idle ones.
+fn of_tasks<'a>(
+    metadata: &'a WorkloadMetadata,
+    steps: &'a [Step],
+) -> impl Iterator<Item = &'a Step> {
+    steps.iter().filter(|step| !metadata.tasks[step.task as usize].is_idle)
+}
+
+/// By CPU: when the kernel's own timers are due, and which timer is next from when on, those of played tasks aside.
+fn timers(metadata: &WorkloadMetadata, steps: &[Step]) -> (Vec<Vec<u64>>, Vec<Vec<NextTimer>>) {
+    let cpu_count = metadata.cpu_count as usize;
+    let mut kernel_timers_ns = vec![Vec::new(); cpu_count];
+    let mut known_timers = vec![Vec::new(); cpu_count];
+    // Timers of played tasks are armed in the run.
+    let by_timer = of_tasks(metadata, steps)
+        .filter(|step| matches!(step.cause, Cause::Timer { .. } | Cause::Absolute));
+    let due_for_tasks: BTreeSet<u64> =
+        by_timer.map(|step| since(metadata, step.due_at_ns)).collect();
+    for step in steps.iter().filter(|step| metadata.tasks[step.task as usize].is_idle) {
+        let (cpu, at_ns) = (usize::from(step.cpu), since(metadata, step.due_at_ns));
+        match step.cause {
+            Cause::NextTimer { delay_ns } => {
+                let due_ns = at_ns.saturating_add(delay_ns);
+                let is_of_task = due_for_tasks.contains(&due_ns);
+                known_timers[cpu].push((NextTimer { from_ns: at_ns, due_ns }, is_of_task));
+            }
+            _ => kernel_timers_ns[cpu].push(at_ns),
+        }
+    }
+    (kernel_timers_ns, known_timers.into_iter().map(without_tasks).collect())
+}
+
+/// The played steps of each task: the first, and the one after the last.
+fn task_ranges(metadata: &WorkloadMetadata, steps: &[Step]) -> Vec<(u32, u32)> {
+    let mut counts = vec![0_u32; metadata.tasks.len()];
+    for step in of_tasks(metadata, steps) {
+        counts[step.task as usize] += 1;
+    }
+    let range = |next: &mut u32, count: u32| {
+        let first = *next;
+        *next += count;
+        Some((first, *next))
+    };
+    counts.into_iter().scan(0, range).collect()
+}
+
+/// The steps in the order of their tasks, and what they do.
+fn played(
+    metadata: &WorkloadMetadata,
+    steps: &[Step],
+    tasks: &[(u32, u32)],
+    arrivals: Arrivals,
+) -> (Vec<Played>, Vec<Act>) {
+    let mut places: Vec<u32> = tasks.iter().map(|&(first, _)| first).collect();
+    let mut played: Vec<Option<Played>> = vec![None; steps.len()];
+    let mut acts = Vec::new();
+    for step in of_tasks(metadata, steps) {
+        let place = &mut places[step.task as usize];
+        let (id, first) = (*place, tasks[step.task as usize].0);
+        *place += 1;
+        let before = (id > first).then(|| played[id as usize - 1]).flatten();
+        let before_ns = before.map(|before| before.recorded_end_ns);
+        let due_ns = since(metadata, step.due_at_ns);
+        let recorded_run_at_ns = since(metadata, step.run_at_ns);
+        acts.extend(act(step, id, tasks, (due_ns, recorded_run_at_ns)));
+        played[id as usize] = Some(Played {
+            task: step.task,
+            cpu: step.cpu,
+            arrival: arrival(step.cause, due_ns, before_ns, arrivals),
+            due_ns,
+            recorded_run_at_ns,
+            recorded_end_ns: since(metadata, step.end_at_ns),
+            run_ns: step.run_ns,
+            idle_state: step.idle_state,
+            takes_over: false,
+            preempts: true,
+            is_remote: false,
+            rest_ns: 0,
+            end: step.end,
+        });
+    }
+    (played.into_iter().flatten().collect(), acts)
+}
+
+/// How a step becomes due, after one that ended at `before_ns`.
+fn arrival(cause: Cause, due_ns: u64, before_ns: Option<u64>, arrivals: Arrivals) -> Arrival {
+    match (cause, before_ns) {
+        (Cause::Start, None) if due_ns == 0 => Arrival::AtOnce,
+        (Cause::Task(_) | Cause::Timer { .. }, _) => Arrival::FromStep,
+        (Cause::Absolute, Some(_)) => Arrival::Absolute,
+        (Cause::Interrupt, Some(before_ns)) if arrivals == Arrivals::Closed => {
+            Arrival::Answer { delay_ns: due_ns.saturating_sub(before_ns) }
+        }
+        (Cause::Start | Cause::Absolute | Cause::Interrupt | Cause::NextTimer { .. }, _) => {
+            Arrival::Outside
+        }
+    }
+}
+
+/// What makes the step with this id due, if it is a step of the log. `recorded_ns` is when it was due, and when it ran.
+fn act(step: &Step, id: u32, tasks: &[(u32, u32)], recorded_ns: (u64, u64)) -> Option<Act> {
+    let from = step.cause.place()?;
+    let (first, end) = tasks.get(from.task as usize).copied().unwrap_or((0, 0));
+    let from_step = u64::from(first).saturating_add(from.step);
+    let delay_ns = match step.cause {
+        Cause::Timer { delay_ns, .. } => Some(delay_ns),
+        _ => None,
+    };
+    let (due_ns, run_at_ns) = recorded_ns;
+    (from_step < u64::from(end)).then(|| Act {
+        step: from_step as u32,
+        offset_ns: from.offset_ns,
+        recorded_ns: (due_ns - delay_ns.unwrap_or(0).min(due_ns), run_at_ns),
+        target: id,
+        delay_ns,
+        preempts_after_ns: None,
+    })
+}
+
+/// Finds out which steps are woken from another CPU, and which take their CPU from the step that wakes them.
+fn find_handovers(steps: &mut [Played], acts: &mut [Act], costs: Costs) {
+    for act in acts.iter().filter(|act| act.delay_ns.is_none()) {
+        let is_remote = steps[act.step as usize].cpu != steps[act.target as usize].cpu;
+        steps[act.target as usize].is_remote = is_remote;
+    }
+    // A simulated machine takes turns by its tick alone, and does so again.
+    for act in acts.iter_mut().filter(|act| costs == Costs::Recorded && act.delay_ns.is_none()) {
+        let (waker, woken) = (steps[act.step as usize], steps[act.target as usize]);
+        if woken.cpu == waker.cpu {
+            let is_before = woken.recorded_run_at_ns < waker.recorded_end_ns;
+            act.preempts_after_ns = is_before.then(|| woken.latency_ns());
+            steps[act.target as usize].takes_over = true;
+        }
+    }
+}
+
+/// The first act of each step, and the end of the last step's.
+fn first_acts(acts: &[Act], step_count: usize) -> Vec<u32> {
+    let first = |id: u32| acts.partition_point(|act| act.step < id) as u32;
+    (0..=step_count as u32).map(first).collect()
+}
+
+impl CausedWorkload {
     /// Takes the steps of a log, in the log's order.
     ///
     /// # Errors
@@ -278,139 +425,24 @@ impl Workload {
         costs: Costs,
     ) -> Result<Self, PredictError> {
         refuse(metadata, steps)?;
-        let since = |at_ns: i64| at_ns.abs_diff(metadata.first_at_ns);
-        let is_idle = |step: &Step| metadata.tasks[step.task as usize].is_idle;
-        let cpu_count = metadata.cpu_count as usize;
         let span_ns = metadata.last_at_ns.abs_diff(metadata.first_at_ns);
-        let is_played = |step: &&Step| !is_idle(step);
-        let mut kernel_timers_ns = vec![Vec::new(); cpu_count];
-        let mut known_timers = vec![Vec::new(); cpu_count];
-        // Timers of played tasks are armed in the run.
-        let by_timer = steps
-            .iter()
-            .filter(is_played)
-            .filter(|step| matches!(step.cause, Cause::Timer { .. } | Cause::Absolute));
-        let of_tasks: BTreeSet<u64> = by_timer.map(|step| since(step.due_at_ns)).collect();
-        for step in steps.iter().filter(|step| is_idle(step)) {
-            let (cpu, at_ns) = (usize::from(step.cpu), since(step.due_at_ns));
-            match step.cause {
-                Cause::NextTimer { delay_ns } => {
-                    let due_ns = at_ns.saturating_add(delay_ns);
-                    let is_of_task = of_tasks.contains(&due_ns);
-                    known_timers[cpu].push((NextTimer { from_ns: at_ns, due_ns }, is_of_task));
-                }
-                _ => kernel_timers_ns[cpu].push(at_ns),
-            }
-        }
-        let next_timers = known_timers.into_iter().map(without_tasks).collect();
-        let mut counts = vec![0_u32; metadata.tasks.len() + 1];
-        for step in steps.iter().filter(is_played) {
-            counts[step.task as usize + 1] += 1;
-        }
-        let mut tasks = Vec::with_capacity(metadata.tasks.len());
-        let mut next = 0;
-        for count in &counts[1..] {
-            tasks.push((next, next + count));
-            next += count;
-        }
-        let mut places: Vec<u32> = tasks.iter().map(|&(first, _)| first).collect();
-        let mut played: Vec<Option<Played>> = vec![None; steps.len()];
-        let mut acts = Vec::new();
-        for step in steps.iter().filter(is_played) {
-            let place = &mut places[step.task as usize];
-            let (id, first) = (*place, tasks[step.task as usize].0);
-            *place += 1;
-            let before = (id > first).then(|| played[id as usize - 1]).flatten();
-            let before_ns = before.map(|before| before.recorded_end_ns);
-            let due_ns = since(step.due_at_ns);
-            let arrival = match (step.cause, before_ns) {
-                (Cause::Start, None) if due_ns == 0 => Arrival::AtOnce,
-                (Cause::Task(_) | Cause::Timer { .. }, _) => Arrival::FromStep,
-                (Cause::Absolute, Some(_)) => Arrival::Absolute,
-                (Cause::Interrupt, Some(before_ns)) if arrivals == Arrivals::Closed => {
-                    Arrival::Answer { delay_ns: due_ns.saturating_sub(before_ns) }
-                }
-                (
-                    Cause::Start | Cause::Absolute | Cause::Interrupt | Cause::NextTimer { .. },
-                    _,
-                ) => Arrival::Outside,
-            };
-            if let Some(from) = step.cause.place() {
-                let (first, end) = tasks.get(from.task as usize).copied().unwrap_or((0, 0));
-                let from_step = u64::from(first).saturating_add(from.step);
-                let is_there = from_step < u64::from(end);
-                let delay_ns = match step.cause {
-                    Cause::Timer { delay_ns, .. } => Some(delay_ns),
-                    _ => None,
-                };
-                if is_there {
-                    acts.push(Act {
-                        step: from_step as u32,
-                        offset_ns: from.offset_ns,
-                        recorded_ns: (
-                            due_ns - delay_ns.unwrap_or(0).min(due_ns),
-                            since(step.run_at_ns),
-                        ),
-                        target: id,
-                        delay_ns,
-                        preempts_after_ns: None,
-                    });
-                }
-            }
-            played[id as usize] = Some(Played {
-                task: step.task,
-                cpu: step.cpu,
-                arrival,
-                due_ns,
-                recorded_run_at_ns: since(step.run_at_ns),
-                recorded_end_ns: since(step.end_at_ns),
-                run_ns: step.run_ns,
-                idle_state: step.idle_state,
-                takes_over: false,
-                preempts: true,
-                is_remote: false,
-                rest_ns: 0,
-                end: step.end,
-            });
-        }
-        let mut steps: Vec<Played> = played.into_iter().flatten().collect();
-        for act in acts.iter().filter(|act| act.delay_ns.is_none()) {
-            let is_remote = steps[act.step as usize].cpu != steps[act.target as usize].cpu;
-            steps[act.target as usize].is_remote = is_remote;
-        }
-        let mut takes_over_all = Vec::new();
-        for act in &mut acts {
-            let (waker, woken) = (&steps[act.step as usize], &steps[act.target as usize]);
-            let is_before = woken.recorded_run_at_ns < waker.recorded_end_ns;
-            // A simulated machine takes turns by its tick alone, and does so again.
-            let takes_over =
-                costs == Costs::Recorded && act.delay_ns.is_none() && woken.cpu == waker.cpu;
-            act.preempts_after_ns = (takes_over && is_before).then(|| woken.latency_ns());
-            takes_over_all.push(takes_over.then_some(act.target));
-        }
-        for target in takes_over_all.into_iter().flatten() {
-            steps[target as usize].takes_over = true;
-        }
-        acts.sort_unstable();
-        let mut first_acts = Vec::with_capacity(steps.len() + 1);
-        let mut at = 0;
-        for id in 0..=steps.len() as u32 {
-            while acts.get(at).is_some_and(|act| act.step < id) {
-                at += 1;
-            }
-            first_acts.push(at as u32);
-        }
+        let (mut kernel_timers_ns, next_timers) = timers(metadata, steps);
         let lacks_timer =
             |timers_ns: &&mut Vec<u64>| timers_ns.is_empty() && costs == Costs::Recorded;
         for timers_ns in kernel_timers_ns.iter_mut().filter(lacks_timer) {
             timers_ns.push(span_ns.saturating_add(UNSEEN_TIMER_NS));
         }
-        let mut workload = Workload {
+        let tasks = task_ranges(metadata, steps);
+        let (mut steps, mut acts) = played(metadata, steps, &tasks, arrivals);
+        find_handovers(&mut steps, &mut acts, costs);
+        acts.sort_unstable();
+        let first_acts = first_acts(&acts, steps.len());
+        let mut workload = CausedWorkload {
             steps,
             tasks,
             acts,
             first_acts,
-            cpu_count,
+            cpu_count: metadata.cpu_count as usize,
             kernel_timers_ns,
             next_timers,
             tick_phases_ns: tick_phases_ns(metadata),
@@ -748,7 +780,7 @@ fn tick_phases_ns(metadata: &WorkloadMetadata) -> Vec<u64> {
 /// # Errors
 /// Fails if the run fails, or if steps never become due.
 pub fn play(
-    workload: &Arc<Workload>,
+    workload: &Arc<CausedWorkload>,
     setup: &mut Setup<'_>,
     seed: u64,
 ) -> Result<Outcome, PredictError> {
@@ -772,7 +804,7 @@ pub fn play(
 }
 
 /// The workload as a load of the simulated machine, and the ledger in which its tasks will write.
-fn load(workload: &Arc<Workload>) -> (Arc<Ledger>, Load) {
+fn load(workload: &Arc<CausedWorkload>) -> (Arc<Ledger>, Load) {
     let ledger = Arc::new(Ledger::new(workload.steps.len()));
     let tasks = (0..workload.tasks.len()).map(|task| {
         let program = Player::new(workload.clone(), ledger.clone(), task);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::player::Ledger;
-use super::{Arrival, PredictError, Workload};
+use super::{Arrival, CausedWorkload, PredictError};
 use crate::simulate::Report;
 
 /// The largest errors with which a recording is played (docs/prediction.md says what they were chosen by).
@@ -118,7 +118,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn new(
-        workload: &Workload,
+        workload: &CausedWorkload,
         ledger: &Ledger,
         report: Report,
     ) -> Result<Self, PredictError> {
@@ -140,7 +140,7 @@ impl Outcome {
     }
 
     /// What the recording itself shows.
-    pub fn recorded(workload: &Workload) -> Self {
+    pub fn recorded(workload: &CausedWorkload) -> Self {
         let windows = workload.steps.iter().map(|step| Window {
             task: step.task,
             cpu: step.cpu,
@@ -193,7 +193,7 @@ impl Outcome {
         Durations::new(gaps_ns)
     }
 
-    /// How long requests took ([`Workload::requests`]).
+    /// How long requests took ([`CausedWorkload::requests`]).
     pub fn request_latencies(&self, requests: &[(usize, usize)]) -> Durations {
         let latency_ns = |&(asks, answers): &(usize, usize)| {
             self.windows[answers].end_ns.saturating_sub(self.windows[asks].due_ns)

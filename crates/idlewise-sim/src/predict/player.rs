@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fastrand::Rng;
 use idlewise_trace::causes::StepEnd;
 
-use super::{Arrival, Workload};
+use super::{Arrival, CausedWorkload};
 use crate::simulate::{EventSource, Fired, Found, Irq, Metrics, Op, Program, View};
 
 /// A step that has not come so far.
@@ -48,7 +48,7 @@ fn set(times: &[AtomicU64], step: u32, at_ns: u64) {
 
 /// A task.
 pub(super) struct Player {
-    workload: Arc<Workload>,
+    workload: Arc<CausedWorkload>,
     ledger: Arc<Ledger>,
     task: u32,
     /// The step, the one after the last, and the next thing to do in it.
@@ -74,7 +74,7 @@ enum Next {
 }
 
 impl Player {
-    pub(super) fn new(workload: Arc<Workload>, ledger: Arc<Ledger>, task: usize) -> Self {
+    pub(super) fn new(workload: Arc<CausedWorkload>, ledger: Arc<Ledger>, task: usize) -> Self {
         let (step, end) = workload.tasks[task];
         let act = workload.first_acts[step as usize];
         let task = task as u32;
@@ -227,14 +227,14 @@ impl Program for Player {
 
 /// Everything that comes from outside at its own time.
 pub(super) struct ArrivalSource {
-    workload: Arc<Workload>,
+    workload: Arc<CausedWorkload>,
     ledger: Arc<Ledger>,
     /// The steps, the next one last.
     left: Vec<u32>,
 }
 
 impl ArrivalSource {
-    pub(super) fn new(workload: Arc<Workload>, ledger: Arc<Ledger>) -> Self {
+    pub(super) fn new(workload: Arc<CausedWorkload>, ledger: Arc<Ledger>) -> Self {
         let ids = 0..workload.steps.len() as u32;
         let of = |id: u32| &workload.steps[id as usize];
         let mut left: Vec<u32> = ids.filter(|&id| of(id).arrival == Arrival::Outside).collect();

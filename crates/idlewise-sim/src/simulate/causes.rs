@@ -4,7 +4,7 @@
 //! [`Op::Run`](super::Op::Run) counts as a task's own; sends, calls and switches are costs of the machine, which a
 //! machine that plays the log adds itself.
 
-use idlewise_trace::causes::{Cause, Place, Step, StepEnd};
+use idlewise_trace::causes::{Cause, Step, StepEnd, StepPlace};
 
 use super::idle::Mode;
 use super::task::TaskId;
@@ -45,13 +45,13 @@ impl Simulation<'_> {
             (Some((at_ns, InterruptCause::Timer { delay_ns })), _) => {
                 let told = &self.tasks[id].told;
                 let step = told.step_count.saturating_sub(1);
-                let armed = Place { task: id as u32, step, offset_ns: told.run_ns };
+                let armed = StepPlace { task: id as u32, step, offset_ns: told.run_ns };
                 (Cause::Timer { armed, delay_ns }, at_ns)
             }
             (None, Some(waker)) => {
                 let told = &self.tasks[waker].told;
                 let (step, offset_ns) = (told.step_count, told.run_ns);
-                (Cause::Task(Place { task: waker as u32, step, offset_ns }), self.now_ns)
+                (Cause::Task(StepPlace { task: waker as u32, step, offset_ns }), self.now_ns)
             }
             (None, None) => (Cause::Interrupt, self.now_ns),
         };

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use idlewise_core::{Context, Decision, Device, Fixed, Governor, TimerOnly, tick_period_ns};
 use idlewise_sim::Machine;
 use idlewise_sim::predict::{
-    Arrivals, Costs, Outcome, PredictError, Reproduction, Window, Workload, calibrate, play,
+    Arrivals, CausedWorkload, Costs, Outcome, PredictError, Reproduction, Window, calibrate, play,
 };
 use idlewise_sim::simulate::{
     EventSource, Fired, Hardware, Irq, Load, Metrics, Op, Program, Report, Setup, Spawn, View,
     simulate,
 };
-use idlewise_trace::causes::{Cause, Checker, Place, Step, StepEnd, TaskInfo, WorkloadMetadata};
+use idlewise_trace::causes::{
+    Cause, Checker, Step, StepEnd, StepPlace, TaskInfo, WorkloadMetadata,
+};
 use proptest::prelude::*;
 
 const HZ: u32 = 250;
@@ -142,8 +144,12 @@ fn record(machine: &Machine, scripts: &Scripts) -> (WorkloadMetadata, Vec<Step>)
     (metadata, report.steps)
 }
 
-fn workload(metadata: &WorkloadMetadata, steps: &[Step], arrivals: Arrivals) -> Arc<Workload> {
-    Arc::new(Workload::new(metadata, steps, arrivals, Costs::Machine).unwrap())
+fn workload(
+    metadata: &WorkloadMetadata,
+    steps: &[Step],
+    arrivals: Arrivals,
+) -> Arc<CausedWorkload> {
+    Arc::new(CausedWorkload::new(metadata, steps, arrivals, Costs::Machine).unwrap())
 }
 
 /// The steps as the log has them; by task, then by time.
@@ -163,7 +169,7 @@ fn recorded(steps: &[Step]) -> Vec<Window> {
     windows
 }
 
-fn window_of(steps: &[Step], windows: &[Window], place: Place) -> Window {
+fn window_of(steps: &[Step], windows: &[Window], place: StepPlace) -> Window {
     let first = windows.iter().position(|window| window.task == place.task).unwrap();
     assert!(steps.iter().filter(|step| step.task == place.task).count() as u64 > place.step);
     windows[first + place.step as usize]
@@ -246,7 +252,7 @@ fn ping_pong(round_count: i64) -> (WorkloadMetadata, Vec<Step>) {
     let mut due_ns = 10_000;
     for round in 0..2 * round_count {
         let task = 1 - (round % 2) as u32;
-        let from = Place { task: 1 - task, step: (round / 2) as u64, offset_ns: 10_000 };
+        let from = StepPlace { task: 1 - task, step: (round / 2) as u64, offset_ns: 10_000 };
         let times = [due_ns, due_ns + 5_000, due_ns + 15_000];
         steps.push(Step { idle_state: Some(1), ..step(task, Cause::Task(from), times) });
         due_ns += 15_000;
@@ -269,7 +275,7 @@ fn predict(
     governor: &(dyn Fn() -> Box<dyn Governor> + Sync),
 ) -> (Outcome, Outcome) {
     let machine = server();
-    let workload = Workload::new(&log.0, &log.1, arrivals, Costs::Recorded).unwrap();
+    let workload = CausedWorkload::new(&log.0, &log.1, arrivals, Costs::Recorded).unwrap();
     let mut setup = Setup::new(&machine, governor);
     setup.hardware = workload.hardware(&machine);
     setup.exit_quantiles = workload.exit_quantiles(&machine);
@@ -325,7 +331,7 @@ fn what_a_wake_up_takes_beyond_the_table_is_kept() {
     steps.extend(busy);
     let tasks = vec![TaskInfo::default(); 3];
     let metadata = WorkloadMetadata { tasks, cpu_count: 3, ..metadata };
-    let workload = Workload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
+    let workload = CausedWorkload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
     // 5 µs from state 1 and 2 µs without a state are 3 µs, but the table says 1 µs.
     assert_eq!(workload.shown_exits_ns().get(&1), Some(&server().exit_latencies_ns()[1]));
     let (recorded, same) = predict(Arrivals::Open, &(metadata, steps), &shallow);
@@ -356,7 +362,7 @@ fn a_tail_that_the_run_lacks_is_a_miss() {
 #[test]
 fn gaps_are_from_the_last_end_to_the_next_cause() {
     let (metadata, steps) = ping_pong(2);
-    let workload = Workload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
+    let workload = CausedWorkload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
     // Each CPU waits while the other one's task is woken and runs, which is 5 + 10 µs.
     let gaps = Outcome::recorded(&workload).gaps();
     assert_eq!((gaps.count(), gaps.at(0.0), gaps.at(1.0)), (3, Some(15_000), Some(15_000)));
@@ -366,7 +372,7 @@ fn gaps_are_from_the_last_end_to_the_next_cause() {
 fn a_request_is_from_a_wake_to_the_end_of_the_first_answer_that_follows() {
     // Task 0 wakes task 1, which wakes task 2; task 2 runs for 10 µs and waits. Then the same again, but the
     // second time task 1 does not wake task 2.
-    let from = |task, step| Cause::Task(Place { task, step, offset_ns: 10_000 });
+    let from = |task, step| Cause::Task(StepPlace { task, step, offset_ns: 10_000 });
     let steps = vec![
         step(0, Cause::Interrupt, [1_000, 2_000, 12_000]),
         step(1, from(0, 0), [12_000, 13_000, 23_000]),
@@ -380,7 +386,7 @@ fn a_request_is_from_a_wake_to_the_end_of_the_first_answer_that_follows() {
         last_at_ns: 100_000,
         ..WorkloadMetadata::default()
     };
-    let workload = Workload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
+    let workload = CausedWorkload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
     let recorded = Outcome::recorded(&workload);
     let latencies = |asks: u32, answers: u32| {
         let requests = workload.requests(&|task| task == asks, &|task| task == answers);
@@ -427,7 +433,7 @@ fn what_can_not_be_played_is_refused_in_one_line() {
     let refused = |change: fn(&mut WorkloadMetadata), steps: &[Step]| {
         let mut metadata = metadata.clone();
         change(&mut metadata);
-        match Workload::new(&metadata, steps, Arrivals::Open, Costs::Recorded) {
+        match CausedWorkload::new(&metadata, steps, Arrivals::Open, Costs::Recorded) {
             Ok(_) => panic!("accepted"),
             Err(error) => {
                 assert!(!error.to_string().contains('\n'));
@@ -444,8 +450,9 @@ fn what_can_not_be_played_is_refused_in_one_line() {
     assert!(matches!(refused(|_| {}, &[]), PredictError::Empty));
     // Steps that wait for each other never run.
     let mut circle = steps.clone();
-    circle[0].cause = Cause::Task(Place { task: 1, step: 0, offset_ns: 0 });
-    let workload = Workload::new(&metadata, &circle, Arrivals::Open, Costs::Recorded).unwrap();
+    circle[0].cause = Cause::Task(StepPlace { task: 1, step: 0, offset_ns: 0 });
+    let workload =
+        CausedWorkload::new(&metadata, &circle, Arrivals::Open, Costs::Recorded).unwrap();
     let machine = server();
     let mut setup = Setup::new(&machine, &deepest);
     setup.hardware = workload.hardware(&machine);
@@ -457,7 +464,7 @@ fn what_can_not_be_played_is_refused_in_one_line() {
 fn a_task_that_takes_the_cpu_from_its_waker_does_so_again() {
     // The switch comes 1 µs after the wake-up, and the waker goes on when the other one waits.
     let woken = |offset_ns, times| {
-        let from = Place { task: 0, step: 0, offset_ns };
+        let from = StepPlace { task: 0, step: 0, offset_ns };
         Step { cpu: 0, ..step(1, Cause::Task(from), times) }
     };
     let steps = [
@@ -520,7 +527,8 @@ fn the_kernels_own_timers_bound_how_long_a_cpu_expects_to_sleep() {
     let (mut metadata, mut steps) = ping_pong(100);
     let machine = server();
     let sleep_lengths = |metadata: &WorkloadMetadata, steps: &[Step]| {
-        let workload = Workload::new(metadata, steps, Arrivals::Open, Costs::Recorded).unwrap();
+        let workload =
+            CausedWorkload::new(metadata, steps, Arrivals::Open, Costs::Recorded).unwrap();
         let mut setup = Setup::new(&machine, &shallow);
         setup.hardware = workload.hardware(&machine);
         setup.keeps_gaps = true;
@@ -556,7 +564,7 @@ fn a_cpu_expects_the_timers_that_it_expected_in_the_recording() {
     steps.extend(timers);
     metadata.tasks.push(TaskInfo { is_idle: true, ..TaskInfo::default() });
     steps.push(Step { cpu: 0, run_ns: 0, ..step(3, Cause::Absolute, [1_400_000; 3]) });
-    let workload = Workload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
+    let workload = CausedWorkload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
     let mut setup = Setup::new(&machine, &shallow);
     setup.hardware = workload.hardware(&machine);
     setup.keeps_gaps = true;
@@ -603,7 +611,7 @@ fn timers_of_played_tasks_are_not_expected_at_their_recorded_times() {
         let cause = Cause::NextTimer { delay_ns: (due_ns - from_ns) as u64 };
         steps.push(Step { cpu: 0, run_ns: 0, ..step(2, cause, [from_ns; 3]) });
     }
-    let workload = Workload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
+    let workload = CausedWorkload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap();
     let mut setup = Setup::new(&machine, &shallow);
     setup.hardware = workload.hardware(&machine);
     setup.keeps_gaps = true;
@@ -647,13 +655,13 @@ fn how_often_a_tick_is_needed_is_found_from_the_recording() {
     let machine = server();
     let (metadata, steps) = ping_pong(200);
     let workload =
-        Arc::new(Workload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap());
+        Arc::new(CausedWorkload::new(&metadata, &steps, Arrivals::Open, Costs::Recorded).unwrap());
     let mut setup = Setup::new(&machine, &by_timer);
     setup.hardware = workload.hardware(&machine);
     setup.exit_quantiles = workload.exit_quantiles(&machine);
     let need = calibrate(&workload, &mut setup, 1).unwrap();
     assert_eq!((need, setup.tick_need), (1.0, 1.0));
     let log = record(&machine, &(vec![vec![Do::Run(1_000)]], Vec::new()));
-    let workload = Workload::new(&log.0, &log.1, Arrivals::Open, Costs::Machine).unwrap();
+    let workload = CausedWorkload::new(&log.0, &log.1, Arrivals::Open, Costs::Machine).unwrap();
     assert_eq!(calibrate(&Arc::new(workload), &mut setup, 1).unwrap(), 0.0);
 }

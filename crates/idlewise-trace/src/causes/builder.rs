@@ -6,10 +6,10 @@ use rustc_hash::FxHashMap;
 
 use super::next_timer::{NextTimer, NextTimers};
 use super::{
-    AFTER_INTERRUPT_NS, Cause, Place, Step, StepEnd, TASK_COUNT_MAX, TIMER_COUNT_MAX, TaskInfo,
+    AFTER_INTERRUPT_NS, Cause, Step, StepEnd, StepPlace, TASK_COUNT_MAX, TIMER_COUNT_MAX, TaskInfo,
     WORKLOAD_VERSION, WorkloadMetadata,
 };
-use crate::event::{Context, Event, EventKind, Leaving, TaskName, Tracepoints};
+use crate::event::{Event, EventKind, Leaving, TaskName, Tracepoints, WakeContext};
 use crate::tick::{Tick, TickFinder};
 use crate::{CpuFacts, GapBuilder, TracepointName};
 
@@ -153,7 +153,7 @@ struct Stay {
 /// A timer, and where it was armed if a task did that.
 #[derive(Clone, Copy, Debug)]
 struct Armed {
-    by: Option<(Place, i64)>,
+    by: Option<(StepPlace, i64)>,
     /// The pid of the task that armed it.
     pid: u32,
     /// On the monotonic clock; `None` for a timer of the timer wheel.
@@ -342,7 +342,7 @@ impl<S: StepSink> StepBuilder<S> {
                 self.switch(at_ns, cpu, prev, next, leaves, next_name);
             }
             EventKind::Waking { task, context } => self.wake(at_ns, cpu, task, context),
-            EventKind::Fork { task } => self.wake(at_ns, cpu, task, Context::Task),
+            EventKind::Fork { task } => self.wake(at_ns, cpu, task, WakeContext::Task),
             EventKind::IdleEntry { state } => {
                 let stay = Stay { state, entered_at_ns: at_ns, left_at_ns: None };
                 if let Some(emptied_at_ns) = self.cpu(cpu).emptied_at_ns.take() {
@@ -571,7 +571,7 @@ impl<S: StepSink> StepBuilder<S> {
     }
 
     /// The place in the step of the task that runs on a CPU; `None` if none does.
-    fn place(&mut self, at_ns: i64, cpu: u16) -> Option<(Place, u32)> {
+    fn place(&mut self, at_ns: i64, cpu: u16) -> Option<(StepPlace, u32)> {
         let (current, counts_from_ns) = {
             let this = self.cpu(cpu);
             (this.current, this.counts_from_ns)
@@ -581,7 +581,7 @@ impl<S: StepSink> StepBuilder<S> {
         let open = task.open.as_ref()?;
         let running_ns = counts_from_ns.map_or(0, |from_ns| at_ns - from_ns);
         let offset_ns = open.run_ns + u64::try_from(running_ns).unwrap_or(0);
-        Some((Place { task: task.index, step: task.step_count, offset_ns }, pid))
+        Some((StepPlace { task: task.index, step: task.step_count, offset_ns }, pid))
     }
 
     fn arm(&mut self, at_ns: i64, cpu: u16, timer: u64, expires_at_ns: Option<i64>) {
@@ -652,13 +652,13 @@ impl<S: StepSink> StepBuilder<S> {
         });
     }
 
-    fn wake(&mut self, at_ns: i64, cpu: u16, pid: u32, context: Context) {
+    fn wake(&mut self, at_ns: i64, cpu: u16, pid: u32, context: WakeContext) {
         let this = *self.cpu(cpu);
         let is_of_task = match context {
-            Context::Task => true,
-            Context::Interrupt => false,
-            Context::Softirq => !this.is_softirq_of_interrupt && this.in_softirq,
-            Context::Unknown => !this.in_interrupt && !this.is_softirq_of_interrupt,
+            WakeContext::Task => true,
+            WakeContext::Interrupt => false,
+            WakeContext::Softirq => !this.is_softirq_of_interrupt && this.in_softirq,
+            WakeContext::Unknown => !this.in_interrupt && !this.is_softirq_of_interrupt,
         };
         // A timer's handler can run in a softirq of its own, and in a thread that serves softirqs.
         let is_timer = this.expiring.is_some() && (!is_of_task || this.in_softirq);

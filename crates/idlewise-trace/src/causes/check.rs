@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use super::{Cause, Place, Step, StepEnd};
+use super::{Cause, Step, StepEnd, StepPlace};
 
 /// How many finished steps of each task are kept to compare with later steps that they cause. A step that
 /// names an older one is only checked for the older one's existence.
@@ -144,11 +144,11 @@ impl Checker {
     /// Checks that another step is there, and did something at that time, or at an unknown one.
     fn check_place(
         &mut self,
-        place: Place,
+        place: StepPlace,
         at_ns: Option<i64>,
         due_at_ns: i64,
     ) -> Result<(), &'static str> {
-        let Place { task, step, offset_ns } = place;
+        let StepPlace { task, step, offset_ns } = place;
         let seen = self.tasks.get_mut(task as usize).ok_or(KNOWN_TASK)?;
         let age = match seen.step_count.checked_sub(step) {
             // The step has not ended yet.
@@ -196,7 +196,7 @@ mod tests {
     fn woken(task: u32, step: u64, offset_ns: u64, due_at_ns: i64) -> Step {
         Step {
             task: 1,
-            cause: Cause::Task(Place { task, step, offset_ns }),
+            cause: Cause::Task(StepPlace { task, step, offset_ns }),
             due_at_ns,
             run_at_ns: due_at_ns,
             run_ns: 10,
@@ -221,7 +221,7 @@ mod tests {
         // The step that wakes may end later than the one that it wakes.
         assert_eq!(found(&[woken(0, 0, 30, 150), WAITS]), None);
         let later = Step { due_at_ns: 300, run_at_ns: 300, end_at_ns: 390, ..WAITS };
-        let armed = Place { task: 0, step: 0, offset_ns: 80 };
+        let armed = StepPlace { task: 0, step: 0, offset_ns: 80 };
         let timer = Step { cause: Cause::Timer { armed, delay_ns: 110 }, ..later };
         assert_eq!(found(&[WAITS, timer]), None);
         assert_eq!(found(&[WAITS, Step { end: StepEnd::Ends, ..later }]), None);
@@ -232,7 +232,7 @@ mod tests {
         // Task 0 woke it before 200 and then ended its step. It had not left its CPU until 250.
         let waits = Step { task: 1, end_at_ns: 250, ..WAITS };
         assert_eq!(found(&[WAITS, waits, woken(0, 0, 30, 250)]), None);
-        let armed = Place { task: 0, step: 0, offset_ns: 80 };
+        let armed = StepPlace { task: 0, step: 0, offset_ns: 80 };
         let timer = Step { cause: Cause::Timer { armed, delay_ns: 10 }, ..woken(0, 0, 0, 250) };
         assert_eq!(found(&[WAITS, waits, timer]), None);
         // But a step that begins later cannot have done it, nor one that is shorter.
@@ -271,7 +271,7 @@ mod tests {
         for (steps, rule) in cases {
             assert_eq!(found(steps), Some(*rule), "{steps:?}");
         }
-        let armed = Place { task: 0, step: 0, offset_ns: 80 };
+        let armed = StepPlace { task: 0, step: 0, offset_ns: 80 };
         for delay_ns in [u64::MAX, 400, 10] {
             let timer = Step { cause: Cause::Timer { armed, delay_ns }, ..later };
             assert!(found(&[WAITS, timer]).is_some(), "{delay_ns}");

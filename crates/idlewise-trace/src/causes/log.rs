@@ -23,7 +23,7 @@ use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
 use super::builder::StepSink;
 use super::check::Checker;
-use super::{Cause, Place, Step, StepEnd, WORKLOAD_VERSION, WorkloadMetadata};
+use super::{Cause, Step, StepEnd, StepPlace, WORKLOAD_VERSION, WorkloadMetadata};
 use crate::OutputFile;
 use crate::log::footer::{self, Footer, RawFooter, TAIL_BYTE_COUNT};
 use crate::log::pages::Pages;
@@ -401,7 +401,7 @@ impl WorkloadLog {
             step.cpu =
                 cpu.and_then(|cpu| u16::try_from(cpu).ok()).ok_or_else(|| group.bad(row, 1))?;
             let place = || {
-                Some(Place {
+                Some(StepPlace {
                     task: u32::try_from(cause_tasks[row]?).ok()?,
                     step: u64::try_from(cause_steps[row]?).ok()?,
                     offset_ns: u64::try_from(offsets[row]?).ok()?,

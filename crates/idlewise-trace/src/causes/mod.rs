@@ -130,11 +130,11 @@ pub enum Cause {
     /// The recording begins to see the task here.
     Start,
     /// Another task's step.
-    Task(Place),
+    Task(StepPlace),
     /// A timer.
     Timer {
         /// Where it was armed.
-        armed: Place,
+        armed: StepPlace,
         /// How much later it is due.
         delay_ns: u64,
     },
@@ -152,7 +152,7 @@ pub enum Cause {
 
 /// A place within a task's step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct StepPlace {
     /// The task.
     pub task: u32,
     /// The step: how many steps of this task are before it.
@@ -207,7 +207,7 @@ impl Cause {
     }
 
     /// The place in another step that it is at, if it is in one.
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<StepPlace> {
         match *self {
             Cause::Task(place) | Cause::Timer { armed: place, .. } => Some(place),
             Cause::Start | Cause::Absolute | Cause::Interrupt | Cause::NextTimer { .. } => None,

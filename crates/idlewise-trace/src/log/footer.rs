@@ -33,7 +33,7 @@ pub(crate) fn place(tail: &[u8], byte_count: u64) -> Option<Range<u64>> {
 
 pub(crate) struct Footer {
     pub row_count: u64,
-    pub groups: Vec<Group>,
+    pub groups: Vec<FooterGroup>,
     /// The columns in the file's order. Every group has the same number.
     pub columns: Vec<Leaf>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Leaf {
     repetition: i64,
 }
 
-pub(crate) struct Group {
+pub(crate) struct FooterGroup {
     pub row_count: u64,
     pub chunks: Vec<Chunk>,
 }
@@ -135,7 +135,7 @@ impl RawFooter {
             }
             // Cannot overflow: there are fewer groups than bytes in the file.
             row_count += group_row_count;
-            groups.push(Group { row_count: group_row_count, chunks });
+            groups.push(FooterGroup { row_count: group_row_count, chunks });
         }
         // Otherwise a short file could repeat a chunk so often that reading would take forever.
         if chunks_byte_count > data_byte_count {

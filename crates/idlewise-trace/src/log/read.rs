@@ -17,7 +17,7 @@ use parquet::data_type::{BoolType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::schema::types::SchemaDescriptor;
 
-use super::footer::{self, Chunk, Group, RawFooter, TAIL_BYTE_COUNT};
+use super::footer::{self, Chunk, FooterGroup, RawFooter, TAIL_BYTE_COUNT};
 use super::pages::Pages;
 use super::{Column, FORMAT_VERSION, Form, LogError, LogMetadata, schema};
 use crate::gap::GAP_MAX_NS;
@@ -39,7 +39,7 @@ pub struct IdleLog {
     path: PathBuf,
     data: Data,
     row_count: u64,
-    groups: Vec<Group>,
+    groups: Vec<FooterGroup>,
     /// The index of each of our columns in the file. Nullable columns may be missing.
     columns: [Option<usize>; Column::ALL.len()],
     /// The metadata.

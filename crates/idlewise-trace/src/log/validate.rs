@@ -162,7 +162,7 @@ impl CheckResult {
 
 /// Where a violation was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct GapPlace {
     /// The CPU, if it concerns one.
     pub cpu: Option<u16>,
     /// The row in the file, from 0, if it concerns one.
@@ -179,7 +179,7 @@ pub struct Finding {
     /// How many of them violate the rule, or how many lost events or doubts there are.
     pub found_count: u64,
     /// The first of them.
-    pub first: Option<Place>,
+    pub first: Option<GapPlace>,
 }
 
 impl Finding {
@@ -194,7 +194,7 @@ impl Finding {
         }
     }
 
-    fn see(&mut self, holds: bool, place: Place) {
+    fn see(&mut self, holds: bool, place: GapPlace) {
         self.checked_count += 1;
         if !holds {
             self.found_count += 1;
@@ -285,7 +285,7 @@ impl<'a> Validator<'a> {
     }
 
     fn gap(&mut self, row: u64, gap: &IdleGap) {
-        let place = Place { cpu: Some(gap.cpu), row: Some(row) };
+        let place = GapPlace { cpu: Some(gap.cpu), row: Some(row) };
         let is_in_order = self.previous.is_none_or(|previous| previous <= (gap.cpu, gap.start_ns));
         self.previous = Some((gap.cpu, gap.start_ns));
         self.finding(Check::Order).see(is_in_order, place);
@@ -319,7 +319,7 @@ impl<'a> Validator<'a> {
         self.timers(gap, place);
     }
 
-    fn ranges(&mut self, gap: &IdleGap, place: Place) {
+    fn ranges(&mut self, gap: &IdleGap, place: GapPlace) {
         let period_ns = self.period_ns.unwrap_or(u32::MAX);
         let is_in_range =
             gap.impossible_column().is_none() && gap.next_tick_ns.is_none_or(|ns| ns <= period_ns);
@@ -351,7 +351,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    fn timers(&mut self, gap: &IdleGap, place: Place) {
+    fn timers(&mut self, gap: &IdleGap, place: GapPlace) {
         if self.is_unknown.sleep_length {
             return;
         }
@@ -375,7 +375,7 @@ impl<'a> Validator<'a> {
             let is_as_counted = cpu.summary.is_some_and(|summary| {
                 summary.gap_count == cpu.row_count && (summary.observed || cpu.row_count == 0)
             });
-            let place = Place { cpu: Some(id), row: cpu.first_row };
+            let place = GapPlace { cpu: Some(id), row: cpu.first_row };
             self.finding(Check::Counts).see(is_listed_once && is_as_counted, place);
             if let Some(summary) = cpu.summary {
                 let tells_ends = !self.is_unknown.ran_task && !self.is_unknown.wake_reason;
@@ -387,7 +387,7 @@ impl<'a> Validator<'a> {
         lost.checked_count = metadata.source.event_count.max(1);
         for summary in metadata.cpus.iter().filter(|summary| summary.lost_event_count > 0) {
             lost.found_count = lost.found_count.saturating_add(summary.lost_event_count);
-            lost.first.get_or_insert(Place { cpu: Some(summary.cpu), row: None });
+            lost.first.get_or_insert(GapPlace { cpu: Some(summary.cpu), row: None });
         }
         let doubts = self.finding(Check::Doubts);
         doubts.checked_count = 1;

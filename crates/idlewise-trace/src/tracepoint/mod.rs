@@ -20,7 +20,7 @@ mod name;
 mod plan;
 mod wheel;
 
-use crate::event::{Context, EventKind, Leaving, Tracepoints};
+use crate::event::{EventKind, Leaving, Tracepoints, WakeContext};
 
 pub use format::{EventFormat, Field, UnreadableTracepoint};
 pub(crate) use format::{Int, Width};
@@ -339,12 +339,12 @@ const STATE_WAITS: u64 = 0xff;
 const STATE_ENDED: u64 = 0x30;
 
 /// Where something was done, by the event's common flags.
-pub(crate) fn context(common_flags: Option<u64>) -> Context {
+pub(crate) fn context(common_flags: Option<u64>) -> WakeContext {
     match common_flags {
-        None => Context::Unknown,
-        Some(flags) if flags & FLAG_INTERRUPT != 0 => Context::Interrupt,
-        Some(flags) if flags & FLAG_SOFTIRQ != 0 => Context::Softirq,
-        Some(_) => Context::Task,
+        None => WakeContext::Unknown,
+        Some(flags) if flags & FLAG_INTERRUPT != 0 => WakeContext::Interrupt,
+        Some(flags) if flags & FLAG_SOFTIRQ != 0 => WakeContext::Softirq,
+        Some(_) => WakeContext::Task,
     }
 }
 

@@ -340,7 +340,7 @@ impl WheelFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Context, Leaving};
+    use crate::event::{Leaving, WakeContext};
     use crate::tracepoint::wheel::{TIMER_DEFERRABLE, TIMER_PINNED};
 
     const CPU: u16 = 3;
@@ -585,10 +585,10 @@ mod tests {
              field:pid_t pid; offset:8; size:4; signed:1;",
         );
         for (flags, context) in [
-            (0, Context::Task),
-            (0x10, Context::Softirq),
-            (0x18, Context::Interrupt),
-            (0x09, Context::Interrupt),
+            (0, WakeContext::Task),
+            (0x10, WakeContext::Softirq),
+            (0x18, WakeContext::Interrupt),
+            (0x09, WakeContext::Interrupt),
         ] {
             let mut bytes = record(&[9]);
             bytes[2] = flags;

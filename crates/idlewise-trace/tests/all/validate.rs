@@ -3,7 +3,7 @@
 
 use idlewise_machine::{Arch, Machine, MachineState};
 use idlewise_trace::log::{IdleLog, LogMetadata, LogWriter};
-use idlewise_trace::validate::{Check, CheckResult, Finding, Place, validate};
+use idlewise_trace::validate::{Check, CheckResult, Finding, GapPlace, validate};
 use idlewise_trace::{CpuSummary, Doubt, GapSink, IdleGap, WakeReason};
 
 /// Ten gaps per CPU, one in each 4 ms tick, ended by known timers.
@@ -59,7 +59,7 @@ fn check(gaps: &[Vec<IdleGap>; 2], metadata: &LogMetadata) -> Vec<Finding> {
 }
 
 /// The checks that found something, with the places.
-fn found(findings: &[Finding]) -> Vec<(Check, CheckResult, Option<Place>)> {
+fn found(findings: &[Finding]) -> Vec<(Check, CheckResult, Option<GapPlace>)> {
     let found = findings.iter().filter(|f| f.result() > CheckResult::Ok);
     found.map(|finding| (finding.check, finding.result(), finding.first)).collect()
 }
@@ -68,7 +68,7 @@ fn sound() -> ([Vec<IdleGap>; 2], LogMetadata) {
     ([gaps(0), gaps(2)], metadata())
 }
 
-const AT_ROW_13: Option<Place> = Some(Place { cpu: Some(2), row: Some(13) });
+const AT_ROW_13: Option<GapPlace> = Some(GapPlace { cpu: Some(2), row: Some(13) });
 
 #[test]
 fn finds_nothing_in_a_sound_log() {
@@ -100,7 +100,7 @@ fn finds_each_broken_rule_where_it_is_broken() {
         assert_eq!(finding.result(), CheckResult::Wrong, "{rule:?}");
         // An overlap is reported at the later of the two gaps.
         let place = match rule {
-            Check::Overlap => Some(Place { cpu: Some(2), row: Some(14) }),
+            Check::Overlap => Some(GapPlace { cpu: Some(2), row: Some(14) }),
             _ => AT_ROW_13,
         };
         assert_eq!(finding.first, place, "{rule:?}");
@@ -151,7 +151,7 @@ fn finds_metadata_that_counts_other_rows() {
         let (gaps, mut metadata) = sound();
         spoil(&mut metadata);
         let findings = check(&gaps, &metadata);
-        let place = Some(Place { cpu: Some(2), row: Some(10) });
+        let place = Some(GapPlace { cpu: Some(2), row: Some(10) });
         assert_eq!(found(&findings), [(Check::Counts, CheckResult::Wrong, place)]);
     }
 }
@@ -162,7 +162,7 @@ fn repeats_what_the_importer_said() {
     metadata.cpus[0].lost_event_count = 7;
     metadata.doubts = vec![Doubt::NoSwitches, Doubt::NoTickStops];
     let findings = check(&gaps, &metadata);
-    let lost_at = Some(Place { cpu: Some(0), row: None });
+    let lost_at = Some(GapPlace { cpu: Some(0), row: None });
     assert_eq!(
         found(&findings),
         [(Check::Lost, CheckResult::Doubt, lost_at), (Check::Doubts, CheckResult::Doubt, None)]

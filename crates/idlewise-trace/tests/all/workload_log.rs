@@ -6,13 +6,13 @@ use std::path::Path;
 
 use idlewise_trace::anonymize::Field;
 use idlewise_trace::causes::{
-    AnonymousWorkload, Cause, Place, Step, StepBuilder, StepEnd, StepSink, WorkloadLog,
+    AnonymousWorkload, Cause, Step, StepBuilder, StepEnd, StepPlace, StepSink, WorkloadLog,
     WorkloadMetadata, WorkloadWriter,
 };
 use idlewise_trace::log::{IdleLog, LogError};
 use idlewise_trace::{
-    Context, Event, EventKind, Leaving, NonZeroTask, OutputFile, OutputOptions, TaskName,
-    Tracepoints,
+    Event, EventKind, Leaving, NonZeroTask, OutputFile, OutputOptions, TaskName, Tracepoints,
+    WakeContext,
 };
 
 const CAUSES: Tracepoints = Tracepoints::COMPLETE
@@ -40,11 +40,11 @@ fn waits(prev: u32) -> EventKind {
 }
 
 fn wakes(task: u32) -> EventKind {
-    EventKind::Waking { task, context: Context::Task }
+    EventKind::Waking { task, context: WakeContext::Task }
 }
 
 fn wakes_by_interrupt(task: u32) -> EventKind {
-    EventKind::Waking { task, context: Context::Interrupt }
+    EventKind::Waking { task, context: WakeContext::Interrupt }
 }
 
 fn steps(events: &[(i64, u16, EventKind)]) -> (Vec<Step>, WorkloadMetadata) {
@@ -62,7 +62,7 @@ fn second_task(events: &[(i64, u16, EventKind)]) -> Vec<(Cause, u64)> {
 }
 
 fn task_0(step: u64, offset_ns: u64) -> Cause {
-    Cause::Task(Place { task: 0, step, offset_ns })
+    Cause::Task(StepPlace { task: 0, step, offset_ns })
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn tasks_that_wake_each_other_become_steps_with_causes() {
         end: StepEnd::Waits,
         idle_state: None,
     };
-    let of_b = |step, offset_ns| Cause::Task(Place { task: 1, step, offset_ns });
+    let of_b = |step, offset_ns| Cause::Task(StepPlace { task: 1, step, offset_ns });
     assert_eq!(
         steps,
         [
@@ -150,7 +150,7 @@ fn what_interrupts_and_other_tasks_take_is_not_the_tasks_own() {
 
 #[test]
 fn a_wake_up_in_a_softirq_is_the_tasks_if_no_interrupt_left_it_behind() {
-    let in_softirq = EventKind::Waking { task: B, context: Context::Softirq };
+    let in_softirq = EventKind::Waking { task: B, context: WakeContext::Softirq };
     let softirq = EventKind::Softirq { vector: 3 };
     let sends = [
         (0, 0, runs(A)),
@@ -178,7 +178,7 @@ fn a_wake_up_in_a_softirq_is_the_tasks_if_no_interrupt_left_it_behind() {
     }
     assert_eq!(second_task(&ticked), [(Cause::Interrupt, 10)]);
     // Without flags, what surrounds the event tells.
-    let unknown = EventKind::Waking { task: B, context: Context::Unknown };
+    let unknown = EventKind::Waking { task: B, context: WakeContext::Unknown };
     let untold = |events: &[(i64, u16, EventKind)]| -> Vec<_> {
         let replaced = events.iter().map(|&(at_ns, cpu, kind)| match kind {
             EventKind::Waking { .. } => (at_ns, cpu, unknown),
@@ -198,7 +198,7 @@ fn naps(expiries_ns: &[i64]) -> Vec<(i64, u16, EventKind)> {
         let start =
             EventKind::HrtimerStart { timer: 5, function: 6, expires_at_ns, has_slack: false };
         let expire = EventKind::HrtimerExpire { timer: 5, function: 6, now_ns: expires_at_ns };
-        let waking = EventKind::Waking { task: A, context: Context::Interrupt };
+        let waking = EventKind::Waking { task: A, context: WakeContext::Interrupt };
         events.extend([
             (now_ns, 0, start),
             (now_ns + 3, 0, waits(A)),
@@ -219,7 +219,7 @@ fn naps(expiries_ns: &[i64]) -> Vec<(i64, u16, EventKind)> {
 #[test]
 fn a_timer_is_relative_to_where_it_was_armed_unless_it_keeps_to_a_grid() {
     let (relative, _) = steps(&naps(&[100_007, 200_099]));
-    let armed = |step, offset_ns| Place { task: 0, step, offset_ns };
+    let armed = |step, offset_ns| StepPlace { task: 0, step, offset_ns };
     let own = relative.iter().filter(|step| step.task == 0);
     assert_eq!(
         own.map(|step| step.cause).collect::<Vec<_>>(),
@@ -263,7 +263,7 @@ fn a_timer_that_wakes_nobody_is_the_kernels_own() {
         (5_101, 0, expire(5_090)),
     ];
     let rest = [(5_110, 0, EventKind::InterruptExit), (9_000, 0, EventKind::TimerInterrupt)];
-    let wakes_one = EventKind::Waking { task: B, context: Context::Interrupt };
+    let wakes_one = EventKind::Waking { task: B, context: WakeContext::Interrupt };
     let after = [(9_100, 0, runs(B)), (9_200, 0, waits(B))];
     let without: Vec<_> = [&events[..], &rest, &after].concat();
     let (own, metadata) = steps(&without);
@@ -338,7 +338,7 @@ fn an_interrupt_is_due_when_the_cpu_began_to_leave_its_state() {
         (0, 0, EventKind::IdleEntry { state: 1 }),
         (1_000, 0, EventKind::IdleExit),
         (1_001, 0, EventKind::DeviceInterrupt),
-        (1_002, 0, EventKind::Waking { task: B, context: Context::Interrupt }),
+        (1_002, 0, EventKind::Waking { task: B, context: WakeContext::Interrupt }),
         (1_003, 0, EventKind::InterruptExit),
         (1_010, 0, runs(B)),
         (1_020, 0, waits(B)),
@@ -438,7 +438,7 @@ fn a_log_is_read_as_it_was_written() {
 #[test]
 fn a_log_that_contradicts_itself_is_neither_written_nor_read() {
     let (mut steps, metadata) = steps(&naps(&[100_007]));
-    steps[1].cause = Cause::Task(Place { task: 0, step: 7, offset_ns: 0 });
+    steps[1].cause = Cause::Task(StepPlace { task: 0, step: 7, offset_ns: 0 });
     let error = read(written(&steps, &metadata)).unwrap_err().to_string();
     assert!(error.contains("row 1: it breaks the rule that no task wakes itself"), "{error}");
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, tick_period_ns};
 use idlewise_report::predict::{misses_text, reproduction_text};
 use idlewise_sim::Machine;
 use idlewise_sim::predict::{
-    Arrivals, Costs, Outcome, PredictError, Reproduction, Workload, calibrate, play,
+    Arrivals, Costs, Outcome, PredictError, Reproduction, CausedWorkload, calibrate, play,
 };
 use idlewise_sim::simulate::Setup;
 use idlewise_trace::RecordedMachine;
@@ -58,7 +58,7 @@ impl Replicates {
 pub(in crate::cmd) struct Played {
     pub path: PathBuf,
     pub metadata: WorkloadMetadata,
-    pub workload: Arc<Workload>,
+    pub workload: Arc<CausedWorkload>,
     /// The machine that was recorded.
     pub machine: Machine,
     /// The governor that was in use, as the recording names it, and its port.
@@ -96,7 +96,7 @@ impl Played {
             )));
         };
         let choice = Choice::of_kernel(&governor, metadata.kernel.as_deref())?;
-        let workload = Workload::new(&metadata, &steps, arrivals, Costs::Recorded)
+        let workload = CausedWorkload::new(&metadata, &steps, arrivals, Costs::Recorded)
             .map_err(|error| failure(path, &error))?;
         let (path, workload) = (path.to_owned(), Arc::new(workload));
         let mut played = Played {

@@ -235,7 +235,7 @@ fn timer_flags(text: &[u8], cpu: u16, dialect: Dialect) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::event::EventKind;
-    use crate::event::{Context, Leaving, NonZeroTask, TaskName};
+    use crate::event::{Leaving, NonZeroTask, TaskName, WakeContext};
     use crate::import::named;
     use crate::import::text::line::Time;
     use crate::tracepoint::Decoded;
@@ -332,11 +332,11 @@ mod tests {
             assert_eq!(cause("", "sched_switch", body), expected, "{body}");
         }
         for (flags, context) in [
-            ("d..2.", Context::Task),
-            ("dNh2", Context::Interrupt),
-            ("d.s1.", Context::Softirq),
-            ("", Context::Unknown),
-            ("x", Context::Unknown),
+            ("d..2.", WakeContext::Task),
+            ("dNh2", WakeContext::Interrupt),
+            ("d.s1.", WakeContext::Softirq),
+            ("", WakeContext::Unknown),
+            ("x", WakeContext::Unknown),
         ] {
             let expected = EventKind::Waking { task: 7, context };
             for body in ["comm=a pid=1 pid=7 prio=120 target_cpu=001", "a:7 [120] CPU:001"] {
