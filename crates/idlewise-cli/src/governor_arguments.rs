@@ -10,6 +10,7 @@ use idlewise_plugin::{Confinement, GovernorSource, Kernel};
 
 use crate::error::Failure;
 use crate::governors::Choice;
+use crate::role::{BundleRole, Roles, UNCONFINED};
 
 /// The values of `--unconfined`.
 const ALL: &str = "all";
@@ -22,6 +23,15 @@ pub fn with_default(default: &'static str) -> impl FnOnce(Arg) -> Arg {
         arg.help(format!("{help} [default: {default}]"))
     }
 }
+
+/// `--governor` and its options.
+pub const ROLES: Roles = &[
+    ("governor", BundleRole::Governor),
+    ("patch", BundleRole::Patch),
+    ("kernel", BundleRole::Plain),
+    ("kernel-source", BundleRole::KernelSource),
+    ("unconfined", UNCONFINED),
+];
 
 /// The governors that the user named, in order.
 #[derive(Clone, Debug, Default)]

@@ -7,6 +7,7 @@ use idlewise_trace::CpuGroups;
 
 use crate::error::Failure;
 use crate::input::read_text;
+use crate::role::{BundleRole, Roles};
 use crate::screen;
 
 #[derive(clap::Args, Clone, Default)]
@@ -20,6 +21,9 @@ pub struct Joining {
 }
 
 impl Joining {
+    /// Its role in a bundle.
+    pub const ROLES: Roles = &[("topology", BundleRole::InTable)];
+
     /// Whether a topology was given.
     pub fn is_given(&self) -> bool {
         self.topology.is_some()

@@ -15,6 +15,7 @@ mod output;
 mod progress;
 mod promoting;
 mod replay_arguments;
+mod role;
 mod screen;
 mod signals;
 mod storage;

@@ -1,5 +1,7 @@
 //! `--promote`: the option of every command that replays or simulates on a machine.
 
+use crate::role::{BundleRole, Roles};
+
 #[derive(clap::Args, Clone, Default)]
 pub struct Promoting {
     /// Promote these states: a timer, started on entry, ends the stay in favour of a deeper state
@@ -12,6 +14,9 @@ pub struct Promoting {
 }
 
 impl Promoting {
+    /// Its role in a bundle.
+    pub const ROLES: Roles = &[("states", BundleRole::Plain)];
+
     /// Returns whether any state was named.
     pub fn is_asked(&self) -> bool {
         !self.states.is_empty()

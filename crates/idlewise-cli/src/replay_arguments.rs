@@ -17,6 +17,7 @@ use crate::governor_arguments::GovernorArguments;
 use crate::governors::Choice;
 use crate::input::{self, NamedLog};
 use crate::promoting::Promoting;
+use crate::role::{BundleRole, Roles};
 use crate::twins::without_twins;
 use crate::unpack::Unpacking;
 
@@ -70,6 +71,29 @@ pub struct ReplayArguments {
     #[arg(long)]
     pub csv: bool,
 }
+
+/// What all commands that replay have.
+pub const ROLES: Roles = &[
+    ("logs", BundleRole::Log),
+    ("machines", BundleRole::Machine),
+    ("hz", BundleRole::Plain),
+    ("lambda_mw", BundleRole::Plain),
+    ("latency_limit_us", BundleRole::Plain),
+    ("disabled", BundleRole::Plain),
+    ("states", BundleRole::Plain),
+    ("tick_work_ns", BundleRole::Plain),
+    ("by_log", BundleRole::InTable),
+    ("max_unpacked", BundleRole::Here),
+    ("doubts", BundleRole::Plain),
+    ("json", BundleRole::Form),
+    ("csv", BundleRole::Form),
+];
+/// What others share with them.
+pub const SHOWN: Roles = &[
+    ("max_unpacked", BundleRole::Here),
+    ("doubts", BundleRole::Plain),
+    ("json", BundleRole::Form),
+];
 
 impl ReplayArguments {
     /// Returns the prices of latency to report.

@@ -175,6 +175,7 @@ pub struct UnknownState {
 
 /// What the builder learned in addition to the gaps.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct GapSummary {
     /// The tick.
     pub tick: Tick,

@@ -18,6 +18,7 @@ use idlewise_sim::contest::{CellResult, Entry, Price, Shape};
 use rayon::prelude::*;
 use serde_json::json;
 
+use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::cells::{
     self, Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual,
 };
@@ -126,6 +127,19 @@ struct Unit<'a> {
     log_hash: Option<&'a str>,
     cells: Cells<'a>,
 }
+
+/// Its own options in a bundle.
+pub const ROLES: Roles = &[
+    ("logs", BundleRole::Log),
+    ("machines", BundleRole::Machine),
+    ("lambdas", BundleRole::Plain),
+    ("shapes", BundleRole::Plain),
+    ("hz", BundleRole::Plain),
+    ("store", OUTPUT),
+    ("plot", OUTPUT),
+    ("force", OUTPUT),
+    ("csv", BundleRole::Form),
+];
 
 impl Arena {
     /// Replays everything that was requested, and prints it.

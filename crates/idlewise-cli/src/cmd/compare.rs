@@ -9,6 +9,7 @@ use idlewise_report::saved::{Saved, SavedSeries};
 use idlewise_report::TextStyle;
 use serde_json::json;
 
+use crate::role::{BundleRole, Roles};
 use crate::error::{Failure, did_you_mean};
 use crate::input::open_stream;
 use crate::screen;
@@ -83,6 +84,19 @@ pub struct Compare {
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 }
+
+/// Its options in a bundle.
+pub const ROLES: Roles = &[
+    ("a", BundleRole::Saved),
+    ("b", BundleRole::Saved),
+    ("more_a", BundleRole::Saved),
+    ("more_b", BundleRole::Saved),
+    ("a_setting", BundleRole::Plain),
+    ("b_setting", BundleRole::Plain),
+    ("percentiles", BundleRole::InText),
+    ("json", BundleRole::Form),
+    ("csv", BundleRole::Form),
+];
 
 impl Compare {
     /// Compares and prints the result.

@@ -24,6 +24,7 @@ use serde_json::json;
 
 use self::played::{Played, Replicates, Setting};
 use super::export::simulated::{About, SimulatedLog, perfetto_path};
+use crate::role::{OUTPUT, BundleRole, Roles};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
@@ -222,6 +223,24 @@ struct Answer<'a> {
     shown: Vec<Shown>,
     machine: &'a Machine,
 }
+
+/// Its own options in a bundle.
+pub const ROLES: Roles = &[
+    ("recording", BundleRole::Causes),
+    ("machine", BundleRole::Machine),
+    ("disabled", BundleRole::Plain),
+    ("latency_limit_us", BundleRole::Plain),
+    ("arrivals", BundleRole::Plain),
+    ("tasks", BundleRole::Plain),
+    ("requests", BundleRole::Plain),
+    ("recorded_machine", BundleRole::Machine),
+    ("recorded_governor", BundleRole::Plain),
+    ("replicates", BundleRole::Plain),
+    ("seed", BundleRole::Plain),
+    ("write_log", OUTPUT),
+    ("force", OUTPUT),
+    ("csv", BundleRole::Form),
+];
 
 impl Predict {
     /// Plays the recorded setting and all others, and prints what they do.

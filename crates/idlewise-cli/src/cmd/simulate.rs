@@ -18,6 +18,7 @@ use idlewise_trace::{CpuGroups, Doubt, IdleGap};
 use serde_json::{Map, Value, json};
 
 use super::export::simulated::{About, SimulatedLog, perfetto_path};
+use crate::role::{LIST, OUTPUT, BundleRole, Roles};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
@@ -145,6 +146,21 @@ struct Request {
     choices: Vec<Choice>,
     duration_ns: u64,
 }
+
+/// Its own options in a bundle.
+pub const ROLES: Roles = &[
+    ("machine", BundleRole::Machine),
+    ("workload", BundleRole::Workload),
+    ("list", LIST),
+    ("sets", BundleRole::Plain),
+    ("disabled", BundleRole::Plain),
+    ("latency_limit_us", BundleRole::Plain),
+    ("duration_ms", BundleRole::Plain),
+    ("seed", BundleRole::Plain),
+    ("replicates", BundleRole::Plain),
+    ("trace", OUTPUT),
+    ("force", OUTPUT),
+];
 
 impl Simulate {
     /// Simulates everything that was requested, and prints it.

@@ -13,6 +13,7 @@ use idlewise_trace::OutputFile;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
+use crate::role::{OUTPUT, BundleRole, Roles};
 use crate::cmd::report::provenance::{PROGRAM, command_line};
 use crate::error::{Failure, did_you_mean};
 use crate::output;
@@ -91,6 +92,18 @@ pub struct Study {
     #[arg(long)]
     json: bool,
 }
+
+/// Its options in a bundle.
+pub const ROLES: Roles = &[
+    ("name", BundleRole::Plain),
+    ("changes", BundleRole::Plain),
+    ("sources", BundleRole::Plain),
+    ("inputs", BundleRole::Plain),
+    ("pages", OUTPUT),
+    ("report", OUTPUT),
+    ("force", OUTPUT),
+    ("json", BundleRole::Form),
+];
 
 impl Study {
     /// Runs what was asked for and prints it.

@@ -95,6 +95,7 @@ impl GroupTally {
 
 /// A gap with the gaps before it and its cost.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct CostlyGap {
     /// The log that it comes from: the number that [`Pair::new`] was given.
     pub log_index: usize,

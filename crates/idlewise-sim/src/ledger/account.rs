@@ -11,6 +11,7 @@ pub const STAY_COUNT_MAX: usize = 8;
 
 /// Whether any stay of a gap was too deep or too shallow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Verdicts {
     /// Some stay was too deep.
     pub is_too_deep: bool,
@@ -39,6 +40,7 @@ pub struct CourseGap {
 
 /// A stay of a gap that has several, or whose only one ended before the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CourseStay {
     /// The state.
     pub state: StateIndex,

@@ -63,6 +63,7 @@ pub struct LedgerGovernor<'a> {
 
 /// What a log costs on each machine.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Ledger {
     /// The start of the first gap; `None` without gaps.
     pub first_ns: Option<i64>,
@@ -84,6 +85,7 @@ pub struct Ledger {
 
 /// The totals of a machine.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct MachineLedger {
     /// For each governor what a replay counts.
     pub tallies: Vec<Tally>,
@@ -97,6 +99,7 @@ pub struct MachineLedger {
 
 /// The totals of a CPU.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CpuLedger {
     /// The CPU.
     pub cpu: u16,
@@ -111,6 +114,7 @@ pub struct CpuLedger {
 
 /// The kept gaps of a CPU.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct KeptCpu {
     /// Each gap, and how many gaps were left out since the one before.
     pub gaps: Vec<(IdleGap, u64)>,
@@ -120,6 +124,7 @@ pub struct KeptCpu {
 
 /// What a governor did in the kept gaps of a CPU.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct KeptCourse {
     /// One for each gap.
     pub gaps: Vec<CourseGap>,

@@ -39,6 +39,7 @@ static EDGES_NS: [u64; BIN_COUNT] = {
 
 /// The gaps of one length, choice and right choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RegretCell {
     /// The bin of the gaps' lengths.
     pub bin: usize,

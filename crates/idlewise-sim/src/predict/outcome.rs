@@ -266,6 +266,7 @@ pub struct Reproduction {
 
 /// A figure of a [`Reproduction`] that is too far from the recorded one.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Miss {
     /// Its name.
     pub name: &'static str,

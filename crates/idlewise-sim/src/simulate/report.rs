@@ -91,6 +91,7 @@ impl Metrics {
 /// What became of requests to interrupt another CPU. Each is either sent, stored, a free ride or
 /// batched: `requested = sent + stored + free_ride + batched`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IpiCounts {
     /// Requests.
     pub requested_count: u64,
@@ -127,6 +128,7 @@ impl IpiCounts {
 
 /// Time and energy of all cores, by core state.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct CoreTally {
     /// Time in which at least one thread ran.
     pub running_ns: u64,
@@ -179,6 +181,7 @@ impl CoreTally {
 
 /// The number of tasks by state: `spawned = exited + blocked + runnable`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TaskCounts {
     /// Tasks created.
     pub spawned_count: u64,

@@ -180,6 +180,7 @@ fn unknown_format(first: &[u8]) -> ImportError {
 /// What a trace says about itself and the recorded machine. `None` where the recorder wrote
 /// nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct TraceInfo {
     /// The kernel's release, as `uname -r` prints it.
     pub kernel: Option<String>,
@@ -216,6 +217,7 @@ pub struct TraceInfo {
 
 /// The result of reading a trace, with every reason to doubt it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadSummary {
     /// How many events were passed to the sink.
     pub event_count: u64,
@@ -259,6 +261,7 @@ pub struct LateEvent {
 /// The place from which on a trace could not be read. If a file's parts can be read independently,
 /// as in trace.dat, it is the first such place, and all lost bytes are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Truncation {
     /// The offset of the first incomplete record.
     pub at_byte: u64,

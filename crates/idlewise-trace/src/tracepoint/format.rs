@@ -113,6 +113,7 @@ impl Field {
 
 /// A known tracepoint whose description in this trace lacks a field that we read.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UnreadableTracepoint {
     /// The tracepoint's name.
     pub tracepoint: String,

@@ -18,7 +18,7 @@ use crate::screen::{self, Screen};
 
 use super::inputs::Inputs;
 use super::list::write_privacy;
-use super::line::{Line, Promise, Role, shown_words};
+use super::line::{Line, Promise, BundleRole, shown_words};
 use super::manifest::{FORM, MANIFEST, Manifest, OutputNote};
 use super::shelf::Shelf;
 use crate::work_folder::work_folder;
@@ -88,7 +88,7 @@ impl Create {
     /// A measurement cannot be made anonymous: which machine it was is what it is about.
     fn refuse_private(&self, line: &Line) -> Result<(), Failure> {
         let is_private = line.command.promise == Promise::Measured
-            || line.words.iter().any(|word| word.role == Role::Saved);
+            || line.words.iter().any(|word| word.role == BundleRole::Saved);
         if is_private && !self.keep_private {
             return Err(Failure::new(format_args!(
                 "a bundle of `{}` names the machine, its CPU, its kernel and its settings; pass \

@@ -21,7 +21,7 @@ use crate::output;
 use crate::replay_arguments::{ALL_LOGS, MACHINES_DEFAULT};
 use idlewise_lab::unpack::Unpacking;
 
-use super::line::{Line, Role, Word};
+use super::line::{Line, BundleRole, Word};
 use super::manifest::{LogNote, MachineNote};
 use super::shelf::Shelf;
 
@@ -72,10 +72,10 @@ impl<'a> Inputs<'a> {
         for word in &mut line.words {
             let Some(value) = &mut word.value else { continue };
             match word.role {
-                Role::Machine => *value = self.machine(value)?,
-                Role::Workload => *value = self.workload(value, unpacking)?,
-                Role::Causes => *value = self.causes(value, unpacking)?,
-                Role::Saved => *value = self.saved(value)?,
+                BundleRole::Machine => *value = self.machine(value)?,
+                BundleRole::Workload => *value = self.workload(value, unpacking)?,
+                BundleRole::Causes => *value = self.causes(value, unpacking)?,
+                BundleRole::Saved => *value = self.saved(value)?,
                 _ => {}
             }
         }
@@ -116,12 +116,12 @@ impl<'a> Inputs<'a> {
     /// Logs become anonymous. Without any, the command replays the bundled ones, which are then in the bundle
     /// too, so that it does not depend on the version that verifies it.
     fn place_logs(&mut self, line: &mut Line, unpacking: Unpacking) -> Result<(), Failure> {
-        let is_log = |word: &&mut Word| word.role == Role::Log;
+        let is_log = |word: &&mut Word| word.role == BundleRole::Log;
         let words: Vec<&mut Word> = line.words.iter_mut().filter(is_log).collect();
         if words.is_empty() && matches!(line.command.name, "replay" | "diff" | "arena") {
             for named in bundled::logs()? {
                 let value = Some(self.log(&named)?);
-                line.words.push(Word { option: None, value, role: Role::Log });
+                line.words.push(Word { option: None, value, role: BundleRole::Log });
             }
             return Ok(());
         }
@@ -235,8 +235,8 @@ impl<'a> Inputs<'a> {
         let mut asked: Vec<Asked> = Vec::new();
         for (index, word) in words.iter().enumerate() {
             let value = word.value.as_deref().unwrap_or_default();
-            let is_file = word.role == Role::Governor && GovernorSource::is_path(value);
-            if word.role == Role::Governor {
+            let is_file = word.role == BundleRole::Governor && GovernorSource::is_path(value);
+            if word.role == BundleRole::Governor {
                 let common = if is_file { before.clone() } else { Asked::default() };
                 asked.push(Asked { index, ..common });
                 continue;
@@ -244,9 +244,9 @@ impl<'a> Inputs<'a> {
             // As `--governor` itself does: an option is about the governor before it, or about all files.
             let to = asked.last_mut().unwrap_or(&mut before);
             match word.role {
-                Role::Patch => to.patch = Some(index),
-                Role::KernelSource => to.kernel_source = Some(index),
-                Role::Plain if word.option.as_deref() == Some("--kernel") => to.kernel = Some(index),
+                BundleRole::Patch => to.patch = Some(index),
+                BundleRole::KernelSource => to.kernel_source = Some(index),
+                BundleRole::Plain if word.option.as_deref() == Some("--kernel") => to.kernel = Some(index),
                 _ => {}
             }
         }
@@ -268,8 +268,8 @@ impl<'a> Inputs<'a> {
         for (word, given) in words.iter_mut().zip(&given) {
             let given = given.as_deref().unwrap_or_default();
             match word.role {
-                Role::Patch => word.value = Some(self.patch(Path::new(given))?),
-                Role::KernelSource => word.value = Some(self.kernel_source(Path::new(given))?),
+                BundleRole::Patch => word.value = Some(self.patch(Path::new(given))?),
+                BundleRole::KernelSource => word.value = Some(self.kernel_source(Path::new(given))?),
                 _ => {}
             }
         }

@@ -10,43 +10,15 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 use idlewise_report::shown_in_line;
 
+use crate::cmd::{arena, compare, predict, replay, simulate, study};
 use crate::error::{Failure, did_you_mean};
+use crate::governor_arguments::ROLES as GOVERNORS;
 use crate::help;
-
-/// What the value of an option is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// A number, a name or a switch.
-    Plain,
-    /// A log or a recording.
-    Log,
-    /// A machine's id or file.
-    Machine,
-    /// A governor's name or file.
-    Governor,
-    /// A patch for the governor before it.
-    Patch,
-    /// A kernel source tree for the governor before it.
-    KernelSource,
-    /// A workload's name or file, or a log.
-    Workload,
-    /// A recording with causes, or a workload log.
-    Causes,
-    /// A saved measurement.
-    Saved,
-    /// A form of output. A bundle has all forms.
-    Form,
-    /// Only the text can have it.
-    InText,
-    /// The page and the mail of a replay cannot have it.
-    InTable,
-    /// With it there is only text.
-    OnlyText,
-    /// Only about reading the user's own files.
-    Here,
-    /// It is refused, for this reason.
-    Refused(&'static str),
-}
+use crate::joining::Joining;
+use crate::promoting::Promoting;
+use crate::replay_arguments::{ROLES as REPLAY, SHOWN};
+pub use crate::role::BundleRole;
+use crate::role::Roles;
 
 /// What can be said of a command's outputs when it runs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,179 +34,34 @@ pub struct Bundled {
     pub name: &'static str,
     pub promise: Promise,
     /// Its options and operands. For a measurement, which does not run again, they are not listed.
-    roles: &'static [(&'static str, Role)],
+    roles: &'static [Roles],
 }
 
-const OUTPUT: Role = Role::Refused("a bundle has the command's outputs already, and names their files itself");
-const UNCONFINED: Role =
-    Role::Refused("whoever verifies the bundle would run foreign code with all their rights");
-const LIST: Role = Role::Refused("it only prints a list");
+impl Bundled {
+    /// The role of an option, which stands beside the option in the command's file.
+    fn role(&self, id: &str) -> Option<BundleRole> {
+        let mut roles = self.roles.iter().copied().flatten();
+        roles.find(|(known, _)| *known == id).map(|(_, role)| *role)
+    }
+}
 
 /// The forms of a replay that `idlewise report` makes: a page to look at, and a text to mail.
 pub const PAGE: &str = "page";
 pub const MAIL: &str = "mail";
 
+const fn same(name: &'static str, roles: &'static [Roles]) -> Bundled {
+    Bundled { name, promise: Promise::Same, roles }
+}
+
 /// Every command that can be in a bundle.
 pub const COMMANDS: [Bundled; 8] = [
-    Bundled {
-        name: "replay",
-        promise: Promise::Same,
-        roles: &[
-            ("governor", Role::Governor),
-            ("patch", Role::Patch),
-            ("kernel", Role::Plain),
-            ("kernel-source", Role::KernelSource),
-            ("unconfined", UNCONFINED),
-            ("logs", Role::Log),
-            ("machines", Role::Machine),
-            ("hz", Role::Plain),
-            ("lambda_mw", Role::Plain),
-            ("latency_limit_us", Role::Plain),
-            ("disabled", Role::Plain),
-            ("states", Role::Plain),
-            ("tick_work_ns", Role::Plain),
-            ("by_log", Role::InTable),
-            ("topology", Role::InTable),
-            ("max_unpacked", Role::Here),
-            ("doubts", Role::Plain),
-            ("json", Role::Form),
-            ("csv", Role::Form),
-            ("check_recorded", Role::OnlyText),
-            ("write_log", OUTPUT),
-            ("force", OUTPUT),
-        ],
-    },
-    Bundled {
-        name: "diff",
-        promise: Promise::Same,
-        roles: &[
-            ("governor", Role::Governor),
-            ("patch", Role::Patch),
-            ("kernel", Role::Plain),
-            ("kernel-source", Role::KernelSource),
-            ("unconfined", UNCONFINED),
-            ("logs", Role::Log),
-            ("machines", Role::Machine),
-            ("hz", Role::Plain),
-            ("lambda_mw", Role::Plain),
-            ("latency_limit_us", Role::Plain),
-            ("disabled", Role::Plain),
-            ("states", Role::Plain),
-            ("tick_work_ns", Role::Plain),
-            ("by_log", Role::Plain),
-            ("max_unpacked", Role::Here),
-            ("doubts", Role::Plain),
-            ("json", Role::Form),
-            ("csv", Role::Form),
-        ],
-    },
-    Bundled {
-        name: "arena",
-        promise: Promise::Same,
-        roles: &[
-            ("governor", Role::Governor),
-            ("patch", Role::Patch),
-            ("kernel", Role::Plain),
-            ("kernel-source", Role::KernelSource),
-            ("unconfined", UNCONFINED),
-            ("logs", Role::Log),
-            ("machines", Role::Machine),
-            ("lambdas", Role::Plain),
-            ("shapes", Role::Plain),
-            ("hz", Role::Plain),
-            ("store", OUTPUT),
-            ("plot", OUTPUT),
-            ("force", OUTPUT),
-            ("max_unpacked", Role::Here),
-            ("doubts", Role::Plain),
-            ("json", Role::Form),
-            ("csv", Role::Form),
-        ],
-    },
-    Bundled {
-        name: "predict",
-        promise: Promise::Same,
-        roles: &[
-            ("recording", Role::Causes),
-            ("machine", Role::Machine),
-            ("governor", Role::Governor),
-            ("patch", Role::Patch),
-            ("kernel", Role::Plain),
-            ("kernel-source", Role::KernelSource),
-            ("unconfined", UNCONFINED),
-            ("disabled", Role::Plain),
-            ("states", Role::Plain),
-            ("latency_limit_us", Role::Plain),
-            ("arrivals", Role::Plain),
-            ("tasks", Role::Plain),
-            ("requests", Role::Plain),
-            ("recorded_machine", Role::Machine),
-            ("recorded_governor", Role::Plain),
-            ("replicates", Role::Plain),
-            ("seed", Role::Plain),
-            ("write_log", OUTPUT),
-            ("force", OUTPUT),
-            ("max_unpacked", Role::Here),
-            ("doubts", Role::Plain),
-            ("json", Role::Form),
-            ("csv", Role::Form),
-        ],
-    },
-    Bundled {
-        name: "simulate",
-        promise: Promise::Same,
-        roles: &[
-            ("machine", Role::Machine),
-            ("workload", Role::Workload),
-            ("list", LIST),
-            ("governor", Role::Governor),
-            ("patch", Role::Patch),
-            ("kernel", Role::Plain),
-            ("kernel-source", Role::KernelSource),
-            ("unconfined", UNCONFINED),
-            ("sets", Role::Plain),
-            ("disabled", Role::Plain),
-            ("states", Role::Plain),
-            ("latency_limit_us", Role::Plain),
-            ("duration_ms", Role::Plain),
-            ("seed", Role::Plain),
-            ("replicates", Role::Plain),
-            ("trace", OUTPUT),
-            ("force", OUTPUT),
-            ("max_unpacked", Role::Here),
-            ("doubts", Role::Plain),
-            ("json", Role::Form),
-        ],
-    },
-    Bundled {
-        name: "study",
-        promise: Promise::Same,
-        roles: &[
-            ("name", Role::Plain),
-            ("changes", Role::Plain),
-            ("sources", Role::Plain),
-            ("inputs", Role::Plain),
-            ("pages", OUTPUT),
-            ("report", OUTPUT),
-            ("force", OUTPUT),
-            ("json", Role::Form),
-        ],
-    },
-    Bundled {
-        name: "compare",
-        promise: Promise::Same,
-        roles: &[
-            ("a", Role::Saved),
-            ("b", Role::Saved),
-            ("more_a", Role::Saved),
-            ("more_b", Role::Saved),
-            ("a_setting", Role::Plain),
-            ("b_setting", Role::Plain),
-            ("percentiles", Role::InText),
-            ("json", Role::Form),
-            ("csv", Role::Form),
-        ],
-    },
+    same("replay", &[GOVERNORS, REPLAY, Joining::ROLES, replay::ROLES]),
+    same("diff", &[GOVERNORS, REPLAY]),
+    same("arena", &[GOVERNORS, SHOWN, arena::ROLES]),
+    same("predict", &[GOVERNORS, SHOWN, Promoting::ROLES, predict::ROLES]),
+    same("simulate", &[GOVERNORS, SHOWN, Promoting::ROLES, simulate::ROLES]),
+    same("study", &[study::ROLES]),
+    same("compare", &[compare::ROLES]),
     Bundled { name: "measure", promise: Promise::Measured, roles: &[] },
 ];
 
@@ -246,7 +73,7 @@ pub struct Word {
     /// Its value; `None` for a switch.
     pub value: Option<String>,
     /// What the value is.
-    pub role: Role,
+    pub role: BundleRole,
 }
 
 /// A parsed command line.
@@ -334,7 +161,7 @@ impl Line {
                 return Err(refusal(&format!("measure {kind}"), argument, why));
             }
         }
-        let word = |word: &OsString| Ok(Word { option: None, value: Some(utf8(word)?), role: Role::Plain });
+        let word = |word: &OsString| Ok(Word { option: None, value: Some(utf8(word)?), role: BundleRole::Plain });
         let words: Vec<Word> = words.iter().map(word).collect::<Result<_, Failure>>()?;
         // What follows is somebody's command.
         let end = words.iter().position(|word| word.value.as_deref() == Some("--"));
@@ -345,7 +172,7 @@ impl Line {
 
     /// Returns whether there is only text.
     pub fn is_only_text(&self) -> bool {
-        self.words.iter().any(|word| word.role == Role::OnlyText)
+        self.words.iter().any(|word| word.role == BundleRole::OnlyText)
     }
 
     /// Returns the words with which it runs for one form of output (`text`, `json`, `csv`, [`PAGE`] or [`MAIL`]).
@@ -354,8 +181,8 @@ impl Line {
         let name = if is_report { "report" } else { self.command.name };
         let mut words = vec![name.to_owned()];
         let is_kept = |word: &&Word| match word.role {
-            Role::InText => form == "text",
-            Role::InTable => !is_report,
+            BundleRole::InText => form == "text",
+            BundleRole::InTable => !is_report,
             _ => true,
         };
         let kept = || self.words.iter().filter(is_kept);
@@ -409,13 +236,13 @@ fn given_words(
         return Ok(Vec::new());
     }
     let option = option_of(argument);
-    let role = command.roles.iter().find(|(known, _)| *known == id).map(|(_, role)| *role);
+    let role = command.role(id);
     let refused = |why: &str| refusal(command.name, argument, why);
     let role = match role {
         None => return Err(refused("this version does not know what it would have to hold")),
-        Some(Role::Refused(why)) => return Err(refused(why)),
+        Some(BundleRole::Refused(why)) => return Err(refused(why)),
         // It is not part of what was computed.
-        Some(Role::Here | Role::Form) => return Ok(Vec::new()),
+        Some(BundleRole::Here | BundleRole::Form) => return Ok(Vec::new()),
         Some(role) => role,
     };
     let indices = matches.indices_of(id).into_iter().flatten();
@@ -537,9 +364,9 @@ mod tests {
             let ids = definition.get_arguments().map(|argument| argument.get_id().as_str());
             let ids: Vec<&str> = ids.filter(|id| *id != "help").collect();
             for id in &ids {
-                assert!(command.roles.iter().any(|(known, _)| known == id), "{} {id}", command.name);
+                assert!(command.role(id).is_some(), "{} {id}", command.name);
             }
-            for (known, _) in command.roles {
+            for (known, _) in command.roles.iter().copied().flatten() {
                 assert!(ids.contains(known), "{} has no {known}", command.name);
             }
         }

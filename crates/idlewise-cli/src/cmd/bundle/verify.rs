@@ -28,7 +28,7 @@ use crate::screen;
 use crate::signals::end_without_leftovers;
 use crate::unpack::{byte_count, free_byte_count};
 
-use super::line::{Line, MAIL, PAGE, Promise, Role, shown_words};
+use super::line::{Line, MAIL, PAGE, Promise, BundleRole, shown_words};
 use super::manifest::Manifest;
 use super::{SCHEMA, outputs};
 
@@ -300,25 +300,25 @@ fn check_values(line: &Line, folder: &Path, files: &[Unpacked]) -> Result<bool, 
             false => Err(refusal(value, "no file in it")),
         };
         match word.role {
-            Role::Log | Role::Causes => {
+            BundleRole::Log | BundleRole::Causes => {
                 need(is_inside)?;
                 check_log(&folder.join(value), value)?;
             }
-            Role::Saved => need(is_inside)?,
-            Role::Machine => need(is_inside || !bundled::is_path(value))?,
-            Role::Workload if is_inside && !value.ends_with(".toml") => {
+            BundleRole::Saved => need(is_inside)?,
+            BundleRole::Machine => need(is_inside || !bundled::is_path(value))?,
+            BundleRole::Workload if is_inside && !value.ends_with(".toml") => {
                 check_log(&folder.join(value), value)?;
             }
-            Role::Workload => need(is_inside || Workload::named(value).is_ok())?,
-            Role::Governor if GovernorSource::is_path(value) => {
+            BundleRole::Workload => need(is_inside || Workload::named(value).is_ok())?,
+            BundleRole::Governor if GovernorSource::is_path(value) => {
                 need(is_inside)?;
                 if !value.ends_with(".c") {
                     return Err(refusal(value, "no C file"));
                 }
                 uses_code = true;
             }
-            Role::Patch => need(is_inside)?,
-            Role::KernelSource => {
+            BundleRole::Patch => need(is_inside)?,
+            BundleRole::KernelSource => {
                 let is_folder = BundlePath::new(value).is_ok()
                     && files.iter().any(|file| file.path.folders().any(|folder| folder == value));
                 need(is_folder)?;

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-use idlewise_probe::{PerfCounter, PerfEvent};
 use idlewise_host::counters::{
     Base, CounterPlan, CounterSpec, FileCounters, FileMeaning, Lack, Meaning, Scope,
 };
 use idlewise_host::{Root, is_virtual_machine};
+use idlewise_probe::{PerfCounter, PerfEvent};
 use idlewise_report::compare::Comparison;
 use idlewise_report::counters::{
     CounterFigures, CounterLine, each_place, measure_counters_table, over_places,
@@ -24,15 +24,13 @@ use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::Basis;
 use serde_json::json;
 
+use super::forced::{SCHEMA, print_csv};
 use super::saving::{PROGRAM, Pair, conditions, machine_facts, saved, today};
 use crate::error::Failure;
 use crate::progress::Progress;
 use crate::screen;
 use crate::signals::Signals;
 use crate::sysroot::root;
-
-/// The schema version of `--json`.
-const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -414,7 +412,11 @@ impl Counters {
                     return Ok(());
                 }
                 let values = meters.values(&before, &meters.read());
-                if is_b { slices.b.push(values) } else { slices.a.push(values) }
+                if is_b {
+                    slices.b.push(values)
+                } else {
+                    slices.a.push(values)
+                }
                 bar.add(1);
             }
             Ok(())
@@ -442,7 +444,8 @@ impl Counters {
                  are not the processor's",
             );
         }
-        let figures = |slices: &[Vec<Option<f64>>]| meters.figures(&slices.iter().collect::<Vec<_>>());
+        let figures =
+            |slices: &[Vec<Option<f64>>]| meters.figures(&slices.iter().collect::<Vec<_>>());
         let lacks = absent(&meters.lacks);
         let (a, b) = (figures(&slices.a), figures(&slices.b));
         let (a, b) = (over_places(&a), over_places(&b));
@@ -465,7 +468,7 @@ impl Counters {
             let document = saved("counters", &facts(root), series, &notes, document);
             screen::stdout().json(SCHEMA, &document)?;
         } else if self.csv {
-            super::print_csv(&measure_counters_table("", shown), &notes)?;
+            print_csv(&measure_counters_table("", shown), &notes)?;
         } else {
             let title = format!(
                 "Counters, mean of {} slices of {} s, measured",
@@ -518,12 +521,16 @@ impl Counters {
             let document = saved("counters", &facts(root), series, &notes, document);
             screen::stdout().json(SCHEMA, &document)?;
         } else if self.csv {
-            super::print_csv(&comparison.table(""), &notes)?;
+            print_csv(&comparison.table(""), &notes)?;
         } else {
             let style = TextStyle::for_stdout();
             let mut out = screen::stdout();
             for (index, command) in self.ab.iter().enumerate() {
-                writeln!(out, "{}", wrap(&format!("{}: {command}", setting(index)), style.width, 3))?;
+                writeln!(
+                    out,
+                    "{}",
+                    wrap(&format!("{}: {command}", setting(index)), style.width, 3)
+                )?;
             }
             let title = "In turns A B B A, means and the change from A to B";
             write!(out, "{}", comparison.turns_text(title, &style))?;
@@ -572,10 +579,8 @@ fn facts(root: &Root) -> Vec<idlewise_report::park::MachineFact> {
 }
 
 fn absent(lacks: &[Lack]) -> Vec<Absent> {
-    let one = |Lack { counter, reason }: &Lack| Absent {
-        what: counter.clone(),
-        reason: reason.clone(),
-    };
+    let one =
+        |Lack { counter, reason }: &Lack| Absent { what: counter.clone(), reason: reason.clone() };
     lacks.iter().map(one).collect()
 }
 
@@ -583,7 +588,8 @@ fn lacks_text(lacks: &[Absent], width: usize) -> String {
     if lacks.is_empty() {
         return String::new();
     }
-    let lines = lacks.iter().map(|one| wrap(&format!("- {}: {}", one.what, one.reason), width, 2) + "\n");
+    let lines =
+        lacks.iter().map(|one| wrap(&format!("- {}: {}", one.what, one.reason), width, 2) + "\n");
     "Not counted here:\n".to_owned() + &lines.collect::<String>()
 }
 

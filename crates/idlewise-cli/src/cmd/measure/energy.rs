@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use idlewise_probe::{allowed_cpus, pin_to, sleep_periodically};
+use idlewise_host::Root;
 use idlewise_host::energy::{EnergyDomain, EnergyKind, EnergyMeter};
 use idlewise_host::ipi::IpiError;
 use idlewise_host::states::{
     EnergyPlan, EnergySlice, EnergyWishes, StatesError, Worked, Workers, measure_energy,
 };
-use idlewise_host::{Root, note};
-use idlewise_machine::{Arch, Machine};
+use idlewise_machine::Machine;
+use idlewise_probe::{allowed_cpus, pin_to, sleep_periodically};
 use idlewise_report::residency::{
     Figure, PowerFigures, ResidencyFigures, Slice, SweptState, power_table, powers, residencies,
     residency_table,
@@ -23,20 +23,18 @@ use idlewise_report::residency::{
 use idlewise_report::saved::{BetterValue, Block, SavedSeries, SeriesUnit, Statistic};
 use idlewise_report::{Notes, Table, TextStyle, wrap};
 use idlewise_sim::Basis;
-use idlewise_trace::OutputFile;
 use serde_json::{Value, json};
 
+use super::forced::{
+    Follow, ForcedArguments, SCHEMA, STATUS_STOPPED, machine_text, measured_machine, owner,
+};
 use super::saving::{Pair, machine_facts, saved, today};
-use super::{Follow, STATUS_STOPPED, owner, print_csv, wished_states};
 use crate::bundled;
 use crate::error::Failure;
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::signals::Signals;
-
-/// The schema version of `--json`.
-const SCHEMA: u32 = 1;
 
 const RESIDENCY_EXAMPLES: &str = "\
 Examples:
@@ -104,10 +102,6 @@ pub struct Power {
 
 #[derive(clap::Args)]
 struct Common {
-    /// The idle states to measure; `all` means each enabled one
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
-    state: Vec<String>,
-
     /// How long each setting is measured in a round, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(50..=60_000))]
     slice_ms: u64,
@@ -124,25 +118,12 @@ struct Common {
     #[arg(long, value_name = "FILE", requires = "output")]
     machine: Option<PathBuf>,
 
-    /// Replace the file of --output if it exists
-    #[arg(long)]
-    force: bool,
-
     /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// Print JSON instead of text
-    #[arg(long)]
-    json: bool,
-
-    /// Print the line of each state as CSV
-    #[arg(long, conflicts_with = "json")]
-    csv: bool,
-
-    /// The folder that the machine's files are under
-    #[arg(long, value_name = "DIR", hide = true)]
-    sysroot: Option<PathBuf>,
+    #[command(flatten)]
+    forced: ForcedArguments,
 }
 
 /// What is measured.
@@ -166,7 +147,9 @@ impl Residency {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let intervals_ns: Vec<u64> = self.interval_us.iter().map(|us| us * 1_000).collect();
         if intervals_ns.len() == 1 {
-            return Err(Failure::new("--interval-us: one interval makes no line; name two or more"));
+            return Err(Failure::new(
+                "--interval-us: one interval makes no line; name two or more",
+            ));
         }
         self.common.run(What::Residency, intervals_ns)
     }
@@ -196,13 +179,11 @@ impl Figures {
 
 impl Common {
     fn run(self, what: What, intervals_ns: Vec<u64>) -> Result<ExitCode, Failure> {
-        let root = self.sysroot.as_deref().map_or_else(Root::live, Root::at);
-        if self.state == ["configured"] {
-            return Err(Failure::new("--state: `configured` holds CPUs in no state; name states or all"));
-        }
+        let (root, form) = (self.forced.root()?, self.forced.form());
+        let states = self.forced.forced_states()?;
         let base = self.machine.as_deref().map(machine_file).transpose()?;
         let mut wishes = EnergyWishes {
-            states: wished_states(&self.state)?,
+            states,
             intervals_ns: vec![None],
             slice_ns: self.slice_ms * 1_000_000,
             round_count: self.rounds,
@@ -224,12 +205,9 @@ impl Common {
         }
         // Before anything is created or changed.
         drop(EnergyMeter::open(&root).map_err(StatesError::from).map_err(Failure::new)?);
-        let inputs: Vec<&Path> = Vec::new();
-        let output: Option<OutputFile> = match &self.output {
-            Some(path) => Some(output::create(path, self.force, &inputs)?),
-            None => None,
-        };
-        let watch = Follow::new(Progress::slices("measuring", plan.slice_count()), Signals::catch()?);
+        let output = self.output.as_deref().map(|path| self.forced.create(path)).transpose()?;
+        let watch =
+            Follow::new(Progress::slices("measuring", plan.slice_count()), Signals::catch()?);
         let outcome = measure_energy(&root, &plan, &owner(what.word()), &mut Sleepers, &watch);
         watch.bar.finish();
         let (domains, slices) = match outcome {
@@ -251,7 +229,8 @@ impl Common {
                 "the energy counters did not move, as in some virtual machines: nothing can be measured by them",
             ));
         }
-        let names: Vec<String> = plan.held.iter().map(|&index| plan.table[index].name.clone()).collect();
+        let names: Vec<String> =
+            plan.held.iter().map(|&index| plan.table[index].name.clone()).collect();
         let figures = match what {
             What::Residency => Figures::Residency(residencies(&swept(&plan), &slices)),
             What::Power => {
@@ -260,51 +239,45 @@ impl Common {
             }
         };
         doubt_figures(&figures, &mut notes);
-        let machine = measured_machine(&root, &plan, base, &figures);
+        let machine = with_figures(&root, &plan, base, &figures);
         let written = match output {
             Some(output) => {
                 let path = output.path().to_owned();
-                machine_text(&machine, what)
+                machine_text(&machine, what.word())
                     .map_err(|error| error.within(&path))
                     .and_then(|text| output::write(output, text))
             }
             None => Ok(()),
         };
-        match (self.json, self.csv) {
-            (true, _) => {
-                let cpu = plan.cpus.first().copied().unwrap_or_default();
-                let facts = machine_facts(&root, Pair { waker_cpu: cpu, waiter_cpu: cpu });
-                let document = json!({
-                    "plan": plan_json(&plan),
-                    "domains": domains_json(&domains, &counted),
-                    "all": figures.table(""),
-                    "own_machine": machine,
-                });
-                let series = series(&plan, &slices);
-                let document = saved(what.word(), &facts, series, &notes, document);
-                screen::stdout().json(SCHEMA, &document)?;
+        let document = || {
+            let cpu = plan.cpus.first().copied().unwrap_or_default();
+            let facts = machine_facts(&root, Pair { waker_cpu: cpu, waiter_cpu: cpu });
+            let document = json!({
+                "plan": plan_json(&plan),
+                "domains": domains_json(&domains, &counted),
+                "all": figures.table(""),
+                "own_machine": machine,
+            });
+            saved(what.word(), &facts, series(&plan, &slices), &notes, document)
+        };
+        form.print(&notes, &|title| figures.table(title), document, |out, style| {
+            let title = title(what, &plan, &domains, &counted);
+            writeln!(out, "{}", figures.table(&title).to_text(style))?;
+            match &self.output {
+                Some(path) => writeln!(out, "Written: {}", screen::name(path)),
+                None => Ok(()),
             }
-            (_, true) => print_csv(&figures.table(""), &notes)?,
-            _ => {
-                let mut out = screen::stdout();
-                let style = TextStyle::for_stdout();
-                let title = title(what, &plan, &domains, &counted);
-                writeln!(out, "{}", figures.table(&title).to_text(&style))?;
-                if let Some(path) = &self.output {
-                    writeln!(out, "Written: {}", screen::name(path))?;
-                }
-                write!(out, "{}", notes.to_text(style.width))?;
-            }
-        }
+        })?;
         written.map(|()| ExitCode::SUCCESS)
     }
 
     fn print_plan(&self, what: What, plan: &EnergyPlan) -> Result<ExitCode, Failure> {
-        if self.json {
+        if self.forced.form().json {
             screen::stdout().json(SCHEMA, &json!({ "plan": plan_json(plan) }))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let names: Vec<&str> = plan.held.iter().map(|&index| plan.table[index].name.as_str()).collect();
+        let names: Vec<&str> =
+            plan.held.iter().map(|&index| plan.table[index].name.as_str()).collect();
         let intervals: Vec<String> =
             plan.intervals_ns.iter().flatten().map(|ns| (ns / 1_000).to_string()).collect();
         let woken = match what {
@@ -379,7 +352,8 @@ fn counted(domains: &[EnergyDomain]) -> Vec<bool> {
 
 fn report_slices(plan: &EnergyPlan, slices: &[EnergySlice], counted: &[bool]) -> Vec<Slice> {
     let slice = |slice: &EnergySlice| {
-        let energies_uj = slice.energy_uj.iter().zip(counted).filter(|(_, is_counted)| **is_counted);
+        let energies_uj =
+            slice.energy_uj.iter().zip(counted).filter(|(_, is_counted)| **is_counted);
         let place = |value, all: &[_]| all.iter().position(|one| *one == value).unwrap_or(0);
         Slice {
             round: slice.round,
@@ -416,7 +390,11 @@ fn title(what: What, plan: &EnergyPlan, domains: &[EnergyDomain], counted: &[boo
         What::Residency => "What stays in idle states pay from",
         What::Power => "What idle states draw",
     };
-    format!("{measured}: {} CPUs in each state in turn, by {}, measured", plan.cpus.len(), names.join(", "))
+    format!(
+        "{measured}: {} CPUs in each state in turn, by {}, measured",
+        plan.cpus.len(),
+        names.join(", ")
+    )
 }
 
 fn doubt_figures(figures: &Figures, notes: &mut Notes) {
@@ -443,31 +421,27 @@ fn doubt_figures(figures: &Figures, notes: &mut Notes) {
                  differences are a core's",
             );
             for one in all.iter().filter(|one| one.power_mw.value.is_none()) {
-                notes.doubt(format!("{}: not measured in all rounds, for the CPUs entered other states", one.state));
+                notes.doubt(format!(
+                    "{}: not measured in all rounds, for the CPUs entered other states",
+                    one.state
+                ));
             }
         }
     }
 }
 
 /// The machine's file with the measured figures in it.
-fn measured_machine(
+fn with_figures(
     root: &Root,
     plan: &EnergyPlan,
     base: Option<Machine>,
     figures: &Figures,
 ) -> Machine {
-    let noted = note(root, String::new());
     let mut machine = base.unwrap_or_else(|| {
         let first = plan.cpus.first().copied().unwrap_or_default();
-        let known = noted.tables.iter().find(|table| table.cpus.contains(&first));
-        let mut machine = match known {
-            Some(table) => table.machine.clone(),
-            None => Machine::new("recorded", "a machine without a name", Arch::Other, "measured"),
-        };
-        machine.states = plan.table.clone();
-        machine.id = "measured".to_owned();
-        machine.source = "measured".to_owned();
-        machine.source_ref = Some(format!("idlewise measure, {}; the rest is the kernel's table", today()));
+        let mut machine = measured_machine(root, first, &plan.table);
+        machine.source_ref =
+            Some(format!("idlewise measure, {}; the rest is the kernel's table", today()));
         machine
     });
     match figures {
@@ -513,15 +487,6 @@ fn interval_words(figure: Figure) -> String {
     figure.interval.map(words).unwrap_or_default()
 }
 
-fn machine_text(machine: &Machine, what: What) -> Result<String, Failure> {
-    machine.check().map_err(Failure::new)?;
-    let text = machine.to_toml().map_err(Failure::new)?;
-    Ok(format!(
-        "# Measured by `idlewise measure {}`. machines/README.md of idlewise explains every field.\n\n{text}",
-        what.word()
-    ))
-}
-
 fn plan_json(plan: &EnergyPlan) -> Value {
     let names: Vec<&str> = plan.held.iter().map(|&index| plan.table[index].name.as_str()).collect();
     json!({
@@ -536,9 +501,7 @@ fn plan_json(plan: &EnergyPlan) -> Value {
 }
 
 fn domains_json(domains: &[EnergyDomain], counted: &[bool]) -> Value {
-    let domain = |(domain, is_counted): (&EnergyDomain, &bool)| {
-        json!({ "name": domain.name, "zone": domain.zone, "is_counted": is_counted })
-    };
+    let domain = |(domain, is_counted): (&EnergyDomain, &bool)| json!({ "name": domain.name, "zone": domain.zone, "is_counted": is_counted });
     domains.iter().zip(counted).map(domain).collect()
 }
 
@@ -547,7 +510,8 @@ fn series(plan: &EnergyPlan, slices: &[Slice]) -> Vec<SavedSeries> {
     let mut series = Vec::new();
     for (state, &index) in plan.held.iter().enumerate() {
         for (interval, interval_ns) in plan.intervals_ns.iter().enumerate() {
-            let of = slices.iter().filter(|slice| (slice.state, slice.interval) == (state, interval));
+            let of =
+                slices.iter().filter(|slice| (slice.state, slice.interval) == (state, interval));
             let mw = of.map(|slice| slice.energy_uj as f64 / slice.elapsed_ns.max(1) as f64 * 1e6);
             series.push(SavedSeries {
                 figure: "power".to_owned(),

@@ -1,11 +1,9 @@
 //! `idlewise measure ipi`: the cost of waking an idle CPU from each idle state.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use idlewise_host::ipi::{Case, MeasurementPlan, Sample, Waker, Wishes, measure};
+use idlewise_host::ipi::{Case, MeasurementPlan, Sample, Waker, measure};
 use idlewise_host::{Relation, Root, is_virtual_machine};
 use idlewise_report::forced::SortedSpans;
 use idlewise_report::ipi::{
@@ -13,21 +11,15 @@ use idlewise_report::ipi::{
 };
 use idlewise_report::saved::{Block, SavedSeries};
 use idlewise_report::{Notes, TextStyle};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::proxy::{By, Output, facts, places, plan_without_module, run_ipi};
-use super::saving::saved;
-use super::{
-    End, Measured, entry_counts, measured, notes, owner, print_csv, time_limit, wished_states,
+use super::forced::{
+    End, Measured, ModuleArguments, entry_counts, forced_state, measured, notes, owner,
     write_samples,
 };
+use super::proxy::{Output, facts, places, plan_without_module, run_ipi};
+use super::saving::saved;
 use crate::error::Failure;
-use crate::output;
-use crate::screen;
-use crate::sysroot::root;
-
-/// The schema version of `--json`.
-const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -81,73 +73,32 @@ pub struct Ipi {
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     target: Vec<u16>,
 
-    /// The idle states to force, one after the other; `all` means each enabled one, `configured` means to
-    /// force none
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
-    state: Vec<String>,
-
-    /// Wakes of each CPU out of each state
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    count: u64,
-
-    /// Microseconds between wakes, in which the CPU goes idle
-    #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    gap_us: u32,
-
-    /// Stop after so many seconds, and print what there is
-    #[arg(long, value_name = "SECONDS", value_parser = time_limit)]
-    time_limit: Option<Duration>,
-
-    /// What measures
-    #[arg(long, value_enum, default_value_t = By::Auto)]
-    by: By,
-
     /// Show the wake latencies as bars too; the module's only
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
     histogram: bool,
 
-    /// Write every wake to this CSV file
-    #[arg(long, value_name = "FILE")]
-    samples: Option<PathBuf>,
-
-    /// Replace the file of --samples if it exists
-    #[arg(long)]
-    force: bool,
-
-    /// Print JSON instead of text
-    #[arg(long, conflicts_with = "histogram")]
-    json: bool,
-
-    /// Print the line of each CPU and state as CSV
-    #[arg(long, conflicts_with_all = ["json", "histogram"])]
-    csv: bool,
-
-    /// The folder that the machine's files are under
-    #[arg(long, value_name = "DIR", hide = true)]
-    sysroot: Option<PathBuf>,
+    #[command(flatten)]
+    common: ModuleArguments,
 }
 
 impl Ipi {
     /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let root = root(self.sysroot.as_deref())?;
-        let output = match &self.samples {
-            Some(path) => Some(output::create(path, self.force, &[])?),
-            None => None,
-        };
-        let plan = MeasurementPlan::new(&root, &self.wishes()?).map_err(Failure::new)?;
-        if let Some(why) = self.by.user_space(&root)? {
+        let (root, form) = (self.common.forced.root()?, self.common.forced.form());
+        let output = self.common.samples()?;
+        let wishes = self.common.wishes(Waker::Cpu(self.source), &self.target)?;
+        let plan = MeasurementPlan::new(&root, &wishes).map_err(Failure::new)?;
+        let time_limit = self.common.time_limit;
+        if let Some(why) = self.common.by.user_space(&root)? {
             if self.histogram {
                 return Err(Failure::new(format_args!(
                     "--histogram shows what the kernel module measures, and {why}; leave it out"
                 )));
             }
-            let plan = plan_without_module(&root, &self.wishes()?)?;
-            let Self { json, csv, time_limit, .. } = self;
-            let output = Output { json, csv, samples: output, time_limit };
-            return run_ipi(&root, &plan, &why, output);
+            let plan = plan_without_module(&root, &wishes)?;
+            return run_ipi(&root, &plan, &why, Output { form, samples: output, time_limit });
         }
-        let measured = measured(&root, &plan, &owner("ipi"), self.time_limit, measure)?;
+        let measured = measured(&root, &plan, &owner("ipi"), time_limit, measure)?;
         let Some(Measured { cases, end }) = measured else { return Ok(End::Signal.status()) };
         let is_guest = is_virtual_machine(&root);
         let measured = "wake latencies, what sending cost, idle entries";
@@ -155,40 +106,34 @@ impl Ipi {
         let figures: Vec<IpiFigures> = cases.iter().map(figures).collect();
         // If the disk is full only the file is lost. The results are still printed.
         let written = write_samples(output, |file| write_lines(file, &plan, &cases));
-        match (self.json, self.csv) {
-            (true, _) => print_json(&root, &plan, &cases, &figures, &notes)?,
-            (_, true) => print_csv(&measure_ipi_all_table("", &figures), &notes)?,
-            _ => self.print_text(&plan, &figures, &notes)?,
-        }
+        form.print(
+            &notes,
+            &|title| measure_ipi_all_table(title, &figures),
+            || document(&root, &plan, &cases, &figures, &notes),
+            |out, style| self.write_text(out, style, &plan, &figures),
+        )?;
         written.map(|()| end.status())
     }
 
-    fn wishes(&self) -> Result<Wishes, Failure> {
-        Ok(Wishes {
-            waker: Waker::Cpu(self.source),
-            targets: self.target.clone(),
-            states: wished_states(&self.state)?,
-            wake_count: self.count,
-            gap_us: self.gap_us,
-        })
-    }
-
-    fn print_text(&self, plan: &MeasurementPlan, figures: &[IpiFigures], notes: &Notes) -> io::Result<()> {
-        let mut out = screen::stdout();
-        let style = TextStyle::for_stdout();
+    fn write_text(
+        &self,
+        out: &mut dyn Write,
+        style: &TextStyle,
+        plan: &MeasurementPlan,
+        figures: &[IpiFigures],
+    ) -> io::Result<()> {
         let MeasurementPlan { wake_count, gap_us, .. } = plan;
         let source = source(plan);
         let how = format!("{wake_count} wakes by CPU {source}, {gap_us} us apart, measured");
         for one in figures {
             let title = format!("{}: {how}", one.title());
-            writeln!(out, "{}", measure_ipi_table(&title, one).to_text(&style))?;
+            writeln!(out, "{}", measure_ipi_table(&title, one).to_text(style))?;
             if self.histogram {
                 writeln!(out, "{}", measure_ipi_histogram(one))?;
             }
         }
         let title = format!("All of them: {how}; table's exit: declared by the driver");
-        write!(out, "{}", measure_ipi_all_table(&title, figures).to_text(&style))?;
-        write!(out, "{}", notes.to_text(style.width))
+        write!(out, "{}", measure_ipi_all_table(&title, figures).to_text(style))
     }
 }
 
@@ -197,13 +142,13 @@ fn source(plan: &MeasurementPlan) -> String {
     plan.source.map_or_else(String::new, |cpu| cpu.to_string())
 }
 
-fn print_json(
+fn document(
     root: &Root,
     plan: &MeasurementPlan,
     cases: &[Case],
     figures: &[IpiFigures],
     notes: &Notes,
-) -> io::Result<()> {
+) -> Value {
     let case = |(case, figures): (&Case, &IpiFigures)| {
         json!({
             "target": case.target,
@@ -228,16 +173,14 @@ fn print_json(
     });
     let places = places(plan);
     let series = cases.iter().flat_map(|case| series(case, &places[&case.target]));
-    let document = saved("ipi", &facts(root, plan), series, notes, document);
-    screen::stdout().json(SCHEMA, &document)
+    saved("ipi", &facts(root, plan), series, notes, document)
 }
 
 /// The figures of each wake, in the form in which measurements are saved.
 fn series(case: &Case, place: &str) -> [SavedSeries; 5] {
     // The module's frequency is not 0.
-    let ns = |cycles: u64| {
-        (u128::from(cycles) * 1_000_000 / u128::from(case.samples.tsc_khz)) as u64
-    };
+    let ns =
+        |cycles: u64| (u128::from(cycles) * 1_000_000 / u128::from(case.samples.tsc_khz)) as u64;
     let of = |figure: &str, cycles: fn(&Sample) -> u64| {
         let times_ns: Vec<u64> =
             case.samples.samples.iter().map(|sample| ns(cycles(sample))).collect();
@@ -256,7 +199,7 @@ fn figures(case: &Case) -> IpiFigures {
     let sorted =
         |field: fn(&Sample) -> u64| SortedSpans::new(case.samples.samples.iter().map(field));
     IpiFigures {
-        forced: super::forced_state(case),
+        forced: forced_state(case),
         relation: case.relation.map(Relation::as_str),
         given_up_count: case.samples.given_up_count,
         tsc_khz: case.samples.tsc_khz,

@@ -164,7 +164,8 @@ impl Park {
         };
         let names = prepared.workload_names();
         // Fail before minutes of measuring, not after.
-        let inputs: Vec<&Path> = [&self.log, &self.from].into_iter().flatten().map(PathBuf::as_path).collect();
+        let inputs: Vec<&Path> =
+            [&self.log, &self.from].into_iter().flatten().map(PathBuf::as_path).collect();
         let plot = self.plot.as_deref().map(|path| output::create(path, self.force, &inputs));
         let plot = plot.transpose()?;
         let page = self.page.as_deref().map(|path| Page::create(path, &names, &self));
@@ -191,7 +192,8 @@ impl Park {
 
     fn prepare(&self) -> Result<Box<dyn PreparedPark>, Failure> {
         let bench = BENCH.get().ok_or_else(|| Failure::new(NO_BENCH))?;
-        let log = self.log.as_deref().map(|path| recorded(path, self.wakes as usize)).transpose()?;
+        let log =
+            self.log.as_deref().map(|path| recorded(path, self.wakes as usize)).transpose()?;
         let request = ParkRequest {
             workloads: self.workloads.clone(),
             log,
@@ -281,7 +283,9 @@ impl Page {
             output::write(plot, to_svg(result, workload))?;
         }
         // There are seven thousand figures. One line for each would not be easier to read.
-        let json = serde_json::to_string(&Numbered { schema: RESULT_SCHEMA, document: &result.to_json() }).map_err(Failure::new)?;
+        let json =
+            serde_json::to_string(&Numbered { schema: RESULT_SCHEMA, document: &result.to_json() })
+                .map_err(Failure::new)?;
         output::write(figures, json + "\n")?;
         output::write(text, page)
     }

@@ -6,61 +6,24 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use idlewise_host::ipi::{
+    Case, MeasurementPlan, ProxySamples, Request, StateWish, Wishes, can_force, measure_by,
+};
+use idlewise_host::{Relation, Root, is_virtual_machine};
 use idlewise_probe::{
     FutexWakes, allowed_cpus, futex_calls, futex_wakes, membarriers, timer_wakes,
 };
-use idlewise_host::ipi::{
-    Case, IpiError, MeasurementPlan, ProxySamples, Request, StateWish, Wishes, can_force,
-    measure_by, module_absence,
-};
-use idlewise_host::{Relation, Root, is_virtual_machine};
+use idlewise_report::Notes;
 use idlewise_report::forced::{ForcedState, SortedSpans};
 use idlewise_report::proxy::{
     IpiProxyFigures, TimerProxyFigures, ipi_proxy_table, timer_proxy_table,
 };
-use idlewise_report::{Notes, Table, TextStyle};
 use idlewise_trace::OutputFile;
 use serde_json::json;
 
+use super::forced::{End, Form, Measured, forced_state, measured, notes, owner, write_samples};
 use super::saving::{Pair, machine_facts, saved};
-use super::{End, Measured, forced_state, measured, notes, owner, print_csv, write_samples};
 use crate::error::Failure;
-use crate::screen;
-
-/// The schema version of `--json`.
-const SCHEMA: u32 = 1;
-
-/// What measures.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum By {
-    /// The kernel module if it is loaded, otherwise user space
-    Auto,
-    /// The kernel module idlewise_bench
-    Module,
-    /// This process: proxies, which include system calls and the scheduler
-    UserSpace,
-}
-
-impl By {
-    /// Whether to measure from user space, and why.
-    pub fn user_space(self, root: &Root) -> Result<Option<String>, Failure> {
-        match self {
-            By::Module => Ok(None),
-            By::UserSpace => Ok(Some("user space was asked for".to_owned())),
-            By::Auto => match module_absence(root) {
-                None => Ok(None),
-                Some(
-                    error @ (IpiError::NoDebugfs
-                    | IpiError::NotLoaded
-                    | IpiError::NotInstalled { .. }
-                    | IpiError::NotPermitted { .. }
-                    | IpiError::LockedDown { .. }),
-                ) => Ok(Some(error.to_string())),
-                Some(error) => Err(Failure::new(error)),
-            },
-        }
-    }
-}
 
 /// A plan for user space: without the right to force states nothing is forced, unless a state was
 /// named.
@@ -96,8 +59,7 @@ pub fn plan_without_module(root: &Root, wishes: &Wishes) -> Result<MeasurementPl
 
 /// How the results are printed.
 pub struct Output {
-    pub json: bool,
-    pub csv: bool,
+    pub form: Form,
     pub samples: Option<OutputFile>,
     pub time_limit: Option<Duration>,
 }
@@ -117,9 +79,10 @@ pub fn run_ipi(
             futex_wakes(source, target, request.wake_count, gap);
         Ok(ProxySamples { given_up_count, latencies_ns, sends_ns })
     };
-    let measured = measured(root, plan, &owner("ipi"), output.time_limit, |root, plan, owner, watch| {
-        measure_by(root, plan, owner, watch, &mut wake)
-    })?;
+    let measured =
+        measured(root, plan, &owner("ipi"), output.time_limit, |root, plan, owner, watch| {
+            measure_by(root, plan, owner, watch, &mut wake)
+        })?;
     let Some(Measured { cases, end }) = measured else { return Ok(End::Signal.status()) };
     let mut notes = proxy_notes(root, plan, &cases, end, why);
     notes.doubt(
@@ -163,8 +126,7 @@ pub fn run_ipi(
         "Proxies for IPIs, from user space: {} calls by CPU {source}, {} us apart, measured",
         plan.wake_count, plan.gap_us
     );
-    let table = |title: &str| ipi_proxy_table(title, &figures);
-    if output.json {
+    let document = || {
         let places = places(plan);
         let series = figures.iter().map(|one| one.series(&places[&one.forced.target]));
         let document = json!({
@@ -172,13 +134,14 @@ pub fn run_ipi(
             "source": plan.source,
             "gap_us": plan.gap_us,
             "is_virtual_machine": is_virtual_machine(root),
-            "all": table(""),
+            "all": ipi_proxy_table("", &figures),
         });
-        let document = saved("ipi proxy", &facts(root, plan), series, &notes, document);
-        screen::stdout().json(SCHEMA, &document)?;
-    } else {
-        print(&table, &title, output.csv, &notes)?;
-    }
+        saved("ipi proxy", &facts(root, plan), series, &notes, document)
+    };
+    let table = |title: &str| ipi_proxy_table(title, &figures);
+    output.form.print(&notes, &table, document, |out, style| {
+        write!(out, "{}", table(&title).to_text(style))
+    })?;
     written.map(|()| end.status())
 }
 
@@ -196,9 +159,10 @@ pub fn run_timer(
         is_realtime &= wakes.is_realtime;
         Ok(ProxySamples { latencies_ns: wakes.late_ns, ..ProxySamples::default() })
     };
-    let measured = measured(root, plan, &owner("timer"), output.time_limit, |root, plan, owner, watch| {
-        measure_by(root, plan, owner, watch, &mut wake)
-    })?;
+    let measured =
+        measured(root, plan, &owner("timer"), output.time_limit, |root, plan, owner, watch| {
+            measure_by(root, plan, owner, watch, &mut wake)
+        })?;
     let Some(Measured { cases, end }) = measured else { return Ok(End::Signal.status()) };
     let mut notes = proxy_notes(root, plan, &cases, end, why);
     notes.doubt(
@@ -206,7 +170,9 @@ pub fn run_timer(
          the interrupt latency that the module measures",
     );
     if !is_realtime {
-        notes.doubt("the thread has no real-time priority, which only root may give: others delay it");
+        notes.doubt(
+            "the thread has no real-time priority, which only root may give: others delay it",
+        );
     }
     let figures: Vec<TimerProxyFigures> = cases
         .iter()
@@ -221,20 +187,20 @@ pub fn run_timer(
          slept, measured",
         plan.wake_count, plan.gap_us
     );
-    let table = |title: &str| timer_proxy_table(title, &figures);
-    if output.json {
+    let document = || {
         let document = json!({
             "is_proxy": true,
             "gap_us": plan.gap_us,
             "is_virtual_machine": is_virtual_machine(root),
-            "all": table(""),
+            "all": timer_proxy_table("", &figures),
         });
         let series = figures.iter().map(TimerProxyFigures::series);
-        let document = saved("timer proxy", &facts(root, plan), series, &notes, document);
-        screen::stdout().json(SCHEMA, &document)?;
-    } else {
-        print(&table, &title, output.csv, &notes)?;
-    }
+        saved("timer proxy", &facts(root, plan), series, &notes, document)
+    };
+    let table = |title: &str| timer_proxy_table(title, &figures);
+    output.form.print(&notes, &table, document, |out, style| {
+        write!(out, "{}", table(&title).to_text(style))
+    })?;
     written.map(|()| end.status())
 }
 
@@ -249,16 +215,6 @@ fn proxy_notes(
     let mut notes = notes(measured, plan, cases, end, is_virtual_machine(root));
     notes.doubt(format!("measured from user space, because: {why}"));
     notes
-}
-
-fn print(table: &dyn Fn(&str) -> Table, title: &str, csv: bool, notes: &Notes) -> io::Result<()> {
-    if csv {
-        return print_csv(&table(""), notes);
-    }
-    let style = TextStyle::for_stdout();
-    let mut out = screen::stdout();
-    write!(out, "{}", table(title).to_text(&style))?;
-    write!(out, "{}", notes.to_text(style.width))
 }
 
 /// Facts about the machine of a plan.

@@ -1,28 +1,24 @@
 //! `idlewise measure switch`: how fast two threads that pass a token switch.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use idlewise_probe::{SwitchWay, allowed_cpus, switch_slice};
 use idlewise_host::{
     Relation, Root, is_virtual_machine, load_average, one_of_each_relation, steal_ticks,
 };
+use idlewise_probe::{SwitchWay, allowed_cpus, switch_slice};
+use idlewise_report::Notes;
 use idlewise_report::saved::Block;
 use idlewise_report::switch::{Absent, SwitchFigures, measure_switch_table};
-use idlewise_report::{Notes, TextStyle};
 use idlewise_sim::Basis;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::forced::Form;
 use super::saving::{Pair, machine_facts, saved};
-use super::print_csv;
 use crate::error::Failure;
 use crate::progress::Progress;
-use crate::screen;
 use crate::signals;
-
-/// The schema version of `--json`.
-const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -109,23 +105,22 @@ impl Switch {
         let figures = self.measure(&cases)?;
         doubt_steal(ticks.zip(steal_ticks(&root)), &mut notes);
         let table = |title: &str| measure_switch_table(title, &figures);
-        let style = TextStyle::for_stdout();
-        match (self.json, self.csv) {
-            (true, _) => self.print_json(&root, &figures, &absent, &notes)?,
-            (_, true) => print_csv(&table(""), &notes)?,
-            _ => {
-                let mut out = screen::stdout();
+        let form = Form { json: self.json, csv: self.csv };
+        form.print(
+            &notes,
+            &table,
+            || self.document(&root, &figures, &absent, &notes),
+            |out, style| {
                 let title = format!(
                     "Two threads pass a token, {} slices of {} ms, measured",
                     self.slices, self.slice_ms
                 );
-                write!(out, "{}", table(&title).to_text(&style))?;
-                for one in &absent {
-                    writeln!(out, "{}", idlewise_report::wrap(&one.to_line(), style.width, 2))?;
-                }
-                write!(out, "{}", notes.to_text(style.width))?;
-            }
-        }
+                write!(out, "{}", table(&title).to_text(style))?;
+                absent.iter().try_for_each(|one| {
+                    writeln!(out, "{}", idlewise_report::wrap(&one.to_line(), style.width, 2))
+                })
+            },
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -226,13 +221,13 @@ impl Switch {
         }
     }
 
-    fn print_json(
+    fn document(
         &self,
         root: &Root,
         figures: &[SwitchFigures],
         absent: &[Absent],
         notes: &Notes,
-    ) -> io::Result<()> {
+    ) -> Value {
         let [waker_cpu, waiter_cpu] = figures.last().map_or([0, 0], |last| last.cpus);
         let machine = machine_facts(root, Pair { waker_cpu, waiter_cpu });
         let series = figures.iter().flat_map(SwitchFigures::series);
@@ -242,7 +237,7 @@ impl Switch {
             "all": measure_switch_table("", figures),
             "absent": absent.iter().map(Absent::to_json).collect::<Vec<_>>(),
         });
-        screen::stdout().json(SCHEMA, &saved("switch", &machine, series, notes, document))
+        saved("switch", &machine, series, notes, document)
     }
 }
 

@@ -1,31 +1,23 @@
 //! `idlewise measure timer`: how late an idle CPU's timers are in each idle state.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use idlewise_host::ipi::{Case, MeasurementPlan, TimerSamples, Waker, Wishes, measure_timers};
+use idlewise_host::ipi::{Case, MeasurementPlan, TimerSamples, Waker, measure_timers};
 use idlewise_host::{Root, is_virtual_machine};
+use idlewise_report::Notes;
 use idlewise_report::forced::SortedSpans;
-use idlewise_report::timer::{TimerFigures, measure_timer_table};
 use idlewise_report::saved::{Block, SavedSeries};
-use idlewise_report::{Notes, TextStyle};
-use serde_json::json;
+use idlewise_report::timer::{TimerFigures, measure_timer_table};
+use serde_json::{Value, json};
 
-use super::proxy::{By, Output, facts, plan_without_module, run_timer};
-use super::saving::saved;
-use super::{
-    End, Measured, entry_counts, measured, notes, owner, print_csv, time_limit, wished_states,
+use super::forced::{
+    End, Measured, ModuleArguments, entry_counts, forced_state, measured, notes, owner,
     write_samples,
 };
+use super::proxy::{Output, facts, plan_without_module, run_timer};
+use super::saving::saved;
 use crate::error::Failure;
-use crate::output;
-use crate::screen;
-use crate::sysroot::root;
-
-/// The schema version of `--json`.
-const SCHEMA: u32 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,71 +60,23 @@ pub struct Timer {
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     target: Vec<u16>,
 
-    /// The idle states to force, one after the other; `all` means each enabled one, `configured` means to
-    /// force none
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
-    state: Vec<String>,
-
-    /// Timers of each CPU out of each state
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    count: u64,
-
-    /// Microseconds for which each timer is set, in which the CPU goes idle
-    #[arg(long, value_name = "US", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    gap_us: u32,
-
-    /// Stop after so many seconds, and print what there is
-    #[arg(long, value_name = "SECONDS", value_parser = time_limit)]
-    time_limit: Option<Duration>,
-
-    /// What measures
-    #[arg(long, value_enum, default_value_t = By::Auto)]
-    by: By,
-
-    /// Write every interrupt latency to this CSV file
-    #[arg(long, value_name = "FILE")]
-    samples: Option<PathBuf>,
-
-    /// Replace the file of --samples if it exists
-    #[arg(long)]
-    force: bool,
-
-    /// Print JSON instead of text
-    #[arg(long)]
-    json: bool,
-
-    /// Print the line of each CPU and state as CSV
-    #[arg(long, conflicts_with = "json")]
-    csv: bool,
-
-    /// The folder that the machine's files are under
-    #[arg(long, value_name = "DIR", hide = true)]
-    sysroot: Option<PathBuf>,
+    #[command(flatten)]
+    common: ModuleArguments,
 }
 
 impl Timer {
     /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let root = root(self.sysroot.as_deref())?;
-        let output = match &self.samples {
-            Some(path) => Some(output::create(path, self.force, &[])?),
-            None => None,
-        };
-        let wishes = Wishes {
-            waker: Waker::Timer,
-            targets: self.target.clone(),
-            states: wished_states(&self.state)?,
-            wake_count: self.count,
-            gap_us: self.gap_us,
-        };
+        let (root, form) = (self.common.forced.root()?, self.common.forced.form());
+        let output = self.common.samples()?;
+        let wishes = self.common.wishes(Waker::Timer, &self.target)?;
         let plan = MeasurementPlan::new(&root, &wishes).map_err(Failure::new)?;
-        if let Some(why) = self.by.user_space(&root)? {
+        let time_limit = self.common.time_limit;
+        if let Some(why) = self.common.by.user_space(&root)? {
             let plan = plan_without_module(&root, &wishes)?;
-            let Self { json, csv, time_limit, .. } = self;
-            let output = Output { json, csv, samples: output, time_limit };
-            return run_timer(&root, &plan, &why, output);
+            return run_timer(&root, &plan, &why, Output { form, samples: output, time_limit });
         }
-        let measured = measured(&root, &plan, &owner("timer"), self.time_limit, measure_timers)?;
+        let measured = measured(&root, &plan, &owner("timer"), time_limit, measure_timers)?;
         let Some(Measured { cases, end }) = measured else { return Ok(End::Signal.status()) };
         let is_guest = is_virtual_machine(&root);
         let measured = "interrupt latencies, idle entries";
@@ -140,33 +84,29 @@ impl Timer {
         let figures: Vec<TimerFigures> = cases.iter().map(figures).collect();
         // If the disk is full only the file is lost. The results are still printed.
         let written = write_samples(output, |file| write_lines(file, &cases));
-        match (self.json, self.csv) {
-            (true, _) => print_json(&root, &plan, &cases, &figures, &notes)?,
-            (_, true) => print_csv(&measure_timer_table("", &figures), &notes)?,
-            _ => print_text(&plan, &figures, &notes)?,
-        }
+        form.print(
+            &notes,
+            &|title| measure_timer_table(title, &figures),
+            || document(&root, &plan, &cases, &figures, &notes),
+            |out, style| {
+                let title = format!(
+                    "{} timers of the CPU's own, set for {} us, measured; table's exit: declared by the driver",
+                    plan.wake_count, plan.gap_us
+                );
+                write!(out, "{}", measure_timer_table(&title, &figures).to_text(style))
+            },
+        )?;
         written.map(|()| end.status())
     }
 }
 
-fn print_text(plan: &MeasurementPlan, figures: &[TimerFigures], notes: &Notes) -> io::Result<()> {
-    let mut out = screen::stdout();
-    let style = TextStyle::for_stdout();
-    let title = format!(
-        "{} timers of the CPU's own, set for {} us, measured; table's exit: declared by the driver",
-        plan.wake_count, plan.gap_us
-    );
-    write!(out, "{}", measure_timer_table(&title, figures).to_text(&style))?;
-    write!(out, "{}", notes.to_text(style.width))
-}
-
-fn print_json(
+fn document(
     root: &Root,
     plan: &MeasurementPlan,
     cases: &[Case<TimerSamples>],
     figures: &[TimerFigures],
     notes: &Notes,
-) -> io::Result<()> {
+) -> Value {
     let case = |case: &Case<TimerSamples>| {
         json!({
             "target": case.target,
@@ -188,13 +128,12 @@ fn print_json(
         SavedSeries::times("interrupt latency", place, case.state.name.as_str(), blocks)
     };
     let facts = facts(root, plan);
-    let document = saved("timer", &facts, cases.iter().map(series), notes, document);
-    screen::stdout().json(SCHEMA, &document)
+    saved("timer", &facts, cases.iter().map(series), notes, document)
 }
 
 fn figures(case: &Case<TimerSamples>) -> TimerFigures {
     TimerFigures {
-        forced: super::forced_state(case),
+        forced: forced_state(case),
         interrupts_ns: SortedSpans::new(case.samples.interrupts_ns.iter().copied()),
     }
 }

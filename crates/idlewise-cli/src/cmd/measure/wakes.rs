@@ -15,16 +15,13 @@ use idlewise_trace::wakes::{WakeCounter, WakeCounts, sees_interrupts};
 use idlewise_trace::{Event, Tracepoints};
 use serde_json::json;
 
-use super::print_csv;
+use super::forced::{SCHEMA, print_csv};
 use crate::error::Failure;
 use crate::input::{self, Reading};
 use crate::progress::Progress;
 use crate::screen::{self, say};
 use crate::signals::Signals;
 use crate::unpack::Unpacking;
-
-/// The schema version of `--json`.
-const SCHEMA: u32 = 1;
 
 /// How often the buffers are emptied.
 const READ_EVERY: Duration = Duration::from_millis(200);
@@ -155,10 +152,13 @@ impl Wakes {
         let root = Root::live();
         // Catch signals before creating an instance that a signal could leave behind.
         let mut signals = Signals::catch()?;
-        let mut watch = WakeWatch::start(&root, self.buffer_kb, !self.without_driver).map_err(Failure::new)?;
+        let mut watch =
+            WakeWatch::start(&root, self.buffer_kb, !self.without_driver).map_err(Failure::new)?;
         let started = Instant::now();
         let decoder = RingDecoder::new(watch.header_page(), watch.formats()).ok_or_else(|| {
-            Failure::new("this kernel's events have no common_type, so none can be read; report it to us")
+            Failure::new(
+                "this kernel's events have no common_type, so none can be read; report it to us",
+            )
         })?;
         let until = match self.duration {
             Some(duration) => format!("for {} s", duration.as_secs_f64()),
@@ -197,7 +197,8 @@ impl Wakes {
         ring.read(&mut watch, i64::MAX)?;
         sum.merge(&ring.counter.take());
         // The kernel's own count; pages mark only that some were lost.
-        sum.lost_event_count = sum.lost_event_count.max(watch.lost_event_count().map_err(Failure::new)?);
+        sum.lost_event_count =
+            sum.lost_event_count.max(watch.lost_event_count().map_err(Failure::new)?);
         Ok(Measured {
             counts: sum,
             span_ns,
@@ -211,7 +212,11 @@ impl Wakes {
     fn print_interval(&self, elapsed: Duration, counts: &WakeCounts) -> Result<(), Failure> {
         let style = TextStyle::for_stdout();
         let mut out = screen::stdout();
-        let title = format!("At {:.1} s, the last {} s:", elapsed.as_secs_f64(), self.interval.as_secs_f64());
+        let title = format!(
+            "At {:.1} s, the last {} s:",
+            elapsed.as_secs_f64(),
+            self.interval.as_secs_f64()
+        );
         writeln!(out, "{}", woken_table(&title, counts).to_text(&style))?;
         let (table, left_out) = short_pair_table("", counts, PAIR_COUNT_SHOWN);
         if table.row_count() > 0 {
@@ -274,9 +279,11 @@ impl Ring {
     /// because another CPU's buffer may still lack earlier events.
     fn read(&mut self, watch: &mut WakeWatch, until_ns: i64) -> Result<(), Failure> {
         let Self { decoder, counter, held, undecodable_count } = self;
-        watch.read(&mut |cpu, page| {
-            *undecodable_count += decoder.page(page, cpu, held).undecodable_count;
-        }).map_err(Failure::new)?;
+        watch
+            .read(&mut |cpu, page| {
+                *undecodable_count += decoder.page(page, cpu, held).undecodable_count;
+            })
+            .map_err(Failure::new)?;
         // Stable, so that a CPU's events of one moment stay in their order.
         held.sort_by_key(|event| event.at_ns);
         let ready_count = held.partition_point(|event| event.at_ns < until_ns);
@@ -293,7 +300,8 @@ fn notes(measured: &Measured) -> Notes {
     let mut notes = Notes::default();
     notes.basis(Basis::Measured, "all counts");
     if has(Tracepoints::DRIVER_WAKE) {
-        notes.basis(Basis::Measured, "what ended stays, by the driver idlewise_idle where it tells");
+        notes
+            .basis(Basis::Measured, "what ended stays, by the driver idlewise_idle where it tells");
     }
     if !sees_interrupts(*tracepoints, arch.as_deref()) && !has(Tracepoints::DRIVER_WAKE) {
         let named = match arch.as_deref().map(Arch::of_uname) {

@@ -19,6 +19,7 @@ use idlewise_sim::replay::{JointBound, ReplayedGroups, Tally};
 use rayon::prelude::*;
 use serde_json::json;
 
+use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
@@ -96,6 +97,13 @@ pub struct Replay {
     #[arg(long, requires = "write_log")]
     force: bool,
 }
+
+/// Its own options in a bundle.
+pub const ROLES: Roles = &[
+    ("check_recorded", BundleRole::OnlyText),
+    ("write_log", OUTPUT),
+    ("force", OUTPUT),
+];
 
 impl Replay {
     /// Replays everything that was requested, and prints it.

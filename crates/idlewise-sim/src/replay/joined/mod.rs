@@ -168,6 +168,7 @@ pub struct JointReplays<'a> {
 
 /// What came of [`JointReplays`].
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct JointResults {
     /// A tally for each of the lanes.
     pub tallies: Vec<Tally>,

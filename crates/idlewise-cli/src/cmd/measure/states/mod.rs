@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use idlewise_probe::{Between, Launch, launches, timer_wakes};
 use idlewise_host::Root;
 use idlewise_host::ipi::{IpiError, Watch};
 use idlewise_host::states::{
-    CpuTimes, LaunchRequest, LaunchedWake, Launcher, StatesError, StatesPlan, StatesWishes,
-    WakeBy, measure_states,
+    CpuTimes, LaunchRequest, LaunchedWake, Launcher, StatesError, StatesPlan, StatesWishes, WakeBy,
+    measure_states,
 };
+use idlewise_probe::{Between, Launch, launches, timer_wakes};
 use idlewise_report::Notes;
 use idlewise_report::states::measure_states_table;
 use idlewise_sim::Basis;
@@ -28,15 +28,13 @@ use idlewise_trace::OutputFile;
 use plan::{kinds, print_plan};
 use result::Measured;
 
-use super::{Follow, STATUS_STOPPED, owner, print_csv, wished_states};
+use super::forced::{Follow, ForcedArguments, STATUS_STOPPED, owner};
 use crate::error::Failure;
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::say;
 use crate::signals::Signals;
 
-/// The schema version of `--json`.
-const SCHEMA: u32 = 1;
 /// How long the machine is watched before it counts as idle.
 const WATCH_TIME: Duration = Duration::from_secs(1);
 /// The CPUs of the measurement may be busy for at most this share of time, and all CPUs on average for the
@@ -109,10 +107,6 @@ pub struct States {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Replace the file of --output if it exists
-    #[arg(long)]
-    force: bool,
-
     /// The CPU that wakes [default: the first one that this process may run on]
     #[arg(long, value_name = "CPU")]
     source: Option<u16>,
@@ -120,10 +114,6 @@ pub struct States {
     /// The CPUs to hold in states [default: one of each kind, of another core than the source]
     #[arg(long, value_name = "CPU", value_delimiter = ',')]
     target: Vec<u16>,
-
-    /// The idle states to measure; `all` means each enabled one
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
-    state: Vec<String>,
 
     /// Wakes of each CPU out of each state; p99.99 needs 5,000
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(10..=1_000_000))]
@@ -141,38 +131,24 @@ pub struct States {
     #[arg(long)]
     dry_run: bool,
 
-    /// Print JSON instead of text
-    #[arg(long)]
-    json: bool,
-
-    /// Print the line of each CPU and state as CSV
-    #[arg(long, conflicts_with = "json")]
-    csv: bool,
-
-    /// The folder that the machine's files are under
-    #[arg(long, value_name = "DIR", hide = true)]
-    sysroot: Option<PathBuf>,
+    #[command(flatten)]
+    forced: ForcedArguments,
 }
 
 impl States {
     /// Measures and prints the result.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let root = self.sysroot.as_deref().map_or_else(Root::live, Root::at);
+        let (root, form) = (self.forced.root()?, self.forced.form());
         let wishes = StatesWishes {
             source: self.source,
             targets: self.target.clone(),
-            states: wished_states(&self.state)?,
+            states: self.forced.forced_states()?,
             wake_count: self.count,
             by: self.by.wish(),
         };
-        if self.state == ["configured"] {
-            return Err(Failure::new(
-                "--state: `configured` holds a CPU in no state, so there is nothing to measure; name states or all",
-            ));
-        }
         let plan = StatesPlan::new(&root, &wishes).map_err(Failure::new)?;
         if self.dry_run {
-            return print_plan(&plan, self.json);
+            return print_plan(&plan, form.json);
         }
         let outputs = self.outputs(&plan)?;
         plan.check_writable(&root).map_err(Failure::new)?;
@@ -204,16 +180,18 @@ impl States {
             notes.doubt("the woken thread has no real-time priority, which only root may give: others delay it");
         }
         let result = Measured::new(&root, &plan, measured, &mut notes);
-        let written = outputs.into_iter().zip(&result.machines).try_for_each(|(output, machine)| {
-            let path = output.path().to_owned();
-            let text = machine.file_text().map_err(|error| error.within(&path))?;
-            output::write(output, text)
-        });
-        match (self.json, self.csv) {
-            (true, _) => result.print_json(&root, &plan, &notes)?,
-            (_, true) => print_csv(&measure_states_table("", &result.figures), &notes)?,
-            _ => result.print_text(&plan, &notes, &self.paths(&plan))?,
-        }
+        let written =
+            outputs.into_iter().zip(&result.machines).try_for_each(|(output, machine)| {
+                let path = output.path().to_owned();
+                let text = machine.file_text().map_err(|error| error.within(&path))?;
+                output::write(output, text)
+            });
+        form.print(
+            &notes,
+            &|title| measure_states_table(title, &result.figures),
+            || result.document(&root, &plan, &notes),
+            |out, style| result.write_text(out, style, &plan, &self.paths(&plan)),
+        )?;
         written.map(|()| ExitCode::SUCCESS)
     }
 
@@ -228,11 +206,15 @@ impl States {
                 path.with_file_name(format!("{stem}-cpu{cpu}.toml"))
             }
         };
-        kinds.iter().enumerate().map(|(nth, targets)| name(nth, plan.targets[targets[0]].cpu)).collect()
+        kinds
+            .iter()
+            .enumerate()
+            .map(|(nth, targets)| name(nth, plan.targets[targets[0]].cpu))
+            .collect()
     }
 
     fn outputs(&self, plan: &StatesPlan) -> Result<Vec<OutputFile>, Failure> {
-        self.paths(plan).iter().map(|path| output::create(path, self.force, &[])).collect()
+        self.paths(plan).iter().map(|path| self.forced.create(path)).collect()
     }
 
     /// Refuses a busy machine, or adds what that does to the result.
@@ -246,11 +228,13 @@ impl States {
         let Some(before) = CpuTimes::read(root) else { return Ok(()) };
         signals.wait(WATCH_TIME)?;
         let Some(after) = CpuTimes::read(root) else { return Ok(()) };
-        let own = [plan.source].into_iter().chain(plan.targets.iter().flat_map(|target| {
-            [target.cpu].into_iter().chain(target.siblings.iter().copied())
-        }));
+        let own =
+            [plan.source].into_iter().chain(plan.targets.iter().flat_map(|target| {
+                [target.cpu].into_iter().chain(target.siblings.iter().copied())
+            }));
         let ratio = |cpu: u16| after.busy_ratio(&before, cpu).unwrap_or(0.0);
-        let busiest = own.map(|cpu| (ratio(cpu), cpu)).max_by(|one, other| one.0.total_cmp(&other.0));
+        let busiest =
+            own.map(|cpu| (ratio(cpu), cpu)).max_by(|one, other| one.0.total_cmp(&other.0));
         let online = root.online_cpus();
         let mean = online.iter().map(|&cpu| ratio(cpu)).sum::<f64>() / online.len().max(1) as f64;
         let found = match busiest {
@@ -287,14 +271,12 @@ impl Launcher for Futexes {
         each: &mut (dyn FnMut(Option<LaunchedWake>) + Send),
     ) {
         let between = if request.runs { Between::Runs } else { Between::Idles };
-        let mut each = |launch: Option<Launch>| {
-            each(launch.map(|Launch { latency_ns, send_ns, late_ns, is_woken }| LaunchedWake {
-                latency_ns,
-                send_ns,
-                late_ns,
-                is_woken,
-            }));
-        };
+        let mut each =
+            |launch: Option<Launch>| {
+                each(launch.map(|Launch { latency_ns, send_ns, late_ns, is_woken }| {
+                    LaunchedWake { latency_ns, send_ns, late_ns, is_woken }
+                }));
+            };
         let [source, target] = [request.source, request.target].map(usize::from);
         self.is_realtime &= launches(source, target, between, &request.gaps_ns, &mut each);
     }

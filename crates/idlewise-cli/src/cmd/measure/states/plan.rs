@@ -7,7 +7,7 @@ use idlewise_host::states::{Baseline, HeldCpu, HeldState, StatesPlan, WakeBy};
 use idlewise_report::{TextStyle, wrap};
 use serde_json::{Value, json};
 
-use super::SCHEMA;
+use super::super::forced::SCHEMA;
 use crate::error::Failure;
 use crate::screen;
 
@@ -103,7 +103,8 @@ fn baseline_word(target: &HeldCpu) -> &'static str {
 }
 
 fn target_words(target: &HeldCpu) -> String {
-    let relation = target.relation.map_or(String::new(), |relation| format!(" ({})", relation.as_str()));
+    let relation =
+        target.relation.map_or(String::new(), |relation| format!(" ({})", relation.as_str()));
     let siblings: Vec<String> = target.siblings.iter().map(u16::to_string).collect();
     let with = match siblings.is_empty() {
         true => String::new(),

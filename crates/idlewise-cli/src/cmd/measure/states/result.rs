@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use idlewise_host::states::{HeldCpu, MeasuredCpu, StateWakes, StatesPlan, WakeBy};
 use idlewise_host::{Root, is_virtual_machine, note};
-use idlewise_machine::{Arch, Machine};
+use idlewise_machine::Machine;
 use idlewise_report::saved::SavedSeries;
 use idlewise_report::states::{
     StateFigures, exit_estimates, intel_idle_table, measure_states_table, median_ns, wake_series,
@@ -14,8 +14,8 @@ use idlewise_report::states::{
 use idlewise_report::{Notes, TextStyle, wrap};
 use serde_json::{Value, json};
 
+use super::super::forced::{machine_text, measured_machine};
 use super::super::saving::{Pair, machine_facts, saved, today};
-use super::SCHEMA;
 use super::plan::{kinds, plan_json, way};
 use crate::error::Failure;
 use crate::screen;
@@ -31,11 +31,7 @@ pub struct MeasuredMachine {
 impl MeasuredMachine {
     /// The text of its file.
     pub fn file_text(&self) -> Result<String, Failure> {
-        self.machine.check().map_err(Failure::new)?;
-        let text = self.machine.to_toml().map_err(Failure::new)?;
-        Ok(format!(
-            "# Measured by `idlewise measure states`. machines/README.md of idlewise explains every field.\n\n{text}"
-        ))
+        machine_text(&self.machine, "states")
     }
 }
 
@@ -50,7 +46,12 @@ pub struct Measured {
 
 impl Measured {
     /// Computes the figures.
-    pub fn new(root: &Root, plan: &StatesPlan, measured: Vec<MeasuredCpu>, notes: &mut Notes) -> Self {
+    pub fn new(
+        root: &Root,
+        plan: &StatesPlan,
+        measured: Vec<MeasuredCpu>,
+        notes: &mut Notes,
+    ) -> Self {
         if is_virtual_machine(root) {
             notes.doubt(
                 "this is a virtual machine: the figures are a guest's, with its hypervisor in them, and say \
@@ -107,16 +108,20 @@ impl Measured {
         result
     }
 
-    /// Prints them as text.
-    pub fn print_text(&self, plan: &StatesPlan, notes: &Notes, paths: &[PathBuf]) -> io::Result<()> {
-        let mut out = screen::stdout();
-        let style = TextStyle::for_stdout();
+    /// Writes them as text.
+    pub fn write_text(
+        &self,
+        out: &mut dyn Write,
+        style: &TextStyle,
+        plan: &StatesPlan,
+        paths: &[PathBuf],
+    ) -> io::Result<()> {
         let title = format!(
             "What leaving an idle state takes: wakes by CPU {}, by {}, less those of a CPU that does not idle, measured",
             plan.source,
             way(plan.by)
         );
-        writeln!(out, "{}", measure_states_table(&title, &self.figures).to_text(&style))?;
+        writeln!(out, "{}", measure_states_table(&title, &self.figures).to_text(style))?;
         for machine in &self.machines {
             writeln!(out, "Against the kernel's table:")?;
             for difference in &machine.differences {
@@ -139,13 +144,17 @@ impl Measured {
         }
         for path in paths {
             let name = screen::name(path);
-            writeln!(out, "Written: {name}; for example: idlewise replay LOG --machine {}", option(path))?;
+            writeln!(
+                out,
+                "Written: {name}; for example: idlewise replay LOG --machine {}",
+                option(path)
+            )?;
         }
-        write!(out, "\n{}", notes.to_text(style.width))
+        writeln!(out)
     }
 
-    /// Prints them as JSON.
-    pub fn print_json(&self, root: &Root, plan: &StatesPlan, notes: &Notes) -> io::Result<()> {
+    /// Returns them as JSON.
+    pub fn document(&self, root: &Root, plan: &StatesPlan, notes: &Notes) -> Value {
         let machine = |one: &MeasuredMachine| {
             json!({
                 "machine": one.machine,
@@ -162,8 +171,7 @@ impl Measured {
             "drops": self.drops,
             "machines": self.machines.iter().map(machine).collect::<Vec<_>>(),
         });
-        let document = saved("states", &facts, self.series.iter().cloned(), notes, document);
-        screen::stdout().json(SCHEMA, &document)
+        saved("states", &facts, self.series.iter().cloned(), notes, document)
     }
 }
 
@@ -248,17 +256,9 @@ fn machine(
     plan: &StatesPlan,
     measured: &[&BTreeMap<usize, StateFigures>],
 ) -> MeasuredMachine {
-    let noted = note(root, String::new());
-    let known = noted.tables.iter().find(|table| table.cpus.contains(&target.cpu));
-    let mut machine = match known {
-        Some(table) => table.machine.clone(),
-        None => Machine::new("recorded", "a machine without a name", Arch::Other, "measured"),
-    };
-    let declared = target.table.clone();
-    machine.states = declared.clone();
-    machine.id = "measured".to_owned();
-    machine.source = "measured".to_owned();
-    let kernel = noted.kernel.as_deref().unwrap_or("an unknown kernel");
+    let mut machine = measured_machine(root, target.cpu, &target.table);
+    let kernel = note(root, String::new()).kernel;
+    let kernel = kernel.as_deref().unwrap_or("an unknown kernel");
     machine.source_ref = Some(format!(
         "idlewise measure states, {}, {kernel}, {} wakes of CPU {} by CPU {}, by {}; target residencies are \
          the kernel's",
@@ -271,11 +271,14 @@ fn machine(
     let mut differences = Vec::new();
     for (index, state) in machine.states.iter_mut().enumerate() {
         let found = measured.iter().filter_map(|by_state| by_state.get(&index));
-        let Some((figures, ns)) =
-            found.filter_map(|figures| Some((figures, figures.declarable_ns()?))).max_by_key(|(_, ns)| *ns)
+        let Some((figures, ns)) = found
+            .filter_map(|figures| Some((figures, figures.declarable_ns()?)))
+            .max_by_key(|(_, ns)| *ns)
         else {
             if !(state.idle().is_polling) {
-                machine.quirks.push(format!("{}: not measured, the kernel's exit latency", state.name));
+                machine
+                    .quirks
+                    .push(format!("{}: not measured, the kernel's exit latency", state.name));
             }
             continue;
         };
@@ -306,6 +309,6 @@ fn machine(
         state.exit_latency_ns = ns;
     }
     let boot_parameter = (machine.driver.as_deref() == Some("intel_idle"))
-        .then(|| intel_idle_table(&declared, &machine.states));
+        .then(|| intel_idle_table(&target.table, &machine.states));
     MeasuredMachine { machine, differences, boot_parameter }
 }
