@@ -18,6 +18,10 @@ impl Remote {
         )))
     }
 
+    pub fn url(&self) -> &str {
+        match *self {}
+    }
+
     pub fn url_below(&self, _: &str) -> String {
         match *self {}
     }
@@ -26,7 +30,7 @@ impl Remote {
         match *self {}
     }
 
-    pub fn download(&self, _: &mut File) -> Outcome<()> {
+    pub fn download(&self, _: &mut File) -> Outcome<Option<String>> {
         match *self {}
     }
 }
