@@ -10,6 +10,7 @@
 //! tries again, and in the end compares as many gaps as there are: recorders must agree also on a CPU that is
 //! hardly ever idle. If tracing is not permitted, it says so. It checks only CPU 0, because some
 //! virtual machines do not record the idle task of other CPUs.
+#![allow(clippy::print_stdout, reason = "a test says what it compared")]
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 use std::collections::HashMap;
