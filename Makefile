@@ -48,11 +48,13 @@ install: toolchain ## build and install the command, its manual pages and shell 
 	"$$binary" generate completions "$${entry%%:*}" > "$$to/share/$${entry#*:}"; done; \
 	echo "installed into $$to: bin/idlewise, share/man/man1/idlewise*.1, completions for bash, zsh and fish"
 
-package: toolchain ## pack the libraries as a registry would take them, in target/package
+package: toolchain ## pack the libraries as a registry would take them, in target/package; and say what breaks
 	$(CARGO) package --no-verify $(addprefix --package ,$(LIBRARIES))
+	@$(MAKE) --no-print-directory semver || \
+	    echo 'package: see above what changed since $(SEMVER_BASE); that is no error before the first release'
 
-# There is no release yet, so nothing is promised: compare with the commit that you build on. Installing the tool takes
-# ten minutes.
+# There is no release yet, so nothing is promised: compare with the commit that you build on, or with SEMVER_BASE=commit.
+# Installing the tool takes ten minutes.
 SEMVER_BASE = HEAD~1
 
 .PHONY: semver
