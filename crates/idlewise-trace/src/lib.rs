@@ -13,6 +13,7 @@
 //! | `cpu_facts.rs` | [`CpuFacts`]: what is known about CPUs before the first event |
 //! | `cpu_groups.rs` | [`CpuGroups`]: which CPUs form a core, a cluster or a package |
 //! | `tick.rs`, `timers.rs` | finds the tick in a trace; tracks which timers are armed where |
+//! | `file_identity.rs` | [`FileIdentity`]: whether a file is still the one that was opened |
 //! | `gap.rs` | [`IdleGap`]: a row of the idle log |
 //! | `log/` | [`log::IdleLog`], [`log::LogWriter`]: the idle log as a Parquet file; [`validate`]: what it must satisfy |
 //! | `log_error.rs` | [`log::LogError`]: why a log cannot be read or written |
