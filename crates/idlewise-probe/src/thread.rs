@@ -75,3 +75,30 @@ pub fn pin(cpus: &[usize]) {
     // SAFETY: reads a set of the size given. If the kernel refuses, the thread stays unpinned.
     unsafe { libc::sched_setaffinity(0, size_of::<CpuMask>(), set.as_ptr().cast()) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_where_it_was_pinned() {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        let range = |part: &str| {
+            let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
+            first.parse::<usize>().unwrap()..=last.parse().unwrap()
+        };
+        let allowed: Vec<usize> = list.split(',').flat_map(range).collect();
+        assert_eq!(allowed_cpus(), allowed);
+        let last = *allowed.last().unwrap();
+        std::thread::spawn(move || {
+            pin_to(last);
+            assert_eq!(allowed_cpus(), [last]);
+            // No machine has it. The thread stays where it is.
+            pin_to(1_000_000);
+            assert_eq!(allowed_cpus(), [last]);
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -323,28 +323,6 @@ mod tests {
     use crate::contenders::contenders;
 
     #[test]
-    fn a_thread_is_where_it_was_pinned() {
-        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
-        let range = |part: &str| {
-            let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
-            first.parse::<usize>().unwrap()..=last.parse().unwrap()
-        };
-        let allowed: Vec<usize> = list.split(',').flat_map(range).collect();
-        assert_eq!(allowed_cpus(), allowed);
-        let last = *allowed.last().unwrap();
-        std::thread::spawn(move || {
-            pin_to(last);
-            assert_eq!(allowed_cpus(), [last]);
-            // No machine has it. The thread stays where it is.
-            pin_to(1_000_000);
-            assert_eq!(allowed_cpus(), [last]);
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
     fn measures_every_wake_of_every_contender() {
         let workload: Workload = "poisson:20".parse().unwrap();
         let settings = Settings { wake_count: 200, seed: 1, load: Load::Idle };

@@ -641,7 +641,7 @@ mod tests {
     fn what_three_inputs_do_together_is_explored() {
         let study = Study {
             figures: |_, changes| {
-                let is_high = |key| changes.iter().any(|change| *change == (key, 2.0));
+                let is_high = |key| changes.contains(&(key, 2.0));
                 let is_moved = is_high("a") && is_high("b") && is_high("c") && !is_high("d");
                 Ok(vec![figure("moved", Published::Nothing, if is_moved { -1.0 } else { 1.0 })])
             },
