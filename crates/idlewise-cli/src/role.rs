@@ -47,3 +47,12 @@ pub const UNCONFINED: BundleRole =
     BundleRole::Refused("whoever verifies the bundle would run foreign code with all their rights");
 /// A list instead of a result.
 pub const LIST: BundleRole = BundleRole::Refused("it only prints a list");
+
+/// What can be said of a command's outputs when it runs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// They are the same, byte for byte.
+    Same,
+    /// They were measured, once.
+    Measured,
+}

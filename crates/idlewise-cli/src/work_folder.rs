@@ -18,8 +18,7 @@ use rustix::process::{
 use idlewise_lab::roster::IN_BUNDLE;
 
 use crate::error::Failure;
-
-use super::line::Promise;
+use crate::role::Promise;
 
 /// The bundled command that runs, which this process must stop before it ends.
 static CHILD: Mutex<Option<Pid>> = Mutex::new(None);

@@ -17,17 +17,8 @@ use crate::help;
 use crate::joining::Joining;
 use crate::promoting::Promoting;
 use crate::replay_arguments::{ROLES as REPLAY, SHOWN};
-pub use crate::role::BundleRole;
+pub use crate::role::{BundleRole, Promise};
 use crate::role::Roles;
-
-/// What can be said of a command's outputs when it runs again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promise {
-    /// They are the same, byte for byte.
-    Same,
-    /// They were measured, once.
-    Measured,
-}
 
 /// A command that can be in a bundle.
 pub struct Bundled {
