@@ -5,7 +5,7 @@ use std::error::Error;
 use idlewise_core::{Governor, tick_period_ns};
 use idlewise_linux::resolve;
 use idlewise_machine::bundled;
-use idlewise_report::study::STUDIES;
+use idlewise_report::study::{Given, STUDIES};
 use idlewise_sim::simulate::{Hardware, Report, Setup, simulate};
 use idlewise_sim::study::Shelf;
 use idlewise_sim::workload::Workload;
@@ -62,7 +62,7 @@ pub fn run_all() -> Result<(), Box<dyn Error>> {
     figure("  which is".to_owned(), "M events/s", event_count / seconds / 1e6, Goal::None);
     let shelf = Shelf::new(&governor);
     for study in STUDIES {
-        let (taken, page) = time(|| study.run(&shelf, &[]));
+        let (taken, page) = time(|| study.run(&shelf, &Given::default()));
         page?;
         figure(format!("study {}", study.name), "s", taken.as_secs_f64(), Goal::AtMost(10.0));
     }
