@@ -76,7 +76,7 @@ pub use governor::{
     Context, Decision, Device, FAR_AWAY_NS, Governor, GovernorVisitor, NO_LATENCY_LIMIT_NS,
     Outcome, SleepLength, tick_period_ns,
 };
-pub use hazard::{HAZARD, Hazard, Lambda};
+pub use hazard::{Hazard, Lambda};
 #[cfg(target_has_atomic = "64")]
 pub use idle_set::IdleSet;
 pub use poll_limit::{

@@ -5,9 +5,7 @@ use std::env;
 use std::fmt;
 use std::sync::Arc;
 
-use idlewise_core::{
-    Fixed, Governor, GovernorVisitor, HAZARD, Hazard, Lambda, StateTable, TimerOnly,
-};
+use idlewise_core::{Fixed, Governor, GovernorVisitor, Hazard, Lambda, StateTable, TimerOnly};
 use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve, resolve_for};
 use idlewise_plugin::{Compiler, Confinement, GovernorSource, Plugin, WorkerCommand};
 use idlewise_report::wrap;
@@ -87,7 +85,9 @@ macro_rules! roster {
 }
 
 roster! {
-    Hazard(Hazard): "hazard", Governor, Price, HAZARD.1,
+    Hazard(Hazard): "hazard", Governor, Price,
+        "learns when gaps end before their timer, and takes the plan that costs least; delay costs ¼ of polling, or X \
+         times as much with hazard:lambda=X",
         |given| Ok(Hazard::new(given.price.told().unwrap_or(Lambda::QUARTER)));
     Deepest(Fixed): "deepest", Bound, Nothing, "the deepest state that is enabled and allowed",
         |_| Ok(Fixed::Deepest);
@@ -246,7 +246,7 @@ impl Choice {
         Rival::parse(name).map(|rival| Choice(Player::Rival(rival))).ok_or_else(|| {
             let ids = GOVERNORS.iter().flat_map(|spec| [spec.name, spec.id]);
             let known = ids.chain(OWN.iter().map(|spec| spec.name)).chain([ORACLE.0]);
-            let known = known.chain(RIVALS.map(|rival| rival.name));
+            let known = known.chain(RIVALS.iter().map(|rival| rival.name));
             let hint = did_you_mean(name, known, "`idlewise replay --help` lists them");
             Failure::new(format_args!("no governor '{name}'; {hint}"))
         })
@@ -524,7 +524,7 @@ pub fn list() -> String {
 /// Returns the list for commands that also take rules that move down during the idle time.
 pub fn list_with_rivals(with_oracle: bool) -> String {
     let oracle = with_oracle.then_some(ORACLE);
-    let rivals = RIVALS.map(|rival| (rival.name, rival.meaning));
+    let rivals = RIVALS.iter().map(|rival| (rival.name, rival.meaning));
     rows(&oracle.into_iter().chain(rivals).collect::<Vec<_>>())
 }
 

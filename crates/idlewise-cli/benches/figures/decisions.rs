@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use idlewise_core::tick_period_ns;
 use idlewise_core::{
-    Context, Decision, Device, Fixed, Governor, GovernorVisitor, HAZARD, Hazard, Lambda,
+    Context, Decision, Device, Fixed, Governor, GovernorVisitor, Hazard, Lambda,
     NO_LATENCY_LIMIT_NS, Outcome, SleepLength, StateTable, TimerOnly,
 };
 use idlewise_linux::{GOVERNORS, GovernorSpec, USUAL, resolve};
@@ -113,7 +113,7 @@ impl Subject {
     pub fn name(self) -> String {
         match self {
             Subject::Linux(spec) => spec.id.to_owned(),
-            Subject::Hazard => HAZARD.0.to_owned(),
+            Subject::Hazard => "hazard".to_owned(),
             Subject::Bound(name, _) => name.to_owned(),
             Subject::Oracle(_) => "oracle (lookup)".to_owned(),
         }

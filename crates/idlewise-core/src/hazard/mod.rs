@@ -100,13 +100,6 @@ const RESUME_MAX_NS: u64 = 20_000;
 const SIZE_ENDS_NS: [u64; SIZE_COUNT - 1] = [10_000, 100_000, 1_000_000];
 const SIZE_COUNT: usize = 4;
 
-/// The governor's name, and what it does.
-pub const HAZARD: (&str, &str) = (
-    "hazard",
-    "learns when gaps end before their timer, and takes the plan that costs least; delay costs ¼ of \
-     polling, or X times as much with hazard:lambda=X",
-);
-
 /// One CPU's governor of expected costs. See the top of `hazard/mod.rs`.
 #[derive(Clone, Debug)]
 pub struct Hazard {

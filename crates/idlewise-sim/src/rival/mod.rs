@@ -52,7 +52,7 @@ use crate::cost::CostModel;
 use crate::replay::{Lane, Setting, Tally};
 
 /// The rivals.
-pub const RIVALS: [Rival; 4] = [
+pub const RIVALS: &[Rival] = &[
     Rival {
         name: "lower-envelope",
         meaning: "moves down during the idle time, when the oracle would have chosen the next state; at most 2 \
@@ -93,7 +93,7 @@ pub struct Rival {
 impl Rival {
     /// Finds a rival by name.
     pub fn parse(name: &str) -> Option<Self> {
-        RIVALS.into_iter().find(|rival| rival.name == name)
+        RIVALS.iter().find(|rival| rival.name == name).copied()
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn knows_every_name_in_the_list() {
         for Rival { name, .. } in RIVALS {
-            assert_eq!(Rival::parse(name).map(|rival| rival.name), Some(name));
+            assert_eq!(Rival::parse(name).map(|rival| rival.name), Some(*name));
         }
         assert!(Rival::parse("ski").is_none());
     }
