@@ -12,24 +12,22 @@ use idlewise_lab::notes::{add_governors, add_log, add_machine};
 use idlewise_lab::target::{Conditions, targets};
 use idlewise_report::arena::{cell_table, standing_table, standings};
 use idlewise_report::{Notes, TextStyle, arena_plot};
-use idlewise_sim::replay::DEFAULT_TICK_WORK_NS;
 use idlewise_sim::Basis;
 use idlewise_sim::contest::{CellResult, Entry, Price, Shape};
+use idlewise_sim::replay::DEFAULT_TICK_WORK_NS;
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::role::{BundleRole, OUTPUT, Roles};
-use crate::cells::{
-    self, Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual,
-};
+use crate::cells::{self, Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual};
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
+use crate::output;
 use crate::progress::Progress;
 use crate::replay_arguments::{ReplayTarget, open_logs};
-use crate::output;
+use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::screen::{self, Screen};
 use crate::storage;
 use crate::threads;

@@ -113,9 +113,7 @@ fn dump(path: &Path) -> Result<Cpuid, Failure> {
     std::io::Read::read_to_end(&mut std::io::Read::take(file, DUMP_BYTE_COUNT_MAX), &mut bytes)
         .map_err(|error| failure(&error))?;
     let text = String::from_utf8_lossy(&bytes);
-    Cpuid::parse(&text).map_err(|error| {
-        Failure::new(format_args!("{}: {error}", path.display()))
-    })
+    Cpuid::parse(&text).map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))
 }
 
 fn kernel(version: &str) -> Result<Kernel, String> {

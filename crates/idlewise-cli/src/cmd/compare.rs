@@ -4,14 +4,14 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use idlewise_report::TextStyle;
 use idlewise_report::compare::Comparison;
 use idlewise_report::saved::{Saved, SavedSeries};
-use idlewise_report::TextStyle;
 use serde_json::json;
 
-use crate::role::{BundleRole, Roles};
 use crate::error::{Failure, did_you_mean};
 use crate::input::open_stream;
+use crate::role::{BundleRole, Roles};
 use crate::screen;
 
 /// The schema version of `--json`.
@@ -130,7 +130,11 @@ impl Compare {
             let width = TextStyle::for_stdout().width;
             write!(screen::stderr(), "{}", comparison.notes().to_text(width))?;
         } else {
-            write!(screen::stdout(), "{}", comparison.to_text(&TextStyle::for_stdout(), self.percentiles))?;
+            write!(
+                screen::stdout(),
+                "{}",
+                comparison.to_text(&TextStyle::for_stdout(), self.percentiles)
+            )?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -165,7 +169,8 @@ fn read(path: &Path, setting: Option<&str>) -> Result<Saved, Failure> {
         let mut names: Vec<&str> = saved.series.iter().map(|one| one.setting.as_str()).collect();
         names.sort_unstable();
         names.dedup();
-        let hint = did_you_mean(setting, names.iter().copied(), &format!("it has {}", names.join(", ")));
+        let hint =
+            did_you_mean(setting, names.iter().copied(), &format!("it has {}", names.join(", ")));
         return Err(fail(&format!("nothing was measured of '{setting}'; {hint}")));
     }
     saved.series.retain(is_it);

@@ -20,9 +20,9 @@ use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice, OnMachine};
 use crate::input::NamedLog;
 use crate::progress::Progress;
+use crate::replay_arguments::{ALL_LOGS, ReplayArguments, ReplayTarget, title};
 use crate::screen;
 use crate::threads;
-use crate::replay_arguments::{ALL_LOGS, ReplayTarget, ReplayArguments, title};
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
@@ -127,10 +127,15 @@ impl Diff {
         let prices = self.shared.prices();
         let price = prices[prices.len() / 2];
         let [a, b] = choices.each_ref();
-        let players = |target: &'a ReplayTarget| Ok((target, a.on(&target.machine)?, b.on(&target.machine)?));
+        let players =
+            |target: &'a ReplayTarget| Ok((target, a.on(&target.machine)?, b.on(&target.machine)?));
         let players: Vec<_> = targets.iter().map(players).collect::<Result<_, Failure>>()?;
         let make = || -> Vec<Pair> {
-            let pair = |&(target, a, b): &(&ReplayTarget, Player<OnMachine<'_>>, Player<OnMachine<'_>>)| {
+            let pair = |&(target, a, b): &(
+                &ReplayTarget,
+                Player<OnMachine<'_>>,
+                Player<OnMachine<'_>>,
+            )| {
                 let setting = self.shared.setting(target, named);
                 let [a, b] = [a, b].map(|player| player.side(&target.costs, setting, price));
                 Pair::new(a, b, &setting, price.lambda_mw(&target.costs), log_index)
@@ -144,7 +149,11 @@ impl Diff {
         // A log without gaps has no CPUs, and therefore no differences.
         let mut diffs = finish(make());
         let cpu = PerCpu {
-        columns: ColumnSet::WithoutRecorded, make: &make, take: &take, finish: &finish };
+            columns: ColumnSet::WithoutRecorded,
+            make: &make,
+            take: &take,
+            finish: &finish,
+        };
         let mut merge = |of_cpu: Vec<_>| {
             diffs.iter_mut().zip(&of_cpu).for_each(|(sum, diff)| sum.merge(diff));
         };

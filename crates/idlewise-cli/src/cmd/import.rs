@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use idlewise_report::wrap;
-use idlewise_trace::tracepoint::Purpose;
 use idlewise_trace::RecordedMachine;
 use idlewise_trace::causes::WorkloadMetadata;
 use idlewise_trace::import;
+use idlewise_trace::tracepoint::Purpose;
 
 use crate::bundled;
 use crate::doubts::ShownDoubts;

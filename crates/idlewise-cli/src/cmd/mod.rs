@@ -1,4 +1,33 @@
-//! The subcommands. A new one is a file in this folder and a row of the list below.
+//! The subcommands. A new one is a file in this folder, a module and a row of the list below.
+
+pub mod advise;
+pub mod anonymize;
+pub mod arena;
+pub mod boot;
+pub mod bundle;
+pub mod compare;
+pub mod diff;
+pub mod export;
+pub mod generate;
+pub mod import;
+pub mod info;
+pub mod machines;
+pub mod measure;
+mod plugin_worker;
+pub mod predict;
+pub mod quiet;
+pub mod record;
+pub mod replay;
+pub mod report;
+pub mod settings;
+pub mod simulate;
+pub mod study;
+pub mod sweep;
+pub mod r#try;
+pub mod validate;
+pub mod verify;
+pub mod watch;
+pub mod why;
 
 use std::process::ExitCode;
 
@@ -6,12 +35,9 @@ use crate::error::Failure;
 use crate::program;
 use crate::signals;
 
-/// Generates the modules, [`Command`], [`GROUPS`] and the dispatch from one list.
+/// Generates [`Command`], [`GROUPS`] and the dispatch from one list.
 macro_rules! subcommands {
     ($($group:literal { $($(#[$attribute:meta])* $file:ident: $name:ident,)* })*) => {
-        $($($(#[$attribute])* pub mod $file;)*)*
-        mod plugin_worker;
-
         /// What idlewise can do.
         #[derive(clap::Subcommand)]
         pub enum Command {

@@ -89,7 +89,8 @@ impl Quiet {
         let limit = Some(self.latency);
         let setting = Setting::LatencyLimit { cpus: Some(cpus.clone()), limit };
         let settings = std::slice::from_ref(&setting);
-        let not_started = |error: SettingsError| Failure::new(error).with("COMMAND was not started");
+        let not_started =
+            |error: SettingsError| Failure::new(error).with("COMMAND was not started");
         // A mistake is to be known before the wait.
         planned(&root, settings).map_err(not_started)?;
         let before = self.observe(&root, &cpus, &mut signals);
@@ -121,7 +122,9 @@ impl Quiet {
         if ended.is_ok() {
             let (after, _) = self.observe(&root, &cpus, &mut signals);
             say(format_args!("idlewise: {setting} while {} ran", shown_in_line(&name)));
-            for (when, noise) in [("before", before.0), ("meanwhile", Some(meanwhile)), ("after", after)] {
+            for (when, noise) in
+                [("before", before.0), ("meanwhile", Some(meanwhile)), ("after", after)]
+            {
                 noise.iter().for_each(|noise| say(line(when, noise)));
             }
         }
@@ -173,6 +176,8 @@ impl Quiet {
 fn line(when: &str, noise: &NoiseBetween) -> String {
     let seconds = noise.elapsed.as_secs_f64().max(1e-9);
     let rate = noise.wake_count as f64 / seconds;
-    let busy = noise.busy_ratio.map_or("too short to say how".to_owned(), |busy| format!("{:.1} %", 100.0 * busy));
+    let busy = noise
+        .busy_ratio
+        .map_or("too short to say how".to_owned(), |busy| format!("{:.1} %", 100.0 * busy));
     format!("  {when:<10} {rate:9.1} wake-ups/s, {busy} busy, over {seconds:.1} s")
 }

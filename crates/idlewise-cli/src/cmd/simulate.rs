@@ -18,7 +18,6 @@ use idlewise_trace::{CpuGroups, Doubt, IdleGap};
 use serde_json::{Map, Value, json};
 
 use super::export::simulated::{About, SimulatedLog, perfetto_path};
-use crate::role::{LIST, OUTPUT, BundleRole, Roles};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
@@ -26,6 +25,7 @@ use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::{NamedLog, read_text};
 use crate::promoting::Promoting;
+use crate::role::{BundleRole, LIST, OUTPUT, Roles};
 use crate::screen::{self, Screen};
 use crate::threads;
 use crate::unpack::Unpacking;

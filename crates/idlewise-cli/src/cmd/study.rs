@@ -13,10 +13,10 @@ use idlewise_trace::OutputFile;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-use crate::role::{OUTPUT, BundleRole, Roles};
 use crate::cmd::report::provenance::{PROGRAM, command_line};
 use crate::error::{Failure, did_you_mean};
 use crate::output;
+use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::screen;
 use crate::threads;
 
@@ -111,19 +111,21 @@ impl Study {
         threads::start();
         let studies: Vec<&study::Study> = match &self.name {
             None => STUDIES.to_vec(),
-            Some(name) => vec![STUDIES.iter().copied().find(|study| study.name == name).ok_or_else(|| {
-                let known = STUDIES.iter().map(|study| study.name);
-                let hint = did_you_mean(name, known, "`idlewise study --help` lists them");
-                Failure::new(format_args!("no study '{name}'; {hint}"))
-            })?],
+            Some(name) => {
+                vec![STUDIES.iter().copied().find(|study| study.name == name).ok_or_else(|| {
+                    let known = STUDIES.iter().map(|study| study.name);
+                    let hint = did_you_mean(name, known, "`idlewise study --help` lists them");
+                    Failure::new(format_args!("no study '{name}'; {hint}"))
+                })?]
+            }
         };
         let mut out = screen::stdout();
         let style = TextStyle::for_stdout();
         if self.inputs {
             if self.json {
-                let studies = studies.iter().map(|study| {
-                    json!({ "study": study.name, "inputs": study::inputs_to_json(study) })
-                });
+                let studies = studies.iter().map(
+                    |study| json!({ "study": study.name, "inputs": study::inputs_to_json(study) }),
+                );
                 out.json(SCHEMA, &json!({ "studies": studies.collect::<Vec<_>>() }))?;
             } else {
                 let texts = studies.iter().map(|study| study::inputs_to_text(study, &style));
@@ -143,7 +145,8 @@ impl Study {
             Some(folder) => start_pages(folder, &studies, self.force)?,
             None => Vec::new(),
         };
-        let report = self.report.as_deref().map(|path| output::create(path, self.force, &[])).transpose()?;
+        let report =
+            self.report.as_deref().map(|path| output::create(path, self.force, &[])).transpose()?;
         let shelf = Shelf::new(&governor);
         let pages: Vec<Page> = studies
             .par_iter()
@@ -151,7 +154,8 @@ impl Study {
             .collect::<Result<_, _>>()?;
         let results = || studies.iter().zip(&pages);
         if let Some(file) = report {
-            let mut page = study::to_html_page(results().map(|(study, page)| (*study, page)), &command_line());
+            let mut page =
+                study::to_html_page(results().map(|(study, page)| (*study, page)), &command_line());
             page.facts.program = PROGRAM.to_owned();
             let html = page.to_html();
             drop(out);
@@ -217,7 +221,8 @@ fn sources(
     texts: &[String],
 ) -> Result<Vec<(&'static str, String)>, Failure> {
     let read = |text: &String| {
-        let Some((key, source)) = text.split_once('=').filter(|(_, source)| !source.trim().is_empty())
+        let Some((key, source)) =
+            text.split_once('=').filter(|(_, source)| !source.trim().is_empty())
         else {
             return Err(Failure::new(format_args!(
                 "--source {text}: expected KEY=TEXT, such as 'hz=CONFIG_HZ of the machine'"
@@ -225,8 +230,11 @@ fn sources(
         };
         let Some((key, _)) = changes.iter().find(|(set, _)| *set == key) else {
             let known = changes.iter().map(|(set, _)| *set);
-            let hint = did_you_mean(key, known, "a source is for an input that --set gives a value");
-            return Err(Failure::new(format_args!("--source {text}: no --set {key}=VALUE; {hint}")));
+            let hint =
+                did_you_mean(key, known, "a source is for an input that --set gives a value");
+            return Err(Failure::new(format_args!(
+                "--source {text}: no --set {key}=VALUE; {hint}"
+            )));
         };
         Ok((*key, source.split_whitespace().collect::<Vec<_>>().join(" ")))
     };

@@ -12,7 +12,9 @@ use idlewise_host::energy::{EnergyKind, EnergyMeter};
 use idlewise_host::settings::{Applied, Owner, Setting, SettingsError, apply, planned};
 use idlewise_host::{Root, is_virtual_machine};
 use idlewise_report::saved::BetterValue;
-use idlewise_report::trial::{BLOCK_ROUND_COUNT, Budget, Round, Trial, TrialEnd, TrialPlan, Verdict, Which};
+use idlewise_report::trial::{
+    BLOCK_ROUND_COUNT, Budget, Round, Trial, TrialEnd, TrialPlan, Verdict, Which,
+};
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::Basis;
 use regex::Regex;
@@ -132,13 +134,17 @@ fn metric(text: &str) -> Result<Regex, String> {
     })?;
     match regex.captures_len() {
         2 => Ok(regex),
-        count => Err(format!("it has {} groups; mark the number with one: 'p99: ([0-9.]+)'", count - 1)),
+        count => {
+            Err(format!("it has {} groups; mark the number with one: 'p99: ([0-9.]+)'", count - 1))
+        }
     }
 }
 
 fn minutes(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
-        Ok(minutes) if minutes > 0.0 && minutes <= 1e6 => Ok(Duration::from_secs_f64(minutes * 60.0)),
+        Ok(minutes) if minutes > 0.0 && minutes <= 1e6 => {
+            Ok(Duration::from_secs_f64(minutes * 60.0))
+        }
         _ => Err("give minutes above 0, such as 10 or 0.5".to_owned()),
     }
 }
@@ -150,7 +156,11 @@ fn settle(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn percent_in(text: &str, range: std::ops::RangeInclusive<f64>, examples: &str) -> Result<f64, String> {
+fn percent_in(
+    text: &str,
+    range: std::ops::RangeInclusive<f64>,
+    examples: &str,
+) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
     number
         .filter(|percent| range.contains(percent))
@@ -237,7 +247,10 @@ impl Try {
             let changes = planned(root, settings)?.into_iter();
             Ok(changes.map(|change| (change.file, change.to)).collect())
         };
-        let (a, b) = (values(&self.against).map_err(Failure::new)?, values(&self.set).map_err(Failure::new)?);
+        let (a, b) = (
+            values(&self.against).map_err(Failure::new)?,
+            values(&self.set).map_err(Failure::new)?,
+        );
         // A limit of the whole machine has no file that would show it.
         let is_machine_limit =
             |one: &Setting| matches!(one, Setting::LatencyLimit { cpus: None, .. });
@@ -304,7 +317,9 @@ impl Try {
             notes.basis(Basis::Measured, "energies");
         }
         if is_virtual_machine(root) {
-            notes.doubt("this is a virtual machine: the processor's own idle states are chosen by the host");
+            notes.doubt(
+                "this is a virtual machine: the processor's own idle states are chosen by the host",
+            );
         }
         if self.metric.is_none() && trial.wall_median_ns().is_some_and(|ns| ns < SHORT_NS) {
             notes.doubt(
@@ -422,7 +437,11 @@ impl Runner<'_> {
         }
         if !status.success() {
             let said = tail(&mut stderr)?;
-            let said = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+            let said = said
+                .lines()
+                .rev()
+                .find(|line| !line.trim().is_empty())
+                .unwrap_or("it said nothing");
             return Err(Failure::new(format_args!(
                 "{place}: `{}` {}: {}; the settings are as they were",
                 self.arguments.command_words(),
@@ -473,7 +492,9 @@ impl Runner<'_> {
         let start = Instant::now();
         let mut child = command.spawn().map_err(|error| {
             let program = program.to_string_lossy();
-            Failure::new(format_args!("cannot start {program}: {error}; the settings are as they were"))
+            Failure::new(format_args!(
+                "cannot start {program}: {error}; the settings are as they were"
+            ))
         })?;
         loop {
             if let Some(status) = child.try_wait()? {
@@ -525,9 +546,12 @@ impl Runner<'_> {
     /// The energy of all packages so far. Once it cannot be read, it is no longer asked for.
     fn energy_uj(&mut self) -> Option<f64> {
         let meter = self.energy.as_mut()?;
-        let is_counted: Vec<bool> = meter.domains().iter().map(|domain| is_whole(domain.kind)).collect();
+        let is_counted: Vec<bool> =
+            meter.domains().iter().map(|domain| is_whole(domain.kind)).collect();
         let sum = match meter.read_uj() {
-            Ok(read) => read.iter().zip(is_counted).filter(|(_, is)| *is).map(|(uj, _)| *uj as f64).sum(),
+            Ok(read) => {
+                read.iter().zip(is_counted).filter(|(_, is)| *is).map(|(uj, _)| *uj as f64).sum()
+            }
             Err(_) => {
                 self.energy = None;
                 return None;

@@ -207,14 +207,13 @@ impl Report<'_> {
         for group in &grouping.groups {
             let first = group.members[0];
             let core = cores.of(cpus[first]).map(str::to_owned);
-            made.push(WhyGroup { core, ..self.group(&group.members, limit_of(first), &mut notes)? });
+            made.push(WhyGroup {
+                core,
+                ..self.group(&group.members, limit_of(first), &mut notes)?
+            });
         }
-        let left_out: Vec<(u16, Unusable)> = self
-            .difference
-            .cpus
-            .iter()
-            .filter_map(|cpu| Some((cpu.cpu, cpu.unusable?)))
-            .collect();
+        let left_out: Vec<(u16, Unusable)> =
+            self.difference.cpus.iter().filter_map(|cpu| Some((cpu.cpu, cpu.unusable?))).collect();
         if made.is_empty() {
             let (cpu, why) = left_out.first().copied().unwrap_or((0, Unusable::NoStates));
             return Err(Failure::new(format_args!(
@@ -291,7 +290,10 @@ impl Report<'_> {
         let cpus: Vec<u16> =
             members.iter().map(|&member| self.difference.cpus[member].cpu).collect();
         let power_basis = machine.power_basis();
-        notes.basis(power_basis, "powers of the states, and that stays keep their length in another one");
+        notes.basis(
+            power_basis,
+            "powers of the states, and that stays keep their length in another one",
+        );
         Ok(WhyGroup {
             cpus: show_cpu_list(&cpus),
             cpu_count: cpus.len(),
@@ -411,4 +413,3 @@ fn replace(state: &mut MachineState, known: &MachineState) {
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
-

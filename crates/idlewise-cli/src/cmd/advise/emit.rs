@@ -81,7 +81,9 @@ fn sysfs(setting: &Setting, state: Option<usize>) -> String {
     let folder = "/sys/devices/system/cpu";
     let each = |cpus: Option<&CpuSet>, file: &str, value: &str| match cpus {
         None => format!("{folder}/cpu*/{file}={value}\n"),
-        Some(cpus) => cpus.iter().map(|cpu| format!("{folder}/cpu{cpu}/{file}={value}\n")).collect(),
+        Some(cpus) => {
+            cpus.iter().map(|cpu| format!("{folder}/cpu{cpu}/{file}={value}\n")).collect()
+        }
     };
     match setting {
         Setting::Governor(name) => format!("{folder}/cpuidle/current_governor={name}\n"),

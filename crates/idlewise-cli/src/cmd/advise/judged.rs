@@ -87,7 +87,10 @@ impl Judged {
             }
             Err(error) if is_asked || is_workload_log => Err(error),
             Err(error) => {
-                let doubt = Some(format!("judged by replay, as the workload cannot be played: {}", error.text()));
+                let doubt = Some(format!(
+                    "judged by replay, as the workload cannot be played: {}",
+                    error.text()
+                ));
                 Ok(Judged { doubt, ..Judged::replayed(NamedLog::open(path, unpacking)?) })
             }
         }

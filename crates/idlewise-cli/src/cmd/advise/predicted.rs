@@ -33,7 +33,8 @@ pub(super) struct Predicted {
 
 /// Opens a recording with causes; `None` if it has none.
 pub(super) fn open(path: &Path, unpacking: Unpacking) -> Result<Option<Played>, Failure> {
-    let reading = Reading { purpose: Purpose::Causes, unpacking: unpacking.into(), ..Reading::default() };
+    let reading =
+        Reading { purpose: Purpose::Causes, unpacking: unpacking.into(), ..Reading::default() };
     let Some(log) = input::workload_if_any(path, &reading)? else { return Ok(None) };
     Played::new(path, log, RecordedMachine::default(), Arrivals::Open).map(Some)
 }
@@ -120,6 +121,9 @@ mod tests {
     fn energy_between_two_notes_is_in_proportion() {
         let curve = [(100, 10.0), (300, 50.0)];
         let at = |ns| energy_at(&curve, (400, 50.0), ns);
-        assert_eq!([0, 50, 100, 200, 300, 350, 400].map(at), [0.0, 5.0, 10.0, 30.0, 50.0, 50.0, 50.0]);
+        assert_eq!(
+            [0, 50, 100, 200, 300, 350, 400].map(at),
+            [0.0, 5.0, 10.0, 30.0, 50.0, 50.0, 50.0]
+        );
     }
 }

@@ -242,7 +242,8 @@ impl Replayed<'_> {
                 lane.observer_mut().at = at;
                 lane.replay(gaps);
             }
-            let last_ns = gaps.last().map_or(0, |gap| gap.start_ns.saturating_add_unsigned(gap.gap_ns));
+            let last_ns =
+                gaps.last().map_or(0, |gap| gap.start_ns.saturating_add_unsigned(gap.gap_ns));
             let first_ns = cpu.covered_ns.map_or(gaps[0].start_ns, |[first_ns, _]| first_ns);
             cpu.covered_ns = Some([first_ns, last_ns]);
             let limits = gaps.iter().filter_map(|gap| gap.latency_limit_ns);

@@ -17,12 +17,12 @@ use crate::program;
 use crate::screen::{self, Screen};
 
 use super::inputs::Inputs;
+use super::line::{BundleRole, Line, Promise, shown_words};
 use super::list::write_privacy;
-use super::line::{Line, Promise, BundleRole, shown_words};
 use super::manifest::{FORM, MANIFEST, Manifest, OutputNote};
 use super::shelf::Shelf;
-use crate::work_folder::work_folder;
 use super::{Create, SCHEMA, outputs};
+use crate::work_folder::work_folder;
 
 /// The file for somebody who has unpacked a bundle.
 const README: &str = "README.txt";
@@ -37,7 +37,8 @@ impl Create {
         };
         self.refuse_private(&line)?;
         // Before minutes of replaying, not after.
-        let input_paths: Vec<PathBuf> = line.words.iter().filter_map(|word| word.value.as_ref()).map(PathBuf::from).collect();
+        let input_paths: Vec<PathBuf> =
+            line.words.iter().filter_map(|word| word.value.as_ref()).map(PathBuf::from).collect();
         let input_paths: Vec<&Path> = input_paths.iter().map(PathBuf::as_path).collect();
         let path = self.output.as_deref().unwrap_or(Path::new(""));
         let output = output::create(path, self.force, &input_paths)?;
@@ -65,7 +66,11 @@ impl Create {
             form: FORM,
             version: program::VERSION.to_owned(),
             commit: program::COMMIT.map(str::to_owned),
-            command: line.words_for(if line.command.promise == Promise::Same { "text" } else { "json" }),
+            command: line.words_for(if line.command.promise == Promise::Same {
+                "text"
+            } else {
+                "json"
+            }),
             outputs: make_outputs(&line, &mut shelf)?,
             logs,
             machines,

@@ -8,9 +8,7 @@ use idlewise_trace::anonymize::{Field, REMAINS};
 use idlewise_trace::causes::WorkloadWriter;
 use idlewise_trace::log::LogWriter;
 use idlewise_trace::tracepoint::Purpose;
-use idlewise_trace::{
-    RecordedMachine, read_small_file, read_small_file_of, read_small_text,
-};
+use idlewise_trace::{RecordedMachine, read_small_file, read_small_file_of, read_small_text};
 
 use crate::bundled;
 use crate::cells;
@@ -21,7 +19,7 @@ use crate::output;
 use crate::replay_arguments::{ALL_LOGS, MACHINES_DEFAULT};
 use idlewise_lab::unpack::Unpacking;
 
-use super::line::{Line, BundleRole, Word};
+use super::line::{BundleRole, Line, Word};
 use super::manifest::{LogNote, MachineNote};
 use super::shelf::Shelf;
 
@@ -96,14 +94,16 @@ impl<'a> Inputs<'a> {
         let mut remains: Vec<String> = Vec::new();
         if is_private {
             remains.push(
-                "everything that was in the inputs: nothing was removed (--keep-private)".to_owned(),
+                "everything that was in the inputs: nothing was removed (--keep-private)"
+                    .to_owned(),
             );
         } else if !self.logs.is_empty() {
             remains.extend(REMAINS.iter().map(|&remains| remains.to_owned()));
         }
         if self.has_code {
             remains.push(
-                "patches, C files and headers as they are, with the names and addresses in them".to_owned(),
+                "patches, C files and headers as they are, with the names and addresses in them"
+                    .to_owned(),
             );
         }
         if self.has_own_machine {
@@ -246,7 +246,9 @@ impl<'a> Inputs<'a> {
             match word.role {
                 BundleRole::Patch => to.patch = Some(index),
                 BundleRole::KernelSource => to.kernel_source = Some(index),
-                BundleRole::Plain if word.option.as_deref() == Some("--kernel") => to.kernel = Some(index),
+                BundleRole::Plain if word.option.as_deref() == Some("--kernel") => {
+                    to.kernel = Some(index)
+                }
                 _ => {}
             }
         }
@@ -269,7 +271,9 @@ impl<'a> Inputs<'a> {
             let given = given.as_deref().unwrap_or_default();
             match word.role {
                 BundleRole::Patch => word.value = Some(self.patch(Path::new(given))?),
-                BundleRole::KernelSource => word.value = Some(self.kernel_source(Path::new(given))?),
+                BundleRole::KernelSource => {
+                    word.value = Some(self.kernel_source(Path::new(given))?)
+                }
                 _ => {}
             }
         }

@@ -17,8 +17,8 @@ use crate::help;
 use crate::joining::Joining;
 use crate::promoting::Promoting;
 use crate::replay_arguments::{ROLES as REPLAY, SHOWN};
-pub use crate::role::{BundleRole, Promise};
 use crate::role::Roles;
+pub use crate::role::{BundleRole, Promise};
 
 /// A command that can be in a bundle.
 pub struct Bundled {
@@ -92,12 +92,14 @@ impl Line {
         let name = words.first().map(|name| name.to_string_lossy()).unwrap_or_default();
         let Some(command) = COMMANDS.iter().find(|command| *command.name == *name) else {
             let names = COMMANDS.iter().map(|command| command.name);
-            let otherwise = format!("it holds one of {}", names.clone().collect::<Vec<_>>().join(", "));
+            let otherwise =
+                format!("it holds one of {}", names.clone().collect::<Vec<_>>().join(", "));
             let hint = did_you_mean(&name, names, &otherwise);
             return Err(Failure::new(format_args!("a bundle cannot hold '{name}'; {hint}")));
         };
         let mut parser = help::command();
-        let given = [OsStr::new("idlewise")].into_iter().chain(words.iter().map(OsString::as_os_str));
+        let given =
+            [OsStr::new("idlewise")].into_iter().chain(words.iter().map(OsString::as_os_str));
         let matches = parser.try_get_matches_from_mut(given).map_err(|error| {
             // Help or an error of several lines; the first says what it is.
             let text = error.render().to_string();
@@ -139,7 +141,8 @@ impl Line {
             let arguments = definition.into_iter().flat_map(clap::Command::get_arguments);
             let is_given = |argument: &&Arg| {
                 !is_help(argument)
-                    && matches.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine)
+                    && matches.value_source(argument.get_id().as_str())
+                        == Some(ValueSource::CommandLine)
             };
             for argument in arguments.filter(is_given) {
                 let why = match argument.get_long() {
@@ -152,13 +155,20 @@ impl Line {
                 return Err(refusal(&format!("measure {kind}"), argument, why));
             }
         }
-        let word = |word: &OsString| Ok(Word { option: None, value: Some(utf8(word)?), role: BundleRole::Plain });
+        let word = |word: &OsString| {
+            Ok(Word { option: None, value: Some(utf8(word)?), role: BundleRole::Plain })
+        };
         let words: Vec<Word> = words.iter().map(word).collect::<Result<_, Failure>>()?;
         // What follows is somebody's command.
         let end = words.iter().position(|word| word.value.as_deref() == Some("--"));
         let (own, rest) = words.split_at(end.unwrap_or(words.len()));
         let own = own.iter().filter(|word| word.value.as_deref() != Some("--json"));
-        Ok(Line { command, words: own.chain(rest).cloned().collect(), forms: vec!["json"], max_unpacked: None })
+        Ok(Line {
+            command,
+            words: own.chain(rest).cloned().collect(),
+            forms: vec!["json"],
+            max_unpacked: None,
+        })
     }
 
     /// Returns whether there is only text.
@@ -187,9 +197,11 @@ impl Line {
             MAIL => words.extend(["--format", "mail"].map(str::to_owned)),
             form => words.push(format!("--{form}")),
         }
-        let operands = || kept().filter(|word| word.option.is_none()).filter_map(|word| word.value.as_ref());
+        let operands =
+            || kept().filter(|word| word.option.is_none()).filter_map(|word| word.value.as_ref());
         let looks_like_option = |word: &&String| word.starts_with('-');
-        if self.command.promise == Promise::Same && operands().any(|word| looks_like_option(&word)) {
+        if self.command.promise == Promise::Same && operands().any(|word| looks_like_option(&word))
+        {
             words.push("--".to_owned());
         }
         if self.command.promise == Promise::Measured {
@@ -238,7 +250,10 @@ fn given_words(
     };
     let indices = matches.indices_of(id).into_iter().flatten();
     if matches!(argument.get_action(), ArgAction::SetTrue) {
-        return Ok(indices.take(1).map(|index| (index, Word { option: option.clone(), value: None, role })).collect());
+        return Ok(indices
+            .take(1)
+            .map(|index| (index, Word { option: option.clone(), value: None, role }))
+            .collect());
     }
     let values = matches.get_raw(id).into_iter().flatten();
     indices
@@ -295,7 +310,10 @@ mod tests {
     #[test]
     fn a_line_is_written_as_it_was_meant() {
         for (line, expected) in [
-            ("replay --machine=spr x.parquet --governor menu", "replay --machine spr --governor menu x.parquet"),
+            (
+                "replay --machine=spr x.parquet --governor menu",
+                "replay --machine spr --governor menu x.parquet",
+            ),
             ("idlewise replay", "replay"),
             ("replay --json --max-unpacked 4G", "replay"),
             ("replay --promote C1,C1E", "replay --promote C1 --promote C1E"),
@@ -305,7 +323,10 @@ mod tests {
             ),
             ("simulate spr tcp-lat --set a=1 --seed 7", "simulate --set a=1 --seed 7 spr tcp-lat"),
             ("study menu-min --set hz=100", "study --set hz=100 menu-min"),
-            ("compare a b --more-a c d --percentiles", "compare --more-a c --more-a d --percentiles a b"),
+            (
+                "compare a b --more-a c d --percentiles",
+                "compare --more-a c --more-a d --percentiles a b",
+            ),
         ] {
             let parsed = parse(line).unwrap();
             assert_eq!(parsed.words_for("text").join(" "), expected);
@@ -332,7 +353,10 @@ mod tests {
             ("record -d 1", "cannot hold 'record'"),
             ("bundle -o x -- replay", "cannot hold 'bundle'"),
             ("plugin-worker", "cannot hold"),
-            ("replay --write-log x --governor menu --machine spr", "--write-log cannot be in a bundle"),
+            (
+                "replay --write-log x --governor menu --machine spr",
+                "--write-log cannot be in a bundle",
+            ),
             ("replay --governor a.c --unconfined", "--unconfined cannot be in a bundle"),
             ("simulate spr wakes --trace x", "--trace cannot be in a bundle"),
             ("study --pages docs", "--pages cannot be in a bundle"),

@@ -62,7 +62,8 @@ impl List {
         let files = files.map_err(|error| fail(&error))?;
         let manifest = manifest.ok_or_else(|| fail(&format_args!("it has no {MANIFEST}")))?;
         let sums = sums.ok_or_else(|| fail(&format_args!("it has no {SUMS}")))?;
-        let manifest = Manifest::parse(&manifest).map_err(|failure| failure.within(&self.bundle))?;
+        let manifest =
+            Manifest::parse(&manifest).map_err(|failure| failure.within(&self.bundle))?;
         let sums = Sums::parse(&sums).map_err(|error| fail(&format_args!("{SUMS}: {error}")))?;
         let differences = sums.differences(&files);
         let program = program::described(&manifest.version, manifest.commit.as_deref());
@@ -80,7 +81,12 @@ impl List {
             });
             out.json(SCHEMA, &document)?;
         } else {
-            writeln!(out, "{}: made by idlewise {}", screen::name(&self.bundle), shown_in_line(&program))?;
+            writeln!(
+                out,
+                "{}: made by idlewise {}",
+                screen::name(&self.bundle),
+                shown_in_line(&program)
+            )?;
             let command = format!("Command: {}", shown_words(&manifest.command));
             writeln!(out, "{}", wrap(&command, 100, 4))?;
             writeln!(out, "\n     bytes  file")?;
@@ -100,9 +106,7 @@ impl List {
 
 /// The files, for `--json`.
 pub fn files_json(files: &[Unpacked]) -> Vec<Value> {
-    let file = |Unpacked { path, byte_count, sha256 }: &Unpacked| {
-        json!({ "path": path.as_str(), "byte_count": byte_count, "sha256": sha256 })
-    };
+    let file = |Unpacked { path, byte_count, sha256 }: &Unpacked| json!({ "path": path.as_str(), "byte_count": byte_count, "sha256": sha256 });
     files.iter().map(file).collect()
 }
 

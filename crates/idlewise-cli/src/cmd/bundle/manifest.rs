@@ -87,7 +87,8 @@ impl Manifest {
         if !files.iter().any(|file| file.path.as_str() == MANIFEST) {
             return Err(Failure::new(format_args!("it has no {MANIFEST}")));
         }
-        let fail = |error: &dyn std::fmt::Display| Failure::new(format_args!("{MANIFEST}: {error}"));
+        let fail =
+            |error: &dyn std::fmt::Display| Failure::new(format_args!("{MANIFEST}: {error}"));
         let text = File::open(folder.join(MANIFEST))
             .and_then(|file| read_small_text_of(file, BYTE_COUNT_MAX))
             .map_err(|error| fail(&error))?;
@@ -99,7 +100,8 @@ impl Manifest {
     /// # Errors
     /// Like [`Manifest::read`].
     pub fn parse(text: &str) -> Result<Self, Failure> {
-        let fail = |error: &dyn std::fmt::Display| Failure::new(format_args!("{MANIFEST}: {error}"));
+        let fail =
+            |error: &dyn std::fmt::Display| Failure::new(format_args!("{MANIFEST}: {error}"));
         let Formed { form } = serde_json::from_str(text).map_err(|error| fail(&error))?;
         match form {
             Some(form) if form == u64::from(FORM) => {}

@@ -35,7 +35,12 @@ impl Shelf {
     }
 
     /// A path for a file called `stem`, or nearly so, that no other file has. `ending` begins with a dot.
-    pub fn new_path(&mut self, folder: &str, stem: &str, ending: &str) -> Result<BundlePath, Failure> {
+    pub fn new_path(
+        &mut self,
+        folder: &str,
+        stem: &str,
+        ending: &str,
+    ) -> Result<BundlePath, Failure> {
         let stem = plain(stem);
         for number in 1_u32.. {
             let name = match number {
@@ -94,9 +99,11 @@ fn plain(name: &str) -> String {
     plain.truncate(STEM_BYTE_COUNT_MAX);
     let characters: Vec<char> = plain.chars().collect();
     let is_ending = |index: usize| {
-        characters[index] == '.' && characters.get(index + 1).is_none_or(|next| !next.is_ascii_digit())
+        characters[index] == '.'
+            && characters.get(index + 1).is_none_or(|next| !next.is_ascii_digit())
     };
-    let shown = (0..characters.len()).map(|index| if is_ending(index) { '-' } else { characters[index] });
+    let shown =
+        (0..characters.len()).map(|index| if is_ending(index) { '-' } else { characters[index] });
     let plain: String = shown.collect();
     let plain = plain.trim_matches(['-', '.']);
     if plain.is_empty() { "file".to_owned() } else { plain.to_owned() }

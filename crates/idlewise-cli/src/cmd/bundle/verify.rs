@@ -21,14 +21,14 @@ use serde_json::json;
 use crate::bundled;
 use crate::cmd::settings::time;
 use crate::error::Failure;
-use crate::work_folder::work_folder;
 use crate::input;
 use crate::program;
 use crate::screen;
 use crate::signals::end_without_leftovers;
 use crate::unpack::{byte_count, free_byte_count};
+use crate::work_folder::work_folder;
 
-use super::line::{Line, MAIL, PAGE, Promise, BundleRole, shown_words};
+use super::line::{BundleRole, Line, MAIL, PAGE, Promise, shown_words};
 use super::manifest::Manifest;
 use super::{SCHEMA, outputs};
 
@@ -344,7 +344,8 @@ fn note_versions(manifest: &Manifest, findings: &mut Findings) {
     let theirs = program::described(&manifest.version, manifest.commit.as_deref());
     let ours = program::described(program::VERSION, program::COMMIT);
     if theirs != ours {
-        let text = format!("made by {theirs}, verified with {ours}: figures may differ for that reason");
+        let text =
+            format!("made by {theirs}, verified with {ours}: figures may differ for that reason");
         findings.add("version", Outcome::Note, text);
     } else if manifest.commit.as_deref().is_none_or(|commit| commit.ends_with("-dirty")) {
         let text = format!(

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use idlewise_lab::target::Conditions;
 use idlewise_sim::contest::Price;
-use idlewise_sim::replay::{ObservedLane, Observer, Setting, ReplayedGroups};
+use idlewise_sim::replay::{ObservedLane, Observer, ReplayedGroups, Setting};
 use idlewise_trace::OutputFile;
 use serde_json::json;
 
@@ -19,13 +19,13 @@ use crate::bundled;
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
-use crate::joining::Joining;
 use crate::input::{NamedLog, short_name};
+use crate::joining::Joining;
 use crate::output::{self, STDOUT};
 use crate::promoting::Promoting;
+use crate::replay_arguments::{MACHINES_DEFAULT, ReplayTarget};
 use crate::screen::{self, Screen};
 use crate::unpack::Unpacking;
-use crate::replay_arguments::{MACHINES_DEFAULT, ReplayTarget};
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;

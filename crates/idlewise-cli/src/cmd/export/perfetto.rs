@@ -6,15 +6,15 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use idlewise_core::Verdict;
-use idlewise_sim::replay::{
-    GapCourse, JointPeriod, JointReplays, Observer, Repetition, ReplayedGroups, ReplayedStay, StayEnd, TakePeriod, UnitOf,
-    replay_joined,
-};
-use idlewise_sim::contest::Price;
 use idlewise_sim::Scope;
+use idlewise_sim::contest::Price;
+use idlewise_sim::replay::{
+    GapCourse, JointPeriod, JointReplays, Observer, Repetition, ReplayedGroups, ReplayedStay,
+    StayEnd, TakePeriod, UnitOf, replay_joined,
+};
 use idlewise_trace::IdleGap;
-use idlewise_trace::log::ColumnSet;
 use idlewise_trace::export::perfetto::{Annotation, EventName, Names, Slice, TraceWriter, Track};
+use idlewise_trace::log::ColumnSet;
 
 use super::{Output, Replays};
 use crate::error::Failure;
@@ -292,7 +292,8 @@ impl Recorded {
 pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(), Failure> {
     let fail = |error| output.failure(error);
     let writer = TraceWriter::new(output.writer()?, &names(named, replays)).map_err(fail)?;
-    let shared = Arc::new(Mutex::new(Shared { writer, error: None, group_tracks: BTreeMap::new() }));
+    let shared =
+        Arc::new(Mutex::new(Shared { writer, error: None, group_tracks: BTreeMap::new() }));
     let machine = &replays.target.machine;
     let mut cpu_tracks = BTreeMap::new();
     each_cpu(named, |cpu_gaps| {
@@ -339,10 +340,12 @@ pub fn write(named: &NamedLog, replays: &Replays, output: &Output) -> Result<(),
         })
     })?;
     if let Some(groups) = &replays.groups {
-        write_joined(named, replays, groups, &shared, &cpu_tracks).map_err(|error| match error {
-            Unwritten::Replay(failure) => failure,
-            Unwritten::Trace(error) => fail(error),
-        })?;
+        write_joined(named, replays, groups, &shared, &cpu_tracks).map_err(
+            |error| match error {
+                Unwritten::Replay(failure) => failure,
+                Unwritten::Trace(error) => fail(error),
+            },
+        )?;
     }
     let shared = Arc::into_inner(shared).expect("all lanes are gone");
     let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -145,14 +145,18 @@ pub fn advise(
         "that stays keep their length in another state, and that each exit takes the table's latency",
     );
     if histogram.note.tables.len() > 1 {
-        notes.doubt("its CPUs have different states, and all were judged by those of the first kind");
+        notes.doubt(
+            "its CPUs have different states, and all were judged by those of the first kind",
+        );
     }
     limits(&mut notes);
     let findings: Vec<String> = findings(&lines);
     let mut out = screen::stdout();
     match form {
         Form::Json => {
-            let findings = findings.iter().map(|text| json!({ "log": Value::Null, "machine": machine.id, "text": text }));
+            let findings = findings
+                .iter()
+                .map(|text| json!({ "log": Value::Null, "machine": machine.id, "text": text }));
             let document = json!({
                 "kind": "idle histogram",
                 "machine": machine.id,
@@ -167,7 +171,11 @@ pub fn advise(
         Form::Text => {
             let style = TextStyle::for_stdout();
             writeln!(out, "{}\n", wrap(&header(path, histogram), style.width, 2))?;
-            write!(out, "{}", limit_table("If no deeper state were allowed:", &lines).to_text(&style))?;
+            write!(
+                out,
+                "{}",
+                limit_table("If no deeper state were allowed:", &lines).to_text(&style)
+            )?;
             writeln!(out)?;
             for finding in &findings {
                 writeln!(out, "{}", wrap(finding, style.width, 0))?;
@@ -180,7 +188,9 @@ pub fn advise(
 
 /// What each limit would have saved and cost, and how to try it.
 fn findings(lines: &[idlewise_report::histogram::LimitLine]) -> Vec<String> {
-    let Some(recorded) = lines.iter().rfind(|line| line.name() == "as recorded") else { return Vec::new() };
+    let Some(recorded) = lines.iter().rfind(|line| line.name() == "as recorded") else {
+        return Vec::new();
+    };
     /// A share of time below this is not worth a setting.
     const WORTH_RATIO: f64 = 0.001;
     if recorded.waiting_ratio() < WORTH_RATIO {
@@ -205,6 +215,7 @@ fn findings(lines: &[idlewise_report::histogram::LimitLine]) -> Vec<String> {
             }
         })
         .collect();
-    found.push("Which of them pays depends on what a second of waiting is worth to you.".to_owned());
+    found
+        .push("Which of them pays depends on what a second of waiting is worth to you.".to_owned());
     found
 }

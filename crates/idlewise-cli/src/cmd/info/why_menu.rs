@@ -9,8 +9,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use idlewise_core::{Context, Decision, Device, Governor, Outcome};
-use idlewise_linux::{GovernorSpec, LinuxGovernor, Menu, resolve, resolve_for};
 use idlewise_lab::target::{Conditions, HZ_DEFAULT};
+use idlewise_linux::{GovernorSpec, LinuxGovernor, Menu, resolve, resolve_for};
 use idlewise_report::Notes;
 use idlewise_report::why_menu::WhyMenu;
 use idlewise_sim::Basis;
@@ -67,7 +67,8 @@ pub fn ask(named: &NamedLog, machine: Option<&str>, mut notes: Notes) -> Result<
     let setting = target.setting(Conditions::default(), metadata);
     let mut cpus = Vec::new();
     each_cpu(named, |cpu_gaps| {
-        let mut lane = lane(spec, setting, is_recorded.then(|| RecordedCourse::new(&target.states)));
+        let mut lane =
+            lane(spec, setting, is_recorded.then(|| RecordedCourse::new(&target.states)));
         let mut cpu = None;
         cpu_gaps(&mut |gaps| {
             cpu = cpu.or(gaps.first().map(|gap| gap.cpu));
@@ -86,7 +87,10 @@ pub fn ask(named: &NamedLog, machine: Option<&str>, mut notes: Notes) -> Result<
     let all = cpus.iter().cloned().reduce(sum).unwrap_or_default();
     let all = WhyMenu { cpu: None, ..all };
     let series = spec.release;
-    notes.basis(Basis::Simulated, format!("menu's predictions (Linux {series}) on the states of {id}"));
+    notes.basis(
+        Basis::Simulated,
+        format!("menu's predictions (Linux {series}) on the states of {id}"),
+    );
     if is_recorded {
         notes.basis(Basis::Measured, "ticks, tasks, timers and lengths of gaps");
     } else {
@@ -149,7 +153,8 @@ impl Unknown {
             );
         }
         if self.tasks {
-            notes.doubt("whether a task ran between two gaps is unknown; record sched:sched_switch");
+            notes
+                .doubt("whether a task ran between two gaps is unknown; record sched:sched_switch");
         }
         if self.timers {
             notes.doubt(

@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use idlewise_host::{CpuTicks, Root, cpu_ticks, waiting_facts};
+use idlewise_report::Notes;
 use idlewise_report::park::MachineFact;
 use idlewise_report::saved::{Conditions, SavedSeries};
-use idlewise_report::Notes;
 use serde_json::{Value, json};
 
 /// This program, with its version.

@@ -7,7 +7,7 @@ use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, tick_period_ns};
 use idlewise_report::predict::{misses_text, reproduction_text};
 use idlewise_sim::Machine;
 use idlewise_sim::predict::{
-    Arrivals, Costs, Outcome, PredictError, Reproduction, CausedWorkload, calibrate, play,
+    Arrivals, CausedWorkload, Costs, Outcome, PredictError, Reproduction, calibrate, play,
 };
 use idlewise_sim::simulate::Setup;
 use idlewise_trace::RecordedMachine;

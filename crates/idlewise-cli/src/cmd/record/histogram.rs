@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::{Child, ExitCode};
 use std::time::Instant;
 
-use idlewise_probe::{BpfMap, BpfProbe};
 use idlewise_host::histogram::{Layout, possible_cpu_count};
 use idlewise_host::{Root, note, note_changes};
+use idlewise_probe::{BpfMap, BpfProbe};
 use idlewise_report::wrap;
 use idlewise_trace::histogram::IdleHistogram;
 use serde_json::json;
@@ -49,7 +49,10 @@ impl Counting {
 
 /// Why the kernel does not count, and what to do.
 fn refusal(what: &str, error: &io::Error) -> Failure {
-    let advice = match (error.raw_os_error().map(rustix::io::Errno::from_raw_os_error), error.kind()) {
+    let advice = match (
+        error.raw_os_error().map(rustix::io::Errno::from_raw_os_error),
+        error.kind(),
+    ) {
         (_, ErrorKind::PermissionDenied) => {
             "counting in the kernel needs root, outside of containers and without kernel lockdown"
         }
@@ -69,7 +72,10 @@ impl Record {
     /// Counts until the end, writes the file, and prints what it holds.
     pub(super) fn run_histogram(&self, path: &Path) -> Result<ExitCode, Failure> {
         let root = Root::live();
-        let words: Vec<_> = crate::program::arguments().into_iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        let words: Vec<_> = crate::program::arguments()
+            .into_iter()
+            .map(|a| a.to_string_lossy().into_owned())
+            .collect();
         let mut machine = note(&root, words.join(" "));
         let output = output::create_private(path, self.force)?;
         let report = output::report_of(&output);
@@ -77,7 +83,10 @@ impl Record {
         let counting = Counting::start(&root)?;
         let until = self.until();
         let online = root.online_cpus();
-        say(format_args!("idlewise: counting idle stays of {} in the kernel, {until}", cpus(online.len())));
+        say(format_args!(
+            "idlewise: counting idle stays of {} in the kernel, {until}",
+            cpus(online.len())
+        ));
         let mut child = self.start_command()?;
         let end = self.wait(&counting, &mut signals, child.as_mut())?;
         let Counting { layout, map, probes, start } = counting;

@@ -132,7 +132,10 @@ impl Record {
             return self.run_histogram(path);
         }
         let root = Root::live();
-        let words: Vec<_> = crate::program::arguments().into_iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        let words: Vec<_> = crate::program::arguments()
+            .into_iter()
+            .map(|a| a.to_string_lossy().into_owned())
+            .collect();
         let machine = note(&root, words.join(" "));
         let output = output::create_private(
             self.output.as_deref().unwrap_or(Path::new(OUTPUT)),
@@ -142,18 +145,22 @@ impl Record {
         // Catch signals before creating an instance that a signal could leave behind.
         let mut signals = Signals::catch()?;
         let recording = match self.causes {
-            true => Recording::start(&root, output, self.buffer_kb, cause_events()).map_err(Failure::new)?,
-            false => Recording::start(&root, output, self.buffer_kb, wanted_events()).map_err(Failure::new)?,
+            true => Recording::start(&root, output, self.buffer_kb, cause_events())
+                .map_err(Failure::new)?,
+            false => Recording::start(&root, output, self.buffer_kb, wanted_events())
+                .map_err(Failure::new)?,
         };
         self.say_begin(&recording);
         let mut child = self.start_command()?;
         let end = self.watch(&root, &recording, &mut signals, child.as_mut())?;
         recording.stop().map_err(Failure::new)?;
         let bar = Progress::bytes("writing", 0);
-        let summary = recording.finish(machine, &|done, all| {
-            bar.set_length(all);
-            bar.set(done);
-        }).map_err(Failure::new)?;
+        let summary = recording
+            .finish(machine, &|done, all| {
+                bar.set_length(all);
+                bar.set(done);
+            })
+            .map_err(Failure::new)?;
         bar.finish();
         // The command's status is passed on even if the summary could not be printed.
         let said = self.say_end(report, &summary);

@@ -10,25 +10,23 @@ use std::process::ExitCode;
 
 use idlewise_lab::topology::{Joined, Topology};
 use idlewise_report::promotion::{PromotionEffect, promotion_table};
-use idlewise_report::replay::{
-    Outcome, by_log_table, findings, priced_name, replay_table,
-};
+use idlewise_report::replay::{Outcome, by_log_table, findings, priced_name, replay_table};
 use idlewise_report::{Notes, TextStyle, wrap};
 use idlewise_sim::contest::{Price, Seat, run};
 use idlewise_sim::replay::{JointBound, ReplayedGroups, Tally};
 use rayon::prelude::*;
 use serde_json::json;
 
-use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::error::Failure;
 use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors::{self, Choice};
 use crate::input::NamedLog;
 use crate::joining::Joining;
 use crate::progress::Progress;
+use crate::replay_arguments::{ALL_LOGS, ReplayArguments, ReplayTarget, title};
+use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::screen::{self, Screen};
 use crate::threads;
-use crate::replay_arguments::{ALL_LOGS, ReplayTarget, ReplayArguments, title};
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;
@@ -99,11 +97,8 @@ pub struct Replay {
 }
 
 /// Its own options in a bundle.
-pub const ROLES: Roles = &[
-    ("check_recorded", BundleRole::OnlyText),
-    ("write_log", OUTPUT),
-    ("force", OUTPUT),
-];
+pub const ROLES: Roles =
+    &[("check_recorded", BundleRole::OnlyText), ("write_log", OUTPUT), ("force", OUTPUT)];
 
 impl Replay {
     /// Replays everything that was requested, and prints it.
@@ -141,11 +136,8 @@ impl Replay {
             false => Vec::new(),
         };
         // If a governor from a file fails, only its own rows are lost.
-        let failed: Vec<String> = choices
-            .iter()
-            .filter(|choice| choice.failure().is_some())
-            .map(Choice::name)
-            .collect();
+        let failed: Vec<String> =
+            choices.iter().filter(|choice| choice.failure().is_some()).map(Choice::name).collect();
         outcomes.retain(|outcome| !failed.contains(&outcome.governor));
         effects.retain(|effect| !failed.contains(&effect.governor));
         let mut notes = self.shared.notes(&logs, &targets, &choices);
@@ -244,7 +236,8 @@ impl Replay {
                 continue;
             };
             let log = words(log);
-            let promoted = target.machine.states.iter().filter(|state| state.idle().is_auto_promoted);
+            let promoted =
+                target.machine.states.iter().filter(|state| state.idle().is_auto_promoted);
             let promoted: Vec<&str> = promoted.map(|state| state.name.as_str()).collect();
             let promoted = promoted.join(", ");
             let group: Vec<_> =

@@ -46,13 +46,14 @@ fn effects_on<'a>(
         }
     }
     let make = || -> Vec<Pair> {
-        let pair = |(target, _, player, settings): &(&ReplayTarget, _, Player<OnMachine<'_>>, _)| {
-            <[Setting; 2]>::map(*settings, |setting| {
-                let stuck = Stuck::new(&settings[0]);
-                // The price is the oracle's.
-                player.observed(&target.costs, setting, Price::QUARTER, stuck)
-            })
-        };
+        let pair =
+            |(target, _, player, settings): &(&ReplayTarget, _, Player<OnMachine<'_>>, _)| {
+                <[Setting; 2]>::map(*settings, |setting| {
+                    let stuck = Stuck::new(&settings[0]);
+                    // The price is the oracle's.
+                    player.observed(&target.costs, setting, Price::QUARTER, stuck)
+                })
+            };
         rows.iter().map(pair).collect()
     };
     let take = |pairs: &mut Vec<Pair>, gaps: &[_]| {
@@ -62,11 +63,12 @@ fn effects_on<'a>(
         tally: lane.tally().clone(),
         stuck: lane.observer_mut().clone(),
     };
-    let finish = |pairs: Vec<Pair>| pairs.into_iter().map(|pair| pair.map(side)).collect::<Vec<_>>();
+    let finish =
+        |pairs: Vec<Pair>| pairs.into_iter().map(|pair| pair.map(side)).collect::<Vec<_>>();
     // A log without gaps has no CPUs.
     let mut sums = finish(make());
-    let cpu = PerCpu {
-        columns: ColumnSet::WithoutRecorded, make: &make, take: &take, finish: &finish };
+    let cpu =
+        PerCpu { columns: ColumnSet::WithoutRecorded, make: &make, take: &take, finish: &finish };
     let mut merge = |of_cpu: Vec<[PromotionSide; 2]>| {
         let sides = sums.iter_mut().flatten().zip(of_cpu.iter().flatten());
         sides.for_each(|(sum, side)| sum.merge(side));

@@ -9,10 +9,8 @@ use std::process::ExitCode;
 use idlewise_core::tick_period_ns;
 use idlewise_report::wrap;
 use idlewise_sim::contest::Price;
-use idlewise_sim::replay::{
-    Feedback, GapCourse, GroupReader, Observer, Repetition, ReplayedStay,
-};
-use idlewise_trace::log::{LogMetadata, LogWriter, LogSource};
+use idlewise_sim::replay::{Feedback, GapCourse, GroupReader, Observer, Repetition, ReplayedStay};
+use idlewise_trace::log::{LogMetadata, LogSource, LogWriter};
 use idlewise_trace::{Driver, GapSink, IdleGap};
 
 use super::Replay;
@@ -22,8 +20,8 @@ use crate::governors::{Choice, must_decide};
 use crate::input::{NamedLog, each_cpu};
 use crate::output;
 use crate::recorded_course::RecordedCourse;
-use crate::screen;
 use crate::replay_arguments::ReplayTarget;
+use crate::screen;
 
 /// The states that the kernel reports without a driver: 1 for the default idle routine, 0 if it
 /// polls (`kernel/sched/idle.c`: `default_idle_call`, `cpu_idle_poll`).
@@ -115,7 +113,9 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
         must_decide(choices)?;
     }
     if !options.governors.is_empty() && choices.iter().any(|c| c.is_oracle()) {
-        return Err(Failure::new("--check-recorded needs a governor that decides; the oracle knows"));
+        return Err(Failure::new(
+            "--check-recorded needs a governor that decides; the oracle knows",
+        ));
     }
     let mut out = screen::stdout();
     let mut all_agree = true;
@@ -153,7 +153,12 @@ pub fn check(logs: &[NamedLog], options: &Replay, choices: &[Choice]) -> Result<
 }
 
 /// The result for a log: `judged`, and the replay with its own history if that is different.
-fn summary(target: &ReplayTarget, choice: &Choice, judged: &Comparison, own: &Comparison) -> String {
+fn summary(
+    target: &ReplayTarget,
+    choice: &Choice,
+    judged: &Comparison,
+    own: &Comparison,
+) -> String {
     let mut text = format!(
         "{} on {}: {} of {} decisions agree ({:.2} %), one a gap",
         choice.name(),
@@ -217,7 +222,8 @@ fn recorded_governor(
     }
     match (governor, machine) {
         (Some(governor), Some(machine)) => {
-            let (disabled, promoted) = (&options.shared.disabled, options.shared.promoting.states());
+            let (disabled, promoted) =
+                (&options.shared.disabled, options.shared.promoting.states());
             Ok(Ok((ReplayTarget::new(machine, disabled, promoted)?, governor)))
         }
         (governor, machine) if governor.is_none() && machine.is_none() && is_driverless(named)? => {

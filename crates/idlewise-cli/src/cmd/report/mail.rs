@@ -58,7 +58,8 @@ impl Report {
         };
         let logs = self.shared.open_logs()?;
         let prices = self.shared.prices();
-        let mut outcomes = outcomes(&self.shared, &logs, &targets, &choices, &prices, &Topology::NONE)?.0;
+        let mut outcomes =
+            outcomes(&self.shared, &logs, &targets, &choices, &prices, &Topology::NONE)?.0;
         let failed: Vec<String> =
             choices.iter().filter(|choice| choice.failure().is_some()).map(Choice::name).collect();
         outcomes.retain(|outcome| !failed.contains(&outcome.governor));
@@ -78,7 +79,11 @@ impl Report {
                 .collect(),
             outcomes: &pooled,
             notes: &notes,
-            command: replay_command(crate::program::arguments().into_iter().map(|word| word.to_string_lossy().into_owned())),
+            command: replay_command(
+                crate::program::arguments()
+                    .into_iter()
+                    .map(|word| word.to_string_lossy().into_owned()),
+            ),
             bundle: self.bundle.clone(),
         };
         let text = mail.to_text();

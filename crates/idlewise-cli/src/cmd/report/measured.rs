@@ -18,7 +18,8 @@ use crate::screen;
 
 /// Reads the files if they are saved measurements; `None` if they are logs.
 pub fn saved(paths: &[PathBuf]) -> Result<Option<Vec<(String, Saved)>>, Failure> {
-    let (saved, logs): (Vec<&PathBuf>, Vec<&PathBuf>) = paths.iter().partition(|path| is_json(path));
+    let (saved, logs): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        paths.iter().partition(|path| is_json(path));
     match (saved.first(), logs.first()) {
         (None, _) => return Ok(None),
         (Some(saved), Some(log)) => {
@@ -33,7 +34,8 @@ pub fn saved(paths: &[PathBuf]) -> Result<Option<Vec<(String, Saved)>>, Failure>
     let files = paths.iter().zip(names).map(|(path, name)| Ok((name, read_saved(path)?)));
     let files: Vec<(String, Saved)> = files.collect::<Result<_, Failure>>()?;
     let (first, rest) = files.split_first().expect("there is one");
-    if let Some((name, other)) = rest.iter().find(|(_, one)| one.measurement != first.1.measurement) {
+    if let Some((name, other)) = rest.iter().find(|(_, one)| one.measurement != first.1.measurement)
+    {
         return Err(Failure::new(format_args!(
             "{} is a measurement of {}, {name} one of {}; write a page for each",
             first.0, first.1.measurement, other.measurement

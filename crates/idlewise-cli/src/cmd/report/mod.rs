@@ -177,7 +177,11 @@ impl Report {
         let gap_count: u64 = facts.logs.iter().map(|log| log.gap_count).sum();
         let logs = if facts.logs.len() == 1 { "log" } else { "logs" };
         let name = screen::name(self.page_path());
-        writeln!(out, "{name}: {gap_count} gaps of {} {logs}, {byte_count} bytes", facts.logs.len())?;
+        writeln!(
+            out,
+            "{name}: {gap_count} gaps of {} {logs}, {byte_count} bytes",
+            facts.logs.len()
+        )?;
         for verdict in &facts.verdicts {
             writeln!(out, "{}", wrap(&verdict.sentence, WIDTH_DEFAULT, 0))?;
         }
@@ -239,7 +243,11 @@ impl Report {
             kernel: metadata.kernel.clone(),
             hz: self.shared.hz(named),
             machine: machine.map(|machine| machine.id.clone()),
-            state_names: machine.iter().flat_map(|one| &one.states).map(|s| s.name.clone()).collect(),
+            state_names: machine
+                .iter()
+                .flat_map(|one| &one.states)
+                .map(|s| s.name.clone())
+                .collect(),
             governor: metadata.governor.clone(),
             sha256: named.sha256()?,
             doubts: log_doubts(&named.name, metadata),

@@ -11,7 +11,8 @@ pub const PROGRAM: &str = concat!("idlewise ", env!("CARGO_PKG_VERSION"));
 
 /// The command line of this process, quoted for a shell.
 pub fn command_line() -> String {
-    let words = program::arguments().into_iter().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    let words =
+        program::arguments().into_iter().skip(1).map(|word| quoted(&word.to_string_lossy()));
     let line = std::iter::once("idlewise".to_owned()).chain(words).collect::<Vec<_>>().join(" ");
     without_secrets(&line).into_owned()
 }
@@ -33,7 +34,9 @@ pub fn of(facts: &Facts, logs: &[NamedLog]) -> Vec<Provenance> {
         let source = &metadata.source;
         let name = |what: &str| format!("{}: {what}", log.name);
         let mut add = |what: &str, value: Option<String>| {
-            all.extend(value.filter(|value| !value.is_empty()).map(|value| row(&name(what), value)));
+            all.extend(
+                value.filter(|value| !value.is_empty()).map(|value| row(&name(what), value)),
+            );
         };
         add("SHA-256 of the file", log.sha256.clone());
         add("made from", Some(source.format.clone()));

@@ -6,7 +6,7 @@ use idlewise_report::page::{
 };
 use idlewise_report::replay::Role;
 use idlewise_sim::contest::Price;
-use idlewise_sim::ledger::{self, Account, LedgerMachine, LedgerGovernor, Ledger, WORST_COUNT};
+use idlewise_sim::ledger::{self, Account, Ledger, LedgerGovernor, LedgerMachine, WORST_COUNT};
 use idlewise_sim::replay::ObservedLane;
 use rayon::prelude::*;
 
@@ -29,12 +29,10 @@ impl Report {
         targets: &[ReplayTarget],
         choices: &[Choice],
     ) -> Result<(), Failure> {
-        let played: Vec<&Choice> =
-            choices.iter().filter(|choice| !choice.is_oracle()).collect();
+        let played: Vec<&Choice> = choices.iter().filter(|choice| !choice.is_oracle()).collect();
         let shown = shown(&played);
-        let pass_sum = |named: &NamedLog| {
-            named.log.gap_count() * ledger::pass_count(&named.log, self.gaps)
-        };
+        let pass_sum =
+            |named: &NamedLog| named.log.gap_count() * ledger::pass_count(&named.log, self.gaps);
         let bar = Progress::gaps("replaying", logs.iter().map(pass_sum).sum());
         let of_logs: Vec<OfLog> = logs
             .par_iter()

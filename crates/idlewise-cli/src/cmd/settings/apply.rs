@@ -126,7 +126,9 @@ impl Apply {
         notify("STOPPING=1")?;
         match on_exit {
             OnExit::Keep => Ok(ExitCode::SUCCESS),
-            OnExit::Restore => super::revert::say_reverted(&applied.revert().map_err(Failure::new)?),
+            OnExit::Restore => {
+                super::revert::say_reverted(&applied.revert().map_err(Failure::new)?)
+            }
         }
     }
 
@@ -169,9 +171,8 @@ impl Apply {
 
 /// Reads a file of settings.
 fn read(path: &Path) -> Result<Vec<Setting>, Failure> {
-    let fail = |error: &dyn std::fmt::Display| {
-        Failure::new(format_args!("{}: {error}", path.display()))
-    };
+    let fail =
+        |error: &dyn std::fmt::Display| Failure::new(format_args!("{}: {error}", path.display()));
     let mut text = String::new();
     let file = open_stream(path)?;
     file.take(FILE_BYTE_COUNT_MAX + 1).read_to_string(&mut text).map_err(|error| fail(&error))?;

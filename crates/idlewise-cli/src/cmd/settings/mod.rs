@@ -80,9 +80,7 @@ fn others_json(others: &[OtherWriter]) -> Value {
 }
 
 fn changes_json(changes: &[Change]) -> Value {
-    let change = |change: &Change| {
-        json!({"file": format!("/{}", change.file), "from": change.from, "to": change.to})
-    };
+    let change = |change: &Change| json!({"file": format!("/{}", change.file), "from": change.from, "to": change.to});
     changes.iter().map(change).collect()
 }
 

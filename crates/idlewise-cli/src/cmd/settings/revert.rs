@@ -124,10 +124,14 @@ pub fn say_left(reverted: &Reverted) {
         ));
     }
     for file in &settled.gone {
-        say(format_args!("idlewise: /{file} is gone, and the setting with it (CPU offline? driver?)"));
+        say(format_args!(
+            "idlewise: /{file} is gone, and the setting with it (CPU offline? driver?)"
+        ));
     }
     for Failed { wanted, error, .. } in &settled.failed {
-        say(format_args!("idlewise: {error}; then run `idlewise settings revert` again, which will write {wanted}"));
+        say(format_args!(
+            "idlewise: {error}; then run `idlewise settings revert` again, which will write {wanted}"
+        ));
     }
 }
 

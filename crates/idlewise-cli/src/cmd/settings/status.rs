@@ -51,11 +51,16 @@ impl Status {
             return Ok(ExitCode::SUCCESS);
         }
         if status.has_journal_of_another_boot {
-            writeln!(out, "There is a journal of another boot, which says nothing about this one.")?;
+            writeln!(
+                out,
+                "There is a journal of another boot, which says nothing about this one."
+            )?;
         }
         match status.sessions.is_empty() {
             true => writeln!(out, "idlewise has set nothing.")?,
-            false => writeln!(out, "Set by idlewise (`settings revert` gives back what was found):")?,
+            false => {
+                writeln!(out, "Set by idlewise (`settings revert` gives back what was found):")?
+            }
         }
         for session in &status.sessions {
             write!(out, "{}", session_text(session))?;
@@ -73,7 +78,8 @@ impl Status {
         }
         if let Some(us) = status.machine_limit_us {
             let holders: Vec<_> = status.machine_limit_holders.iter().map(holder_text).collect();
-            let holders = if holders.is_empty() { "held by others".to_owned() } else { holders.join(", ") };
+            let holders =
+                if holders.is_empty() { "held by others".to_owned() } else { holders.join(", ") };
             unusual.push(format!("latency={us}us of the whole machine (default: none): {holders}"));
         }
         match unusual.is_empty() {
@@ -162,9 +168,10 @@ fn document(status: &settings::Status) -> Value {
             "found": found,
         })
     };
-    let taken = status.taken.iter().map(|(file, now, wrote)| {
-        json!({"file": format!("/{file}"), "now": now, "wrote": wrote})
-    });
+    let taken = status
+        .taken
+        .iter()
+        .map(|(file, now, wrote)| json!({"file": format!("/{file}"), "now": now, "wrote": wrote}));
     let unusual = status.unusual.iter().map(|unusual| {
         let settings::Unusual { cpus, setting, default } = unusual;
         json!({"setting": setting, "cpus": cpus.to_string(), "default": default})

@@ -105,9 +105,9 @@ impl Collect {
         };
         let file = output::create(&self.output, self.force, &[])?;
         let path = file.path().to_owned();
-        file.file().write_all(&bytes).map_err(|error| {
-            Failure::new(format_args!("{}: {error}", screen::name(&path)))
-        })?;
+        file.file()
+            .write_all(&bytes)
+            .map_err(|error| Failure::new(format_args!("{}: {error}", screen::name(&path))))?;
         file.finish()?;
         Ok(())
     }

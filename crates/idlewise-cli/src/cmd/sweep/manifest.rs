@@ -124,7 +124,12 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
 #[serde(untagged)]
 enum WrittenGovernor {
     Name(String),
-    File { file: String, patch: Option<String>, kernel: Option<String>, kernel_source: Option<String> },
+    File {
+        file: String,
+        patch: Option<String>,
+        kernel: Option<String>,
+        kernel_source: Option<String>,
+    },
 }
 
 /// What to sweep.
@@ -151,14 +156,13 @@ impl Manifest {
             None => read_text_at_most(path, BYTE_COUNT_MAX)?,
         };
         let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&text, folder)
-            .map_err(|(line, fault)| {
-                let name = screen::name(path);
-                match line {
-                    Some(line) => Failure::new(format_args!("{name}:{line}: {fault}")),
-                    None => Failure::new(format_args!("{name}: {fault}")),
-                }
-            })
+        Self::parse(&text, folder).map_err(|(line, fault)| {
+            let name = screen::name(path);
+            match line {
+                Some(line) => Failure::new(format_args!("{name}:{line}: {fault}")),
+                None => Failure::new(format_args!("{name}: {fault}")),
+            }
+        })
     }
 
     fn parse(text: &str, folder: &Path) -> Result<Self, (Option<usize>, String)> {
@@ -191,10 +195,12 @@ impl Manifest {
             let fault = "lambda: numbers from 0 to 16, in times the power of polling".to_owned();
             of_key("lambda", fault)
         })?;
-        let names = written.shape.map_or_else(|| vec![Shape::Default.name().to_owned()], |list| list.0);
+        let names =
+            written.shape.map_or_else(|| vec![Shape::Default.name().to_owned()], |list| list.0);
         let shape = |name: &String| {
             Shape::parse(name).ok_or_else(|| {
-                let hint = did_you_mean(name, Shape::ALL.map(Shape::name), "flat, default or steep");
+                let hint =
+                    did_you_mean(name, Shape::ALL.map(Shape::name), "flat, default or steep");
                 of_key("shape", format!("shape: no '{name}'; {hint}"))
             })
         };
@@ -235,10 +241,12 @@ impl Manifest {
             },
         };
         let governors: Vec<NamedFile> = written.governors.0.iter().map(named).collect();
-        let of_governor = |it: &'_ NamedFile| [Some(it.name.clone()), it.patch.clone(), it.kernel_source.clone()];
+        let of_governor =
+            |it: &'_ NamedFile| [Some(it.name.clone()), it.patch.clone(), it.kernel_source.clone()];
         let files = governors.iter().flat_map(of_governor).flatten();
         if let Some(url) = machines.iter().cloned().chain(files).find(|name| is_url(name)) {
-            let fault = "machines and governors are files of this machine; name them by absolute paths";
+            let fault =
+                "machines and governors are files of this machine; name them by absolute paths";
             return Err(plain(format!("{url}: {fault}")));
         }
         Ok(Manifest {
@@ -446,7 +454,10 @@ mod tests {
             "logs = \"x.parquet\"\nmachines = \"spr\"\nhz = 250\nlambda = 1\nshape = \"flat\"\nlatency_limit_us = 5\ntick_work_ns = 7",
         );
         assert_eq!((one.logs.len(), one.machines.as_slice()), (1, &["spr".to_owned()][..]));
-        assert_eq!((one.lambdas.as_slice(), one.shapes.as_slice()), (&[Price::FULL][..], &[Shape::Flat][..]));
+        assert_eq!(
+            (one.lambdas.as_slice(), one.shapes.as_slice()),
+            (&[Price::FULL][..], &[Shape::Flat][..])
+        );
         let setting = Conditions { hz: Some(250), latency_limit_us: Some(5), tick_work_ns: 7 };
         assert_eq!(one.settings, [setting]);
         assert_eq!(parse("lambda = 0.5").lambdas, [Price::Times(0.5)]);
@@ -457,7 +468,11 @@ mod tests {
         };
         assert_eq!(names("governors = \"teo\""), ["teo"]);
         // A typo in the table of the only governor.
-        assert!(fault("governors = { file = \"a.c\", pach = \"b\" }").1.contains("did you mean 'patch'?"));
+        assert!(
+            fault("governors = { file = \"a.c\", pach = \"b\" }")
+                .1
+                .contains("did you mean 'patch'?")
+        );
         assert_eq!(fault("\nmachines = true").0, Some(2));
         assert_eq!(fault("\nhz = \"x\"").0, Some(2));
     }

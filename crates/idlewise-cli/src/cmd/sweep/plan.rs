@@ -10,9 +10,7 @@ use idlewise_trace::{FileIdentity, open_regular};
 
 use super::manifest::Manifest;
 use crate::bundled;
-use crate::cells::{
-    Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual,
-};
+use crate::cells::{Cell, CellStore, Cells, Contest, GOVERNORS_DEFAULT, machines_or_usual};
 use crate::error::Failure;
 use crate::governors::Choice;
 use crate::input::{NamedLog, changed, distinct_names, must_be_unchanged};
@@ -98,9 +96,8 @@ impl PlannedLog {
     /// # Errors
     /// Fails if it cannot be read.
     pub fn fetch(&self, store: &CellStore) -> Result<Fetched, Failure> {
-        let without_file = |sha256: String| {
-            Fetched { content: Content { sha256, identity: None }, file: None }
-        };
+        let without_file =
+            |sha256: String| Fetched { content: Content { sha256, identity: None }, file: None };
         let Some(path) = &self.path else {
             return Ok(without_file(Sums::of(self.bundled_bytes())));
         };
@@ -184,7 +181,9 @@ impl Plan {
         }
         let targets = targets(&machines_or_usual(&manifest.machines), &choices, &[], &[])?;
         let logs = match manifest.logs.as_slice() {
-            [] => bundled::log_names().map(|it| PlannedLog { name: it.to_owned(), path: None }).collect(),
+            [] => bundled::log_names()
+                .map(|it| PlannedLog { name: it.to_owned(), path: None })
+                .collect(),
             paths => {
                 let paths = without_twins(paths, Unpacking::default());
                 let names = distinct_names(&paths, &[ALL_LOGS]);

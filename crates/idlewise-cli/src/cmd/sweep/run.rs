@@ -141,7 +141,8 @@ impl Run {
     fn units(&self, plan: &Plan, cell_count: usize) -> Vec<Unit> {
         let of_log = |log| {
             let starts = (0..cell_count).step_by(LANE_COUNT_MAX);
-            starts.map(move |from| Unit { log, cells: from..(from + LANE_COUNT_MAX).min(cell_count) })
+            starts
+                .map(move |from| Unit { log, cells: from..(from + LANE_COUNT_MAX).min(cell_count) })
         };
         let all = (0..plan.logs.len()).flat_map(of_log);
         all.skip(self.shard.index).step_by(self.shard.count).collect()
@@ -239,9 +240,8 @@ impl Sweeping<'_> {
         let present = store.present(sha256)?;
         // Two governors of the manifest may be the same, by two names.
         let mut seen = HashSet::new();
-        let mut is_missing = |inputs: &CellInputs| {
-            !present.has(inputs) && seen.insert(cells::cell_name(inputs))
-        };
+        let mut is_missing =
+            |inputs: &CellInputs| !present.has(inputs) && seen.insert(cells::cell_name(inputs));
         let (missing, inputs): (Vec<&Cell<'_>>, Vec<CellInputs>) = of_unit
             .iter()
             .map(|cell| (cell, cell.inputs(sha256)))
@@ -285,9 +285,8 @@ impl Sweeping<'_> {
         let computed = inputs.iter().zip(&results).filter(|(_, result)| result.is_ok());
         store.forget_failures(sha256, &present, computed.map(|(inputs, _)| inputs));
         let failures = inputs.iter().zip(&results);
-        let failures = failures.filter_map(|(inputs, result)| {
-            Some((inputs, result.as_ref().err()?.as_str()))
-        });
+        let failures =
+            failures.filter_map(|(inputs, result)| Some((inputs, result.as_ref().err()?.as_str())));
         store.put_failures(failures);
         let failed = missing.iter().zip(&results).filter_map(|(cell, result)| {
             let reason = result.as_ref().err()?.clone();
@@ -388,8 +387,7 @@ mod tests {
         let content = content(&plan.logs[0], &sweep.logs[0], &plan.store).unwrap();
         change(&path);
         sweep.unit(&Unit { log: 0, cells: 0..2 }, &mut None).unwrap();
-        let inputs: Vec<CellInputs> =
-            of_log.inputs(&content.sha256);
+        let inputs: Vec<CellInputs> = of_log.inputs(&content.sha256);
         let kept = plan.store.get(&inputs).unwrap().iter().flatten().count();
         let present = plan.store.present(&content.sha256).unwrap();
         // A reason for this hash would be wrong too.
@@ -429,7 +427,8 @@ mod tests {
                 let (done, kept) = swept_while(log, change);
                 assert_eq!((done.computed_count, kept), (0, 0), "{log}, change {number}");
                 let reasons: Vec<&str> = done.failed.iter().map(|it| it.reason.as_str()).collect();
-                let is_it = |it: &&str| it.ends_with("it changed while it was in use; run this again");
+                let is_it =
+                    |it: &&str| it.ends_with("it changed while it was in use; run this again");
                 assert!(reasons.len() == 2 && reasons.iter().all(is_it), "{log}: {reasons:?}");
             }
         }

@@ -151,7 +151,8 @@ impl Sources {
                     file.write_all(patch.as_bytes())?;
                     source.patch = Some(format!("/proc/self/fd/{}", file.as_raw_fd()).into());
                 }
-                let library = Compiler::system().confined(Confinement::None).library(&source, None)?;
+                let library =
+                    Compiler::system().confined(Confinement::None).library(&source, None)?;
                 let release = format!("{release} {port}.c{}", &spec.name[port.len()..]);
                 subjects.push(Subject { release, spec, library });
             }

@@ -20,8 +20,8 @@ use clap::builder::PossibleValuesParser;
 use crossterm::event::{self, Event, KeyEventKind};
 use idlewise_host::{CpuListError, parse_cpu_list};
 use idlewise_report::watch::{
-    CpuReading, Figures, Grouping, Matching, Reading, SortKey, bar_column, line_columns, lines, package_columns, sort,
-    state_columns, state_lines, symbol,
+    CpuReading, Figures, Grouping, Matching, Reading, SortKey, bar_column, line_columns, lines,
+    package_columns, sort, state_columns, state_lines, symbol,
 };
 use idlewise_report::{Notes, Table, TextStyle, wrap};
 use idlewise_sim::Basis;
@@ -148,7 +148,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds) if (INTERVAL_S_MIN..=INTERVAL_S_MAX).contains(&seconds) => {
             Ok(Duration::from_secs_f64(seconds))
         }
-        _ => Err(format!("give seconds from {INTERVAL_S_MIN} to {INTERVAL_S_MAX}, such as 1 or 0.5")),
+        _ => {
+            Err(format!("give seconds from {INTERVAL_S_MIN} to {INTERVAL_S_MAX}, such as 1 or 0.5"))
+        }
     }
 }
 
@@ -238,7 +240,10 @@ impl Watch {
             );
         }
         if let Some(lack) = source.machine_limit_lack() {
-            notes.doubt(format_args!("the latency limit of the whole machine is unknown: {}", lack.as_str()));
+            notes.doubt(format_args!(
+                "the latency limit of the whole machine is unknown: {}",
+                lack.as_str()
+            ));
         }
         if !source.knows_idle_times() {
             notes.doubt(
@@ -279,13 +284,15 @@ impl Watch {
         );
         if !layout.has_no_states() {
             let machine = state_lines(layout, figures, Grouping::Machine, &all);
-            let table = Table::new(title.clone() + ": states of all CPUs", &state_columns(), machine);
+            let table =
+                Table::new(title.clone() + ": states of all CPUs", &state_columns(), machine);
             writeln!(out, "{}", table.without(&["cpus"]).unranked().to_text(&style))?;
             let legend = layout.slots().iter().enumerate();
             let legend: Vec<String> =
                 legend.map(|(slot, name)| format!("{} {name}", symbol(slot))).collect();
             let unknown = if source.knows_idle_times() { "" } else { ", ? not known" };
-            let legend = format!("Bars: # running, {}, . idle, not over{unknown}", legend.join(", "));
+            let legend =
+                format!("Bars: # running, {}, . idle, not over{unknown}", legend.join(", "));
             writeln!(out, "{}", wrap(&legend, style.width, 2))?;
         } else {
             writeln!(out, "{title}")?;
@@ -296,7 +303,15 @@ impl Watch {
         let table = if grouping == Grouping::Cpu { table.without(&["cpu_count"]) } else { table };
         writeln!(out, "{}", table.unranked().to_text(&style))?;
         if !holders.is_empty() {
-            writeln!(out, "{}", wrap(&format!("Latency limits are held by {}.", holders.join(", ")), style.width, 0))?;
+            writeln!(
+                out,
+                "{}",
+                wrap(
+                    &format!("Latency limits are held by {}.", holders.join(", ")),
+                    style.width,
+                    0
+                )
+            )?;
         }
         if !packages.is_empty() {
             let table = Table::new("Packages", &package_columns(), &packages);

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use idlewise_probe::{PerfCounter, PerfEvent};
 use idlewise_host::Root;
 use idlewise_host::counters::{Base, CounterPlan, CounterSpec, Meaning, Scope};
+use idlewise_probe::{PerfCounter, PerfEvent};
 use idlewise_report::watch::PackageLine;
 
 /// The counters, opened. None in most virtual machines, and without the right to count.
@@ -61,10 +61,12 @@ impl Packages {
     fn add(&mut self, root: &Root, spec: &CounterSpec) -> io::Result<()> {
         for &cpu in &spec.cpus {
             let perf = PerfCounter::open(event(spec), cpu)?;
-            let id = root.text(&format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"));
+            let id =
+                root.text(&format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"));
             let counter = spec.counter.strip_prefix("package ").unwrap_or(&spec.counter);
             self.meters.push(Meter {
-                place: id.map_or_else(|| format!("package of CPU {cpu}"), |id| format!("package {id}")),
+                place: id
+                    .map_or_else(|| format!("package of CPU {cpu}"), |id| format!("package {id}")),
                 counter: counter.to_owned(),
                 before: 0.0,
                 cpu,
@@ -88,7 +90,8 @@ impl Packages {
             .collect();
         let line = |meter: &mut Meter| {
             let count = grown(&meter.perf, &mut meter.before)?;
-            let (_, cycles) = tsc.iter().find(|(cpu, cycles)| *cpu == meter.cpu && *cycles > 0.0)?;
+            let (_, cycles) =
+                tsc.iter().find(|(cpu, cycles)| *cpu == meter.cpu && *cycles > 0.0)?;
             Some(PackageLine {
                 place: meter.place.clone(),
                 counter: meter.counter.clone(),

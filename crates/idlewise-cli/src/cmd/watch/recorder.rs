@@ -70,7 +70,8 @@ impl Recorder {
         if let Some(stderr) = self.child.stderr.take() {
             let _ = stderr.take(MESSAGE_BYTE_COUNT_MAX).read_to_string(&mut text);
         }
-        let said = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
+        let said =
+            text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("it says nothing");
         let said = said.strip_prefix("idlewise: ").unwrap_or(said);
         remove_if_empty(&self.path);
         format!("not recorded: {}", idlewise_report::shown_in_line(said))

@@ -52,7 +52,8 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
     if let Some(port) = local {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
-    text.parse().map_err(|_| "give an address and a port, such as 127.0.0.1:9737 or [::1]:9737".to_owned())
+    text.parse()
+        .map_err(|_| "give an address and a port, such as 127.0.0.1:9737 or [::1]:9737".to_owned())
 }
 
 /// Parses a name that clients may use.
@@ -158,7 +159,8 @@ pub fn serve(
         if let Some(failure) = failure {
             return Err(failure);
         }
-        if is_ready.get(1 + connection_count) == Some(&true) && !accept(&listener, &mut connections) {
+        if is_ready.get(1 + connection_count) == Some(&true) && !accept(&listener, &mut connections)
+        {
             rests_until = Some(Instant::now() + REST);
         }
     }
@@ -189,7 +191,9 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> bool {
         // The client has gone, or another signal came.
         Err(error) => matches!(
             error.kind(),
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+            io::ErrorKind::WouldBlock
+                | io::ErrorKind::Interrupted
+                | io::ErrorKind::ConnectionAborted
         ),
     }
 }
@@ -248,7 +252,8 @@ impl Pages {
             read_ns: self.read_ns,
         };
         write_metrics(&mut text, wish.form, &exposition);
-        let text: Rc<[u8]> = if wish.is_packed { packed(&text)?.into() } else { text.into_bytes().into() };
+        let text: Rc<[u8]> =
+            if wish.is_packed { packed(&text)?.into() } else { text.into_bytes().into() };
         self.texts[at] = Some(text.clone());
         Ok(text)
     }
@@ -344,7 +349,8 @@ fn answer(
     const TEXT: &str = "text/plain; charset=utf-8";
     let mut headers = [httparse::EMPTY_HEADER; HEADER_COUNT_MAX];
     let mut request = httparse::Request::new(&mut headers);
-    let refused = |status: &str, why: &str| Ok(Some(Answer::new(status, TEXT, why.as_bytes().into(), false)));
+    let refused =
+        |status: &str, why: &str| Ok(Some(Answer::new(status, TEXT, why.as_bytes().into(), false)));
     match request.parse(head) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) if head.len() < HEAD_BYTE_COUNT_MAX => return Ok(None),
@@ -354,7 +360,8 @@ fn answer(
         Err(_) => return refused("400 Bad Request", "no HTTP request\n"),
     }
     let values = |name: &'static str| {
-        let named = request.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+        let named =
+            request.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
         named.map(|header| std::str::from_utf8(header.value).unwrap_or_default())
     };
     if !values("host").all(|host| is_ours(host, host_names)) {
@@ -403,7 +410,8 @@ fn takes_gzip(encodings: &str) -> bool {
     encodings.split(',').any(|encoding| {
         let mut parts = encoding.split(';').map(str::trim);
         let is_gzip = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
-        let is_refused = parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0)));
+        let is_refused =
+            parts.any(|part| part.strip_prefix("q=").is_some_and(|q| q.parse() == Ok(0.0)));
         is_gzip && !is_refused
     })
 }
@@ -458,7 +466,8 @@ mod tests {
         }
         let long = format!("GET /metrics HTTP/1.1\r\nA: {}", "x".repeat(HEAD_BYTE_COUNT_MAX));
         assert!(status(&long).contains(" 431 "));
-        let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(HEADER_COUNT_MAX + 1));
+        let many =
+            format!("GET /metrics HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(HEADER_COUNT_MAX + 1));
         assert!(status(&many).contains(" 431 "));
     }
 
@@ -483,15 +492,41 @@ mod tests {
             assert!(status.contains(" 200 ") || status.contains(" 403 "), "{status}");
             status.contains(" 200 ")
         };
-        for ours in ["localhost", "LocalHost:9737", "localhost.", "127.0.0.1:9737", "192.0.2.7", "[::1]:9737", "[::1]", "server1.example.org:80", "SERVER1.example.org."] {
+        for ours in [
+            "localhost",
+            "LocalHost:9737",
+            "localhost.",
+            "127.0.0.1:9737",
+            "192.0.2.7",
+            "[::1]:9737",
+            "[::1]",
+            "server1.example.org:80",
+            "SERVER1.example.org.",
+        ] {
             assert!(is_answered(ours), "{ours}");
         }
-        for other in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:9737", "", "[::1", "[localhost]", "1.2.3.4.5", "server1.example.org.evil", "\u{e4}.example"] {
+        for other in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "evil.example:9737",
+            "",
+            "[::1",
+            "[localhost]",
+            "1.2.3.4.5",
+            "server1.example.org.evil",
+            "\u{e4}.example",
+        ] {
             assert!(!is_answered(other), "{other}");
         }
         // One of two is not ours.
-        assert!(status("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n").contains(" 403 "));
-        assert!(host_name("a.example").is_ok() && host_name("a:80").is_err() && host_name("").is_err());
+        assert!(
+            status("GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+                .contains(" 403 ")
+        );
+        assert!(
+            host_name("a.example").is_ok() && host_name("a:80").is_err() && host_name("").is_err()
+        );
     }
 
     #[test]
@@ -499,7 +534,9 @@ mod tests {
         assert!(status("GET /etc/passwd HTTP/1.1\r\n\r\n").contains(" 404 "));
         assert!(status("GET /metrics/../x HTTP/1.1\r\n\r\n").contains(" 404 "));
         assert!(status("POST /metrics HTTP/1.1\r\n\r\n").contains(" 405 "));
-        for noise in ["\u{16}\u{3}\u{1}\u{2}", "GET\r\n\r\n", "\0\0\0\0", "GET /metrics HTTP/9\r\n\r\n"] {
+        for noise in
+            ["\u{16}\u{3}\u{1}\u{2}", "GET\r\n\r\n", "\0\0\0\0", "GET /metrics HTTP/9\r\n\r\n"]
+        {
             assert!(status(noise).contains(" 400 "), "{noise:?}");
         }
     }

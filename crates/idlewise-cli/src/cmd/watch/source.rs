@@ -56,7 +56,11 @@ impl Source {
         let idle_times = IdleTimes::open(&root);
         let reader = match CountsReader::open(&root, &cpus) {
             Ok(reader) => Some(reader),
-            Err(CountsError::NoDriver { .. } | CountsError::NoStates { .. }) if idle_times.is_some() => None,
+            Err(CountsError::NoDriver { .. } | CountsError::NoStates { .. })
+                if idle_times.is_some() =>
+            {
+                None
+            }
             Err(error) => return Err(Failure::new(error)),
         };
         let layout = layout(&root, &cpus, reader.as_ref());
@@ -113,12 +117,14 @@ impl Source {
     /// Returns who holds the latency limits of a reading, as far as that is known: commands of idlewise, and
     /// processes that hold the machine's. It looks at every process, so it is for when limits change.
     pub fn limit_holders_of(&self, reading: &Reading) -> Vec<String> {
-        let mut limits = reading.cpus.iter().map(|cpu| cpu.limit_ns).chain([reading.machine_limit_ns]);
+        let mut limits =
+            reading.cpus.iter().map(|cpu| cpu.limit_ns).chain([reading.machine_limit_ns]);
         if limits.all(|limit_ns| limit_ns.is_none()) {
             return Vec::new();
         }
         let Ok(status) = status(&self.root) else { return Vec::new() };
-        let machine = status.machine_limit_holders.iter().map(|(pid, name)| format!("{name} ({pid})"));
+        let machine =
+            status.machine_limit_holders.iter().map(|(pid, name)| format!("{name} ({pid})"));
         let sessions = status.sessions.iter().filter_map(|session| {
             let limits: Vec<&str> = session
                 .settings
@@ -234,7 +240,8 @@ impl Source {
         let Some(meter) = &mut self.energy else { return into.energy_uj.clear() };
         if into.energy_uj.len() != meter.domains().len() {
             into.energy_uj.clear();
-            let names = meter.domains().iter().map(|domain| shown_in_line(&domain.name).into_owned());
+            let names =
+                meter.domains().iter().map(|domain| shown_in_line(&domain.name).into_owned());
             into.energy_uj.extend(names.map(|name| (name, 0.0)));
         }
         match meter.read_uj() {

@@ -204,17 +204,16 @@ fn columns(app: &App) -> Vec<Figure> {
         return figures;
     }
     figures.push(Figure::new("wake-ups", Some(SortKey::Entries), |line| rate(line.entries_per_s)));
-    figures.push(Figure::new("deep %", Some(SortKey::TooDeep), |line| percent(line.too_deep_ratio)));
+    figures
+        .push(Figure::new("deep %", Some(SortKey::TooDeep), |line| percent(line.too_deep_ratio)));
     figures.push(Figure::new("shallow %", Some(SortKey::TooShallow), |line| {
         percent(line.too_shallow_ratio)
     }));
-    figures.push(Figure::new("waiting %", Some(SortKey::Waiting), |line| {
-        percent(line.waiting_ratio)
-    }));
+    figures
+        .push(Figure::new("waiting %", Some(SortKey::Waiting), |line| percent(line.waiting_ratio)));
     figures.push(Figure::new("limit", Some(SortKey::Limit), limit));
-    figures.push(Figure::new("running %", Some(SortKey::Running), |line| {
-        percent(line.running_ratio)
-    }));
+    figures
+        .push(Figure::new("running %", Some(SortKey::Running), |line| percent(line.running_ratio)));
     for (slot, name) in app.layout.slots().iter().enumerate() {
         figures.push(Figure::new(format!("{name} %"), None, move |line| {
             percent((line.condition == Condition::Usable).then(|| line.shares[slot]))
@@ -263,7 +262,8 @@ fn draw_lines(app: &mut App, area: Rect, buffer: &mut Buffer) {
     for column in &columns {
         let column_width = column.width() + 2;
         let is_sorted = column.key.is_some_and(|key| key == app.sort);
-        let text = if is_sorted { mark(&column.heading, app.is_reversed) } else { column.heading.clone() };
+        let text =
+            if is_sorted { mark(&column.heading, app.is_reversed) } else { column.heading.clone() };
         put(buffer, area, x, HEAD_HEIGHT - 1, &format!("{text:>column_width$}"), heading);
         x += column_width;
     }

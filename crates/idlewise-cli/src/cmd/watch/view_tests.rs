@@ -6,7 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use idlewise_report::watch::{CpuPlace, CpuReading, Figures, Layout, Reading, StateInfo, StateReading};
+use idlewise_report::watch::{
+    CpuPlace, CpuReading, Figures, Layout, Reading, StateInfo, StateReading,
+};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -20,7 +22,8 @@ fn server() -> App {
         exit_latency_ns: exit_latency_us * 1_000,
         target_residency_ns: target_residency_us * 1_000,
     };
-    let states = vec![state("POLL", 0, 0), state("C1", 1, 1), state("C1E", 2, 4), state("C6", 290, 800)];
+    let states =
+        vec![state("POLL", 0, 0), state("C1", 1, 1), state("C1E", 2, 4), state("C6", 290, 800)];
     let place = |cpu: u16| CpuPlace {
         cpu,
         package: Some(u64::from(cpu % 112 / 56)),
@@ -51,7 +54,12 @@ fn server() -> App {
     for cpu in 0..224_u64 {
         // Entries, microseconds, too deep, too shallow, of each state: three kinds of CPUs.
         let counted: [[u64; 4]; 4] = match cpu % 8 {
-            0 | 1 => [[3, 9, 0, 2], [1_400 + 3 * cpu, 21_000, 0, 310], [900, 160_000, 70, 120], [850, 310_000, 264, 0]],
+            0 | 1 => [
+                [3, 9, 0, 2],
+                [1_400 + 3 * cpu, 21_000, 0, 310],
+                [900, 160_000, 70, 120],
+                [850, 310_000, 264, 0],
+            ],
             2 => [[0, 0, 0, 0], [40, 1_200, 0, 9], [25, 24_000, 1, 12], [61 + cpu, 960_000, 3, 0]],
             _ => [[0, 0, 0, 0], [2, 15, 0, 0], [1, 30, 0, 1], [9 + cpu % 5, 996_000, 0, 0]],
         };
@@ -183,7 +191,11 @@ fn picture(buffer: &Buffer) -> String {
             if run.trim().is_empty() {
                 continue;
             }
-            let weight = if style.add_modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
+            let weight = if style.add_modifier.contains(Modifier::BOLD) {
+                " font-weight=\"bold\""
+            } else {
+                ""
+            };
             let shown = run.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
             let _ = writeln!(
                 svg,
@@ -204,7 +216,10 @@ fn screens_of_a_large_server_are_as_expected() {
         app.has_colours = true;
         let buffer = drawn(&mut app, width, height);
         assert_golden(&docs.join(format!("{width}.svg")), &picture(&buffer));
-        assert_golden(&golden.join(format!("watch-{width}.txt")), &(rows(&buffer).join("\n") + "\n"));
+        assert_golden(
+            &golden.join(format!("watch-{width}.txt")),
+            &(rows(&buffer).join("\n") + "\n"),
+        );
         app.has_colours = false;
         let plain = drawn(&mut app, width, height);
         assert_eq!(rows(&plain), rows(&buffer), "colours carry no meaning");
@@ -219,8 +234,12 @@ fn screens_of_a_large_server_are_as_expected() {
 
 #[test]
 fn nothing_is_wider_or_higher_than_the_terminal_and_nothing_panics() {
-    for (width, height) in [(1, 1), (20, 5), (59, 24), (60, 10), (80, 24), (81, 25), (132, 50), (400, 300)] {
-        for keys in ["", "g", "gg", "ggg", "?", "/", "sssss", "S", "/limited\n", "/200-300\n", "/99\n/x\n"] {
+    for (width, height) in
+        [(1, 1), (20, 5), (59, 24), (60, 10), (80, 24), (81, 25), (132, 50), (400, 300)]
+    {
+        for keys in
+            ["", "g", "gg", "ggg", "?", "/", "sssss", "S", "/limited\n", "/200-300\n", "/99\n/x\n"]
+        {
             let mut app = server();
             press(&mut app, keys);
             let text = text(&mut app, width, height);
@@ -235,7 +254,8 @@ fn nothing_is_wider_or_higher_than_the_terminal_and_nothing_panics() {
 #[test]
 fn moving_stops_at_both_ends() {
     let mut app = server();
-    let first_cpu = |app: &mut App| rows(&drawn(app, 80, 24))[6].trim().split(' ').next().unwrap().to_owned();
+    let first_cpu =
+        |app: &mut App| rows(&drawn(app, 80, 24))[6].trim().split(' ').next().unwrap().to_owned();
     assert_eq!(first_cpu(&mut app), "0");
     let key = |app: &mut App, code| app.key(KeyEvent::new(code, KeyModifiers::NONE));
     key(&mut app, KeyCode::Up);
@@ -281,7 +301,11 @@ fn a_machine_without_driver_shows_its_idle_time() {
 
 #[test]
 fn foreign_names_do_not_leave_their_cells() {
-    let state = |name: &str| StateInfo { name: name.to_owned(), exit_latency_ns: 1, target_residency_ns: 1 };
+    let state = |name: &str| StateInfo {
+        name: name.to_owned(),
+        exit_latency_ns: 1,
+        target_residency_ns: 1,
+    };
     let states = vec![state("\u{1b}[2J\u{7}"), state(&"long".repeat(40))];
     let layout = Layout::new(vec![CpuPlace { cpu: 0, states, ..CpuPlace::default() }]);
     let mut app = App::new(layout, 1.0);

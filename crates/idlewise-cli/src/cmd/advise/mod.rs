@@ -155,7 +155,8 @@ pub struct Advise {
 }
 
 fn slo(text: &str) -> Result<Slo, String> {
-    let wrong = || format!("'{text}' is no limit of delay; give a percentile and a time, as p99=50us");
+    let wrong =
+        || format!("'{text}' is no limit of delay; give a percentile and a time, as p99=50us");
     let (percent, limit) = text.split_once('=').ok_or_else(wrong)?;
     let percent: f64 = percent
         .strip_prefix('p')
@@ -226,7 +227,11 @@ impl Advise {
     fn advise_of_histogram(&self, machine: Option<&Machine>) -> Result<Option<ExitCode>, Failure> {
         let Some(path) = &self.log else { return Ok(None) };
         let Some(histogram) = histogram::read(path)? else { return Ok(None) };
-        if !self.slos.is_empty() || self.emit.is_some() || self.cpus.is_some() || self.max_watts.is_some() {
+        if !self.slos.is_empty()
+            || self.emit.is_some()
+            || self.cpus.is_some()
+            || self.max_watts.is_some()
+        {
             return Err(Failure::new(format_args!(
                 "{}: a histogram has no order of stays, so no candidate can be judged by replay: leave out --slo, \
                  --cpus, --max-watts and --emit, or record without --histogram",
@@ -247,7 +252,10 @@ impl Advise {
         let observed = metadata.cpus.iter().filter(|cpu| cpu.observed && cpu.gap_count > 0);
         let all: CpuSet = observed.clone().map(|cpu| cpu.cpu).collect();
         if all.iter().next().is_none() {
-            return Err(Failure::new(format_args!("{} has no idle periods to judge on", named.name)));
+            return Err(Failure::new(format_args!(
+                "{} has no idle periods to judge on",
+                named.name
+            )));
         }
         let asked: Option<CpuSet> =
             self.cpus.as_ref().map(|CpuList(cpus)| cpus.iter().copied().collect());
@@ -347,7 +355,9 @@ impl Advise {
                     ),
                 );
             }
-            None => notes.basis(Basis::Simulated, "delays and energy, with worst-case exit latencies"),
+            None => {
+                notes.basis(Basis::Simulated, "delays and energy, with worst-case exit latencies")
+            }
         }
         if let Some(doubt) = &named.doubt {
             notes.doubt(doubt.clone());
@@ -495,10 +505,12 @@ fn record(root: &Root, duration: Duration, unpacking: Unpacking) -> Result<Named
     }
     recording.stop().map_err(Failure::new)?;
     let bar = Progress::bytes("writing", 0);
-    recording.finish(machine, &|done, all| {
-        bar.set_length(all);
-        bar.set(done);
-    }).map_err(Failure::new)?;
+    recording
+        .finish(machine, &|done, all| {
+            bar.set_length(all);
+            bar.set(done);
+        })
+        .map_err(Failure::new)?;
     bar.finish();
     NamedLog::open(&path, unpacking)
 }

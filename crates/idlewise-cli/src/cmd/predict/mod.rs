@@ -24,7 +24,6 @@ use serde_json::json;
 
 use self::played::{Played, Replicates, Setting};
 use super::export::simulated::{About, SimulatedLog, perfetto_path};
-use crate::role::{OUTPUT, BundleRole, Roles};
 use crate::bundled;
 use crate::doubts::ShownDoubts;
 use crate::error::Failure;
@@ -32,6 +31,7 @@ use crate::governor_arguments::{GovernorArguments, with_default};
 use crate::governors;
 use crate::input::{self, Reading};
 use crate::promoting::Promoting;
+use crate::role::{BundleRole, OUTPUT, Roles};
 use crate::screen::{self, Screen};
 use crate::threads;
 use crate::unpack::Unpacking;
@@ -349,8 +349,7 @@ impl Predict {
             ..Reading::default()
         };
         let log = input::workload(&self.recording, &reading, &recorded)?;
-        let arrivals =
-            if self.arrivals == "closed" { Arrivals::Closed } else { Arrivals::Open };
+        let arrivals = if self.arrivals == "closed" { Arrivals::Closed } else { Arrivals::Open };
         Played::new(&self.recording, log, recorded, arrivals)
     }
 
