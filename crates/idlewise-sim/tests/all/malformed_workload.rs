@@ -12,7 +12,7 @@ const MESSAGES: [(&str, &str); 15] = [
     ("key_of_two_lines", "no parameter 'inter\\nval_xyz'; did you mean 'interval_ns'?"),
     (
         "value_of_two_lines",
-        "line 2: interval_ns = a\\nb: expected a whole number, 0 to 31536000000000000 (a year)",
+        "line 2: interval_ns = a\\nb: expected a whole number, 100 to 31536000000000000 (a year)",
     ),
     ("name_of_two_lines", "no workload 'pop\\nson'; did you mean 'poisson'?"),
     ("unknown_key", "line 3: no parameter 'intervall_ns'; did you mean 'interval_ns'?"),
@@ -24,7 +24,7 @@ const MESSAGES: [(&str, &str); 15] = [
     ("no_workload", "no line workload = \"NAME\"; `idlewise simulate --list` has the names"),
     (
         "negative_number",
-        "line 2: interval_ns = -1: expected a whole number, 0 to 31536000000000000 (a year)",
+        "line 2: interval_ns = -1: expected a whole number, 100 to 31536000000000000 (a year)",
     ),
     (
         "number_too_large",
@@ -32,11 +32,11 @@ const MESSAGES: [(&str, &str); 15] = [
     ),
     (
         "text_for_a_number",
-        "line 2: interval_ns = soon: expected a whole number, 0 to 31536000000000000 (a year)",
+        "line 2: interval_ns = soon: expected a whole number, 100 to 31536000000000000 (a year)",
     ),
     (
         "table_for_a_number",
-        "line 2: interval_ns = a table: expected a whole number, 0 to 31536000000000000 (a year)",
+        "line 2: interval_ns = a table: expected a whole number, 100 to 31536000000000000 (a year)",
     ),
     ("not_a_flag", "line 2: exponential_service = 1: expected true or false"),
     ("not_finite", "line 2: exit_ratio = NaN: expected a number, 0 to 1000"),
