@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `contest/` | [`contest`]: the experiment: players, prices, costs and regret |
 //! | `replay/` | [`replay::Lane`]: runs a governor over the gaps of a CPU and counts the results |
+//! | `tally.rs` | `Tally`: what a lane counts, and its times and entries by state |
 //! | `shared.rs` | [`SharedStates`]: states that CPUs enter together, for replay and simulation |
 //! | `idle_loop.rs` | the loop around a governor, shared by replay and simulation |
 //! | `simulate/` | [`simulate::simulate`]: a whole machine as a discrete-event simulation |
