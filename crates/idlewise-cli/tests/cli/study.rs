@@ -90,7 +90,7 @@ fn says_of_every_figure_how_it_came_to_be() {
     let rows: Vec<_> = tree.flat_map(|table| table["rows"].as_array().unwrap()).collect();
     assert!(rows.iter().filter(|row| row[1] == "a dump").count() > 20);
     // Claimed, and chosen by 6.12. The dumps of the first Zen list no C1.
-    let others = rows.into_iter().filter(|row| row[2] != "-" && row[2] != row[4]);
+    let others = rows.into_iter().filter(|row| row[2] != "-" && row[2] != row[5]);
     let others: Vec<&str> = others.map(|row| row[0].as_str().unwrap()).collect();
     assert_eq!(others, ["AMD Ryzen 7 1800X (family 17h model 01h, Zen)"]);
 }

@@ -215,6 +215,8 @@ fn take_streams() -> io::Result<(Page, File, File)> {
     // SAFETY: it stays open as long as the process runs.
     let error = unsafe { BorrowedFd::borrow_raw(2) };
     let page = Page::attach(error)?;
+    // First, so that the numbers below do not depend on what was inherited.
+    close_others();
     // SAFETY: the new descriptors are checked, and nobody else has them.
     let [input, output] = unsafe {
         let moved =
@@ -224,7 +226,6 @@ fn take_streams() -> io::Result<(Page, File, File)> {
         }
         moved.map(|number| File::from_raw_fd(number))
     };
-    close_others(&[input.as_raw_fd(), output.as_raw_fd()]);
     let nothing = File::open("/dev/null")?;
     // SAFETY: all four are open descriptors.
     if unsafe { libc::dup2(nothing.as_raw_fd(), 0) < 0 || libc::dup2(2, 1) < 0 } {
@@ -233,28 +234,15 @@ fn take_streams() -> io::Result<(Page, File, File)> {
     Ok((page, input, output))
 }
 
-/// Closes the descriptors that this process inherited, except the standard streams and `kept`.
-fn close_others(kept: &[RawFd]) {
-    let mut first = 3;
-    let mut kept: Vec<RawFd> = kept.to_vec();
-    kept.sort_unstable();
-    let close = |first: RawFd, last: RawFd| {
-        if first > last {
-            return;
+/// Closes the descriptors that this process inherited, except the standard streams.
+fn close_others() {
+    // SAFETY: this process has just started, and nothing in it uses these.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, 3, RawFd::MAX, 0) };
+    if result != 0 {
+        // Kernels before 5.9.
+        for fd in 3..=1_027 {
+            // SAFETY: as above.
+            unsafe { libc::close(fd) };
         }
-        // SAFETY: this process has just started, and nothing in it uses these.
-        let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
-        if result != 0 {
-            // Kernels before 5.9.
-            for fd in first..=last.min(first + 1_024) {
-                // SAFETY: as above.
-                unsafe { libc::close(fd) };
-            }
-        }
-    };
-    for fd in kept {
-        close(first, fd - 1);
-        first = fd + 1;
     }
-    close(first, RawFd::MAX);
 }
