@@ -43,6 +43,9 @@ fn replay(stem: &str, log: &str) -> DecisionReplay {
     replay_decisions(log.as_bytes(), states, &mut governor).expect("the log is well formed")
 }
 
+/// Proposed rules that have no log yet. `idlewise verify sources` compares them with the patched C files.
+const WITHOUT_LOG: [&str; 2] = ["menu-6.12+margin", "menu-7.2+min"];
+
 #[test]
 fn decides_as_the_kernel_in_every_log() {
     let mut seen = Vec::new();
@@ -58,7 +61,8 @@ fn decides_as_the_kernel_in_every_log() {
         seen.push(spec_and_table(stem).0.id);
     }
     for spec in GOVERNORS {
-        assert!(seen.contains(&spec.id), "no log for {}", spec.id);
+        let has_log = seen.contains(&spec.id);
+        assert_eq!(has_log, !WITHOUT_LOG.contains(&spec.id), "logs of {}", spec.id);
     }
 }
 
