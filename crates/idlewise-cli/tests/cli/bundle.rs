@@ -413,13 +413,16 @@ fn what_was_changed_is_found() {
 fn each_damaged_byte_is_found() {
     let made = Made::new(&["study", "menu-min", "--inputs"]);
     let bytes = made.bytes();
+    let content = zstd::decode_all(&bytes[..]).unwrap();
     for at in (0..bytes.len()).step_by(bytes.len() / 40) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x20;
+        // A frame has a few bits that change nothing of what is packed in it.
+        let is_same = zstd::decode_all(&damaged[..]).is_ok_and(|unpacked| unpacked == content);
         let file = Made(folder());
         fs::write(file.path(), damaged).unwrap();
         let output = idlewise(&["bundle", "verify", &file.path()]);
-        assert!(!output.status.success(), "byte {at}");
+        assert_eq!(output.status.success(), is_same, "byte {at}");
     }
 }
 
