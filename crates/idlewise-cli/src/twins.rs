@@ -33,7 +33,13 @@ pub fn without_twins(paths: &[PathBuf], unpacking: Unpacking) -> Vec<PathBuf> {
     if paths.len() < 2 {
         return paths.to_vec();
     }
-    let kinds: Vec<Kind> = paths.par_iter().map(|path| kind(path)).collect();
+    let recordings: Vec<Option<Kind>> = paths.par_iter().map(|path| unless_log(path)).collect();
+    // Only recordings are left out, and opening a log reads its footer.
+    if !recordings.iter().any(|kind| matches!(kind, Some(Kind::Recording(_)))) {
+        return paths.to_vec();
+    }
+    let kind = |(path, known): (&PathBuf, Option<Kind>)| known.unwrap_or_else(|| log_kind(path));
+    let kinds: Vec<Kind> = paths.par_iter().zip(recordings).map(kind).collect();
     let mut lengths: HashSet<u64> = HashSet::new();
     let mut by_name: HashMap<String, usize> = HashMap::new();
     let mut chosen: HashMap<&str, &Path> = HashMap::new();
@@ -88,16 +94,21 @@ pub fn without_twins(paths: &[PathBuf], unpacking: Unpacking) -> Vec<PathBuf> {
     kept
 }
 
-fn kind(path: &Path) -> Kind {
-    let Ok(file) = open_regular(path) else { return Kind::Other };
-    let Ok(first) = first_bytes(path, &file, PARQUET_MAGIC.len()) else { return Kind::Other };
+/// What a file is by its first bytes; `None` if it is a log.
+fn unless_log(path: &Path) -> Option<Kind> {
+    let Ok(file) = open_regular(path) else { return Some(Kind::Other) };
+    let Ok(first) = first_bytes(path, &file, PARQUET_MAGIC.len()) else { return Some(Kind::Other) };
     if first == PARQUET_MAGIC {
-        let source = IdleLog::open(path).map(|log| log.metadata.source);
-        return match source.map(|source| (source.byte_count, source.blake3)) {
-            Ok((byte_count, Some(blake3))) => Kind::Log(byte_count, blake3),
-            _ => Kind::Other,
-        };
+        return None;
     }
     let about = file.metadata().ok().filter(|_| !is_packed(path, &file));
-    Kind::Recording(about.map(|about| about.len()))
+    Some(Kind::Recording(about.map(|about| about.len())))
+}
+
+fn log_kind(path: &Path) -> Kind {
+    let source = IdleLog::open(path).map(|log| log.metadata.source);
+    match source.map(|source| (source.byte_count, source.blake3)) {
+        Ok((byte_count, Some(blake3))) => Kind::Log(byte_count, blake3),
+        _ => Kind::Other,
+    }
 }
