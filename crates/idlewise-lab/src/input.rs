@@ -532,7 +532,7 @@ mod tests {
             );
             assert!(named.must_be_unchanged().is_err());
         }
-        // The same bytes at the same time, but written anew.
+        // Somebody has written the same bytes again, and set the file's time back.
         fs::copy(LOG, &path).unwrap();
         let named = NamedLog::open(&path, Unpacking::default()).unwrap();
         named.must_be_unchanged().unwrap();

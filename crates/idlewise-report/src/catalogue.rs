@@ -93,7 +93,7 @@ fn read() -> Vec<Listed> {
         ),
         listed(
             "diff_costly_gaps",
-            "`idlewise diff`, the dearest gaps (`costly_gaps` of `--json`)",
+            "`idlewise diff`, the costliest gaps (`costly_gaps` of `--json`)",
             &diff::costly_columns(),
         ),
         listed("info", "`idlewise info`", &info::columns()),

@@ -38,7 +38,7 @@ Examples:
   # Where menu loses most against the best there is, if delay is free
   idlewise diff server.parquet --governor menu --governor oracle --lambda-mw 0
 
-  # Every figure, and the dearest gaps of each log, for a program
+  # Every figure, and the costliest gaps of each log, for a program
   idlewise diff server.parquet --governor menu-6.1 --governor menu-6.12 --json
 
   # What a patch for menu changes, and in which gaps

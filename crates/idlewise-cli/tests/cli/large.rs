@@ -1,16 +1,17 @@
 //! Machines with hundreds of CPUs: an AMD server with 256, Intel servers with 224 and 576, made of the few CPUs of captured
 //! ones.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use idlewise_host::Root;
-use idlewise_host::ipi::{StateWish, Watch};
+use idlewise_host::ipi::StateWish;
 use idlewise_host::settings::Owner;
 use idlewise_host::states::{EnergyPlan, EnergyWishes, Worked, Workers, measure_energy};
 
 use crate::captured::{CapturedMachine, More, state_file};
+use crate::measure_states::Silent;
+use crate::settings::files_below;
 use crate::{folder, idlewise, json, stdout};
 
 fn path(machine: &CapturedMachine) -> &str {
@@ -19,21 +20,7 @@ fn path(machine: &CapturedMachine) -> &str {
 
 /// The contents of all files of sysfs.
 fn sysfs(machine: &CapturedMachine) -> Vec<(PathBuf, String)> {
-    fn add(folder: &Path, files: &mut Vec<(PathBuf, String)>) {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                add(&path, files);
-            } else {
-                let text = fs::read_to_string(&path).unwrap();
-                files.push((path, text));
-            }
-        }
-    }
-    let mut files = Vec::new();
-    add(&machine.path().join("sys"), &mut files);
-    files.sort();
-    files
+    files_below(&machine.path().join("sys"))
 }
 
 fn settings(machine: &CapturedMachine, line: &str) -> (Option<i32>, String) {
@@ -159,20 +146,6 @@ fn quiet_runs_on_all_cpus_and_gives_them_back() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     assert!(sysfs(&machine) == before, "{said}");
-}
-
-struct Silent;
-
-impl Watch for Silent {
-    fn wakes(&self, _: u64) {}
-
-    fn is_stopped(&self) -> bool {
-        false
-    }
-
-    fn warn(&self, message: &str) {
-        panic!("{message}");
-    }
 }
 
 /// CPUs that enter the one state that is enabled, and draw 1 W each.

@@ -171,7 +171,8 @@ fn states_that_are_not_entered_are_given_up_and_the_rest_is_printed() {
     assert!(shown.contains("C6"), "{shown}");
 }
 
-struct Silent;
+/// Watches a measurement to its end, which has no warnings.
+pub struct Silent;
 
 impl Watch for Silent {
     fn wakes(&self, _: u64) {}

@@ -10,6 +10,25 @@ use std::time::Instant;
 
 use crate::{WIDTH, folder, idlewise, json};
 
+/// All files below a folder, with their contents.
+pub fn files_below(folder: &Path) -> Vec<(PathBuf, String)> {
+    fn add(folder: &Path, files: &mut Vec<(PathBuf, String)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                add(&path, files);
+            } else {
+                let text = fs::read_to_string(&path).unwrap();
+                files.push((path, text));
+            }
+        }
+    }
+    let mut files = Vec::new();
+    add(folder, &mut files);
+    files.sort();
+    files
+}
+
 /// A captured machine with four CPUs of three states.
 pub struct Captured(tempfile::TempDir);
 
@@ -61,21 +80,8 @@ impl Captured {
 
     /// The values of all files of sysfs.
     pub fn sysfs(&self) -> Vec<(PathBuf, String)> {
-        fn add(folder: &Path, files: &mut Vec<(PathBuf, String)>) {
-            for entry in fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    add(&path, files);
-                } else {
-                    let text = fs::read_to_string(&path).unwrap().trim().to_owned();
-                    files.push((path, text));
-                }
-            }
-        }
-        let mut files = Vec::new();
-        add(&self.path("sys"), &mut files);
-        files.sort();
-        files
+        let files = files_below(&self.path("sys"));
+        files.into_iter().map(|(path, text)| (path, text.trim().to_owned())).collect()
     }
 
     /// The arguments of `idlewise settings` on this machine.

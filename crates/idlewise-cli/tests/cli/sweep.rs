@@ -139,7 +139,7 @@ fn a_sweep_with_a_rival_ends() {
     assert_eq!(place.text(&["collect"]).lines().count(), 1 + 2);
 }
 
-/// The log that was made of a recording is told by what it says about it, whatever their names.
+/// A log names the recording that it was imported from by its hash, so file names do not matter.
 #[test]
 fn a_recording_and_its_import_are_one_log() {
     let place = Place::new("logs = [\"logs\"]\nmachines = [\"spr\"]\ngovernors = [\"menu\"]\n");

@@ -46,7 +46,7 @@ pub struct Cell<'a> {
     pub choice: Choice,
     /// In which setting.
     pub setting: Conditions,
-    /// Of those that know powers and price.
+    /// Set only for the oracle and the rivals: the powers and the price that they know.
     priced: Option<(Shape, Price)>,
 }
 

@@ -703,7 +703,7 @@ mod tests {
         let examined = examined.unwrap();
         assert_eq!(examined[1].range, Some((12.0, 12.0)), "m · c");
         assert_eq!(examined[0].range, Some((102.0, 104.0)));
-        // Who has a source for one of them knows which machine it is.
+        // A source for one of the two values also decides the other.
         let known = Given { changes: vec![("m", 2.0)], sources: vec![("m", "a scale".to_owned())] };
         assert!(factors(&study, &known).is_empty());
     }

@@ -131,7 +131,7 @@ impl By {
     }
 }
 
-/// The options of those that the kernel module measures.
+/// The options of measurements that the kernel module can make.
 #[derive(clap::Args)]
 pub struct ModuleArguments {
     /// Wakes of each CPU out of each state

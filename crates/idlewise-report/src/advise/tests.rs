@@ -1,0 +1,206 @@
+use super::*;
+
+/// Ten slices with 100 events of each delay, and this much energy in each.
+fn slices(delays_ns: &[u64], energy_uj: impl Fn(usize) -> f64) -> Slices {
+    let mut slices = Slices::new(10);
+    for at in 0..10 {
+        slices.energy_uj[at] = energy_uj(at);
+        delays_ns.iter().for_each(|ns| slices.delays[at].add(*ns, 100));
+    }
+    slices
+}
+
+fn candidate(setting: &str, step: Step, slices: Slices) -> Candidate {
+    Candidate { setting: setting.to_owned(), step, slices }
+}
+
+fn advice(candidates: &[Candidate], wishes: Wishes) -> Advice {
+    advice_beside(&slices(&[2_000, 290_000], |_| 1e6), candidates, wishes)
+}
+
+/// Of a recording of 10 s, in which this happened as things are.
+fn advice_beside(before: &Slices, candidates: &[Candidate], wishes: Wishes) -> Advice {
+    Advice::new(before, candidates, wishes, 10_000_000_000, JudgedBy::Replay, Notes::default())
+}
+
+fn priced(lambda_mw: f64) -> Wishes {
+    Wishes { lambda_mw, ..Wishes::default() }
+}
+
+#[test]
+fn recommends_the_least_drastic_of_those_that_gain_alike() {
+    let better = || slices(&[2_000], |_| 9e5);
+    let candidates = [
+        candidate("C6=off", Step::StateOff, better()),
+        candidate("latency=2us", Step::LatencyLimit, better()),
+        candidate("governor=teo", Step::Governor, slices(&[2_000], |_| 9.8e5)),
+    ];
+    let advice = advice(&candidates, priced(0.0));
+    assert_eq!(*advice.outcome(), Outcome::Change(1));
+    let sentence = advice.sentence();
+    let expected = "Recommended: latency=2us. Delay p99 290 us → 2 us, worst 290 us → 2 us, power −100 mW (−100 mW to \
+                    −100 mW), \
+                    cost −10.0 % (−10.0 % to −10.0 %).";
+    assert_eq!(sentence, expected);
+}
+
+#[test]
+fn a_gain_by_chance_is_left_alone() {
+    // Less in one slice of ten, more in most others: the mean gains 4 %, the interval does not.
+    let lucky = slices(&[2_000, 290_000], |at| if at == 0 { 5.1e5 } else { 1.01e6 });
+    let advice = advice(&[candidate("governor=teo", Step::Governor, lucky)], priced(0.0));
+    assert_eq!(*advice.outcome(), Outcome::LeaveAlone);
+    assert!(advice.sentence().starts_with("Leave it alone: nothing"), "{}", advice.sentence());
+}
+
+/// Each event waits 144 us less on average; 20 % more energy.
+#[test]
+fn only_a_limit_of_delay_lets_delay_be_traded_for_power() {
+    let fast = || candidate("latency=2us", Step::LatencyLimit, slices(&[2_000; 2], |_| 1.2e6));
+    for lambda_mw in [0.0, 100_000.0] {
+        let priced = advice(&[fast()], priced(lambda_mw));
+        assert_eq!(*priced.outcome(), Outcome::LeaveAlone, "{lambda_mw}");
+        assert_eq!(priced.choices(), [0]);
+    }
+    let slo = Slo { ratio: 0.99, limit_ns: 50_000 };
+    let limited = |power_max_mw| Wishes { slos: vec![slo], power_max_mw, lambda_mw: 0.0 };
+    let within = advice(&[fast()], limited(Some(300.0)));
+    assert_eq!((within.outcome(), within.choices().len()), (&Outcome::Change(0), 0));
+    // 0.2 J more a second are 200 mW.
+    let advice = advice(&[fast()], limited(Some(100.0)));
+    assert_eq!(*advice.outcome(), Outcome::Infeasible(Some(0)));
+    assert!(advice.sentence().contains("latency=2us comes nearest."), "{}", advice.sentence());
+}
+
+/// A recording of an audit: 30 % less power, and a 99th percentile of 290 instead of 1 us.
+#[test]
+fn a_trade_is_shown_with_both_prices_and_not_recommended() {
+    let before = slices(&[1_000], |_| 1e6);
+    let deep = slices(&[1_000, 290_000], |_| 7e5);
+    let candidates = [candidate("governor=teo", Step::Governor, deep)];
+    let advice = advice_beside(&before, &candidates, priced(0.0));
+    assert_eq!(*advice.outcome(), Outcome::LeaveAlone);
+    let text = advice.to_text(&TextStyle::default());
+    assert!(!text.contains("Recommended") && !text.contains("Refuted"), "{text}");
+    let line = "- governor=teo: power −300 mW (−300 mW to −300 mW), at the price of delay p99 1 us → 290 us, \
+                worst 1 us → 290 us";
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(joined.contains(line), "{text}");
+    assert!(joined.contains("What would change this verdict: a limit of delay"), "{text}");
+    let json = advice.to_json();
+    assert_eq!((&json["choices"][0], &json["setting"]), (&"governor=teo".into(), &json!(null)));
+    assert_eq!(advice.rows[1].verdict, "trade");
+}
+
+#[test]
+fn the_same_tail_for_less_power_is_no_trade() {
+    let less = candidate("C6=off", Step::StateOff, slices(&[2_000, 290_000], |_| 9e5));
+    let advice = advice(&[less], priced(0.0));
+    assert_eq!((advice.outcome(), advice.choices().len()), (&Outcome::Change(0), 0));
+}
+
+/// The 99th percentile stays, and one event in a thousand waits for the deepest state.
+#[test]
+fn a_longer_delay_beyond_the_99th_percentile_is_a_price() {
+    let before = slices(&[2_000], |_| 1e6);
+    let mut after = slices(&[2_000], |_| 9e5);
+    after.delays[4].add(290_000, 1);
+    let candidates = [candidate("governor=teo", Step::Governor, after)];
+    let advice = advice_beside(&before, &candidates, priced(0.0));
+    assert_eq!((advice.outcome(), advice.choices().len()), (&Outcome::LeaveAlone, 1));
+    let text = advice.rows[1].choice();
+    assert!(text.ends_with("delay p99 2 us → 2 us, worst 2 us → 290 us"), "{text}");
+}
+
+#[test]
+fn few_events_have_no_tail_to_judge() {
+    let few = |delay_ns: u64, energy_uj: f64| {
+        let mut slices = Slices::new(10);
+        slices.energy_uj.fill(energy_uj);
+        slices.delays.iter_mut().for_each(|delays| delays.add(delay_ns, 40));
+        slices
+    };
+    let candidates = [candidate("C6=off", Step::StateOff, few(2_000, 9e5))];
+    let judged = |wishes| {
+        let before = few(2_000, 1e6);
+        Advice::new(&before, &candidates, wishes, 1_000_000, JudgedBy::Replay, Notes::default())
+    };
+    let advice = judged(priced(0.0));
+    assert_eq!(*advice.outcome(), Outcome::LeaveAlone);
+    let sentence = "with 400 wake events, the recording is too short to judge the longest 1 % of the delays \
+                    (500 are needed)";
+    assert!(advice.sentence().contains(sentence), "{}", advice.sentence());
+    // A limit is what the user can judge, so only a doubt remains.
+    let slos = vec![Slo { ratio: 0.99, limit_ns: 50_000 }];
+    let advice = judged(Wishes { slos, ..Wishes::default() });
+    assert_eq!(*advice.outcome(), Outcome::Change(0));
+    let doubts: Vec<&str> = advice.notes.doubts().map(|(doubt, _)| doubt).collect();
+    assert!(
+        doubts[0].starts_with("with 400 wake events, fewer than 5 are expected beyond p99"),
+        "{doubts:?}"
+    );
+}
+
+/// Whatever the candidates do: nothing that is recommended without a limit has a longer tail or more power.
+#[test]
+fn nothing_is_traded_without_a_limit() {
+    let [mut draw, _] = Draw::pair();
+    let mut weights = vec![0; 10];
+    let mut count = [0; 2];
+    for _ in 0..150 {
+        let mut any = || {
+            let mut slices = Slices::new(10);
+            for at in 0..10 {
+                draw.weights(&mut weights);
+                slices.energy_uj[at] = 1e6 + 5e4 * weights[0] as f64 - 5e4 * weights[1] as f64;
+                slices.delays[at].add(2_000, 490);
+                slices.delays[at].add(100_000, weights[2]);
+                slices.delays[at].add(290_000, weights[3] / 2);
+            }
+            slices
+        };
+        let before = any();
+        let candidates: Vec<Candidate> =
+            (0..4).map(|nth| candidate(&format!("{nth}"), Step::StateOff, any())).collect();
+        let advice = advice_beside(&before, &candidates, priced(0.0));
+        count[1] += advice.choices().len();
+        let Outcome::Change(index) = *advice.outcome() else { continue };
+        count[0] += 1;
+        let [old, new] = [&before, &candidates[index].slices];
+        let energy = |slices: &Slices| slices.energy_uj.iter().sum::<f64>();
+        assert!(energy(new) <= energy(old));
+        for ratio in [P99, WORST] {
+            let [old, new] = [old, new].map(|slices| merged(slices).quantile_ns(ratio));
+            assert!(new <= old, "{ratio}: {old:?} {new:?}");
+        }
+    }
+    assert!(count[0] > 5 && count[1] > 5, "{count:?}");
+}
+
+#[test]
+fn with_few_slices_nothing_is_certain() {
+    let mut before = slices(&[2_000, 290_000], |_| 1e6);
+    let mut after = slices(&[2_000], |_| 5e5);
+    for slices in [&mut before, &mut after] {
+        slices.energy_uj.truncate(3);
+        slices.delays.truncate(3);
+    }
+    let candidates = [candidate("latency=2us", Step::LatencyLimit, after)];
+    let advice = Advice::new(
+        &before,
+        &candidates,
+        priced(0.0),
+        1_000_000_000,
+        JudgedBy::Replay,
+        Notes::default(),
+    );
+    assert_eq!(*advice.outcome(), Outcome::LeaveAlone);
+    assert!(advice.sentence().contains("too short"), "{}", advice.sentence());
+}
+
+#[test]
+fn rounding_never_meets_a_limit() {
+    for ns in [0, 1, 1_023, 1_024, 1_025, 290_000, u64::from(u32::MAX)] {
+        assert!(rounded_up(ns) >= ns && rounded_up(ns) as f64 <= ns as f64 * 1.002, "{ns}");
+    }
+}
