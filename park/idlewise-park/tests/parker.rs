@@ -98,11 +98,12 @@ fn settings_hold_from_the_first_wait_on() {
         }
     );
     assert_eq!(parker.table().states().len(), 1);
-    while parker.stats().waits == 0 {
+    // A thread that gets no CPU may find its deadline already past, and so enter no state.
+    while parker.stats().entered[0] == 0 {
         parker.park_timeout(Duration::from_micros(100));
     }
     assert_eq!(parker.table().states().len(), 1);
-    assert_eq!(parker.stats().entered[0], parker.stats().waits);
+    assert!(parker.stats().entered[0] <= parker.stats().waits);
 }
 
 /// The thread and its parker are gone while others still wake it.
@@ -140,11 +141,11 @@ fn no_budget_means_no_polling() {
 fn a_latency_limit_that_no_sleep_keeps_means_polling() {
     let table = WaitTable::assumed("spin,condvar").unwrap();
     let parker = Parker::builder().table(table).latency_limit_ns(1_000).build();
-    for _ in 0..20 {
+    // A thread that gets no CPU may find its deadline already past, and so enter no state.
+    while parker.stats().entered.iter().sum::<u64>() < 20 {
         parker.park_timeout(Duration::from_micros(200));
     }
-    let stats = parker.stats();
-    assert_eq!((stats.entered[0], stats.entered[1]), (stats.waits, 0), "{stats:?}");
+    assert_eq!(parker.stats().entered[1], 0, "{:?}", parker.stats());
 }
 
 /// Runs more threads that wait now and then, and run otherwise, than there are CPUs.
