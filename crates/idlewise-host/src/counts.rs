@@ -24,7 +24,7 @@ use std::time::Duration;
 use idlewise_machine::MachineState;
 use idlewise_trace::Driver;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::MachineClock;
 use crate::cpuidle::{self, state_folder};
@@ -532,14 +532,17 @@ impl StateCounts {
     }
 }
 
-/// Raises the limit on open files if that many more would exceed it.
+/// Raises the limit on open files if that many more would exceed it. Only root may go beyond the hard limit.
 fn allow_files(count: u64) {
-    let mut limits = getrlimit(Resource::Nofile);
+    let limits = getrlimit(Resource::Nofile);
     let wanted = count.saturating_add(OTHER_FILE_COUNT);
     if limits.current.is_some_and(|current| current < wanted) {
-        limits.current = Some(limits.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
-        // If it fails, opening the files says what to do.
-        let _ = setrlimit(Resource::Nofile, limits);
+        let maximum = limits.maximum.map(|maximum| maximum.max(wanted));
+        let raised = Rlimit { current: Some(wanted), maximum };
+        if setrlimit(Resource::Nofile, raised).is_err() {
+            // If this fails too, opening the files says what to do.
+            let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
+        }
     }
 }
 

@@ -39,8 +39,8 @@ pub trait Storage: Send + Sync {
     /// Fails if it cannot be read.
     fn folders(&self, folder: &str) -> Result<Vec<String>, Failure>;
 
-    /// Reads files, at most so many bytes of each; `None` for those that are not there. What is not a file is said, and
-    /// `None` too.
+    /// Reads files; `None` for those that are not there. One that has more bytes than allowed is read as empty, which
+    /// no file of a sweep is. What is not a file is said, and `None` too.
     ///
     /// # Errors
     /// Fails if one of them is there and cannot be read.
@@ -130,7 +130,10 @@ impl Storage for Folder {
                 Err(error) => return Err(fail(&path)(error)),
             };
             let mut bytes = Vec::new();
-            file.take(byte_count_max).read_to_end(&mut bytes).map_err(fail(&path))?;
+            file.take(byte_count_max + 1).read_to_end(&mut bytes).map_err(fail(&path))?;
+            if bytes.len() as u64 > byte_count_max {
+                bytes.clear();
+            }
             Ok(Some(bytes))
         };
         names.iter().map(read).collect()

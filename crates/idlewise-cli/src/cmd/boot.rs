@@ -9,6 +9,7 @@ use idlewise_core::boot::cpuid::Cpuid;
 use idlewise_host::{BootMachine, boot_machine, dumped_machine};
 use idlewise_report::TextStyle;
 use idlewise_report::boot::BootReport;
+use idlewise_trace::read_small_file_of;
 
 use crate::error::Failure;
 use crate::input::open_stream;
@@ -108,9 +109,7 @@ fn dump(path: &Path) -> Result<Cpuid, Failure> {
     let failure = |error: &dyn std::fmt::Display| {
         Failure::new(format_args!("cannot read {}: {error}", path.display()))
     };
-    let file = open_stream(path)?;
-    let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut std::io::Read::take(file, DUMP_BYTE_COUNT_MAX), &mut bytes)
+    let bytes = read_small_file_of(open_stream(path)?, DUMP_BYTE_COUNT_MAX)
         .map_err(|error| failure(&error))?;
     let text = String::from_utf8_lossy(&bytes);
     Cpuid::parse(&text).map_err(|error| Failure::new(format_args!("{}: {error}", path.display())))

@@ -1,6 +1,6 @@
 //! `idlewise compare`: two saved measurements side by side.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use idlewise_report::saved::{Saved, SavedSeries};
 use serde_json::json;
 
 use crate::error::{Failure, did_you_mean};
-use crate::input::open_stream;
+use crate::input::read_text_at_most;
 use crate::role::{BundleRole, Roles};
 use crate::screen;
 
@@ -159,9 +159,7 @@ fn read(path: &Path, setting: Option<&str>) -> Result<Saved, Failure> {
     let fail = |error: &dyn std::fmt::Display| {
         Failure::new(format_args!("{}: {error}", screen::name(path)))
     };
-    let file = open_stream(path)?;
-    let mut text = String::new();
-    file.take(BYTE_COUNT_MAX).read_to_string(&mut text).map_err(|error| fail(&error))?;
+    let text = read_text_at_most(path, BYTE_COUNT_MAX)?;
     let mut saved = Saved::from_json(&text).map_err(|error| fail(&error))?;
     let Some(setting) = setting else { return Ok(saved) };
     let is_it = |series: &SavedSeries| series.setting.eq_ignore_ascii_case(setting);

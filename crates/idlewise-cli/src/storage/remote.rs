@@ -303,7 +303,6 @@ impl Storage for Remote {
         Ok(found.iter().filter_map(|about| Self::listed(&path, about)).collect())
     }
 
-    /// An object that is larger than allowed is empty.
     fn read(&self, names: &[String], byte_count_max: u64) -> Result<Vec<Option<Vec<u8>>>, Failure> {
         let read = |name: String| async move {
             let object = async {

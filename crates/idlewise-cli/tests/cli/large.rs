@@ -101,6 +101,23 @@ fn why_and_watch_have_all_cpus(machine: &CapturedMachine, cpu_count: u16, deepes
     assert!(text.contains("package 0") && text.contains("package 1"), "{text}");
 }
 
+/// A limit on open files is raised by whoever may, and is said to the others.
+#[test]
+fn a_limit_on_open_files_is_no_wall_for_root() {
+    let machine = CapturedMachine::grown("server-ice-lake", 64);
+    let limited = |script: &str| {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n 256 && {script}");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_idlewise"), path(&machine)]);
+        shell.output().unwrap()
+    };
+    let may_raise = limited("ulimit -n 4096").status.success();
+    let output = limited("exec \"$0\" why --duration 0.1 --sysroot \"$1\"");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.success(), may_raise, "{said}");
+    assert!(may_raise || said.contains("raise the limit with `ulimit -n`"), "{said}");
+}
+
 /// Six commands at once, each with its holder.
 #[test]
 fn six_at_once_are_given_back() {

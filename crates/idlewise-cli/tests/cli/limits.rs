@@ -48,6 +48,20 @@ fn a_file_with_a_hole_is_no_text() {
     assert_refused(&["machines", machine.path()], &["hole.toml", "more than 16 MiB"]);
 }
 
+/// A cut file would be a file with a fault that it does not have.
+#[test]
+fn what_is_longer_than_allowed_is_not_cut() {
+    let long = OwnFile::new("long.json", "{}");
+    File::options().write(true).open(&long.0).unwrap().set_len((64 << 20) + 1).unwrap();
+    for command in ["compare FILE FILE", "measure park --from FILE", "boot --cpuid FILE"] {
+        let arguments: Vec<&str> = command
+            .split(' ')
+            .map(|word| if word == "FILE" { long.path() } else { word })
+            .collect();
+        assert_refused(&arguments, &["long.json", "more than 64 MiB"]);
+    }
+}
+
 #[test]
 fn a_decision_log_without_line_ends_is_refused() {
     let logs = "conformance/decisions";

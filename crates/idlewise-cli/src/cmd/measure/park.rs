@@ -13,7 +13,7 @@ use idlewise_trace::OutputFile;
 
 use super::saving::{PROGRAM, today};
 use crate::error::Failure;
-use crate::input::{NamedLog, open_stream};
+use crate::input::{NamedLog, read_text_at_most};
 use crate::output;
 use crate::progress::Progress;
 use crate::screen::{self, Numbered};
@@ -292,15 +292,9 @@ impl Page {
 }
 
 fn read_result(path: &Path) -> Result<ParkResult, Failure> {
-    use std::io::Read;
-    let fail = |error: &dyn std::fmt::Display| {
-        Failure::new(format_args!("{}: {error}", screen::name(path)))
-    };
-    let file = open_stream(path)?;
-    let mut text = String::new();
-    let read = file.take(RESULT_BYTE_COUNT_MAX).read_to_string(&mut text);
-    read.map_err(|error| fail(&error))?;
-    ParkResult::from_json(&text).map_err(|error| fail(&error))
+    let text = read_text_at_most(path, RESULT_BYTE_COUNT_MAX)?;
+    ParkResult::from_json(&text)
+        .map_err(|error| Failure::new(format_args!("{}: {error}", screen::name(path))))
 }
 
 /// The first gaps of a log, of the CPU in its first row.
