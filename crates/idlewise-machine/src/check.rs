@@ -1,18 +1,13 @@
 //! The rules for a machine file, and the line that breaks one.
 
-use std::fmt;
-
 use idlewise_core::{STATE_COUNT_MAX, StateIndex, StateTable, StateTableError};
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, Unexpected, Visitor};
 use toml::Spanned;
 
-use crate::{Machine, MachineError, MachineState, nearest_name};
+use crate::machine::Machine;
+use crate::state::{MachineState, table_fault};
+use crate::{MachineError, nearest_name};
 
-/// Far beyond the day that a state table allows, and small enough to be exact in nanoseconds.
-const MICROSECONDS_MAX: f64 = 1e12;
-/// A megawatt per core. The mean of two powers of 1e200 would be infinite.
-const MILLIWATTS_MAX: f64 = 1e9;
 /// The longest id or state name; the kernel's have 16 characters at most (`CPUIDLE_NAME_LEN`).
 const WORD_CHAR_COUNT_MAX: usize = 64;
 
@@ -124,32 +119,6 @@ fn orphan(mw: Option<f64>, mw_field: &str, fields: [(bool, &str); 5]) -> Result<
     }
 }
 
-/// The table's own message, but with names and microseconds as in the file.
-pub(crate) fn table_fault(states: &[MachineState], error: StateTableError) -> String {
-    let name = |index: StateIndex| states.get(index).map_or("?", |state| state.name.as_str());
-    let us = |ns: u64| ns as f64 / 1e3;
-    match error {
-        StateTableError::Unordered { index, target_residency_ns, previous_ns } => format!(
-            "state {index} ({}) has target residency {} us, below the {} us of {}: order states by \
-             target residency",
-            name(index),
-            us(target_residency_ns),
-            us(previous_ns),
-            name(index - 1)
-        ),
-        StateTableError::LatePolling { index } => format!(
-            "state {index} ({}) polls: only the first state may be a polling state",
-            name(index)
-        ),
-        StateTableError::TooLong { index, time_ns } => format!(
-            "state {index} ({}) declares {} us, more than a day: check the unit",
-            name(index),
-            us(time_ns)
-        ),
-        other => other.to_string(),
-    }
-}
-
 /// The line of a fault, beginning at 1.
 fn find(text: &str, place: FaultPlace) -> Option<usize> {
     #[derive(Deserialize)]
@@ -191,83 +160,5 @@ fn with_nearest(message: &str) -> String {
             format!("{found}; did you mean `{nearest}`?")
         }
         _ => message.to_owned(),
-    }
-}
-
-/// Times in microseconds in the file and nanoseconds in memory.
-pub(crate) mod microseconds {
-    use serde::Serializer;
-
-    use super::*;
-
-    pub(crate) fn serialize<S: Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-        match ns % 1_000 {
-            0 => serializer.serialize_u64(ns / 1_000),
-            _ => serializer.serialize_f64(*ns as f64 / 1e3),
-        }
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(de: D) -> Result<u64, D::Error> {
-        let us =
-            de.deserialize_any(Number("microseconds as a number, at least 0, such as 290 or 0.5"))?;
-        if us > MICROSECONDS_MAX {
-            return Err(D::Error::custom(format_args!("{us} us is too long: check the unit")));
-        }
-        // Exact, since it is at most 1e15; a fraction is rounded to the nearest nanosecond.
-        Ok((us * 1000.0).round() as u64)
-    }
-}
-
-/// A non-negative power.
-struct Milliwatts(f64);
-
-impl<'de> Deserialize<'de> for Milliwatts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let expected = "milliwatts as a number, at least 0, such as 1440 or 1.92";
-        let mw = deserializer.deserialize_any(Number(expected))?;
-        if mw > MILLIWATTS_MAX {
-            return Err(D::Error::custom(format_args!("{mw} mW is too much: check the unit")));
-        }
-        Ok(Milliwatts(mw))
-    }
-}
-
-pub(crate) fn milliwatts<'de, D: Deserializer<'de>>(de: D) -> Result<Option<f64>, D::Error> {
-    Ok(Option::<Milliwatts>::deserialize(de)?.map(|mw| mw.0))
-}
-
-pub(crate) fn milliwatts_range<'de, D: Deserializer<'de>>(
-    de: D,
-) -> Result<Option<[f64; 2]>, D::Error> {
-    Ok(Option::<[Milliwatts; 2]>::deserialize(de)?.map(|range| range.map(|mw| mw.0)))
-}
-
-/// Accepts integers and floats; the string says what was expected.
-struct Number(&'static str);
-
-impl Visitor<'_> for Number {
-    type Value = f64;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<f64, E> {
-        if value < 0 {
-            return Err(E::invalid_value(Unexpected::Signed(value), &self));
-        }
-        Ok(value as f64)
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<f64, E> {
-        Ok(value as f64)
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<f64, E> {
-        // Also false for NaN.
-        if value >= 0.0 && value.is_finite() {
-            return Ok(value);
-        }
-        Err(E::invalid_value(Unexpected::Float(value), &self))
     }
 }

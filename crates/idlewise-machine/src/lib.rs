@@ -11,9 +11,12 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `machine.rs` | [`Machine`] and [`MachineState`] with their serde form, and lookup of states |
+//! | `machine.rs` | [`Machine`] with its serde form, and lookup of states |
+//! | `state.rs` | [`MachineState`], [`DomainState`] |
+//! | `number.rs` | times and powers as a file has them |
 //! | `check.rs` | the rules for a machine file, and the line that breaks one |
-//! | `power.rs` | [`Basis`], [`Power`], and the default power of a state without a published figure |
+//! | `figure.rs` | [`Power`], and its [`Basis`] |
+//! | `power.rs` | the default power of a state without a published figure |
 //! | `shared.rs` | the rules for states that CPUs share |
 //! | `doubts.rs` | [`MachineDoubt`]: what is odd, assumed or unchecked about a machine; [`Rank`] |
 //! | `bundled.rs` | the files of `machines/`, which are part of this crate |
@@ -33,20 +36,25 @@ mod bundled;
 mod check;
 mod doubts;
 mod error;
+mod figure;
 mod machine;
 mod nearest;
+mod number;
 mod power;
 mod shared;
+mod state;
 mod words;
 mod write;
 
 pub use bundled::{bundled, bundled_ids, bundled_machines, bundled_text};
 pub use doubts::{MachineDoubt, Rank};
 pub use error::MachineError;
-pub use machine::{DomainState, Machine, MachineState, Topology};
+pub use figure::{Basis, Power, PowerFigure};
+pub use machine::{Machine, Topology};
 pub use nearest::nearest_name;
-pub use power::{Basis, Power, PowerFigure, RUNNING_POWER_ARM_MW, RUNNING_POWER_MW};
+pub use power::{RUNNING_POWER_ARM_MW, RUNNING_POWER_MW};
 pub use shared::SHARED_STATE_COUNT_MAX;
+pub use state::{DomainState, MachineState};
 pub use words::{Arch, Coordination, Flag, Scope, UmwaitState};
 
 #[cfg(test)]
