@@ -18,9 +18,9 @@ use crate::cache::{Cache, LIBRARY_BYTE_COUNT_MAX, cache_folder};
 use crate::confine::compiler::{self, Place, Ran};
 use crate::diagnose::diagnose;
 use crate::error::PluginError;
-use crate::folder::SourceFile;
+use crate::file::{SourceFile, read_bytes};
 use crate::instance::Library;
-use crate::source::{GovernorSource, governors, read_bytes};
+use crate::source::{GovernorSource, governors};
 use crate::work_folder::WorkFolder;
 
 /// Like the kernel's flags, where they affect the meaning of C. In addition, every name used must be

@@ -41,7 +41,7 @@ pub enum PluginError {
         count_max: usize,
     },
     /// There are no headers for this kernel.
-    #[error("no headers for Linux '{version}'; there are {}", crate::KERNELS.map(|kernel| kernel.name).join(", "))]
+    #[error("no headers for Linux '{version}'; there are {}", crate::kernel::KERNELS.map(|kernel| kernel.name).join(", "))]
     UnknownKernel {
         /// The requested version.
         version: String,

@@ -1,12 +1,11 @@
-//! What a governor did wrong, in words.
+//! What a governor did wrong and where, in words.
 
 use std::fmt;
 
-use super::place::Place;
-use super::process::{
+use crate::limits::{
     CPU_LIMIT, CPU_TIME_AT_FIRST, CPU_TIME_OF_GAP, CPU_TIME_PART_OF_GAPS, WALL_LIMIT,
 };
-use crate::confine::syscall_name;
+use crate::syscalls::syscall_name;
 
 /// What a governor did that ended its replay, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +16,29 @@ pub struct Failure {
     pub lane: String,
     /// Where in the lane it happened.
     pub place: Place,
+}
+
+/// What a worker was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Starting, or loading or unloading its library.
+    Loading,
+    /// Working on a gap of a lane.
+    Gap {
+        /// The gap's number on its CPU, beginning at 0.
+        index: u64,
+        /// The CPU.
+        cpu: u16,
+        /// When the gap starts.
+        at_ns: i64,
+    },
+    /// Making a decision, if governors are asked one decision at a time.
+    Decision {
+        /// The decision's number, beginning at 0.
+        index: u64,
+        /// When it was asked for.
+        at_ns: i64,
+    },
 }
 
 /// What a governor did that ended its replay.
@@ -62,7 +84,7 @@ const NOT_REGISTERED: u64 = 4;
 
 impl FailureCause {
     /// For the progress page: the causes that a worker itself may report.
-    pub(super) fn words(self) -> (u64, u64, u64) {
+    pub(crate) fn words(self) -> (u64, u64, u64) {
         match self {
             Self::OutOfRange { answer, state_count } => {
                 (OUT_OF_RANGE, answer as u64, state_count.into())
@@ -78,7 +100,7 @@ impl FailureCause {
     }
 
     /// The inverse of [`FailureCause::words`]; `None` for anything else.
-    pub(super) fn from_words(kind: u64, a: u64, b: u64) -> Option<Self> {
+    pub(crate) fn from_words(kind: u64, a: u64, b: u64) -> Option<Self> {
         Some(match kind {
             OUT_OF_RANGE => Self::OutOfRange { answer: a as i32, state_count: b as u32 },
             FORBIDDEN => Self::Forbidden { call: a as i64 },

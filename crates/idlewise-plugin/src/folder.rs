@@ -7,22 +7,13 @@
 //! somebody else cannot name the user's files.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::error::PluginError;
-use crate::source::read;
+use crate::file::{SourceFile, read};
 
 /// How many C files a governor may have.
 const FILE_COUNT_MAX: usize = 64;
-
-/// One C file of a governor.
-pub(crate) struct SourceFile {
-    pub path: PathBuf,
-    /// Its text, after the patch.
-    pub text: String,
-    /// Instruction sets that it needs, like `-mavx2`.
-    pub flags: Vec<String>,
-}
 
 /// Reads a folder's C files, in the order of their names.
 pub(crate) fn files(folder: &Path) -> Result<Vec<SourceFile>, PluginError> {

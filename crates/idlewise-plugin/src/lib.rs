@@ -11,16 +11,23 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `source.rs` | [`GovernorSource`]: the user's request: file or folder, patch and kernel |
+//! | `kernel.rs` | [`KERNELS`]: the kernels for which there are headers |
+//! | `file.rs` | a C file, and the reading of files |
 //! | `patch.rs` | applies a patch, also one that a mail has damaged |
 //! | `folder.rs` | a governor of several files |
 //! | `compile.rs` | the system's C compiler |
 //! | `work_folder.rs` | a private folder for the compiler, which is removed even after signals |
 //! | `cache.rs` | compiled libraries, kept where nobody else can write |
+//! | `process_group.rs` | ends a compiler or worker with what it started |
 //! | `confine/` | limits for the compiler, and the seccomp filter of a worker |
 //! | `diagnose.rs` | shortens a failed compiler's messages |
 //! | `error.rs` | what can be wrong with a governor |
 //! | `plugin.rs` | [`Plugin`]: a governor from a file, as replay uses it |
 //! | `instance.rs` | [`Instance`]: a loaded governor, behind `idlewise_core::Governor` |
+//! | `failure.rs` | [`Failure`]: what a governor did wrong, and where |
+//! | `limits.rs` | how much time a worker may use |
+//! | `syscalls.rs` | names of system calls |
+//! | `page.rs` | the memory that a worker shares with idlewise |
 //! | `worker/` | the process that replays foreign code, so that a crash ends only that process |
 //! | `include/` | `idlewise_governor.h`, the stable interface, and the kernel's on top of it |
 //!
@@ -46,22 +53,31 @@ mod compile;
 mod confine;
 mod diagnose;
 mod error;
+mod failure;
+mod file;
 mod folder;
 mod instance;
+mod kernel;
+mod limits;
+mod page;
 mod patch;
 mod plugin;
+mod process_group;
 mod source;
+mod syscalls;
 mod work_folder;
 mod worker;
 
 pub use cache::cache_folder;
 pub use compile::{Compiler, Confinement};
 pub use error::PluginError;
+pub use failure::{Failure, FailureCause, Place};
 pub use instance::{Instance, Library};
+pub use kernel::{KERNELS, Kernel};
 pub use plugin::{Plugin, PluginLane, RemoteGovernor};
-pub use source::{GovernorSource, KERNELS, Kernel};
+pub use source::GovernorSource;
 pub use work_folder::{WorkFolder, end_without_compilers};
-pub use worker::{Failure, FailureCause, Place, WorkerCommand, serve};
+pub use worker::{WorkerCommand, serve};
 
 use include_dir::{Dir, include_dir};
 

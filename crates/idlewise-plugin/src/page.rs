@@ -18,11 +18,12 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use super::FailureCause;
-use super::protocol::GAP_BYTE_COUNT;
+use crate::failure::{FailureCause, Place};
 
 const PAGE_BYTE_COUNT: u64 = 4_096;
 const PRINTED_BYTE_COUNT: u64 = 4 * PAGE_BYTE_COUNT;
+/// The size of a gap. A lane does not need what the recording kernel did.
+pub(crate) const GAP_BYTE_COUNT: usize = 40;
 /// Gaps that are announced together: enough to make that cheap, and few enough for the caches.
 pub(crate) const SLOT_BYTE_COUNT: usize = 1_024 * GAP_BYTE_COUNT;
 /// How many announcements the pipe holds.
@@ -46,29 +47,6 @@ const DECISION_COUNT: usize = 8;
 const WORD_COUNT: usize = 9;
 
 type Words = [AtomicU64; WORD_COUNT];
-
-/// What a worker was doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Starting, or loading or unloading its library.
-    Loading,
-    /// Working on a gap of a lane.
-    Gap {
-        /// The gap's number on its CPU, beginning at 0.
-        index: u64,
-        /// The CPU.
-        cpu: u16,
-        /// When the gap starts.
-        at_ns: i64,
-    },
-    /// Making a decision, if governors are asked one decision at a time.
-    Decision {
-        /// The decision's number, beginning at 0.
-        index: u64,
-        /// When it was asked for.
-        at_ns: i64,
-    },
-}
 
 const LOADING: u64 = 0;
 const GAP: u64 = 1;

@@ -8,7 +8,7 @@
 //! Each repair that is not about white space alone costs one. The cheapest reading that fits the file wins. If
 //! several different ones are equally cheap, the patch is refused: nothing here guesses.
 
-use crate::folder::SourceFile;
+use crate::file::SourceFile;
 
 /// The most repairs of one hunk.
 const REPAIR_COUNT_MAX: usize = 8;

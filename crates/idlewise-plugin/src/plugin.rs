@@ -9,11 +9,11 @@ use idlewise_trace::IdleGap;
 
 use crate::compile::Compiler;
 use crate::error::PluginError;
+use crate::failure::{Failure, FailureCause, Place};
 use crate::instance::Library;
+use crate::page::SLOT_BYTE_COUNT;
 use crate::source::GovernorSource;
-use crate::worker::{
-    self, Failure, FailureCause, Kind, Place, SLOT_BYTE_COUNT, Sent, Worker, WorkerCommand,
-};
+use crate::worker::{self, Kind, Sent, Worker, WorkerCommand};
 
 /// A governor from a file. Clones share the library, its workers and its failure.
 #[derive(Clone)]

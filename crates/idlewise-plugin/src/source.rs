@@ -1,31 +1,13 @@
 //! The user's request: a file or a folder, a patch for it, and its kernel.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
-use idlewise_trace::{TEXT_BYTE_COUNT_MAX, read_small_file, read_small_text};
+use idlewise_trace::read_small_text;
 
 use crate::error::PluginError;
-use crate::folder::{self, SourceFile};
-use crate::patch;
-
-/// A kernel for which there are headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kernel {
-    /// The stable series.
-    pub name: &'static str,
-    /// Like `KERNEL_VERSION` in the headers.
-    pub(crate) code: u32,
-}
-
-/// All kernels, oldest first.
-pub const KERNELS: [Kernel; 5] = [
-    Kernel { name: "6.1", code: 0x06_01_00 },
-    Kernel { name: "6.6", code: 0x06_06_00 },
-    Kernel { name: "6.12", code: 0x06_0c_00 },
-    Kernel { name: "6.18", code: 0x06_12_00 },
-    Kernel { name: "7.2", code: 0x07_02_00 },
-];
+use crate::file::{SourceFile, read};
+use crate::kernel::{KERNELS, Kernel};
+use crate::{folder, patch};
 
 impl Kernel {
     /// Parses a version such as `6.12` or `6.12.117-1`.
@@ -132,18 +114,6 @@ impl GovernorSource {
 /// Where a kernel's source tree keeps its governors.
 pub(crate) fn governors(tree: &Path) -> PathBuf {
     tree.join("drivers/cpuidle/governors")
-}
-
-pub(crate) fn read(path: &Path) -> Result<String, PluginError> {
-    Ok(String::from_utf8_lossy(&read_bytes(path, TEXT_BYTE_COUNT_MAX)?).into_owned())
-}
-
-/// Reads a file, unless it is larger than that or endless.
-pub(crate) fn read_bytes(path: &Path, byte_count_max: u64) -> Result<Vec<u8>, PluginError> {
-    read_small_file(path, byte_count_max).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => PluginError::TooLarge { path: path.into(), byte_count_max },
-        _ => PluginError::Io { path: path.into(), doing: "cannot read", error },
-    })
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::confine::kill_group;
+use crate::process_group::kill_group;
 
 /// What this process must stop and remove before it ends.
 static OWN: Mutex<Own> = Mutex::new(Own { folders: Vec::new(), compilers: Vec::new() });

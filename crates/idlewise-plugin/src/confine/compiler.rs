@@ -16,7 +16,8 @@ use landlock::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-use super::{kill_group, limit, without_capabilities};
+use super::{limit, without_capabilities};
+use crate::process_group::kill_group;
 use crate::work_folder;
 
 /// A governor compiles in a fraction of a second.

@@ -26,7 +26,8 @@ use seccompiler::{
 };
 
 use super::{limit, without_capabilities};
-use crate::worker::{FailureCause, fail};
+use crate::failure::FailureCause;
+use crate::page::fail;
 
 /// Memory for the governor, beyond what this process has.
 const MEMORY_BYTE_COUNT: u64 = 256 << 20;

@@ -3,21 +3,8 @@
 
 pub(crate) mod compiler;
 pub(crate) mod governor;
-mod syscalls;
-
-pub(crate) use syscalls::syscall_name;
 
 use std::io;
-
-use rustix::process::{Pid, Signal};
-
-/// Ends a process that leads its own process group, and all others in the group.
-pub(crate) fn kill_group(leader: u32) {
-    if let Some(group) = Pid::from_raw(leader as i32) {
-        // It may have ended already.
-        let _ = rustix::process::kill_process_group(group, Signal::KILL);
-    }
-}
 
 /// Sets the soft and hard limit of a resource, unless a lower one is set. Async-signal-safe.
 fn limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {

@@ -16,16 +16,11 @@
 //! with a freshly loaded library.
 
 mod check;
-mod failure;
-mod place;
 mod process;
 mod protocol;
 mod serve;
 
 pub(crate) use check::Sent;
-pub use failure::{Failure, FailureCause};
-pub use place::Place;
-pub(crate) use place::{SLOT_BYTE_COUNT, fail};
 pub(crate) use process::Worker;
 pub use process::WorkerCommand;
 pub(crate) use protocol::{

@@ -24,26 +24,18 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::failure::FailureCause;
-use super::place::{ANNOUNCED_COUNT, Place, Progress, Ring, SLOT_BYTE_COUNT};
-use super::protocol::{self, GAP_BYTE_COUNT, HEADER_BYTE_COUNT, Kind};
-use crate::confine::kill_group;
+use super::protocol::{self, HEADER_BYTE_COUNT, Kind};
+use crate::failure::{FailureCause, Place};
+use crate::limits::{
+    CPU_LIMIT, CPU_TIME_AT_FIRST, CPU_TIME_OF_GAP, CPU_TIME_PART_OF_GAPS, WALL_LIMIT,
+};
+use crate::page::{ANNOUNCED_COUNT, GAP_BYTE_COUNT, Progress, Ring, SLOT_BYTE_COUNT};
+use crate::process_group::kill_group;
 
-/// The CPU time allowed for loading, and for one gap. A decision takes nanoseconds and the linker milliseconds; but
-/// what a hypervisor gives to other guests counts as the worker's time, and that can be more than a second.
-pub(crate) const CPU_LIMIT: Duration = Duration::from_secs(5);
 /// The additional time for each decision. A gap of a day may have one per tick, if the governor wants them.
 const CPU_LIMIT_OF_DECISION: Duration = Duration::from_micros(1);
-/// The CPU time that a worker may use in all before it is given anything. More than [`CPU_LIMIT`], because it also starts.
-pub(crate) const CPU_TIME_AT_FIRST: Duration = Duration::from_secs(6);
 /// What each load of the library adds to the CPU time that a worker may use in all.
 const CPU_TIME_OF_LOAD: Duration = Duration::from_millis(100);
-/// What each gap, or each question about a single decision, adds. A replay takes less than a microsecond.
-pub(crate) const CPU_TIME_OF_GAP: Duration = Duration::from_millis(1);
-/// The length of the gaps adds this part. A governor that always polls decides every 10 µs.
-pub(crate) const CPU_TIME_PART_OF_GAPS: u32 = 10;
-/// How long a worker may make no progress, in time during which idlewise itself ran.
-pub(crate) const WALL_LIMIT: Duration = Duration::from_secs(10);
 /// How often to check on a worker while waiting for it. Time is counted in these slices, so that a worker
 /// is not blamed if the machine or idlewise was suspended.
 const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };

@@ -12,6 +12,8 @@ use idlewise_core::{
 use idlewise_sim::replay::{Delays, Setting, Tally};
 use idlewise_trace::{IdleGap, WakeReason};
 
+use crate::page::GAP_BYTE_COUNT;
+
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -198,9 +200,6 @@ pub(crate) fn get_setting(payload: &[u8]) -> Setting {
         tick_work_ns: from.next(),
     }
 }
-
-/// The size of a gap. A lane does not need what the recording kernel did.
-pub(crate) const GAP_BYTE_COUNT: usize = 40;
 
 const HAS_SLEEP_LENGTH: u8 = 1;
 const HAS_NEXT_TICK: u8 = 2;

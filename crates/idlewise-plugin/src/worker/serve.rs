@@ -8,11 +8,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use idlewise_core::{Context, Decision, Device, Governor, Outcome, StateTable};
 use idlewise_sim::replay::{GovernorLane, Lane};
 
-use super::FailureCause;
-use super::place::{FILE_BYTE_COUNT, Page, fail};
 use super::protocol::{self, Kind};
 use crate::confine::governor;
+use crate::failure::FailureCause;
 use crate::instance::{Image, Instance, Problem};
+use crate::page::{FILE_BYTE_COUNT, GAP_BYTE_COUNT, Page, fail};
 
 /// The longest message about a library that can't be loaded.
 const WORD_BYTE_COUNT_MAX: usize = 1_000;
@@ -85,7 +85,7 @@ fn serve_lane(
     while let Some(Kind::Gaps) = protocol::receive(input, &mut payload)? {
         let (slot, byte_count) = protocol::get_slot(&payload);
         let gaps = page.gaps(slot, byte_count).ok_or(io::ErrorKind::InvalidInput)?;
-        for bytes in gaps.as_chunks::<{ protocol::GAP_BYTE_COUNT }>().0 {
+        for bytes in gaps.as_chunks::<{ GAP_BYTE_COUNT }>().0 {
             let gap = protocol::get_gap(bytes);
             page.enter_gap(index, gap.cpu, gap.start_ns);
             lane.replay(&[gap]);
