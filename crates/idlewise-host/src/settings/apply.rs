@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
-use serde::{Deserialize, Serialize};
 
+use super::error::file_error;
 use super::holder::{self, Holding};
-use super::journal::{Journal, RunFolder, Session, Slot, check_rights, file_error, now_ns};
+use super::journal::{Journal, Lasts, RunFolder, Session, Slot, check_rights, now_ns};
 use super::others::named_writers;
 use super::process::Process;
 use super::setting::Setting;
@@ -18,16 +18,6 @@ use super::wishes::{MACHINE_LIMIT_FILE, Wishes, is_limit_file, limit_us, wishes}
 use super::{SettingsError, journal};
 use crate::Root;
 use crate::state_lock::lock as lock_measurement;
-
-/// How long settings last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Lasts {
-    /// Until the process that applied them ends, if not given back before.
-    WhileRunning,
-    /// Until somebody reverts them.
-    UntilReverted,
-}
 
 /// For whom settings are changed.
 #[derive(Clone, Debug)]

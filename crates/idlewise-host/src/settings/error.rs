@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
+use crate::Root;
+
 /// Why settings could not be changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -189,4 +191,8 @@ fn advice(source: &io::Error) -> &'static str {
         Some(Errno::INVAL) => "the kernel does not take that value",
         _ => "`idlewise settings status` says what is set",
     }
+}
+
+pub(super) fn file_error(root: &Root, file: &str, source: io::Error) -> SettingsError {
+    SettingsError::File { path: root.path(file), source }
 }

@@ -1,95 +1,23 @@
-//! The process that holds a limit of the whole machine, and ends a session on time or with its owner.
-//!
-//! The command that applies settings starts it and waits for it, both by pipes: the holder does nothing until it is
-//! told that the journal names it, and it says when the limit is in force.
+//! What a holder does: it holds a limit of the whole machine, and ends a session on time or with its owner.
 
-use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::process::{Signal, getpid, pidfd_send_signal};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
 use super::SettingsError;
-use super::apply::{Lasts, Which, hold_machine_limit, revert};
-use super::journal::{self, Journal, file_error, now_ns};
-use super::process::Process;
+use super::apply::{Which, hold_machine_limit, revert};
+use super::error::file_error;
+use super::journal::{self, Journal, Lasts, now_ns};
 use crate::Root;
 
-/// How long a holder may take to notice that its session is over: it has nothing else to do.
-const END_TIME: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// Another command may be changing settings when a session's time is over.
 const RETRY_TIME: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-
-/// A holder that has not been told to begin.
-pub(super) struct Waiting(Child);
-
-/// A holder that holds.
-#[derive(Debug)]
-pub(super) struct Holding(Child);
-
-/// Starts a holder.
-pub(super) fn start(root: &Root, program: &Path, id: u64) -> Result<Waiting, SettingsError> {
-    let mut command = Command::new(program);
-    command.args(["settings", "hold", &id.to_string()]);
-    if !root.is_live() {
-        command.arg("--sysroot").arg(root.path(""));
-    }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    // A ctrl-c or the end of the terminal is not for it.
-    command.process_group(0);
-    command.spawn().map(Waiting).map_err(|error| SettingsError::HolderFailed {
-        what: format!("{}: {error}", program.display()),
-    })
-}
-
-impl Waiting {
-    pub(super) fn process(&self) -> Process {
-        Process::with(self.0.id().cast_signed())
-    }
-
-    /// Tells it to begin, and waits until it holds.
-    pub(super) fn begin(mut self) -> Result<Holding, SettingsError> {
-        let told = self.0.stdin.take().map(|mut pipe| pipe.write_all(b"."));
-        let answer = self.0.stdout.take().map(|mut pipe| pipe.read_exact(&mut [0]));
-        match (told, answer) {
-            (Some(Ok(())), Some(Ok(()))) => Ok(Holding(self.0)),
-            _ => {
-                let _ = self.0.kill();
-                let what = match self.0.wait() {
-                    Ok(status) => format!("it ended at once ({status})"),
-                    Err(error) => error.to_string(),
-                };
-                Err(SettingsError::HolderFailed { what })
-            }
-        }
-    }
-}
-
-impl Drop for Holding {
-    /// One that has ended must not stay a zombie.
-    fn drop(&mut self) {
-        let _ = self.0.try_wait();
-    }
-}
-
-/// Waits for the end of a holder whose session is over. One that does not end is killed.
-pub(super) fn wait_for_end(holder: Option<Process>) {
-    let is_other = |process: &Process| process.pid != getpid().as_raw_pid();
-    let Some(process) = holder.filter(is_other).and_then(Process::descriptor) else { return };
-    if poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&END_TIME)) == Ok(0) {
-        let _ = pidfd_send_signal(&process, Signal::KILL);
-        let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&END_TIME));
-    }
-}
 
 /// Holds a session until it is over, its time has come, its owner has ended, or `stop` is readable. In the last three
 /// cases the session is given back. Calls `ready` when the limit is in force.

@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::SettingsError;
-use super::apply::Lasts;
+use super::error::file_error;
 use super::process::Process;
 use super::wishes::{is_limit_file, limit_us};
 use crate::Root;
@@ -52,6 +52,16 @@ pub(super) struct Journal {
     next_id: u64,
     pub sessions: Vec<Session>,
     pub slots: Vec<Slot>,
+}
+
+/// How long settings last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lasts {
+    /// Until the process that applied them ends, if not given back before.
+    WhileRunning,
+    /// Until somebody reverts them.
+    UntilReverted,
 }
 
 /// What one command wishes.
@@ -321,10 +331,6 @@ fn wait_for(lock: &OwnedFd) -> Result<(), SettingsError> {
         }
     }
     Err(SettingsError::Busy)
-}
-
-pub(super) fn file_error(root: &Root, file: &str, source: io::Error) -> SettingsError {
-    SettingsError::File { path: root.path(file), source }
 }
 
 fn boot_id(root: &Root) -> Option<String> {

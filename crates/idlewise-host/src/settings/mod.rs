@@ -47,7 +47,8 @@
 //! | `settle.rs` | steps 2 to 5 |
 //! | `apply.rs` | [`apply()`], [`Applied`], [`revert()`] |
 //! | `overlay.rs` | `Overlay`: a session of forced states |
-//! | `holder.rs` | [`hold`] |
+//! | `holder.rs` | starts a holder and waits for it |
+//! | `hold.rs` | [`hold`]: what a holder does |
 //! | `process.rs` | a process, as opposed to its number |
 //! | `others.rs` | [`other_writers`]: programs that write the same settings |
 //! | `status.rs` | [`status()`] |
@@ -55,6 +56,7 @@
 
 mod apply;
 mod error;
+mod hold;
 mod holder;
 mod journal;
 mod others;
@@ -67,9 +69,10 @@ mod status;
 mod tests;
 mod wishes;
 
-pub use apply::{Applied, Lasts, Owner, Reverted, Which, apply, planned, revert};
+pub use apply::{Applied, Owner, Reverted, Which, apply, planned, revert};
 pub use error::SettingsError;
-pub use holder::hold;
+pub use hold::hold;
+pub use journal::Lasts;
 pub use others::{OtherWriter, latency_limit_holders, other_writers};
 pub(crate) use overlay::Overlay;
 pub use process::Process;

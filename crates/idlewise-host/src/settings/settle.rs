@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 
 use super::SettingsError;
-use super::journal::{Journal, RunFolder, file_error};
+use super::error::file_error;
+use super::journal::{Journal, RunFolder};
 use crate::Root;
 
 /// What happened to the files.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use idlewise_trace::Driver;
 use rustix::fs::OFlags;
 
+use super::SettingsError;
+use super::error::file_error;
 use super::setting::{CpuSet, Setting, UNLIMITED_US};
-use super::{SettingsError, journal};
 use crate::Root;
 use crate::cpuidle::state_folder;
 use crate::note::driver;
@@ -128,7 +129,7 @@ fn check_writable(root: &Root, file: &str) -> Result<(), SettingsError> {
             };
             Err(SettingsError::NoFile { path: root.path(file), why })
         }
-        Err(source) => Err(journal::file_error(root, file, source)),
+        Err(source) => Err(file_error(root, file, source)),
     }
 }
 
