@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use idlewise_park::word;
 use libc::pthread_t;
 
-use crate::condvar::Node;
 use crate::next::next;
+use crate::node::Node;
 
 unsafe extern "C-unwind" {
     fn pthread_testcancel();

@@ -34,6 +34,7 @@ use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, times
 
 use crate::cancel;
 use crate::next::{IS_MONOTONIC, IS_SHARED, cond_clockwait, flags, next};
+use crate::node::{CANCELLED, LEAVING, Node, QUEUED, SIGNALLED};
 
 unsafe extern "C" {
     // libc declares it for other systems only.
@@ -58,34 +59,6 @@ const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 const CONTENDED: u32 = 2;
 const LOCK_MASK: u32 = 3;
-
-/// A waiter's place in the queue, on its stack.
-pub(crate) struct Node {
-    state: AtomicU32,
-    parker: RawParker,
-    // Both are protected by the lock.
-    before: AtomicPtr<Node>,
-    after: AtomicPtr<Node>,
-}
-
-const QUEUED: u32 = 0;
-const SIGNALLED: u32 = 1;
-const LEAVING: u32 = 2;
-const CANCELLED: u32 = 3;
-
-impl Node {
-    /// Takes an edge. Returns `false` if another was taken before.
-    fn take_edge(&self, to: u32) -> bool {
-        self.state.compare_exchange(QUEUED, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Edge 4: wakes the waiter although nobody signalled.
-    pub(crate) fn cancel(&self) {
-        if self.take_edge(CANCELLED) {
-            self.parker.unpark();
-        }
-    }
-}
 
 /// The number of forks between the first process and this one.
 static FORK_COUNT: AtomicU32 = AtomicU32::new(0);

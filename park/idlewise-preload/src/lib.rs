@@ -4,6 +4,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `condvar.rs` | `pthread_cond_*`: a queue of waiters, each with a parker on its stack |
+//! | `node.rs` | a waiter's place in such a queue |
 //! | `semaphore.rs` | `sem_wait` and its variants: a polling phase before glibc's own wait |
 //! | `cancel.rs` | `pthread_cancel`: wakes a thread that waits on a parker |
 //! | `next.rs` | glibc's own functions, and whether its structures have the expected layout |
@@ -19,4 +20,5 @@
 mod cancel;
 mod condvar;
 mod next;
+mod node;
 mod semaphore;

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
-use super::word::{Reach, Who};
+use super::reach::{Reach, Who};
 
 type Wait = unsafe extern "C" fn(*mut c_void, u64, usize, u32) -> c_int;
 type WaitTimeout = unsafe extern "C" fn(*mut c_void, u64, usize, u32, u32, u64) -> c_int;

@@ -4,7 +4,7 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
-use super::word::{Reach, Who};
+use super::reach::{Reach, Who};
 
 /// What this system lacks.
 pub(super) fn missing() -> Option<&'static str> {

@@ -11,6 +11,7 @@ mod futex;
 pub(crate) mod monitor;
 #[cfg(target_arch = "x86_64")]
 pub mod mwaitx;
+mod reach;
 mod spin;
 #[cfg(target_arch = "x86_64")]
 pub mod waitpkg;
@@ -25,9 +26,6 @@ use idlewise_core::Doorbell;
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 pub use crate::clock::trust_counter;
-#[cfg(target_arch = "x86_64")]
-#[doc(hidden)]
-pub use monitor::monitor_lasts;
 #[doc(hidden)]
 pub use monitor::trust_again;
 
@@ -166,6 +164,24 @@ impl Method {
             Method::Futex => word::Reach::Process.sleep(),
             method if method.is_sleep() => &condvar::Buckets,
             _ => &spin::Spin,
+        }
+    }
+}
+
+/// Calls [`monitor::lasts`] for a method, for tests that emulate it. `false` for one that monitors nothing.
+///
+/// # Safety
+/// As for [`Method`]: the CPU must execute its instructions, or trap so that something emulates them.
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+pub unsafe fn monitor_lasts(method: Method) -> bool {
+    // SAFETY: the caller guarantees that the instructions exist.
+    unsafe {
+        match method {
+            Method::UmwaitC01 => monitor::lasts(&waitpkg::UMWAIT_C01),
+            Method::UmwaitC02 => monitor::lasts(&waitpkg::UMWAIT_C02),
+            Method::Mwaitx => monitor::lasts(&mwaitx::MWAITX),
+            _ => false,
         }
     }
 }

@@ -78,24 +78,6 @@ pub(super) unsafe fn lasts(monitor: &impl Monitor) -> bool {
     (0..TRY_COUNT).filter(|&number| probe(number)).nth(1).is_some()
 }
 
-/// Calls [`lasts`] for a method, for tests that emulate it. `false` for one that monitors nothing.
-///
-/// # Safety
-/// As for [`Method`]: the CPU must execute its instructions, or trap so that something emulates them.
-#[cfg(target_arch = "x86_64")]
-#[doc(hidden)]
-pub unsafe fn monitor_lasts(method: Method) -> bool {
-    // SAFETY: the caller guarantees that the instructions exist.
-    unsafe {
-        match method {
-            Method::UmwaitC01 => lasts(&super::waitpkg::UMWAIT_C01),
-            Method::UmwaitC02 => lasts(&super::waitpkg::UMWAIT_C02),
-            Method::Mwaitx => lasts(&super::mwaitx::MWAITX),
-            _ => false,
-        }
-    }
-}
-
 /// The methods that this process no longer uses: one bit each, in the order of [`METHODS`].
 static BROKEN: AtomicU32 = AtomicU32::new(0);
 

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
 use std::time::Instant;
 
-use super::word::{Reach, Who};
+use super::reach::{Reach, Who};
 
 #[link(name = "api-ms-win-core-synch-l1-2-0", kind = "raw-dylib")]
 unsafe extern "system" {

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use idlewise_core::Doorbell;
 
+pub(crate) use super::reach::{Reach, Who};
 use super::{WaitMethod, condvar};
 use crate::clock;
 
@@ -36,16 +37,6 @@ mod system {
     pub(super) fn wake(_: *const AtomicU32, _: Who, _: Reach) {}
 }
 
-/// Which wakers a sleeper can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    /// Those of its own process.
-    Process,
-    /// Those of any process that has mapped the word's memory. Only Linux's futex supports that here.
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "elsewhere nobody asks"))]
-    Processes,
-}
-
 impl Reach {
     /// The kernel's sleep for this reach.
     pub(crate) fn sleep(self) -> &'static dyn WaitMethod {
@@ -54,13 +45,6 @@ impl Reach {
             Reach::Processes => &Futex { reach: Reach::Processes },
         }
     }
-}
-
-/// Which sleepers to wake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
-    One,
-    All,
 }
 
 /// What the kernel call requires and this system lacks.
