@@ -6,19 +6,9 @@
 
 use idlewise_trace::causes::{Cause, Step, StepEnd, StepPlace};
 
-use super::idle::Mode;
+use super::cpu::{InterruptCause, Mode, Segment};
 use super::task::TaskId;
 use super::{Simulation, TaskState};
-
-/// What interrupts a CPU and wakes a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum InterruptCause {
-    Device,
-    /// A timer that this task armed when it went to sleep, so much earlier.
-    Timer {
-        delay_ns: u64,
-    },
-}
 
 /// What is told of a task's step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -124,11 +114,11 @@ impl Simulation<'_> {
     }
 
     /// The work in progress of the task that a CPU runs.
-    fn work_of(&self, id: TaskId) -> Option<super::work::Segment> {
+    fn work_of(&self, id: TaskId) -> Option<Segment> {
         let cpu = self.cpus.iter().find(|cpu| cpu.current == Some(id))?;
         let own = cpu.segment.filter(|segment| segment.effect.is_none()).or(cpu.suspended)?;
         let elapsed_ns = self.now_ns - own.started_ns;
         let done_ns = if cpu.segment.is_some() { elapsed_ns } else { 0 };
-        Some(super::work::Segment { left_ns: own.left_ns.saturating_sub(done_ns), ..own })
+        Some(Segment { left_ns: own.left_ns.saturating_sub(done_ns), ..own })
     }
 }

@@ -1,16 +1,135 @@
-//! The state of a CPU, and the accounting of its time.
+//! The state of a CPU: what it does, runs and waits for; and the accounting of its time.
 
 use std::collections::VecDeque;
 
 use idlewise_core::{Doorbell, StateIndex};
-use idlewise_trace::IdleGap;
+use idlewise_trace::{IdleGap, WakeReason};
 
 use super::Simulation;
-use super::idle::{Mode, OpenGap};
 use super::task::TaskId;
-use super::timers::Timer;
-use super::work::{Pending, Segment};
-use crate::idle_loop::{Boxed, IdleLoop};
+use crate::idle_loop::{Boxed, Entry, IdleLoop, StayEnd};
+
+/// A stay in progress.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IdleStay {
+    pub entry: Entry,
+    pub(super) since_ns: u64,
+    /// When the entry is complete. It cannot be aborted.
+    pub(super) entered_at_ns: u64,
+}
+
+/// An exit in progress.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exit {
+    pub entry: Entry,
+    pub(super) stay_ns: u64,
+    pub(super) exit_ns: u64,
+    /// The part of it that is spent waiting for shared states to be left.
+    pub(super) wait_ns: u64,
+    pub(super) end: StayEnd,
+    pub(super) tick_ran: bool,
+    pub(super) reason: WakeReason,
+    pub(super) left_at_ns: u64,
+}
+
+/// What a CPU is doing.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mode {
+    Running,
+    Idle(IdleStay),
+    Exiting(Exit),
+}
+
+/// A gap that has not ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenGap {
+    pub(super) start_ns: u64,
+    pub(super) sleep_length_ns: Option<u64>,
+    pub(super) next_tick_ns: u64,
+    pub(super) latency_limit_ns: i64,
+    pub(super) tick_stopped: bool,
+    pub(super) ran_task: bool,
+    pub(super) first_state: usize,
+    pub(super) idle_ns: u64,
+    /// Since when the CPU has been in the shallowest non-polling state, and for how many stays.
+    pub(super) shallow_since_ns: u64,
+    pub(super) shallow_count: u64,
+    /// The time and reason of an event that came while the CPU was awake within the gap.
+    pub(super) event: Option<(u64, WakeReason)>,
+}
+
+/// A pending interrupt, or work that is done in the same way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub work_ns: u64,
+    pub effect: Effect,
+}
+
+/// What happens at the end of an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Nothing,
+    Message {
+        to: TaskId,
+        stamp_ns: u64,
+        /// When the interrupt came.
+        at_ns: u64,
+    },
+    Timers,
+    Ipi,
+    Tick,
+    /// The tick's work within a gap. Nothing else runs then.
+    TickInGap,
+    /// A moment that must pass within a gap.
+    Pause,
+    /// A recorded wake event.
+    Recorded,
+}
+
+/// Work in progress.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    /// The remaining work at nominal speed, as of `started_ns`.
+    pub(super) left_ns: u64,
+    /// If set, the CPU is busy until then instead.
+    pub(super) until_ns: Option<u64>,
+    pub(super) started_ns: u64,
+    pub(super) rate: f64,
+    /// An interrupt's effect; `None` for a task's own work.
+    pub(super) effect: Option<Effect>,
+}
+
+/// A timer of a task.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timer {
+    pub(super) soft_at_ns: u64,
+    pub(super) hard_at_ns: u64,
+    pub(super) armed_at_ns: u64,
+    pub(super) use_: TimerUse,
+}
+
+/// What a timer does when it fires.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TimerUse {
+    /// The kernel's own, which repeats.
+    Housekeeping,
+    /// The kernel's own: the one of this number in the setup's list.
+    Kernel(u64),
+    /// It wakes a task that sleeps.
+    Wake(TaskId),
+    /// It sends a message.
+    Message { to: TaskId, stamp_ns: u64 },
+}
+
+/// What interrupts a CPU and wakes a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InterruptCause {
+    Device,
+    /// A timer that this task armed when it went to sleep, so much earlier.
+    Timer {
+        delay_ns: u64,
+    },
+}
 
 pub(super) struct Cpu {
     pub(super) idle: IdleLoop<Boxed>,

@@ -3,60 +3,11 @@
 use idlewise_core::{FAR_AWAY_NS, NO_LATENCY_LIMIT_NS};
 use idlewise_trace::{IdleGap, WakeReason};
 
+use super::cpu::{Effect, Exit, IdleStay, Mode, OpenGap, Pending};
 use super::task::TaskId;
-use super::work::{Effect, Pending};
 use super::{Event, Simulation, SimulationError, TaskState};
-use crate::idle_loop::{Entry, Outlook, StayEnd, Stayed};
+use crate::idle_loop::{Outlook, StayEnd, Stayed};
 use crate::shared::Ask;
-
-/// A stay in progress.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct IdleStay {
-    pub entry: Entry,
-    pub(super) since_ns: u64,
-    /// When the entry is complete. It cannot be aborted.
-    pub(super) entered_at_ns: u64,
-}
-
-/// An exit in progress.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Exit {
-    pub entry: Entry,
-    pub(super) stay_ns: u64,
-    pub(super) exit_ns: u64,
-    /// The part of it that is spent waiting for shared states to be left.
-    pub(super) wait_ns: u64,
-    pub(super) end: StayEnd,
-    pub(super) tick_ran: bool,
-    pub(super) reason: WakeReason,
-    pub(super) left_at_ns: u64,
-}
-
-/// What a CPU is doing.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Mode {
-    Running,
-    Idle(IdleStay),
-    Exiting(Exit),
-}
-
-/// A gap that has not ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OpenGap {
-    pub(super) start_ns: u64,
-    pub(super) sleep_length_ns: Option<u64>,
-    pub(super) next_tick_ns: u64,
-    pub(super) latency_limit_ns: i64,
-    pub(super) tick_stopped: bool,
-    pub(super) ran_task: bool,
-    pub(super) first_state: usize,
-    pub(super) idle_ns: u64,
-    /// Since when the CPU has been in the shallowest non-polling state, and for how many stays.
-    pub(super) shallow_since_ns: u64,
-    pub(super) shallow_count: u64,
-    /// The time and reason of an event that came while the CPU was awake within the gap.
-    pub(super) event: Option<(u64, WakeReason)>,
-}
 
 impl Simulation<'_> {
     /// Asks the governor and enters the idle state.

@@ -45,7 +45,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `causes.rs` | the steps of tasks and what causes them, as a recording would show them |
-//! | `cpu.rs` | the state of a CPU |
+//! | `cpu.rs` | the state of a CPU: what it does, runs and waits for |
 //! | `work.rs` | what it runs: interrupts, calls, tasks in turn |
 //! | `idle.rs` | how it goes idle and leaves; the gap between |
 //! | `timers.rs` | its tick and the timers of its tasks |
@@ -85,13 +85,11 @@ use rayon::prelude::*;
 use crate::idle_loop::{Boxed, IdleLoop, Setting};
 use crate::shared::Group;
 use crate::{CostModel, Machine, MachineError, Scope, SharedStates};
-use causes::{InterruptCause, Told};
-use cpu::Cpu;
+use causes::Told;
+use cpu::{Cpu, InterruptCause, Mode, Segment};
 use event::{Event, Queue};
 use groups::Groups;
-use idle::Mode;
 use power::{Core, Package};
-use work::Segment;
 
 pub use hardware::{Hardware, Shape, ShapeError};
 pub use parameter::{ParameterError, ParameterInfo};

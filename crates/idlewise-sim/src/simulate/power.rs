@@ -2,7 +2,7 @@
 
 use idlewise_core::StateIndex;
 
-use super::idle::{IdleStay, Mode};
+use super::cpu::{IdleStay, Mode};
 use super::{Event, Simulation};
 use crate::cost::UJ_PER_MW_NS;
 use crate::idle_loop::StayEnd;

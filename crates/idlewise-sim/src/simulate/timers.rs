@@ -4,34 +4,9 @@ use std::mem;
 
 use idlewise_trace::WakeReason;
 
-use super::causes::InterruptCause;
-use super::idle::Mode;
-use super::task::TaskId;
-use super::work::{Effect, Pending};
+use super::cpu::{Effect, InterruptCause, Mode, Pending, Timer, TimerUse};
 use super::{Event, NextTimer, Simulation};
 use crate::idle_loop::StayEnd;
-
-/// A timer of a task.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Timer {
-    pub(super) soft_at_ns: u64,
-    pub(super) hard_at_ns: u64,
-    pub(super) armed_at_ns: u64,
-    pub(super) use_: TimerUse,
-}
-
-/// What a timer does when it fires.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum TimerUse {
-    /// The kernel's own, which repeats.
-    Housekeeping,
-    /// The kernel's own: the one of this number in the setup's list.
-    Kernel(u64),
-    /// It wakes a task that sleeps.
-    Wake(TaskId),
-    /// It sends a message.
-    Message { to: TaskId, stamp_ns: u64 },
-}
 
 impl Simulation<'_> {
     /// Schedules the tick for the next boundary of the grid.

@@ -3,9 +3,8 @@
 use idlewise_core::Ring;
 use idlewise_trace::WakeReason;
 
-use super::idle::Mode;
+use super::cpu::{Effect, Mode, Pending};
 use super::task::{Found, TaskId};
-use super::work::{Effect, Pending};
 use super::{Event, Simulation, TaskState};
 
 /// The kind of queue on the other CPU that received an entry.

@@ -2,51 +2,9 @@
 
 use idlewise_trace::WakeReason;
 
-use super::causes::InterruptCause;
+use super::cpu::{Effect, InterruptCause, Pending, Segment, Timer, TimerUse};
 use super::task::{Found, Irq, Op, TaskId, View};
-use super::timers::{Timer, TimerUse};
 use super::{Event, Mode, Simulation, TaskState};
-
-/// A pending interrupt, or work that is done in the same way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
-    pub work_ns: u64,
-    pub effect: Effect,
-}
-
-/// What happens at the end of an interrupt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    Nothing,
-    Message {
-        to: TaskId,
-        stamp_ns: u64,
-        /// When the interrupt came.
-        at_ns: u64,
-    },
-    Timers,
-    Ipi,
-    Tick,
-    /// The tick's work within a gap. Nothing else runs then.
-    TickInGap,
-    /// A moment that must pass within a gap.
-    Pause,
-    /// A recorded wake event.
-    Recorded,
-}
-
-/// Work in progress.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
-    /// The remaining work at nominal speed, as of `started_ns`.
-    pub(super) left_ns: u64,
-    /// If set, the CPU is busy until then instead.
-    pub(super) until_ns: Option<u64>,
-    pub(super) started_ns: u64,
-    pub(super) rate: f64,
-    /// An interrupt's effect; `None` for a task's own work.
-    pub(super) effect: Option<Effect>,
-}
 
 impl Simulation<'_> {
     /// Runs what is next on a CPU, until something takes time or the CPU goes idle.
