@@ -50,7 +50,7 @@ pub fn main() -> ExitCode {
     work_folder::end_with_bundle();
     progress::watch();
     let outcome = match help::parse(program::arguments()) {
-        Ok(help::Cli { command: Some(command) }) => cmd::run(command),
+        Ok(help::Cli { command: Some(command) }) => cmd::run(command, help::command),
         Ok(help::Cli { command: None }) => greet(),
         Err(error) => return report(&error),
     };

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use clap_complete::Shell;
 
+use super::Definition;
 use crate::error::Failure;
-use crate::{help, output, screen};
+use crate::{output, screen};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,8 +51,8 @@ enum What {
 
 impl Generate {
     /// Generates what was requested.
-    pub fn run(self) -> Result<ExitCode, Failure> {
-        let mut command = help::command();
+    pub fn run(self, definition: Definition) -> Result<ExitCode, Failure> {
+        let mut command = definition();
         command.build();
         match self.what {
             What::Completions { shell } => {

@@ -35,9 +35,13 @@ use crate::error::Failure;
 use crate::program;
 use crate::signals;
 
-/// Generates [`Command`], [`GROUPS`] and the dispatch from one list.
+/// Makes the definition of the whole command line, of which subcommands are a part.
+pub type Definition = fn() -> clap::Command;
+
+/// Generates [`Command`], [`GROUPS`] and the dispatch from one list. A command that parses or prints command lines is given
+/// the definition of the whole.
 macro_rules! subcommands {
-    ($($group:literal { $($(#[$attribute:meta])* $file:ident: $name:ident,)* })*) => {
+    ($definition:ident; $($group:literal { $($(#[$attribute:meta])* $file:ident: $name:ident $(($given:ident))?,)* })*) => {
         /// What idlewise can do.
         #[derive(clap::Subcommand)]
         pub enum Command {
@@ -51,9 +55,9 @@ macro_rules! subcommands {
             $(($group, &[$($(#[$attribute])* plain(stringify!($file)),)*]),)*
         ];
 
-        fn dispatch(command: Command) -> Result<ExitCode, Failure> {
+        fn dispatch(command: Command, $definition: Definition) -> Result<ExitCode, Failure> {
             match command {
-                $($($(#[$attribute])* Command::$name(arguments) => arguments.run(),)*)*
+                $($($(#[$attribute])* Command::$name(arguments) => arguments.run($($given)?),)*)*
                 Command::PluginWorker(arguments) => arguments.run(),
             }
         }
@@ -61,6 +65,7 @@ macro_rules! subcommands {
 }
 
 subcommands! {
+    definition;
     "Record" {
         record: Record,
         import: Import,
@@ -95,14 +100,14 @@ subcommands! {
         report: Report,
         export: Export,
         anonymize: Anonymize,
-        bundle: Bundle,
+        bundle: Bundle(definition),
     }
     "Check" {
         validate: Validate,
         verify: Verify,
     }
     "Install" {
-        generate: Generate,
+        generate: Generate(definition),
     }
 }
 
@@ -115,7 +120,7 @@ const fn plain(module: &'static str) -> &'static str {
 }
 
 /// Runs one subcommand.
-pub fn run(command: Command) -> Result<ExitCode, Failure> {
+pub fn run(command: Command, definition: Definition) -> Result<ExitCode, Failure> {
     // They leave a process of their own behind, or repeat themselves, and for that need a file to start.
     let needs_file = matches!(
         command,
@@ -146,5 +151,5 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
             signals::clean_up_first()?;
         }
     }
-    dispatch(command)
+    dispatch(command, definition)
 }

@@ -10,6 +10,7 @@ use idlewise_trace::anonymize::Field;
 use idlewise_trace::bundle::{self, Limits, SUMS, Sums, TOP, Unpacked};
 use serde_json::json;
 
+use crate::cmd::Definition;
 use crate::cmd::anonymize::field;
 use crate::error::Failure;
 use crate::output;
@@ -29,8 +30,8 @@ const README: &str = "README.txt";
 
 impl Create {
     /// Runs the command, and packs what went in and what came out.
-    pub fn run(self) -> Result<ExitCode, Failure> {
-        let mut line = Line::parse(&self.command)?;
+    pub fn run(self, definition: Definition) -> Result<ExitCode, Failure> {
+        let mut line = Line::parse(&self.command, definition)?;
         let keep: Vec<Field> = match self.keep_private {
             true => Field::ALL.into(),
             false => self.keep.iter().map(|name| field(name)).collect::<Result<_, _>>()?,

@@ -10,10 +10,9 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 use idlewise_report::shown_in_line;
 
-use crate::cmd::{arena, compare, predict, replay, simulate, study};
+use crate::cmd::{Definition, arena, compare, predict, replay, simulate, study};
 use crate::error::{Failure, did_you_mean};
 use crate::governor_arguments::ROLES as GOVERNORS;
-use crate::help;
 use crate::joining::Joining;
 use crate::promoting::Promoting;
 use crate::replay_arguments::{ROLES as REPLAY, SHOWN};
@@ -80,11 +79,11 @@ pub struct Line {
 }
 
 impl Line {
-    /// Parses the words of a command, without the program's name.
+    /// Parses the words of a command, without the program's name, by the definition of the whole command line.
     ///
     /// # Errors
     /// Fails if they are no valid command line, or if something in it cannot be in a bundle.
-    pub fn parse(words: &[OsString]) -> Result<Self, Failure> {
+    pub fn parse(words: &[OsString], definition: Definition) -> Result<Self, Failure> {
         let words = match words.first() {
             Some(first) if first == "idlewise" => &words[1..],
             _ => words,
@@ -97,7 +96,7 @@ impl Line {
             let hint = did_you_mean(&name, names, &otherwise);
             return Err(Failure::new(format_args!("a bundle cannot hold '{name}'; {hint}")));
         };
-        let mut parser = help::command();
+        let mut parser = definition();
         let given =
             [OsStr::new("idlewise")].into_iter().chain(words.iter().map(OsString::as_os_str));
         let matches = parser.try_get_matches_from_mut(given).map_err(|error| {
@@ -298,10 +297,11 @@ fn utf8(word: &OsStr) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::help;
 
     fn parse(line: &str) -> Result<Line, String> {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        Line::parse(&words).map_err(|failure| match failure {
+        Line::parse(&words, help::command).map_err(|failure| match failure {
             Failure::Message(message) => message,
             other => format!("{other:?}"),
         })

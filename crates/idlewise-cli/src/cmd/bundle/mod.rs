@@ -28,6 +28,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::cmd::Definition;
 use crate::error::Failure;
 
 /// The schema version of `--json`, of all three.
@@ -114,11 +115,11 @@ struct Create {
 
 impl Bundle {
     /// Makes, verifies or lists a bundle.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self, definition: Definition) -> Result<ExitCode, Failure> {
         match self.action {
-            Some(Action::Verify(verify)) => verify.run(),
+            Some(Action::Verify(verify)) => verify.run(definition),
             Some(Action::List(list)) => list.run(),
-            None => self.create.run(),
+            None => self.create.run(definition),
         }
     }
 }

@@ -19,6 +19,7 @@ use idlewise_trace::{read_small_file, read_small_text};
 use serde_json::json;
 
 use crate::bundled;
+use crate::cmd::Definition;
 use crate::cmd::settings::time;
 use crate::error::Failure;
 use crate::input;
@@ -127,7 +128,7 @@ impl Findings {
 }
 
 impl Verify {
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self, definition: Definition) -> Result<ExitCode, Failure> {
         let work = work_folder()?;
         let time = Time::start(&self.bundle, self.max_time)?;
         let bundle = input::open(&self.bundle)?;
@@ -139,7 +140,7 @@ impl Verify {
         let mut findings = Findings::default();
         let are_right = compare_sums(&folder, &files, &mut findings).map_err(within)?;
         let words: Vec<OsString> = manifest.command.iter().map(OsString::from).collect();
-        let line = Line::parse(&words).map_err(within)?;
+        let line = Line::parse(&words, definition).map_err(within)?;
         let uses_code = check_values(&line, &folder, &files).map_err(within)?;
         note_versions(&manifest, &mut findings);
         note_machines(&manifest, &folder, &files, &mut findings);
