@@ -309,7 +309,7 @@ static inline struct idlewise_duties idlewise_duties(const struct idlewise_state
 
 /*
  * How an idle CPU waits without a cpuidle driver. The first row whose fact is true decides. These
- * are the rows of BRANCHES in crates/idlewise-core/src/boot.rs that kernels since 6.1 ask. A test
+ * are the rows of BRANCHES in crates/idlewise-machine/src/boot/mod.rs that kernels since 6.1 ask. A test
  * compares them.
  */
 #define IDLEWISE_BOOT_BRANCHES(BRANCH) \

@@ -34,7 +34,6 @@
 //! | `bounds.rs` | [`Fixed`], [`TimerOnly`]: governors that bound the others |
 //! | `hazard/` | [`Hazard`]: a governor that learns when gaps end, and takes the cheapest plan |
 //! | `poll_limit.rs` | [`PollLimit`]: a governor for waiters that pay for polling themselves |
-//! | `boot.rs` | which idle routine an x86 CPU gets at boot; `boot/` reads CPUID and foretells cpuidle drivers |
 //! | `doorbell.rs` | [`Doorbell`]: the word between a waiter and its wakers, and why no wake-up is lost |
 //! | `bells.rs` | [`Marks`]: several bells for one waiter |
 //! | `idle_set.rs` | [`IdleSet`]: a scheduler's idle workers, each woken by at most one waker |
@@ -50,7 +49,6 @@
 
 #[cfg(target_has_atomic = "64")]
 mod bells;
-pub mod boot;
 mod bounds;
 mod doorbell;
 mod governor;

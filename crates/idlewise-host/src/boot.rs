@@ -1,7 +1,7 @@
 //! What decides a machine's idle routine at boot, read from its files or from a CPUID dump.
 
-use idlewise_core::boot::cpuid::{CpuModel, Cpuid, Kvm, Vendor};
-use idlewise_core::boot::{BootFacts, Bugs, Cmdline, Fact, Kernel, Known, Source, Xen};
+use idlewise_machine::boot::cpuid::{CpuModel, Cpuid, Kvm, Vendor};
+use idlewise_machine::boot::{BootFacts, Bugs, Cmdline, Fact, Kernel, Known, Source, Xen};
 
 use crate::Root;
 use crate::note::CpuInfo;
@@ -158,7 +158,7 @@ fn executed() -> Option<Cpuid> {
     let (basic, extended) = (highest(0), highest(0x8000_0000));
     let is_guest = raw_cpuid::cpuid!(1).ecx & 1 << 31 != 0;
     let hypervisor = if is_guest { highest(0x4000_0000) } else { 0 };
-    for (leaf, subleaf) in idlewise_core::boot::cpuid::LEAVES {
+    for (leaf, subleaf) in idlewise_machine::boot::cpuid::LEAVES {
         let last = match leaf {
             ..0x4000_0000 => basic,
             0x4000_0000..0x8000_0000 => hypervisor,
@@ -179,7 +179,7 @@ fn executed() -> Option<Cpuid> {
 
 #[cfg(test)]
 mod tests {
-    use idlewise_core::boot::{IdleParameter, IdleRoutine, select};
+    use idlewise_machine::boot::{IdleParameter, IdleRoutine, select};
 
     use super::*;
     use crate::root::tests::machine;

@@ -19,6 +19,7 @@
 //! | `power.rs` | the default power of a state without a published figure |
 //! | `shared.rs` | the rules for states that CPUs share |
 //! | `doubts.rs` | [`MachineDoubt`]: what is odd, assumed or unchecked about a machine; [`Rank`] |
+//! | `boot/` | [`boot::select`]: which idle routine an x86 CPU gets at boot; CPUID, and what cpuidle drivers will do |
 //! | `bundled.rs` | the files of `machines/`, which are part of this crate |
 //! | `words.rs` | [`Arch`], [`Flag`], [`Scope`] and others: the keywords of a machine file |
 //! | `nearest.rs` | [`nearest_name`]: what a mistyped name was probably meant to be |
@@ -32,6 +33,7 @@
 //! anything (`idlewise-sim`).
 #![forbid(unsafe_code)]
 
+pub mod boot;
 mod bundled;
 mod check;
 mod doubts;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use idlewise_core::boot::driver::{Prospect, prospects};
-use idlewise_core::boot::{
+use idlewise_machine::boot::driver::{Prospect, prospects};
+use idlewise_machine::boot::{
     BRANCHES, BootFacts, Branch, Fact, IdleParameter, IdleRoutine, Kernel, Selection, Source,
     Verdict, log_lines, select,
 };

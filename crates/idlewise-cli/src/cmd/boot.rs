@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use idlewise_core::boot::Kernel;
-use idlewise_core::boot::cpuid::Cpuid;
 use idlewise_host::{BootMachine, boot_machine, dumped_machine};
+use idlewise_machine::boot::Kernel;
+use idlewise_machine::boot::cpuid::Cpuid;
 use idlewise_report::TextStyle;
 use idlewise_report::boot::BootReport;
 use idlewise_trace::read_small_file_of;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use idlewise_core::boot::{Answer, BRANCHES, Branch, IdleRoutine, Kernel};
+use idlewise_machine::boot::{Answer, BRANCHES, Branch, IdleRoutine, Kernel};
 use serde_json::Value;
 
 use crate::{OwnFile, WIDTH, failure, folder, idlewise, json, root, stdout};

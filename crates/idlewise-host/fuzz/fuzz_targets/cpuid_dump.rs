@@ -1,8 +1,8 @@
 //! Reads any text as a CPUID dump: a one-line error, or a machine that has an idle routine under each kernel.
 #![no_main]
 
-use idlewise_core::boot::cpuid::Cpuid;
-use idlewise_core::boot::{BootFacts, Kernel, select};
+use idlewise_machine::boot::cpuid::Cpuid;
+use idlewise_machine::boot::{BootFacts, Kernel, select};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| match Cpuid::parse(text) {

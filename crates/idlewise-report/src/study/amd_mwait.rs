@@ -1,6 +1,6 @@
 //! `amd-mwait`: MWAIT instead of HALT where no driver is loaded.
 
-use idlewise_core::boot::IdleRoutine;
+use idlewise_machine::boot::IdleRoutine;
 use idlewise_sim::replay::Delays;
 use idlewise_sim::study::amd_mwait::{
     Findings, Headline, INPUTS, Percentile, SWITCHES, SWITCHES_MEDIAN, WAKES, WAKES_MEDIAN,

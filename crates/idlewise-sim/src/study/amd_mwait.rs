@@ -2,8 +2,8 @@
 //! context_switch2 gains from them is predicted: its time for one way under HALT, less HALT's wake-up, is
 //! what MWAIT can't change.
 
-use idlewise_core::boot::cpuid::Cpuid;
-use idlewise_core::boot::{
+use idlewise_machine::boot::cpuid::Cpuid;
+use idlewise_machine::boot::{
     BootFacts, Cmdline, Fact, IdleParameter, IdleRoutine, Kernel, Selection, Source, select,
 };
 

@@ -5,7 +5,7 @@
 //! (`basic_cpuid[5]=00000040 00000040 00000003 00000011`). Other lines are ignored. Of a dump with many
 //! CPUs the first counts, as the kernel asks its boot CPU.
 
-use core::fmt;
+use std::fmt;
 
 use super::{BootFacts, Fact, Source, Xen};
 
@@ -140,7 +140,7 @@ impl fmt::Display for DumpError {
     }
 }
 
-impl core::error::Error for DumpError {}
+impl std::error::Error for DumpError {}
 
 /// EAX, EBX, ECX and EDX.
 pub type Registers = [u32; 4];

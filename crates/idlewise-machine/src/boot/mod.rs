@@ -42,7 +42,7 @@ pub mod cpuid;
 pub mod driver;
 mod facts;
 
-use core::fmt;
+use std::fmt;
 
 use cpuid::{CpuModel, Kvm, MwaitLeaf, Vendor};
 pub use facts::{Bugs, Cmdline, Fact, IdleParameter, Known, Source, Xen};
@@ -518,7 +518,7 @@ impl Selection {
 /// Chooses the idle routine as the kernel does.
 ///
 /// ```
-/// # use idlewise_core::boot::{BootFacts, Fact, IdleRoutine, Source, cpuid::Cpuid, select};
+/// # use idlewise_machine::boot::{BootFacts, Fact, IdleRoutine, Source, cpuid::Cpuid, select};
 /// // CPUID of an EPYC: MONITOR, and a leaf 5 that lists one C1 substate.
 /// let dump = "\
 /// 0x00000000 0x00: eax=0x00000010 ebx=0x68747541 ecx=0x444d4163 edx=0x69746e65

@@ -1,6 +1,6 @@
 //! The facts that the choice depends on: where they are from, and what a command line says.
 
-use core::fmt;
+use std::fmt;
 
 use super::Kernel;
 
@@ -110,7 +110,7 @@ impl Cmdline {
     /// a `--`, which is for the first process.
     ///
     /// ```
-    /// # use idlewise_core::boot::{Cmdline, IdleParameter};
+    /// # use idlewise_machine::boot::{Cmdline, IdleParameter};
     /// assert_eq!(Cmdline::parse("quiet idle=nomwait").idle, IdleParameter::NoMwait);
     /// assert!(!Cmdline::parse("rdinit=/init -- idle=poll").polls);
     /// ```
