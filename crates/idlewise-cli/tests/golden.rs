@@ -135,7 +135,7 @@ fn the_list_of_governors_is_in_the_documentation() {
     for (name, meaning) in ports.chain(own).chain(rivals) {
         table += &format!("| `{name}` | {meaning} |\n");
     }
-    assert_golden_section("docs/replay.md", &table);
+    assert_golden_section("docs/governors.md", &table);
 }
 
 /// The governors of the arena's page, without those whose code is not here.
