@@ -2,8 +2,8 @@
 //! every line contains text from recordings, file names or compilers, and through
 //! [`without_secrets`], because a URL may contain a password.
 //!
-//! Standard error may be unusable (`2>&1 | head`, a closed terminal, a full disk). That is no
-//! reason to lose a recording, so failing to write to it is not an error.
+//! Standard error may be unusable (`2>&1 | head`, a closed terminal, a full disk). That must not
+//! cost a recording, so failing to write to it is not an error.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, StderrLock, StdoutLock, Write};

@@ -1,4 +1,4 @@
-//! Measures the cost of calls that do not wait: ours and those of other libraries, in turns.
+//! Measures the cost of calls that do not wait: ours and those of other libraries, alternately.
 
 use std::thread;
 use std::time::Instant;
@@ -75,7 +75,7 @@ pub fn call_costs(seed: u64) -> Vec<CallCost> {
     ]
 }
 
-/// The median of each, taken in turns, in a new order each time.
+/// The median of each; they take turns, in a new order each time.
 fn medians(seed: u64, timed: [&dyn Fn() -> f64; 2]) -> [f64; 2] {
     let mut random = Random::new(seed);
     let mut samples = [Vec::new(), Vec::new()];

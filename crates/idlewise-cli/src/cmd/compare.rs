@@ -72,7 +72,7 @@ pub struct Compare {
     #[arg(long = "b", value_name = "NAME")]
     b_setting: Option<String>,
 
-    /// Print all percentiles, however many figures there are
+    /// Print all percentiles, even if there are many figures
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     percentiles: bool,
 

@@ -1,4 +1,4 @@
-//! `idlewise try`: a command under two settings in turns, until it is decided whether they differ.
+//! `idlewise try`: a command under two alternating settings, until it is decided whether they differ.
 
 use std::ffi::OsString;
 use std::fs::File;

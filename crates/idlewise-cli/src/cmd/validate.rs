@@ -39,7 +39,7 @@ Exit status: 0 if nothing is wrong (doubts may be), 1 if something is, 2 if the 
 ///
 /// Checks every row and the metadata. For each check it prints the result, the number of violations
 /// and the first one. `wrong` means that the log contradicts itself: import the recording again, or
-/// ask whoever sent it. `doubt` means that the log is consistent but limited; the text says how.
+/// ask the sender. `doubt` means that the log is consistent but limited; the text says how.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Validate {

@@ -28,7 +28,7 @@ use crate::screen::say;
 /// How many small objects are read or written at once. Each takes tens of milliseconds in a cloud, whatever its size.
 const IN_FLIGHT_COUNT: usize = 32;
 /// How long a server that does not answer, or answers that it is too busy, is asked again, unless [`RETRY_VARIABLE`]
-/// says otherwise. Requests are not signed anew, so it has to be less than five minutes.
+/// says otherwise. Requests are not signed again, so it has to be less than five minutes.
 const RETRY_S: u64 = 180;
 const RETRY_VARIABLE: &str = "IDLEWISE_RETRY_S";
 /// How long a server may be silent in the middle of a request.

@@ -118,7 +118,7 @@ workloads! {
     burst_then_idle BurstThenIdle "burst-then-idle" "many short idle periods, then a long one that no history predicts";
     poisson Poisson "poisson" "jobs that arrive at random, served one after the other by one task";
     periodic Periodic "periodic" "a task on each CPU that wakes by its own timer, with jitter";
-    nearly_idle NearlyIdle "nearly-idle" "rare timers on every CPU, and now and then a wake-up from another one";
+    nearly_idle NearlyIdle "nearly-idle" "rare timers on every CPU, and occasional wake-ups from another one";
 }
 
 /// Why a text is not a workload.

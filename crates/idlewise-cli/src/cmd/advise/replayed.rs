@@ -7,7 +7,7 @@
 //! CPU that no longer spends 290 us in each exit spends them in its next idle state, and that takes power.
 //! So the difference between the delays as it is and those of a variant is counted as idle time of the
 //! variant, at its mean power in the slice, and is taken off where exits get longer. Without that, the
-//! power of a latency limit was told as 258 mW where the simulation of the same change found 732 mW.
+//! power of a latency limit was predicted as 258 mW where the simulation of the same change found 732 mW.
 
 use idlewise_core::tick_period_ns;
 use idlewise_host::settings::CpuSet;

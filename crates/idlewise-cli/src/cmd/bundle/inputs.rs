@@ -1,4 +1,4 @@
-//! Puts the inputs of a command into a bundle, and writes the command's words anew with their places there.
+//! Puts the inputs of a command into a bundle, and rewrites the command's words with their places there.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

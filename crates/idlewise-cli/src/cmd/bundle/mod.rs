@@ -1,11 +1,11 @@
-//! `idlewise bundle`: a result, and everything that it takes to get it again, in one file.
+//! `idlewise bundle`: a result, and everything needed to reproduce it, in one file.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `line.rs` | [`Line`]: the bundled command, and which options it may have |
 //! | `create.rs` | makes a bundle |
 //! | `shelf.rs` | the files that go into it, under names that reveal nothing |
-//! | `inputs.rs` | puts the command's inputs there, and logs without what identifies |
+//! | `inputs.rs` | puts the command's inputs there, with anonymized logs |
 //! | `verify.rs` | checks a bundle, and runs its command again |
 //! | `list.rs` | shows what a bundle holds, without running anything |
 //! | `manifest.rs` | `bundle.json` |
@@ -55,7 +55,7 @@ Examples:
 
 Exit status: 0; for `verify`: 0 if all is the same, 1 if something differs, 2 if it can't be verified.";
 
-/// Pack a result with all that it takes to get it again, or verify such a file
+/// Pack a result with everything needed to reproduce it, or verify such a file
 ///
 /// Runs replay, diff, arena, predict, simulate, study, compare or measure, and writes one file with the exact command, the
 /// version and commit of idlewise, machine tables, logs, patches, C files and their headers, the outputs as

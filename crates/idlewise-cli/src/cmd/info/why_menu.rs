@@ -211,7 +211,7 @@ impl Counts {
     }
 }
 
-/// Shared by the governor and the observer of a lane, which run in turns on one thread.
+/// Shared by the governor and the observer of a lane, which take turns on one thread.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Counts>>);
 

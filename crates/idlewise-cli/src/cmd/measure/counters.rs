@@ -70,7 +70,7 @@ pub struct Counters {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
     slice: Duration,
 
-    /// Run two shell commands in turns (A B B A ...), one before each slice, and compare the slices.
+    /// Run two shell commands alternately (A B B A ...), one before each slice, and compare the slices.
     /// A is run last
     #[arg(long, num_args = 2, value_names = ["A", "B"])]
     ab: Vec<String>,
@@ -389,7 +389,7 @@ impl Counters {
         }
     }
 
-    /// Counts slices under two settings, in turns A B B A. The first is restored at the end.
+    /// Counts slices under two settings that alternate, A B B A. The first is restored at the end.
     fn count_in_turns(
         &self,
         meters: &Meters,

@@ -42,7 +42,7 @@ whether or not the goals are met, or 2 on bad input.";
 
 /// Measure how a thread waits for another one: idlewise-park beside other ways
 ///
-/// The ways to wait take turns, in an order that is drawn anew for each round. Wakes are due at times that
+/// The ways to wait take turns, in an order that is drawn again for each round. Wakes are due at times that
 /// are fixed beforehand (open loop). Latency counts from the due time, so a stall counts for every wake that
 /// it delays. Also measured: round trips with more threads than CPUs, calls that find nobody waiting, and waits
 /// that time out. Figures are medians of the runs. A goal is met or not met only if the whole 95 % bootstrap

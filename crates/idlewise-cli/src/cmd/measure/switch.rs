@@ -172,7 +172,7 @@ impl Switch {
         }
     }
 
-    /// Measures all cases in turns, so that what happens on the machine meets all of them.
+    /// Measures all cases alternately, so that what happens on the machine meets all of them.
     fn measure(&self, cases: &[Case]) -> Result<Vec<SwitchFigures>, Failure> {
         let mut figures: Vec<SwitchFigures> = cases
             .iter()

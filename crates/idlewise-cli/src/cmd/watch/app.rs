@@ -61,7 +61,7 @@ pub enum Wish {
     Record,
     /// Stop, as ctrl-z does.
     Suspend,
-    /// Draw everything anew.
+    /// Draw everything again.
     Redraw,
     /// Go on after a pause, with a reading of its own.
     Resume,

@@ -429,7 +429,7 @@ fn no_screen(error: &io::Error) -> Failure {
     ))
 }
 
-/// Two readings, used in turns.
+/// Two readings, used alternately.
 #[derive(Default)]
 struct Readings {
     before: Reading,

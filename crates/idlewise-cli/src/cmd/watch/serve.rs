@@ -210,7 +210,7 @@ struct Pages {
     texts: [Option<Rc<[u8]>>; 4],
 }
 
-/// What page a client wishes.
+/// What page a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     form: Form,

@@ -16,7 +16,7 @@ use super::app::App;
 use super::view;
 use crate::screen;
 
-/// Whether the terminal is ours, for whoever must give it back.
+/// Whether the terminal is ours, for those who must give it back.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// The terminal, as ours until it is dropped.
@@ -49,7 +49,7 @@ impl Session {
         Ok(())
     }
 
-    /// Draws everything anew with the next [`Session::draw`].
+    /// Draws everything again with the next [`Session::draw`].
     ///
     /// # Errors
     /// Fails if the terminal is gone.
