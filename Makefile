@@ -158,7 +158,7 @@ report: toolchain ## a page about the bundled recordings, target/report.html
 PAGE = crates/idlewise-report/page
 
 .PHONY: page
-page: ## build the report's page anew, from its TypeScript (Node 20)
+page: ## rebuild the report's page from its TypeScript (Node 20)
 	@./scripts/page-tools && cd $(PAGE) && ./node_modules/.bin/tsc && node build.mjs
 
 .PHONY: test-page
@@ -401,7 +401,7 @@ measured-preload: toolchain ## measure real programs with and without the librar
 	@./park/idlewise-preload/programs "$${CARGO_TARGET_DIR:-target}/release/libidlewise_preload.so" 7
 
 .PHONY: measured
-measured: toolchain ## measure docs/park/measured.md anew, with its figures and plots (7 minutes; leave the machine alone)
+measured: toolchain ## measure docs/park/measured.md again, with its figures and plots (7 minutes; leave the machine alone)
 	$(CARGO) run --release --package idlewise-park-bench -- measure park --wakes 2000 --try-mwaitx --page docs/park/measured.md --force
 
 # Run by hand only: building promtool takes ten minutes and a gigabyte, unless Debian's package prometheus is there.
