@@ -89,3 +89,21 @@ fn the_guide_has_every_page_once() {
         assert!(is_right, "docs/SUMMARY.md lists {name} {count} times");
     }
 }
+
+/// What a new user reads: the introduction, and the pages of the part "Guide" in the table of contents.
+#[test]
+fn the_path_of_a_reader_is_short() {
+    let guide = root().join("docs");
+    let contents = fs::read_to_string(guide.join("SUMMARY.md")).unwrap();
+    let (path, _) =
+        contents.split_once("\n# Reference").expect("the guide ends where the reference begins");
+    let pages = links(path);
+    assert!((5..=8).contains(&pages.len()), "{pages:?}");
+    for page in pages {
+        let count = fs::read_to_string(guide.join(&page)).unwrap().split_whitespace().count();
+        assert!(
+            count <= 700,
+            "{page} has {count} words: move what few readers need to a reference page"
+        );
+    }
+}
