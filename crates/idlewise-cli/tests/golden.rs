@@ -90,7 +90,10 @@ fn the_facts_of_a_page_are_as_expected() {
 
 #[test]
 fn the_list_of_columns_is_in_the_documentation() {
-    assert_golden(&root().join("docs/columns.md"), &columns_markdown());
+    assert_golden(
+        &root().join("docs/columns.md"),
+        &columns_markdown(idlewise_study::figure_headings()),
+    );
     assert_golden(&root().join("docs/schemas/columns.json"), &columns_schema());
 }
 

@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::columns::{Better, Heading, Unit, headings};
 use crate::{
     Column, advise, arena, cell, compare, counters, diff, export, histogram, info, ipi, machines,
-    park, predict, promotion, proxy, replay, residency, shared_states, simulate, states, study,
-    switch, timer, trial, validate, wakes, watch, why, why_menu,
+    park, predict, promotion, proxy, replay, residency, shared_states, simulate, states, switch,
+    timer, trial, validate, wakes, watch, why, why_menu,
 };
 
 /// A documented table.
@@ -26,9 +26,12 @@ fn listed<Row>(key: &'static str, title: &'static str, columns: &[Column<Row>]) 
     Listed { title, key, columns: headings(columns) }
 }
 
-/// Every table that has columns.
-fn tables() -> Vec<Listed> {
-    [replayed(), simulated(), read(), measured(), of_this_machine()].into_iter().flatten().collect()
+/// Every table that has columns. That of studies is made by a crate that uses this one.
+fn tables(of_studies: Vec<Heading>) -> Vec<Listed> {
+    [replayed(), simulated(of_studies), read(), measured(), of_this_machine()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn replayed() -> Vec<Listed> {
@@ -64,7 +67,7 @@ fn replayed() -> Vec<Listed> {
     ]
 }
 
-fn simulated() -> Vec<Listed> {
+fn simulated(of_studies: Vec<Heading>) -> Vec<Listed> {
     vec![
         listed("predict_runs", "`idlewise predict`, settings", &predict::run_columns()),
         listed(
@@ -75,12 +78,12 @@ fn simulated() -> Vec<Listed> {
         listed("simulate_runs", "`idlewise simulate`, runs", &simulate::run_columns()),
         listed("simulate_spans", "`idlewise simulate`, spans", &simulate::span_columns()),
         listed("simulate_states", "`idlewise simulate`, states", &simulate::state_columns()),
-        listed(
-            "",
-            "`idlewise study`, figures (`--json` has `published_min`, `published_max` and \
-             `difference_ratio`)",
-            &study::columns(),
-        ),
+        Listed {
+            key: "",
+            title: "`idlewise study`, figures (`--json` has `published_min`, `published_max` and \
+                    `difference_ratio`)",
+            columns: of_studies,
+        },
     ]
 }
 
@@ -185,7 +188,7 @@ pub fn columns_schema() -> String {
         let properties: serde_json::Map<_, _> = table.columns.iter().map(property).collect();
         json!({ "type": "object", "properties": properties, "required": ids })
     };
-    let tables = tables().into_iter().filter(|table| !table.key.is_empty());
+    let tables = tables(Vec::new()).into_iter().filter(|table| !table.key.is_empty());
     let rows: serde_json::Map<_, _> =
         tables.map(|table| (table.key.to_owned(), row(&table))).collect();
     let schema = json!({
@@ -197,13 +200,13 @@ pub fn columns_schema() -> String {
 }
 
 /// Returns Markdown that defines the columns of every table, one section each: docs/columns.md.
-pub fn columns_markdown() -> String {
+pub fn columns_markdown(of_studies: Vec<Heading>) -> String {
     let mut text = String::from(
         "# Columns\n\nGenerated from the columns in `crates/idlewise-report/src`. CSV and JSON hold \
          the units given here; text\nscales them. Absent is `-` in text, empty in CSV and `null` in \
          JSON; zero is `0`.\n",
     );
-    for Listed { title, columns, .. } in tables() {
+    for Listed { title, columns, .. } in tables(of_studies) {
         if title.is_empty() {
             continue;
         }
@@ -230,7 +233,7 @@ mod tests {
 
     #[test]
     fn ids_end_in_their_unit() {
-        for Listed { title, columns, .. } in tables() {
+        for Listed { title, columns, .. } in tables(Vec::new()) {
             for column in columns {
                 let suffix = match column.unit {
                     Unit::Nanoseconds => "_ns",
@@ -247,7 +250,7 @@ mod tests {
 
     #[test]
     fn no_table_has_two_columns_of_one_id() {
-        for Listed { title, columns, .. } in tables() {
+        for Listed { title, columns, .. } in tables(Vec::new()) {
             let ids: std::collections::HashSet<_> = columns.iter().map(|one| one.id).collect();
             assert_eq!(ids.len(), columns.len(), "{title}");
         }

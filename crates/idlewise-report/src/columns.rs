@@ -174,7 +174,7 @@ impl<Row> Column<Row> {
 }
 
 /// The headings of a table's columns.
-pub(crate) fn headings<Row>(columns: &[Column<Row>]) -> Vec<Heading> {
+pub fn headings<Row>(columns: &[Column<Row>]) -> Vec<Heading> {
     columns.iter().map(|column| column.heading).collect()
 }
 

@@ -40,7 +40,6 @@
 //! | `export.rs` | the meaning of an export's columns |
 //! | `predict.rs` | what another setting would do to a workload |
 //! | `simulate.rs` | the results of a simulated run |
-//! | `study/` | [`study::STUDIES`]: published claims; a study as text, page, JSON and plot |
 //! | `validate.rs` | what is wrong or doubtful in a log |
 //! | `why.rs` | what idle states cost by the kernel's counts |
 //! | `why_menu.rs` | how often menu distrusts a short prediction |
@@ -90,8 +89,7 @@ mod shown;
 pub mod simulate;
 pub mod states;
 mod statistics;
-pub mod study;
-mod svg;
+pub mod svg;
 pub mod switch;
 mod table;
 mod text;

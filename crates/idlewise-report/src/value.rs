@@ -28,7 +28,7 @@ impl Value {
     }
 
     /// The value as a CSV field.
-    pub(crate) fn to_field(&self) -> String {
+    pub fn to_field(&self) -> String {
         match self {
             Value::Text(text) => shown_in_line(text).into_owned(),
             Value::Count(count) => count.to_string(),

@@ -1,4 +1,4 @@
-//! Replays idle logs in virtual time: costs, the oracle, the simulated machine, studies.
+//! Replays idle logs in virtual time: costs, the oracle, the simulated machine.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -9,7 +9,6 @@
 //! | `idle_loop.rs` | the loop around a governor, shared by replay and simulation |
 //! | `simulate/` | [`simulate::simulate`]: a whole machine as a discrete-event simulation |
 //! | `predict/` | [`predict::play`]: a workload log on the simulated machine, causes kept and times not |
-//! | `study/` | [`study`]: the runs with which published claims are compared |
 //! | `workload/` | [`workload::Workload`]: what runs on it |
 //! | `ledger/` | `ledger::read`: what each gap costs, and where regret is |
 //! | `diff/` | [`diff::Pair`]: two governors over the same gaps, and where they differ |
@@ -70,7 +69,6 @@ pub mod replay;
 mod rival;
 mod shared;
 pub mod simulate;
-pub mod study;
 mod tally;
 pub mod workload;
 

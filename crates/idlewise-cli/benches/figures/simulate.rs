@@ -5,10 +5,9 @@ use std::error::Error;
 use idlewise_core::{Governor, tick_period_ns};
 use idlewise_linux::resolve;
 use idlewise_machine::bundled;
-use idlewise_report::study::{Given, STUDIES};
 use idlewise_sim::simulate::{Hardware, Report, Setup, simulate};
-use idlewise_sim::study::Shelf;
 use idlewise_sim::workload::Workload;
+use idlewise_study::{Given, STUDIES, Shelf};
 
 use crate::figure::{Figure, Goal, median, print, time};
 

@@ -1,4 +1,4 @@
-//! `idlewise boot`, on machines of which `crates/idlewise-sim/boot-machines` has dumps or files, and the
+//! `idlewise boot`, on machines of which `crates/idlewise-study/boot-machines` has dumps or files, and the
 //! kernel module's copy of the rule.
 
 use std::fs;
@@ -45,7 +45,7 @@ impl Machine {
 }
 
 fn machines() -> Vec<Machine> {
-    let text = fs::read_to_string(root().join("crates/idlewise-sim/boot-machines/machines.txt"));
+    let text = fs::read_to_string(root().join("crates/idlewise-study/boot-machines/machines.txt"));
     let text = text.unwrap();
     let machine = |section: &str| {
         let mut files = section.split("\n-- ");

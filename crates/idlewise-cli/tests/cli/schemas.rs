@@ -78,7 +78,7 @@ const COMMANDS: [&str; 27] = [
     "bundle list FOLDER/bundle",
     "machines",
     "machines spr",
-    "boot --cpuid crates/idlewise-sim/boot-machines/machines.txt",
+    "boot --cpuid crates/idlewise-study/boot-machines/machines.txt",
     "measure wakes --from traces/q-menu-6.12.trace.dat.xz",
     "measure park --from docs/park/measured.json",
     "measure switch --way futex --slices 2 --slice-ms 1",

@@ -1,7 +1,6 @@
 //! `idlewise study`.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde_json::Value;
 
@@ -318,45 +317,4 @@ fn writes_pages_whole_and_only_where_it_may() {
 #[test]
 fn refuses_a_study_that_is_not_there() {
     assert_refused(&["study", "menu-mni"], &["no study 'menu-mni'", "did you mean 'menu-min'?"]);
-}
-
-/// The compiler does not say which public names of a library nobody uses. A study's are for its page.
-#[test]
-fn every_public_name_of_a_study_is_used() {
-    let file = |path: &Path| {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        (name, std::fs::read_to_string(path).unwrap())
-    };
-    let folder = |name: &str| -> Vec<(String, String)> {
-        let entries = std::fs::read_dir(root().join(name)).unwrap();
-        entries.map(|entry| file(&entry.unwrap().path())).collect()
-    };
-    let studies = folder("crates/idlewise-sim/src/study");
-    let mut users = folder("crates/idlewise-report/src/study");
-    users.push(file(&root().join("crates/idlewise-cli/src/cmd/study.rs")));
-    let count = |text: &str, wanted: &str| {
-        text.split(|c: char| !c.is_alphanumeric() && c != '_')
-            .filter(|word| *word == wanted)
-            .count()
-    };
-    let mut names = 0;
-    for (file, text) in &studies {
-        for line in text.lines() {
-            let declared = line.trim_start().strip_prefix("pub ");
-            let Some(declared) = declared.filter(|line| !line.starts_with("use ")) else {
-                continue;
-            };
-            let mut words = declared.split(|c: char| !c.is_alphanumeric() && c != '_');
-            let kinds = ["const", "fn", "struct", "enum", "type", "mod"];
-            let kind = words.clone().next().filter(|word| kinds.contains(word));
-            let name = words.find(|word| !kinds.contains(word)).unwrap();
-            let is_type = matches!(kind, Some("struct" | "enum" | "type"));
-            names += 1;
-            // A type is also used by the fields that have it.
-            let is_used = users.iter().any(|(_, text)| count(text, name) > 0)
-                || is_type && studies.iter().map(|(_, text)| count(text, name)).sum::<usize>() > 1;
-            assert!(is_used, "{file}: nobody uses `{name}`");
-        }
-    }
-    assert!(names > 50, "{names}");
 }

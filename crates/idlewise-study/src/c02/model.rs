@@ -5,11 +5,13 @@
 //! hackbench is simulated on a quarter of the claim's machine with a quarter of its groups: one package of 28
 //! cores. Groups share nothing but CPUs and power, and the whole machine gives the same gains.
 
-use super::Origin::{Assumed, Calibrated, Documented};
-use super::{Alternative, Changes, Result, Shelf, Sweep, Together, Trial, inputs, spans, sweep};
-use crate::Machine;
-use crate::simulate::{Hardware, Quantiles, Report};
-use crate::workload::{BurstThenIdle, Hackbench, Periodic};
+use crate::error::Result;
+use crate::inputs::Origin::{Assumed, Calibrated, Documented};
+use crate::inputs::{Alternative, Changes, Together, inputs};
+use crate::trial::{Shelf, Sweep, Trial, spans, sweep};
+use idlewise_machine::Machine;
+use idlewise_sim::simulate::{Hardware, Quantiles, Report};
+use idlewise_sim::workload::{BurstThenIdle, Hackbench, Periodic};
 
 /// A deadline of UMWAIT that one variant has.
 pub const SHORT_DEADLINE_NS: u64 = 5_000;
@@ -651,7 +653,7 @@ mod tests {
     fn the_same_run_is_made_once() {
         let inputs = Inputs::with(&[]);
         let counted = AtomicU32::new(0);
-        let governor: &crate::study::GovernorById<'_> = &|_, _| {
+        let governor: &crate::trial::GovernorById<'_> = &|_, _| {
             counted.fetch_add(1, Ordering::Relaxed);
             Some(Box::new(Fixed::Shallowest))
         };

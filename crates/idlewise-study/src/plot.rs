@@ -3,9 +3,10 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::sensitivity::{Effect, Label};
-use super::{Page, Plot, Published, Row, short};
-use crate::svg::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, SKY, svg};
+use crate::figure::{Plot, Published, short};
+use crate::page::{Page, Row};
+use crate::sensitivity::{Effect, Label};
+use idlewise_report::svg::{Area, BLUE, Drawn, GREEN, GREY, ORANGE, PURPLE, SKY, svg};
 
 const COLOURS: [RGBColor; 6] = [BLUE, ORANGE, GREEN, PURPLE, SKY, GREY];
 
@@ -34,7 +35,7 @@ pub fn to_tornado(page: &Page) -> Option<String> {
 }
 
 /// The figure that the tornado plot shows.
-pub(super) fn tornado_row(page: &Page) -> Option<&Row> {
+pub(crate) fn tornado_row(page: &Page) -> Option<&Row> {
     let rows = || {
         page.figures.iter().filter(|row| {
             let is_ours = matches!(row.examined.label, Label::Predicted | Label::Simulated);
@@ -46,7 +47,7 @@ pub(super) fn tornado_row(page: &Page) -> Option<&Row> {
 }
 
 /// The inputs that change a figure, the strongest first: their names, and what the ends give.
-pub(super) fn bars(row: &Row) -> Vec<(String, [f64; 2])> {
+pub(crate) fn bars(row: &Row) -> Vec<(String, [f64; 2])> {
     let ends = row.examined.effects.iter().filter_map(|effect| {
         let Effect { input, ends: [low, high], gives: [Some(a), Some(b)] } = effect else {
             return None;

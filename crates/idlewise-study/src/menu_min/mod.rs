@@ -1,15 +1,19 @@
 //! `menu-min`: menu believes its short forecast though the tick is stopped.
 
-use idlewise_sim::study::menu_min::{
+mod model;
+
+use idlewise_sim::workload::BurstThenIdle;
+
+use crate::figure::Published::{Below, Exactly, Nothing};
+use crate::figure::*;
+use crate::inputs::Origin;
+use crate::trial::At;
+use model::{
     ALTERNATIVES, Findings, Headline, INPUTS, Interrupts, MARGIN, MENU, MIN, MIXED_CORE_COUNT,
     NEWEST, NEWEST_MIN, SAFE_RANGE, headline, run,
 };
-use idlewise_sim::workload::BurstThenIdle;
 
-use super::Published::{Below, Exactly, Nothing};
-use super::*;
-
-pub(super) const STUDY: Study = Study {
+pub(crate) const STUDY: Study = Study {
     name: "menu-min",
     claim: "With the tick stopped, menu should take the shorter of forecast and next timer: qperf \
             tcp_lat on Sapphire Rapids falls from 151 us to about 30 us, package power changes by \

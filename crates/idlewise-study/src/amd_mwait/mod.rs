@@ -1,17 +1,19 @@
 //! `amd-mwait`: MWAIT instead of HALT where no driver is loaded.
 
+mod model;
+
 use idlewise_machine::boot::IdleRoutine;
 use idlewise_sim::replay::Delays;
-use idlewise_sim::study::amd_mwait::{
+
+use crate::figure::Published::{Exactly, Nothing};
+use crate::figure::*;
+use crate::inputs::Origin::{Calibrated, Documented};
+use model::{
     Findings, Headline, INPUTS, Percentile, SWITCHES, SWITCHES_MEDIAN, WAKES, WAKES_MEDIAN,
     WAKES_P99, headline, run,
 };
 
-use super::Origin::{Calibrated, Documented};
-use super::Published::{Exactly, Nothing};
-use super::*;
-
-pub(super) const STUDY: Study = Study {
+pub(crate) const STUDY: Study = Study {
     name: "amd-mwait",
     claim: "Without a cpuidle driver, MWAIT C1 as default idle wakes faster than HALT on AMD Zen: \
             21.74 % at the 99th percentile of 10K wake-ups, 45.46 % more context switches.",
@@ -196,10 +198,11 @@ fn wake_lines(name: &str, wakes: &Delays, published_ns: fn(&Percentile<u64>) -> 
 #[cfg(test)]
 mod tests {
     use idlewise_core::Fixed;
-    use idlewise_sim::study::Input;
 
     use super::*;
-    use crate::study::sensitivity::{Label, examine};
+    use crate::inputs::{Input, Origin};
+    use crate::sensitivity::{Label, examine};
+    use crate::trial::Shelf;
 
     /// How many figures are simulated and how many predicted, if the inputs' origins were these.
     fn counts(inputs: &'static [Input]) -> (usize, usize) {

@@ -10,14 +10,16 @@
 
 use std::fmt;
 
-use idlewise_sim::study::{Input, Origin, Shelf, StudyError, Together};
 use rayon::prelude::*;
 
-use super::{Basis, Fact, Figure, Given, Published, Study};
+use crate::error::StudyError;
+use crate::figure::{Basis, Fact, Figure, Given, Published, Study, short};
+use crate::inputs::{Input, Origin, Together};
+use crate::trial::Shelf;
 
 /// A figure whose size changes by more than this factor is decided by what changed it. A figure agrees
 /// with the published one within the same factor.
-pub(super) const STEADY_FACTOR: f64 = 1.25;
+pub(crate) const STEADY_FACTOR: f64 = 1.25;
 /// The strongest inputs: all pairs of them are changed together, and all of them at once.
 const STRONGEST_COUNT: usize = 4;
 
@@ -37,42 +39,42 @@ pub(crate) enum Label {
 /// What became of a figure when inputs were changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Examined {
-    pub(super) label: Label,
+    pub(crate) label: Label,
     /// The least and the greatest of all runs; none if there was none in some run.
-    pub(super) range: Option<(f64, f64)>,
+    pub(crate) range: Option<(f64, f64)>,
     /// By both ends of each varied input, in the order of the inputs.
-    pub(super) effects: Vec<Effect>,
+    pub(crate) effects: Vec<Effect>,
     /// What decides it, the strongest first.
-    pub(super) deciders: Vec<Decider>,
+    pub(crate) deciders: Vec<Decider>,
 }
 
 /// What one input alone, or a documented pair, does to a figure.
 #[derive(Clone, Debug)]
-pub(super) struct Effect {
-    pub(super) input: String,
-    pub(super) ends: [f64; 2],
-    pub(super) gives: [Option<f64>; 2],
+pub(crate) struct Effect {
+    pub(crate) input: String,
+    pub(crate) ends: [f64; 2],
+    pub(crate) gives: [Option<f64>; 2],
 }
 
 /// One input, or several together, that decide a figure.
 #[derive(Clone, Debug)]
-pub(super) struct Decider {
-    pub(super) inputs: Vec<Changed>,
-    pub(super) gives: Option<f64>,
-    pub(super) why: Why,
+pub(crate) struct Decider {
+    pub(crate) inputs: Vec<Changed>,
+    pub(crate) gives: Option<f64>,
+    pub(crate) why: Why,
 }
 
 /// An input at one of its ends.
 #[derive(Clone, Debug)]
-pub(super) struct Changed {
-    pub(super) input: &'static str,
-    pub(super) value: f64,
-    pub(super) unit: &'static str,
+pub(crate) struct Changed {
+    pub(crate) input: &'static str,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
 }
 
 /// What is different about a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Why {
+pub(crate) enum Why {
     /// There is none any more, or only now.
     Existence,
     Sign,
@@ -94,7 +96,7 @@ impl Why {
 }
 
 impl Label {
-    pub(super) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Label::Calibrated => "calibrated",
             Label::Predicted => "predicted",
@@ -107,18 +109,13 @@ impl Label {
 impl fmt::Display for Changed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Changed { input, value, unit } = self;
-        write!(
-            f,
-            "{input} = {}{}{unit}",
-            super::short(*value),
-            if unit.is_empty() { "" } else { " " }
-        )
+        write!(f, "{input} = {}{}{unit}", short(*value), if unit.is_empty() { "" } else { " " })
     }
 }
 
 impl Examined {
     /// The same after a look at what came of the listed values: who guesses another value gets no better label.
-    pub(super) fn no_better_than(self, listed: Examined) -> Examined {
+    pub(crate) fn no_better_than(self, listed: Examined) -> Examined {
         let ranges = self.range.zip(listed.range);
         let is_decided = listed.label == Label::Simulated;
         Examined {
@@ -295,7 +292,7 @@ impl Runner<'_> {
 }
 
 /// Runs the study again and again. What the reader gives a source for is not varied.
-pub(super) fn examine(
+pub(crate) fn examine(
     study: &Study,
     figures: &[Figure],
     facts: &[Fact],
@@ -471,7 +468,7 @@ fn difference(figure: &Figure, new: Option<f64>) -> Option<Why> {
 
 impl Published {
     /// Whether a figure of ours agrees with the published one; none if nothing was published.
-    pub(super) fn agrees(self, ours: f64) -> Option<bool> {
+    pub(crate) fn agrees(self, ours: f64) -> Option<bool> {
         match self {
             Published::Exactly(0.0) => Some(ours == 0.0),
             Published::Exactly(published) => {
@@ -490,10 +487,9 @@ impl Published {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use idlewise_sim::study::Changes;
-
     use super::*;
-    use crate::study::{Body, Plot};
+    use crate::figure::{Body, Plot};
+    use crate::inputs::Changes;
 
     fn input(key: &'static str, value: f64, ends: [f64; 2], origin: Origin) -> Input {
         Input {
@@ -689,7 +685,7 @@ mod tests {
     /// Two documented pairs are two machines; a third that has a value of each does not exist.
     #[test]
     fn values_that_are_documented_together_are_varied_together() {
-        const PAIRS: &[idlewise_sim::study::Alternative] = &[[
+        const PAIRS: &[crate::inputs::Alternative] = &[[
             Together { values: &[("m", 2.0), ("c", 6.0)], source: "one" },
             Together { values: &[("m", 4.0), ("c", 3.0)], source: "the other" },
         ]];

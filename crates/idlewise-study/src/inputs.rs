@@ -95,7 +95,7 @@ macro_rules! inputs {
         pub struct $name { $(#[doc = $meaning] pub $key: f64,)* }
 
         /// All inputs of the study.
-        pub const INPUTS: &[$crate::study::Input] = &[$($crate::study::Input {
+        pub const INPUTS: &[$crate::inputs::Input] = &[$($crate::inputs::Input {
             key: stringify!($key),
             value: $value,
             plausible: $plausible,
@@ -107,7 +107,7 @@ macro_rules! inputs {
 
         impl $name {
             /// The listed values, but for the changes. Changes of other studies' inputs do nothing.
-            pub fn with(changes: &$crate::study::Changes) -> Self {
+            pub fn with(changes: &$crate::inputs::Changes) -> Self {
                 let mut inputs = $name { $($key: $value,)* };
                 for (key, value) in changes {
                     match *key {
@@ -120,15 +120,15 @@ macro_rules! inputs {
         }
     };
 }
-pub(super) use inputs;
+pub(crate) use inputs;
 
 /// Microseconds as the nanoseconds of a simulation.
-pub(super) fn us_ns(us: f64) -> u64 {
+pub(crate) fn us_ns(us: f64) -> u64 {
     (us * 1e3).round() as u64
 }
 
 /// Milliseconds as the nanoseconds of a simulation.
-pub(super) fn ms_ns(ms: f64) -> u64 {
+pub(crate) fn ms_ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 

@@ -1,14 +1,14 @@
 //! `promotion`: a timer that gets a CPU out of a shallow state.
 
-use idlewise_sim::study::promotion::{
-    BURST_COUNT, Escape, Findings, Headline, INPUTS, headline, run,
-};
+mod model;
 
-use super::Origin::Documented;
-use super::Published::{Above, Between, Exactly, Nothing};
-use super::*;
+use crate::figure::Published::{Above, Between, Exactly, Nothing};
+use crate::figure::*;
+use crate::inputs::Origin::Documented;
+use crate::trial::At;
+use model::{BURST_COUNT, Escape, Findings, Headline, INPUTS, headline, run};
 
-pub(super) const STUDY: Study = Study {
+pub(crate) const STUDY: Study = Study {
     name: "promotion",
     claim: "A CPU mispredicted into stop0_lite stays there for more than a second; with the tick kept, 4 \
             to 12 ms; with a timer at the next state's residency + 2 × its latency, 144 to 192 us in 6 \

@@ -1,10 +1,11 @@
 //! A study on the page of `idlewise study --report`: its own plot, its figures with the range of all its
 //! runs, and for each figure what each input does to it.
 
-use super::plot::bars;
-use super::sensitivity::{Effect, Label};
-use super::{Page, Row, Study, short};
-use crate::page::{
+use crate::figure::{Line, Study, short};
+use crate::page::{Page, Row};
+use crate::plot::bars;
+use crate::sensitivity::{Effect, Label};
+use idlewise_report::page::{
     Axis, BasisKind, Chart, Drawing, IntervalRow, LinePoint, LineSeries, Page as HtmlPage,
     PageKind, Provenance, TornadoRow,
 };
@@ -41,7 +42,7 @@ fn charts(study: &Study, page: &Page) -> Vec<Chart> {
     };
     let plot = &page.body.plot;
     let axis = |label: &str| Axis { name: label.to_owned(), unit: String::new(), is_log: false };
-    let line = |line: &super::Line| LineSeries {
+    let line = |line: &Line| LineSeries {
         name: line.name.clone(),
         points: line.points.iter().map(|&(x, y)| LinePoint { x, y }).collect(),
     };

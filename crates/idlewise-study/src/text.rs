@@ -4,14 +4,21 @@ use std::fmt::Write as _;
 
 use serde_json::{Value as Json, json};
 
-use idlewise_sim::study::Input;
+use idlewise_report::columns::headings;
+use idlewise_report::{Column, Heading, Statement, Table, TextStyle, wrap};
 
-use super::sensitivity::{Decider, STEADY_FACTOR, Why};
-use super::{Grid, Page, Published, Row, Study, number_text, or_dash, short};
-use crate::{Column, Statement, Table, TextStyle, wrap};
+use crate::figure::{Grid, Published, Study, number_text, or_dash, short};
+use crate::inputs::Input;
+use crate::page::{Page, Row};
+use crate::sensitivity::{Decider, STEADY_FACTOR, Why};
+
+/// The headings of the table of figures, for docs/columns.md.
+pub fn figure_headings() -> Vec<Heading> {
+    headings(&columns())
+}
 
 /// The columns of the table of figures.
-pub(crate) fn columns() -> Vec<Column<Row>> {
+fn columns() -> Vec<Column<Row>> {
     type C = Column<Row>;
     vec![
         C::text("figure", "figure", "What is compared.", |row| row.figure.what.as_str().into())
@@ -267,7 +274,7 @@ pub fn to_markdown(study: &Study, page: &Page) -> String {
         let _ = writeln!(text, "{}", wrap(&format!("- {sentence}"), 100, 2));
     }
     let _ = writeln!(text, "\n![{0}]({1}.svg)\n", page.body.plot.title, study.name);
-    if let Some(row) = super::plot::tornado_row(page) {
+    if let Some(row) = crate::plot::tornado_row(page) {
         let _ = writeln!(
             text,
             "![What each input does to: {}]({}-tornado.svg)",

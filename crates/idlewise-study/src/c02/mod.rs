@@ -1,17 +1,21 @@
 //! `c02`: C0.2 between POLL and C1.
 
+mod model;
+
 use idlewise_sim::simulate::Hardware;
-use idlewise_sim::study::c02::{
+
+use crate::figure::Published::{Exactly, Nothing};
+use crate::figure::*;
+use crate::inputs::Origin;
+use crate::inputs::Origin::Documented;
+use crate::trial::At;
+use model::{
     ALTERNATIVES, ERROR_RATIO_MAX, Findings, Gain, Groups, Headline, INPUTS, Latency,
     MACHINE_DIVISOR, RUN_COUNT_MAX, SHORT_DEADLINE_NS, Score, Variants, WARM_UP_NS, WHOLE_FACTOR,
     headline, run,
 };
 
-use super::Origin::Documented;
-use super::Published::{Exactly, Nothing};
-use super::*;
-
-pub(super) const STUDY: Study = Study {
+pub(crate) const STUDY: Study = Study {
     name: "c02",
     claim: "C0.2 between POLL and C1: interrupt latency +24 % (median) and +12 % (99th percentile) over \
             POLL, power -13 % (AC) and -18 % (RAPL); hackbench +4 % with 4 groups and +0.6 % with 8.",
@@ -184,7 +188,7 @@ fn body(found: &Findings) -> Body {
                 &found.by_deadline_ns, |At { at, found }|
                 "max_time us" => at.map_or("none".to_owned(), |ns| us(ns).to_string());
                 "power of POLL alone" => format!("{:.1} %", found.power_ratio * 100.0);
-                "deadlines a second" => super::short(found.deadlines_per_s);
+                "deadlines a second" => crate::figure::short(found.deadlines_per_s);
             },
         ],
         judgement: sentences! {
@@ -192,7 +196,7 @@ fn body(found: &Findings) -> Body {
              {} ns (assumed), which gives {}. {DECLARED_NS} ns are +{LATENCY_PERCENT} % of {:.0} ns under POLL. A constant \
              addition is +{LATENCY_P99_PERCENT} % at the 99th percentile if POLL's own is {} times its median there. \
              POLL's latency was not published, so this neither confirms nor contradicts the claim.",
-                inputs.exit_ns, super::short(late.median_ns), percent(added(headline, |of| of.median_ns)),
+                inputs.exit_ns, crate::figure::short(late.median_ns), percent(added(headline, |of| of.median_ns)),
                 DECLARED_NS / (LATENCY_PERCENT / 100.0), LATENCY_PERCENT / LATENCY_P99_PERCENT;
             "Power: RAPL's {RAPL_PERCENT} % is of the package and went in. With {} W of it outside the cores, the cores alone \
              fall by {:.0} %. At the wall that is {}, since the packages then draw {} of the server's power.",

@@ -7,12 +7,12 @@ use std::sync::{Mutex, PoisonError};
 use idlewise_core::{
     Context, Decision, Device, DisabledMask, Fixed, Governor, Outcome, StateIndex,
 };
-use idlewise_machine::bundled;
+use idlewise_machine::{Machine, bundled};
+use idlewise_sim::replay::Delays;
+use idlewise_sim::simulate::{Hardware, Quantiles, Report, Setup, simulate_replicates};
+use idlewise_sim::workload::Workload;
 
-use super::{Result, StudyError};
-use crate::Machine;
-use crate::simulate::{Hardware, Quantiles, Report, Setup, simulate_replicates};
-use crate::workload::Workload;
+use crate::error::{Result, StudyError};
 
 /// What a study needs from outside, governors by name, and what its runs have found. A study runs again with
 /// many inputs, and most of them change only some of its runs.
@@ -30,13 +30,13 @@ impl<'a> Shelf<'a> {
         Shelf { governor, found: Mutex::new(BTreeMap::new()) }
     }
 
-    pub(super) fn machine(&self, id: &str) -> Result<Machine> {
+    pub(crate) fn machine(&self, id: &str) -> Result<Machine> {
         bundled(id).ok_or_else(|| StudyError::NoMachine(id.to_owned()))
     }
 
     /// Returns what was found before under this description, or finds it. No thread waits for another one, so
     /// two may find the same at once.
-    pub(super) fn once<T: Clone + Send + 'static>(
+    pub(crate) fn once<T: Clone + Send + 'static>(
         &self,
         description: String,
         find: impl FnOnce() -> Result<T>,
@@ -54,33 +54,33 @@ impl<'a> Shelf<'a> {
 
 /// One run of a study, with everything that may be changed.
 #[derive(Clone)]
-pub(super) struct Trial<'a> {
-    pub(super) shelf: &'a Shelf<'a>,
-    pub(super) machine: &'a Machine,
+pub(crate) struct Trial<'a> {
+    pub(crate) shelf: &'a Shelf<'a>,
+    pub(crate) machine: &'a Machine,
     /// An id of the shelf, or a bound.
-    pub(super) governor: &'a str,
-    pub(super) hardware: Hardware,
-    pub(super) workload: Workload,
+    pub(crate) governor: &'a str,
+    pub(crate) hardware: Hardware,
+    pub(crate) workload: Workload,
     /// What comes before the duration.
-    pub(super) warm_up_ns: u64,
-    pub(super) duration_ns: u64,
+    pub(crate) warm_up_ns: u64,
+    pub(crate) duration_ns: u64,
     /// Runs left out: those of another trial that this one continues.
-    pub(super) skipped_run_count: u64,
-    pub(super) run_count: u64,
-    pub(super) disabled: DisabledMask,
-    pub(super) disabled_by_package: Vec<(usize, DisabledMask)>,
-    pub(super) quantiles: BTreeMap<StateIndex, Quantiles>,
-    pub(super) keeps_gaps: bool,
-    pub(super) ignores_spans: bool,
+    pub(crate) skipped_run_count: u64,
+    pub(crate) run_count: u64,
+    pub(crate) disabled: DisabledMask,
+    pub(crate) disabled_by_package: Vec<(usize, DisabledMask)>,
+    pub(crate) quantiles: BTreeMap<StateIndex, Quantiles>,
+    pub(crate) keeps_gaps: bool,
+    pub(crate) ignores_spans: bool,
     /// The tick is stopped whenever it may be, whatever the governor says.
-    pub(super) stops_tick: bool,
+    pub(crate) stops_tick: bool,
 }
 
 /// The seed of every study; replicates take those that follow.
 const SEED: u64 = 20;
 
 impl<'a> Trial<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         shelf: &'a Shelf<'a>,
         machine: &'a Machine,
         governor: &'a str,
@@ -108,7 +108,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Everything that decides what the runs find, for [`Shelf::once`].
-    pub(super) fn description(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         let Trial {
             shelf: _,
             machine,
@@ -133,13 +133,13 @@ impl<'a> Trial<'a> {
     }
 
     /// All replicates added up.
-    pub(super) fn run(&self) -> Result<Report> {
+    pub(crate) fn run(&self) -> Result<Report> {
         let mut sum = Report::default();
         self.runs()?.iter().for_each(|report| sum.merge(report));
         Ok(sum)
     }
 
-    pub(super) fn runs(&self) -> Result<Vec<Report>> {
+    pub(crate) fn runs(&self) -> Result<Vec<Report>> {
         let period_ns = idlewise_core::tick_period_ns(self.hardware.hz as u32);
         let fixed = self.governor.strip_prefix("fixed=");
         let fixed = fixed.map(|state| self.machine.state_index(state)).transpose()?;
@@ -186,10 +186,37 @@ impl Governor for StopsTick {
     }
 }
 
+/// A result for one value of what was varied.
+#[derive(Clone, Debug)]
+pub(crate) struct At<X, Y> {
+    pub(crate) at: X,
+    pub(crate) found: Y,
+}
+
+/// Results for all values of what was varied, in order.
+pub(crate) type Sweep<X, Y> = Vec<At<X, Y>>;
+
+pub(crate) fn sweep<X: Clone, Y>(
+    values: impl IntoIterator<Item = X>,
+    run: impl Fn(X) -> Result<Y>,
+) -> Result<Sweep<X, Y>> {
+    values.into_iter().map(|at| Ok(At { at: at.clone(), found: run(at)? })).collect()
+}
+
+/// The spans of that name, of which there must be some.
+pub(crate) fn spans<'a>(report: &'a Report, name: &'static str) -> Result<&'a Delays> {
+    report.metrics.spans(name).ok_or(StudyError::Nothing(name))
+}
+
+/// Their mean.
+pub(crate) fn mean_ns(report: &Report, name: &'static str) -> Result<f64> {
+    spans(report, name)?.mean_ns().ok_or(StudyError::Nothing(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Wakes;
+    use idlewise_sim::workload::Wakes;
 
     #[test]
     fn a_state_that_the_machine_does_not_have_is_an_error() {

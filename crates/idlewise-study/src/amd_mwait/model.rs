@@ -7,12 +7,14 @@ use idlewise_machine::boot::{
     BootFacts, Cmdline, Fact, IdleParameter, IdleRoutine, Kernel, Selection, Source, select,
 };
 
-use super::Origin::{Assumed, Calibrated};
-use super::{Changes, Result, Shelf, Trial, inputs, spans};
-use crate::replay::Delays;
-use crate::simulate::{Hardware, Quantiles};
-use crate::workload::{ContextSwitch2, Wakes, Workload};
-use crate::{Arch, Machine, MachineState};
+use crate::error::Result;
+use crate::inputs::Origin::{Assumed, Calibrated};
+use crate::inputs::{Changes, inputs};
+use crate::trial::{Shelf, Trial, spans};
+use idlewise_machine::{Arch, Machine, MachineState};
+use idlewise_sim::replay::Delays;
+use idlewise_sim::simulate::{Hardware, Quantiles};
+use idlewise_sim::workload::{ContextSwitch2, Wakes, Workload};
 
 /// A published percentile, under HALT and under MWAIT.
 #[derive(Clone, Copy, Debug)]

@@ -1,15 +1,18 @@
 //! `ipi-less`: a store instead of an IPI.
 
-use idlewise_sim::study::ipi_less::{
+mod model;
+
+use crate::figure::Published::{Exactly, Nothing};
+use crate::figure::*;
+use crate::inputs::Origin;
+use crate::inputs::Origin::Documented;
+use crate::trial::At;
+use model::{
     AFTER, BEFORE, Findings, GHZ, Headline, INPUTS, NEARLY_IDLE_NS, UNUSED_STATE, headline,
     is_significant, mean, run, welch_t,
 };
 
-use super::Origin::Documented;
-use super::Published::{Exactly, Nothing};
-use super::*;
-
-pub(super) const STUDY: Study = Study {
+pub(crate) const STUDY: Study = Study {
     name: "ipi-less",
     claim: "A CPU idling in MWAIT can be woken by a store: function calls cost their sender 1200 \
             instead of 1600 cycles (local) and 1800 instead of 2000 (remote); 10 % fewer non-idle \

@@ -1,11 +1,13 @@
 //! `ipi-less`. What a function call costs its sender is calibrated, with an IPI and without, and so is the
 //! nearly idle system before the change. What the change does to a system is simulated.
 
-use super::Origin::{Assumed, Calibrated};
-use super::{Changes, Result, Shelf, Sweep, Trial, inputs, mean_ns, ms_ns, sweep, us_ns};
-use crate::simulate::{Hardware, IpiCounts, Report};
-use crate::workload::{AsyncCalls, NearlyIdle, ThirdCpu, Workload};
-use crate::{Machine, MachineState};
+use crate::error::Result;
+use crate::inputs::Origin::{Assumed, Calibrated};
+use crate::inputs::{Changes, inputs, ms_ns, us_ns};
+use crate::trial::{Shelf, Sweep, Trial, mean_ns, sweep};
+use idlewise_machine::{Machine, MachineState};
+use idlewise_sim::simulate::{Hardware, IpiCounts, Report};
+use idlewise_sim::workload::{AsyncCalls, NearlyIdle, ThirdCpu, Workload};
 
 /// What a call costs its sender.
 #[derive(Clone, Copy, Debug)]
@@ -167,7 +169,7 @@ impl Headline {
     /// always does.
     pub fn crossing_busy_ratio(&self) -> Option<f64> {
         let mut pairs = self.by_busy_ratio.windows(2).map(|pair| (&pair[0], &pair[1]));
-        let saved = |row: &super::At<f64, Rounds>| row.found.cost.saved_cycles();
+        let saved = |row: &crate::trial::At<f64, Rounds>| row.found.cost.saved_cycles();
         let (a, b) = pairs.find(|(a, b)| saved(a) > 0.0 && saved(b) <= 0.0)?;
         Some(a.at + (b.at - a.at) * saved(a) / (saved(a) - saved(b)))
     }
@@ -391,7 +393,7 @@ impl<'a> Model<'a> {
             Ok(self.non_idle_ns(&trial.run()?))
         };
         let kicks_ns = |ipi_less| {
-            Ok::<_, super::StudyError>(non_idle_ns(ipi_less, 2)? - non_idle_ns(ipi_less, 1)?)
+            Ok::<_, crate::error::StudyError>(non_idle_ns(ipi_less, 2)? - non_idle_ns(ipi_less, 1)?)
         };
         Ok(kicks_ns(true)? / kicks_ns(false)? - 1.0)
     }

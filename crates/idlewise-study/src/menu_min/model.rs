@@ -4,14 +4,13 @@
 use idlewise_core::DisabledMask;
 use idlewise_trace::IdleGap;
 
-use super::Origin::{Assumed, Calibrated, Documented};
-use super::{
-    Alternative, Changes, Result, Shelf, Sweep, Together, Trial, inputs, mean_ns, ms_ns, sweep,
-    us_ns,
-};
-use crate::Machine;
-use crate::simulate::Hardware;
-use crate::workload::{BurstThenIdle, NearlyIdle, TcpLat};
+use crate::error::Result;
+use crate::inputs::Origin::{Assumed, Calibrated, Documented};
+use crate::inputs::{Alternative, Changes, Together, inputs, ms_ns, us_ns};
+use crate::trial::{Shelf, Sweep, Trial, mean_ns, sweep};
+use idlewise_machine::Machine;
+use idlewise_sim::simulate::Hardware;
+use idlewise_sim::workload::{BurstThenIdle, NearlyIdle, TcpLat};
 
 pub const MENU: &str = "menu-6.12";
 pub const MIN: &str = "menu-6.12+min";
@@ -151,7 +150,6 @@ pub struct ByShare {
 pub struct Findings {
     pub inputs: Inputs,
     pub headline: Headline,
-    pub machine: Machine,
     /// The claim's other platform.
     pub gap_machine: Machine,
     pub tcp_lat: TcpLat,
@@ -425,7 +423,6 @@ pub fn run(shelf: &Shelf<'_>, changes: &Changes) -> Result<Findings> {
         })?,
         inputs,
         headline,
-        machine: machine.clone(),
         gap_machine: gap_machine.clone(),
     })
 }

@@ -5,12 +5,14 @@ use std::ops::RangeInclusive;
 
 use idlewise_core::{DisabledMask, auto_promotion_delay_ns};
 
-use super::Origin::{Assumed, Calibrated, Documented};
-use super::{Changes, Result, Shelf, StudyError, Sweep, Trial, inputs, ms_ns, sweep, us_ns};
-use crate::replay::Delays;
-use crate::simulate::Hardware;
-use crate::workload::BurstThenIdle;
-use crate::{Flag, Machine, MachineState};
+use crate::error::{Result, StudyError};
+use crate::inputs::Origin::{Assumed, Calibrated, Documented};
+use crate::inputs::{Changes, inputs, ms_ns, us_ns};
+use crate::trial::{Shelf, Sweep, Trial, sweep};
+use idlewise_machine::{Flag, Machine, MachineState};
+use idlewise_sim::replay::Delays;
+use idlewise_sim::simulate::Hardware;
+use idlewise_sim::workload::BurstThenIdle;
 
 /// Bursts of a run: as many as were published.
 pub const BURST_COUNT: u64 = 20;
