@@ -437,8 +437,8 @@ mutants: toolchain ## damaged recordings, logs, machines and workloads through e
 FUZZ_SECONDS = 600
 
 fuzz: ## ten minutes of fuzzing for each parser (needs a nightly toolchain and cargo-fuzz)
-	@for crate in machine trace sim host; do cd "$(CURDIR)/crates/idlewise-$$crate" && \
+	@for crate in machine trace sim host lab; do cd "$(CURDIR)/crates/idlewise-$$crate" && \
 	for target in $$($(CARGO) +nightly fuzz list); do \
 	mkdir -p fuzz/corpus/$$target && \
-	$(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target tests/malformed \
+	$(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target $$(ls -d tests/malformed 2>/dev/null) \
 	-- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 || exit 1; done; done

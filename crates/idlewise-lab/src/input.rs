@@ -7,9 +7,9 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::bundle::{Sums, sum_of};
 use idlewise_report::{shown_in_line, without_secrets};
 use idlewise_sim::replay::GroupReader;
-use idlewise_trace::bundle::{Sums, sum_of};
 use idlewise_trace::causes::{
     CausesError, StepBuilder, WorkloadLog, WorkloadMetadata, WorkloadWriter, convert_causes,
 };

@@ -10,6 +10,7 @@
 //! | `storage.rs` | [`storage::Storage`]: where a store's files are; a folder |
 //! | `engine/` | what the Python package uses |
 //! | `notes.rs` | what every result says of itself |
+//! | `bundle/` | [`bundle`]: the container of an evidence bundle |
 //! | `input.rs`, `unpack.rs` | logs and recordings, compressed or not |
 //! | `bundled.rs` | the machines and logs that are built in |
 //! | `recorded_course.rs` | following what the recorded kernel did |
@@ -20,6 +21,7 @@
 //! It parses no arguments, writes to no terminal and opens no connection.
 #![forbid(unsafe_code)]
 
+pub mod bundle;
 pub mod bundled;
 pub mod cells;
 pub mod engine;

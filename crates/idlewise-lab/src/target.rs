@@ -1,9 +1,9 @@
 //! A machine prepared for replay, and the defaults of machines and HZ.
 
+use crate::bundle::Sums;
 use idlewise_core::{DisabledMask, NO_LATENCY_LIMIT_NS, StateTable, tick_period_ns};
 use idlewise_sim::replay::{DEFAULT_TICK_WORK_NS, Setting};
 use idlewise_sim::{CostModel, Machine, SharedStates};
-use idlewise_trace::bundle::Sums;
 use idlewise_trace::log::LogMetadata;
 
 use crate::bundled;

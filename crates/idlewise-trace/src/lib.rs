@@ -23,7 +23,6 @@
 //! | `machine_note.rs` | [`MachineNote`]: what our recorder writes about the machine |
 //! | `convert.rs` | [`convert()`]: converts a trace to a log with its metadata |
 //! | `anonymize.rs` | [`anonymize::Anonymized`]: a log without identifying information |
-//! | `bundle/` | [`bundle`]: the container of an evidence bundle |
 //! | `causes/` | [`causes::StepBuilder`]: what makes tasks run; [`causes::WorkloadLog`]: the workload log as a Parquet file |
 //! | `histogram.rs` | [`histogram::IdleHistogram`]: idle stays that were counted, without their order |
 //! | `wakes.rs` | [`wakes::WakeCounter`]: who woke idle CPUs, and how |
@@ -36,7 +35,7 @@
 //!
 //! * `log`: the idle log and the workload log as files (Parquet), and what works on them.
 //! * `import`: the importers; needs `log`.
-//! * `export`: other programs' formats (Arrow, CSV, Perfetto), and evidence bundles; needs `log`.
+//! * `export`: other programs' formats (Arrow, CSV, Perfetto); needs `log`.
 //!
 #![cfg_attr(feature = "log", doc = "```no_run")]
 #![cfg_attr(not(feature = "log"), doc = "```ignore")]
@@ -63,8 +62,6 @@
 #[cfg(feature = "log")]
 pub mod anonymize;
 mod builder;
-#[cfg(feature = "export")]
-pub mod bundle;
 mod byte_order;
 pub mod causes;
 #[cfg(feature = "import")]

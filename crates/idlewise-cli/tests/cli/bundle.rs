@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use idlewise_trace::bundle::{self, BundlePath, Limits, SUMS, Sums, TOP};
+use idlewise_lab::bundle::{self, BundlePath, Limits, SUMS, Sums, TOP};
 use serde_json::Value;
 
 use crate::{assert_refused, failure, folder, idlewise, json, root, stdout, user};

@@ -419,7 +419,7 @@ fn what_is_not_a_file_is_said_and_waits_for_nobody() {
     let ours: Vec<&PathBuf> = cells
         .iter()
         .filter(|cell| {
-            let hash = idlewise_trace::bundle::sum_of(
+            let hash = idlewise_lab::bundle::sum_of(
                 fs::File::open(root().join("traces/a-idle.parquet")).unwrap(),
             )
             .unwrap();

@@ -17,9 +17,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::sync::LazyLock;
 
+use crate::bundle::Sums;
 use idlewise_report::cell::{of_file, to_file};
 use idlewise_sim::contest::{CellInputs, CellResult};
-use idlewise_trace::bundle::Sums;
 
 use crate::error::Failure;
 use crate::program::{COMMIT, VERSION, code_file};

@@ -5,9 +5,9 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use idlewise_lab::bundle::{self, Limits, SUMS, Sums, TOP, Unpacked};
 use idlewise_report::wrap;
 use idlewise_trace::anonymize::Field;
-use idlewise_trace::bundle::{self, Limits, SUMS, Sums, TOP, Unpacked};
 use serde_json::json;
 
 use crate::cmd::Definition;

@@ -4,8 +4,8 @@ use std::io::{BufReader, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use idlewise_lab::bundle::{self, Limits, SUMS, Sums, Unpacked};
 use idlewise_report::{shown_in_line, wrap};
-use idlewise_trace::bundle::{self, Limits, SUMS, Sums, Unpacked};
 use serde_json::{Value, json};
 
 use crate::error::Failure;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use idlewise_trace::bundle::{BundlePath, Unpacked};
+use idlewise_lab::bundle::{BundlePath, Unpacked};
 use idlewise_trace::read_small_text_of;
 use serde::{Deserialize, Serialize};
 

@@ -13,7 +13,7 @@
 //!
 //! The command runs in the bundle's folder, with paths relative to it, when the bundle is made and when it is
 //! verified. So its outputs contain no path of anybody's machine, and are the same everywhere.
-//! `idlewise_trace::bundle` has the container, and what makes it safe to read.
+//! `idlewise_lab::bundle` has the container, and what makes it safe to read.
 
 mod create;
 mod inputs;

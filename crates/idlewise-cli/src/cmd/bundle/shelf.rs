@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use idlewise_trace::bundle::BundlePath;
+use idlewise_lab::bundle::BundlePath;
 
 use crate::error::Failure;
 

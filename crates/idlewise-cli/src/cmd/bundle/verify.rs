@@ -11,10 +11,10 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
+use idlewise_lab::bundle::{self, BundlePath, Limits, SUMS, Sums, TOP, Unpacked};
 use idlewise_plugin::{Compiler, GovernorSource};
 use idlewise_report::{shown_in_line, wrap};
 use idlewise_sim::workload::Workload;
-use idlewise_trace::bundle::{self, BundlePath, Limits, SUMS, Sums, TOP, Unpacked};
 use idlewise_trace::{read_small_file, read_small_text};
 use serde_json::json;
 

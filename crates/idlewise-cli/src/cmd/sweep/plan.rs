@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Seek;
 use std::path::{Path, PathBuf};
 
+use idlewise_lab::bundle::{Sums, sum_of};
 use idlewise_lab::target::targets;
-use idlewise_trace::bundle::{Sums, sum_of};
 use idlewise_trace::{FileIdentity, open_regular};
 
 use super::manifest::Manifest;

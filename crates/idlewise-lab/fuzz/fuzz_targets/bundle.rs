@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Component, Path};
 
-use idlewise_trace::bundle::{Limits, Sums, pack, unpack, unpack_tar};
+use idlewise_lab::bundle::{Limits, Sums, pack, unpack, unpack_tar};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { file_count: 8, byte_count: 4_096 };
