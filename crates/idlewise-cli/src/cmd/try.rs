@@ -411,7 +411,7 @@ impl Runner<'_> {
         restored.map(|()| ran)
     }
 
-    /// A holder gives the settings back even if this process is killed. A captured machine needs none.
+    /// A holder restores the settings even if this process is killed. A captured machine needs none.
     fn owner(&self) -> Owner {
         let holder = match self.arguments.sysroot {
             None => std::env::current_exe().ok(),
@@ -561,7 +561,7 @@ impl Runner<'_> {
     }
 }
 
-/// Gives back what was found. Fails if that is not what there is then, or if the round was not under its setting.
+/// Restores what was found. Fails if that is not what there is then, or if the round was not under its setting.
 fn restore(root: &Root, applied: Applied, place: &str) -> Result<(), Failure> {
     let values = applied.changes().iter().map(|change| (change, root.text(&change.file)));
     let changed = values.filter(|(change, now)| now.as_deref() != Some(change.to.as_str()));

@@ -194,7 +194,7 @@ fn what_was_applied_is_shown_and_given_back() {
     assert_eq!(reverted["changes"].as_array().unwrap().len(), 4);
     assert_eq!(machine.sysfs(), before);
     let (status, text) = machine.said("revert");
-    assert_eq!((status, text.as_str()), (Some(0), "Nothing to give back\n"));
+    assert_eq!((status, text.as_str()), (Some(0), "Nothing to restore\n"));
     assert!(machine.said("status").1.contains("idlewise has set nothing"));
 }
 

@@ -121,7 +121,7 @@ pub enum SettingsError {
     },
     /// The journal cannot be read.
     #[error(
-        "{}: {problem}; nothing is changed: it lists what idlewise set and what was found, so give that back by \
+        "{}: {problem}; nothing is changed: it lists what idlewise set and what was found, so restore that by \
          hand, then remove it (a reboot does both)", path.display()
     )]
     DamagedJournal {
@@ -133,7 +133,7 @@ pub enum SettingsError {
     /// The journal would be too long to be read back.
     #[error(
         "{}: what was found would need {byte_count} bytes there, and {byte_count_max} are allowed; nothing is \
-         changed: give something back first (`idlewise settings status` says what is set), or name fewer CPUs",
+         changed: revert something first (`idlewise settings status` says what is set), or name fewer CPUs",
         path.display()
     )]
     NoRoom {

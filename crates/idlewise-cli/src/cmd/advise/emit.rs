@@ -16,7 +16,7 @@ pub(super) enum Format {
     Commands,
     /// A profile of tuned: tuned.conf
     Tuned,
-    /// A systemd unit that sets it at boot and gives it back when stopped
+    /// A systemd unit that sets it at boot and restores what was there when stopped
     Systemd,
     /// A file for `idlewise settings apply`, one setting a line
     Dropin,

@@ -43,11 +43,11 @@ Examples:
   # As a service: in force until it is stopped
   sudo idlewise settings apply --on-exit restore /etc/idlewise/settings.conf
 
-Settings: governor=NAME; STATE=off or STATE=on, for all CPUs or @CPUS; latency=TIME@CPUS, the longest exit
-latency allowed there (0us: polling only; none: no limit); latency=TIME for the whole machine, which a process in
-the background holds. All are set, or none. What was found is written down first, in /run/idlewise, so that
-`idlewise settings revert` gives it back whatever happens. Several commands can limit the same CPU: the smallest
-limit counts. A reboot undoes everything.
+Settings: governor=NAME; STATE=off or STATE=on, for all CPUs or @CPUS; latency=TIME@CPUS, the
+longest exit latency allowed there (0us: polling only; none: no limit); latency=TIME for the whole
+machine, which a process in the background holds. All are set, or none. The old values are written
+to /run/idlewise first, so that `idlewise settings revert` can always restore them. Several
+commands can limit the same CPU: the smallest limit counts. A reboot undoes everything.
 
 Exit status: 0; 2 if nothing was changed.";
 
@@ -63,7 +63,7 @@ pub struct Apply {
     #[arg(long, value_name = "SETTING", value_parser = setting)]
     set: Vec<Setting>,
 
-    /// Give them back after this time, such as 90s, 30min or 2h
+    /// Restore what was found after this time, such as 90s, 30min or 2h
     #[arg(long, value_name = "TIME", value_parser = time)]
     expires: Option<Duration>,
 
@@ -71,7 +71,7 @@ pub struct Apply {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
-    /// Stay until SIGTERM or ctrl-c, then keep the settings or give back what was found
+    /// Stay until SIGTERM or ctrl-c, then keep the settings or restore what was found
     #[arg(long, value_enum, conflicts_with = "dry_run")]
     on_exit: Option<OnExit>,
 

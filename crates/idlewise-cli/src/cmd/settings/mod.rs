@@ -1,4 +1,4 @@
-//! `idlewise settings`: changes settings of idle states, gives them back, and says what is set.
+//! `idlewise settings`: changes settings of idle states, restores them, and says what is set.
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::error::Failure;
 use crate::screen::say;
 
-/// Change governor, idle states and latency limits so that they are always given back
+/// Change governor, idle states and latency limits so that every change can be undone
 #[derive(clap::Args)]
 pub struct Settings {
     #[command(subcommand)]

@@ -23,7 +23,7 @@ const SHOWN_COUNT: usize = 12;
 
 const EXAMPLES: &str = "\
 Examples:
-  # Give back what was found before `settings apply`, and before commands that were killed
+  # Restore what was there before `settings apply`, and before commands that were killed
   sudo idlewise settings revert
 
   # Also what `quiet` or `try` has set that is running
@@ -36,7 +36,7 @@ A file that somebody else has changed since is left alone, and named. If this co
 
 Exit status: 0; 1 if somebody else has changed a file since, or one could not be written; 2 on other errors.";
 
-/// Give back what was found before settings were applied
+/// Restore what was there before settings were applied
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Revert {
@@ -62,7 +62,7 @@ pub struct Revert {
 }
 
 impl Revert {
-    /// Reverts and says what was given back.
+    /// Reverts and says what was restored.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let root = root(self.sysroot.as_deref())?;
         let _signals = Signals::catch()?;
@@ -85,7 +85,7 @@ impl Revert {
     }
 }
 
-/// Prints what was given back, and what was not.
+/// Prints what was restored, and what was not.
 pub(super) fn say_reverted(reverted: &Reverted) -> Result<ExitCode, Failure> {
     let mut out = screen::stdout();
     let Reverted { ended, settled, was_of_another_boot, .. } = reverted;
@@ -97,7 +97,7 @@ pub(super) fn say_reverted(reverted: &Reverted) -> Result<ExitCode, Failure> {
         writeln!(out, "Ended {}, set by {command}{why}", settings.join(" "))?;
     }
     if ended.is_empty() && settled.changes.is_empty() {
-        writeln!(out, "Nothing to give back")?;
+        writeln!(out, "Nothing to restore")?;
     }
     if !settled.changes.is_empty() {
         writeln!(out, "Gave back {}:", files(settled.changes.len()))?;
@@ -109,12 +109,12 @@ pub(super) fn say_reverted(reverted: &Reverted) -> Result<ExitCode, Failure> {
     Ok(status(reverted))
 }
 
-/// Says what was not given back.
+/// Says what was not restored.
 pub fn say_left(reverted: &Reverted) {
     let Reverted { running, settled, .. } = reverted;
     for (settings, command, pid) in running {
         say(format_args!(
-            "idlewise: {} is left to {command} (process {pid}), which gives it back; --all takes it now",
+            "idlewise: {} is left to {command} (process {pid}), which restores it; --all restores it now",
             settings.join(" ")
         ));
     }

@@ -58,9 +58,7 @@ impl Status {
         }
         match status.sessions.is_empty() {
             true => writeln!(out, "idlewise has set nothing.")?,
-            false => {
-                writeln!(out, "Set by idlewise (`settings revert` gives back what was found):")?
-            }
+            false => writeln!(out, "Set by idlewise (`settings revert` restores what was found):")?,
         }
         for session in &status.sessions {
             write!(out, "{}", session_text(session))?;
@@ -107,7 +105,7 @@ fn session_text(session: &SessionStatus) -> String {
     let SessionStatus { id, settings, command, reason, owner: (pid, is_running), .. } = session;
     let since = span(session.age_ns);
     let until = match (session.end, session.left_ns, session.lasts) {
-        (Some(end), _, _) => format!("over, because {end}: the next change gives it back"),
+        (Some(end), _, _) => format!("over, because {end}: the next change restores it"),
         (None, Some(left_ns), _) => format!("for another {}", span(left_ns)),
         (None, None, Lasts::UntilReverted) => "until reverted".to_owned(),
         (None, None, Lasts::WhileRunning) => "until it ends".to_owned(),

@@ -473,7 +473,7 @@ impl Readings {
     }
 }
 
-/// Tests see that a panic gives the terminal back. Released programs have no such switch.
+/// Tests see that a panic restores the terminal. Released programs have no such switch.
 fn panic_for_a_test() {
     #[cfg(debug_assertions)]
     assert!(std::env::var_os("IDLEWISE_WATCH_PANIC").is_none(), "a panic, asked for by a test");

@@ -1,4 +1,4 @@
-//! The terminal while the screen is shown: it is given back on every way out, a panic included.
+//! The terminal while the screen is shown: it is restored on every way out, a panic included.
 
 use std::io::{self, Stdout};
 use std::panic;
@@ -16,7 +16,7 @@ use super::app::App;
 use super::view;
 use crate::screen;
 
-/// Whether the terminal is ours, for those who must give it back.
+/// Whether the terminal is ours, for those who must restore it.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// The terminal, as ours until it is dropped.
@@ -60,7 +60,7 @@ impl Session {
         Ok(())
     }
 
-    /// Gives the terminal back while `stopped` runs.
+    /// Restores the terminal while `stopped` runs.
     ///
     /// # Errors
     /// Fails if the terminal is gone.
