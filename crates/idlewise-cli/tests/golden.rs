@@ -179,8 +179,8 @@ fn standings(document: &serde_json::Value) -> String {
         None => String::new(),
     };
     let mut text = String::from(
-        "| | mean | 95 % interval | λ=0 | λ=¼ | λ=1 | median | won | lost by 2 | worst loss |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        "| | mean | 95 % interval | λ = 0/¼/1 | median | won | lost by 2 | worst loss |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     let rows = document["standings"].as_array().unwrap();
     for row in rows.iter().filter(|row| row["lambda"] == "all") {
@@ -192,7 +192,7 @@ fn standings(document: &serde_json::Value) -> String {
             number(&rows.iter().find(is_it).unwrap()["regret_mean_ratio"], 100.0, 1)
         };
         text += &format!(
-            "| `{}` | {} | {} to {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            "| `{}` | {} | {}–{} | {}/{}/{} | {} | {} | {} | {} |\n",
             row["governor"].as_str().unwrap(),
             percent("regret_mean_ratio"),
             percent("regret_low_ratio"),
@@ -280,6 +280,8 @@ fn the_menu_rules_are_compared_in_the_documentation() {
     let places = COLUMNS.map(|(name, ..)| header.iter().position(|c| *c == name).expect(name));
     let mut table = format!("| {} |\n", COLUMNS.map(|(_, title, _)| title).join(" | "));
     table += &format!("|{}\n", " --- |".repeat(3) + &" ---: |".repeat(6));
+    // Rules that come to the same share a row.
+    let mut rows: Vec<(Vec<String>, Vec<String>)> = Vec::new();
     for line in lines {
         let fields: Vec<&str> = line.split(',').collect();
         let cells = COLUMNS.iter().zip(places).map(|(&(name, _, scale), place)| {
@@ -290,7 +292,16 @@ fn the_menu_rules_are_compared_in_the_documentation() {
                 (_, Ok(number)) => format!("{:.1}", number * scale),
             }
         });
-        table += &format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "));
+        let mut cells: Vec<String> = cells.collect();
+        let rule = cells.remove(2);
+        match rows.iter_mut().find(|(known, _)| *known == cells) {
+            Some((_, rules)) => rules.push(rule),
+            None => rows.push((cells, vec![rule])),
+        }
+    }
+    for (mut cells, rules) in rows {
+        cells.insert(2, if rules.len() == 3 { "all three".to_owned() } else { rules.join(", ") });
+        table += &format!("| {} |\n", cells.join(" | "));
     }
     let path = root().join("docs/menu-rules.md");
     let text = fs::read_to_string(&path).unwrap();
@@ -315,38 +326,4 @@ fn pages_of_studies_are_what_the_command_makes() {
     known.retain(|name| name != "README.md");
     known.sort();
     assert_eq!(names, known, "a page and a plot for each study, and no others");
-}
-
-/// docs/seeds.md repeats the figures of the studies' pages.
-#[test]
-fn the_page_of_claims_has_the_figures_of_the_studies() {
-    let path = root().join("docs/seeds.md");
-    let text = fs::read_to_string(&path).unwrap();
-    let mut found = String::new();
-    let mut parts = text.split("<!-- figures of ");
-    found += parts.next().unwrap();
-    let mut count = 0;
-    for part in parts {
-        let (name, rest) = part.split_once(':').unwrap();
-        let (_, after) =
-            rest.split_once("<!-- until here -->\n").expect("the other marker is there");
-        let page = fs::read_to_string(root().join(format!("docs/studies/{name}.md"))).unwrap();
-        found += &format!("<!-- figures of {name}: `make golden` -->\n");
-        found += &format!("| figure of [{name}](studies/{name}.md) | label | ours | published |\n");
-        found += "| --- | --- | ---: | ---: |\n";
-        let figures = page.lines().skip_while(|line| !line.starts_with("| figure |")).skip(2);
-        for line in figures.take_while(|line| line.starts_with('|')) {
-            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            let &[_, figure, unit, published, ours, _, label, _] = &cells[..] else {
-                panic!("{name}: six columns were expected: {line}");
-            };
-            found += &format!("| {figure}, {unit} | {label} | {ours} | {published} |\n")
-                .replace(",  |", " |");
-            count += 1;
-        }
-        found += "<!-- until here -->\n";
-        found += after;
-    }
-    assert!(count > 50, "{count} figures");
-    assert_golden(&path, &found);
 }

@@ -923,28 +923,29 @@ fn outcome(rows: &mut [Judgement], wishes: &Wishes) -> Outcome {
 pub fn columns() -> Vec<Column<Judgement>> {
     type C = Column<Judgement>;
     vec![
-        C::text("setting", "setting", "What would be set; `as it is` for the recording's settings.", |row| {
+        C::text("setting", "setting", "The setting; `as it is` for the recording's own.", |row| {
             row.setting.as_str().into()
         })
         .key(),
-        C::text("step", "step", "How drastic it is.", |row| {
+        C::text("step", "step", "How drastic the change is.", |row| {
             row.step.map_or(Value::Absent, |step| step.as_str().into())
         })
         .detail(),
         C::ns(
             "delay_p50_ns",
             "delay p50",
-            "Half of the wake events wait at most so long: for an exit if judged by replay, until a task runs if by \
-             predict; simulated.",
+            "Median wait of the wake events: for the exit if judged by replay, until a task runs \
+             if by predict; simulated.",
             |row| row.p50_ns.into(),
         ),
-        C::ns("delay_p99_ns", "delay p99", "99 % of the wake events wait at most so long.", |row| {
+        C::ns("delay_p99_ns", "delay p99", "99th percentile of that wait.", |row| {
             row.p99.map(|p99| p99.value).into()
         }),
         C::ns(
             "delay_p99_low_ns",
             "from",
-            "Lower end of its 95 % interval, by drawing slices of time; absent with fewer than seven.",
+            "Ends of its 95 % bootstrap interval over slices of time; absent with fewer than \
+             seven.",
             |row| row.p99.and_then(|p99| p99.low()).into(),
         )
         .detail(),
@@ -955,12 +956,11 @@ pub fn columns() -> Vec<Column<Judgement>> {
         C::ns(
             "delay_p999_ns",
             "p99.9",
-            "99.9 % of the wake events wait at most so long. Absent with fewer than 5,000 events.",
+            "99.9th percentile; absent with fewer than 5,000 events.",
             |row| row.tails.iter().find(|tail| tail.ratio == P999).map(|tail| tail.ns).into(),
         )
         .detail(),
-        C::ns("delay_max_ns", "worst", "The longest delay.", |row| row.max_ns.into())
-        .detail(),
+        C::ns("delay_max_ns", "worst", "The longest delay.", |row| row.max_ns.into()).detail(),
         C::mw("power_mw", "power", "Mean power of all idle CPUs, simulated.", |row| {
             row.power_mw.into()
         }),
@@ -979,7 +979,7 @@ pub fn columns() -> Vec<Column<Judgement>> {
         C::ratio(
             "cost_change_ratio",
             "cost",
-            "Change of energy and priced delay, as a share of what they are now.",
+            "Change of energy and priced delay, as a share of the present cost.",
             |row| row.cost_change.map(|change| change.value).into(),
         ),
         C::ratio("cost_change_low_ratio", "from", "Lower end of its 95 % interval.", |row| {
@@ -988,10 +988,16 @@ pub fn columns() -> Vec<Column<Judgement>> {
         C::ratio("cost_change_high_ratio", "to", "Its upper end.", |row| {
             row.cost_change.and_then(|change| change.high()).into()
         }),
-        C::text("verdict", "verdict", "What comes of it. A trade is better in one of power and tail delay, and may be worse in the other.", |row| match row.verdict {
-            "" => Value::Absent,
-            verdict => verdict.into(),
-        })
+        C::text(
+            "verdict",
+            "verdict",
+            "The verdict. A trade is better in power or tail delay, and may be worse in the \
+             other.",
+            |row| match row.verdict {
+                "" => Value::Absent,
+                verdict => verdict.into(),
+            },
+        )
         .key(),
     ]
 }

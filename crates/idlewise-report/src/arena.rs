@@ -80,7 +80,7 @@ pub(crate) fn priced_columns() -> Vec<C<Entry>> {
         C::number(
             "lambda",
             "λ",
-            "The price of delay, in times the power of polling.",
+            "The price of delay, as a multiple of polling's power.",
             |cell: &Entry| times(cell.price).into(),
         )
         .key(),
@@ -89,13 +89,13 @@ pub(crate) fn priced_columns() -> Vec<C<Entry>> {
             cell.cost_uj.into()
         })
         .lower_is_better(),
-        C::uj("oracle_cost_uj", "oracle", "What the oracle of that λ pays.", |cell: &Entry| {
+        C::uj("oracle_cost_uj", "oracle", "What the oracle for that λ pays.", |cell: &Entry| {
             cell.oracle_cost_uj.into()
         }),
         C::ratio(
             "regret_ratio",
             "regret",
-            "Cost above the oracle's, as a share of the latter.",
+            "Cost above the oracle's, as a share of the oracle's.",
             |cell: &Entry| cell.regret().into(),
         )
         .lower_is_better(),
@@ -109,7 +109,7 @@ pub fn columns() -> Vec<C<Standing>> {
         C::text(
             "lambda",
             "λ",
-            "The price of delay, in times the power of polling; `all` for all.",
+            "The price of delay, as a multiple of polling's power; `all` for all.",
             |row: &Standing| {
                 row.lambda.map_or_else(|| "all".to_owned(), |lambda| lambda.to_string()).into()
             },
@@ -125,15 +125,15 @@ pub fn columns() -> Vec<C<Standing>> {
         C::ratio(
             "regret_mean_ratio",
             "regret mean",
-            "Mean regret of the cells, simulated.",
+            "Mean regret of the cells, simulated. Its interval is a bootstrap over logs, of seven \
+             or more.",
             |row: &Standing| row.mean.into(),
         )
         .lower_is_better(),
         C::ratio(
             "regret_low_ratio",
             "from",
-            "Lower end of the mean's 95 % interval, by drawing logs again and again; absent with fewer \
-             than seven logs.",
+            "Lower end of the mean's 95 % interval.",
             |row: &Standing| row.interval.map(|[low, _]| low).into(),
         ),
         C::ratio("regret_high_ratio", "to", "Its upper end.", |row: &Standing| {
@@ -149,7 +149,7 @@ pub fn columns() -> Vec<C<Standing>> {
         C::count(
             "won_count",
             "won",
-            "Cells with less regret than both menu and teo; absent for these two, or without them.",
+            "Cells with less regret than both menu and teo; absent for these two and without them.",
             |row: &Standing| row.duel.as_ref().map(|duel| duel.won_count).into(),
         )
         .higher_is_better(),
@@ -163,7 +163,7 @@ pub fn columns() -> Vec<C<Standing>> {
         C::ratio(
             "worst_loss_ratio",
             "worst loss",
-            "The most by which its regret is above that of the better of menu and teo.",
+            "The largest regret above that of the better of menu and teo.",
             |row: &Standing| row.duel.as_ref().map(|duel| duel.worst_ratio).into(),
         )
         .lower_is_better(),

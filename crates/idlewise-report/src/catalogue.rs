@@ -199,29 +199,108 @@ pub fn columns_schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// Returns Markdown that defines the columns of every table, one section each: docs/columns.md.
-pub fn columns_markdown(of_studies: Vec<Heading>) -> String {
-    let mut text = String::from(
-        "# Columns\n\nGenerated from the columns in `crates/idlewise-report/src`. CSV and JSON hold \
-         the units given here; text\nscales them. Absent is `-` in text, empty in CSV and `null` in \
-         JSON; zero is `0`.\n",
-    );
-    for Listed { title, columns, .. } in tables(of_studies) {
-        if title.is_empty() {
-            continue;
+/// An entry of docs/columns.md: columns of one meaning.
+#[derive(PartialEq, Eq, Hash)]
+struct Entry {
+    ids: Vec<&'static str>,
+    better: Option<Better>,
+    meaning: &'static str,
+}
+
+impl Entry {
+    /// Its line, such as "- `delay_p50_ns`, `delay_p90_ns` ↓: Median delay."
+    fn line(&self) -> String {
+        let better = match self.better {
+            Some(Better::Lower) => " ↓",
+            Some(Better::Higher) => " ↑",
+            None => "",
+        };
+        let ids: Vec<String> = self.ids.iter().map(|id| format!("`{id}`")).collect();
+        format!("- {}{better}: {}", ids.join(", "), self.meaning)
+    }
+}
+
+/// Whether a column is the same figure as the one before it, in another statistic or for the other side, so that its
+/// name says enough. What has a condition of its own gets an entry of its own.
+fn repeats(column: &Heading, before: &str) -> bool {
+    fn stem(id: &str) -> Vec<&str> {
+        const STATISTICS: [&str; 10] =
+            ["mean", "median", "min", "max", "low", "high", "least", "greatest", "a", "b"];
+        let is_percentile =
+            |token: &str| token.strip_prefix('p').is_some_and(|n| n.parse::<u32>().is_ok());
+        id.split('_').filter(|token| !STATISTICS.contains(token) && !is_percentile(token)).collect()
+    }
+    let has_condition = column.meaning.to_lowercase().contains("absent");
+    let is_share =
+        before.strip_suffix("_count").is_some_and(|stem| column.id == format!("{stem}_ratio"));
+    !has_condition && (is_share || (column.id != before && stem(column.id) == stem(before)))
+}
+
+fn entries(columns: Vec<Heading>) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for column in columns {
+        match entries.last_mut() {
+            Some(entry) if repeats(&column, entry.ids[entry.ids.len() - 1]) => {
+                entry.ids.push(column.id)
+            }
+            _ => entries.push(Entry {
+                ids: vec![column.id],
+                better: column.better,
+                meaning: column.meaning,
+            }),
         }
+    }
+    entries
+}
+
+/// Returns Markdown that defines the columns of every table, one section each: docs/columns.md. Columns that several
+/// tables have are defined once.
+pub fn columns_markdown(of_studies: Vec<Heading>) -> String {
+    let tables: Vec<(&str, Vec<Entry>)> = tables(of_studies)
+        .into_iter()
+        .filter(|table| !table.title.is_empty())
+        .map(|table| (table.title, entries(table.columns)))
+        .collect();
+    let all = || tables.iter().flat_map(|(_, entries)| entries);
+    // A name that means one thing here and another there is shared in the sense that most tables have.
+    let mut shared: Vec<&Entry> = Vec::new();
+    for entry in all() {
+        let count = |other: &Entry| all().filter(|one| *one == other).count();
+        let is_new = shared.iter().all(|one| one.ids[0] != entry.ids[0]);
+        let most = all().filter(|one| one.ids[0] == entry.ids[0]).map(count).max();
+        if is_new && count(entry) > 1 && Some(count(entry)) == most {
+            shared.push(entry);
+        }
+    }
+    let mut text = String::from(
+        "# Columns\n\n\
+         Every column of every table, generated from `crates/idlewise-report/src`.\n\n\
+         The last part of a name is its unit: `_ns`, `_uj`, `_mw`, `_cycles` (of the TSC), `_per_s`, `_count`, or `_ratio` \
+         for a share from 0 to 1.\nCSV and JSON hold these units; text scales them. An absent value is `-` in text, empty \
+         in CSV and `null` in JSON; zero\nis `0`. ↓ means that lower values are better, ↑ that higher ones are.\n\n\
+         An entry with several names describes the first. The others are the percentile, extreme or side that they name, or \
+         the\nsame as a share. Unless the entry says otherwise, `low` and `high` are the ends of a 95 % interval.\n\n\
+         ## Columns of several tables\n",
+    );
+    text.push('\n');
+    for entry in &shared {
         // Writing to a string cannot fail.
-        let _ = write!(
-            text,
-            "\n## {title}\n\n| column | unit | better | meaning |\n| --- | --- | --- | --- |\n"
-        );
-        for Heading { id, unit, meaning, better, .. } in columns {
-            let better = match better {
-                Some(Better::Lower) => "lower",
-                Some(Better::Higher) => "higher",
-                None => "",
-            };
-            let _ = writeln!(text, "| `{id}` | {} | {better} | {meaning} |", unit.as_str());
+        let _ = writeln!(text, "{}", entry.line());
+    }
+    for (title, entries) in &tables {
+        let _ = write!(text, "\n## {title}\n");
+        let (above, own): (Vec<_>, Vec<_>) =
+            entries.iter().partition(|entry| shared.contains(entry));
+        let names: Vec<_> =
+            above.iter().flat_map(|entry| &entry.ids).map(|id| format!("`{id}`")).collect();
+        if !names.is_empty() {
+            let _ = write!(text, "\nDefined above: {}.\n", names.join(", "));
+        }
+        if !own.is_empty() {
+            text.push('\n');
+        }
+        for entry in own {
+            let _ = writeln!(text, "{}", entry.line());
         }
     }
     text
@@ -246,6 +325,30 @@ mod tests {
                 assert!(column.id.ends_with(suffix), "{title}: {}", column.id);
             }
         }
+    }
+
+    #[test]
+    fn the_page_has_every_column_in_the_section_of_its_table() {
+        let page = columns_markdown(Vec::new());
+        for Listed { title, columns, .. } in
+            tables(Vec::new()).into_iter().filter(|it| !it.title.is_empty())
+        {
+            let (_, section) = page.split_once(&format!("\n## {title}\n")).unwrap();
+            let section = section.split("\n## ").next().unwrap();
+            for column in columns {
+                assert!(section.contains(&format!("`{}`", column.id)), "{title}: {}", column.id);
+            }
+        }
+    }
+
+    #[test]
+    fn percentiles_share_an_entry_and_a_condition_has_its_own() {
+        let page = columns_markdown(Vec::new());
+        let starts = |start: &str| page.lines().any(|line| line.starts_with(start));
+        assert!(starts("- `exit_p50_ns`, `exit_p50_low_ns`, `exit_p50_high_ns`, `exit_p90_ns`"));
+        assert!(starts("- `exit_p9999_ns`:"), "absent with few wakes");
+        assert!(starts("- `line_count`, `line_ratio`:"));
+        assert!(starts("- `energy_change_uj`:"), "not a side of its own");
     }
 
     #[test]

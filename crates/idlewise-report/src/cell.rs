@@ -53,7 +53,7 @@ fn setting_columns<Row: OfCell>() -> Vec<Column<Row>> {
         C::count(
             "latency_limit_us",
             "limit",
-            "The longest exit latency that was allowed, in us, in addition to the log's limits; absent: any.",
+            "The longest exit latency allowed, in us, besides the log's limits; absent: any.",
             |row: &Row| row.cell().inputs.latency_limit_us.map(u64::from).into(),
         ),
         C::ns(
@@ -83,26 +83,32 @@ fn result_columns<Row: OfCell>() -> Vec<Column<Row>> {
             row.cell().gap_count.into()
         }),
         C::ns("gap_sum_ns", "idle", "All gaps together.", |row: &Row| row.cell().gap_ns.into()),
-        C::count("decision_count", "decisions", "Decisions taken, one a stay.", |row: &Row| {
+        C::count("decision_count", "decisions", "Decisions: one for each stay.", |row: &Row| {
             row.cell().decision_count.into()
         }),
         C::ratio(
             "too_deep_ratio",
             "too deep",
-            "Share of stays that were too deep, as in `idlewise replay`.",
+            "Share of stays shorter than the state's target residency while a shallower state was \
+             enabled (the kernel's `above`).",
             |row: &Row| row.cell().share(row.cell().too_deep_count).into(),
         )
         .lower_is_better(),
         C::ratio(
             "too_shallow_ratio",
             "too shallow",
-            "Share of stays that were too shallow.",
+            "Share of stays that, less the exit latency, were long enough for the next deeper \
+             enabled state (the kernel's `below`).",
             |row: &Row| row.cell().share(row.cell().too_shallow_count).into(),
         )
         .lower_is_better(),
-        C::ns("delay_p50_ns", "delay p50", "Median delay of the wake events.", |row: &Row| {
-            row.cell().delay_p50_ns.into()
-        })
+        C::ns(
+            "delay_p50_ns",
+            "delay p50",
+            "Median delay of the wake events: the exit latency of the state they found, or the \
+             wait for the tick.",
+            |row: &Row| row.cell().delay_p50_ns.into(),
+        )
         .lower_is_better(),
         C::ns("delay_p90_ns", "delay p90", "90th percentile of the delay.", |row: &Row| {
             row.cell().delay_p90_ns.into()
@@ -140,13 +146,15 @@ fn result_columns<Row: OfCell>() -> Vec<Column<Row>> {
         C::count(
             "free_ipi_count",
             "free IPIs",
-            "Wake-up IPIs that found a polling or MWAIT state.",
+            "Wake-up IPIs that found a polling or MWAIT state, where a write to memory would have \
+             been enough.",
             |row: &Row| row.cell().free_ipi_count.into(),
         ),
         C::count(
             "timer_read_count",
             "timer reads",
-            "How often the governor asked for the sleep length.",
+            "How often the governor asked for the sleep length; each time costs a walk of the \
+             timer wheel.",
             |row: &Row| row.cell().timer_read_count.into(),
         ),
         C::text(
@@ -180,18 +188,15 @@ pub fn file_columns() -> Vec<Column<CellResult>> {
         C::text(
             "governor_key",
             "file",
-            "The hash of a governor's file, of what it includes and of its compiler; absent for others.",
+            "The hash of a governor's file, its includes and its compiler; absent for others.",
             |cell| cell.inputs.governor_key.clone().into(),
         ),
         C::text("shape", "shape", "The oracle's power shape; absent for governors.", |cell| {
             cell.inputs.priced.as_ref().map(|(shape, _)| shape.clone()).into()
         }),
-        C::number(
-            "lambda",
-            "λ",
-            "The oracle's price of delay, in times the power of polling; absent for governors.",
-            |cell| cell.inputs.priced.as_ref().map(|&(_, lambda)| lambda).into(),
-        ),
+        C::number("lambda", "λ", "The oracle's price of delay; absent for governors.", |cell| {
+            cell.inputs.priced.as_ref().map(|&(_, lambda)| lambda).into()
+        }),
         C::text("code", "code", "The commit of idlewise.", |cell| cell.inputs.code.as_str().into()),
     ]);
     columns.extend(result_columns());

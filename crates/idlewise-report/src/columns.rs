@@ -212,17 +212,12 @@ impl Heading {
 
 /// The name of a log.
 pub const LOG: Heading =
-    Heading::text("log", "log", "The log that was replayed; `all` for all of them together.")
-        .priority(Priority::Key);
+    Heading::text("log", "log", "The log; `all` for all of them together.").priority(Priority::Key);
 
 /// The name of a governor.
-pub const GOVERNOR: Heading = Heading::text(
-    "governor",
-    "governor",
-    "The governor. `deepest`, `shallowest`, `timer-only` and `fixed=STATE` are bounds; an oracle \
-     knows each gap in advance and picks the cheapest state at its λ.",
-)
-.priority(Priority::Key);
+pub const GOVERNOR: Heading =
+    Heading::text("governor", "governor", "The governor, bound or oracle (docs/replay.md).")
+        .priority(Priority::Key);
 
 /// The id of a machine.
 pub const MACHINE: Heading =

@@ -112,8 +112,8 @@ pub fn columns() -> Vec<C> {
         C::text(
             "statistic",
             "percentile",
-            "The percentile, by nearest rank, or another statistic of all values. Figures are \
-             absent for percentiles beyond which less than half a value is expected.",
+            "The percentile, by nearest rank, or another statistic; absent if less than half a \
+             value is expected beyond the percentile.",
             |row| row.rank.name().into(),
         )
         .key(),
@@ -152,17 +152,16 @@ pub fn columns() -> Vec<C> {
         C::ratio(
             "improvement_ratio",
             "improvement",
-            "How many times better B is than A, less one: A / B - 1 where lower values are better, \
-             B / A - 1 where higher ones are. Absent where neither is.",
+            "How much better B is than A: A / B - 1 if lower is better, B / A - 1 if higher is. \
+             Absent if neither is.",
             |row| row.improvement().into(),
         ),
         C::ratio("change_ratio", "change", "B / A - 1.", |row| row.change().into()),
         C::ratio(
             "interval_low_ratio",
             "interval from",
-            "Lower end of the 95 % bootstrap interval of the improvement, or of the change where \
-             there is no improvement. Absent with fewer than 7 runs of each, or fewer than 5 values beyond \
-             the percentile.",
+            "Ends of the 95 % bootstrap interval of the improvement, or else of the change. \
+             Absent with fewer than 7 runs of each, or fewer than 5 values beyond the percentile.",
             |row| row.interval.map(|[low, _]| low).into(),
         ),
         C::ratio("interval_high_ratio", "interval to", "Upper end of that interval.", |row| {

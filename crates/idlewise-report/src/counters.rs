@@ -75,17 +75,17 @@ pub fn columns() -> Vec<Column<CounterLine>> {
         C::text(
             "counter",
             "counter",
-            "What is counted. `requested` is what the kernel asked for, `core`, `module` and `package` \
-             what the hardware did.",
+            "What is counted: `requested` by the kernel, or what the hardware did (`core`, \
+             `module`, `package`).",
             |row| row.counter.as_str().into(),
         )
         .key(),
-        C::text("place", "place", "Where, or at how many places.", |row| row.place.as_str().into()),
+        C::text("place", "place", "Where, or in how many places.", |row| row.place.as_str().into()),
         C::ratio(
             "share_ratio",
             "share",
-            "Share of time; for C0.1 and C0.2 of the CPU's unhalted cycles, for the speed of the TSC's \
-             (above 100 % in turbo): mean over slices and places; measured.",
+            "Mean share of time over slices and places; measured. For C0.1 and C0.2 a share of \
+             unhalted cycles, for the speed of the TSC's (above 100 % in turbo).",
             |row| row.value(Ratio, row.mean),
         ),
         C::ratio("share_least_ratio", "least", "The least of the places.", |row| row.end(Ratio, 0))

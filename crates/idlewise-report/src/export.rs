@@ -17,7 +17,8 @@ pub fn headings() -> Vec<Heading> {
             "gap_ns",
             "",
             Unit::Nanoseconds,
-            "From there to the event that would have ended the gap whatever the governor had done.",
+            "From there to the first event that would have ended the gap whatever the governor \
+             did.",
         ),
         Heading::number(
             "sleep_length_ns",
@@ -63,14 +64,13 @@ pub fn headings() -> Vec<Heading> {
             "recorded_idle_ns",
             "",
             Unit::Nanoseconds,
-            "How long it says it stayed idle, all stays of the gap together.",
+            "How long the recording kernel says it stayed idle, all stays of the gap together.",
         ),
         Heading::number(
             "GOVERNOR_state",
             "",
             Unit::Count,
-            "For each --governor, named as it: index of the state that it selects first in the \
-             gap.",
+            "One column for each --governor: index of the state that it selects first in the gap.",
         ),
         Heading::text(
             "GOVERNOR_verdict",

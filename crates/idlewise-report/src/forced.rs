@@ -42,7 +42,7 @@ pub(crate) trait InForcedState: Sized {
         Column::text(
             "state",
             "state",
-            "The idle state that was forced: all others of the CPU were disabled.",
+            "The idle state that was forced by disabling all others of the CPU.",
             |row: &Self| row.forced().state.as_str().into(),
         )
         .key()
@@ -52,8 +52,8 @@ pub(crate) trait InForcedState: Sized {
         Column::ratio(
             "forced_entry_ratio",
             "in state",
-            "Share of the CPU's idle entries meanwhile that were into the forced state, as the \
-             kernel counted; measured.",
+            "Share of the CPU's idle entries that were into the forced state, as the kernel \
+             counted; measured.",
             |row: &Self| row.forced().forced_entry_ratio.into(),
         )
         .higher_is_better()
@@ -63,8 +63,8 @@ pub(crate) trait InForcedState: Sized {
         Column::ns(
             "exit_latency_ns",
             "table's exit",
-            "The state's exit latency in the driver's table: declared, not measured. Absent where \
-             sysfs, which has whole microseconds, says 0.",
+            "The exit latency in the driver's table: declared, not measured. Absent if sysfs, \
+             which has whole microseconds, says 0.",
             |row: &Self| row.forced().exit_latency_ns.into(),
         )
     }

@@ -282,13 +282,13 @@ pub fn limit_columns() -> Vec<Column<LimitLine>> {
         C::text(
             "deepest",
             "deepest state allowed",
-            "No stay is deeper than this state: those that were are taken to be in it, and as long. `as recorded` \
-             is the deepest of all; the last line takes the cheapest state for each length at λ=1, which no \
-             setting does.",
+            "The deepest state allowed: deeper stays are counted as stays in it, equally long. \
+             `as recorded` allows all; the last row takes the cheapest state for each length at \
+             λ=1, which no setting can do.",
             |row| row.limit.as_str().into(),
         )
         .key(),
-        C::ns("latency_ns", "exit latency", "The latency limit that gives this.", |row| {
+        C::ns("latency_ns", "exit latency", "The latency limit that has this effect.", |row| {
             row.latency_ns.into()
         }),
         C::ratio(
@@ -305,12 +305,15 @@ pub fn limit_columns() -> Vec<Column<LimitLine>> {
             |row| row.power_mw().into(),
         )
         .lower_is_better(),
-        C::ratio("energy_change_ratio", "energy", "Change of that energy from what was recorded.", |row| {
-            match row.recorded_uj > 0.0 {
+        C::ratio(
+            "energy_change_ratio",
+            "energy",
+            "Change of that energy from the recording's.",
+            |row| match row.recorded_uj > 0.0 {
                 true => Value::Real(row.energy_uj / row.recorded_uj - 1.0),
                 false => Value::Absent,
-            }
-        }),
+            },
+        ),
         C::ratio(
             "too_deep_least_ratio",
             "too deep at least",

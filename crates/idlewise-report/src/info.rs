@@ -71,7 +71,7 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::text(
             "observed",
             "idle task",
-            "Whether the CPU's idle task was recorded. If not, nothing is known of its idle time.",
+            "Whether the CPU's idle task was recorded; if not, its idle time is unknown.",
             |row| if row.is_observed() { "recorded" } else { "unobserved" }.into(),
         ),
         C::count("gap_count", "gaps", "Finished idle gaps.", |row| {
@@ -103,8 +103,8 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::count(
             "joined_wake_count",
             "joined ticks",
-            "Wake-ups by the tick alone, or by a limit of the idle state, that were joined into \
-             gaps.",
+            "Wake-ups by the tick alone, or by an idle state's own time limit, that were joined \
+             into gaps.",
             |row| row.if_observed(row.metadata.joined_wake_count),
         ),
         C::ratio(
@@ -122,8 +122,8 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::ratio(
             "timer_proven_ratio",
             "timer proven",
-            "Of the gaps that a timer ended, the share whose sleep length, rebuilt when the gap \
-             began, is that timer's expiry.",
+            "Of the gaps that a timer ended, the share whose reconstructed sleep length ends at \
+             that timer's expiry.",
             |row| row.timer_proven_ratio().into(),
         ),
         C::count(
@@ -142,7 +142,7 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::text(
             "woken_by",
             "woken by",
-            "What ended the gaps, the commonest first, in percent of the gaps.",
+            "What ended the gaps, most common first, in percent of the gaps.",
             |row| row.woken_by().into(),
         ),
     ]

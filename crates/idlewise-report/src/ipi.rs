@@ -109,8 +109,8 @@ pub fn columns<'a>() -> Vec<Column<Line<'a>>> {
         C::text(
             "percentile",
             "percentile",
-            "The percentile, by nearest rank; absent figures are of percentiles beyond which not \
-             half a wake is expected.",
+            "The percentile, by nearest rank; absent if less than half a wake is expected beyond \
+             it.",
             |row| row.name().into(),
         )
         .key(),
@@ -120,7 +120,7 @@ pub fn columns<'a>() -> Vec<Column<Line<'a>>> {
         C::ns(
             "wake_latency_ns",
             "wake",
-            "Wake latency: from before a call was sent to the idle CPU's first instruction out of \
+            "Wake latency: from before the call is sent to the idle CPU's first instruction after \
              its state; measured.",
             |row| row.ns(&row.figures.cycles.wake).into(),
         ),
@@ -133,8 +133,8 @@ pub fn columns<'a>() -> Vec<Column<Line<'a>>> {
         C::ns(
             "call_latency_ns",
             "call",
-            "From before the call was sent to its first instruction on the CPU: more than the wake \
-             latency where a store ends the state, since the idle loop ends first; measured.",
+            "From before the call is sent to its first instruction on the CPU; measured. Longer \
+             than the wake latency if a store ends the state, because the idle loop ends first.",
             |row| row.ns(&row.figures.cycles.call).into(),
         ),
         C::cycles(
@@ -152,7 +152,8 @@ pub fn columns<'a>() -> Vec<Column<Line<'a>>> {
         C::cycles(
             "send_waking_cycles",
             "send: waking",
-            "The same for a second call right behind the first, while the CPU is waking; measured.",
+            "The same in cycles of the TSC, for a second call right behind the first, while the \
+             CPU is waking; measured.",
             |row| row.cycles(&row.figures.cycles.waking).into(),
         ),
         C::ns(
@@ -164,7 +165,7 @@ pub fn columns<'a>() -> Vec<Column<Line<'a>>> {
         C::cycles(
             "send_busy_cycles",
             "send: busy",
-            "The same for a call to the CPU while it runs a loop; measured.",
+            "The same in cycles of the TSC, for a call to a CPU that runs a loop; measured.",
             |row| row.cycles(&row.figures.cycles.busy).into(),
         ),
         C::ns(
@@ -204,27 +205,26 @@ pub fn all_columns() -> Vec<Column<IpiFigures>> {
         C::ratio(
             "wake_latency_p99_to_exit_latency_ratio",
             "p99 of table's",
-            "The measured 99th percentile of the wake latency as a share of the table's exit \
-             latency; the measured one has the sending and the interrupt in it. Absent unless the \
-             CPU was in the forced state.",
+            "The 99th percentile, which includes sending and the interrupt, as a share of the \
+             table's exit latency. Absent unless the CPU was in the forced state.",
             |row| row.of_table_ratio().into(),
         ),
         C::ns(
             "send_idle_p50_ns",
             "send: idle p50",
-            "Median of what sending to it cost; measured.",
+            "Median cost of sending to it; measured.",
             |row| row.percentile_ns(&row.cycles.idle, 5000).into(),
         ),
         C::ns(
             "send_waking_p50_ns",
             "send: waking p50",
-            "Median of what sending a second call cost, while it was waking; measured.",
+            "Median cost of sending a second call, while it was waking; measured.",
             |row| row.percentile_ns(&row.cycles.waking, 5000).into(),
         ),
         C::ns(
             "send_busy_p50_ns",
             "send: busy p50",
-            "Median of what sending cost while it ran a loop; measured.",
+            "Median cost of sending while it ran a loop; measured.",
             |row| row.percentile_ns(&row.cycles.busy, 5000).into(),
         ),
     ]

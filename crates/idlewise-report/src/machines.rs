@@ -57,15 +57,14 @@ pub fn machine_columns() -> Vec<Column<Machine>> {
         C::text(
             "power_basis",
             "power basis",
-            "Where the powers of the states come from, the weakest of them: measured, simulated, \
-             calibrated (published) or assumed.",
+            "The weakest source of the states' powers: measured, simulated, calibrated \
+             (published) or assumed.",
             |row| row.states.last().map(|_| row.power_basis().as_str()).into(),
         ),
         C::text(
             "source",
             "source",
-            "What kind of source the states come from: captured, kernel table, device tree or \
-             paper.",
+            "The kind of source of the states: captured, kernel table, device tree or paper.",
             |row| row.source.as_str().into(),
         ),
     ]
@@ -108,14 +107,15 @@ pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
         C::text(
             "entry",
             "entered by",
-            "How the state is asked for: an MWAIT hint, a UMWAIT state or an I/O port.",
+            "How the state is requested: an MWAIT hint, a UMWAIT state or an I/O port.",
             |row| entered_by(row.state).into(),
         )
         .detail(),
         C::text(
             "flags",
             "flags",
-            "What the driver says that the state needs or does; machines/README.md lists them.",
+            "What the state needs or does, according to the driver; machines/README.md lists the \
+             flags.",
             |row| flags(row.state).into(),
         )
         .detail(),

@@ -100,14 +100,13 @@ impl PredictedTask {
     }
 }
 
-const TASK: Heading =
-    Heading::text(
-        "task",
-        "task",
-        "The name of the tasks; `all` for all of them together; `A→B` for requests from A to B, whose latency is \
-         from what wakes A until B's answer ends.",
-    )
-        .priority(Priority::Key);
+const TASK: Heading = Heading::text(
+    "task",
+    "task",
+    "The tasks' name; `all` for all of them; `A→B` for requests, which last from the event \
+         that wakes A until B has answered.",
+)
+.priority(Priority::Key);
 
 /// Returns the columns of the table of settings.
 pub fn run_columns() -> Vec<Column<PredictedRun>> {
@@ -124,49 +123,40 @@ pub fn run_columns() -> Vec<Column<PredictedRun>> {
         C::ratio(
             "throughput_change_ratio",
             "throughput change",
-            "How much faster tasks got through their steps than under the recorded setting: 0.1 is 10 % faster. Each task counts by its wake-ups.",
+            "How much faster tasks got through their steps than under the recorded setting, \
+             weighted by wake-ups: 0.1 is 10 % faster. Low and high are the extremes of the \
+             replicates.",
             |row| row.throughput.map(|change| change.mean).into(),
         ),
-        C::ratio(
-            "throughput_change_low_ratio",
-            "lowest",
-            "The lowest change of a replicate.",
-            |row| row.throughput.map(|change| change.low).into(),
-        )
+        C::ratio("throughput_change_low_ratio", "lowest", "Lowest of a replicate.", |row| {
+            row.throughput.map(|change| change.low).into()
+        })
         .detail(),
-        C::ratio(
-            "throughput_change_high_ratio",
-            "highest",
-            "The highest change of a replicate.",
-            |row| row.throughput.map(|change| change.high).into(),
-        )
+        C::ratio("throughput_change_high_ratio", "highest", "Highest of a replicate.", |row| {
+            row.throughput.map(|change| change.high).into()
+        })
         .detail(),
         C::ns(
             "latency_mean_ns",
             "latency mean",
-            "Mean time from what wakes a task to when it runs, of all wake-ups.",
+            "Mean time from the event that wakes a task until the task runs.",
             |row| row.latency_ns.into(),
         )
         .lower_is_better(),
         C::ratio(
             "latency_change_ratio",
             "latency change",
-            "Its change against the recorded setting.",
+            "Its change from the recorded setting. Low and high are the extremes of the \
+             replicates.",
             |row| row.latency.map(|change| change.mean).into(),
         ),
-        C::ratio(
-            "latency_change_low_ratio",
-            "lowest",
-            "The lowest change of a replicate.",
-            |row| row.latency.map(|change| change.low).into(),
-        )
+        C::ratio("latency_change_low_ratio", "lowest", "Lowest of a replicate.", |row| {
+            row.latency.map(|change| change.low).into()
+        })
         .detail(),
-        C::ratio(
-            "latency_change_high_ratio",
-            "highest",
-            "The highest change of a replicate.",
-            |row| row.latency.map(|change| change.high).into(),
-        )
+        C::ratio("latency_change_high_ratio", "highest", "Highest of a replicate.", |row| {
+            row.latency.map(|change| change.high).into()
+        })
         .detail(),
         C::uj("energy_uj", "energy", "Energy of all cores and packages.", |row| {
             row.energy_uj.into()
@@ -175,19 +165,17 @@ pub fn run_columns() -> Vec<Column<PredictedRun>> {
         C::ratio(
             "energy_change_ratio",
             "energy change",
-            "Its change against the recorded setting.",
+            "Its change from the recorded setting. Low and high are the extremes of the \
+             replicates.",
             |row| row.energy.map(|change| change.mean).into(),
         ),
-        C::ratio("energy_change_low_ratio", "lowest", "The lowest change of a replicate.", |row| {
+        C::ratio("energy_change_low_ratio", "lowest", "Lowest of a replicate.", |row| {
             row.energy.map(|change| change.low).into()
         })
         .detail(),
-        C::ratio(
-            "energy_change_high_ratio",
-            "highest",
-            "The highest change of a replicate.",
-            |row| row.energy.map(|change| change.high).into(),
-        )
+        C::ratio("energy_change_high_ratio", "highest", "Highest of a replicate.", |row| {
+            row.energy.map(|change| change.high).into()
+        })
         .detail(),
         C::count("step_count", "steps", "Steps of all tasks in a replicate.", |row| {
             (row.step_count as u64).into()
@@ -208,7 +196,7 @@ pub fn task_columns() -> Vec<Column<PredictedTask>> {
         C::ns(
             "latency_mean_ns",
             "latency mean",
-            "Mean time from what wakes a task to when it runs.",
+            "Mean time from the event that wakes a task until the task runs.",
             |row| row.latencies.mean_ns().into(),
         )
         .lower_is_better(),
@@ -221,22 +209,17 @@ pub fn task_columns() -> Vec<Column<PredictedTask>> {
         C::ratio(
             "latency_change_ratio",
             "mean change",
-            "The change of the mean against the recorded setting: 0.1 is 10 % longer.",
+            "The mean's change from the recorded setting: 0.1 is 10 % longer. Low and high are \
+             the extremes of the replicates.",
             |row| row.change.map(|change| change.mean).into(),
         ),
-        C::ratio(
-            "latency_change_low_ratio",
-            "lowest",
-            "The lowest change of a replicate.",
-            |row| row.change.map(|change| change.low).into(),
-        )
+        C::ratio("latency_change_low_ratio", "lowest", "Lowest of a replicate.", |row| {
+            row.change.map(|change| change.low).into()
+        })
         .detail(),
-        C::ratio(
-            "latency_change_high_ratio",
-            "highest",
-            "The highest change of a replicate.",
-            |row| row.change.map(|change| change.high).into(),
-        )
+        C::ratio("latency_change_high_ratio", "highest", "Highest of a replicate.", |row| {
+            row.change.map(|change| change.high).into()
+        })
         .detail(),
     ]
 }

@@ -80,14 +80,14 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::count(
             "stuck_gap_count",
             "stuck gaps",
-            "Gaps that went on for longer than the promotion timer takes when the CPU entered a \
-             promoted state; with promotion, simulated.",
+            "Gaps that lasted longer than the promotion timer after the CPU entered a promoted \
+             state; simulated with promotion.",
             |row| row.times(true).count().into(),
         ),
         C::count(
             "unpromoted_stuck_gap_count",
             "stuck gaps without",
-            "The same without promotion, where the governor learns otherwise.",
+            "The same without promotion, where the governor learns from other stays.",
             |row| row.times(false).count().into(),
         )
         .detail(),
@@ -95,7 +95,7 @@ pub fn columns<'a>() -> Vec<C<'a>> {
             "stuck_p50_ns",
             "stuck p50",
             "Median time from a stuck gap's first entry into a promoted state to the first deeper \
-             state that is not promoted, or to the gap's end; with promotion, simulated.",
+             state that is not promoted, or to the gap's end; simulated with promotion.",
             |row| row.times(true).quantile_ns(0.5).into(),
         )
         .lower_is_better(),
@@ -112,7 +112,7 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::ns("unpromoted_stuck_p99_ns", "p99 without", "The same without promotion.", |row| {
             row.times(false).quantile_ns(0.99).into()
         }),
-        C::ns("stuck_sum_ns", "stuck sum", "All that time together, with promotion.", |row| {
+        C::ns("stuck_sum_ns", "stuck sum", "The sum of that time, with promotion.", |row| {
             row.times(true).sum_ns().into()
         })
         .lower_is_better(),
@@ -134,8 +134,8 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::ratio(
             "energy_change_ratio",
             "energy change",
-            "Energy with promotion above that without, as a share of the latter: stays, transitions, \
-             and the exits that fired timers cause; not what starting and handling a timer takes.",
+            "How much more energy promotion takes: stays, transitions, and exits caused by the \
+             timer, but not the work of starting and handling it.",
             |row| row.energy_change(),
         )
         .lower_is_better(),

@@ -48,9 +48,9 @@ pub fn ipi_columns() -> Vec<Column<IpiProxyFigures>> {
         C::text(
             "proxy",
             "proxy",
-            "What was measured in place of an IPI: `futex wake`, from before the call to the first \
-             instruction of a thread that slept there, with the system calls and the scheduler in \
-             it; `membarrier`, a call that interrupts a running thread there and waits for that.",
+            "What was measured instead of an IPI: `futex wake`, from before the call to the first \
+             instruction of the thread that slept there, system calls and scheduler included; or \
+             `membarrier`, a call that interrupts a running thread and waits for that.",
             |row| row.proxy.into(),
         )
         .key(),
@@ -75,14 +75,14 @@ pub fn ipi_columns() -> Vec<Column<IpiProxyFigures>> {
         C::ns(
             "send_call_p50_ns",
             "call p50",
-            "Median time of the system call that wakes, if it does not wait for the other CPU; \
+            "Median time of the waking system call, if it does not wait for the other CPU; \
              measured.",
             |row| row.sends_ns.percentile(5000).into(),
         ),
         C::ns(
             "baseline_p50_ns",
             "nobody woken",
-            "Median time of the same call if there is nobody to wake or interrupt; measured.",
+            "Median time of the same call with nobody to wake or interrupt; measured.",
             |row| row.baseline_ns.percentile(5000).into(),
         ),
         IpiProxyFigures::exit_latency_column(),
@@ -135,8 +135,8 @@ pub fn timer_columns() -> Vec<Column<TimerProxyFigures>> {
         C::ns(
             "timer_to_thread_p50_ns",
             "to thread p50",
-            "Median time from when a timer was due to the next instruction of the thread that slept \
-             for it: the interrupt latency, the handler and the scheduler; measured.",
+            "Median time from when a timer was due to the next instruction of the thread that \
+             slept for it, handler and scheduler included; measured.",
             |row| row.sorted().percentile(5000).into(),
         ),
         C::ns(

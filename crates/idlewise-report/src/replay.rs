@@ -118,7 +118,7 @@ pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
         C::new(GOVERNOR, |row| row.outcome.governor.as_str().into()),
         C::count("gap_count", "gaps", "Idle gaps replayed.", |row| row.tally.gap_count.into())
             .detail(),
-        C::count("decision_count", "decisions", "Decisions taken, one a stay.", |row| {
+        C::count("decision_count", "decisions", "Decisions: one for each stay.", |row| {
             row.tally.decision_count().into()
         })
         .detail(),
@@ -133,8 +133,8 @@ pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
         C::ratio(
             "too_shallow_ratio",
             "too shallow",
-            "Share of stays long enough, less the exit latency, for the next deeper enabled state \
-             (the kernel's `below`).",
+            "Share of stays that, less the exit latency, were long enough for the next deeper \
+             enabled state (the kernel's `below`).",
             |row| row.judged(Tally::too_shallow_count),
         )
         .lower_is_better(),
@@ -146,8 +146,8 @@ pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
         C::ns(
             "delay_p50_ns",
             "delay p50",
-            "Median delay of the wake events by the exit latency of the state they found, or by \
-             the tick.",
+            "Median delay of the wake events: the exit latency of the state they found, or the \
+             wait for the tick.",
             |row| row.delays.quantile_ns(0.5).into(),
         )
         .lower_is_better()
@@ -176,8 +176,8 @@ pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
         C::uj(
             "energy_uj",
             "energy",
-            "Energy of one core in its gaps: stays, transitions, and running for ticks. Where CPUs are replayed \
-             together, also that of what they share, in the whole log.",
+            "Energy of the cores in their gaps: stays, transitions and ticks. If CPUs are \
+             replayed together, what they share counts too, over the whole log.",
             |row| row.outcome.costs.energy_uj(row.tally).into(),
         )
         .lower_is_better(),
@@ -197,15 +197,16 @@ pub fn columns<'a>(prices: &[Price]) -> Vec<C<'a>> {
         C::count(
             "free_ipi_count",
             "free IPIs",
-            "Wake-up IPIs that found a polling or MWAIT state: a write to memory would have done.",
+            "Wake-up IPIs that found a polling or MWAIT state, where a write to memory would have \
+             been enough.",
             |row| row.tally.free_ipi_count().into(),
         )
         .detail(),
         C::count(
             "timer_read_count",
             "timer reads",
-            "How often the governor asked for the sleep length, which costs a walk of the timer \
-             wheel.",
+            "How often the governor asked for the sleep length; each time costs a walk of the \
+             timer wheel.",
             |row| row.tally.timer_read_count.into(),
         )
         .detail(),
@@ -225,28 +226,28 @@ fn regret_column<'a>(price: Price) -> C<'a> {
         Price::FREE => C::ratio(
             "regret_free_ratio",
             "regret λ=0",
-            "Cost above the oracle's, as a share of it, if delay is free: energy alone.",
+            "Cost above the oracle's, as a share of it, if delay costs nothing.",
             |row| row.regret(|price| *price == Price::FREE),
         )
         .lower_is_better(),
         Price::QUARTER => C::ratio(
             "regret_quarter_ratio",
             "regret λ=¼",
-            "The same if a second of delay costs a quarter of what a second of polling does.",
+            "The same if a second of delay costs a quarter as much as a second of polling.",
             |row| row.regret(|price| *price == Price::QUARTER),
         )
         .lower_is_better(),
         Price::FULL => C::ratio(
             "regret_full_ratio",
             "regret λ=1",
-            "The same if a second of delay costs what a second of polling does.",
+            "The same if a second of delay costs as much as a second of polling.",
             |row| row.regret(|price| *price == Price::FULL),
         )
         .lower_is_better(),
         Price::Times(_) | Price::Milliwatts(_) => C::ratio(
             "regret_given_ratio",
             "regret λ given",
-            "Cost above the oracle's, as a share of it, at the λ of --lambda-mw.",
+            "The same at the λ of --lambda-mw.",
             |row| row.regret(|price| !Price::STANDARD.contains(price)),
         )
         .lower_is_better(),

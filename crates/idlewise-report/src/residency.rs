@@ -272,8 +272,8 @@ pub fn residency_columns() -> Vec<Column<ResidencyFigures>> {
         C::ns(
             "break_even_ns",
             "break-even",
-            "The shortest stay that takes less energy than in the shallower state: what a target residency \
-             should be; measured. Absent if no stay pays.",
+            "The shortest stay that takes less energy than the shallower state would: what a \
+             target residency should be; measured. Absent if no stay pays.",
             |row| row.break_even_ns.value.into(),
         ),
         C::ns("break_even_low_ns", "from", "Lower end of its 95 % interval.", |row| {
@@ -291,8 +291,8 @@ pub fn residency_columns() -> Vec<Column<ResidencyFigures>> {
         C::mw(
             "cpu_power_mw",
             "power a CPU",
-            "The packages' power for each CPU in the state, with the packages' other parts in it; measured. \
-             Only differences between states are a CPU's.",
+            "The packages' power for each CPU in the state, other parts of the packages included; \
+             measured. Only differences between states are due to a CPU.",
             |row| row.power_mw.value.into(),
         ),
         C::mw("cpu_power_low_mw", "power from", "Lower end of its 95 % interval.", |row| {
@@ -306,8 +306,8 @@ pub fn residency_columns() -> Vec<Column<ResidencyFigures>> {
         C::uj(
             "transition_energy_uj",
             "wake-up costs",
-            "What a wake-up out of the state takes more than out of the shallowest one: entry and exit; \
-             measured.",
+            "Extra energy of a wake-up out of the state, entry and exit, compared with the \
+             shallowest state; measured.",
             |row| row.transition_uj.value.into(),
         ),
         C::uj("transition_low_uj", "costs from", "Lower end of its 95 % interval.", |row| {
@@ -321,7 +321,7 @@ pub fn residency_columns() -> Vec<Column<ResidencyFigures>> {
         C::count(
             "dropped_count",
             "dropped",
-            "Slices of time that do not count, because the CPUs entered other states.",
+            "Slices of time dropped because the CPUs entered other states.",
             |row| row.dropped_count.into(),
         ),
     ]
@@ -347,7 +347,8 @@ pub fn power_columns() -> Vec<Column<PowerFigures>> {
         C::mw(
             "core_saving_mw",
             "less a core",
-            "What a core draws less than in the next shallower state that was measured; measured.",
+            "How much less a core draws than in the next shallower state that was measured; \
+             measured.",
             |row| row.saved_mw.value.into(),
         ),
         C::mw("core_saving_low_mw", "less from", "Lower end of its 95 % interval.", |row| {
@@ -361,14 +362,14 @@ pub fn power_columns() -> Vec<Column<PowerFigures>> {
         C::mw(
             "core_above_deepest_mw",
             "above deepest",
-            "What a core draws more than in the deepest state that was measured; measured. What it draws \
-             there cannot be told from the rest of the package.",
+            "How much more a core draws than in the deepest state that was measured; measured. \
+             Its own power there cannot be separated from the rest of the package.",
             |row| row.above_deepest_mw.value.into(),
         ),
         C::ratio(
             "in_state_ratio",
             "in state",
-            "The share of time that the CPUs were in the state, as the kernel counted; measured.",
+            "Share of time that the CPUs were in the state, as the kernel counted; measured.",
             |row| row.in_state_ratio.into(),
         ),
     ]

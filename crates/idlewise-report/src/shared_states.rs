@@ -35,7 +35,7 @@ pub fn columns<'a>() -> Vec<Column<SharedState<'a>>> {
         C::text(
             "scope",
             "shared by a",
-            "The CPUs that share it: a core, module, cluster or package.",
+            "Which CPUs share it: those of a core, module, cluster or package.",
             |row| row.shared.scope(row.index).as_str().into(),
         ),
         C::count("entry_count", "entries", "How often a group of CPUs entered it.", |row| {
@@ -44,7 +44,7 @@ pub fn columns<'a>() -> Vec<Column<SharedState<'a>>> {
         C::ratio(
             "residency_ratio",
             "time in it",
-            "Share of the log's time that groups were in it; the mean over all groups.",
+            "Share of the log's time in the state, mean over the groups.",
             |row| ratio(row.tally().stay_ns, row.group_ns()),
         ),
         C::ratio(
@@ -57,22 +57,23 @@ pub fn columns<'a>() -> Vec<Column<SharedState<'a>>> {
         C::count(
             "wake_count",
             "wakes delayed",
-            "Wake events that waited for it to be left: the first, and those that came meanwhile.",
+            "Wake events that waited for the state to be left: the first, and any that came \
+             meanwhile.",
             |row| row.tally().wake_count.into(),
         )
         .lower_is_better(),
         C::ns(
             "shared_delay_sum_ns",
             "delay added",
-            "How long they waited for that, beyond their own exit latencies.",
+            "How long they waited beyond their CPUs' own exit latencies.",
             |row| row.tally().delay_ns.into(),
         )
         .lower_is_better(),
         C::uj(
             "saved_uj",
             "saved",
-            "Energy that what the CPUs share saved in it, less that of its transitions; absent if its power is \
-             unknown.",
+            "Energy that the shared hardware saved, less that of its transitions; absent if its \
+             power is unknown.",
             |row| row.outcome.costs.shared_saving_uj(&row.outcome.tally, row.index).into(),
         )
         .higher_is_better(),

@@ -83,7 +83,8 @@ pub fn run_columns<'a>() -> Vec<Column<Run<'a>>> {
         C::count(
             "ipi_elided_count",
             "IPIs elided",
-            "Wishes met by a store to a monitored line, or that found the CPU being woken already.",
+            "Wake-ups that needed no IPI: a store to a monitored line was enough, or the CPU was \
+             being woken already.",
             |row| row.report.ipis.elided_count().into(),
         ),
         C::count("tick_wake_count", "ticks", "Idle stays that the scheduler tick ended.", |row| {
@@ -98,28 +99,28 @@ pub fn run_columns<'a>() -> Vec<Column<Run<'a>>> {
         C::count(
             "free_ride_count",
             "free rides",
-            "Those of the elided that found the CPU being woken already.",
+            "Of these, the wake-ups that found the CPU being woken already.",
             |row| row.report.ipis.free_ride_count.into(),
         )
         .detail(),
         C::count(
             "ipi_batched_count",
             "batched",
-            "Wishes that joined a queue whose IPI was under way.",
+            "Wake-ups that joined a queue whose IPI was under way.",
             |row| row.report.ipis.batched_count.into(),
         )
         .detail(),
         C::ns(
             "sender_mean_ns",
             "sender mean",
-            "Mean cost of such a wish to the CPU that has it.",
+            "Mean cost of a wake-up to the CPU that sends it.",
             |row| sender_mean_ns(row.report).into(),
         )
         .detail(),
         C::ratio(
             "irq_ratio",
             "in irq",
-            "Share of CPU time in interrupts and what they led to.",
+            "Share of CPU time in interrupts and the work that they started.",
             |row| of_cpus(row.report, row.report.irq_ns),
         )
         .detail(),
@@ -158,7 +159,7 @@ pub fn span_columns<'a>() -> Vec<Column<Span<'a>>> {
         C::text(
             "span",
             "span",
-            "What was timed; `idlewise simulate --list` says which workload notes what.",
+            "What was timed; `idlewise simulate --list` lists the spans of each workload.",
             |row| row.name.trim_end_matches("_ns").into(),
         )
         .key(),
@@ -182,14 +183,13 @@ pub fn state_columns<'a>() -> Vec<Column<State<'a>>> {
         C::ratio(
             "residency_ratio",
             "residency",
-            "Share of all CPU time that CPUs asked for the state.",
+            "Share of all CPU time for which CPUs had requested the state.",
             |row| of_cpus(row.run.report, row.state().stay_ns),
         ),
         C::ratio(
             "core_residency_ratio",
             "core residency",
-            "Share of all core time that cores were in it: a core is as deep as its shallowest \
-             thread.",
+            "Share of all core time in the state: a core is as deep as its shallowest thread.",
             |row| row.core_residency_ratio().into(),
         ),
         C::count("entry_count", "entries", "Stays in the state.", |row| {

@@ -128,14 +128,14 @@ pub fn columns() -> Vec<C> {
         C::count(
             "dropped_count",
             "dropped",
-            "Wakes that do not count: the CPU was not idle, or in another state; firmware interrupted; or \
-             the waker was late.",
+            "Wakes that do not count: the CPU was not idle or was in another state, firmware \
+             interrupted, or the waker was late.",
             |row| row.dropped_count.into(),
         ),
         C::ns(
             "exit_p50_ns",
             "exit p50",
-            "Median of what leaving the state takes: a wake out of it less the median wake of a CPU that \
+            "Median time to leave the state: a wake out of it, less the median wake of a CPU that \
              does not idle; measured.",
             |row| value(row, 0),
         ),
@@ -147,7 +147,9 @@ pub fn columns() -> Vec<C> {
             end(row, 0, 1)
         })
         .detail(),
-        C::ns("exit_p90_ns", "exit p90", "90th percentile of the same; measured.", |row| value(row, 1)),
+        C::ns("exit_p90_ns", "exit p90", "90th percentile of the same; measured.", |row| {
+            value(row, 1)
+        }),
         C::ns(
             "exit_p90_low_ns",
             "p90 from",
@@ -162,7 +164,9 @@ pub fn columns() -> Vec<C> {
             |row| end(row, 1, 1),
         )
         .detail(),
-        C::ns("exit_p99_ns", "exit p99", "99th percentile of the same; measured.", |row| value(row, 2)),
+        C::ns("exit_p99_ns", "exit p99", "99th percentile of the same; measured.", |row| {
+            value(row, 2)
+        }),
         C::ns(
             "exit_p99_low_ns",
             "p99 from",
@@ -180,43 +184,43 @@ pub fn columns() -> Vec<C> {
         C::ns(
             "exit_p9999_ns",
             "exit p99.99",
-            "99.99th percentile of the same, of which drivers' tables are said to consist; measured. Absent \
-             with fewer than 5,000 wakes.",
+            "99.99th percentile, which drivers' tables are said to declare; measured. Absent with \
+             fewer than 5,000 wakes.",
             |row| value(row, 3),
         ),
         C::ns(
             "exit_p9999_low_ns",
             "p99.99 from",
-            "Lower end of the 99.99th percentile's 95 % interval. Absent with fewer than 50,000 wakes.",
+            "Ends of its 95 % interval, absent with fewer than 50,000 wakes.",
             |row| end(row, 3, 0),
         )
         .detail(),
         C::ns(
             "exit_p9999_high_ns",
             "p99.99 to",
-            "Upper end of the 99.99th percentile's 95 % interval. Absent with fewer than 50,000 wakes.",
+            "Upper end of the 99.99th percentile's 95 % interval.",
             |row| end(row, 3, 1),
         )
         .detail(),
         C::ns(
             "declared_exit_latency_ns",
             "table's exit",
-            "The state's exit latency in the driver's table: declared, not measured.",
+            "The exit latency in the driver's table: declared, not measured.",
             |row| row.declared_exit_latency_ns.into(),
         ),
         C::ns(
             "baseline_p50_ns",
             "not idle",
-            "Median wake of the same CPU while it does not idle, which was subtracted; measured.",
+            "The median wake of the same CPU while it does not idle, which was subtracted; \
+             measured.",
             |row| row.baseline_ns.into(),
         )
         .detail(),
         C::ns(
             "timer_p50_ns",
             "by timer",
-            "A second opinion: how much later a thread wakes that slept for a timer than on a CPU that does \
-             not idle, in the median; measured. Some processors wake before a timer is due, so it may be \
-             shorter.",
+            "Another estimate: the median extra delay of a thread that slept for a timer; \
+             measured. Shorter on processors that wake before a timer is due.",
             |row| row.timer_ns.into(),
         )
         .detail(),

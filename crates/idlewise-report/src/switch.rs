@@ -97,37 +97,39 @@ pub fn columns() -> Vec<C> {
         C::text(
             "way",
             "way",
-            "How two threads pass a token: `yield` by sched_yield, on one CPU only; `futex` by a \
-             futex wake and wait; `pipe` by a byte through a pipe.",
+            "How two threads pass a token: `yield` (sched_yield, on one CPU), `futex` (wake and \
+             wait) or `pipe` (a byte).",
             |row| row.way.into(),
         )
         .key(),
         C::text(
             "place",
             "place",
-            "The CPUs of the two threads: the same one, an SMT sibling, or another core and how far \
-             away it is.",
+            "The two threads' CPUs: the same one, an SMT sibling, or another core and its \
+             distance.",
             |row| row.place().into(),
         )
         .key(),
-        C::count("slice_count", "slices", "Slices of time measured, with all others between.", |row| {
-            (row.switches_per_s.len() as u64).into()
-        }),
+        C::count(
+            "slice_count",
+            "slices",
+            "Slices of time measured, interleaved with all others.",
+            |row| (row.switches_per_s.len() as u64).into(),
+        ),
         C::count("round_trip_count", "round trips", "Round trips measured.", |row| {
             row.round_trip_count().into()
         }),
         C::per_s(
             "switches_per_s",
             "switches",
-            "Context switches in a second, two for each round trip: the median of the slices; \
-             measured.",
+            "Context switches a second, two for each round trip, median over the slices; measured.",
             |row| median(row.switches_per_s.iter().copied()).into(),
         ),
         C::ns(
             "round_trip_p50_ns",
             "round trip p50",
-            "Median time of a round trip, which is two switches; measured, reading the clock \
-             included.",
+            "Median time of a round trip, which is two switches, reading the clock included; \
+             measured.",
             |row| row.percentile_ns(5000).into(),
         ),
         C::ns(

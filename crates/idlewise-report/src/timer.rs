@@ -45,8 +45,8 @@ pub fn columns() -> Vec<C> {
         C::ns(
             "interrupt_latency_p50_ns",
             "interrupt p50",
-            "Median of the interrupt latency: from when a timer was due to the first instruction \
-             of its handler, on a CPU that was idle; measured.",
+            "Median interrupt latency: from when a timer was due to the first instruction of its \
+             handler, on an idle CPU; measured.",
             |row| row.interrupts_ns.percentile(5000).into(),
         ),
         C::ns(
@@ -71,9 +71,8 @@ pub fn columns() -> Vec<C> {
         C::ratio(
             "interrupt_latency_p99_to_exit_latency_ratio",
             "p99 of table's",
-            "The measured 99th percentile of the interrupt latency as a share of the table's exit \
-             latency; the measured one has the interrupt's delivery in it. Absent unless the CPU \
-             was in the forced state.",
+            "The 99th percentile, which includes the interrupt's delivery, as a share of the \
+             table's exit latency. Absent unless the CPU was in the forced state.",
             |row| row.of_table_ratio().into(),
         ),
     ]

@@ -13,16 +13,15 @@ pub fn columns() -> Vec<C> {
         C::text(
             "result",
             "result",
-            "`ok`; `doubt`: reason to be careful; `wrong`: the log contradicts itself; \
-             `unchecked`: the log has nothing to check.",
+            "`ok`, `doubt` (be careful), `wrong` (the log contradicts itself) or `unchecked` (the \
+             log has nothing to check).",
             |row| row.result().name().into(),
         )
         .key(),
         C::count(
             "found_count",
             "found",
-            "In how many of them the rule does not hold; of lost events and doubts, how many there \
-             are.",
+            "How many of them break the rule, or the number of lost events or doubts.",
             |row| row.found_count.into(),
         ),
         C::count("checked_count", "of", "How many rows, CPUs or events were looked at.", |row| {

@@ -47,12 +47,9 @@ pub fn woken_columns() -> Vec<Column<Woken>> {
             |row| row.1.of(WakeCause::Deadline).into(),
         )
         .detail(),
-        C::count(
-            "unknown_count",
-            "unknown",
-            "Stays of which nothing recorded tells what ended them.",
-            |row| row.1.of(WakeCause::Unknown).into(),
-        ),
+        C::count("unknown_count", "unknown", "Stays that ended for no recorded reason.", |row| {
+            row.1.of(WakeCause::Unknown).into()
+        }),
     ]
 }
 
@@ -63,12 +60,9 @@ pub type WakePair = ((Option<u16>, u16), PairCounts);
 pub fn pair_columns() -> Vec<Column<WakePair>> {
     type C = Column<WakePair>;
     vec![
-        C::text(
-            "waker",
-            "waker",
-            "The CPU that woke the other; `unknown` if nothing tells.",
-            |row| row.0.0.map_or("unknown".to_owned(), |cpu| format!("CPU {cpu}")).into(),
-        )
+        C::text("waker", "waker", "The CPU that woke the other, or `unknown`.", |row| {
+            row.0.0.map_or("unknown".to_owned(), |cpu| format!("CPU {cpu}")).into()
+        })
         .key(),
         C::text("woken", "woken", "The CPU that was woken.", |row| {
             format!("CPU {}", row.0.1).into()
@@ -95,21 +89,21 @@ pub fn pair_columns() -> Vec<Column<WakePair>> {
         C::count(
             "awake_count",
             "found awake",
-            "Stores that found the other CPU awake in its idle loop, or on its way out of a state for a \
+            "Stores that found the other CPU awake in its idle loop, or leaving a state for a \
              reason of its own.",
             |row| row.1.awake_count.into(),
         ),
         C::count(
             "late_ipi_count",
             "late IPIs",
-            "Interrupts sent to a CPU that was being woken already, or woke for a reason of its own.",
+            "Interrupts sent to a CPU that was waking already.",
             |row| row.1.late_ipi_count.into(),
         ),
         C::count(
             "unknown_count",
             "unknown",
-            "Stores and interrupts of which nothing tells whether they woke the other CPU: something else \
-             may have come first, or nothing of its idle task was recorded.",
+            "Stores and interrupts that may or may not have woken the other CPU: something else \
+             may have come first, or its idle task was not recorded.",
             |row| row.1.unknown_count.into(),
         ),
     ]

@@ -321,8 +321,8 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::ratio(
             "too_shallow_ratio",
             "too shallow",
-            "Share of stays that an enabled deeper state would have paid for, counted by the kernel \
-             (`below`). Absent before Linux 5.0.",
+            "Share of stays for which an enabled deeper state would have paid off, counted by the \
+             kernel (`below`). Absent before Linux 5.0.",
             |row| row.state.share(row.state.too_shallow_count).into(),
         ),
         C::per_s(
@@ -342,8 +342,8 @@ pub fn columns<'a>() -> Vec<C<'a>> {
         C::ratio(
             "waiting_ratio",
             "waiting at most",
-            "Stays × exit latency, but no more than the time in the state, as a share of wall time: the most that \
-             wake-ups can have waited for exits. Who waited is not known.",
+            "Stays × exit latency, at most the time in the state, as a share of wall time: an \
+             upper bound of how long wake-ups waited for exits. Who waited is unknown.",
             |row| row.group.waiting_ratio(row.state).into(),
         ),
         C::text("setting", "", "`off` if somebody disabled the state.", |row| {

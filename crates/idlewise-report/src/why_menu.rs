@@ -145,15 +145,15 @@ pub fn columns() -> Vec<C> {
         C::count(
             "unknown_timer_count",
             "unknown timer",
-            "Selects whose next timer is unknown. They count neither as far nor in all four conditions.",
+            "Selects whose next timer is unknown: not far, and never in all four conditions.",
             |row| row.unknown_timer_count.into(),
         )
         .detail(),
         C::count(
             "line_count",
             "line reached",
-            "Selects with a stopped tick and a short prediction: menu up to 6.12 then uses the next \
-             timer instead, and s1's min() would use the shorter of the two.",
+            "Selects with a stopped tick and a short prediction, where menu up to 6.12 uses the \
+             next timer and `+min` the shorter of the two.",
             |row| row.line_count.into(),
         ),
         C::ratio("line_ratio", "of selects", "The same, as a share of the selects.", |row| {
@@ -162,7 +162,8 @@ pub fn columns() -> Vec<C> {
         C::count(
             "other_state_count",
             "other state",
-            "Of those, the selects in which min() would choose another state, given the same history.",
+            "Of those, the selects in which `+min` would choose another state, given the same \
+             history.",
             |row| row.other_state_count.into(),
         ),
         C::count("all_count", "all four", "Selects with all four conditions.", |row| {
@@ -175,7 +176,7 @@ pub fn columns() -> Vec<C> {
         C::count(
             "before_timer_count",
             "ended before timer",
-            "Of those, the selects whose gap ended before the next timer, where min() is right.",
+            "Of those, the selects whose gap ended before the next timer, where `+min` is right.",
             |row| row.before_timer_count.into(),
         ),
         C::count(
@@ -188,8 +189,8 @@ pub fn columns() -> Vec<C> {
         C::count(
             "reached_timer_count",
             "lasted to timer",
-            "Of those with all four conditions, the selects whose gap lasted until the timer, where \
-             min() may keep the CPU in a shallow state.",
+            "Of those with all four conditions, the selects whose gap lasted until the timer, \
+             where `+min` may keep the CPU in a shallow state.",
             |row| row.reached_timer_count().into(),
         ),
     ]

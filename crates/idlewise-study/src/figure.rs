@@ -105,6 +105,15 @@ pub(crate) struct Grid {
     pub(crate) title: String,
     pub(crate) headings: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
+    /// The command prints it; the page only names it.
+    pub(crate) is_detail: bool,
+}
+
+impl Grid {
+    pub(crate) fn detail(mut self) -> Self {
+        self.is_detail = true;
+        self
+    }
 }
 
 pub(crate) struct Plot {
@@ -181,6 +190,7 @@ macro_rules! table {
             title: format!($title),
             headings: vec![$($heading.to_owned()),+],
             rows: $rows.into_iter().map(|$row| vec![$($cell.to_string()),+]).collect(),
+            is_detail: false,
         }
     };
 }
@@ -212,6 +222,7 @@ pub(crate) fn matrix<X, Y, R>(
             .iter()
             .map(|at| line(row(&at.at), &mut at.found.iter().map(|at| cell(&at.found))))
             .collect(),
+        is_detail: false,
     }
 }
 

@@ -21,31 +21,25 @@ pub fn figure_headings() -> Vec<Heading> {
 fn columns() -> Vec<Column<Row>> {
     type C = Column<Row>;
     vec![
-        C::text("figure", "figure", "What is compared.", |row| row.figure.what.as_str().into())
-            .key(),
+        C::text("figure", "figure", "The figure.", |row| row.figure.what.as_str().into()).key(),
         C::text("unit", "unit", "The unit of the numbers.", |row| row.figure.unit.into()).key(),
-        C::text("published", "published", "What the claim's author found.", |row| {
+        C::text("published", "published", "The claim's figure.", |row| {
             published(row.figure.published).into()
         })
         .key(),
-        C::text("ours", "ours", "What we have.", |row| {
-            or_dash(row.figure.ours, number_text).into()
-        })
-        .key(),
+        C::text("ours", "ours", "Our figure.", |row| or_dash(row.figure.ours, number_text).into())
+            .key(),
         C::text(
             "explored",
             "explored",
-            "From the least to the greatest that runs with other plausible inputs gave. Other \
-             combinations may give more.",
+            "The range over runs with other plausible inputs. Other combinations may exceed it.",
             |row| range(row).into(),
         )
         .key(),
         C::text(
             "role",
             "ours is",
-            "Predicted: follows from the model, whatever the plausible inputs. Simulated: the \
-             same, but an input that nobody documented decides it. Calibrated: went into the \
-             model, so agreement proves nothing. Arithmetic: follows from published numbers.",
+            "The label: predicted, simulated, calibrated or arithmetic (docs/studies/README.md).",
             |row| row.examined.label.as_str().into(),
         )
         .key(),
@@ -72,24 +66,6 @@ fn decider(decider: &Decider, unit: &str) -> String {
         Why::Judgement => ", another judgement".to_owned(),
     };
     format!("{}: {gives}{why}", inputs.join(" and "))
-}
-
-/// Each figure that an input decides, with at most three that do.
-fn deciders(page: &Page) -> Grid {
-    let rows = page.figures.iter().flat_map(|row| {
-        let deciders = row.examined.deciders.iter().take(3).enumerate();
-        deciders.map(|(index, by)| {
-            let what = if index == 0 { row.figure.what.clone() } else { String::new() };
-            vec![what, decider(by, row.figure.unit)]
-        })
-    });
-    Grid {
-        title: "What decides the figures".to_owned(),
-        headings: ["figure", "with another value of an input it would be"]
-            .map(str::to_owned)
-            .into(),
-        rows: rows.collect(),
-    }
 }
 
 /// A number of an input with its unit.
@@ -125,6 +101,7 @@ fn given(study: &Study, page: &Page) -> Grid {
         title: "What went in".to_owned(),
         headings: ["input", "value", "plausible", "origin", "source"].map(str::to_owned).into(),
         rows: inputs.chain(facts).collect(),
+        is_detail: false,
     }
 }
 
@@ -145,6 +122,7 @@ pub fn inputs_to_text(study: &Study, style: &TextStyle) -> String {
         title: format!("{}: what --set takes", study.name),
         headings: ["key", "value", "plausible", "origin", "meaning"].map(str::to_owned).into(),
         rows: rows.collect(),
+        is_detail: false,
     };
     format!("{}\n{}", wrap(&grid.title, style.width, 2), grid_text(&grid))
 }
@@ -180,17 +158,15 @@ fn published(published: Published) -> String {
     }
 }
 
-/// How a page explains its labels.
+/// How the terminal explains the labels. Pages link to docs/studies/README.md, which says the same.
 fn labels() -> String {
     format!(
-        "Labels are computed: the study ran again with each input that nobody documented at both ends \
-         of what is plausible, with pairs of the strongest four and these four at once, and with all of \
-         these inputs at their ends at once, so often that any three of them met in all eight ways. A figure is *predicted* if none of \
-         these runs changed its sign, its size by more than a factor of {STEADY_FACTOR}, or whether it \
-         agrees with the published one (within that factor). Otherwise it is *simulated*, and what \
-         decides it is listed. *Calibrated* figures went into the model, so that their agreement \
-         proves nothing. *Arithmetic* ones follow from published numbers alone. *Explored* is from the \
-         least to the greatest of all these runs; it is no bound."
+        "Labels are computed. The study ran again with other plausible values of each undocumented input, alone and \
+         together. A figure is *predicted* if no run changed its sign, changed its size by more than a factor of \
+         {STEADY_FACTOR}, or changed whether it agrees with the published one (within that factor). Otherwise it is \
+         *simulated*, and the inputs that decide it are listed. *Calibrated* figures went into the model, so their \
+         agreement proves nothing. *Arithmetic* figures follow from published numbers alone. *Explored* is the range \
+         over all these runs; it is no bound."
     )
 }
 
@@ -252,7 +228,7 @@ fn grid_text(grid: &Grid) -> String {
     text
 }
 
-/// The study as a page; its plot is beside it as `NAME.svg`.
+/// The study as a page; its plot is beside it as `NAME.svg`. The answer is first, then the figures, then what they rest on.
 pub fn to_markdown(study: &Study, page: &Page) -> String {
     let mut text = format!("# {}\n\n", study.name);
     let _ = writeln!(text, "<!-- Made by `make studies`; do not edit. -->\n");
@@ -262,44 +238,146 @@ pub fn to_markdown(study: &Study, page: &Page) -> String {
         wrap(study.claim, 98, 0).replace('\n', "\n> "),
         study.source
     );
-    let _ = writeln!(text, "{}\n", wrap(&labels(), 100, 0));
-    let columns = columns();
-    push_row(&mut text, columns.iter().map(|column| column.heading.heading));
-    push_row(&mut text, ["---", "---", "---:", "---:", "---", "---"]);
-    for row in &page.figures {
-        push_row(&mut text, columns.iter().map(|column| (column.value)(row).to_field()));
-    }
-    let _ = writeln!(text, "\n## Judgement\n");
+    let _ = writeln!(text, "## Judgement\n");
     for sentence in &page.body.judgement {
         let _ = writeln!(text, "{}", wrap(&format!("- {sentence}"), 100, 2));
     }
-    let _ = writeln!(text, "\n![{0}]({1}.svg)\n", page.body.plot.title, study.name);
+    let _ = writeln!(text, "\n`idlewise study {}` computes all this again.\n", study.name);
+    let _ = writeln!(text, "![{0}]({1}.svg)", page.body.plot.title, study.name);
+    let _ = writeln!(
+        text,
+        "\n## Figures\n\n[What the labels mean](README.md); *explored* is the range over other plausible inputs.\n"
+    );
+    push_row(&mut text, ["figure", "published", "ours", "explored", "label"]);
+    push_row(&mut text, ["---", "---:", "---:", "---", "---"]);
+    for row in &page.figures {
+        let unit = row.figure.unit;
+        let what = if unit.is_empty() {
+            row.figure.what.clone()
+        } else {
+            format!("{}, {unit}", row.figure.what)
+        };
+        let ours = or_dash(row.figure.ours, number_text);
+        push_row(
+            &mut text,
+            [
+                what,
+                published(row.figure.published),
+                ours,
+                range(row),
+                row.examined.label.as_str().to_owned(),
+            ],
+        );
+    }
     if let Some(row) = crate::plot::tornado_row(page) {
         let _ = writeln!(
             text,
-            "![What each input does to: {}]({}-tornado.svg)",
+            "\n![The effect of each input on: {}]({}-tornado.svg)",
             row.figure.what, study.name
         );
     }
-    let tables = [deciders(page), given(study, page)];
-    for grid in tables.iter().filter(|grid| !grid.rows.is_empty()).chain(&page.body.grids) {
-        let _ = writeln!(text, "\n## {}\n", grid.title.split(" (").next().unwrap_or_default());
-        if grid.title.contains(" (") {
-            let _ = writeln!(text, "{}.\n", wrap(&grid.title, 100, 0));
-        }
-        push_row(&mut text, &grid.headings);
-        push_row(&mut text, grid.headings.iter().map(|_| "---"));
-        for row in &grid.rows {
-            push_row(&mut text, row);
-        }
+    push_grid(&mut text, &strongest_deciders(page));
+    let (inputs, left_out) = inputs(study, page);
+    push_grid(&mut text, &inputs);
+    if left_out > 0 {
+        let _ = writeln!(
+            text,
+            "\n{left_out} more inputs are documented or decide nothing: `idlewise study {} --inputs`.",
+            study.name
+        );
+    }
+    let (details, tables): (Vec<_>, Vec<_>) =
+        page.body.grids.iter().partition(|grid| grid.is_detail);
+    for grid in tables {
+        push_grid(&mut text, grid);
+    }
+    if !details.is_empty() {
+        let titles: Vec<&str> = details.iter().map(|grid| parts(&grid.title).0).collect();
+        let more = format!("The command also prints: {}.", titles.join("; "));
+        let _ = writeln!(text, "\n{}", wrap(&more, 100, 0));
     }
     text
+}
+
+/// For each figure that an input decides, the one that does so most.
+fn strongest_deciders(page: &Page) -> Grid {
+    let rows = page.figures.iter().filter_map(|row| {
+        let by = row.examined.deciders.first()?;
+        Some(vec![row.figure.what.clone(), decider(by, row.figure.unit)])
+    });
+    Grid {
+        title:
+            "What decides the figures (the strongest input of each; the command lists up to three)"
+                .to_owned(),
+        headings: ["figure", "would be"].map(str::to_owned).into(),
+        rows: rows.collect(),
+        is_detail: false,
+    }
+}
+
+/// The inputs that decide a figure or are from the claim, and the facts, with origin and range in one column; and how many
+/// other inputs there are.
+fn inputs(study: &Study, page: &Page) -> (Grid, usize) {
+    let deciders = page.figures.iter().flat_map(|row| row.examined.deciders.iter().take(3));
+    let deciding: Vec<&str> =
+        deciders.flat_map(|by| by.inputs.iter().map(|changed| changed.input)).collect();
+    let given = given(study, page);
+    let mut left_out = 0;
+    let mut rows = Vec::new();
+    for (index, row) in given.rows.into_iter().enumerate() {
+        let [what, value, plausible, origin, source] = &row[..] else { continue };
+        let is_input = index < study.inputs.len();
+        if is_input && origin != "calibrated" && !deciding.contains(&what.as_str()) {
+            left_out += 1;
+            continue;
+        }
+        let origin =
+            if plausible == "-" { origin.clone() } else { format!("{origin}, {plausible}") };
+        rows.push(vec![what.clone(), value.clone(), origin, source.clone()]);
+    }
+    let headings =
+        ["input", "value", "origin, plausible range", "source"].map(str::to_owned).into();
+    (Grid { title: given.title, headings, rows, is_detail: false }, left_out)
+}
+
+/// What a table's title says as a heading, and the remark behind it.
+fn parts(title: &str) -> (&str, &str) {
+    title.split_once(" (").or_else(|| title.split_once("; ")).unwrap_or((title, ""))
+}
+
+/// A table with its heading. A remark in the title's brackets, or after its semicolon, is a line below the heading.
+fn push_grid(text: &mut String, grid: &Grid) {
+    if grid.rows.is_empty() {
+        return;
+    }
+    let (heading, remark) = parts(&grid.title);
+    let _ = writeln!(text, "\n## {heading}\n");
+    if !remark.is_empty() {
+        let remark = remark.strip_suffix(')').unwrap_or(remark);
+        let mut letters = remark.chars();
+        let first = letters.next().into_iter().flat_map(char::to_uppercase);
+        let _ = writeln!(text, "{}.\n", wrap(&first.chain(letters).collect::<String>(), 100, 0));
+    }
+    push_row(text, &grid.headings);
+    push_row(text, grid.headings.iter().map(|_| "---"));
+    // Rows that differ in nothing but their name are one.
+    let mut rows: Vec<(Vec<&str>, &[String])> = Vec::new();
+    for row in &grid.rows {
+        let Some((name, cells)) = row.split_first() else { continue };
+        match rows.iter_mut().find(|(_, known)| *known == cells) {
+            Some((names, _)) => names.push(name),
+            None => rows.push((vec![name], cells)),
+        }
+    }
+    for (names, cells) in rows {
+        push_row(text, std::iter::once(names.join("; ")).chain(cells.iter().cloned()));
+    }
 }
 
 fn push_row(text: &mut String, cells: impl IntoIterator<Item = impl AsRef<str>>) {
     let cells: Vec<String> =
         cells.into_iter().map(|cell| cell.as_ref().replace('|', "\\|")).collect();
-    let _ = writeln!(text, "| {} |", cells.join(" | "));
+    let _ = writeln!(text, "{}", cells.join(" | "));
 }
 
 /// The study for a program.

@@ -137,7 +137,7 @@ fn a_guess_gets_no_better_label_and_a_source_is_printed() {
     // It still is not one that the run explored with other values.
     let jitters = known["figures"][0]["effects"].as_array().unwrap().iter();
     let of_jitter =
-        jitters.filter(|effect| effect["input"] == "each comes later by a random time up to this");
+        jitters.filter(|effect| effect["input"] == "random delay of each interrupt, up to");
     assert_eq!(of_jitter.count(), 0);
     let arguments = ["study", QUICK, "--set", "quiet_ms=300", "--set", "hz=100"];
     let text = stdout(&[&arguments[..], &["--source", "quiet_ms=a log"]].concat());
@@ -174,8 +174,8 @@ fn documented_pairs_are_varied_as_pairs() {
         figure(&study, "before (menu), interrupts on another CPU")["ours"].as_f64().unwrap()
     };
     let row =
-        page.lines().find(|line| line.starts_with("| before (menu), interrupts on another CPU"));
-    let explored = row.unwrap().split(" | ").nth(4).unwrap();
+        page.lines().find(|line| line.starts_with("before (menu), interrupts on another CPU, us"));
+    let explored = row.unwrap().split(" | ").nth(3).unwrap();
     let (low, high) = explored.split_once(" to ").unwrap();
     let explored = low.parse::<f64>().unwrap()..=high.parse::<f64>().unwrap();
     for (exit_us, residency_us) in [("190", "600"), ("290", "800")] {

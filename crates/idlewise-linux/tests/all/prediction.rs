@@ -449,7 +449,7 @@ fn percent(ratio: f64) -> String {
 }
 
 fn errors_text(errors: &Errors) -> String {
-    errors.map(percent).join(" / ")
+    errors.map(percent).join("/")
 }
 
 /// What the page says of the cases.
@@ -496,7 +496,7 @@ fn page(
     };
     writeln!(
         out,
-        "| the same, of the recordings that `predict` does not refuse | {} | {} |",
+        "| the same, without the recordings that `predict` refuses | {} | {} |",
         met(&of_predict),
         met(&of_replay)
     )
@@ -517,33 +517,32 @@ fn page(
     .unwrap();
     let medians = |of: &dyn Fn(&Case) -> Errors| {
         let one = |at: usize| median(cases.iter().map(|case| of(case)[at].abs()).collect());
-        [0, 1, 2].map(|at| format!("{:.1}", 100.0 * one(at))).join(" / ")
+        [0, 1, 2].map(|at| format!("{:.1}", 100.0 * one(at))).join("/")
     };
     writeln!(
         out,
-        "| median error: throughput / p50 / p99, % | {} | {} |\n",
+        "| median error: throughput/p50/p99, % | {} | {} |\n",
         medians(&of_predict),
         medians(&of_replay)
     )
     .unwrap();
     writeln!(
         out,
-        "| load | change | throughput measured, % | predicted, % | p50 measured, µs | predicted | p99 measured, µs \
-         | predicted | error of predict, % | error of replay, % | goal |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+        "| load | change | throughput, % | p50, µs | p99, µs | error of predict, % | goal |\n\
+         | --- | --- | --- | --- | --- | --- | --- |"
     )
     .unwrap();
     for case in cases {
         let Case { base, played_base, measured, predicted, .. } = case;
         let cause = causes.iter().position(|cause| cause.cases.contains(&case.name()));
         let goal = match cause {
-            Some(at) => format!("no, {}", at + 1),
+            Some(at) => format!("no ({})", at + 1),
             None if case.meets_goal() => "yes".to_owned(),
             None => "no".to_owned(),
         };
         writeln!(
             out,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {goal} |",
+            "| {} | {} | {}/{} | {}/{} | {}/{} | {} | {goal} |",
             case.load,
             case.change.name,
             percent(measured.throughput_change(base)),
@@ -553,31 +552,29 @@ fn page(
             us(measured.p99_ns),
             us(predicted.p99_ns),
             errors_text(&of_predict(case)),
-            errors_text(&of_replay(case)),
         )
         .unwrap();
     }
-    writeln!(out, "\nErrors are of throughput / p50 / p99. Why predictions miss the goal:\n")
+    writeln!(out, "\nFigures are measured/predicted, and errors throughput/p50/p99. Why predictions miss the goal:\n")
         .unwrap();
     for (at, cause) in causes.iter().enumerate() {
         let of = if cause.cases.len() == 1 { "case" } else { "cases" };
         writeln!(out, "{}. {} ({} {of}.)", at + 1, cause.why.trim(), cause.cases.len()).unwrap();
     }
-    writeln!(out, "\nThe changes:\n").unwrap();
-    for Change { name, meaning, .. } in &CHANGES {
-        writeln!(out, "- {name}: {meaning}").unwrap();
-    }
-    writeln!(out, "\nHow near each load comes to its own recording when it is played (throughput / p50 / p99 of wake-ups, and KS of its wake-ups), and how near the kernel comes in another run under the same setting:\n").unwrap();
+    let changes = CHANGES.iter().map(|Change { name, meaning, .. }| format!("{name} ({meaning})"));
+    let changes: Vec<String> = changes.collect();
+    writeln!(out, "\nThe changes: {}.", changes.join(", ")).unwrap();
+    writeln!(out, "\nHow close each load comes to its own recording when it is played (throughput/p50/p99, and KS of its wake-ups), and how close the kernel comes in a second run under the same setting:\n").unwrap();
     writeln!(out, "| load | played, % | KS | the kernel again, % |\n| --- | --- | --- | --- |")
         .unwrap();
     for (load, reproduction, again) in reproductions {
         let Reproduction { throughput_ratio, latency, .. } = reproduction;
         let of = [throughput_ratio, &latency.p50_ratio, &latency.p99_ratio];
-        let of = of.map(|ratio| percent(ratio - 1.0)).join(" / ");
+        let of = of.map(|ratio| percent(ratio - 1.0)).join("/");
         let is_near = reproduction.misses().is_empty();
-        let refused = if is_near { "" } else { "; `predict` refuses it" };
+        let refused = if is_near { "" } else { " (refused)" };
         let again = again.as_ref().map_or_else(String::new, errors_text);
-        writeln!(out, "| {load} | {of}{refused} | {:.2} | {again} |", latency.distance).unwrap();
+        writeln!(out, "| {load}{refused} | {of} | {:.2} | {again} |", latency.distance).unwrap();
     }
     out
 }

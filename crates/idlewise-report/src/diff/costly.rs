@@ -73,7 +73,7 @@ pub fn costly_columns<'a>() -> Vec<Column<Costly<'a>>> {
             |row| row.direction.word().into(),
         )
         .key(),
-        C::count("rank", "#", "The place among the gaps of its direction, from 1.", |row| {
+        C::count("rank", "#", "The rank among the gaps of its direction, from 1.", |row| {
             (row.index as u64 + 1).into()
         })
         .key(),
@@ -85,7 +85,7 @@ pub fn costly_columns<'a>() -> Vec<Column<Costly<'a>>> {
         C::ns(
             "sleep_length_ns",
             "sleep length",
-            "From its start to the next timer that was known then.",
+            "From its start to the next timer known at that moment.",
             |row| row.costly.gap.sleep_length_ns.into(),
         ),
         C::ns(
@@ -97,15 +97,15 @@ pub fn costly_columns<'a>() -> Vec<Column<Costly<'a>>> {
         C::text(
             "tick",
             "tick",
-            "The tick before the first decisions: `runs`, `stopped`, `A stopped` (only A's) or `B \
-             stopped`.",
+            "The tick before the first decisions: `runs`, `stopped`, `A stopped` (A's alone) or \
+             `B stopped`.",
             |row| tick_label(TickPair::of(&row.costly.a, &row.costly.b)).into(),
         ),
         C::text(
             "ran_task",
             "ran task",
-            "Whether a task ran since the gap before: `yes` or `no`; `yes or unknown` if a log \
-             does not say.",
+            "Whether a task ran since the previous gap: `yes`, `no`, or `yes or unknown` if the \
+             log does not say.",
             |row| row.difference.ran_task_word(row.costly.gap.ran_task).into(),
         ),
         C::text("wake_reason", "wake reason", "What ended the gap.", |row| {
@@ -127,7 +127,7 @@ pub fn costly_columns<'a>() -> Vec<Column<Costly<'a>>> {
         C::count("stays_b_count", "stays B", "B's stays in the gap.", |row| {
             row.costly.b.stay_count.into()
         }),
-        C::ns("delay_a_ns", "delay A", "By how much the wake event was delayed with A.", |row| {
+        C::ns("delay_a_ns", "delay A", "The wake event's delay with A.", |row| {
             row.costly.a.expense.delay_ns.into()
         }),
         C::new(DELAY_B, |row| row.costly.b.expense.delay_ns.into()),

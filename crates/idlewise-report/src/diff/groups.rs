@@ -32,25 +32,20 @@ pub fn group_columns<'a>() -> Vec<Column<DiffGroup<'a>>> {
         C::text(
             "by",
             "by",
-            "By what gaps are grouped: `all`, `gap length`, `first states` (A's → B's), `next \
-             timer`, `wake reason`, `tick` (whose was stopped before the first decision) or `ran \
-             task`.",
+            "The grouping: `all`, `gap length`, `first states` (A's → B's), `next timer`, `wake \
+             reason`, `tick` (stopped for whom before the first decision) or `ran task`.",
             |row| row.by.into(),
         )
         .key(),
-        C::text(
-            "group",
-            "group",
-            "Which of these gaps; ranges begin with their first value.",
-            |row| row.group.as_str().into(),
-        )
+        C::text("group", "group", "The group; a range includes its first value.", |row| {
+            row.group.as_str().into()
+        })
         .key(),
         C::count("gap_count", "gaps", "Idle gaps.", |row| row.tally.gap_count.into()),
         C::count(
             "differing_count",
             "differ",
-            "Those among them that took another course: another first state, number of stays, \
-             delay or energy.",
+            "Gaps in which first state, number of stays, delay or energy differ.",
             |row| row.tally.differing_count.into(),
         ),
         C::ratio("differing_ratio", "of these", "The same as a share of these gaps.", |row| {
@@ -71,19 +66,16 @@ pub fn group_columns<'a>() -> Vec<Column<DiffGroup<'a>>> {
         C::ns(
             "delay_a_ns",
             "delay A",
-            "Delay of wake events with A in the gaps that differ.",
+            "Delay of wake events with A, in the gaps that differ.",
             |row| row.tally.a.delay_ns.into(),
         ),
         C::new(DELAY_B, |row| row.tally.b.delay_ns.into()),
         C::ns("delay_change_ns", "delay B−A", "B less A.", |row| {
             (row.tally.delay_change_ns() as f64).into()
         }),
-        C::uj(
-            "energy_a_uj",
-            "energy A",
-            "Energy with A in the gaps that differ: stays, transitions, and running for ticks.",
-            |row| row.tally.a.energy_uj.into(),
-        ),
+        C::uj("energy_a_uj", "energy A", "Energy with A, in the gaps that differ.", |row| {
+            row.tally.a.energy_uj.into()
+        }),
         C::new(ENERGY_B, |row| row.tally.b.energy_uj.into()),
         C::uj("energy_change_uj", "energy B−A", "B less A.", |row| {
             row.tally.energy_change_uj().into()
@@ -92,21 +84,15 @@ pub fn group_columns<'a>() -> Vec<Column<DiffGroup<'a>>> {
         C::count("saved_count", "gaps saved in", "Gaps that cost less with B.", |row| {
             row.tally.saved_count.into()
         }),
-        C::uj(
-            "saved_uj",
-            "B saves",
-            "By how much those gaps cost less with B, all together.",
-            |row| row.tally.saved_uj.into(),
-        ),
+        C::uj("saved_uj", "B saves", "How much less they cost, in all.", |row| {
+            row.tally.saved_uj.into()
+        }),
         C::count("lost_count", "gaps lost in", "Gaps that cost more with B.", |row| {
             row.tally.lost_count.into()
         }),
-        C::uj(
-            "lost_uj",
-            "B loses",
-            "By how much those gaps cost more with B, all together.",
-            |row| row.tally.lost_uj.into(),
-        ),
+        C::uj("lost_uj", "B loses", "How much more they cost, in all.", |row| {
+            row.tally.lost_uj.into()
+        }),
     ]
 }
 

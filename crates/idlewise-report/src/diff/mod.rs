@@ -25,10 +25,11 @@ use crate::columns::{Heading, Priority, Unit};
 use crate::Statement;
 use crate::replay::short;
 
-const A: Heading = Heading::text("a", "A", "Governor A, named first.").priority(Priority::Key);
+const A: Heading = Heading::text("a", "A", "The governors, in the order in which they were named.")
+    .priority(Priority::Key);
 const B: Heading = Heading::text("b", "B", "Governor B, named second.").priority(Priority::Key);
 const LAMBDA: Heading =
-    Heading::number("lambda_mw", "λ", Unit::Milliwatts, "The price of delay that costs are at.");
+    Heading::number("lambda_mw", "λ", Unit::Milliwatts, "The price of delay, λ.");
 const DELAY_B: Heading =
     Heading::number("delay_b_ns", "delay B", Unit::Nanoseconds, "The same with B.");
 const ENERGY_B: Heading =

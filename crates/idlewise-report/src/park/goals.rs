@@ -141,10 +141,9 @@ pub fn judge(result: &ParkResult) -> Vec<Goal> {
 const READY_TOKEN: &str = "unpark and park of a ready token";
 const SET_TOKEN: &str = "unpark of a set token";
 const CHANNEL_ITEM: &str = "an item through a channel of 1024";
-const FRONT_MEAN: &str = "behind the front of fixed spins (mean latency, CPU time) by a factor of";
-const FRONT_P50: &str = "behind the front of fixed spins (median latency, CPU time) by a factor of";
-const FRONT_P99: &str =
-    "behind the front of fixed spins (99th percentile, CPU time) by a factor of";
+const FRONT_MEAN: &str = "behind the front of fixed spins, mean latency";
+const FRONT_P50: &str = "behind the front of fixed spins, median latency";
+const FRONT_P99: &str = "behind the front of fixed spins, 99th percentile";
 
 /// A figure of a way to park.
 pub(super) type Figure = fn(&ParkFigures) -> f64;

@@ -34,7 +34,7 @@ const CPU: Heading = Heading::number(
     "cpu_ratio",
     "CPU",
     Unit::Ratio,
-    "CPU time of the waiter as a share of the time that passed; measured.",
+    "CPU time of the waiter as a share of elapsed time; measured.",
 )
 .better(Better::Lower);
 
@@ -74,16 +74,16 @@ pub fn way_columns<'a>() -> Vec<Column<Way<'a>>> {
         C::ns(
             "wake_latency_p50_ns",
             "wake p50",
-            "Median time from when a wake was due to the waiter's next instruction; measured, as \
-             all figures here the median of the runs.",
+            "Median time from when a wake was due to the waiter's next instruction; measured. All \
+             figures here are medians over the runs.",
             |row| row.median(|one| one.wake_latency_p50_ns),
         )
         .lower_is_better(),
         C::ns(
             "wake_latency_mean_ns",
             "wake mean",
-            "Mean of the 99 % shortest: what is traded for CPU time, without the machine's other \
-             users.",
+            "Mean of the 99 % shortest wake latencies, so that the machine's other users do not \
+             count.",
             |row| row.median(|one| one.wake_latency_mean_ns),
         )
         .lower_is_better(),
@@ -98,7 +98,7 @@ pub fn way_columns<'a>() -> Vec<Column<Way<'a>>> {
         C::ns(
             "send_cost_p50_ns",
             "send p50",
-            "Median time that waking took the waker; measured, reading the clock included.",
+            "Median time that waking took the waker, reading the clock included; measured.",
             |row| row.median(|one| one.send_cost_p50_ns),
         )
         .lower_is_better(),
@@ -121,7 +121,7 @@ pub fn round_trip_columns<'a>() -> Vec<Column<RoundTripRate<'a>>> {
         C::per_s(
             "round_trips_per_s",
             "round trips",
-            "Round trips of all pairs of threads in a second, two pairs for each CPU; measured.",
+            "Round trips a second of all pairs of threads, two pairs for each CPU; measured.",
             |row| row.per_s.into(),
         )
         .higher_is_better(),

@@ -9,12 +9,8 @@ use crate::shown::shown_in_line;
 use crate::statistics::estimate;
 
 /// The figures with intervals in a workload's table, in microseconds.
-const LATENCIES: [Figure; 4] = [
-    |one| one.wake_latency_p50_ns,
-    |one| one.wake_latency_mean_ns,
-    |one| one.wake_latency_p99_ns,
-    |one| one.send_cost_p50_ns,
-];
+const LATENCIES: [Figure; 3] =
+    [|one| one.wake_latency_p50_ns, |one| one.wake_latency_mean_ns, |one| one.wake_latency_p99_ns];
 
 /// Returns the file name of a workload's plot for the page `stem`. Characters of the workload's
 /// name that could be special in a file name are replaced.
@@ -32,39 +28,30 @@ pub fn to_markdown(result: &ParkResult, stem: &str) -> String {
             .to_owned();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}\n", headline(&goals));
-    for verdict in [Verdict::NotMet, Verdict::NotMeasured, Verdict::Undecided] {
+    text.push_str(
+        "A goal is met if the whole interval keeps the limit, not met if none of it does, and otherwise undecided.\n\
+         \"Behind the front\" is the factor by which the nearest fixed spin that is better in both latency and CPU time is\n\
+         ahead in the closer of the two; at most 1 means that no fixed spin is better in both.\n\n\
+         | goal | of | measured (95 %) | at most | verdict |\n| --- | --- | ---: | ---: | --- |\n",
+    );
+    for verdict in [Verdict::NotMet, Verdict::NotMeasured, Verdict::Undecided, Verdict::Met] {
         for goal in goals.iter().filter(|goal| goal.verdict == verdict) {
-            let _ = writeln!(text, "- {}", sentence(goal));
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} |",
+                goal.goal,
+                cell(goal.workload.as_deref().unwrap_or("")),
+                goal.measured.map_or("-".to_owned(), |measured| within(
+                    measured,
+                    goal.interval,
+                    ratio
+                )),
+                ratio(goal.at_most),
+                verdict_text(goal.verdict)
+            );
         }
     }
-    if goals.iter().any(|goal| goal.verdict != Verdict::Met) {
-        text.push('\n');
-    }
     text.push_str(&method(result));
-    text.push_str(
-        "## All goals\n\nA goal is met if the whole interval of what was measured keeps the limit, not \
-         met if\nnone of it does, and otherwise undecided. \"Behind the front\" says how far the \
-         nearest\nfixed spin that is better in both latency and CPU time is ahead in the closer of the \
-         two;\nat most 1 means that no fixed spin is better in both.\n\n\
-         | goal | of | measured | 95 % interval | at most | verdict |\n\
-         | --- | --- | ---: | --- | ---: | --- |\n",
-    );
-    for goal in &goals {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} |",
-            goal.goal,
-            cell(goal.workload.as_deref().unwrap_or("")),
-            goal.measured.map_or("-".to_owned(), ratio),
-            goal.interval.map_or("-".to_owned(), |[low, high]| format!(
-                "{} to {}",
-                ratio(low),
-                ratio(high)
-            )),
-            ratio(goal.at_most),
-            verdict_text(goal.verdict)
-        );
-    }
     for workload in result.workloads() {
         text.push_str(&workload_text(result, workload, &plot_name(stem, &workload.workload)));
     }
@@ -89,24 +76,13 @@ fn headline(goals: &[Goal]) -> String {
     } else {
         "It is not shown that the goals are met."
     };
-    format!("**{verdict}** {}{}", summary(goals), if all_are_met { "." } else { ":" })
+    format!("**{verdict}** {}.", summary(goals))
 }
 
-fn sentence(goal: &Goal) -> String {
-    let of = goal.workload.as_ref().map(|name| format!("{}: ", cell(name))).unwrap_or_default();
-    let Some(measured) = goal.measured else {
-        return format!("**not measured**: {of}{}", goal.goal);
-    };
-    let within = goal
-        .interval
-        .map_or(String::new(), |[low, high]| format!(" ({} to {})", ratio(low), ratio(high)));
-    format!(
-        "**{}**: {of}{}: {}{within}, at most {}",
-        goal.verdict.as_str(),
-        goal.goal,
-        ratio(measured),
-        ratio(goal.at_most)
-    )
+/// A figure with its interval, as in "1.64 (1.51–1.72)".
+fn within(figure: f64, interval: Option<[f64; 2]>, text: fn(f64) -> String) -> String {
+    let interval = interval.map(|[low, high]| format!(" ({}–{})", text(low), text(high)));
+    text(figure) + &interval.unwrap_or_default()
 }
 
 fn verdict_text(verdict: Verdict) -> String {
@@ -124,12 +100,11 @@ fn method(result: &ParkResult) -> String {
     let load = load.fold(None, |most: Option<f64>, load| Some(most.map_or(load, |m| m.max(load))));
     let steal = result.runs.iter().filter_map(|run| run.steal_ratio).fold(0.0, f64::max);
     let mut text = format!(
-        "`{}`, {}: {} runs, in each of which all ways to wait took turns of 100 wakes, in an order \
-         drawn\nanew for each round, {} wakes of each way on each workload. Seeds {first_seed} to \
-         {last_seed}. A figure is the\nmedian of the runs, with the 95 % bootstrap interval of that \
-         median. Only ratios of figures of one\nrun mean anything. The mean is that of the 99 % \
-         shortest latencies.{}{} Load average when\nthe runs began: at most {}; the hypervisor kept at \
-         most {:.1} % of the CPUs' time. The raw figures of each\nrun are beside this page, as JSON.\n\n",
+        "\n## How it was measured\n\n`{}`, {}: {} runs. In each, all ways to wait took turns of 100 wakes in random \
+         order, {} wakes of each\nway on each workload; seeds {first_seed} to {last_seed}. A figure is the median of the \
+         runs, with its 95 % bootstrap interval; the mean\nis that of the 99 % shortest latencies. Compare only ratios of \
+         figures of one run.{}{} Load average before the\nruns: at most {}; the hypervisor kept at most {:.1} % of the \
+         CPUs' time. The raw figures are beside this page, as JSON.\n`make measured` measures all of it again.\n\n",
         shown_in_line(&result.program),
         shown_in_line(&result.date),
         result.runs.len(),
@@ -139,10 +114,11 @@ fn method(result: &ParkResult) -> String {
         load.map_or("not shown".to_owned(), |load| format!("{load:.1}")),
         steal * 100.0,
     );
-    for doubt in &result.doubts {
-        let _ = writeln!(text, "- doubt: {}", shown_in_line(&doubt.doubt));
+    let doubts = doubts(result);
+    for doubt in &doubts {
+        let _ = writeln!(text, "- doubt: {doubt}");
     }
-    if !result.doubts.is_empty() {
+    if !doubts.is_empty() {
         text.push('\n');
     }
     text.push_str("| the machine | |\n| --- | --- |\n");
@@ -154,6 +130,35 @@ fn method(result: &ParkResult) -> String {
     text
 }
 
+/// The doubts, each once. What workloads have in common is said with their names and the largest number.
+fn doubts(result: &ParkResult) -> Vec<String> {
+    let mut found: Vec<(String, Vec<&str>, &str)> = Vec::new();
+    for doubt in &result.doubts {
+        // A workload's name ends at the first colon that a space follows.
+        let (name, rest) = doubt.doubt.split_once(": ").unwrap_or(("", &doubt.doubt));
+        let kind: String = rest.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let number = |text: &str| {
+            let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+            digits.parse::<u64>().unwrap_or(0)
+        };
+        match found.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((_, names, most)) => {
+                names.push(name);
+                if number(rest) > number(most) {
+                    *most = rest;
+                }
+            }
+            None => found.push((kind, vec![name], rest)),
+        }
+    }
+    let text = |(_, names, rest): &(String, Vec<&str>, &str)| {
+        let names = names.join(", ");
+        let text = if names.is_empty() { (*rest).to_owned() } else { format!("{names}: {rest}") };
+        shown_in_line(&text).into_owned()
+    };
+    found.iter().map(text).collect()
+}
+
 fn workload_text(result: &ParkResult, workload: &ParkWorkload, plot_name: &str) -> String {
     let name = workload.workload.as_str();
     let runs = result.runs.as_slice();
@@ -163,20 +168,20 @@ fn workload_text(result: &ParkResult, workload: &ParkWorkload, plot_name: &str) 
         cell(name)
     );
     for way in &workload.ways {
-        let with_interval = |figure: Figure, scale: f64| {
+        let estimated = |figure: Figure, scale: f64, has_interval: bool| {
             let Some(series) = of_way(runs, name, &way.way, figure) else { return "-".to_owned() };
             let (median, interval) = estimate(runs.len(), |drawn| series.median(drawn));
-            let within = interval.map(|[low, high]| {
-                format!(" ({} to {})", figure_text(low / scale), figure_text(high / scale))
-            });
-            figure_text(median / scale) + &within.unwrap_or_default()
+            let interval =
+                interval.filter(|_| has_interval).map(|ends| ends.map(|end| end / scale));
+            within(median / scale, interval, figure_text)
         };
         let _ = write!(text, "| {} ", cell(&way.way));
         for figure in LATENCIES {
-            let _ = write!(text, "| {} ", with_interval(figure, 1_000.0));
+            let _ = write!(text, "| {} ", estimated(figure, 1_000.0, true));
         }
-        let _ = write!(text, "| {} ", with_interval(|one| one.cpu_ratio, 0.01));
-        let _ = writeln!(text, "| {} |", with_interval(|one| one.switches_per_wake, 1.0));
+        let _ = write!(text, "| {} ", estimated(|one| one.send_cost_p50_ns, 1_000.0, false));
+        let _ = write!(text, "| {} ", estimated(|one| one.cpu_ratio, 0.01, true));
+        let _ = writeln!(text, "| {} |", estimated(|one| one.switches_per_wake, 1.0, false));
     }
     let _ = writeln!(text, "\n![mean wake latency against CPU time]({plot_name})");
     text
@@ -185,7 +190,7 @@ fn workload_text(result: &ParkResult, workload: &ParkWorkload, plot_name: &str) 
 fn mwaitx_text(result: &ParkResult) -> String {
     match &result.mwaitx {
         Some(finding) => format!(
-            "\n## MWAITX\n\nCPUID was not believed (`--try-mwaitx`): {}.{}\n",
+            "\n## MWAITX\n\nTried although CPUID does not offer it (`--try-mwaitx`): {}.{}\n",
             shown_in_line(&finding.to_sentence()),
             match (finding.refused.is_some(), finding.waits) {
                 (true, _) => "",
@@ -204,7 +209,7 @@ fn other_tables(result: &ParkResult) -> String {
     if let Some((_, futex_per_s)) = rates.iter().find(|(name, _)| name[0] == "futex") {
         text.push_str(
             "\n## More threads than CPUs\n\nPairs of threads pass a token to and fro, two pairs for each \
-             CPU. Throughput is not fairness: a pair\nthat spins keeps its CPUs, and the others wait.\n\n\
+             CPU. Throughput is not fairness: a pair\nthat spins keeps its CPUs while the others wait.\n\n\
              | way | round trips a second | of a futex's |\n| --- | ---: | ---: |\n",
         );
         for ([way, _], per_s) in &rates {
@@ -254,6 +259,7 @@ fn figure_text(number: f64) -> String {
 mod tests {
     use super::super::tests::result;
     use super::*;
+    use crate::notes::CountedDoubt;
 
     fn page(result: &ParkResult) -> String {
         to_markdown(result, "page")
@@ -264,8 +270,9 @@ mod tests {
     fn a_missed_goal_is_the_headline() {
         let page = page(&result());
         let start: String = page.lines().filter(|line| !line.is_empty()).take(4).collect();
-        assert!(start.contains("**The goals are not met.** Of 15 goals: 1 not met, 14 met:"));
-        assert!(start.contains("- **not met**: periodic:1000: CPU time, against a futex's: 6.00"));
+        assert!(start.contains("**The goals are not met.** Of 15 goals: 1 not met, 14 met."));
+        let first = page.lines().find(|line| line.starts_with("| ") && line.contains("met"));
+        assert!(first.unwrap().starts_with("| CPU time, against a futex's | periodic:1000 | 6.00"));
     }
 
     #[test]
@@ -280,7 +287,25 @@ mod tests {
         assert!(page(&few).contains("**It is not shown that the goals are met.** Of 11 goals"));
         met.runs[0].calls.clear();
         assert!(page(&met).contains("**It is not shown that the goals are met.** Of 11 goals"));
-        assert!(page(&met).contains("- **not measured**: unpark of a set token"));
+        let is_it = |line: &str| {
+            line.starts_with("| unpark of a set token") && line.contains("**not measured**")
+        };
+        assert!(page(&met).lines().any(is_it));
+    }
+
+    #[test]
+    fn a_doubt_of_several_workloads_is_one_line_with_the_largest_number() {
+        let mut result = result();
+        for (workload, percent) in [("poisson:20", 6), ("bursty:1000", 9), ("poisson:50", 7)] {
+            let doubt = format!("{workload}: up to {percent} % of the wakes");
+            result.doubts.push(CountedDoubt { doubt, count: 1 });
+        }
+        let page = page(&result);
+        let doubts: Vec<&str> = page.lines().filter(|line| line.starts_with("- doubt")).collect();
+        assert_eq!(
+            doubts,
+            ["- doubt: poisson:20, bursty:1000, poisson:50: up to 9 % of the wakes"]
+        );
     }
 
     #[test]

@@ -442,7 +442,7 @@ fn greatest(values: Vec<f64>) -> Option<f64> {
 pub fn side_columns() -> Vec<Column<Side>> {
     type C = Column<Side>;
     vec![
-        C::text("setting", "", "`A`, what is compared with, or `B`, what is tried.", |row| {
+        C::text("setting", "", "`A`, the baseline, or `B`, the setting that is tried.", |row| {
             row.which.name().into()
         })
         .key(),

@@ -485,23 +485,24 @@ pub fn latency(latency_ns: u64) -> String {
 pub fn line_columns() -> Vec<Column<Line>> {
     type C = Column<Line>;
     vec![
-        C::text("cpus", "CPUs", "The CPU, or the group of CPUs.", |line| {
-            line.name.as_str().into()
+        C::text("cpus", "CPUs", "The CPU, or the group of CPUs.", |line| line.name.as_str().into())
+            .key(),
+        C::count("cpu_count", "number of CPUs", "How many CPUs it has.", |line| {
+            line.cpu_count.into()
         })
-        .key(),
-        C::count("cpu_count", "number of CPUs", "How many CPUs it has.", |line| line.cpu_count.into()).detail(),
+        .detail(),
         C::ratio(
             "running_ratio",
             "running",
-            "Share of time outside of idle states; measured by the kernel. Absent where /proc/stat does not say how \
-             long CPUs were idle.",
+            "Share of time outside idle states; measured by the kernel. Absent if /proc/stat has \
+             no idle times.",
             |line| line.running_ratio.into(),
         ),
         C::ratio(
             "open_ratio",
             "not over",
-            "Share of time in idle stays that are not over, by /proc/stat; without a cpuidle driver, in all \
-             idle time. The kernel charges a stay to its state when it ends.",
+            "Share of time in stays still in progress, by /proc/stat, because the kernel charges \
+             a stay to its state when it ends. Without a cpuidle driver, all idle time.",
             |line| line.running_ratio.map(|_| line.open_ratio).into(),
         )
         .detail(),
@@ -514,14 +515,14 @@ pub fn line_columns() -> Vec<Column<Line>> {
         C::ratio(
             "too_deep_ratio",
             "too deep",
-            "Share of entries whose stay was shorter than the state's target residency, while a shallower one \
-             was enabled (the kernel's `above`).",
+            "Share of entries whose stay was shorter than the target residency while a shallower \
+             state was enabled (the kernel's `above`).",
             |line| line.too_deep_ratio.into(),
         ),
         C::ratio(
             "too_shallow_ratio",
             "too shallow",
-            "Share of entries whose stay was long enough for a deeper state that was enabled (the kernel's \
+            "Share of entries whose stay was long enough for a deeper enabled state (the kernel's \
              `below`).",
             |line| line.too_shallow_ratio.into(),
         ),
@@ -535,21 +536,21 @@ pub fn line_columns() -> Vec<Column<Line>> {
         C::ratio(
             "waiting_ratio",
             "waiting",
-            "Share of time spent leaving idle states: entries times the exit latency that the driver \
-             declares, which is a worst case, but no more than the time in the states.",
+            "Share of time spent leaving idle states: entries × the exit latency that the driver \
+             declares (a worst case), at most the time in the states.",
             |line| line.waiting_ratio.into(),
         ),
         C::ns(
             "latency_limit_ns",
             "latency limit",
-            "The lowest limit of the exit latency on these CPUs: their own, or that of the whole machine; \
-             absent if there is none.",
+            "The lowest latency limit of these CPUs, their own or the machine's; absent if there \
+             is none.",
             |line| line.latency_limit_ns.into(),
         ),
         C::count(
             "disabled_count",
             "disabled states",
-            "How many states are disabled in sysfs, over these CPUs.",
+            "How many states are disabled in sysfs, summed over these CPUs.",
             |line| line.disabled_count.into(),
         )
         .detail(),
@@ -594,8 +595,8 @@ pub fn state_columns() -> Vec<Column<StateLine>> {
         C::ratio(
             "residency_ratio",
             "time",
-            "Share of time that was requested in it; counted by the kernel when a stay ends. What the \
-             processor did meanwhile may differ.",
+            "Share of time for which the state was requested; the kernel counts a stay when it \
+             ends. The processor may have done otherwise.",
             |line| line.residency_ratio.into(),
         ),
         C::per_s("entries_per_s", "entries", "Entries each second.", |line| {
@@ -604,13 +605,14 @@ pub fn state_columns() -> Vec<Column<StateLine>> {
         C::ratio(
             "too_deep_ratio",
             "too deep",
-            "Share of its entries whose stay was too short for it (the kernel's `above`).",
+            "Share of entries whose stay was too short (the kernel's `above`).",
             |line| line.too_deep_ratio.into(),
         ),
         C::ratio(
             "too_shallow_ratio",
             "too shallow",
-            "Share of its entries whose stay was long enough for a deeper state (the kernel's `below`).",
+            "Share of entries whose stay was long enough for a deeper state (the kernel's \
+             `below`).",
             |line| line.too_shallow_ratio.into(),
         ),
         C::per_s("rejected_per_s", "rejected", "Requests each second that were refused.", |line| {
@@ -620,7 +622,8 @@ pub fn state_columns() -> Vec<Column<StateLine>> {
         C::ratio(
             "waiting_ratio",
             "waiting",
-            "Entries times the declared exit latency, as a share of time; no more than the time in it.",
+            "Entries × the declared exit latency, as a share of time; at most the time in the \
+             state.",
             |line| line.waiting_ratio.into(),
         ),
         C::count(
@@ -649,7 +652,7 @@ pub struct PackageLine {
 pub fn package_columns() -> Vec<Column<PackageLine>> {
     type C = Column<PackageLine>;
     vec![
-        C::text("place", "place", "The package, or the domain of energy.", |line| {
+        C::text("place", "place", "The package, or the energy domain.", |line| {
             line.place.as_str().into()
         })
         .key(),

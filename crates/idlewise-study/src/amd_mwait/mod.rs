@@ -82,11 +82,10 @@ fn body(found: &Findings) -> Body {
         facts: facts! {
             "wake-up latencies of HALT and MWAIT, and their count", "the published percentiles",
                 Calibrated(&["10K wakes"]),
-                "the claim's table; uniform between two percentiles; ten runs of 10,000, of which each has ten or fewer \
-                 beyond 99.9 %: what differs there is chance";
+                "the claim's table, uniform between two percentiles; ten runs of 10,000, so the figures beyond 99.9 % are chance";
             "context_switch2's work", format!("{} ns each way", found.headline.work_ns),
                 Calibrated(&["context_switch2, HALT, median"]),
-                "what the published median under HALT leaves beside the wake-up";
+                "fitted to the published median under HALT";
             "one count of context_switch2 is one way", "1 wake-up", Documented,
                 "the benchmark's source: it adds two for each round";
             "who needs no IPI", "MWAIT, not HALT", Documented,
@@ -94,16 +93,17 @@ fn body(found: &Findings) -> Body {
         },
         grids: vec![
             table! {
-                "10K wakes, all published rows (ns; put in, so they must agree)";
+                "10K wakes, all published rows (in ns; these went into the model, so they must agree)";
                 WAKES, |row|
                 "percentile" => row.name;
                 "HALT" => row.halt;
                 "ours" => or_dash(halt_wakes.quantile_ns(row.ratio), |ns| ns.to_string());
                 "MWAIT" => row.mwait;
                 "ours" => or_dash(mwait_wakes.quantile_ns(row.ratio), |ns| ns.to_string());
-            },
+            }
+            .detail(),
             table! {
-                "Where context_switch2's time for one way goes (median; published: what has to be explained)";
+                "Where context_switch2's time for one way goes (medians)";
                 [
                     ("published difference of HALT and MWAIT", published_ns),
                     ("shorter exit latency", exit_ns),
@@ -112,7 +112,7 @@ fn body(found: &Findings) -> Body {
                 ], |(name, ns)|
                 "part" => name;
                 "ns" => short(ns);
-                "share of what MWAIT saved" => part(ns);
+                "share of MWAIT's saving" => part(ns);
             },
             table! {
                 "context_switch2, all published rows; ours is one rate, since nothing in the model varies from second to \
@@ -125,7 +125,8 @@ fn body(found: &Findings) -> Body {
                 "ours" => format!("{mwait_per_s:.0}");
                 "published gain" => percent(row.mwait / row.halt - 1.0);
                 "ours" => percent(gain_ratio);
-            },
+            }
+            .detail(),
             table! {
                 "The decision tree without a driver, on machines of which there is a CPUID dump; claimed: HALT before \
                  family 17h, MWAIT from it on";
@@ -140,32 +141,26 @@ fn body(found: &Findings) -> Body {
             },
         ],
         judgement: sentences! {
-            "The {WAKES_IMPROVEMENT_PERCENT} % is HALT over MWAIT; of HALT's own 99th percentile {:.1} % are saved. The \
-             median falls by {}.",
+            "The published {WAKES_IMPROVEMENT_PERCENT} % is HALT over MWAIT: MWAIT saves {:.1} % of HALT's own 99th percentile and {} of its median.",
                 saved_ratio(WAKES_P99) * 100.0, share(saved_ratio(WAKES_MEDIAN));
-            "Exit latency alone predicts {} for context_switch2, {} of what was measured; that a polling idle task needs \
-             no IPI adds {} of it; {} stays unexplained.",
+            "For context_switch2 the exit latency alone predicts {}, {} of the measured gain. That a polling idle task needs no IPI adds {} of it; {} stays unexplained.",
                 percent(exit_only_ratio), part(exit_ns), part(ipi_ns), part(left_ns);
-            "That takes the published wakes out of MWAIT for IPIs. If they were stores, as function calls to a polling CPU \
-             are since 5.8, more of each was exit latency: exit latency alone then gives {}, and with the store {}.",
+            "This assumes that IPIs caused the published wake-ups from MWAIT. If stores did, as for function calls to a polling CPU since 5.8, exit latency alone gives {}, and {} with the store.",
                 percent(by_store.exit_only_per_s / by_store.halt_per_s - 1.0),
                 percent(by_store.mwait_per_s / by_store.halt_per_s - 1.0);
-            "So the claim's direction follows ({} here, {} measured at the median), but calling it \"the impact of \
-             improved wakeup latency\" gives exit latency {}. The IPI's share rests on assumed costs.",
+            "The claim's direction follows ({} here, {} measured at the median), but \"the impact of improved wakeup latency\" gives exit latency {}. The IPI's share rests on assumed costs.",
                 percent(gain_ratio), percent(SWITCHES_MEDIAN.mwait / SWITCHES_MEDIAN.halt - 1.0),
                 if exit_ns < published_ns / 2.0 {
                     "too much: most of the gain must come from elsewhere, the IPI first"
                 } else {
                     "its due"
                 };
-            "Of {} captured machines, {} are of families that the claim names; on {} of those Linux 6.12 decides as \
-             claimed. Not so: {}.",
+            "Of {} captured machines, {} belong to families that the claim names; Linux 6.12 decides as claimed on {} of those. The exceptions: {}.",
                 captured().count(), named().count(), named().count() - others().count(),
                 others().map(|row| format!("{}, because {}", row.processor, row.reason)).collect::<Vec<_>>().join("; ");
-            "With idle=nomwait {} of the {} machines use MWAIT; claimed is none.",
+            "With idle=nomwait, {} of the {} machines use MWAIT; the claim says none.",
                 found.decisions.iter().filter(|row| is_mwait(row.without_mwait)).count(), found.decisions.len();
-            "The claim leaves out what else decides: erratum 400 (6.1 only), MONITOR errata, a CPUID that ends before \
-             leaf 5, TDX and Xen. `idlewise boot` explains each.";
+            "Other things decide too: erratum 400 (6.1 only), MONITOR errata, a CPUID that ends before leaf 5, TDX and Xen. `idlewise boot` explains each.";
         },
         plot: Plot {
             title: "Wake-up latency: calibrated, so lines must meet",

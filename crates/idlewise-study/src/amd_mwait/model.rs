@@ -69,19 +69,19 @@ inputs! {
     pub struct Inputs {
         halt_per_s: 190_184.0, 190_148.0..=192_852.0, "1/s", Calibrated(&["context_switch2, HALT, median"]),
             "context_switch2's switches a second under HALT",
-            "the published median, minimum and maximum; its work beside the wake-up is fitted to it";
+            "the published median, minimum and maximum; the benchmark's work is fitted to it";
         ipi_send_ns: 300.0, 150.0..=800.0, "ns", Assumed,
-            "what an IPI costs its sender", "order of published x2APIC measurements";
+            "what an IPI costs its sender", "about what x2APIC measurements show";
         ipi_delivery_ns: 200.0, 100.0..=500.0, "ns", Assumed,
-            "from the register write to the receiver's pin", "order of published x2APIC measurements";
+            "from the register write to the receiver's pin", "about what x2APIC measurements show";
         ipi_receive_ns: 400.0, 200.0..=1_000.0, "ns", Assumed,
-            "interrupt entry and exit at the receiver", "order of published x2APIC measurements";
+            "interrupt entry and exit at the receiver", "about what x2APIC measurements show";
         store_ns: 50.0, 20.0..=150.0, "ns", Assumed,
-            "what a store to the monitored line costs its sender", "a cache line's way";
+            "what a store to the monitored line costs its sender", "transfer of a cache line";
         store_delivery_ns: 60.0, 30.0..=200.0, "ns", Assumed,
-            "from the store to the wake-up", "a cache line's way";
+            "from the store to the wake-up", "transfer of a cache line";
         mwait_by_store: 0.0, 0.0..=1.0, "", Assumed,
-            "what woke MWAIT in the published 10K wakes: 0 an IPI, 1 a store",
+            "what ended MWAIT in the published 10K wakes: 0 an IPI, 1 a store",
             "the claim says IPI, but since Linux 5.8 (b2a02fc43a1f) a function call to a CPU that polls its flags is a store";
     }
 }

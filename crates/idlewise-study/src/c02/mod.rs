@@ -134,7 +134,7 @@ fn body(found: &Findings) -> Body {
         facts: facts! {
             "power of C0.2", format!("{:.2} W a core, {:.2} of POLL", found.c02_mw / 1e3, found.c02_mw / poll_mw),
                 Origin::Calibrated(&["power of the packages (RAPL)"]),
-                "what the packages' fall leaves for it, at nominal frequency";
+                "fitted to the packages' power, at nominal frequency";
             "UMWAIT deadline", or_dash(hardware.umwait_max_ns, span), Documented,
                 "the kernel's 100,000 TSC cycles (arch/x86/kernel/cpu/umwait.c)";
             "two Xeons", format!("{package_count} × {core_count} × {thread_count} CPUs"), Documented,
@@ -144,8 +144,7 @@ fn body(found: &Findings) -> Body {
         },
         grids: vec![
             table! {
-                "hackbench by the work of a message (messages a second, with C0.2 against without; then the share of \
-                 idle time that is spent in C0.2)";
+                "hackbench by the work of a message (change of messages a second by C0.2, then the share of idle time in C0.2)";
                 &found.by_work_ns, |At { at, found }|
                 "work" => span(*at);
                 "teo, 4 groups" => gain(gains(found)[1].four);
@@ -159,8 +158,7 @@ fn body(found: &Findings) -> Body {
                 "idle ns, teo, 8" => format!("{:.0}", found.teo_without.eight.idle_ns);
             },
             table! {
-                "hackbench at the power limit (messages of {work}; messages a second against the row above without \
-                 C0.2; ± is the standard error of the median)";
+                "hackbench at the power limit (messages of {work}; change of messages a second from the base row above, ± the standard error of the median)";
                 [
                     ("menu, C0.2 disabled", &variants.menu_without, None),
                     ("menu, C0.2", &variants.menu, Some(&variants.menu_without)),
@@ -189,41 +187,32 @@ fn body(found: &Findings) -> Body {
                 "max_time us" => at.map_or("none".to_owned(), |ns| us(ns).to_string());
                 "power of POLL alone" => format!("{:.1} %", found.power_ratio * 100.0);
                 "deadlines a second" => crate::figure::short(found.deadlines_per_s);
-            },
+            }
+            .detail(),
         ],
         judgement: sentences! {
             "Interrupt latency: C0.2's exit takes {} ns (v4 of the patch declares {DECLARED_NS} ns) and the handler under POLL \
              {} ns (assumed), which gives {}. {DECLARED_NS} ns are +{LATENCY_PERCENT} % of {:.0} ns under POLL. A constant \
              addition is +{LATENCY_P99_PERCENT} % at the 99th percentile if POLL's own is {} times its median there. \
-             POLL's latency was not published, so this neither confirms nor contradicts the claim.",
+             POLL's latency was not published, so the claim is neither confirmed nor contradicted.",
                 inputs.exit_ns, crate::figure::short(late.median_ns), percent(added(headline, |of| of.median_ns)),
                 DECLARED_NS / (LATENCY_PERCENT / 100.0), LATENCY_PERCENT / LATENCY_P99_PERCENT;
-            "Power: RAPL's {RAPL_PERCENT} % is of the package and went in. With {} W of it outside the cores, the cores alone \
-             fall by {:.0} %. At the wall that is {}, since the packages then draw {} of the server's power.",
+            "Power: RAPL's {RAPL_PERCENT} % for the package went into the model. With {} W outside the cores, the cores alone draw {:.0} % less. At the wall that is {}, because the packages draw {} of the server's power.",
                 inputs.uncore_w, -cores_ratio(headline) * 100.0, percent(wall_ratio(headline)),
                 share(packages_share(headline));
-            "hackbench with teo: {} with 4 and 8 groups of messages of {work}, and {} with {}; published +{four} % and \
-             +{eight} %.",
+            "hackbench with teo, 4 and 8 groups: {} if a message takes {work}, and {} if it takes {}. Published: +{four} % and +{eight} %.",
                 judged(teo), at_short(&|gains, _| judged(gains[1])), span(short_work);
-            "Whether a governor chooses C0.2 depends on what a message takes. With {} teo spends {} of its idle time there \
-             with 8 groups, with {work} {}. Idles last {:.0} ns on average there, and C1 takes {c1_us} us.",
+            "How often teo chooses C0.2 depends on the work of a message: with {} it spends {} of its idle time there (8 groups), with {work} {}. The mean stay is then {:.0} ns, and C1 takes {c1_us} us.",
                 span(short_work), at_short(&|_, of| share(of.teo.eight.c02_ratio)),
                 share(variants.teo.eight.c02_ratio), variants.teo.eight.idle_ns;
-            "menu forecasts whole microseconds: 0 is POLL and {c1_us} is already C1, so that C0.2 is left for {} of its idle time \
-             with 8 groups. Its gain is {}.",
+            "menu predicts whole microseconds: 0 means POLL and {c1_us} means C1, so C0.2 gets {} of its idle time with 8 groups. Its gain is {}.",
                 share(variants.menu.eight.c02_ratio), judged(menu);
-            "C0.2 alone instead of POLL alone gives {} with 4 and 8 groups, at {} and {} more frequency; C0.1 gives {}. \
-             Without a power limit C0.2 gives {}.",
+            "C0.2 alone instead of POLL alone: {} with 4 and 8 groups, at {} and {} higher frequency. C0.1: {}. C0.2 without a power limit: {}.",
                 judged(alone), percent(frequency.four), percent(frequency.eight), judged(c01), judged(unlimited);
-            "How hackbench was simulated: on {part_count} of {cpu_count} CPUs, with one group for each {MACHINE_DIVISOR} \
-             and {} of the power. Each run warms up for {warm_up} and is then measured for {measured}. Runs are repeated until the standard error of their median is below {:.1} %, at most \
-             {RUN_COUNT_MAX} times. As a check, C0.2 alone gives {} with 4 groups on all {cpu_count} CPUs, with {WHOLE_FACTOR} \
-             times the warm-up and duration.",
+            "hackbench was simulated on {part_count} of {cpu_count} CPUs, with one group for each {MACHINE_DIVISOR} and {} of the power: {warm_up} of warm-up, {measured} measured, repeated until the standard error of the median is below {:.1} %, at most {RUN_COUNT_MAX} times. As a check, C0.2 alone gives {} with 4 groups on all {cpu_count} CPUs and {WHOLE_FACTOR} times the duration.",
                 share(1.0 / MACHINE_DIVISOR as f64), ERROR_RATIO_MAX * 100.0, gain(whole);
-            "Rates are medians of runs, because in some runs all senders of a group queue at one receiver and hardly \
-             anything gets through. The simulated scheduler does not balance queues, so that 8 groups scatter.";
-            "The author later found C0.2 not worth it on released parts. Nothing here contradicts that: beside C1 of \
-             {c1_us} us, what it gains in hackbench depends on what was not published.";
+            "Rates are medians, because in some runs all senders of a group queue at one receiver and hardly anything gets through. The simulated scheduler does not balance queues, so 8 groups scatter.";
+            "The author later found C0.2 not worth it on released parts. Nothing here contradicts that: next to a C1 of {c1_us} us, its gain in hackbench depends on unpublished inputs.";
         },
         plot: Plot {
             title: "hackbench with C0.2, against without",

@@ -42,40 +42,40 @@ inputs! {
     /// Inputs of `c02`.
     pub struct Inputs {
         work_ns: 1000.0, 300.0..=2500.0, "ns", Assumed,
-            "work of a message, for its sender and for its receiver", "of the order of what hackbench reports; the claim gives no rate";
+            "work of a message, for sender and receiver each", "about what hackbench reports; the claim gives no rate";
         work_spread: 1.0, 0.5..=1.0, "", Assumed,
-            "how far a message's work is from its mean, at most", "without it all groups run in step";
+            "largest deviation of a message's work from its mean", "with less, all groups run in step";
         capacity: 8.0, 8.0..=277.0, "", Assumed,
             "messages that a receiver's socket holds", "277 of 768 bytes fit into Linux's default buffer; with few, tasks wait often";
         declared_ns: 200.0, 100.0..=200.0, "ns", Documented,
             "declared exit latency and target residency of C0.2",
             "v3 and v4 of the patch (Message-Id 20230710093100.918337-5-dedekind1@gmail.com); v1 and v2 have 100";
         exit_ns: 200.0, 50.0..=200.0, "ns", Assumed,
-            "what leaving C0.2 takes", "as declared, which is a worst case";
+            "real exit latency of C0.2", "as declared, which is a worst case";
         entry_ns: 400.0, 250.0..=1000.0, "ns", Assumed,
             "median interrupt latency under POLL", "not published";
         latency_spread: 2.0, 1.2..=4.0, "", Assumed,
-            "99th percentile of that latency, over its median", "not published; a constant addition needs 2";
+            "99th percentile of that latency over its median", "not published; a constant addition needs 2";
         rapl_percent: -18.0, -19.0..=-17.0, "%", Calibrated(&["power of the packages (RAPL)"]),
             "package power with C0.2, against POLL", "the claim's; the power of C0.2 is fitted to it";
         running_w: 4.0, 3.0..=5.0, "W", Documented,
             "power of a running core at nominal frequency", "Skylake's C0 in AgileWatts (Yahya et al., 2022)";
         poll_power: 1.0, 0.5..=1.0, "", Assumed,
-            "power of POLL, of a running core's", "POLL pauses, and nobody published it";
+            "power of POLL, relative to a running core's", "POLL pauses; not published";
         uncore_w: 100.0, 50.0..=150.0, "W", Assumed,
-            "power of a package besides its cores", "of the order of a server's uncore";
+            "power of a package besides its cores", "about a server's uncore";
         rest_w: 250.0, 150.0..=400.0, "W", Assumed,
             "power of the server besides its packages", "memory, fans and power supplies of a two-socket server";
         tdp_w: 350.0, 350.0..=350.0, "W", Documented,
             "power limit of a package", "Intel's for parts with 56 cores";
         exponent: 2.5, 2.0..=3.0, "", Assumed,
-            "running power grows with frequency to this power", "between voltage that hardly changes and one that is proportional";
+            "exponent of running power over frequency", "between constant and proportional voltage";
         turbo: 1.9, 1.5..=2.0, "", Assumed,
             "highest frequency over the nominal one", "3.8 over 2.0 GHz";
         second_thread: 0.62, 0.5..=0.75, "", Assumed,
             "speed of each of two running threads of a core", "usual SMT yield";
         poll_sibling: 0.9, 0.62..=1.0, "", Assumed,
-            "speed of a thread whose sibling is in POLL", "PAUSE leaves much of the core; nobody published it";
+            "speed of a thread whose sibling is in POLL", "PAUSE leaves most of the core; not published";
         c02_sibling: 1.0, 0.95..=1.0, "", Assumed,
             "speed of a thread whose sibling is in C0.2", "Intel's manual: C0.2 improves the sibling's performance";
     }

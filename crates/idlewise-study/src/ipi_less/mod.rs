@@ -81,7 +81,7 @@ fn body(found: &Findings) -> Body {
         facts: facts! {
             "a CPU of the nearly idle system",
                 format!("a task every {interval_ms:.1} ms for {:.0} us, then calls", load.work_ns / 1e3),
-                Origin::Calibrated(&["C0", "C1", "C6"]), "what gives C0 and C1 before";
+                Origin::Calibrated(&["C0", "C1", "C6"]), "fitted to C0 and C1 before";
             "states", format!("Westmere's table without {UNUSED_STATE}"), Documented,
                 "drivers/idle/intel_idle.c; C0, C1 and C6 of the claim leave no time for another";
             "CPUs", "2 packages of 6 cores of 2 threads", Documented, "Xeon X5670";
@@ -90,8 +90,7 @@ fn body(found: &Findings) -> Body {
         },
         grids: vec![
             table! {
-                "The nearly idle system, run by run, per cent (ours: runs with other random numbers, the same ones before \
-                 and after; published: 10 minutes each)";
+                "The nearly idle system, run by run, per cent (our runs use the same random numbers before and after; the published ones took 10 minutes each)";
                 runs, |(when, number, run, ours)|
                 "run" => format!("{when}, run {number}");
                 "C0" => format!("{:.2}", run.c0);
@@ -100,7 +99,8 @@ fn body(found: &Findings) -> Body {
                 "ours" => format!("{:.2}", ours.c1);
                 "C6" => format!("{:.2}", run.c6);
                 "ours" => format!("{:.2}", ours.c6);
-            },
+            }
+            .detail(),
             table! {
                 "One CPU calling 23 others, by how busy those are (simulated; sender's cycles a call)";
                 &headline.by_busy_ratio, |At { at, found }|
@@ -114,17 +114,14 @@ fn body(found: &Findings) -> Body {
             },
         ],
         judgement: sentences! {
-            "{} follow from the sender's and the receiver's savings: {} here, about {CHANGE_PERCENT} % published. The size {} \
-             what else runs, the idle loop around a stay and the called function are work that no store saves, and the \
-             claim says nothing about them.",
+            "{} follow from what sender and receiver save: {} here, about {CHANGE_PERCENT} % published. The size {} other work, the idle loop and the called function are not saved by a store, and the claim says nothing about them.",
                 if rounds.change_ratio < 0.0 { "Fewer non-idle cycles" } else { "No fewer non-idle cycles" },
                 percent(rounds.change_ratio),
                 match Exactly(CHANGE_PERCENT).agrees(rounds.change_ratio * 100.0) {
                     Some(true) => "agrees with these inputs, and depends on them:",
                     _ => "does not follow:",
                 };
-            "On the nearly idle system C0 changes by {c0_change:+.3} points here, {published_c0_change:+.3} published. A \
-             task every {interval_ms:.1} ms on each CPU fits C0 and C1; at {} calls each, {}.",
+            "On the nearly idle system C0 changes by {c0_change:+.3} points here, {published_c0_change:+.3} published. A task every {interval_ms:.1} ms on each CPU reproduces C0 and C1; with {} calls each, {}.",
                 number_text(inputs.calls_per_wake),
                 match published_c0_change / c0_change {
                     times if times > 0.0 => {
@@ -132,44 +129,34 @@ fn body(found: &Findings) -> Body {
                     }
                     _ => "no number of calls gives a decrease as published".to_owned(),
                 };
-            "The published runs scatter nearly as much as they differ (t = {:.1}, {} at 5 %), and the third run before is \
-             the second after, in all columns: \"tiny\" is right, its sign is {}. Their C1 falls by {:.1} %, their C0 by \
-             {:.1} %: fewer wake-ups would do that. Cheaper ones take less C0; what they do to C1 is {}.",
+            "The published runs scatter nearly as much as they differ (t = {:.1}, {} at 5 %), and the third run before equals the second after in all columns. \"Tiny\" is right; the sign is {}. Their C1 falls by {:.1} % and their C0 by {:.1} %, as fewer wake-ups would cause. Cheaper wake-ups lower C0; their effect on C1 is {}.",
                 welch_t(), if is_significant() { "significant" } else { "not significant" },
                 if is_significant() { "proven" } else { "not proven by them" },
                 (1.0 - published_after.c1 / published_before.c1) * 100.0,
                 (1.0 - published_after.c0 / published_before.c0) * 100.0,
                 if c1_change.abs() < 2.0 * c1_error { "lost in the scatter here" } else { "small here" };
-            "C6: {} points here, {published_c6_change:+.3} published. C0 and C1 change by {} and {} (mean of {} runs of {} \
-             with other random numbers, and its standard error). Of the published gain {} come from C1.",
+            "C6 changes by {} points here, {published_c6_change:+.3} published; C0 and C1 by {} and {} (mean and standard error of {} runs of {}). Of the published gain, {} comes from C1.",
                 step(|run| run.c6), step(|run| run.c0), step(|run| run.c1), found.before_runs.len(),
                 span(NEARLY_IDLE_NS), share((published_before.c1 - published_after.c1) / published_c6_change);
-            "The free ride exists by construction: the model gives it to a call that meets a CPU which another one has \
-             woken ({} IPIs a round instead of {}). Its {} is no result but the chance that a call comes before the exit \
-             of {} us ends, if any time in a window of {} us, which we chose, is as likely. How often it happens depends on \
-             the load; in the nearly idle system it is {:.2} % of the calls. A kernel that only knows IPIs, but since 5.8 \
-             has one queue for tasks and calls, would share some too.",
+            "The free ride is built into the model: a call gets one if another CPU has already woken its target ({} IPIs a round instead of {}). Its {} is only the chance that a call comes before the exit of {} us ends, in a window of {} us that we chose. In the nearly idle system {:.2} % of the calls ride free. A kernel with IPIs alone, but one queue for tasks and calls (5.8 and later), would share some too.",
                 short(ride.ipis_a_round), short(ride.ipis_a_round_before),
                 share(ride.free_ratio), number_text(inputs.exit_us), number_text(inputs.window_us),
                 headline.nearly_idle_free_ratio * 100.0;
-            "\"When it is busy we will still send IPI as before\" has a price: looking first. {}",
+            "\"When it is busy we will still send IPI as before\" has a price: the check. {}",
                 match headline.crossing_busy_ratio() {
                     Some(busy) => format!(
-                        "With {} cycles for it, the sender loses once the targets are busy for more than {} of the time.",
+                        "At {} cycles, the sender loses once the targets are busy for more than {} of the time.",
                         number_text(inputs.check_cycles), share(busy)
                     ),
                     None => format!(
-                        "With {} cycles for it, the sender gains up to targets that are busy for {} of the time.",
+                        "At {} cycles, the sender still gains with targets that are busy for {} of the time.",
                         number_text(inputs.check_cycles),
                         or_dash(headline.by_busy_ratio.last(), |row| share(row.at))
                     ),
                 };
-            "The extension to nohz_kick, which the claim only names, changes what a kick costs by {}. The balancing for all \
-             idle CPUs is part of that cost ({} us, assumed). Its target idles by definition, so that there is no crossover.",
+            "The extension to nohz_kick, which the claim only names, changes the cost of a kick by {}, including the balancing for all idle CPUs ({} us, assumed). Its target is always idle, so there is no crossover.",
                 percent(headline.kick_change_ratio), number_text(inputs.balance_us);
-            "Absent: cache references, because the simulated CPUs have no caches. Absent: time in find_next_bit and \
-             default_send_IPI_mask_sequence_phys, the claim's hot spots, because no kernel code runs. The ICR writes behind \
-             them can be counted: {} of them go where targets are busy for {} of the time.",
+            "Not simulated: cache references (the CPUs have no caches), and the time in find_next_bit and default_send_IPI_mask_sequence_phys, the claim's hot spots (no kernel code runs). Of the ICR writes behind them, {} are saved where targets are busy for {} of the time.",
                 share(headline.elided_ratio()), share(inputs.partly_busy);
         },
         plot: Plot {

@@ -77,39 +77,39 @@ inputs! {
         c1: 2.86, 2.78..=2.93, "%", Calibrated(&["C1", "C6"]),
             "C1 of the nearly idle system before", "the claim's three runs; how often it wakes is fitted to it";
         exit_us: 75.0, 50.0..=100.0, "us", Calibrated(&[]),
-            "waking from C6", "the claim's \"50-100us\"; other states as much faster than the table's worst case";
+            "waking from C6", "the claim's \"50-100us\"; other states scaled alike";
         exit_counted: 0.0, 0.0..=0.2, "", Assumed,
-            "share of waking from a state in which cycles are counted", "clocks start at its end; firmware may run before";
+            "share of an exit in which cycles are counted", "clocks start at its end; firmware may run before";
         receive_cycles: 1_200.0, 600.0..=2_400.0, "cycles", Assumed,
-            "receiver's interrupt", "entry, EOI and exit; nobody published Westmere's";
+            "receiver's interrupt", "entry, EOI and exit; not published for Westmere";
         loop_cycles: 4_000.0, 1_000.0..=16_000.0, "cycles", Assumed,
-            "idle loop around a stay", "governor, timers, bookkeeping; of the order of a microsecond";
+            "idle loop around a stay", "governor, timers, bookkeeping: about a microsecond";
         switch_ns: 600.0, 300.0..=1_500.0, "ns", Assumed,
             "from the end of idling to a task's first instruction", "the simulated machine's default";
         call_cycles: 800.0, 200.0..=6_000.0, "cycles", Assumed,
-            "what a called function takes", "up to 2 us, as of a wake-up or of networking";
+            "work of a called function", "up to 2 us, as of a wake-up or of networking";
         check_cycles: 100.0, 25.0..=200.0, "cycles", Assumed,
-            "looking whether the target monitors", "from a shared cache line to a remote one";
+            "check whether the target monitors", "a cache line, shared to remote";
         ipi_delivery_ns: 300.0, 100.0..=1_000.0, "ns", Assumed,
             "from the ICR write to the receiver", "the claim does not say";
         store_delivery_ns: 100.0, 50.0..=300.0, "ns", Assumed,
-            "from the store to the wake-up", "a cache line's way";
+            "from the store to the wake-up", "transfer of a cache line";
         hz: 1_000.0, 100.0..=1_000.0, "Hz", Assumed,
             "the kernel's CONFIG_HZ", "the claim does not say";
         tick_us: 3.0, 1.0..=6.0, "us", Assumed,
-            "what the tick's handler takes", "the simulated machine's default";
+            "work of the tick's handler", "the simulated machine's default";
         round_us: 200.0, 50.0..=2_000.0, "us", Assumed,
-            "how often one CPU calls all others", "the claim does not say";
+            "time between two calls to all others", "the claim does not say";
         other_work: 0.0, 0.0..=0.015, "", Assumed,
-            "share of the time that the other CPUs do something else", "the claim's nearly idle system is in C0 for 1.5 %";
+            "share of time that the other CPUs do other work", "the claim's nearly idle system is in C0 for 1.5 %";
         calls_per_wake: 2.0, 0.5..=8.0, "", Assumed,
             "nearly idle system: calls to other CPUs per wake-up of a task", "the claim does not say";
         window_us: 100.0, 20.0..=1_000.0, "us", Assumed,
-            "how long after a wake-up a third CPU may call", "chosen; any time within it is as likely";
+            "window after a wake-up in which a third CPU calls", "chosen; uniform within it";
         partly_busy: 0.5, 0.2..=0.8, "", Assumed,
             "partly busy system: share of the time that targets are busy", "the claim's \"partially busy\"";
         kick_ms: 4.0, 1.0..=60.0, "ms", Assumed,
-            "how often a busy CPU kicks an idle one to balance", "at most every tick, and as the domains' intervals say";
+            "time between two kicks of a busy CPU", "at most every tick, by the domains' intervals";
         balance_us: 30.0, 5.0..=200.0, "us", Assumed,
             "balancing for all idle CPUs, which a kick triggers", "some microseconds for each idle CPU";
     }

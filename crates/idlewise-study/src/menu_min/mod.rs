@@ -87,15 +87,14 @@ fn body(found: &Findings) -> Body {
         figures: figures(headline),
         facts: facts! {
             "time on the wire", format!("{} ns", tcp_lat.wire_ns), Origin::Calibrated(&["after (+min)"]),
-                "what the latency after the change leaves for it";
+                "fitted to the latency after the change";
             "C2 and C3 of the other platform", format!("{c2_us} and {c3_us}/{c3_exit_us} us"), Origin::Documented,
                 "the claim";
             "governors", "Linux 6.1.192, 6.12.117 and 7.2.13", Origin::Documented, "our ports, bit-exact";
         },
         grids: vec![
             table! {
-                "tcp-lat by governor and by where the card's interrupts go (tick stopped: share of selects on the \
-                 card's CPUs)";
+                "tcp-lat by governor and by the CPU that the card interrupts (tick stopped: share of selects on that CPU)";
                 &found.placements, |row|
                 "governor" => row.governor;
                 "interrupts" => match row.interrupts {
@@ -134,10 +133,10 @@ fn body(found: &Findings) -> Body {
                 "latency us" => short(found.before_ns / 1e3);
                 "one end only, us" => short(found.one_end_before_ns / 1e3);
                 "power mW" => short(found.power_mw);
-            },
+            }
+            .detail(),
             table! {
-                "Where min() loses: {burst_count} interrupts {burst_gap} apart without a task, then {quiet_s} s of nothing but a \
-                 timer a second away";
+                "Where min() loses ({burst_count} interrupts {burst_gap} apart without a task, then {quiet_s} s of nothing but a timer a second away)";
                 &found.stuck, |At { at, found }|
                 "governor" => at;
                 "time in PC6" => format!("{:.1} %", found.deepest_ratio * 100.0);
@@ -147,62 +146,46 @@ fn body(found: &Findings) -> Body {
             },
         ],
         judgement: sentences! {
-            "The mechanism {} if the card's interrupts go to a CPU of their own. There the tick is stopped at {} of \
-             selects, menu replaces its short forecast by the timer {timer} away, and the CPU pays PC6's exit for each \
-             message. min() undoes that.",
+            "The mechanism {} if the card interrupts a CPU of its own. There the tick is stopped at {} of selects, menu replaces its short prediction by the timer {timer} away, and each message pays for PC6's exit. min() prevents that.",
                 if improvement > 1.0 { "follows" } else { "does not show" }, share(at(MENU, OtherCpu).stopped_ratio);
-            "The size {}: {} us before the change, or {} us if only the client's host has package C6; \
-             {BEFORE_US} us were published. The claim does not say how much of the exit is the package's rather than the \
-             core's, how far away the next timer is, nor HZ. The package's part is only paid when all CPUs of the package \
-             are in C6, which those of the two tasks never are.",
+            "The size {}: {} us before the change, or {} us if only the client's host has package C6, and {BEFORE_US} us published. The claim gives neither HZ, nor the distance of the next timer, nor the package's share of the exit, which is paid only while all CPUs of the package are in C6.",
                 match Exactly(BEFORE_US).agrees(before_us) {
                     Some(true) => "agrees with these inputs",
                     _ => "does not follow",
                 },
                 short(before_us), short(one_end_us);
-            "With interrupts on the task's own CPU min() changes the latency of {} us by {}: each wake-up runs the task, \
-             which restarts the tick, and the changed line is reached only where it is stopped ({} of selects).",
+            "With interrupts on the task's own CPU min() changes the latency of {} us by {}: each wake-up runs the task, which restarts the tick, and the changed line needs a stopped tick ({} of selects).",
                 short(same_us), percent(headline.after_task_cpu_ns / headline.before_task_cpu_ns - 1.0),
                 share(at(MENU, TaskCpu).stopped_ratio);
-            "With nohz_full, which the first version of the claim names and the second does not, a task that is alone on its \
-             CPU does not restart the tick. There the tick is stopped at {} of selects, and min() gains {} times ({} to {} \
-             us). So the claim can hold for a CPU without a task, or for a nohz_full CPU.",
+            "With nohz_full, which only the claim's first version names, a task that is alone on its CPU does not restart the tick. There the tick is stopped at {} of selects, and min() is {} times faster ({} to {} us). So the claim can hold for a CPU without a task, or with nohz_full.",
                 share(at(MENU, TaskCpuNohzFull).stopped_ratio),
                 short(headline.before_nohz_full_ns / headline.after_nohz_full_ns),
                 short(headline.before_nohz_full_ns / 1e3), short(headline.after_nohz_full_ns / 1e3);
-            "With a pause of {} us between an answer and the next request, as in the claim's example of a packet after so \
-             long, min() gains {} times: {}.",
+            "With a pause of {} us before the next request, as in the claim's example, min() is {} times faster: {}.",
                 found.by_pause_ns[PAUSE].at / 1_000, short(pause_gain),
                 if pause_gain < improvement {
-                    format!("the pause and PC6's exit bring idles nearer to PC6's {residency_us} us, where PC6 is right")
+                    format!("pause and exit bring stays nearer to PC6's {residency_us} us, where PC6 is right")
                 } else {
                     "no less than without it".to_owned()
                 };
-            "On the platform with C2 at {c2_us} and C3 at {c3_us}/{c3_exit_us} us min() gains {} times ({} to {} us): {}.",
+            "On the platform with C2 at {c2_us} us and C3 at {c3_us}/{c3_exit_us} us min() is {} times faster ({} to {} us): {}.",
                 short(gap_improvement), short(headline.gap_before_ns / 1e3), short(headline.gap_after_ns / 1e3),
                 if gap_improvement < 2.0 {
                     format!(
-                        "\"similar improvements\" do not follow. C3's own delay makes the idles of this closed loop \
-                         longer than C3's {c3_us} us, so that the forecast is no longer short"
+                        "\"similar improvements\" do not follow, because C3's own delay makes the stays of this closed loop longer than {c3_us} us, so the prediction is no longer short"
                     )
                 } else {
                     "similar improvements, as claimed".to_owned()
                 };
-            "With nohz_full and interrupts on the task's CPU it gains {} times there ({} to {} us).",
+            "With nohz_full and interrupts on the task's CPU it is {} times faster there ({} to {} us).",
                 short(headline.gap_before_nohz_full_ns / headline.gap_after_nohz_full_ns),
                 short(headline.gap_before_nohz_full_ns / 1e3), short(headline.gap_after_nohz_full_ns / 1e3);
-            "Mainline's first later rule (look at the timers whenever the tick is stopped) is in menu-6.12, and in 6.1's \
-             menu; by itself it does not help. Its second (safe-range, in Linux 7.2: believe the timer only if it is \
-             beyond two ticks) gives {} us with a timer every {timer} at {} Hz. It is as good as min() while the timer is \
-             within {two_ticks_ms} ms. 7.2's menu, which also looks for typical lengths in another way, gives {} us, and {} \
-             us with min() instead. The claim's first version, a forecast that is a quarter longer, gives {} us.",
+            "Mainline's rules: looking at the timers whenever the tick is stopped (6.1 and 6.12) does not help by itself. safe-range (7.2: believe the timer only if it is more than two ticks away) gives {} us with a timer every {timer} at {} Hz, and is as good as min() while the timer is within {two_ticks_ms} ms. 7.2's whole menu gives {} us, and {} us with min() instead. The claim's first version, with a margin of a quarter, gives {} us.",
                 short(latency_us(SAFE_RANGE, OtherCpu)), inputs.hz, short(latency_us(NEWEST, OtherCpu)),
                 short(latency_us(NEWEST_MIN, OtherCpu)), short(latency_us(MARGIN, OtherCpu));
-            "Power: {} in a mixed, nearly idle load of {MIXED_CORE_COUNT} cores (claimed: less than {POWER_PERCENT} %), and {} for the \
-             hosts of tcp-lat itself, which then do {} times as many round trips. Powers are assumed.",
+            "Power (assumed): {} in a mixed, nearly idle load of {MIXED_CORE_COUNT} cores (claimed: less than {POWER_PERCENT} %), and {} for the hosts of tcp-lat, which then do {} times as many round trips.",
                 percent(headline.mixed_power_ratio), percent(headline.tcp_power_ratio), short(improvement);
-            "Where the short forecast is wrong, {} keeps the CPU in a shallow state until the next timer: {} power against \
-             menu in a case made for it. safe-range avoids that.", MIN, percent(found.stuck_power_ratio());
+            "If the short prediction is wrong, {} keeps the CPU in a shallow state until the next timer: {} power against menu in a case made for it. safe-range avoids that.", MIN, percent(found.stuck_power_ratio());
         },
         plot: Plot {
             title: "tcp-lat with interrupts on another CPU",

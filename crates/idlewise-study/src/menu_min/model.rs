@@ -37,10 +37,10 @@ inputs! {
         exit_us: 190.0, 150.0..=190.0, "us", Calibrated(&[]),
             "exit latency of package C6", "the claim's \"150-190us\"";
         package_share: 0.345, 0.0..=0.98, "", Assumed,
-            "part of that exit that is the package's and not the core's",
+            "the package's share of that exit",
             "intel_idle lowers C6's latency from 290 to 190 us where package C6 is disabled";
         timer_ms: 10.0, 4.0..=1000.0, "ms", Assumed,
-            "how often a timer of the kernel expires on each CPU", "the claim's example of \"a 10ms timer\"";
+            "period of a kernel timer on each CPU", "the claim's example of \"a 10ms timer\"";
         hz: 250.0, 100.0..=1000.0, "Hz", Assumed,
             "the kernel's CONFIG_HZ", "Debian's; the claim does not say";
         residency_us: 800.0, 600.0..=800.0, "us", Documented,
@@ -54,13 +54,13 @@ inputs! {
         shallow_power: 1.0, 0.5..=1.5, "", Assumed,
             "power of C1 and C1E, relative to the default shape", "machines/README.md";
         package_w: 100.0, 50.0..=150.0, "W", Assumed,
-            "power of an awake package besides its cores", "of the order of a server's uncore";
+            "power of an awake package, besides its cores", "about a server's uncore";
         package_idle_w: 50.0, 15.0..=80.0, "W", Assumed,
-            "the same in package C6", "nobody published it";
+            "power of a package in package C6, besides its cores", "not published";
         mixed_interval_ms: 4.0, 1.0..=20.0, "ms", Assumed,
             "time between two wake-ups of a CPU's task in the mixed load", "the claim only says \"mixed workloads\"";
         mixed_work_us: 20.0, 5.0..=200.0, "us", Assumed,
-            "what it then does", "the same";
+            "its work at each of them", "the same";
     }
 }
 

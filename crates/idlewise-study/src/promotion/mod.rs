@@ -102,7 +102,7 @@ fn body(found: &Findings) -> Body {
                 "power mW" => short(escape.power_mw);
             },
             table! {
-                "What the siblings compute while CPU 0 idles, mostly (bursts {quiet} apart; of: promotion timer)";
+                "What the siblings compute while CPU 0 is mostly idle (bursts {quiet} apart; against the promotion timer)";
                 [
                     ("tick stopped, no promotion", stopped_siblings),
                     ("tick kept", kept_siblings),
@@ -112,9 +112,10 @@ fn body(found: &Findings) -> Body {
                 "1 sibling" => percent(siblings.one / timer_siblings.one - 1.0);
                 "2 siblings" => percent(siblings.two / timer_siblings.two - 1.0);
                 "3 siblings" => percent(siblings.three / timer_siblings.three - 1.0);
-            },
+            }
+            .detail(),
             matrix(
-                "Time to get out by the promotion timer, by governor and by the time between the burst's interrupts",
+                "Time to get out by the promotion timer (by governor, and by the time between the burst's interrupts; -: never in stop0_lite, or never out)",
                 "governor",
                 &found.by_governor_and_gap_ns,
                 |governor| governor.to_string(),
@@ -123,11 +124,11 @@ fn body(found: &Findings) -> Body {
                     (Some(ns), Some(rounds)) => {
                         format!("{} us, {} rounds", short(ns / 1e3), rounds.end())
                     }
-                    _ => "never in lite, or never out".to_owned(),
+                    _ => "-".to_owned(),
                 },
             ),
             table! {
-                "Time to get out if the burst is less regular (each of its gaps longer by up to so much)";
+                "Time to get out if the burst is less regular (each gap longer by a random time)";
                 &found.by_jitter_ns, |At { at, found }|
                 "up to us" => us(*at);
                 "tick kept: min to max ms" => range(&found.kept, 1e6);
@@ -137,27 +138,16 @@ fn body(found: &Findings) -> Body {
             },
         ],
         judgement: sentences! {
-            "Without tick and without promotion the CPU stays in stop0_lite until its next event: {} ms where bursts are at \
-             least {} ms apart. It lasts as long as nothing happens, so \"more than even a second\" says how long the \
-             author's system was quiet.",
+            "With the tick stopped and no promotion the CPU stays in stop0_lite until its next event: {} ms with bursts at least {} ms apart. So \"more than even a second\" says how long the author's system was quiet.",
                 or_dash(ms(stopped.stuck_ns), short), short(inputs.quiet_ms);
-            "With the tick kept, menu needs {} ticks here, {} ms. The author expected {ROUND_COUNT} ticks and measured \
-             {KEPT_MIN_MS} to {KEPT_MAX_MS} ms ({} to {} ticks): {}. For comparison, {REAL}. In the simulation only the \
-             tick wakes the CPU and replaces the stays that menu remembers from the burst; how many of them it must \
-             replace depends on how regular the burst was (table). His 99th percentile of {KEPT_MIN_MS} ms cannot be that \
-             of {BURST_COUNT} samples whose maximum is {KEPT_MAX_MS} ms.",
+            "With the tick kept, menu needs {} ticks here, {} ms. The author expected {ROUND_COUNT} ticks and measured {KEPT_MIN_MS} to {KEPT_MAX_MS} ms ({} to {} ticks): {}. For comparison, {REAL}. In the simulation only the tick replaces the stays that menu remembers from the burst; how many it must replace depends on how regular the burst was (table). A 99th percentile of {KEPT_MIN_MS} ms is impossible for {BURST_COUNT} samples whose maximum is {KEPT_MAX_MS} ms.",
                 rounds(kept), range(kept, 1e6), KEPT_MIN_MS / tick_ms, KEPT_MAX_MS / tick_ms,
                 against_measured(kept);
-            "With the promotion timer it takes {} us and {} rounds; published are {TIMER_MIN_US} to {TIMER_MAX_US} us and \
-             6 to 7 rounds. What decides it is the burst: stays that menu remembers from it count in its mean until the \
-             timer's {} us outweigh them. {}",
+            "With the promotion timer it takes {} us and {} rounds; {TIMER_MIN_US} to {TIMER_MAX_US} us and 6 to 7 rounds were published. The burst decides: the stays that menu remembers from it count in its mean until the timer's {} us outweigh them. {}",
                 range(timer, 1e3), rounds(timer), us(headline.timer_ns), by_gap_text(by_gap);
-            "To stop1 it takes {} us in {} rounds, to stop2 {} us in {} ({TO_STOP2_US} us and {ROUND_COUNT} \
-             rounds by the claim's formula).",
+            "To stop1 it takes {} us in {} rounds, and to stop2 {} us in {} ({TO_STOP2_US} us and {ROUND_COUNT} rounds by the claim's formula).",
                 mean(to_stop1), rounds(to_stop1), mean(to_stop2), rounds(to_stop2);
-            "One computing sibling gains {} over the stuck case from SMT folding. That is the assumed speed of two threads \
-             and nothing else (bursts {quiet} apart); three siblings gain {}, because a core of three threads is assumed \
-             to run as slowly as one of four. The timers cost {} us of the idle CPU a burst, at {} us each.",
+            "SMT folding gives one computing sibling {} over the stuck case, which is the assumed speed of two threads and nothing else (bursts {quiet} apart). Three siblings gain {}, because a core with three threads is assumed to run as slowly as one with four. The timers cost the idle CPU {} us a burst, at {} us each.",
                 percent(given_back_ratio(headline)), percent(timer_siblings.three / stopped_siblings.three - 1.0),
                 short(timer.promotions_a_burst * cost_us), short(cost_us);
         },
@@ -187,7 +177,7 @@ fn by_gap_text(by_gap: &[At<u64, Escape>]) -> String {
     let never = by_gap.iter().filter(|row| out(row).is_none());
     let never: Vec<String> = never.map(|row| span(row.at)).collect();
     let fastest = or_dash(fastest, |row| {
-        format!("bursts of {} are left soonest, after {} rounds", span(row.at), rounds(&row.found))
+        format!("bursts of {} end soonest, after {} rounds", span(row.at), rounds(&row.found))
     });
     match never.is_empty() {
         true => format!("In the table, {fastest}."),

@@ -32,9 +32,9 @@ inputs! {
         burst_count: 16.0, 8.0..=64.0, "", Assumed,
             "interrupts of a burst", "the claim does not describe its load; menu remembers eight";
         burst_gap_us: 16.0, 10.0..=20.0, "us", Assumed,
-            "time between them", "between the residencies of stop0_lite and stop0, or lite is not chosen";
+            "time between a burst's interrupts", "between the residencies of stop0_lite and stop0; otherwise lite is not chosen";
         burst_jitter_us: 0.0, 0.0..=20.0, "us", Assumed,
-            "each comes later by a random time up to this", "the claim does not describe its load";
+            "random delay of each interrupt, up to", "the claim does not describe its load";
         quiet_ms: 1_500.0, 300.0..=3_000.0, "ms", Assumed,
             "time between two bursts", "\"more than even a second\"";
         stop1_latency_us: 5.0, 5.0..=5.0, "us", Documented, "exit latency of stop1", "skiboot's hw/slw.c";
