@@ -2,8 +2,10 @@
 //!
 //! A patch whose white space is intact is [`diffy`]'s. What does not fit is tried again as a mail may have left it:
 //! quoted (`> `), quoted-printable, with tabs turned into spaces, lines without their indentation and without the
-//! space of a context line, empty lines removed, long lines wrapped, or its end cut. Lines are then compared
+//! space of a context line, empty lines removed, or long lines wrapped. Lines are then compared
 //! without regard to white space, and those that the patch leaves alone keep the file's.
+//!
+//! A hunk whose end is cut is refused, whatever the file has there: nobody knows whether changes were cut off.
 //!
 //! Each repair that is not about white space alone costs one. The cheapest reading that fits the file wins. If
 //! several different ones are equally cheap, the patch is refused: nothing here guesses.
@@ -58,13 +60,21 @@ fn apply_text(files: &mut [SourceFile], text: &str) -> Result<(), String> {
     for (index, file) in files.iter().enumerate() {
         let name = file.path.file_name().unwrap_or_default();
         let is_its = |path: &str| path.rsplit('/').next().is_some_and(|base| name == base);
-        if let Some(part) = parts.iter().find(|part| is_its(&part.path)) {
-            changed.push((index, part.apply(&file.text)?));
+        // A series may change it several times.
+        let mut its = parts.iter().filter(|part| is_its(&part.path)).peekable();
+        if its.peek().is_some() {
+            let text = its.try_fold(file.text.clone(), |text, part| part.apply(&text))?;
+            changed.push((index, text));
         }
     }
     if changed.is_empty() {
         let paths: Vec<&str> = parts.iter().map(|part| part.path.as_str()).collect();
         return Err(format!("it is about {}", paths.join(", ")));
+    }
+    if changed.iter().all(|(index, text)| files[*index].text == *text) {
+        let names = changed.iter().filter_map(|(index, _)| files[*index].path.file_name());
+        let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+        return Err(format!("it changes nothing in {}", names.join(", ")));
     }
     for (index, text) in changed {
         files[index].text = text;
@@ -147,8 +157,7 @@ fn file_parts(patch: &str) -> Vec<Part<'_>> {
         let new = new.and_then(|line| Some((line, line.strip_prefix("+++ ")?)));
         if let (Some(old), Some((new_line, new))) = (line.strip_prefix("--- "), new) {
             let path = if new.starts_with("/dev/null") { old } else { new };
-            let path = path.split('\t').next().unwrap_or(path).trim_end();
-            let path = path.trim_start_matches("b/").to_owned();
+            let path = without_stamp(path).trim_start_matches("b/").to_owned();
             parts.push(Part { path, head: [line, new_line], hunks: Vec::new() });
             lines.next();
         } else if let Some(part) = parts.last_mut() {
@@ -161,6 +170,19 @@ fn file_parts(patch: &str) -> Vec<Part<'_>> {
     }
     parts.retain(|part| !part.hunks.is_empty());
     parts
+}
+
+/// The path in a `--- ` or `+++ ` line, without the time or revision that may follow it. Before that is a tab, or what a
+/// mailer made of it.
+fn without_stamp(path: &str) -> &str {
+    if let Some((path, _)) = path.split_once('\t') {
+        return path.trim_end();
+    }
+    let name = path.rfind('/').map_or(0, |slash| slash + 1);
+    let end = path[name..].find(' ').map(|space| name + space);
+    // A name may have spaces, but hardly a colon after one.
+    let end = end.filter(|&end| path[end..].contains([':', '(']));
+    path[..end.unwrap_or(path.len())].trim_end()
 }
 
 impl<'a> Hunk<'a> {
@@ -181,13 +203,14 @@ impl<'a> Hunk<'a> {
         Some(Hunk { header, start, old_count, new_count, body: Vec::new() })
     }
 
-    /// The hunk's lines, if as many follow its header as it says.
-    fn intact(&self) -> String {
+    /// The hunk's lines as many as its header says, unless its changes go on after them.
+    fn intact(&self) -> Option<String> {
         let mut text = format!("{}\n", self.header.0);
         let mut left = (self.old_count, self.new_count);
         for (line, _) in &self.body {
             match line.as_bytes().first() {
                 Some(b'\\') => {}
+                Some(b'+' | b'-') if left == (0, 0) && !is_end(line) => return None,
                 _ if left == (0, 0) => break,
                 Some(b'-') => left.0 = left.0.saturating_sub(1),
                 Some(b'+') => left.1 = left.1.saturating_sub(1),
@@ -197,18 +220,31 @@ impl<'a> Hunk<'a> {
             text.push_str(if line.is_empty() { " " } else { line });
             text.push('\n');
         }
-        text
+        Some(text)
     }
+}
+
+/// Whether this line ends a hunk: a signature, or git's next file.
+fn is_end(line: &str) -> bool {
+    line.trim_end() == "--" || line.starts_with("diff --git ")
 }
 
 impl Part<'_> {
     fn apply(&self, text: &str) -> Result<String, String> {
+        let is_header =
+            |line: &str| line.starts_with("@@ -") || (!line.is_empty() && "@@ -".starts_with(line));
+        let mut lines = self.hunks.iter().flat_map(|hunk| &hunk.body);
+        if let Some((_, number)) = lines.find(|(line, _)| is_header(line)) {
+            return Err(format!("line {number} of the patch is a hunk's header that is cut"));
+        }
+        self.apply_intact(text).map_or_else(|| self.apply_damaged(text), Ok)
+    }
+
+    fn apply_intact(&self, text: &str) -> Option<String> {
         let [old, new] = self.head;
-        let intact: String = self.hunks.iter().map(Hunk::intact).collect();
-        let intact = format!("{old}\n{new}\n{intact}");
-        let applied =
-            diffy::Patch::from_str(&intact).ok().and_then(|it| diffy::apply(text, &it).ok());
-        applied.map_or_else(|| self.apply_damaged(text), Ok)
+        let hunks = self.hunks.iter().map(Hunk::intact).collect::<Option<String>>()?;
+        let intact = format!("{old}\n{new}\n{hunks}");
+        diffy::apply(text, &diffy::Patch::from_str(&intact).ok()?).ok()
     }
 
     fn apply_damaged(&self, text: &str) -> Result<String, String> {
@@ -281,8 +317,6 @@ impl Place {
 
 impl<'a> Search<'a> {
     fn new(hunk: &'a Hunk<'a>, lines: &'a [String]) -> Self {
-        // A signature or the next file's lines are not the hunk's.
-        let is_end = |line: &str| line.trim_end() == "--" || line.starts_with("diff --git ");
         let end = hunk.body.iter().position(|(line, _)| is_end(line));
         Search {
             hunk,
@@ -378,14 +412,7 @@ impl<'a> Search<'a> {
         }
         match self.body.get(at.body) {
             Some((text, _)) => self.read_line(text, at),
-            None => {
-                self.furthest = (at.body, line);
-                // The end was cut. It can only have been context.
-                let is_context = left.0 == left.1 && left.0 == at.repairs && at.old > 0;
-                if let (true, Some(rest)) = (is_context, self.lines.get(line..line + left.0)) {
-                    self.add(at.start, [&self.new, rest].concat());
-                }
-            }
+            None => self.furthest = (at.body, line),
         }
         // An empty line was lost. Tried last, so that added lines stay with what they replace.
         let is_empty = self.squeezed.get(line).is_some_and(String::is_empty);

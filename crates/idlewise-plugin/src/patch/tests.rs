@@ -171,19 +171,6 @@ fn applies_a_mail_whose_long_lines_are_wrapped() {
 }
 
 #[test]
-fn applies_a_mail_whose_end_is_cut() {
-    let cut = MAIL.replace(" \n \t/*\n \t * Take the deepest state that fits.\n", "");
-    assert_applies(&cut);
-    // A change that is cut off is no context.
-    let end = MAIL.find("+\t\tforecast = min").unwrap();
-    let error = apply(TEXT, &MAIL[..end], "own.c").unwrap_err();
-    assert!(
-        error.contains("counts 11 old and 11 new lines, and some are missing at its end"),
-        "{error}"
-    );
-}
-
-#[test]
 fn a_damaged_hunk_finds_its_place_in_a_file_that_has_moved() {
     let bare = MAIL.replace('\t', " ");
     let moved = format!("\n\n\n{TEXT}");
@@ -282,4 +269,86 @@ fn any_damage_is_either_repaired_or_refused() {
         );
     }
     assert!(applied_count > 50, "{applied_count}");
+}
+
+/// `diff -u`'s, with a second hunk.
+const TWO_HUNKS: &str = "\
+--- a/own.c\t2026-11-26 02:41:07.267339606 +0000
++++ b/own.c\t2026-11-26 02:41:25.445414892 +0000
+@@ -2,6 +2,6 @@
+ static int pick(struct device *dev)
+ {
+-\tint state = 0;
++\tint state = 1;
+ 
+ \t/*
+ \t * A short forecast is not believed while nothing will correct it, because
+@@ -17,5 +17,5 @@
+ \tfor (int i = 0; i < dev->count; i++)
+-\t\tif (dev->states[i].residency <= forecast)
+-\t\t\tstate = i;
++\t\tif (dev->states[i].residency < forecast)
++\t\t\tstate = i + 1;
+ 
+ \treturn state;
+";
+
+#[test]
+fn a_cut_patch_is_never_half_applied() {
+    let whole = apply(TEXT, TWO_HUNKS, "own.c").unwrap();
+    let first = TWO_HUNKS.find("@@ -17").unwrap();
+    for end in first + 1..TWO_HUNKS.len() - "return state;\n".len() {
+        let error = apply(TEXT, &TWO_HUNKS[..end], "own.c");
+        assert!(error.is_err(), "{}\n{}", &TWO_HUNKS[..end], error.unwrap());
+    }
+    // What is missing at its end is the file's, but could as well have been changes.
+    let cut = MAIL.replace(" \n \t/*\n \t * Take the deepest state that fits.\n", "");
+    let error = apply(TEXT, &cut, "own.c").unwrap_err();
+    let missing = "counts 11 old and 11 new lines, and some are missing at its end";
+    assert!(error.contains(missing), "{error}");
+    // Empty lines at the end are lost more often than anything else.
+    let text = TEXT.replace("\n\treturn state;\n", "\n\n\treturn state;\n");
+    let patch = TWO_HUNKS.replace(" \n \treturn state;\n", " \n \n");
+    let short = patch.trim_end().to_owned() + "\n";
+    assert!(apply(&text, &short, "own.c").unwrap().contains("state = i + 1;\n\n\n\treturn"));
+    assert!(whole.contains("state = i + 1;\n\n\treturn"));
+}
+
+#[test]
+fn a_patch_that_changes_nothing_is_refused() {
+    let patch =
+        "--- a/own.c\n+++ b/own.c\n@@ -2,2 +2,2 @@\n static int pick(struct device *dev)\n {\n";
+    for patch in [patch.to_owned(), patch.replace(" {\n", "-{\n+{\n")] {
+        assert_eq!(apply(TEXT, &patch, "own.c").unwrap_err(), "it changes nothing in own.c");
+    }
+}
+
+#[test]
+fn a_series_changes_a_file_more_than_once() {
+    let second =
+        "--- a/own.c\n+++ b/own.c\n@@ -4,1 +4,1 @@\n-\tint state = 1;\n+\tint state = 2;\n";
+    let found = apply(TEXT, &format!("{TWO_HUNKS}{second}"), "own.c").unwrap();
+    assert!(found.contains("int state = 2;") && found.contains("state = i + 1;"), "{found}");
+}
+
+#[test]
+fn a_time_stamp_is_not_a_part_of_the_name() {
+    let patch = TWO_HUNKS.replace('\t', "        ");
+    assert!(apply(TEXT, &patch, "own.c").unwrap().contains("state = i + 1;"));
+    assert_eq!(apply(TEXT, &patch, "teo.c").unwrap_err(), "it is about own.c");
+    for stamp in [" Thu Nov 26 02:41:07 2026 +0000", "   (working copy)", "\t(revision 5)", "\t"] {
+        let patch = TWO_HUNKS
+            .replace("own.c\t2026-11-26 02:41:25.445414892 +0000", &format!("own.c{stamp}"));
+        assert!(apply(TEXT, &patch, "own.c").is_ok(), "{stamp}");
+    }
+    let patch = TWO_HUNKS.replace("own.c", "my own.c");
+    assert!(apply(TEXT, &patch, "my own.c").is_ok());
+}
+
+#[test]
+fn changes_beyond_what_the_header_counts_are_not_dropped() {
+    let longer = TWO_HUNKS.replace(" \n \treturn state;\n", " \n \treturn state;\n+\t/* End */\n");
+    apply(TEXT, &longer, "own.c").unwrap_err();
+    let signed = format!("{TWO_HUNKS}-- \n2.40\n- a remark\n");
+    apply(TEXT, &signed, "own.c").unwrap();
 }
