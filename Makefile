@@ -177,9 +177,10 @@ bench-page: toolchain ## how fast the report's page is, by the browser's own tra
 # The crates that others depend on.
 LIBRARIES = idlewise-core idlewise-park idlewise-machine idlewise-linux idlewise-trace idlewise-sim
 
-lint: toolchain ## formatting, arrows between modules, clippy, documentation, licences and sources of dependencies
+lint: toolchain ## formatting, arrows between modules, prose, clippy, documentation, licences and sources of dependencies
 	$(CARGO) fmt --all --check
 	@./scripts/arrows
+	@./scripts/prose --self-check && ./scripts/prose
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	$(CARGO) clippy --package idlewise-cli -- --deny warnings
 	$(CARGO) clippy --package idlewise-sim --no-default-features -- --deny warnings
